@@ -1,0 +1,346 @@
+//! Control groups: where they are mounted, and one group of them.
+//!
+//! Version 2 is what gangd stands on; on a hybrid machine version 1 holds the controllers and
+//! version 2 still has membership, the freezer and `cgroup.kill` (Linux 5.14). See
+//! Documentation/admin-guide/cgroup-v2.rst.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use crate::{Error, Result, Roots};
+
+/// Where the hierarchies of this machine are mounted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hierarchies {
+    /// The unified hierarchy.
+    pub v2: Option<PathBuf>,
+    /// Controllers that the unified hierarchy has at its root.
+    pub v2_controllers: Vec<String>,
+    /// Controllers of version 1, each with its mount point.
+    pub v1: BTreeMap<String, PathBuf>,
+}
+
+impl Hierarchies {
+    /// Reads the mounts of this process.
+    pub fn detect(roots: &Roots) -> Result<Hierarchies> {
+        let path = roots.proc.join("self/mountinfo");
+        let text = fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))?;
+        let mut found = parse_mounts(&text);
+        if let Some(v2) = &found.v2 {
+            let controllers = Group::at(v2).read("cgroup.controllers")?;
+            found.v2_controllers = controllers.split_whitespace().map(str::to_owned).collect();
+        }
+        Ok(found)
+    }
+}
+
+/// Reads `mountinfo` as `proc(5)` describes it: `… root mountpoint … - type source options`.
+fn parse_mounts(mountinfo: &str) -> Hierarchies {
+    let mut found = Hierarchies::default();
+    for line in mountinfo.lines() {
+        let Some((mount, filesystem)) = line.split_once(" - ") else { continue };
+        let mut mount = mount.split(' ').skip(3);
+        let (Some(root), Some(point)) = (mount.next(), mount.next()) else { continue };
+        let mut filesystem = filesystem.split(' ');
+        let (kind, options) = (filesystem.next(), filesystem.nth(1).unwrap_or_default());
+        if root != "/" {
+            continue;
+        }
+        match kind {
+            Some("cgroup2") if found.v2.is_none() => found.v2 = Some(unescape(point)),
+            Some("cgroup") => {
+                for controller in options.split(',').filter(|o| V1_CONTROLLERS.contains(o)) {
+                    found.v1.entry(controller.to_owned()).or_insert_with(|| unescape(point));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+const V1_CONTROLLERS: [&str; 5] = ["cpu", "cpuacct", "cpuset", "freezer", "memory"];
+
+/// `mountinfo` writes blanks as `\040`.
+fn unescape(point: &str) -> PathBuf {
+    point.replace("\\040", " ").into()
+}
+
+/// The groups a process is in, as `/proc/PID/cgroup` lists them: of version 2, and of a version 1
+/// controller. Paths are relative to the root of their hierarchy and start with `/`.
+pub fn of_process(
+    roots: &Roots,
+    pid: u32,
+    v1_controller: &str,
+) -> Result<(String, Option<String>)> {
+    let path = roots.proc.join(pid.to_string()).join("cgroup");
+    let text = fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))?;
+    let mut v2 = String::from("/");
+    let mut v1 = None;
+    for line in text.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(group)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        if controllers.is_empty() {
+            v2 = group.to_owned();
+        } else if controllers.split(',').any(|c| c == v1_controller) {
+            v1 = Some(group.to_owned());
+        }
+    }
+    Ok((v2, v1))
+}
+
+/// One control group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    path: PathBuf,
+}
+
+impl Group {
+    /// The group at a path of the mounted file system, whether it exists or not.
+    pub fn at(path: impl Into<PathBuf>) -> Group {
+        Group { path: path.into() }
+    }
+
+    /// Makes the group, and those above it, where they do not exist.
+    pub fn create(&self) -> Result<()> {
+        fs::create_dir_all(&self.path)
+            .map_err(|e| Error::new("create cgroup", self.path.display(), e))
+    }
+
+    /// Removes the group, which must have no processes; one that is gone is no error.
+    pub fn remove(&self) -> Result<()> {
+        match fs::remove_dir(&self.path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(Error::new("remove cgroup", self.path.display(), e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn child(&self, name: impl AsRef<Path>) -> Group {
+        Group { path: self.path.join(name) }
+    }
+
+    pub fn exists(&self) -> bool {
+        self.path.is_dir()
+    }
+
+    /// The groups directly below, in order of name.
+    pub fn children(&self) -> Result<Vec<Group>> {
+        let error = |e| Error::new("list cgroup", self.path.display(), e);
+        let mut children = Vec::new();
+        for entry in fs::read_dir(&self.path).map_err(error)? {
+            let entry = entry.map_err(error)?;
+            if entry.file_type().is_ok_and(|t| t.is_dir()) {
+                children.push(Group { path: entry.path() });
+            }
+        }
+        children.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(children)
+    }
+
+    pub fn read(&self, file: &str) -> Result<String> {
+        let path = self.path.join(file);
+        fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))
+    }
+
+    pub fn write(&self, file: &str, value: impl AsRef<[u8]>) -> Result<()> {
+        let path = self.path.join(file);
+        // Not fs::write: a control file is never to be created or truncated.
+        File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.write_at(value.as_ref(), 0).map(drop))
+            .map_err(|e| Error::new("write", path.display(), e))
+    }
+
+    /// Moves a process with all its threads into the group.
+    pub fn add(&self, pid: u32) -> Result<()> {
+        self.write("cgroup.procs", pid.to_string())
+    }
+
+    pub fn processes(&self) -> Result<Vec<u32>> {
+        Ok(parse_numbers(self.read("cgroup.procs")?.as_bytes()))
+    }
+
+    pub fn threads(&self) -> Result<Vec<u32>> {
+        Ok(parse_numbers(self.read("cgroup.threads")?.as_bytes()))
+    }
+
+    /// True where the group, or one below it, has a process.
+    pub fn is_populated(&self) -> Result<bool> {
+        Ok(keyed_number(&self.read("cgroup.events")?, "populated") == Some(1))
+    }
+
+    pub fn freeze(&self, frozen: bool) -> Result<()> {
+        self.write("cgroup.freeze", if frozen { "1" } else { "0" })
+    }
+
+    /// True as soon as every process of the group stands still.
+    pub fn is_frozen(&self) -> Result<bool> {
+        Ok(keyed_number(&self.read("cgroup.events")?, "frozen") == Some(1))
+    }
+}
+
+/// A file of a group that is read again and again: it stays open, and no read allocates once the
+/// buffers have grown.
+#[derive(Debug)]
+pub struct OpenFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl OpenFile {
+    pub fn open(group: &Group, name: &str) -> Result<OpenFile> {
+        let path = group.path.join(name);
+        let file = File::open(&path).map_err(|e| Error::new("open", path.display(), e))?;
+        Ok(OpenFile { file, path })
+    }
+
+    /// The numbers of a list such as `cgroup.threads`, in `numbers`; what was there is replaced.
+    pub fn numbers(&self, bytes: &mut Vec<u8>, numbers: &mut Vec<u32>) -> Result<()> {
+        self.fill(bytes)?;
+        numbers.clear();
+        for_each_number(bytes, |number| numbers.push(number));
+        Ok(())
+    }
+
+    /// The value of a key in a file such as `cpu.stat`.
+    pub fn keyed(&self, key: &str, bytes: &mut Vec<u8>) -> Result<Option<u64>> {
+        self.fill(bytes)?;
+        Ok(std::str::from_utf8(bytes).ok().and_then(|text| keyed_number(text, key)))
+    }
+
+    fn fill(&self, bytes: &mut Vec<u8>) -> Result<()> {
+        let mut length = 0;
+        loop {
+            if bytes.len() < length + 512 {
+                bytes.resize((length + 512).next_power_of_two().max(4096), 0);
+            }
+            match self.file.read_at(&mut bytes[length..], length as u64) {
+                Ok(0) => break,
+                Ok(read) => length += read,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(Error::new("read", self.path.display(), e)),
+            }
+        }
+        bytes.truncate(length);
+        Ok(())
+    }
+}
+
+fn parse_numbers(text: &[u8]) -> Vec<u32> {
+    let mut numbers = Vec::new();
+    for_each_number(text, |number| numbers.push(number));
+    numbers
+}
+
+fn for_each_number(text: &[u8], mut each: impl FnMut(u32)) {
+    for line in text.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
+        // 0 stands for a process of another pid namespace, which cannot be named from here.
+        match std::str::from_utf8(line).ok().and_then(|line| line.parse().ok()) {
+            Some(0) | None => {}
+            Some(number) => each(number),
+        }
+    }
+}
+
+fn keyed_number(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+30 23 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+31 30 0:27 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
+32 30 0:28 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd
+33 30 0:29 / /sys/fs/cgroup/a\\040b rw shared:9 - cgroup2 cgroup2 rw
+34 30 0:29 /docker/x /elsewhere rw - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn a_hybrid_machine_has_both_versions() {
+        let found = parse_mounts(HYBRID);
+        assert_eq!(found.v2.as_deref(), Some(Path::new("/sys/fs/cgroup/a b")));
+        assert_eq!(found.v1["cpu"], Path::new("/sys/fs/cgroup/cpu"));
+        assert_eq!(found.v1.keys().collect::<Vec<_>>(), ["cpu", "cpuacct"]);
+    }
+
+    #[test]
+    fn a_pure_machine_has_version_2_alone() {
+        let found =
+            parse_mounts("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n");
+        assert_eq!(found.v2.as_deref(), Some(Path::new("/sys/fs/cgroup")));
+        assert!(found.v1.is_empty());
+    }
+
+    #[test]
+    fn detection_reads_the_injected_root() {
+        let root = tempfile::tempdir().unwrap();
+        let v2 = root.path().join("cg");
+        fs::create_dir_all(root.path().join("proc/self")).unwrap();
+        fs::create_dir(&v2).unwrap();
+        fs::write(v2.join("cgroup.controllers"), "cpu memory\n").unwrap();
+        let mountinfo = format!("1 0 0:1 / {} rw - cgroup2 none rw\n", v2.display());
+        fs::write(root.path().join("proc/self/mountinfo"), mountinfo).unwrap();
+        let roots = Roots { proc: root.path().join("proc"), sys: root.path().join("sys") };
+        let found = Hierarchies::detect(&roots).unwrap();
+        assert_eq!(found.v2_controllers, ["cpu", "memory"]);
+    }
+
+    #[test]
+    fn membership_names_both_versions() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("7");
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("cgroup"), "3:cpu,cpuacct:/a:b\n2:name=systemd:/\n0::/c\n")
+            .unwrap();
+        let roots = Roots { proc: root.path().into(), sys: root.path().into() };
+        let found = of_process(&roots, 7, "cpu").unwrap();
+        assert_eq!(found, ("/c".to_owned(), Some("/a:b".to_owned())));
+    }
+
+    #[test]
+    fn lists_are_read_again_through_one_descriptor() {
+        let root = tempfile::tempdir().unwrap();
+        let group = Group::at(root.path());
+        let long: String = (1..3000).map(|n| format!("{n}\n")).collect();
+        fs::write(root.path().join("cgroup.threads"), long).unwrap();
+        let list = OpenFile::open(&group, "cgroup.threads").unwrap();
+        let (mut bytes, mut numbers) = (Vec::new(), Vec::new());
+        list.numbers(&mut bytes, &mut numbers).unwrap();
+        assert_eq!(numbers.len(), 2999);
+        fs::write(root.path().join("cgroup.threads"), "0\n5\n\nx\n6\n").unwrap();
+        list.numbers(&mut bytes, &mut numbers).unwrap();
+        assert_eq!(numbers, [5, 6]);
+    }
+
+    #[test]
+    fn a_group_that_is_gone_says_so() {
+        let group = Group::at("/nonexistent/gang");
+        assert!(group.processes().unwrap_err().is_gone());
+        assert!(group.remove().is_ok());
+        assert!(!group.exists());
+    }
+
+    #[test]
+    fn keys_match_whole_words() {
+        assert_eq!(keyed_number("usage_usec_x 1\nusage_usec 22\n", "usage_usec"), Some(22));
+    }
+}

@@ -1,0 +1,34 @@
+use std::{fmt::Display, io};
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A request to the kernel that failed: what was being done, and to what.
+///
+/// The cause is the error's source, and is printed once, by whoever prints the chain.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} {subject}")]
+pub struct Error {
+    pub operation: &'static str,
+    pub subject: String,
+    pub source: io::Error,
+}
+
+impl Error {
+    pub fn new(
+        operation: &'static str,
+        subject: impl Display,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Error { operation, subject: subject.to_string(), source: source.into() }
+    }
+
+    /// True where the thing asked about is gone: a thread that ended, a cgroup that was removed.
+    pub fn is_gone(&self) -> bool {
+        is_gone(&self.source)
+    }
+}
+
+/// True where the thing asked about is gone: a thread that ended, a cgroup that was removed.
+pub fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT | libc::ENODEV))
+}

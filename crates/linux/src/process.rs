@@ -1,0 +1,200 @@
+//! Processes and threads as `/proc` shows them.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Read},
+    os::unix::fs::FileExt,
+    path::Path,
+};
+
+use crate::{Error, Result};
+
+/// The fields of `/proc/TID/stat` that gangd uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// `R`, `S`, `D`, `T`, … as in `proc(5)`.
+    pub state: u8,
+    pub parent: u32,
+    /// User and system time, in clock ticks of 10 ms.
+    pub cpu_ticks: u64,
+    /// When the thread started, in clock ticks since boot: with the number, its identity.
+    pub start_ticks: u64,
+    /// Scheduling policy number (see [`crate::sched::Policy`]).
+    pub policy: u32,
+}
+
+impl Stat {
+    pub fn is_runnable(&self) -> bool {
+        self.state == b'R'
+    }
+}
+
+/// Reads one `stat` line. The command's name may hold any byte, so fields count from its last `)`.
+pub fn parse_stat(line: &[u8]) -> Option<Stat> {
+    let after_name = line.iter().rposition(|&b| b == b')')? + 1;
+    let text = std::str::from_utf8(line.get(after_name..)?).ok()?;
+    let mut fields = text.split_ascii_whitespace();
+    let state = *fields.next()?.as_bytes().first()?;
+    let parent = fields.next()?.parse().ok()?;
+    // Fields are numbered from 1 in proc(5); the parent is field 4.
+    let utime: u64 = fields.nth(14 - 4 - 1)?.parse().ok()?;
+    let stime: u64 = fields.next()?.parse().ok()?;
+    let start_ticks = fields.nth(22 - 15 - 1)?.parse().ok()?;
+    let policy = fields.nth(41 - 22 - 1)?.parse().ok()?;
+    Some(Stat { state, parent, cpu_ticks: utime + stime, start_ticks, policy })
+}
+
+/// The state of a thread or process.
+pub fn stat(proc_root: &Path, tid: u32) -> Result<Stat> {
+    let path = proc_root.join(tid.to_string()).join("stat");
+    let error = |e: io::Error| Error::new("read", path.display(), e);
+    let mut line = [0; 1024];
+    let read = File::open(&path).and_then(|mut file| file.read(&mut line)).map_err(error)?;
+    parse_stat(&line[..read]).ok_or_else(|| error(io::ErrorKind::InvalidData.into()))
+}
+
+/// The user a process belongs to: its real user id, and its effective one.
+pub fn owner(proc_root: &Path, pid: u32) -> Result<(u32, u32)> {
+    let path = proc_root.join(pid.to_string()).join("status");
+    let error = |e: io::Error| Error::new("read", path.display(), e);
+    let text = fs::read_to_string(&path).map_err(error)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let mut ids =
+        line.into_iter().flat_map(str::split_ascii_whitespace).map_while(|id| id.parse().ok());
+    match (ids.next(), ids.next()) {
+        (Some(real), Some(effective)) => Ok((real, effective)),
+        _ => Err(error(io::ErrorKind::InvalidData.into())),
+    }
+}
+
+/// The command a process was started as: its arguments, joined by blanks, or its name in brackets.
+pub fn command(proc_root: &Path, pid: u32) -> Result<String> {
+    let directory = proc_root.join(pid.to_string());
+    let path = directory.join("cmdline");
+    let bytes = fs::read(&path).map_err(|e| Error::new("read", path.display(), e))?;
+    let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ");
+    if !text.is_empty() {
+        return Ok(text);
+    }
+    let path = directory.join("comm");
+    let name = fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))?;
+    Ok(format!("[{}]", name.trim_end()))
+}
+
+/// The threads of a process.
+pub fn threads(proc_root: &Path, pid: u32) -> Result<Vec<u32>> {
+    numbered_entries(&proc_root.join(pid.to_string()).join("task"))
+}
+
+/// All processes.
+pub fn processes(proc_root: &Path) -> Result<Vec<u32>> {
+    numbered_entries(proc_root)
+}
+
+fn numbered_entries(directory: &Path) -> Result<Vec<u32>> {
+    let error = |e: io::Error| Error::new("list", directory.display(), e);
+    let mut numbers = Vec::new();
+    for entry in fs::read_dir(directory).map_err(error)? {
+        // An entry may vanish while the directory is read.
+        let Ok(entry) = entry else { continue };
+        numbers.extend(entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    Ok(numbers)
+}
+
+/// A process and all its descendants, in order of number.
+pub fn descendants(proc_root: &Path, pid: u32) -> Result<Vec<u32>> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for process in processes(proc_root)? {
+        if let Ok(stat) = stat(proc_root, process) {
+            children.entry(stat.parent).or_default().push(process);
+        }
+    }
+    let mut found = vec![pid];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        found.extend(children.remove(&parent).unwrap_or_default());
+        next += 1;
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Number of runnable threads of the machine at this moment, kernel threads included.
+///
+/// Field 4 of `/proc/loadavg`. The file stays open, since it is read at every slice.
+#[derive(Debug)]
+pub struct Runnable(File);
+
+impl Runnable {
+    pub fn open(proc_root: &Path) -> Result<Runnable> {
+        let path = proc_root.join("loadavg");
+        File::open(&path).map(Runnable).map_err(|e| Error::new("open", path.display(), e))
+    }
+
+    pub fn count(&self) -> Result<u32> {
+        let mut text = [0; 64];
+        let error = |e: io::Error| Error::new("read", "loadavg", e);
+        let read = self.0.read_at(&mut text, 0).map_err(error)?;
+        parse_runnable(&text[..read]).ok_or_else(|| error(io::ErrorKind::InvalidData.into()))
+    }
+}
+
+fn parse_runnable(loadavg: &[u8]) -> Option<u32> {
+    let text = std::str::from_utf8(loadavg).ok()?;
+    text.split_ascii_whitespace().nth(3)?.split('/').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_blanks_does_not_confuse() {
+        let line = b"42 (a) R 1 (b) S 7 42 42 0 -1 4194304 92 0 0 0 11 5 0 0 20 0 1 0 995 2 3 184 0 0 0 0 0 0 0 0 0 0 0 0 17 1 3 5 0 0 0";
+        let stat = parse_stat(line).unwrap();
+        assert_eq!(
+            stat,
+            Stat { state: b'S', parent: 7, cpu_ticks: 16, start_ticks: 995, policy: 5 }
+        );
+    }
+
+    #[test]
+    fn garbage_is_no_stat() {
+        for line in [&b""[..], b")", b"1 (x", b"1 (x) R", b"1 (x) R 2 3", b"\xff\xfe) \xff"] {
+            assert_eq!(parse_stat(line), None);
+        }
+    }
+
+    #[test]
+    fn loadavg_gives_the_runnable_threads() {
+        assert_eq!(parse_runnable(b"0.00 0.02 0.00 2/76 2345\n"), Some(2));
+        assert_eq!(parse_runnable(b"0.00 0.02"), None);
+    }
+
+    #[test]
+    fn descendants_are_found_through_dead_ends_and_cycles_of_numbers() {
+        let root = tempfile::tempdir().unwrap();
+        let tail = "0 0 0 0 0 0 0 0 0 1 1 0 0 20 0 1 0 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
+        for (pid, parent) in [(10, 1), (11, 10), (12, 11), (20, 1), (13, 10)] {
+            fs::create_dir(root.path().join(pid.to_string())).unwrap();
+            let stat = format!("{pid} (x) S {parent} {tail}");
+            fs::write(root.path().join(pid.to_string()).join("stat"), stat).unwrap();
+        }
+        fs::create_dir(root.path().join("self")).unwrap();
+        fs::create_dir(root.path().join("99")).unwrap();
+        assert_eq!(descendants(root.path(), 10).unwrap(), [10, 11, 12, 13]);
+    }
+
+    #[test]
+    fn this_process_is_its_own() {
+        let pid = std::process::id();
+        let proc_root = Path::new("/proc");
+        assert_eq!(owner(proc_root, pid).unwrap().1, rustix::process::geteuid().as_raw());
+        assert!(threads(proc_root, pid).unwrap().contains(&pid));
+        assert!(stat(proc_root, pid).unwrap().start_ticks > 0);
+        assert!(!command(proc_root, pid).unwrap().is_empty());
+        assert!(Runnable::open(proc_root).unwrap().count().unwrap() >= 1);
+    }
+}

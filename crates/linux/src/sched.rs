@@ -1,0 +1,200 @@
+//! Scheduling attributes of threads: `sched_setattr(2)` and its kin.
+
+use std::io;
+
+use crate::{Error, Result};
+
+/// The scheduling policies of Linux, by their numbers in `sched(7)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    Other,
+    Fifo,
+    RoundRobin,
+    Batch,
+    Idle,
+    Deadline,
+    Ext,
+}
+
+impl Policy {
+    fn number(self) -> u32 {
+        match self {
+            Policy::Other => 0,
+            Policy::Fifo => 1,
+            Policy::RoundRobin => 2,
+            Policy::Batch => 3,
+            Policy::Idle => 5,
+            Policy::Deadline => 6,
+            Policy::Ext => 7,
+        }
+    }
+
+    pub fn from_number(number: u32) -> Option<Policy> {
+        [
+            Policy::Other,
+            Policy::Fifo,
+            Policy::RoundRobin,
+            Policy::Batch,
+            Policy::Idle,
+            Policy::Deadline,
+            Policy::Ext,
+        ]
+        .into_iter()
+        .find(|policy| policy.number() == number)
+    }
+
+    /// Above every ordinary thread.
+    pub fn is_realtime(self) -> bool {
+        matches!(self, Policy::Fifo | Policy::RoundRobin | Policy::Deadline)
+    }
+}
+
+/// How one thread is scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    pub policy: Policy,
+    /// −20 to 19; what counts under `Other` and `Batch`, kept by the kernel under the others.
+    pub nice: i32,
+    /// 1 to 99 under `Fifo` and `RoundRobin`, 0 otherwise.
+    pub priority: u32,
+    /// Children start as ordinary threads.
+    pub reset_on_fork: bool,
+}
+
+impl Attributes {
+    pub const fn other(nice: i32) -> Self {
+        Attributes { policy: Policy::Other, nice, priority: 0, reset_on_fork: false }
+    }
+
+    pub const fn idle(nice: i32) -> Self {
+        Attributes { policy: Policy::Idle, nice, priority: 0, reset_on_fork: false }
+    }
+
+    pub const fn fifo(priority: u32) -> Self {
+        Attributes { policy: Policy::Fifo, nice: 0, priority, reset_on_fork: true }
+    }
+}
+
+const FLAG_RESET_ON_FORK: u64 = 1;
+
+/// `struct sched_attr` in its first published size, 48 bytes.
+#[repr(C)]
+#[derive(Default)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+const SCHED_ATTR_SIZE: u32 = size_of::<SchedAttr>() as u32;
+
+/// Sets the attributes of a thread (0 is the caller). Allocates nothing.
+pub fn set(tid: u32, attributes: &Attributes) -> io::Result<()> {
+    let attr = SchedAttr {
+        size: SCHED_ATTR_SIZE,
+        policy: attributes.policy.number(),
+        flags: if attributes.reset_on_fork { FLAG_RESET_ON_FORK } else { 0 },
+        nice: attributes.nice,
+        priority: attributes.priority,
+        ..SchedAttr::default()
+    };
+    // SAFETY: `attr` is a live sched_attr whose size field says its size; the kernel only reads it.
+    #[allow(unsafe_code)]
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attr, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The attributes of a thread (0 is the caller).
+pub fn get(tid: u32) -> io::Result<Attributes> {
+    let mut attr = SchedAttr::default();
+    // SAFETY: the kernel writes at most SCHED_ATTR_SIZE bytes into `attr`, which has that size.
+    #[allow(unsafe_code)]
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut attr, SCHED_ATTR_SIZE, 0) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let policy = Policy::from_number(attr.policy).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("unknown policy {}", attr.policy))
+    })?;
+    Ok(Attributes {
+        policy,
+        nice: attr.nice,
+        priority: attr.priority,
+        reset_on_fork: attr.flags & FLAG_RESET_ON_FORK != 0,
+    })
+}
+
+/// Makes the calling thread a SCHED_FIFO thread of the given priority; its children are ordinary.
+pub fn become_fifo(priority: u32) -> Result<()> {
+    set(0, &Attributes::fifo(priority))
+        .map_err(|e| Error::new("set SCHED_FIFO for", "this thread", e))
+}
+
+/// Restricts a thread (0 is the caller) to the CPUs with these numbers.
+pub fn set_affinity(tid: u32, cpus: impl IntoIterator<Item = u32>) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    for cpu in cpus.into_iter().filter(|&cpu| (cpu as usize) < rustix::thread::CpuSet::MAX_CPU) {
+        set.set(cpu as usize);
+    }
+    let pid = rustix::thread::Pid::from_raw(tid as i32);
+    rustix::thread::sched_setaffinity(pid, &set).map_err(Into::into)
+}
+
+/// The CPUs a thread (0 is the caller) may run on, in order of number.
+pub fn affinity(tid: u32) -> io::Result<Vec<u32>> {
+    let pid = rustix::thread::Pid::from_raw(tid as i32);
+    let set = rustix::thread::sched_getaffinity(pid)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .map(|c| c as u32)
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_policies_go_there_and_back() {
+        for number in 0..10 {
+            if let Some(policy) = Policy::from_number(number) {
+                assert_eq!(policy.number(), number);
+            }
+        }
+        assert_eq!(Policy::from_number(4), None, "SCHED_ISO was never built");
+    }
+
+    #[test]
+    fn a_thread_may_lower_itself_to_idle() {
+        std::thread::spawn(|| {
+            let before = get(0).unwrap();
+            set(0, &Attributes::idle(before.nice)).unwrap();
+            assert_eq!(get(0).unwrap().policy, Policy::Idle);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_ended_is_gone() {
+        let tid = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get() as u32);
+        let tid = tid.join().unwrap();
+        // The kernel may take a moment to forget it.
+        for _ in 0..1000 {
+            match get(tid) {
+                Err(e) => {
+                    assert!(crate::error::is_gone(&e), "{e}");
+                    return;
+                }
+                Ok(_) => std::thread::yield_now(),
+            }
+        }
+        panic!("thread {tid} is still there");
+    }
+}

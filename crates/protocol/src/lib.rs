@@ -1,4 +1,14 @@
-//! The one interface of the daemon.
+//! The one interface of the daemon: its types, a blocking client, and what both sides of the
+//! socket share.
+//!
+//! `org.gangd.v1.varlink` describes the interface and is all that another client needs.
+
+pub mod client;
+pub mod error;
+pub mod frame;
+pub mod limits;
+pub mod name;
+pub mod paths;
 
 /// Generated from `org.gangd.v1.varlink`: types, errors, the client and the server's trait.
 #[allow(clippy::all, missing_docs, non_camel_case_types, unused_qualifications)]

@@ -1,0 +1,291 @@
+//! A blocking client: one connection, one request at a time.
+
+use std::io::{self, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::ClientError;
+use crate::frame::{FrameError, read_message};
+use crate::limits::REPLY_MAX;
+use crate::paths::Surroundings;
+use crate::v1;
+
+/// Longest wait for the daemon, at each of connecting, writing and reading.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a new job asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Registration {
+    /// 1 to [`NAME_MAX`](crate::limits::NAME_MAX) bytes without control characters.
+    pub name: String,
+    /// CPUs it wants at once, from 1.
+    pub cpus: i64,
+    /// CPUs below which it does not run, 1 to `cpus`.
+    pub min_cpus: i64,
+    pub class: v1::Class,
+    pub policy: v1::Policy,
+    /// [`WEIGHT_MIN`](crate::limits::WEIGHT_MIN) to [`WEIGHT_MAX`](crate::limits::WEIGHT_MAX).
+    pub weight: i64,
+}
+
+/// What an adopted job is made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Adopted {
+    /// A process with its descendants.
+    Process(i64),
+    /// All processes of a cgroup; the path counts from the root of the hierarchy.
+    Cgroup(String),
+}
+
+/// A connection to a daemon that runs as root or as the caller.
+///
+/// After an error other than a refusal (`NoSuchJob`, `NotPermitted` and the like) the connection
+/// is of no further use: a late reply would be taken for that of the next request. The socket
+/// closes when the process executes another program.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+    socket: PathBuf,
+    server_uid: u32,
+}
+
+impl Client {
+    /// Connects to the first daemon that listens, at the places and in the order of
+    /// [`Surroundings::candidates`].
+    pub fn find() -> Result<Self, ClientError> {
+        Self::find_from(&Surroundings::of_this_process())
+    }
+
+    /// As [`find`](Self::find), for given surroundings.
+    pub fn find_from(surroundings: &Surroundings) -> Result<Self, ClientError> {
+        let candidates = surroundings.candidates();
+        for socket in &candidates {
+            match Self::connect(socket) {
+                Err(ClientError::NoDaemon { .. }) => {}
+                other => return other,
+            }
+        }
+        Err(ClientError::NoDaemon { tried: candidates })
+    }
+
+    /// Connects to the daemon at `socket` and checks whose it is.
+    pub fn connect(socket: &Path) -> Result<Self, ClientError> {
+        let stream = open(socket).map_err(|errno| match errno {
+            Errno::NOENT | Errno::CONNREFUSED => {
+                ClientError::NoDaemon { tried: vec![socket.to_owned()] }
+            }
+            Errno::ACCESS | Errno::PERM => {
+                ClientError::ConnectNotPermitted { socket: socket.to_owned(), source: errno.into() }
+            }
+            Errno::AGAIN => ClientError::TimedOut {
+                doing: "connecting".to_owned(),
+                socket: socket.to_owned(),
+                seconds: TIMEOUT.as_secs(),
+            },
+            _ => ClientError::Connect { socket: socket.to_owned(), source: errno.into() },
+        })?;
+        let server = sockopt::socket_peercred(&stream).map_err(|errno| ClientError::Connect {
+            socket: socket.to_owned(),
+            source: errno.into(),
+        })?;
+        let own_uid = rustix::process::geteuid().as_raw();
+        let server_uid = server.uid.as_raw();
+        if !is_trusted(server_uid, own_uid) {
+            return Err(ClientError::ForeignSocket {
+                socket: socket.to_owned(),
+                uid: server_uid,
+                own_uid,
+            });
+        }
+        Ok(Self { stream: BufReader::new(stream), socket: socket.to_owned(), server_uid })
+    }
+
+    /// The socket this client is connected to.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// User id of the daemon: 0 or the caller's.
+    pub fn server_uid(&self) -> u32 {
+        self.server_uid
+    }
+
+    /// Makes a job without processes and returns its id. The job ends if this client goes before
+    /// it has added a process.
+    pub fn register(&mut self, job: &Registration) -> Result<i64, ClientError> {
+        let Registration { name, cpus, min_cpus, class, policy, weight } = job.clone();
+        let doing = format!("registering the job {name:?}");
+        let args = v1::Register_Args { name, cpus, min_cpus, class, policy, weight };
+        self.call::<_, v1::Register_Reply>("Register", args, doing).map(|reply| reply.job)
+    }
+
+    /// Takes a process with all its threads and future children into a job.
+    pub fn add_process(&mut self, job: i64, pid: i64) -> Result<(), ClientError> {
+        let doing = format!("adding process {pid} to job {job}");
+        self.call("AddProcess", v1::AddProcess_Args { job, pid }, doing)
+            .map(|v1::AddProcess_Reply {}| ())
+    }
+
+    /// Makes a job of what already runs; returns its id and the number of processes found.
+    pub fn adopt(
+        &mut self,
+        job: &Registration,
+        adopted: &Adopted,
+    ) -> Result<v1::Adopt_Reply, ClientError> {
+        let Registration { name, cpus, min_cpus, class, policy, weight } = job.clone();
+        let (doing, pid, cgroup) = match adopted {
+            Adopted::Process(pid) => (format!("adopting process {pid}"), Some(*pid), None),
+            Adopted::Cgroup(path) => (format!("adopting cgroup {path}"), None, Some(path.clone())),
+        };
+        let args = v1::Adopt_Args { name, cpus, min_cpus, class, policy, weight, pid, cgroup };
+        self.call("Adopt", args, doing)
+    }
+
+    /// All jobs, by id.
+    pub fn list_jobs(&mut self) -> Result<v1::ListJobs_Reply, ClientError> {
+        self.call("ListJobs", v1::ListJobs_Args {}, "listing the jobs".to_owned())
+    }
+
+    /// One job, with its processes where the caller may see them.
+    pub fn show_job(&mut self, job: i64) -> Result<v1::ShowJob_Reply, ClientError> {
+        self.call("ShowJob", v1::ShowJob_Args { job }, format!("looking at job {job}"))
+    }
+
+    /// The daemon, its backends and the times of its switches.
+    pub fn status(&mut self) -> Result<v1::GetStatus_Reply, ClientError> {
+        self.call("GetStatus", v1::GetStatus_Args {}, "asking for its status".to_owned())
+    }
+
+    /// The slice under way and the one planned next.
+    pub fn frame(&mut self) -> Result<v1::GetFrame_Reply, ClientError> {
+        self.call("GetFrame", v1::GetFrame_Args {}, "asking for the frame".to_owned())
+    }
+
+    /// Stops a job until it is resumed.
+    pub fn suspend(&mut self, job: i64) -> Result<(), ClientError> {
+        self.call("Suspend", v1::Suspend_Args { job }, format!("suspending job {job}"))
+            .map(|v1::Suspend_Reply {}| ())
+    }
+
+    /// Lets a suspended job run again.
+    pub fn resume(&mut self, job: i64) -> Result<(), ClientError> {
+        self.call("Resume", v1::Resume_Args { job }, format!("resuming job {job}"))
+            .map(|v1::Resume_Reply {}| ())
+    }
+
+    /// Sends a signal to every process of a job.
+    pub fn kill(&mut self, job: i64, signal: i64) -> Result<(), ClientError> {
+        let doing = format!("sending signal {signal} to job {job}");
+        self.call("Kill", v1::Kill_Args { job, signal }, doing).map(|v1::Kill_Reply {}| ())
+    }
+
+    /// Runs the checker of the invariants.
+    pub fn check(&mut self) -> Result<v1::Check_Reply, ClientError> {
+        self.call("Check", v1::Check_Args {}, "checking the invariants".to_owned())
+    }
+
+    /// Ends the daemon after it has released all jobs.
+    pub fn stop(&mut self) -> Result<(), ClientError> {
+        self.call("Stop", v1::Stop_Args {}, "stopping the daemon".to_owned())
+            .map(|v1::Stop_Reply {}| ())
+    }
+
+    fn call<A, R>(&mut self, method: &str, args: A, doing: String) -> Result<R, ClientError>
+    where
+        A: Serialize,
+        R: DeserializeOwned,
+    {
+        let reply = match self.exchange(method, &args) {
+            Ok(Some(reply)) => reply,
+            Ok(None) => return Err(ClientError::Closed { doing, socket: self.socket.clone() }),
+            Err(error) => return Err(self.broken(doing, error)),
+        };
+        let malformed =
+            |doing, source| ClientError::Malformed { doing, socket: self.socket.clone(), source };
+        let reply: varlink::Reply = match serde_json::from_slice(&reply) {
+            Ok(reply) => reply,
+            Err(source) => return Err(malformed(doing, source)),
+        };
+        if reply.error.is_some() {
+            return Err(ClientError::from_reply(doing, &reply));
+        }
+        // A method without results may leave its parameters out.
+        let parameters = reply.parameters.unwrap_or_else(|| serde_json::json!({}));
+        serde_json::from_value(parameters).map_err(|source| malformed(doing, source))
+    }
+
+    fn exchange(
+        &mut self,
+        method: &str,
+        args: &impl Serialize,
+    ) -> Result<Option<Vec<u8>>, FrameError> {
+        let parameters = serde_json::to_value(args).map_err(io::Error::from)?;
+        let request = varlink::Request::create(format!("org.gangd.v1.{method}"), Some(parameters));
+        let mut message = serde_json::to_vec(&request).map_err(io::Error::from)?;
+        message.push(0);
+        self.stream.get_mut().write_all(&message)?;
+        read_message(&mut self.stream, REPLY_MAX)
+    }
+
+    fn broken(&self, doing: String, error: FrameError) -> ClientError {
+        let socket = self.socket.clone();
+        match error {
+            FrameError::Io(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ClientError::TimedOut { doing, socket, seconds: TIMEOUT.as_secs() }
+            }
+            FrameError::Io(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+                ) =>
+            {
+                ClientError::Closed { doing, socket }
+            }
+            source => ClientError::Lost { doing, socket, source },
+        }
+    }
+}
+
+/// Whom to believe: the machine's administrator and oneself. Anybody can make a socket at a place
+/// like /tmp, and would be told of every program that is run.
+fn is_trusted(server_uid: u32, own_uid: u32) -> bool {
+    server_uid == 0 || server_uid == own_uid
+}
+
+/// The timeouts are set before connecting, because connecting waits too where the daemon's queue
+/// is full.
+fn open(socket: &Path) -> Result<UnixStream, Errno> {
+    let address = SocketAddrUnix::new(socket)?;
+    let stream =
+        net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_timeout(&stream, Timeout::Recv, Some(TIMEOUT))?;
+    sockopt::set_socket_timeout(&stream, Timeout::Send, Some(TIMEOUT))?;
+    loop {
+        match net::connect(&stream, &address) {
+            Ok(()) => return Ok(UnixStream::from(stream)),
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trusts_root_and_oneself_only() {
+        assert!(is_trusted(0, 1000));
+        assert!(is_trusted(1000, 1000));
+        assert!(is_trusted(0, 0));
+        assert!(!is_trusted(1001, 1000));
+        assert!(!is_trusted(1000, 0));
+    }
+}

@@ -1,0 +1,131 @@
+//! What can go wrong between a client and its daemon.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use crate::frame::FrameError;
+use crate::v1;
+
+/// Why a request of [`Client`](crate::client::Client) came to nothing.
+///
+/// Each message says what was being done and to what; where a cause lies deeper it is the
+/// `source`, not part of the text. `doing` reads like "suspending job 3".
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("no gangd listens at {}; `gang run` starts one, or an administrator starts gangd",
+        Paths(.tried))]
+    NoDaemon { tried: Vec<PathBuf> },
+
+    #[error("the socket {} is not ours: it is served by uid {uid}, neither root nor you \
+        (uid {own_uid}); set GANG_SOCKET to a socket of your own, or have its owner remove it",
+        .socket.display())]
+    ForeignSocket { socket: PathBuf, uid: u32, own_uid: u32 },
+
+    #[error("you may not connect to gangd at {}; ask for access to that socket, or set \
+        GANG_SOCKET to one of your own", .socket.display())]
+    ConnectNotPermitted { socket: PathBuf, source: io::Error },
+
+    #[error("cannot connect to gangd at {}", .socket.display())]
+    Connect { socket: PathBuf, source: io::Error },
+
+    #[error("gangd at {} did not answer within {seconds} s while {doing}; the daemon may be stuck \
+        or stopped (its programs run on)", .socket.display())]
+    TimedOut { doing: String, socket: PathBuf, seconds: u64 },
+
+    #[error("the connection to gangd at {} broke while {doing}", .socket.display())]
+    Lost { doing: String, socket: PathBuf, source: FrameError },
+
+    #[error("gangd at {} closed the connection while {doing}; it has ended or has too many \
+        clients, try again", .socket.display())]
+    Closed { doing: String, socket: PathBuf },
+
+    #[error("gangd at {} answered what this program does not understand while {doing}; \
+        are both of the same version?", .socket.display())]
+    Malformed { doing: String, socket: PathBuf, source: serde_json::Error },
+
+    #[error(
+        "gangd does not know the request made while {doing}: {error}; \
+        are both of the same version?"
+    )]
+    Unsupported { doing: String, error: String },
+
+    #[error("while {doing}: there is no job {job}; `gang ls` lists them")]
+    NoSuchJob { doing: String, job: i64 },
+
+    #[error("while {doing}: there is no process {pid}")]
+    NoSuchProcess { doing: String, pid: i64 },
+
+    #[error(
+        "while {doing}: there is no cgroup {cgroup}; its path counts from the root of the \
+        hierarchy, as in /proc/PID/cgroup"
+    )]
+    NoSuchCgroup { doing: String, cgroup: String },
+
+    #[error("while {doing}: {operation} is not permitted: {reason}")]
+    NotPermitted { doing: String, operation: String, reason: String },
+
+    #[error("while {doing}: {value} is not accepted for {parameter}, which takes {accepted}")]
+    InvalidValue { doing: String, parameter: String, value: String, accepted: String },
+
+    #[error(
+        "while {doing}: gangd's limit of {maximum} {limit} is reached; end some, or have its \
+        administrator raise it"
+    )]
+    LimitReached { doing: String, limit: String, maximum: i64 },
+
+    #[error("while {doing}: {operation} failed: {reason}")]
+    Failed { doing: String, operation: String, reason: String },
+}
+
+impl ClientError {
+    /// True where nothing listens, and so a daemon could be started.
+    pub fn is_no_daemon(&self) -> bool {
+        matches!(self, Self::NoDaemon { .. })
+    }
+
+    /// The error of an error reply.
+    pub(crate) fn from_reply(doing: String, reply: &varlink::Reply) -> Self {
+        use v1::ErrorKind::*;
+        match v1::ErrorKind::from(reply) {
+            NoSuchJob(Some(e)) => Self::NoSuchJob { doing, job: e.job },
+            NoSuchProcess(Some(e)) => Self::NoSuchProcess { doing, pid: e.pid },
+            NoSuchCgroup(Some(e)) => Self::NoSuchCgroup { doing, cgroup: e.cgroup },
+            NotPermitted(Some(e)) => {
+                Self::NotPermitted { doing, operation: e.operation, reason: e.reason }
+            }
+            InvalidValue(Some(e)) => Self::InvalidValue {
+                doing,
+                parameter: e.parameter,
+                value: e.value,
+                accepted: e.accepted,
+            },
+            LimitReached(Some(e)) => {
+                Self::LimitReached { doing, limit: e.limit, maximum: e.maximum }
+            }
+            Failed(Some(e)) => Self::Failed { doing, operation: e.operation, reason: e.reason },
+            _ => {
+                let name = reply.error.as_deref().unwrap_or("an error without a name");
+                let error = match &reply.parameters {
+                    Some(parameters) => format!("{name} {parameters}"),
+                    None => name.to_owned(),
+                };
+                Self::Unsupported { doing, error }
+            }
+        }
+    }
+}
+
+struct Paths<'a>(&'a [PathBuf]);
+
+impl fmt::Display for Paths<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, path) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str(" or ")?;
+            }
+            write!(f, "{}", path.display())?;
+        }
+        Ok(())
+    }
+}

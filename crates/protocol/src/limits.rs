@@ -1,0 +1,24 @@
+//! Bounds that both sides of the socket keep.
+
+/// Longest request, in bytes without the zero byte that ends it.
+pub const MESSAGE_MAX: usize = 64 * 1024;
+
+/// Longest reply, in bytes without the zero byte that ends it.
+///
+/// A reply lists up to all jobs of a daemon, a request speaks of one; so the daemon, which has
+/// many clients, buffers little for each, and a client, which has one daemon, may buffer more.
+pub const REPLY_MAX: usize = 16 * 1024 * 1024;
+
+/// Longest name of a job, in bytes of UTF-8.
+pub const NAME_MAX: usize = 64;
+
+/// Most CPUs that a job can ask for: the largest number Linux can be built for (`NR_CPUS`).
+/// How many a machine has is for its daemon to say.
+pub const CPUS_MAX: i64 = 8192;
+
+/// Weights of jobs, as `cpu.weight` of cgroup v2 has them.
+pub const WEIGHT_MIN: i64 = 1;
+/// See [`WEIGHT_MIN`].
+pub const WEIGHT_MAX: i64 = 10_000;
+/// Weight of a job for which none was asked.
+pub const WEIGHT_DEFAULT: i64 = 100;

@@ -54,6 +54,7 @@ pub struct Client {
     stream: BufReader<UnixStream>,
     socket: PathBuf,
     server_uid: u32,
+    timeout: Duration,
 }
 
 impl Client {
@@ -77,7 +78,12 @@ impl Client {
 
     /// Connects to the daemon at `socket` and checks whose it is.
     pub fn connect(socket: &Path) -> Result<Self, ClientError> {
-        let stream = open(socket).map_err(|errno| match errno {
+        Self::connect_within(socket, TIMEOUT)
+    }
+
+    /// As [`connect`](Self::connect), with another bound than [`TIMEOUT`] for each wait.
+    pub fn connect_within(socket: &Path, timeout: Duration) -> Result<Self, ClientError> {
+        let stream = open(socket, timeout).map_err(|errno| match errno {
             Errno::NOENT | Errno::CONNREFUSED => {
                 ClientError::NoDaemon { tried: vec![socket.to_owned()] }
             }
@@ -87,7 +93,7 @@ impl Client {
             Errno::AGAIN => ClientError::TimedOut {
                 doing: "connecting".to_owned(),
                 socket: socket.to_owned(),
-                seconds: TIMEOUT.as_secs(),
+                waited: timeout,
             },
             _ => ClientError::Connect { socket: socket.to_owned(), source: errno.into() },
         })?;
@@ -104,7 +110,7 @@ impl Client {
                 own_uid,
             });
         }
-        Ok(Self { stream: BufReader::new(stream), socket: socket.to_owned(), server_uid })
+        Ok(Self { stream: BufReader::new(stream), socket: socket.to_owned(), server_uid, timeout })
     }
 
     /// The socket this client is connected to.
@@ -238,7 +244,7 @@ impl Client {
         let socket = self.socket.clone();
         match error {
             FrameError::Io(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                ClientError::TimedOut { doing, socket, seconds: TIMEOUT.as_secs() }
+                ClientError::TimedOut { doing, socket, waited: self.timeout }
             }
             FrameError::Io(error)
                 if matches!(
@@ -261,12 +267,12 @@ fn is_trusted(server_uid: u32, own_uid: u32) -> bool {
 
 /// The timeouts are set before connecting, because connecting waits too where the daemon's queue
 /// is full.
-fn open(socket: &Path) -> Result<UnixStream, Errno> {
+fn open(socket: &Path, timeout: Duration) -> Result<UnixStream, Errno> {
     let address = SocketAddrUnix::new(socket)?;
     let stream =
         net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_timeout(&stream, Timeout::Recv, Some(TIMEOUT))?;
-    sockopt::set_socket_timeout(&stream, Timeout::Send, Some(TIMEOUT))?;
+    sockopt::set_socket_timeout(&stream, Timeout::Recv, Some(timeout))?;
+    sockopt::set_socket_timeout(&stream, Timeout::Send, Some(timeout))?;
     loop {
         match net::connect(&stream, &address) {
             Ok(()) => return Ok(UnixStream::from(stream)),

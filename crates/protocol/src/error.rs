@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::frame::FrameError;
 use crate::v1;
@@ -29,9 +30,9 @@ pub enum ClientError {
     #[error("cannot connect to gangd at {}", .socket.display())]
     Connect { socket: PathBuf, source: io::Error },
 
-    #[error("gangd at {} did not answer within {seconds} s while {doing}; the daemon may be stuck \
-        or stopped (its programs run on)", .socket.display())]
-    TimedOut { doing: String, socket: PathBuf, seconds: u64 },
+    #[error("gangd at {} did not answer within {} s while {doing}; the daemon may be stuck \
+        or stopped (its programs run on)", .socket.display(), .waited.as_secs_f64())]
+    TimedOut { doing: String, socket: PathBuf, waited: Duration },
 
     #[error("the connection to gangd at {} broke while {doing}", .socket.display())]
     Lost { doing: String, socket: PathBuf, source: FrameError },

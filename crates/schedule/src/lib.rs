@@ -1,1 +1,57 @@
-//! Placeholder
+//! The policy of gangd: which gangs run in which slice, on which CPUs.
+//!
+//! Problem. All threads of a job (a *gang*) must run at the same moment, gangs
+//! must share the machine by weight, what is not a gang must not starve, and
+//! no CPU should idle for it.
+//!
+//! Approach. A pure function: [`Event`]s in, immutable [`Plan`]s out, one for
+//! each slice. No clock, no I/O, no threads, no randomness, no unordered maps:
+//! time is an argument, and the same events give the same plans on every host,
+//! in the simulator and in the tests.
+//!
+//! Terms.
+//! - *slice*: a stretch of UTC time; its number is time / length ([`clock`]).
+//! - *row*: the gangs that are raised in a slice. *slot*: a gang's CPUs in it.
+//! - *frame*: the slices in which every gang that can run is in a row.
+//! - *leader*: who chooses first in a slice. *guest*: a gang packed beside it.
+//! - *rest*: everything on the machine that is no gang; it leads like a gang
+//!   when its turn comes (L18).
+//! - *filler*: a job out of the row that may run in holes.
+//!
+//! The parts: [`Schedule`] keeps the state and says how a row is chosen;
+//! [`check`] looks for what must never be; `turn` decides whose turn it is,
+//! `place` on which CPUs, `share` what a weight is worth.
+//!
+//! ```
+//! use gang_schedule::{Config, Event, JobId, Schedule, Spec, Topology};
+//!
+//! let mut schedule = Schedule::new(Config::default(), Topology::flat(2))?;
+//! schedule.apply(Event::Arrived { job: JobId(1), spec: Spec::new(2) })?;
+//! schedule.apply(Event::Load { threads: 2 })?;
+//! let turns: Vec<bool> = (0..4).map(|slice| schedule.plan(slice).rest_turn).collect();
+//! assert_eq!(turns, [false, true, false, true]); // L18
+//! # Ok::<(), gang_schedule::Refusal>(())
+//! ```
+
+pub mod check;
+pub mod clock;
+mod config;
+mod cpus;
+mod event;
+mod job;
+mod place;
+mod plan;
+mod row;
+mod schedule;
+mod share;
+mod topology;
+mod turn;
+
+pub use clock::{Edge, EdgeKind};
+pub use config::{ClassWeights, Config, Gap};
+pub use cpus::{CpuSet, NotCpus};
+pub use event::{Event, Refusal};
+pub use job::{Class, JobId, Policy, Spec, UnknownName};
+pub use plan::{Diff, Plan, Slot};
+pub use schedule::{MAX_JOBS, Schedule, Standing};
+pub use topology::{Cpu, MAX_CPUS, Topology};

@@ -1,0 +1,111 @@
+//! The settings of the policy, with units, defaults and bounds.
+
+use crate::{Class, Refusal, Spec};
+
+const MS: u64 = 1_000_000;
+
+/// A stretch of clock time at the end of every period in which no gang is
+/// raised, so that short tasks of the rest of the machine run at once on all
+/// CPUs. It belongs to the clock (UTC), not to the slices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// From the end of one gap to the end of the next, ns. 1 ms to 60 s where
+    /// there are gaps.
+    pub period_ns: u64,
+    /// Length of a gap, ns; at most half of the period. 0 means no gaps.
+    pub length_ns: u64,
+}
+
+impl Gap {
+    /// No gaps.
+    pub const NONE: Gap = Gap { period_ns: 10 * MS, length_ns: 0 };
+}
+
+/// 0.5 ms in every 10 ms.
+impl Default for Gap {
+    fn default() -> Gap {
+        Gap { period_ns: 10 * MS, length_ns: MS / 2 }
+    }
+}
+
+/// What the weight of a job is multiplied by, in percent, for the classes
+/// that share by weight. A thread of the rest of the machine counts like a
+/// thread of a gang of default weight at 100 %.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClassWeights {
+    /// 1 to 10,000 %, default 200 %.
+    pub interactive: u32,
+    /// 1 to 10,000 %, default 100 %.
+    pub batch: u32,
+}
+
+impl Default for ClassWeights {
+    fn default() -> ClassWeights {
+        ClassWeights { interactive: 200, batch: 100 }
+    }
+}
+
+/// The settings of the policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Length of a slice, ns: 0.2 ms to 60 s, default 10 ms.
+    pub slice_ns: u64,
+    /// Default 0.5 ms in every 10 ms.
+    pub gap: Gap,
+    /// Whether gangs out of slot stay runnable and fill holes (the default),
+    /// or are paused (L4).
+    pub fill: bool,
+    /// What all gangs together may take of the slices (L8), 1 to 1,000 ‰,
+    /// default 1,000 ‰.
+    pub cap_permille: u32,
+    /// Interactive 200 %, batch 100 %.
+    pub class_weights: ClassWeights,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            slice_ns: 10 * MS,
+            gap: Gap::default(),
+            fill: true,
+            cap_permille: 1000,
+            class_weights: ClassWeights::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The bounds of `slice_ns`.
+    pub const SLICE_NS: std::ops::RangeInclusive<u64> = 200_000..=60_000 * MS;
+
+    /// Refuses settings outside their bounds.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        let Config { slice_ns, gap, fill: _, cap_permille, class_weights } = *self;
+        within("slice_ns", slice_ns, *Config::SLICE_NS.start(), *Config::SLICE_NS.end())?;
+        if gap.length_ns > 0 {
+            within("gap.period_ns", gap.period_ns, MS, 60_000 * MS)?;
+            within("gap.length_ns", gap.length_ns, 0, gap.period_ns / 2)?;
+        }
+        within("cap_permille", cap_permille.into(), 1, 1000)?;
+        within("class_weights.interactive", class_weights.interactive.into(), 1, 10_000)?;
+        within("class_weights.batch", class_weights.batch.into(), 1, 10_000)
+    }
+
+    /// The weight of a job among those it shares with, at most 10⁸.
+    pub(crate) fn weight(&self, spec: &Spec) -> u64 {
+        let percent = match spec.class {
+            Class::Interactive => self.class_weights.interactive,
+            Class::Batch => self.class_weights.batch,
+            Class::Express | Class::Standby => 100,
+        };
+        u64::from(spec.weight) * u64::from(percent)
+    }
+}
+
+fn within(key: &'static str, value: u64, least: u64, most: u64) -> Result<(), Refusal> {
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(Refusal::Config { key, value, least, most })
+    }
+}

@@ -1,0 +1,54 @@
+//! What the policy is told, and what it refuses.
+
+use crate::{JobId, Spec, Topology};
+
+/// Something that happened, in the order in which it is to take effect.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A job registered. It is awake and not suspended.
+    Arrived { job: JobId, spec: Spec },
+    /// A job is gone; its id is not used again.
+    Departed { job: JobId },
+    /// A running job asks for something else (L26).
+    Changed { job: JobId, spec: Spec },
+    /// An idle job uses CPU again (L19).
+    Woke { job: JobId },
+    /// A job went idle; idle jobs have no slots (L19).
+    Slept { job: JobId },
+    /// A person suspended a job (L33).
+    Suspended { job: JobId },
+    /// A person resumed a job (L33).
+    Resumed { job: JobId },
+    /// The runnable threads outside all jobs (L18).
+    Load { threads: u32 },
+    /// CPUs went off- or online.
+    Topology(Topology),
+}
+
+/// Why an event or a configuration was not accepted. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    #[error("there is no job {job}")]
+    UnknownJob { job: JobId },
+    #[error("job {job} is registered already")]
+    DuplicateJob { job: JobId },
+    #[error("there are {max} jobs already, which is the most that are kept")]
+    TooManyJobs { max: usize },
+    #[error("the job needs at least {min_cpus} CPUs, the machine has {machine} online")]
+    TooWide { min_cpus: u32, machine: u32 },
+    #[error("a job needs at least one CPU; it asks for {cpus} and at least {min_cpus}")]
+    ZeroCpus { cpus: u32, min_cpus: u32 },
+    #[error("the job asks for {cpus} CPUs but needs at least {min_cpus}")]
+    CpusBelowMin { cpus: u32, min_cpus: u32 },
+    #[error("a weight is 1 to {max}, not {weight}")]
+    Weight { weight: u32, max: u32 },
+    #[error("{key} is {least} to {most}, not {value}")]
+    Config { key: &'static str, value: u64, least: u64, most: u64 },
+    #[error("a machine has at least one CPU online")]
+    NoCpus,
+    #[error("CPU {cpu} is named twice in the topology")]
+    DuplicateCpu { cpu: u32 },
+    #[error("CPU {cpu} is beyond the limit of {max} CPUs")]
+    CpuOutOfRange { cpu: u32, max: u32 },
+}

@@ -1,0 +1,160 @@
+//! Jobs: what the policy knows of a gang.
+
+use crate::Refusal;
+use std::fmt;
+use std::str::FromStr;
+
+/// The name of a job, given by the daemon and never used again.
+///
+/// Smaller ids win ties, so ids given in order of arrival make ties first
+/// come, first served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The class of a job (L21–L24). The greater class has priority:
+/// `Express > Interactive > Batch > Standby`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Class {
+    /// Soaks up CPUs that nobody else wants (L24).
+    Standby,
+    /// No rapid response, good throughput (L23).
+    #[default]
+    Batch,
+    /// Shares with batch, at a greater weight (L22).
+    Interactive,
+    /// Before everybody; only administrators put a job there (L21).
+    Express,
+}
+
+impl Class {
+    /// All classes, in order of priority.
+    pub const ALL: [Class; 4] = [Class::Express, Class::Interactive, Class::Batch, Class::Standby];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::Express => "express",
+            Class::Interactive => "interactive",
+            Class::Batch => "batch",
+            Class::Standby => "standby",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How a job is scheduled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Policy {
+    /// Placed at each slice by the conditions of this machine (L14).
+    #[default]
+    Local,
+    /// Accounted for, never in a row: scheduled by Linux alone.
+    None,
+}
+
+impl Policy {
+    /// All policies.
+    pub const ALL: [Policy; 2] = [Policy::Local, Policy::None];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Policy::Local => "local",
+            Policy::None => "none",
+        }
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A word that names no class or policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{word:?} is not a {what}; there are {known}")]
+pub struct UnknownName {
+    word: String,
+    what: &'static str,
+    known: &'static str,
+}
+
+impl FromStr for Class {
+    type Err = UnknownName;
+
+    fn from_str(word: &str) -> Result<Class, UnknownName> {
+        let known = "express, interactive, batch and standby";
+        let unknown = || UnknownName { word: word.to_owned(), what: "class", known };
+        Class::ALL.into_iter().find(|c| c.name() == word).ok_or_else(unknown)
+    }
+}
+
+impl FromStr for Policy {
+    type Err = UnknownName;
+
+    fn from_str(word: &str) -> Result<Policy, UnknownName> {
+        let unknown =
+            || UnknownName { word: word.to_owned(), what: "policy", known: "local and none" };
+        Policy::ALL.into_iter().find(|p| p.name() == word).ok_or_else(unknown)
+    }
+}
+
+/// What a job asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Spec {
+    pub class: Class,
+    pub policy: Policy,
+    /// Time in slot relative to the other gangs of the class, 1 to 10,000.
+    pub weight: u32,
+    /// CPUs wanted: the number of threads that should run at once.
+    pub cpus: u32,
+    /// The least number of CPUs the job can run on (`cpu_min`, L26). It gets
+    /// fewer than `cpus` only where the machine has no more.
+    pub min_cpus: u32,
+}
+
+impl Spec {
+    /// The weight of a job that asks for none.
+    pub const DEFAULT_WEIGHT: u32 = 100;
+    /// The greatest weight.
+    pub const MAX_WEIGHT: u32 = 10_000;
+
+    /// A batch job of default weight that needs all of `cpus`.
+    pub fn new(cpus: u32) -> Spec {
+        Spec {
+            class: Class::Batch,
+            policy: Policy::Local,
+            weight: Spec::DEFAULT_WEIGHT,
+            cpus,
+            min_cpus: cpus,
+        }
+    }
+
+    /// Refuses a job that a machine of `machine` CPUs can never run.
+    pub(crate) fn validate(&self, machine: u32) -> Result<(), Refusal> {
+        let Spec { policy, weight, cpus, min_cpus, .. } = *self;
+        if cpus == 0 || min_cpus == 0 {
+            return Err(Refusal::ZeroCpus { cpus, min_cpus });
+        }
+        if cpus < min_cpus {
+            return Err(Refusal::CpusBelowMin { cpus, min_cpus });
+        }
+        if !(1..=Spec::MAX_WEIGHT).contains(&weight) {
+            return Err(Refusal::Weight { weight, max: Spec::MAX_WEIGHT });
+        }
+        if policy == Policy::Local && min_cpus > machine {
+            return Err(Refusal::TooWide { min_cpus, machine });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! The state of the policy, and how events change it.
+//!
+//! Everything that a decision depends on is here. How a row is chosen from it
+//! is in `row`, whose turn it is in `turn`.
+//!
+//! Properties: a refused event changes nothing; events commute with nothing
+//! but themselves, so their order is part of the input; a job is in exactly
+//! one [`Standing`].
+
+use crate::turn::{self, Tier};
+use crate::{Config, CpuSet, Event, JobId, Policy, Refusal, Spec, Topology};
+use std::collections::BTreeMap;
+
+/// The most jobs that are kept.
+pub const MAX_JOBS: usize = 65_536;
+
+/// The state of the policy: jobs, machine, load, and who is owed what.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    pub(crate) config: Config,
+    pub(crate) topology: Topology,
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    pub(crate) rest: Rest,
+    /// The floor of each tier, see `turn`.
+    pub(crate) floors: Floors,
+    /// ‰ of a slice that gangs may still take under the cap (L8). A slice adds
+    /// the cap, a slice with a gang in its row costs 1,000.
+    pub(crate) allowance: i64,
+    pub(crate) generation: u64,
+}
+
+/// A job as the policy keeps it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Job {
+    pub spec: Spec,
+    pub asleep: bool,
+    pub suspended: bool,
+    /// Its weight among those it shares with, see [`Config`].
+    pub weight: u64,
+    /// How far a slice moves its virtual time, see `turn`.
+    pub stride: u128,
+    pub vtime: u128,
+    /// The CPUs it had last; empty before its first slot.
+    pub home: CpuSet,
+    /// The last slice that was charged to it.
+    pub charged: Option<u64>,
+}
+
+/// The rest of the machine (L18).
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Rest {
+    /// Runnable threads outside all jobs.
+    pub threads: u32,
+    pub vtime: u128,
+}
+
+/// The least virtual time of each tier, as of the last slice.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Floors([u128; 3]);
+
+impl Floors {
+    pub fn of(&self, tier: Tier) -> u128 {
+        self.0[tier as usize]
+    }
+
+    pub fn set(&mut self, tier: Tier, floor: u128) {
+        self.0[tier as usize] = floor;
+    }
+}
+
+/// Whether a job can be in a row, and if not, why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It takes turns.
+    Runnable,
+    /// It needs more CPUs than are online; it waits until they come back.
+    TooWide,
+    /// It is idle (L19).
+    Asleep,
+    /// A person suspended it (L33).
+    Suspended,
+    /// Its policy is [`Policy::None`].
+    Unscheduled,
+}
+
+impl Job {
+    pub fn standing(&self, machine: u32) -> Standing {
+        if self.suspended {
+            Standing::Suspended
+        } else if self.spec.policy == Policy::None {
+            Standing::Unscheduled
+        } else if self.asleep {
+            Standing::Asleep
+        } else if self.spec.min_cpus > machine {
+            Standing::TooWide
+        } else {
+            Standing::Runnable
+        }
+    }
+
+    pub fn tier(&self) -> Tier {
+        Tier::of(self.spec.class)
+    }
+
+    /// The CPUs of its slot: all that it asks for, or the whole machine.
+    pub fn width(&self, machine: u32) -> u32 {
+        self.spec.cpus.min(machine)
+    }
+}
+
+impl Schedule {
+    /// A machine without jobs and without load.
+    ///
+    /// # Errors
+    /// [`Refusal::Config`] if a setting is out of bounds.
+    pub fn new(config: Config, topology: Topology) -> Result<Schedule, Refusal> {
+        config.validate()?;
+        let allowance = 1000 - i64::from(config.cap_permille);
+        Ok(Schedule {
+            config,
+            topology,
+            jobs: BTreeMap::new(),
+            rest: Rest { threads: 0, vtime: 0 },
+            floors: Floors::default(),
+            allowance,
+            generation: 0,
+        })
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The runnable threads outside all jobs, as last told.
+    pub fn load(&self) -> u32 {
+        self.rest.threads
+    }
+
+    /// What a job asks for.
+    pub fn spec(&self, job: JobId) -> Option<&Spec> {
+        self.jobs.get(&job).map(|job| &job.spec)
+    }
+
+    /// All jobs, by id.
+    pub fn jobs(&self) -> impl Iterator<Item = (JobId, &Spec)> {
+        self.jobs.iter().map(|(&id, job)| (id, &job.spec))
+    }
+
+    /// Whether a job can be in a row, and if not, why.
+    pub fn standing(&self, job: JobId) -> Option<Standing> {
+        self.jobs.get(&job).map(|job| job.standing(self.topology.len()))
+    }
+
+    /// Takes note of an event.
+    ///
+    /// # Errors
+    /// A [`Refusal`]; then nothing was changed.
+    pub fn apply(&mut self, event: Event) -> Result<(), Refusal> {
+        match event {
+            Event::Arrived { job, spec } => self.arrive(job, spec)?,
+            Event::Departed { job } => {
+                self.jobs.remove(&job).ok_or(Refusal::UnknownJob { job })?;
+            }
+            Event::Changed { job, spec } => self.change(job, spec)?,
+            Event::Woke { job } => {
+                self.job(job)?.asleep = false;
+                self.forget_credit(job);
+            }
+            Event::Slept { job } => self.job(job)?.asleep = true,
+            Event::Suspended { job } => self.job(job)?.suspended = true,
+            Event::Resumed { job } => {
+                self.job(job)?.suspended = false;
+                self.forget_credit(job);
+            }
+            Event::Load { threads } => {
+                if self.rest.threads == 0 {
+                    self.rest.vtime = self.rest.vtime.max(self.floors.of(Tier::Shared));
+                }
+                self.rest.threads = threads;
+            }
+            Event::Topology(topology) => self.topology = topology,
+        }
+        Ok(())
+    }
+
+    fn job(&mut self, job: JobId) -> Result<&mut Job, Refusal> {
+        self.jobs.get_mut(&job).ok_or(Refusal::UnknownJob { job })
+    }
+
+    fn arrive(&mut self, job: JobId, spec: Spec) -> Result<(), Refusal> {
+        if self.jobs.contains_key(&job) {
+            return Err(Refusal::DuplicateJob { job });
+        }
+        if self.jobs.len() >= MAX_JOBS {
+            return Err(Refusal::TooManyJobs { max: MAX_JOBS });
+        }
+        spec.validate(self.topology.len())?;
+        let vtime = self.floors.of(Tier::of(spec.class));
+        let weight = self.config.weight(&spec);
+        let new = Job {
+            spec,
+            asleep: false,
+            suspended: false,
+            weight,
+            stride: turn::stride(weight),
+            vtime,
+            home: CpuSet::new(),
+            charged: None,
+        };
+        self.jobs.insert(job, new);
+        Ok(())
+    }
+
+    fn change(&mut self, id: JobId, spec: Spec) -> Result<(), Refusal> {
+        let machine = self.topology.len();
+        let floors = self.floors.clone();
+        let weight = self.config.weight(&spec);
+        let job = self.job(id)?;
+        spec.validate(machine)?;
+        // Another tier has another virtual time; what the job is ahead goes
+        // with it, so that changing the class back and forth gains nothing.
+        let (old, new) = (job.tier(), Tier::of(spec.class));
+        if old != new {
+            let ahead = job.vtime.saturating_sub(floors.of(old));
+            job.vtime = floors.of(new) + ahead;
+        }
+        (job.weight, job.stride) = (weight, turn::stride(weight));
+        job.spec = spec;
+        self.forget_credit(id);
+        Ok(())
+    }
+
+    /// Time without contending is no credit: whoever is behind the floor
+    /// starts there.
+    fn forget_credit(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.vtime = job.vtime.max(self.floors.of(job.tier()));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Whose turn it is: virtual time.
+//!
+//! Problem: gangs share by weight, whatever their widths, and nobody waits
+//! longer than its weight says; neither by sleeping nor by using holes may
+//! one gain or lose for long.
+//! Approach: earliest eligible virtual deadline first (EEVDF, Stoica et al.
+//! 1996), with one slice as the request.
+//! Terms:
+//! - *virtual time* of a job: slices in a row / weight. The rest of the
+//!   machine, with n threads of which u found a CPU, moves by u / n of a slice
+//!   at default weight: the per-thread time of a gang's thread (L18).
+//! - *stride*: how far one slice moves it; *deadline*: virtual time + stride.
+//! - *eligible*: not ahead of the average, weighted by weight.
+//! - *tier*: jobs with one virtual time: express; interactive, batch and the
+//!   rest; standby. Tiers are strict.
+//! - *contender*: who could lead its tier in this slice.
+//! - *floor*: the least virtual time of the contenders of the last slice.
+//!
+//! Algorithm: the leader of a tier is the eligible contender with the earliest
+//! deadline; gangs before the rest and lesser ids first among equals. The
+//! others follow by deadline. Who arrives, wakes or cannot contend starts at
+//! the floor if it is behind it. After a slice, what a contender is ahead of
+//! the least by more than [`LEAD`] of the longest strides shrinks by a
+//! quarter: having used holes is not punished for long, and the order of those
+//! who are ahead stays.
+//!
+//! Properties:
+//! - among gangs of which no two fit side by side, each has at every moment
+//!   within one slice of what its weight gives it;
+//! - packing a gang beside a leader delays nobody's turn;
+//! - no one is ahead by more than `LEAD` + 4 longest strides;
+//! - virtual times of common weights are exact, so that ties are ties.
+
+use crate::{Class, Spec};
+
+/// A slice at weight 1: divisible by 10,000 · k for each k up to 40, so that
+/// strides of common weights have no remainder.
+pub(crate) const SLICE: u128 = 5_342_931_457_063_200 * 10_000;
+
+/// How many of the longest strides a contender may be ahead for as long as it
+/// likes. EEVDF alone never leads by as much.
+const LEAD: u128 = 2;
+
+/// The weight of a thread of the rest: a batch gang at 100 %.
+pub(crate) const REST_WEIGHT: u64 = Spec::DEFAULT_WEIGHT as u64 * 100;
+
+/// Jobs that share one virtual time. The lesser tier comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Tier {
+    Express,
+    Shared,
+    Standby,
+}
+
+impl Tier {
+    pub fn of(class: Class) -> Tier {
+        match class {
+            Class::Express => Tier::Express,
+            Class::Interactive | Class::Batch => Tier::Shared,
+            Class::Standby => Tier::Standby,
+        }
+    }
+}
+
+/// How far a slice moves the virtual time of a gang.
+pub(crate) fn stride(weight: u64) -> u128 {
+    SLICE / u128::from(weight)
+}
+
+/// How far a slice in which `served` of `threads` threads found a CPU moves
+/// the virtual time of the rest.
+pub(crate) fn rest_stride(served: u32, threads: u32) -> u128 {
+    SLICE * u128::from(served) / (u128::from(threads) * u128::from(REST_WEIGHT))
+}
+
+/// Who may lead: what the order needs to know of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn {
+    pub vtime: u128,
+    pub stride: u128,
+    /// Of turns: the slices it deserves relative to the others.
+    pub weight: u128,
+    /// Breaks ties, the lesser first.
+    pub tie: u64,
+}
+
+impl Turn {
+    pub fn gang(vtime: u128, stride: u128, weight: u64, id: u64) -> Turn {
+        Turn { vtime, stride, weight: weight.into(), tie: id }
+    }
+
+    /// The rest, with `threads` threads of which `served` find a CPU when it
+    /// leads. It comes after every gang among equals.
+    pub fn rest(vtime: u128, served: u32, threads: u32) -> Turn {
+        let weight = u128::from(REST_WEIGHT) * u128::from(threads) / u128::from(served);
+        Turn { vtime, stride: rest_stride(served, threads), weight, tie: u64::MAX }
+    }
+
+    /// The order of turns: by deadline, then by tie.
+    pub fn rank(&self) -> (u128, u64) {
+        (self.vtime + self.stride, self.tie)
+    }
+}
+
+/// Orders a line: first the contenders, as many as returned, the leader before
+/// the others and those by deadline; then who does not contend, by deadline.
+pub(crate) fn order<T>(
+    line: &mut Vec<T>,
+    turn: impl Fn(&T) -> Turn,
+    contends: impl Fn(&T) -> bool,
+) -> usize {
+    line.sort_unstable_by_key(|c| turn(c).rank());
+    let contending = line.iter().filter(|c| contends(c)).count();
+    if contending < line.len() {
+        let (mut ordered, out): (Vec<T>, Vec<T>) = line.drain(..).partition(|c| contends(c));
+        ordered.extend(out);
+        *line = ordered;
+    }
+    let contenders = &mut line[..contending];
+    let Some(least) = contenders.iter().map(|c| turn(c).vtime).min() else { return 0 };
+    let (mut weights, mut moment) = (0, 0);
+    for contender in contenders.iter() {
+        let Turn { vtime, weight, .. } = turn(contender);
+        weights += weight;
+        moment += weight * (vtime - least);
+    }
+    let eligible = |c: &T| (turn(c).vtime - least) * weights <= moment;
+    let leader = contenders.iter().position(eligible).expect("the least is eligible");
+    contenders[..=leader].rotate_right(1);
+    contending
+}
+
+/// After a slice: bounds how far contenders are ahead of the least, and gives
+/// the new floor.
+pub(crate) fn settle<'a>(
+    contenders: impl Iterator<Item = (&'a mut u128, u128)>,
+    floor: u128,
+) -> u128 {
+    let mut contenders: Vec<(&mut u128, u128)> = contenders.collect();
+    let Some(least) = contenders.iter().map(|(vtime, _)| **vtime).min() else { return floor };
+    let longest = contenders.iter().map(|&(_, stride)| stride).max().unwrap_or(0);
+    let bound = least + LEAD * longest;
+    for (vtime, _) in &mut contenders {
+        let excess = vtime.saturating_sub(bound);
+        **vtime -= excess / 4;
+    }
+    floor.max(least)
+}

@@ -1,0 +1,279 @@
+//! What can be typed. Help, man pages and completions come from here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use gang_protocol::limits::{CPUS_MAX, WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN};
+
+/// Run parallel programs as gangs
+///
+/// All threads of a gang run at the same moment, so that its barriers, locks and messages stay
+/// cheap while the machine is shared. gang talks to the daemon gangd, which shares the CPUs among
+/// gangs slice by slice.
+#[derive(Debug, Parser)]
+#[command(name = "gang", version, max_term_width = 100, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(Run),
+    /// List the jobs
+    Ls(Listing),
+    Show(Show),
+    /// Show the daemon: backend and guarantee, slice, times of its switches
+    Status(Listing),
+    /// Stop a job until it is resumed; its memory stays
+    Suspend(OneJob),
+    /// Let a suspended job run again
+    Resume(OneJob),
+    /// Send a signal to every process of a job
+    Kill(Kill),
+    Adopt(Adopt),
+    /// Check the invariants of the schedule on the daemon's state and the kernel's
+    ///
+    /// Ends with 1 when an invariant does not hold, and says which and what was found.
+    Check(Listing),
+    /// End the daemon; the programs run on at normal priority (administrators only)
+    Stop,
+    /// Release what a daemon that died left raised, paused or frozen
+    ///
+    /// Any other command does this first where it finds no daemon; this one does only this, and
+    /// says where there was nothing to do.
+    Release,
+    /// Repeat the measurements of gangd (gang lab --help lists them)
+    #[command(disable_help_flag = true)]
+    Lab(Lab),
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Manual {
+        dir: PathBuf,
+    },
+    /// Write the completions of a shell to standard output
+    #[command(hide = true)]
+    Completions {
+        shell: clap_complete::Shell,
+    },
+    /// Start gangd in the background and wait until it listens (used by gang run)
+    #[command(hide = true)]
+    StartDaemon(StartDaemon),
+}
+
+/// Run a program as a gang
+///
+/// Registers a job, puts itself into it and executes the program in its own place, as nice and
+/// taskset do: signals, terminal and exit code are the program's own. Starts a daemon where none
+/// listens, which ends after its last job. Sets for the program GANG_JOB to the job's id, and
+/// OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS and KMP_BLOCKTIME to what fits the gang, each
+/// only where it is not set already.
+#[derive(Debug, Args)]
+pub struct Run {
+    #[command(flatten)]
+    pub job: JobOptions,
+    /// Backend of a daemon that this command starts; one that listens already must have it
+    #[arg(long)]
+    pub backend: Option<String>,
+    /// Do not say when the guarantee is weak because privilege is missing
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// What a job asks for
+#[derive(Debug, Clone, Args)]
+pub struct JobOptions {
+    /// CPUs that the gang gets at once [default: as many as it may use]
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(i64).range(1..=CPUS_MAX))]
+    pub cpus: Option<i64>,
+    /// CPUs below which it does not run [default: CPUS]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=CPUS_MAX))]
+    pub min: Option<i64>,
+    /// Class of the job
+    #[arg(long, value_enum, default_value_t = Class::Batch)]
+    pub class: Class,
+    /// How the gang is placed
+    #[arg(long, value_enum, default_value_t = Policy::Local)]
+    pub policy: Policy,
+    /// Share of the time relative to other jobs of the class
+    #[arg(long, default_value_t = WEIGHT_DEFAULT,
+        value_parser = clap::value_parser!(i64).range(WEIGHT_MIN..=WEIGHT_MAX))]
+    pub weight: i64,
+    /// Name of the job, at most 64 bytes [default: that of the program]
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Class {
+    /// Before all others (administrators only)
+    Express,
+    /// Shares with batch, at a greater weight
+    Interactive,
+    /// The ordinary class
+    Batch,
+    /// Runs where nobody else wants the CPUs
+    Standby,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    /// Placed afresh at each slice
+    Local,
+    /// Accounted for, scheduled by Linux alone
+    None,
+}
+
+#[derive(Debug, Args)]
+pub struct Listing {
+    /// Print JSON, as the interface org.gangd.v1 describes it
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct OneJob {
+    /// Id of the job, or its name where only one job has it
+    pub job: String,
+}
+
+/// Show one job, and its processes where they are yours to see
+#[derive(Debug, Args)]
+pub struct Show {
+    #[command(flatten)]
+    pub job: OneJob,
+    #[command(flatten)]
+    pub listing: Listing,
+}
+
+#[derive(Debug, Args)]
+pub struct Kill {
+    #[command(flatten)]
+    pub job: OneJob,
+    /// Signal by name or number
+    #[arg(short, long, default_value = "TERM", value_parser = crate::signals::parse)]
+    pub signal: i64,
+}
+
+/// Make a job of what runs already
+///
+/// Of a process with its descendants, or of all processes of a cgroup. Where a job is made of a
+/// process, what it has started since must still be its descendant.
+#[derive(Debug, Args)]
+pub struct Adopt {
+    #[command(flatten)]
+    pub what: AdoptWhat,
+    #[command(flatten)]
+    pub job: JobOptions,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct AdoptWhat {
+    /// A process
+    #[arg(value_parser = clap::value_parser!(i64).range(1..=i64::from(i32::MAX)))]
+    pub pid: Option<i64>,
+    /// A cgroup, from the root of the hierarchy as in /proc/PID/cgroup
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Lab {
+    /// Passed to the program gang-lab
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct StartDaemon {
+    #[arg(long)]
+    pub socket: PathBuf,
+    #[arg(long)]
+    pub backend: Option<String>,
+}
+
+/// The commands that people type: without those that are hidden, for manuals and completions.
+pub fn documented() -> clap::Command {
+    let all = Cli::command();
+    let shown = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let shown: Vec<clap::Command> = shown.collect();
+    clap::Command::new("gang")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(all.get_about().cloned().unwrap_or_default())
+        .long_about(all.get_long_about().cloned().unwrap_or_default())
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+        .subcommands(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    fn run(line: &[&str]) -> Result<Run, clap::Error> {
+        Cli::try_parse_from([&["gang", "run"], line].concat()).map(|cli| match cli.command {
+            Command::Run(run) => run,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn options_after_the_program_are_its_own() {
+        for line in [&["-n", "2", "--", "prog", "-n", "5"][..], &["-n", "2", "prog", "-n", "5"]] {
+            let run = run(line).unwrap();
+            assert_eq!(run.job.cpus, Some(2));
+            assert_eq!(run.command, ["prog", "-n", "5"]);
+        }
+        let inner = run(&["--", "env", "--", "-x"]).unwrap();
+        assert_eq!(inner.command, ["env", "--", "-x"]);
+    }
+
+    #[test]
+    fn refusals_name_what_is_accepted() {
+        let refused = |line: &[&str], expected: &str| {
+            let text = run(line).unwrap_err().to_string();
+            assert!(text.contains(expected), "{line:?}: {text}");
+        };
+        refused(&["-n", "0", "x"], "0 is not in 1..=8192");
+        refused(&["-n", "10000", "x"], "10000 is not in 1..=8192");
+        refused(&["-n", "two", "x"], "'two'");
+        refused(&["--weight", "0", "x"], "0 is not in 1..=10000");
+        refused(&["--weight", "10001", "x"], "10001 is not in 1..=10000");
+        refused(
+            &["--class", "royal", "x"],
+            "[possible values: express, interactive, batch, standby]",
+        );
+        refused(&["--policy", "matrix", "x"], "[possible values: local, none]");
+        refused(&["-n", "2"], "<CMD>...");
+        refused(&["--bogus", "x"], "'--bogus'");
+    }
+
+    #[test]
+    fn adopt_takes_a_process_or_a_cgroup() {
+        let adopt = |line: &[&str]| Cli::try_parse_from([&["gang", "adopt"], line].concat());
+        assert!(adopt(&["42"]).is_ok());
+        assert!(adopt(&["--cgroup", "/a/b", "-n", "2"]).is_ok());
+        assert!(adopt(&[]).is_err());
+        assert!(adopt(&["42", "--cgroup", "/a"]).is_err());
+        assert!(adopt(&["0"]).is_err());
+        assert!(adopt(&["4294967297"]).is_err());
+    }
+
+    #[test]
+    fn lab_passes_everything_on() {
+        for line in [&["--help"][..], &["barrier", "--json", "-n", "2"]] {
+            let cli = Cli::try_parse_from([&["gang", "lab"], line].concat()).unwrap();
+            assert!(matches!(cli.command, Command::Lab(lab) if lab.args == line));
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! `gang adopt`: a job of what runs already.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use gang_protocol::client::Adopted;
+use gang_protocol::name::nearest_name;
+use rustix::process::Pid;
+
+use crate::cli::{Adopt, AdoptWhat};
+use crate::connect::connect_or_start;
+use crate::job_options::allowed_cpus;
+use crate::show_values::count;
+
+/// Where the hierarchy of cgroup v2 is mounted: beside v1 controllers, and alone.
+const MOUNTS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+
+pub fn adopt(args: &Adopt) -> Result<()> {
+    let adopted = meant(&args.what)?;
+    let (name, cpus) = defaults(&adopted)?;
+    let job = args.job.registration(&name, cpus)?;
+    let reply = connect_or_start(None)?.adopt(&job, &adopted)?;
+    println!("job {}: {}, {}", reply.job, job.name, count(reply.processes, "process"));
+    Ok(())
+}
+
+fn meant(what: &AdoptWhat) -> Result<Adopted> {
+    match (what.pid, &what.cgroup) {
+        (Some(pid), None) => Ok(Adopted::Process(pid)),
+        (None, Some(path)) => Ok(Adopted::Cgroup(from_the_root(path))),
+        _ => anyhow::bail!("exactly one of PID and --cgroup is needed"),
+    }
+}
+
+/// The path in the hierarchy, also of one given with its mount point.
+fn from_the_root(path: &str) -> String {
+    let inner = MOUNTS
+        .iter()
+        .find_map(|mount| path.strip_prefix(mount).filter(|rest| rest.starts_with('/')))
+        .unwrap_or(path);
+    format!("/{}", inner.trim_matches('/'))
+}
+
+/// Name and CPUs of a job for which none were asked: those of the process, or the name of the
+/// cgroup and the CPUs of this program.
+fn defaults(adopted: &Adopted) -> Result<(String, i64)> {
+    match adopted {
+        Adopted::Process(pid) => {
+            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))
+                .with_context(|| format!("cannot adopt process {pid}: there is none"))?;
+            let raw = i32::try_from(*pid).ok().and_then(Pid::from_raw);
+            let cpus = allowed_cpus(raw)
+                .with_context(|| format!("cannot ask which CPUs process {pid} may use"))?;
+            Ok((nearest_name(comm.trim_end(), "job"), cpus))
+        }
+        Adopted::Cgroup(path) => {
+            let cpus = allowed_cpus(None).context("cannot ask which CPUs may be used")?;
+            let base = Path::new(path).file_name().unwrap_or_default();
+            Ok((nearest_name(&base.to_string_lossy(), "cgroup"), cpus))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_may_be_given_with_its_mount_point() {
+        for given in ["/a/b", "a/b", "/a/b/", "/sys/fs/cgroup/a/b", "/sys/fs/cgroup/unified/a/b"] {
+            assert_eq!(from_the_root(given), "/a/b", "{given}");
+        }
+        assert_eq!(from_the_root("/sys/fs/cgroups"), "/sys/fs/cgroups");
+    }
+
+    #[test]
+    fn a_process_gives_its_name_and_cpus() {
+        let (name, cpus) = defaults(&Adopted::Process(std::process::id().into())).unwrap();
+        assert!(!name.is_empty());
+        assert!(cpus >= 1);
+        let error = defaults(&Adopted::Process(i32::MAX.into())).unwrap_err();
+        assert!(error.to_string().contains("there is none"), "{error:#}");
+    }
+}

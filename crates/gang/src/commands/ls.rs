@@ -1,0 +1,50 @@
+//! `gang ls`: the jobs.
+
+use anyhow::Result;
+use gang_protocol::v1;
+
+use crate::cli::Listing;
+use crate::connect::connect;
+use crate::show_values::{duration, owner, percent, print_json, word};
+use crate::table::{Align, render, terminal_width};
+
+const COLUMNS: [(&str, Align); 9] = [
+    ("ID", Align::Right),
+    ("NAME", Align::Shrink),
+    ("OWNER", Align::Left),
+    ("CLASS", Align::Left),
+    ("STATE", Align::Left),
+    ("CPUS", Align::Right),
+    ("SHARE", Align::Right),
+    ("WANTED", Align::Right),
+    ("CPU TIME", Align::Right),
+];
+
+pub fn ls(args: &Listing) -> Result<()> {
+    let reply = connect()?.list_jobs()?;
+    if args.json {
+        return print_json(&reply);
+    }
+    print!("{}", table(&reply.jobs, terminal_width()));
+    Ok(())
+}
+
+fn table(jobs: &[v1::Job], width: Option<usize>) -> String {
+    if jobs.is_empty() {
+        return "no jobs\n".to_owned();
+    }
+    let row = |job: &v1::Job| {
+        vec![
+            job.id.to_string(),
+            job.name.clone(),
+            owner(job.owner_uid),
+            word(&job.class),
+            word(&job.state),
+            job.cpus.to_string(),
+            percent(job.share_had),
+            percent(job.share_wanted),
+            duration(job.cpu_time_ns),
+        ]
+    };
+    render(&COLUMNS, &jobs.iter().map(row).collect::<Vec<_>>(), width)
+}

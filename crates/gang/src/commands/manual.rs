@@ -1,0 +1,190 @@
+//! `gang manual`: the man pages, one for gang and one for each of its commands.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::Command;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
+
+use crate::cli;
+
+/// A section of a man page that the definition of the command line does not hold: paragraphs, or
+/// terms with what they mean.
+enum Section {
+    Terms(&'static str, &'static [(&'static str, &'static str)]),
+    Text(&'static str, &'static str),
+}
+
+const EXIT_STATUS: Section = Section::Terms(
+    "EXIT STATUS",
+    &[
+        ("0", "What was asked for is done."),
+        ("1", "It failed or was refused; standard error says why."),
+        ("2", "What was typed makes no sense."),
+        ("3", "No daemon listens."),
+    ],
+);
+
+const EXIT_STATUS_RUN: Section = Section::Terms(
+    "EXIT STATUS",
+    &[
+        (
+            "that of CMD",
+            "The program was executed. If a signal ended it, the caller sees that signal.",
+        ),
+        ("125", "gang itself failed or was refused, and CMD was not executed."),
+        ("126", "CMD was found and cannot be executed."),
+        ("127", "CMD was not found."),
+    ],
+);
+
+const ENVIRONMENT: Section = Section::Terms(
+    "ENVIRONMENT",
+    &[
+        (
+            "GANG_SOCKET",
+            "Socket of the daemon to talk to, and the only one that is tried. A daemon that gang \
+             run starts listens there.",
+        ),
+        ("XDG_RUNTIME_DIR", "Directory of the user's own daemon (see FILES)."),
+    ],
+);
+
+const ENVIRONMENT_RUN: Section = Section::Terms(
+    "ENVIRONMENT",
+    &[
+        ("GANG_SOCKET", "Socket of the daemon; see gang(1)."),
+        ("GANG_JOB", "Set for CMD to the id of its job."),
+        (
+            "OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS",
+            "Set for CMD to CPUS, each unless it is set. OpenBLAS, MKL, BLIS and NumExpr follow \
+             the first. A program that starts several processes with threads of their own, such \
+             as mpirun, needs OMP_NUM_THREADS set to what one of them shall have.",
+        ),
+        (
+            "KMP_BLOCKTIME",
+            "Set for CMD to 1 (ms), so that threads of libomp that wait long leave their CPU to \
+             others; not where it, KMP_LIBRARY or OMP_WAIT_POLICY is set.",
+        ),
+    ],
+);
+
+const SIGNALS_RUN: Section = Section::Text(
+    "NOTES",
+    "CMD replaces gang, so it has the process id, the terminal, the ignored and blocked signals \
+     that gang was started with. One exception: SIGPIPE has its default action in CMD even where \
+     it was ignored.",
+);
+
+const FILES: Section = Section::Terms(
+    "FILES",
+    &[
+        ("/run/gangd/gangd.sock", "Socket of the machine's daemon, tried first."),
+        (
+            "$XDG_RUNTIME_DIR/gangd/gangd.sock, else /tmp/gangd-UID/gangd.sock",
+            "Socket of a daemon of the user's own, tried next, and where gang run starts one. \
+             Root has none beside the machine's.",
+        ),
+    ],
+);
+
+pub fn manual(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let mut gang = cli::documented();
+    gang.build();
+    let pages = gang.get_subcommands().filter(|command| !command.is_hide_set());
+    for command in pages {
+        write_page(dir, command, false)?;
+    }
+    write_page(dir, &gang, true)
+}
+
+fn write_page(dir: &Path, command: &Command, is_top: bool) -> Result<()> {
+    let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let path = dir.join(format!("{name}.1"));
+    fs::write(&path, page(command, &name, is_top)?)
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn page(command: &Command, name: &str, is_top: bool) -> Result<Vec<u8>> {
+    let sections: &[Section] = match name {
+        "gang-run" => &[EXIT_STATUS_RUN, ENVIRONMENT_RUN, SIGNALS_RUN],
+        "gang" => &[EXIT_STATUS, ENVIRONMENT, FILES],
+        _ => &[EXIT_STATUS],
+    };
+    let man = Man::new(command.clone()).manual("gangd").section("1");
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
+        man.render_options_section(&mut out)?;
+    }
+    if is_top {
+        man.render_subcommands_section(&mut out)?;
+    }
+    let mut roff = Roff::new();
+    for section in sections {
+        match section {
+            Section::Text(title, text) => {
+                roff.control("SH", [*title]).text([roman(*text)]);
+            }
+            Section::Terms(title, terms) => {
+                roff.control("SH", [*title]);
+                for (term, meaning) in *terms {
+                    roff.control("TP", []).text([roman(*term)]).text([roman(*meaning)]);
+                }
+            }
+        }
+    }
+    let also = if is_top { "gang-run(1), gangd(8)" } else { "gang(1), gangd(8)" };
+    roff.control("SH", ["SEE ALSO"]).text([roman(also)]);
+    roff.to_writer(&mut out)?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_that_says_how_it_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        manual(dir.path()).unwrap();
+        let mut names: Vec<String> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(
+            names,
+            [
+                "gang-adopt.1",
+                "gang-check.1",
+                "gang-kill.1",
+                "gang-lab.1",
+                "gang-ls.1",
+                "gang-release.1",
+                "gang-resume.1",
+                "gang-run.1",
+                "gang-show.1",
+                "gang-status.1",
+                "gang-stop.1",
+                "gang-suspend.1",
+                "gang.1",
+            ]
+        );
+        for name in names {
+            let page = fs::read_to_string(dir.path().join(&name)).unwrap();
+            assert!(page.contains("EXIT STATUS"), "{name}");
+            assert!(!page.contains("start-daemon") && !page.contains("manual DIR"), "{name}");
+        }
+        let run = fs::read_to_string(dir.path().join("gang-run.1")).unwrap();
+        for word in ["125", "126", "127", "OMP_NUM_THREADS", "GANG_JOB"] {
+            assert!(run.contains(word), "{word}");
+        }
+    }
+}

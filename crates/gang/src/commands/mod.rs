@@ -1,0 +1,42 @@
+//! What each command means. One command a file.
+
+mod adopt;
+mod check;
+mod completions;
+mod kill;
+mod lab;
+mod ls;
+mod manual;
+mod release;
+mod resume;
+mod run;
+mod show;
+mod start_daemon;
+mod status;
+mod stop;
+mod suspend;
+
+use anyhow::Result;
+
+use crate::cli::Command;
+
+/// Does what was asked for.
+pub fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Ls(args) => ls::ls(args),
+        Command::Show(args) => show::show(args),
+        Command::Status(args) => status::status(args),
+        Command::Suspend(args) => suspend::suspend(args),
+        Command::Resume(args) => resume::resume(args),
+        Command::Kill(args) => kill::kill(args),
+        Command::Adopt(args) => adopt::adopt(args),
+        Command::Check(args) => check::check(args),
+        Command::Stop => stop::stop(),
+        Command::Release => release::release(),
+        Command::Lab(args) => lab::lab(args),
+        Command::Manual { dir } => manual::manual(dir),
+        Command::Completions { shell } => completions::completions(*shell),
+        Command::StartDaemon(args) => start_daemon::start_daemon(args),
+    }
+}

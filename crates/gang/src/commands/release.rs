@@ -1,0 +1,32 @@
+//! `gang release`: undo what a dead daemon left.
+
+use anyhow::Result;
+use gang_protocol::client::Client;
+use gang_protocol::paths::{SYSTEM_SOCKET, Surroundings};
+
+use crate::leftovers;
+
+pub fn release() -> Result<()> {
+    let surroundings = Surroundings::of_this_process();
+    for socket in surroundings.candidates() {
+        match Client::connect(&socket) {
+            Ok(_) => println!(
+                "gangd listens at {} and holds its jobs; `gang stop` ends it",
+                socket.display()
+            ),
+            Err(error) if !error.is_no_daemon() => return Err(error.into()),
+            // What the machine's daemon left is for root to release.
+            Err(_) if surroundings.uid != 0 && socket.as_os_str() == SYSTEM_SOCKET => {
+                leftovers::tell_of_roots(&socket, surroundings.uid);
+            }
+            Err(_) => {
+                let said = leftovers::told(&leftovers::release(&socket)?.stdout);
+                if said.is_empty() {
+                    println!("nothing to release at {}", socket.display());
+                }
+                print!("{said}");
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! `gang show`: one job.
+
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use gang_protocol::name::escaped;
+use gang_protocol::v1;
+
+use crate::cli::Show;
+use crate::connect::connect;
+use crate::job_ref::resolve;
+use crate::show_values::{count, cpu_list, duration, owner, percent, print_json, word};
+use crate::table::{Align, render, terminal_width};
+
+pub fn show(args: &Show) -> Result<()> {
+    let mut client = connect()?;
+    let id = resolve(&mut client, &args.job.job)?;
+    let reply = client.show_job(id)?;
+    if args.listing.json {
+        return print_json(&reply);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now_ns = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
+    print!("{}", text(&reply, now_ns)?);
+    Ok(())
+}
+
+fn text(reply: &v1::ShowJob_Reply, now_ns: i64) -> Result<String, std::fmt::Error> {
+    let job = &reply.details;
+    let mut out = String::new();
+    writeln!(out, "job {}: {}", job.id, escaped(&job.name))?;
+    writeln!(out, "  owner       {}", escaped(&owner(job.owner_uid)))?;
+    writeln!(
+        out,
+        "  class       {}, weight {}, policy {}",
+        word(&job.class),
+        job.weight,
+        word(&job.policy)
+    )?;
+    writeln!(out, "  state       {}", word(&job.state))?;
+    writeln!(
+        out,
+        "  cpus        {} (at least {}), on {}",
+        job.cpus,
+        job.min_cpus,
+        cpu_list(&job.cpu_list)
+    )?;
+    writeln!(
+        out,
+        "  share       {} over the last 10 s, {} wanted",
+        percent(job.share_had),
+        percent(job.share_wanted)
+    )?;
+    writeln!(out, "  slots       {}, {} in slot", job.slots, duration(job.in_slot_ns))?;
+    writeln!(out, "  CPU time    {}", duration(job.cpu_time_ns))?;
+    let age = now_ns.saturating_sub(job.registered_at_ns);
+    writeln!(out, "  registered  {} ago", duration(age))?;
+    if let Some(cgroup) = &job.cgroup {
+        writeln!(out, "  cgroup      {}", escaped(cgroup))?;
+    }
+    writeln!(
+        out,
+        "  holds       {}, {}",
+        count(job.processes, "process"),
+        count(job.threads, "thread")
+    )?;
+    if let Some(processes) = reply.processes.as_ref().filter(|list| !list.is_empty()) {
+        let columns =
+            [("PID", Align::Right), ("THREADS", Align::Right), ("COMMAND", Align::Shrink)];
+        let row = |process: &v1::Process| {
+            vec![process.pid.to_string(), process.threads.to_string(), process.command.clone()]
+        };
+        let rows: Vec<_> = processes.iter().map(row).collect();
+        write!(out, "\n{}", render(&columns, &rows, terminal_width()))?;
+    }
+    Ok(out)
+}

@@ -1,0 +1,104 @@
+//! `gang status`: the daemon.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::Result;
+use gang_protocol::name::escaped;
+use gang_protocol::v1;
+
+use crate::cli::Listing;
+use crate::connect::connect;
+use crate::show_values::{count, duration, percent, print_json, word};
+use crate::table::{Align, render, terminal_width};
+
+pub fn status(args: &Listing) -> Result<()> {
+    let mut client = connect()?;
+    let reply = client.status()?;
+    if args.json {
+        return print_json(&reply);
+    }
+    print!("{}", text(&reply.status, client.socket(), terminal_width())?);
+    Ok(())
+}
+
+fn text(
+    status: &v1::Status,
+    socket: &Path,
+    width: Option<usize>,
+) -> Result<String, std::fmt::Error> {
+    let mut out = String::new();
+    let guardian = match status.guardian_pid {
+        Some(pid) => format!("guardian {pid}"),
+        None => "no guardian".to_owned(),
+    };
+    writeln!(
+        out,
+        "gangd {}, pid {}, {guardian}, up {}",
+        escaped(&status.version),
+        status.pid,
+        duration(status.uptime_ns)
+    )?;
+    writeln!(out, "socket    {}", escaped(&socket.to_string_lossy()))?;
+    writeln!(out, "backend   {}, {}", escaped(&status.backend), promise(&status.guarantee))?;
+    writeln!(
+        out,
+        "slice     {}, gap {}, filling {}, cap {}",
+        duration(status.slice_ns),
+        duration(status.gap_ns),
+        if status.fill { "on" } else { "off" },
+        percent(status.cap)
+    )?;
+    writeln!(
+        out,
+        "machine   {}, {}, {} runnable outside all jobs",
+        count(status.cpus, "CPU"),
+        count(status.jobs, "job"),
+        count(status.unregistered_threads, "thread"),
+    )?;
+    writeln!(out, "switches  {}", status.switches.count)?;
+    if status.switches.count > 0 {
+        write!(out, "\n{}", phases(&status.switches))?;
+    }
+    write!(out, "\n{}", backends(&status.backends, width))?;
+    Ok(out)
+}
+
+fn promise(guarantee: &v1::Guarantee) -> &'static str {
+    match guarantee {
+        v1::Guarantee::exclusive => "exclusive: nothing ordinary runs in the place of a gang",
+        v1::Guarantee::preferred => "preferred: a gang gets nearly all of its slot",
+        v1::Guarantee::paused => "paused: the other gangs stand still, the rest of the machine not",
+    }
+}
+
+fn phases(switches: &v1::Switches) -> String {
+    let columns =
+        [("µs", Align::Left), ("p50", Align::Right), ("p99", Align::Right), ("max", Align::Right)];
+    let row = |name: &str, phase: &v1::Phase| {
+        let times = [phase.p50_us, phase.p99_us, phase.max_us];
+        let times = times.iter().map(|time| format!("{time:.1}"));
+        std::iter::once(name.to_owned()).chain(times).collect()
+    };
+    let rows = [
+        row("late", &switches.late),
+        row("lower", &switches.lower),
+        row("raise", &switches.raise),
+        row("skew", &switches.skew),
+    ];
+    render(&columns, &rows, None)
+}
+
+fn backends(backends: &[v1::Backend], width: Option<usize>) -> String {
+    let columns =
+        [("BACKEND", Align::Left), ("GUARANTEE", Align::Left), ("USABLE HERE", Align::Shrink)];
+    let row = |backend: &v1::Backend| {
+        let usable = match (&backend.reason, backend.usable) {
+            (_, true) => "yes".to_owned(),
+            (Some(reason), false) => format!("no: {reason}"),
+            (None, false) => "no".to_owned(),
+        };
+        vec![backend.name.clone(), word(&backend.guarantee), usable]
+    };
+    render(&columns, &backends.iter().map(row).collect::<Vec<_>>(), width)
+}

@@ -1,0 +1,80 @@
+//! How the program ends: exit codes, and errors on standard error.
+
+use std::ffi::OsStr;
+use std::process::ExitCode;
+
+use gang_protocol::error::ClientError;
+use gang_protocol::name::escaped;
+
+use crate::cli::Command;
+
+/// A command other than `run` failed or was refused.
+pub const FAILED: u8 = 1;
+/// What was typed makes no sense.
+pub const USAGE: u8 = 2;
+/// No daemon listens.
+pub const NO_DAEMON: u8 = 3;
+/// `gang run` itself failed, and the program was not started. As env, nice and timeout have it.
+pub const RUN_FAILED: u8 = 125;
+/// `gang run` found the program, which cannot be executed.
+pub const NOT_EXECUTABLE: u8 = 126;
+/// `gang run` did not find the program.
+pub const NOT_FOUND: u8 = 127;
+
+/// What was typed can be parsed and still makes no sense.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
+/// An end with a code of its own, told by the command already.
+#[derive(Debug, thiserror::Error)]
+#[error("ended with code {0}")]
+pub struct Told(pub u8);
+
+/// The program to run cannot be.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct CannotExecute {
+    pub code: u8,
+    pub message: String,
+}
+
+/// The code for what came of a command, with its error said on standard error.
+pub fn finish(command: &Command, outcome: anyhow::Result<()>) -> ExitCode {
+    let Err(error) = outcome else { return ExitCode::SUCCESS };
+    if error.downcast_ref::<Told>().is_none() {
+        // Names and reasons in it may come from elsewhere.
+        eprintln!("gang: {}", escaped(&format!("{error:#}")));
+    }
+    ExitCode::from(code(command, &error))
+}
+
+/// As [`finish`], for a line that could not be parsed; help and version are asked for that way too.
+pub fn misused(error: &clap::Error, subcommand: Option<&OsStr>) -> ExitCode {
+    // Nothing can be told to somebody who closed the other end.
+    let _ = error.print();
+    match (error.use_stderr(), subcommand) {
+        (false, _) => ExitCode::SUCCESS,
+        (true, Some(name)) if name == "run" => ExitCode::from(RUN_FAILED),
+        (true, _) => ExitCode::from(USAGE),
+    }
+}
+
+fn code(command: &Command, error: &anyhow::Error) -> u8 {
+    if let Some(cannot) = error.downcast_ref::<CannotExecute>() {
+        return cannot.code;
+    }
+    if let Some(Told(code)) = error.downcast_ref::<Told>() {
+        return *code;
+    }
+    if matches!(command, Command::Run(_)) {
+        return RUN_FAILED;
+    }
+    if error.downcast_ref::<Usage>().is_some() {
+        return USAGE;
+    }
+    match error.downcast_ref::<ClientError>() {
+        Some(error) if error.is_no_daemon() => NO_DAEMON,
+        _ => FAILED,
+    }
+}

@@ -1,0 +1,140 @@
+//! What a daemon that died with its guardian left raised, paused or frozen.
+//!
+//! The daemon keeps an entry for each job in a directory beside its socket. Entries without a
+//! daemon that listens mean that nobody released those jobs.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, Result};
+use gang_protocol::name::escaped;
+use gang_protocol::paths::{Surroundings, jobs_dir};
+
+use crate::programs;
+
+/// Whose the leftovers beside a socket are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leftovers {
+    None,
+    /// This user can release them.
+    Ours,
+    /// An administrator can.
+    Roots,
+}
+
+/// Releases leftovers at every socket where a daemon is looked for, and says on standard error
+/// what was found. That it fails does not keep a command from its own work.
+pub fn release_and_tell(surroundings: &Surroundings) {
+    for socket in surroundings.candidates() {
+        match leftovers(&socket, surroundings.uid) {
+            Leftovers::None => {}
+            Leftovers::Ours => match release(&socket) {
+                Ok(output) => eprint!("{}", told(&output.stdout)),
+                Err(error) => eprintln!("gang: {}", escaped(&format!("{error:#}"))),
+            },
+            Leftovers::Roots => tell_of_roots(&socket, surroundings.uid),
+        }
+    }
+}
+
+/// Says on standard error what only root can release at a socket, if there is anything.
+pub fn tell_of_roots(socket: &Path, uid: u32) {
+    if leftovers(socket, uid) == Leftovers::Roots {
+        eprintln!(
+            "gang: the daemon at {} died and left jobs that it held; as root, `gang release` \
+             releases them",
+            socket.display()
+        );
+    }
+}
+
+/// Runs `gangd --release` for a socket; an error where it fails. Its output is for people.
+pub fn release(socket: &Path) -> Result<Output> {
+    let gangd = programs::gangd()?;
+    let output = Command::new(&gangd)
+        .arg("--release")
+        .arg("--socket")
+        .arg(socket)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {}", gangd.display()))?;
+    anyhow::ensure!(
+        output.status.success(),
+        "{} could not release what a dead daemon left at {} ({}): {}{}",
+        gangd.display(),
+        socket.display(),
+        output.status,
+        told(&output.stdout),
+        told(&output.stderr)
+    );
+    Ok(output)
+}
+
+/// What a program said, harmless to a terminal, line by line.
+pub fn told(output: &[u8]) -> String {
+    let text = String::from_utf8_lossy(output);
+    text.lines().flat_map(|line| [escaped(line).into_owned(), "\n".to_owned()]).collect()
+}
+
+fn leftovers(socket: &Path, uid: u32) -> Leftovers {
+    let dir = jobs_dir(socket);
+    // A directory that cannot be listed is not ours to judge.
+    let Ok(mut entries) = std::fs::read_dir(&dir) else { return Leftovers::None };
+    let Ok(metadata) = std::fs::symlink_metadata(&dir) else { return Leftovers::None };
+    if !metadata.is_dir() || entries.next().is_none() {
+        return Leftovers::None;
+    }
+    whose(metadata.uid(), uid)
+}
+
+/// Beside a socket in /tmp anybody can make a directory of this name; what somebody else wrote
+/// there says nothing.
+fn whose(owner: u32, uid: u32) -> Leftovers {
+    match owner {
+        _ if owner == uid => Leftovers::Ours,
+        0 => Leftovers::Roots,
+        _ => Leftovers::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_beside_a_socket_is_a_leftover() {
+        let dir = tempfile::tempdir().unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let socket = dir.path().join("gangd.sock");
+        assert_eq!(leftovers(&socket, uid), Leftovers::None);
+        std::fs::create_dir(dir.path().join("jobs")).unwrap();
+        assert_eq!(leftovers(&socket, uid), Leftovers::None);
+        std::fs::write(dir.path().join("jobs/3"), "").unwrap();
+        assert_eq!(leftovers(&socket, uid), Leftovers::Ours);
+    }
+
+    #[test]
+    fn a_link_to_a_directory_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/etc", dir.path().join("jobs")).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        assert_eq!(leftovers(&dir.path().join("gangd.sock"), uid), Leftovers::None);
+    }
+
+    #[test]
+    fn strangers_are_not_believed() {
+        assert_eq!(whose(1000, 1000), Leftovers::Ours);
+        assert_eq!(whose(0, 1000), Leftovers::Roots);
+        assert_eq!(whose(1001, 1000), Leftovers::None);
+        assert_eq!(whose(1000, 0), Leftovers::None);
+    }
+
+    #[test]
+    fn what_gangd_says_keeps_its_lines_and_nothing_else() {
+        assert_eq!(
+            told(b"released job 3\nreleased \x1b[2J\n"),
+            "released job 3\nreleased \\u{1b}[2J\n"
+        );
+    }
+}

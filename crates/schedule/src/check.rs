@@ -1,6 +1,19 @@
 //! The checker of the invariants.
+//!
+//! Problem: a plan that breaks an invariant must be seen wherever plans are
+//! made: in tests, in the simulator, in the daemon and by `gang check`.
+//! Approach: one checker, written from the invariants and not from the
+//! algorithm. [`plan`] looks at one plan, [`Frame`] at plan after plan.
+//! Terms: a job is *ahead* by the slices it had beyond what its weight gives
+//! it, by virtual time.
+//!
+//! Properties: plans of a [`Schedule`] pass; a plan changed by hand in any of
+//! the ways below does not (tests).
 
-use crate::{Plan, Schedule};
+use crate::schedule::{Schedule, Standing};
+use crate::turn::{SLICE, Tier};
+use crate::{CpuSet, JobId, Plan, clock};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Something that must never be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +24,257 @@ pub struct Violation {
     pub found: String,
 }
 
-/// What is wrong with a plan of this schedule.
-pub fn plan(_schedule: &Schedule, _plan: &Plan) -> Vec<Violation> {
-    Vec::new()
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.found)
+    }
+}
+
+/// No CPU belongs to two gangs in one slice.
+pub const ONE_OWNER: &str = "in one slice no CPU belongs to two gangs";
+/// Slots and rest together are the CPUs online.
+pub const ALL_CPUS: &str = "every CPU online is in one slot or in the rest, and no other CPU is";
+/// All or none.
+pub const ALL_OR_NONE: &str = "a gang has all of its CPUs or none";
+/// Who may be in a row.
+pub const ONLY_RUNNABLE: &str = "only jobs that can run and are awake are in a row";
+/// Exactly one place.
+pub const ONE_PLACE: &str = "a job is at one place: row, fillers or paused";
+/// The place that is right.
+pub const RIGHT_PLACE: &str =
+    "who is suspended is paused, who waits fills (or is paused), nobody else is either";
+/// The cap.
+pub const CAP: &str = "no gang is in the row of a slice that the cap denies to gangs";
+/// The clock.
+pub const CLOCK: &str = "a slice begins and ends where the clock says";
+/// No CPU is wasted.
+pub const MAXIMAL: &str = "a gang waits only if it does not fit on CPUs that stand free";
+/// Fairness.
+pub const SHARE: &str = "a gang has its share of the slices, within one slice";
+
+/// What is wrong with a plan that this schedule just made, by
+/// [`Schedule::plan`] or [`Schedule::amend`], with no event since.
+pub fn plan(schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
+    let mut found = Found(Vec::new());
+    found.cpus(schedule, plan);
+    found.slots(schedule, plan);
+    found.places(schedule, plan);
+    found.waits(schedule, plan);
+    let (start, end) = (
+        clock::slice_start(schedule.config(), plan.slice),
+        clock::slice_start(schedule.config(), plan.slice.saturating_add(1)),
+    );
+    found.unless((plan.start_ns, plan.end_ns) == (start, end), CLOCK, || {
+        format!("slice {} is {}-{} ns, not {start}-{end}", plan.slice, plan.start_ns, plan.end_ns)
+    });
+    found.unless(!plan.capped || plan.row.is_empty(), CAP, || {
+        format!("slice {} has {} gangs in its row", plan.slice, plan.row.len())
+    });
+    found.0
+}
+
+struct Found(Vec<Violation>);
+
+impl Found {
+    fn unless(&mut self, holds: bool, invariant: &'static str, found: impl FnOnce() -> String) {
+        if !holds {
+            self.0.push(Violation { invariant, found: found() });
+        }
+    }
+
+    fn cpus(&mut self, schedule: &Schedule, plan: &Plan) {
+        let mut owned = CpuSet::new();
+        for slot in &plan.row {
+            let twice = owned.intersection(&slot.cpus);
+            self.unless(twice.is_empty(), ONE_OWNER, || {
+                format!("CPUs {twice} of job {} are another gang's too", slot.job)
+            });
+            owned = owned.union(&slot.cpus);
+        }
+        let online = schedule.topology().set();
+        self.unless(owned.is_disjoint(&plan.rest), ALL_CPUS, || {
+            format!("CPUs {} are in a slot and in the rest", owned.intersection(&plan.rest))
+        });
+        let all = owned.union(&plan.rest);
+        self.unless(all == *online, ALL_CPUS, || {
+            format!("the plan has {all}, online are {online}")
+        });
+    }
+
+    fn slots(&mut self, schedule: &Schedule, plan: &Plan) {
+        let machine = schedule.topology().len();
+        for slot in &plan.row {
+            let standing = schedule.standing(slot.job);
+            self.unless(standing == Some(Standing::Runnable), ONLY_RUNNABLE, || match standing {
+                Some(standing) => format!("job {} is {standing:?}", slot.job),
+                None => format!("there is no job {}", slot.job),
+            });
+            let Some(spec) = schedule.spec(slot.job) else { continue };
+            let (has, due) = (slot.cpus.len(), spec.cpus.min(machine));
+            self.unless(has == due as usize, ALL_OR_NONE, || {
+                format!("job {} has {has} CPUs of {due}", slot.job)
+            });
+        }
+    }
+
+    fn places(&mut self, schedule: &Schedule, plan: &Plan) {
+        let mut placed = BTreeMap::new();
+        let row = plan.row.iter().map(|slot| (slot.job, "in the row"));
+        let fillers = plan.fillers.iter().map(|&job| (job, "a filler"));
+        let paused = plan.paused.iter().map(|&job| (job, "paused"));
+        for (job, place) in row.chain(fillers).chain(paused) {
+            let other = placed.insert(job, place);
+            self.unless(other.is_none(), ONE_PLACE, || {
+                format!("job {job} is {} and {place}", other.unwrap_or_default())
+            });
+            self.unless(schedule.spec(job).is_some(), RIGHT_PLACE, || {
+                format!("there is no job {job}, but it is {place}")
+            });
+        }
+        let waiting = if schedule.config().fill { "a filler" } else { "paused" };
+        for (job, _) in schedule.jobs() {
+            let place = placed.get(&job).copied();
+            let standing = schedule.standing(job).expect("it is one of its jobs");
+            let right = match standing {
+                Standing::Suspended => place == Some("paused"),
+                Standing::TooWide => place == Some(waiting),
+                Standing::Runnable => place == Some("in the row") || place == Some(waiting),
+                Standing::Asleep | Standing::Unscheduled => place.is_none(),
+            };
+            self.unless(right, RIGHT_PLACE, || {
+                format!("job {job} is {standing:?} and {}", place.unwrap_or("nowhere"))
+            });
+        }
+    }
+
+    fn waits(&mut self, schedule: &Schedule, plan: &Plan) {
+        if plan.capped {
+            return;
+        }
+        let machine = schedule.topology().len();
+        let free = plan.rest.len() as u32;
+        let beside_rest = free - schedule.load().min(free);
+        let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
+        for (&id, job) in &schedule.jobs {
+            if in_row.contains(&id) || job.standing(machine) != Standing::Runnable {
+                continue;
+            }
+            let usable = match job.tier() {
+                Tier::Express => free,
+                Tier::Shared if !plan.rest_turn => free,
+                Tier::Shared | Tier::Standby => beside_rest,
+            };
+            let width = job.width(machine);
+            self.unless(width > usable, MAXIMAL, || {
+                format!("job {id} waits for {width} CPUs while {usable} stand free")
+            });
+        }
+    }
+}
+
+/// The checker of a sequence of plans: every gang that can run has its turn,
+/// and its share by weight within one slice.
+///
+/// A gang may have less than its share only to the extent that it was ahead.
+/// The sequence starts anew whenever an event changes what somebody deserves.
+#[derive(Debug, Clone, Default)]
+pub struct Frame {
+    shares: BTreeMap<JobId, f64>,
+    since: BTreeMap<JobId, Account>,
+}
+
+/// What a gang had since the sequence began and since its last slot.
+#[derive(Debug, Clone, Copy)]
+struct Account {
+    /// By how many slices it was ahead when the sequence began.
+    ahead: f64,
+    slices: u64,
+    slots: u64,
+    /// By how many slices it was ahead after its last slot.
+    ahead_then: f64,
+    waited: u64,
+}
+
+/// Virtual times of common weights are exact, others are rounded, and shares
+/// are floating-point numbers.
+const ROUNDING: f64 = 1e-6;
+
+impl Frame {
+    /// A checker that has seen nothing yet.
+    pub fn new() -> Frame {
+        Frame::default()
+    }
+
+    /// What is wrong so far, given the plan that [`Schedule::plan`] just made.
+    pub fn observe(&mut self, schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
+        let shares = schedule.shares();
+        let ahead = ahead(schedule);
+        if shares != self.shares {
+            let start = |(&job, &ahead): (&JobId, &f64)| {
+                let zero = Account { ahead, slices: 0, slots: 0, ahead_then: ahead, waited: 0 };
+                (job, zero)
+            };
+            self.since = ahead.iter().map(start).collect();
+            self.shares = shares;
+            return Vec::new();
+        }
+        let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
+        let mut found = Found(Vec::new());
+        for (job, account) in &mut self.since {
+            account.slices += 1;
+            account.waited += 1;
+            if in_row.contains(job) {
+                account.slots += 1;
+                account.waited = 0;
+                account.ahead_then = ahead[job];
+            }
+            let Account { ahead, slices, slots, ahead_then, waited } = *account;
+            let share = self.shares[job];
+            let owed = share * slices as f64 - slots as f64 - ahead.max(0.0);
+            found.unless(owed <= 1.0 + ROUNDING, SHARE, || {
+                format!(
+                    "job {job} had {slots} of {slices} slices, {owed:.2} fewer than its share of \
+                     {share:.4}; it was ahead by {ahead:.2}"
+                )
+            });
+            let owed = share * waited as f64 - ahead_then.max(0.0);
+            found.unless(owed <= 1.0 + ROUNDING, SHARE, || {
+                format!(
+                    "job {job} waits for {waited} slices, {owed:.2} more than its share of \
+                     {share:.4} allows; it was ahead by {ahead_then:.2}"
+                )
+            });
+        }
+        found.0
+    }
+}
+
+/// By how many slices each job that takes turns is ahead of its tier.
+fn ahead(schedule: &Schedule) -> BTreeMap<JobId, f64> {
+    let machine = schedule.topology().len();
+    let runnable = |tier: Tier| {
+        schedule.jobs.iter().filter(move |(_, job)| {
+            job.tier() == tier && job.standing(machine) == Standing::Runnable
+        })
+    };
+    let mut all = BTreeMap::new();
+    for tier in [Tier::Express, Tier::Shared, Tier::Standby] {
+        let floor = schedule.floors.of(tier);
+        let slices = |vtime: u128| vtime.saturating_sub(floor) as f64 / SLICE as f64;
+        let mut turns: Vec<(f64, f64)> =
+            runnable(tier).map(|(_, job)| (slices(job.vtime), job.weight as f64)).collect();
+        let threads = schedule.load();
+        if tier == Tier::Shared && threads > 0 {
+            let led = f64::from(threads.min(machine));
+            let weight = crate::turn::REST_WEIGHT as f64 * f64::from(threads) / led;
+            turns.push((slices(schedule.rest.vtime), weight));
+        }
+        let weights: f64 = turns.iter().map(|(_, weight)| weight).sum();
+        let average = turns.iter().map(|(v, weight)| v * weight).sum::<f64>() / weights;
+        all.extend(
+            runnable(tier)
+                .map(|(&id, job)| (id, (slices(job.vtime) - average) * job.weight as f64)),
+        );
+    }
+    all
 }

@@ -39,6 +39,7 @@ mod config;
 mod cpus;
 mod event;
 mod job;
+mod line;
 mod place;
 mod plan;
 mod row;

@@ -7,7 +7,7 @@
 //! but themselves, so their order is part of the input; a job is in exactly
 //! one [`Standing`].
 
-use crate::turn::{self, Tier};
+use crate::turn::{self, REST_WEIGHT, Tier, Turn};
 use crate::{Config, CpuSet, Event, JobId, Policy, Refusal, Spec, Topology};
 use std::collections::BTreeMap;
 
@@ -63,8 +63,8 @@ impl Floors {
         self.0[tier as usize]
     }
 
-    pub fn set(&mut self, tier: Tier, floor: u128) {
-        self.0[tier as usize] = floor;
+    pub fn of_mut(&mut self, tier: Tier) -> &mut u128 {
+        &mut self.0[tier as usize]
     }
 }
 
@@ -102,9 +102,35 @@ impl Job {
         Tier::of(self.spec.class)
     }
 
+    pub fn turn(&self, id: JobId) -> Turn {
+        let weight = self.weight.into();
+        Turn { vtime: self.vtime, stride: self.stride, weight, tie: id.0 }
+    }
+
     /// The CPUs of its slot: all that it asks for, or the whole machine.
     pub fn width(&self, machine: u32) -> u32 {
         self.spec.cpus.min(machine)
+    }
+}
+
+impl Rest {
+    /// Its turn where `there` CPUs are left to it. Among equals it comes after
+    /// every gang.
+    pub fn turn(&self, there: u32) -> Turn {
+        let served = self.threads.min(there).max(1);
+        let weight = u128::from(REST_WEIGHT) * u128::from(self.threads) / u128::from(served);
+        let stride = turn::rest_stride(served, self.threads);
+        Turn { vtime: self.vtime, stride, weight, tie: u64::MAX }
+    }
+
+    /// A slice in which it was charged for `before` threads serves `after`.
+    pub fn correct(&mut self, before: u32, after: u32, floor: u128) {
+        if after > before {
+            self.vtime += turn::rest_stride(after - before, self.threads);
+        } else if before > after {
+            let back = turn::rest_stride(before - after, self.threads);
+            self.vtime = self.vtime.saturating_sub(back).max(floor.min(self.vtime));
+        }
     }
 }
 

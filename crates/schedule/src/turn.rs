@@ -53,6 +53,9 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
+    /// In the order in which they choose.
+    pub const ALL: [Tier; 3] = [Tier::Express, Tier::Shared, Tier::Standby];
+
     pub fn of(class: Class) -> Tier {
         match class {
             Class::Express => Tier::Express,
@@ -85,39 +88,15 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    pub fn gang(vtime: u128, stride: u128, weight: u64, id: u64) -> Turn {
-        Turn { vtime, stride, weight: weight.into(), tie: id }
-    }
-
-    /// The rest, with `threads` threads of which `served` find a CPU when it
-    /// leads. It comes after every gang among equals.
-    pub fn rest(vtime: u128, served: u32, threads: u32) -> Turn {
-        let weight = u128::from(REST_WEIGHT) * u128::from(threads) / u128::from(served);
-        Turn { vtime, stride: rest_stride(served, threads), weight, tie: u64::MAX }
-    }
-
     /// The order of turns: by deadline, then by tie.
     pub fn rank(&self) -> (u128, u64) {
         (self.vtime + self.stride, self.tie)
     }
 }
 
-/// Orders a line: first the contenders, as many as returned, the leader before
-/// the others and those by deadline; then who does not contend, by deadline.
-pub(crate) fn order<T>(
-    line: &mut Vec<T>,
-    turn: impl Fn(&T) -> Turn,
-    contends: impl Fn(&T) -> bool,
-) -> usize {
-    line.sort_unstable_by_key(|c| turn(c).rank());
-    let contending = line.iter().filter(|c| contends(c)).count();
-    if contending < line.len() {
-        let (mut ordered, out): (Vec<T>, Vec<T>) = line.drain(..).partition(|c| contends(c));
-        ordered.extend(out);
-        *line = ordered;
-    }
-    let contenders = &mut line[..contending];
-    let Some(least) = contenders.iter().map(|c| turn(c).vtime).min() else { return 0 };
+/// Puts the leader before the others, who are in the order of their ranks.
+pub(crate) fn lead<T>(contenders: &mut [T], turn: impl Fn(&T) -> Turn) {
+    let Some(least) = contenders.iter().map(|c| turn(c).vtime).min() else { return };
     let (mut weights, mut moment) = (0, 0);
     for contender in contenders.iter() {
         let Turn { vtime, weight, .. } = turn(contender);
@@ -127,22 +106,16 @@ pub(crate) fn order<T>(
     let eligible = |c: &T| (turn(c).vtime - least) * weights <= moment;
     let leader = contenders.iter().position(eligible).expect("the least is eligible");
     contenders[..=leader].rotate_right(1);
-    contending
 }
 
-/// After a slice: bounds how far contenders are ahead of the least, and gives
-/// the new floor.
-pub(crate) fn settle<'a>(
-    contenders: impl Iterator<Item = (&'a mut u128, u128)>,
-    floor: u128,
-) -> u128 {
-    let mut contenders: Vec<(&mut u128, u128)> = contenders.collect();
+/// After a slice: bounds how far the contenders, given by virtual time and
+/// stride, are ahead of the least, and gives the new floor.
+pub(crate) fn settle(contenders: Vec<(&mut u128, u128)>, floor: u128) -> u128 {
     let Some(least) = contenders.iter().map(|(vtime, _)| **vtime).min() else { return floor };
     let longest = contenders.iter().map(|&(_, stride)| stride).max().unwrap_or(0);
     let bound = least + LEAD * longest;
-    for (vtime, _) in &mut contenders {
-        let excess = vtime.saturating_sub(bound);
-        **vtime -= excess / 4;
+    for (vtime, _) in contenders {
+        *vtime -= vtime.saturating_sub(bound) / 4;
     }
     floor.max(least)
 }

@@ -1,0 +1,183 @@
+//! The lines in which jobs wait for their turns, one for each tier.
+//!
+//! A decision first lines up who can run, then packs line after line. The
+//! lines borrow the jobs, so that what is decided is charged where it is kept.
+//! The order within a line is `turn`'s.
+
+use crate::schedule::{Job, Rest, Standing};
+use crate::turn::{self, Tier, Turn};
+use crate::{CpuSet, JobId};
+use std::collections::BTreeMap;
+
+/// One who waits for a turn.
+pub(crate) struct Waiting<'a> {
+    pub who: Who<'a>,
+    pub turn: Turn,
+}
+
+pub(crate) enum Who<'a> {
+    Gang {
+        id: JobId,
+        /// The CPUs of its slot.
+        width: u32,
+        job: &'a mut Job,
+        in_row: bool,
+    },
+    Rest(&'a mut Rest),
+}
+
+impl Waiting<'_> {
+    pub fn is_rest(&self) -> bool {
+        matches!(self.who, Who::Rest(_))
+    }
+
+    /// The fewest CPUs with which it can lead.
+    fn least(&self) -> u32 {
+        match self.who {
+            Who::Gang { width, .. } => width,
+            Who::Rest(_) => 1,
+        }
+    }
+
+    fn vtime(&mut self) -> &mut u128 {
+        match &mut self.who {
+            Who::Gang { job, .. } => &mut job.vtime,
+            Who::Rest(rest) => &mut rest.vtime,
+        }
+    }
+}
+
+/// Those of one tier.
+#[derive(Default)]
+pub(crate) struct Line<'a> {
+    /// The first `contending` contend in this slice.
+    waiting: Vec<Waiting<'a>>,
+    contending: usize,
+}
+
+impl<'a> Line<'a> {
+    pub fn all(&mut self) -> &mut [Waiting<'a>] {
+        &mut self.waiting
+    }
+
+    pub fn contenders(&mut self) -> &mut [Waiting<'a>] {
+        &mut self.waiting[..self.contending]
+    }
+
+    /// By deadline.
+    pub fn sort(&mut self) {
+        self.waiting.sort_unstable_by_key(|waiting| waiting.turn.rank());
+    }
+
+    /// First those who can lead on `there` CPUs, the leader before the others
+    /// and these by deadline; then those who do not contend, by deadline.
+    pub fn order(&mut self, there: u32) {
+        // The rest, if it is here, leads on as many CPUs as there are.
+        for waiting in &mut self.waiting {
+            if let Who::Rest(rest) = &waiting.who {
+                waiting.turn = rest.turn(there);
+            }
+        }
+        self.sort();
+        let (mut contending, out): (Vec<_>, Vec<_>) =
+            self.waiting.drain(..).partition(|waiting| waiting.least() <= there);
+        turn::lead(&mut contending, |waiting| waiting.turn);
+        self.contending = contending.len();
+        contending.extend(out);
+        self.waiting = contending;
+    }
+
+    /// After the slice is charged: bounds who is ahead, moves the floor, and
+    /// lifts those who did not contend to it.
+    pub fn settle(&mut self, floor: &mut u128) {
+        let (contending, out) = self.waiting.split_at_mut(self.contending);
+        let vtimes = contending.iter_mut().map(|waiting| {
+            let stride = waiting.turn.stride;
+            (waiting.vtime(), stride)
+        });
+        *floor = turn::settle(vtimes.collect(), *floor);
+        for waiting in out {
+            let vtime = waiting.vtime();
+            *vtime = (*vtime).max(*floor);
+        }
+    }
+}
+
+/// All lines, and who stands in none of them.
+pub(crate) struct Lines<'a> {
+    tiers: [Line<'a>; 3],
+    /// They wait for CPUs to come back. By id.
+    pub too_wide: Vec<JobId>,
+    /// By id.
+    pub suspended: Vec<JobId>,
+}
+
+impl<'a> Lines<'a> {
+    /// Lines up those of `jobs` of whom `who` is true.
+    pub fn new(
+        jobs: &'a mut BTreeMap<JobId, Job>,
+        machine: u32,
+        who: impl Fn(JobId) -> bool,
+    ) -> Lines<'a> {
+        let mut lines =
+            Lines { tiers: Default::default(), too_wide: Vec::new(), suspended: Vec::new() };
+        for (&id, job) in jobs.iter_mut().filter(|(id, _)| who(**id)) {
+            match job.standing(machine) {
+                Standing::Runnable => {
+                    let turn = job.turn(id);
+                    let line = lines.of(job.tier());
+                    let who = Who::Gang { id, width: job.width(machine), job, in_row: false };
+                    line.waiting.push(Waiting { who, turn });
+                }
+                Standing::TooWide => lines.too_wide.push(id),
+                Standing::Suspended => lines.suspended.push(id),
+                Standing::Asleep | Standing::Unscheduled => {}
+            }
+        }
+        lines
+    }
+
+    /// Lines up the rest, if it has threads.
+    pub fn join(&mut self, rest: &'a mut Rest) {
+        if rest.threads > 0 {
+            let turn = rest.turn(rest.threads);
+            self.of(Tier::Shared).waiting.push(Waiting { who: Who::Rest(rest), turn });
+        }
+    }
+
+    pub fn of(&mut self, tier: Tier) -> &mut Line<'a> {
+        &mut self.tiers[tier as usize]
+    }
+
+    /// The gangs that were packed, with their widths and their last CPUs.
+    pub fn row(self) -> Vec<(JobId, u32, &'a mut CpuSet)> {
+        let gang = |waiting: Waiting<'a>| match waiting.who {
+            Who::Gang { id, width, job, in_row: true } => Some((id, width, &mut job.home)),
+            _ => None,
+        };
+        self.tiers.into_iter().flat_map(|line| line.waiting).filter_map(gang).collect()
+    }
+
+    /// The gangs that were not, in the order of their turns.
+    pub fn waiting(&self) -> Vec<JobId> {
+        let gang = |waiting: &Waiting| match waiting.who {
+            Who::Gang { id, in_row: false, .. } => Some(id),
+            _ => None,
+        };
+        self.tiers.iter().flat_map(|line| &line.waiting).filter_map(gang).collect()
+    }
+}
+
+/// Packs gangs onto `room` CPUs, first fit; how many of them are taken.
+pub(crate) fn pack(line: &mut [Waiting], room: u32) -> u32 {
+    let mut taken = 0;
+    for waiting in line {
+        if let Who::Gang { width, in_row, .. } = &mut waiting.who {
+            if *width <= room - taken {
+                taken += *width;
+                *in_row = true;
+            }
+        }
+    }
+    taken
+}

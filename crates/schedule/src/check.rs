@@ -49,6 +49,11 @@ pub const CAP: &str = "no gang is in the row of a slice that the cap denies to g
 pub const CLOCK: &str = "a slice begins and ends where the clock says";
 /// No CPU is wasted.
 pub const MAXIMAL: &str = "a gang waits only if it does not fit on CPUs that stand free";
+/// The rest takes no more than it can use.
+pub const KEPT: &str = "no more CPUs are kept for the rest than it has threads";
+/// No starvation. A frame of a gang is twice the slices in which its share is
+/// one slot; of gangs with equal weights none needs more than one time.
+pub const WAIT: &str = "every gang that can run is in a row of every frame";
 /// Fairness.
 pub const SHARE: &str = "a gang has its share of the slices, within one slice";
 
@@ -153,6 +158,11 @@ impl Found {
         }
         let machine = schedule.topology().len();
         let free = plan.rest.len() as u32;
+        let kept = plan.rest_kept;
+        self.unless(kept <= schedule.load().min(free), KEPT, || {
+            format!("{kept} of {free} CPUs are kept for {} threads", schedule.load())
+        });
+        let beside_kept = free.saturating_sub(kept);
         let beside_rest = free - schedule.load().min(free);
         let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
         for (&id, job) in &schedule.jobs {
@@ -161,8 +171,8 @@ impl Found {
             }
             let usable = match job.tier() {
                 Tier::Express => free,
-                Tier::Shared if !plan.rest_turn => free,
-                Tier::Shared | Tier::Standby => beside_rest,
+                Tier::Shared => beside_kept,
+                Tier::Standby => beside_rest,
             };
             let width = job.width(machine);
             self.unless(width > usable, MAXIMAL, || {
@@ -175,7 +185,8 @@ impl Found {
 /// The checker of a sequence of plans: every gang that can run has its turn,
 /// and its share by weight within one slice.
 ///
-/// A gang may have less than its share only to the extent that it was ahead.
+/// A gang may have less than its share only to the extent that it was ahead,
+/// and under a cap (L8) by its part of one slice more.
 /// The sequence starts anew whenever an event changes what somebody deserves.
 #[derive(Debug, Clone, Default)]
 pub struct Frame {
@@ -219,6 +230,7 @@ impl Frame {
             return Vec::new();
         }
         let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
+        let cap = f64::from(schedule.config().cap_permille) / 1000.0;
         let mut found = Found(Vec::new());
         for (job, account) in &mut self.since {
             account.slices += 1;
@@ -230,18 +242,21 @@ impl Frame {
             }
             let Account { ahead, slices, slots, ahead_then, waited } = *account;
             let share = self.shares[job];
+            // Under a cap, the slices of all gangs are within one of their own.
+            let slack = 1.0 + if cap < 1.0 { share / cap } else { 0.0 } + ROUNDING;
             let owed = share * slices as f64 - slots as f64 - ahead.max(0.0);
-            found.unless(owed <= 1.0 + ROUNDING, SHARE, || {
+            found.unless(owed <= slack, SHARE, || {
                 format!(
                     "job {job} had {slots} of {slices} slices, {owed:.2} fewer than its share of \
                      {share:.4}; it was ahead by {ahead:.2}"
                 )
             });
-            let owed = share * waited as f64 - ahead_then.max(0.0);
-            found.unless(owed <= 1.0 + ROUNDING, SHARE, || {
+            // Within one slice at both ends of the wait.
+            let frames = share * waited as f64 - ahead_then.max(0.0);
+            found.unless(frames <= 1.0 + slack, WAIT, || {
                 format!(
-                    "job {job} waits for {waited} slices, {owed:.2} more than its share of \
-                     {share:.4} allows; it was ahead by {ahead_then:.2}"
+                    "job {job} waits for {waited} slices with a share of {share:.4}; it was ahead \
+                     by {ahead_then:.2}"
                 )
             });
         }

@@ -168,16 +168,28 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Packs gangs onto `room` CPUs, first fit; how many of them are taken.
-pub(crate) fn pack(line: &mut [Waiting], room: u32) -> u32 {
-    let mut taken = 0;
+/// How many CPUs a packed line uses.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Packed {
+    /// By gangs.
+    pub taken: u32,
+    /// Kept for the rest.
+    pub kept: u32,
+}
+
+/// Packs a line onto `room` CPUs, first fit. The rest takes what it can use.
+pub(crate) fn pack(line: &mut [Waiting], room: u32) -> Packed {
+    let Packed { mut taken, mut kept } = Packed::default();
     for waiting in line {
-        if let Who::Gang { width, in_row, .. } = &mut waiting.who {
-            if *width <= room - taken {
+        let left = room - taken - kept;
+        match &mut waiting.who {
+            Who::Gang { width, in_row, .. } if *width <= left => {
                 taken += *width;
                 *in_row = true;
             }
+            Who::Gang { .. } => {}
+            Who::Rest(rest) => kept = rest.threads.min(left),
         }
     }
-    taken
+    Packed { taken, kept }
 }

@@ -32,6 +32,9 @@ pub struct Plan {
     /// The rest of the machine leads this slice: it chose its CPUs before any
     /// gang that shares by weight.
     pub rest_turn: bool,
+    /// How many of the CPUs of `rest` were kept for it, since it deserved them
+    /// before the gangs that wait. On the others nobody could be packed.
+    pub rest_kept: u32,
     /// No gang may be raised in this slice, or gangs would have more than the
     /// cap gives them (L8).
     pub capped: bool,
@@ -101,6 +104,7 @@ mod tests {
             row: row.iter().map(slot).collect(),
             rest: CpuSet::new(),
             rest_turn: false,
+            rest_kept: 0,
             capped: false,
             fillers: vec![],
             paused: vec![],

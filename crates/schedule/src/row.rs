@@ -9,8 +9,9 @@
 //! Algorithm, for one slice:
 //! 1. Under the cap (L8) gangs may be out of allowance: then the row is empty.
 //! 2. Express gangs are packed in order.
-//! 3. Interactive and batch gangs are packed beside them in order. If the rest
-//!    leads them, a CPU for each of its threads is kept from them.
+//! 3. Interactive and batch gangs are packed beside them in order. When it is
+//!    the turn of the rest, a CPU for each of its threads is kept from those
+//!    that come after it.
 //! 4. Standby gangs are packed on CPUs that the rest does not use either.
 //! 5. Who is in the row is charged, and the rest for the CPUs it can use.
 //! 6. Gangs keep the CPUs they had where those are free; then the others are
@@ -22,14 +23,15 @@
 //! Properties:
 //! - no CPU is in two slots; slots and `rest` are all CPUs online;
 //! - a slot has all CPUs of its gang;
-//! - a job out of the row could not have been packed (the row is maximal);
+//! - a job out of the row could not have been packed beside what is in it and
+//!   what is kept for the rest (the row is maximal);
 //! - every job is at one place: row, fillers, paused, or none of them (idle,
 //!   or not scheduled by us);
 //! - amending a plan to which nothing happened changes nothing.
 //!
 //! The whole is compared with a naive version (tests/naive).
 
-use crate::line::{Lines, Who, pack};
+use crate::line::{Lines, Packed, Who, pack};
 use crate::place::Room;
 use crate::schedule::{Schedule, Standing};
 use crate::turn::{self, Tier};
@@ -55,16 +57,17 @@ impl Schedule {
         let mut free = machine;
         let mut served = 0;
         let mut rest_turn = capped;
+        let mut rest_kept = 0;
         for tier in Tier::ALL {
             let there = if tier == Tier::Standby { free - served } else { free };
             let line = lines.of(tier);
             line.order(there);
             if !capped {
                 let contenders = line.contenders();
-                let rest_leads = contenders.first().is_some_and(|c| c.is_rest());
-                let kept = if rest_leads { threads.min(there) } else { 0 };
-                free -= pack(contenders, there - kept);
-                rest_turn |= rest_leads;
+                rest_turn |= contenders.first().is_some_and(|leader| leader.is_rest());
+                let Packed { taken, kept } = pack(contenders, there);
+                free -= taken;
+                rest_kept += kept;
             }
             if tier == Tier::Shared {
                 served = threads.min(free);
@@ -106,6 +109,7 @@ impl Schedule {
             row,
             rest: room.into_free(),
             rest_turn,
+            rest_kept,
             capped,
             fillers,
             paused,
@@ -131,16 +135,20 @@ impl Schedule {
 
         let mut lines = Lines::new(&mut self.jobs, machine, |id| !kept.contains(&id));
         let mut left = free.len() as u32;
+        let mut rest_kept = 0;
         for tier in Tier::ALL {
             let reserved = match tier {
                 Tier::Express => 0,
-                Tier::Shared if !current.rest_turn => 0,
-                Tier::Shared | Tier::Standby => threads.min(left),
+                Tier::Shared => {
+                    rest_kept = threads.min(current.rest_kept).min(left);
+                    rest_kept
+                }
+                Tier::Standby => threads.min(left),
             };
             let line = lines.of(tier);
             line.sort();
             if !current.capped {
-                left -= pack(line.all(), left - reserved);
+                left -= pack(line.all(), left - reserved).taken;
             }
             for waiting in line.all() {
                 if let Who::Gang { job, in_row: true, .. } = &mut waiting.who {
@@ -172,15 +180,14 @@ impl Schedule {
             paused.extend(out);
             paused.sort_unstable();
         }
-        if (&row, &rest, &fillers, &paused)
-            == (&current.row, &current.rest, &current.fillers, &current.paused)
-        {
+        let now = Plan { row, rest, rest_kept, fillers, paused, ..current.clone() };
+        if now == *current {
             return None;
         }
         let served = |rest: &CpuSet| threads.min(rest.len() as u32);
-        self.rest.correct(served(&current.rest), served(&rest), self.floors.of(Tier::Shared));
+        self.rest.correct(served(&current.rest), served(&now.rest), self.floors.of(Tier::Shared));
         self.generation += 1;
-        Some(Plan { generation: self.generation, row, rest, fillers, paused, ..current.clone() })
+        Some(Plan { generation: self.generation, ..now })
     }
 
     /// Whether a slot may stay as it is for the rest of its slice.

@@ -1,0 +1,505 @@
+//! A deliberately naive version of the policy, written from its description
+//! and with none of its shortcuts: everything is recomputed from plain lists
+//! each time. The real one must make the same plans.
+
+use crate::random::{self, Step};
+use gang_schedule::*;
+use proptest::prelude::*;
+
+const SLICE: u128 = 5_342_931_457_063_200 * 10_000;
+
+#[derive(Clone)]
+struct Job {
+    id: u64,
+    spec: Spec,
+    asleep: bool,
+    suspended: bool,
+    vtime: u128,
+    home: Vec<u32>,
+    charged: Option<u64>,
+}
+
+struct Naive {
+    config: Config,
+    cpus: Vec<Cpu>,
+    jobs: Vec<Job>,
+    threads: u32,
+    rest_vtime: u128,
+    floors: [u128; 3],
+    allowance: i64,
+}
+
+/// Someone in a line; the rest has no id.
+#[derive(Clone, Copy)]
+struct One {
+    id: Option<u64>,
+    width: usize,
+    vtime: u128,
+    stride: u128,
+    weight: u128,
+}
+
+impl One {
+    fn rank(&self) -> (u128, u64) {
+        (self.vtime + self.stride, self.id.unwrap_or(u64::MAX))
+    }
+}
+
+impl Naive {
+    fn new(config: &Config, topology: &Topology) -> Naive {
+        Naive {
+            config: config.clone(),
+            cpus: topology.cpus().to_vec(),
+            jobs: vec![],
+            threads: 0,
+            rest_vtime: 0,
+            floors: [0; 3],
+            allowance: 1000 - i64::from(config.cap_permille),
+        }
+    }
+
+    fn machine(&self) -> usize {
+        self.cpus.len()
+    }
+
+    fn job(&mut self, id: JobId) -> Option<&mut Job> {
+        self.jobs.iter_mut().find(|job| job.id == id.0)
+    }
+
+    fn tier(spec: &Spec) -> usize {
+        match spec.class {
+            Class::Express => 0,
+            Class::Interactive | Class::Batch => 1,
+            Class::Standby => 2,
+        }
+    }
+
+    fn weight(&self, spec: &Spec) -> u128 {
+        let percent = match spec.class {
+            Class::Interactive => self.config.class_weights.interactive,
+            Class::Batch => self.config.class_weights.batch,
+            _ => 100,
+        };
+        u128::from(spec.weight) * u128::from(percent)
+    }
+
+    fn acceptable(&self, spec: &Spec) -> bool {
+        spec.min_cpus >= 1
+            && spec.cpus >= spec.min_cpus
+            && (1..=10_000).contains(&spec.weight)
+            && (spec.policy == Policy::None || spec.min_cpus as usize <= self.machine())
+    }
+
+    /// Whether the event was accepted.
+    fn apply(&mut self, event: &Event) -> bool {
+        let floors = self.floors;
+        match event {
+            Event::Arrived { job, spec } => {
+                if self.job(*job).is_some() || !self.acceptable(spec) {
+                    return false;
+                }
+                self.jobs.push(Job {
+                    id: job.0,
+                    spec: spec.clone(),
+                    asleep: false,
+                    suspended: false,
+                    vtime: floors[Naive::tier(spec)],
+                    home: vec![],
+                    charged: None,
+                });
+                self.jobs.sort_by_key(|job| job.id);
+                return true;
+            }
+            Event::Load { threads } => {
+                if self.threads == 0 {
+                    self.rest_vtime = self.rest_vtime.max(floors[1]);
+                }
+                self.threads = *threads;
+                return true;
+            }
+            Event::Topology(topology) => {
+                self.cpus = topology.cpus().to_vec();
+                return true;
+            }
+            Event::Departed { job } => {
+                let before = self.jobs.len();
+                self.jobs.retain(|other| other.id != job.0);
+                return self.jobs.len() < before;
+            }
+            _ => {}
+        }
+        if let Event::Changed { spec, .. } = event {
+            if !self.acceptable(spec) {
+                return false;
+            }
+        }
+        let (Event::Woke { job: id }
+        | Event::Slept { job: id }
+        | Event::Suspended { job: id }
+        | Event::Resumed { job: id }
+        | Event::Changed { job: id, .. }) = event
+        else {
+            unreachable!()
+        };
+        let Some(job) = self.job(*id) else { return false };
+        match event {
+            Event::Woke { .. } => job.asleep = false,
+            Event::Slept { .. } => job.asleep = true,
+            Event::Suspended { .. } => job.suspended = true,
+            Event::Resumed { .. } => job.suspended = false,
+            Event::Changed { spec, .. } => {
+                let (old, new) = (Naive::tier(&job.spec), Naive::tier(spec));
+                if old != new {
+                    job.vtime = floors[new] + job.vtime.saturating_sub(floors[old]);
+                }
+                job.spec = spec.clone();
+            }
+            _ => unreachable!(),
+        }
+        if !matches!(event, Event::Slept { .. } | Event::Suspended { .. }) {
+            job.vtime = job.vtime.max(floors[Naive::tier(&job.spec)]);
+        }
+        true
+    }
+
+    fn runnable(&self, job: &Job) -> bool {
+        !job.suspended
+            && !job.asleep
+            && job.spec.policy == Policy::Local
+            && job.spec.min_cpus as usize <= self.machine()
+    }
+
+    fn line(&self, tier: usize) -> Vec<One> {
+        let mut line: Vec<One> = vec![];
+        for job in &self.jobs {
+            if self.runnable(job) && Naive::tier(&job.spec) == tier {
+                let weight = self.weight(&job.spec);
+                let width = (job.spec.cpus as usize).min(self.machine());
+                let stride = SLICE / weight;
+                line.push(One { id: Some(job.id), width, vtime: job.vtime, stride, weight });
+            }
+        }
+        line.sort_by_key(One::rank);
+        line
+    }
+
+    fn rest_stride(&self, served: usize) -> u128 {
+        SLICE * served as u128 / (u128::from(self.threads) * 10_000)
+    }
+
+    fn plan(&mut self, slice: u64) -> Plan {
+        let threads = self.threads as usize;
+        self.allowance = self.allowance.min(999) + i64::from(self.config.cap_permille);
+        let capped = self.allowance < 1000;
+        let mut free = self.machine();
+        let mut served = 0;
+        let mut rest_turn = capped;
+        let mut rest_kept = 0;
+        let (mut row, mut waiting) = (vec![], vec![]);
+        let mut settled = vec![];
+        for tier in 0..3 {
+            let there = if tier == 2 { free - served } else { free };
+            let mut line = self.line(tier);
+            if tier == 1 && threads > 0 {
+                let led = threads.min(there).max(1);
+                let weight = 10_000 * threads as u128 / led as u128;
+                let stride = self.rest_stride(led);
+                line.push(One { id: None, width: 1, vtime: self.rest_vtime, stride, weight });
+                line.sort_by_key(One::rank);
+            }
+            let contenders: Vec<One> = line.iter().copied().filter(|o| o.width <= there).collect();
+            let others: Vec<One> = line.iter().copied().filter(|o| o.width > there).collect();
+            let weights: u128 = contenders.iter().map(|o| o.weight).sum();
+            let moment: u128 = contenders.iter().map(|o| o.weight * o.vtime).sum();
+            let leader = contenders
+                .iter()
+                .filter(|o| o.vtime * weights <= moment)
+                .min_by_key(|o| o.rank())
+                .map(|o| o.id);
+            let mut ordered: Vec<One> =
+                contenders.iter().copied().filter(|o| Some(o.id) == leader).collect();
+            ordered.extend(contenders.iter().copied().filter(|o| Some(o.id) != leader));
+            if leader == Some(None) && !capped {
+                rest_turn = true;
+            }
+            let mut room = there;
+            for one in &ordered {
+                let Some(id) = one.id else {
+                    if !capped {
+                        rest_kept = threads.min(room);
+                        room -= rest_kept;
+                    }
+                    continue;
+                };
+                if !capped && one.width <= room {
+                    room -= one.width;
+                    free -= one.width;
+                    row.push((id, one.width));
+                } else {
+                    waiting.push(id);
+                }
+            }
+            waiting.extend(others.iter().filter_map(|o| o.id));
+            if tier == 1 {
+                served = threads.min(free);
+            }
+            settled.push((contenders, others));
+        }
+
+        for job in &mut self.jobs {
+            if row.iter().any(|&(id, _)| id == job.id) {
+                let weight = match job.spec.class {
+                    Class::Interactive => self.config.class_weights.interactive,
+                    Class::Batch => self.config.class_weights.batch,
+                    _ => 100,
+                };
+                job.vtime += SLICE / (u128::from(job.spec.weight) * u128::from(weight));
+                job.charged = Some(slice);
+            }
+        }
+        if threads > 0 {
+            self.rest_vtime += self.rest_stride(served);
+        }
+        for (tier, (contenders, others)) in settled.iter().enumerate() {
+            if let Some(least) = contenders.iter().map(|o| *self.vtime(o.id)).min() {
+                let longest = contenders.iter().map(|o| o.stride).max().unwrap();
+                for one in contenders {
+                    let vtime = self.vtime(one.id);
+                    let bound = least + 2 * longest;
+                    if *vtime > bound {
+                        *vtime -= (*vtime - bound) / 4;
+                    }
+                }
+                self.floors[tier] = self.floors[tier].max(least);
+            }
+            for one in others {
+                let floor = self.floors[tier];
+                let vtime = self.vtime(one.id);
+                *vtime = floor.max(*vtime);
+            }
+        }
+        if !row.is_empty() {
+            self.allowance -= 1000;
+        }
+        let free = self.cpus.iter().map(|cpu| cpu.id).collect();
+        let (row, rest) = self.place(row, free);
+        let mut plan = Plan {
+            generation: 0,
+            slice,
+            start_ns: slice * self.config.slice_ns,
+            end_ns: (slice + 1) * self.config.slice_ns,
+            row,
+            rest,
+            rest_turn,
+            rest_kept: rest_kept as u32,
+            capped,
+            fillers: vec![],
+            paused: vec![],
+        };
+        self.put_away(&mut plan, waiting);
+        plan
+    }
+
+    fn amend(&mut self, current: &Plan) -> Option<Plan> {
+        let threads = self.threads as usize;
+        let online: Vec<u32> = self.cpus.iter().map(|cpu| cpu.id).collect();
+        let mut plan = current.clone();
+        plan.row.retain(|slot| {
+            self.jobs.iter().any(|job| {
+                job.id == slot.job.0
+                    && self.runnable(job)
+                    && (job.spec.cpus as usize).min(self.machine()) == slot.cpus.len()
+                    && slot.cpus.iter().all(|cpu| online.contains(&cpu))
+            })
+        });
+        let owned = |cpu: u32| plan.row.iter().any(|slot| slot.cpus.contains(cpu));
+        let free: Vec<u32> = online.iter().copied().filter(|&cpu| !owned(cpu)).collect();
+        let mut left = free.len();
+        let (mut entering, mut waiting) = (vec![], vec![]);
+        for tier in 0..3 {
+            let reserved = match tier {
+                1 => {
+                    plan.rest_kept = threads.min(current.rest_kept as usize).min(left) as u32;
+                    plan.rest_kept as usize
+                }
+                2 => threads.min(left),
+                _ => 0,
+            };
+            for one in self.line(tier) {
+                let id = one.id.unwrap();
+                if plan.row.iter().any(|slot| slot.job.0 == id) {
+                    continue;
+                }
+                if !current.capped && one.width <= left - reserved {
+                    left -= one.width;
+                    entering.push((id, one.width));
+                    let job = self.job(JobId(id)).unwrap();
+                    if job.charged != Some(current.slice) {
+                        job.charged = Some(current.slice);
+                        job.vtime += one.stride;
+                    }
+                } else {
+                    waiting.push(id);
+                }
+            }
+        }
+        if current.row.is_empty() && !entering.is_empty() {
+            self.allowance -= 1000;
+        }
+        let (entered, rest) = self.place(entering, free);
+        plan.row.extend(entered);
+        plan.rest = rest;
+        self.put_away(&mut plan, waiting);
+        // Who filled before stays in front.
+        let old: Vec<JobId> =
+            current.fillers.iter().copied().filter(|j| plan.fillers.contains(j)).collect();
+        let new: Vec<JobId> =
+            plan.fillers.iter().copied().filter(|j| !current.fillers.contains(j)).collect();
+        plan.fillers = [old, new].concat();
+        if plan == *current {
+            return None;
+        }
+        let (before, after) = (threads.min(current.rest.len()), threads.min(plan.rest.len()));
+        if after > before {
+            self.rest_vtime += self.rest_stride(after - before);
+        } else if before > after {
+            let lower = self.rest_vtime.saturating_sub(self.rest_stride(before - after));
+            self.rest_vtime = lower.max(self.floors[1].min(self.rest_vtime));
+        }
+        Some(plan)
+    }
+
+    fn vtime(&mut self, id: Option<u64>) -> &mut u128 {
+        match id {
+            Some(id) => &mut self.job(JobId(id)).unwrap().vtime,
+            None => &mut self.rest_vtime,
+        }
+    }
+
+    fn put_away(&self, plan: &mut Plan, waiting: Vec<u64>) {
+        let mut waiting: Vec<JobId> = waiting.into_iter().map(JobId).collect();
+        let mut suspended = vec![];
+        for job in &self.jobs {
+            if job.suspended {
+                suspended.push(JobId(job.id));
+            } else if !job.asleep && job.spec.policy == Policy::Local && !self.runnable(job) {
+                waiting.push(JobId(job.id));
+            }
+        }
+        if self.config.fill {
+            plan.fillers = waiting;
+            plan.paused = suspended;
+        } else {
+            plan.fillers = vec![];
+            plan.paused = [waiting, suspended].concat();
+            plan.paused.sort();
+        }
+    }
+
+    fn place(&mut self, row: Vec<(u64, usize)>, mut free: Vec<u32>) -> (Vec<Slot>, CpuSet) {
+        let mut slots: Vec<(u64, usize, Option<Vec<u32>>)> =
+            row.into_iter().map(|(id, width)| (id, width, None)).collect();
+        for (id, width, cpus) in &mut slots {
+            let home = self.job(JobId(*id)).unwrap().home.clone();
+            if home.len() == *width && home.iter().all(|cpu| free.contains(cpu)) {
+                free.retain(|cpu| !home.contains(cpu));
+                *cpus = Some(home);
+            }
+        }
+        for (id, width, cpus) in &mut slots {
+            if cpus.is_none() {
+                let all: Vec<Cpu> =
+                    self.cpus.iter().copied().filter(|cpu| free.contains(&cpu.id)).collect();
+                let taken = take(&all, *width, 0);
+                free.retain(|cpu| !taken.contains(cpu));
+                self.job(JobId(*id)).unwrap().home = taken.clone();
+                *cpus = Some(taken);
+            }
+        }
+        let slot = |(id, _, cpus): (u64, usize, Option<Vec<u32>>)| Slot {
+            job: JobId(id),
+            cpus: cpus.unwrap().into_iter().collect(),
+        };
+        (slots.into_iter().map(slot).collect(), free.into_iter().collect())
+    }
+}
+
+/// `count` of these free CPUs of one domain, by the rule of `place`.
+pub fn take(free: &[Cpu], count: usize, level: usize) -> Vec<u32> {
+    if count == free.len() {
+        return free.iter().map(|cpu| cpu.id).collect();
+    }
+    let key = |cpu: &Cpu| match level {
+        0 => (cpu.node, 0, 0, 0),
+        1 => (cpu.node, cpu.cache, 0, 0),
+        2 => (cpu.node, cpu.cache, cpu.core, 0),
+        _ => (cpu.node, cpu.cache, cpu.core, cpu.id),
+    };
+    let (mut left, mut free, mut taken) = (count, free.to_vec(), vec![]);
+    while left > 0 {
+        let mut children: Vec<_> = free.iter().map(key).collect();
+        children.sort();
+        children.dedup();
+        let members =
+            |child| -> Vec<Cpu> { free.iter().copied().filter(|cpu| key(cpu) == child).collect() };
+        let enough = children
+            .iter()
+            .copied()
+            .filter(|&child| members(child).len() >= left)
+            .min_by_key(|&child| (members(child).len(), child));
+        let child = enough.unwrap_or_else(|| {
+            children
+                .iter()
+                .copied()
+                .min_by_key(|&child| (std::cmp::Reverse(members(child).len()), child))
+                .unwrap()
+        });
+        let members = members(child);
+        let some = if members.len() > left {
+            take(&members, left, level + 1)
+        } else {
+            members.iter().map(|cpu| cpu.id).collect()
+        };
+        left -= some.len();
+        free.retain(|cpu| !some.contains(&cpu.id));
+        taken.extend(some);
+    }
+    taken
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+
+    /// The same plans from the same history, plan by plan.
+    #[test]
+    fn plans_are_those_of_the_naive_version(
+        config in random::config(),
+        topology in random::topology(),
+        history in random::history(),
+    ) {
+        let mut schedule = Schedule::new(config.clone(), topology.clone()).unwrap();
+        let mut naive = Naive::new(&config, &topology);
+        let mut slice = 1_000;
+        let mut last: Option<Plan> = None;
+        for step in history {
+            match step {
+                Step::Event(event) => {
+                    let accepted = naive.apply(&event);
+                    prop_assert_eq!(schedule.apply(event).is_ok(), accepted);
+                }
+                Step::Plan => {
+                    slice += 1;
+                    let plan = schedule.plan(slice);
+                    prop_assert_eq!(&Plan { generation: 0, ..plan.clone() }, &naive.plan(slice));
+                    last = Some(plan);
+                }
+                Step::Amend => if let Some(current) = &last {
+                    let current = Plan { generation: 0, ..current.clone() };
+                    let plan = schedule.amend(&current).map(|p| Plan { generation: 0, ..p });
+                    prop_assert_eq!(&plan, &naive.amend(&current));
+                    last = plan.or(last);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The invariants of the design, for every plan of every random history.
+
+use crate::random::{self, Step};
+use gang_schedule::*;
+use proptest::prelude::*;
+
+fn run(schedule: &mut Schedule, history: &[Step], mut seen: impl FnMut(&Schedule, &Plan)) {
+    let (mut slice, mut last) = (0, None);
+    for step in history {
+        match step {
+            Step::Event(event) => _ = schedule.apply(event.clone()),
+            Step::Plan => {
+                slice += 1;
+                let plan = schedule.plan(slice);
+                seen(schedule, &plan);
+                last = Some(plan);
+            }
+            Step::Amend => {
+                if let Some(plan) = last.as_ref().and_then(|plan| schedule.amend(plan)) {
+                    seen(schedule, &plan);
+                    last = Some(plan);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn plans_pass_the_checker(
+        config in random::config(),
+        topology in random::topology(),
+        history in random::history(),
+    ) {
+        let mut schedule = Schedule::new(config, topology).unwrap();
+        let mut generation = 0;
+        run(&mut schedule, &history, |schedule, plan| {
+            assert_eq!(check::plan(schedule, plan), []);
+            assert!(plan.generation > generation);
+            generation = plan.generation;
+            let mut again = schedule.clone();
+            assert_eq!(again.amend(plan), None, "nothing happened, so nothing is amended");
+            assert_eq!(&again, schedule);
+        });
+    }
+
+    #[test]
+    fn a_refused_event_changes_nothing(
+        config in random::config(),
+        topology in random::topology(),
+        history in random::history(),
+    ) {
+        let mut schedule = Schedule::new(config, topology).unwrap();
+        for (slice, step) in history.into_iter().enumerate() {
+            let before = schedule.clone();
+            match step {
+                Step::Event(event) => if schedule.apply(event).is_err() {
+                    prop_assert_eq!(&schedule, &before);
+                },
+                Step::Plan | Step::Amend => _ = schedule.plan(slice as u64),
+            }
+        }
+    }
+
+    /// Slices left out and a clock that goes back change the numbers in the
+    /// plans and nothing else.
+    #[test]
+    fn decisions_do_not_depend_on_which_slices_are_planned(
+        schedule in random::steady(),
+        slices in proptest::collection::vec(any::<u64>(), 1..40),
+    ) {
+        let (mut one, mut other) = (schedule.clone(), schedule);
+        for (even, odd) in slices.into_iter().enumerate() {
+            let (a, b) = (one.plan(even as u64), other.plan(odd));
+            prop_assert_eq!(check::plan(&other, &b), []);
+            let Plan { generation, row, rest, rest_turn, rest_kept, capped, fillers, paused, .. } = b;
+            let (slice, start_ns, end_ns) = (a.slice, a.start_ns, a.end_ns);
+            prop_assert_eq!(
+                a,
+                Plan {
+                    generation, slice, start_ns, end_ns,
+                    row, rest, rest_turn, rest_kept, capped, fillers, paused,
+                }
+            );
+        }
+    }
+
+    /// A gang that keeps its slot keeps its CPUs, where all fit at once.
+    #[test]
+    fn gangs_stay_where_they_are(topology in random::topology(), widths in proptest::collection::vec(1u32..4, 1..5)) {
+        let mut schedule = Schedule::new(Config::default(), topology).unwrap();
+        let mut left = schedule.topology().len();
+        for (id, cpus) in widths.into_iter().enumerate() {
+            if cpus <= left {
+                left -= cpus;
+                schedule.apply(Event::Arrived { job: JobId(id as u64), spec: Spec::new(cpus) }).unwrap();
+            }
+        }
+        let first = schedule.plan(0);
+        for slice in 1..20 {
+            prop_assert!(schedule.plan(slice).diff(&first).is_empty());
+        }
+    }
+
+    /// L8, over any stretch of slices.
+    #[test]
+    fn gangs_stay_within_the_cap(mut schedule in random::steady()) {
+        let cap = u64::from(schedule.config().cap_permille);
+        // The most that any stretch ending here is over its share, in ‰ of a slice.
+        let mut over = 0i64;
+        for slice in 0..300 {
+            let used = if schedule.plan(slice).row.is_empty() { 0 } else { 1000 };
+            over = over.max(0) + used - cap as i64;
+            prop_assert!(over <= 1000, "over by {} permille", over);
+        }
+    }
+}
+
+/// Each way of breaking a plan is found by the checker.
+#[test]
+fn the_checker_finds_what_is_wrong() {
+    let mut schedule = Schedule::new(Config::default(), Topology::flat(4)).unwrap();
+    for (job, cpus) in [(1, 2), (2, 2), (3, 4), (4, 1), (5, 1)] {
+        schedule.apply(Event::Arrived { job: JobId(job), spec: Spec::new(cpus) }).unwrap();
+    }
+    schedule.apply(Event::Suspended { job: JobId(4) }).unwrap();
+    schedule.apply(Event::Slept { job: JobId(5) }).unwrap();
+    let good = schedule.plan(7);
+    assert_eq!(check::plan(&schedule, &good), []);
+    let broken = |invariant: &str, change: &dyn Fn(&mut Plan)| {
+        let mut plan = good.clone();
+        change(&mut plan);
+        let found = check::plan(&schedule, &plan);
+        assert!(found.iter().any(|v| v.invariant == invariant), "{invariant}: {found:?}");
+    };
+    broken(check::ONE_OWNER, &|p| p.row[1].cpus = p.row[0].cpus.clone());
+    broken(check::ALL_CPUS, &|p| _ = p.rest.insert(0));
+    broken(check::ALL_CPUS, &|p| _ = p.row[0].cpus.insert(9));
+    broken(check::ALL_OR_NONE, &|p| _ = p.row[0].cpus.remove(0));
+    broken(check::ONLY_RUNNABLE, &|p| p.row[0].job = JobId(5));
+    broken(check::ONLY_RUNNABLE, &|p| p.row[0].job = JobId(99));
+    broken(check::ONE_PLACE, &|p| p.fillers.push(p.row[0].job));
+    broken(check::RIGHT_PLACE, &|p| p.paused.clear());
+    broken(check::RIGHT_PLACE, &|p| p.fillers.push(JobId(5)));
+    broken(check::RIGHT_PLACE, &|p| p.fillers.push(JobId(98)));
+    broken(check::CAP, &|p| p.capped = true);
+    broken(check::CLOCK, &|p| p.end_ns += 1);
+    broken(check::KEPT, &|p| p.rest_kept = 1);
+    broken(check::MAXIMAL, &|p| {
+        let slot = p.row.pop().unwrap();
+        p.rest = slot.cpus;
+        p.fillers.push(slot.job);
+    });
+}

@@ -1,0 +1,104 @@
+//! Random machines, settings, jobs and histories.
+
+use gang_schedule::*;
+use proptest::prelude::*;
+
+/// What a test does to a schedule.
+#[derive(Debug, Clone)]
+pub enum Step {
+    Event(Event),
+    Plan,
+    /// Amends the last plan, if there is one.
+    Amend,
+}
+
+pub fn topology() -> impl Strategy<Value = Topology> {
+    let tree = proptest::collection::btree_map(0u32..80, (0u32..4, 0u32..3, 0u32..3), 1..14)
+        .prop_map(|cpus| {
+            let cpu = |(id, (core, cache, node))| Cpu { id, core, cache, node };
+            Topology::new(cpus.into_iter().map(cpu).collect()).unwrap()
+        });
+    prop_oneof![tree, (1u32..9).prop_map(Topology::flat)]
+}
+
+pub fn config() -> impl Strategy<Value = Config> {
+    let cap_permille = prop_oneof![3 => Just(1000u32), 1 => 1u32..=1000];
+    let percent = prop_oneof![3 => Just(100u32), 1 => 1u32..=10_000];
+    (cap_permille, any::<bool>(), percent.clone(), percent).prop_map(
+        |(cap_permille, fill, interactive, batch)| Config {
+            cap_permille,
+            fill,
+            class_weights: ClassWeights { interactive, batch },
+            ..Config::default()
+        },
+    )
+}
+
+pub fn weight() -> impl Strategy<Value = u32> {
+    prop_oneof![4 => Just(100u32), 2 => (1u32..=8).prop_map(|k| k * 50), 1 => 1u32..=10_000]
+}
+
+pub fn class() -> impl Strategy<Value = Class> {
+    prop_oneof![
+        1 => Just(Class::Express),
+        3 => Just(Class::Interactive),
+        6 => Just(Class::Batch),
+        1 => Just(Class::Standby),
+    ]
+}
+
+/// A job; now and then one that is refused.
+pub fn spec() -> impl Strategy<Value = Spec> {
+    let policy = prop_oneof![9 => Just(Policy::Local), 1 => Just(Policy::None)];
+    let weight = prop_oneof![20 => weight(), 1 => Just(0u32), 1 => Just(10_001u32)];
+    let cpus = prop_oneof![10 => 1u32..=8, 2 => 0u32..=20];
+    (class(), policy, weight, cpus, 0u32..=3).prop_map(|(class, policy, weight, cpus, least)| {
+        let min_cpus = if least == 0 { cpus } else { least };
+        Spec { class, policy, weight, cpus, min_cpus }
+    })
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let job = || (0u64..10).prop_map(JobId);
+    prop_oneof![
+        6 => (job(), spec()).prop_map(|(job, spec)| Event::Arrived { job, spec }),
+        1 => job().prop_map(|job| Event::Departed { job }),
+        2 => (job(), spec()).prop_map(|(job, spec)| Event::Changed { job, spec }),
+        2 => job().prop_map(|job| Event::Woke { job }),
+        2 => job().prop_map(|job| Event::Slept { job }),
+        1 => job().prop_map(|job| Event::Suspended { job }),
+        1 => job().prop_map(|job| Event::Resumed { job }),
+        3 => (0u32..20).prop_map(|threads| Event::Load { threads }),
+        1 => topology().prop_map(Event::Topology),
+    ]
+}
+
+pub fn history() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        5 => event().prop_map(Step::Event),
+        6 => Just(Step::Plan),
+        3 => Just(Step::Amend),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+/// A schedule in which some jobs run for good: no refusals, nobody asleep.
+pub fn steady() -> impl Strategy<Value = Schedule> {
+    let spec = (class(), weight(), 1u32..=8).prop_map(|(class, weight, cpus)| Spec {
+        class,
+        weight,
+        min_cpus: 1,
+        ..Spec::new(cpus)
+    });
+    let load = prop_oneof![Just(0u32), 0u32..20];
+    (config(), topology(), proptest::collection::vec(spec, 0..8), load).prop_map(
+        |(config, topology, specs, threads)| {
+            let mut schedule = Schedule::new(config, topology).unwrap();
+            schedule.apply(Event::Load { threads }).unwrap();
+            for (id, spec) in specs.into_iter().enumerate() {
+                schedule.apply(Event::Arrived { job: JobId(id as u64), spec }).unwrap();
+            }
+            schedule
+        },
+    )
+}

@@ -1,0 +1,158 @@
+//! Who gets how much.
+
+use crate::random;
+use gang_schedule::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn machine(cpus: u32, threads: u32, specs: &[Spec]) -> Schedule {
+    let mut schedule = Schedule::new(Config::default(), Topology::flat(cpus)).unwrap();
+    schedule.apply(Event::Load { threads }).unwrap();
+    for (id, spec) in specs.iter().enumerate() {
+        schedule.apply(Event::Arrived { job: JobId(id as u64), spec: spec.clone() }).unwrap();
+    }
+    schedule
+}
+
+fn weighted(cpus: u32, weight: u32) -> Spec {
+    Spec { weight, ..Spec::new(cpus) }
+}
+
+/// Slots of each job over some slices.
+fn slots(schedule: &mut Schedule, slices: u64) -> BTreeMap<JobId, u64> {
+    let mut slots: BTreeMap<JobId, u64> = schedule.jobs().map(|(id, _)| (id, 0)).collect();
+    for slice in 0..slices {
+        for slot in schedule.plan(slice).row {
+            *slots.get_mut(&slot.job).unwrap() += 1;
+        }
+    }
+    slots
+}
+
+#[track_caller]
+fn shares_are(mut schedule: Schedule, slices: u64, expected: &[u64]) {
+    let wanted: Vec<f64> =
+        schedule.jobs().map(|(id, _)| schedule.share_wanted(id).unwrap()).collect();
+    let had: Vec<u64> = slots(&mut schedule, slices).into_values().collect();
+    assert_eq!(had, expected);
+    for (wanted, &had) in wanted.iter().zip(expected) {
+        assert!((wanted * slices as f64 - had as f64).abs() < 1e-6, "{wanted} of {slices}: {had}");
+    }
+}
+
+#[test]
+fn a_gang_and_as_many_other_threads_share_half_and_half() {
+    shares_are(machine(2, 2, &[Spec::new(2)]), 100, &[50]);
+}
+
+#[test]
+fn a_gang_beside_twice_as_many_other_threads_gets_a_third() {
+    shares_are(machine(2, 4, &[Spec::new(2)]), 300, &[100]);
+}
+
+/// L15.
+#[test]
+fn four_threads_of_sixteen_on_eight_cpus_are_every_other_slice() {
+    shares_are(machine(8, 12, &[Spec::new(4)]), 100, &[50]);
+}
+
+#[test]
+fn gangs_as_wide_as_the_machine_share_by_weight() {
+    let specs = [Spec::new(4), Spec::new(4), weighted(4, 200)];
+    shares_are(machine(4, 0, &specs), 400, &[100, 100, 200]);
+}
+
+#[test]
+fn a_gang_alone_has_every_slice() {
+    shares_are(machine(4, 0, &[Spec::new(3)]), 50, &[50]);
+}
+
+#[test]
+fn interactive_is_worth_two_of_batch() {
+    let interactive = Spec { class: Class::Interactive, ..Spec::new(2) };
+    shares_are(machine(2, 0, &[interactive, Spec::new(2)]), 300, &[200, 100]);
+}
+
+#[test]
+fn the_cap_holds_without_load() {
+    let config = Config { cap_permille: 900, ..Config::default() };
+    let mut schedule = Schedule::new(config, Topology::flat(2)).unwrap();
+    schedule.apply(Event::Arrived { job: JobId(0), spec: Spec::new(2) }).unwrap();
+    shares_are(schedule, 100, &[90]);
+}
+
+/// Gangs of which no two fit side by side; the rest has whole turns.
+fn no_two_fit() -> impl Strategy<Value = Schedule> {
+    (1u32..20, proptest::collection::vec((random::weight(), 0u32..10), 1..12), any::<bool>())
+        .prop_map(|(half, gangs, hogs)| {
+            let cpus = 2 * half - 1;
+            let specs: Vec<Spec> = gangs
+                .iter()
+                .map(|&(weight, more)| weighted((half + more).min(cpus), weight))
+                .collect();
+            let mut schedule = machine(cpus, 0, &specs);
+            if hogs {
+                // As wide as the machine, so that the rest is served alone.
+                let specs: Vec<Spec> = gangs.iter().map(|&(w, _)| weighted(cpus, w)).collect();
+                schedule = machine(cpus, 3 * cpus, &specs);
+            }
+            schedule
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 8000, ..ProptestConfig::default() })]
+
+    /// At every moment, not only at the end of a frame.
+    #[test]
+    fn each_is_within_one_slice_of_its_share_where_no_two_fit(mut schedule in no_two_fit()) {
+        let wanted = schedule.shares();
+        let mut had: BTreeMap<JobId, u64> = wanted.keys().map(|&id| (id, 0)).collect();
+        for slices in 1..400u64 {
+            for slot in schedule.plan(slices).row {
+                *had.get_mut(&slot.job).unwrap() += 1;
+            }
+            for (id, share) in &wanted {
+                let off = had[id] as f64 - share * slices as f64;
+                prop_assert!(off.abs() <= 1.0 + 1e-6, "job {} is off by {} after {}", id, off, slices);
+            }
+        }
+    }
+
+    /// With packing, classes, caps and load: nobody has less than its share by
+    /// more than a slice, and nobody waits longer than its share says.
+    #[test]
+    fn every_gang_is_in_a_row_of_every_frame(mut schedule in random::steady()) {
+        let mut frame = check::Frame::new();
+        for slice in 0..400 {
+            let plan = schedule.plan(slice);
+            let found = frame.observe(&schedule, &plan);
+            prop_assert!(found.is_empty(), "slice {}: {:?}", slice, found);
+        }
+    }
+
+    /// Sleeping is not rewarded: whoever sleeps now and then has no more than
+    /// one who never does.
+    #[test]
+    fn sleep_gathers_no_credit(
+        others in 1usize..5,
+        naps in proptest::collection::vec((1u64..10, 0u64..30), 1..20),
+    ) {
+        let mut schedule = machine(2, 0, &vec![Spec::new(2); others + 1]);
+        let job = JobId(others as u64);
+        let (mut slice, mut had) = (0, 0.0);
+        for (awake, asleep) in naps {
+            for nap in 0..awake + asleep {
+                if nap == 0 {
+                    schedule.apply(Event::Woke { job }).unwrap();
+                } else if nap == awake {
+                    schedule.apply(Event::Slept { job }).unwrap();
+                }
+                slice += 1;
+                had += f64::from(u8::from(schedule.plan(slice).slot(job).is_some()));
+            }
+        }
+        let share = slice as f64 / (others + 1) as f64;
+        prop_assert!(had <= share + 1.0, "had {} of {} slices", had, slice);
+    }
+}

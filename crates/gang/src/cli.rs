@@ -99,7 +99,7 @@ pub struct JobOptions {
     /// How the gang is placed
     #[arg(long, value_enum, default_value_t = Policy::Local)]
     pub policy: Policy,
-    /// Share of the time relative to other jobs of the class
+    /// Share of the time relative to other jobs of the class, 1 to 10000
     #[arg(long, default_value_t = WEIGHT_DEFAULT,
         value_parser = clap::value_parser!(i64).range(WEIGHT_MIN..=WEIGHT_MAX))]
     pub weight: i64,

@@ -44,14 +44,16 @@ pub fn find(command: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, CannotExec
 
 /// The error for a command that cannot be executed because of `errno`.
 pub fn cannot(command: &OsStr, errno: Errno) -> CannotExecute {
-    let missing = matches!(errno, Errno::NOENT | Errno::NOTDIR);
-    let command = command.display();
-    let (code, reason) = if missing {
-        (NOT_FOUND, "there is no such program".to_owned())
-    } else {
-        (NOT_EXECUTABLE, std::io::Error::from(errno).to_string())
+    let (code, reason) = match errno {
+        Errno::NOENT | Errno::NOTDIR => (NOT_FOUND, "there is no such program".to_owned()),
+        Errno::ACCESS => (NOT_EXECUTABLE, "permission denied".to_owned()),
+        Errno::ISDIR => (NOT_EXECUTABLE, "it is a directory".to_owned()),
+        other => (NOT_EXECUTABLE, std::io::Error::from(other).to_string()),
     };
-    CannotExecute { code, message: format!("cannot execute {command}: {reason}") }
+    CannotExecute {
+        code,
+        message: format!("cannot execute {}: {reason}", command.to_string_lossy()),
+    }
 }
 
 fn problem(file: &Path) -> Option<Errno> {

@@ -63,7 +63,8 @@ pub enum ClientError {
     )]
     NoSuchCgroup { doing: String, cgroup: String },
 
-    #[error("while {doing}: {operation} is not permitted: {reason}")]
+    // The daemon says itself what was asked.
+    #[error("{operation} is not permitted: {reason}")]
     NotPermitted { doing: String, operation: String, reason: String },
 
     #[error("while {doing}: {value} is not accepted for {parameter}, which takes {accepted}")]
@@ -75,7 +76,7 @@ pub enum ClientError {
     )]
     LimitReached { doing: String, limit: String, maximum: i64 },
 
-    #[error("while {doing}: {operation} failed: {reason}")]
+    #[error("{operation} failed: {reason}")]
     Failed { doing: String, operation: String, reason: String },
 }
 

@@ -74,10 +74,7 @@ fn errors_of_the_interface_become_errors_that_say_what_to_do() {
         r#"{"error":"org.gangd.v1.NotPermitted","parameters":{"operation":"adopting pid 1","reason":"it belongs to root"}}"#,
     );
     let error = server.client().suspend(7).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "while suspending job 7: adopting pid 1 is not permitted: it belongs to root"
-    );
+    assert_eq!(error.to_string(), "adopting pid 1 is not permitted: it belongs to root");
 }
 
 #[test]

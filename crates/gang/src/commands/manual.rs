@@ -114,11 +114,15 @@ fn page(command: &Command, name: &str, is_top: bool) -> Result<Vec<u8>> {
         "gang" => &[EXIT_STATUS, ENVIRONMENT, FILES],
         _ => &[EXIT_STATUS],
     };
-    let man = Man::new(command.clone()).manual("gangd").section("1");
+    let version = concat!("gangd ", env!("CARGO_PKG_VERSION"));
+    let man = Man::new(command.clone()).manual("gangd").section("1").source(version);
     let mut out = Vec::new();
     man.render_title(&mut out)?;
     man.render_name_section(&mut out)?;
-    man.render_synopsis_section(&mut out)?;
+    // Its own synopsis leaves out which options take a value.
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage:").trim().to_owned();
+    Roff::new().control("SH", ["SYNOPSIS"]).text([roman(usage)]).to_writer(&mut out)?;
     man.render_description_section(&mut out)?;
     if command.get_arguments().any(|argument| !argument.is_hide_set()) {
         man.render_options_section(&mut out)?;

@@ -1,0 +1,208 @@
+//! What the other commands ask of the daemon, and what they print.
+
+mod fake;
+
+use fake::{Fake, Place, job, stderr, stdout};
+use gang_protocol::v1;
+
+#[test]
+fn ls_is_a_table_and_json() {
+    let fake = Fake::with_jobs(vec![job(3, "lu.C"), job(12, "evil\u{1b}[2J")]);
+    let place = Place::of(&fake);
+    assert_eq!(
+        stdout(&place.output(&["ls"])),
+        "\
+ID  NAME           OWNER  CLASS        STATE      CPUS   SHARE  WANTED  CPU TIME
+ 3  lu.C           root   interactive  suspended     2  49.8 %  50.0 %    24.5 s
+12  evil\\u{1b}[2J  root   interactive  suspended     2  49.8 %  50.0 %    24.5 s
+"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&place.output(&["ls", "--json"]))).unwrap();
+    assert_eq!(json["jobs"][0]["id"], 3);
+    assert_eq!(json["jobs"][0]["in_slot_ns"], 12_340_000_000_i64);
+    assert_eq!(json["jobs"][1]["name"], "evil\u{1b}[2J");
+
+    assert_eq!(stdout(&Place::of(&Fake::new()).output(&["ls"])), "no jobs\n");
+}
+
+#[test]
+fn show_takes_an_id_or_a_unique_name() {
+    let fake = Fake::with_jobs(vec![job(3, "lu.C"), job(4, "sp"), job(5, "sp")]);
+    let place = Place::of(&fake);
+    let shown = stdout(&place.output(&["show", "lu.C"]));
+    let without_age: Vec<&str> =
+        shown.lines().filter(|line| !line.contains("registered")).collect();
+    assert_eq!(
+        without_age.join("\n"),
+        "\
+job 3: lu.C
+  owner       root
+  class       interactive, weight 100, policy local
+  state       suspended
+  cpus        2 (at least 1), on 0-1
+  share       49.8 % over the last 10 s, 50.0 % wanted
+  slots       1234, 12.3 s in slot
+  CPU time    24.5 s
+  cgroup      /gangd/3
+  holds       2 processes, 4 threads
+
+PID  THREADS  COMMAND
+100        2  ./lu.C -x
+101        2  evil\\u{1b}[2J\\nname"
+    );
+    assert_eq!(stdout(&place.output(&["show", "3"])), shown);
+
+    let ambiguous = place.output(&["show", "sp"]);
+    assert_eq!(ambiguous.status.code(), Some(1));
+    assert_eq!(stderr(&ambiguous), "gang: the name sp has more than one job, say which: 4, 5\n");
+    let missing = place.output(&["show", "9"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(
+        stderr(&missing),
+        "gang: while looking at job 9: there is no job 9; `gang ls` lists them\n"
+    );
+}
+
+#[test]
+fn status_says_backend_guarantee_and_why_not_another() {
+    let place = Place::of(&Fake::new());
+    let text = stdout(&place.output(&["status"]));
+    assert_eq!(
+        text,
+        format!(
+            "\
+gangd 0.1.0, pid 10, guardian 11, up 4 min 5 s
+socket    {}
+backend   rt, exclusive: nothing ordinary runs in the place of a gang
+slice     10 ms, gap 500 µs, filling on, cap 100.0 %
+machine   2 CPUs, 1 job, 0 threads runnable outside all jobs
+switches  5000
+
+µs      p50   p99    max
+late   12.3  45.6  789.0
+lower  12.3  45.6  789.0
+raise  12.3  45.6  789.0
+skew   12.3  45.6  789.0
+
+BACKEND  GUARANTEE  USABLE HERE
+rt       exclusive  yes
+weight   preferred  no: no cpu controller in cgroup v2
+signal   paused     yes
+",
+            place.socket().display()
+        )
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&place.output(&["status", "--json"]))).unwrap();
+    assert_eq!(json["status"]["slice_ns"], 10_000_000);
+    assert_eq!(json["status"]["switches"]["skew"]["p99_us"], 45.6);
+}
+
+#[test]
+fn jobs_are_suspended_resumed_and_signalled() {
+    let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
+    let place = Place::of(&fake);
+    for line in
+        [&["suspend", "3"][..], &["resume", "lu.C"], &["kill", "3"], &["kill", "3", "-s", "usr1"]]
+    {
+        let output = place.output(line);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), ""), "{line:?}");
+    }
+    assert_eq!(
+        fake.calls(),
+        ["Suspend(3)", "ListJobs()", "Resume(3)", "Kill(3, 15)", "Kill(3, 10)"]
+    );
+}
+
+#[test]
+fn adopt_takes_name_and_cpus_from_what_it_adopts() {
+    let fake = Fake::new();
+    let place = Place::of(&fake);
+    let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = sleeper.id().to_string();
+    let of_pid = place.output(&["adopt", &pid, "-n", "2"]);
+    let of_cgroup = place.output(&["adopt", "--cgroup", "/user.slice/a.scope", "-n", "1"]);
+    let missing = place.output(&["adopt", "--cgroup", "/missing"]);
+    let foreign = place.output(&["adopt", "2147483647"]);
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+
+    assert_eq!(stdout(&of_pid), "job 7: sleep, 3 processes\n", "{of_pid:?}");
+    assert_eq!(stdout(&of_cgroup), "job 7: a.scope, 3 processes\n");
+    assert_eq!(fake.calls()[0], format!("Adopt(sleep, 2, 2, 100, Some({pid}), None)"));
+    assert_eq!(fake.calls()[1], "Adopt(a.scope, 1, 1, 100, None, Some(\"/user.slice/a.scope\"))");
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(stderr(&missing).contains("there is no cgroup /missing"), "{missing:?}");
+    assert_eq!(foreign.status.code(), Some(1));
+    assert!(stderr(&foreign).contains("cannot adopt process 2147483647"), "{foreign:?}");
+}
+
+#[test]
+fn check_ends_with_1_when_an_invariant_does_not_hold() {
+    let place = Place::of(&Fake::new());
+    let fine = place.output(&["check"]);
+    assert_eq!(
+        (fine.status.code(), stdout(&fine).as_str()),
+        (Some(0), "6 invariants checked, all hold\n")
+    );
+
+    let violation = v1::Violation {
+        invariant: "one gang per CPU".into(),
+        found: "CPU 1 is in jobs 3 and 4".into(),
+    };
+    let fake = Fake { violations: vec![violation], ..Fake::new() };
+    let place = Place::of(&fake);
+    let broken = place.output(&["check"]);
+    assert_eq!(broken.status.code(), Some(1));
+    assert_eq!(
+        stdout(&broken),
+        "6 invariants checked, 1 violation\none gang per CPU: CPU 1 is in jobs 3 and 4\n"
+    );
+    assert_eq!(place.output(&["check", "--json"]).status.code(), Some(1));
+}
+
+#[test]
+fn exit_codes_tell_refusals_from_misuse() {
+    let place = Place::of(&Fake { refuses: true, ..Fake::with_jobs(vec![job(3, "lu.C")]) });
+    let refused = place.output(&["suspend", "3"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(stderr(&refused), "gang: suspending job 3 is not permitted: it is root's\n");
+    for misuse in [
+        &["kill", "3", "-s", "NOPE"][..],
+        &["adopt"],
+        &["adopt", "-1"],
+        &["nonsense"],
+        &["show"],
+        &[],
+    ] {
+        assert_eq!(place.output(misuse).status.code(), Some(2), "{misuse:?}");
+    }
+    for help in [&["--help"][..], &["run", "--help"], &["--version"]] {
+        assert_eq!(place.output(help).status.code(), Some(0), "{help:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_a_listing_quietly() {
+    let jobs = (1..2000).map(|id| job(id, "lu.C")).collect();
+    let place = Place::of(&Fake::with_jobs(jobs));
+    let line = format!("'{}' ls | head -n 1", env!("CARGO_BIN_EXE_gang"));
+    let mut shell = std::process::Command::new("sh");
+    let output = shell.args(["-c", &line]).env("GANG_SOCKET", place.socket()).output().unwrap();
+    assert_eq!(stderr(&output), "");
+    assert_eq!(stdout(&output).lines().count(), 1);
+}
+
+#[test]
+fn lab_is_the_program_beside_gang() {
+    let place = Place::new();
+    let mut gang = place.gang_beside("", &["lab", "barrier", "--json", "-n", "2", "--help"]);
+    let lab = place.dir.path().join("bin/gang-lab");
+    std::fs::write(&lab, "#!/bin/sh\necho \"$*\"; exit 9\n").unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&lab, executable).unwrap();
+    let output = gang.output().unwrap();
+    assert_eq!(stdout(&output), "barrier --json -n 2 --help\n");
+    assert_eq!(output.status.code(), Some(9));
+}

@@ -1,0 +1,154 @@
+//! A daemon that is not there: starting one, and cleaning up after one that died.
+
+mod fake;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use fake::{Fake, Place, stderr, stdout};
+
+/// Listens as soon as the script that plays gangd asks for it, which proves that the script ran.
+fn listen_when_started(fake: &Fake, place: &Place) {
+    let (fake, socket, started) =
+        (fake.clone(), place.socket(), place.dir.path().join("bin/started"));
+    std::thread::spawn(move || {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !started.exists() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        fake.listen(&socket);
+    });
+}
+
+/// A gangd that waits until the fake listens, says so, and stays.
+const READY: &str = r#"
+dir=$(dirname "$0")
+echo "$args" > "$dir/args"
+touch "$dir/started"
+while ! [ -S "$socket" ]; do sleep 0.01; done
+eval "echo ready >&$fd"
+echo $$ > "$dir/pid"
+ps -o sid= -p $$ > "$dir/session"
+eval "exec $fd>&-"
+sleep 5
+"#;
+
+fn read(path: &Path) -> String {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match std::fs::read_to_string(path) {
+            Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
+            _ if Instant::now() > deadline => panic!("nothing in {}", path.display()),
+            _ => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+#[test]
+fn run_starts_a_daemon_that_is_no_child_of_the_program() {
+    let fake = Fake::new();
+    let place = Place::new();
+    listen_when_started(&fake, &place);
+    let script = "read none < /proc/$$/task/$$/children; echo children:$none";
+    let gang = ["run", "--backend", "rt", "--", "sh", "-c", script];
+    let output = place.gang_beside(READY, &gang).output().unwrap();
+    assert_eq!(stdout(&output), "children:\n", "{}", stderr(&output));
+
+    let bin = place.dir.path().join("bin");
+    let args = read(&bin.join("args"));
+    let socket = place.socket();
+    let expected =
+        format!("--exit-when-idle --socket {} --backend rt --ready-fd ", socket.display());
+    assert!(args.starts_with(&expected), "{args}");
+    let ours = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let session = ours.rsplit(')').next().unwrap().split_whitespace().nth(3).unwrap();
+    assert_ne!(read(&bin.join("session")), session, "it has a session of its own");
+}
+
+#[test]
+fn a_daemon_that_cannot_start_says_why() {
+    let place = Place::new();
+    let gangd = "eval \"echo 'the directory /run/x cannot be made: no space' >&$fd\"; exit 1";
+    let output = place.gang_beside(gangd, &["run", "--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(
+        stderr(&output),
+        format!(
+            "gang: cannot start a daemon at {}: the directory /run/x cannot be made: no space\n",
+            place.socket().display()
+        )
+    );
+}
+
+#[test]
+fn a_daemon_that_dies_without_a_word_is_told_of() {
+    let place = Place::new();
+    let output = place.gang_beside("exit 3", &["run", "--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("ended (exit status: 3) before it was ready"), "{output:?}");
+}
+
+#[test]
+fn a_daemon_that_ends_at_once_is_started_again_but_not_for_ever() {
+    let place = Place::new();
+    let gangd = "echo x >> $(dirname $0)/starts; eval \"echo ready >&$fd\"";
+    let output = place.gang_beside(gangd, &["run", "--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("no gangd listens at"), "{output:?}");
+    let starts = std::fs::read_to_string(place.dir.path().join("bin/starts")).unwrap();
+    assert_eq!(starts.lines().count(), 3);
+}
+
+#[test]
+fn other_commands_start_none() {
+    let place = Place::new();
+    for command in ["ls", "status", "check", "stop"] {
+        let output = place.gang_beside("touch $(dirname $0)/started", &[command]).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{command}");
+        assert!(stderr(&output).starts_with("gang: no gangd listens at "), "{output:?}");
+    }
+    assert!(!place.dir.path().join("bin/started").exists());
+}
+
+/// Plays `gangd --release`.
+const RELEASES: &str = "if [ \"$release\" ]; then \
+    echo \"released job 3 (lu), which a daemon that died had raised\"; \
+    rm \"$(dirname \"$socket\")\"/jobs/*; fi";
+
+#[test]
+fn any_command_releases_what_a_dead_daemon_left() {
+    let place = Place::new();
+    let jobs = place.dir.path().join("jobs");
+    std::fs::create_dir(&jobs).unwrap();
+    std::fs::write(jobs.join("3"), "").unwrap();
+
+    let first = place.gang_beside(RELEASES, &["ls"]).output().unwrap();
+    assert_eq!(first.status.code(), Some(3));
+    assert_eq!(stdout(&first), "");
+    assert!(
+        stderr(&first).starts_with(
+            "released job 3 (lu), which a daemon that died had raised\ngang: no gangd listens"
+        ),
+        "{first:?}"
+    );
+    let second = place.gang_beside(RELEASES, &["ls"]).output().unwrap();
+    assert!(stderr(&second).starts_with("gang: no gangd listens"), "{second:?}");
+}
+
+#[test]
+fn release_says_what_it_did() {
+    let place = Place::new();
+    std::fs::create_dir(place.dir.path().join("jobs")).unwrap();
+    let quiet = place.gang_beside("exit 0", &["release"]).output().unwrap();
+    assert_eq!(quiet.status.code(), Some(0));
+    assert!(stdout(&quiet).starts_with("nothing to release at "), "{quiet:?}");
+    let gangd = "echo 'the freezer is stuck' >&2; exit 1";
+    let failed = place.gang_beside(gangd, &["release"]).output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(stderr(&failed).contains("the freezer is stuck"), "{failed:?}");
+
+    let place = Place::of(&Fake::new());
+    let alive = place.gang_beside("exit 9", &["release"]).output().unwrap();
+    assert_eq!(alive.status.code(), Some(0));
+    assert!(stdout(&alive).contains("listens at"), "{alive:?}");
+}

@@ -1,0 +1,315 @@
+//! A daemon for tests: answers every call, records it, and schedules nothing.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use gang_protocol::v1;
+use varlink::{ConnectionHandler, VarlinkService};
+
+/// What a fake daemon says, and what it was asked.
+#[derive(Clone)]
+pub struct Fake {
+    pub status: v1::Status,
+    pub jobs: Vec<v1::Job>,
+    pub violations: Vec<v1::Violation>,
+    /// Refuses whatever needs permission.
+    pub refuses: bool,
+    /// Seen through [`calls`](Self::calls).
+    pub calls: Arc<Mutex<Vec<String>>>,
+}
+
+impl Fake {
+    pub fn new() -> Self {
+        Self {
+            status: status(),
+            jobs: Vec::new(),
+            violations: Vec::new(),
+            refuses: false,
+            calls: Arc::default(),
+        }
+    }
+
+    pub fn with_jobs(jobs: Vec<v1::Job>) -> Self {
+        Self { jobs, ..Self::new() }
+    }
+
+    /// The calls that were made, in order, as `Method(arguments)`.
+    pub fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    fn record(&self, call: String) {
+        self.calls.lock().unwrap().push(call);
+    }
+
+    /// Listens at `socket` until the test program ends.
+    pub fn listen(&self, socket: &Path) {
+        let listener = UnixListener::bind(socket).unwrap();
+        let fake = self.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                let fake = fake.clone();
+                std::thread::spawn(move || {
+                    let interfaces: Vec<Box<dyn varlink::Interface + Send + Sync>> =
+                        vec![Box::new(v1::new(Box::new(fake)))];
+                    let service =
+                        VarlinkService::new("gangd", "fake", "0", "http://localhost", interfaces);
+                    let mut reader = BufReader::new(stream.try_clone().unwrap());
+                    let _ = service.handle(&mut reader, &mut &stream, None);
+                });
+            }
+        });
+    }
+}
+
+impl v1::VarlinkInterface for Fake {
+    fn register(
+        &self,
+        call: &mut dyn v1::Call_Register,
+        name: String,
+        cpus: i64,
+        min_cpus: i64,
+        class: v1::Class,
+        policy: v1::Policy,
+        weight: i64,
+    ) -> varlink::Result<()> {
+        self.record(format!(
+            "Register({name}, {cpus}, {min_cpus}, {class:?}, {policy:?}, {weight})"
+        ));
+        if self.refuses {
+            let operation = "putting a job into express".into();
+            return call.reply_not_permitted(operation, "you are no administrator".into());
+        }
+        call.reply(42)
+    }
+
+    fn add_process(
+        &self,
+        call: &mut dyn v1::Call_AddProcess,
+        job: i64,
+        pid: i64,
+    ) -> varlink::Result<()> {
+        self.record(format!("AddProcess({job}, {pid})"));
+        call.reply()
+    }
+
+    fn adopt(
+        &self,
+        call: &mut dyn v1::Call_Adopt,
+        name: String,
+        cpus: i64,
+        min_cpus: i64,
+        _: v1::Class,
+        _: v1::Policy,
+        weight: i64,
+        pid: Option<i64>,
+        cgroup: Option<String>,
+    ) -> varlink::Result<()> {
+        let of = format!("{pid:?}, {cgroup:?}");
+        self.record(format!("Adopt({name}, {cpus}, {min_cpus}, {weight}, {of})"));
+        match cgroup {
+            Some(cgroup) if cgroup.contains("missing") => call.reply_no_such_cgroup(cgroup),
+            _ => call.reply(7, 3),
+        }
+    }
+
+    fn list_jobs(&self, call: &mut dyn v1::Call_ListJobs) -> varlink::Result<()> {
+        self.record("ListJobs()".into());
+        call.reply(self.jobs.clone())
+    }
+
+    fn show_job(&self, call: &mut dyn v1::Call_ShowJob, job: i64) -> varlink::Result<()> {
+        self.record(format!("ShowJob({job})"));
+        let process = |pid, command: &str| v1::Process { pid, threads: 2, command: command.into() };
+        match self.jobs.iter().find(|known| known.id == job) {
+            Some(known) => call.reply(
+                known.clone(),
+                Some(vec![process(100, "./lu.C -x"), process(101, "evil\u{1b}[2J\nname")]),
+            ),
+            None => call.reply_no_such_job(job),
+        }
+    }
+
+    fn get_status(&self, call: &mut dyn v1::Call_GetStatus) -> varlink::Result<()> {
+        self.record("GetStatus()".into());
+        call.reply(self.status.clone())
+    }
+
+    fn get_frame(&self, call: &mut dyn v1::Call_GetFrame) -> varlink::Result<()> {
+        call.reply(Vec::new())
+    }
+
+    fn suspend(&self, call: &mut dyn v1::Call_Suspend, job: i64) -> varlink::Result<()> {
+        self.record(format!("Suspend({job})"));
+        if self.refuses {
+            return call.reply_not_permitted("suspending job 3".into(), "it is root's".into());
+        }
+        call.reply()
+    }
+
+    fn resume(&self, call: &mut dyn v1::Call_Resume, job: i64) -> varlink::Result<()> {
+        self.record(format!("Resume({job})"));
+        call.reply()
+    }
+
+    fn kill(&self, call: &mut dyn v1::Call_Kill, job: i64, signal: i64) -> varlink::Result<()> {
+        self.record(format!("Kill({job}, {signal})"));
+        call.reply()
+    }
+
+    fn check(&self, call: &mut dyn v1::Call_Check) -> varlink::Result<()> {
+        self.record("Check()".into());
+        call.reply(6, self.violations.clone())
+    }
+
+    fn stop(&self, call: &mut dyn v1::Call_Stop) -> varlink::Result<()> {
+        self.record("Stop()".into());
+        call.reply()
+    }
+
+    fn call_upgraded(
+        &self,
+        _: &mut varlink::Call,
+        _: &mut dyn BufRead,
+    ) -> varlink::Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+}
+
+pub fn job(id: i64, name: &str) -> v1::Job {
+    v1::Job {
+        id,
+        name: name.to_owned(),
+        owner_uid: 0,
+        class: v1::Class::interactive,
+        policy: v1::Policy::local,
+        weight: 100,
+        cpus: 2,
+        min_cpus: 1,
+        state: v1::JobState::suspended,
+        cgroup: Some(format!("/gangd/{id}")),
+        processes: 2,
+        threads: 4,
+        cpu_list: vec![0, 1],
+        share_wanted: 0.5,
+        share_had: 0.498,
+        registered_at_ns: 0,
+        slots: 1234,
+        in_slot_ns: 12_340_000_000,
+        cpu_time_ns: 24_500_000_000,
+    }
+}
+
+fn status() -> v1::Status {
+    let phase = || v1::Phase { p50_us: 12.3, p99_us: 45.6, max_us: 789.0 };
+    let backend = |name: &str, guarantee, reason: Option<&str>| v1::Backend {
+        name: name.into(),
+        guarantee,
+        usable: reason.is_none(),
+        reason: reason.map(str::to_owned),
+    };
+    v1::Status {
+        version: "0.1.0".into(),
+        pid: 10,
+        guardian_pid: Some(11),
+        uptime_ns: 245_000_000_000,
+        backend: "rt".into(),
+        guarantee: v1::Guarantee::exclusive,
+        backends: vec![
+            backend("rt", v1::Guarantee::exclusive, None),
+            backend("weight", v1::Guarantee::preferred, Some("no cpu controller in cgroup v2")),
+            backend("signal", v1::Guarantee::paused, None),
+        ],
+        slice_ns: 10_000_000,
+        gap_ns: 500_000,
+        fill: true,
+        cap: 1.0,
+        cpus: 2,
+        jobs: 1,
+        unregistered_threads: 0,
+        switches: v1::Switches {
+            count: 5000,
+            late: phase(),
+            lower: phase(),
+            raise: phase(),
+            skew: phase(),
+        },
+    }
+}
+
+/// A directory with a socket, and the gang of this build that talks to it.
+pub struct Place {
+    pub dir: tempfile::TempDir,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// With a fake that listens.
+    pub fn of(fake: &Fake) -> Self {
+        let place = Self::new();
+        fake.listen(&place.socket());
+        place
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("gangd.sock")
+    }
+
+    /// `gang` with arguments, in an environment that says nothing about threads.
+    pub fn gang(&self, args: &[&str]) -> Command {
+        self.gang_at(Path::new(env!("CARGO_BIN_EXE_gang")), args)
+    }
+
+    pub fn output(&self, args: &[&str]) -> Output {
+        self.gang(args).output().unwrap()
+    }
+
+    /// A copy of gang beside a `gangd` that is a shell script; the variables `$socket`, `$fd` and
+    /// `$release` are set from its arguments.
+    pub fn gang_beside(&self, gangd: &str, args: &[&str]) -> Command {
+        let bin = self.dir.path().join("bin");
+        std::fs::create_dir_all(&bin).unwrap();
+        let gang = bin.join("gang");
+        if !gang.exists() {
+            std::fs::copy(env!("CARGO_BIN_EXE_gang"), &gang).unwrap();
+        }
+        let script = format!(
+            "#!/bin/sh\nargs=\"$*\"\nwhile [ $# -gt 0 ]; do case $1 in\n\
+             --socket) socket=$2; shift;; --ready-fd) fd=$2; shift;; --release) release=1;;\n\
+             esac; shift; done\n{gangd}\n"
+        );
+        std::fs::write(bin.join("gangd"), script).unwrap();
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(bin.join("gangd"), executable).unwrap();
+        self.gang_at(&gang, args)
+    }
+
+    fn gang_at(&self, gang: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(gang);
+        command.args(args).env("GANG_SOCKET", self.socket());
+        for name in
+            ["OMP_NUM_THREADS", "OMP_WAIT_POLICY", "RAYON_NUM_THREADS", "GOMAXPROCS", "GANG_JOB"]
+        {
+            command.env_remove(name);
+        }
+        command
+    }
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}

@@ -1,0 +1,184 @@
+//! `gang run`: the program is as if it had been started alone.
+
+mod fake;
+
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use fake::{Fake, Place, stderr, stdout};
+
+#[test]
+fn the_exit_code_is_the_programs() {
+    let fake = Fake::new();
+    let place = Place::of(&fake);
+    for code in [0, 1, 7, 255] {
+        let output = place.output(&["run", "--", "sh", "-c", &format!("exit {code}")]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        assert_eq!(stderr(&output), "");
+    }
+}
+
+#[test]
+fn a_signal_that_ends_the_program_is_seen_by_the_caller() {
+    let place = Place::of(&Fake::new());
+    for signal in [2, 9, 15] {
+        let output = place.output(&["run", "--", "sh", "-c", &format!("kill -{signal} $$")]);
+        assert_eq!(output.status.signal(), Some(signal));
+    }
+}
+
+#[test]
+fn the_program_has_the_pid_that_was_added() {
+    let fake = Fake::new();
+    let place = Place::of(&fake);
+    let child = place
+        .gang(&["run", "-n", "2", "--min", "1", "--", "sh", "-c", "echo $$"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(stdout(&output), format!("{pid}\n"));
+    assert_eq!(
+        fake.calls(),
+        [
+            "GetStatus()".to_owned(),
+            "Register(sh, 2, 1, batch, local, 100)".to_owned(),
+            format!("AddProcess(42, {pid})"),
+        ]
+    );
+}
+
+#[test]
+fn options_reach_the_daemon() {
+    let fake = Fake::new();
+    let place = Place::of(&fake);
+    let line = "run -n 4 --class standby --policy none --weight 7 --name x -- true";
+    assert!(place.output(&line.split(' ').collect::<Vec<_>>()).status.success());
+    assert_eq!(fake.calls()[1], "Register(x, 4, 4, standby, none, 7)");
+}
+
+#[test]
+fn input_and_output_are_the_programs() {
+    let place = Place::of(&Fake::new());
+    let mut child =
+        place.gang(&["run", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"through\0and through").unwrap();
+    assert_eq!(child.wait_with_output().unwrap().stdout, b"through\0and through");
+}
+
+#[test]
+fn the_environment_fits_the_gang_and_gives_way_to_the_users() {
+    let place = Place::of(&Fake::new());
+    let script = "echo $OMP_NUM_THREADS $RAYON_NUM_THREADS $GANG_JOB; env | grep -c ^GANG_JOB=";
+    let mut gang = place.gang(&["run", "-n", "3", "--", "sh", "-c", script]);
+    gang.env("RAYON_NUM_THREADS", "9").env("GANG_JOB", "of an outer gang run");
+    assert_eq!(stdout(&gang.output().unwrap()), "3 9 42\n1\n");
+}
+
+#[test]
+fn signals_are_blocked_and_ignored_as_before() {
+    let place = Place::of(&Fake::new());
+    let gang = place.gang(&["run", "--", "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]);
+    let mut outer = Command::new("env");
+    outer
+        .args(["--block-signal=USR1", "--ignore-signal=HUP"])
+        .arg(gang.get_program())
+        .args(gang.get_args());
+    outer.env("GANG_SOCKET", place.socket());
+    let output = outer.output().unwrap();
+    let mask = |name: &str| {
+        let text = stdout(&output);
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()
+    };
+    assert_eq!(mask("SigBlk"), 1 << (10 - 1), "SIGUSR1 stays blocked");
+    assert_ne!(mask("SigIgn") & 1, 0, "SIGHUP stays ignored");
+    assert_eq!(mask("SigIgn") & (1 << (13 - 1)), 0, "SIGPIPE is not ignored");
+}
+
+#[test]
+fn the_program_inherits_no_connection_and_no_children() {
+    let place = Place::of(&Fake::new());
+    let script = "ls -l /proc/$$/fd | grep -c socket; cat /proc/$$/task/$$/children | wc -w";
+    // The shell's own two children of the second pipe are the only ones that may be there.
+    let output = place.output(&["run", "--", "sh", "-c", script]);
+    let lines = stdout(&output);
+    assert_eq!(lines.lines().next(), Some("0"), "{lines}");
+    let children: u32 = lines.lines().nth(1).unwrap().trim().parse().unwrap();
+    assert!(children <= 2, "{lines}");
+}
+
+#[test]
+fn a_program_that_is_missing_or_cannot_be_executed_leaves_no_job() {
+    let fake = Fake::new();
+    let place = Place::of(&fake);
+    let plain = place.dir.path().join("plain");
+    std::fs::write(&plain, "text").unwrap();
+    for (command, code, reason) in [
+        ("no-such-program-here", 127, "there is no such program"),
+        ("./no/such/program", 127, "there is no such program"),
+        (plain.to_str().unwrap(), 126, "permission denied"),
+        ("/", 126, "it is a directory"),
+    ] {
+        let output = place.output(&["run", "--", command]);
+        assert_eq!(output.status.code(), Some(code), "{command}");
+        assert_eq!(stderr(&output), format!("gang: cannot execute {command}: {reason}\n"));
+    }
+    assert_eq!(fake.calls(), [""; 0]);
+}
+
+#[test]
+fn a_program_whose_interpreter_is_missing_is_not_found_after_all() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::of(&Fake::new());
+    let script = place.dir.path().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = place.output(&["run", "--", script.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(127), "{}", stderr(&output));
+}
+
+#[test]
+fn failures_of_gang_itself_end_with_125() {
+    let fake = Fake { refuses: true, ..Fake::new() };
+    let place = Place::of(&fake);
+    let refused = place.output(&["run", "--class", "express", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert_eq!(
+        stderr(&refused),
+        "gang: putting a job into express is not permitted: \
+         you are no administrator\n"
+    );
+    for bad in [
+        &["run", "-n", "0", "--", "true"][..],
+        &["run", "-n", "10000", "--", "true"],
+        &["run", "--weight", "x", "--", "true"],
+        &["run", "--class", "royal", "--", "true"],
+        &["run", "-n", "2", "--min", "3", "--", "true"],
+        &["run", "--name", "a\nb", "--", "true"],
+        &["run", "--backend", "freeze", "--", "true"],
+        &["run"],
+    ] {
+        let output = place.output(bad);
+        assert_eq!(output.status.code(), Some(125), "{bad:?}: {}", stderr(&output));
+        assert!(!stderr(&output).is_empty());
+    }
+}
+
+#[test]
+fn missing_privilege_is_said_in_one_line() {
+    let mut fake = Fake::new();
+    fake.status.backend = "signal".into();
+    fake.status.backends[0].usable = false;
+    fake.status.backends[0].reason = Some("this user has no CAP_SYS_NICE".into());
+    let place = Place::of(&fake);
+    let output = place.output(&["run", "--", "true"]);
+    assert_eq!(
+        stderr(&output),
+        "gang: gangs take turns by SIGSTOP and SIGCONT, because rt cannot be used: \
+         this user has no CAP_SYS_NICE\n"
+    );
+    assert_eq!(stderr(&place.output(&["run", "-q", "--", "true"])), "");
+}

@@ -1,1 +1,34 @@
-fn main() {}
+//! `gang lab`: the measurements of gangd as commands that anyone can repeat.
+
+mod child;
+mod cli;
+mod daemon;
+mod demo;
+mod duration;
+mod experiment;
+mod harness;
+mod lab;
+mod machine;
+mod openmp;
+mod picture;
+mod proc;
+mod programs;
+mod report;
+mod stats;
+mod table;
+mod workload;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            harness::say("");
+            eprintln!("gang lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The command line of the lab.
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use crate::demo;
+use crate::experiment::{
+    barrier, fill, idle, lateness, openmp, overhead, release, share, spec, switch,
+};
+use crate::lab::{Lab, Options};
+use crate::report::Report;
+use crate::workload::Workload;
+
+/// Measurements of gang scheduling that anyone can repeat
+///
+/// Each runs its conditions in turn, several rounds, and prints means with 95 % intervals and the
+/// ratios between conditions, taken round by round. Daemons are started for it on sockets of their
+/// own; one that is already running is left alone, but should have no jobs meanwhile.
+#[derive(Parser, Debug)]
+#[command(name = "gang lab", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Copies of BARRIER: alone, under plain Linux, under gangd at several slices (E10)
+    Barrier(With<barrier::Barrier>),
+    /// Programs with serial phases: batch, plain Linux, gangs without and with filling
+    Fill(With<fill::Fill>),
+    /// What gang scheduling costs two tight loops (E11)
+    Overhead(Only),
+    /// Shares of CPU beside hogs, and by weight
+    Share(Only),
+    /// How late a short ordinary task is beside two gangs
+    Lateness(Only),
+    /// Two OpenMP programs with default settings, alone and two copies at once
+    Openmp(Only),
+    /// Cost and skew of a switch for 2 to 1,000 threads (X8)
+    Switch(With<switch::Switch>),
+    /// CPU of the daemon with 100 idle jobs
+    Idle(Only),
+    /// Time until all threads are released after kill -9 of the daemon
+    Release(Only),
+    /// Everything that SPECIFICATION.md promises, in one table
+    Spec(Only),
+    /// Two real OpenMP programs, in under a minute, with a picture of which gang ran where
+    Demo(demo::Demo),
+    /// A program that experiments run
+    #[command(subcommand, hide = true)]
+    Workload(Workload),
+}
+
+/// An experiment without options of its own.
+#[derive(Args, Debug)]
+struct Only {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// An experiment with options of its own.
+#[derive(Args, Debug)]
+struct With<E: Args> {
+    #[command(flatten)]
+    experiment: E,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Cli {
+    pub fn run(self) -> Result<()> {
+        match self.command {
+            Command::Barrier(it) => report(&it.options, |lab| it.experiment.run(lab)),
+            Command::Fill(it) => report(&it.options, |lab| it.experiment.run(lab)),
+            Command::Overhead(it) => report(&it.options, overhead::run),
+            Command::Share(it) => report(&it.options, share::run),
+            Command::Lateness(it) => report(&it.options, lateness::run),
+            Command::Openmp(it) => report(&it.options, openmp::run),
+            Command::Switch(it) => report(&it.options, |lab| it.experiment.run(lab)),
+            Command::Idle(it) => report(&it.options, idle::run),
+            Command::Release(it) => report(&it.options, release::run),
+            Command::Spec(it) => spec::run(&Lab::new(&it.options)?),
+            Command::Demo(it) => it.run(),
+            Command::Workload(it) => it.run(),
+        }
+    }
+}
+
+fn report(options: &Options, experiment: impl FnOnce(&Lab) -> Result<Report>) -> Result<()> {
+    let lab = Lab::new(options)?;
+    experiment(&lab)?.deliver(&lab)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn definition_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn workloads_are_hidden_from_help() {
+        let help = Cli::command().render_help().to_string();
+        assert!(help.contains("barrier") && !help.contains("workload"), "{help}");
+    }
+
+    #[test]
+    fn bad_values_are_refused() {
+        for line in [
+            "workload barrier --threads 0",
+            "workload barrier --wait never",
+            "workload hog --seconds soon",
+            "workload tick --every 10",
+            "barrier --slices 20",
+            "share --threads 20000",
+        ] {
+            let words = ["gang-lab"].into_iter().chain(line.split(' '));
+            assert!(Cli::try_parse_from(words).is_err(), "{line} was accepted");
+        }
+    }
+}

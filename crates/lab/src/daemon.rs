@@ -1,0 +1,175 @@
+//! A gangd of the lab's own for each setting that is compared, on a socket in a temporary
+//! directory. It ends when the guard is dropped, and by itself when the lab is killed.
+
+use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::child::Running;
+use crate::duration;
+use crate::programs::Programs;
+
+const START_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+const ASK_LIMIT: Duration = Duration::from_secs(20);
+
+/// How a daemon is started. What is not set is the daemon's default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Settings {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slice: Option<Duration>,
+    /// No other gang may use what the one in its slot leaves idle.
+    pub no_fill: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<String>,
+}
+
+impl Settings {
+    pub fn slice(slice: Duration) -> Self {
+        Self { slice: Some(slice), ..Self::default() }
+    }
+
+    fn arguments(&self, socket: &Path) -> Vec<String> {
+        let mut arguments = vec!["--socket".into(), socket.display().to_string()];
+        arguments.push("--exit-when-idle".into());
+        if let Some(slice) = self.slice {
+            arguments.extend(["--slice".into(), duration::show(slice)]);
+        }
+        if self.no_fill {
+            arguments.push("--no-fill".into());
+        }
+        if let Some(backend) = &self.backend {
+            arguments.extend(["--backend".into(), backend.clone()]);
+        }
+        arguments
+    }
+}
+
+pub struct Daemon {
+    child: Child,
+    gang: PathBuf,
+    socket: PathBuf,
+    dir: TempDir,
+}
+
+impl Daemon {
+    /// Starts a daemon and waits until it listens.
+    pub fn start(programs: &Programs, settings: &Settings) -> Result<Self> {
+        let gangd = programs.gangd()?;
+        let dir = tempfile::Builder::new()
+            .prefix("gang-lab-")
+            .tempdir()
+            .context("making a directory for the socket of a daemon")?;
+        let socket = dir.path().join("socket");
+        let log = File::create(dir.path().join("log")).context("making a daemon's log")?;
+        let child = Command::new(gangd)
+            .args(settings.arguments(&socket))
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("making a daemon's log")?)
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("starting {}", gangd.display()))?;
+        let mut daemon = Self { child, gang: programs.gang()?.to_path_buf(), socket, dir };
+        daemon.wait_until_it_listens()?;
+        Ok(daemon)
+    }
+
+    fn wait_until_it_listens(&mut self) -> Result<()> {
+        let end = Instant::now() + START_LIMIT;
+        loop {
+            if UnixStream::connect(&self.socket).is_ok() {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait().context("waiting for gangd")? {
+                bail!("gangd ended with {status} when it was started: {}", self.log());
+            }
+            if Instant::now() > end {
+                bail!("gangd did not listen within {START_LIMIT:?}: {}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn log(&self) -> String {
+        let text = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        text.trim().to_owned()
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// The command that makes a program a gang of this daemon: `gang run … --`.
+    pub fn gang_run(&self, cpus: usize, weight: Option<u32>) -> Command {
+        let mut command = self.gang(&["run", "-n", &cpus.to_string()]);
+        if let Some(weight) = weight {
+            command.args(["--weight", &weight.to_string()]);
+        }
+        command.arg("--");
+        command
+    }
+
+    /// What `gang status --json` says.
+    pub fn status(&self) -> Result<Value> {
+        let mut command = self.gang(&["status", "--json"]);
+        let value: Value = ask(&mut command)?;
+        // Some versions wrap the answer by its name.
+        Ok(value.get("status").cloned().unwrap_or(value))
+    }
+
+    fn gang(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.gang);
+        command.args(arguments).env("GANG_SOCKET", &self.socket);
+        command
+    }
+}
+
+/// Asks by a command whose whole output is one JSON value.
+fn ask(command: &mut Command) -> Result<Value> {
+    let what = format!("{command:?}");
+    let out = Running::start(command)?.finish(Instant::now() + ASK_LIMIT)?;
+    serde_json::from_str(&out).with_context(|| format!("{what} wrote {out:?}"))
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.pid()) {
+            if matches!(self.child.try_wait(), Ok(None)) {
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+        let end = Instant::now() + STOP_LIMIT;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_become_flags() {
+        let socket = Path::new("/s");
+        let join = |settings: Settings| settings.arguments(socket).join(" ");
+        assert_eq!(join(Settings::default()), "--socket /s --exit-when-idle");
+        let all = Settings {
+            slice: Some(Duration::from_millis(1)),
+            no_fill: true,
+            backend: Some("weight".into()),
+        };
+        let flags = "--socket /s --exit-when-idle --slice 1ms --no-fill --backend weight";
+        assert_eq!(join(all), flags);
+    }
+}

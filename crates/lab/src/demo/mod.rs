@@ -1,0 +1,171 @@
+//! `gang lab demo`: two real OpenMP programs, alone and two copies at once, under plain Linux and
+//! as gangs; a table, and a picture of which gang ran where.
+
+mod record;
+mod timeline;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::daemon::{Daemon, Settings};
+use crate::harness::say;
+use crate::lab::{Lab, Options};
+use crate::openmp::{Amount, Copies, Program, gauss, numpy};
+use crate::picture;
+use crate::table::{figure, render};
+use timeline::Timeline;
+
+/// Time that copies run before the recording, and its length.
+const BEFORE: Duration = Duration::from_millis(400);
+const RECORDED: Duration = Duration::from_millis(300);
+const COPIES: usize = 2;
+const COLUMNS: usize = 72;
+
+#[derive(Args, Debug)]
+pub struct Demo {
+    /// Directory for the pictures and figures
+    #[arg(long, default_value = "demo-out", value_name = "DIR")]
+    out: PathBuf,
+    /// The gang program to use
+    #[arg(long, value_name = "PATH")]
+    gang: Option<PathBuf>,
+    /// The daemon to use
+    #[arg(long, value_name = "PATH")]
+    gangd: Option<PathBuf>,
+    /// Backend of the daemon [default: its own choice]
+    #[arg(long)]
+    backend: Option<String>,
+}
+
+/// Times of one program, in seconds.
+#[derive(Serialize)]
+struct Times {
+    program: &'static str,
+    alone_s: f64,
+    plain_s: f64,
+    gangs_s: f64,
+}
+
+/// The two timelines of one program, plain Linux first; an error where recording is not permitted.
+type Recording = Result<Vec<Timeline>>;
+
+impl Demo {
+    pub fn run(&self) -> Result<()> {
+        let lab = Lab::new(&Options {
+            gang: self.gang.clone(),
+            gangd: self.gangd.clone(),
+            backend: self.backend.clone(),
+            ..Options::default()
+        })?;
+        // Before anything is measured: what is missing should be known at once.
+        lab.programs.gang()?;
+        lab.programs.gangd()?;
+        let dir = tempfile::tempdir().context("making a directory for the programs")?;
+        let mut programs = vec![gauss(dir.path(), Amount::Half)?];
+        match numpy(dir.path(), Amount::Half) {
+            Ok(program) => programs.push(program),
+            Err(error) => println!("Without numpy: {error:#}\n"),
+        }
+        println!(
+            "Two copies of a program, each with a thread on every one of {} CPUs.\n",
+            lab.cpus
+        );
+        let mut all = Vec::new();
+        let mut recording: Option<Recording> = None;
+        for program in &programs {
+            let (times, recorded) = measure(&lab, program)?;
+            all.push(times);
+            recording.get_or_insert(recorded);
+        }
+        println!("{}", table(&all));
+        fs::create_dir_all(&self.out).with_context(|| format!("making {}", self.out.display()))?;
+        let json = serde_json::to_string_pretty(&all).context("writing times as JSON")?;
+        let path = self.out.join("times.json");
+        fs::write(&path, json + "\n").with_context(|| format!("writing {}", path.display()))?;
+        match recording {
+            Some(Ok(timelines)) => self.show(programs[0].name, &timelines),
+            Some(Err(error)) => {
+                println!("No picture of which gang ran where: {error:#}");
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn show(&self, program: &str, timelines: &[Timeline]) -> Result<()> {
+        let ms = RECORDED.as_millis();
+        println!("Which copy of {program} ran where, {ms} ms (A, B: the copies, .: others):\n");
+        for timeline in timelines {
+            println!("{}\n{}", timeline.name, timeline.ascii(COLUMNS));
+        }
+        let svg = self.out.join("timeline.svg");
+        let png = self.out.join("timeline.png");
+        let panels: Vec<_> = timelines.iter().map(Timeline::panel).collect();
+        let drawn = picture::draw(
+            &[&svg, &png],
+            &json!({
+                "kind": "timeline",
+                "title": format!("two copies of {program}: which ran on which CPU"),
+                "copies": ["copy A", "copy B"],
+                "length_ms": RECORDED.as_secs_f64() * 1e3,
+                "panels": panels,
+            }),
+        );
+        match drawn {
+            Ok(()) => println!("Drawn in {} and {}.", svg.display(), png.display()),
+            Err(error) => println!("Not drawn: {error:#}"),
+        }
+        Ok(())
+    }
+}
+
+fn measure(lab: &Lab, program: &Program) -> Result<(Times, Recording)> {
+    say(&format!("{}: alone", program.name));
+    let alone_s = program.start(lab, None, 1)?.finish()?;
+    say(&format!("{}: two copies, plain Linux", program.name));
+    let (plain_s, plain) = watched(lab, program, None, "plain Linux")?;
+    say(&format!("{}: two copies, gangs", program.name));
+    let daemon = lab.daemon(&lab.settings(Settings::default()))?;
+    let (gangs_s, gangs) = watched(lab, program, Some(&daemon), "gangd")?;
+    say("");
+    let times = Times { program: program.name, alone_s, plain_s, gangs_s };
+    Ok((times, plain.and_then(|plain| Ok(vec![plain, gangs?]))))
+}
+
+/// Runs two copies and records a part of their time.
+fn watched(
+    lab: &Lab,
+    program: &Program,
+    daemon: Option<&Daemon>,
+    name: &str,
+) -> Result<(f64, Result<Timeline>)> {
+    let copies: Copies = program.start(lab, daemon, COPIES)?;
+    let pids = copies.pids();
+    std::thread::sleep(BEFORE);
+    let timeline = record::switches(lab.cpus, RECORDED)
+        .map(|recording| Timeline::new(name, &recording, &pids));
+    Ok((copies.finish()?, timeline))
+}
+
+fn table(all: &[Times]) -> String {
+    let row = |times: &Times| {
+        let over = |time_s: f64| format!("{} ×", figure(time_s / times.alone_s));
+        let seconds = |time_s: f64| format!("{} s", figure(time_s));
+        vec![
+            times.program.into(),
+            seconds(times.alone_s),
+            seconds(times.plain_s),
+            over(times.plain_s),
+            seconds(times.gangs_s),
+            over(times.gangs_s),
+        ]
+    };
+    let heading = ["", "alone", "two, plain Linux", "", "two, gang run", "(2 × is ideal)"];
+    render(&heading, &all.iter().map(row).collect::<Vec<_>>())
+}

@@ -1,0 +1,75 @@
+//! What the daemon itself uses while 100 jobs of 16 threads idle and two gangs run.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::daemon::{Daemon, Settings};
+use crate::harness::{Condition, Figures, alternate, say};
+use crate::lab::{Copy, Lab, Span};
+use crate::proc;
+use crate::report::{Must, Report};
+
+const SUM: &str = "cpu_percent";
+const JOBS: usize = 100;
+const SLICE: Duration = Duration::from_millis(20);
+/// Time in which the daemon notices that jobs are idle.
+const SETTLE: Duration = Duration::from_secs(3);
+
+pub fn run(lab: &Lab) -> Result<Report> {
+    ensure!(!lab.options.plain, "plain Linux has no daemon");
+    let conditions = [Condition::new("100 idle jobs, 2 gangs", || measure(lab))];
+    let series = alternate(lab.runs(), &conditions)?;
+    let about = "CPU of the daemon: 100 idle jobs of 16 threads, two gangs, slices of 20 ms";
+    let mut report = Report::new(lab, "idle", about, series, SUM);
+    let cpu = report.mean("100 idle jobs, 2 gangs", SUM);
+    let what = "CPU of the daemon, 100 idle jobs of 16 threads and 2 gangs";
+    report.promise(what, Must::Below(1.0), "%", cpu);
+    Ok(report)
+}
+
+fn measure(lab: &Lab) -> Result<Figures> {
+    let daemon = lab.daemon(&lab.settings(Settings::slice(SLICE)))?;
+    let length = lab.length(Duration::from_secs(5));
+    // Jobs last longer than the measurement, and are killed when it is over.
+    let span = Span::soon(length + Duration::from_secs(60));
+    let idle = Copy::gang(lab.cpus, "sleepers --threads 16");
+    let gang = Copy::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));
+    let mut running = Vec::new();
+    for number in 0..JOBS + 2 {
+        let copy = if number < JOBS { &idle } else { &gang };
+        let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
+        running.push(lab.start_workload(Some(&daemon), copy.gang, &arguments)?);
+        if number % 10 == 0 {
+            say(&format!("{number} of {JOBS} idle jobs started"));
+        }
+    }
+    std::thread::sleep(SETTLE);
+    let jobs = daemon.status()?.pointer("/jobs").and_then(|jobs| jobs.as_u64());
+    ensure!(jobs == Some(JOBS as u64 + 2), "the daemon has {jobs:?} jobs instead of {}", JOBS + 2);
+    let (daemon_ns, guardian_ns) = cpu_ns(&daemon)?;
+    let before = Instant::now();
+    std::thread::sleep(length);
+    let (daemon_end_ns, guardian_end_ns) = cpu_ns(&daemon)?;
+    let elapsed_ns = before.elapsed().as_nanos() as f64;
+    let percent = |ns: u64| ns as f64 / elapsed_ns * 100.0;
+    let daemon_percent = percent(daemon_end_ns.saturating_sub(daemon_ns));
+    let guardian_percent = percent(guardian_end_ns.saturating_sub(guardian_ns));
+    Ok(Figures::from([
+        (SUM, daemon_percent + guardian_percent),
+        ("daemon_percent", daemon_percent),
+        ("guardian_percent", guardian_percent),
+    ]))
+}
+
+/// CPU time of the daemon and of its guardian, where it has one.
+fn cpu_ns(daemon: &Daemon) -> Result<(u64, u64)> {
+    let root = Path::new("/proc");
+    let guardian = daemon.status()?.pointer("/guardian_pid").and_then(|pid| pid.as_i64());
+    let guardian_ns = match guardian {
+        Some(pid) => proc::cpu_ns(root, pid as i32)?,
+        None => 0,
+    };
+    Ok((proc::cpu_ns(root, daemon.pid())?, guardian_ns))
+}

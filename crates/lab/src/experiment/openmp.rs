@@ -1,0 +1,62 @@
+//! Two copies of OpenMP programs with the default settings of their runtimes, over twice the time
+//! of one alone.
+//!
+//! "Alone" is one copy under plain Linux, as a person has it who does not know of gangd; one copy
+//! alone as a gang stands beside it.
+
+use anyhow::{Context, Result};
+
+use super::plain_and_default;
+use crate::harness::{Condition, Figures, alternate};
+use crate::lab::{Lab, Under};
+use crate::openmp::{Amount, Program, gauss, numpy};
+use crate::report::{Must, Report};
+
+const TIME: &str = "s_for_each_copy";
+
+pub fn run(lab: &Lab) -> Result<Report> {
+    let dir = tempfile::tempdir().context("making a directory for the programs")?;
+    let amount = if lab.options.quick { Amount::Half } else { Amount::Full };
+    let mut programs = vec![gauss(dir.path(), amount)?];
+    match numpy(dir.path(), amount) {
+        Ok(program) => programs.push(program),
+        Err(error) => eprintln!("gang lab: without numpy: {error:#}"),
+    }
+    let ways = plain_and_default(lab);
+    let mut conditions = Vec::new();
+    for program in &programs {
+        for (way, under) in &ways {
+            for copies in [1, 2] {
+                conditions.push(Condition::new(name(program, way, copies), move || {
+                    measure(lab, program, under, copies)
+                }));
+            }
+        }
+    }
+    let series = alternate(lab.runs(), &conditions)?;
+    let about = "OpenMP programs with default settings, alone and two copies at once";
+    let mut report = Report::new(lab, "openmp", about, series, TIME);
+    for program in &programs {
+        let alone = name(program, "plain Linux", 1);
+        for (way, _) in &ways {
+            let ratio = report.ratio(&name(program, way, 2), &alone, TIME);
+            if *way == "gangd" {
+                report.ratio(&name(program, way, 2), &name(program, way, 1), TIME);
+                let what = format!("two copies of {}, time over twice one alone", program.name);
+                report.promise(what, Must::AtMost(1.05), "", ratio);
+            }
+        }
+    }
+    Ok(report)
+}
+
+fn name(program: &Program, way: &str, copies: usize) -> String {
+    let copies = if copies == 1 { "alone".into() } else { format!("{copies} copies") };
+    format!("{}, {copies}, {way}", program.name)
+}
+
+fn measure(lab: &Lab, program: &Program, under: &Under, copies: usize) -> Result<Figures> {
+    let daemon = lab.daemon_of(under)?;
+    let time_s = program.start(lab, daemon.as_ref(), copies)?.finish()?;
+    Ok(Figures::from([(TIME, time_s / copies as f64)]))
+}

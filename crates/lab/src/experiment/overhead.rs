@@ -1,0 +1,79 @@
+//! E11: what gang scheduling costs programs that have no use for it. Two copies of a tight loop,
+//! one thread on each CPU, under gangd as it comes, under plain Linux, and one after the other.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::plain_and_default;
+use crate::harness::{Condition, Figures, alternate};
+use crate::lab::{Copy, Lab, Under};
+use crate::report::{Must, Report};
+use crate::stats::Estimate;
+
+const RATE: &str = "iterations_per_s";
+const COPIES: usize = 2;
+
+pub fn run(lab: &Lab) -> Result<Report> {
+    let mut conditions = vec![Condition::new("batch", || batch(lab))];
+    for (way, under) in plain_and_default(lab) {
+        conditions.push(Condition::new(way, move || together(lab, &under)));
+    }
+    let about = format!("two copies of a tight loop of {} threads (E11)", lab.threads());
+    let series = alternate(lab.runs(), &conditions)?;
+    let mut report = Report::new(lab, "overhead", about, series, RATE);
+    report.ratio("plain Linux", "batch", RATE);
+    if !lab.options.plain {
+        report.ratio("gangd", "batch", RATE);
+        let ratio = report.ratio("gangd", "plain Linux", RATE);
+        let overhead = ratio.map(loss_percent);
+        report.promise("overhead of E11 at the default slice", Must::Below(1.0), "%", overhead);
+    }
+    Ok(report)
+}
+
+/// What a ratio leaves out, in percent.
+pub fn loss_percent(ratio: Estimate) -> Estimate {
+    let loss = |ratio: f64| (1.0 - ratio) * 100.0;
+    Estimate {
+        value: loss(ratio.value),
+        interval: ratio.interval.map(|[low, high]| [loss(high), loss(low)]),
+        samples: ratio.samples,
+    }
+}
+
+fn copy(lab: &Lab) -> Copy {
+    Copy::gang(lab.threads().min(lab.cpus), &format!("loop --threads {}", lab.threads()))
+}
+
+fn together(lab: &Lab, under: &Under) -> Result<Figures> {
+    let daemon = lab.daemon_of(under)?;
+    let length = lab.length(Duration::from_secs(4));
+    let outcomes = lab.run_together(daemon.as_ref(), &vec![copy(lab); COPIES], length)?;
+    Ok(Figures::from([(RATE, outcomes.iter().map(|outcome| outcome.rate()).sum())]))
+}
+
+/// Each copy has the machine for its share of the time.
+fn batch(lab: &Lab) -> Result<Figures> {
+    let length = lab.length(Duration::from_secs(4));
+    let mut iterations = 0;
+    for _ in 0..COPIES {
+        let outcomes = lab.run_together(None, &[copy(lab)], length / COPIES as u32)?;
+        iterations += outcomes[0].iterations;
+    }
+    Ok(Figures::from([(RATE, iterations as f64 / length.as_secs_f64())]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loss_turns_the_interval_round() {
+        let ratio = Estimate { value: 0.99, interval: Some([0.98, 1.01]), samples: 3 };
+        let loss = loss_percent(ratio);
+        assert!((loss.value - 1.0).abs() < 1e-9);
+        let [low, high] = loss.interval.unwrap();
+        assert!((low + 1.0).abs() < 1e-9 && (high - 2.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,73 @@
+//! Every promise in one table: the experiments with fixed settings, one after the other. This is
+//! the command that SPECIFICATION.md quotes.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde::Serialize;
+
+use super::{barrier, fill, idle, lateness, openmp, overhead, release, share, switch};
+use crate::lab::Lab;
+use crate::machine::Machine;
+use crate::report::{Measure, Report, deliver, measure_table};
+
+#[derive(Serialize)]
+struct Specification {
+    machine: Machine,
+    measures: Vec<Measure>,
+    /// Experiments that failed, and why.
+    failures: Vec<Failure>,
+    reports: Vec<Report>,
+}
+
+#[derive(Serialize)]
+struct Failure {
+    experiment: &'static str,
+    error: String,
+}
+
+/// Runs everything; what fails is listed, and does not keep the rest from being measured.
+pub fn run(lab: &Lab) -> Result<()> {
+    ensure!(!lab.options.plain, "the specification is about gangd");
+    ensure!(lab.options.picture.is_none(), "each experiment draws its own picture");
+    let barrier = barrier::Barrier {
+        slices: vec![Duration::from_millis(20), Duration::from_millis(1)],
+        ..Default::default()
+    };
+    let fill = fill::Fill::default();
+    let switch = switch::Switch { sizes: vec![2, 64, 1000] };
+    type Experiment<'a> = (&'static str, Box<dyn Fn() -> Result<Report> + 'a>);
+    let experiments: Vec<Experiment> = vec![
+        ("barrier", Box::new(|| barrier.run(lab))),
+        ("overhead", Box::new(|| overhead::run(lab))),
+        ("fill", Box::new(|| fill.run(lab))),
+        ("share", Box::new(|| share::run(lab))),
+        ("lateness", Box::new(|| lateness::run(lab))),
+        ("openmp", Box::new(|| openmp::run(lab))),
+        ("switch", Box::new(|| switch.run(lab))),
+        ("idle", Box::new(|| idle::run(lab))),
+        ("release", Box::new(|| release::run(lab))),
+    ];
+    let machine = Machine::this(lab.cpus);
+    let mut specification =
+        Specification { machine, measures: Vec::new(), failures: Vec::new(), reports: Vec::new() };
+    for (experiment, run) in &experiments {
+        eprintln!("{experiment} …");
+        match run() {
+            Ok(report) => {
+                specification.measures.extend(report.measures.iter().cloned());
+                specification.reports.push(report);
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                specification.failures.push(Failure { experiment, error });
+            }
+        }
+    }
+    let mut text = format!("{}\n\n", specification.machine.line());
+    text += &measure_table(&specification.measures);
+    for failure in &specification.failures {
+        text += &format!("\n{}: not measured: {}\n", failure.experiment, failure.error);
+    }
+    deliver(lab, &specification, &text)
+}

@@ -1,0 +1,245 @@
+//! What every experiment has at hand: the options, the programs, and a way to run several copies
+//! over one window, under plain Linux or under a daemon.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::child::Running;
+use crate::daemon::{Daemon, Settings};
+use crate::programs::Programs;
+use crate::workload::window::now_ns;
+use crate::workload::{Outcome, seconds, thread_count};
+
+/// Options that all experiments share.
+#[derive(Args, Debug, Clone, Default)]
+pub struct Options {
+    /// Rounds; each runs every condition once [default: 5, with --quick 3]
+    #[arg(long)]
+    pub runs: Option<usize>,
+    /// Length of one measurement [default: 2, with --quick 1]
+    #[arg(long, value_parser = seconds)]
+    pub seconds: Option<Duration>,
+    /// A first answer: fewer rounds, conditions and seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// Threads of each gang [default: one for each CPU]
+    #[arg(long, value_parser = thread_count)]
+    pub threads: Option<usize>,
+    /// Only the conditions without gangd
+    #[arg(long)]
+    pub plain: bool,
+    /// Write figures and raw samples as JSON; - for the standard output, without the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Draw the figures (.svg or .png); needs python3-matplotlib
+    #[arg(long, value_name = "FILE")]
+    pub picture: Option<PathBuf>,
+    /// The gang program to use
+    #[arg(long, value_name = "PATH")]
+    pub gang: Option<PathBuf>,
+    /// The daemon to use
+    #[arg(long, value_name = "PATH")]
+    pub gangd: Option<PathBuf>,
+    /// Backend of the daemon [default: its own choice]
+    #[arg(long)]
+    pub backend: Option<String>,
+}
+
+pub struct Lab {
+    pub programs: Programs,
+    pub options: Options,
+    /// CPUs this process may use.
+    pub cpus: usize,
+}
+
+/// How the copies of an experiment share the machine.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Under {
+    Plain,
+    Gangd(Settings),
+}
+
+/// One copy of a workload.
+#[derive(Clone, Debug)]
+pub struct Copy {
+    pub arguments: Vec<String>,
+    /// A gang of as many CPUs and this weight; an unregistered program otherwise.
+    pub gang: Option<Gang>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Gang {
+    pub cpus: usize,
+    pub weight: Option<u32>,
+}
+
+/// Time that copies have to start, register and warm up before the window opens.
+const LEAD: Duration = Duration::from_millis(800);
+/// Time that copies have to end after the window has closed, whatever the load.
+const GRACE: Duration = Duration::from_secs(60);
+
+impl Lab {
+    pub fn new(options: &Options) -> Result<Self> {
+        let programs = Programs::find(options.gang.clone(), options.gangd.clone())?;
+        let cpus = std::thread::available_parallelism().context("counting CPUs")?.get();
+        ensure!(options.runs != Some(0), "an experiment has at least one round");
+        Ok(Self { programs, options: options.clone(), cpus })
+    }
+
+    pub fn runs(&self) -> usize {
+        self.options.runs.unwrap_or(if self.options.quick { 3 } else { 5 })
+    }
+
+    /// Length of one measurement; `long` is the default of an experiment that needs more than two
+    /// seconds.
+    pub fn length(&self, long: Duration) -> Duration {
+        let quick = Duration::from_secs(1).max(long / 2);
+        self.options.seconds.unwrap_or(if self.options.quick { quick } else { long })
+    }
+
+    pub fn threads(&self) -> usize {
+        self.options.threads.unwrap_or(self.cpus)
+    }
+
+    /// Settings of a daemon with the backend that was asked for.
+    pub fn settings(&self, settings: Settings) -> Settings {
+        Settings { backend: self.options.backend.clone(), ..settings }
+    }
+
+    pub fn daemon(&self, settings: &Settings) -> Result<Daemon> {
+        Daemon::start(&self.programs, settings)
+    }
+
+    /// A daemon where the condition has one.
+    pub fn daemon_of(&self, under: &Under) -> Result<Option<Daemon>> {
+        match under {
+            Under::Plain => Ok(None),
+            Under::Gangd(settings) => self.daemon(settings).map(Some),
+        }
+    }
+
+    /// Starts one program: as a gang of the daemon, or unregistered.
+    pub fn start(
+        &self,
+        daemon: Option<&Daemon>,
+        gang: Option<Gang>,
+        program: &[String],
+    ) -> Result<Running> {
+        let mut command = match (daemon, gang) {
+            (Some(daemon), Some(gang)) => {
+                let mut command = daemon.gang_run(gang.cpus, gang.weight);
+                command.args(program);
+                command
+            }
+            _ => {
+                let mut command = Command::new(&program[0]);
+                command.args(&program[1..]);
+                command
+            }
+        };
+        Running::start(&mut command)
+    }
+
+    /// Starts one workload of the lab.
+    pub fn start_workload(
+        &self,
+        daemon: Option<&Daemon>,
+        gang: Option<Gang>,
+        arguments: &[String],
+    ) -> Result<Running> {
+        let mut program = vec![self.programs.lab.display().to_string(), "workload".into()];
+        program.extend_from_slice(arguments);
+        self.start(daemon, gang, &program)
+    }
+
+    /// Runs copies over one window that all of them share, and returns their outcomes in order.
+    pub fn run_together(
+        &self,
+        daemon: Option<&Daemon>,
+        copies: &[Copy],
+        length: Duration,
+    ) -> Result<Vec<Outcome>> {
+        self.run_in(&Span::soon(length), daemon, copies)
+    }
+
+    /// Like [`Lab::run_together`], over a window that others share as well.
+    pub fn run_in(
+        &self,
+        span: &Span,
+        daemon: Option<&Daemon>,
+        copies: &[Copy],
+    ) -> Result<Vec<Outcome>> {
+        let mut running = Vec::new();
+        for copy in copies {
+            let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
+            running.push(self.start_workload(daemon, copy.gang, &arguments)?);
+        }
+        let mut outcomes: Vec<Outcome> = Vec::new();
+        for copy in running {
+            outcomes.push(copy.outcome(span.deadline)?);
+        }
+        // Under plain Linux even the first barrier can take a while; a copy that was not even
+        // started when the window opened is another matter.
+        for outcome in &outcomes {
+            let late_ns = outcome.ready_at_ns.saturating_sub(outcome.started_at_ns);
+            ensure!(
+                late_ns < span.length.as_nanos() as u64 / 2,
+                "a copy of {} was ready {late_ns} ns after the measurement began; \
+                 the machine is too busy, or --seconds too short",
+                outcome.workload
+            );
+        }
+        Ok(outcomes)
+    }
+}
+
+impl Copy {
+    /// A copy that is a gang of `cpus` CPUs where a daemon runs.
+    pub fn gang(cpus: usize, arguments: &str) -> Self {
+        Self { arguments: words(arguments), gang: Some(Gang { cpus, weight: None }) }
+    }
+
+    /// A copy that the daemon is not told of.
+    pub fn unregistered(arguments: &str) -> Self {
+        Self { arguments: words(arguments), gang: None }
+    }
+}
+
+/// The window of one measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    pub start_ns: u64,
+    pub length: Duration,
+    /// When programs that have not ended are killed.
+    pub deadline: Instant,
+}
+
+impl Span {
+    /// A window that opens once copies had the time to start, register and warm up.
+    pub fn soon(length: Duration) -> Self {
+        Self {
+            start_ns: now_ns() + LEAD.as_nanos() as u64,
+            length,
+            deadline: Instant::now() + LEAD + length + GRACE,
+        }
+    }
+
+    pub fn end_ns(&self) -> u64 {
+        self.start_ns + self.length.as_nanos() as u64
+    }
+
+    /// `--start-at` and `--seconds` of a workload.
+    pub fn arguments(&self) -> Vec<String> {
+        let seconds = format!("{}s", self.length.as_secs_f64());
+        vec!["--start-at".into(), self.start_ns.to_string(), "--seconds".into(), seconds]
+    }
+}
+
+/// Words of a command line.
+pub fn words(text: &str) -> Vec<String> {
+    text.split_ascii_whitespace().map(String::from).collect()
+}

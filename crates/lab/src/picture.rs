@@ -1,0 +1,111 @@
+//! Pictures, drawn by matplotlib from one script in one style.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::report::Report;
+use crate::stats;
+
+const SCRIPT: &str = include_str!("picture.py");
+const STYLE: &str = include_str!("gang.mplstyle");
+
+/// Bars of the figure that a report shows, with intervals.
+pub fn bars(path: &Path, report: &Report) -> Result<()> {
+    let bars: Vec<Value> = report
+        .series
+        .iter()
+        .filter_map(|series| {
+            let estimate = stats::mean(series.samples.get(report.shown)?)?;
+            let [low, high] = estimate.interval.unwrap_or([estimate.value; 2]);
+            Some(json!({ "name": series.condition, "value": estimate.value, "low": low, "high": high }))
+        })
+        .collect();
+    let label = report.shown.replace('_', " ");
+    draw(&[path], &json!({ "kind": "bars", "title": report.about, "label": label, "bars": bars }))
+}
+
+/// Draws one picture into files whose endings say the format.
+pub fn draw(paths: &[&Path], picture: &Value) -> Result<()> {
+    for path in paths {
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("svg" | "png") => {}
+            _ => bail!("{} ends neither in .svg nor in .png", path.display()),
+        }
+    }
+    let python = python_with("matplotlib")
+        .context("pictures need matplotlib: install the package python3-matplotlib")?;
+    let dir = tempfile::tempdir().context("making a directory for a picture's style")?;
+    let style = dir.path().join("gang.mplstyle");
+    fs::write(&style, STYLE).with_context(|| format!("writing {}", style.display()))?;
+    let mut child = Command::new(python)
+        .args(["-c", SCRIPT])
+        .arg(&style)
+        .args(paths)
+        .env("MPLCONFIGDIR", dir.path())
+        .stdin(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {python}"))?;
+    let input = serde_json::to_vec(picture).context("writing a picture's data")?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(&input).context("handing a picture's data to matplotlib")?;
+    }
+    let status = child.wait().context("waiting for matplotlib")?;
+    if !status.success() {
+        bail!("drawing {} ended with {status}", paths[0].display());
+    }
+    Ok(())
+}
+
+/// A Python that has a module: the system's, else the first in PATH.
+pub fn python_with(module: &str) -> Option<&'static str> {
+    ["/usr/bin/python3", "python3"].into_iter().find(|python| {
+        let import = format!("import {module}");
+        let status = Command::new(python)
+            .args(["-c", &import])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_known_by_their_ending() {
+        for name in ["picture", "picture.gif"] {
+            let error = draw(&[Path::new(name)], &json!({})).unwrap_err().to_string();
+            assert!(error.contains("neither"), "{error}");
+        }
+    }
+
+    #[test]
+    fn both_kinds_are_drawn_where_matplotlib_is_there() {
+        if python_with("matplotlib").is_none() {
+            eprintln!("skipped: python3-matplotlib is not installed");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (svg, png) = (dir.path().join("a.svg"), dir.path().join("a.png"));
+        let bar = json!({ "name": "a", "value": 2.0, "low": 1.5, "high": 2.5 });
+        let bars = json!({ "kind": "bars", "title": "t", "label": "l", "bars": [bar] });
+        draw(&[&svg, &png], &bars).unwrap();
+        assert!(fs::read_to_string(&svg).unwrap().contains("<svg"));
+        assert!(fs::read(&png).unwrap().starts_with(b"\x89PNG"));
+        let panel = json!({ "name": "plain", "cpus": [[[0.0, 2.5, 0], [2.5, 1.0, 1]], []] });
+        let timeline = json!({
+            "kind": "timeline", "title": "t", "copies": ["a", "b"], "length_ms": 5.0,
+            "panels": [panel],
+        });
+        draw(&[&svg], &timeline).unwrap();
+        assert!(fs::read_to_string(&svg).unwrap().contains("<svg"));
+    }
+}

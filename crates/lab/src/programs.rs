@@ -1,0 +1,84 @@
+//! Where the programs are that experiments start.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// This program, which is also every workload.
+    pub lab: PathBuf,
+    pub gang: Option<PathBuf>,
+    pub gangd: Option<PathBuf>,
+}
+
+impl Programs {
+    /// Takes what was given; else looks beside this program, in ../bin and ../sbin, and in PATH.
+    pub fn find(gang: Option<PathBuf>, gangd: Option<PathBuf>) -> Result<Self> {
+        let lab = std::env::current_exe().context("finding this program's own path")?;
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path: Vec<PathBuf> = std::env::split_paths(&path).collect();
+        let places = places(&lab, &path);
+        Ok(Self {
+            gang: gang.or_else(|| first("gang", &places)),
+            gangd: gangd.or_else(|| first("gangd", &places)),
+            lab,
+        })
+    }
+
+    pub fn gang(&self) -> Result<&Path> {
+        match &self.gang {
+            Some(path) => Ok(path),
+            None => bail!("gang was not found beside gang-lab or in PATH; name it with --gang"),
+        }
+    }
+
+    pub fn gangd(&self) -> Result<&Path> {
+        match &self.gangd {
+            Some(path) => Ok(path),
+            None => bail!("gangd was not found beside gang-lab or in PATH; name it with --gangd"),
+        }
+    }
+}
+
+fn places(lab: &Path, path: &[PathBuf]) -> Vec<PathBuf> {
+    let mut places = Vec::new();
+    if let Some(beside) = lab.parent() {
+        places.push(beside.to_path_buf());
+        places.push(beside.join("../bin"));
+        places.push(beside.join("../sbin"));
+        // Programs that cargo builds for tests lie one level deeper.
+        if beside.ends_with("deps") {
+            places.push(beside.join(".."));
+        }
+    }
+    places.extend_from_slice(path);
+    places
+}
+
+fn first(name: &str, places: &[PathBuf]) -> Option<PathBuf> {
+    places.iter().map(|place| place.join(name)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn beside_comes_before_sbin_and_path() {
+        let root = tempfile::tempdir().unwrap();
+        for dir in ["libexec", "sbin", "elsewhere"] {
+            fs::create_dir(root.path().join(dir)).unwrap();
+        }
+        let lab = root.path().join("libexec/gang-lab");
+        let path = [root.path().join("elsewhere")];
+        let find = || first("gangd", &places(&lab, &path));
+        assert_eq!(find(), None);
+        for dir in ["elsewhere", "libexec/../sbin", "libexec"] {
+            let here = root.path().join(dir).join("gangd");
+            fs::write(&here, "").unwrap();
+            assert_eq!(find(), Some(here));
+        }
+    }
+}

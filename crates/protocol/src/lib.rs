@@ -4,6 +4,7 @@
 //! `org.gangd.v1.varlink` describes the interface and is all that another client needs.
 
 pub mod client;
+mod convert;
 pub mod error;
 pub mod frame;
 pub mod limits;

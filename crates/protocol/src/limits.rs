@@ -1,5 +1,7 @@
 //! Bounds that both sides of the socket keep.
 
+use gang_schedule::Spec;
+
 /// Longest request, in bytes without the zero byte that ends it.
 pub const MESSAGE_MAX: usize = 64 * 1024;
 
@@ -16,9 +18,11 @@ pub const NAME_MAX: usize = 64;
 /// How many a machine has is for its daemon to say.
 pub const CPUS_MAX: i64 = 8192;
 
-/// Weights of jobs, as `cpu.weight` of cgroup v2 has them.
+/// Least weight of a job.
 pub const WEIGHT_MIN: i64 = 1;
-/// See [`WEIGHT_MIN`].
-pub const WEIGHT_MAX: i64 = 10_000;
-/// Weight of a job for which none was asked.
-pub const WEIGHT_DEFAULT: i64 = 100;
+
+/// Greatest weight of a job, the policy's.
+pub const WEIGHT_MAX: i64 = Spec::MAX_WEIGHT as i64;
+
+/// Weight of a job for which none was asked, the policy's.
+pub const WEIGHT_DEFAULT: i64 = Spec::DEFAULT_WEIGHT as i64;

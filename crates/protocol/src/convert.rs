@@ -1,0 +1,68 @@
+//! The policy's own words and those of the interface.
+//!
+//! The generated enumerations belong to the interface and stay as its version has them; those of
+//! `gang-schedule` belong to the policy. A value added to either does not compile until it has
+//! its counterpart here.
+
+use gang_schedule::{Class, Policy};
+
+use crate::v1;
+
+impl From<Class> for v1::Class {
+    fn from(class: Class) -> Self {
+        match class {
+            Class::Express => Self::express,
+            Class::Interactive => Self::interactive,
+            Class::Batch => Self::batch,
+            Class::Standby => Self::standby,
+        }
+    }
+}
+
+impl From<v1::Class> for Class {
+    fn from(class: v1::Class) -> Self {
+        match class {
+            v1::Class::express => Self::Express,
+            v1::Class::interactive => Self::Interactive,
+            v1::Class::batch => Self::Batch,
+            v1::Class::standby => Self::Standby,
+        }
+    }
+}
+
+impl From<Policy> for v1::Policy {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Local => Self::local,
+            Policy::None => Self::none,
+        }
+    }
+}
+
+impl From<v1::Policy> for Policy {
+    fn from(policy: v1::Policy) -> Self {
+        match policy {
+            v1::Policy::local => Self::Local,
+            v1::Policy::none => Self::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_the_way_there_and_back() {
+        for class in Class::ALL {
+            let there = v1::Class::from(class);
+            assert_eq!(serde_json::to_value(&there).unwrap(), class.name());
+            assert_eq!(Class::from(there), class);
+        }
+        for policy in Policy::ALL {
+            let there = v1::Policy::from(policy);
+            assert_eq!(serde_json::to_value(&there).unwrap(), policy.name());
+            assert_eq!(Policy::from(there), policy);
+        }
+    }
+}

@@ -66,9 +66,9 @@ pub enum Command {
 ///
 /// Registers a job, puts itself into it and executes the program in its own place, as nice and
 /// taskset do: signals, terminal and exit code are the program's own. Starts a daemon where none
-/// listens, which ends after its last job. Sets for the program GANG_JOB to the job's id, and
-/// OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS and KMP_BLOCKTIME to what fits the gang, each
-/// only where it is not set already.
+/// listens, which ends after its last job. Sets GANG_JOB for the program to the job's id; and,
+/// where they are not set already, OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS and
+/// KMP_BLOCKTIME to what fits the gang.
 #[derive(Debug, Args)]
 pub struct Run {
     #[command(flatten)]

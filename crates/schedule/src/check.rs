@@ -186,10 +186,13 @@ impl Found {
 /// and its share by weight within one slice.
 ///
 /// A gang may have less than its share only to the extent that it was ahead,
-/// and under a cap (L8) by its part of one slice more.
-/// The sequence starts anew whenever an event changes what somebody deserves.
+/// under a cap (L8) by its part of one slice more, and by one more where the
+/// rest is served beside some gangs and not beside others: it takes in whole
+/// turns what it is owed in parts.
+/// The sequence starts anew after an event or an amendment.
 #[derive(Debug, Clone, Default)]
 pub struct Frame {
+    generation: u64,
     shares: BTreeMap<JobId, f64>,
     since: BTreeMap<JobId, Account>,
 }
@@ -218,15 +221,16 @@ impl Frame {
 
     /// What is wrong so far, given the plan that [`Schedule::plan`] just made.
     pub fn observe(&mut self, schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
-        let shares = schedule.shares();
         let ahead = ahead(schedule);
-        if shares != self.shares {
+        let next = self.generation + 1 == plan.generation;
+        self.generation = plan.generation;
+        if !next {
             let start = |(&job, &ahead): (&JobId, &f64)| {
                 let zero = Account { ahead, slices: 0, slots: 0, ahead_then: ahead, waited: 0 };
                 (job, zero)
             };
             self.since = ahead.iter().map(start).collect();
-            self.shares = shares;
+            self.shares = schedule.shares();
             return Vec::new();
         }
         let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
@@ -243,7 +247,10 @@ impl Frame {
             let Account { ahead, slices, slots, ahead_then, waited } = *account;
             let share = self.shares[job];
             // Under a cap, the slices of all gangs are within one of their own.
-            let slack = 1.0 + if cap < 1.0 { share / cap } else { 0.0 } + ROUNDING;
+            let under_cap = if cap < 1.0 { share / cap } else { 0.0 };
+            // The rest is owed parts of slices and takes them whole.
+            let by_rest = if schedule.load() > 0 { 1.0 } else { 0.0 };
+            let slack = 1.0 + under_cap + by_rest + ROUNDING;
             let owed = share * slices as f64 - slots as f64 - ahead.max(0.0);
             found.unless(owed <= slack, SHARE, || {
                 format!(
@@ -251,9 +258,11 @@ impl Frame {
                      {share:.4}; it was ahead by {ahead:.2}"
                 )
             });
-            // Within one slice at both ends of the wait.
-            let frames = share * waited as f64 - ahead_then.max(0.0);
-            found.unless(frames <= 1.0 + slack, WAIT, || {
+            // Within one slice at both ends of the wait; what it had early, by
+            // virtual time or by count, it may wait for.
+            let early = slots as f64 - share * (slices - waited) as f64;
+            let late = share * waited as f64 - ahead_then.max(early).max(0.0);
+            found.unless(late <= 1.0 + slack, WAIT, || {
                 format!(
                     "job {job} waits for {waited} slices with a share of {share:.4}; it was ahead \
                      by {ahead_then:.2}"

@@ -18,7 +18,8 @@ pub struct Slot {
 /// The decision for one slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Grows with every plan that a [`Schedule`](crate::Schedule) makes.
+    /// Grows by one with every plan that a [`Schedule`](crate::Schedule) makes
+    /// and with every event that changes it.
     pub generation: u64,
     pub slice: u64,
     /// UTC, ns.

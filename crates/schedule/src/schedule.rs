@@ -186,6 +186,9 @@ impl Schedule {
     /// # Errors
     /// A [`Refusal`]; then nothing was changed.
     pub fn apply(&mut self, event: Event) -> Result<(), Refusal> {
+        if matches!(event, Event::Load { threads } if threads == self.rest.threads) {
+            return Ok(());
+        }
         match event {
             Event::Arrived { job, spec } => self.arrive(job, spec)?,
             Event::Departed { job } => {
@@ -208,8 +211,18 @@ impl Schedule {
                 }
                 self.rest.threads = threads;
             }
-            Event::Topology(topology) => self.topology = topology,
+            Event::Topology(topology) => {
+                let waiting: Vec<JobId> = self
+                    .jobs
+                    .iter()
+                    .filter(|(_, job)| job.standing(self.topology.len()) == Standing::TooWide)
+                    .map(|(&id, _)| id)
+                    .collect();
+                waiting.into_iter().for_each(|id| self.forget_credit(id));
+                self.topology = topology;
+            }
         }
+        self.generation += 1;
         Ok(())
     }
 

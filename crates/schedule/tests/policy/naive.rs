@@ -118,6 +118,13 @@ impl Naive {
                 return true;
             }
             Event::Topology(topology) => {
+                let machine = self.machine();
+                for job in &mut self.jobs {
+                    let ready = !job.asleep && !job.suspended && job.spec.policy == Policy::Local;
+                    if ready && job.spec.min_cpus as usize > machine {
+                        job.vtime = job.vtime.max(floors[Naive::tier(&job.spec)]);
+                    }
+                }
                 self.cpus = topology.cpus().to_vec();
                 return true;
             }
@@ -468,7 +475,7 @@ pub fn take(free: &[Cpu], count: usize, level: usize) -> Vec<u32> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     /// The same plans from the same history, plan by plan.
     #[test]

@@ -26,7 +26,7 @@ fn run(schedule: &mut Schedule, history: &[Step], mut seen: impl FnMut(&Schedule
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
     fn plans_pass_the_checker(
@@ -36,10 +36,12 @@ proptest! {
     ) {
         let mut schedule = Schedule::new(config, topology).unwrap();
         let mut generation = 0;
+        let mut frame = check::Frame::new();
         run(&mut schedule, &history, |schedule, plan| {
             assert_eq!(check::plan(schedule, plan), []);
             assert!(plan.generation > generation);
             generation = plan.generation;
+            assert_eq!(frame.observe(schedule, plan), []);
             let mut again = schedule.clone();
             assert_eq!(again.amend(plan), None, "nothing happened, so nothing is amended");
             assert_eq!(&again, schedule);

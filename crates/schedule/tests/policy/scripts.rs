@@ -1,1 +1,241 @@
+//! Scripts: commands with the plans they lead to beside them.
+//!
+//! Each block of `tests/scripts/*.txt` is `run`, its commands, a line of
+//! dashes and what comes out. `REWRITE=1 cargo test -p gang-schedule scripts`
+//! writes what comes out into the files; read the difference before you keep
+//! it. Commands:
+//!
+//! ```text
+//! machine 16 cores=8 caches=4 nodes=2     a new machine; siblings are numbered as on Linux
+//! machine 2 cap=900 fill=no slice_ms=50   with settings
+//! arrive a cpus=4 min=2 weight=200 class=interactive policy=none
+//! change a cpus=2                         what is not named stays
+//! depart a | sleep a | wake a | suspend a | resume a
+//! load 12                                 runnable threads outside all jobs
+//! online 0-3,8                            the CPUs of the machine that are online
+//! plan 6                                  the next six slices
+//! count 300                               the same, but says only how often
+//! skip 10                                 leaves slices out
+//! amend                                   the slice under way, after events
+//! share a                                 the share that a's weight gives it
+//! ```
+//!
+//! Every plan is checked.
 
+use gang_schedule::*;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+struct Session {
+    all: Vec<Cpu>,
+    schedule: Schedule,
+    frame: check::Frame,
+    names: Vec<String>,
+    slice: u64,
+    last: Option<Plan>,
+}
+
+/// The words of a command after its name: one without a key, the rest with.
+struct Words<'a> {
+    first: &'a str,
+    keys: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Words<'a> {
+    fn new(words: impl Iterator<Item = &'a str>) -> Words<'a> {
+        let mut this = Words { first: "", keys: BTreeMap::new() };
+        for word in words {
+            match word.split_once('=') {
+                Some((key, value)) => _ = this.keys.insert(key, value),
+                None => this.first = word,
+            }
+        }
+        this
+    }
+
+    fn number(&self) -> u32 {
+        self.first.parse().expect("a number")
+    }
+
+    fn get(&mut self, key: &str) -> Option<u32> {
+        self.keys.remove(key).map(|value| value.parse().expect("a number"))
+    }
+
+    fn done(self) {
+        assert!(self.keys.is_empty(), "unknown keys: {:?}", self.keys);
+    }
+}
+
+impl Session {
+    fn new() -> Session {
+        let schedule = Schedule::new(Config::default(), Topology::flat(1)).unwrap();
+        let frame = check::Frame::new();
+        Session { all: vec![], schedule, frame, names: vec![], slice: 0, last: None }
+    }
+
+    fn job(&self, name: &str) -> JobId {
+        let index = self.names.iter().position(|other| other == name);
+        JobId(index.unwrap_or(self.names.len()) as u64 + 1)
+    }
+
+    fn name(&self, job: JobId) -> &str {
+        &self.names[job.0 as usize - 1]
+    }
+
+    fn list(&self, jobs: &[JobId]) -> String {
+        jobs.iter().map(|&job| self.name(job)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What a command says.
+    fn command(&mut self, line: &str) -> String {
+        let mut parts = line.split_whitespace();
+        let command = parts.next().unwrap();
+        let mut words = Words::new(parts);
+        let mut said = String::new();
+        match command {
+            "machine" => self.machine(words),
+            "arrive" | "change" => {
+                let job = self.job(words.first);
+                let new = Spec { min_cpus: 0, ..Spec::new(1) };
+                let mut spec = self.schedule.spec(job).cloned().unwrap_or(new);
+                if let Some(cpus) = words.get("cpus") {
+                    (spec.cpus, spec.min_cpus) = (cpus, cpus);
+                }
+                spec.min_cpus = words.get("min").unwrap_or(spec.min_cpus);
+                spec.weight = words.get("weight").unwrap_or(spec.weight);
+                spec.class = words.keys.remove("class").map_or(spec.class, |c| c.parse().unwrap());
+                spec.policy =
+                    words.keys.remove("policy").map_or(spec.policy, |p| p.parse().unwrap());
+                if command == "arrive" {
+                    let name = words.first.to_owned();
+                    said = self.event(Event::Arrived { job, spec });
+                    if said.is_empty() {
+                        self.names.push(name);
+                    }
+                } else {
+                    said = self.event(Event::Changed { job, spec });
+                }
+                words.done();
+            }
+            "depart" => said = self.event(Event::Departed { job: self.job(words.first) }),
+            "sleep" => said = self.event(Event::Slept { job: self.job(words.first) }),
+            "wake" => said = self.event(Event::Woke { job: self.job(words.first) }),
+            "suspend" => said = self.event(Event::Suspended { job: self.job(words.first) }),
+            "resume" => said = self.event(Event::Resumed { job: self.job(words.first) }),
+            "load" => said = self.event(Event::Load { threads: words.number() }),
+            "online" => {
+                let online: CpuSet = words.first.parse().unwrap();
+                let cpus = self.all.iter().copied().filter(|cpu| online.contains(cpu.id)).collect();
+                said = self.event(Event::Topology(Topology::new(cpus).unwrap()));
+            }
+            "plan" => {
+                for _ in 0..words.number() {
+                    let plan = self.plan();
+                    self.describe(&plan, &mut said);
+                }
+            }
+            "count" => {
+                let mut slots: BTreeMap<JobId, u32> = BTreeMap::new();
+                let mut turns = 0;
+                for _ in 0..words.number() {
+                    let plan = self.plan();
+                    turns += u32::from(plan.rest_turn);
+                    plan.row.iter().for_each(|slot| *slots.entry(slot.job).or_default() += 1);
+                }
+                for (job, slots) in slots {
+                    write!(said, "{} {slots}, ", self.name(job)).unwrap();
+                }
+                writeln!(said, "rest {turns}").unwrap();
+            }
+            "skip" => self.slice += u64::from(words.number()),
+            "amend" => match self.schedule.amend(self.last.as_ref().expect("a plan")) {
+                Some(plan) => {
+                    self.check(&plan);
+                    self.describe(&plan, &mut said);
+                    self.last = Some(plan);
+                }
+                None => said = "nothing to amend\n".to_owned(),
+            },
+            "share" => {
+                let share = self.schedule.share_wanted(self.job(words.first));
+                let share = share.map_or("none".to_owned(), |s| format!("{:.1} %", s * 100.0));
+                writeln!(said, "{} {share}", words.first).unwrap();
+            }
+            other => panic!("no such command: {other}"),
+        }
+        said
+    }
+
+    fn machine(&mut self, mut words: Words) {
+        let cpus = words.number();
+        let cores = words.get("cores").unwrap_or(cpus);
+        let caches = words.get("caches").unwrap_or(1);
+        let nodes = words.get("nodes").unwrap_or(1);
+        let mut config = Config::default();
+        config.cap_permille = words.get("cap").unwrap_or(config.cap_permille);
+        config.fill = words.keys.remove("fill") != Some("no");
+        config.slice_ns =
+            words.get("slice_ms").map_or(config.slice_ns, |ms| u64::from(ms) * 1_000_000);
+        words.done();
+        let cpu = |id| {
+            let core = id % cores;
+            Cpu { id, core, cache: core * caches / cores, node: core * nodes / cores }
+        };
+        let all: Vec<Cpu> = (0..cpus).map(cpu).collect();
+        let schedule = Schedule::new(config, Topology::new(all.clone()).unwrap()).unwrap();
+        *self = Session { all, schedule, ..Session::new() };
+    }
+
+    fn event(&mut self, event: Event) -> String {
+        match self.schedule.apply(event) {
+            Ok(()) => String::new(),
+            Err(refusal) => format!("refused: {refusal}\n"),
+        }
+    }
+
+    fn plan(&mut self) -> Plan {
+        let plan = self.schedule.plan(self.slice);
+        self.slice += 1;
+        self.check(&plan);
+        assert_eq!(self.frame.observe(&self.schedule, &plan), []);
+        self.last = Some(plan.clone());
+        plan
+    }
+
+    fn check(&self, plan: &Plan) {
+        assert_eq!(check::plan(&self.schedule, plan), []);
+    }
+
+    fn describe(&self, plan: &Plan, said: &mut String) {
+        write!(said, "{}:", plan.slice).unwrap();
+        for slot in &plan.row {
+            write!(said, " {} {},", self.name(slot.job), slot.cpus).unwrap();
+        }
+        let rest = if plan.rest.is_empty() { "-".to_owned() } else { plan.rest.to_string() };
+        write!(said, " rest {rest}").unwrap();
+        if plan.capped {
+            write!(said, " by the cap").unwrap();
+        } else if plan.rest_turn {
+            write!(said, " leads").unwrap();
+        }
+        if !plan.fillers.is_empty() {
+            write!(said, "; {} fill", self.list(&plan.fillers)).unwrap();
+        }
+        if !plan.paused.is_empty() {
+            write!(said, "; {} paused", self.list(&plan.paused)).unwrap();
+        }
+        writeln!(said).unwrap();
+    }
+}
+
+#[test]
+fn scripts() {
+    datadriven::walk("tests/scripts", |file| {
+        let mut session = Session::new();
+        file.run(|case| -> String {
+            assert_eq!(case.directive, "run");
+            let commands = case.input.lines().filter(|line| !line.trim().is_empty());
+            commands.map(|line| session.command(line)).collect()
+        });
+    });
+}

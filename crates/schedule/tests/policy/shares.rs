@@ -101,7 +101,7 @@ fn no_two_fit() -> impl Strategy<Value = Schedule> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     /// At every moment, not only at the end of a frame.
     #[test]

@@ -64,6 +64,7 @@ impl Daemon {
     /// Starts a daemon and waits until it listens.
     pub fn start(programs: &Programs, settings: &Settings) -> Result<Self> {
         let gangd = programs.gangd()?;
+        let gang = programs.gang()?.to_path_buf();
         let dir = tempfile::Builder::new()
             .prefix("gang-lab-")
             .tempdir()
@@ -77,7 +78,7 @@ impl Daemon {
             .stderr(log)
             .spawn()
             .with_context(|| format!("starting {}", gangd.display()))?;
-        let mut daemon = Self { child, gang: programs.gang()?.to_path_buf(), socket, dir };
+        let mut daemon = Self { child, gang, socket, dir };
         daemon.wait_until_it_listens()?;
         Ok(daemon)
     }

@@ -118,3 +118,35 @@ impl Copies {
         Ok((finished_at_ns - self.started_at_ns) as f64 / 1e9)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs one of the programs with a small problem.
+    fn small(program: &Program) {
+        let mut command = Command::new(&program.command[0]);
+        command.args(&program.command[1..program.command.len() - 2]).args(["40", "2"]);
+        let finished: Finished =
+            Running::start(&mut command).unwrap().outcome(Instant::now() + LIMIT).unwrap();
+        assert!(finished.finished_at_ns > 0);
+    }
+
+    #[test]
+    fn gauss_solves_its_system_needs_gcc() {
+        let dir = tempfile::tempdir().unwrap();
+        match gauss(dir.path(), Amount::Half) {
+            Ok(program) => small(&program),
+            Err(error) => eprintln!("skipped: {error:#}"),
+        }
+    }
+
+    #[test]
+    fn numpy_inverts_its_matrix_needs_openblas() {
+        let dir = tempfile::tempdir().unwrap();
+        match numpy(dir.path(), Amount::Half) {
+            Ok(program) => small(&program),
+            Err(error) => eprintln!("skipped: {error:#}"),
+        }
+    }
+}

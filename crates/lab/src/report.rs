@@ -160,8 +160,11 @@ impl Report {
     }
 
     fn series_table(&self) -> String {
-        let figures: BTreeSet<&str> =
+        let all: BTreeSet<&str> =
             self.series.iter().flat_map(|series| series.samples.keys().copied()).collect();
+        // The figure that matters comes first.
+        let mut figures: Vec<&str> = all.into_iter().collect();
+        figures.sort_by_key(|figure| *figure != self.shown);
         let mut heading = vec![""];
         heading.extend(figures.iter().copied());
         let row = |series: &Series| {

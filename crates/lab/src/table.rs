@@ -31,6 +31,7 @@ pub fn render(heading: &[&str], rows: &[Vec<String>]) -> String {
 pub fn figure(value: f64) -> String {
     match value.abs() {
         x if !x.is_finite() => "–".into(),
+        x if x >= 1e12 => format!("{value:.0e}"),
         x if x >= 1000.0 => thousands(value),
         x if x >= 100.0 => format!("{value:.0}"),
         x if x >= 10.0 => format!("{value:.1}"),
@@ -70,7 +71,11 @@ plain Linux      7
 
     #[test]
     fn figures() {
-        let shown = [1234567.8, -1500.0, 156.4, 12.34, 1.234, 0.0, 0.0123, f64::NAN].map(figure);
-        assert_eq!(shown, ["1,234,568", "-1,500", "156", "12.3", "1.23", "0.00", "0.012", "–"]);
+        let shown =
+            [2e15, 1234567.8, -1500.0, 156.4, 12.34, 1.234, 0.0, 0.0123, f64::NAN].map(figure);
+        assert_eq!(
+            shown,
+            ["2e15", "1,234,568", "-1,500", "156", "12.3", "1.23", "0.00", "0.012", "–"]
+        );
     }
 }

@@ -1,0 +1,122 @@
+//! Experiments with tiny durations: that they run to their end and report what they promise to
+//! report. No figure is judged here.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn lab(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gang-lab")).args(arguments.split(' ')).output().unwrap()
+}
+
+fn report(arguments: &str) -> Value {
+    let output = lab(&format!("{arguments} --json -"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn conditions(report: &Value) -> Vec<&str> {
+    let series = report["series"].as_array().unwrap();
+    series.iter().map(|series| series["condition"].as_str().unwrap()).collect()
+}
+
+/// Whether gang and gangd lie beside the lab and may raise threads; says so where they do not.
+fn gangd_is_there() -> bool {
+    let lab = Path::new(env!("CARGO_BIN_EXE_gang-lab"));
+    let there = ["gang", "gangd"].iter().all(|name| lab.with_file_name(name).is_file());
+    let id = Command::new("id").arg("-u").output().unwrap();
+    let root = id.stdout == b"0\n";
+    if !there {
+        eprintln!("skipped: gang and gangd are not beside gang-lab");
+    } else if !root {
+        eprintln!("skipped: needs root");
+    }
+    there && root
+}
+
+#[test]
+fn barrier_under_plain_linux() {
+    let report = report("barrier --plain --runs 2 --seconds 0.3 --hogs 1 --interval 1us");
+    assert_eq!(report["rounds"], 2);
+    let expected = [
+        "alone, plain Linux",
+        "2 copies, plain Linux",
+        "alone, plain Linux, 1 hogs",
+        "2 copies, plain Linux, 1 hogs",
+    ];
+    assert_eq!(conditions(&report), expected);
+    for series in report["series"].as_array().unwrap() {
+        assert_eq!(series["samples"]["iterations_per_s"].as_array().unwrap().len(), 2);
+    }
+    assert!(report["machine"]["cpus"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn fill_under_plain_linux() {
+    let report = report("fill --plain --runs 1 --rounds 3 --copies 2");
+    assert_eq!(conditions(&report), ["batch", "plain Linux"]);
+    assert!(report["ratios"][0]["value"].as_f64().unwrap() > 0.0);
+    assert!(report["ratios"][0].get("interval").is_none(), "one round has no interval");
+}
+
+#[test]
+fn overhead_share_and_lateness_under_plain_linux() {
+    let overhead = report("overhead --plain --runs 1 --seconds 0.4");
+    assert_eq!(conditions(&overhead), ["batch", "plain Linux"]);
+    let share = report("share --plain --runs 1 --seconds 0.4");
+    let percent = share["series"][0]["samples"]["share_percent"][0].as_f64().unwrap();
+    assert!((0.0..=100.0).contains(&percent));
+    let lateness = report("lateness --plain --runs 1 --seconds 0.4");
+    let samples = &lateness["series"][1]["samples"];
+    assert!(samples["completion_ms_p99"][0].as_f64().is_some(), "{lateness}");
+}
+
+#[test]
+fn a_table_is_printed_and_json_goes_to_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("figures.json");
+    let output =
+        lab(&format!("fill --plain --runs 1 --rounds 3 --copies 1 --json {}", path.display()));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("time_to_finish_s") && text.contains("plain Linux"), "{text}");
+    let json: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert_eq!(json["experiment"], "fill");
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    for (arguments, message) in [
+        ("switch --plain", "no switches"),
+        ("barrier --runs 0", "at least one round"),
+        ("barrier --copies 0", "between 1 and 100"),
+        ("idle --runs 1 --gangd /nowhere", "/nowhere"),
+    ] {
+        let output = lab(arguments);
+        assert!(!output.status.success(), "{arguments} succeeded");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.contains(message), "{arguments}: {errors}");
+    }
+}
+
+#[test]
+fn barrier_under_gangd_needs_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let report = report("barrier --runs 1 --seconds 0.5 --slices 20ms --hogs 0");
+    assert!(conditions(&report).contains(&"2 copies, gangd 20ms"));
+    let measures = report["measures"].as_array().unwrap();
+    assert_eq!(measures.len(), 2, "{measures:?}");
+}
+
+#[test]
+fn release_after_a_kill_needs_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let report = report("release --runs 1");
+    let samples = report["series"][0]["samples"]["released_after_ms"].as_array().unwrap();
+    assert_eq!(samples.len(), 3);
+}

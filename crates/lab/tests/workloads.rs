@@ -1,0 +1,116 @@
+//! Every workload ends by itself and prints one line of JSON that adds up.
+
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+fn workload(arguments: &str) -> Value {
+    let output = Command::new(env!("CARGO_BIN_EXE_gang-lab"))
+        .arg("workload")
+        .args(arguments.split(' '))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+fn number(value: &Value, path: &str) -> u64 {
+    value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} of {value}"))
+}
+
+#[test]
+fn barrier_counts_iterations_in_its_window() {
+    let start_ns = now_ns() + 300_000_000;
+    for wait in ["spin", "spin-block", "spin-block:1us"] {
+        let start_ns = if wait == "spin" { start_ns } else { now_ns() + 300_000_000 };
+        let outcome = workload(&format!(
+            "barrier --threads 2 --interval 1us --variance 1000 --wait {wait} \
+             --seconds 0.2 --start-at {start_ns}"
+        ));
+        assert_eq!(outcome["workload"], "barrier");
+        assert_eq!(number(&outcome, "/started_at_ns"), start_ns);
+        assert_eq!(number(&outcome, "/elapsed_ns"), 200_000_000);
+        assert_eq!(outcome["per_thread"].as_array().unwrap().len(), 2);
+        assert!(number(&outcome, "/iterations") > 0);
+        assert_eq!(number(&outcome, "/per_thread/1/iterations"), number(&outcome, "/iterations"));
+        let sum =
+            number(&outcome, "/per_thread/0/cpu_ns") + number(&outcome, "/per_thread/1/cpu_ns");
+        assert_eq!(number(&outcome, "/cpu_ns"), sum);
+    }
+}
+
+#[test]
+fn hog_counts_the_work_of_its_threads() {
+    for name in ["hog", "loop"] {
+        let outcome = workload(&format!("{name} --threads 3 --seconds 0.2"));
+        let parts: u64 =
+            (0..3).map(|n| number(&outcome, &format!("/per_thread/{n}/iterations"))).sum();
+        assert!(parts > 0);
+        assert_eq!(number(&outcome, "/iterations"), parts);
+        assert!(number(&outcome, "/cpu_ns") > 0);
+    }
+}
+
+#[test]
+fn phases_do_their_work_and_end() {
+    let outcome = workload("phases --rounds 20 --barriers 3 --serial 10us");
+    assert_eq!(outcome["finished"], true);
+    assert!(number(&outcome, "/finished_at_ns") > number(&outcome, "/started_at_ns"));
+}
+
+#[test]
+fn phases_give_up_at_their_limit() {
+    let outcome = workload("phases --rounds 1000000000 --limit 0.1s");
+    assert_eq!(outcome["finished"], false);
+}
+
+#[test]
+fn tick_records_every_tick() {
+    for phase in ["", " --phase 3ms"] {
+        let outcome = workload(&format!("tick --every 10ms --run 0.2ms --seconds 0.3{phase}"));
+        assert_eq!(number(&outcome, "/ticks"), 30);
+        for kind in ["wake", "completion"] {
+            let [p50, p99, max] =
+                ["p50_ms", "p99_ms", "max_ms"].map(|name| outcome[kind][name].as_f64().unwrap());
+            assert!(0.0 <= p50 && p50 <= p99 && p99 <= max, "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn sleepers_sleep_and_the_busy_ones_do_not() {
+    let outcome = workload("sleepers --threads 4 --busy 1 --seconds 0.2");
+    assert_eq!(number(&outcome, "/threads"), 5);
+    assert_eq!(number(&outcome, "/per_thread/0/cpu_ns"), 0);
+    assert!(number(&outcome, "/per_thread/4/cpu_ns") > 0);
+    assert_eq!(number(&workload("threads --threads 0 --seconds 0.01"), "/cpu_ns"), 0);
+}
+
+#[test]
+fn release_kills_and_finds_ordinary_threads_released() {
+    let mut daemon = Command::new("sleep").arg("60").spawn().unwrap();
+    let (kill, watch) = (daemon.id(), std::process::id());
+    let outcome = workload(&format!("release --kill {kill} --watch {watch} --at {}", now_ns()));
+    assert!(!daemon.wait().unwrap().success(), "the process was not killed");
+    assert_eq!(outcome["released"], true);
+    assert_eq!(number(&outcome, "/raised_before"), 0);
+}
+
+#[test]
+fn a_window_in_the_far_future_is_refused() {
+    let output = Command::new(env!("CARGO_BIN_EXE_gang-lab"))
+        .args(["workload", "hog", "--start-at", &(now_ns() + 4_000_000_000_000).to_string()])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("more than an hour ahead"), "{errors}");
+}

@@ -1,1 +1,123 @@
-fn main() {}
+//! The daemon of gangd: wires the rooms together.
+
+mod args;
+mod check;
+mod conductor;
+mod daemon;
+mod denied;
+mod job;
+mod load;
+mod lodging;
+mod run;
+mod server;
+mod session;
+mod settings;
+mod state;
+mod survey;
+mod ward;
+mod watch;
+
+use std::{io::Write, path::PathBuf, process::ExitCode};
+
+use anyhow::Context;
+use clap::{CommandFactory, Parser};
+use gang_engine::{guardian, release, store::Store};
+use gang_linux::Roots;
+use gang_protocol::paths::{Surroundings, jobs_dir};
+
+use args::Args;
+use settings::Settings;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    log();
+    let result = if args.manual { manual() } else { dispatch(&args) };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if let Some(fd) = args.ready_fd {
+                say_ready(fd, &format!("{error:#}"));
+            }
+            eprintln!("gangd: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(args: &Args) -> anyhow::Result<()> {
+    let roots = Roots::default();
+    let socket = match &args.socket {
+        Some(socket) => std::path::absolute(socket).context("cannot make the socket's path absolute")?,
+        None => Surroundings::of_this_process().own_socket(),
+    };
+    let store = Store::at(jobs_dir(&socket));
+    if args.guardian {
+        guardian::run(&roots, &store, std::io::stdin());
+        return Ok(());
+    }
+    if args.release {
+        return release_leftovers(&roots, &store, &socket);
+    }
+    let settings = Settings::read(args.config.as_deref(), &args.overrides())?;
+    if args.check_config {
+        let path = args.config.clone().unwrap_or_else(|| PathBuf::from(settings::FILE));
+        println!("{}: fine", path.display());
+        return Ok(());
+    }
+    run::run(&roots, &socket, store, settings, args)
+}
+
+/// Undoes what a daemon that died together with its guardian left behind.
+fn release_leftovers(roots: &Roots, store: &Store, socket: &std::path::Path) -> anyhow::Result<()> {
+    let Some(place) = server::Place::take(socket)? else {
+        anyhow::bail!("a daemon runs at {}; nothing was released", socket.display());
+    };
+    let (records, _) = store.records();
+    let found = release::all(roots, store);
+    for record in &records {
+        release::dissolve(record);
+        store.remove(record.id).with_context(|| format!("cannot clear job {} away", record.id))?;
+    }
+    store.destroy();
+    place.leave();
+    if records.is_empty() {
+        println!("nothing was left behind");
+    } else {
+        println!(
+            "a daemon left {} job(s) behind, {} of them with {} thread(s): {} thread(s) were raised or \
+             at the lowest priority, {} job(s) stood still; all are released",
+            records.len(),
+            found.jobs,
+            found.threads,
+            found.lowered,
+            found.paused
+        );
+    }
+    Ok(())
+}
+
+fn manual() -> anyhow::Result<()> {
+    let mut page = Vec::new();
+    clap_mangen::Man::new(Args::command()).section("8").render(&mut page)?;
+    std::io::stdout().write_all(&page).context("cannot write the manual page")
+}
+
+fn log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("GANGD_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+}
+
+/// Tells whoever started the daemon that it listens, or why it does not.
+fn say_ready(fd: u32, line: &str) {
+    // Opened by name: the number alone is no proof that the descriptor is there.
+    let pipe = std::fs::File::options().write(true).open(format!("/proc/self/fd/{fd}"));
+    if let Ok(mut pipe) = pipe {
+        let _ = writeln!(pipe, "{}", line.replace('\n', " "));
+    }
+}

@@ -8,7 +8,10 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io,
-    os::unix::fs::FileExt,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::FileExt,
+    },
     path::{Path, PathBuf},
 };
 
@@ -222,6 +225,11 @@ impl OpenFile {
     pub fn keyed(&self, key: &str, bytes: &mut Vec<u8>) -> Result<Option<u64>> {
         self.fill(bytes)?;
         Ok(std::str::from_utf8(bytes).ok().and_then(|text| keyed_number(text, key)))
+    }
+
+    /// For waiting until the kernel says that the file has changed (`EPOLLPRI`).
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     fn fill(&self, bytes: &mut Vec<u8>) -> Result<()> {

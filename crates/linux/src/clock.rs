@@ -1,8 +1,14 @@
 //! The clock that coordinates (UTC) and sleeping towards a point of it.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::{
+    thread::futex,
+    time::{ClockId, Timespec, clock_gettime},
+};
 
 /// A point in time, in nanoseconds since the Unix epoch (CLOCK_REALTIME).
 pub fn utc_ns() -> u64 {
@@ -26,4 +32,53 @@ fn nanoseconds(time: Timespec) -> u64 {
 /// A distance as the kernel wants it.
 pub fn timespec(duration: Duration) -> Timespec {
     Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
+}
+
+/// A sleep that another thread can end: a word in memory and the kernel's futex.
+///
+/// Sleeping takes a distance and not a point of UTC, so that a step of the system clock lengthens
+/// no sleep. Neither side allocates or takes a lock.
+#[derive(Debug, Default)]
+pub struct Alarm {
+    word: AtomicU32,
+}
+
+impl Alarm {
+    /// What [`Alarm::sleep`] takes; read it before looking whether there is something to do.
+    pub fn seen(&self) -> u32 {
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// Ends the sleep under way, or the next one of a sleeper that has not seen this yet.
+    pub fn ring(&self) {
+        self.word.fetch_add(1, Ordering::Release);
+        let _ = futex::wake(&self.word, futex::Flags::PRIVATE, 1);
+    }
+
+    /// Sleeps for a time, or until the alarm rings, or rang since `seen`.
+    pub fn sleep(&self, seen: u32, duration: Option<Duration>) {
+        let timeout = duration.map(timespec);
+        // Whatever ended it, the caller looks at its clock again.
+        let _ = futex::wait(&self.word, futex::Flags::PRIVATE, seen, timeout.as_ref());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_that_rang_before_the_sleep_is_not_lost() {
+        let alarm = Alarm::default();
+        let seen = alarm.seen();
+        alarm.ring();
+        alarm.sleep(seen, None);
+    }
+
+    #[test]
+    fn clocks_go_on() {
+        let (utc, monotonic) = (utc_ns(), monotonic_ns());
+        assert!(utc > 1_700_000_000_000_000_000 && monotonic > 0);
+        assert!(monotonic_ns() >= monotonic);
+    }
 }

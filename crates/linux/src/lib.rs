@@ -7,7 +7,7 @@
 //! Sources: `cgroups(7)`, Documentation/admin-guide/cgroup-v2.rst, `sched(7)`,
 //! `sched_setattr(2)`, `proc(5)`.
 
-mod error;
+pub mod error;
 
 pub mod cgroup;
 pub mod clock;

@@ -28,7 +28,7 @@ pub fn online(roots: &Roots) -> Result<Vec<Cpu>> {
     let directory = cpu_directory(roots);
     let nodes = nodes(roots);
     let mut cpus = Vec::new();
-    for id in online_list(&directory)? {
+    for id in parse_list(&online_text(roots)?) {
         let cpu = directory.join(format!("cpu{id}"));
         let node = nodes.iter().find(|(_, cpus)| cpus.contains(&id)).map_or(0, |(node, _)| *node);
         let core = first_of_list(&cpu.join("topology/thread_siblings_list")).unwrap_or(id);
@@ -42,10 +42,10 @@ fn cpu_directory(roots: &Roots) -> PathBuf {
     roots.sys.join("devices/system/cpu")
 }
 
-fn online_list(directory: &Path) -> Result<Vec<u32>> {
-    let path = directory.join("online");
-    let text = fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))?;
-    Ok(parse_list(&text))
+/// The list of online CPUs as the kernel writes it: cheap to read, to see whether it changed.
+pub fn online_text(roots: &Roots) -> Result<String> {
+    let path = cpu_directory(roots).join("online");
+    fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))
 }
 
 fn nodes(roots: &Roots) -> Vec<(u32, Vec<u32>)> {

@@ -1,0 +1,142 @@
+//! Which calls into the kernel take a job from one standing to another.
+//!
+//! Problem: kernels and users differ in what they permit. With SCHED_FIFO a gang can be lifted above
+//! everything; without it, the others can be weighed down, frozen or stopped.
+//!
+//! Approach: a backend only names the calls, as data, so that the same tests run on all of them with
+//! a kernel that records, and so that a switch has nothing left to decide. Calls set a state and
+//! depend on no earlier one; making them twice changes nothing.
+
+use gang_linux::sched::Attributes;
+use rustix::process::Signal;
+
+use crate::{Guarantee, Standing, action::Action, members::Members, priority};
+
+/// The ways to give a gang its slot, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Backend {
+    /// In slot SCHED_FIFO, out of slot SCHED_IDLE.
+    Rt,
+    /// In slot the highest `cpu.weight`, out of slot `cpu.idle`.
+    Weight,
+    /// Out of slot frozen by the cgroup's freezer.
+    Freeze,
+    /// Out of slot stopped by SIGSTOP; needs no privilege.
+    Signal,
+}
+
+impl Backend {
+    pub const ALL: [Backend; 4] = [Backend::Rt, Backend::Weight, Backend::Freeze, Backend::Signal];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Backend::Rt => "rt",
+            Backend::Weight => "weight",
+            Backend::Freeze => "freeze",
+            Backend::Signal => "signal",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Backend> {
+        Backend::ALL.into_iter().find(|backend| backend.name() == name)
+    }
+
+    pub fn guarantee(self) -> Guarantee {
+        match self {
+            Backend::Rt => Guarantee::Exclusive,
+            Backend::Weight => Guarantee::Preferred,
+            Backend::Freeze | Backend::Signal => Guarantee::Paused,
+        }
+    }
+
+    /// True where jobs out of slot can run in the holes of those in slot. The others pause them.
+    pub fn can_fill(self) -> bool {
+        matches!(self, Backend::Rt | Backend::Weight)
+    }
+
+    /// Appends the calls that take a job from one standing to another. `wide` is a gang with more
+    /// runnable threads than CPUs: SCHED_FIFO would let its first threads keep the others from ever
+    /// running, so in its slot its threads stay ordinary ones, of the highest weight.
+    pub fn actions(
+        self,
+        job: &Members,
+        from: Standing,
+        to: Standing,
+        wide: bool,
+        out: &mut Vec<Action>,
+    ) {
+        let (from, to) = (self.possible(from), self.possible(to));
+        if from == Standing::Paused && to != Standing::Paused {
+            pause(job, false, out);
+        }
+        match self {
+            Backend::Rt => out.extend(job.threads().iter().filter(|t| !t.is_exempt()).map(|thread| {
+                let attributes = attributes(&thread.original, to, wide);
+                Action::Attributes { tid: thread.tid, attributes }
+            })),
+            Backend::Weight => weigh(job, to, out),
+            Backend::Freeze | Backend::Signal => {}
+        }
+        if to == Standing::Paused {
+            pause(job, true, out);
+        }
+    }
+
+    /// The nearest standing that this backend can give.
+    fn possible(self, standing: Standing) -> Standing {
+        match standing {
+            Standing::Filling if !self.can_fill() => Standing::Paused,
+            standing => standing,
+        }
+    }
+}
+
+/// SCHED_FIFO in slot, SCHED_IDLE out of it (sched(7)). The nice value stays what it was: the kernel
+/// keeps it under both policies, so that even a release without memory gives it back.
+fn attributes(original: &Attributes, to: Standing, wide: bool) -> Attributes {
+    match to {
+        Standing::Raised if wide => Attributes::other(-20),
+        Standing::Raised => {
+            Attributes { nice: original.nice, ..Attributes::fifo(priority::GANG) }
+        }
+        Standing::Filling | Standing::Paused => Attributes::idle(original.nice),
+        Standing::Released => *original,
+    }
+}
+
+/// The range of cpu.weight (version 2) is 1 to 10,000, default 100; of cpu.shares (version 1), 2 to
+/// 262,144, default 1024. Which of them the file is, its name tells.
+fn weigh(job: &Members, to: Standing, out: &mut Vec<Action>) {
+    let idle = if matches!(to, Standing::Filling | Standing::Paused) { "1" } else { "0" };
+    out.extend(job.controls.cpu_idle.iter().map(|file| write(file, idle)));
+    // An idle group has no weight to set: the kernel refuses.
+    if idle == "0" {
+        out.extend(job.controls.cpu_weight.iter().map(|file| {
+            let shares = file.path.ends_with("cpu.shares");
+            write(
+                file,
+                match (to, shares) {
+                    (Standing::Raised, true) => "262144",
+                    (Standing::Raised, false) => "10000",
+                    (_, true) => "1024",
+                    (_, false) => "100",
+                },
+            )
+        }));
+    }
+}
+
+/// Stops a job where it stands, or lets it go on: by the freezer where it has a cgroup.
+pub fn pause(job: &Members, paused: bool, out: &mut Vec<Action>) {
+    if let Some(file) = &job.controls.freeze {
+        out.push(write(file, if paused { "1" } else { "0" }));
+    }
+    let signal = if paused { Signal::STOP } else { Signal::CONT };
+    out.extend(
+        job.tree().iter().map(|process| Action::Signal { process: process.clone(), signal }),
+    );
+}
+
+fn write(file: &std::sync::Arc<crate::action::ControlFile>, value: &'static str) -> Action {
+    Action::Write { file: file.clone(), value }
+}

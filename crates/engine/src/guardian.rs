@@ -1,0 +1,57 @@
+//! The process that undoes everything when the daemon dies.
+//!
+//! It is a process of its own, so that whatever ends the daemon does not end it. The daemon holds
+//! the other end of its standard input and writes a byte there now and then: the end of the stream
+//! says that the daemon is gone, silence that it is stuck. It stands above every gang, so that it
+//! runs even while gangs spin on all CPUs.
+
+use std::{io::Read, os::fd::AsFd, time::Duration};
+
+use gang_linux::{Roots, clock, memory, sched};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::{priority, release, store::Store};
+
+/// Silence after which the daemon counts as stuck. It writes ten times as often.
+pub const SILENCE: Duration = Duration::from_secs(2);
+
+/// Waits for the end of the daemon, then releases its jobs and returns.
+pub fn run(roots: &Roots, store: &Store, mut daemon: impl Read + AsFd) {
+    // Without the right to either it still works, only later.
+    let _ = sched::become_fifo(priority::GUARDIAN);
+    let _ = memory::lock_all();
+    let mut stuck = false;
+    let mut bytes = [0; 64];
+    loop {
+        let ready = {
+            let mut fds = [PollFd::new(&daemon, PollFlags::IN)];
+            match poll(&mut fds, Some(&clock::timespec(SILENCE))) {
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => break,
+                Ok(ready) => ready > 0,
+            }
+        };
+        if ready {
+            match daemon.read(&mut bytes) {
+                Ok(0) => break,
+                Err(e) if e.kind() != std::io::ErrorKind::Interrupted => break,
+                _ => stuck = false,
+            }
+        } else if !stuck {
+            // It raises its gangs again by itself, should it wake up.
+            stuck = true;
+            let found = release::all(roots, store);
+            tracing::error!(?found, "the daemon is stuck: its jobs were released");
+        }
+    }
+    let found = release::all(roots, store);
+    if found != release::Found::default() {
+        tracing::warn!(
+            jobs = found.jobs,
+            threads = found.threads,
+            lowered = found.lowered,
+            paused = found.paused,
+            "the daemon is gone: its jobs were released"
+        );
+    }
+}

@@ -1,0 +1,267 @@
+//! The threads and processes of one job, and what must be remembered of them.
+//!
+//! A job is a cgroup where one can be made: fork, exec and a double fork cannot leave it. Without
+//! the right to make one, a job is the tree of processes below its first one; a process once seen
+//! stays in the job when its parent ends.
+
+use std::{path::Path, sync::Arc};
+
+use gang_linux::{
+    cgroup::{Group, OpenFile},
+    process,
+    sched::{self, Attributes},
+};
+use rustix::thread::CpuSet;
+
+use crate::{
+    action::{Action, ControlFile, ProcessHandle},
+    priority,
+};
+
+/// More threads than this and a job gets no slots until it has fewer: the lists would take longer
+/// to read than a slice (a fork bomb must not delay its neighbours).
+pub const THREADS_MAX: usize = 4096;
+
+/// One thread of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread {
+    pub tid: u32,
+    /// As it was when the job took it, to be given back.
+    pub original: Attributes,
+    /// The program chose its CPUs itself, and knows why.
+    pub moored: bool,
+}
+
+impl Thread {
+    /// The program made it a real-time thread itself; it knows why, and is left alone.
+    pub fn is_exempt(&self) -> bool {
+        self.original.policy.is_realtime()
+    }
+}
+
+/// How the members of a job are found.
+#[derive(Debug)]
+enum Roster {
+    Cgroup { threads: OpenFile, cpu: Option<OpenFile> },
+    Tree { processes: Vec<Arc<ProcessHandle>> },
+}
+
+/// Control files of a job's own cgroups, where it has them.
+#[derive(Clone, Debug, Default)]
+pub struct Controls {
+    /// `cgroup.freeze` of version 2.
+    pub freeze: Option<Arc<ControlFile>>,
+    /// `cpu.idle` and `cpu.weight` (version 2) or `cpu.shares` (version 1).
+    pub cpu_idle: Option<Arc<ControlFile>>,
+    pub cpu_weight: Option<Arc<ControlFile>>,
+}
+
+/// The members of one job.
+#[derive(Debug)]
+pub struct Members {
+    roster: Roster,
+    pub controls: Controls,
+    /// In order of number.
+    threads: Vec<Thread>,
+    /// The attributes that a released thread of unknown past gets.
+    pub default: Attributes,
+    /// The CPUs that its first process might run on.
+    everywhere: CpuSet,
+    /// CPUs its threads were last restricted to; absent where they run anywhere.
+    pub pinned: Option<CpuSet>,
+    /// It had more than [`THREADS_MAX`] threads when they were last read.
+    crowded: bool,
+    bytes: Vec<u8>,
+    numbers: Vec<u32>,
+}
+
+impl Members {
+    /// The members of a cgroup.
+    pub fn of_group(
+        group: &Group,
+        controls: Controls,
+        default: Attributes,
+        everywhere: CpuSet,
+    ) -> gang_linux::Result<Members> {
+        let threads = OpenFile::open(group, "cgroup.threads")?;
+        let cpu = OpenFile::open(group, "cpu.stat").ok();
+        Ok(Members::new(Roster::Cgroup { threads, cpu }, controls, default, everywhere))
+    }
+
+    /// A process and its descendants.
+    pub fn of_tree(
+        first: Arc<ProcessHandle>,
+        default: Attributes,
+        everywhere: CpuSet,
+    ) -> Members {
+        let roster = Roster::Tree { processes: vec![first] };
+        Members::new(roster, Controls::default(), default, everywhere)
+    }
+
+    fn new(
+        roster: Roster,
+        controls: Controls,
+        default: Attributes,
+        everywhere: CpuSet,
+    ) -> Members {
+        Members {
+            roster,
+            controls,
+            threads: Vec::new(),
+            default,
+            everywhere,
+            pinned: None,
+            crowded: false,
+            bytes: Vec::new(),
+            numbers: Vec::new(),
+        }
+    }
+
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    pub fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
+    /// The processes of a job without a cgroup; empty for one with a cgroup.
+    pub fn tree(&self) -> &[Arc<ProcessHandle>] {
+        match &self.roster {
+            Roster::Tree { processes } => processes,
+            Roster::Cgroup { .. } => &[],
+        }
+    }
+
+    /// True for a tree of which no process is left; looks for children only where none is.
+    pub fn is_over(&mut self, proc_root: &Path) -> bool {
+        let Roster::Tree { processes } = &mut self.roster else { return false };
+        if processes.iter().any(|process| process.is_alive()) {
+            return false;
+        }
+        grow_tree(proc_root, processes);
+        !processes.iter().any(|process| process.is_alive())
+    }
+
+    /// Adds a process to a job that is a tree.
+    pub fn add_process(&mut self, process: Arc<ProcessHandle>) {
+        if let Roster::Tree { processes } = &mut self.roster {
+            processes.push(process);
+        }
+    }
+
+    /// Reads the threads again; those known keep what is remembered of them. True where one came
+    /// that was not known.
+    pub fn refresh(&mut self, proc_root: &Path) -> gang_linux::Result<bool> {
+        match &mut self.roster {
+            Roster::Cgroup { threads, .. } => threads.numbers(&mut self.bytes, &mut self.numbers)?,
+            Roster::Tree { processes } => {
+                grow_tree(proc_root, processes);
+                self.numbers.clear();
+                for process in processes.iter() {
+                    self.numbers.extend(process::threads(proc_root, process.pid).unwrap_or_default());
+                }
+            }
+        }
+        self.crowded = self.numbers.len() > THREADS_MAX;
+        self.numbers.truncate(THREADS_MAX);
+        self.numbers.sort_unstable();
+        self.numbers.dedup();
+        Ok(self.merge())
+    }
+
+    fn merge(&mut self) -> bool {
+        let unchanged = self.threads.len() == self.numbers.len()
+            && self.threads.iter().map(|t| t.tid).eq(self.numbers.iter().copied());
+        if unchanged {
+            return false;
+        }
+        let mut known = std::mem::take(&mut self.threads).into_iter().peekable();
+        let mut came = false;
+        for &tid in &self.numbers {
+            while known.peek().is_some_and(|thread| thread.tid < tid) {
+                known.next();
+            }
+            match known.next_if(|thread| thread.tid == tid) {
+                Some(thread) => self.threads.push(thread),
+                None => {
+                    came = true;
+                    // One that is gone already is not worth remembering.
+                    if let (Ok(now), Ok(cpus)) = (sched::get(tid), affinity(tid)) {
+                        let original = original(now, self.default);
+                        let moored = cpus != self.everywhere && Some(cpus) != self.pinned;
+                        self.threads.push(Thread { tid, original, moored });
+                    }
+                }
+            }
+        }
+        came
+    }
+
+    /// Appends the calls that let the threads run on every CPU again, where they were restricted.
+    pub fn unpin(&mut self, out: &mut Vec<Action>) {
+        if self.pinned.take().is_some() {
+            out.extend(self.pinning(self.everywhere));
+        }
+    }
+
+    /// The calls that restrict its threads to some CPUs, of those that have not chosen their own.
+    pub fn pinning(&self, cpus: CpuSet) -> impl Iterator<Item = Action> {
+        let threads = self.threads.iter().filter(|thread| !thread.is_exempt() && !thread.moored);
+        threads.map(move |thread| Action::Affinity { tid: thread.tid, cpus })
+    }
+
+    /// CPU time its processes have used, in nanoseconds; absent where the kernel does not tell.
+    pub fn cpu_time_ns(&mut self, proc_root: &Path) -> Option<u64> {
+        match &self.roster {
+            Roster::Cgroup { cpu, .. } => {
+                let microseconds = cpu.as_ref()?.keyed("usage_usec", &mut self.bytes).ok()??;
+                Some(microseconds * 1000)
+            }
+            Roster::Tree { processes } => {
+                let stats = processes.iter().filter_map(|p| process::stat(proc_root, p.pid).ok());
+                Some(stats.map(|stat| stat.cpu_ticks * 10_000_000).sum())
+            }
+        }
+    }
+}
+
+fn affinity(tid: u32) -> rustix::io::Result<CpuSet> {
+    rustix::thread::sched_getaffinity(rustix::thread::Pid::from_raw(tid as i32))
+}
+
+/// True for what gangd gives to a thread in its slot.
+pub fn is_raised(attributes: &Attributes) -> bool {
+    *attributes == Attributes { nice: attributes.nice, ..Attributes::fifo(priority::GANG) }
+}
+
+/// What a thread seen for the first time was before gangd. One that a raised or filling thread has
+/// started carries what gangd gave its parent; the job's own default is what it would have had.
+fn original(now: Attributes, default: Attributes) -> Attributes {
+    let inherited = now.policy == sched::Policy::Idle || is_raised(&now);
+    if inherited { Attributes { nice: now.nice, ..default } } else { now }
+}
+
+/// Adds children that came since the last look, and drops processes that ended.
+fn grow_tree(proc_root: &Path, processes: &mut Vec<Arc<ProcessHandle>>) {
+    let Ok(all) = process::processes(proc_root) else { return };
+    let parents: Vec<(u32, u32)> = all
+        .into_iter()
+        .filter_map(|pid| Some((pid, process::stat(proc_root, pid).ok()?.parent)))
+        .collect();
+    loop {
+        let children: Vec<u32> = parents
+            .iter()
+            .filter(|(pid, parent)| {
+                processes.iter().any(|p| p.pid == *parent) && processes.iter().all(|p| p.pid != *pid)
+            })
+            .map(|(pid, _)| *pid)
+            .collect();
+        let before = processes.len();
+        processes.extend(children.into_iter().filter_map(|pid| ProcessHandle::open(pid).ok()));
+        if processes.len() == before || processes.len() > THREADS_MAX {
+            break;
+        }
+    }
+    processes.retain(|p| parents.iter().any(|(pid, _)| *pid == p.pid));
+}

@@ -1,0 +1,154 @@
+//! Undoing everything, from files alone.
+//!
+//! Whoever is left does it: the guardian when the daemon dies, the daemon when it starts or stops,
+//! the service manager's stop command, the next `gang` command. Releasing what is released changes
+//! nothing, so that it may be done twice, and by two at once.
+
+use std::path::Path;
+
+use gang_linux::{
+    Roots,
+    cgroup::Group,
+    process,
+    sched::{self, Attributes, Policy},
+};
+use rustix::process::Signal;
+
+use crate::{
+    action::ProcessHandle,
+    members::is_raised,
+    store::{Record, Store, Whereabouts},
+};
+
+/// What a release found and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Jobs whose processes are still there.
+    pub jobs: usize,
+    pub threads: usize,
+    /// Threads that were raised, or at the lowest priority.
+    pub lowered: usize,
+    /// Jobs that stood still.
+    pub paused: usize,
+}
+
+impl std::ops::AddAssign for Found {
+    fn add_assign(&mut self, other: Found) {
+        self.jobs += other.jobs;
+        self.threads += other.threads;
+        self.lowered += other.lowered;
+        self.paused += other.paused;
+    }
+}
+
+/// Releases all jobs on file: their programs run on, as if gangd did not exist.
+pub fn all(roots: &Roots, store: &Store) -> Found {
+    let (records, errors) = store.records();
+    for error in errors {
+        tracing::error!(%error, source = %error.source, "a job file is unreadable");
+    }
+    let mut found = Found::default();
+    for record in &records {
+        found += job(roots, record);
+    }
+    found
+}
+
+/// Releases one job.
+pub fn job(roots: &Roots, record: &Record) -> Found {
+    let mut found = match &record.whereabouts {
+        Whereabouts::Cgroup { group, .. } => release_group(&Group::at(group), record),
+        Whereabouts::Tree { processes } => release_tree(&roots.proc, processes, record),
+    };
+    found.jobs = usize::from(found.threads > 0);
+    found
+}
+
+/// How often the threads of a job are read again, until none is found that needs something: a
+/// thread may start another one while the list is read.
+const ROUNDS_MAX: usize = 100;
+
+fn release_group(group: &Group, record: &Record) -> Found {
+    let mut found = Found::default();
+    found.paused = usize::from(group.is_frozen().unwrap_or(false));
+    let _ = group.freeze(false);
+    for round in 0..ROUNDS_MAX {
+        let threads = group.threads().unwrap_or_default();
+        if round == 0 {
+            found.threads = threads.len();
+        }
+        let lowered = threads.iter().filter(|&&tid| release_thread(tid, record)).count();
+        found.lowered += lowered;
+        if lowered == 0 {
+            break;
+        }
+    }
+    found
+}
+
+fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Record) -> Found {
+    let mut found = Found::default();
+    let alive = processes.iter().filter(|(pid, started)| {
+        process::stat(proc_root, *pid).is_ok_and(|stat| stat.start_ticks == *started)
+    });
+    for (first, _) in alive {
+        for pid in process::descendants(proc_root, *first).unwrap_or_default() {
+            let stopped = process::stat(proc_root, pid).is_ok_and(|stat| stat.state == b'T');
+            if stopped && ProcessHandle::open(pid).is_ok_and(|p| p.signal(Signal::CONT).is_ok()) {
+                found.paused = 1;
+            }
+            for tid in process::threads(proc_root, pid).unwrap_or_default() {
+                found.threads += 1;
+                found.lowered += usize::from(release_thread(tid, record));
+            }
+        }
+    }
+    found
+}
+
+/// Gives a thread back what the job's first process had; false where it has nothing of gangd's.
+fn release_thread(tid: u32, record: &Record) -> bool {
+    let Ok(now) = sched::get(tid) else { return false };
+    let normal = Attributes::from(record.normal);
+    // A wide gang in its slot is an ordinary thread of the highest weight.
+    let wide = now.policy == Policy::Other && now.nice == -20 && normal.nice != -20;
+    let filling = now.policy == Policy::Idle && normal.policy != Policy::Idle;
+    if !(is_raised(&now) || filling || wide) {
+        return false;
+    }
+    let nice = if now.nice == -20 { normal.nice } else { now.nice };
+    let released = sched::set(tid, &Attributes { nice, ..normal }).is_ok();
+    if !record.affinity.is_empty() {
+        let _ = sched::set_affinity(tid, record.affinity.iter().copied());
+    }
+    released
+}
+
+/// Puts the processes of a job back where they came from, and removes its groups.
+pub fn dissolve(record: &Record) {
+    let Whereabouts::Cgroup { group, home, cpu_group, cpu_home, adopted } = &record.whereabouts
+    else {
+        return;
+    };
+    let group = Group::at(group);
+    for pid in group.processes().unwrap_or_default() {
+        if let (Some(_), Some(home)) = (cpu_group, cpu_home) {
+            move_home(pid, home);
+        }
+        if !adopted {
+            move_home(pid, home);
+        }
+    }
+    if !adopted {
+        let _ = group.remove();
+    }
+    if let Some(cpu_group) = cpu_group {
+        // Fails as long as another job is in it, which is as it should be.
+        let _ = Group::at(cpu_group).remove();
+    }
+}
+
+/// Where its home is gone, a process goes to the nearest group above that is left.
+fn move_home(pid: u32, home: &Path) {
+    let _ = home.ancestors().map(Group::at).any(|group| group.exists() && group.add(pid).is_ok());
+}

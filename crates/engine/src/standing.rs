@@ -1,0 +1,45 @@
+use std::fmt;
+
+/// How the threads of a job stand. At every moment each of them has exactly one standing; after the
+/// daemon is gone, all are [`Standing::Released`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// In its slot: lifted above whatever could run in its place.
+    Raised,
+    /// Out of its slot: runs only where a CPU would idle.
+    Filling,
+    /// Stands still.
+    Paused,
+    /// Scheduled as if gangd did not exist.
+    Released,
+}
+
+/// How a backend keeps the promise of a slot, strongest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Guarantee {
+    /// Nothing ordinary runs in a gang's place.
+    Exclusive,
+    /// The gang gets nearly all of its CPUs.
+    Preferred,
+    /// The other gangs stand still; the rest of the machine does not.
+    Paused,
+}
+
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Guarantee::Exclusive => "exclusive",
+            Guarantee::Preferred => "preferred",
+            Guarantee::Paused => "paused",
+        })
+    }
+}
+
+/// SCHED_FIFO priorities. Each must be able to interrupt those before it: a gang that spins on
+/// every CPU must not keep the daemon from switching, nor the daemon the guardian from releasing.
+pub mod priority {
+    pub const GANG: u32 = 1;
+    pub const CONDUCTOR: u32 = 2;
+    pub const SWITCHER: u32 = 3;
+    pub const GUARDIAN: u32 = 4;
+}

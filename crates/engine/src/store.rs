@@ -1,0 +1,205 @@
+//! What must be known of a job when nobody is left who remembers it.
+//!
+//! One file for each job, in a directory beside the daemon's socket. The guardian reads them to
+//! release the jobs of a daemon that died, and the next daemon to find its jobs again.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use gang_linux::sched::{Attributes, Policy};
+use serde::{Deserialize, Serialize};
+
+/// How to find the processes of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Whereabouts {
+    /// Its own cgroup of version 2, and the cpu group of version 1 that its processes were put into.
+    /// The homes are where they came from.
+    Cgroup {
+        group: PathBuf,
+        home: PathBuf,
+        cpu_group: Option<PathBuf>,
+        cpu_home: Option<PathBuf>,
+        /// The group was there before the job, and stays.
+        adopted: bool,
+    },
+    /// Processes, each with the time it started (clock ticks since boot).
+    Tree { processes: Vec<(u32, u64)> },
+}
+
+/// The attributes that a released thread gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Normal {
+    pub policy: u32,
+    pub nice: i32,
+    pub priority: u32,
+}
+
+impl Default for Normal {
+    fn default() -> Self {
+        Normal { policy: 0, nice: 0, priority: 0 }
+    }
+}
+
+impl From<Attributes> for Normal {
+    fn from(attributes: Attributes) -> Self {
+        let Attributes { policy, nice, priority, .. } = attributes;
+        Normal { policy: policy as u32, nice, priority }
+    }
+}
+
+impl From<Normal> for Attributes {
+    fn from(normal: Normal) -> Self {
+        let policy = Policy::from_number(normal.policy).unwrap_or(Policy::Other);
+        Attributes { policy, nice: normal.nice, priority: normal.priority, reset_on_fork: false }
+    }
+}
+
+/// A job on file. Times are nanoseconds since the Unix epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub id: u64,
+    pub name: String,
+    pub owner_uid: u32,
+    pub class: String,
+    pub policy: String,
+    pub weight: u32,
+    pub cpus: u32,
+    pub min_cpus: u32,
+    pub registered_at_ns: u64,
+    pub suspended: bool,
+    pub whereabouts: Whereabouts,
+    pub normal: Normal,
+    /// CPUs its first process might run on.
+    pub affinity: Vec<u32>,
+}
+
+/// A file of the store that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} {path}")]
+pub struct Error {
+    pub operation: &'static str,
+    pub path: PathBuf,
+    pub source: io::Error,
+}
+
+/// The directory of job files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+impl Store {
+    pub fn at(directory: impl Into<PathBuf>) -> Store {
+        Store { directory: directory.into() }
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn create(&self) -> Result<(), Error> {
+        fs::create_dir_all(&self.directory).map_err(|e| self.error("create", &self.directory, e))
+    }
+
+    /// Writes a record whole or not at all.
+    pub fn put(&self, record: &Record) -> Result<(), Error> {
+        let path = self.path(record.id);
+        let new = path.with_extension("new");
+        let text = serde_json::to_vec_pretty(record).map_err(io::Error::other);
+        text.and_then(|text| fs::write(&new, text))
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(|e| self.error("write", &path, e))
+    }
+
+    pub fn remove(&self, id: u64) -> Result<(), Error> {
+        let path = self.path(id);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(self.error("remove", &path, e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// All records, in order of id, and what could not be read.
+    pub fn records(&self) -> (Vec<Record>, Vec<Error>) {
+        let (mut records, mut errors) = (Vec::new(), Vec::new());
+        let entries = match fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return (records, errors),
+            Err(e) => return (records, vec![self.error("list", &self.directory, e)]),
+        };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let text = fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<Record>(&text)?));
+            match text {
+                Ok(record) => records.push(record),
+                Err(e) => errors.push(self.error("read", &path, e)),
+            }
+        }
+        records.sort_unstable_by_key(|record| record.id);
+        (records, errors)
+    }
+
+    /// Removes the store, which must be empty of jobs.
+    pub fn destroy(&self) {
+        let _ = fs::remove_dir(&self.directory);
+    }
+
+    fn path(&self, id: u64) -> PathBuf {
+        self.directory.join(format!("{id}.json"))
+    }
+
+    fn error(&self, operation: &'static str, path: &Path, source: io::Error) -> Error {
+        Error { operation, path: path.into(), source }
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
+    Record {
+        id,
+        name: format!("job{id}"),
+        owner_uid: 0,
+        class: "batch".into(),
+        policy: "local".into(),
+        weight: 100,
+        cpus: 2,
+        min_cpus: 1,
+        registered_at_ns: 0,
+        suspended: false,
+        whereabouts,
+        normal: Normal::default(),
+        affinity: vec![0],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_back_in_order_and_damage_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::at(directory.path().join("jobs"));
+        assert_eq!(store.records().0, []);
+        store.create().unwrap();
+        let tree = || Whereabouts::Tree { processes: vec![(7, 9)] };
+        for id in [10, 2] {
+            store.put(&record(id, tree())).unwrap();
+        }
+        fs::write(store.directory().join("3.json"), "{").unwrap();
+        fs::write(store.directory().join("4.new"), "{").unwrap();
+        let (records, errors) = store.records();
+        assert_eq!(records.iter().map(|r| r.id).collect::<Vec<_>>(), [2, 10]);
+        assert_eq!(records[0], record(2, tree()));
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].to_string().contains("3.json"), "{}", errors[0]);
+        store.remove(2).unwrap();
+        store.remove(2).unwrap();
+        assert_eq!(store.records().0.len(), 1);
+    }
+}

@@ -1,0 +1,194 @@
+//! The threads that switch.
+//!
+//! Problem: at an edge of the clock, some threads have to be taken out of their slot and others put
+//! into theirs, all of them at the same instant, whatever else the daemon is doing.
+//!
+//! Approach: one switcher for each group of CPUs, on those CPUs, above every gang. It gets its
+//! timetable through a triple buffer, sleeps until the next edge, makes the calls that the timetable
+//! holds, and notes the times. It allocates nothing, frees nothing and takes no lock. Switchers do
+//! not talk to each other: the clock makes them act together (X2).
+//!
+//! Properties: each edge of a timetable is carried out once, in order, late rather than never; a
+//! timetable that is not replaced in time ends with everybody out of their slots (fail open); a step
+//! of the clock loses no edge of a timetable that comes after it.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use gang_linux::{clock, clock::Alarm, error::is_gone, sched};
+use triple_buffer::{Input, Output, triple_buffer};
+
+use crate::{
+    action::{Action, Kernel},
+    priority,
+    timetable::Timetable,
+    timing::{Switch, Timings},
+};
+
+/// Where a switcher stands in its timetable.
+#[derive(Debug, Default)]
+pub struct Cursor {
+    generation: u64,
+    /// Edges up to this point of time were carried out.
+    done_until_ns: u64,
+    expired: bool,
+}
+
+impl Cursor {
+    /// Carries out what is due at `now`, and says when to come back; `None`: when there is another
+    /// timetable. `clock` is asked for the times that are noted.
+    pub fn advance(
+        &mut self,
+        timetable: &Timetable,
+        now_ns: u64,
+        kernel: &dyn Kernel,
+        clock: &dyn Fn() -> u64,
+        timings: &Timings,
+    ) -> Option<u64> {
+        if timetable.generation != self.generation {
+            self.generation = timetable.generation;
+            self.expired = false;
+            // A clock that was set back makes past edges future ones.
+            self.done_until_ns = self.done_until_ns.min(timetable.from_ns.saturating_sub(1));
+            perform(kernel, &timetable.immediate, timings);
+        }
+        for edge in &timetable.edges {
+            if edge.at_ns <= self.done_until_ns || edge.at_ns > now_ns {
+                continue;
+            }
+            let began_ns = clock();
+            let lowers = perform_parts(kernel, timetable, &edge.lower, timings);
+            let lowered_ns = clock();
+            let raises = perform_parts(kernel, timetable, &edge.raise, timings);
+            let raised_ns = clock();
+            if lowers + raises > 0 {
+                let asked_ns = edge.at_ns;
+                timings.record(&Switch { asked_ns, began_ns, lowered_ns, raised_ns, lowers, raises });
+            }
+        }
+        self.done_until_ns = self.done_until_ns.max(now_ns);
+        if now_ns >= timetable.deadline_ns && !self.expired {
+            self.expired = true;
+            perform_parts(kernel, timetable, &timetable.at_deadline, timings);
+        }
+        let next = timetable.edges.iter().map(|edge| edge.at_ns).find(|&at| at > now_ns);
+        next.or_else(|| (!self.expired).then_some(timetable.deadline_ns))
+    }
+}
+
+fn perform_parts(
+    kernel: &dyn Kernel,
+    timetable: &Timetable,
+    parts: &[usize],
+    timings: &Timings,
+) -> u32 {
+    parts.iter().map(|&part| perform(kernel, &timetable.parts[part], timings)).sum()
+}
+
+fn perform(kernel: &dyn Kernel, actions: &[Action], timings: &Timings) -> u32 {
+    for action in actions {
+        match kernel.perform(action) {
+            Err(error) if !is_gone(&error) => {
+                timings.record_failure(error.raw_os_error().unwrap_or(0));
+            }
+            _ => {}
+        }
+    }
+    actions.len() as u32
+}
+
+/// A switcher that runs, as the conductor sees it. It ends when this is dropped.
+pub struct Switcher {
+    input: Input<Timetable>,
+    alarm: Arc<Alarm>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    pub timings: Arc<Timings>,
+}
+
+impl Switcher {
+    /// Starts a switcher on some CPUs. `realtime` lifts it above the gangs, which takes the right to
+    /// do so.
+    pub fn start(
+        cpus: Vec<u32>,
+        realtime: bool,
+        kernel: Arc<dyn Kernel>,
+    ) -> io::Result<Switcher> {
+        let (input, output) = triple_buffer(&Timetable::default());
+        let (alarm, stop, timings) = (Arc::<Alarm>::default(), Arc::default(), Arc::default());
+        let body = Body {
+            output,
+            alarm: Arc::clone(&alarm),
+            stop: Arc::clone(&stop),
+            timings: Arc::clone(&timings),
+            kernel,
+        };
+        let thread = std::thread::Builder::new().name("switcher".into()).spawn(move || {
+            // Both only make switches sharper; where they are refused, status shows the times.
+            let _ = sched::set_affinity(0, cpus);
+            if realtime && sched::become_fifo(priority::SWITCHER).is_err() {
+                tracing::warn!("a switcher runs at ordinary priority: SCHED_FIFO was refused");
+            }
+            body.run();
+        })?;
+        Ok(Switcher { input, alarm, stop, thread: Some(thread), timings })
+    }
+
+    /// Hands the switcher another timetable, which replaces the one it has.
+    pub fn publish(&mut self, timetable: Timetable) {
+        *self.input.input_buffer_mut() = timetable;
+        self.input.publish();
+        self.alarm.ring();
+    }
+}
+
+impl Drop for Switcher {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.alarm.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Body {
+    output: Output<Timetable>,
+    alarm: Arc<Alarm>,
+    stop: Arc<AtomicBool>,
+    timings: Arc<Timings>,
+    kernel: Arc<dyn Kernel>,
+}
+
+impl Body {
+    fn run(mut self) {
+        let mut cursor = Cursor::default();
+        loop {
+            let seen = self.alarm.seen();
+            if self.stop.load(Ordering::Acquire) {
+                break;
+            }
+            self.output.update();
+            let timetable = self.output.peek_output_buffer();
+            let now_ns = clock::utc_ns();
+            let next = cursor.advance(
+                timetable,
+                now_ns,
+                self.kernel.as_ref(),
+                &clock::utc_ns,
+                &self.timings,
+            );
+            let wait = next.map(|at| Duration::from_nanos(at.saturating_sub(clock::utc_ns())));
+            if wait.is_none_or(|wait| !wait.is_zero()) {
+                self.alarm.sleep(seen, wait);
+            }
+        }
+    }
+}

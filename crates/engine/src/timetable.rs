@@ -1,0 +1,323 @@
+//! Plans, laid out by the edges of the clock.
+//!
+//! Problem: what happens at an edge must be nothing but system calls, so all of it has to be worked
+//! out before.
+//!
+//! Terms. A *period* is the time between two gaps, the stretch that one timetable covers. A *part*
+//! is the list of calls that takes one job from one standing to another; it is written once and
+//! named by the edges that need it. A *switcher* carries out its share of every part: that of the
+//! threads whose CPUs it looks after.
+//!
+//! Algorithm: walk the edges of the period; at each, give every gang of the row the standing
+//! [`Standing::Raised`] (none in a gap) and every other one its standing out of slot; what changed
+//! since the edge before is what the edge has to do, those that leave before those that enter.
+//!
+//! Properties: after each edge exactly the gangs of that slice's row are raised, none in a gap; the
+//! deadline of a timetable leaves none raised.
+
+use std::collections::BTreeMap;
+
+use gang_schedule::{Config, CpuSet, JobId, Plan, clock};
+use rustix::thread;
+
+use crate::{Standing, action::Action, backend::Backend, members::Members};
+
+/// One moment at which somebody enters or leaves a slot. Parts are named by their number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edge {
+    /// UTC, nanoseconds.
+    pub at_ns: u64,
+    pub lower: Vec<usize>,
+    pub raise: Vec<usize>,
+}
+
+/// What one switcher does in one period.
+#[derive(Clone, Debug, Default)]
+pub struct Timetable {
+    /// Timetables are numbered from 1; 0 is that of a switcher that got none yet.
+    pub generation: u64,
+    /// The beginning of the period, UTC.
+    pub from_ns: u64,
+    /// Calls to be made as soon as it is read: for what changed outside the clock.
+    pub immediate: Vec<Action>,
+    pub parts: Vec<Vec<Action>>,
+    /// In order of time.
+    pub edges: Vec<Edge>,
+    /// Without another timetable by then, every gang leaves its slot.
+    pub deadline_ns: u64,
+    pub at_deadline: Vec<usize>,
+}
+
+/// A job, as far as a switch is concerned.
+#[derive(Debug)]
+pub struct Gang<'a> {
+    pub members: &'a Members,
+    /// At the beginning of the period.
+    pub standing: Standing,
+    /// It has more runnable threads than CPUs.
+    pub wide: bool,
+}
+
+/// Which switcher looks after which CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Groups {
+    groups: Vec<CpuSet>,
+}
+
+/// CPUs for one switcher: few enough that its calls are done while a gang's first thread has not
+/// got far, many enough that small machines have one.
+pub const CPUS_PER_SWITCHER: usize = 16;
+
+impl Groups {
+    /// CPUs near each other together: those of one cache, up to [`CPUS_PER_SWITCHER`].
+    pub fn new(topology: &gang_schedule::Topology) -> Groups {
+        let mut cpus: Vec<_> = topology.cpus().to_vec();
+        cpus.sort_unstable_by_key(|cpu| (cpu.node, cpu.cache, cpu.core, cpu.id));
+        let mut groups: Vec<CpuSet> = Vec::new();
+        let mut of_last = None;
+        for cpu in cpus {
+            let full = groups.last().is_none_or(|group| group.len() >= CPUS_PER_SWITCHER);
+            let elsewhere = of_last != Some(cpu.node);
+            if full || elsewhere {
+                groups.push(CpuSet::new());
+            }
+            of_last = Some(cpu.node);
+            if let Some(group) = groups.last_mut() {
+                group.insert(cpu.id);
+            }
+        }
+        Groups { groups }
+    }
+
+    pub fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    pub fn cpus(&self) -> &[CpuSet] {
+        &self.groups
+    }
+
+    fn of_cpu(&self, cpu: u32) -> usize {
+        self.groups.iter().position(|group| group.contains(cpu)).unwrap_or(0)
+    }
+}
+
+/// All that [`compose`] looks at.
+pub struct Period<'a> {
+    pub generation: u64,
+    pub config: &'a Config,
+    pub backend: Backend,
+    pub groups: &'a Groups,
+    /// Number of CPUs of the machine: a gang that has all of them is not restricted to any.
+    pub machine: &'a CpuSet,
+    pub from_ns: u64,
+    pub until_ns: u64,
+    pub deadline_ns: u64,
+    /// One for each slice that the period touches, in order.
+    pub plans: &'a [Plan],
+    /// Those that are in a row of the period, or come into it raised, or filling where others pause.
+    pub gangs: &'a BTreeMap<JobId, Gang<'a>>,
+    /// Calls that lift all gangs' cpu cgroup while a wide gang is in its slot, and let it down again.
+    pub lift: Option<&'a (Vec<Action>, Vec<Action>)>,
+}
+
+/// What the switchers do in a period, and how it leaves the gangs.
+#[derive(Debug, Default)]
+pub struct Composition {
+    /// One for each group of CPUs.
+    pub timetables: Vec<Timetable>,
+    /// Standings at the end of the period, of those that are not as they were.
+    pub standings: BTreeMap<JobId, Standing>,
+    /// CPUs that the threads of a job are restricted to at its end, where that changed.
+    pub pinned: BTreeMap<JobId, thread::CpuSet>,
+}
+
+/// Lays a period out.
+pub fn compose(period: &Period<'_>) -> Composition {
+    let mut parts = Parts::new(period);
+    let mut standings: BTreeMap<JobId, (Standing, Option<&CpuSet>)> =
+        period.gangs.iter().map(|(&job, gang)| (job, (gang.standing, None))).collect();
+    let mut lifted = false;
+    let mut edges = Vec::new();
+    let mut at_ns = period.from_ns;
+    while at_ns < period.until_ns {
+        let slice = clock::slice_at(period.config, at_ns);
+        let row = wanted(period, slice, clock::in_gap(period.config, at_ns));
+        let mut edge = Edge { at_ns, ..Edge::default() };
+        let wide = row.iter().any(|(job, _)| period.gangs.get(job).is_some_and(|gang| gang.wide));
+        if lifted && !wide {
+            edge.lower.extend(parts.lift(false));
+        }
+        if wide && !lifted {
+            edge.raise.extend(parts.lift(true));
+        }
+        lifted = wide;
+        for (&job, state) in &mut standings {
+            let (to, cpus) = match row.get(&job) {
+                Some(cpus) => (Standing::Raised, Some(*cpus)),
+                None => (out_of_slot(period, slice, job), state.1),
+            };
+            let moves = cpus.is_some() && cpus != state.1;
+            if to != state.0 || moves {
+                let list = if to == Standing::Raised { &mut edge.raise } else { &mut edge.lower };
+                list.push(parts.part(job, state.0, to, cpus));
+                *state = (to, cpus);
+            }
+        }
+        edges.push(edge);
+        at_ns = clock::next_edge(period.config, at_ns).at_ns;
+    }
+    let raised_at_end = standings.iter().filter(|(_, state)| state.0 == Standing::Raised);
+    let mut at_deadline: Vec<usize> = raised_at_end
+        .map(|(&job, state)| parts.part(job, Standing::Raised, Standing::Filling, state.1))
+        .collect();
+    if lifted {
+        at_deadline.extend(parts.lift(false));
+    }
+    let pinned = std::mem::take(&mut parts.pinned);
+    let timetables = parts.into_shares().map(|parts| Timetable {
+        generation: period.generation,
+        from_ns: period.from_ns,
+        immediate: Vec::new(),
+        parts,
+        edges: edges.clone(),
+        deadline_ns: period.deadline_ns,
+        at_deadline: at_deadline.clone(),
+    });
+    Composition {
+        timetables: timetables.collect(),
+        standings: standings
+            .iter()
+            .filter(|(job, state)| period.gangs[job].standing != state.0)
+            .map(|(&job, state)| (job, state.0))
+            .collect(),
+        pinned,
+    }
+}
+
+/// The gangs that are to be raised, with their CPUs.
+fn wanted<'a>(period: &Period<'a>, slice: u64, in_gap: bool) -> BTreeMap<JobId, &'a CpuSet> {
+    if in_gap {
+        return BTreeMap::new();
+    }
+    let plan = period.plans.iter().find(|plan| plan.slice == slice);
+    plan.into_iter().flat_map(|plan| &plan.row).map(|slot| (slot.job, &slot.cpus)).collect()
+}
+
+/// How a gang stands while it is not raised: one that a gap took out of its slot fills, as others
+/// do where the policy lets them.
+fn out_of_slot(period: &Period<'_>, slice: u64, job: JobId) -> Standing {
+    let mut plans = period.plans.iter();
+    let in_row = plans.any(|plan| plan.slice == slice && plan.slot(job).is_some());
+    if in_row || period.config.fill { Standing::Filling } else { Standing::Paused }
+}
+
+/// The parts of a period, each written once, in a share for each switcher.
+struct Parts<'a> {
+    period: &'a Period<'a>,
+    shares: Vec<Vec<Vec<Action>>>,
+    numbers: BTreeMap<(JobId, Standing, Standing, Option<Vec<u32>>), usize>,
+    pinned: BTreeMap<JobId, thread::CpuSet>,
+}
+
+impl<'a> Parts<'a> {
+    fn new(period: &'a Period<'a>) -> Parts<'a> {
+        let shares = vec![Vec::new(); period.groups.len()];
+        Parts { period, shares, numbers: BTreeMap::new(), pinned: BTreeMap::new() }
+    }
+
+    fn part(
+        &mut self,
+        job: JobId,
+        from: Standing,
+        to: Standing,
+        cpus: Option<&CpuSet>,
+    ) -> usize {
+        let key = (job, from, to, cpus.map(|cpus| cpus.iter().collect()));
+        if let Some(&number) = self.numbers.get(&key) {
+            return number;
+        }
+        let gang = &self.period.gangs[&job];
+        let mut actions = Vec::new();
+        if let (Standing::Raised, Some(cpus)) = (to, cpus) {
+            self.pin(job, gang.members, cpus, &mut actions);
+        }
+        self.period.backend.actions(gang.members, from, to, gang.wide, &mut actions);
+        let owners: Vec<usize> = self.owners(gang.members, cpus);
+        let number = self.add(actions, |action| match action {
+            Action::Attributes { tid, .. } | Action::Affinity { tid, .. } => {
+                let index = gang.members.threads().binary_search_by_key(tid, |thread| thread.tid);
+                index.map_or(0, |index| owners[index % owners.len()])
+            }
+            Action::Write { .. } | Action::Signal { .. } => 0,
+        });
+        self.numbers.insert(key, number);
+        number
+    }
+
+    /// The switchers that look after the threads of a gang, thread by thread: as its threads are
+    /// spread over its CPUs.
+    fn owners(&self, members: &Members, cpus: Option<&CpuSet>) -> Vec<usize> {
+        let groups = self.period.groups;
+        let owners: Vec<usize> = match cpus {
+            Some(cpus) => cpus.iter().map(|cpu| groups.of_cpu(cpu)).collect(),
+            None => (0..groups.len()).collect(),
+        };
+        debug_assert!(!owners.is_empty() || members.threads().is_empty());
+        if owners.is_empty() { vec![0] } else { owners }
+    }
+
+    /// Restricts a gang to its CPUs, unless it has the whole machine and always had.
+    fn pin(
+        &mut self,
+        job: JobId,
+        members: &Members,
+        cpus: &CpuSet,
+        actions: &mut Vec<Action>,
+    ) {
+        let wanted = affinity(cpus);
+        let everywhere = cpus == self.period.machine;
+        let pinned = self.pinned.get(&job).copied().or(members.pinned);
+        let is_there = pinned.map_or(everywhere, |pinned| pinned == wanted);
+        // Gangs that are only paused share CPUs with the rest of the machine as Linux likes.
+        if !is_there && self.period.backend.can_fill() {
+            actions.extend(members.pinning(wanted));
+            self.pinned.insert(job, wanted);
+        }
+    }
+
+    fn lift(&mut self, up: bool) -> Option<usize> {
+        let (raise, lower) = self.period.lift?;
+        let actions = if up { raise.clone() } else { lower.clone() };
+        Some(self.add(actions, |_| 0))
+    }
+
+    fn add(&mut self, actions: Vec<Action>, owner: impl Fn(&Action) -> usize) -> usize {
+        let number = self.shares.first().map_or(0, Vec::len);
+        for share in &mut self.shares {
+            share.push(Vec::new());
+        }
+        for action in actions {
+            let owner = owner(&action);
+            self.shares[owner][number].push(action);
+        }
+        number
+    }
+
+    fn into_shares(self) -> impl Iterator<Item = Vec<Vec<Action>>> {
+        self.shares.into_iter()
+    }
+}
+
+/// A set of CPUs as the kernel wants it.
+pub fn affinity(cpus: &CpuSet) -> thread::CpuSet {
+    let mut set = thread::CpuSet::new();
+    for cpu in cpus.iter().filter(|&cpu| (cpu as usize) < thread::CpuSet::MAX_CPU) {
+        set.set(cpu as usize);
+    }
+    set
+}

@@ -1,0 +1,210 @@
+//! When switches were asked for, and when they happened (X8).
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// How many switches are remembered.
+pub const REMEMBERED: usize = 1024;
+
+/// The phases of one switch of one switcher. Points of time are UTC, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switch {
+    /// The edge of the clock it belongs to.
+    pub asked_ns: u64,
+    /// When its first call was made.
+    pub began_ns: u64,
+    /// When those leaving their slot had left it.
+    pub lowered_ns: u64,
+    /// When those entering theirs were in it.
+    pub raised_ns: u64,
+    /// Calls made to take gangs out of their slot, and into it.
+    pub lowers: u32,
+    pub raises: u32,
+}
+
+#[derive(Debug, Default)]
+struct Cell {
+    asked_ns: AtomicU64,
+    began_ns: AtomicU64,
+    lowered_ns: AtomicU64,
+    raised_ns: AtomicU64,
+    lowers: AtomicU32,
+    raises: AtomicU32,
+}
+
+/// The last switches of one switcher: written by it alone, read by anybody, without a lock.
+#[derive(Debug)]
+pub struct Timings {
+    count: AtomicU64,
+    ring: Box<[Cell]>,
+    failures: AtomicU64,
+    last_failure: AtomicU32,
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Timings {
+            count: AtomicU64::new(0),
+            ring: (0..REMEMBERED).map(|_| Cell::default()).collect(),
+            failures: AtomicU64::new(0),
+            last_failure: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Timings {
+    /// Number of switches since the start.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    pub fn record(&self, switch: &Switch) {
+        let count = self.count.load(Ordering::Relaxed);
+        let cell = &self.ring[(count % REMEMBERED as u64) as usize];
+        cell.asked_ns.store(switch.asked_ns, Ordering::Relaxed);
+        cell.began_ns.store(switch.began_ns, Ordering::Relaxed);
+        cell.lowered_ns.store(switch.lowered_ns, Ordering::Relaxed);
+        cell.raised_ns.store(switch.raised_ns, Ordering::Relaxed);
+        cell.lowers.store(switch.lowers, Ordering::Relaxed);
+        cell.raises.store(switch.raises, Ordering::Relaxed);
+        self.count.store(count + 1, Ordering::Release);
+    }
+
+    /// The switches remembered, oldest first.
+    pub fn switches(&self) -> Vec<Switch> {
+        let end = self.count();
+        let begin = end.saturating_sub(REMEMBERED as u64);
+        let mut switches: Vec<Switch> = (begin..end)
+            .map(|number| {
+                let cell = &self.ring[(number % REMEMBERED as u64) as usize];
+                Switch {
+                    asked_ns: cell.asked_ns.load(Ordering::Relaxed),
+                    began_ns: cell.began_ns.load(Ordering::Relaxed),
+                    lowered_ns: cell.lowered_ns.load(Ordering::Relaxed),
+                    raised_ns: cell.raised_ns.load(Ordering::Relaxed),
+                    lowers: cell.lowers.load(Ordering::Relaxed),
+                    raises: cell.raises.load(Ordering::Relaxed),
+                }
+            })
+            .collect();
+        // Those that were overwritten meanwhile, and the one that may be under way, do not count.
+        let overwritten = (self.count() + 1).saturating_sub(begin + REMEMBERED as u64) as usize;
+        switches.drain(..overwritten.min(switches.len()));
+        switches
+    }
+
+    pub fn record_failure(&self, errno: i32) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        self.last_failure.store(errno.unsigned_abs(), Ordering::Relaxed);
+    }
+
+    /// How many calls failed since the start, and the error number of the last one. Calls on what
+    /// ended meanwhile do not count.
+    pub fn failures(&self) -> (u64, i32) {
+        (self.failures.load(Ordering::Relaxed), self.last_failure.load(Ordering::Relaxed) as i32)
+    }
+}
+
+/// The distribution of one phase, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Distribution {
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub max_us: f64,
+}
+
+impl Distribution {
+    /// Of values in nanoseconds; all zero where there are none.
+    pub fn of(mut values_ns: Vec<u64>) -> Distribution {
+        values_ns.sort_unstable();
+        let at = |quantile: f64| {
+            let rank = (quantile * values_ns.len() as f64).ceil() as usize;
+            values_ns.get(rank.max(1) - 1).map_or(0.0, |&ns| ns as f64 / 1000.0)
+        };
+        Distribution { p50_us: at(0.5), p99_us: at(0.99), max_us: at(1.0) }
+    }
+}
+
+/// The phases of the switches of a machine. A switch is spread over several switchers; it begins
+/// with the first and ends with the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Summary {
+    pub late: Distribution,
+    pub lower: Distribution,
+    pub raise: Distribution,
+    /// First to last thread of a switch that raised any.
+    pub skew: Distribution,
+}
+
+/// Puts the parts of each switch together and takes the distributions of its phases.
+pub fn summarise(switchers: &[&Timings]) -> Summary {
+    let mut parts: Vec<Switch> = switchers.iter().flat_map(|timings| timings.switches()).collect();
+    parts.sort_unstable_by_key(|switch| switch.asked_ns);
+    let (mut late, mut lower, mut raise, mut skew) = (vec![], vec![], vec![], vec![]);
+    for parts in parts.chunk_by(|a, b| a.asked_ns == b.asked_ns) {
+        late.extend(parts.iter().map(|p| p.began_ns.saturating_sub(p.asked_ns)).max());
+        let lowering = parts.iter().filter(|p| p.lowers > 0);
+        lower.extend(lowering.map(|p| p.lowered_ns.saturating_sub(p.began_ns)).max());
+        let raising = || parts.iter().filter(|p| p.raises > 0);
+        raise.extend(raising().map(|p| p.raised_ns.saturating_sub(p.lowered_ns)).max());
+        let first = raising().map(|p| p.lowered_ns).min();
+        let last = raising().map(|p| p.raised_ns).max();
+        skew.extend(first.zip(last).map(|(first, last)| last.saturating_sub(first)));
+    }
+    Summary {
+        late: Distribution::of(late),
+        lower: Distribution::of(lower),
+        raise: Distribution::of(raise),
+        skew: Distribution::of(skew),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn switch(asked_ns: u64, began: u64, lowered: u64, raised: u64) -> Switch {
+        Switch {
+            asked_ns,
+            began_ns: asked_ns + began,
+            lowered_ns: asked_ns + lowered,
+            raised_ns: asked_ns + raised,
+            lowers: 2,
+            raises: 2,
+        }
+    }
+
+    #[test]
+    fn the_ring_keeps_the_last_switches() {
+        let timings = Timings::default();
+        for n in 1..=3000 {
+            timings.record(&switch(n, 0, 0, 0));
+        }
+        let kept = timings.switches();
+        assert_eq!(kept.last().unwrap().asked_ns, 3000);
+        assert!(kept.len() >= REMEMBERED - 1);
+        assert!(kept.windows(2).all(|pair| pair[0].asked_ns + 1 == pair[1].asked_ns));
+        assert_eq!(timings.count(), 3000);
+    }
+
+    #[test]
+    fn parts_of_a_switch_count_from_first_to_last() {
+        let (one, other) = (Timings::default(), Timings::default());
+        one.record(&switch(1_000_000, 5_000, 10_000, 20_000));
+        other.record(&switch(1_000_000, 7_000, 9_000, 30_000));
+        let summary = summarise(&[&one, &other]);
+        assert_eq!(summary.late.max_us, 7.0);
+        assert_eq!(summary.skew.p50_us, 21.0);
+        assert_eq!(summary.lower.max_us, 5.0);
+    }
+
+    #[test]
+    fn nothing_recorded_is_no_distribution() {
+        assert_eq!(summarise(&[&Timings::default()]), Summary::default());
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_sorted_values() {
+        let d = Distribution::of((1..=100).rev().map(|n| n * 1000).collect());
+        assert_eq!((d.p50_us, d.p99_us, d.max_us), (50.0, 99.0, 100.0));
+    }
+}

@@ -1,0 +1,109 @@
+//! The command line of the daemon.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Parser;
+use gang_engine::backend::Backend;
+use gang_schedule::Gap;
+
+use crate::settings::{self, Overrides};
+
+/// Gang scheduling daemon: runs all threads of a program at the same moment.
+///
+/// Programs are handed to it by gang(1). It may be killed at any moment: its guardian then
+/// releases every program, and a daemon that is started again finds its jobs.
+#[derive(Debug, Parser)]
+#[command(name = "gangd", version, after_help = "See gang(1) for how programs are run as gangs.")]
+pub struct Args {
+    /// Socket to listen on [default: /run/gangd/gangd.sock for root, the user's own otherwise]
+    #[arg(long, value_name = "PATH", env = "GANG_SOCKET")]
+    pub socket: Option<PathBuf>,
+
+    /// Configuration file [default: /etc/gangd/gangd.toml, where it exists]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Length of a slice, 200us to 60s [default: 10ms]
+    #[arg(long, value_name = "TIME", value_parser = settings::duration)]
+    pub slice: Option<Duration>,
+
+    /// Time in which no gang is raised, at the end of each period of the clock, as LENGTH/PERIOD,
+    /// or none [default: 500us/10ms]
+    #[arg(long, value_name = "GAP", value_parser = settings::gap)]
+    pub gap: Option<Gap>,
+
+    /// How gangs get their slots: rt, weight, freeze or signal [default: the best that can be used]
+    #[arg(long, value_name = "BACKEND", value_parser = backend)]
+    pub backend: Option<Backend>,
+
+    /// Let CPUs idle that a gang in its slot does not use
+    #[arg(long)]
+    pub no_fill: bool,
+
+    /// What all gangs together may take of the machine, 0.001 to 1 [default: 1]
+    #[arg(long, value_name = "FRACTION")]
+    pub cap: Option<f64>,
+
+    /// End when the last job has ended and no client is connected
+    #[arg(long)]
+    pub exit_when_idle: bool,
+
+    /// Check the configuration file, and end
+    #[arg(long)]
+    pub check_config: bool,
+
+    /// Release what a daemon that died together with its guardian left behind at the socket, say
+    /// what was found, and end
+    #[arg(long)]
+    pub release: bool,
+
+    /// Write the manual page gangd(8) to standard output, and end
+    #[arg(long, hide = true)]
+    pub manual: bool,
+
+    /// Run as the guardian of the daemon that holds the other end of standard input
+    #[arg(long, hide = true)]
+    pub guardian: bool,
+
+    /// Descriptor of a pipe on which to say `ready`, or why not
+    #[arg(long, value_name = "N", hide = true)]
+    pub ready_fd: Option<u32>,
+}
+
+fn backend(name: &str) -> Result<Backend, String> {
+    Backend::from_name(name).ok_or_else(|| "rt, weight, freeze and signal are known".to_owned())
+}
+
+impl Args {
+    /// What the command line says about settings.
+    pub fn overrides(&self) -> Overrides {
+        Overrides {
+            slice: self.slice,
+            gap: self.gap,
+            backend: self.backend,
+            fill: self.no_fill.then_some(false),
+            cap: self.cap,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_holds_together() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn values_are_read() {
+        let args = Args::parse_from(["gangd", "--slice", "20ms", "--gap", "1ms/20ms", "--no-fill"]);
+        let overrides = args.overrides();
+        assert_eq!(overrides.slice, Some(Duration::from_millis(20)));
+        assert_eq!(overrides.gap.map(|gap| gap.length_ns), Some(1_000_000));
+        assert_eq!(overrides.fill, Some(false));
+    }
+}

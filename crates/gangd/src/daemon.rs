@@ -1,0 +1,412 @@
+//! What all parts of the daemon share, and the work that touches several of them.
+
+use std::{
+    io::Write,
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Instant,
+};
+
+use gang_engine::{
+    action::ProcessHandle,
+    backend::Backend,
+    probe::Means,
+    release,
+    store::{Record, Store, Whereabouts},
+};
+use gang_linux::{
+    Roots,
+    cgroup::Group,
+    process,
+    sched::{self, Attributes},
+};
+use gang_schedule::{JobId, Spec};
+
+use crate::{
+    conductor::{Handle, Unavailable},
+    denied::Denied,
+    lodging::Lodging,
+    settings::Settings,
+    watch::Watch,
+};
+
+/// The daemon, as the threads that serve clients see it.
+pub struct Daemon {
+    pub roots: Roots,
+    pub socket: PathBuf,
+    pub settings: Settings,
+    pub means: Means,
+    pub backend: Backend,
+    pub lodging: Lodging,
+    pub store: Store,
+    pub watch: Watch,
+    pub conductor: Handle,
+    pub guardian: Arc<AtomicU32>,
+    pub started: Instant,
+    /// Where to write for the main thread to end the daemon.
+    pub stop: UnixStream,
+    /// Set when the daemon ends: jobs stay on file until they are released.
+    pub leaving: OnceLock<()>,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    pub uid: u32,
+    pub pid: u32,
+}
+
+impl Peer {
+    pub fn is_administrator(self) -> bool {
+        self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
+    }
+
+    pub fn may_act_for(self, owner_uid: u32) -> bool {
+        self.is_administrator() || self.uid == owner_uid
+    }
+}
+
+impl From<Unavailable> for Denied {
+    fn from(_: Unavailable) -> Self {
+        Denied::Failed {
+            operation: "ask the scheduler".into(),
+            reason: "it has ended, or has too many requests; try again".into(),
+        }
+    }
+}
+
+impl Daemon {
+    /// Asks for a new job without processes.
+    pub fn register(&self, name: String, owner_uid: u32, spec: Spec) -> Result<JobId, Denied> {
+        self.conductor.ask(move |state| state.register(name, owner_uid, spec))?
+    }
+
+    /// The job's owner, where the peer may act on the job.
+    pub fn permit(&self, peer: Peer, job: JobId, operation: &str) -> Result<u32, Denied> {
+        let owner_uid =
+            self.conductor.ask(move |state| state.job(job).map(|job| job.owner_uid))??;
+        if peer.may_act_for(owner_uid) {
+            Ok(owner_uid)
+        } else {
+            Err(Denied::not_permitted(operation, format!("job {job} belongs to user {owner_uid}")))
+        }
+    }
+
+    /// Takes a process into a job, as its first one or as a further one.
+    pub fn add_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Denied> {
+        let owner_uid = self.permit(peer, job, "add a process")?;
+        let process = self.claim(peer, owner_uid, pid)?;
+        if let Some(other) = self.lodging.job_of(pid) {
+            return match other == job {
+                true => Ok(()),
+                false => Err(Denied::not_permitted(
+                    format!("add process {pid} to job {job}"),
+                    format!("it is in job {other}; a process is in one job at a time"),
+                )),
+            };
+        }
+        let home = self.conductor.ask(move |state| {
+            let home = state.job(job)?.home.as_ref();
+            Ok::<_, Denied>(home.map(|home| home.whereabouts.clone()))
+        })??;
+        match home {
+            Some(Whereabouts::Tree { .. }) => self.grow_tree(job, process),
+            Some(whereabouts) => Ok(self.lodging.move_in(&whereabouts, &process)?),
+            None => {
+                let whereabouts = self.lodging.found(job, &process)?;
+                self.settle_in(job, whereabouts, &process)
+            }
+        }
+    }
+
+    fn grow_tree(&self, job: JobId, process: Arc<ProcessHandle>) -> Result<(), Denied> {
+        let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
+        let record = self.conductor.ask(move |state| {
+            let job = state.jobs.get_mut(&job).ok_or(Denied::NoSuchJob(job))?;
+            if let Some(home) = &mut job.home {
+                if let Whereabouts::Tree { processes } = &mut home.whereabouts {
+                    processes.push((process.pid, started));
+                }
+                home.members.add_process(process);
+            }
+            Ok::<_, Denied>(job.record())
+        })??;
+        self.put_on_file(record)
+    }
+
+    /// The first process of a job moves in, and the schedule learns of it.
+    fn settle_in(
+        &self,
+        job: JobId,
+        whereabouts: Whereabouts,
+        process: &ProcessHandle,
+    ) -> Result<(), Denied> {
+        let gone = |e: std::io::Error| Denied::Failed {
+            operation: format!("read the scheduling attributes of process {}", process.pid),
+            reason: e.to_string(),
+        };
+        let mut normal = sched::get(process.pid).map_err(gone)?;
+        // Nobody's own choice: an earlier daemon left it so.
+        if gang_engine::members::is_raised(&normal) {
+            normal = Attributes::other(normal.nice);
+        }
+        let affinity = sched::affinity(process.pid).map_err(gone)?;
+        // On file before anything is done to the process: whoever has to undo it must find it.
+        let placed = whereabouts.clone();
+        let owner = self.conductor.ask(move |state| {
+            state.job(job).map(|job| (job.name.clone(), job.owner_uid, job.spec.clone(), job.registered_at_ns))
+        })??;
+        let (name, owner_uid, spec, registered_at_ns) = owner;
+        let record = Record {
+            id: job.0,
+            name,
+            owner_uid,
+            class: spec.class.to_string(),
+            policy: spec.policy.to_string(),
+            weight: spec.weight,
+            cpus: spec.cpus,
+            min_cpus: spec.min_cpus,
+            registered_at_ns,
+            suspended: false,
+            whereabouts: placed,
+            normal: normal.into(),
+            affinity: affinity.clone(),
+        };
+        self.put_on_file(Some(record.clone()))?;
+        let moved = self
+            .lodging
+            .move_in(&whereabouts, process)
+            .and_then(|()| self.lodging.members(&whereabouts, normal, &affinity))
+            .map_err(Denied::from);
+        let joined = moved.and_then(|members| {
+            let placed = whereabouts.clone();
+            self.conductor.ask(move |state| state.join(job, placed, members, normal, affinity))?
+        });
+        match joined {
+            Ok(_) => {
+                self.watch.add_job(job, &whereabouts)?;
+                // It may have ended before anybody watched.
+                if self.watch.is_over(job) {
+                    self.end(job);
+                }
+                Ok(())
+            }
+            Err(denied) => {
+                self.clear_away(&record);
+                Err(denied)
+            }
+        }
+    }
+
+    fn put_on_file(&self, record: Option<Record>) -> Result<(), Denied> {
+        let Some(record) = record else { return Ok(()) };
+        self.store.put(&record).map_err(|e| Denied::Failed {
+            operation: e.to_string(),
+            reason: e.source.to_string(),
+        })
+    }
+
+    /// A handle on a process that the peer may put into a job of that owner. The handle is taken
+    /// first: what is checked then is the process that the handle names.
+    fn claim(&self, peer: Peer, owner_uid: u32, pid: u32) -> Result<Arc<ProcessHandle>, Denied> {
+        let process = ProcessHandle::open(pid).map_err(|_| Denied::NoSuchProcess(pid))?;
+        let (real, effective) =
+            process::owner(&self.roots.proc, pid).map_err(|_| Denied::NoSuchProcess(pid))?;
+        let operation = || format!("take process {pid} into a job");
+        if !peer.is_administrator() && (real != peer.uid || effective != peer.uid) {
+            let reason = format!("it belongs to user {effective}, not to user {}", peer.uid);
+            return Err(Denied::not_permitted(operation(), reason));
+        }
+        // Root gives nobody power over another's processes either.
+        if real != owner_uid && owner_uid != 0 {
+            let reason = format!("it belongs to user {real}, the job to user {owner_uid}");
+            return Err(Denied::not_permitted(operation(), reason));
+        }
+        let of_daemon = [std::process::id(), self.guardian.load(Ordering::Relaxed), 1, 2];
+        let is_kernel = process::stat(&self.roots.proc, pid).is_ok_and(|stat| stat.parent == 2);
+        if of_daemon.contains(&pid) || is_kernel {
+            let reason = "it belongs to the system, which runs the gangs";
+            return Err(Denied::not_permitted(operation(), reason));
+        }
+        Ok(process)
+    }
+
+    /// Makes a job of a process and its descendants; returns how many there were.
+    pub fn adopt_tree(&self, peer: Peer, job: JobId, pid: u32) -> Result<usize, Denied> {
+        let owner_uid = self.permit(peer, job, "adopt processes")?;
+        let mut adopted = Vec::new();
+        // Children may be started while their parents are moved; those of moved ones follow.
+        for _ in 0..100 {
+            let all = process::descendants(&self.roots.proc, pid)?;
+            let new: Vec<u32> = all.into_iter().filter(|pid| !adopted.contains(pid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for &member in &new {
+                match self.claim(peer, owner_uid, member) {
+                    Ok(_) => self.add_process(peer, job, member)?,
+                    // A descendant may end meanwhile; the process that was named may not.
+                    Err(Denied::NoSuchProcess(_)) if member != pid => {}
+                    Err(denied) => return Err(denied),
+                }
+            }
+            adopted.extend(new);
+        }
+        Ok(adopted.len())
+    }
+
+    /// Makes a job of all processes of a cgroup; returns how many there were.
+    pub fn adopt_group(&self, peer: Peer, job: JobId, path: &str) -> Result<usize, Denied> {
+        let owner_uid = self.permit(peer, job, "adopt a cgroup")?;
+        let no_such = || Denied::NoSuchCgroup(path.to_owned());
+        let root = self.means.groups.as_ref().ok_or_else(|| Denied::Failed {
+            operation: "adopt a cgroup".into(),
+            reason: "this daemon cannot use cgroups; gang status says why".into(),
+        })?;
+        let relative = path.trim_start_matches('/');
+        if relative.is_empty() || relative.split('/').any(|part| part == ".." || part == ".") {
+            return Err(Denied::invalid("cgroup", path, "a path below the root of the hierarchy"));
+        }
+        let group = Group::at(root.join(relative));
+        if !group.exists() {
+            return Err(no_such());
+        }
+        let below = group.children()?.into_iter().filter(|child| child.is_populated().unwrap_or(false));
+        if let Some(child) = below.into_iter().next() {
+            let accepted = format!("a cgroup without populated ones below it, such as {}", child.path().display());
+            return Err(Denied::invalid("cgroup", path, accepted));
+        }
+        let processes = group.processes()?;
+        let mut first = None;
+        for &pid in &processes {
+            match self.claim(peer, owner_uid, pid) {
+                Ok(process) => first = first.or(Some(process)),
+                Err(Denied::NoSuchProcess(_)) => {}
+                Err(denied) => return Err(denied),
+            }
+            if let Some(other) = self.lodging.job_of(pid) {
+                let reason = format!("process {pid} in it is in job {other}");
+                return Err(Denied::not_permitted(format!("adopt cgroup {path}"), reason));
+            }
+        }
+        let first = first.ok_or_else(no_such)?;
+        let whereabouts = self.lodging.found_in(job, &group, first.pid)?;
+        self.settle_in(job, whereabouts.clone(), &first)?;
+        for &pid in processes.iter().filter(|&&pid| pid != first.pid) {
+            if let Ok(process) = ProcessHandle::open(pid) {
+                self.lodging.move_in(&whereabouts, &process)?;
+            }
+        }
+        Ok(processes.len())
+    }
+
+    /// The processes of a job.
+    pub fn processes(&self, job: JobId) -> Result<Vec<u32>, Denied> {
+        let proc_root = self.roots.proc.clone();
+        let home = self.conductor.ask(move |state| {
+            let home = state.job(job)?.home.as_ref();
+            Ok::<_, Denied>(home.map(|home| {
+                let tree: Vec<u32> = home.members.tree().iter().map(|process| process.pid).collect();
+                (home.whereabouts.clone(), tree)
+            }))
+        })??;
+        Ok(match home {
+            None => Vec::new(),
+            Some((Whereabouts::Cgroup { group, .. }, _)) => {
+                Group::at(group).processes().unwrap_or_default()
+            }
+            Some((Whereabouts::Tree { .. }, tree)) => {
+                let alive = |pid: &u32| process::stat(&proc_root, *pid).is_ok();
+                tree.into_iter().filter(alive).collect()
+            }
+        })
+    }
+
+    /// Suspends a job, or resumes it.
+    pub fn suspend(&self, job: JobId, suspended: bool) -> Result<(), Denied> {
+        let record = self.conductor.ask(move |state| state.suspend(job, suspended))??;
+        self.put_on_file(record)
+    }
+
+    /// A job has no process any more, or never got one.
+    pub fn end(&self, job: JobId) {
+        self.watch.remove_job(job);
+        let record = self.conductor.ask(move |state| state.end(job));
+        if let Ok(Some(record)) = record {
+            self.clear_away(&record);
+            tracing::info!(job = record.id, name = record.name, "job ended");
+        }
+    }
+
+    /// Ends jobs without a cgroup whose processes have all ended.
+    pub fn end_trees(&self) {
+        let over = self.conductor.ask(|state| {
+            let proc_root = state.roots.proc.clone();
+            let trees = state.jobs.values_mut().filter_map(|job| {
+                let home = job.home.as_mut()?;
+                let is_tree = matches!(home.whereabouts, Whereabouts::Tree { .. });
+                (is_tree && home.members.is_over(&proc_root)).then_some(job.id)
+            });
+            trees.collect::<Vec<_>>()
+        });
+        over.into_iter().flatten().for_each(|job| self.end(job));
+    }
+
+    pub fn has_jobs(&self) -> bool {
+        self.conductor.ask(|state| !state.jobs.is_empty()).unwrap_or(false)
+    }
+
+    /// Asks the main thread to end the daemon.
+    pub fn request_stop(&self) {
+        let _ = (&self.stop).write_all(b"s");
+    }
+
+    /// Leaves no trace of a job but its processes, if it has any.
+    pub fn clear_away(&self, record: &Record) {
+        release::job(&self.roots, record);
+        release::dissolve(record);
+        if let Err(error) = self.store.remove(record.id) {
+            tracing::warn!(%error, source = %error.source, "a job file stays behind");
+        }
+    }
+
+    /// Finds the jobs of an earlier daemon again.
+    pub fn restore(&self) {
+        let (records, errors) = self.store.records();
+        for error in errors {
+            tracing::error!(%error, source = %error.source, "a job is lost");
+        }
+        for record in records {
+            release::job(&self.roots, &record);
+            if let Err(reason) = self.restore_job(&record) {
+                tracing::info!(job = record.id, ?reason, "a job of an earlier daemon is over");
+                self.clear_away(&record);
+            }
+        }
+    }
+
+    fn restore_job(&self, record: &Record) -> Result<(), Denied> {
+        let job = JobId(record.id);
+        if let Whereabouts::Cgroup { group, .. } = &record.whereabouts {
+            let group = Group::at(group);
+            if !group.is_populated()? {
+                return Err(Denied::NoSuchJob(job));
+            }
+            // The guardian may have been asked to dissolve what the processes were in besides.
+            for process in group.processes()?.into_iter().filter_map(|pid| ProcessHandle::open(pid).ok()) {
+                self.lodging.move_in(&record.whereabouts, &process)?;
+            }
+        }
+        let normal = record.normal.into();
+        let members = self.lodging.members(&record.whereabouts, normal, &record.affinity)?;
+        let kept = record.clone();
+        self.conductor.ask(move |state| state.restore(&kept, members))??;
+        self.watch.add_job(job, &record.whereabouts)?;
+        tracing::info!(job = record.id, name = record.name, "found a job of an earlier daemon");
+        Ok(())
+    }
+}

@@ -1,0 +1,265 @@
+//! Where jobs live: their cgroups, and moving processes in and out of them.
+//!
+//! What is done here may take the kernel milliseconds; it is done by the threads that serve clients,
+//! never by those that schedule.
+
+use std::{path::{Path, PathBuf}, sync::Arc};
+
+use gang_engine::{
+    action::{Action, ControlFile, ProcessHandle},
+    backend::Backend,
+    members::{Controls, Members},
+    probe::{CpuControl, Means},
+    store::Whereabouts,
+    timetable,
+};
+use gang_linux::{
+    Result, Roots,
+    cgroup::{self, Group},
+    process,
+    sched::Attributes,
+};
+use gang_schedule::JobId;
+
+/// The cgroups of one daemon.
+#[derive(Clone, Debug)]
+pub struct Lodging {
+    roots: Roots,
+    /// The root of the unified hierarchy, where this user may make groups.
+    root: Option<PathBuf>,
+    /// The group above those of all jobs.
+    name: String,
+    cpu: CpuControl,
+    /// The version 1 group that the processes of all jobs share, or the version 2 group above all
+    /// jobs: idle as a whole, so that a filling thread gives way to everybody outside.
+    shared: Option<Group>,
+    backend: Backend,
+}
+
+/// The group of version 1 that all jobs of all daemons share: the kernel divides the time of
+/// real-time threads among the groups of one parent, and one group can have all of it.
+const SHARED_V1: &str = "gangd";
+
+impl Lodging {
+    /// Makes the groups above the jobs.
+    pub fn open(roots: Roots, means: &Means, backend: Backend, name: &str) -> Lodging {
+        let mut lodging = Lodging {
+            roots,
+            root: means.groups.clone(),
+            name: name.to_owned(),
+            cpu: means.cpu.clone(),
+            shared: None,
+            backend,
+        };
+        if let Some(parent) = lodging.parent() {
+            if let Err(error) = parent.create() {
+                tracing::warn!(%error, "jobs are followed by their process trees");
+                lodging.root = None;
+            }
+        }
+        match lodging.prepare_cpu() {
+            Ok(shared) => lodging.shared = shared,
+            Err(error) => {
+                let source = &error.source;
+                tracing::warn!(%error, %source, "no cpu cgroup for jobs: fillers may delay others");
+                lodging.cpu = CpuControl::None;
+            }
+        }
+        lodging
+    }
+
+    fn parent(&self) -> Option<Group> {
+        self.root.as_ref().map(|root| Group::at(root).child(&self.name))
+    }
+
+    fn prepare_cpu(&self) -> Result<Option<Group>> {
+        match (&self.cpu, self.backend) {
+            (CpuControl::V1(root), Backend::Rt) => {
+                let group = Group::at(root).child(SHARED_V1);
+                group.create()?;
+                // Absent where the kernel does not group real-time threads; then nothing is needed.
+                if let Ok(all) = Group::at(root).read("cpu.rt_runtime_us") {
+                    if group.read("cpu.rt_runtime_us")?.trim() != all.trim() {
+                        group.write("cpu.rt_runtime_us", all.trim())?;
+                    }
+                }
+                group.write("cpu.idle", "1")?;
+                Ok(Some(group))
+            }
+            (CpuControl::V2, Backend::Rt | Backend::Weight) => {
+                let (Some(root), Some(parent)) = (&self.root, self.parent()) else { return Ok(None) };
+                let root = Group::at(root);
+                let enabled = root.read("cgroup.subtree_control")?;
+                if !enabled.split_whitespace().any(|controller| controller == "cpu") {
+                    root.write("cgroup.subtree_control", "+cpu")?;
+                }
+                if self.backend == Backend::Weight {
+                    parent.write("cgroup.subtree_control", "+cpu")?;
+                    return Ok(None);
+                }
+                parent.write("cpu.idle", "1")?;
+                Ok(Some(parent))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The calls that lift the shared group while a wide gang is in its slot, and let it down again.
+    pub fn lift(&self) -> Option<(Vec<Action>, Vec<Action>)> {
+        let group = self.shared.as_ref()?;
+        let idle = ControlFile::open(group.path().join("cpu.idle")).ok()?;
+        let (weight, highest) = match self.cpu {
+            CpuControl::V1(_) => ("cpu.shares", "262144"),
+            _ => ("cpu.weight", "10000"),
+        };
+        let weight = ControlFile::open(group.path().join(weight)).ok()?;
+        let write = |file: &Arc<ControlFile>, value| Action::Write { file: file.clone(), value };
+        Some((vec![write(&idle, "0"), write(&weight, highest)], vec![write(&idle, "1")]))
+    }
+
+    pub fn has_groups(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// Takes the first process of a job in, and says where the job lives.
+    pub fn found(&self, job: JobId, first: &ProcessHandle) -> Result<Whereabouts> {
+        let Some(parent) = self.parent() else {
+            let started = process::stat(&self.roots.proc, first.pid)?.start_ticks;
+            return Ok(Whereabouts::Tree { processes: vec![(first.pid, started)] });
+        };
+        let (home, cpu_home) = self.homes(first.pid)?;
+        let group = parent.child(format!("job-{job}"));
+        group.create()?;
+        let cpu_group = self.cpu_group(job);
+        if let Some(group) = &cpu_group {
+            group.create()?;
+        }
+        Ok(Whereabouts::Cgroup {
+            group: group.path().into(),
+            home,
+            cpu_group: cpu_group.map(|group| group.path().into()),
+            cpu_home,
+            adopted: false,
+        })
+    }
+
+    /// Where a job lives that is a cgroup already.
+    pub fn found_in(&self, job: JobId, group: &Group, first: u32) -> Result<Whereabouts> {
+        let (home, cpu_home) = self.homes(first)?;
+        let cpu_group = self.cpu_group(job);
+        if let Some(group) = &cpu_group {
+            group.create()?;
+        }
+        Ok(Whereabouts::Cgroup {
+            group: group.path().into(),
+            home,
+            cpu_group: cpu_group.map(|group| group.path().into()),
+            cpu_home,
+            adopted: true,
+        })
+    }
+
+    /// The version 1 group that the processes of a job are put into besides.
+    fn cpu_group(&self, job: JobId) -> Option<Group> {
+        match (&self.cpu, self.backend) {
+            (CpuControl::V1(_), Backend::Rt) => self.shared.clone(),
+            (CpuControl::V1(root), Backend::Weight) => {
+                Some(Group::at(root).child(format!("{}-job-{job}", self.name)))
+            }
+            _ => None,
+        }
+    }
+
+    /// The groups a process is in, as paths of the mounted file systems.
+    fn homes(&self, pid: u32) -> Result<(PathBuf, Option<PathBuf>)> {
+        let (v2, v1) = cgroup::of_process(&self.roots, pid, "cpu")?;
+        let below = |root: &Path, group: &str| root.join(group.trim_start_matches('/'));
+        let home = self.root.as_ref().map_or_else(PathBuf::new, |root| below(root, &v2));
+        let cpu_home = match (&self.cpu, v1) {
+            (CpuControl::V1(root), Some(group)) => Some(below(root, &group)),
+            _ => None,
+        };
+        Ok((home, cpu_home))
+    }
+
+    /// The job of this daemon that a process is in already.
+    pub fn job_of(&self, pid: u32) -> Option<JobId> {
+        let root = self.root.as_ref()?;
+        let (v2, _) = cgroup::of_process(&self.roots, pid, "cpu").ok()?;
+        let group = root.join(v2.trim_start_matches('/'));
+        let name = group.strip_prefix(root.join(&self.name)).ok()?.to_str()?;
+        name.strip_prefix("job-")?.parse().ok().map(JobId)
+    }
+
+    /// Moves a process with its threads in. Its number may have been given to another process
+    /// meanwhile: where it was, nothing of the kind has happened, or it is moved back.
+    pub fn move_in(&self, whereabouts: &Whereabouts, process: &ProcessHandle) -> Result<()> {
+        let Whereabouts::Cgroup { group, cpu_group, adopted, home, cpu_home } = whereabouts else {
+            return Ok(());
+        };
+        if !adopted {
+            Group::at(group).add(process.pid)?;
+        }
+        if let Some(cpu_group) = cpu_group {
+            Group::at(cpu_group).add(process.pid)?;
+        }
+        if !process.is_alive() {
+            for (group, home) in [(Some(group), Some(home)), (cpu_group.as_ref(), cpu_home.as_ref())] {
+                if let (Some(_), Some(home)) = (group, home) {
+                    let _ = Group::at(home).add(process.pid);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The members of a job, found by where it lives.
+    pub fn members(
+        &self,
+        whereabouts: &Whereabouts,
+        normal: Attributes,
+        affinity: &[u32],
+    ) -> Result<Members> {
+        let everywhere = timetable::affinity(&affinity.iter().copied().collect());
+        match whereabouts {
+            Whereabouts::Cgroup { group, cpu_group, .. } => {
+                let own_cpu = match (self.backend, &self.cpu, cpu_group) {
+                    (Backend::Weight, CpuControl::V1(_), Some(cpu_group)) => Some((cpu_group, "cpu.shares")),
+                    (Backend::Weight, CpuControl::V2, _) => Some((group, "cpu.weight")),
+                    _ => None,
+                };
+                let open = |path: PathBuf| ControlFile::open(path).ok();
+                let controls = Controls {
+                    freeze: open(group.join("cgroup.freeze")),
+                    cpu_idle: own_cpu.and_then(|(group, _)| open(group.join("cpu.idle"))),
+                    cpu_weight: own_cpu.and_then(|(group, weight)| open(group.join(weight))),
+                };
+                Members::of_group(&Group::at(group), controls, normal, everywhere)
+            }
+            Whereabouts::Tree { processes } => {
+                let mut handles = processes.iter().filter_map(|(pid, started)| {
+                    let handle = ProcessHandle::open(*pid).ok()?;
+                    let stat = process::stat(&self.roots.proc, *pid).ok()?;
+                    (stat.start_ticks == *started).then_some(handle)
+                });
+                let first = handles.next().ok_or_else(|| {
+                    let gone = std::io::Error::from_raw_os_error(3);
+                    gang_linux::Error::new("find", "any process of the job", gone)
+                })?;
+                let mut members = Members::of_tree(first, normal, everywhere);
+                handles.for_each(|handle| members.add_process(handle));
+                Ok(members)
+            }
+        }
+    }
+
+    /// Removes the groups above the jobs; those that still have jobs of another daemon stay.
+    pub fn close(&self) {
+        if let Some(parent) = self.parent() {
+            let _ = parent.remove();
+        }
+        if let (CpuControl::V1(_), Some(shared)) = (&self.cpu, &self.shared) {
+            let _ = shared.remove();
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The life of the daemon: start, wait, end.
+
+use std::{
+    io::Read,
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::{Arc, OnceLock},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail};
+use gang_engine::{
+    backend::Backend,
+    probe::Means,
+    release,
+    store::Store,
+};
+use gang_linux::{Roots, clock, memory};
+use gang_schedule::{Gap, Schedule};
+use rustix::event::epoll;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::{
+    args::Args,
+    conductor::{self, Heartbeat, Setup},
+    daemon::Daemon,
+    lodging::Lodging,
+    say_ready,
+    server::{self, Clients, Place},
+    settings::Settings,
+    state::State,
+    survey,
+    ward::Ward,
+    watch::{Source, Watch},
+};
+
+/// A daemon that ends when it is idle waits this long for somebody.
+const IDLE_FOR: Duration = Duration::from_secs(1);
+
+/// How often the main thread looks around without being asked.
+const ROUND: Duration = Duration::from_millis(250);
+
+/// Runs the daemon until it is told to end, or is idle and was asked to end then.
+pub fn run(
+    roots: &Roots,
+    socket: &Path,
+    store: Store,
+    settings: Settings,
+    args: &Args,
+) -> anyhow::Result<()> {
+    let Some(place) = Place::take(socket)? else {
+        // Two `gang run` at once: the one that came first serves both.
+        if args.exit_when_idle && wait_for_listener(socket) {
+            args.ready_fd.into_iter().for_each(|fd| say_ready(fd, "ready"));
+            return Ok(());
+        }
+        bail!("a daemon runs at {} already", socket.display());
+    };
+    let name = group_name(socket);
+    let means = Means::probe(roots, &name);
+    let backend = settings.backend.unwrap_or_else(|| means.best());
+    if let Some(obstacle) = means.obstacle(backend) {
+        bail!("backend {}: {obstacle}", backend.name());
+    }
+    let lodging = Lodging::open(roots.clone(), &means, backend, &name);
+    store.create().map_err(|e| anyhow::anyhow!("{e}: {}", e.source))?;
+    if let Err(error) = memory::lock_all() {
+        tracing::info!(%error, source = %error.source, "switches may wait for memory");
+    }
+    let heartbeat = Heartbeat::default();
+    let mut ward = Ward::start(socket.into(), heartbeat.clone()).context("cannot start the guardian")?;
+    let schedule = Schedule::new(effective(&settings, backend), survey::machine(roots)?)?;
+    let state = State::new(roots.clone(), backend, settings.limits.clone(), schedule);
+    let (conductor, thread) = conductor::start(Setup {
+        state,
+        lift: lodging.lift(),
+        heartbeat,
+        realtime: backend == Backend::Rt,
+    })
+    .context("cannot start the conductor")?;
+    let (stop_sender, stop_receiver) = UnixStream::pair().context("cannot make a pipe")?;
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::low_level::pipe::register(signal, stop_sender.try_clone()?)
+            .context("cannot handle signals")?;
+    }
+    // A daemon has no terminal to hang up with.
+    signal_hook::flag::register(SIGHUP, Arc::default()).context("cannot handle signals")?;
+    let watch = Watch::new().context("cannot make an epoll")?;
+    let daemon = Arc::new(Daemon {
+        roots: roots.clone(),
+        socket: socket.into(),
+        settings,
+        means,
+        backend,
+        lodging,
+        store,
+        watch,
+        conductor,
+        guardian: ward.pid(),
+        started: Instant::now(),
+        stop: stop_sender,
+        leaving: OnceLock::new(),
+    });
+    daemon.restore();
+    let listener = place.listen()?;
+    daemon.watch.add(Source::Listener, &listener)?;
+    daemon.watch.add(Source::Signal, &stop_receiver)?;
+    tracing::info!(socket = %socket.display(), backend = backend.name(), "gangd is ready");
+    args.ready_fd.into_iter().for_each(|fd| say_ready(fd, "ready"));
+
+    let clients = Arc::<Clients>::default();
+    wait(&daemon, &listener, &stop_receiver, &mut ward, &clients, args.exit_when_idle)?;
+    drop(listener);
+    end(&daemon, thread, ward, place);
+    Ok(())
+}
+
+/// The schedule's settings as this backend can carry them out.
+fn effective(settings: &Settings, backend: Backend) -> gang_schedule::Config {
+    let mut config = settings.schedule.clone();
+    // Gaps are for those whom a raised gang keeps from running; these backends raise none that high.
+    if backend != Backend::Rt {
+        config.gap = Gap::NONE;
+    }
+    config.fill &= backend.can_fill();
+    config
+}
+
+/// The name of this daemon's cgroups: that of the machine's daemon is plain, others are told apart
+/// by their sockets.
+fn group_name(socket: &Path) -> String {
+    if socket == Path::new(gang_protocol::paths::SYSTEM_SOCKET) {
+        return "gangd".into();
+    }
+    // FNV-1a, 64 bits: the same for the next daemon at this socket.
+    let bytes = socket.as_os_str().as_encoded_bytes();
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    format!("gangd-{hash:016x}")
+}
+
+fn wait_for_listener(socket: &Path) -> bool {
+    (0..100).any(|_| {
+        let connected = UnixStream::connect(socket).is_ok();
+        if !connected {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        connected
+    })
+}
+
+/// Serves until a signal comes.
+fn wait(
+    daemon: &Arc<Daemon>,
+    listener: &std::os::unix::net::UnixListener,
+    mut stop: &UnixStream,
+    ward: &mut Ward,
+    clients: &Arc<Clients>,
+    exit_when_idle: bool,
+) -> anyhow::Result<()> {
+    let mut idle_since: Option<Instant> = None;
+    watch_guardian(daemon, ward);
+    let mut events = Vec::with_capacity(64);
+    loop {
+        events.clear();
+        match epoll::wait(
+            daemon.watch.epoll(),
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&clock::timespec(ROUND)),
+        ) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e).context("cannot wait for events"),
+        }
+        for event in &events {
+            let epoll::Event { data, .. } = *event;
+            match Source::of(data) {
+                Source::Listener => server::accept(listener, daemon, clients),
+                Source::Signal => {
+                    let _ = stop.read(&mut [0; 16]);
+                    return Ok(());
+                }
+                Source::Guardian => {
+                    tracing::warn!("the guardian was killed; another one takes its place");
+                    ward.replace().context("cannot replace the guardian")?;
+                    watch_guardian(daemon, ward);
+                }
+                Source::Job(job) => {
+                    if daemon.watch.is_over(job) {
+                        daemon.end(job);
+                    }
+                }
+            }
+        }
+        daemon.end_trees();
+        if exit_when_idle {
+            let busy = clients.count() > 0 || daemon.has_jobs();
+            idle_since = if busy { None } else { idle_since.or(Some(Instant::now())) };
+            if idle_since.is_some_and(|since| since.elapsed() >= IDLE_FOR) {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn watch_guardian(daemon: &Daemon, ward: &Ward) {
+    if let Some(pidfd) = ward.ended() {
+        if let Err(error) = daemon.watch.add(Source::Guardian, pidfd) {
+            tracing::error!(%error, "the guardian is not watched");
+        }
+    }
+}
+
+/// Releases everything and leaves no trace: programs run on.
+fn end(daemon: &Arc<Daemon>, conductor: JoinHandle<()>, ward: Ward, place: Place) {
+    let _ = daemon.leaving.set(());
+    daemon.conductor.stop();
+    let _ = conductor.join();
+    let (records, _) = daemon.store.records();
+    let found = release::all(&daemon.roots, &daemon.store);
+    for record in &records {
+        daemon.clear_away(record);
+    }
+    daemon.lodging.close();
+    ward.dismiss();
+    daemon.store.destroy();
+    place.leave();
+    tracing::info!(jobs = found.jobs, threads = found.threads, "gangd ends; all programs run on");
+}

@@ -1,0 +1,317 @@
+//! The socket: who may connect, how often, and how long one may take.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{BufReader, Write},
+    os::unix::{
+        fs::{DirBuilderExt, PermissionsExt},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use gang_protocol::{
+    frame::{FrameError, parse_request, read_message},
+    limits::MESSAGE_MAX,
+    v1,
+};
+use rustix::{
+    fs::{FlockOperation, flock},
+    net::sockopt::socket_peercred,
+};
+use varlink::{ConnectionHandler, VarlinkService};
+
+use crate::{
+    daemon::{Daemon, Peer},
+    session::Session,
+    settings::Limits,
+};
+
+/// A message must arrive whole, and a reply be taken, within this time.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection without a message for this long is closed.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// The place of the daemon: nobody else serves this socket while it is held.
+#[derive(Debug)]
+pub struct Place {
+    pub socket: PathBuf,
+    lock_path: PathBuf,
+    _lock: fs::File,
+}
+
+impl Place {
+    /// Takes the place; `None` where another daemon has it.
+    pub fn take(socket: &Path) -> anyhow::Result<Option<Place>> {
+        let directory = gang_protocol::paths::runtime_dir(socket);
+        if !directory.exists() {
+            let mode = if rustix::process::geteuid().is_root() { 0o755 } else { 0o700 };
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(mode)
+                .create(&directory)
+                .with_context(|| format!("cannot create {}", directory.display()))?;
+        }
+        let lock_path = socket.with_extension("lock");
+        loop {
+            let lock = fs::File::options()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(&lock_path)
+                .with_context(|| format!("cannot open {}", lock_path.display()))?;
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(e) => return Err(e).with_context(|| format!("cannot lock {}", lock_path.display())),
+            }
+            // Its last holder may have removed the file after it was opened here.
+            let (held, named) = (rustix::fs::fstat(&lock)?, rustix::fs::stat(&lock_path));
+            if named.is_ok_and(|named| named.st_ino == held.st_ino) {
+                return Ok(Some(Place { socket: socket.into(), lock_path, _lock: lock }));
+            }
+        }
+    }
+
+    /// Listens: for everybody where root does, for its own user otherwise.
+    pub fn listen(&self) -> anyhow::Result<UnixListener> {
+        match fs::symlink_metadata(&self.socket) {
+            Ok(found) if std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
+                fs::remove_file(&self.socket)
+                    .with_context(|| format!("cannot remove the stale {}", self.socket.display()))?;
+            }
+            Ok(_) => bail!("{} is there already, and is no socket", self.socket.display()),
+            Err(_) => {}
+        }
+        let listener = UnixListener::bind(&self.socket)
+            .with_context(|| format!("cannot listen on {}", self.socket.display()))?;
+        let mode = if rustix::process::geteuid().is_root() { 0o666 } else { 0o600 };
+        fs::set_permissions(&self.socket, fs::Permissions::from_mode(mode))
+            .with_context(|| format!("cannot open {} to clients", self.socket.display()))?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    }
+
+    /// Leaves no trace.
+    pub fn leave(self) {
+        let _ = fs::remove_file(&self.socket);
+        let _ = fs::remove_file(&self.lock_path);
+        // The directory of the machine's daemon, if nothing else is in it.
+        let _ = fs::remove_dir(gang_protocol::paths::runtime_dir(&self.socket));
+    }
+}
+
+/// Connections that are open, by user.
+#[derive(Debug, Default)]
+pub struct Clients {
+    by_user: Mutex<BTreeMap<u32, usize>>,
+    all: AtomicUsize,
+}
+
+/// One open connection.
+struct Seat(Arc<Clients>, u32);
+
+impl Clients {
+    pub fn count(&self) -> usize {
+        self.all.load(Ordering::Acquire)
+    }
+
+    fn seat(self: &Arc<Clients>, uid: u32, limits: &Limits) -> Option<Seat> {
+        let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_user = by_user.entry(uid).or_default();
+        if self.count() >= limits.clients || (uid != 0 && *of_user >= limits.clients_per_user) {
+            return None;
+        }
+        *of_user += 1;
+        self.all.fetch_add(1, Ordering::AcqRel);
+        Some(Seat(Arc::clone(self), uid))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut by_user = self.0.by_user.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = by_user.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                by_user.remove(&self.1);
+            }
+        }
+        self.0.all.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Takes the connections that wait, each with a thread of its own.
+pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clients>) {
+    // Those beyond wait until the other sources of the main thread had their turn.
+    for _ in 0..64 {
+        let Ok((stream, _)) = listener.accept() else { break };
+        let Ok(credentials) = socket_peercred(&stream) else { continue };
+        let uid = credentials.uid.as_raw();
+        let peer = Peer { uid, pid: credentials.pid.as_raw_nonzero().get() as u32 };
+        let limits = &daemon.settings.limits;
+        let Some(seat) = clients.seat(uid, limits) else {
+            refuse(stream, limits.clients);
+            continue;
+        };
+        let daemon = Arc::clone(daemon);
+        let spawned = std::thread::Builder::new().name("client".into()).spawn(move || {
+            let _seat = seat;
+            serve(stream, daemon, peer);
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "no thread for a client");
+        }
+    }
+}
+
+/// Tells a client that there are too many; never waits for it.
+fn refuse(mut stream: UnixStream, maximum: usize) {
+    let _ = stream.set_nonblocking(true);
+    let error = serde_json::json!({
+        "error": "org.gangd.v1.LimitReached",
+        "parameters": { "limit": "clients", "maximum": maximum },
+    });
+    let _ = stream.write_all(format!("{error}\0").as_bytes());
+}
+
+fn serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) {
+    if let Err(error) = try_serve(stream, daemon, peer) {
+        tracing::debug!(uid = peer.uid, pid = peer.pid, "a client was disconnected: {error:#}");
+    }
+}
+
+fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Result<()> {
+    // An accepted socket does not inherit this on Linux; said all the same.
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let (session, _starting) = Session::new(daemon, peer);
+    let service = VarlinkService::new(
+        "gangd",
+        "gang scheduling daemon",
+        env!("CARGO_PKG_VERSION"),
+        "org.gangd.v1",
+        vec![Box::new(v1::new(Box::new(session)))],
+    );
+    let mut writer = stream.try_clone()?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        if reader.buffer().is_empty() && !wait_for_message(reader.get_ref())? {
+            return Ok(());
+        }
+        reader.get_ref().set_read_timeout(Some(PATIENCE))?;
+        let message = match read_message(&mut Deadline::new(&mut reader), MESSAGE_MAX) {
+            Ok(Some(message)) => message,
+            Ok(None) => return Ok(()),
+            Err(error @ FrameError::TooLong { .. }) => {
+                complain(&mut writer, "message", &error.to_string());
+                return Err(error.into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Err(error) = parse_request(&message) {
+            complain(&mut writer, "request", &error.to_string());
+            return Err(error.into());
+        }
+        let framed = [&message[..], b"\0"].concat();
+        // A method that does not exist, or parameters that do not fit, were answered already.
+        if let Err(error) = service.handle(&mut &framed[..], &mut writer, None) {
+            tracing::debug!(uid = peer.uid, %error, "a request was refused");
+        }
+        writer.flush()?;
+    }
+}
+
+/// Waits for the first byte of a message; false where none came for long, or the client has gone.
+fn wait_for_message(stream: &UnixStream) -> anyhow::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut fds = [PollFd::new(stream, PollFlags::IN)];
+    Ok(poll(&mut fds, Some(&gang_linux::clock::timespec(SILENCE)))? > 0)
+}
+
+/// A reader that gives up when a message takes too long, however slowly its bytes drop in.
+struct Deadline<'a> {
+    reader: &'a mut BufReader<UnixStream>,
+    ends: std::time::Instant,
+}
+
+impl<'a> Deadline<'a> {
+    fn new(reader: &'a mut BufReader<UnixStream>) -> Deadline<'a> {
+        Deadline { reader, ends: std::time::Instant::now() + PATIENCE }
+    }
+}
+
+impl std::io::Read for Deadline<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.reader.read(bytes)
+    }
+}
+
+impl std::io::BufRead for Deadline<'_> {
+    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        if std::time::Instant::now() > self.ends {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, amount: usize) {
+        self.reader.consume(amount);
+    }
+}
+
+fn complain(writer: &mut UnixStream, parameter: &str, what: &str) {
+    let error = serde_json::json!({
+        "error": "org.gangd.v1.InvalidValue",
+        "parameters": { "parameter": parameter, "value": "", "accepted": what },
+    });
+    let _ = writer.write_all(format!("{error}\0").as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_daemon_has_a_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("run/gangd.sock");
+        let place = Place::take(&socket).unwrap().unwrap();
+        assert!(Place::take(&socket).unwrap().is_none());
+        let _listener = place.listen().unwrap();
+        place.leave();
+        assert!(!socket.exists() && !directory.path().join("run").exists());
+        assert!(Place::take(&socket).unwrap().is_some());
+    }
+
+    #[test]
+    fn what_is_no_socket_is_not_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("gangd.sock");
+        fs::write(&socket, "dear").unwrap();
+        let place = Place::take(&socket).unwrap().unwrap();
+        assert!(place.listen().unwrap_err().to_string().contains("no socket"));
+        assert_eq!(fs::read_to_string(&socket).unwrap(), "dear");
+    }
+
+    #[test]
+    fn seats_are_counted_by_user() {
+        let clients = Arc::<Clients>::default();
+        let limits = Limits { clients: 3, clients_per_user: 1, ..Limits::default() };
+        let first = clients.seat(7, &limits);
+        assert!(first.is_some() && clients.seat(7, &limits).is_none());
+        let (root, other) = (clients.seat(0, &limits), clients.seat(0, &limits));
+        assert!(root.is_some() && other.is_some() && clients.seat(8, &limits).is_none());
+        drop((first, root, other));
+        assert_eq!(clients.count(), 0);
+        assert!(clients.by_user.lock().unwrap().is_empty());
+    }
+}

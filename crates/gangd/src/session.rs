@@ -1,0 +1,442 @@
+//! One client's connection: its requests, in the terms of the interface.
+
+use std::{
+    collections::BTreeSet,
+    str::FromStr,
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+};
+
+use gang_engine::{backend::Backend, timing};
+use gang_linux::{clock, process};
+use gang_protocol::{limits, name::check_name, v1};
+use gang_schedule::{Class, JobId, Plan, Policy, Spec, clock as slices};
+use rustix::process::Signal;
+
+use crate::{
+    check,
+    daemon::{Daemon, Peer},
+    denied::Denied,
+    job::Job,
+    state::State,
+};
+
+/// A connection. Jobs that it registered and that got no process end with it.
+pub struct Session {
+    daemon: Arc<Daemon>,
+    peer: Peer,
+    starting: Arc<Mutex<BTreeSet<JobId>>>,
+}
+
+/// Ends the jobs that were registered and never started.
+pub struct Starting {
+    daemon: Arc<Daemon>,
+    jobs: Arc<Mutex<BTreeSet<JobId>>>,
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        let jobs = std::mem::take(&mut *self.jobs.lock().unwrap_or_else(PoisonError::into_inner));
+        for job in jobs {
+            self.daemon.end(job);
+        }
+    }
+}
+
+/// What a client asks of a job, as it came.
+struct Wanted {
+    name: String,
+    cpus: i64,
+    min_cpus: i64,
+    class: v1::Class,
+    policy: v1::Policy,
+    weight: i64,
+}
+
+impl Session {
+    pub fn new(daemon: Arc<Daemon>, peer: Peer) -> (Session, Starting) {
+        let jobs: Arc<Mutex<BTreeSet<JobId>>> = Arc::default();
+        let starting = Starting { daemon: daemon.clone(), jobs: jobs.clone() };
+        (Session { daemon, peer, starting: jobs }, starting)
+    }
+
+    fn started(&self) -> std::sync::MutexGuard<'_, BTreeSet<JobId>> {
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spec(&self, wanted: &Wanted) -> Result<Spec, Denied> {
+        check_name(&wanted.name).map_err(|e| Denied::invalid("name", &wanted.name, e.to_string()))?;
+        let class = class(&wanted.class);
+        if class == Class::Express && !self.peer.is_administrator() {
+            let reason = "only administrators put a job into express; interactive, batch and standby are open";
+            return Err(Denied::not_permitted("register a job of class express", reason));
+        }
+        let number = |parameter, value: i64, most: i64| {
+            let fits = (1..=most).contains(&value).then_some(value as u32);
+            fits.ok_or_else(|| Denied::invalid(parameter, value, format!("1 to {most}")))
+        };
+        Ok(Spec {
+            class,
+            policy: match wanted.policy {
+                v1::Policy::local => Policy::Local,
+                v1::Policy::none => Policy::None,
+            },
+            weight: number("weight", wanted.weight, limits::WEIGHT_MAX)?,
+            cpus: number("cpus", wanted.cpus, limits::CPUS_MAX)?,
+            min_cpus: number("min_cpus", wanted.min_cpus, limits::CPUS_MAX)?,
+        })
+    }
+
+    fn register(&self, wanted: Wanted) -> Result<JobId, Denied> {
+        let spec = self.spec(&wanted)?;
+        let job = self.daemon.register(wanted.name, self.peer.uid, spec)?;
+        self.started().insert(job);
+        Ok(job)
+    }
+
+    fn adopt(
+        &self,
+        wanted: Wanted,
+        pid: Option<i64>,
+        cgroup: Option<String>,
+    ) -> Result<(JobId, usize), Denied> {
+        let job = match (pid, &cgroup) {
+            (Some(_), None) | (None, Some(_)) => self.register(wanted)?,
+            _ => return Err(Denied::invalid("pid", "", "exactly one of pid and cgroup")),
+        };
+        let adopted = match (pid, cgroup) {
+            (Some(pid), _) => process_number(pid)
+                .and_then(|pid| self.daemon.adopt_tree(self.peer, job, pid)),
+            (_, Some(cgroup)) => self.daemon.adopt_group(self.peer, job, &cgroup),
+            (None, None) => Ok(0),
+        };
+        self.started().remove(&job);
+        match adopted {
+            Ok(processes) => Ok((job, processes)),
+            Err(denied) => {
+                self.daemon.end(job);
+                Err(denied)
+            }
+        }
+    }
+
+    fn add_process(&self, job: i64, pid: i64) -> Result<(), Denied> {
+        let job = job_id(job)?;
+        self.daemon.add_process(self.peer, job, process_number(pid)?)?;
+        self.started().remove(&job);
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<v1::Job>, Denied> {
+        let jobs = self.daemon.conductor.ask(|state| {
+            let now_ns = clock::utc_ns();
+            state.jobs.values().map(|job| describe(state, job, now_ns)).collect::<Vec<_>>()
+        })?;
+        Ok(jobs.into_iter().map(|(job, id)| self.with_processes(job, id)).collect())
+    }
+
+    fn with_processes(&self, mut job: v1::Job, id: JobId) -> v1::Job {
+        job.processes = self.daemon.processes(id).map_or(0, |processes| processes.len() as i64);
+        job
+    }
+
+    fn show(&self, job: i64) -> Result<(v1::Job, Option<Vec<v1::Process>>), Denied> {
+        let id = job_id(job)?;
+        let (details, id) = self.daemon.conductor.ask(move |state| {
+            state.job(id).map(|job| describe(state, job, clock::utc_ns()))
+        })??;
+        let details = self.with_processes(details, id);
+        if !self.peer.may_act_for(details.owner_uid as u32) {
+            return Ok((details, None));
+        }
+        let proc_root = &self.daemon.roots.proc;
+        let processes = self.daemon.processes(id)?.into_iter().filter_map(|pid| {
+            let command = process::command(proc_root, pid).ok()?;
+            let threads = process::threads(proc_root, pid).ok()?.len() as i64;
+            Some(v1::Process { pid: pid.into(), threads, command })
+        });
+        Ok((details, Some(processes.collect())))
+    }
+
+    fn kill(&self, job: i64, signal: i64) -> Result<(), Denied> {
+        let id = job_id(job)?;
+        self.daemon.permit(self.peer, id, "send a signal")?;
+        let accepted = || Denied::invalid("signal", signal, "1 to 64");
+        let number = i32::try_from(signal).ok().filter(|n| (1..=64).contains(n)).ok_or_else(accepted)?;
+        let signal = Signal::from_named_raw(number).ok_or_else(accepted)?;
+        for pid in self.daemon.processes(id)? {
+            // One that ends meanwhile does not need the signal any more.
+            if let Ok(process) = gang_engine::action::ProcessHandle::open(pid) {
+                let _ = process.signal(signal);
+            }
+        }
+        Ok(())
+    }
+
+    fn suspend(&self, job: i64, suspended: bool) -> Result<(), Denied> {
+        let id = job_id(job)?;
+        self.daemon.permit(self.peer, id, if suspended { "suspend a job" } else { "resume a job" })?;
+        self.daemon.suspend(id, suspended)
+    }
+
+    fn status(&self) -> Result<v1::Status, Denied> {
+        let daemon = &self.daemon;
+        let (jobs, cpus, config, load) = daemon.conductor.ask(|state| {
+            let schedule = &state.schedule;
+            let cpus = schedule.topology().cpus().len();
+            (state.jobs.len(), cpus, schedule.config().clone(), schedule.load())
+        })?;
+        let (count, summary) = daemon.conductor.switches();
+        let phase = |d: timing::Distribution| v1::Phase {
+            p50_us: d.p50_us,
+            p99_us: d.p99_us,
+            max_us: d.max_us,
+        };
+        let backends = daemon.means.findings.iter().map(|finding| v1::Backend {
+            name: finding.backend.name().to_owned(),
+            guarantee: guarantee(finding.backend),
+            usable: finding.obstacle.is_none(),
+            reason: finding.obstacle.clone(),
+        });
+        let guardian = daemon.guardian.load(Ordering::Relaxed);
+        Ok(v1::Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id().into(),
+            guardian_pid: (guardian != 0).then(|| guardian.into()),
+            uptime_ns: daemon.started.elapsed().as_nanos() as i64,
+            backend: daemon.backend.name().to_owned(),
+            guarantee: guarantee(daemon.backend),
+            backends: backends.collect(),
+            slice_ns: config.slice_ns as i64,
+            gap_ns: config.gap.length_ns as i64,
+            fill: config.fill && daemon.backend.can_fill(),
+            cap: f64::from(config.cap_permille) / 1000.0,
+            cpus: cpus as i64,
+            jobs: jobs as i64,
+            unregistered_threads: load.into(),
+            switches: v1::Switches {
+                count: count as i64,
+                late: phase(summary.late),
+                lower: phase(summary.lower),
+                raise: phase(summary.raise),
+                skew: phase(summary.skew),
+            },
+        })
+    }
+
+    fn frame(&self) -> Result<Vec<v1::Row>, Denied> {
+        Ok(self.daemon.conductor.ask(|state| {
+            let config = state.schedule.config();
+            let now = slices::slice_at(config, clock::utc_ns());
+            let plans = state.plans.iter().filter(|plan| plan.slice >= now);
+            plans.map(row).collect()
+        })?)
+    }
+
+    fn stop(&self) -> Result<(), Denied> {
+        if !self.peer.is_administrator() {
+            return Err(Denied::not_permitted("stop the daemon", "only administrators may"));
+        }
+        self.daemon.request_stop();
+        Ok(())
+    }
+}
+
+fn job_id(job: i64) -> Result<JobId, Denied> {
+    u64::try_from(job).map(JobId).map_err(|_| Denied::invalid("job", job, "the number of a job"))
+}
+
+fn process_number(pid: i64) -> Result<u32, Denied> {
+    let number = u32::try_from(pid).ok().filter(|&pid| pid > 0 && i32::try_from(pid).is_ok());
+    number.ok_or_else(|| Denied::invalid("pid", pid, "the number of a process"))
+}
+
+fn class(class: &v1::Class) -> Class {
+    match class {
+        v1::Class::express => Class::Express,
+        v1::Class::interactive => Class::Interactive,
+        v1::Class::batch => Class::Batch,
+        v1::Class::standby => Class::Standby,
+    }
+}
+
+fn guarantee(backend: Backend) -> v1::Guarantee {
+    match backend.guarantee() {
+        gang_engine::Guarantee::Exclusive => v1::Guarantee::exclusive,
+        gang_engine::Guarantee::Preferred => v1::Guarantee::preferred,
+        gang_engine::Guarantee::Paused => v1::Guarantee::paused,
+    }
+}
+
+/// A job in the terms of the interface, but for the number of its processes, which takes longer to
+/// find out than the conductor has time for.
+fn describe(state: &State, job: &Job, now_ns: u64) -> (v1::Job, JobId) {
+    use gang_engine::store::Whereabouts;
+    let cgroup = match job.home.as_ref().map(|home| &home.whereabouts) {
+        Some(Whereabouts::Cgroup { group, .. }) => Some(group.display().to_string()),
+        _ => None,
+    };
+    let lived_ns = now_ns.saturating_sub(job.registered_at_ns);
+    let monotonic_ns = clock::monotonic_ns();
+    let described = v1::Job {
+        id: job.id.0 as i64,
+        name: job.name.clone(),
+        owner_uid: job.owner_uid.into(),
+        class: match job.spec.class {
+            Class::Express => v1::Class::express,
+            Class::Interactive => v1::Class::interactive,
+            Class::Batch => v1::Class::batch,
+            Class::Standby => v1::Class::standby,
+        },
+        policy: match job.spec.policy {
+            Policy::Local => v1::Policy::local,
+            Policy::None => v1::Policy::none,
+        },
+        weight: job.spec.weight.into(),
+        cpus: job.spec.cpus.into(),
+        min_cpus: job.spec.min_cpus.into(),
+        state: state.phase(job, now_ns),
+        cgroup,
+        processes: 0,
+        threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
+        cpu_list: job.cpus.iter().map(i64::from).collect(),
+        share_wanted: state.schedule.share_wanted(job.id).unwrap_or(0.0),
+        share_had: job.share.share(monotonic_ns, monotonic_ns.saturating_sub(lived_ns)),
+        registered_at_ns: job.registered_at_ns as i64,
+        slots: job.slots as i64,
+        in_slot_ns: job.in_slot_ns as i64,
+        cpu_time_ns: job.activity.cpu_time_ns as i64,
+    };
+    (described, job.id)
+}
+
+fn row(plan: &Plan) -> v1::Row {
+    v1::Row {
+        slice: plan.slice as i64,
+        start_ns: plan.start_ns as i64,
+        end_ns: plan.end_ns as i64,
+        slots: plan
+            .row
+            .iter()
+            .map(|slot| v1::Slot {
+                job: slot.job.0 as i64,
+                cpu_list: slot.cpus.iter().map(i64::from).collect(),
+            })
+            .collect(),
+        rest_cpus: plan.rest.len() as i64,
+        gap_start_ns: plan.end_ns as i64,
+    }
+}
+
+/// Each call does what the method of the same name says, and answers with what it came to.
+impl v1::VarlinkInterface for Session {
+    fn register(
+        &self,
+        call: &mut dyn v1::Call_Register,
+        name: String,
+        cpus: i64,
+        min_cpus: i64,
+        class: v1::Class,
+        policy: v1::Policy,
+        weight: i64,
+    ) -> varlink::Result<()> {
+        let wanted = Wanted { name, cpus, min_cpus, class, policy, weight };
+        match Session::register(self, wanted) {
+            Ok(job) => call.reply(job.0 as i64),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
+    fn add_process(
+        &self,
+        call: &mut dyn v1::Call_AddProcess,
+        job: i64,
+        pid: i64,
+    ) -> varlink::Result<()> {
+        match Session::add_process(self, job, pid) {
+            Ok(()) => call.reply(),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
+    fn adopt(
+        &self,
+        call: &mut dyn v1::Call_Adopt,
+        name: String,
+        cpus: i64,
+        min_cpus: i64,
+        class: v1::Class,
+        policy: v1::Policy,
+        weight: i64,
+        pid: Option<i64>,
+        cgroup: Option<String>,
+    ) -> varlink::Result<()> {
+        let wanted = Wanted { name, cpus, min_cpus, class, policy, weight };
+        match Session::adopt(self, wanted, pid, cgroup) {
+            Ok((job, processes)) => call.reply(job.0 as i64, processes as i64),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
+    fn list_jobs(&self, call: &mut dyn v1::Call_ListJobs) -> varlink::Result<()> {
+        match self.list() {
+            Ok(jobs) => call.reply(jobs),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
+    fn show_job(&self, call: &mut dyn v1::Call_ShowJob, job: i64) -> varlink::Result<()> {
+        match self.show(job) {
+            Ok((details, processes)) => call.reply(details, processes),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
+    fn get_status(&self, call: &mut dyn v1::Call_GetStatus) -> varlink::Result<()> {
+        match self.status() {
+            Ok(status) => call.reply(status),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
+    fn get_frame(&self, call: &mut dyn v1::Call_GetFrame) -> varlink::Result<()> {
+        match self.frame() {
+            Ok(rows) => call.reply(rows),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
+    fn suspend(&self, call: &mut dyn v1::Call_Suspend, job: i64) -> varlink::Result<()> {
+        match Session::suspend(self, job, true) {
+            Ok(()) => call.reply(),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
+    fn resume(&self, call: &mut dyn v1::Call_Resume, job: i64) -> varlink::Result<()> {
+        match Session::suspend(self, job, false) {
+            Ok(()) => call.reply(),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
+    fn kill(&self, call: &mut dyn v1::Call_Kill, job: i64, signal: i64) -> varlink::Result<()> {
+        match Session::kill(self, job, signal) {
+            Ok(()) => call.reply(),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
+    fn check(&self, call: &mut dyn v1::Call_Check) -> varlink::Result<()> {
+        match check::all(&self.daemon) {
+            Ok((checked, violations)) => call.reply(checked as i64, violations),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
+    fn stop(&self, call: &mut dyn v1::Call_Stop) -> varlink::Result<()> {
+        match Session::stop(self) {
+            Ok(()) => call.reply(),
+            Err(denied) => denied.reply(call),
+        }
+    }
+}

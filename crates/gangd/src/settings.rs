@@ -1,0 +1,232 @@
+//! The settings of the daemon: defaults, the configuration file, the command line, in that order.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, bail, ensure};
+use gang_engine::backend::Backend;
+use gang_schedule::{Config, Gap};
+use serde::Deserialize;
+
+/// Where the configuration is, unless the command line names another file.
+pub const FILE: &str = "/etc/gangd/gangd.toml";
+
+/// What clients may ask of the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Jobs at a time, 1 to 10,000.
+    pub jobs: usize,
+    /// Jobs at a time of one user other than root, 1 to 10,000.
+    pub jobs_per_user: usize,
+    /// Connections at a time, 1 to 1,000.
+    pub clients: usize,
+    /// Connections at a time of one user other than root, 1 to 1,000.
+    pub clients_per_user: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { jobs: 4096, jobs_per_user: 1024, clients: 256, clients_per_user: 64 }
+    }
+}
+
+/// The file, as written. Absent keys keep their defaults.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct File {
+    /// Length of a slice, such as "10ms"; 200us to 60s.
+    slice: Option<String>,
+    /// Length and period of the gaps, such as "500us/10ms"; "none" for none.
+    gap: Option<String>,
+    /// "rt", "weight", "freeze" or "signal"; the best that can be used unless it is set.
+    backend: Option<String>,
+    /// Whether gangs out of slot run in the holes of those in slot.
+    fill: Option<bool>,
+    /// What all gangs together may take of the machine, 0.001 to 1.
+    cap: Option<f64>,
+    limits: Limits,
+}
+
+/// All settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    pub schedule: Config,
+    /// `None`: the best that can be used.
+    pub backend: Option<Backend>,
+    pub limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { schedule: Config::default(), backend: None, limits: Limits::default() }
+    }
+}
+
+/// What the command line says; what it does not say is absent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overrides {
+    pub slice: Option<Duration>,
+    pub gap: Option<Gap>,
+    pub backend: Option<Backend>,
+    pub fill: Option<bool>,
+    pub cap: Option<f64>,
+}
+
+impl Settings {
+    /// Reads the file, where there is one, and lets the command line win over it.
+    ///
+    /// The default file may be absent; one that was named may not.
+    pub fn read(named: Option<&Path>, overrides: &Overrides) -> anyhow::Result<Settings> {
+        let path = named.map_or_else(|| PathBuf::from(FILE), Path::to_owned);
+        let file = match std::fs::read_to_string(&path) {
+            Ok(text) => parse(&text).with_context(|| format!("in {}", path.display()))?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && named.is_none() => File::default(),
+            Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
+        };
+        Settings::new(&file, overrides)
+    }
+
+    fn new(file: &File, overrides: &Overrides) -> anyhow::Result<Settings> {
+        let mut settings = Settings { limits: file.limits.clone(), ..Settings::default() };
+        let config = &mut settings.schedule;
+        if let Some(slice) = &file.slice {
+            config.slice_ns = duration(slice).map_err(anyhow::Error::msg).context("slice")?.as_nanos() as u64;
+        }
+        if let Some(gap) = &file.gap {
+            config.gap = self::gap(gap).map_err(anyhow::Error::msg).context("gap")?;
+        }
+        if let Some(fill) = file.fill {
+            config.fill = fill;
+        }
+        if let Some(name) = &file.backend {
+            settings.backend = Some(Backend::from_name(name).with_context(|| {
+                format!("backend: {name:?} is none of rt, weight, freeze, signal")
+            })?);
+        }
+        if let Some(slice) = overrides.slice {
+            config.slice_ns = slice.as_nanos() as u64;
+        }
+        config.gap = overrides.gap.unwrap_or(config.gap);
+        config.fill = overrides.fill.unwrap_or(config.fill);
+        settings.backend = overrides.backend.or(settings.backend);
+        if let Some(cap) = overrides.cap.or(file.cap) {
+            ensure!((0.001..=1.0).contains(&cap), "cap: {cap} is not 0.001 to 1");
+            config.cap_permille = (cap * 1000.0).round() as u32;
+        }
+        config.validate()?;
+        let Limits { jobs, jobs_per_user, clients, clients_per_user } = settings.limits;
+        for (key, value, most) in [
+            ("jobs", jobs, 10_000),
+            ("jobs_per_user", jobs_per_user, 10_000),
+            ("clients", clients, 1_000),
+            ("clients_per_user", clients_per_user, 1_000),
+        ] {
+            if !(1..=most).contains(&value) {
+                bail!("limits.{key}: {value} is not 1 to {most}");
+            }
+        }
+        Ok(settings)
+    }
+}
+
+fn parse(text: &str) -> anyhow::Result<File> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
+        anyhow::anyhow!("line {line}: {}", error.message())
+    })
+}
+
+/// Reads a time such as `500us`, `10ms`, `1.5s` or `1m`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a time such as 500us, 10ms, 1.5s or 1m");
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
+    let (number, unit) = text.split_at(unit_at);
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let seconds = match unit {
+        "ns" => 1e-9,
+        "us" | "µs" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        _ => return Err(wrong()),
+    };
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+/// Reads gaps such as `500us/10ms`: the last 500 µs of every 10 ms of the clock; or `none`.
+pub fn gap(text: &str) -> Result<Gap, String> {
+    if text == "none" || text == "0" {
+        return Ok(Gap::NONE);
+    }
+    let (length, period) =
+        text.split_once('/').ok_or_else(|| format!("{text:?} is not a gap such as 500us/10ms, or none"))?;
+    let ns = |text| duration(text).map(|time| time.as_nanos() as u64);
+    Ok(Gap { length_ns: ns(length)?, period_ns: ns(period)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> anyhow::Result<Settings> {
+        Settings::new(&parse(text)?, &Overrides::default())
+    }
+
+    #[test]
+    fn an_empty_file_is_the_default() {
+        assert_eq!(settings("").unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn every_key_is_read() {
+        let read = settings(
+            "slice = '20ms'\ngap = '1ms/20ms'\nbackend = 'weight'\nfill = false\ncap = 0.8\n[limits]\njobs = 7\n",
+        )
+        .unwrap();
+        assert_eq!(read.schedule.slice_ns, 20_000_000);
+        assert_eq!(read.schedule.gap, Gap { length_ns: 1_000_000, period_ns: 20_000_000 });
+        assert_eq!(read.backend, Some(Backend::Weight));
+        assert!(!read.schedule.fill);
+        assert_eq!(read.schedule.cap_permille, 800);
+        assert_eq!(read.limits, Limits { jobs: 7, ..Limits::default() });
+    }
+
+    #[test]
+    fn the_command_line_wins() {
+        let file = parse("slice = '20ms'\ncap = 0.5").unwrap();
+        let slice = Some(Duration::from_millis(5));
+        let overrides = Overrides { slice, cap: Some(0.9), ..Overrides::default() };
+        let read = Settings::new(&file, &overrides).unwrap();
+        assert_eq!((read.schedule.slice_ns, read.schedule.cap_permille), (5_000_000, 900));
+    }
+
+    #[test]
+    fn mistakes_name_their_key_and_line() {
+        for (text, expected) in [
+            ("slice = '10'", "slice"),
+            ("slice = '1ns'", "slice_ns"),
+            ("gap = '9ms/10ms'", "gap.length_ns"),
+            ("backend = 'magic'", "none of rt, weight"),
+            ("cap = 0", "cap"),
+            ("\n\nslices = 3", "line 3: unknown field"),
+            ("[limits]\njobs = 0", "limits.jobs: 0 is not 1 to 10000"),
+            ("slice = ", "line 1"),
+        ] {
+            let message = format!("{:#}", settings(text).unwrap_err());
+            assert!(message.contains(expected), "{text:?} gave {message:?}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("500us"), Ok(Duration::from_micros(500)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(gap("none"), Ok(Gap::NONE));
+        for wrong in ["", "5", "ms", "-1ms", "1h", "1e400s", "infs"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

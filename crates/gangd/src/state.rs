@@ -1,0 +1,256 @@
+//! What the daemon knows: the jobs, and the state of the policy.
+//!
+//! One thread owns it, the conductor; nothing here waits for anybody. What a client asks is a
+//! function that runs on that thread ([`crate::conductor::Handle`]).
+
+use std::collections::BTreeMap;
+
+use gang_engine::{
+    Standing,
+    action::Action,
+    backend::Backend,
+    members::Members,
+    store::{Record, Whereabouts},
+};
+use gang_linux::{Roots, clock, sched::Attributes};
+use gang_schedule::{Event, JobId, Plan, Policy, Schedule, Spec};
+
+use crate::{
+    denied::Denied,
+    job::{Activity, Home, Job, Width, Window},
+    load::Load,
+    settings::Limits,
+};
+
+/// Plans of past slices that are kept.
+const PLANS_KEPT: usize = 64;
+
+/// Everything that plans depend on, and what came of them.
+pub struct State {
+    pub roots: Roots,
+    pub backend: Backend,
+    pub limits: Limits,
+    pub schedule: Schedule,
+    pub jobs: BTreeMap<JobId, Job>,
+    next_id: u64,
+    pub load: Load,
+    /// Plans of the last slices, oldest first.
+    pub plans: Vec<Plan>,
+    /// Calls for what changed outside the clock; they go with the next timetable.
+    pub pending: Vec<Action>,
+    /// Where the round of looks at the jobs' CPU time stands.
+    pub next_look: JobId,
+    /// The conductor is to end.
+    pub stopped: bool,
+}
+
+impl State {
+    pub fn new(roots: Roots, backend: Backend, limits: Limits, schedule: Schedule) -> State {
+        State {
+            roots,
+            backend,
+            limits,
+            schedule,
+            jobs: BTreeMap::new(),
+            next_id: 1,
+            load: Load::default(),
+            plans: Vec::new(),
+            pending: Vec::new(),
+            next_look: JobId(0),
+            stopped: false,
+        }
+    }
+
+    pub fn job(&self, job: JobId) -> Result<&Job, Denied> {
+        self.jobs.get(&job).ok_or(Denied::NoSuchJob(job))
+    }
+
+    /// A new job without processes.
+    pub fn register(&mut self, name: String, owner_uid: u32, spec: Spec) -> Result<JobId, Denied> {
+        if self.jobs.len() >= self.limits.jobs {
+            return Err(Denied::LimitReached { limit: "jobs", maximum: self.limits.jobs });
+        }
+        let of_user = self.jobs.values().filter(|job| job.owner_uid == owner_uid).count();
+        if owner_uid != 0 && of_user >= self.limits.jobs_per_user {
+            let maximum = self.limits.jobs_per_user;
+            return Err(Denied::LimitReached { limit: "jobs of a user", maximum });
+        }
+        let id = JobId(self.next_id);
+        self.enter(id, name, owner_uid, spec, clock::utc_ns())?;
+        Ok(id)
+    }
+
+    fn enter(
+        &mut self,
+        id: JobId,
+        name: String,
+        owner_uid: u32,
+        spec: Spec,
+        registered_at_ns: u64,
+    ) -> Result<(), Denied> {
+        self.schedule.apply(Event::Arrived { job: id, spec: spec.clone() })?;
+        self.schedule.apply(Event::Slept { job: id })?;
+        self.next_id = self.next_id.max(id.0 + 1);
+        let job = Job {
+            id,
+            name,
+            owner_uid,
+            spec,
+            registered_at_ns,
+            suspended: false,
+            home: None,
+            standing: Standing::Released,
+            activity: Activity::default(),
+            width: Width::default(),
+            cpus: Default::default(),
+            slots: 0,
+            in_slot_ns: 0,
+            share: Window::default(),
+        };
+        self.jobs.insert(id, job);
+        Ok(())
+    }
+
+    /// A job that an earlier daemon left.
+    pub fn restore(&mut self, record: &Record, members: Members) -> Result<(), Denied> {
+        let unreadable = |field: &'static str| Denied::Failed {
+            operation: format!("restore job {}", record.id),
+            reason: format!("its {field} is unknown here"),
+        };
+        let spec = Spec {
+            class: record.class.parse().map_err(|_| unreadable("class"))?,
+            policy: record.policy.parse().map_err(|_| unreadable("policy"))?,
+            weight: record.weight,
+            cpus: record.cpus,
+            min_cpus: record.min_cpus,
+        };
+        let id = JobId(record.id);
+        let (name, at_ns) = (record.name.clone(), record.registered_at_ns);
+        self.enter(id, name, record.owner_uid, spec, at_ns)?;
+        let normal = record.normal.into();
+        self.join(id, record.whereabouts.clone(), members, normal, record.affinity.clone())?;
+        if record.suspended {
+            self.suspend(id, true)?;
+        }
+        Ok(())
+    }
+
+    /// The first process of a job came.
+    pub fn join(
+        &mut self,
+        id: JobId,
+        whereabouts: Whereabouts,
+        members: Members,
+        normal: Attributes,
+        affinity: Vec<u32>,
+    ) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        if job.home.is_some() {
+            return Ok(None);
+        }
+        job.home = Some(Home { whereabouts, members, normal, affinity });
+        job.activity.last_used_ns = clock::monotonic_ns();
+        self.wake(id, true)?;
+        Ok(self.job(id)?.record())
+    }
+
+    /// The job is over; what is on file of it is returned, to be cleared away.
+    pub fn end(&mut self, id: JobId) -> Option<Record> {
+        let job = self.jobs.remove(&id)?;
+        let known = self.schedule.apply(Event::Departed { job: id });
+        debug_assert!(known.is_ok(), "jobs here and in the schedule are the same");
+        job.record()
+    }
+
+    /// Lets a job take part in the schedule, or not.
+    pub fn wake(&mut self, id: JobId, awake: bool) -> Result<(), Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        job.activity.awake = awake;
+        self.schedule.apply(if awake { Event::Woke { job: id } } else { Event::Slept { job: id } })?;
+        Ok(())
+    }
+
+    pub fn suspend(&mut self, id: JobId, suspended: bool) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        job.suspended = suspended;
+        let record = job.record();
+        self.schedule.apply(if suspended {
+            Event::Suspended { job: id }
+        } else {
+            Event::Resumed { job: id }
+        })?;
+        Ok(record)
+    }
+
+    /// Brings the jobs that no row holds where they belong now: those that came, woke, fell asleep,
+    /// were suspended or resumed.
+    pub fn settle(&mut self) {
+        let fill = self.schedule.config().fill;
+        for job in self.jobs.values_mut() {
+            let to = job.standing_out_of_row(fill);
+            if job.standing == to || job.standing == Standing::Raised {
+                continue;
+            }
+            // Between filling and paused a row's gangs go back and forth by the clock.
+            let by_clock = |standing| matches!(standing, Standing::Filling | Standing::Paused);
+            if !fill && job.is_scheduled() && !job.suspended && by_clock(job.standing) {
+                continue;
+            }
+            if let Some(home) = &mut job.home {
+                let _ = home.members.refresh(&self.roots.proc);
+                self.backend.actions(&home.members, job.standing, to, false, &mut self.pending);
+                if to == Standing::Released {
+                    home.members.unpin(&mut self.pending);
+                }
+                job.standing = to;
+            }
+        }
+    }
+
+    /// Notes what the plans gave the jobs between two points of time.
+    pub fn account(&mut self, plans: &[Plan], from_ns: u64, until_ns: u64) {
+        let now_ns = clock::monotonic_ns();
+        for plan in plans {
+            let (from_ns, until_ns) = (plan.start_ns.max(from_ns), plan.end_ns.min(until_ns));
+            let in_slot_ns = until_ns.saturating_sub(from_ns);
+            for slot in &plan.row {
+                let Some(job) = self.jobs.get_mut(&slot.job) else { continue };
+                job.slots += u64::from(from_ns == plan.start_ns);
+                job.in_slot_ns += in_slot_ns;
+                job.share.add(now_ns, in_slot_ns);
+                if job.cpus != slot.cpus {
+                    job.cpus.clone_from(&slot.cpus);
+                }
+            }
+        }
+    }
+
+    /// Keeps the last plans: that of a slice under way is amended, not made again.
+    pub fn remember(&mut self, plans: Vec<Plan>) {
+        let first = plans.first().map_or(0, |plan| plan.slice);
+        self.plans.retain(|plan| plan.slice < first);
+        let too_many = self.plans.len().saturating_sub(PLANS_KEPT);
+        self.plans.drain(..too_many);
+        self.plans.extend(plans);
+    }
+
+    /// The state of a job in the terms of the interface.
+    pub fn phase(&self, job: &Job, now_ns: u64) -> gang_protocol::v1::JobState {
+        use gang_protocol::v1::JobState;
+        let slice = gang_schedule::clock::slice_at(self.schedule.config(), now_ns);
+        let plan = self.plans.iter().rev().find(|plan| plan.slice == slice);
+        if job.suspended {
+            JobState::suspended
+        } else if job.home.is_none() {
+            JobState::starting
+        } else if job.spec.policy == Policy::None {
+            if job.activity.awake { JobState::running } else { JobState::idle }
+        } else if !job.activity.awake {
+            JobState::idle
+        } else if plan.is_some_and(|plan| plan.slot(job.id).is_some()) {
+            JobState::running
+        } else {
+            JobState::waiting
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the conductor looks at before it plans: who wants to run.
+
+use std::collections::BTreeSet;
+
+use gang_engine::members::Members;
+use gang_linux::{
+    Roots, clock,
+    process::{self, Runnable},
+    topology,
+};
+use gang_schedule::{Cpu, Event, JobId, Topology};
+
+use crate::state::State;
+
+/// Jobs whose CPU time is looked at in one period.
+const LOOKS: usize = 4;
+
+/// A job that used no CPU for this long, and has no runnable thread, falls asleep: it gets no slots
+/// until it uses CPU again.
+const IDLE_AFTER_NS: u64 = 250_000_000;
+
+/// Runnable threads are counted in every third period.
+const COUNT_EVERY: u64 = 3;
+
+/// The most threads whose state is read for one count; of more, a part stands for all.
+const THREADS_COUNTED: usize = 256;
+
+/// CPUs are counted this often (CLOCK_MONOTONIC).
+const TOPOLOGY_EVERY_NS: u64 = 1_000_000_000;
+
+/// What the survey remembers from period to period.
+#[derive(Debug)]
+pub struct Survey {
+    runnable: Runnable,
+    periods: u64,
+    topology_at_ns: u64,
+    online: String,
+    /// Jobs of the last period's rows.
+    pub in_rows: BTreeSet<JobId>,
+}
+
+impl Survey {
+    pub fn new(roots: &Roots) -> std::io::Result<Survey> {
+        Ok(Survey {
+            runnable: Runnable::open(&roots.proc).map_err(std::io::Error::other)?,
+            periods: 0,
+            topology_at_ns: 0,
+            online: topology::online_text(roots).unwrap_or_default(),
+            in_rows: BTreeSet::new(),
+        })
+    }
+
+    /// Looks at the machine and tells the policy what changed.
+    pub fn look(&mut self, state: &mut State, _now_ns: u64) {
+        let now_ns = clock::monotonic_ns();
+        if self.periods % COUNT_EVERY == 0 {
+            self.count_runnable(state);
+        }
+        self.look_at_jobs(state, now_ns);
+        if now_ns >= self.topology_at_ns {
+            self.topology_at_ns = now_ns + TOPOLOGY_EVERY_NS;
+            self.look_at_cpus(state);
+        }
+        self.periods += 1;
+    }
+
+    fn count_runnable(&mut self, state: &mut State) {
+        // This thread is runnable; the switchers sleep.
+        const OF_DAEMON: u32 = 1;
+        let Ok(all) = self.runnable.count() else { return };
+        let mut of_jobs = 0;
+        if all > OF_DAEMON {
+            let proc_root = &state.roots.proc;
+            for job in state.jobs.values_mut().filter(|job| job.activity.awake) {
+                let Some(home) = &job.home else { continue };
+                let runnable = count_of(&home.members, proc_root);
+                job.width.saw(runnable, job.spec.cpus);
+                of_jobs += runnable;
+            }
+        }
+        state.load.saw(all, of_jobs, OF_DAEMON);
+        let threads = state.load.threads();
+        if threads != state.schedule.load() {
+            let _ = state.schedule.apply(Event::Load { threads });
+        }
+    }
+
+    /// Looks at a few jobs, in turn: who fell asleep, who woke?
+    fn look_at_jobs(&mut self, state: &mut State, now_ns: u64) {
+        let after = state.jobs.range(state.next_look..).map(|(&id, _)| id);
+        let ids: Vec<JobId> = after.chain(state.jobs.keys().copied()).take(LOOKS.min(state.jobs.len())).collect();
+        state.next_look = ids.last().map_or(JobId(0), |id| JobId(id.0 + 1));
+        for id in ids {
+            let Some(job) = state.jobs.get_mut(&id) else { continue };
+            let Some(home) = &mut job.home else { continue };
+            let Some(cpu_time_ns) = home.members.cpu_time_ns(&state.roots.proc) else { continue };
+            let activity = &mut job.activity;
+            let used = cpu_time_ns != activity.cpu_time_ns;
+            activity.cpu_time_ns = cpu_time_ns;
+            if used {
+                activity.last_used_ns = now_ns;
+            }
+            let crowded = home.members.is_crowded();
+            let wakes = used && !activity.awake && !crowded;
+            let sleeps = activity.awake
+                && now_ns.saturating_sub(activity.last_used_ns) > IDLE_AFTER_NS
+                && count_of(&home.members, &state.roots.proc) == 0;
+            if crowded {
+                let _ = home.members.refresh(&state.roots.proc);
+            }
+            if wakes || sleeps {
+                let _ = state.wake(id, wakes);
+            }
+        }
+    }
+
+    /// CPUs may go and come back.
+    fn look_at_cpus(&mut self, state: &mut State) {
+        let Ok(online) = topology::online_text(&state.roots) else { return };
+        if online == self.online {
+            return;
+        }
+        match machine(&state.roots) {
+            Ok(topology) => {
+                tracing::info!(cpus = topology.len(), "CPUs went or came: {}", online.trim());
+                let _ = state.schedule.apply(Event::Topology(topology));
+                self.online = online;
+            }
+            Err(error) => tracing::warn!("cannot read the topology: {error:#}"),
+        }
+    }
+}
+
+/// The machine as the policy sees it.
+pub fn machine(roots: &Roots) -> anyhow::Result<Topology> {
+    let cpus = topology::online(roots)?;
+    let cpus = cpus.into_iter().map(|topology::Cpu { id, core, cache, node }| Cpu { id, core, cache, node });
+    Ok(Topology::new(cpus.collect())?)
+}
+
+/// Runnable threads of a job.
+fn count_of(members: &Members, proc_root: &std::path::Path) -> u32 {
+    let threads = members.threads();
+    let step = threads.len().div_ceil(THREADS_COUNTED).max(1);
+    let runnable = threads
+        .iter()
+        .step_by(step)
+        .filter(|thread| process::stat(proc_root, thread.tid).is_ok_and(|stat| stat.is_runnable()));
+    (runnable.count() * step) as u32
+}

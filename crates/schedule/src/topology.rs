@@ -67,16 +67,16 @@ impl Topology {
         cpus.sort_unstable_by_key(Cpu::nearness);
 
         // From the leaves up: neighbours with the same key are one domain.
-        let keys: [fn(&Cpu) -> (u32, u32, u32); LEVELS] = [
-            |_| (0, 0, 0),
-            |cpu| (cpu.node, 0, 0),
-            |cpu| (cpu.node, cpu.cache, 0),
-            |cpu| (cpu.node, cpu.cache, cpu.core),
-        ];
+        let shares = |level: usize, cpu: &Cpu| match level {
+            0 => (0, 0, 0),
+            1 => (cpu.node, 0, 0),
+            2 => (cpu.node, cpu.cache, 0),
+            _ => (cpu.node, cpu.cache, cpu.core),
+        };
         let mut firsts: Vec<u32> = (0..cpus.len() as u32).collect();
         let mut children: [Vec<Range<u32>>; LEVELS] = Default::default();
         for level in (0..LEVELS).rev() {
-            let key = |child: usize| keys[level](&cpus[firsts[child] as usize]);
+            let key = |child: usize| shares(level, &cpus[firsts[child] as usize]);
             let mut starts: Vec<usize> = Vec::new();
             for child in 0..firsts.len() {
                 if child == 0 || key(child) != key(child - 1) {

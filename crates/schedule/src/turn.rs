@@ -119,3 +119,66 @@ pub(crate) fn settle(contenders: Vec<(&mut u128, u128)>, floor: u128) -> u128 {
     }
     floor.max(least)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Event, JobId, Schedule, Topology};
+    use proptest::prelude::*;
+
+    /// Slots for equal shares of time are equally far, whatever the weights.
+    #[test]
+    fn virtual_times_of_common_weights_are_exact() {
+        for k in 1..=40 {
+            for weight in [1, 10, 25, 100, 125, 10_000] {
+                assert_eq!(SLICE % (weight * k), 0, "weight {weight} times {k}");
+                assert_eq!(stride((weight * k) as u64) * k, stride(weight as u64));
+            }
+        }
+        assert_eq!(rest_stride(8, 12) * 3, stride(REST_WEIGHT) * 2);
+    }
+
+    #[test]
+    fn the_leader_is_the_eligible_contender_with_the_earliest_deadline() {
+        let turn = |vtime, weight: u64, tie| Turn {
+            vtime,
+            stride: stride(weight),
+            weight: weight.into(),
+            tie,
+        };
+        // The heavy one has the earliest deadline and is ahead of the average.
+        let ahead = stride(100) / 4;
+        let mut line = [turn(ahead, 300, 1), turn(0, 100, 2), turn(0, 100, 3)];
+        lead(&mut line, |turn| *turn);
+        assert_eq!(line.map(|turn| turn.tie), [2, 1, 3]);
+        // At the average it is eligible.
+        let mut line = [turn(0, 300, 1), turn(0, 100, 2), turn(0, 100, 3)];
+        lead(&mut line, |turn| *turn);
+        assert_eq!(line.map(|turn| turn.tie), [1, 2, 3]);
+    }
+
+    proptest! {
+        /// However good the holes are, the lead is bounded.
+        #[test]
+        fn nobody_is_ahead_by_more_than_lead_and_four_strides(
+            specs in proptest::collection::vec((1u32..=10_000, 1u32..=8), 1..8),
+            threads in 0u32..12,
+        ) {
+            let mut schedule = Schedule::new(Config::default(), Topology::flat(8)).unwrap();
+            schedule.apply(Event::Load { threads }).unwrap();
+            for (id, &(weight, cpus)) in specs.iter().enumerate() {
+                let spec = Spec { weight, ..Spec::new(cpus) };
+                schedule.apply(Event::Arrived { job: JobId(id as u64), spec }).unwrap();
+            }
+            for slice in 0..200 {
+                schedule.plan(slice);
+                let floor = schedule.floors.of(Tier::Shared);
+                let strides = schedule.jobs.values().map(|job| job.stride);
+                let longest = strides.max().unwrap().max(stride(REST_WEIGHT));
+                let vtimes = schedule.jobs.values().map(|job| job.vtime);
+                let top = vtimes.max().unwrap().max(schedule.rest.vtime);
+                prop_assert!(top - floor <= (LEAD + 4) * longest);
+            }
+        }
+    }
+}

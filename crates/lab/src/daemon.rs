@@ -37,8 +37,9 @@ impl Settings {
         Self { slice: Some(slice), ..Self::default() }
     }
 
-    fn arguments(&self, socket: &Path) -> Vec<String> {
+    fn arguments(&self, socket: &Path, config: &Path) -> Vec<String> {
         let mut arguments = vec!["--socket".into(), socket.display().to_string()];
+        arguments.extend(["--config".into(), config.display().to_string()]);
         arguments.push("--exit-when-idle".into());
         if let Some(slice) = self.slice {
             arguments.extend(["--slice".into(), duration::show(slice)]);
@@ -70,9 +71,13 @@ impl Daemon {
             .tempdir()
             .context("making a directory for the socket of a daemon")?;
         let socket = dir.path().join("socket");
+        // An empty configuration: the defaults that are measured are those of the program, not
+        // of the machine's own daemon.
+        let config = dir.path().join("gangd.toml");
+        fs::write(&config, "").context("writing a daemon's configuration")?;
         let log = File::create(dir.path().join("log")).context("making a daemon's log")?;
         let child = Command::new(gangd)
-            .args(settings.arguments(&socket))
+            .args(settings.arguments(&socket, &config))
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("making a daemon's log")?)
             .stderr(log)
@@ -163,14 +168,15 @@ mod tests {
     #[test]
     fn settings_become_flags() {
         let socket = Path::new("/s");
-        let join = |settings: Settings| settings.arguments(socket).join(" ");
-        assert_eq!(join(Settings::default()), "--socket /s --exit-when-idle");
+        let join = |settings: Settings| settings.arguments(socket, Path::new("/c")).join(" ");
+        assert_eq!(join(Settings::default()), "--socket /s --config /c --exit-when-idle");
         let all = Settings {
             slice: Some(Duration::from_millis(1)),
             no_fill: true,
             backend: Some("weight".into()),
         };
-        let flags = "--socket /s --exit-when-idle --slice 1ms --no-fill --backend weight";
+        let flags =
+            "--socket /s --config /c --exit-when-idle --slice 1ms --no-fill --backend weight";
         assert_eq!(join(all), flags);
     }
 }

@@ -22,16 +22,11 @@ const INVERSE: &str = include_str!("../../../demo/inverse.py");
 /// A copy that has not ended by then is killed, and the measurement fails.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
+/// A program that takes the size of its problem and how many times to solve it.
 pub struct Program {
     pub name: &'static str,
     command: Vec<String>,
-}
-
-/// How much a program has to do; the full amount takes a second or two alone on two CPUs.
-#[derive(Clone, Copy)]
-pub enum Amount {
-    Full,
-    Half,
+    times: u64,
 }
 
 #[derive(Deserialize)]
@@ -40,7 +35,7 @@ struct Finished {
 }
 
 /// The Gaussian elimination, compiled into `dir`.
-pub fn gauss(dir: &Path, amount: Amount) -> Result<Program> {
+pub fn gauss(dir: &Path) -> Result<Program> {
     let source = dir.join("gauss.c");
     let program = dir.join("gauss");
     fs::write(&source, GAUSS).with_context(|| format!("writing {}", source.display()))?;
@@ -49,29 +44,21 @@ pub fn gauss(dir: &Path, amount: Amount) -> Result<Program> {
     Running::start(&mut compiler)
         .context("the Gaussian elimination needs a compiler: install the package gcc")?
         .finish(Instant::now() + LIMIT)?;
-    let times = match amount {
-        Amount::Full => 80,
-        Amount::Half => 40,
-    };
-    let command = vec![program.display().to_string(), "500".into(), times.to_string()];
-    Ok(Program { name: "gauss (libgomp)", command })
+    let command = vec![program.display().to_string(), "500".into()];
+    Ok(Program { name: "gauss (libgomp)", command, times: 1 })
 }
 
 /// numpy on the OpenMP build of OpenBLAS; an error names the packages where they are missing.
-pub fn numpy(dir: &Path, amount: Amount) -> Result<Program> {
+pub fn numpy(dir: &Path) -> Result<Program> {
     let python = python_with("numpy").context("install the package python3-numpy")?;
     let blas = openblas().context("install the package libopenblas0-openmp")?;
     let script = dir.join("inverse.py");
     fs::write(&script, INVERSE).with_context(|| format!("writing {}", script.display()))?;
-    let times = match amount {
-        Amount::Full => "450",
-        Amount::Half => "225",
-    };
     // Several builds of OpenBLAS can be installed; the path chooses the one with OpenMP.
     let path = format!("LD_LIBRARY_PATH={}", blas.display());
     let script = script.display().to_string();
-    let command = ["env", &path, python, &script, "300", times].map(String::from).to_vec();
-    Ok(Program { name: "numpy (OpenBLAS)", command })
+    let command = ["env", &path, python, &script, "300"].map(String::from).to_vec();
+    Ok(Program { name: "numpy (OpenBLAS)", command, times: 1 })
 }
 
 /// The directory of the OpenMP build of OpenBLAS, as Debian and Ubuntu lay it out.
@@ -90,6 +77,26 @@ pub struct Copies {
 }
 
 impl Program {
+    /// Gives the program as much to do as takes about `length` alone on this machine.
+    pub fn sized(mut self, lab: &Lab, length: Duration) -> Result<Self> {
+        // What is neither start nor first touch: the difference between two runs.
+        const FEW: u64 = 2;
+        const MORE: u64 = 22;
+        let mut alone_s = |times| {
+            self.times = times;
+            self.start(lab, None, 1)?.finish()
+        };
+        let once_s = (alone_s(MORE)? - alone_s(FEW)?) / (MORE - FEW) as f64;
+        self.times = ((length.as_secs_f64() / once_s.max(1e-4)) as u64).clamp(FEW, 10_000);
+        Ok(self)
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = self.command.clone();
+        arguments.push(self.times.to_string());
+        arguments
+    }
+
     /// Starts copies at once: as gangs of the daemon where there is one.
     pub fn start(&self, lab: &Lab, daemon: Option<&Daemon>, copies: usize) -> Result<Copies> {
         let gang = Gang { cpus: lab.cpus, weight: None };
@@ -97,13 +104,24 @@ impl Program {
         let deadline = Instant::now() + LIMIT;
         let mut running = Vec::new();
         for _ in 0..copies {
-            running.push(lab.start(daemon, Some(gang), &self.command)?);
+            running.push(lab.start(daemon, Some(gang), &self.arguments())?);
         }
         Ok(Copies { running, started_at_ns, deadline })
     }
 }
 
 impl Copies {
+    /// Like [`Copies::finish`]; none where the copies were not done in that time, and were killed.
+    pub fn finish_within(mut self, limit: Duration) -> Result<Option<f64>> {
+        self.deadline = self.deadline.min(Instant::now() + limit);
+        let deadline = self.deadline;
+        match self.finish() {
+            Ok(time_s) => Ok(Some(time_s)),
+            Err(_) if Instant::now() >= deadline => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     pub fn pids(&self) -> Vec<i32> {
         self.running.iter().map(Running::pid).collect()
     }
@@ -125,8 +143,9 @@ mod tests {
 
     /// Runs one of the programs with a small problem.
     fn small(program: &Program) {
-        let mut command = Command::new(&program.command[0]);
-        command.args(&program.command[1..program.command.len() - 2]).args(["40", "2"]);
+        let program = [&program.command[..program.command.len() - 1], &["40".into()]].concat();
+        let mut command = Command::new(&program[0]);
+        command.args(&program[1..]).arg("2");
         let finished: Finished =
             Running::start(&mut command).unwrap().outcome(Instant::now() + LIMIT).unwrap();
         assert!(finished.finished_at_ns > 0);
@@ -135,7 +154,7 @@ mod tests {
     #[test]
     fn gauss_solves_its_system_needs_gcc() {
         let dir = tempfile::tempdir().unwrap();
-        match gauss(dir.path(), Amount::Half) {
+        match gauss(dir.path()) {
             Ok(program) => small(&program),
             Err(error) => eprintln!("skipped: {error:#}"),
         }
@@ -144,7 +163,7 @@ mod tests {
     #[test]
     fn numpy_inverts_its_matrix_needs_openblas() {
         let dir = tempfile::tempdir().unwrap();
-        match numpy(dir.path(), Amount::Half) {
+        match numpy(dir.path()) {
             Ok(program) => small(&program),
             Err(error) => eprintln!("skipped: {error:#}"),
         }

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::daemon::{Daemon, Settings};
 use crate::harness::say;
 use crate::lab::{Lab, Options};
-use crate::openmp::{Amount, Copies, Program, gauss, numpy};
+use crate::openmp::{Copies, Program, gauss, numpy};
 use crate::picture;
 use crate::table::{figure, render};
 use timeline::Timeline;
@@ -25,6 +25,10 @@ use timeline::Timeline;
 const BEFORE: Duration = Duration::from_millis(400);
 const RECORDED: Duration = Duration::from_millis(300);
 const COPIES: usize = 2;
+/// How long a program takes alone, and how long it is waited for where it shares the machine: so
+/// that the demo ends within a minute, whatever becomes of the programs under plain Linux.
+const ALONE: Duration = Duration::from_millis(800);
+const LONGEST: Duration = Duration::from_secs(15);
 const COLUMNS: usize = 72;
 
 #[derive(Args, Debug)]
@@ -43,13 +47,13 @@ pub struct Demo {
     backend: Option<String>,
 }
 
-/// Times of one program, in seconds.
+/// Times of one program, in seconds; none where it was not done after [`LONGEST`].
 #[derive(Serialize)]
 struct Times {
     program: &'static str,
     alone_s: f64,
-    plain_s: f64,
-    gangs_s: f64,
+    plain_s: Option<f64>,
+    gangs_s: Option<f64>,
 }
 
 /// The two timelines of one program, plain Linux first; an error where recording is not permitted.
@@ -67,9 +71,9 @@ impl Demo {
         lab.programs.gang()?;
         lab.programs.gangd()?;
         let dir = tempfile::tempdir().context("making a directory for the programs")?;
-        let mut programs = vec![gauss(dir.path(), Amount::Half)?];
-        match numpy(dir.path(), Amount::Half) {
-            Ok(program) => programs.push(program),
+        let mut programs = vec![gauss(dir.path())?.sized(&lab, ALONE)?];
+        match numpy(dir.path()) {
+            Ok(program) => programs.push(program.sized(&lab, ALONE)?),
             Err(error) => println!("Without numpy: {error:#}\n"),
         }
         println!(
@@ -144,22 +148,27 @@ fn watched(
     program: &Program,
     daemon: Option<&Daemon>,
     name: &str,
-) -> Result<(f64, Result<Timeline>)> {
+) -> Result<(Option<f64>, Result<Timeline>)> {
     let copies: Copies = program.start(lab, daemon, COPIES)?;
     let pids = copies.pids();
     std::thread::sleep(BEFORE);
     let timeline = record::switches(lab.cpus, RECORDED)
         .map(|recording| Timeline::new(name, &recording, &pids));
-    Ok((copies.finish()?, timeline))
+    Ok((copies.finish_within(LONGEST)?, timeline))
 }
 
 fn table(all: &[Times]) -> String {
     let row = |times: &Times| {
-        let over = |time_s: f64| format!("{} ×", figure(time_s / times.alone_s));
-        let seconds = |time_s: f64| format!("{} s", figure(time_s));
+        let seconds = |time_s: Option<f64>| match time_s {
+            Some(time_s) => format!("{} s", figure(time_s)),
+            None => format!("> {} s", LONGEST.as_secs()),
+        };
+        let over = |time_s: Option<f64>| {
+            time_s.map_or("".into(), |time_s| format!("{} ×", figure(time_s / times.alone_s)))
+        };
         vec![
             times.program.into(),
-            seconds(times.alone_s),
+            seconds(Some(times.alone_s)),
             seconds(times.plain_s),
             over(times.plain_s),
             seconds(times.gangs_s),

@@ -4,22 +4,24 @@
 //! "Alone" is one copy under plain Linux, as a person has it who does not know of gangd; one copy
 //! alone as a gang stands beside it.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
 
 use super::plain_and_default;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Under};
-use crate::openmp::{Amount, Program, gauss, numpy};
+use crate::openmp::{Program, gauss, numpy};
 use crate::report::{Must, Report};
 
 const TIME: &str = "s_for_each_copy";
 
 pub fn run(lab: &Lab) -> Result<Report> {
     let dir = tempfile::tempdir().context("making a directory for the programs")?;
-    let amount = if lab.options.quick { Amount::Half } else { Amount::Full };
-    let mut programs = vec![gauss(dir.path(), amount)?];
-    match numpy(dir.path(), amount) {
-        Ok(program) => programs.push(program),
+    let length = lab.length(Duration::from_secs(2));
+    let mut programs = vec![gauss(dir.path())?.sized(lab, length)?];
+    match numpy(dir.path()) {
+        Ok(program) => programs.push(program.sized(lab, length)?),
         Err(error) => eprintln!("gang lab: without numpy: {error:#}"),
     }
     let ways = plain_and_default(lab);

@@ -54,7 +54,8 @@ pub struct ProcessHandle {
 impl ProcessHandle {
     pub fn open(pid: u32) -> gang_linux::Result<Arc<ProcessHandle>> {
         let error = |e: io::Error| gang_linux::Error::new("open process", pid, e);
-        let number = Pid::from_raw(pid as i32).ok_or_else(|| error(io::ErrorKind::InvalidInput.into()))?;
+        let number =
+            Pid::from_raw(pid as i32).ok_or_else(|| error(io::ErrorKind::InvalidInput.into()))?;
         let pidfd = rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty())
             .map_err(|e| error(e.into()))?;
         Ok(Arc::new(ProcessHandle { pid, pidfd }))

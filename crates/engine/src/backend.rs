@@ -70,10 +70,12 @@ impl Backend {
             pause(job, false, out);
         }
         match self {
-            Backend::Rt => out.extend(job.threads().iter().filter(|t| !t.is_exempt()).map(|thread| {
-                let attributes = attributes(&thread.original, to, wide);
-                Action::Attributes { tid: thread.tid, attributes }
-            })),
+            Backend::Rt => {
+                out.extend(job.threads().iter().filter(|t| !t.is_exempt()).map(|thread| {
+                    let attributes = attributes(&thread.original, to, wide);
+                    Action::Attributes { tid: thread.tid, attributes }
+                }))
+            }
             Backend::Weight => weigh(job, to, out),
             Backend::Freeze | Backend::Signal => {}
         }
@@ -96,9 +98,7 @@ impl Backend {
 fn attributes(original: &Attributes, to: Standing, wide: bool) -> Attributes {
     match to {
         Standing::Raised if wide => Attributes::other(-20),
-        Standing::Raised => {
-            Attributes { nice: original.nice, ..Attributes::fifo(priority::GANG) }
-        }
+        Standing::Raised => Attributes { nice: original.nice, ..Attributes::fifo(priority::GANG) },
         Standing::Filling | Standing::Paused => Attributes::idle(original.nice),
         Standing::Released => *original,
     }

@@ -89,21 +89,12 @@ impl Members {
     }
 
     /// A process and its descendants.
-    pub fn of_tree(
-        first: Arc<ProcessHandle>,
-        default: Attributes,
-        everywhere: CpuSet,
-    ) -> Members {
+    pub fn of_tree(first: Arc<ProcessHandle>, default: Attributes, everywhere: CpuSet) -> Members {
         let roster = Roster::Tree { processes: vec![first] };
         Members::new(roster, Controls::default(), default, everywhere)
     }
 
-    fn new(
-        roster: Roster,
-        controls: Controls,
-        default: Attributes,
-        everywhere: CpuSet,
-    ) -> Members {
+    fn new(roster: Roster, controls: Controls, default: Attributes, everywhere: CpuSet) -> Members {
         Members {
             roster,
             controls,
@@ -154,12 +145,15 @@ impl Members {
     /// that was not known.
     pub fn refresh(&mut self, proc_root: &Path) -> gang_linux::Result<bool> {
         match &mut self.roster {
-            Roster::Cgroup { threads, .. } => threads.numbers(&mut self.bytes, &mut self.numbers)?,
+            Roster::Cgroup { threads, .. } => {
+                threads.numbers(&mut self.bytes, &mut self.numbers)?
+            }
             Roster::Tree { processes } => {
                 grow_tree(proc_root, processes);
                 self.numbers.clear();
                 for process in processes.iter() {
-                    self.numbers.extend(process::threads(proc_root, process.pid).unwrap_or_default());
+                    self.numbers
+                        .extend(process::threads(proc_root, process.pid).unwrap_or_default());
                 }
             }
         }
@@ -253,7 +247,8 @@ fn grow_tree(proc_root: &Path, processes: &mut Vec<Arc<ProcessHandle>>) {
         let children: Vec<u32> = parents
             .iter()
             .filter(|(pid, parent)| {
-                processes.iter().any(|p| p.pid == *parent) && processes.iter().all(|p| p.pid != *pid)
+                processes.iter().any(|p| p.pid == *parent)
+                    && processes.iter().all(|p| p.pid != *pid)
             })
             .map(|(pid, _)| *pid)
             .collect();

@@ -56,7 +56,9 @@ impl Means {
             obstacle: match backend {
                 Backend::Rt => try_fifo(),
                 Backend::Weight => groups_obstacle.clone().or_else(|| match cpu {
-                    CpuControl::None => Some("no hierarchy of cgroups has the cpu controller".into()),
+                    CpuControl::None => {
+                        Some("no hierarchy of cgroups has the cpu controller".into())
+                    }
                     _ => None,
                 }),
                 Backend::Freeze => groups_obstacle.clone(),
@@ -117,9 +119,11 @@ fn try_fifo() -> Option<String> {
     let _ = child.kill();
     let _ = child.wait();
     result.err().map(|e| match e.raw_os_error() {
-        Some(1) => "SCHED_FIFO is not permitted: it takes root or CAP_SYS_NICE, and in a cgroup of \
+        Some(1) => {
+            "SCHED_FIFO is not permitted: it takes root or CAP_SYS_NICE, and in a cgroup of \
                     version 1 a share of cpu.rt_runtime_us"
-            .to_owned(),
+                .to_owned()
+        }
         _ => format!("SCHED_FIFO is refused: {e}"),
     })
 }

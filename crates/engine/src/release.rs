@@ -126,7 +126,8 @@ fn release_thread(tid: u32, record: &Record) -> bool {
 
 /// Puts the processes of a job back where they came from, and removes its groups.
 pub fn dissolve(record: &Record) {
-    let Whereabouts::Cgroup { group, home, cpu_group, cpu_home, adopted } = &record.whereabouts
+    let Whereabouts::Cgroup { group, home, cpu_group, cpu_home, cpu_group_is_shared, adopted } =
+        &record.whereabouts
     else {
         return;
     };
@@ -142,9 +143,25 @@ pub fn dissolve(record: &Record) {
     if !adopted {
         let _ = group.remove();
     }
-    if let Some(cpu_group) = cpu_group {
-        // Fails as long as another job is in it, which is as it should be.
+    if let (Some(cpu_group), false) = (cpu_group, cpu_group_is_shared) {
         let _ = Group::at(cpu_group).remove();
+    }
+}
+
+/// Removes the groups that the jobs of a daemon that is gone had in common, where nobody is in them.
+pub fn dissolve_common(records: &[Record]) {
+    for record in records {
+        let Whereabouts::Cgroup { group, cpu_group, cpu_group_is_shared, adopted, .. } =
+            &record.whereabouts
+        else {
+            continue;
+        };
+        if let (Some(cpu_group), true) = (cpu_group, cpu_group_is_shared) {
+            let _ = Group::at(cpu_group).remove();
+        }
+        if let (Some(parent), false) = (group.parent(), adopted) {
+            let _ = Group::at(parent).remove();
+        }
     }
 }
 

@@ -22,6 +22,8 @@ pub enum Whereabouts {
         home: PathBuf,
         cpu_group: Option<PathBuf>,
         cpu_home: Option<PathBuf>,
+        /// Other jobs are in the cpu group too; it outlives this one.
+        cpu_group_is_shared: bool,
         /// The group was there before the job, and stays.
         adopted: bool,
     },
@@ -134,7 +136,8 @@ impl Store {
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let text = fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<Record>(&text)?));
+            let text =
+                fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<Record>(&text)?));
             match text {
                 Ok(record) => records.push(record),
                 Err(e) => errors.push(self.error("read", &path, e)),

@@ -70,7 +70,14 @@ impl Cursor {
             let raised_ns = clock();
             if lowers + raises > 0 {
                 let asked_ns = edge.at_ns;
-                timings.record(&Switch { asked_ns, began_ns, lowered_ns, raised_ns, lowers, raises });
+                timings.record(&Switch {
+                    asked_ns,
+                    began_ns,
+                    lowered_ns,
+                    raised_ns,
+                    lowers,
+                    raises,
+                });
             }
         }
         self.done_until_ns = self.done_until_ns.max(now_ns);
@@ -116,11 +123,7 @@ pub struct Switcher {
 impl Switcher {
     /// Starts a switcher on some CPUs. `realtime` lifts it above the gangs, which takes the right to
     /// do so.
-    pub fn start(
-        cpus: Vec<u32>,
-        realtime: bool,
-        kernel: Arc<dyn Kernel>,
-    ) -> io::Result<Switcher> {
+    pub fn start(cpus: Vec<u32>, realtime: bool, kernel: Arc<dyn Kernel>) -> io::Result<Switcher> {
         let (input, output) = triple_buffer(&Timetable::default());
         let (alarm, stop, timings) = (Arc::<Alarm>::default(), Arc::default(), Arc::default());
         let body = Body {

@@ -230,13 +230,7 @@ impl<'a> Parts<'a> {
         Parts { period, shares, numbers: BTreeMap::new(), pinned: BTreeMap::new() }
     }
 
-    fn part(
-        &mut self,
-        job: JobId,
-        from: Standing,
-        to: Standing,
-        cpus: Option<&CpuSet>,
-    ) -> usize {
+    fn part(&mut self, job: JobId, from: Standing, to: Standing, cpus: Option<&CpuSet>) -> usize {
         let key = (job, from, to, cpus.map(|cpus| cpus.iter().collect()));
         if let Some(&number) = self.numbers.get(&key) {
             return number;
@@ -272,13 +266,7 @@ impl<'a> Parts<'a> {
     }
 
     /// Restricts a gang to its CPUs, unless it has the whole machine and always had.
-    fn pin(
-        &mut self,
-        job: JobId,
-        members: &Members,
-        cpus: &CpuSet,
-        actions: &mut Vec<Action>,
-    ) {
+    fn pin(&mut self, job: JobId, members: &Members, cpus: &CpuSet, actions: &mut Vec<Action>) {
         let wanted = affinity(cpus);
         let everywhere = cpus == self.period.machine;
         let pinned = self.pinned.get(&job).copied().or(members.pinned);

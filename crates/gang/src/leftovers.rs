@@ -108,16 +108,16 @@ mod tests {
         let uid = rustix::process::geteuid().as_raw();
         let socket = dir.path().join("gangd.sock");
         assert_eq!(leftovers(&socket, uid), Leftovers::None);
-        std::fs::create_dir(dir.path().join("jobs")).unwrap();
+        std::fs::create_dir(dir.path().join("gangd.jobs")).unwrap();
         assert_eq!(leftovers(&socket, uid), Leftovers::None);
-        std::fs::write(dir.path().join("jobs/3"), "").unwrap();
+        std::fs::write(dir.path().join("gangd.jobs/3"), "").unwrap();
         assert_eq!(leftovers(&socket, uid), Leftovers::Ours);
     }
 
     #[test]
     fn a_link_to_a_directory_is_none() {
         let dir = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink("/etc", dir.path().join("jobs")).unwrap();
+        std::os::unix::fs::symlink("/etc", dir.path().join("gangd.jobs")).unwrap();
         let uid = rustix::process::geteuid().as_raw();
         assert_eq!(leftovers(&dir.path().join("gangd.sock"), uid), Leftovers::None);
     }

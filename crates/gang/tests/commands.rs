@@ -75,7 +75,7 @@ fn status_says_backend_guarantee_and_why_not_another() {
 gangd 0.1.0, pid 10, guardian 11, up 4 min 5 s
 socket    {}
 backend   rt, exclusive: nothing ordinary runs in the place of a gang
-slice     10 ms, gap 500 µs, filling on, cap 100.0 %
+slice     10 ms, gap 500 µs in every 10 ms, filling on, cap 100.0 %
 machine   2 CPUs, 1 job, 0 threads runnable outside all jobs
 switches  5000
 

@@ -113,12 +113,12 @@ fn other_commands_start_none() {
 /// Plays `gangd --release`.
 const RELEASES: &str = "if [ \"$release\" ]; then \
     echo \"released job 3 (lu), which a daemon that died had raised\"; \
-    rm \"$(dirname \"$socket\")\"/jobs/*; fi";
+    rm \"${socket%.*}\".jobs/*; fi";
 
 #[test]
 fn any_command_releases_what_a_dead_daemon_left() {
     let place = Place::new();
-    let jobs = place.dir.path().join("jobs");
+    let jobs = place.jobs_dir();
     std::fs::create_dir(&jobs).unwrap();
     std::fs::write(jobs.join("3"), "").unwrap();
 
@@ -138,7 +138,7 @@ fn any_command_releases_what_a_dead_daemon_left() {
 #[test]
 fn release_says_what_it_did() {
     let place = Place::new();
-    std::fs::create_dir(place.dir.path().join("jobs")).unwrap();
+    std::fs::create_dir(place.jobs_dir()).unwrap();
     let quiet = place.gang_beside("exit 0", &["release"]).output().unwrap();
     assert_eq!(quiet.status.code(), Some(0));
     assert!(stdout(&quiet).starts_with("nothing to release at "), "{quiet:?}");

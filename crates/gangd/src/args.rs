@@ -67,7 +67,7 @@ pub struct Args {
 
     /// Descriptor of a pipe on which to say `ready`, or why not
     #[arg(long, value_name = "N", hide = true)]
-    pub ready_fd: Option<u32>,
+    pub ready_fd: Option<i32>,
 }
 
 fn backend(name: &str) -> Result<Backend, String> {

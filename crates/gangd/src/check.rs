@@ -47,7 +47,9 @@ pub fn all(daemon: &Daemon) -> Result<(usize, Vec<v1::Violation>), Denied> {
         let wrong: Vec<Expectation> = expected
             .into_iter()
             .filter(|e| !holds(daemon.backend, e))
-            .filter(|e| suspects.as_ref().is_none_or(|suspects| suspects.iter().any(|s| s.tid == e.tid)))
+            .filter(|e| {
+                suspects.as_ref().is_none_or(|suspects| suspects.iter().any(|s| s.tid == e.tid))
+            })
             .collect();
         let done = wrong.is_empty();
         suspects = Some(wrong);

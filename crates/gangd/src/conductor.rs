@@ -13,7 +13,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::Write,
     os::fd::OwnedFd,
     sync::{
         Arc,
@@ -31,7 +30,7 @@ use gang_engine::{
     timetable::{self, Gang, Groups, Period},
     timing::{self, Summary, Timings},
 };
-use gang_linux::{clock, clock::Alarm, process, sched};
+use gang_linux::{clock, clock::Alarm, sched};
 use gang_schedule::{CpuSet, Event, JobId, Plan, clock as slices};
 
 use crate::{state::State, survey::Survey};
@@ -148,6 +147,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         lead_ns: LEAD_NS_MIN,
         beat_at_ns: 0,
         failures: 0,
+        failures_told_ns: 0,
     };
     let thread = std::thread::Builder::new().name("conductor".into()).spawn(move || {
         if realtime && sched::become_fifo(priority::CONDUCTOR).is_err() {
@@ -167,6 +167,9 @@ const GRACE_NS: u64 = 5_000_000;
 /// How often the machine is looked at while no job takes part in the schedule.
 const QUIET_NS: u64 = 50_000_000;
 
+/// Failures of calls are logged at most this often.
+const FAILURES_EVERY_NS: u64 = 10_000_000_000;
+
 struct Conductor {
     state: State,
     survey: Survey,
@@ -183,6 +186,8 @@ struct Conductor {
     beat_at_ns: u64,
     /// Calls of the switchers that failed, as last logged.
     failures: u64,
+    /// When they were logged (CLOCK_MONOTONIC).
+    failures_told_ns: u64,
 }
 
 impl Conductor {
@@ -228,8 +233,8 @@ impl Conductor {
         }
         // The period under way, unless it was planned already: then the one after it.
         let under_way = now_ns - now_ns % period_ns;
-        let planned = self.composed_until_ns > now_ns
-            && self.composed_until_ns <= under_way + 2 * period_ns;
+        let planned =
+            self.composed_until_ns > now_ns && self.composed_until_ns <= under_way + 2 * period_ns;
         let from_ns = if planned { self.composed_until_ns } else { under_way };
         let due_ns = from_ns.saturating_sub(self.lead_ns);
         if now_ns < due_ns {
@@ -342,7 +347,9 @@ impl Conductor {
         let failures = self.switchers.iter().map(|switcher| switcher.timings.failures());
         let (count, errno) =
             failures.fold((0, 0), |(sum, last), (count, errno)| (sum + count, errno.max(last)));
-        if count > self.failures {
+        let now_ns = clock::monotonic_ns();
+        if count > self.failures && now_ns >= self.failures_told_ns + FAILURES_EVERY_NS {
+            self.failures_told_ns = now_ns;
             let error = std::io::Error::from_raw_os_error(errno);
             tracing::warn!(count = count - self.failures, %error, "calls of a switch failed");
             self.failures = count;

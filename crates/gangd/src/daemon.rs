@@ -3,7 +3,6 @@
 use std::{
     io::Write,
     os::unix::net::UnixStream,
-    path::PathBuf,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
@@ -37,7 +36,6 @@ use crate::{
 /// The daemon, as the threads that serve clients see it.
 pub struct Daemon {
     pub roots: Roots,
-    pub socket: PathBuf,
     pub settings: Settings,
     pub means: Means,
     pub backend: Backend,
@@ -158,7 +156,9 @@ impl Daemon {
         // On file before anything is done to the process: whoever has to undo it must find it.
         let placed = whereabouts.clone();
         let owner = self.conductor.ask(move |state| {
-            state.job(job).map(|job| (job.name.clone(), job.owner_uid, job.spec.clone(), job.registered_at_ns))
+            state.job(job).map(|job| {
+                (job.name.clone(), job.owner_uid, job.spec.clone(), job.registered_at_ns)
+            })
         })??;
         let (name, owner_uid, spec, registered_at_ns) = owner;
         let record = Record {
@@ -204,10 +204,9 @@ impl Daemon {
 
     fn put_on_file(&self, record: Option<Record>) -> Result<(), Denied> {
         let Some(record) = record else { return Ok(()) };
-        self.store.put(&record).map_err(|e| Denied::Failed {
-            operation: e.to_string(),
-            reason: e.source.to_string(),
-        })
+        self.store
+            .put(&record)
+            .map_err(|e| Denied::Failed { operation: e.to_string(), reason: e.source.to_string() })
     }
 
     /// A handle on a process that the peer may put into a job of that owner. The handle is taken
@@ -275,9 +274,13 @@ impl Daemon {
         if !group.exists() {
             return Err(no_such());
         }
-        let below = group.children()?.into_iter().filter(|child| child.is_populated().unwrap_or(false));
+        let below =
+            group.children()?.into_iter().filter(|child| child.is_populated().unwrap_or(false));
         if let Some(child) = below.into_iter().next() {
-            let accepted = format!("a cgroup without populated ones below it, such as {}", child.path().display());
+            let accepted = format!(
+                "a cgroup without populated ones below it, such as {}",
+                child.path().display()
+            );
             return Err(Denied::invalid("cgroup", path, accepted));
         }
         let processes = group.processes()?;
@@ -310,7 +313,8 @@ impl Daemon {
         let home = self.conductor.ask(move |state| {
             let home = state.job(job)?.home.as_ref();
             Ok::<_, Denied>(home.map(|home| {
-                let tree: Vec<u32> = home.members.tree().iter().map(|process| process.pid).collect();
+                let tree: Vec<u32> =
+                    home.members.tree().iter().map(|process| process.pid).collect();
                 (home.whereabouts.clone(), tree)
             }))
         })??;
@@ -397,7 +401,9 @@ impl Daemon {
                 return Err(Denied::NoSuchJob(job));
             }
             // The guardian may have been asked to dissolve what the processes were in besides.
-            for process in group.processes()?.into_iter().filter_map(|pid| ProcessHandle::open(pid).ok()) {
+            for process in
+                group.processes()?.into_iter().filter_map(|pid| ProcessHandle::open(pid).ok())
+            {
                 self.lodging.move_in(&record.whereabouts, &process)?;
             }
         }

@@ -76,7 +76,9 @@ impl From<Refusal> for Denied {
             Refusal::Weight { weight, max } => {
                 Denied::invalid("weight", weight, format!("1 to {max}"))
             }
-            other => Denied::Failed { operation: "schedule the job".into(), reason: other.to_string() },
+            other => {
+                Denied::Failed { operation: "schedule the job".into(), reason: other.to_string() }
+            }
         }
     }
 }

@@ -3,7 +3,10 @@
 //! What is done here may take the kernel milliseconds; it is done by the threads that serve clients,
 //! never by those that schedule.
 
-use std::{path::{Path, PathBuf}, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use gang_engine::{
     action::{Action, ControlFile, ProcessHandle},
@@ -87,7 +90,9 @@ impl Lodging {
                 Ok(Some(group))
             }
             (CpuControl::V2, Backend::Rt | Backend::Weight) => {
-                let (Some(root), Some(parent)) = (&self.root, self.parent()) else { return Ok(None) };
+                let (Some(root), Some(parent)) = (&self.root, self.parent()) else {
+                    return Ok(None);
+                };
                 let root = Group::at(root);
                 let enabled = root.read("cgroup.subtree_control")?;
                 if !enabled.split_whitespace().any(|controller| controller == "cpu") {
@@ -117,10 +122,6 @@ impl Lodging {
         Some((vec![write(&idle, "0"), write(&weight, highest)], vec![write(&idle, "1")]))
     }
 
-    pub fn has_groups(&self) -> bool {
-        self.root.is_some()
-    }
-
     /// Takes the first process of a job in, and says where the job lives.
     pub fn found(&self, job: JobId, first: &ProcessHandle) -> Result<Whereabouts> {
         let Some(parent) = self.parent() else {
@@ -139,6 +140,7 @@ impl Lodging {
             home,
             cpu_group: cpu_group.map(|group| group.path().into()),
             cpu_home,
+            cpu_group_is_shared: self.shared.is_some(),
             adopted: false,
         })
     }
@@ -155,6 +157,7 @@ impl Lodging {
             home,
             cpu_group: cpu_group.map(|group| group.path().into()),
             cpu_home,
+            cpu_group_is_shared: self.shared.is_some(),
             adopted: true,
         })
     }
@@ -194,7 +197,8 @@ impl Lodging {
     /// Moves a process with its threads in. Its number may have been given to another process
     /// meanwhile: where it was, nothing of the kind has happened, or it is moved back.
     pub fn move_in(&self, whereabouts: &Whereabouts, process: &ProcessHandle) -> Result<()> {
-        let Whereabouts::Cgroup { group, cpu_group, adopted, home, cpu_home } = whereabouts else {
+        let Whereabouts::Cgroup { group, cpu_group, adopted, home, cpu_home, .. } = whereabouts
+        else {
             return Ok(());
         };
         if !adopted {
@@ -204,7 +208,9 @@ impl Lodging {
             Group::at(cpu_group).add(process.pid)?;
         }
         if !process.is_alive() {
-            for (group, home) in [(Some(group), Some(home)), (cpu_group.as_ref(), cpu_home.as_ref())] {
+            for (group, home) in
+                [(Some(group), Some(home)), (cpu_group.as_ref(), cpu_home.as_ref())]
+            {
                 if let (Some(_), Some(home)) = (group, home) {
                     let _ = Group::at(home).add(process.pid);
                 }
@@ -224,7 +230,9 @@ impl Lodging {
         match whereabouts {
             Whereabouts::Cgroup { group, cpu_group, .. } => {
                 let own_cpu = match (self.backend, &self.cpu, cpu_group) {
-                    (Backend::Weight, CpuControl::V1(_), Some(cpu_group)) => Some((cpu_group, "cpu.shares")),
+                    (Backend::Weight, CpuControl::V1(_), Some(cpu_group)) => {
+                        Some((cpu_group, "cpu.shares"))
+                    }
                     (Backend::Weight, CpuControl::V2, _) => Some((group, "cpu.weight")),
                     _ => None,
                 };

@@ -17,12 +17,12 @@ mod survey;
 mod ward;
 mod watch;
 
-use std::{io::Write, path::PathBuf, process::ExitCode};
+use std::{fs::File, io::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use gang_engine::{guardian, release, store::Store};
-use gang_linux::Roots;
+use gang_linux::{Roots, inherited, sched};
 use gang_protocol::paths::{Surroundings, jobs_dir};
 
 use args::Args;
@@ -30,24 +30,25 @@ use settings::Settings;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    let mut starter = Starter::at(args.ready_fd);
     log();
-    let result = if args.manual { manual() } else { dispatch(&args) };
+    let result = if args.manual { manual() } else { dispatch(&args, &mut starter) };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            if let Some(fd) = args.ready_fd {
-                say_ready(fd, &format!("{error:#}"));
-            }
+            starter.tell(&format!("{error:#}"));
             eprintln!("gangd: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn dispatch(args: &Args) -> anyhow::Result<()> {
+fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     let roots = Roots::default();
     let socket = match &args.socket {
-        Some(socket) => std::path::absolute(socket).context("cannot make the socket's path absolute")?,
+        Some(socket) => {
+            std::path::absolute(socket).context("cannot make the socket's path absolute")?
+        }
         None => Surroundings::of_this_process().own_socket(),
     };
     let store = Store::at(jobs_dir(&socket));
@@ -64,7 +65,8 @@ fn dispatch(args: &Args) -> anyhow::Result<()> {
         println!("{}: fine", path.display());
         return Ok(());
     }
-    run::run(&roots, &socket, store, settings, args)
+    forget_the_caller();
+    run::run(&roots, &socket, store, settings, args, starter)
 }
 
 /// Undoes what a daemon that died together with its guardian left behind.
@@ -78,11 +80,10 @@ fn release_leftovers(roots: &Roots, store: &Store, socket: &std::path::Path) -> 
         release::dissolve(record);
         store.remove(record.id).with_context(|| format!("cannot clear job {} away", record.id))?;
     }
+    release::dissolve_common(&records);
     store.destroy();
     place.leave();
-    if records.is_empty() {
-        println!("nothing was left behind");
-    } else {
+    if !records.is_empty() {
         println!(
             "a daemon left {} job(s) behind, {} of them with {} thread(s): {} thread(s) were raised or \
              at the lowest priority, {} job(s) stood still; all are released",
@@ -113,11 +114,27 @@ fn log() {
         .init();
 }
 
-/// Tells whoever started the daemon that it listens, or why it does not.
-fn say_ready(fd: u32, line: &str) {
-    // Opened by name: the number alone is no proof that the descriptor is there.
-    let pipe = std::fs::File::options().write(true).open(format!("/proc/self/fd/{fd}"));
-    if let Ok(mut pipe) = pipe {
-        let _ = writeln!(pipe, "{}", line.replace('\n', " "));
+/// Whoever started the daemon and waits to hear that it listens, or why it does not.
+struct Starter(Option<File>);
+
+impl Starter {
+    /// The one at the other end of an inherited pipe.
+    fn at(fd: Option<i32>) -> Starter {
+        Starter(fd.and_then(|fd| inherited::take(fd).ok()).map(File::from))
     }
+
+    /// Says one line, once; whoever does not listen any more is no reason to fail.
+    fn tell(&mut self, line: &str) {
+        if let Some(mut pipe) = self.0.take() {
+            let _ = writeln!(pipe, "{}", line.replace('\n', " "));
+        }
+    }
+}
+
+/// What comes from the terminal of whoever ran the first program is not for the daemon.
+fn forget_the_caller() {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let nice = sched::get(0).map_or(0, |attributes| attributes.nice.min(0));
+    let _ = sched::set(0, &sched::Attributes::other(nice));
+    let _ = sched::set_affinity(0, 0..1024);
 }

@@ -10,23 +10,18 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use gang_engine::{
-    backend::Backend,
-    probe::Means,
-    release,
-    store::Store,
-};
+use gang_engine::{backend::Backend, probe::Means, release, store::Store};
 use gang_linux::{Roots, clock, memory};
 use gang_schedule::{Gap, Schedule};
 use rustix::event::epoll;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::{
+    Starter,
     args::Args,
     conductor::{self, Heartbeat, Setup},
     daemon::Daemon,
     lodging::Lodging,
-    say_ready,
     server::{self, Clients, Place},
     settings::Settings,
     state::State,
@@ -48,11 +43,12 @@ pub fn run(
     store: Store,
     settings: Settings,
     args: &Args,
+    starter: &mut Starter,
 ) -> anyhow::Result<()> {
     let Some(place) = Place::take(socket)? else {
         // Two `gang run` at once: the one that came first serves both.
         if args.exit_when_idle && wait_for_listener(socket) {
-            args.ready_fd.into_iter().for_each(|fd| say_ready(fd, "ready"));
+            starter.tell("ready");
             return Ok(());
         }
         bail!("a daemon runs at {} already", socket.display());
@@ -69,7 +65,8 @@ pub fn run(
         tracing::info!(%error, source = %error.source, "switches may wait for memory");
     }
     let heartbeat = Heartbeat::default();
-    let mut ward = Ward::start(socket.into(), heartbeat.clone()).context("cannot start the guardian")?;
+    let mut ward =
+        Ward::start(socket.into(), heartbeat.clone()).context("cannot start the guardian")?;
     let schedule = Schedule::new(effective(&settings, backend), survey::machine(roots)?)?;
     let state = State::new(roots.clone(), backend, settings.limits.clone(), schedule);
     let (conductor, thread) = conductor::start(Setup {
@@ -89,7 +86,6 @@ pub fn run(
     let watch = Watch::new().context("cannot make an epoll")?;
     let daemon = Arc::new(Daemon {
         roots: roots.clone(),
-        socket: socket.into(),
         settings,
         means,
         backend,
@@ -107,7 +103,7 @@ pub fn run(
     daemon.watch.add(Source::Listener, &listener)?;
     daemon.watch.add(Source::Signal, &stop_receiver)?;
     tracing::info!(socket = %socket.display(), backend = backend.name(), "gangd is ready");
-    args.ready_fd.into_iter().for_each(|fd| say_ready(fd, "ready"));
+    starter.tell("ready");
 
     let clients = Arc::<Clients>::default();
     wait(&daemon, &listener, &stop_receiver, &mut ward, &clients, args.exit_when_idle)?;

@@ -71,7 +71,9 @@ impl Place {
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-                Err(e) => return Err(e).with_context(|| format!("cannot lock {}", lock_path.display())),
+                Err(e) => {
+                    return Err(e).with_context(|| format!("cannot lock {}", lock_path.display()));
+                }
             }
             // Its last holder may have removed the file after it was opened here.
             let (held, named) = (rustix::fs::fstat(&lock)?, rustix::fs::stat(&lock_path));
@@ -85,8 +87,9 @@ impl Place {
     pub fn listen(&self) -> anyhow::Result<UnixListener> {
         match fs::symlink_metadata(&self.socket) {
             Ok(found) if std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
-                fs::remove_file(&self.socket)
-                    .with_context(|| format!("cannot remove the stale {}", self.socket.display()))?;
+                fs::remove_file(&self.socket).with_context(|| {
+                    format!("cannot remove the stale {}", self.socket.display())
+                })?;
             }
             Ok(_) => bail!("{} is there already, and is no socket", self.socket.display()),
             Err(_) => {}

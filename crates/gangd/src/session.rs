@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    str::FromStr,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
@@ -64,7 +63,8 @@ impl Session {
     }
 
     fn spec(&self, wanted: &Wanted) -> Result<Spec, Denied> {
-        check_name(&wanted.name).map_err(|e| Denied::invalid("name", &wanted.name, e.to_string()))?;
+        check_name(&wanted.name)
+            .map_err(|e| Denied::invalid("name", &wanted.name, e.to_string()))?;
         let class = class(&wanted.class);
         if class == Class::Express && !self.peer.is_administrator() {
             let reason = "only administrators put a job into express; interactive, batch and standby are open";
@@ -104,8 +104,9 @@ impl Session {
             _ => return Err(Denied::invalid("pid", "", "exactly one of pid and cgroup")),
         };
         let adopted = match (pid, cgroup) {
-            (Some(pid), _) => process_number(pid)
-                .and_then(|pid| self.daemon.adopt_tree(self.peer, job, pid)),
+            (Some(pid), _) => {
+                process_number(pid).and_then(|pid| self.daemon.adopt_tree(self.peer, job, pid))
+            }
             (_, Some(cgroup)) => self.daemon.adopt_group(self.peer, job, &cgroup),
             (None, None) => Ok(0),
         };
@@ -141,9 +142,10 @@ impl Session {
 
     fn show(&self, job: i64) -> Result<(v1::Job, Option<Vec<v1::Process>>), Denied> {
         let id = job_id(job)?;
-        let (details, id) = self.daemon.conductor.ask(move |state| {
-            state.job(id).map(|job| describe(state, job, clock::utc_ns()))
-        })??;
+        let (details, id) = self
+            .daemon
+            .conductor
+            .ask(move |state| state.job(id).map(|job| describe(state, job, clock::utc_ns())))??;
         let details = self.with_processes(details, id);
         if !self.peer.may_act_for(details.owner_uid as u32) {
             return Ok((details, None));
@@ -161,7 +163,8 @@ impl Session {
         let id = job_id(job)?;
         self.daemon.permit(self.peer, id, "send a signal")?;
         let accepted = || Denied::invalid("signal", signal, "1 to 64");
-        let number = i32::try_from(signal).ok().filter(|n| (1..=64).contains(n)).ok_or_else(accepted)?;
+        let number =
+            i32::try_from(signal).ok().filter(|n| (1..=64).contains(n)).ok_or_else(accepted)?;
         let signal = Signal::from_named_raw(number).ok_or_else(accepted)?;
         for pid in self.daemon.processes(id)? {
             // One that ends meanwhile does not need the signal any more.
@@ -174,7 +177,11 @@ impl Session {
 
     fn suspend(&self, job: i64, suspended: bool) -> Result<(), Denied> {
         let id = job_id(job)?;
-        self.daemon.permit(self.peer, id, if suspended { "suspend a job" } else { "resume a job" })?;
+        self.daemon.permit(
+            self.peer,
+            id,
+            if suspended { "suspend a job" } else { "resume a job" },
+        )?;
         self.daemon.suspend(id, suspended)
     }
 
@@ -208,6 +215,7 @@ impl Session {
             backends: backends.collect(),
             slice_ns: config.slice_ns as i64,
             gap_ns: config.gap.length_ns as i64,
+            gap_period_ns: config.gap.period_ns as i64,
             fill: config.fill && daemon.backend.can_fill(),
             cap: f64::from(config.cap_permille) / 1000.0,
             cpus: cpus as i64,
@@ -323,7 +331,7 @@ fn row(plan: &Plan) -> v1::Row {
             })
             .collect(),
         rest_cpus: plan.rest.len() as i64,
-        gap_start_ns: plan.end_ns as i64,
+        rest_turn: plan.rest_turn,
     }
 }
 

@@ -83,7 +83,9 @@ impl Settings {
         let path = named.map_or_else(|| PathBuf::from(FILE), Path::to_owned);
         let file = match std::fs::read_to_string(&path) {
             Ok(text) => parse(&text).with_context(|| format!("in {}", path.display()))?,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && named.is_none() => File::default(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && named.is_none() => {
+                File::default()
+            }
             Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
         };
         Settings::new(&file, overrides)
@@ -93,7 +95,8 @@ impl Settings {
         let mut settings = Settings { limits: file.limits.clone(), ..Settings::default() };
         let config = &mut settings.schedule;
         if let Some(slice) = &file.slice {
-            config.slice_ns = duration(slice).map_err(anyhow::Error::msg).context("slice")?.as_nanos() as u64;
+            config.slice_ns =
+                duration(slice).map_err(anyhow::Error::msg).context("slice")?.as_nanos() as u64;
         }
         if let Some(gap) = &file.gap {
             config.gap = self::gap(gap).map_err(anyhow::Error::msg).context("gap")?;
@@ -161,8 +164,9 @@ pub fn gap(text: &str) -> Result<Gap, String> {
     if text == "none" || text == "0" {
         return Ok(Gap::NONE);
     }
-    let (length, period) =
-        text.split_once('/').ok_or_else(|| format!("{text:?} is not a gap such as 500us/10ms, or none"))?;
+    let (length, period) = text
+        .split_once('/')
+        .ok_or_else(|| format!("{text:?} is not a gap such as 500us/10ms, or none"))?;
     let ns = |text| duration(text).map(|time| time.as_nanos() as u64);
     Ok(Gap { length_ns: ns(length)?, period_ns: ns(period)? })
 }

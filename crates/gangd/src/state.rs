@@ -166,7 +166,11 @@ impl State {
     pub fn wake(&mut self, id: JobId, awake: bool) -> Result<(), Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         job.activity.awake = awake;
-        self.schedule.apply(if awake { Event::Woke { job: id } } else { Event::Slept { job: id } })?;
+        self.schedule.apply(if awake {
+            Event::Woke { job: id }
+        } else {
+            Event::Slept { job: id }
+        })?;
         Ok(())
     }
 

@@ -88,7 +88,8 @@ impl Survey {
     /// Looks at a few jobs, in turn: who fell asleep, who woke?
     fn look_at_jobs(&mut self, state: &mut State, now_ns: u64) {
         let after = state.jobs.range(state.next_look..).map(|(&id, _)| id);
-        let ids: Vec<JobId> = after.chain(state.jobs.keys().copied()).take(LOOKS.min(state.jobs.len())).collect();
+        let ids: Vec<JobId> =
+            after.chain(state.jobs.keys().copied()).take(LOOKS.min(state.jobs.len())).collect();
         state.next_look = ids.last().map_or(JobId(0), |id| JobId(id.0 + 1));
         for id in ids {
             let Some(job) = state.jobs.get_mut(&id) else { continue };
@@ -134,7 +135,12 @@ impl Survey {
 /// The machine as the policy sees it.
 pub fn machine(roots: &Roots) -> anyhow::Result<Topology> {
     let cpus = topology::online(roots)?;
-    let cpus = cpus.into_iter().map(|topology::Cpu { id, core, cache, node }| Cpu { id, core, cache, node });
+    let cpus = cpus.into_iter().map(|topology::Cpu { id, core, cache, node }| Cpu {
+        id,
+        core,
+        cache,
+        node,
+    });
     Ok(Topology::new(cpus.collect())?)
 }
 

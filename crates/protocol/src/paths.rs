@@ -78,7 +78,7 @@ pub fn runtime_dir(socket: &Path) -> PathBuf {
 /// One entry for each job that a daemon holds raised, paused or frozen. Entries without a daemon
 /// that listens are what a dead one left behind (`gangd --release` clears them).
 pub fn jobs_dir(socket: &Path) -> PathBuf {
-    runtime_dir(socket).join("jobs")
+    socket.with_extension("jobs")
 }
 
 #[cfg(test)]
@@ -132,7 +132,10 @@ mod tests {
 
     #[test]
     fn jobs_lie_beside_the_socket() {
-        assert_eq!(jobs_dir(Path::new("/run/gangd/gangd.sock")), Path::new("/run/gangd/jobs"));
-        assert_eq!(jobs_dir(Path::new("gangd.sock")), Path::new("./jobs"));
+        assert_eq!(
+            jobs_dir(Path::new("/run/gangd/gangd.sock")),
+            Path::new("/run/gangd/gangd.jobs")
+        );
+        assert_eq!(jobs_dir(Path::new("gangd.sock")), Path::new("gangd.jobs"));
     }
 }

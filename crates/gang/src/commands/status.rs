@@ -43,9 +43,9 @@ fn text(
     writeln!(out, "backend   {}, {}", escaped(&status.backend), promise(&status.guarantee))?;
     writeln!(
         out,
-        "slice     {}, gap {}, filling {}, cap {}",
+        "slice     {}, {}, filling {}, cap {}",
         duration(status.slice_ns),
-        duration(status.gap_ns),
+        gap(status),
         if status.fill { "on" } else { "off" },
         percent(status.cap)
     )?;
@@ -62,6 +62,15 @@ fn text(
     }
     write!(out, "\n{}", backends(&status.backends, width))?;
     Ok(out)
+}
+
+fn gap(status: &v1::Status) -> String {
+    match status.gap_ns {
+        0 => "no gap".to_owned(),
+        length_ns => {
+            format!("gap {} in every {}", duration(length_ns), duration(status.gap_period_ns))
+        }
+    }
 }
 
 fn promise(guarantee: &v1::Guarantee) -> &'static str {

@@ -229,6 +229,7 @@ fn status() -> v1::Status {
         ],
         slice_ns: 10_000_000,
         gap_ns: 500_000,
+        gap_period_ns: 10_000_000,
         fill: true,
         cap: 1.0,
         cpus: 2,
@@ -259,6 +260,11 @@ impl Place {
         let place = Self::new();
         fake.listen(&place.socket());
         place
+    }
+
+    /// Where the daemon of this place keeps what must outlive it.
+    pub fn jobs_dir(&self) -> PathBuf {
+        gang_protocol::paths::jobs_dir(&self.socket())
     }
 
     pub fn socket(&self) -> PathBuf {

@@ -22,13 +22,13 @@ use crate::table::{figure, render};
 use timeline::Timeline;
 
 /// Time that copies run before the recording, and its length.
-const BEFORE: Duration = Duration::from_millis(400);
+const BEFORE: Duration = Duration::from_millis(300);
 const RECORDED: Duration = Duration::from_millis(300);
 const COPIES: usize = 2;
 /// How long a program takes alone, and how long it is waited for where it shares the machine: so
 /// that the demo ends within a minute, whatever becomes of the programs under plain Linux.
-const ALONE: Duration = Duration::from_millis(800);
-const LONGEST: Duration = Duration::from_secs(15);
+const ALONE: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(12);
 const COLUMNS: usize = 72;
 
 #[derive(Args, Debug)]

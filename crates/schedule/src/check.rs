@@ -185,10 +185,10 @@ impl Found {
 /// The checker of a sequence of plans: every gang that can run has its turn,
 /// and its share by weight within one slice.
 ///
-/// A gang may have less than its share only to the extent that it was ahead,
-/// under a cap (L8) by its part of one slice more, and by one more where the
-/// rest is served beside some gangs and not beside others: it takes in whole
-/// turns what it is owed in parts.
+/// Shares are those that hold however gangs are packed. A gang may have less
+/// than its share only to the extent that it was ahead; by its part of one more
+/// slice under a cap (L8); and by one more where gangs are packed or the rest
+/// is served beside them.
 /// The sequence starts anew after an event or an amendment.
 #[derive(Debug, Clone, Default)]
 pub struct Frame {
@@ -230,11 +230,12 @@ impl Frame {
                 (job, zero)
             };
             self.since = ahead.iter().map(start).collect();
-            self.shares = schedule.shares();
+            self.shares = schedule.guaranteed();
             return Vec::new();
         }
         let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
         let cap = f64::from(schedule.config().cap_permille) / 1000.0;
+        let alone = schedule.load() == 0 && !schedule.packs();
         let mut found = Found(Vec::new());
         for (job, account) in &mut self.since {
             account.slices += 1;
@@ -248,9 +249,10 @@ impl Frame {
             let share = self.shares[job];
             // Under a cap, the slices of all gangs are within one of their own.
             let under_cap = if cap < 1.0 { share / cap } else { 0.0 };
-            // The rest is owed parts of slices and takes them whole.
-            let by_rest = if schedule.load() > 0 { 1.0 } else { 0.0 };
-            let slack = 1.0 + under_cap + by_rest + ROUNDING;
+            // The rest and gangs that were packed are served in part by the
+            // turns of others, and so may come early with one of their own.
+            let by_guests = if alone { 0.0 } else { 1.0 };
+            let slack = 1.0 + under_cap + by_guests + ROUNDING;
             let owed = share * slices as f64 - slots as f64 - ahead.max(0.0);
             found.unless(owed <= slack, SHARE, || {
                 format!(

@@ -158,3 +158,28 @@ impl Spec {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for class in Class::ALL {
+            assert_eq!(class.to_string().parse(), Ok(class));
+        }
+        for policy in Policy::ALL {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        let error = "Batch".parse::<Class>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "\"Batch\" is not a class; there are express, interactive, batch and standby"
+        );
+    }
+
+    #[test]
+    fn classes_are_ordered_by_priority() {
+        assert!(Class::ALL.is_sorted_by(|a, b| a > b));
+    }
+}

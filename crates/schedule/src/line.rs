@@ -66,7 +66,8 @@ impl<'a> Line<'a> {
 
     /// By deadline.
     pub fn sort(&mut self) {
-        self.waiting.sort_unstable_by_key(|waiting| waiting.turn.rank());
+        // Keys are sorted apart, since those who wait are large to move.
+        self.waiting.sort_by_cached_key(|waiting| waiting.turn.rank());
     }
 
     /// First those who can lead on `there` CPUs, the leader before the others
@@ -79,12 +80,15 @@ impl<'a> Line<'a> {
             }
         }
         self.sort();
-        let (mut contending, out): (Vec<_>, Vec<_>) =
-            self.waiting.drain(..).partition(|waiting| waiting.least() <= there);
-        turn::lead(&mut contending, |waiting| waiting.turn);
-        self.contending = contending.len();
-        contending.extend(out);
-        self.waiting = contending;
+        self.contending = self.waiting.len();
+        if self.waiting.iter().any(|waiting| waiting.least() > there) {
+            let (contending, out): (Vec<_>, Vec<_>) =
+                self.waiting.drain(..).partition(|waiting| waiting.least() <= there);
+            self.contending = contending.len();
+            self.waiting = contending;
+            self.waiting.extend(out);
+        }
+        turn::lead(&mut self.waiting[..self.contending], |waiting| waiting.turn);
     }
 
     /// After the slice is charged: bounds who is ahead, moves the floor, and

@@ -3,9 +3,10 @@
 //! Everything that a decision depends on is here. How a row is chosen from it
 //! is in `row`, whose turn it is in `turn`.
 //!
-//! Properties: a refused event changes nothing; events commute with nothing
-//! but themselves, so their order is part of the input; a job is in exactly
-//! one [`Standing`].
+//! Properties: a refused event changes nothing; the order of events is part of
+//! the input, their number and their moment are not; a job is in exactly one
+//! [`Standing`]; neither sleeping, suspending, waiting for CPUs nor changing
+//! the class gives credit.
 
 use crate::turn::{self, REST_WEIGHT, Tier, Turn};
 use crate::{Config, CpuSet, Event, JobId, Policy, Refusal, Spec, Topology};
@@ -81,6 +82,18 @@ pub enum Standing {
     Suspended,
     /// Its policy is [`Policy::None`].
     Unscheduled,
+}
+
+impl std::fmt::Display for Standing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Standing::Runnable => "runnable",
+            Standing::TooWide => "too wide",
+            Standing::Asleep => "asleep",
+            Standing::Suspended => "suspended",
+            Standing::Unscheduled => "unscheduled",
+        })
+    }
 }
 
 impl Job {

@@ -17,9 +17,13 @@
 //! and λ·Σwᵢ is at most the cap (L8), which is all there is to it where nothing
 //! but gangs runs.
 //!
+//! One case is worse: gangs packed side by side leave the rest less, so that it
+//! leads more often, and where it has fewer threads than CPUs, CPUs idle in its
+//! turns. What is *guaranteed* is then only the turns: λ = 1 / (W + Σwᵢ).
+//!
 //! Properties: shares of turns add up to the cap at most; L15's 4 threads of 16
-//! on 8 CPUs are every other slice. What the policy gives is not less over a
-//! frame ([`check::Frame`](crate::check::Frame)).
+//! on 8 CPUs are every other slice; over a frame, nobody has less than what is
+//! guaranteed ([`check::Frame`](crate::check::Frame)).
 
 use crate::schedule::{Job, Schedule, Standing};
 use crate::turn::{REST_WEIGHT, Tier};
@@ -38,8 +42,38 @@ impl Schedule {
         Some(self.shares().get(&job).copied().unwrap_or(0.0))
     }
 
-    /// The shares of all jobs that take turns.
+    /// The shares of all jobs that take turns, as
+    /// [`share_wanted`](Schedule::share_wanted) gives them.
     pub fn shares(&self) -> BTreeMap<JobId, f64> {
+        self.shares_by(|_, _, _| false)
+    }
+
+    /// The shares below which nobody falls, however gangs are packed.
+    pub(crate) fn guaranteed(&self) -> BTreeMap<JobId, f64> {
+        self.shares_by(|gangs, threads, left| {
+            threads < left && self.two_fit(gangs.iter().map(|(_, job)| *job), left)
+        })
+    }
+
+    /// Whether any two gangs fit side by side.
+    pub(crate) fn packs(&self) -> bool {
+        let machine = self.topology.len();
+        let runnable = self.jobs.values().filter(|j| j.standing(machine) == Standing::Runnable);
+        self.two_fit(runnable, machine)
+    }
+
+    fn two_fit<'a>(&self, gangs: impl Iterator<Item = &'a Job>, left: u32) -> bool {
+        let mut widths: Vec<u32> = gangs.map(|job| job.width(self.topology.len())).collect();
+        widths.sort_unstable();
+        widths.len() > 1 && widths[0] + widths[1] <= left
+    }
+
+    /// `idles`: whether packing these gangs on so many CPUs beside so many
+    /// threads of the rest can make CPUs idle.
+    fn shares_by(
+        &self,
+        idles: impl Fn(&[(JobId, &Job)], u32, u32) -> bool,
+    ) -> BTreeMap<JobId, f64> {
         let machine = self.topology.len();
         let cap = f64::from(self.config.cap_permille) / 1000.0;
         let runnable = |tier: Tier| -> Vec<(JobId, &Job)> {
@@ -56,19 +90,20 @@ impl Schedule {
             shares.extend(express.iter().map(|&(id, _)| (id, cap)));
             machine - wanted as u32
         } else {
-            shares.extend(turns(&express, machine, 0, machine, cap));
+            shares.extend(turns(&express, machine, 0, machine, cap, false));
             0
         };
 
         let (fit, wide): (Vec<_>, Vec<_>) =
             runnable(Tier::Shared).into_iter().partition(|(_, job)| job.width(machine) <= left);
         shares.extend(wide.iter().map(|&(id, _)| (id, 0.0)));
-        shares.extend(turns(&fit, machine, self.rest.threads, left, cap));
+        let threads = self.rest.threads;
+        shares.extend(turns(&fit, machine, threads, left, cap, idles(&fit, threads, left)));
 
         // Standby is owed something only where nobody else is there.
         let standby = runnable(Tier::Standby);
         if shares.is_empty() && self.rest.threads == 0 {
-            shares.extend(turns(&standby, machine, 0, machine, cap));
+            shares.extend(turns(&standby, machine, 0, machine, cap, false));
         } else {
             shares.extend(standby.iter().map(|&(id, _)| (id, 0.0)));
         }
@@ -84,6 +119,7 @@ fn turns(
     threads: u32,
     left: u32,
     cap: f64,
+    idles: bool,
 ) -> Vec<(JobId, f64)> {
     let weights: f64 = gangs.iter().map(|(_, job)| job.weight as f64).sum();
     let mut unit = cap / weights;
@@ -98,6 +134,9 @@ fn turns(
             .sum();
         let owed = REST_WEIGHT as f64 * f64::from(threads);
         unit = unit.min(f64::from(led) / (owed + taken));
+        if idles {
+            unit = unit.min(1.0 / (REST_WEIGHT as f64 + weights));
+        }
     }
     gangs.iter().map(|&(id, job)| (id, unit * job.weight as f64)).collect()
 }

@@ -27,7 +27,8 @@
 //! Properties:
 //! - among gangs of which no two fit side by side, each has at every moment
 //!   within one slice of what its weight gives it;
-//! - packing a gang beside a leader delays nobody's turn;
+//! - with packing and with the rest served beside gangs, nobody has less than
+//!   what it is guaranteed by more than two slices (`check::Frame`);
 //! - no one is ahead by more than `LEAD` + 4 longest strides;
 //! - virtual times of common weights are exact, so that ties are ties.
 

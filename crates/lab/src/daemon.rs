@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
-use serde::Serialize;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -22,13 +21,11 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 const ASK_LIMIT: Duration = Duration::from_secs(20);
 
 /// How a daemon is started. What is not set is the daemon's default.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub slice: Option<Duration>,
     /// No other gang may use what the one in its slot leaves idle.
     pub no_fill: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
 }
 

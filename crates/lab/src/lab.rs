@@ -20,7 +20,7 @@ pub struct Options {
     /// Rounds; each runs every condition once [default: 5, with --quick 3]
     #[arg(long)]
     pub runs: Option<usize>,
-    /// Length of one measurement [default: 2, with --quick 1]
+    /// Length of one measurement [default: 2 to 10, by experiment; with --quick half of it]
     #[arg(long, value_parser = seconds)]
     pub seconds: Option<Duration>,
     /// A first answer: fewer rounds, conditions and seconds
@@ -63,9 +63,9 @@ pub enum Under {
     Gangd(Settings),
 }
 
-/// One copy of a workload.
+/// One program to start: a workload of the lab with its arguments.
 #[derive(Clone, Debug)]
-pub struct Copy {
+pub struct Launch {
     pub arguments: Vec<String>,
     /// A gang of as many CPUs and this weight; an unregistered program otherwise.
     pub gang: Option<Gang>,
@@ -160,7 +160,7 @@ impl Lab {
     pub fn run_together(
         &self,
         daemon: Option<&Daemon>,
-        copies: &[Copy],
+        copies: &[Launch],
         length: Duration,
     ) -> Result<Vec<Outcome>> {
         self.run_in(&Span::soon(length), daemon, copies)
@@ -171,7 +171,7 @@ impl Lab {
         &self,
         span: &Span,
         daemon: Option<&Daemon>,
-        copies: &[Copy],
+        copies: &[Launch],
     ) -> Result<Vec<Outcome>> {
         let mut running = Vec::new();
         for copy in copies {
@@ -197,13 +197,13 @@ impl Lab {
     }
 }
 
-impl Copy {
-    /// A copy that is a gang of `cpus` CPUs where a daemon runs.
+impl Launch {
+    /// One that is a gang of `cpus` CPUs where a daemon runs.
     pub fn gang(cpus: usize, arguments: &str) -> Self {
         Self { arguments: words(arguments), gang: Some(Gang { cpus, weight: None }) }
     }
 
-    /// A copy that the daemon is not told of.
+    /// One that the daemon is not told of.
     pub fn unregistered(arguments: &str) -> Self {
         Self { arguments: words(arguments), gang: None }
     }

@@ -17,7 +17,7 @@ use clap::Args;
 use crate::daemon::Settings;
 use crate::duration;
 use crate::harness::{Condition, Figures, alternate};
-use crate::lab::{Copy, Lab, Under};
+use crate::lab::{Lab, Launch, Under};
 use crate::report::{Must, Report};
 use crate::workload::barrier::DEFAULT_INTERVAL;
 
@@ -104,7 +104,7 @@ impl Barrier {
     }
 
     fn measure(&self, lab: &Lab, under: &Under, copies: usize, hogs: usize) -> Result<Figures> {
-        let barrier = Copy::gang(
+        let barrier = Launch::gang(
             lab.threads().min(lab.cpus),
             &format!(
                 "barrier --threads {} --interval {} --variance {} --wait {}",
@@ -116,7 +116,7 @@ impl Barrier {
         );
         let mut all = vec![barrier; copies];
         if hogs > 0 {
-            all.push(Copy::unregistered(&format!("hog --threads {hogs}")));
+            all.push(Launch::unregistered(&format!("hog --threads {hogs}")));
         }
         let daemon = lab.daemon_of(under)?;
         let outcomes =

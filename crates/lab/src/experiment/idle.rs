@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use crate::daemon::{Daemon, Settings};
 use crate::harness::{Condition, Figures, alternate, say};
-use crate::lab::{Copy, Lab, Span};
+use crate::lab::{Lab, Launch, Span};
 use crate::proc;
 use crate::report::{Must, Report};
 
@@ -34,8 +34,9 @@ fn measure(lab: &Lab) -> Result<Figures> {
     let length = lab.length(Duration::from_secs(5));
     // Jobs last longer than the measurement, and are killed when it is over.
     let span = Span::soon(length + Duration::from_secs(60));
-    let idle = Copy::gang(lab.cpus, "sleepers --threads 16");
-    let gang = Copy::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));
+    let idle = Launch::gang(lab.cpus, "sleepers --threads 16");
+    let gang =
+        Launch::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));
     let mut running = Vec::new();
     for number in 0..JOBS + 2 {
         let copy = if number < JOBS { &idle } else { &gang };

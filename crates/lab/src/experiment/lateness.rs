@@ -11,7 +11,7 @@ use anyhow::Result;
 use super::overhead::loss_percent;
 use super::plain_and_default;
 use crate::harness::{Condition, Figures, alternate};
-use crate::lab::{Copy, Lab, Span, Under, words};
+use crate::lab::{Lab, Launch, Span, Under, words};
 use crate::report::{Must, Report};
 use crate::workload::tick::TickOutcome;
 
@@ -49,7 +49,7 @@ fn name(way: &str, tick: bool) -> String {
 
 fn measure(lab: &Lab, under: &Under, tick: bool) -> Result<Figures> {
     let barrier = format!("barrier --threads {}", lab.threads());
-    let copies = vec![Copy::gang(lab.threads().min(lab.cpus), &barrier); 2];
+    let copies = vec![Launch::gang(lab.threads().min(lab.cpus), &barrier); 2];
     let daemon = lab.daemon_of(under)?;
     let span = Span::soon(lab.length(LENGTH));
     let task = match tick {

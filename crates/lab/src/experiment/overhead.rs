@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::plain_and_default;
 use crate::harness::{Condition, Figures, alternate};
-use crate::lab::{Copy, Lab, Under};
+use crate::lab::{Lab, Launch, Under};
 use crate::report::{Must, Report};
 use crate::stats::Estimate;
 
@@ -42,8 +42,8 @@ pub fn loss_percent(ratio: Estimate) -> Estimate {
     }
 }
 
-fn copy(lab: &Lab) -> Copy {
-    Copy::gang(lab.threads().min(lab.cpus), &format!("loop --threads {}", lab.threads()))
+fn copy(lab: &Lab) -> Launch {
+    Launch::gang(lab.threads().min(lab.cpus), &format!("loop --threads {}", lab.threads()))
 }
 
 fn together(lab: &Lab, under: &Under) -> Result<Figures> {

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use crate::child::Running;
 use crate::daemon::Settings;
 use crate::harness::{Condition, Figures, alternate};
-use crate::lab::{Copy, Lab, Span};
+use crate::lab::{Lab, Launch, Span};
 use crate::report::{Must, Report};
 use crate::stats::Estimate;
 use crate::workload::release::ReleaseOutcome;
@@ -47,7 +47,8 @@ pub fn run(lab: &Lab) -> Result<Report> {
 fn measure(lab: &Lab, moment_ns: u64) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
     let span = Span::soon(Duration::from_secs(10));
-    let gang = Copy::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));
+    let gang =
+        Launch::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));
     let arguments = [gang.arguments.as_slice(), &span.arguments()].concat();
     let mut gangs = Vec::new();
     for _ in 0..2 {

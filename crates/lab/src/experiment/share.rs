@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use crate::daemon::Settings;
 use crate::harness::{Condition, Figures, alternate};
-use crate::lab::{Copy, Gang, Lab, Under, words};
+use crate::lab::{Gang, Lab, Launch, Under, words};
 use crate::report::{Must, Report};
 
 const SHARE: &str = "share_percent";
@@ -42,7 +42,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
 
 fn beside_hogs(lab: &Lab, under: &Under) -> Result<Figures> {
     let hog = format!("hog --threads {}", lab.threads());
-    let copies = [Copy::gang(lab.threads().min(lab.cpus), &hog), Copy::unregistered(&hog)];
+    let copies = [Launch::gang(lab.threads().min(lab.cpus), &hog), Launch::unregistered(&hog)];
     let daemon = lab.daemon_of(under)?;
     let outcomes = lab.run_together(daemon.as_ref(), &copies, lab.length(LENGTH))?;
     let shares = percent(&outcomes.iter().map(|outcome| outcome.cpu_ns).collect::<Vec<_>>());
@@ -51,7 +51,7 @@ fn beside_hogs(lab: &Lab, under: &Under) -> Result<Figures> {
 
 fn weights(lab: &Lab, under: &Under) -> Result<Figures> {
     let cpus = lab.threads().min(lab.cpus);
-    let copies = WEIGHTS.map(|weight| Copy {
+    let copies = WEIGHTS.map(|weight| Launch {
         arguments: words(&format!("hog --threads {}", lab.threads())),
         gang: Some(Gang { cpus, weight: Some(weight) }),
     });

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::daemon::{Daemon, Settings};
 use crate::harness::{Condition, Figures, alternate};
-use crate::lab::{Copy, Lab, Span};
+use crate::lab::{Lab, Launch, Span};
 use crate::report::{Must, Report};
 use crate::workload::window::sleep_until_ns;
 
@@ -67,7 +67,7 @@ fn measure(lab: &Lab, threads: usize) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
     let span = Span::soon(lab.length(Duration::from_secs(3)));
     // The first thread of the process and the busy one belong to the number.
-    let job = Copy::gang(lab.cpus, &format!("sleepers --threads {} --busy 1", threads - 2));
+    let job = Launch::gang(lab.cpus, &format!("sleepers --threads {} --busy 1", threads - 2));
     let arguments = [job.arguments.as_slice(), &span.arguments()].concat();
     let mut jobs = Vec::new();
     for _ in 0..2 {

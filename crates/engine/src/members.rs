@@ -30,6 +30,8 @@ pub struct Thread {
     pub original: Attributes,
     /// The program chose its CPUs itself, and knows why.
     pub moored: bool,
+    /// The CPU it was last seen on.
+    pub cpu: Option<u32>,
 }
 
 impl Thread {
@@ -184,7 +186,7 @@ impl Members {
                     if let (Ok(now), Ok(cpus)) = (sched::get(tid), affinity(tid)) {
                         let original = original(now, self.default);
                         let moored = cpus != self.everywhere && Some(cpus) != self.pinned;
-                        self.threads.push(Thread { tid, original, moored });
+                        self.threads.push(Thread { tid, original, moored, cpu: None });
                     }
                 }
             }
@@ -203,6 +205,20 @@ impl Members {
     pub fn pinning(&self, cpus: CpuSet) -> impl Iterator<Item = Action> {
         let threads = self.threads.iter().filter(|thread| !thread.is_exempt() && !thread.moored);
         threads.map(move |thread| Action::Affinity { tid: thread.tid, cpus })
+    }
+
+    /// Counts the runnable threads, and notes on which CPU each thread was last. Of more than
+    /// `most` threads, a part stands for all.
+    pub fn count_runnable(&mut self, proc_root: &Path, most: usize) -> u32 {
+        let step = self.threads.len().div_ceil(most).max(1);
+        let mut runnable = 0;
+        for thread in self.threads.iter_mut().step_by(step) {
+            if let Ok(stat) = process::stat(proc_root, thread.tid) {
+                runnable += u32::from(stat.is_runnable());
+                thread.cpu = Some(stat.cpu);
+            }
+        }
+        runnable * step as u32
     }
 
     /// CPU time its processes have used, in nanoseconds; absent where the kernel does not tell.

@@ -59,34 +59,25 @@ pub struct Gang<'a> {
 }
 
 /// Which switcher looks after which CPUs.
+///
+/// One for each CPU, so that every CPU switches its own threads at the same instant (X2) and no
+/// interrupt has to travel; from [`SWITCHERS_MAX`] CPUs on, neighbours share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Groups {
     groups: Vec<CpuSet>,
 }
 
-/// CPUs for one switcher: few enough that its calls are done while a gang's first thread has not
-/// got far, many enough that small machines have one.
-pub const CPUS_PER_SWITCHER: usize = 16;
+/// The most switchers: each costs the conductor some work in every period.
+pub const SWITCHERS_MAX: usize = 64;
 
 impl Groups {
-    /// CPUs near each other together: those of one cache, up to [`CPUS_PER_SWITCHER`].
+    /// CPUs near each other are looked after together.
     pub fn new(topology: &gang_schedule::Topology) -> Groups {
         let mut cpus: Vec<_> = topology.cpus().to_vec();
         cpus.sort_unstable_by_key(|cpu| (cpu.node, cpu.cache, cpu.core, cpu.id));
-        let mut groups: Vec<CpuSet> = Vec::new();
-        let mut of_last = None;
-        for cpu in cpus {
-            let full = groups.last().is_none_or(|group| group.len() >= CPUS_PER_SWITCHER);
-            let elsewhere = of_last != Some(cpu.node);
-            if full || elsewhere {
-                groups.push(CpuSet::new());
-            }
-            of_last = Some(cpu.node);
-            if let Some(group) = groups.last_mut() {
-                group.insert(cpu.id);
-            }
-        }
-        Groups { groups }
+        let size = cpus.len().div_ceil(SWITCHERS_MAX).max(1);
+        let groups = cpus.chunks(size).map(|cpus| cpus.iter().map(|cpu| cpu.id).collect());
+        Groups { groups: groups.collect() }
     }
 
     pub fn len(&self) -> usize {
@@ -101,6 +92,7 @@ impl Groups {
         &self.groups
     }
 
+    /// The switcher of a CPU; of one that came later, the first.
     fn of_cpu(&self, cpu: u32) -> usize {
         self.groups.iter().position(|group| group.contains(cpu)).unwrap_or(0)
     }
@@ -179,14 +171,20 @@ pub fn compose(period: &Period<'_>) -> Composition {
         at_deadline.extend(parts.lift(false));
     }
     let pinned = std::mem::take(&mut parts.pinned);
-    let timetables = parts.into_shares().map(|parts| Timetable {
-        generation: period.generation,
-        from_ns: period.from_ns,
-        immediate: Vec::new(),
-        parts,
-        edges: edges.clone(),
-        deadline_ns: period.deadline_ns,
-        at_deadline: at_deadline.clone(),
+    let timetables = parts.into_shares().map(|parts| {
+        // A switcher sleeps through an edge at which it has nothing to do.
+        let has_work = |edge: &&Edge| {
+            edge.lower.iter().chain(&edge.raise).any(|&part| !parts[part].is_empty())
+        };
+        Timetable {
+            generation: period.generation,
+            from_ns: period.from_ns,
+            immediate: Vec::new(),
+            edges: edges.iter().filter(has_work).cloned().collect(),
+            deadline_ns: period.deadline_ns,
+            at_deadline: at_deadline.clone(),
+            parts,
+        }
     });
     Composition {
         timetables: timetables.collect(),
@@ -242,10 +240,17 @@ impl<'a> Parts<'a> {
         }
         self.period.backend.actions(gang.members, from, to, gang.wide, &mut actions);
         let owners: Vec<usize> = self.owners(gang.members, cpus);
+        let groups = self.period.groups;
         let number = self.add(actions, |action| match action {
             Action::Attributes { tid, .. } | Action::Affinity { tid, .. } => {
                 let index = gang.members.threads().binary_search_by_key(tid, |thread| thread.tid);
-                index.map_or(0, |index| owners[index % owners.len()])
+                let of_cpu = |cpu: Option<u32>| {
+                    cpu.map(|cpu| groups.of_cpu(cpu)).filter(|owner| owners.contains(owner))
+                };
+                index.map_or(0, |index| {
+                    of_cpu(gang.members.threads()[index].cpu)
+                        .unwrap_or_else(|| owners[index % owners.len()])
+                })
             }
             Action::Write { .. } | Action::Signal { .. } => 0,
         });
@@ -253,8 +258,8 @@ impl<'a> Parts<'a> {
         number
     }
 
-    /// The switchers that look after the threads of a gang, thread by thread: as its threads are
-    /// spread over its CPUs.
+    /// The switchers that look after the CPUs of a gang. A thread belongs to that of the CPU it ran
+    /// on last; threads of which that is not known are spread over them.
     fn owners(&self, members: &Members, cpus: Option<&CpuSet>) -> Vec<usize> {
         let groups = self.period.groups;
         let owners: Vec<usize> = match cpus {

@@ -2,12 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gang_engine::members::Members;
-use gang_linux::{
-    Roots, clock,
-    process::{self, Runnable},
-    topology,
-};
+use gang_linux::{Roots, clock, process::Runnable, topology};
 use gang_schedule::{Cpu, Event, JobId, Topology};
 
 use crate::state::State;
@@ -72,8 +67,8 @@ impl Survey {
         if all > OF_DAEMON {
             let proc_root = &state.roots.proc;
             for job in state.jobs.values_mut().filter(|job| job.activity.awake) {
-                let Some(home) = &job.home else { continue };
-                let runnable = count_of(&home.members, proc_root);
+                let Some(home) = &mut job.home else { continue };
+                let runnable = home.members.count_runnable(proc_root, THREADS_COUNTED);
                 job.width.saw(runnable, job.spec.cpus);
                 of_jobs += runnable;
             }
@@ -105,7 +100,7 @@ impl Survey {
             let wakes = used && !activity.awake && !crowded;
             let sleeps = activity.awake
                 && now_ns.saturating_sub(activity.last_used_ns) > IDLE_AFTER_NS
-                && count_of(&home.members, &state.roots.proc) == 0;
+                && home.members.count_runnable(&state.roots.proc, THREADS_COUNTED) == 0;
             if crowded {
                 let _ = home.members.refresh(&state.roots.proc);
             }
@@ -142,15 +137,4 @@ pub fn machine(roots: &Roots) -> anyhow::Result<Topology> {
         node,
     });
     Ok(Topology::new(cpus.collect())?)
-}
-
-/// Runnable threads of a job.
-fn count_of(members: &Members, proc_root: &std::path::Path) -> u32 {
-    let threads = members.threads();
-    let step = threads.len().div_ceil(THREADS_COUNTED).max(1);
-    let runnable = threads
-        .iter()
-        .step_by(step)
-        .filter(|thread| process::stat(proc_root, thread.tid).is_ok_and(|stat| stat.is_runnable()));
-    (runnable.count() * step) as u32
 }

@@ -20,6 +20,8 @@ pub struct Stat {
     pub cpu_ticks: u64,
     /// When the thread started, in clock ticks since boot: with the number, its identity.
     pub start_ticks: u64,
+    /// The CPU it ran on last.
+    pub cpu: u32,
     /// Scheduling policy number (see [`crate::sched::Policy`]).
     pub policy: u32,
 }
@@ -41,8 +43,9 @@ pub fn parse_stat(line: &[u8]) -> Option<Stat> {
     let utime: u64 = fields.nth(14 - 4 - 1)?.parse().ok()?;
     let stime: u64 = fields.next()?.parse().ok()?;
     let start_ticks = fields.nth(22 - 15 - 1)?.parse().ok()?;
-    let policy = fields.nth(41 - 22 - 1)?.parse().ok()?;
-    Some(Stat { state, parent, cpu_ticks: utime + stime, start_ticks, policy })
+    let cpu = fields.nth(39 - 22 - 1)?.parse().ok()?;
+    let policy = fields.nth(41 - 39 - 1)?.parse().ok()?;
+    Some(Stat { state, parent, cpu_ticks: utime + stime, start_ticks, cpu, policy })
 }
 
 /// The state of a thread or process.
@@ -156,7 +159,7 @@ mod tests {
         let stat = parse_stat(line).unwrap();
         assert_eq!(
             stat,
-            Stat { state: b'S', parent: 7, cpu_ticks: 16, start_ticks: 995, policy: 5 }
+            Stat { state: b'S', parent: 7, cpu_ticks: 16, start_ticks: 995, cpu: 1, policy: 5 }
         );
     }
 

@@ -9,7 +9,7 @@
 //! the moment asked about, none is skipped, and between two neighbouring
 //! edges neither the slice nor being in a gap changes.
 
-use crate::Config;
+use crate::{Config, Gap};
 
 /// A moment at which what may be raised changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,17 @@ pub fn in_gap(config: &Config, now_ns: u64) -> bool {
     gap.length_ns > 0 && now_ns % gap.period_ns >= gap.period_ns - gap.length_ns
 }
 
+/// How long gangs are raised in a slice, ns: its length without the gaps in it.
+pub fn raised_ns(config: &Config, slice: u64) -> u64 {
+    let raised_until = |moment: u64| {
+        let Gap { period_ns, length_ns } = config.gap;
+        let open_ns = period_ns - length_ns;
+        moment / period_ns * open_ns + (moment % period_ns).min(open_ns)
+    };
+    raised_until(slice_start(config, slice.saturating_add(1)))
+        - raised_until(slice_start(config, slice))
+}
+
 /// The first edge strictly after `now_ns` (UTC, ns). Edges that coincide are
 /// one [`EdgeKind::SliceStart`].
 pub fn next_edge(config: &Config, now_ns: u64) -> Edge {
@@ -69,7 +80,6 @@ pub fn next_edge(config: &Config, now_ns: u64) -> Edge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Gap;
     use proptest::prelude::*;
 
     fn settings() -> impl Strategy<Value = Config> {
@@ -120,11 +130,21 @@ mod tests {
     }
 
     #[test]
+    fn a_gap_shortens_the_slices_that_it_is_in() {
+        let config = Config { slice_ns: 1_000_000, ..Config::default() };
+        let raised: Vec<u64> = (0..20).map(|slice| raised_ns(&config, slice) / 1000).collect();
+        assert_eq!(raised[..10], [1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 500]);
+        assert_eq!(raised[10..], raised[..10]);
+        assert_eq!(raised_ns(&Config { gap: Gap::NONE, ..config }, 9), 1_000_000);
+    }
+
+    #[test]
     fn the_end_of_time_is_harmless() {
         let config = Config::default();
         for now in [u64::MAX, u64::MAX - 1, u64::MAX - config.slice_ns] {
             next_edge(&config, now);
             slice_start(&config, slice_at(&config, now) + 1);
+            raised_ns(&config, slice_at(&config, now));
         }
     }
 

@@ -79,7 +79,7 @@ impl Schedule {
             for waiting in line.all() {
                 match &mut waiting.who {
                     Who::Gang { job, in_row, .. } if *in_row => {
-                        job.vtime += waiting.turn.stride;
+                        job.vtime += turn::charge(&self.config, waiting.turn.stride, slice);
                         job.charged = Some(slice);
                     }
                     Who::Gang { .. } => {}
@@ -154,7 +154,8 @@ impl Schedule {
                 if let Who::Gang { job, in_row: true, .. } = &mut waiting.who {
                     if job.charged != Some(current.slice) {
                         job.charged = Some(current.slice);
-                        job.vtime += waiting.turn.stride;
+                        let stride = waiting.turn.stride;
+                        job.vtime += turn::charge(&self.config, stride, current.slice);
                     }
                 }
             }

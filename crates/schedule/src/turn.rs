@@ -9,7 +9,9 @@
 //! - *virtual time* of a job: slices in a row / weight. The rest of the
 //!   machine, with n threads of which u found a CPU, moves by u / n of a slice
 //!   at default weight: the per-thread time of a gang's thread (L18).
-//! - *stride*: how far one slice moves it; *deadline*: virtual time + stride.
+//! - *stride*: how far one slice moves it; *deadline*: virtual time + stride. A
+//!   slice that has more or less of the gaps in it than others moves it by what
+//!   it is worth, so that gaps take from all gangs alike.
 //! - *eligible*: not ahead of the average, weighted by weight.
 //! - *tier*: jobs with one virtual time: express; interactive, batch and the
 //!   rest; standby. Tiers are strict.
@@ -32,7 +34,7 @@
 //! - no one is ahead by more than `LEAD` + 4 longest strides;
 //! - virtual times of common weights are exact, so that ties are ties.
 
-use crate::{Class, Spec};
+use crate::{Class, Config, Gap, Spec, clock};
 
 /// A slice at weight 1: divisible by 10,000 · k for each k up to 40, so that
 /// strides of common weights have no remainder.
@@ -69,6 +71,20 @@ impl Tier {
 /// How far a slice moves the virtual time of a gang.
 pub(crate) fn stride(weight: u64) -> u128 {
     SLICE / u128::from(weight)
+}
+
+/// How far this slice moves the virtual time of a gang with that stride.
+pub(crate) fn charge(config: &Config, stride: u128, slice: u64) -> u128 {
+    let Gap { period_ns, length_ns } = config.gap;
+    // Every slice has as much of the gaps in it: worth one stride, exactly.
+    if length_ns == 0 || config.slice_ns % period_ns == 0 {
+        return stride;
+    }
+    let raised_ns = u128::from(clock::raised_ns(config, slice));
+    let mean_ns_by_period = u128::from(config.slice_ns) * u128::from(period_ns - length_ns);
+    let (worth, period_ns) = (stride * raised_ns, u128::from(period_ns));
+    worth / mean_ns_by_period * period_ns
+        + worth % mean_ns_by_period * period_ns / mean_ns_by_period
 }
 
 /// How far a slice in which `served` of `threads` threads found a CPU moves
@@ -124,7 +140,7 @@ pub(crate) fn settle(contenders: Vec<(&mut u128, u128)>, floor: u128) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Event, JobId, Schedule, Topology};
+    use crate::{Event, JobId, Schedule, Topology};
     use proptest::prelude::*;
 
     /// Slots for equal shares of time are equally far, whatever the weights.
@@ -137,6 +153,22 @@ mod tests {
             }
         }
         assert_eq!(rest_stride(8, 12) * 3, stride(REST_WEIGHT) * 2);
+    }
+
+    #[test]
+    fn gaps_take_from_all_gangs_alike() {
+        // Ten slices a gap: an even number of gangs would always lose the same one's slice.
+        let config = Config { slice_ns: 1_000_000, ..Config::default() };
+        let mut schedule = Schedule::new(config.clone(), Topology::flat(2)).unwrap();
+        for job in [1, 2] {
+            schedule.apply(Event::Arrived { job: JobId(job), spec: Spec::new(2) }).unwrap();
+        }
+        let mut raised_ns = [0, 0];
+        for slice in 0..1000 {
+            let job = schedule.plan(slice).row[0].job.0 as usize;
+            raised_ns[job - 1] += clock::raised_ns(&config, slice);
+            assert!(raised_ns[0].abs_diff(raised_ns[1]) <= config.slice_ns, "{raised_ns:?}");
+        }
     }
 
     #[test]

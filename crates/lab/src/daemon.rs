@@ -56,11 +56,26 @@ pub struct Daemon {
     gang: PathBuf,
     socket: PathBuf,
     dir: TempDir,
+    /// A client that stays, so that the daemon is not idle before its first job has come.
+    connection: Option<UnixStream>,
 }
+
+/// On a busy machine a daemon can find itself idle, and end, before the lab gets to connect.
+const ATTEMPTS: usize = 3;
 
 impl Daemon {
     /// Starts a daemon and waits until it listens.
     pub fn start(programs: &Programs, settings: &Settings) -> Result<Self> {
+        for _ in 0..ATTEMPTS {
+            let mut daemon = Self::spawn(programs, settings)?;
+            if daemon.connect()? {
+                return Ok(daemon);
+            }
+        }
+        bail!("gangd ended without a job, {ATTEMPTS} times, before the lab could connect")
+    }
+
+    fn spawn(programs: &Programs, settings: &Settings) -> Result<Self> {
         let gangd = programs.gangd()?;
         let gang = programs.gang()?.to_path_buf();
         let dir = tempfile::Builder::new()
@@ -80,19 +95,21 @@ impl Daemon {
             .stderr(log)
             .spawn()
             .with_context(|| format!("starting {}", gangd.display()))?;
-        let mut daemon = Self { child, gang, socket, dir };
-        daemon.wait_until_it_listens()?;
-        Ok(daemon)
+        Ok(Self { child, gang, socket, dir, connection: None })
     }
 
-    fn wait_until_it_listens(&mut self) -> Result<()> {
+    /// Connects as soon as the daemon listens; false where it has ended of itself before.
+    fn connect(&mut self) -> Result<bool> {
         let end = Instant::now() + START_LIMIT;
         loop {
-            if UnixStream::connect(&self.socket).is_ok() {
-                return Ok(());
+            if let Ok(connection) = UnixStream::connect(&self.socket) {
+                self.connection = Some(connection);
+                return Ok(true);
             }
-            if let Some(status) = self.child.try_wait().context("waiting for gangd")? {
-                bail!("gangd ended with {status} when it was started: {}", self.log());
+            match self.child.try_wait().context("waiting for gangd")? {
+                Some(status) if status.success() => return Ok(false),
+                Some(status) => bail!("gangd ended with {status}: {}", self.log()),
+                None => {}
             }
             if Instant::now() > end {
                 bail!("gangd did not listen within {START_LIMIT:?}: {}", self.log());
@@ -144,6 +161,7 @@ fn ask(command: &mut Command) -> Result<Value> {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        self.connection = None;
         if let Some(pid) = Pid::from_raw(self.pid()) {
             if matches!(self.child.try_wait(), Ok(None)) {
                 let _ = kill_process(pid, Signal::TERM);

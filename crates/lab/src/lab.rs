@@ -182,16 +182,14 @@ impl Lab {
         for copy in running {
             outcomes.push(copy.outcome(span.deadline)?);
         }
-        // Under plain Linux even the first barrier can take a while; a copy that was not even
-        // started when the window opened is another matter.
+        // Time to start was enough, so what a copy could not do in the window counts against
+        // whoever scheduled it; but the reader should know.
         for outcome in &outcomes {
             let late_ns = outcome.ready_at_ns.saturating_sub(outcome.started_at_ns);
-            ensure!(
-                late_ns < span.length.as_nanos() as u64 / 2,
-                "a copy of {} was ready {late_ns} ns after the measurement began; \
-                 the machine is too busy, or --seconds too short",
-                outcome.workload
-            );
+            if late_ns > span.length.as_nanos() as u64 / 10 {
+                let (name, late_ms) = (&outcome.workload, late_ns / 1_000_000);
+                eprintln!("gang lab: a copy of {name} began {late_ms} ms into its measurement");
+            }
         }
         Ok(outcomes)
     }

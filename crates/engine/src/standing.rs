@@ -39,6 +39,7 @@ impl fmt::Display for Guarantee {
 /// every CPU must not keep the daemon from switching, nor the daemon the guardian from releasing.
 pub mod priority {
     pub const GANG: u32 = 1;
+    /// Where there is no reservation for it.
     pub const CONDUCTOR: u32 = 2;
     pub const SWITCHER: u32 = 3;
     pub const GUARDIAN: u32 = 4;

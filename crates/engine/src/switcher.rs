@@ -85,8 +85,9 @@ impl Cursor {
             self.expired = true;
             perform_parts(kernel, timetable, &timetable.at_deadline, timings);
         }
-        let next = timetable.edges.iter().map(|edge| edge.at_ns).find(|&at| at > now_ns);
-        next.or_else(|| (!self.expired).then_some(timetable.deadline_ns))
+        let edges = timetable.edges.iter().map(|edge| edge.at_ns);
+        let ends = [timetable.until_ns, timetable.deadline_ns];
+        edges.chain(ends).find(|&at| at > now_ns)
     }
 }
 
@@ -144,10 +145,15 @@ impl Switcher {
         Ok(Switcher { input, alarm, stop, thread: Some(thread), timings })
     }
 
-    /// Hands the switcher another timetable, which replaces the one it has.
+    /// Hands the switcher another timetable, which replaces the one it has as soon as it wakes: at
+    /// the latest at the end of the period it is in.
     pub fn publish(&mut self, timetable: Timetable) {
         *self.input.input_buffer_mut() = timetable;
         self.input.publish();
+    }
+
+    /// Wakes the switcher.
+    pub fn ring(&self) {
         self.alarm.ring();
     }
 }

@@ -36,8 +36,9 @@ pub struct Edge {
 pub struct Timetable {
     /// Timetables are numbered from 1; 0 is that of a switcher that got none yet.
     pub generation: u64,
-    /// The beginning of the period, UTC.
+    /// The period, UTC. At its end, switchers look for the next timetable.
     pub from_ns: u64,
+    pub until_ns: u64,
     /// Calls to be made as soon as it is read: for what changed outside the clock.
     pub immediate: Vec<Action>,
     pub parts: Vec<Vec<Action>>,
@@ -179,6 +180,7 @@ pub fn compose(period: &Period<'_>) -> Composition {
         Timetable {
             generation: period.generation,
             from_ns: period.from_ns,
+            until_ns: period.until_ns,
             immediate: Vec::new(),
             edges: edges.iter().filter(has_work).cloned().collect(),
             deadline_ns: period.deadline_ns,

@@ -92,6 +92,17 @@ impl Timings {
         switches
     }
 
+    /// How long after they were asked to leave their slot gangs had left it, on average over the
+    /// switches remembered; 0 where there were none.
+    pub fn mean_lower_ns(&self) -> u64 {
+        let switches = self.switches();
+        let lowering = switches.iter().filter(|switch| switch.lowers > 0);
+        let (sum, count) = lowering.fold((0, 0), |(sum, count), switch| {
+            (sum + switch.lowered_ns.saturating_sub(switch.asked_ns), count + 1)
+        });
+        sum.checked_div(count).unwrap_or(0)
+    }
+
     pub fn record_failure(&self, errno: i32) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         self.last_failure.store(errno.unsigned_abs(), Ordering::Relaxed);
@@ -195,6 +206,16 @@ mod tests {
         assert_eq!(summary.late.max_us, 7.0);
         assert_eq!(summary.skew.p50_us, 21.0);
         assert_eq!(summary.lower.max_us, 5.0);
+    }
+
+    #[test]
+    fn lowering_is_measured_from_the_edge() {
+        let timings = Timings::default();
+        assert_eq!(timings.mean_lower_ns(), 0);
+        timings.record(&switch(1_000_000, 5_000, 10_000, 20_000));
+        timings.record(&switch(2_000_000, 5_000, 30_000, 40_000));
+        timings.record(&Switch { lowers: 0, ..switch(3_000_000, 90_000, 90_000, 95_000) });
+        assert_eq!(timings.mean_lower_ns(), 20_000);
     }
 
     #[test]

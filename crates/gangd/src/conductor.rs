@@ -31,7 +31,7 @@ use gang_engine::{
     timing::{self, Summary, Timings},
 };
 use gang_linux::{clock, clock::Alarm, sched};
-use gang_schedule::{CpuSet, Event, JobId, Plan, clock as slices};
+use gang_schedule::{Config, CpuSet, Event, JobId, Plan, clock as slices};
 
 use crate::{state::State, survey::Survey};
 
@@ -150,13 +150,27 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         failures_told_ns: 0,
     };
     let thread = std::thread::Builder::new().name("conductor".into()).spawn(move || {
-        if realtime && sched::become_fifo(priority::CONDUCTOR).is_err() {
-            tracing::warn!("the conductor runs at ordinary priority: SCHED_FIFO was refused");
+        if realtime {
+            lift_conductor();
         }
         conductor.run();
     })?;
     Ok((handle, thread))
 }
+
+/// Puts the conductor before the gangs: by a reservation, which takes nothing of what the kernel
+/// gives to real-time threads; where it has none to give, as one of those.
+fn lift_conductor() {
+    let reserved = sched::become_deadline(RESERVED, RESERVED_PERIOD)
+        .or_else(|_| sched::become_fifo(priority::CONDUCTOR));
+    if let Err(error) = reserved {
+        tracing::warn!(%error, source = %error.source, "the conductor runs at ordinary priority");
+    }
+}
+
+/// What the conductor may use of one CPU: a tenth. It needs less than a hundredth.
+const RESERVED: Duration = Duration::from_millis(1);
+const RESERVED_PERIOD: Duration = Duration::from_millis(10);
 
 /// The time before a period at which its planning begins; longer where planning takes longer.
 const LEAD_NS_MIN: u64 = 150_000;
@@ -208,11 +222,8 @@ impl Conductor {
         }
         // Whoever is still raised is taken out of its slot before the switchers end.
         for switcher in &mut self.switchers {
-            switcher.publish(timetable::Timetable {
-                generation: u64::MAX,
-                from_ns: 0,
-                ..Default::default()
-            });
+            switcher.publish(timetable::Timetable { generation: u64::MAX, ..Default::default() });
+            switcher.ring();
         }
     }
 
@@ -241,7 +252,7 @@ impl Conductor {
             return due_ns - now_ns;
         }
         let quiet = !self.state.jobs.values().any(|job| job.is_scheduled());
-        self.survey.look(&mut self.state, now_ns);
+        self.survey.look(&mut self.state);
         self.plan_period(from_ns, from_ns + period_ns);
         let took_ns = clock::utc_ns().saturating_sub(now_ns);
         // Rises at once, falls slowly; never more than half a period.
@@ -273,9 +284,12 @@ impl Conductor {
             .collect();
         self.generation += 1;
         let machine: CpuSet = state.schedule.topology().cpus().iter().map(|cpu| cpu.id).collect();
+        let timings = self.switchers.iter().map(|switcher| &*switcher.timings);
+        state.gap.adapt(clock::monotonic_ns(), timings);
+        let config = Config { gap: state.gap.gap(), ..state.schedule.config().clone() };
         let composition = timetable::compose(&Period {
             generation: self.generation,
-            config: state.schedule.config(),
+            config: &config,
             backend: state.backend,
             groups: &self.groups,
             machine: &machine,
@@ -291,6 +305,10 @@ impl Conductor {
         for (switcher, mut timetable) in self.switchers.iter_mut().zip(composition.timetables) {
             timetable.immediate = std::mem::take(&mut immediate);
             switcher.publish(timetable);
+        }
+        // Woken in time, they find it by themselves.
+        if from_ns != self.composed_until_ns || clock::utc_ns() >= from_ns {
+            self.switchers.iter().for_each(Switcher::ring);
         }
         for (id, standing) in composition.standings {
             if let Some(job) = state.jobs.get_mut(&id) {

@@ -106,7 +106,7 @@ pub fn run(
     starter.tell("ready");
 
     let clients = Arc::<Clients>::default();
-    wait(&daemon, &listener, &stop_receiver, &mut ward, &clients, args.exit_when_idle)?;
+    wait(&daemon, &listener, &stop_receiver, &mut ward, &thread, &clients, args.exit_when_idle)?;
     drop(listener);
     end(&daemon, thread, ward, place);
     Ok(())
@@ -153,6 +153,7 @@ fn wait(
     listener: &std::os::unix::net::UnixListener,
     mut stop: &UnixStream,
     ward: &mut Ward,
+    conductor: &JoinHandle<()>,
     clients: &Arc<Clients>,
     exit_when_idle: bool,
 ) -> anyhow::Result<()> {
@@ -189,6 +190,9 @@ fn wait(
                 }
             }
         }
+        if conductor.is_finished() {
+            bail!("the conductor has ended; the guardian releases all jobs");
+        }
         daemon.end_trees();
         if exit_when_idle {
             let busy = clients.count() > 0 || daemon.has_jobs();
@@ -223,4 +227,15 @@ fn end(daemon: &Arc<Daemon>, conductor: JoinHandle<()>, ward: Ward, place: Place
     daemon.store.destroy();
     place.leave();
     tracing::info!(jobs = found.jobs, threads = found.threads, "gangd ends; all programs run on");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn daemons_at_different_sockets_have_different_groups() {
+        assert_eq!(group_name(Path::new("/run/gangd/gangd.sock")), "gangd");
+        assert_ne!(group_name(Path::new("/tmp/a")), group_name(Path::new("/tmp/b")));
+    }
 }

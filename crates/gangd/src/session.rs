@@ -8,7 +8,7 @@ use std::{
 use gang_engine::{backend::Backend, timing};
 use gang_linux::{clock, process};
 use gang_protocol::{limits, name::check_name, v1};
-use gang_schedule::{Class, JobId, Plan, Policy, Spec, clock as slices};
+use gang_schedule::{Class, Config, JobId, Plan, Policy, Spec, clock as slices};
 use rustix::process::Signal;
 
 use crate::{
@@ -190,7 +190,8 @@ impl Session {
         let (jobs, cpus, config, load) = daemon.conductor.ask(|state| {
             let schedule = &state.schedule;
             let cpus = schedule.topology().cpus().len();
-            (state.jobs.len(), cpus, schedule.config().clone(), schedule.load())
+            let config = Config { gap: state.gap.gap(), ..schedule.config().clone() };
+            (state.jobs.len(), cpus, config, schedule.load())
         })?;
         let (count, summary) = daemon.conductor.switches();
         let phase = |d: timing::Distribution| v1::Phase {

@@ -39,7 +39,8 @@ impl Default for Limits {
 pub struct File {
     /// Length of a slice, such as "10ms"; 200us to 60s.
     slice: Option<String>,
-    /// Length and period of the gaps, such as "500us/10ms"; "none" for none.
+    /// Length and period of the gaps, such as "500us/10ms"; "none" for none. Unless it is set,
+    /// [`gap_of_slice`].
     gap: Option<String>,
     /// "rt", "weight", "freeze" or "signal"; the best that can be used unless it is set.
     backend: Option<String>,
@@ -98,9 +99,6 @@ impl Settings {
             config.slice_ns =
                 duration(slice).map_err(anyhow::Error::msg).context("slice")?.as_nanos() as u64;
         }
-        if let Some(gap) = &file.gap {
-            config.gap = self::gap(gap).map_err(anyhow::Error::msg).context("gap")?;
-        }
         if let Some(fill) = file.fill {
             config.fill = fill;
         }
@@ -112,7 +110,10 @@ impl Settings {
         if let Some(slice) = overrides.slice {
             config.slice_ns = slice.as_nanos() as u64;
         }
-        config.gap = overrides.gap.unwrap_or(config.gap);
+        let of_file = file.gap.as_deref().map(gap).transpose();
+        let of_file = of_file.map_err(anyhow::Error::msg).context("gap")?;
+        let gap = overrides.gap.or(of_file);
+        config.gap = gap.unwrap_or_else(|| gap_of_slice(config.slice_ns));
         config.fill = overrides.fill.unwrap_or(config.fill);
         settings.backend = overrides.backend.or(settings.backend);
         if let Some(cap) = overrides.cap.or(file.cap) {
@@ -133,6 +134,13 @@ impl Settings {
         }
         Ok(settings)
     }
+}
+
+/// A twentieth of the time, at the end of every slice; of short slices, once in 10 ms, which costs
+/// less; of long ones, every 20 ms, which is what others then wait at most.
+fn gap_of_slice(slice_ns: u64) -> Gap {
+    let period_ns = slice_ns.clamp(10_000_000, 20_000_000);
+    Gap { period_ns, length_ns: period_ns / 20 }
 }
 
 fn parse(text: &str) -> anyhow::Result<File> {
@@ -222,6 +230,16 @@ mod tests {
             let message = format!("{:#}", settings(text).unwrap_err());
             assert!(message.contains(expected), "{text:?} gave {message:?}");
         }
+    }
+
+    #[test]
+    fn gaps_follow_the_slice_unless_they_are_set() {
+        let gap = |text| settings(text).unwrap().schedule.gap;
+        let ms = |period, length| Gap { period_ns: period * 1000, length_ns: length * 1000 };
+        assert_eq!(gap("slice = '1ms'"), ms(10_000, 500));
+        assert_eq!(gap("slice = '20ms'"), ms(20_000, 1000));
+        assert_eq!(gap("slice = '1s'"), ms(20_000, 1000));
+        assert_eq!(gap("slice = '1s'\ngap = '500us/10ms'"), ms(10_000, 500));
     }
 
     #[test]

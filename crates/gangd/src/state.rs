@@ -17,6 +17,7 @@ use gang_schedule::{Event, JobId, Plan, Policy, Schedule, Spec};
 
 use crate::{
     denied::Denied,
+    gap::GapLength,
     job::{Activity, Home, Job, Width, Window},
     load::Load,
     settings::Limits,
@@ -34,6 +35,8 @@ pub struct State {
     pub jobs: BTreeMap<JobId, Job>,
     next_id: u64,
     pub load: Load,
+    /// The length of the gaps.
+    pub gap: GapLength,
     /// Plans of the last slices, oldest first.
     pub plans: Vec<Plan>,
     /// Calls for what changed outside the clock; they go with the next timetable.
@@ -46,6 +49,7 @@ pub struct State {
 
 impl State {
     pub fn new(roots: Roots, backend: Backend, limits: Limits, schedule: Schedule) -> State {
+        let gap = GapLength::new(&roots, schedule.config().gap);
         State {
             roots,
             backend,
@@ -54,6 +58,7 @@ impl State {
             jobs: BTreeMap::new(),
             next_id: 1,
             load: Load::default(),
+            gap,
             plans: Vec::new(),
             pending: Vec::new(),
             next_look: JobId(0),

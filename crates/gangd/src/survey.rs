@@ -7,15 +7,16 @@ use gang_schedule::{Cpu, Event, JobId, Topology};
 
 use crate::state::State;
 
-/// Jobs whose CPU time is looked at in one period.
-const LOOKS: usize = 4;
+/// Jobs whose CPU time is looked at in one go, and how often (CLOCK_MONOTONIC).
+const LOOKS: usize = 16;
+const LOOK_EVERY_NS: u64 = 80_000_000;
 
 /// A job that used no CPU for this long, and has no runnable thread, falls asleep: it gets no slots
 /// until it uses CPU again.
 const IDLE_AFTER_NS: u64 = 250_000_000;
 
-/// Runnable threads are counted in every third period.
-const COUNT_EVERY: u64 = 3;
+/// Runnable threads are counted this often (CLOCK_MONOTONIC).
+const COUNT_EVERY_NS: u64 = 40_000_000;
 
 /// The most threads whose state is read for one count; of more, a part stands for all.
 const THREADS_COUNTED: usize = 256;
@@ -27,7 +28,8 @@ const TOPOLOGY_EVERY_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Survey {
     runnable: Runnable,
-    periods: u64,
+    count_at_ns: u64,
+    look_at_ns: u64,
     topology_at_ns: u64,
     online: String,
     /// Jobs of the last period's rows.
@@ -38,7 +40,8 @@ impl Survey {
     pub fn new(roots: &Roots) -> std::io::Result<Survey> {
         Ok(Survey {
             runnable: Runnable::open(&roots.proc).map_err(std::io::Error::other)?,
-            periods: 0,
+            count_at_ns: 0,
+            look_at_ns: 0,
             topology_at_ns: 0,
             online: topology::online_text(roots).unwrap_or_default(),
             in_rows: BTreeSet::new(),
@@ -46,17 +49,20 @@ impl Survey {
     }
 
     /// Looks at the machine and tells the policy what changed.
-    pub fn look(&mut self, state: &mut State, _now_ns: u64) {
+    pub fn look(&mut self, state: &mut State) {
         let now_ns = clock::monotonic_ns();
-        if self.periods % COUNT_EVERY == 0 {
+        if now_ns >= self.count_at_ns {
+            self.count_at_ns = now_ns + COUNT_EVERY_NS;
             self.count_runnable(state);
         }
-        self.look_at_jobs(state, now_ns);
+        if now_ns >= self.look_at_ns {
+            self.look_at_ns = now_ns + LOOK_EVERY_NS;
+            self.look_at_jobs(state, now_ns);
+        }
         if now_ns >= self.topology_at_ns {
             self.topology_at_ns = now_ns + TOPOLOGY_EVERY_NS;
             self.look_at_cpus(state);
         }
-        self.periods += 1;
     }
 
     fn count_runnable(&mut self, state: &mut State) {

@@ -240,7 +240,15 @@ impl OpenFile {
             }
             match self.file.read_at(&mut bytes[length..], length as u64) {
                 Ok(0) => break,
-                Ok(read) => length += read,
+                Ok(read) => {
+                    // The kernel fills a buffer up to the last line that fits: so much room left
+                    // means that there was no further line.
+                    let room = bytes.len() - length - read;
+                    length += read;
+                    if room >= LINE_MAX {
+                        break;
+                    }
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(Error::new("read", self.path.display(), e)),
             }
@@ -249,6 +257,9 @@ impl OpenFile {
         Ok(())
     }
 }
+
+/// Longer than any line of the files that are read again and again.
+const LINE_MAX: usize = 256;
 
 fn parse_numbers(text: &[u8]) -> Vec<u32> {
     let mut numbers = Vec::new();

@@ -1,6 +1,6 @@
 //! Scheduling attributes of threads: `sched_setattr(2)` and its kin.
 
-use std::io;
+use std::{io, path::Path, time::Duration};
 
 use crate::{Error, Result};
 
@@ -103,9 +103,13 @@ pub fn set(tid: u32, attributes: &Attributes) -> io::Result<()> {
         priority: attributes.priority,
         ..SchedAttr::default()
     };
+    set_attr(tid, &attr)
+}
+
+fn set_attr(tid: u32, attr: &SchedAttr) -> io::Result<()> {
     // SAFETY: `attr` is a live sched_attr whose size field says its size; the kernel only reads it.
     #[allow(unsafe_code)]
-    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const attr, 0) };
+    let result = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const *attr, 0) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -136,6 +140,22 @@ pub fn become_fifo(priority: u32) -> Result<()> {
         .map_err(|e| Error::new("set SCHED_FIFO for", "this thread", e))
 }
 
+/// Makes the calling thread a SCHED_DEADLINE thread, which comes before every SCHED_FIFO one and is
+/// not counted with them (sched(7), Documentation/scheduler/sched-deadline.rst). It may use `runtime`
+/// of every `period`; its children are ordinary.
+pub fn become_deadline(runtime: Duration, period: Duration) -> Result<()> {
+    let attr = SchedAttr {
+        size: SCHED_ATTR_SIZE,
+        policy: Policy::Deadline.number(),
+        flags: FLAG_RESET_ON_FORK,
+        runtime_ns: runtime.as_nanos() as u64,
+        deadline_ns: period.as_nanos() as u64,
+        period_ns: period.as_nanos() as u64,
+        ..SchedAttr::default()
+    };
+    set_attr(0, &attr).map_err(|e| Error::new("set SCHED_DEADLINE for", "this thread", e))
+}
+
 /// Restricts a thread (0 is the caller) to the CPUs with these numbers.
 pub fn set_affinity(tid: u32, cpus: impl IntoIterator<Item = u32>) -> io::Result<()> {
     let mut set = rustix::thread::CpuSet::new();
@@ -156,9 +176,37 @@ pub fn affinity(tid: u32) -> io::Result<Vec<u32>> {
         .collect())
 }
 
+/// The share of time that real-time threads may have of a CPU, 0 to 1.
+///
+/// What is above it the kernel keeps for others: it stops real-time threads for the rest of each
+/// second, at another moment on every CPU (`sched_rt_runtime_us` in sched(7); since Linux 6.12 a
+/// deadline server that serves ordinary threads does so where they starve).
+pub fn realtime_share(proc_root: &Path) -> Result<f64> {
+    let read = |name: &str| {
+        let path = proc_root.join("sys/kernel").join(name);
+        let error = |e: io::Error| Error::new("read", path.display(), e);
+        let text = std::fs::read_to_string(&path).map_err(error)?;
+        text.trim().parse::<f64>().map_err(|_| error(io::ErrorKind::InvalidData.into()))
+    };
+    let (runtime, period) = (read("sched_rt_runtime_us")?, read("sched_rt_period_us")?);
+    Ok(if runtime < 0.0 { 1.0 } else { (runtime / period).clamp(0.0, 1.0) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_share_of_realtime_threads_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("sys/kernel");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("sched_rt_period_us"), "1000000\n").unwrap();
+        for (runtime, share) in [("950000\n", 0.95), ("-1\n", 1.0)] {
+            std::fs::write(directory.join("sched_rt_runtime_us"), runtime).unwrap();
+            assert_eq!(realtime_share(root.path()).unwrap(), share);
+        }
+    }
 
     #[test]
     fn numbers_of_policies_go_there_and_back() {

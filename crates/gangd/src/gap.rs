@@ -1,0 +1,80 @@
+//! How long gaps must be.
+//!
+//! Problem: the kernel gives real-time threads no more than a share of each second, 95 % unless it is
+//! set otherwise. What is above it, it takes from them at the end of the second, at another moment on
+//! every CPU: the gangs, and the switchers with them, stand still for milliseconds.
+//!
+//! Approach: gangs stay below that share by themselves. A gap takes what the kernel keeps, and what
+//! gangs have of it because they are lowered late, by as much as was measured.
+
+use gang_engine::timing::Timings;
+use gang_linux::{Roots, sched};
+use gang_schedule::Gap;
+
+/// How often the length is looked at again (CLOCK_MONOTONIC).
+const EVERY_NS: u64 = 500_000_000;
+
+/// Before anything was measured.
+const LATE_NS_AT_FIRST: u64 = 100_000;
+
+/// The length of the gaps, as the machine needs it.
+#[derive(Clone, Debug)]
+pub struct GapLength {
+    asked: Gap,
+    /// What real-time threads may have of a CPU, 0 to 1.
+    realtime_share: f64,
+    length_ns: u64,
+    next_ns: u64,
+}
+
+impl GapLength {
+    pub fn new(roots: &Roots, asked: Gap) -> GapLength {
+        let realtime_share = sched::realtime_share(&roots.proc).unwrap_or(1.0);
+        let length_ns = needed_ns(asked, realtime_share, LATE_NS_AT_FIRST);
+        GapLength { asked, realtime_share, length_ns, next_ns: 0 }
+    }
+
+    /// The gaps of the next period.
+    pub fn gap(&self) -> Gap {
+        Gap { length_ns: self.length_ns, ..self.asked }
+    }
+
+    /// Looks at what switches took, now and then.
+    pub fn adapt<'a>(&mut self, now_ns: u64, timings: impl Iterator<Item = &'a Timings>) {
+        if self.asked.length_ns == 0 || self.realtime_share >= 1.0 || now_ns < self.next_ns {
+            return;
+        }
+        self.next_ns = now_ns + EVERY_NS;
+        let measured_ns = timings.map(Timings::mean_lower_ns).max().unwrap_or(0);
+        if measured_ns > 0 {
+            self.length_ns = needed_ns(self.asked, self.realtime_share, measured_ns);
+        }
+    }
+}
+
+/// At least what was asked for, at most half the period. A quarter more than the mean, since what is
+/// too little costs much and what is too much costs little.
+fn needed_ns(asked: Gap, realtime_share: f64, late_ns: u64) -> u64 {
+    if asked.length_ns == 0 || realtime_share >= 1.0 {
+        return asked.length_ns;
+    }
+    let kept_ns = ((1.0 - realtime_share) * asked.period_ns as f64).round() as u64;
+    let needed_ns = kept_ns + late_ns + late_ns / 4;
+    needed_ns.next_multiple_of(10_000).clamp(asked.length_ns, asked.period_ns / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: Gap = Gap { period_ns: 10_000_000, length_ns: 500_000 };
+
+    #[test]
+    fn gaps_leave_the_kernel_what_it_keeps() {
+        assert_eq!(needed_ns(ASKED, 0.95, 40_000), 550_000);
+        assert_eq!(needed_ns(ASKED, 0.99, 40_000), 500_000);
+        assert_eq!(needed_ns(ASKED, 1.0, 40_000), 500_000);
+        assert_eq!(needed_ns(ASKED, 0.0, 40_000), 5_000_000);
+        assert_eq!(needed_ns(Gap { length_ns: 0, ..ASKED }, 0.95, 40_000), 0);
+    }
+}

@@ -61,22 +61,32 @@ pub struct Gang<'a> {
 
 /// Which switcher looks after which CPUs.
 ///
-/// One for each CPU, so that every CPU switches its own threads at the same instant (X2) and no
-/// interrupt has to travel; from [`SWITCHERS_MAX`] CPUs on, neighbours share one.
+/// With short slices one for each CPU, so that every CPU switches its own threads at the same instant
+/// (X2) and no interrupt has to travel. With longer ones neighbours share one, which wakes fewer
+/// threads for the same work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Groups {
     groups: Vec<CpuSet>,
 }
 
 /// The most switchers: each costs the conductor some work in every period.
-pub const SWITCHERS_MAX: usize = 64;
+const SWITCHERS_MAX: usize = 64;
+
+/// The most CPUs of one switcher, as long as there are not too many: the last of them waits for the
+/// others' turn.
+const CPUS_MAX: usize = 16;
+
+/// The part of a slice that its CPUs, switched one after the other, may take: 20 µs each, 2 % of the
+/// slice.
+const NS_PER_CPU: u64 = 1_000_000;
 
 impl Groups {
     /// CPUs near each other are looked after together.
-    pub fn new(topology: &gang_schedule::Topology) -> Groups {
+    pub fn new(topology: &gang_schedule::Topology, slice_ns: u64) -> Groups {
         let mut cpus: Vec<_> = topology.cpus().to_vec();
         cpus.sort_unstable_by_key(|cpu| (cpu.node, cpu.cache, cpu.core, cpu.id));
-        let size = cpus.len().div_ceil(SWITCHERS_MAX).max(1);
+        let by_slice = (slice_ns / NS_PER_CPU).clamp(1, CPUS_MAX as u64) as usize;
+        let size = cpus.len().div_ceil(SWITCHERS_MAX).max(by_slice);
         let groups = cpus.chunks(size).map(|cpus| cpus.iter().map(|cpu| cpu.id).collect());
         Groups { groups: groups.collect() }
     }

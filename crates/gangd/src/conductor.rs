@@ -121,7 +121,10 @@ impl Heartbeat {
 
 /// Starts the conductor and its switchers.
 pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
-    let groups = Groups::new(setup.state.schedule.topology());
+    let groups = {
+        let schedule = &setup.state.schedule;
+        Groups::new(schedule.topology(), schedule.config().slice_ns)
+    };
     let kernel = Arc::new(Linux);
     let switchers = groups
         .cpus()

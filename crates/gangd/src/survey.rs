@@ -9,14 +9,14 @@ use crate::state::State;
 
 /// Jobs whose CPU time is looked at in one go, and how often (CLOCK_MONOTONIC).
 const LOOKS: usize = 16;
-const LOOK_EVERY_NS: u64 = 80_000_000;
+const LOOK_EVERY_NS: u64 = 100_000_000;
 
 /// A job that used no CPU for this long, and has no runnable thread, falls asleep: it gets no slots
 /// until it uses CPU again.
 const IDLE_AFTER_NS: u64 = 250_000_000;
 
 /// Runnable threads are counted this often (CLOCK_MONOTONIC).
-const COUNT_EVERY_NS: u64 = 40_000_000;
+const COUNT_EVERY_NS: u64 = 100_000_000;
 
 /// The most threads whose state is read for one count; of more, a part stands for all.
 const THREADS_COUNTED: usize = 256;

@@ -44,7 +44,7 @@ impl Thread {
 /// How the members of a job are found.
 #[derive(Debug)]
 enum Roster {
-    Cgroup { threads: OpenFile, cpu: Option<OpenFile> },
+    Cgroup { threads: OpenFile, cpu: Option<OpenFile>, pressure: Option<OpenFile> },
     Tree { processes: Vec<Arc<ProcessHandle>> },
 }
 
@@ -87,7 +87,8 @@ impl Members {
     ) -> gang_linux::Result<Members> {
         let threads = OpenFile::open(group, "cgroup.threads")?;
         let cpu = OpenFile::open(group, "cpu.stat").ok();
-        Ok(Members::new(Roster::Cgroup { threads, cpu }, controls, default, everywhere))
+        let pressure = OpenFile::open(group, "cpu.pressure").ok();
+        Ok(Members::new(Roster::Cgroup { threads, cpu, pressure }, controls, default, everywhere))
     }
 
     /// A process and its descendants.
@@ -219,6 +220,17 @@ impl Members {
             }
         }
         runnable * step as u32
+    }
+
+    /// Time in which one of its threads or more waited for a CPU, in microseconds; absent where the
+    /// kernel does not tell (Documentation/accounting/psi.rst).
+    pub fn waited_us(&mut self) -> Option<u64> {
+        match &self.roster {
+            Roster::Cgroup { pressure, .. } => {
+                pressure.as_ref()?.pressure_us(&mut self.bytes).ok().flatten()
+            }
+            Roster::Tree { .. } => None,
+        }
     }
 
     /// CPU time its processes have used, in nanoseconds; absent where the kernel does not tell.

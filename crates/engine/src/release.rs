@@ -148,6 +148,25 @@ pub fn dissolve(record: &Record) {
     }
 }
 
+/// Clears away what is on file of jobs that have no process left; where none has, of the daemon too.
+/// For one whose daemon is gone.
+pub fn sweep(roots: &Roots, store: &Store) {
+    let (records, _) = store.records();
+    let mut left = 0;
+    for record in &records {
+        if job(roots, record).threads > 0 {
+            left += 1;
+            continue;
+        }
+        dissolve(record);
+        let _ = store.remove(record.id);
+    }
+    if left == 0 {
+        dissolve_common(&records);
+        store.destroy();
+    }
+}
+
 /// Removes the groups that the jobs of a daemon that is gone had in common, where nobody is in them.
 pub fn dissolve_common(records: &[Record]) {
     for record in records {

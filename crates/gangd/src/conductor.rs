@@ -13,9 +13,9 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    os::fd::OwnedFd,
     sync::{
         Arc,
+        atomic::Ordering,
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread::JoinHandle,
@@ -33,7 +33,7 @@ use gang_engine::{
 use gang_linux::{clock, clock::Alarm, sched};
 use gang_schedule::{Config, CpuSet, Event, JobId, Plan, clock as slices};
 
-use crate::{state::State, survey::Survey};
+use crate::{state::State, survey::Survey, ward::Pulse};
 
 /// A question or an order of a client.
 type Errand = Box<dyn FnOnce(&mut State) + Send>;
@@ -93,30 +93,9 @@ pub struct Setup {
     pub state: State,
     /// Calls that lift all gangs at once (see [`crate::lodging::Lodging::lift`]).
     pub lift: Option<(Vec<Action>, Vec<Action>)>,
-    /// The guardian's standard input.
-    pub heartbeat: Heartbeat,
+    /// Shows the guardian that the conductor lives.
+    pub pulse: Pulse,
     pub realtime: bool,
-}
-
-/// The guardian's end of the pipe; another one takes its place when the guardian is replaced.
-#[derive(Clone, Default)]
-pub struct Heartbeat(Arc<std::sync::Mutex<Option<OwnedFd>>>);
-
-impl Heartbeat {
-    pub fn replace(&self, pipe: Option<OwnedFd>) {
-        if let Ok(mut slot) = self.0.lock() {
-            *slot = pipe;
-        }
-    }
-
-    /// Never waits: a guardian that does not read, or is just being replaced, hears the next one.
-    fn beat(&self) {
-        if let Ok(slot) = self.0.try_lock() {
-            if let Some(pipe) = &*slot {
-                let _ = rustix::io::write(pipe, b".");
-            }
-        }
-    }
 }
 
 /// Starts the conductor and its switchers.
@@ -140,7 +119,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         survey: Survey::new(&setup.state.roots)?,
         state: setup.state,
         lift: setup.lift,
-        heartbeat: setup.heartbeat,
+        pulse: setup.pulse,
         switchers,
         groups,
         errands,
@@ -148,7 +127,6 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         composed_until_ns: 0,
         generation: 0,
         lead_ns: LEAD_NS_MIN,
-        beat_at_ns: 0,
         failures: 0,
         failures_told_ns: 0,
     };
@@ -191,7 +169,7 @@ struct Conductor {
     state: State,
     survey: Survey,
     lift: Option<(Vec<Action>, Vec<Action>)>,
-    heartbeat: Heartbeat,
+    pulse: Pulse,
     switchers: Vec<Switcher>,
     groups: Groups,
     errands: Receiver<Errand>,
@@ -199,8 +177,6 @@ struct Conductor {
     composed_until_ns: u64,
     generation: u64,
     lead_ns: u64,
-    /// CLOCK_MONOTONIC.
-    beat_at_ns: u64,
     /// Calls of the switchers that failed, as last logged.
     failures: u64,
     /// When they were logged (CLOCK_MONOTONIC).
@@ -217,7 +193,7 @@ impl Conductor {
             if self.state.stopped {
                 break;
             }
-            self.beat();
+            self.pulse.fetch_add(1, Ordering::Relaxed);
             let sleep_ns = self.period_due(clock::utc_ns());
             if sleep_ns > 0 {
                 self.alarm.sleep(seen, Some(Duration::from_nanos(sleep_ns)));
@@ -230,17 +206,10 @@ impl Conductor {
         }
     }
 
-    fn beat(&mut self) {
-        let now_ns = clock::monotonic_ns();
-        if now_ns >= self.beat_at_ns {
-            self.beat_at_ns = now_ns + guardian::SILENCE.as_nanos() as u64 / 10;
-            self.heartbeat.beat();
-        }
-    }
-
     /// Plans the next period where it is time to; says how long to sleep.
     fn period_due(&mut self, now_ns: u64) -> u64 {
         let period_ns = self.state.schedule.config().gap.period_ns;
+        // The guardian is not to think that the conductor is stuck.
         let beat_ns = guardian::SILENCE.as_nanos() as u64 / 10;
         if self.state.jobs.values().all(|job| job.home.is_none()) {
             return beat_ns;
@@ -350,7 +319,12 @@ impl Conductor {
         for id in in_rows.union(&before) {
             let Some(job) = state.jobs.get_mut(id) else { continue };
             let Some(home) = &mut job.home else { continue };
+            if !job.reading.is_due() {
+                continue;
+            }
+            let count = home.members.threads().len();
             let came = home.members.refresh(&state.roots.proc).unwrap_or(false);
+            job.reading.saw(came || home.members.threads().len() != count);
             if came && job.standing != Standing::Raised {
                 let (at, wide) = (job.standing, job.width.wide);
                 state.backend.actions(&home.members, at, at, wide, &mut state.pending);

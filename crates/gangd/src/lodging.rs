@@ -43,6 +43,22 @@ pub struct Lodging {
 /// real-time threads among the groups of one parent, and one group can have all of it.
 const SHARED_V1: &str = "gangd";
 
+/// Gives a group all the time of real-time threads. Another daemon's group may just be on its way
+/// out, and have that time until it is gone.
+fn give_realtime(group: &Group, all: &str) -> Result<()> {
+    let mut tries = 0;
+    loop {
+        if group.read("cpu.rt_runtime_us")?.trim() == all {
+            return Ok(());
+        }
+        match group.write("cpu.rt_runtime_us", all) {
+            Err(_) if tries < 20 => std::thread::sleep(std::time::Duration::from_millis(10)),
+            result => return result,
+        }
+        tries += 1;
+    }
+}
+
 impl Lodging {
     /// Makes the groups above the jobs.
     pub fn open(roots: Roots, means: &Means, backend: Backend, name: &str) -> Lodging {
@@ -82,9 +98,7 @@ impl Lodging {
                 group.create()?;
                 // Absent where the kernel does not group real-time threads; then nothing is needed.
                 if let Ok(all) = Group::at(root).read("cpu.rt_runtime_us") {
-                    if group.read("cpu.rt_runtime_us")?.trim() != all.trim() {
-                        group.write("cpu.rt_runtime_us", all.trim())?;
-                    }
+                    give_realtime(&group, all.trim())?;
                 }
                 group.write("cpu.idle", "1")?;
                 Ok(Some(group))

@@ -18,7 +18,13 @@ mod survey;
 mod ward;
 mod watch;
 
-use std::{fs::File, io::Write, path::PathBuf, process::ExitCode};
+use std::{
+    fs::File,
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
@@ -55,6 +61,7 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     let store = Store::at(jobs_dir(&socket));
     if args.guardian {
         guardian::run(&roots, &store, std::io::stdin());
+        clear_up(&roots, &store, &socket);
         return Ok(());
     }
     if args.release {
@@ -70,8 +77,23 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     run::run(&roots, &socket, store, settings, args, starter)
 }
 
+/// After the daemon's end, clears each of its jobs away when it has ended, unless another daemon comes
+/// and takes them over.
+fn clear_up(roots: &Roots, store: &Store, socket: &Path) {
+    let _ = sched::set(0, &sched::Attributes::other(0));
+    while let Ok(Some(place)) = server::Place::take(socket) {
+        release::sweep(roots, store);
+        if !store.directory().exists() {
+            place.leave();
+            return;
+        }
+        drop(place);
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
 /// Undoes what a daemon that died together with its guardian left behind.
-fn release_leftovers(roots: &Roots, store: &Store, socket: &std::path::Path) -> anyhow::Result<()> {
+fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Result<()> {
     let Some(place) = server::Place::take(socket)? else {
         anyhow::bail!("a daemon runs at {}; nothing was released", socket.display());
     };

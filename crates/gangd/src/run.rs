@@ -19,19 +19,22 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::{
     Starter,
     args::Args,
-    conductor::{self, Heartbeat, Setup},
+    conductor::{self, Setup},
     daemon::Daemon,
     lodging::Lodging,
     server::{self, Clients, Place},
     settings::Settings,
     state::State,
     survey,
-    ward::Ward,
+    ward::{Pulse, Ward},
     watch::{Source, Watch},
 };
 
 /// A daemon that ends when it is idle waits this long for somebody.
 const IDLE_FOR: Duration = Duration::from_secs(1);
+
+/// The same, as long as it had no job: whoever started it may be slow.
+const FIRST_JOB_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often the main thread looks around without being asked.
 const ROUND: Duration = Duration::from_millis(250);
@@ -45,7 +48,7 @@ pub fn run(
     args: &Args,
     starter: &mut Starter,
 ) -> anyhow::Result<()> {
-    let Some(place) = Place::take(socket)? else {
+    let Some(place) = Place::wait_for(socket)? else {
         // Two `gang run` at once: the one that came first serves both.
         if args.exit_when_idle && wait_for_listener(socket) {
             starter.tell("ready");
@@ -64,18 +67,15 @@ pub fn run(
     if let Err(error) = memory::lock_all() {
         tracing::info!(%error, source = %error.source, "switches may wait for memory");
     }
-    let heartbeat = Heartbeat::default();
-    let mut ward =
-        Ward::start(socket.into(), heartbeat.clone()).context("cannot start the guardian")?;
+    let pulse = Pulse::default();
+    let realtime = backend == Backend::Rt;
+    let ward =
+        Ward::start(socket.into(), pulse.clone(), realtime).context("cannot start the guardian")?;
     let schedule = Schedule::new(effective(&settings, backend), survey::machine(roots)?)?;
     let state = State::new(roots.clone(), backend, settings.limits.clone(), schedule);
-    let (conductor, thread) = conductor::start(Setup {
-        state,
-        lift: lodging.lift(),
-        heartbeat,
-        realtime: backend == Backend::Rt,
-    })
-    .context("cannot start the conductor")?;
+    let (conductor, thread) =
+        conductor::start(Setup { state, lift: lodging.lift(), pulse, realtime })
+            .context("cannot start the conductor")?;
     let (stop_sender, stop_receiver) = UnixStream::pair().context("cannot make a pipe")?;
     for signal in [SIGTERM, SIGINT] {
         signal_hook::low_level::pipe::register(signal, stop_sender.try_clone()?)
@@ -106,7 +106,7 @@ pub fn run(
     starter.tell("ready");
 
     let clients = Arc::<Clients>::default();
-    wait(&daemon, &listener, &stop_receiver, &mut ward, &thread, &clients, args.exit_when_idle)?;
+    wait(&daemon, &listener, &stop_receiver, &thread, &clients, args.exit_when_idle)?;
     drop(listener);
     end(&daemon, thread, ward, place);
     Ok(())
@@ -152,13 +152,12 @@ fn wait(
     daemon: &Arc<Daemon>,
     listener: &std::os::unix::net::UnixListener,
     mut stop: &UnixStream,
-    ward: &mut Ward,
     conductor: &JoinHandle<()>,
     clients: &Arc<Clients>,
     exit_when_idle: bool,
 ) -> anyhow::Result<()> {
     let mut idle_since: Option<Instant> = None;
-    watch_guardian(daemon, ward);
+    let mut had_jobs = false;
     let mut events = Vec::with_capacity(64);
     loop {
         events.clear();
@@ -178,11 +177,6 @@ fn wait(
                     let _ = stop.read(&mut [0; 16]);
                     return Ok(());
                 }
-                Source::Guardian => {
-                    tracing::warn!("the guardian was killed; another one takes its place");
-                    ward.replace().context("cannot replace the guardian")?;
-                    watch_guardian(daemon, ward);
-                }
                 Source::Job(job) => {
                     if daemon.watch.is_over(job) {
                         daemon.end(job);
@@ -195,19 +189,14 @@ fn wait(
         }
         daemon.end_trees();
         if exit_when_idle {
-            let busy = clients.count() > 0 || daemon.has_jobs();
+            let has_jobs = daemon.has_jobs();
+            had_jobs |= has_jobs;
+            let busy = clients.count() > 0 || has_jobs;
             idle_since = if busy { None } else { idle_since.or(Some(Instant::now())) };
-            if idle_since.is_some_and(|since| since.elapsed() >= IDLE_FOR) {
+            let patience = if had_jobs { IDLE_FOR } else { FIRST_JOB_WITHIN };
+            if idle_since.is_some_and(|since| since.elapsed() >= patience) {
                 return Ok(());
             }
-        }
-    }
-}
-
-fn watch_guardian(daemon: &Daemon, ward: &Ward) {
-    if let Some(pidfd) = ward.ended() {
-        if let Err(error) = daemon.watch.add(Source::Guardian, pidfd) {
-            tracing::error!(%error, "the guardian is not watched");
         }
     }
 }

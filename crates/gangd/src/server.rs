@@ -49,6 +49,21 @@ pub struct Place {
 }
 
 impl Place {
+    /// Takes the place, or waits a moment for it: the guardian of an earlier daemon may be clearing
+    /// up. `None` where another daemon has it.
+    pub fn wait_for(socket: &Path) -> anyhow::Result<Option<Place>> {
+        for _ in 0..20 {
+            if let Some(place) = Place::take(socket)? {
+                return Ok(Some(place));
+            }
+            if UnixStream::connect(socket).is_ok() {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        Ok(None)
+    }
+
     /// Takes the place; `None` where another daemon has it.
     pub fn take(socket: &Path) -> anyhow::Result<Option<Place>> {
         let directory = gang_protocol::paths::runtime_dir(socket);

@@ -18,7 +18,7 @@ use gang_schedule::{Event, JobId, Plan, Policy, Schedule, Spec};
 use crate::{
     denied::Denied,
     gap::GapLength,
-    job::{Activity, Home, Job, Width, Window},
+    job::{Activity, Home, Job, Reading, Width, Window},
     load::Load,
     settings::Limits,
 };
@@ -106,6 +106,7 @@ impl State {
             home: None,
             standing: Standing::Released,
             activity: Activity::default(),
+            reading: Reading::default(),
             width: Width::default(),
             cpus: Default::default(),
             slots: 0,

@@ -8,7 +8,7 @@ use gang_schedule::{Cpu, Event, JobId, Topology};
 use crate::state::State;
 
 /// Jobs whose CPU time is looked at in one go, and how often (CLOCK_MONOTONIC).
-const LOOKS: usize = 16;
+const LOOKS: usize = 8;
 const LOOK_EVERY_NS: u64 = 100_000_000;
 
 /// A job that used no CPU for this long, and has no runnable thread, falls asleep: it gets no slots
@@ -97,8 +97,14 @@ impl Survey {
             let Some(home) = &mut job.home else { continue };
             let Some(cpu_time_ns) = home.members.cpu_time_ns(&state.roots.proc) else { continue };
             let activity = &mut job.activity;
-            let used = cpu_time_ns != activity.cpu_time_ns;
-            activity.cpu_time_ns = cpu_time_ns;
+            // One that sleeps and wants to run may wait long for its first moment on a CPU.
+            let waited_us = match activity.awake {
+                true => None,
+                false => home.members.waited_us(),
+            };
+            let waited_us = waited_us.unwrap_or(activity.waited_us);
+            let used = cpu_time_ns != activity.cpu_time_ns || waited_us != activity.waited_us;
+            (activity.cpu_time_ns, activity.waited_us) = (cpu_time_ns, waited_us);
             if used {
                 activity.last_used_ns = now_ns;
             }
@@ -109,6 +115,9 @@ impl Survey {
                 && home.members.count_runnable(&state.roots.proc, THREADS_COUNTED) == 0;
             if crowded {
                 let _ = home.members.refresh(&state.roots.proc);
+            }
+            if sleeps {
+                activity.waited_us = home.members.waited_us().unwrap_or(0);
             }
             if wakes || sleeps {
                 let _ = state.wake(id, wakes);

@@ -18,7 +18,6 @@ use rustix::{
 pub enum Source {
     Listener,
     Signal,
-    Guardian,
     Job(JobId),
 }
 
@@ -29,7 +28,6 @@ impl Source {
         EventData::new_u64(match self {
             Source::Listener => 0,
             Source::Signal => 1,
-            Source::Guardian => 2,
             Source::Job(JobId(id)) => JOBS_FROM + id,
         })
     }
@@ -38,7 +36,6 @@ impl Source {
         match data.u64() {
             0 => Source::Listener,
             1 => Source::Signal,
-            2 => Source::Guardian,
             id => Source::Job(JobId(id - JOBS_FROM)),
         }
     }

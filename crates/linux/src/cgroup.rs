@@ -227,6 +227,12 @@ impl OpenFile {
         Ok(std::str::from_utf8(bytes).ok().and_then(|text| keyed_number(text, key)))
     }
 
+    /// The total of the line `some` of a file such as `cpu.pressure`, in microseconds.
+    pub fn pressure_us(&self, bytes: &mut Vec<u8>) -> Result<Option<u64>> {
+        self.fill(bytes)?;
+        Ok(std::str::from_utf8(bytes).ok().and_then(pressure_total))
+    }
+
     /// For waiting until the kernel says that the file has changed (`EPOLLPRI`).
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -275,6 +281,11 @@ fn for_each_number(text: &[u8], mut each: impl FnMut(u32)) {
             Some(number) => each(number),
         }
     }
+}
+
+fn pressure_total(text: &str) -> Option<u64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split(' ').find_map(|field| field.strip_prefix("total=")?.parse().ok())
 }
 
 fn keyed_number(text: &str, key: &str) -> Option<u64> {
@@ -356,6 +367,13 @@ mod tests {
         assert!(group.processes().unwrap_err().is_gone());
         assert!(group.remove().is_ok());
         assert!(!group.exists());
+    }
+
+    #[test]
+    fn pressure_is_the_total_of_some() {
+        let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234\nfull avg10=0.00 total=9\n";
+        assert_eq!(pressure_total(text), Some(1234));
+        assert_eq!(pressure_total("full total=9\n"), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub mod error;
 
 pub mod cgroup;
 pub mod clock;
+pub mod descriptors;
 pub mod inherited;
 pub mod memory;
 pub mod process;

@@ -1,0 +1,49 @@
+//! The table of open files, where two threads must not share it.
+
+use std::io;
+
+use crate::{Error, Result};
+
+/// Gives the calling thread a table of open files of its own, with nothing in it but the standard
+/// three.
+///
+/// What the thread opens from now on is closed by the kernel as soon as the thread ends, whatever
+/// the other threads of the process are doing. To be called at the start of a thread that was handed
+/// no descriptor.
+pub fn become_alone() -> Result<()> {
+    let error = || Error::new("unshare", "the open files of a thread", io::Error::last_os_error());
+    // SAFETY: it changes which table this thread uses, and touches no memory of this process.
+    #[allow(unsafe_code)]
+    if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
+        return Err(error());
+    }
+    // SAFETY: the table is this thread's alone now, and the thread was handed no descriptor: nothing
+    // that owns one of those that are closed is ever used in it.
+    #[allow(unsafe_code)]
+    if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } != 0 {
+        return Err(error());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, os::fd::AsRawFd};
+
+    use super::*;
+
+    #[test]
+    fn what_a_thread_opens_alone_is_not_seen_by_the_others() {
+        let before = File::open("/dev/null").unwrap();
+        let number = std::thread::spawn(|| {
+            become_alone().unwrap();
+            let opened = File::open("/dev/zero").unwrap();
+            std::fs::read_link(format!("/proc/thread-self/fd/{}", opened.as_raw_fd())).unwrap()
+        })
+        .join()
+        .unwrap();
+        assert_eq!(number.to_str(), Some("/dev/zero"));
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", before.as_raw_fd())).unwrap();
+        assert_eq!(link.to_str(), Some("/dev/null"));
+    }
+}

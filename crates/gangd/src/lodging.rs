@@ -76,6 +76,11 @@ impl Lodging {
                 lodging.root = None;
             }
         }
+        // What an earlier daemon had no time to remove would give its CPU time to a job of this one.
+        for group in lodging.parent().and_then(|parent| parent.children().ok()).unwrap_or_default()
+        {
+            let _ = group.remove();
+        }
         match lodging.prepare_cpu() {
             Ok(shared) => lodging.shared = shared,
             Err(error) => {

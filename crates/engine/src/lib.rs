@@ -12,6 +12,8 @@ pub mod backend;
 pub mod guardian;
 pub mod members;
 pub mod probe;
+#[cfg(feature = "recording")]
+pub mod recording;
 pub mod release;
 pub mod store;
 pub mod switcher;

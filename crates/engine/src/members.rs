@@ -111,6 +111,13 @@ impl Members {
         }
     }
 
+    /// Takes its threads, in order of number, as they are told instead of asking the kernel.
+    #[cfg(feature = "recording")]
+    pub fn with_threads(mut self, threads: Vec<Thread>) -> Members {
+        self.threads = threads;
+        self
+    }
+
     pub fn threads(&self) -> &[Thread] {
         &self.threads
     }

@@ -1,0 +1,4 @@
+//! Plans carried out, in a kernel that records.
+
+mod backends;
+mod jobs;

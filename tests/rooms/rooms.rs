@@ -1,0 +1,183 @@
+//! What holds between the rooms, and no compiler checks: who may use whom, where unsafe code may
+//! be, and that every dependency has its reason in ARCHITECTURE.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Each room, and the rooms that it may use.
+const ROOMS: [(&str, &[&str]); 8] = [
+    ("gang-schedule", &[]),
+    ("gang-linux", &[]),
+    ("gang-engine", &["gang-linux", "gang-schedule"]),
+    ("gang-protocol", &["gang-schedule"]),
+    ("gangd", &["gang-engine", "gang-linux", "gang-protocol", "gang-schedule"]),
+    ("gang", &["gang-protocol"]),
+    ("gang-lab", &["gang-linux", "gang-protocol"]),
+    ("gang-rooms", &[]),
+];
+
+/// What a room may use in its tests besides itself: nothing so far.
+const IN_TESTS: [(&str, &[&str]); 0] = [];
+
+/// Rooms that may hold unsafe code, by their directories.
+const UNSAFE: [&str; 1] = ["crates/linux"];
+
+fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.canonicalize().unwrap()
+}
+
+/// The packages of a workspace, as cargo sees them.
+fn packages(manifest: &str) -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1", "--manifest-path"])
+        .arg(root().join(manifest))
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo metadata of {manifest}: {errors}");
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+fn name(value: &Value) -> &str {
+    value["name"].as_str().unwrap()
+}
+
+fn dependencies(package: &Value) -> &[Value] {
+    package["dependencies"].as_array().unwrap()
+}
+
+fn is_ours(dependency: &Value) -> bool {
+    dependency["path"].is_string()
+}
+
+fn may_use(room: &str, whom: &str, in_tests: bool) -> bool {
+    let among = |rooms: &[(&str, &[&str])]| {
+        rooms.iter().any(|(name, others)| *name == room && others.contains(&whom))
+    };
+    among(&ROOMS) || (in_tests && (room == whom || among(&IN_TESTS)))
+}
+
+#[test]
+fn rooms_use_whom_they_may() {
+    let mut wrong = Vec::new();
+    for package in packages("Cargo.toml") {
+        let room = name(&package);
+        assert!(
+            ROOMS.iter().any(|(known, _)| *known == room),
+            "{room} is a new room: say here whom it may use"
+        );
+        for dependency in dependencies(&package).iter().filter(|d| is_ours(d)) {
+            let in_tests = dependency["kind"] == "dev";
+            if !may_use(room, name(dependency), in_tests) {
+                let why = if in_tests { " in its tests" } else { "" };
+                wrong.push(format!("{room} uses {}{why}", name(dependency)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "rooms may not use each other like this: {}", wrong.join(", "));
+}
+
+#[test]
+fn unsafe_code_is_where_it_may_be() {
+    let root = root();
+    let mut wrong = Vec::new();
+    for package in packages("Cargo.toml") {
+        let manifest = PathBuf::from(package["manifest_path"].as_str().unwrap());
+        let room = manifest.parent().unwrap();
+        // The workspace denies unsafe code to whoever takes its lints.
+        let text = fs::read_to_string(&manifest).unwrap();
+        let takes_lints = text.lines().skip_while(|line| *line != "[lints]").nth(1);
+        assert_eq!(takes_lints, Some("workspace = true"), "the lints of {}", manifest.display());
+        if UNSAFE.iter().any(|allowed| root.join(allowed) == room) {
+            continue;
+        }
+        for file in sources(room) {
+            // Not written as one word, so that this file is not found.
+            let exceptions =
+                ["allow", "expect", "warn"].map(|level| format!("{level}(unsafe_code"));
+            let text = fs::read_to_string(&file).unwrap();
+            if exceptions.iter().any(|exception| text.contains(exception)) {
+                wrong.push(file.display().to_string());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "unsafe code is not for {}", wrong.join(", "));
+}
+
+/// All Rust files below a directory.
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let heading = "## Dependencies";
+    let section = text.split_once(heading).map(|(_, rest)| rest);
+    let section = section.unwrap_or_else(|| panic!("ARCHITECTURE.md has no {heading:?}"));
+    let section = section.split("\n## ").next().unwrap();
+    // | dependency | used by | why |
+    let table: BTreeMap<&str, BTreeSet<&str>> = section
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.strip_prefix("| `")?.split(" | ");
+            let dependency = cells.next()?.trim_end_matches('`');
+            let users = cells.next()?.split(", ").collect();
+            cells.next().filter(|why| why.trim().len() > 2)?;
+            Some((dependency, users))
+        })
+        .collect();
+    let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for package in ["Cargo.toml", "fuzz/Cargo.toml"].into_iter().flat_map(packages) {
+        for dependency in dependencies(&package).iter().filter(|d| !is_ours(d)) {
+            let users = used.entry(name(dependency).to_owned()).or_default();
+            let in_tests = if dependency["kind"] == "dev" { " (tests)" } else { "" };
+            users.insert(format!("{}{in_tests}", short(name(&package))));
+        }
+    }
+    // Who uses something anyway does so in its tests, too.
+    for users in used.values_mut() {
+        *users = users
+            .iter()
+            .filter(|user| user.strip_suffix(" (tests)").is_none_or(|room| !users.contains(room)))
+            .cloned()
+            .collect();
+    }
+    let line = |users: Option<BTreeSet<&str>>| {
+        let users: Vec<&str> = users.unwrap_or_default().into_iter().collect();
+        if users.is_empty() { "nobody".to_owned() } else { users.join(", ") }
+    };
+    let names: BTreeSet<&str> = table.keys().copied().chain(used.keys().map(|k| &**k)).collect();
+    let mut wrong = Vec::new();
+    for name in names {
+        let written = line(table.get(name).cloned());
+        let true_now = line(used.get(name).map(|users| users.iter().map(|u| &**u).collect()));
+        if written != true_now {
+            wrong.push(format!("{name}: it says {written}, the manifests say {true_now}"));
+        }
+    }
+    assert!(wrong.is_empty(), "the table in ARCHITECTURE.md is wrong:\n{}", wrong.join("\n"));
+}
+
+/// A room as people call it.
+fn short(package: &str) -> &str {
+    match package {
+        "gangd-fuzz" => "fuzz",
+        _ => package.strip_prefix("gang-").unwrap_or(package),
+    }
+}

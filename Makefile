@@ -1,6 +1,12 @@
+# make demo                        two OpenMP programs, under plain Linux and as gangs, in a minute
+# make test                        all tests
+# make check                       formatting, lints, documentation: no warning is left
 # make build                       the programs, optimised
 # make install PREFIX= DESTDIR=    programs, man pages and completions where they belong
 # make uninstall PREFIX= DESTDIR=
+# make deps, make deps-demo        only install what building and testing, or the demo, need
+#
+# demo, test and check install what they need first: scripts/deps.
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -16,7 +22,39 @@ BASHDIR := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: build install uninstall
+# Where rustup puts cargo, for shells that were open before.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: build check demo deps deps-check deps-demo install test uninstall
+
+deps:
+	@scripts/deps build test
+deps-demo:
+	@scripts/deps build demo
+deps-check:
+	@scripts/deps check
+
+# The daemon raises programs, and the picture needs the kernel's record of context switches: both
+# take root. Without it the demo shows what is left.
+demo: deps-demo build
+	@set -e; root=; \
+	  if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null; then \
+	    echo "The demo runs as root, by sudo."; root=sudo; fi; \
+	  $$root $(BUILT)/gang lab demo --out demo-out; \
+	  if [ -n "$$root" ]; then sudo chown -R "$$(id -u):$$(id -g)" demo-out; fi
+
+# Built before, so that tests of whole programs find them side by side.
+test: deps
+	$(CARGO) build --workspace --locked --bins --tests
+	$(CARGO) test --workspace --locked
+	tests/deps.sh
+
+check: deps-check
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --locked --no-deps --document-private-items
+	@if command -v shellcheck >/dev/null; then \
+	  shellcheck scripts/deps tests/*.sh .ci/run; fi
 
 build:
 	$(CARGO) build --release --locked -p gang -p gangd -p gang-lab

@@ -32,17 +32,11 @@ pub enum Whereabouts {
 }
 
 /// The attributes that a released thread gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Normal {
     pub policy: u32,
     pub nice: i32,
     pub priority: u32,
-}
-
-impl Default for Normal {
-    fn default() -> Self {
-        Normal { policy: 0, nice: 0, priority: 0 }
-    }
 }
 
 impl From<Attributes> for Normal {

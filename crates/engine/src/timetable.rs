@@ -109,6 +109,13 @@ impl Groups {
     }
 }
 
+impl FromIterator<CpuSet> for Groups {
+    /// Groups of CPUs as they are told, one for each switcher.
+    fn from_iter<I: IntoIterator<Item = CpuSet>>(groups: I) -> Groups {
+        Groups { groups: groups.into_iter().collect() }
+    }
+}
+
 /// All that [`compose`] looks at.
 pub struct Period<'a> {
     pub generation: u64,
@@ -144,7 +151,8 @@ pub fn compose(period: &Period<'_>) -> Composition {
     let mut parts = Parts::new(period);
     let mut standings: BTreeMap<JobId, (Standing, Option<&CpuSet>)> =
         period.gangs.iter().map(|(&job, gang)| (job, (gang.standing, None))).collect();
-    let mut lifted = false;
+    // Without a gap at its end, nobody knows how the period before has left them.
+    let mut lifted = (period.config.gap.length_ns > 0).then_some(false);
     let mut edges = Vec::new();
     let mut at_ns = period.from_ns;
     while at_ns < period.until_ns {
@@ -152,13 +160,11 @@ pub fn compose(period: &Period<'_>) -> Composition {
         let row = wanted(period, slice, clock::in_gap(period.config, at_ns));
         let mut edge = Edge { at_ns, ..Edge::default() };
         let wide = row.iter().any(|(job, _)| period.gangs.get(job).is_some_and(|gang| gang.wide));
-        if lifted && !wide {
-            edge.lower.extend(parts.lift(false));
+        if lifted != Some(wide) {
+            let list = if wide { &mut edge.raise } else { &mut edge.lower };
+            list.extend(parts.lift(wide));
         }
-        if wide && !lifted {
-            edge.raise.extend(parts.lift(true));
-        }
-        lifted = wide;
+        lifted = Some(wide);
         for (&job, state) in &mut standings {
             let (to, cpus) = match row.get(&job) {
                 Some(cpus) => (Standing::Raised, Some(*cpus)),
@@ -178,7 +184,7 @@ pub fn compose(period: &Period<'_>) -> Composition {
     let mut at_deadline: Vec<usize> = raised_at_end
         .map(|(&job, state)| parts.part(job, Standing::Raised, Standing::Filling, state.1))
         .collect();
-    if lifted {
+    if lifted == Some(true) {
         at_deadline.extend(parts.lift(false));
     }
     let pinned = std::mem::take(&mut parts.pinned);
@@ -226,11 +232,14 @@ fn out_of_slot(period: &Period<'_>, slice: u64, job: JobId) -> Standing {
     if in_row || period.config.fill { Standing::Filling } else { Standing::Paused }
 }
 
+/// What tells parts apart: the job, from where it goes to where, and the CPUs it is restricted to.
+type Way = (JobId, Standing, Standing, Option<CpuSet>);
+
 /// The parts of a period, each written once, in a share for each switcher.
 struct Parts<'a> {
     period: &'a Period<'a>,
     shares: Vec<Vec<Vec<Action>>>,
-    numbers: BTreeMap<(JobId, Standing, Standing, Option<Vec<u32>>), usize>,
+    numbers: BTreeMap<Way, usize>,
     pinned: BTreeMap<JobId, thread::CpuSet>,
 }
 
@@ -241,58 +250,64 @@ impl<'a> Parts<'a> {
     }
 
     fn part(&mut self, job: JobId, from: Standing, to: Standing, cpus: Option<&CpuSet>) -> usize {
-        let key = (job, from, to, cpus.map(|cpus| cpus.iter().collect()));
-        if let Some(&number) = self.numbers.get(&key) {
+        let members = self.period.gangs[&job].members;
+        let cpus = cpus.filter(|cpus| to == Standing::Raised && self.moves(job, members, cpus));
+        if let Some(cpus) = cpus {
+            self.pinned.insert(job, affinity(cpus));
+        }
+        let way = (job, from, to, cpus.cloned());
+        if let Some(&number) = self.numbers.get(&way) {
             return number;
         }
-        let gang = &self.period.gangs[&job];
         let mut actions = Vec::new();
-        if let (Standing::Raised, Some(cpus)) = (to, cpus) {
-            self.pin(job, gang.members, cpus, &mut actions);
+        if let Some(cpus) = cpus {
+            actions.extend(members.pinning(affinity(cpus)));
         }
-        self.period.backend.actions(gang.members, from, to, gang.wide, &mut actions);
-        let owners: Vec<usize> = self.owners(gang.members, cpus);
+        let wide = self.period.gangs[&job].wide;
+        self.period.backend.actions(members, from, to, wide, &mut actions);
+        let owners = self.owners(job);
         let groups = self.period.groups;
         let number = self.add(actions, |action| match action {
             Action::Attributes { tid, .. } | Action::Affinity { tid, .. } => {
-                let index = gang.members.threads().binary_search_by_key(tid, |thread| thread.tid);
+                let index = members.threads().binary_search_by_key(tid, |thread| thread.tid);
                 let of_cpu = |cpu: Option<u32>| {
                     cpu.map(|cpu| groups.of_cpu(cpu)).filter(|owner| owners.contains(owner))
                 };
                 index.map_or(0, |index| {
-                    of_cpu(gang.members.threads()[index].cpu)
+                    of_cpu(members.threads()[index].cpu)
                         .unwrap_or_else(|| owners[index % owners.len()])
                 })
             }
             Action::Write { .. } | Action::Signal { .. } => 0,
         });
-        self.numbers.insert(key, number);
+        self.numbers.insert(way, number);
         number
     }
 
-    /// The switchers that look after the CPUs of a gang. A thread belongs to that of the CPU it ran
-    /// on last; threads of which that is not known are spread over them.
-    fn owners(&self, members: &Members, cpus: Option<&CpuSet>) -> Vec<usize> {
+    /// The switchers that look after a gang: those of the CPUs of its first slot. A thread belongs to
+    /// that of the CPU it ran on last; threads of which that is not known are spread over them.
+    ///
+    /// A thread has the same one all period long: of two, the one that raises it could be late, and
+    /// come after the one that lowers it.
+    fn owners(&self, job: JobId) -> Vec<usize> {
         let groups = self.period.groups;
-        let owners: Vec<usize> = match cpus {
-            Some(cpus) => cpus.iter().map(|cpu| groups.of_cpu(cpu)).collect(),
+        let slot = self.period.plans.iter().find_map(|plan| plan.slot(job));
+        let owners: Vec<usize> = match slot {
+            Some(slot) => slot.cpus.iter().map(|cpu| groups.of_cpu(cpu)).collect(),
             None => (0..groups.len()).collect(),
         };
-        debug_assert!(!owners.is_empty() || members.threads().is_empty());
+        debug_assert!(!owners.is_empty(), "a slot has a CPU, and a machine a group");
         if owners.is_empty() { vec![0] } else { owners }
     }
 
-    /// Restricts a gang to its CPUs, unless it has the whole machine and always had.
-    fn pin(&mut self, job: JobId, members: &Members, cpus: &CpuSet, actions: &mut Vec<Action>) {
-        let wanted = affinity(cpus);
+    /// Whether a gang has to be restricted to its CPUs: not where it has the whole machine and always
+    /// had.
+    fn moves(&self, job: JobId, members: &Members, cpus: &CpuSet) -> bool {
         let everywhere = cpus == self.period.machine;
         let pinned = self.pinned.get(&job).copied().or(members.pinned);
-        let is_there = pinned.map_or(everywhere, |pinned| pinned == wanted);
+        let is_there = pinned.map_or(everywhere, |pinned| pinned == affinity(cpus));
         // Gangs that are only paused share CPUs with the rest of the machine as Linux likes.
-        if !is_there && self.period.backend.can_fill() {
-            actions.extend(members.pinning(wanted));
-            self.pinned.insert(job, wanted);
-        }
+        !is_there && self.period.backend.can_fill()
     }
 
     fn lift(&mut self, up: bool) -> Option<usize> {

@@ -2,3 +2,4 @@
 
 mod backends;
 mod jobs;
+mod timetables;

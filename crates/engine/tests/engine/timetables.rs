@@ -1,0 +1,463 @@
+//! Random plans laid out and carried out, period after period, as the conductor does it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use gang_engine::{
+    Standing,
+    action::{Action, ControlFile},
+    backend::Backend,
+    members::Members,
+    recording::{Call, Model, Recording},
+    switcher::Cursor,
+    timetable::{self, Composition, Gang, Groups, Period, Timetable},
+    timing::Timings,
+};
+use gang_linux::sched::Attributes;
+use gang_schedule::{
+    Config, CpuSet, Event, Gap, JobId, Plan, Schedule, Spec, Topology, clock as slices,
+};
+use proptest::prelude::*;
+
+use crate::jobs::{of_group, of_tree, thread};
+
+const MS: u64 = 1_000_000;
+
+/// How long a timetable goes on that is not replaced.
+const GRACE_NS: u64 = 5 * MS;
+
+/// A job to come.
+#[derive(Clone, Debug)]
+struct Draft {
+    cpus: u32,
+    /// Of each thread: exempt, moored, the CPU it was seen on.
+    threads: Vec<(bool, bool, Option<u32>)>,
+    tree: bool,
+}
+
+/// What becomes different before a period.
+#[derive(Clone, Copy, Debug)]
+enum Turn {
+    Sleeps(usize),
+    Wakes(usize),
+    IsWide(usize, bool),
+    Load(u32),
+    /// The length of the gaps, in thousandths of what they may be.
+    Gap(u64),
+}
+
+#[derive(Clone, Debug)]
+struct Scene {
+    backend: Backend,
+    config: Config,
+    cpus: u32,
+    jobs: Vec<Draft>,
+    lift: bool,
+    start_ns: u64,
+    turns: Vec<Vec<Turn>>,
+}
+
+fn settings() -> impl Strategy<Value = Config> {
+    let slice_ns = prop_oneof![
+        Just(MS / 5),
+        Just(MS),
+        Just(3_300_000),
+        Just(10 * MS),
+        Just(60_000 * MS),
+        200_000..40 * MS,
+    ];
+    let gap = prop_oneof![
+        2 => Just(Gap::NONE),
+        2 => Just(Gap::default()),
+        1 => Just(Gap { period_ns: 25 * MS, length_ns: 10 * MS }),
+        2 => (MS..30 * MS, 1u64..=500)
+            .prop_map(|(period_ns, part)| Gap { period_ns, length_ns: period_ns * part / 1000 }),
+    ];
+    (slice_ns, gap, any::<bool>()).prop_map(|(slice_ns, gap, fill)| Config {
+        slice_ns,
+        gap,
+        fill,
+        ..Config::default()
+    })
+}
+
+fn draft() -> impl Strategy<Value = Draft> {
+    let cpu = proptest::option::of(0u32..8);
+    let one = (proptest::bool::weighted(0.1), proptest::bool::weighted(0.1), cpu);
+    let threads = proptest::collection::vec(one, 0..6);
+    (1u32..=6, threads, any::<bool>()).prop_map(|(cpus, threads, tree)| Draft {
+        cpus,
+        threads,
+        tree,
+    })
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        (0usize..6).prop_map(Turn::Sleeps),
+        (0usize..6).prop_map(Turn::Wakes),
+        (0usize..6, any::<bool>()).prop_map(|(job, wide)| Turn::IsWide(job, wide)),
+        (0u32..6).prop_map(Turn::Load),
+        (1u64..=500).prop_map(Turn::Gap),
+    ]
+}
+
+fn scene() -> impl Strategy<Value = Scene> {
+    let turns = proptest::collection::vec(proptest::collection::vec(turn(), 0..3), 1..8);
+    (
+        proptest::sample::select(Backend::ALL.to_vec()),
+        settings(),
+        1u32..=8,
+        proptest::collection::vec(draft(), 1..6),
+        any::<bool>(),
+        1_000 * MS..1_000_000_000 * MS,
+        turns,
+    )
+        .prop_map(|(backend, config, cpus, jobs, lift, start_ns, turns)| Scene {
+            backend,
+            config,
+            cpus,
+            jobs,
+            lift,
+            start_ns,
+            turns,
+        })
+}
+
+struct Job {
+    members: Members,
+    awake: bool,
+    wide: bool,
+    standing: Standing,
+}
+
+/// A conductor without clock and threads, on a machine that only remembers.
+struct Stage {
+    backend: Backend,
+    config: Config,
+    schedule: Schedule,
+    machine: CpuSet,
+    jobs: BTreeMap<JobId, Job>,
+    plans: Vec<Plan>,
+    lift: Option<(Vec<Action>, Vec<Action>)>,
+    generation: u64,
+    cursors: Vec<Cursor>,
+    kernel: Recording,
+    timings: Timings,
+}
+
+impl Stage {
+    fn set(scene: &Scene, directory: &Path) -> Stage {
+        let topology = Topology::flat(scene.cpus);
+        let machine = topology.set().clone();
+        let mut schedule = Schedule::new(scene.config.clone(), topology).unwrap();
+        let (mut jobs, mut model) = (BTreeMap::new(), Model::default());
+        for (number, draft) in scene.jobs.iter().enumerate() {
+            let id = JobId(number as u64 + 1);
+            let cpus = draft.cpus.min(scene.cpus);
+            schedule.apply(Event::Arrived { job: id, spec: Spec::new(cpus) }).unwrap();
+            let threads = draft.threads.iter().zip(100 * (number as u32 + 1)..);
+            let threads: Vec<_> = threads
+                .map(|(&(exempt, moored, cpu), tid)| {
+                    let own = if exempt { Attributes::fifo(9) } else { Attributes::other(4) };
+                    let mut thread = thread(tid, own);
+                    (thread.moored, thread.cpu) = (moored, cpu);
+                    thread
+                })
+                .collect();
+            model.begin(&threads);
+            let members = if draft.tree && scene.jobs.len() == 1 {
+                of_tree(threads)
+            } else {
+                of_group(&directory.join(number.to_string()), "cpu.weight", threads)
+            };
+            let job = Job { members, awake: true, wide: false, standing: Standing::Released };
+            jobs.insert(id, job);
+        }
+        let lift = scene.lift.then(|| lift(&directory.join("shared")));
+        Stage {
+            backend: scene.backend,
+            config: scene.config.clone(),
+            schedule,
+            machine,
+            jobs,
+            plans: Vec::new(),
+            lift,
+            generation: 0,
+            cursors: Vec::new(),
+            kernel: Recording::from_model(model),
+            timings: Timings::default(),
+        }
+    }
+
+    fn turn(&mut self, turn: Turn) {
+        let of = |job: usize| JobId(job as u64 + 1);
+        match turn {
+            Turn::Sleeps(job) | Turn::Wakes(job) => {
+                let (awake, job) = (matches!(turn, Turn::Wakes(_)), of(job));
+                if let Some(known) = self.jobs.get_mut(&job) {
+                    known.awake = awake;
+                    let event = if awake { Event::Woke { job } } else { Event::Slept { job } };
+                    self.schedule.apply(event).unwrap();
+                }
+            }
+            Turn::IsWide(job, wide) => {
+                if let Some(known) = self.jobs.get_mut(&of(job)) {
+                    known.wide = wide;
+                }
+            }
+            Turn::Load(threads) => self.schedule.apply(Event::Load { threads }).unwrap(),
+            Turn::Gap(part) if self.config.gap.length_ns > 0 => {
+                self.config.gap.length_ns = self.config.gap.period_ns * part / 1000;
+            }
+            Turn::Gap(_) => {}
+        }
+    }
+
+    /// Where those belong that no row holds: sleepers, and those that woke.
+    fn settle(&mut self) -> Vec<Action> {
+        let fill = self.config.fill;
+        let mut calls = Vec::new();
+        for job in self.jobs.values_mut() {
+            let to = match (job.awake, fill) {
+                (false, _) => Standing::Released,
+                (true, true) => Standing::Filling,
+                (true, false) => Standing::Paused,
+            };
+            let by_clock = matches!(job.standing, Standing::Filling | Standing::Paused);
+            if job.standing == Standing::Raised || (!fill && job.awake && by_clock) {
+                continue;
+            }
+            self.backend.actions(&job.members, job.standing, to, false, &mut calls);
+            if to == Standing::Released {
+                job.members.unpin(&mut calls);
+            }
+            job.standing = to;
+        }
+        calls
+    }
+
+    /// Plans as the conductor does: what is under way is amended.
+    fn plan(&mut self, from_ns: u64, until_ns: u64) {
+        let first = slices::slice_at(&self.config, from_ns);
+        let last = slices::slice_at(&self.config, until_ns - 1);
+        self.plans = (first..=last)
+            .map(|slice| match self.plans.iter().find(|plan| plan.slice == slice) {
+                Some(plan) => self.schedule.amend(plan).unwrap_or_else(|| plan.clone()),
+                None => self.schedule.plan(slice),
+            })
+            .collect();
+    }
+
+    fn gangs(&self) -> BTreeMap<JobId, Gang<'_>> {
+        let rows = self.plans.iter().flat_map(|plan| &plan.row);
+        let in_rows: BTreeSet<JobId> = rows.map(|slot| slot.job).collect();
+        let is_concerned = |id: &JobId, job: &Job| {
+            let left_over = !self.config.fill && job.standing == Standing::Filling && job.awake;
+            in_rows.contains(id) || job.standing == Standing::Raised || left_over
+        };
+        let concerned = self.jobs.iter().filter(|(id, job)| is_concerned(id, job));
+        concerned
+            .map(|(&id, job)| {
+                (id, Gang { members: &job.members, standing: job.standing, wide: job.wide })
+            })
+            .collect()
+    }
+
+    fn compose(&self, groups: &Groups, from_ns: u64, until_ns: u64) -> Composition {
+        timetable::compose(&Period {
+            generation: self.generation,
+            config: &self.config,
+            backend: self.backend,
+            groups,
+            machine: &self.machine,
+            from_ns,
+            until_ns,
+            deadline_ns: until_ns + GRACE_NS,
+            plans: &self.plans,
+            gangs: &self.gangs(),
+            lift: self.lift.as_ref(),
+        })
+    }
+
+    /// Lets every switcher do what is due.
+    fn advance(&mut self, timetables: &[Timetable], now_ns: u64) {
+        self.cursors.resize_with(timetables.len(), Cursor::default);
+        for (cursor, timetable) in self.cursors.iter_mut().zip(timetables) {
+            cursor.advance(timetable, now_ns, &self.kernel, &|| now_ns, &self.timings);
+        }
+        assert_eq!(self.timings.failures(), (0, 0));
+    }
+
+    /// Everybody stands at `now_ns` as the plans say.
+    fn check(&self, now_ns: u64) {
+        let slice = slices::slice_at(&self.config, now_ns);
+        let plan = self.plans.iter().find(|plan| plan.slice == slice).unwrap();
+        let in_gap = slices::in_gap(&self.config, now_ns);
+        for (&id, job) in &self.jobs {
+            let slot = plan.slot(id);
+            let to = match slot {
+                Some(_) if !in_gap => Standing::Raised,
+                // It is going to be raised again as soon as the gap is over.
+                Some(_) => Standing::Filling,
+                None if job.standing == Standing::Released => Standing::Released,
+                None if self.config.fill => Standing::Filling,
+                None => Standing::Paused,
+            };
+            self.kernel.with_model(|model| {
+                let checked = model.check(self.backend, &job.members, to, job.wide);
+                assert_eq!(checked, Ok(()), "job {id}, in the gap: {in_gap}, slot {slot:?}");
+                if let (Standing::Raised, Some(slot)) = (to, slot) {
+                    self.check_cpus(model, &job.members, &slot.cpus);
+                }
+            });
+        }
+        self.check_lift(plan.row.iter().any(|slot| !in_gap && self.jobs[&slot.job].wide));
+    }
+
+    /// Those that have not chosen their own CPUs may run on those of the slot.
+    fn check_cpus(&self, model: &Model, members: &Members, cpus: &CpuSet) {
+        for thread in members.threads() {
+            let may = model.affinity.get(&thread.tid);
+            if thread.is_exempt() || thread.moored || !self.backend.can_fill() {
+                assert_eq!(may, None);
+            } else {
+                let anywhere = cpus == &self.machine && may.is_none();
+                assert!(anywhere || may == Some(&cpus.iter().collect()), "{may:?}, not {cpus}");
+            }
+        }
+    }
+
+    fn check_lift(&self, lifted: bool) {
+        if let Some((up, _)) = &self.lift {
+            let Call::Write { path, .. } = Call::from(&up[0]) else { unreachable!() };
+            let idle = self.kernel.with_model(|model| model.file(&path).map(str::to_owned));
+            assert_eq!(idle.as_deref() == Some("0"), lifted, "lifted");
+        }
+    }
+
+    /// Standings and CPUs at the end of the period are those at the beginning of the next.
+    fn carry_over(&mut self, composition: Composition) {
+        for (id, standing) in composition.standings {
+            self.jobs.get_mut(&id).unwrap().standing = standing;
+        }
+        for (id, cpus) in composition.pinned {
+            self.jobs.get_mut(&id).unwrap().members.pinned = Some(cpus);
+        }
+    }
+}
+
+fn lift(directory: &Path) -> (Vec<Action>, Vec<Action>) {
+    std::fs::create_dir(directory).unwrap();
+    let open = |name: &str| {
+        let path = directory.join(name);
+        std::fs::write(&path, "").unwrap();
+        ControlFile::open(path).unwrap()
+    };
+    let (file, weight) = (open("cpu.idle"), open("cpu.weight"));
+    let write = |file: &std::sync::Arc<_>, value| Action::Write { file: Clone::clone(file), value };
+    (vec![write(&file, "0"), write(&weight, "10000")], vec![write(&file, "1")])
+}
+
+fn edges(config: &Config, from_ns: u64, until_ns: u64) -> Vec<u64> {
+    std::iter::successors(Some(from_ns), |&at| Some(slices::next_edge(config, at).at_ns))
+        .take_while(|&at| at < until_ns)
+        .collect()
+}
+
+fn assert_in_order(timetable: &Timetable) {
+    let at: Vec<u64> = timetable.edges.iter().map(|edge| edge.at_ns).collect();
+    assert!(at.is_sorted_by(|a, b| a < b), "{at:?}");
+    assert!(at.iter().all(|at| (timetable.from_ns..timetable.until_ns).contains(at)), "{at:?}");
+}
+
+/// Without a further timetable, nobody is raised at the deadline; nor where the switchers wake only
+/// then.
+fn assert_deadline_lowers(stage: &Stage, before: &Model, timetables: &[Timetable]) {
+    let kernel = Recording::from_model(before.clone());
+    for timetable in timetables {
+        let now_ns = timetable.deadline_ns;
+        let next =
+            Cursor::default().advance(timetable, now_ns, &kernel, &|| now_ns, &stage.timings);
+        assert_eq!(next, None);
+    }
+    let model = kernel.model();
+    for job in stage.jobs.values() {
+        for thread in job.members.threads().iter().filter(|thread| !thread.is_exempt()) {
+            let now = model.attributes[&thread.tid];
+            assert!(!now.policy.is_realtime() && now.nice != -20, "{now:?}");
+        }
+        if let (Backend::Weight, Some(weight)) = (stage.backend, &job.members.controls.cpu_weight) {
+            assert_ne!(model.file(&weight.path), Some("10000"));
+        }
+    }
+    if let Some((up, _)) = &stage.lift {
+        let Call::Write { path, .. } = Call::from(&up[0]) else { unreachable!() };
+        assert_ne!(model.file(&path), Some("0"), "the gangs are still lifted");
+    }
+}
+
+/// Plays a scene, with switchers for as many CPUs each.
+fn run(scene: &Scene, cpus_each: usize) -> (Model, Vec<(u64, Vec<Call>)>) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut stage = Stage::set(scene, directory.path());
+    let cpus: Vec<u32> = stage.machine.iter().collect();
+    let groups: Groups =
+        cpus.chunks(cpus_each).map(|cpus| cpus.iter().copied().collect()).collect();
+    let period_ns = stage.config.gap.period_ns;
+    let mut history = Vec::new();
+    let mut from_ns = scene.start_ns - scene.start_ns % period_ns;
+    for turns in &scene.turns {
+        turns.iter().for_each(|&turn| stage.turn(turn));
+        let until_ns = from_ns + period_ns;
+        let immediate = stage.settle();
+        stage.plan(from_ns, until_ns);
+        stage.generation += 1;
+        let mut composition = stage.compose(&groups, from_ns, until_ns);
+        composition.timetables[0].immediate = immediate;
+        composition.timetables.iter().for_each(assert_in_order);
+        assert_deadline_lowers(&stage, &stage.kernel.model(), &composition.timetables);
+        stage.kernel.take_calls();
+        for at_ns in edges(&stage.config, from_ns, until_ns) {
+            stage.advance(&composition.timetables, at_ns);
+            stage.check(at_ns);
+            let mut calls = stage.kernel.take_calls();
+            calls.sort_by_key(|call| format!("{call:?}"));
+            history.push((at_ns, calls));
+        }
+        stage.carry_over(composition);
+        from_ns = until_ns;
+    }
+    (stage.kernel.model(), history)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn after_each_edge_exactly_the_row_is_raised(scene in scene(), cpus_each in 1usize..=8) {
+        run(&scene, cpus_each);
+    }
+
+    #[test]
+    fn many_switchers_do_what_one_would(scene in scene()) {
+        let relative = |(_, history): (Model, Vec<(u64, Vec<Call>)>)| -> Vec<_> {
+            let names = |calls: Vec<Call>| calls.iter().map(relative_name).collect::<Vec<_>>();
+            history.into_iter().map(|(at_ns, calls)| (at_ns, names(calls))).collect()
+        };
+        prop_assert_eq!(relative(run(&scene, 8)), relative(run(&scene, 1)));
+    }
+}
+
+/// A call without the directory of the test that made it.
+fn relative_name(call: &Call) -> String {
+    match call {
+        Call::Write { path, value } => {
+            let names: Vec<_> = path.iter().rev().take(2).collect();
+            format!("{value} to {names:?}")
+        }
+        _ => format!("{call:?}"),
+    }
+}

@@ -60,6 +60,9 @@ pub enum Command {
     /// Start gangd in the background and wait until it listens (used by gang run)
     #[command(hide = true)]
     StartDaemon(StartDaemon),
+    /// Become a program when told to (used by gang run)
+    #[command(hide = true)]
+    ExecGated(ExecGated),
 }
 
 /// Run a program as a gang
@@ -69,6 +72,12 @@ pub enum Command {
 /// listens, which ends after its last job. Sets GANG_JOB for the program to the job's id; and,
 /// where they are not set already, OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS and
 /// KMP_BLOCKTIME to what fits the gang.
+///
+/// Without privilege gangs take turns by SIGSTOP and SIGCONT (gang status: backend signal). Then
+/// gang run stays as the parent of the program, so that the shell does not see it stop with every
+/// slice. It passes signals on, and ends as the program ends. Ctrl-Z and kill -TSTP suspend the
+/// job until it is continued; kill -STOP of the program does not, its next slot continues it. kill
+/// -9 of gang run ends the program too, though not what the program has started.
 #[derive(Debug, Args)]
 pub struct Run {
     #[command(flatten)]
@@ -195,6 +204,18 @@ pub struct StartDaemon {
     pub socket: PathBuf,
     #[arg(long)]
     pub backend: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ExecGated {
+    /// A pipe in which one byte says to go on
+    #[arg(long)]
+    pub gate: PathBuf,
+    /// The file to execute
+    #[arg(long)]
+    pub file: PathBuf,
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<OsString>,
 }
 
 /// The commands that people type: without those that are hidden, for manuals and completions.

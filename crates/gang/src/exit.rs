@@ -67,7 +67,7 @@ fn code(command: &Command, error: &anyhow::Error) -> u8 {
     if let Some(Told(code)) = error.downcast_ref::<Told>() {
         return *code;
     }
-    if matches!(command, Command::Run(_)) {
+    if matches!(command, Command::Run(_) | Command::ExecGated(_)) {
         return RUN_FAILED;
     }
     if error.downcast_ref::<Usage>().is_some() {

@@ -2,29 +2,36 @@
 
 mod fake;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use fake::{Fake, Place, stderr, stdout};
 
+/// A daemon of each kind: gang becomes the program, or stays as its parent.
+fn places() -> [Place; 2] {
+    [Fake::new(), Fake::of_signals()].map(|fake| Place::of(&fake))
+}
+
 #[test]
 fn the_exit_code_is_the_programs() {
-    let fake = Fake::new();
-    let place = Place::of(&fake);
-    for code in [0, 1, 7, 255] {
-        let output = place.output(&["run", "--", "sh", "-c", &format!("exit {code}")]);
-        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
-        assert_eq!(stderr(&output), "");
+    for place in places() {
+        for code in [0, 1, 7, 255] {
+            let output = place.output(&["run", "-q", "--", "sh", "-c", &format!("exit {code}")]);
+            assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+            assert_eq!(stderr(&output), "");
+        }
     }
 }
 
 #[test]
 fn a_signal_that_ends_the_program_is_seen_by_the_caller() {
-    let place = Place::of(&Fake::new());
-    for signal in [2, 9, 15] {
-        let output = place.output(&["run", "--", "sh", "-c", &format!("kill -{signal} $$")]);
-        assert_eq!(output.status.signal(), Some(signal));
+    for place in places() {
+        for signal in [1, 2, 3, 6, 9, 11, 13, 14, 15] {
+            let output =
+                place.output(&["run", "-q", "--", "sh", "-c", &format!("kill -{signal} $$")]);
+            assert_eq!(output.status.signal(), Some(signal), "{}", stderr(&output));
+        }
     }
 }
 
@@ -61,53 +68,73 @@ fn options_reach_the_daemon() {
 
 #[test]
 fn input_and_output_are_the_programs() {
-    let place = Place::of(&Fake::new());
-    let mut child =
-        place.gang(&["run", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(b"through\0and through").unwrap();
-    assert_eq!(child.wait_with_output().unwrap().stdout, b"through\0and through");
+    for place in places() {
+        let mut gang = place.gang(&["run", "-q", "cat"]);
+        let mut child = gang.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"through\0and through").unwrap();
+        assert_eq!(child.wait_with_output().unwrap().stdout, b"through\0and through");
+    }
+}
+
+#[test]
+fn a_stream_that_the_program_closes_is_closed() {
+    for place in places() {
+        let script = "exec >&-; read line; exit 4";
+        let mut gang = place.gang(&["run", "-q", "--", "sh", "-c", script]);
+        let mut child = gang.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = Vec::new();
+        child.stdout.take().unwrap().read_to_end(&mut output).unwrap();
+        child.stdin.take().unwrap().write_all(b"so it went on\n").unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(4));
+    }
 }
 
 #[test]
 fn the_environment_fits_the_gang_and_gives_way_to_the_users() {
-    let place = Place::of(&Fake::new());
-    let script = "echo $OMP_NUM_THREADS $RAYON_NUM_THREADS $GANG_JOB; env | grep -c ^GANG_JOB=";
-    let mut gang = place.gang(&["run", "-n", "3", "--", "sh", "-c", script]);
-    gang.env("RAYON_NUM_THREADS", "9").env("GANG_JOB", "of an outer gang run");
-    assert_eq!(stdout(&gang.output().unwrap()), "3 9 42\n1\n");
+    for place in places() {
+        let script = "echo $OMP_NUM_THREADS $RAYON_NUM_THREADS $GANG_JOB; env | grep -c ^GANG_JOB=";
+        let mut gang = place.gang(&["run", "-n", "3", "--", "sh", "-c", script]);
+        gang.env("RAYON_NUM_THREADS", "9").env("GANG_JOB", "of an outer gang run");
+        assert_eq!(stdout(&gang.output().unwrap()), "3 9 42\n1\n");
+    }
 }
 
 #[test]
 fn signals_are_blocked_and_ignored_as_before() {
-    let place = Place::of(&Fake::new());
-    let gang = place.gang(&["run", "--", "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]);
-    let mut outer = Command::new("env");
-    outer
-        .args(["--block-signal=USR1", "--ignore-signal=HUP"])
-        .arg(gang.get_program())
-        .args(gang.get_args());
-    outer.env("GANG_SOCKET", place.socket());
-    let output = outer.output().unwrap();
-    let mask = |name: &str| {
-        let text = stdout(&output);
-        let line = text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
-        u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()
-    };
-    assert_eq!(mask("SigBlk"), 1 << (10 - 1), "SIGUSR1 stays blocked");
-    assert_ne!(mask("SigIgn") & 1, 0, "SIGHUP stays ignored");
-    assert_eq!(mask("SigIgn") & (1 << (13 - 1)), 0, "SIGPIPE is not ignored");
+    for place in places() {
+        let gang =
+            place.gang(&["run", "-q", "--", "grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]);
+        let mut outer = Command::new("env");
+        outer
+            .args(["--block-signal=USR1", "--ignore-signal=HUP,CHLD"])
+            .arg(gang.get_program())
+            .args(gang.get_args());
+        outer.env("GANG_SOCKET", place.socket());
+        let output = outer.output().unwrap();
+        let mask = |name: &str| {
+            let text = stdout(&output);
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+            u64::from_str_radix(line.split_whitespace().nth(1).unwrap(), 16).unwrap()
+        };
+        assert_eq!(mask("SigBlk"), 1 << (10 - 1), "SIGUSR1 stays blocked");
+        assert_ne!(mask("SigIgn") & 1, 0, "SIGHUP stays ignored");
+        assert_ne!(mask("SigIgn") & (1 << (17 - 1)), 0, "SIGCHLD stays ignored");
+        assert_eq!(mask("SigIgn") & (1 << (13 - 1)), 0, "SIGPIPE is not ignored");
+    }
 }
 
 #[test]
 fn the_program_inherits_no_connection_and_no_children() {
-    let place = Place::of(&Fake::new());
-    let script = "ls -l /proc/$$/fd | grep -c socket; cat /proc/$$/task/$$/children | wc -w";
-    // The shell's own two children of the second pipe are the only ones that may be there.
-    let output = place.output(&["run", "--", "sh", "-c", script]);
-    let lines = stdout(&output);
-    assert_eq!(lines.lines().next(), Some("0"), "{lines}");
-    let children: u32 = lines.lines().nth(1).unwrap().trim().parse().unwrap();
-    assert!(children <= 2, "{lines}");
+    for place in places() {
+        let script = "ls -l /proc/$$/fd | grep -c -e socket -e signalfd; \
+            cat /proc/$$/task/$$/children | wc -w";
+        // The shell's own two children of the second pipe are the only ones that may be there.
+        let output = place.output(&["run", "-q", "--", "sh", "-c", script]);
+        let lines = stdout(&output);
+        assert_eq!(lines.lines().next(), Some("0"), "{lines}");
+        let children: u32 = lines.lines().nth(1).unwrap().trim().parse().unwrap();
+        assert!(children <= 2, "{lines}");
+    }
 }
 
 #[test]
@@ -132,12 +159,16 @@ fn a_program_that_is_missing_or_cannot_be_executed_leaves_no_job() {
 #[test]
 fn a_program_whose_interpreter_is_missing_is_not_found_after_all() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::of(&Fake::new());
-    let script = place.dir.path().join("script");
-    std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let output = place.output(&["run", "--", script.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(127), "{}", stderr(&output));
+    for place in places() {
+        let script = place.dir.path().join("script");
+        std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let output = place.output(&["run", "-q", "--", script.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(127));
+        let expected =
+            format!("gang: cannot execute {}: there is no such program\n", script.display());
+        assert_eq!(stderr(&output), expected);
+    }
 }
 
 #[test]
@@ -169,11 +200,7 @@ fn failures_of_gang_itself_end_with_125() {
 
 #[test]
 fn missing_privilege_is_said_in_one_line() {
-    let mut fake = Fake::new();
-    fake.status.backend = "signal".into();
-    fake.status.backends[0].usable = false;
-    fake.status.backends[0].reason = Some("this user has no CAP_SYS_NICE".into());
-    let place = Place::of(&fake);
+    let place = Place::of(&Fake::of_signals());
     let output = place.output(&["run", "--", "true"]);
     assert_eq!(
         stderr(&output),

@@ -3,88 +3,270 @@
 mod fake;
 
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fake::{Fake, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+const GANG: &str = env!("CARGO_BIN_EXE_gang");
 
 /// A terminal with an interactive shell in it.
 struct Terminal {
     master: std::fs::File,
     seen: String,
+    shell: Child,
 }
 
 impl Terminal {
+    fn open(place: &Place) -> Terminal {
+        let master =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let slave = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(name.to_str().unwrap())
+            .unwrap();
+        let stdio = || Stdio::from(slave.try_clone().unwrap());
+        let shell = Command::new("setsid")
+            .args(["--ctty", "/bin/bash", "--norc", "--noprofile", "-i"])
+            .env("PS1", "$ ")
+            .env("GANG_SOCKET", place.socket())
+            .env("LC_ALL", "C")
+            .stdin(stdio())
+            .stdout(stdio())
+            .stderr(stdio())
+            .spawn()
+            .unwrap();
+        let mut terminal = Terminal { master: master.into(), seen: String::new(), shell };
+        terminal.expect("$ ");
+        terminal
+    }
+
     fn expect(&mut self, text: &str) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !self.seen.contains(text) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left).unwrap();
-            let mut fds = [PollFd::new(&self.master, PollFlags::IN)];
-            assert!(
-                poll(&mut fds, Some(&timeout)).unwrap() > 0,
-                "{text:?} does not come after:\n{}",
-                self.seen
-            );
-            let mut chunk = [0; 4096];
-            let length = self.master.read(&mut chunk).unwrap();
-            self.seen.push_str(&String::from_utf8_lossy(&chunk[..length]));
+            self.read_until(deadline, text);
         }
         let end = self.seen.find(text).unwrap() + text.len();
         self.seen.drain(..end);
     }
 
+    /// The number between `before` and a point.
+    fn expect_pid(&mut self, before: &str) -> Pid {
+        self.expect(before);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.seen.contains('.') {
+            self.read_until(deadline, "a number and a point");
+        }
+        let (pid, rest) = self.seen.split_once('.').unwrap();
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        self.seen = rest.to_owned();
+        pid
+    }
+
+    fn read_until(&mut self, deadline: Instant, expected: &str) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).unwrap();
+        let mut fds = [PollFd::new(&self.master, PollFlags::IN)];
+        assert!(
+            poll(&mut fds, Some(&timeout)).unwrap() > 0,
+            "{expected:?} does not come after:\n{}",
+            self.seen
+        );
+        let mut chunk = [0; 4096];
+        let length = self.master.read(&mut chunk).unwrap();
+        self.seen.push_str(&String::from_utf8_lossy(&chunk[..length]));
+    }
+
+    /// What is typed comes back as an echo, so what is expected is written with a gap in it.
     fn send(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
+
+    fn expect_code(&mut self, code: i32) {
+        self.send("echo code''=$?.\n");
+        self.expect(&format!("code={code}."));
+    }
+
+    fn leave(mut self) {
+        self.send("exit\n");
+        assert!(self.shell.wait().unwrap().code().is_some());
+    }
+}
+
+/// Stops and continues a program as gangd does, until it is dropped.
+struct Turns {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Turns {
+    fn of(pid: Pid, in_slot: Duration, out_of_slot: Duration) -> Turns {
+        let over = Arc::<AtomicBool>::default();
+        let seen = over.clone();
+        let thread = std::thread::spawn(move || {
+            while !seen.load(Ordering::Relaxed) {
+                for (signal, time) in [(Signal::STOP, out_of_slot), (Signal::CONT, in_slot)] {
+                    // It may have ended.
+                    let _ = kill_process(pid, signal);
+                    std::thread::sleep(time);
+                }
+            }
+        });
+        Turns { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn has_bash() -> bool {
+    let found = std::path::Path::new("/bin/bash").exists();
+    if !found {
+        eprintln!("skipped: no /bin/bash for a shell with job control");
+    }
+    found
 }
 
 #[test]
 fn needs_bash_ctrl_z_stops_and_fg_continues_and_ctrl_c_ends_the_program() {
-    if !std::path::Path::new("/bin/bash").exists() {
-        eprintln!("skipped: no /bin/bash for a shell with job control");
+    for fake in [Fake::new(), Fake::of_signals()] {
+        if !has_bash() {
+            return;
+        }
+        let place = Place::of(&fake);
+        let mut terminal = Terminal::open(&place);
+        terminal.send(&format!("{GANG} run -- sh -c 'echo pro''gram is up; exec sleep 600'\n"));
+        terminal.expect("program is up");
+        terminal.send("\x1a");
+        terminal.expect("Stopped");
+        terminal.send("echo state:$(cat /proc/$(jobs -p)/stat | cut -d' ' -f3).\n");
+        terminal.expect("state:T.");
+        terminal.send("fg\n");
+        terminal.expect("sleep 600'\r\n");
+        // `fg` prints the command before it continues it.
+        std::thread::sleep(Duration::from_millis(200));
+        terminal.send("\x03");
+        terminal.expect("$ ");
+        terminal.expect_code(130);
+        terminal.leave();
+    }
+}
+
+#[test]
+fn needs_bash_the_turns_of_a_program_do_not_disturb_its_shell() {
+    if !has_bash() {
         return;
     }
-    let place = Place::of(&Fake::new());
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap();
-    let slave =
-        std::fs::OpenOptions::new().read(true).write(true).open(name.to_str().unwrap()).unwrap();
-    let stdio = || Stdio::from(slave.try_clone().unwrap());
-    let mut shell = Command::new("setsid")
-        .args(["--ctty", "/bin/bash", "--norc", "--noprofile", "-i"])
-        .env("PS1", "$ ")
-        .env("GANG_SOCKET", place.socket())
-        .env("LC_ALL", "C")
-        .stdin(stdio())
-        .stdout(stdio())
-        .stderr(stdio())
-        .spawn()
-        .unwrap();
-    drop(slave);
-    let mut terminal = Terminal { master: master.into(), seen: String::new() };
-
-    // What is typed comes back as an echo, so what is expected is written with a gap in it.
-    let gang = env!("CARGO_BIN_EXE_gang");
+    let fake = Fake::of_signals();
+    let place = Place::of(&fake);
+    let mut terminal = Terminal::open(&place);
+    let script = "echo pid:$$.; read word; echo read $word.; read word; exit 7";
+    terminal.send(&format!("{GANG} run -q -- sh -c '{script}'\n"));
+    // First the echo of the command.
+    terminal.expect("exit 7");
+    let pid = terminal.expect_pid("pid:");
+    for (in_slot_ms, out_of_slot_ms) in [(2, 2), (1, 20)] {
+        let turns = Turns::of(
+            pid,
+            Duration::from_millis(in_slot_ms),
+            Duration::from_millis(out_of_slot_ms),
+        );
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!terminal.seen.contains("Stopped"), "{}", terminal.seen);
+        drop(turns);
+    }
+    let turns = Turns::of(pid, Duration::from_millis(3), Duration::from_millis(3));
+    terminal.send("some''thing\n");
+    terminal.expect("read some''thing.");
+    // Out of its slot most of the time; Ctrl-Z must be heard all the same.
+    drop(turns);
+    for round in 1..=5 {
+        let turns = Turns::of(pid, Duration::from_millis(1), Duration::from_millis(15));
+        std::thread::sleep(Duration::from_millis(20 + round));
+        terminal.send("\x1a");
+        terminal.expect("Stopped");
+        terminal.expect("$ ");
+        // As the daemon does when it is asked to suspend the job.
+        drop(turns);
+        let suspensions = || fake.calls().iter().filter(|call| *call == "Suspend(42)").count();
+        assert_eq!(suspensions(), round as usize);
+        terminal.send("fg\n");
+        terminal.expect("exit 7'\r\n");
+        std::thread::sleep(Duration::from_millis(100));
+        let resumptions = || fake.calls().iter().filter(|call| *call == "Resume(42)").count();
+        assert_eq!(resumptions(), round as usize);
+    }
+    terminal.send("end\n");
     terminal.expect("$ ");
-    terminal.send(&format!("{gang} run -- sh -c 'echo pro''gram is up; exec sleep 600'\n"));
-    terminal.expect("program is up");
-    terminal.send("\x1a");
-    terminal.expect("Stopped");
-    terminal.send("echo state:$(cat /proc/$(jobs -p)/stat | cut -d' ' -f3).\n");
-    terminal.expect("state:T.");
-    terminal.send("fg\n");
-    terminal.expect("sleep 600'\r\n");
-    // `fg` prints the command before it continues it.
-    std::thread::sleep(Duration::from_millis(200));
+    terminal.expect_code(7);
+    terminal.leave();
+}
+
+#[test]
+fn needs_bash_a_program_that_handles_ctrl_z_gets_it_though_out_of_its_slot() {
+    if !has_bash() {
+        return;
+    }
+    let fake = Fake::of_signals();
+    let place = Place::of(&fake);
+    let mut terminal = Terminal::open(&place);
+    // No child, which Ctrl-Z would stop.
+    let script = "trap \"echo got it\" TSTP; echo pid:$$.; while :; do read -t 0.01; done";
+    terminal.send(&format!("{GANG} run -q -- bash -c '{script}'\n"));
+    terminal.expect("done'");
+    let pid = terminal.expect_pid("pid:");
+    for _ in 0..5 {
+        let turns = Turns::of(pid, Duration::from_millis(20), Duration::from_millis(60));
+        std::thread::sleep(Duration::from_millis(20));
+        terminal.send("\x1a");
+        terminal.expect("got it");
+        drop(turns);
+    }
+    assert!(!fake.calls().contains(&"Suspend(42)".to_owned()));
     terminal.send("\x03");
     terminal.expect("$ ");
-    terminal.send("echo code''=$?\n");
-    terminal.expect("code=130");
-    terminal.send("exit\n");
-    assert!(shell.wait().unwrap().code().is_some());
+    terminal.expect_code(130);
+    terminal.leave();
+}
+
+#[test]
+fn needs_bash_a_program_in_the_background_stops_when_it_reads() {
+    for fake in [Fake::new(), Fake::of_signals()] {
+        if !has_bash() {
+            return;
+        }
+        let place = Place::of(&fake);
+        let mut terminal = Terminal::open(&place);
+        let script = "read word; echo read $word.; exit 9";
+        terminal.send(&format!("{GANG} run -q -- sh -c '{script}' &\n"));
+        terminal.expect("$ ");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !terminal.seen.contains("Stopped") {
+            terminal.send("\n");
+            std::thread::sleep(Duration::from_millis(50));
+            terminal.read_until(deadline, "Stopped");
+        }
+        terminal.send("fg\n");
+        terminal.expect("exit 9'\r\n");
+        std::thread::sleep(Duration::from_millis(200));
+        terminal.send("some''thing\n");
+        terminal.expect("read some''thing.");
+        terminal.expect("$ ");
+        terminal.expect_code(9);
+        terminal.leave();
+    }
 }

@@ -3,6 +3,7 @@
 mod adopt;
 mod check;
 mod completions;
+mod exec_gated;
 mod kill;
 mod lab;
 mod ls;
@@ -37,6 +38,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Lab(args) => lab::lab(args),
         Command::Manual { dir } => manual::manual(dir),
         Command::Completions { shell } => completions::completions(*shell),
+        Command::ExecGated(args) => exec_gated::exec_gated(args),
         Command::StartDaemon(args) => start_daemon::start_daemon(args),
     }
 }

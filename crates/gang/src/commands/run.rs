@@ -1,8 +1,7 @@
-//! `gang run`: register a job, join it, become the program.
+//! `gang run`: register a job, join it, become the program; or stay as its parent, where gangs
+//! take turns by signals.
 
-use std::convert::Infallible;
-use std::ffi::{CString, OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
@@ -10,16 +9,20 @@ use gang_protocol::client::{Client, Registration};
 use gang_protocol::error::ClientError;
 use gang_protocol::name::{escaped, nearest_name};
 use gang_protocol::v1;
-use rustix::io::Errno;
 
 use crate::cli::Run;
 use crate::connect::connect_or_start;
 use crate::environment::environment;
 use crate::executable;
+use crate::execute::execute;
 use crate::job_options::allowed_cpus;
+use crate::stand_in::Gated;
 
 /// How often registering is tried when the daemon ends under our hands.
 const TRIES_MAX: usize = 3;
+
+/// The backend by which gangs stop and go on in the sight of whoever started them.
+const SIGNAL: &str = "signal";
 
 pub fn run(args: &Run) -> Result<()> {
     let command = &args.command[0];
@@ -28,30 +31,69 @@ pub fn run(args: &Run) -> Result<()> {
     let cpus = allowed_cpus(None).context("cannot ask which CPUs this process may use")?;
     let job = args.job.registration(&default_name(command), cpus)?;
 
-    let (client, id) = join(args, &job)?;
-    let error = execute(&file, &args.command, variables(id, job.cpus));
-    // The job ends with this process, its only one.
-    drop(client);
-    Err(executable::cannot(command, error).into())
+    let registered = registered(args, &job)?;
+    let variables = variables(registered.id, job.cpus);
+    if registered.takes_turns_by_signals {
+        stay(registered, &file, &args.command, variables)
+    } else {
+        become_program(registered, &file, &args.command, variables)
+    }
 }
 
-/// Registers the job and adds this process to it. The connection is kept until the program is
-/// executed, because closing it ends a job without processes.
-fn join(args: &Run, job: &Registration) -> Result<(Client, i64)> {
+/// A job without a process. It ends when the connection closes before a process was added.
+struct Registered {
+    client: Client,
+    id: i64,
+    takes_turns_by_signals: bool,
+}
+
+/// Joins the job and executes the program in the place of this one.
+fn become_program(
+    mut registered: Registered,
+    file: &Path,
+    command: &[OsString],
+    variables: Vec<(OsString, OsString)>,
+) -> Result<()> {
+    registered.client.add_process(registered.id, std::process::id().into())?;
+    let error = execute(file, command, variables.into_iter());
+    // The job ends with this process, its only one.
+    drop(registered);
+    Err(executable::cannot(&command[0], error).into())
+}
+
+/// Lets a child be the program, and ends as it ends: whoever called this one would see the
+/// program stop with every slice.
+fn stay(
+    mut registered: Registered,
+    file: &Path,
+    command: &[OsString],
+    variables: Vec<(OsString, OsString)>,
+) -> Result<()> {
+    let program = Gated::start(file, command, variables)?;
+    if let Err(error) = registered.client.add_process(registered.id, program.pid()) {
+        program.give_up();
+        return Err(error.into());
+    }
+    let Registered { client, id, .. } = registered;
+    let socket = client.socket().to_owned();
+    // A daemon serves only so many at once; the job is held by its process now.
+    drop(client);
+    program.let_go(&socket, id)?.follow()
+}
+
+fn registered(args: &Run, job: &Registration) -> Result<Registered> {
     let mut tries = 1;
-    let (mut client, id) = loop {
-        let mut client = connect_or_start(args.backend.as_deref())?;
-        match register(args, &mut client, job) {
+    loop {
+        let client = connect_or_start(args.backend.as_deref())?;
+        match register(args, client, job) {
             // The daemon was about to end after its last job when we came.
             Err(error) if tries < TRIES_MAX && is_closed(&error) => tries += 1,
-            outcome => break (client, outcome?),
+            outcome => return outcome,
         }
-    };
-    client.add_process(id, std::process::id().into())?;
-    Ok((client, id))
+    }
 }
 
-fn register(args: &Run, client: &mut Client, job: &Registration) -> Result<i64> {
+fn register(args: &Run, mut client: Client, job: &Registration) -> Result<Registered> {
     let status = client.status()?.status;
     if let Some(wanted) = args.backend.as_ref().filter(|wanted| **wanted != status.backend) {
         bail!(
@@ -65,12 +107,12 @@ fn register(args: &Run, client: &mut Client, job: &Registration) -> Result<i64> 
     if let Some(notice) = weakness(&status).filter(|_| !args.quiet) {
         eprintln!("gang: {}", escaped(&notice));
     }
-    Ok(id)
+    Ok(Registered { client, id, takes_turns_by_signals: status.backend == SIGNAL })
 }
 
 /// What a person should know who gets less than gangd can do, in one line.
 fn weakness(status: &v1::Status) -> Option<String> {
-    if status.backend != "signal" {
+    if status.backend != SIGNAL {
         return None;
     }
     let rt = status.backends.iter().find(|backend| backend.name == "rt" && !backend.usable);
@@ -101,35 +143,10 @@ fn variables(job: i64, cpus: i64) -> Vec<(OsString, OsString)> {
     all
 }
 
-/// Becomes the program. Not by `std`, which would empty the mask of blocked signals that the
-/// program inherits from whoever called `gang run`.
-fn execute(file: &Path, command: &[OsString], variables: Vec<(OsString, OsString)>) -> Errno {
-    let outcome = || -> Result<Infallible, Errno> {
-        let text = |bytes: Vec<u8>| CString::new(bytes).map_err(|_| Errno::INVAL);
-        // A slash keeps a file of the working directory from being looked for in PATH.
-        let file = if file.as_os_str().as_bytes().contains(&b'/') {
-            file.to_owned()
-        } else {
-            Path::new(".").join(file)
-        };
-        let file = text(file.into_os_string().into_vec())?;
-        let command = command.iter().map(|arg| text(arg.as_bytes().to_vec()));
-        let command = command.collect::<Result<Vec<_>, _>>()?;
-        let variables = variables
-            .into_iter()
-            .map(|(name, value)| text([name.as_bytes(), b"=", value.as_bytes()].concat()))
-            .collect::<Result<Vec<_>, _>>()?;
-        nix::unistd::execvpe(&file, &command, &variables)
-            .map_err(|errno| Errno::from_raw_os_error(errno as i32))
-    };
-    match outcome() {
-        Ok(never) => match never {},
-        Err(errno) => errno,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use super::*;
 
     #[test]

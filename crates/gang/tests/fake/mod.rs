@@ -20,6 +20,8 @@ pub struct Fake {
     pub violations: Vec<v1::Violation>,
     /// Refuses whatever needs permission.
     pub refuses: bool,
+    /// Takes no process into a job.
+    pub refuses_processes: bool,
     /// Seen through [`calls`](Self::calls).
     pub calls: Arc<Mutex<Vec<String>>>,
 }
@@ -31,12 +33,23 @@ impl Fake {
             jobs: Vec::new(),
             violations: Vec::new(),
             refuses: false,
+            refuses_processes: false,
             calls: Arc::default(),
         }
     }
 
     pub fn with_jobs(jobs: Vec<v1::Job>) -> Self {
         Self { jobs, ..Self::new() }
+    }
+
+    /// A daemon of a user without privilege.
+    pub fn of_signals() -> Self {
+        let mut fake = Self::new();
+        fake.status.backend = "signal".into();
+        fake.status.guarantee = v1::Guarantee::paused;
+        fake.status.backends[0].usable = false;
+        fake.status.backends[0].reason = Some("this user has no CAP_SYS_NICE".into());
+        fake
     }
 
     /// The calls that were made, in order, as `Method(arguments)`.
@@ -97,6 +110,9 @@ impl v1::VarlinkInterface for Fake {
         pid: i64,
     ) -> varlink::Result<()> {
         self.record(format!("AddProcess({job}, {pid})"));
+        if self.refuses_processes {
+            return call.reply_no_such_process(pid);
+        }
         call.reply()
     }
 

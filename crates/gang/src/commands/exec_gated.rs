@@ -1,0 +1,26 @@
+//! `gang exec-gated`: the child of a `gang run` that stays, until it is the program.
+
+use std::fs::File;
+use std::io::Read;
+
+use anyhow::{Context, Result};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::cli::ExecGated;
+use crate::executable;
+use crate::execute::execute;
+use crate::exit::{RUN_FAILED, Told};
+
+pub fn exec_gated(args: &ExecGated) -> Result<()> {
+    // Whoever kills the process that it started as the program means the program. What the
+    // program starts itself does not inherit this, so that a program that daemonises lives on.
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot ask to end together with the gang that started this one")?;
+    // Without a word the other gang has failed, or has died; it says why, if anybody does.
+    let said = File::open(&args.gate).and_then(|mut gate| gate.read_exact(&mut [0]));
+    if said.is_err() {
+        return Err(Told(RUN_FAILED).into());
+    }
+    let error = execute(&args.file, &args.command, std::env::vars_os());
+    Err(executable::cannot(&args.command[0], error).into())
+}

@@ -1,0 +1,216 @@
+//! With the backend `signal`, `gang run` stands between its caller and the program.
+
+mod fake;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fake::{Fake, Place, stderr};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// A shell that `gang run` runs, and what it writes.
+struct Program {
+    gang: Child,
+    pid: Pid,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    /// Runs a script of which the first act is to be ready.
+    fn start(place: &Place, script: &str) -> Program {
+        let script = format!("{script}\necho $$; while :; do sleep 0.01; done");
+        let mut gang = place
+            .gang(&["run", "-q", "--", "sh", "-c", &script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(gang.stdout.take().unwrap());
+        let pid = line(&mut output).parse().unwrap();
+        Program { gang, pid: Pid::from_raw(pid).unwrap(), output }
+    }
+
+    fn line(&mut self) -> String {
+        line(&mut self.output)
+    }
+
+    /// Sends a signal to `gang run` alone.
+    fn signal_gang(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.gang), signal).unwrap();
+    }
+
+    fn end(mut self) {
+        kill_process(self.pid, Signal::KILL).unwrap();
+        assert_eq!(self.gang.wait().unwrap().signal(), Some(9));
+    }
+}
+
+fn line(output: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+/// The letter of a process in proc(5).
+fn state(pid: Pid) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_program_is_added_before_it_begins_and_is_no_group_of_its_own() {
+    let fake = Fake::of_signals();
+    let place = Place::of(&fake);
+    let program = Program::start(&place, "");
+    let added = format!("AddProcess(42, {})", program.pid.as_raw_nonzero());
+    assert_eq!(fake.calls()[2], added);
+    let group = |pid| rustix::process::getpgid(Some(pid)).unwrap();
+    assert_eq!(group(program.pid), group(Pid::from_child(&program.gang)));
+    program.end();
+}
+
+#[test]
+fn signals_for_gang_alone_are_for_the_program() {
+    let place = Place::of(&Fake::of_signals());
+    let mut traps = String::new();
+    let signals = [
+        ("HUP", Signal::HUP),
+        ("INT", Signal::INT),
+        ("QUIT", Signal::QUIT),
+        ("TERM", Signal::TERM),
+        ("USR1", Signal::USR1),
+        ("USR2", Signal::USR2),
+        ("WINCH", Signal::WINCH),
+        ("ALRM", Signal::ALARM),
+        ("CONT", Signal::CONT),
+    ];
+    for (name, _) in signals {
+        traps.push_str(&format!("trap 'echo {name}' {name}; "));
+    }
+    let mut program = Program::start(&place, &traps);
+    for (name, signal) in signals {
+        program.signal_gang(signal);
+        assert_eq!(program.line(), name);
+    }
+    program.end();
+}
+
+#[test]
+fn a_signal_that_the_program_sends_to_its_group_comes_once() {
+    let place = Place::of(&Fake::of_signals());
+    let script =
+        "trap 'echo got' USR1; trap '' TERM; kill -USR1 0; kill -TERM 0; sleep 0.3; exit 5";
+    let gang = place.gang(&["run", "-q", "--", "sh", "-c", script]);
+    let mut outer = Command::new("setsid");
+    outer.arg("--wait").arg(gang.get_program()).args(gang.get_args());
+    let output = outer.env("GANG_SOCKET", place.socket()).output().unwrap();
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
+    assert_eq!(fake::stdout(&output), "got\n");
+}
+
+#[test]
+fn stops_of_the_scheduler_are_not_gangs() {
+    let place = Place::of(&Fake::of_signals());
+    let mut program = Program::start(&place, "trap 'exit 3' TERM");
+    let gang = Pid::from_child(&program.gang);
+    for _ in 0..50 {
+        kill_process(program.pid, Signal::STOP).unwrap();
+        wait_until("the program stops", || state(program.pid) == Some('T'));
+        assert_ne!(state(gang), Some('T'));
+        kill_process(program.pid, Signal::CONT).unwrap();
+    }
+    // A signal for a program out of its slot waits for the slot.
+    kill_process(program.pid, Signal::STOP).unwrap();
+    program.signal_gang(Signal::TERM);
+    kill_process(program.pid, Signal::CONT).unwrap();
+    assert_eq!(program.gang.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn a_stop_signal_suspends_the_job_and_stops_gang_until_it_is_continued() {
+    for to_program in [false, true] {
+        let fake = Fake::of_signals();
+        let place = Place::of(&fake);
+        // A group that a shell could continue: the kernel stops no other.
+        let program = Program::start(&place, "");
+        let gang = Pid::from_child(&program.gang);
+        kill_process(if to_program { program.pid } else { gang }, Signal::TSTP).unwrap();
+        wait_until("the job is suspended", || fake.calls().contains(&"Suspend(42)".to_owned()));
+        // The group of a test may be one that no shell continues; then it goes on at once.
+        wait_until("gang stops or goes on", || {
+            state(gang) == Some('T') || fake.calls().contains(&"Resume(42)".to_owned())
+        });
+        kill_process(gang, Signal::CONT).unwrap();
+        wait_until("the job is resumed", || fake.calls().contains(&"Resume(42)".to_owned()));
+        kill_process(program.pid, Signal::CONT).unwrap();
+        program.end();
+    }
+}
+
+#[test]
+fn without_a_daemon_stop_signals_work_all_the_same() {
+    let fake = Fake::of_signals();
+    let place = Place::of(&fake);
+    let program = Program::start(&place, "");
+    std::fs::remove_file(place.socket()).unwrap();
+    program.signal_gang(Signal::TSTP);
+    std::thread::sleep(Duration::from_millis(100));
+    program.signal_gang(Signal::CONT);
+    wait_until("the program runs", || state(program.pid) != Some('T'));
+    program.end();
+}
+
+#[test]
+fn kill_9_of_gang_ends_the_program_but_not_what_it_left_behind() {
+    let place = Place::of(&Fake::of_signals());
+    let mut program = Program::start(&place, "setsid sleep 60 & echo $!; sleep 0.1");
+    // The first line was taken for the program's own number.
+    let left_behind = program.pid;
+    program.pid = Pid::from_raw(program.line().parse().unwrap()).unwrap();
+    program.gang.kill().unwrap();
+    program.gang.wait().unwrap();
+    wait_until("the program ends", || matches!(state(program.pid), None | Some('Z')));
+    assert!(test_kill_process(left_behind).is_ok());
+    kill_process(left_behind, Signal::KILL).unwrap();
+}
+
+#[test]
+fn a_caller_that_ignores_the_end_of_children_learns_of_it() {
+    let place = Place::of(&Fake::of_signals());
+    let gang = place.gang(&["run", "-q", "--", "sh", "-c", "exit 6"]);
+    let mut outer = Command::new("env");
+    outer.args(["--ignore-signal=CHLD"]).arg(gang.get_program()).args(gang.get_args());
+    let output = outer.env("GANG_SOCKET", place.socket()).output().unwrap();
+    assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
+}
+
+#[test]
+fn a_signal_that_the_caller_ignores_can_end_the_program() {
+    let place = Place::of(&Fake::of_signals());
+    let script = "exec env --default-signal=HUP sh -c 'kill -HUP $$'";
+    let gang = place.gang(&["run", "-q", "--", "sh", "-c", script]);
+    let mut outer = Command::new("env");
+    outer.args(["--ignore-signal=HUP"]).arg(gang.get_program()).args(gang.get_args());
+    let output = outer.env("GANG_SOCKET", place.socket()).output().unwrap();
+    assert_eq!(output.status.signal(), Some(1), "{}", stderr(&output));
+}
+
+#[test]
+fn a_job_that_refuses_the_program_ends_it_before_it_begins() {
+    let fake = Fake { refuses_processes: true, ..Fake::of_signals() };
+    let place = Place::of(&fake);
+    let output = place.output(&["run", "-q", "--", "sh", "-c", "echo began"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert_eq!(fake::stdout(&output), "");
+    assert!(stderr(&output).starts_with("gang: "), "{output:?}");
+    assert_eq!(stderr(&output).lines().count(), 1, "{output:?}");
+}

@@ -46,7 +46,7 @@ demo: deps-demo build
 # Built before, so that tests of whole programs find them side by side.
 test: deps
 	$(CARGO) build --workspace --locked --bins --tests
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --no-fail-fast
 	tests/deps.sh
 
 check: deps-check

@@ -209,10 +209,10 @@ fn stands(
     if thread.is_exempt() || backend != Backend::Rt {
         return untouched;
     }
-    let nice_kept = now.nice == thread.original.nice;
     match standing {
         Standing::Raised if wide => *now == Attributes::other(-20),
-        Standing::Raised => is_raised(now) && nice_kept,
+        // Its nice value counts for nothing, and may still be that of a wide gang.
+        Standing::Raised => is_raised(now),
         Standing::Filling | Standing::Paused => *now == Attributes::idle(thread.original.nice),
         Standing::Released => untouched,
     }

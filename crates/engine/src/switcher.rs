@@ -8,9 +8,10 @@
 //! holds, and notes the times. It allocates nothing, frees nothing and takes no lock. Switchers do
 //! not talk to each other: the clock makes them act together (X2).
 //!
-//! Properties: each edge of a timetable is carried out once, in order, late rather than never; a
-//! timetable that is not replaced in time ends with everybody out of their slots (fail open); a step
-//! of the clock loses no edge of a timetable that comes after it.
+//! Properties: each edge of a timetable is carried out once, in order, late rather than never, and at
+//! once where another timetable replaces it before its end, since that one counts on it; a timetable
+//! that is not replaced in time, or whose switcher ends, leaves everybody out of their slots (fail
+//! open); a step of the clock loses no edge of a timetable that comes after it.
 
 use std::{
     io,
@@ -112,7 +113,8 @@ fn perform(kernel: &dyn Kernel, actions: &[Action], timings: &Timings) -> u32 {
     actions.len() as u32
 }
 
-/// A switcher that runs, as the conductor sees it. It ends when this is dropped.
+/// A switcher that runs, as the conductor sees it. It ends when this is dropped, with everybody out
+/// of their slots.
 pub struct Switcher {
     input: Input<Timetable>,
     alarm: Arc<Alarm>,
@@ -145,8 +147,8 @@ impl Switcher {
         Ok(Switcher { input, alarm, stop, thread: Some(thread), timings })
     }
 
-    /// Hands the switcher another timetable, which replaces the one it has as soon as it wakes: at
-    /// the latest at the end of the period it is in.
+    /// Hands the switcher another timetable, which replaces the one it has at the end of its period,
+    /// or as soon as the switcher is rung.
     pub fn publish(&mut self, timetable: Timetable) {
         *self.input.input_buffer_mut() = timetable;
         self.input.publish();
@@ -179,25 +181,31 @@ struct Body {
 impl Body {
     fn run(mut self) {
         let mut cursor = Cursor::default();
+        let mut heard = 0;
         loop {
             let seen = self.alarm.seen();
+            let is_rung = std::mem::replace(&mut heard, seen) != seen;
             if self.stop.load(Ordering::Acquire) {
+                self.advance(&mut cursor, |timetable| timetable.deadline_ns);
                 break;
             }
-            self.output.update();
-            let timetable = self.output.peek_output_buffer();
-            let now_ns = clock::utc_ns();
-            let next = cursor.advance(
-                timetable,
-                now_ns,
-                self.kernel.as_ref(),
-                &clock::utc_ns,
-                &self.timings,
-            );
+            let until_ns = self.output.peek_output_buffer().until_ns;
+            if self.output.updated() && (is_rung || clock::utc_ns() >= until_ns) {
+                self.advance(&mut cursor, |timetable| timetable.until_ns);
+                self.output.update();
+            }
+            let next = self.advance(&mut cursor, |_| clock::utc_ns());
             let wait = next.map(|at| Duration::from_nanos(at.saturating_sub(clock::utc_ns())));
             if wait.is_none_or(|wait| !wait.is_zero()) {
                 self.alarm.sleep(seen, wait);
             }
         }
+    }
+
+    /// Carries out what is due of the timetable it has, up to a point of time.
+    fn advance(&self, cursor: &mut Cursor, to_ns: impl FnOnce(&Timetable) -> u64) -> Option<u64> {
+        let timetable = self.output.peek_output_buffer();
+        let to_ns = to_ns(timetable);
+        cursor.advance(timetable, to_ns, self.kernel.as_ref(), &clock::utc_ns, &self.timings)
     }
 }

@@ -8,7 +8,7 @@
 //! gap, and hands the timetables to the switchers. Clients' questions are functions that it runs in
 //! between; what takes the kernel long was done before they are asked.
 //!
-//! Properties: after a stop, or a panic, no gang is raised: the switchers' timetables run out. A step
+//! Properties: after a stop, or a panic, no gang is raised: the switchers see to it as they end. A step
 //! of the clock costs one period at most.
 
 use std::{
@@ -199,11 +199,7 @@ impl Conductor {
                 self.alarm.sleep(seen, Some(Duration::from_nanos(sleep_ns)));
             }
         }
-        // Whoever is still raised is taken out of its slot before the switchers end.
-        for switcher in &mut self.switchers {
-            switcher.publish(timetable::Timetable { generation: u64::MAX, ..Default::default() });
-            switcher.ring();
-        }
+        // The switchers end now, and take whoever is still raised out of its slot.
     }
 
     /// Plans the next period where it is time to; says how long to sleep.

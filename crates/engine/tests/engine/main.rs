@@ -2,4 +2,5 @@
 
 mod backends;
 mod jobs;
+mod switchers;
 mod timetables;

@@ -1,0 +1,306 @@
+//! What is due is carried out: by a cursor, whatever the clock does, and by a thread.
+
+use std::{sync::Arc, time::Duration};
+
+use gang_engine::{
+    action::{Action, Kernel},
+    recording::{Call, Recording},
+    switcher::{Cursor, Switcher},
+    timetable::{Edge, Timetable},
+    timing::{Switch, Timings},
+};
+use gang_linux::{clock, sched::Attributes};
+use proptest::prelude::*;
+use rustix::io::Errno;
+
+/// A call that can be told from the others by its number.
+fn call(number: u32) -> Action {
+    Action::Attributes { tid: number, attributes: Attributes::other(0) }
+}
+
+/// Edges at the given points of time: each lowers with the call of that number, and raises with that
+/// of the number and a half, which is 1000 more. The deadline makes call 999.
+fn timetable(generation: u64, from_ns: u64, until_ns: u64, edges: &[u64]) -> Timetable {
+    let part = |number| vec![call(number)];
+    let parts = edges.iter().enumerate().flat_map(|(index, _)| {
+        let number = generation as u32 * 10_000 + index as u32;
+        [part(number), part(number + 1000)]
+    });
+    let parts: Vec<_> = parts.chain([part(999)]).collect();
+    let edge = |(index, &at_ns): (usize, &u64)| Edge {
+        at_ns,
+        lower: vec![2 * index],
+        raise: vec![2 * index + 1],
+    };
+    Timetable {
+        generation,
+        from_ns,
+        until_ns,
+        immediate: Vec::new(),
+        edges: edges.iter().enumerate().map(edge).collect(),
+        deadline_ns: until_ns + 5,
+        at_deadline: vec![parts.len() - 1],
+        parts,
+    }
+}
+
+/// The numbers of the calls that the edges of one timetable make.
+fn numbers(generation: u32, edges: std::ops::Range<u32>) -> Vec<u32> {
+    edges.flat_map(|edge| [0, 1000].map(|raise| generation * 10_000 + edge + raise)).collect()
+}
+
+fn made(kernel: &Recording) -> Vec<u32> {
+    kernel.take_calls().iter().filter_map(Call::tid).collect()
+}
+
+#[derive(Default)]
+struct Bench {
+    cursor: Cursor,
+    kernel: Recording,
+    timings: Timings,
+}
+
+impl Bench {
+    /// The calls made, and when to come back.
+    fn advance(&mut self, timetable: &Timetable, now_ns: u64) -> (Vec<u32>, Option<u64>) {
+        let next = self.cursor.advance(timetable, now_ns, &self.kernel, &|| now_ns, &self.timings);
+        (made(&self.kernel), next)
+    }
+}
+
+proptest! {
+    #[test]
+    fn whenever_it_wakes_each_edge_is_carried_out_once_and_in_order(
+        edges in proptest::collection::btree_set(100u64..200, 0..20),
+        wakes in proptest::collection::vec(90u64..205, 0..20),
+        sorted in any::<bool>(),
+    ) {
+        let edges: Vec<u64> = edges.into_iter().collect();
+        let timetable = timetable(1, 100, 200, &edges);
+        // Without being sorted, these are steps of the clock in both directions.
+        let mut wakes = wakes;
+        if sorted {
+            wakes.sort_unstable();
+        }
+        let mut bench = Bench::default();
+        let mut all = Vec::new();
+        for &now_ns in &wakes {
+            let (calls, next) = bench.advance(&timetable, now_ns);
+            all.extend(calls);
+            let later = edges.iter().copied().chain([200, 205]).find(|&at| at > now_ns);
+            prop_assert_eq!(next, later);
+        }
+        let latest = wakes.iter().copied().max().unwrap_or(0);
+        let due = edges.iter().filter(|&&at| at <= latest).count() as u32;
+        let mut expected = numbers(1, 0..due);
+        if latest >= 205 {
+            expected.push(999);
+        }
+        prop_assert_eq!(all, expected);
+    }
+}
+
+#[test]
+fn late_is_better_than_never() {
+    let mut bench = Bench::default();
+    let timetable = timetable(1, 100, 200, &[100, 120, 160]);
+    assert_eq!(bench.advance(&timetable, 190), (numbers(1, 0..3), Some(200)));
+    assert_eq!(bench.advance(&timetable, 200), (vec![], Some(205)));
+    assert_eq!(bench.advance(&timetable, 300), (vec![999], None));
+    assert_eq!(bench.advance(&timetable, 301), (vec![], None));
+}
+
+#[test]
+fn a_clock_that_is_set_back_repeats_nothing() {
+    let mut bench = Bench::default();
+    let one = timetable(1, 100, 200, &[100, 120, 160]);
+    assert_eq!(bench.advance(&one, 130).0, numbers(1, 0..2));
+    assert_eq!(bench.advance(&one, 50), (vec![], Some(100)));
+    assert_eq!(bench.advance(&one, 121), (vec![], Some(160)));
+    assert_eq!(bench.advance(&one, 160).0, numbers(1, 2..3));
+}
+
+#[test]
+fn after_a_step_of_the_clock_the_next_timetable_loses_no_edge() {
+    for (from_ns, edges) in [(20, [20, 30, 40]), (1100, [1100, 1110, 1120])] {
+        let mut bench = Bench::default();
+        bench.advance(&timetable(1, 100, 200, &[100, 150]), 160);
+        let next = timetable(2, from_ns, from_ns + 100, &edges);
+        assert_eq!(bench.advance(&next, from_ns + 15).0, numbers(2, 0..2));
+        assert_eq!(bench.advance(&next, from_ns + 25).0, numbers(2, 2..3));
+    }
+}
+
+#[test]
+fn a_timetable_for_the_same_time_begins_anew() {
+    let mut bench = Bench::default();
+    bench.advance(&timetable(1, 100, 200, &[100, 150]), 160);
+    let mut again = timetable(2, 100, 200, &[100, 155, 170]);
+    again.immediate = vec![call(7)];
+    let (calls, next) = bench.advance(&again, 160);
+    assert_eq!(calls, [vec![7], numbers(2, 0..2)].concat());
+    assert_eq!(next, Some(170));
+}
+
+#[test]
+fn what_is_immediate_is_done_once_before_any_edge() {
+    let mut bench = Bench::default();
+    let mut one = timetable(1, 100, 200, &[100]);
+    one.immediate = vec![call(7), call(8)];
+    assert_eq!(bench.advance(&one, 90), (vec![7, 8], Some(100)));
+    assert_eq!(bench.advance(&one, 100).0, numbers(1, 0..1));
+}
+
+#[test]
+fn without_a_further_timetable_everybody_is_lowered_once() {
+    let mut bench = Bench::default();
+    let one = timetable(1, 100, 200, &[100]);
+    bench.advance(&one, 204);
+    assert_eq!(bench.advance(&one, 205), (vec![999], None));
+    // A clock that is set back gives a timetable that has run out no further time.
+    assert_eq!(bench.advance(&one, 150), (vec![], Some(200)));
+    assert_eq!(bench.advance(&one, 205), (vec![], None));
+    let two = timetable(2, 300, 400, &[300]);
+    assert_eq!(bench.advance(&two, 405).0, [numbers(2, 0..1), vec![999]].concat());
+}
+
+#[test]
+fn a_call_that_fails_is_counted_and_does_not_stop_the_rest() {
+    let mut bench = Bench::default();
+    let one = timetable(1, 100, 200, &[100, 110, 120]);
+    bench.kernel.refuse(|call| match call.tid() {
+        Some(10_001) => Some(Errno::PERM),
+        Some(10_002 | 11_000) => Some(Errno::SRCH),
+        Some(11_002) => Some(Errno::INVAL),
+        _ => None,
+    });
+    assert_eq!(bench.advance(&one, 150).0, numbers(1, 0..3));
+    assert_eq!(bench.timings.failures(), (2, Errno::INVAL.raw_os_error()));
+    let done: Vec<u32> = bench.kernel.model().attributes.into_keys().collect();
+    assert_eq!(done, [10_000, 11_001]);
+}
+
+#[test]
+fn switches_are_noted_with_their_phases() {
+    let mut bench = Bench::default();
+    let mut one = timetable(1, 100, 200, &[100, 110]);
+    one.edges[1].raise.clear();
+    // An edge at which there is nothing to do is no switch.
+    one.edges.push(Edge { at_ns: 120, ..Edge::default() });
+    let ticks = std::cell::Cell::new(100);
+    let clock = || ticks.replace(ticks.get() + 1);
+    bench.cursor.advance(&one, 130, &bench.kernel, &clock, &bench.timings);
+    let first = Switch {
+        asked_ns: 100,
+        began_ns: 100,
+        lowered_ns: 101,
+        raised_ns: 102,
+        lowers: 1,
+        raises: 1,
+    };
+    let second = Switch {
+        asked_ns: 110,
+        began_ns: 103,
+        lowered_ns: 104,
+        raised_ns: 105,
+        lowers: 1,
+        raises: 0,
+    };
+    assert_eq!(bench.timings.switches(), [first, second]);
+}
+
+/// Waits until a recording kernel has been asked for a call, and returns the calls so far.
+fn wait_for(kernel: &Recording, number: u32, so_far: &mut Vec<u32>) {
+    // Much longer than it takes: a test that is wrong ends too.
+    for _ in 0..60_000 {
+        so_far.extend(made(kernel));
+        if so_far.contains(&number) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("call {number} was never made; made were {so_far:?}");
+}
+
+fn start(kernel: &Arc<Recording>) -> Switcher {
+    let kernel: Arc<dyn Kernel> = kernel.clone();
+    Switcher::start(vec![0], false, kernel).unwrap()
+}
+
+const MS: u64 = 1_000_000;
+const HOUR: u64 = 3_600_000 * MS;
+
+#[test]
+fn a_switcher_carries_out_what_was_published_and_then_lowers_everybody() {
+    let kernel = Arc::new(Recording::default());
+    let mut switcher = start(&kernel);
+    let from_ns = clock::utc_ns() + MS;
+    let edges: Vec<u64> = (0..5).map(|edge| from_ns + edge * MS).collect();
+    switcher.publish(timetable(1, from_ns, from_ns + 5 * MS, &edges));
+    switcher.ring();
+    let mut calls = Vec::new();
+    wait_for(&kernel, 999, &mut calls);
+    assert_eq!(calls, [numbers(1, 0..5), vec![999]].concat());
+    assert_eq!(switcher.timings.count(), 5);
+    // The next one is taken although the switcher has nothing to wait for.
+    let from_ns = clock::utc_ns();
+    switcher.publish(timetable(2, from_ns, from_ns + HOUR, &[from_ns]));
+    switcher.ring();
+    wait_for(&kernel, 21_000, &mut calls);
+}
+
+#[test]
+fn a_timetable_that_comes_early_waits_for_the_end_of_the_one_before() {
+    let kernel = Arc::new(Recording::default());
+    let mut switcher = start(&kernel);
+    let from_ns = clock::utc_ns();
+    let until_ns = from_ns + 60 * MS;
+    switcher.publish(timetable(1, from_ns, until_ns, &[from_ns, from_ns + 30 * MS]));
+    switcher.ring();
+    let mut calls = Vec::new();
+    wait_for(&kernel, 11_000, &mut calls);
+    // The second edge is still to come, and wakes the switcher.
+    switcher.publish(timetable(2, until_ns, until_ns + HOUR, &[until_ns]));
+    wait_for(&kernel, 21_000, &mut calls);
+    calls.retain(|&call| call != 999);
+    assert_eq!(calls, [numbers(1, 0..2), numbers(2, 0..1)].concat());
+}
+
+#[test]
+fn a_timetable_that_is_replaced_is_carried_out_to_its_end() {
+    let kernel = Arc::new(Recording::default());
+    let mut switcher = start(&kernel);
+    let now_ns = clock::utc_ns();
+    switcher.publish(timetable(1, now_ns, now_ns + 2 * HOUR, &[now_ns, now_ns + HOUR]));
+    switcher.ring();
+    let mut calls = Vec::new();
+    wait_for(&kernel, 11_000, &mut calls);
+    // As after a step of the clock: for another time than the one under way.
+    let mut other = timetable(2, now_ns - HOUR, now_ns + HOUR, &[now_ns - HOUR]);
+    other.immediate = vec![call(7)];
+    switcher.publish(other);
+    switcher.ring();
+    wait_for(&kernel, 21_000, &mut calls);
+    assert_eq!(calls, [numbers(1, 0..2), vec![7], numbers(2, 0..1)].concat());
+}
+
+#[test]
+fn a_switcher_that_ends_leaves_nobody_in_a_slot() {
+    let kernel = Arc::new(Recording::default());
+    let mut switcher = start(&kernel);
+    let now_ns = clock::utc_ns();
+    switcher.publish(timetable(1, now_ns, now_ns + 2 * HOUR, &[now_ns, now_ns + HOUR]));
+    switcher.ring();
+    let mut calls = Vec::new();
+    wait_for(&kernel, 11_000, &mut calls);
+    drop(switcher);
+    calls.extend(made(&kernel));
+    assert_eq!(calls, [numbers(1, 0..2), vec![999]].concat());
+}
+
+#[test]
+fn a_switcher_without_a_timetable_ends() {
+    let kernel = Arc::new(Recording::default());
+    drop(start(&kernel));
+    assert!(made(&kernel).is_empty());
+}

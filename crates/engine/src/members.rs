@@ -180,6 +180,7 @@ impl Members {
         if unchanged {
             return false;
         }
+        let was_started_here = !self.threads.is_empty();
         let mut known = std::mem::take(&mut self.threads).into_iter().peekable();
         let mut came = false;
         for &tid in &self.numbers {
@@ -192,7 +193,7 @@ impl Members {
                     came = true;
                     // One that is gone already is not worth remembering.
                     if let (Ok(now), Ok(cpus)) = (sched::get(tid), affinity(tid)) {
-                        let original = original(now, self.default);
+                        let original = original(now, self.default, was_started_here);
                         let moored = cpus != self.everywhere && Some(cpus) != self.pinned;
                         self.threads.push(Thread { tid, original, moored, cpu: None });
                     }
@@ -264,11 +265,22 @@ pub fn is_raised(attributes: &Attributes) -> bool {
     *attributes == Attributes { nice: attributes.nice, ..Attributes::fifo(priority::GANG) }
 }
 
-/// What a thread seen for the first time was before gangd. One that a raised or filling thread has
-/// started carries what gangd gave its parent; the job's own default is what it would have had.
-fn original(now: Attributes, default: Attributes) -> Attributes {
-    let inherited = now.policy == sched::Policy::Idle || is_raised(&now);
-    if inherited { Attributes { nice: now.nice, ..default } } else { now }
+/// What a thread seen for the first time was before gangd. One that a thread of the job has started
+/// carries what gangd gave its parent; the job's own default is what it would have had.
+fn original(now: Attributes, default: Attributes, was_started_here: bool) -> Attributes {
+    // As a wide gang in its slot has it.
+    let wide = now == Attributes::other(-20);
+    // The children of a thread in its slot are ordinary ones, and lose its nice value (sched(7), "Reset
+    // scheduling policy for child processes").
+    let reset = was_started_here && now == Attributes::other(0);
+    if wide || reset {
+        default
+    } else if is_raised(&now) || now.policy == sched::Policy::Idle {
+        let nice = if now.nice == -20 { default.nice } else { now.nice };
+        Attributes { nice, ..default }
+    } else {
+        now
+    }
 }
 
 /// Adds children that came since the last look, and drops processes that ended.
@@ -295,3 +307,6 @@ fn grow_tree(proc_root: &Path, processes: &mut Vec<Arc<ProcessHandle>>) {
     }
     processes.retain(|p| parents.iter().any(|(pid, _)| *pid == p.pid));
 }
+
+#[cfg(test)]
+mod tests;

@@ -126,9 +126,15 @@ pub fn get(tid: u32) -> io::Result<Attributes> {
     let policy = Policy::from_number(attr.policy).ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidData, format!("unknown policy {}", attr.policy))
     })?;
+    // Of a real-time thread sched_getattr does not tell it, though the kernel keeps it.
+    let nice = if policy.is_realtime() {
+        rustix::process::getpriority_process(rustix::process::Pid::from_raw(tid as i32))?
+    } else {
+        attr.nice
+    };
     Ok(Attributes {
         policy,
-        nice: attr.nice,
+        nice,
         priority: attr.priority,
         reset_on_fork: attr.flags & FLAG_RESET_ON_FORK != 0,
     })

@@ -1,0 +1,36 @@
+use super::*;
+use gang_linux::sched::Policy;
+
+const BATCH: Attributes = Attributes { policy: Policy::Batch, ..Attributes::other(10) };
+
+#[test]
+fn what_gangd_gave_a_parent_is_not_the_childs_own() {
+    for (now, expected) in [
+        (Attributes::idle(3), Attributes { nice: 3, ..BATCH }),
+        (Attributes::fifo(priority::GANG), Attributes { nice: 0, ..BATCH }),
+        (Attributes { nice: -20, ..Attributes::fifo(priority::GANG) }, BATCH),
+        (Attributes::other(-20), BATCH),
+    ] {
+        assert_eq!(original(now, BATCH, false), expected, "{now:?}");
+        assert_eq!(original(now, BATCH, true), expected, "{now:?}");
+    }
+}
+
+#[test]
+fn what_a_thread_chose_itself_stays() {
+    for now in [
+        Attributes::other(5),
+        Attributes { policy: Policy::Batch, ..Attributes::other(0) },
+        Attributes::fifo(priority::GANG + 1),
+        Attributes { reset_on_fork: false, ..Attributes::fifo(priority::GANG) },
+    ] {
+        assert_eq!(original(now, BATCH, false), now);
+        assert_eq!(original(now, BATCH, true), now);
+    }
+}
+
+#[test]
+fn a_child_of_a_thread_in_its_slot_gets_its_nice_value_back() {
+    assert_eq!(original(Attributes::other(0), BATCH, true), BATCH);
+    assert_eq!(original(Attributes::other(0), BATCH, false), Attributes::other(0));
+}

@@ -15,17 +15,23 @@ use crate::{priority, release, store::Store};
 /// Silence after which the daemon counts as stuck. It writes ten times as often.
 pub const SILENCE: Duration = Duration::from_secs(2);
 
-/// Waits for the end of the daemon, then releases its jobs and returns.
-pub fn run(roots: &Roots, store: &Store, mut daemon: impl Read + AsFd) {
+/// Waits above all gangs for the end of the daemon, then releases its jobs and returns.
+pub fn run(roots: &Roots, store: &Store, daemon: impl Read + AsFd) {
     // Without the right to either it still works, only later.
     let _ = sched::become_fifo(priority::GUARDIAN);
     let _ = memory::lock_all();
+    watch(roots, store, daemon, SILENCE);
+}
+
+/// Waits for the end of the daemon, which is stuck after some time of silence; then releases its jobs
+/// and returns.
+pub fn watch(roots: &Roots, store: &Store, mut daemon: impl Read + AsFd, silence: Duration) {
     let mut stuck = false;
     let mut bytes = [0; 64];
     loop {
         let ready = {
             let mut fds = [PollFd::new(&daemon, PollFlags::IN)];
-            match poll(&mut fds, Some(&clock::timespec(SILENCE))) {
+            match poll(&mut fds, Some(&clock::timespec(silence))) {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => break,
                 Ok(ready) => ready > 0,

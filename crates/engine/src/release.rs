@@ -69,8 +69,8 @@ pub fn job(roots: &Roots, record: &Record) -> Found {
 const ROUNDS_MAX: usize = 100;
 
 fn release_group(group: &Group, record: &Record) -> Found {
-    let mut found = Found::default();
-    found.paused = usize::from(group.is_frozen().unwrap_or(false));
+    let paused = usize::from(group.is_frozen().unwrap_or(false));
+    let mut found = Found { paused, ..Found::default() };
     let _ = group.freeze(false);
     for round in 0..ROUNDS_MAX {
         let threads = group.threads().unwrap_or_default();

@@ -2,5 +2,8 @@
 
 mod backends;
 mod jobs;
+mod parked;
+mod reading;
+mod releases;
 mod switchers;
 mod timetables;

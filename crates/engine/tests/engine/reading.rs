@@ -1,0 +1,119 @@
+//! Members of a job that come and go: the list is a file, the threads are real.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use gang_engine::members::{Members, THREADS_MAX};
+use gang_linux::sched::{self, Attributes, Policy};
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use crate::{
+    jobs::{everywhere, group},
+    parked::Parked,
+};
+
+const PROC: &str = "/proc";
+
+struct Job {
+    directory: tempfile::TempDir,
+    members: Members,
+}
+
+impl Job {
+    fn start(default: Attributes, everywhere: CpuSet) -> Job {
+        let directory = tempfile::tempdir().unwrap();
+        let (group, controls) = group(directory.path(), "cpu.weight");
+        let members = Members::of_group(&group, controls, default, everywhere).unwrap();
+        Job { directory, members }
+    }
+
+    /// True where somebody came.
+    fn has(&mut self, threads: &[&Parked]) -> bool {
+        let list: String = threads.iter().map(|thread| format!("{}\n", thread.tid)).collect();
+        fs::write(self.directory.path().join("cgroup.threads"), list).unwrap();
+        self.members.refresh(Path::new(PROC)).unwrap()
+    }
+
+    fn tids(&self) -> Vec<u32> {
+        self.members.threads().iter().map(|thread| thread.tid).collect()
+    }
+}
+
+fn sorted(threads: &[&Parked]) -> Vec<u32> {
+    let tids: BTreeSet<u32> = threads.iter().map(|thread| thread.tid).collect();
+    tids.into_iter().collect()
+}
+
+#[test]
+fn threads_come_and_go_and_those_that_stay_keep_what_is_known_of_them() {
+    let (one, two, three) = (Parked::ordinary(), Parked::ordinary(), Parked::ordinary());
+    let mut job = Job::start(Attributes::other(0), everywhere());
+    assert!(job.has(&[&two, &one]));
+    assert_eq!(job.tids(), sorted(&[&one, &two]));
+    assert!(!job.has(&[&two, &one, &one]), "nobody came");
+    let before = job.members.threads()[0].original;
+    sched::set(job.tids()[0], &Attributes::idle(before.nice)).unwrap();
+    assert!(job.has(&[&one, &two, &three]));
+    assert_eq!(job.members.threads()[0].original, before);
+    assert!(!job.has(&[&three]));
+    assert_eq!(job.tids(), [three.tid]);
+    assert!(!job.has(&[]));
+    assert_eq!(job.tids(), [] as [u32; 0]);
+}
+
+#[test]
+fn a_thread_that_fills_already_was_as_its_job_is() {
+    let thread = Parked::filling();
+    let default = Attributes { policy: Policy::Batch, ..Attributes::other(0) };
+    let mut job = Job::start(default, everywhere());
+    job.has(&[&thread]);
+    let nice = sched::get(thread.tid).unwrap().nice;
+    assert_eq!(job.members.threads()[0].original, Attributes { nice, ..default });
+}
+
+#[test]
+fn a_thread_that_is_gone_when_it_is_looked_at_is_left_out() {
+    let gone = Parked::ordinary();
+    let tid = gone.tid;
+    drop(gone);
+    let mut job = Job::start(Attributes::other(0), everywhere());
+    // The kernel may take a moment to forget it.
+    while sched::get(tid).is_ok() {
+        std::thread::yield_now();
+    }
+    fs::write(job.directory.path().join("cgroup.threads"), format!("{tid}\n")).unwrap();
+    job.members.refresh(Path::new(PROC)).unwrap();
+    assert_eq!(job.tids(), [] as [u32; 0]);
+}
+
+#[test]
+fn who_chose_its_cpus_itself_is_not_restricted() {
+    let thread = Parked::ordinary();
+    let own = sched_getaffinity(None).unwrap();
+    let mut elsewhere = CpuSet::new();
+    elsewhere.set(CpuSet::MAX_CPU - 1);
+    for (everywhere, pinned, moored) in
+        [(own, None, false), (elsewhere, None, true), (elsewhere, Some(own), false)]
+    {
+        let mut job = Job::start(Attributes::other(0), everywhere);
+        job.members.pinned = pinned;
+        job.has(&[&thread]);
+        assert_eq!(job.members.threads()[0].moored, moored);
+        assert_eq!(job.members.pinning(own).count(), usize::from(!moored));
+        let mut calls = Vec::new();
+        job.members.unpin(&mut calls);
+        job.members.unpin(&mut calls);
+        assert_eq!(calls.len(), usize::from(pinned.is_some()), "once, and only where pinned");
+    }
+}
+
+#[test]
+fn a_job_with_too_many_threads_is_crowded() {
+    let thread = Parked::ordinary();
+    let mut job = Job::start(Attributes::other(0), everywhere());
+    let many: String = std::iter::repeat_n(format!("{}\n", thread.tid), THREADS_MAX + 1).collect();
+    fs::write(job.directory.path().join("cgroup.threads"), many).unwrap();
+    job.members.refresh(Path::new(PROC)).unwrap();
+    assert!(job.members.is_crowded());
+    job.has(&[&thread]);
+    assert!(!job.members.is_crowded());
+}

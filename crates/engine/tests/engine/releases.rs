@@ -1,0 +1,302 @@
+//! What a daemon that is gone leaves behind is undone, from files alone.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use gang_engine::{
+    action::ProcessHandle,
+    guardian,
+    release::{self, Found},
+    store::{Normal, Record, Store, Whereabouts},
+};
+use gang_linux::{
+    Roots, process,
+    sched::{self, Policy},
+};
+use rustix::process::Signal;
+
+use crate::{jobs::group, parked::Parked};
+
+fn record(id: u64, whereabouts: Whereabouts) -> Record {
+    Record {
+        id,
+        name: format!("job{id}"),
+        owner_uid: 0,
+        class: "batch".into(),
+        policy: "local".into(),
+        weight: 100,
+        cpus: 2,
+        min_cpus: 1,
+        registered_at_ns: 0,
+        suspended: false,
+        whereabouts,
+        normal: Normal::default(),
+        affinity: sched::affinity(0).unwrap(),
+    }
+}
+
+fn in_group(group: &Path) -> Whereabouts {
+    Whereabouts::Cgroup {
+        group: group.into(),
+        home: group.with_file_name("home"),
+        cpu_group: None,
+        cpu_home: None,
+        cpu_group_is_shared: false,
+        adopted: false,
+    }
+}
+
+/// A job in a directory that stands still.
+fn frozen(path: &Path, threads: &[&Parked]) -> PathBuf {
+    group(path, "cpu.weight");
+    let list: String = threads.iter().map(|thread| format!("{}\n", thread.tid)).collect();
+    fs::write(path.join("cgroup.threads"), list).unwrap();
+    fs::write(path.join("cgroup.freeze"), "1").unwrap();
+    fs::write(path.join("cgroup.events"), "populated 1\nfrozen 1\n").unwrap();
+    path.join("cgroup.freeze")
+}
+
+fn store_of(directory: &Path, records: &[Record]) -> Store {
+    let store = Store::at(directory.join("jobs"));
+    store.create().unwrap();
+    records.iter().for_each(|record| store.put(record).unwrap());
+    store
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn a_group_is_thawed_and_its_threads_are_ordinary_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (filling, ordinary) = (Parked::filling(), Parked::ordinary());
+    let nice = sched::get(filling.tid).unwrap().nice;
+    let before = sched::get(ordinary.tid).unwrap();
+    let group = directory.path().join("job");
+    let freeze = frozen(&group, &[&filling, &ordinary]);
+    let store = store_of(directory.path(), &[record(1, in_group(&group))]);
+    let found = release::all(&Roots::default(), &store);
+    assert_eq!(found, Found { jobs: 1, threads: 2, lowered: 1, paused: 1 });
+    assert_eq!(read(&freeze), "0");
+    let now = sched::get(filling.tid).unwrap();
+    assert_eq!((now.policy, now.nice), (Policy::Other, nice));
+    assert_eq!(sched::get(ordinary.tid).unwrap(), before);
+
+    fs::write(group.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
+    let again = release::all(&Roots::default(), &store);
+    assert_eq!(again, Found { jobs: 1, threads: 2, lowered: 0, paused: 0 });
+}
+
+#[test]
+fn a_job_that_fills_by_its_own_wish_goes_on_doing_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let thread = Parked::filling();
+    let group = directory.path().join("job");
+    frozen(&group, &[&thread]);
+    let normal = Normal { policy: 5, ..Normal::default() };
+    let record = Record { normal, ..record(1, in_group(&group)) };
+    assert_eq!(release::job(&Roots::default(), &record).lowered, 0);
+    assert_eq!(thread.policy(), Policy::Idle);
+}
+
+/// Raises a thread that waits, where this user may, as a switcher does.
+#[test]
+fn nice_survives_a_slot_on_a_kernel_that_permits_fifo() {
+    let directory = tempfile::tempdir().unwrap();
+    let thread = Parked::start(|| {
+        let nice = sched::get(0).unwrap().nice;
+        sched::set(0, &sched::Attributes::other((nice + 3).min(19))).unwrap();
+    });
+    let before = sched::get(thread.tid).unwrap();
+    let raised = sched::Attributes::fifo(gang_engine::priority::GANG);
+    if let Err(error) = sched::set(thread.tid, &raised) {
+        eprintln!("skipped: a release of a raised thread; SCHED_FIFO is refused: {error}");
+        return;
+    }
+    assert_eq!(sched::get(thread.tid).unwrap().nice, before.nice);
+    let group = directory.path().join("job");
+    frozen(&group, &[&thread]);
+    assert_eq!(release::job(&Roots::default(), &record(1, in_group(&group))).lowered, 1);
+    assert_eq!(sched::get(thread.tid).unwrap(), before);
+}
+
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Sleeper {
+        let child = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+        Sleeper(child)
+    }
+
+    fn state(&self) -> u8 {
+        process::stat(Path::new("/proc"), self.0.id()).unwrap().state
+    }
+
+    fn stop(&self) {
+        ProcessHandle::open(self.0.id()).unwrap().signal(Signal::STOP).unwrap();
+        while self.state() != b'T' {
+            std::thread::yield_now();
+        }
+    }
+
+    fn started(&self) -> u64 {
+        process::stat(Path::new("/proc"), self.0.id()).unwrap().start_ticks
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn stopped_processes_go_on_unless_their_number_is_anothers_now() {
+    let (one, other) = (Sleeper::start(), Sleeper::start());
+    one.stop();
+    other.stop();
+    let processes = vec![(one.0.id(), one.started()), (other.0.id(), other.started() + 1)];
+    let found = release::job(&Roots::default(), &record(1, Whereabouts::Tree { processes }));
+    assert_eq!((found.jobs, found.paused), (1, 1));
+    while one.state() == b'T' {
+        std::thread::yield_now();
+    }
+    assert_eq!(other.state(), b'T');
+}
+
+#[test]
+fn processes_go_home_or_to_the_nearest_group_that_is_left() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    fs::write(root.join("cgroup.procs"), "").unwrap();
+    let job = root.join("job");
+    group(&job, "cpu.weight");
+    fs::write(job.join("cgroup.procs"), "77\n").unwrap();
+    let gone = record(1, in_group(&job));
+    release::dissolve(&gone);
+    assert_eq!(read(&root.join("cgroup.procs")), "77");
+    group(&root.join("home"), "cpu.weight");
+    release::dissolve(&gone);
+    assert_eq!(read(&root.join("home/cgroup.procs")), "77");
+}
+
+#[test]
+fn groups_that_gangd_made_go_and_those_it_found_stay() {
+    let root = tempfile::tempdir().unwrap();
+    for (adopted, is_shared) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (job, cpu) = (root.path().join("gangd/job"), root.path().join("cpu"));
+        fs::create_dir_all(&job).unwrap();
+        fs::create_dir_all(&cpu).unwrap();
+        let mut whereabouts = in_group(&job);
+        if let Whereabouts::Cgroup { adopted: a, cpu_group, cpu_group_is_shared, .. } =
+            &mut whereabouts
+        {
+            (*a, *cpu_group, *cpu_group_is_shared) = (adopted, Some(cpu.clone()), is_shared);
+        }
+        let record = record(1, whereabouts);
+        release::dissolve(&record);
+        assert_eq!((job.exists(), cpu.exists()), (adopted, is_shared));
+        release::dissolve_common(&[record]);
+        assert!(!cpu.exists());
+        assert_eq!(job.parent().unwrap().exists(), adopted);
+    }
+}
+
+#[test]
+fn a_sweep_keeps_the_jobs_that_still_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let thread = Parked::ordinary();
+    let running = directory.path().join("gangd/running");
+    frozen(&running, &[&thread]);
+    let ended = directory.path().join("gangd/ended");
+    fs::create_dir(&ended).unwrap();
+    let records = [record(1, in_group(&running)), record(2, in_group(&ended))];
+    let store = store_of(directory.path(), &records);
+    release::sweep(&Roots::default(), &store);
+    assert!(!ended.exists());
+    assert_eq!(store.records().0, records[..1]);
+    fs::remove_dir_all(&running).unwrap();
+    release::sweep(&Roots::default(), &store);
+    assert!(!store.directory().exists());
+    assert!(!running.parent().unwrap().exists());
+}
+
+#[test]
+fn a_store_with_jobs_is_not_destroyed_and_one_that_is_gone_has_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_of(directory.path(), &[record(1, in_group(directory.path()))]);
+    store.destroy();
+    assert_eq!(store.records().0.len(), 1);
+    store.remove(1).unwrap();
+    store.destroy();
+    assert!(!store.directory().exists());
+    assert!(store.records().0.is_empty() && store.records().1.is_empty());
+    let refused = store.put(&record(1, in_group(directory.path()))).unwrap_err();
+    assert!(refused.to_string().contains("1.json"), "{refused}");
+}
+
+/// Waits until a file holds something.
+fn wait_for(path: &Path, text: &str) {
+    // Much longer than it takes: a test that is wrong ends too.
+    for _ in 0..60_000 {
+        if read(path) == text {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("{} never was {text:?}", path.display());
+}
+
+/// A guardian that watches over one job that stands still; runs a function with the daemon's end of
+/// the pipe and the job's freezer, and returns when the guardian has.
+fn with_guardian(silence: Duration, daemon: impl FnOnce(UnixStream, &Path)) {
+    let directory = tempfile::tempdir().unwrap();
+    let group = directory.path().join("job");
+    let freeze = frozen(&group, &[]);
+    let store = store_of(directory.path(), &[record(1, in_group(&group))]);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let watching = std::thread::spawn(move || {
+        guardian::watch(&Roots::default(), &store, theirs, silence);
+    });
+    daemon(ours, &freeze);
+    watching.join().unwrap();
+    assert_eq!(read(&freeze), "0");
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn the_end_of_the_daemon_releases_its_jobs() {
+    with_guardian(HOUR, |pipe, _| drop(pipe));
+}
+
+#[test]
+fn a_daemon_that_speaks_keeps_its_jobs() {
+    with_guardian(HOUR, |mut pipe, freeze| {
+        for _ in 0..100 {
+            pipe.write_all(&[b'.'; 100]).unwrap();
+        }
+        assert_eq!(read(freeze), "1");
+    });
+}
+
+#[test]
+fn silence_releases_once_until_the_daemon_speaks_again() {
+    let silence = Duration::from_millis(10);
+    with_guardian(silence, |mut pipe, freeze| {
+        wait_for(freeze, "0");
+        fs::write(freeze, "1").unwrap();
+        std::thread::sleep(silence * 10);
+        assert_eq!(read(freeze), "1", "the daemon may have woken up: its jobs are its own");
+        pipe.write_all(b".").unwrap();
+        wait_for(freeze, "0");
+    });
+}

@@ -9,11 +9,12 @@
 //! not talk to each other: the clock makes them act together (X2).
 //!
 //! Properties: each edge of a timetable is carried out once, in order, late rather than never, and at
-//! once where another timetable replaces it before its end, since that one counts on it; a timetable
-//! that is not replaced in time, or whose switcher ends, leaves everybody out of their slots (fail
+//! once where another timetable replaces it before its end, even unread, since that one counts on it; a
+//! timetable that is not replaced in time, or whose switcher ends, leaves everybody out of their slots (fail
 //! open); a step of the clock loses no edge of a timetable that comes after it.
 
 use std::{
+    collections::BTreeSet,
     io,
     sync::{
         Arc,
@@ -116,7 +117,9 @@ fn perform(kernel: &dyn Kernel, actions: &[Action], timings: &Timings) -> u32 {
 /// A switcher that runs, as the conductor sees it. It ends when this is dropped, with everybody out
 /// of their slots.
 pub struct Switcher {
-    input: Input<Timetable>,
+    input: Input<Arc<Timetable>>,
+    /// The last one it was handed. Never freed by the switcher's thread, since it is held here.
+    published: Arc<Timetable>,
     alarm: Arc<Alarm>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -127,7 +130,8 @@ impl Switcher {
     /// Starts a switcher on some CPUs. `realtime` lifts it above the gangs, which takes the right to
     /// do so.
     pub fn start(cpus: Vec<u32>, realtime: bool, kernel: Arc<dyn Kernel>) -> io::Result<Switcher> {
-        let (input, output) = triple_buffer(&Timetable::default());
+        let published = Arc::<Timetable>::default();
+        let (input, output) = triple_buffer(&published);
         let (alarm, stop, timings) = (Arc::<Alarm>::default(), Arc::default(), Arc::default());
         let body = Body {
             output,
@@ -144,13 +148,18 @@ impl Switcher {
             }
             body.run();
         })?;
-        Ok(Switcher { input, alarm, stop, thread: Some(thread), timings })
+        Ok(Switcher { input, published, alarm, stop, thread: Some(thread), timings })
     }
 
     /// Hands the switcher another timetable, which replaces the one it has at the end of its period,
     /// or as soon as the switcher is rung.
-    pub fn publish(&mut self, timetable: Timetable) {
-        *self.input.input_buffer_mut() = timetable;
+    pub fn publish(&mut self, mut timetable: Timetable) {
+        // A switcher without privilege may come too late to read the one before.
+        if !self.input.consumed() {
+            timetable.immediate = instead_of(&self.published, timetable.immediate);
+        }
+        self.published = Arc::new(timetable);
+        *self.input.input_buffer_mut() = Arc::clone(&self.published);
         self.input.publish();
     }
 
@@ -170,8 +179,29 @@ impl Drop for Switcher {
     }
 }
 
+/// The calls that bring about what a timetable would have, and then those of `immediate`: the last one
+/// for each thread, process or file, since that one decides.
+fn instead_of(unread: &Timetable, immediate: Vec<Action>) -> Vec<Action> {
+    let parts = unread.edges.iter().flat_map(|edge| edge.lower.iter().chain(&edge.raise));
+    let edges = parts.flat_map(|&part| &unread.parts[part]);
+    let mut calls: Vec<Action> = unread.immediate.iter().chain(edges).cloned().collect();
+    calls.extend(immediate);
+    let mut seen = BTreeSet::new();
+    calls.reverse();
+    calls.retain(|action| {
+        seen.insert(match action {
+            Action::Attributes { tid, .. } => (0, *tid as usize),
+            Action::Affinity { tid, .. } => (1, *tid as usize),
+            Action::Write { file, .. } => (2, Arc::as_ptr(file) as usize),
+            Action::Signal { process, .. } => (3, Arc::as_ptr(process) as usize),
+        })
+    });
+    calls.reverse();
+    calls
+}
+
 struct Body {
-    output: Output<Timetable>,
+    output: Output<Arc<Timetable>>,
     alarm: Arc<Alarm>,
     stop: Arc<AtomicBool>,
     timings: Arc<Timings>,

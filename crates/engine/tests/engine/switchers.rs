@@ -285,6 +285,29 @@ fn a_timetable_that_is_replaced_is_carried_out_to_its_end() {
 }
 
 #[test]
+fn a_timetable_that_is_replaced_unread_is_carried_out_all_the_same() {
+    let kernel = Arc::new(Recording::default());
+    let mut switcher = start(&kernel);
+    let now_ns = clock::utc_ns();
+    switcher.publish(timetable(1, now_ns, now_ns + 2 * HOUR, &[now_ns]));
+    switcher.ring();
+    let mut calls = Vec::new();
+    wait_for(&kernel, 11_000, &mut calls);
+    // A switcher that nobody rings looks for another one at the end of the one it has.
+    let mut unread = timetable(2, now_ns, now_ns + 2 * HOUR, &[now_ns, now_ns + HOUR]);
+    unread.immediate = vec![call(7), call(8)];
+    switcher.publish(unread);
+    let mut last = timetable(3, now_ns - HOUR, now_ns + HOUR, &[now_ns]);
+    // Made once, in the order in which they decide.
+    last.immediate = vec![call(7)];
+    switcher.publish(last);
+    switcher.ring();
+    wait_for(&kernel, 31_000, &mut calls);
+    let immediate = [vec![8], numbers(2, 0..2), vec![7]].concat();
+    assert_eq!(calls, [numbers(1, 0..1), immediate, numbers(3, 0..1)].concat());
+}
+
+#[test]
 fn a_switcher_that_ends_leaves_nobody_in_a_slot() {
     let kernel = Arc::new(Recording::default());
     let mut switcher = start(&kernel);

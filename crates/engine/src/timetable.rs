@@ -23,6 +23,12 @@ use rustix::thread;
 use crate::{Standing, action::Action, backend::Backend, members::Members};
 
 /// One moment at which somebody enters or leaves a slot. Parts are named by their number.
+///
+/// An edge without parts is a nudge, in the middle of a gap: the switcher wakes and sleeps again, so
+/// that the kernel looks again who is to run. An ordinary thread that ran for some time in the last
+/// gap is behind by as much in this one (EEVDF counts only the time of ordinary threads, and between
+/// the gaps there is none): a gang's thread, just lowered, comes before it, and nothing would make the
+/// kernel look again before the gap is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     /// UTC, nanoseconds.
@@ -61,9 +67,8 @@ pub struct Gang<'a> {
 
 /// Which switcher looks after which CPUs.
 ///
-/// With short slices one for each CPU, so that every CPU switches its own threads at the same instant
-/// (X2) and no interrupt has to travel. With longer ones neighbours share one, which wakes fewer
-/// threads for the same work.
+/// One for each CPU, so that every CPU switches its own threads at the same instant (X2) and no
+/// interrupt has to travel; from [`SWITCHERS_MAX`] CPUs on, neighbours share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Groups {
     groups: Vec<CpuSet>,
@@ -72,21 +77,12 @@ pub struct Groups {
 /// The most switchers: each costs the conductor some work in every period.
 const SWITCHERS_MAX: usize = 64;
 
-/// The most CPUs of one switcher, as long as there are not too many: the last of them waits for the
-/// others' turn.
-const CPUS_MAX: usize = 16;
-
-/// The part of a slice that its CPUs, switched one after the other, may take: 20 µs each, 2 % of the
-/// slice.
-const NS_PER_CPU: u64 = 1_000_000;
-
 impl Groups {
     /// CPUs near each other are looked after together.
-    pub fn new(topology: &gang_schedule::Topology, slice_ns: u64) -> Groups {
+    pub fn new(topology: &gang_schedule::Topology) -> Groups {
         let mut cpus: Vec<_> = topology.cpus().to_vec();
         cpus.sort_unstable_by_key(|cpu| (cpu.node, cpu.cache, cpu.core, cpu.id));
-        let by_slice = (slice_ns / NS_PER_CPU).clamp(1, CPUS_MAX as u64) as usize;
-        let size = cpus.len().div_ceil(SWITCHERS_MAX).max(by_slice);
+        let size = cpus.len().div_ceil(SWITCHERS_MAX).max(1);
         let groups = cpus.chunks(size).map(|cpus| cpus.iter().map(|cpu| cpu.id).collect());
         Groups { groups: groups.collect() }
     }
@@ -177,8 +173,17 @@ pub fn compose(period: &Period<'_>) -> Composition {
                 *state = (to, cpus);
             }
         }
-        edges.push(edge);
-        at_ns = clock::next_edge(period.config, at_ns).at_ns;
+        let emptied = !edge.lower.is_empty() && clock::in_gap(period.config, at_ns);
+        // Only a nudge has nothing to do.
+        if !(edge.lower.is_empty() && edge.raise.is_empty()) {
+            edges.push(edge);
+        }
+        let next_ns = clock::next_edge(period.config, at_ns).at_ns;
+        let nudge_ns = at_ns + period.config.gap.length_ns / 2;
+        if emptied && period.backend == Backend::Rt && nudge_ns < next_ns.min(period.until_ns) {
+            edges.push(Edge { at_ns: nudge_ns, ..Edge::default() });
+        }
+        at_ns = next_ns;
     }
     let raised_at_end = standings.iter().filter(|(_, state)| state.0 == Standing::Raised);
     let mut at_deadline: Vec<usize> = raised_at_end
@@ -191,7 +196,8 @@ pub fn compose(period: &Period<'_>) -> Composition {
     let timetables = parts.into_shares().map(|parts| {
         // A switcher sleeps through an edge at which it has nothing to do.
         let has_work = |edge: &&Edge| {
-            edge.lower.iter().chain(&edge.raise).any(|&part| !parts[part].is_empty())
+            let mut all = edge.lower.iter().chain(&edge.raise).peekable();
+            all.peek().is_none() || all.any(|&part| !parts[part].is_empty())
         };
         Timetable {
             generation: period.generation,

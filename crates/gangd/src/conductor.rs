@@ -100,10 +100,7 @@ pub struct Setup {
 
 /// Starts the conductor and its switchers.
 pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
-    let groups = {
-        let schedule = &setup.state.schedule;
-        Groups::new(schedule.topology(), schedule.config().slice_ns)
-    };
+    let groups = Groups::new(setup.state.schedule.topology());
     let kernel = Arc::new(Linux);
     let switchers = groups
         .cpus()
@@ -149,12 +146,18 @@ fn lift_conductor() {
     }
 }
 
-/// What the conductor may use of one CPU: a tenth. It needs less than a hundredth.
-const RESERVED: Duration = Duration::from_millis(1);
+/// What the conductor may use of one CPU: less than half, of which it needs a hundredth.
+const RESERVED: Duration = Duration::from_millis(4);
 const RESERVED_PERIOD: Duration = Duration::from_millis(10);
 
-/// The time before a period at which its planning begins; longer where planning takes longer.
+/// The least time before a period at which its planning begins.
 const LEAD_NS_MIN: u64 = 150_000;
+
+/// From the beginning of a gap until the gangs have been lowered.
+const SWITCH_NS: u64 = 60_000;
+
+/// The time before the end of a gap at which the machine is looked at.
+const SURVEY_AHEAD_NS: u64 = 120_000;
 
 /// How long the switchers go on with a timetable that is not replaced.
 const GRACE_NS: u64 = 5_000_000;
@@ -210,23 +213,42 @@ impl Conductor {
         if self.state.jobs.values().all(|job| job.home.is_none()) {
             return beat_ns;
         }
+        let quiet = !self.state.jobs.values().any(|job| job.is_scheduled());
+        if quiet && self.survey.is_due() {
+            self.survey.look(&mut self.state);
+        }
         // The period under way, unless it was planned already: then the one after it.
         let under_way = now_ns - now_ns % period_ns;
         let planned =
             self.composed_until_ns > now_ns && self.composed_until_ns <= under_way + 2 * period_ns;
         let from_ns = if planned { self.composed_until_ns } else { under_way };
-        let due_ns = from_ns.saturating_sub(self.lead_ns);
-        if now_ns < due_ns {
-            return due_ns - now_ns;
+        let plan_ns = from_ns.saturating_sub(self.plan_ahead_ns(period_ns));
+        if now_ns >= plan_ns {
+            self.plan_period(from_ns, from_ns + period_ns);
+            let took_ns = clock::utc_ns().saturating_sub(now_ns);
+            // Rises at once, falls slowly.
+            self.lead_ns = (took_ns + took_ns / 2).max(self.lead_ns - self.lead_ns / 64);
+            let idle = quiet && self.state.pending.is_empty();
+            return if idle { QUIET_NS.min(beat_ns) } else { 0 };
         }
-        let quiet = !self.state.jobs.values().any(|job| job.is_scheduled());
+        // Short tasks have been served at the end of a gap: who is runnable then will stay so.
+        let survey_ns = (under_way + period_ns).saturating_sub(SURVEY_AHEAD_NS);
+        if !self.survey.is_due() {
+            return plan_ns - now_ns;
+        }
+        if now_ns < survey_ns {
+            return plan_ns.min(survey_ns) - now_ns;
+        }
         self.survey.look(&mut self.state);
-        self.plan_period(from_ns, from_ns + period_ns);
-        let took_ns = clock::utc_ns().saturating_sub(now_ns);
-        // Rises at once, falls slowly; never more than half a period.
-        let lead_ns = (took_ns + took_ns / 2).max(self.lead_ns - self.lead_ns / 64);
-        self.lead_ns = lead_ns.clamp(LEAD_NS_MIN, period_ns / 2);
-        if quiet && self.state.pending.is_empty() { QUIET_NS.min(beat_ns) } else { 0 }
+        0
+    }
+
+    /// How long before its beginning a period is planned: early in the gap before it, so that whoever
+    /// the planning interrupts still has most of the gap; earlier where planning takes longer.
+    fn plan_ahead_ns(&self, period_ns: u64) -> u64 {
+        let gap_ns = self.state.gap.gap().length_ns;
+        let early = gap_ns.saturating_sub(SWITCH_NS);
+        early.max(self.lead_ns).clamp(LEAD_NS_MIN, period_ns / 2)
     }
 
     fn plan_period(&mut self, from_ns: u64, until_ns: u64) {

@@ -108,14 +108,16 @@ impl Daemon {
             };
         }
         let home = self.conductor.ask(move |state| {
-            let home = state.job(job)?.home.as_ref();
-            Ok::<_, Denied>(home.map(|home| home.whereabouts.clone()))
+            let job = state.job(job)?;
+            let home = job.home.as_ref();
+            Ok::<_, Denied>((job.spec.policy, home.map(|home| home.whereabouts.clone())))
         })??;
+        let (policy, home) = home;
         match home {
             Some(Whereabouts::Tree { .. }) => self.grow_tree(job, process),
             Some(whereabouts) => Ok(self.lodging.move_in(&whereabouts, &process)?),
             None => {
-                let whereabouts = self.lodging.found(job, &process)?;
+                let whereabouts = self.lodging.found(job, policy, &process)?;
                 self.settle_in(job, whereabouts, &process)
             }
         }
@@ -297,7 +299,9 @@ impl Daemon {
             }
         }
         let first = first.ok_or_else(no_such)?;
-        let whereabouts = self.lodging.found_in(job, &group, first.pid)?;
+        let policy =
+            self.conductor.ask(move |state| state.job(job).map(|job| job.spec.policy))??;
+        let whereabouts = self.lodging.found_in(job, policy, &group, first.pid)?;
         self.settle_in(job, whereabouts.clone(), &first)?;
         for &pid in processes.iter().filter(|&&pid| pid != first.pid) {
             if let Ok(process) = ProcessHandle::open(pid) {

@@ -22,7 +22,7 @@ use gang_linux::{
     process,
     sched::Attributes,
 };
-use gang_schedule::JobId;
+use gang_schedule::{JobId, Policy};
 
 /// The cgroups of one daemon.
 #[derive(Clone, Debug)]
@@ -42,6 +42,17 @@ pub struct Lodging {
 /// The group of version 1 that all jobs of all daemons share: the kernel divides the time of
 /// real-time threads among the groups of one parent, and one group can have all of it.
 const SHARED_V1: &str = "gangd";
+
+/// Makes the group that jobs share on version 1, where it is not there: another daemon may have removed
+/// it when its last job ended.
+fn prepare_shared_v1(root: &Path, group: &Group) -> Result<()> {
+    group.create()?;
+    // Absent where the kernel does not group real-time threads; then nothing is needed.
+    if let Ok(all) = Group::at(root).read("cpu.rt_runtime_us") {
+        give_realtime(group, all.trim())?;
+    }
+    group.write("cpu.idle", "1")
+}
 
 /// Gives a group all the time of real-time threads. Another daemon's group may just be on its way
 /// out, and have that time until it is gone.
@@ -92,6 +103,12 @@ impl Lodging {
         lodging
     }
 
+    /// The group above those of jobs of policy `none`.
+    fn plain_parent(&self) -> Option<Group> {
+        self.root.as_ref().map(|root| Group::at(root).child(format!("{}.none", self.name)))
+    }
+
+    /// The group above those of all other jobs.
     fn parent(&self) -> Option<Group> {
         self.root.as_ref().map(|root| Group::at(root).child(&self.name))
     }
@@ -100,12 +117,7 @@ impl Lodging {
         match (&self.cpu, self.backend) {
             (CpuControl::V1(root), Backend::Rt) => {
                 let group = Group::at(root).child(SHARED_V1);
-                group.create()?;
-                // Absent where the kernel does not group real-time threads; then nothing is needed.
-                if let Ok(all) = Group::at(root).read("cpu.rt_runtime_us") {
-                    give_realtime(&group, all.trim())?;
-                }
-                group.write("cpu.idle", "1")?;
+                prepare_shared_v1(root, &group)?;
                 Ok(Some(group))
             }
             (CpuControl::V2, Backend::Rt | Backend::Weight) => {
@@ -141,19 +153,21 @@ impl Lodging {
         Some((vec![write(&idle, "0"), write(&weight, highest)], vec![write(&idle, "1")]))
     }
 
-    /// Takes the first process of a job in, and says where the job lives.
-    pub fn found(&self, job: JobId, first: &ProcessHandle) -> Result<Whereabouts> {
-        let Some(parent) = self.parent() else {
+    /// Takes the first process of a job in, and says where the job lives. One that Linux alone is to
+    /// schedule lives beside the others, in no group that is idle as a whole.
+    pub fn found(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Whereabouts> {
+        let parent = match policy {
+            Policy::Local => self.parent(),
+            Policy::None => self.plain_parent(),
+        };
+        let Some(parent) = parent else {
             let started = process::stat(&self.roots.proc, first.pid)?.start_ticks;
             return Ok(Whereabouts::Tree { processes: vec![(first.pid, started)] });
         };
         let (home, cpu_home) = self.homes(first.pid)?;
         let group = parent.child(format!("job-{job}"));
         group.create()?;
-        let cpu_group = self.cpu_group(job);
-        if let Some(group) = &cpu_group {
-            group.create()?;
-        }
+        let cpu_group = self.cpu_group(job, policy)?;
         Ok(Whereabouts::Cgroup {
             group: group.path().into(),
             home,
@@ -165,12 +179,15 @@ impl Lodging {
     }
 
     /// Where a job lives that is a cgroup already.
-    pub fn found_in(&self, job: JobId, group: &Group, first: u32) -> Result<Whereabouts> {
+    pub fn found_in(
+        &self,
+        job: JobId,
+        policy: Policy,
+        group: &Group,
+        first: u32,
+    ) -> Result<Whereabouts> {
         let (home, cpu_home) = self.homes(first)?;
-        let cpu_group = self.cpu_group(job);
-        if let Some(group) = &cpu_group {
-            group.create()?;
-        }
+        let cpu_group = self.cpu_group(job, policy)?;
         Ok(Whereabouts::Cgroup {
             group: group.path().into(),
             home,
@@ -181,14 +198,22 @@ impl Lodging {
         })
     }
 
-    /// The version 1 group that the processes of a job are put into besides.
-    fn cpu_group(&self, job: JobId) -> Option<Group> {
-        match (&self.cpu, self.backend) {
-            (CpuControl::V1(_), Backend::Rt) => self.shared.clone(),
-            (CpuControl::V1(root), Backend::Weight) => {
-                Some(Group::at(root).child(format!("{}-job-{job}", self.name)))
+    /// The version 1 group that the processes of a job are put into besides, ready for them.
+    fn cpu_group(&self, job: JobId, policy: Policy) -> Result<Option<Group>> {
+        if policy == Policy::None {
+            return Ok(None);
+        }
+        match (&self.cpu, self.backend, &self.shared) {
+            (CpuControl::V1(root), Backend::Rt, Some(shared)) => {
+                prepare_shared_v1(root, shared)?;
+                Ok(Some(shared.clone()))
             }
-            _ => None,
+            (CpuControl::V1(root), Backend::Weight, _) => {
+                let group = Group::at(root).child(format!("{}-job-{job}", self.name));
+                group.create()?;
+                Ok(Some(group))
+            }
+            _ => Ok(None),
         }
     }
 
@@ -209,7 +234,10 @@ impl Lodging {
         let root = self.root.as_ref()?;
         let (v2, _) = cgroup::of_process(&self.roots, pid, "cpu").ok()?;
         let group = root.join(v2.trim_start_matches('/'));
-        let name = group.strip_prefix(root.join(&self.name)).ok()?.to_str()?;
+        let parents = self.parent().into_iter().chain(self.plain_parent());
+        let name = parents.into_iter().find_map(|parent| {
+            Some(group.strip_prefix(parent.path()).ok()?.to_str()?.to_owned())
+        })?;
         name.strip_prefix("job-")?.parse().ok().map(JobId)
     }
 
@@ -282,7 +310,7 @@ impl Lodging {
 
     /// Removes the groups above the jobs; those that still have jobs of another daemon stay.
     pub fn close(&self) {
-        if let Some(parent) = self.parent() {
+        for parent in self.parent().into_iter().chain(self.plain_parent()) {
             let _ = parent.remove();
         }
         if let (CpuControl::V1(_), Some(shared)) = (&self.cpu, &self.shared) {

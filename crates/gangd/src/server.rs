@@ -144,11 +144,11 @@ impl Clients {
 
     fn seat(self: &Arc<Clients>, uid: u32, limits: &Limits) -> Option<Seat> {
         let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_user = by_user.entry(uid).or_default();
-        if self.count() >= limits.clients || (uid != 0 && *of_user >= limits.clients_per_user) {
+        let of_user = by_user.get(&uid).copied().unwrap_or(0);
+        if self.count() >= limits.clients || (uid != 0 && of_user >= limits.clients_per_user) {
             return None;
         }
-        *of_user += 1;
+        by_user.insert(uid, of_user + 1);
         self.all.fetch_add(1, Ordering::AcqRel);
         Some(Seat(Arc::clone(self), uid))
     }

@@ -235,7 +235,8 @@ mod tests {
     #[test]
     fn gaps_follow_the_slice_unless_they_are_set() {
         let gap = |text| settings(text).unwrap().schedule.gap;
-        let ms = |period, length| Gap { period_ns: period * 1000, length_ns: length * 1000 };
+        let ms =
+            |period: u64, length: u64| Gap { period_ns: period * 1000, length_ns: length * 1000 };
         assert_eq!(gap("slice = '1ms'"), ms(10_000, 500));
         assert_eq!(gap("slice = '20ms'"), ms(20_000, 1000));
         assert_eq!(gap("slice = '1s'"), ms(20_000, 1000));

@@ -7,19 +7,18 @@ use gang_schedule::{Cpu, Event, JobId, Topology};
 
 use crate::state::State;
 
-/// Jobs whose CPU time is looked at in one go, and how often (CLOCK_MONOTONIC).
+/// Jobs whose CPU time is looked at in one go.
 const LOOKS: usize = 8;
+
+/// How often the survey looks (CLOCK_MONOTONIC).
 const LOOK_EVERY_NS: u64 = 100_000_000;
 
 /// A job that used no CPU for this long, and has no runnable thread, falls asleep: it gets no slots
 /// until it uses CPU again.
 const IDLE_AFTER_NS: u64 = 250_000_000;
 
-/// Runnable threads are counted this often (CLOCK_MONOTONIC).
-const COUNT_EVERY_NS: u64 = 100_000_000;
-
 /// The most threads whose state is read for one count; of more, a part stands for all.
-const THREADS_COUNTED: usize = 256;
+const THREADS_COUNTED: usize = 32;
 
 /// CPUs are counted this often (CLOCK_MONOTONIC).
 const TOPOLOGY_EVERY_NS: u64 = 1_000_000_000;
@@ -28,7 +27,6 @@ const TOPOLOGY_EVERY_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Survey {
     runnable: Runnable,
-    count_at_ns: u64,
     look_at_ns: u64,
     topology_at_ns: u64,
     online: String,
@@ -40,7 +38,6 @@ impl Survey {
     pub fn new(roots: &Roots) -> std::io::Result<Survey> {
         Ok(Survey {
             runnable: Runnable::open(&roots.proc).map_err(std::io::Error::other)?,
-            count_at_ns: 0,
             look_at_ns: 0,
             topology_at_ns: 0,
             online: topology::online_text(roots).unwrap_or_default(),
@@ -48,17 +45,17 @@ impl Survey {
         })
     }
 
+    /// Whether it is time for a look.
+    pub fn is_due(&self) -> bool {
+        clock::monotonic_ns() >= self.look_at_ns
+    }
+
     /// Looks at the machine and tells the policy what changed.
     pub fn look(&mut self, state: &mut State) {
         let now_ns = clock::monotonic_ns();
-        if now_ns >= self.count_at_ns {
-            self.count_at_ns = now_ns + COUNT_EVERY_NS;
-            self.count_runnable(state);
-        }
-        if now_ns >= self.look_at_ns {
-            self.look_at_ns = now_ns + LOOK_EVERY_NS;
-            self.look_at_jobs(state, now_ns);
-        }
+        self.look_at_ns = now_ns + LOOK_EVERY_NS;
+        self.count_runnable(state);
+        self.look_at_jobs(state, now_ns);
         if now_ns >= self.topology_at_ns {
             self.topology_at_ns = now_ns + TOPOLOGY_EVERY_NS;
             self.look_at_cpus(state);

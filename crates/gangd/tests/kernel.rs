@@ -1,0 +1,246 @@
+//! The daemon on the real kernel: what it does to threads, and that it undoes it.
+
+mod place;
+
+use std::{fs, path::Path, process::Command, time::Duration};
+
+use gang_linux::sched::Policy;
+use gang_protocol::v1;
+use place::{Place, Program, is_released, is_root, job_with, policies, registration, wait_until};
+
+fn machine() -> i64 {
+    std::thread::available_parallelism().unwrap().get() as i64
+}
+
+#[test]
+fn needs_root_a_gang_is_raised_in_its_slot_and_fills_out_of_it() {
+    if !is_root("a_gang_is_raised") {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let (one, other) = (Program::spinner(), Program::spinner());
+    for program in [&one, &other] {
+        job_with(&place, program, machine());
+    }
+    for program in [&one, &other] {
+        wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
+        wait_until("filling", || policies(program.pid()).contains(&Policy::Idle));
+    }
+    let check = place.client().check().unwrap();
+    assert_eq!(check.violations, []);
+    assert!(check.checked > 1);
+}
+
+#[test]
+fn needs_root_whoever_is_killed_everybody_is_released() {
+    if !is_root("whoever_is_killed") {
+        return;
+    }
+    for round in 0..3 {
+        let mut place = Place::new(&["--backend", "rt"]);
+        let (one, other) = (Program::spinner(), Program::spinner());
+        let job = job_with(&place, &one, machine());
+        job_with(&place, &other, machine());
+        place.client().suspend(job).unwrap();
+        wait_until("raised", || policies(other.pid()).contains(&Policy::Fifo));
+        let guardian = place.status().guardian_pid.unwrap();
+        let guardian = rustix::process::Pid::from_raw(guardian as i32).unwrap();
+        if round > 0 {
+            rustix::process::kill_process(guardian, rustix::process::Signal::KILL).unwrap();
+        }
+        if round == 1 {
+            let replaced = || {
+                place
+                    .status()
+                    .guardian_pid
+                    .is_some_and(|pid| pid != i64::from(guardian.as_raw_pid()))
+            };
+            wait_until("another guardian", replaced);
+        }
+        place.kill_daemon();
+        if round == 2 {
+            // Another guardian may or may not have been started in between.
+            place.release();
+        }
+        for program in [&one, &other] {
+            wait_until("released", || is_released(program.pid()));
+        }
+    }
+}
+
+#[test]
+fn needs_root_a_daemon_that_is_started_again_finds_its_jobs() {
+    if !is_root("a_daemon_that_is_started_again") {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt"]);
+    let (running, suspended) = (Program::spinner(), Program::spinner());
+    let (first, second) = (job_with(&place, &running, 1), job_with(&place, &suspended, 1));
+    place.client().suspend(second).unwrap();
+    place.kill_daemon();
+    wait_until("released", || is_released(running.pid()));
+    place.start();
+    let found = place.job(first).unwrap();
+    assert_eq!((found.name.as_str(), found.cpus, found.processes > 0), ("job", 1, true));
+    assert_eq!(place.job(second).unwrap().state, v1::JobState::suspended);
+    wait_until("raised again", || policies(running.pid()).contains(&Policy::Fifo));
+    let third = job_with(&place, &Program::spinner(), 1);
+    assert!(third > second, "ids are not used again");
+}
+
+#[test]
+fn needs_root_a_daemon_that_ends_leaves_no_trace() {
+    if !is_root("a_daemon_that_ends") {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let program = Program::spinner();
+    let home = fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap();
+    let job = job_with(&place, &program, machine());
+    wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
+    let group = place.job(job).unwrap().cgroup.unwrap();
+    place.client().stop().unwrap();
+    wait_until("released", || is_released(program.pid()));
+    wait_until("the group is gone", || !Path::new(&group).exists());
+    assert_eq!(fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap(), home);
+    wait_until("the files are gone", || {
+        fs::read_dir(place.directory.path()).map_or(0, Iterator::count) == 1
+    });
+}
+
+#[test]
+fn needs_root_what_leaves_its_session_stays_in_its_job() {
+    if !is_root("what_leaves_its_session") {
+        return;
+    }
+    let place = Place::new(&["--backend", "freeze"]);
+    let program = Program::shell("read go; (setsid setsid sleep 60 &) ; exit 0");
+    let job = job_with(&place, &program, 1);
+    let mut program = program;
+    use std::io::Write;
+    program.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    program.0.wait().unwrap();
+    let found = place.job(job).expect("the job lives on in what it left behind");
+    assert_eq!(found.processes, 1);
+    place.client().kill(job, 9).unwrap();
+    wait_until("the job has ended", || place.job(job).is_none());
+    assert_eq!(place.jobs_on_file(), 0);
+}
+
+#[test]
+fn needs_root_suspend_resume_and_kill_reach_every_process() {
+    if !is_root("suspend_resume_and_kill") {
+        return;
+    }
+    for backend in ["rt", "freeze", "signal"] {
+        let place = Place::new(&["--backend", backend]);
+        let program = Program::shell("sleep 60 & sleep 60 & wait");
+        let job = job_with(&place, &program, 1);
+        let group = place.job(job).unwrap().cgroup.unwrap();
+        let frozen =
+            || fs::read_to_string(format!("{group}/cgroup.events")).unwrap().contains("frozen 1");
+        place.client().suspend(job).unwrap();
+        wait_until("frozen", frozen);
+        place.client().resume(job).unwrap();
+        wait_until("not frozen", || !frozen());
+        place.client().kill(job, 15).unwrap();
+        wait_until("the job has ended", || place.job(job).is_none());
+    }
+}
+
+#[test]
+fn needs_root_a_cgroup_is_adopted_and_stays() {
+    if !is_root("a_cgroup_is_adopted") {
+        return;
+    }
+    let place = Place::new(&["--backend", "freeze"]);
+    let mounts = gang_linux::cgroup::Hierarchies::detect(&Default::default()).unwrap();
+    let name = format!("gang-test-{}", std::process::id());
+    let group = gang_linux::cgroup::Group::at(mounts.v2.unwrap()).child(&name);
+    group.create().unwrap();
+    let program = Program::shell("sleep 60");
+    group.add(program.pid()).unwrap();
+    let mut client = place.client();
+    let reply = client
+        .adopt(&registration("adopted", 1), &gang_protocol::client::Adopted::Cgroup(name.clone()))
+        .unwrap();
+    assert_eq!(reply.processes, 1);
+    assert_eq!(place.job(reply.job).unwrap().processes, 1);
+    drop(program);
+    wait_until("the job has ended", || place.job(reply.job).is_none());
+    assert!(group.exists(), "what was there before is there after");
+    wait_until("the test's group can go", || group.remove().is_ok());
+}
+
+#[test]
+fn needs_root_a_fork_bomb_does_not_disturb_its_neighbour() {
+    if !is_root("a_fork_bomb") {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let neighbour = Program::spinner();
+    let job = job_with(&place, &neighbour, machine());
+    // Bounded: 400 processes at a time, for some seconds.
+    let bomb = Program::shell(
+        "read go; i=0; while [ $i -lt 4000 ]; do sleep 0.2 & i=$((i+1)); \
+         [ $((i % 400)) -eq 0 ] && wait; done",
+    );
+    let bomb_job = job_with(&place, &bomb, 1);
+    let mut bomb = bomb;
+    use std::io::Write;
+    bomb.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let before = place.job(job).unwrap().slots;
+    wait_until("the neighbour has its slots", || place.job(job).unwrap().slots > before + 20);
+    assert_eq!(place.client().check().unwrap().violations, []);
+    place.client().kill(bomb_job, 9).unwrap();
+    wait_until("the bomb has ended", || {
+        let _ = place.client().kill(bomb_job, 9);
+        place.job(bomb_job).is_none()
+    });
+}
+
+#[test]
+fn needs_root_a_job_of_policy_none_is_left_to_linux() {
+    if !is_root("policy_none") {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let program = Program::spinner();
+    let mut client = place.client();
+    let spec = gang_protocol::client::Registration {
+        policy: v1::Policy::none,
+        ..registration("plain", 1)
+    };
+    let job = client.register(&spec).unwrap();
+    client.add_process(job, program.pid_i64()).unwrap();
+    wait_until("its time is counted", || place.job(job).unwrap().cpu_time_ns > 100_000_000);
+    assert!(is_released(program.pid()));
+    assert_eq!(place.job(job).unwrap().slots, 0);
+}
+
+#[test]
+fn needs_root_two_that_start_at_once_share_one_daemon() {
+    if !is_root("two_that_start_at_once") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("gangd.sock");
+    let start = || {
+        Command::new(env!("CARGO_BIN_EXE_gangd"))
+            .args(["--exit-when-idle", "--backend", "freeze", "--socket"])
+            .arg(&socket)
+            .spawn()
+            .unwrap()
+    };
+    let (mut one, mut other) = (start(), start());
+    // One of them ends at once, and well; the other when it has waited long enough for a job.
+    let ended = || one.try_wait().unwrap().or(other.try_wait().unwrap());
+    let mut ended = ended;
+    wait_until("one has ended", || ended().is_some());
+    assert!(ended().unwrap().success());
+    std::thread::sleep(Duration::from_millis(10));
+    assert!(gang_protocol::client::Client::connect(&socket).is_ok(), "the other one serves");
+    wait_until("both have ended", || {
+        one.try_wait().unwrap().is_some() && other.try_wait().unwrap().is_some()
+    });
+}

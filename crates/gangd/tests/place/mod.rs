@@ -1,0 +1,226 @@
+//! A daemon of its own for a test, on the real kernel.
+//!
+//! Tests may run side by side: each daemon has its socket and its cgroups. None asserts a time; they
+//! wait, for a bounded time, until something holds.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::{net::UnixStream, process::CommandExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use gang_linux::{process, sched};
+use gang_protocol::{
+    client::{Client, Registration},
+    paths::jobs_dir,
+    v1,
+};
+
+/// The longest that anything is waited for.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// True where the kernel's scheduling can be changed; says what is skipped where it cannot.
+pub fn is_root(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("{test}: skipped, needs root");
+    }
+    root
+}
+
+/// Waits until something holds.
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A running daemon. It is killed, with its guardian, when this is dropped, and what it left is
+/// released.
+pub struct Place {
+    pub directory: tempfile::TempDir,
+    daemon: Option<Child>,
+    flags: Vec<String>,
+}
+
+impl Place {
+    pub fn new(flags: &[&str]) -> Place {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("gangd.toml"), "").unwrap();
+        let flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        let mut place = Place { directory, daemon: None, flags };
+        place.start();
+        place
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("gangd.sock")
+    }
+
+    fn gangd(&self) -> Command {
+        let mut gangd = Command::new(env!("CARGO_BIN_EXE_gangd"));
+        gangd.arg("--socket").arg(self.socket());
+        gangd
+    }
+
+    /// Starts the daemon (again) and waits until it answers.
+    pub fn start(&mut self) {
+        let daemon = self
+            .gangd()
+            .arg("--config")
+            .arg(self.directory.path().join("gangd.toml"))
+            .args(&self.flags)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.daemon = Some(daemon);
+        wait_until("the daemon answers", || Client::connect(&self.socket()).is_ok());
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.socket()).unwrap()
+    }
+
+    pub fn status(&self) -> v1::Status {
+        self.client().status().unwrap().status
+    }
+
+    pub fn job(&self, id: i64) -> Option<v1::Job> {
+        self.client().list_jobs().unwrap().jobs.into_iter().find(|job| job.id == id)
+    }
+
+    pub fn jobs_on_file(&self) -> usize {
+        fs::read_dir(jobs_dir(&self.socket())).map_or(0, Iterator::count)
+    }
+
+    /// Kills the daemon as nothing can refuse, and takes note of it.
+    pub fn kill_daemon(&mut self) {
+        let mut daemon = self.daemon.take().unwrap();
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+    }
+
+    pub fn release(&self) -> String {
+        let output = self.gangd().arg("--release").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// A line of the protocol, as it is; what came back until the connection was closed or
+    /// `replies` messages had come.
+    pub fn raw(&self, bytes: &[u8], replies: usize) -> String {
+        use std::io::{BufRead, BufReader};
+        let mut stream = UnixStream::connect(self.socket()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The daemon may close the connection while it is written to.
+        let _ = stream.write_all(bytes);
+        let mut reader = BufReader::new(stream);
+        let mut answer = Vec::new();
+        for _ in 0..replies {
+            if reader.read_until(0, &mut answer).unwrap_or(0) == 0 {
+                break;
+            }
+        }
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let pid = rustix::process::Pid::from_child(&daemon);
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let end = Instant::now() + Duration::from_secs(5);
+            while Instant::now() < end && !matches!(daemon.try_wait(), Ok(Some(_))) {
+                thread::sleep(Duration::from_millis(10));
+            }
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        let _ = self.gangd().arg("--release").output();
+    }
+}
+
+/// A process for a job. It is killed when this is dropped.
+pub struct Program(pub Child);
+
+impl Program {
+    pub fn shell(script: &str) -> Program {
+        Program(
+            Command::new("sh")
+                .arg("-c")
+                .arg(script)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .process_group(0)
+                .spawn()
+                .unwrap(),
+        )
+    }
+
+    /// Spins until it is killed, at most a minute; one process, so that adding it adds all.
+    pub fn spinner() -> Program {
+        Program::shell("exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn pid_i64(&self) -> i64 {
+        self.0.id().into()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_child(&self.0);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+pub fn registration(name: &str, cpus: i64) -> Registration {
+    Registration {
+        name: name.into(),
+        cpus,
+        min_cpus: 1,
+        class: v1::Class::batch,
+        policy: v1::Policy::local,
+        weight: 100,
+    }
+}
+
+/// Registers a job and puts a program into it.
+pub fn job_with(place: &Place, program: &Program, cpus: i64) -> i64 {
+    let mut client = place.client();
+    let job = client.register(&registration("job", cpus)).unwrap();
+    client.add_process(job, program.pid_i64()).unwrap();
+    job
+}
+
+/// The policies of all threads below a process.
+pub fn policies(pid: u32) -> Vec<sched::Policy> {
+    let root = Path::new("/proc");
+    let processes = process::descendants(root, pid).unwrap();
+    let threads =
+        processes.into_iter().flat_map(|pid| process::threads(root, pid).unwrap_or_default());
+    threads.filter_map(|tid| sched::get(tid).ok()).map(|attributes| attributes.policy).collect()
+}
+
+/// Nothing of gangd is left on any thread below a process.
+pub fn is_released(pid: u32) -> bool {
+    let states = process::descendants(Path::new("/proc"), pid).unwrap();
+    let stopped = states
+        .iter()
+        .any(|&pid| process::stat(Path::new("/proc"), pid).is_ok_and(|stat| stat.state == b'T'));
+    !stopped && policies(pid).iter().all(|&policy| policy == sched::Policy::Other)
+}

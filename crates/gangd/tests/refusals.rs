@@ -1,0 +1,242 @@
+//! What the daemon refuses, and that nobody else notices.
+
+mod place;
+
+use std::{io::Write, os::unix::net::UnixStream, process::Command};
+
+use gang_protocol::{
+    client::{Adopted, Client},
+    error::ClientError,
+    v1,
+};
+use place::{Place, Program, is_root, job_with, registration, wait_until};
+
+/// A daemon that anybody can start.
+fn place() -> Place {
+    Place::new(&["--backend", "signal"])
+}
+
+fn invalid(error: ClientError) -> (String, String) {
+    match error {
+        ClientError::InvalidValue { parameter, value, .. } => (parameter, value),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn what_no_machine_has_is_refused_with_what_would_be_accepted() {
+    let place = place();
+    let mut client = place.client();
+    let mut refused = |cpus, min_cpus, weight| {
+        let job =
+            gang_protocol::client::Registration { min_cpus, weight, ..registration("job", cpus) };
+        invalid(client.register(&job).unwrap_err())
+    };
+    let two = |parameter: &str, value: &str| (parameter.to_owned(), value.to_owned());
+    assert_eq!(refused(0, 1, 100), two("cpus", "0"));
+    assert_eq!(refused(-1, 1, 100), two("cpus", "-1"));
+    assert_eq!(refused(10_000, 1, 100), two("cpus", "10000"));
+    assert_eq!(refused(8000, 8000, 100), two("min_cpus", "8000"));
+    assert_eq!(refused(2, 3, 100), two("min_cpus", "3"));
+    assert_eq!(refused(1, 1, 0), two("weight", "0"));
+    assert_eq!(refused(1, 1, 10_001), two("weight", "10001"));
+    let wide = client.register(&registration("wide", 8000)).unwrap();
+    assert!(wide > 0, "a gang wider than the machine runs on what there is");
+    let name = registration("a\nb", 1);
+    assert_eq!(invalid(client.register(&name).unwrap_err()).0, "name");
+}
+
+#[test]
+fn what_does_not_exist_is_named() {
+    let place = place();
+    let mut client = place.client();
+    assert!(matches!(client.show_job(7), Err(ClientError::NoSuchJob { job: 7, .. })));
+    assert!(matches!(client.kill(7, 15), Err(ClientError::NoSuchJob { .. })));
+    assert!(matches!(client.suspend(7), Err(ClientError::NoSuchJob { .. })));
+    let job = client.register(&registration("job", 1)).unwrap();
+    let gone = 4_194_304 - 7;
+    assert!(matches!(client.add_process(job, gone), Err(ClientError::NoSuchProcess { .. })));
+    for wrong in [0, -1, 1 << 40] {
+        assert_eq!(invalid(client.add_process(job, wrong).unwrap_err()).0, "pid");
+    }
+    assert_eq!(invalid(client.kill(job, 0).unwrap_err()).0, "signal");
+    assert_eq!(invalid(client.kill(job, 65).unwrap_err()).0, "signal");
+}
+
+#[test]
+fn needs_root_cgroups_that_cannot_be_adopted_are_told_apart() {
+    if !is_root("cgroups_that_cannot_be_adopted") {
+        return;
+    }
+    let place = Place::new(&["--backend", "freeze"]);
+    let mut client = place.client();
+    let mut adopt = |cgroup: &str| {
+        client.adopt(&registration("job", 1), &Adopted::Cgroup(cgroup.to_owned())).unwrap_err()
+    };
+    assert!(matches!(adopt("/no/such/cgroup"), ClientError::NoSuchCgroup { .. }));
+    assert_eq!(invalid(adopt("/")).0, "cgroup");
+    assert_eq!(invalid(adopt("../../etc")).0, "cgroup");
+    assert_eq!(place.client().list_jobs().unwrap().jobs.len(), 0);
+}
+
+#[test]
+fn a_process_is_in_one_job_at_a_time() {
+    if !is_root("a_process_is_in_one_job") {
+        return;
+    }
+    let place = Place::new(&["--backend", "freeze"]);
+    let program = Program::shell("sleep 60");
+    let first = job_with(&place, &program, 1);
+    let mut client = place.client();
+    let second = client.register(&registration("second", 1)).unwrap();
+    let refused = client.add_process(second, program.pid_i64());
+    assert!(matches!(refused, Err(ClientError::NotPermitted { .. })), "{refused:?}");
+    client.add_process(first, program.pid_i64()).expect("adding it again changes nothing");
+}
+
+#[test]
+fn a_job_without_a_process_ends_with_its_connection() {
+    let place = place();
+    let mut client = place.client();
+    let job = client.register(&registration("job", 1)).unwrap();
+    assert_eq!(place.job(job).unwrap().state, v1::JobState::starting);
+    drop(client);
+    wait_until("the job is gone", || place.job(job).is_none());
+}
+
+#[test]
+fn garbage_closes_the_connection_and_nobody_else_notices() {
+    let place = place();
+    let mut client = place.client();
+    let job = client.register(&registration("job", 1)).unwrap();
+    let long = vec![b'x'; 70 * 1024];
+    for garbage in [
+        &b"\0"[..],
+        b"GET / HTTP/1.1\r\n\r\n\0",
+        b"{}\0",
+        b"{\"method\":5}\0",
+        b"{\"method\":\"org.gangd.v1.Register\",\"parameters\":[]}\0",
+        b"\xff\xfe\0",
+        &long,
+    ] {
+        let answer = place.raw(garbage, 2);
+        assert!(answer.is_empty() || answer.contains("\"error\""), "{answer}");
+    }
+    for (request, error) in [
+        ("org.gangd.v1.NoSuchMethod", "MethodNotFound"),
+        ("org.elsewhere.Method", "InterfaceNotFound"),
+        ("org.gangd.v1.Kill", "InvalidParameter"),
+    ] {
+        let message = format!("{{\"method\":\"{request}\"}}\0");
+        let answer = place.raw(message.as_bytes(), 1);
+        assert!(answer.contains(error), "{request}: {answer}");
+    }
+    assert!(place.job(job).is_some());
+    assert_eq!(client.list_jobs().unwrap().jobs.len(), 1, "the old connection works on");
+}
+
+#[test]
+fn those_who_hang_in_the_middle_of_a_message_do_not_keep_others_waiting() {
+    let place = place();
+    let hanging: Vec<UnixStream> = (0..20)
+        .map(|_| {
+            let mut stream = UnixStream::connect(place.socket()).unwrap();
+            stream.write_all(b"{\"method\":\"org.gangd.v1.Li").unwrap();
+            stream
+        })
+        .collect();
+    for _ in 0..50 {
+        assert_eq!(place.client().list_jobs().unwrap().jobs.len(), 0);
+    }
+    drop(hanging);
+}
+
+#[test]
+fn too_many_connections_are_told_so() {
+    let place = Place::new(&["--backend", "signal"]);
+    let mut clients = Vec::new();
+    let refused = (0..400).find_map(|_| match Client::connect(&place.socket()) {
+        Ok(mut client) => match client.status() {
+            Ok(_) => {
+                clients.push(client);
+                None
+            }
+            Err(error) => Some(error),
+        },
+        Err(error) => Some(error),
+    });
+    let refused = refused.expect("there is a limit");
+    assert!(
+        matches!(
+            refused,
+            ClientError::LimitReached { .. }
+                | ClientError::Closed { .. }
+                | ClientError::Lost { .. }
+        ),
+        "{refused}"
+    );
+    clients.clear();
+    wait_until("there is room again", || {
+        Client::connect(&place.socket()).is_ok_and(|mut client| client.status().is_ok())
+    });
+}
+
+/// Plays another user: the test program starts itself as one.
+const AS_USER: &str = "GANG_TEST_AS_USER";
+
+#[test]
+fn needs_root_one_user_has_no_power_over_another() {
+    if let Ok(socket) = std::env::var(AS_USER) {
+        return other_user(&socket);
+    }
+    if !is_root("one_user_has_no_power") {
+        return;
+    }
+    use std::os::unix::{fs::PermissionsExt, process::CommandExt};
+    let place = Place::new(&["--backend", "freeze"]);
+    let program = Program::shell("sleep 60");
+    let job = job_with(&place, &program, 1);
+    // Where the other user can reach it.
+    let everybody = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.directory.path(), everybody).unwrap();
+    let copy = place.directory.path().join("test");
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let output = Command::new(copy)
+        .args(["--exact", "needs_root_one_user_has_no_power_over_another", "--nocapture"])
+        .env(AS_USER, place.socket())
+        .env("GANG_TEST_JOB", job.to_string())
+        .env("GANG_TEST_PID", program.pid().to_string())
+        .current_dir("/")
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(place.job(job).is_some());
+}
+
+fn other_user(socket: &str) {
+    let number = |name: &str| std::env::var(name).unwrap().parse::<i64>().unwrap();
+    let (job, pid) = (number("GANG_TEST_JOB"), number("GANG_TEST_PID"));
+    let mut client = Client::connect(socket.as_ref()).unwrap();
+    let not_permitted = |result: Result<(), ClientError>| {
+        assert!(matches!(result, Err(ClientError::NotPermitted { .. })), "{result:?}");
+    };
+    not_permitted(client.kill(job, 9));
+    not_permitted(client.suspend(job));
+    not_permitted(client.resume(job));
+    not_permitted(client.stop());
+    not_permitted(client.add_process(job, std::process::id().into()));
+    let own = client.register(&registration("own", 1)).unwrap();
+    not_permitted(client.add_process(own, pid));
+    not_permitted(client.add_process(own, 1));
+    not_permitted(client.adopt(&registration("theirs", 1), &Adopted::Process(pid)).map(drop));
+    let express = gang_protocol::client::Registration {
+        class: v1::Class::express,
+        ..registration("first", 1)
+    };
+    not_permitted(client.register(&express).map(drop));
+    let shown = client.show_job(job).unwrap();
+    assert_eq!(shown.processes, None, "what others run is not shown");
+    client.add_process(own, std::process::id().into()).expect("one's own process");
+}

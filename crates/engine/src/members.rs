@@ -134,13 +134,9 @@ impl Members {
         }
     }
 
-    /// True for a tree of which no process is left; looks for children only where none is.
-    pub fn is_over(&mut self, proc_root: &Path) -> bool {
-        let Roster::Tree { processes } = &mut self.roster else { return false };
-        if processes.iter().any(|process| process.is_alive()) {
-            return false;
-        }
-        grow_tree(proc_root, processes);
+    /// True for a tree of which no process is left.
+    pub fn is_over(&self) -> bool {
+        let Roster::Tree { processes } = &self.roster else { return false };
         !processes.iter().any(|process| process.is_alive())
     }
 
@@ -241,14 +237,17 @@ impl Members {
         }
     }
 
-    /// CPU time its processes have used, in nanoseconds; absent where the kernel does not tell.
+    /// CPU time its processes have used, in nanoseconds; absent where the kernel does not tell. A
+    /// process that ended is not counted any more where the job is a tree.
     pub fn cpu_time_ns(&mut self, proc_root: &Path) -> Option<u64> {
-        match &self.roster {
+        match &mut self.roster {
             Roster::Cgroup { cpu, .. } => {
                 let microseconds = cpu.as_ref()?.keyed("usage_usec", &mut self.bytes).ok()??;
                 Some(microseconds * 1000)
             }
             Roster::Tree { processes } => {
+                // Nobody else looks for the children of a job that is asleep.
+                grow_tree(proc_root, processes);
                 let stats = processes.iter().filter_map(|p| process::stat(proc_root, p.pid).ok());
                 Some(stats.map(|stat| stat.cpu_ticks * 10_000_000).sum())
             }
@@ -283,29 +282,24 @@ fn original(now: Attributes, default: Attributes, was_started_here: bool) -> Att
     }
 }
 
-/// Adds children that came since the last look, and drops processes that ended.
+/// Drops processes that ended, and adds children that came since the last look. Only the tree's own
+/// processes are read, since this is done in every period.
 fn grow_tree(proc_root: &Path, processes: &mut Vec<Arc<ProcessHandle>>) {
-    let Ok(all) = process::processes(proc_root) else { return };
-    let parents: Vec<(u32, u32)> = all
-        .into_iter()
-        .filter_map(|pid| Some((pid, process::stat(proc_root, pid).ok()?.parent)))
-        .collect();
-    loop {
-        let children: Vec<u32> = parents
-            .iter()
-            .filter(|(pid, parent)| {
-                processes.iter().any(|p| p.pid == *parent)
-                    && processes.iter().all(|p| p.pid != *pid)
-            })
-            .map(|(pid, _)| *pid)
-            .collect();
-        let before = processes.len();
-        processes.extend(children.into_iter().filter_map(|pid| ProcessHandle::open(pid).ok()));
-        if processes.len() == before || processes.len() > THREADS_MAX {
-            break;
+    processes.retain(|process| process.is_alive());
+    let mut next = 0;
+    while next < processes.len() && processes.len() <= THREADS_MAX {
+        let parent = processes[next].pid;
+        for pid in process::children(proc_root, parent).unwrap_or_default() {
+            if processes.iter().all(|known| known.pid != pid) {
+                // Its number may have been given to another process before it was opened.
+                let is_child = |child: &Arc<ProcessHandle>| {
+                    process::stat(proc_root, child.pid).is_ok_and(|stat| stat.parent == parent)
+                };
+                processes.extend(ProcessHandle::open(pid).ok().filter(is_child));
+            }
         }
+        next += 1;
     }
-    processes.retain(|p| parents.iter().any(|(pid, _)| *pid == p.pid));
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! the service manager's stop command, the next `gang` command. Releasing what is released changes
 //! nothing, so that it may be done twice, and by two at once.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use gang_linux::{
     Roots,
@@ -91,16 +91,17 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Record) -> 
     let alive = processes.iter().filter(|(pid, started)| {
         process::stat(proc_root, *pid).is_ok_and(|stat| stat.start_ticks == *started)
     });
-    for (first, _) in alive {
-        for pid in process::descendants(proc_root, *first).unwrap_or_default() {
-            let stopped = process::stat(proc_root, pid).is_ok_and(|stat| stat.state == b'T');
-            if stopped && ProcessHandle::open(pid).is_ok_and(|p| p.signal(Signal::CONT).is_ok()) {
-                found.paused = 1;
-            }
-            for tid in process::threads(proc_root, pid).unwrap_or_default() {
-                found.threads += 1;
-                found.lowered += usize::from(release_thread(tid, record));
-            }
+    let trees =
+        alive.flat_map(|(pid, _)| process::descendants(proc_root, *pid).unwrap_or_default());
+    // Most of them are on file as well as below one that is.
+    for pid in trees.collect::<BTreeSet<u32>>() {
+        let stopped = process::stat(proc_root, pid).is_ok_and(|stat| stat.state == b'T');
+        if stopped && ProcessHandle::open(pid).is_ok_and(|p| p.signal(Signal::CONT).is_ok()) {
+            found.paused = 1;
+        }
+        for tid in process::threads(proc_root, pid).unwrap_or_default() {
+            found.threads += 1;
+            found.lowered += usize::from(release_thread(tid, record));
         }
     }
     found

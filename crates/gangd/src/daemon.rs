@@ -4,7 +4,7 @@ use std::{
     io::Write,
     os::unix::net::UnixStream,
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     time::Instant,
@@ -30,6 +30,7 @@ use crate::{
     denied::Denied,
     lodging::Lodging,
     settings::Settings,
+    state::State,
     watch::Watch,
 };
 
@@ -49,6 +50,8 @@ pub struct Daemon {
     pub stop: UnixStream,
     /// Set when the daemon ends: jobs stay on file until they are released.
     pub leaving: OnceLock<()>,
+    /// Held while a job changes and what is on file of it follows.
+    pub filing: Mutex<()>,
 }
 
 /// Who asks.
@@ -125,7 +128,7 @@ impl Daemon {
 
     fn grow_tree(&self, job: JobId, process: Arc<ProcessHandle>) -> Result<(), Denied> {
         let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
-        let record = self.conductor.ask(move |state| {
+        self.change_on_file(move |state| {
             let job = state.jobs.get_mut(&job).ok_or(Denied::NoSuchJob(job))?;
             if let Some(home) = &mut job.home {
                 if let Whereabouts::Tree { processes } = &mut home.whereabouts {
@@ -133,9 +136,8 @@ impl Daemon {
                 }
                 home.members.add_process(process);
             }
-            Ok::<_, Denied>(job.record())
-        })??;
-        self.put_on_file(record)
+            Ok(job.record())
+        })
     }
 
     /// The first process of a job moves in, and the schedule learns of it.
@@ -202,6 +204,16 @@ impl Daemon {
                 Err(denied)
             }
         }
+    }
+
+    /// Changes a job, and then what is on file of it: in the same order as others do.
+    fn change_on_file(
+        &self,
+        change: impl FnOnce(&mut State) -> Result<Option<Record>, Denied> + Send + 'static,
+    ) -> Result<(), Denied> {
+        let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = self.conductor.ask(change)??;
+        self.put_on_file(record)
     }
 
     fn put_on_file(&self, record: Option<Record>) -> Result<(), Denied> {
@@ -336,13 +348,13 @@ impl Daemon {
 
     /// Suspends a job, or resumes it.
     pub fn suspend(&self, job: JobId, suspended: bool) -> Result<(), Denied> {
-        let record = self.conductor.ask(move |state| state.suspend(job, suspended))??;
-        self.put_on_file(record)
+        self.change_on_file(move |state| state.suspend(job, suspended))
     }
 
     /// A job has no process any more, or never got one.
     pub fn end(&self, job: JobId) {
         self.watch.remove_job(job);
+        let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
         let record = self.conductor.ask(move |state| state.end(job));
         if let Ok(Some(record)) = record {
             self.clear_away(&record);
@@ -350,18 +362,47 @@ impl Daemon {
         }
     }
 
-    /// Ends jobs without a cgroup whose processes have all ended.
-    pub fn end_trees(&self) {
-        let over = self.conductor.ask(|state| {
-            let proc_root = state.roots.proc.clone();
-            let trees = state.jobs.values_mut().filter_map(|job| {
-                let home = job.home.as_mut()?;
-                let is_tree = matches!(home.whereabouts, Whereabouts::Tree { .. });
-                (is_tree && home.members.is_over(&proc_root)).then_some(job.id)
+    /// Ends jobs without a cgroup whose processes have all ended. Of the others, puts on file the
+    /// processes that they have now: one whose parents have ended, nobody would find again.
+    pub fn tend_trees(&self) {
+        let trees = self.conductor.ask(|state| {
+            let trees = state.jobs.values().filter_map(|job| {
+                let home = job.home.as_ref()?;
+                let Whereabouts::Tree { processes: on_file } = &home.whereabouts else {
+                    return None;
+                };
+                let is_over = home.members.is_over();
+                let tree = home.members.tree();
+                let is_on_file = tree.len() == on_file.len()
+                    && tree
+                        .iter()
+                        .all(|process| on_file.iter().any(|(pid, _)| *pid == process.pid));
+                (is_over || !is_on_file).then(|| (job.id, is_over, tree.to_vec()))
             });
             trees.collect::<Vec<_>>()
         });
-        over.into_iter().flatten().for_each(|job| self.end(job));
+        for (job, is_over, tree) in trees.into_iter().flatten() {
+            if is_over {
+                self.end(job);
+            } else if let Err(denied) = self.put_tree_on_file(job, &tree) {
+                tracing::warn!(%job, ?denied, "a restart may not find all processes of a job");
+            }
+        }
+    }
+
+    fn put_tree_on_file(&self, job: JobId, tree: &[Arc<ProcessHandle>]) -> Result<(), Denied> {
+        let started = |process: &Arc<ProcessHandle>| {
+            let stat = process::stat(&self.roots.proc, process.pid).ok()?;
+            process.is_alive().then_some((process.pid, stat.start_ticks))
+        };
+        let now: Vec<(u32, u64)> = tree.iter().filter_map(started).collect();
+        self.change_on_file(move |state| {
+            let Some(job) = state.jobs.get_mut(&job) else { return Ok(None) };
+            if let Some(home) = job.home.as_mut().filter(|_| !now.is_empty()) {
+                home.whereabouts = Whereabouts::Tree { processes: now };
+            }
+            Ok(job.record())
+        })
     }
 
     pub fn has_jobs(&self) -> bool {

@@ -4,7 +4,7 @@ use std::{
     io::Read,
     os::unix::net::UnixStream,
     path::Path,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -97,6 +97,7 @@ pub fn run(
         started: Instant::now(),
         stop: stop_sender,
         leaving: OnceLock::new(),
+        filing: Mutex::default(),
     });
     daemon.restore();
     let listener = place.listen()?;
@@ -187,7 +188,7 @@ fn wait(
         if conductor.is_finished() {
             bail!("the conductor has ended; the guardian releases all jobs");
         }
-        daemon.end_trees();
+        daemon.tend_trees();
         if exit_when_idle {
             let has_jobs = daemon.has_jobs();
             had_jobs |= has_jobs;

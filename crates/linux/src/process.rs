@@ -106,6 +106,34 @@ fn numbered_entries(directory: &Path) -> Result<Vec<u32>> {
     Ok(numbers)
 }
 
+/// The children of a process, whichever of its threads started them.
+///
+/// The kernel lists them for each thread (`/proc/PID/task/TID/children`, proc(5)). One built without
+/// that list (CONFIG_PROC_CHILDREN) is asked for the parents of all processes.
+pub fn children(proc_root: &Path, pid: u32) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for tid in threads(proc_root, pid)? {
+        let path = proc_root.join(format!("{pid}/task/{tid}/children"));
+        match fs::read_to_string(&path) {
+            Ok(list) => found
+                .extend(list.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok())),
+            Err(e)
+                if e.kind() == io::ErrorKind::NotFound && path.with_file_name("stat").exists() =>
+            {
+                return children_by_parents(proc_root, pid);
+            }
+            // The thread has ended; another one has its children now.
+            Err(_) => {}
+        }
+    }
+    Ok(found)
+}
+
+fn children_by_parents(proc_root: &Path, pid: u32) -> Result<Vec<u32>> {
+    let is_child = |child: &u32| stat(proc_root, *child).is_ok_and(|stat| stat.parent == pid);
+    Ok(processes(proc_root)?.into_iter().filter(is_child).collect())
+}
+
 /// A process and all its descendants, in order of number.
 pub fn descendants(proc_root: &Path, pid: u32) -> Result<Vec<u32>> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -188,6 +216,19 @@ mod tests {
         fs::create_dir(root.path().join("self")).unwrap();
         fs::create_dir(root.path().join("99")).unwrap();
         assert_eq!(descendants(root.path(), 10).unwrap(), [10, 11, 12, 13]);
+    }
+
+    #[test]
+    fn children_are_listed_by_the_kernel_or_known_by_their_parents() {
+        let proc_root = Path::new("/proc");
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let own = std::process::id();
+        assert!(children(proc_root, own).unwrap().contains(&child.id()));
+        assert!(children_by_parents(proc_root, own).unwrap().contains(&child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!children(proc_root, own).unwrap().contains(&child.id()));
+        assert!(children(proc_root, u32::MAX).is_err());
     }
 
     #[test]

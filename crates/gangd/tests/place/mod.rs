@@ -66,7 +66,8 @@ impl Place {
     }
 
     fn gangd(&self) -> Command {
-        let mut gangd = Command::new(env!("CARGO_BIN_EXE_gangd"));
+        let built = || env!("CARGO_BIN_EXE_gangd").into();
+        let mut gangd = Command::new(std::env::var_os("GANG_TEST_GANGD").unwrap_or_else(built));
         gangd.arg("--socket").arg(self.socket());
         gangd
     }
@@ -99,6 +100,12 @@ impl Place {
 
     pub fn jobs_on_file(&self) -> usize {
         fs::read_dir(jobs_dir(&self.socket())).map_or(0, Iterator::count)
+    }
+
+    /// All that is on file of jobs.
+    pub fn jobs_text(&self) -> String {
+        let files = fs::read_dir(jobs_dir(&self.socket())).into_iter().flatten().flatten();
+        files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect()
     }
 
     /// Kills the daemon as nothing can refuse, and takes note of it.

@@ -1,0 +1,137 @@
+//! A daemon without privilege: jobs are trees of processes, and take turns by SIGSTOP and SIGCONT.
+//!
+//! These tests need root, to become somebody who has none.
+
+mod place;
+
+use std::{
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
+    process::Command,
+};
+
+use gang_linux::process;
+use gang_protocol::{client::Client, v1};
+use place::{Place, Program, is_root, registration, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Known to every machine as nobody.
+const NOBODY: u32 = 65_534;
+
+const IS_NOBODY: &str = "GANG_TEST_IS_NOBODY";
+
+/// True in a process of nobody's, which starts the test once more and does what it says.
+fn is_nobody(test: &str) -> bool {
+    if std::env::var_os(IS_NOBODY).is_some() {
+        return true;
+    }
+    if !is_root(test) {
+        return false;
+    }
+    // Where nobody can reach the programs.
+    let directory = tempfile::tempdir().unwrap();
+    let everybody = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), everybody).unwrap();
+    let copy = |name: &str, of: &Path| {
+        let copy = directory.path().join(name);
+        std::fs::copy(of, &copy).unwrap();
+        copy
+    };
+    let gangd = copy("gangd", env!("CARGO_BIN_EXE_gangd").as_ref());
+    let output = Command::new(copy("test", &std::env::current_exe().unwrap()))
+        .args(["--exact", test, "--nocapture"])
+        .env(IS_NOBODY, "1")
+        .env("GANG_TEST_GANGD", gangd)
+        .env("TMPDIR", "/tmp")
+        .current_dir("/")
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    false
+}
+
+fn place() -> Place {
+    let place = Place::new(&[]);
+    assert_eq!(place.status().backend, "signal");
+    place
+}
+
+fn job(place: &Place, program: &Program) -> i64 {
+    let mut client = place.client();
+    let cpus = client.status().unwrap().status.cpus;
+    let id = client.register(&registration("job", cpus)).unwrap();
+    client.add_process(id, program.pid_i64()).unwrap();
+    id
+}
+
+fn processes(place: &Place, job: i64) -> Vec<u32> {
+    let shown = |mut client: Client| client.show_job(job).unwrap().processes.unwrap_or_default();
+    shown(place.client()).iter().map(|process| process.pid as u32).collect()
+}
+
+fn is_stopped(pid: u32) -> bool {
+    process::stat(Path::new("/proc"), pid).is_ok_and(|stat| stat.state == b'T')
+}
+
+#[test]
+fn needs_root_gangs_take_turns_and_go_on_when_the_daemon_is_killed() {
+    if !is_nobody("needs_root_gangs_take_turns_and_go_on_when_the_daemon_is_killed") {
+        return;
+    }
+    let mut place = place();
+    let programs = [Program::spinner(), Program::spinner()];
+    let jobs = programs.each_ref().map(|program| job(&place, program));
+    for program in &programs {
+        wait_until("in its slot", || !is_stopped(program.pid()));
+        wait_until("out of its slot", || is_stopped(program.pid()));
+    }
+    let described = place.job(jobs[0]).unwrap();
+    assert_eq!((described.cgroup, described.processes), (None, 1));
+    place.client().suspend(jobs[1]).unwrap();
+    wait_until("suspended", || is_stopped(programs[1].pid()));
+    place.kill_daemon();
+    for program in &programs {
+        wait_until("it goes on", || !is_stopped(program.pid()));
+    }
+}
+
+#[test]
+fn needs_root_a_process_whose_parents_have_ended_goes_on_too() {
+    if !is_nobody("needs_root_a_process_whose_parents_have_ended_goes_on_too") {
+        return;
+    }
+    let mut place = place();
+    let mut first = Program::shell("(sh -c 'while :; do :; done'; true) & read line");
+    let id = job(&place, &first);
+    wait_until("all are seen", || processes(&place, id).len() == 3);
+    let children = process::children(Path::new("/proc"), first.pid()).unwrap();
+    let middle = Pid::from_raw(children[0] as i32).unwrap();
+    let last = process::children(Path::new("/proc"), children[0]).unwrap()[0];
+    kill_process(middle, Signal::KILL).unwrap();
+    drop(first.0.stdin.take());
+    wait_until("one is left", || processes(&place, id) == [last]);
+    place.client().suspend(id).unwrap();
+    wait_until("it stands still", || is_stopped(last));
+    let on_file = || place.jobs_text().contains(&format!("{last},"));
+    wait_until("it is on file", on_file);
+    place.kill_daemon();
+    wait_until("it goes on", || !is_stopped(last));
+}
+
+#[test]
+fn needs_root_a_job_that_sleeps_is_woken_by_a_child() {
+    if !is_nobody("needs_root_a_job_that_sleeps_is_woken_by_a_child") {
+        return;
+    }
+    let place = place();
+    let mut program = Program::shell("read line; sh -c 'while :; do :; done'; true");
+    let id = job(&place, &program);
+    let state = || place.job(id).unwrap().state;
+    wait_until("it sleeps", || state() == v1::JobState::idle);
+    drop(program.0.stdin.take());
+    wait_until("it is awake", || state() != v1::JobState::idle);
+    assert_eq!(processes(&place, id).len(), 2);
+}

@@ -53,6 +53,8 @@ pub struct Activity {
     pub waited_us: u64,
     /// When its CPU time was last seen to grow (CLOCK_MONOTONIC).
     pub last_used_ns: u64,
+    /// Its time in slots up to then.
+    pub in_slot_ns: u64,
 }
 
 /// Whether a gang has more runnable threads than CPUs for longer than a moment.

@@ -17,6 +17,9 @@ const LOOK_EVERY_NS: u64 = 100_000_000;
 /// until it uses CPU again.
 const IDLE_AFTER_NS: u64 = 250_000_000;
 
+/// Slots that a job must have left unused besides, where it cannot run out of them.
+const IDLE_SLOTS: u64 = 4;
+
 /// The most threads whose state is read for one count; of more, a part stands for all.
 const THREADS_COUNTED: usize = 32;
 
@@ -103,11 +106,16 @@ impl Survey {
             let used = cpu_time_ns != activity.cpu_time_ns || waited_us != activity.waited_us;
             (activity.cpu_time_ns, activity.waited_us) = (cpu_time_ns, waited_us);
             if used {
-                activity.last_used_ns = now_ns;
+                (activity.last_used_ns, activity.in_slot_ns) = (now_ns, job.in_slot_ns);
             }
+            // Whoever stands still out of its slot cannot be seen to be runnable there.
+            let in_slot_ns = job.in_slot_ns - activity.in_slot_ns;
+            let had_slots = state.backend.can_fill()
+                || in_slot_ns >= IDLE_SLOTS * state.schedule.config().slice_ns;
             let crowded = home.members.is_crowded();
             let wakes = used && !activity.awake && !crowded;
             let sleeps = activity.awake
+                && had_slots
                 && now_ns.saturating_sub(activity.last_used_ns) > IDLE_AFTER_NS
                 && home.members.count_runnable(&state.roots.proc, THREADS_COUNTED) == 0;
             if crowded {

@@ -96,6 +96,8 @@ impl Survey {
             let Some(job) = state.jobs.get_mut(&id) else { continue };
             let Some(home) = &mut job.home else { continue };
             let Some(cpu_time_ns) = home.members.cpu_time_ns(&state.roots.proc) else { continue };
+            let stands_still =
+                !state.backend.can_fill() && job.spec.policy == gang_schedule::Policy::Local;
             let activity = &mut job.activity;
             // One that sleeps and wants to run may wait long for its first moment on a CPU.
             let waited_us = match activity.awake {
@@ -110,8 +112,8 @@ impl Survey {
             }
             // Whoever stands still out of its slot cannot be seen to be runnable there.
             let in_slot_ns = job.in_slot_ns - activity.in_slot_ns;
-            let had_slots = state.backend.can_fill()
-                || in_slot_ns >= IDLE_SLOTS * state.schedule.config().slice_ns;
+            let had_slots =
+                !stands_still || in_slot_ns >= IDLE_SLOTS * state.schedule.config().slice_ns;
             let crowded = home.members.is_crowded();
             let wakes = used && !activity.awake && !crowded;
             let sleeps = activity.awake

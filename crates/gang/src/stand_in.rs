@@ -138,6 +138,7 @@ impl Gated {
             ended: None,
         };
         let status = stand_in.until_end()?;
+        stand_in.continue_others();
         drop(reader);
         Ok(End { status, before })
     }
@@ -309,6 +310,12 @@ impl StandIn {
         if self.ask_daemon(Client::resume).is_none() {
             self.send(Signal::SIGCONT);
         }
+    }
+
+    /// What the program leaves behind must not stand still while this process ends: the kernel sends
+    /// SIGHUP to a process group that no shell looks after any more and in which somebody is stopped.
+    fn continue_others(&self) {
+        self.ask_daemon(|client, job| client.kill(job, Signal::SIGCONT as i64));
     }
 
     /// Without a daemon nobody else stops and continues the program.

@@ -184,6 +184,14 @@ fn kill_9_of_gang_ends_the_program_but_not_what_it_left_behind() {
 }
 
 #[test]
+fn what_the_program_leaves_behind_is_continued_before_its_group_has_nobody() {
+    let fake = Fake::of_signals();
+    let place = Place::of(&fake);
+    assert!(place.output(&["run", "-q", "--", "true"]).status.success());
+    assert_eq!(fake.calls().last().unwrap(), "Kill(42, 18)");
+}
+
+#[test]
 fn a_caller_that_ignores_the_end_of_children_learns_of_it() {
     let place = Place::of(&Fake::of_signals());
     let gang = place.gang(&["run", "-q", "--", "sh", "-c", "exit 6"]);

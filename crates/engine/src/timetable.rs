@@ -23,12 +23,6 @@ use rustix::thread;
 use crate::{Standing, action::Action, backend::Backend, members::Members};
 
 /// One moment at which somebody enters or leaves a slot. Parts are named by their number.
-///
-/// An edge without parts is a nudge, in the middle of a gap: the switcher wakes and sleeps again, so
-/// that the kernel looks again who is to run. An ordinary thread that ran for some time in the last
-/// gap is behind by as much in this one (EEVDF counts only the time of ordinary threads, and between
-/// the gaps there is none): a gang's thread, just lowered, comes before it, and nothing would make the
-/// kernel look again before the gap is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edge {
     /// UTC, nanoseconds.
@@ -173,17 +167,10 @@ pub fn compose(period: &Period<'_>) -> Composition {
                 *state = (to, cpus);
             }
         }
-        let emptied = !edge.lower.is_empty() && clock::in_gap(period.config, at_ns);
-        // Only a nudge has nothing to do.
         if !(edge.lower.is_empty() && edge.raise.is_empty()) {
             edges.push(edge);
         }
-        let next_ns = clock::next_edge(period.config, at_ns).at_ns;
-        let nudge_ns = at_ns + period.config.gap.length_ns / 2;
-        if emptied && period.backend == Backend::Rt && nudge_ns < next_ns.min(period.until_ns) {
-            edges.push(Edge { at_ns: nudge_ns, ..Edge::default() });
-        }
-        at_ns = next_ns;
+        at_ns = clock::next_edge(period.config, at_ns).at_ns;
     }
     let raised_at_end = standings.iter().filter(|(_, state)| state.0 == Standing::Raised);
     let mut at_deadline: Vec<usize> = raised_at_end
@@ -196,8 +183,7 @@ pub fn compose(period: &Period<'_>) -> Composition {
     let timetables = parts.into_shares().map(|parts| {
         // A switcher sleeps through an edge at which it has nothing to do.
         let has_work = |edge: &&Edge| {
-            let mut all = edge.lower.iter().chain(&edge.raise).peekable();
-            all.peek().is_none() || all.any(|&part| !parts[part].is_empty())
+            edge.lower.iter().chain(&edge.raise).any(|&part| !parts[part].is_empty())
         };
         Timetable {
             generation: period.generation,

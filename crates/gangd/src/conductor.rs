@@ -3,9 +3,9 @@
 //! Problem: the timetable of the next period must be ready before it begins, whatever clients ask
 //! meanwhile and however many jobs there are.
 //!
-//! Approach: one thread owns the state and takes all decisions. Shortly before the end of each gap,
-//! where its work costs no gang any time, it looks at the machine, plans the slices up to the next
-//! gap, and hands the timetables to the switchers. Clients' questions are functions that it runs in
+//! Approach: one thread owns the state and takes all decisions. Shortly before each gap it plans the
+//! slices from the end of that gap to the next one, and hands the timetables to the switchers. Now and
+//! then, at the end of a gap, it looks at the machine. Clients' questions are functions that it runs in
 //! between; what takes the kernel long was done before they are asked.
 //!
 //! Properties: after a stop, or a panic, no gang is raised: the switchers see to it as they end. A step
@@ -150,11 +150,8 @@ fn lift_conductor() {
 const RESERVED: Duration = Duration::from_millis(4);
 const RESERVED_PERIOD: Duration = Duration::from_millis(10);
 
-/// The least time before a period at which its planning begins.
+/// The least time that planning a period is given.
 const LEAD_NS_MIN: u64 = 150_000;
-
-/// From the beginning of a gap until the gangs have been lowered.
-const SWITCH_NS: u64 = 60_000;
 
 /// The time before the end of a gap at which the machine is looked at.
 const SURVEY_AHEAD_NS: u64 = 120_000;
@@ -243,12 +240,11 @@ impl Conductor {
         0
     }
 
-    /// How long before its beginning a period is planned: early in the gap before it, so that whoever
-    /// the planning interrupts still has most of the gap; earlier where planning takes longer.
+    /// How long before its beginning a period is planned: just before the gap before it, which then
+    /// belongs to others undivided.
     fn plan_ahead_ns(&self, period_ns: u64) -> u64 {
         let gap_ns = self.state.gap.gap().length_ns;
-        let early = gap_ns.saturating_sub(SWITCH_NS);
-        early.max(self.lead_ns).clamp(LEAD_NS_MIN, period_ns / 2)
+        gap_ns + self.lead_ns.clamp(LEAD_NS_MIN, period_ns / 2)
     }
 
     fn plan_period(&mut self, from_ns: u64, until_ns: u64) {

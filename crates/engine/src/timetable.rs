@@ -62,14 +62,15 @@ pub struct Gang<'a> {
 /// Which switcher looks after which CPUs.
 ///
 /// One for each CPU, so that every CPU switches its own threads at the same instant (X2) and no
-/// interrupt has to travel; from [`SWITCHERS_MAX`] CPUs on, neighbours share one.
+/// interrupt has to travel; on machines with more CPUs than
+/// [`SWITCHERS_MAX`], neighbours share one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Groups {
     groups: Vec<CpuSet>,
 }
 
 /// The most switchers: each costs the conductor some work in every period.
-const SWITCHERS_MAX: usize = 64;
+pub const SWITCHERS_MAX: usize = 64;
 
 impl Groups {
     /// CPUs near each other are looked after together.

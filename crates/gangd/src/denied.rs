@@ -30,7 +30,7 @@ impl Denied {
     }
 
     /// Answers a call with it.
-    pub fn reply(self, call: &mut dyn VarlinkCallError) -> varlink::Result<()> {
+    pub fn reply<C: VarlinkCallError + ?Sized>(self, call: &mut C) -> varlink::Result<()> {
         match self {
             Denied::NoSuchJob(job) => call.reply_no_such_job(job.0 as i64),
             Denied::NoSuchProcess(pid) => call.reply_no_such_process(pid.into()),

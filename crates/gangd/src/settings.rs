@@ -52,18 +52,12 @@ pub struct File {
 }
 
 /// All settings.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     pub schedule: Config,
     /// `None`: the best that can be used.
     pub backend: Option<Backend>,
     pub limits: Limits,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings { schedule: Config::default(), backend: None, limits: Limits::default() }
-    }
 }
 
 /// What the command line says; what it does not say is absent.

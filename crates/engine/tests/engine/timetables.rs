@@ -461,3 +461,15 @@ fn relative_name(call: &Call) -> String {
         _ => format!("{call:?}"),
     }
 }
+
+#[test]
+fn groups_hold_every_cpu_once() {
+    for cpus in [1, 2, 7, 64, 500, 2000] {
+        let topology = Topology::flat(cpus);
+        let groups = Groups::new(&topology);
+        assert!(!groups.is_empty() && groups.len() <= 64);
+        let count: usize = groups.cpus().iter().map(CpuSet::len).sum();
+        let all = groups.cpus().iter().fold(CpuSet::new(), |all, cpus| all.union(cpus));
+        assert_eq!((count, &all), (cpus as usize, topology.set()));
+    }
+}

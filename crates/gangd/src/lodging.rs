@@ -18,7 +18,7 @@ use gang_engine::{
 };
 use gang_linux::{
     Result, Roots,
-    cgroup::{self, Group},
+    cgroup::{self, Group, Hierarchies},
     process,
     sched::Attributes,
 };
@@ -305,6 +305,18 @@ impl Lodging {
                 handles.for_each(|handle| members.add_process(handle));
                 Ok(members)
             }
+        }
+    }
+
+    /// Removes what a daemon of that name left above its jobs, where nobody is in it.
+    pub fn clear_up(roots: &Roots, name: &str) {
+        let Ok(hierarchies) = Hierarchies::detect(roots) else { return };
+        let of_v2 = hierarchies.v2.iter().flat_map(|root| {
+            [name.to_owned(), format!("{name}.none")].map(|name| Group::at(root).child(name))
+        });
+        let of_v1 = hierarchies.v1.get("cpu").map(|root| Group::at(root).child(SHARED_V1));
+        for group in of_v2.chain(of_v1) {
+            let _ = group.remove();
         }
     }
 

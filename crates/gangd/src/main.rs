@@ -84,6 +84,7 @@ fn clear_up(roots: &Roots, store: &Store, socket: &Path) {
     while let Ok(Some(place)) = server::Place::take(socket) {
         release::sweep(roots, store);
         if !store.directory().exists() {
+            lodging::Lodging::clear_up(roots, &run::group_name(socket));
             place.leave();
             return;
         }
@@ -104,6 +105,7 @@ fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Res
         store.remove(record.id).with_context(|| format!("cannot clear job {} away", record.id))?;
     }
     release::dissolve_common(&records);
+    lodging::Lodging::clear_up(roots, &run::group_name(socket));
     store.destroy();
     place.leave();
     if !records.is_empty() {

@@ -126,7 +126,7 @@ fn effective(settings: &Settings, backend: Backend) -> gang_schedule::Config {
 
 /// The name of this daemon's cgroups: that of the machine's daemon is plain, others are told apart
 /// by their sockets.
-fn group_name(socket: &Path) -> String {
+pub fn group_name(socket: &Path) -> String {
     if socket == Path::new(gang_protocol::paths::SYSTEM_SOCKET) {
         return "gangd".into();
     }

@@ -199,9 +199,7 @@ fn lab_is_the_program_beside_gang() {
     let place = Place::new();
     let mut gang = place.gang_beside("", &["lab", "barrier", "--json", "-n", "2", "--help"]);
     let lab = place.dir.path().join("bin/gang-lab");
-    std::fs::write(&lab, "#!/bin/sh\necho \"$*\"; exit 9\n").unwrap();
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&lab, executable).unwrap();
+    fake::write_script(&lab, "#!/bin/sh\necho \"$*\"; exit 9\n");
     let output = gang.output().unwrap();
     assert_eq!(stdout(&output), "barrier --json -n 2 --help\n");
     assert_eq!(output.status.code(), Some(9));

@@ -158,11 +158,9 @@ fn a_program_that_is_missing_or_cannot_be_executed_leaves_no_job() {
 
 #[test]
 fn a_program_whose_interpreter_is_missing_is_not_found_after_all() {
-    use std::os::unix::fs::PermissionsExt;
     for place in places() {
         let script = place.dir.path().join("script");
-        std::fs::write(&script, "#!/no/such/interpreter\n").unwrap();
-        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        fake::write_script(&script, "#!/no/such/interpreter\n");
         let output = place.output(&["run", "-q", "--", script.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(127));
         let expected =

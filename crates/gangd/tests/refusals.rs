@@ -200,7 +200,9 @@ fn needs_root_one_user_has_no_power_over_another() {
     let everybody = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(place.directory.path(), everybody).unwrap();
     let copy = place.directory.path().join("test");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    // By another process: one that is started meanwhile would keep it open for writing.
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
+    assert!(copied.unwrap().success());
     let output = Command::new(copy)
         .args(["--exact", "needs_root_one_user_has_no_power_over_another", "--nocapture"])
         .env(AS_USER, place.socket())

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -303,16 +302,14 @@ impl Place {
         std::fs::create_dir_all(&bin).unwrap();
         let gang = bin.join("gang");
         if !gang.exists() {
-            std::fs::copy(env!("CARGO_BIN_EXE_gang"), &gang).unwrap();
+            copy(Path::new(env!("CARGO_BIN_EXE_gang")), &gang);
         }
         let script = format!(
             "#!/bin/sh\nargs=\"$*\"\nwhile [ $# -gt 0 ]; do case $1 in\n\
              --socket) socket=$2; shift;; --ready-fd) fd=$2; shift;; --release) release=1;;\n\
              esac; shift; done\n{gangd}\n"
         );
-        std::fs::write(bin.join("gangd"), script).unwrap();
-        let executable = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(bin.join("gangd"), executable).unwrap();
+        write_script(&bin.join("gangd"), &script);
         self.gang_at(&gang, args)
     }
 
@@ -334,4 +331,19 @@ pub fn stdout(output: &Output) -> String {
 
 pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// Copies a program. Another process does it: a descriptor that this one has open for writing would be
+/// inherited by what other tests start at that moment, and the kernel executes no file that is open
+/// for writing.
+fn copy(from: &Path, to: &Path) {
+    let status = Command::new("cp").args([from, to]).status().unwrap();
+    assert!(status.success());
+}
+
+/// Writes a program, as [`copy`] does.
+pub fn write_script(path: &Path, script: &str) {
+    let write = "printf %s \"$1\" > \"$2\" && chmod 755 \"$2\"";
+    let status = Command::new("sh").args(["-c", write, "sh", script]).arg(path).status().unwrap();
+    assert!(status.success());
 }

@@ -158,7 +158,7 @@ fn needs_root_a_cgroup_is_adopted_and_stays() {
     let name = format!("gang-test-{}", std::process::id());
     let group = gang_linux::cgroup::Group::at(mounts.v2.unwrap()).child(&name);
     group.create().unwrap();
-    let program = Program::shell("sleep 60");
+    let program = Program::shell("exec sleep 60");
     group.add(program.pid()).unwrap();
     let mut client = place.client();
     let reply = client

@@ -164,18 +164,9 @@ impl Lodging {
             let started = process::stat(&self.roots.proc, first.pid)?.start_ticks;
             return Ok(Whereabouts::Tree { processes: vec![(first.pid, started)] });
         };
-        let (home, cpu_home) = self.homes(first.pid)?;
         let group = parent.child(format!("job-{job}"));
         group.create()?;
-        let cpu_group = self.cpu_group(job, policy)?;
-        Ok(Whereabouts::Cgroup {
-            group: group.path().into(),
-            home,
-            cpu_group: cpu_group.map(|group| group.path().into()),
-            cpu_home,
-            cpu_group_is_shared: self.shared.is_some(),
-            adopted: false,
-        })
+        self.in_group(job, policy, &group, first.pid, false)
     }
 
     /// Where a job lives that is a cgroup already.
@@ -186,6 +177,17 @@ impl Lodging {
         group: &Group,
         first: u32,
     ) -> Result<Whereabouts> {
+        self.in_group(job, policy, group, first, true)
+    }
+
+    fn in_group(
+        &self,
+        job: JobId,
+        policy: Policy,
+        group: &Group,
+        first: u32,
+        adopted: bool,
+    ) -> Result<Whereabouts> {
         let (home, cpu_home) = self.homes(first)?;
         let cpu_group = self.cpu_group(job, policy)?;
         Ok(Whereabouts::Cgroup {
@@ -194,7 +196,7 @@ impl Lodging {
             cpu_group: cpu_group.map(|group| group.path().into()),
             cpu_home,
             cpu_group_is_shared: self.shared.is_some(),
-            adopted: true,
+            adopted,
         })
     }
 

@@ -8,7 +8,7 @@ use std::{
 use gang_engine::{backend::Backend, timing};
 use gang_linux::{clock, process};
 use gang_protocol::{limits, name::check_name, v1};
-use gang_schedule::{Class, Config, JobId, Plan, Policy, Spec, clock as slices};
+use gang_schedule::{Class, Config, JobId, Plan, Spec, clock as slices};
 use rustix::process::Signal;
 
 use crate::{
@@ -65,7 +65,7 @@ impl Session {
     fn spec(&self, wanted: &Wanted) -> Result<Spec, Denied> {
         check_name(&wanted.name)
             .map_err(|e| Denied::invalid("name", &wanted.name, e.to_string()))?;
-        let class = class(&wanted.class);
+        let class = Class::from(wanted.class.clone());
         if class == Class::Express && !self.peer.is_administrator() {
             let reason = "only administrators put a job into express; interactive, batch and standby are open";
             return Err(Denied::not_permitted("register a job of class express", reason));
@@ -76,10 +76,7 @@ impl Session {
         };
         Ok(Spec {
             class,
-            policy: match wanted.policy {
-                v1::Policy::local => Policy::Local,
-                v1::Policy::none => Policy::None,
-            },
+            policy: wanted.policy.clone().into(),
             weight: number("weight", wanted.weight, limits::WEIGHT_MAX)?,
             cpus: number("cpus", wanted.cpus, limits::CPUS_MAX)?,
             min_cpus: number("min_cpus", wanted.min_cpus, limits::CPUS_MAX)?,
@@ -259,15 +256,6 @@ fn process_number(pid: i64) -> Result<u32, Denied> {
     number.ok_or_else(|| Denied::invalid("pid", pid, "the number of a process"))
 }
 
-fn class(class: &v1::Class) -> Class {
-    match class {
-        v1::Class::express => Class::Express,
-        v1::Class::interactive => Class::Interactive,
-        v1::Class::batch => Class::Batch,
-        v1::Class::standby => Class::Standby,
-    }
-}
-
 fn guarantee(backend: Backend) -> v1::Guarantee {
     match backend.guarantee() {
         gang_engine::Guarantee::Exclusive => v1::Guarantee::exclusive,
@@ -290,16 +278,8 @@ fn describe(state: &State, job: &Job, now_ns: u64) -> (v1::Job, JobId) {
         id: job.id.0 as i64,
         name: job.name.clone(),
         owner_uid: job.owner_uid.into(),
-        class: match job.spec.class {
-            Class::Express => v1::Class::express,
-            Class::Interactive => v1::Class::interactive,
-            Class::Batch => v1::Class::batch,
-            Class::Standby => v1::Class::standby,
-        },
-        policy: match job.spec.policy {
-            Policy::Local => v1::Policy::local,
-            Policy::None => v1::Policy::none,
-        },
+        class: job.spec.class.into(),
+        policy: job.spec.policy.into(),
         weight: job.spec.weight.into(),
         cpus: job.spec.cpus.into(),
         min_cpus: job.spec.min_cpus.into(),

@@ -8,23 +8,24 @@
 //! holds, and notes the times. It allocates nothing, frees nothing and takes no lock. Switchers do
 //! not talk to each other: the clock makes them act together (X2).
 //!
-//! Properties: each edge of a timetable is carried out once, in order, late rather than never, and at
-//! once where another timetable replaces it before its end, even unread, since that one counts on it; a
-//! timetable that is not replaced in time, or whose switcher ends, leaves everybody out of their slots (fail
-//! open); a step of the clock loses no edge of a timetable that comes after it.
+//! A timetable holds until the beginning of the next one, which may lie before its own end: plans are
+//! made far ahead, and taken back when something changes.
+//!
+//! Properties: each edge of a timetable that lies before the next one is carried out once, in order, late
+//! rather than never; a timetable that is not replaced in time, or whose switcher ends, leaves everybody
+//! out of their slots (fail open); a step of the clock loses no edge of a timetable that comes after it.
 
 use std::{
-    collections::BTreeSet,
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
 };
 
-use gang_linux::{clock, clock::Alarm, error::is_gone, sched};
+use gang_linux::{clock, clock::Alarm, error::is_gone, process::Census, sched};
 use triple_buffer::{Input, Output, triple_buffer};
 
 use crate::{
@@ -41,6 +42,8 @@ pub struct Cursor {
     /// Edges up to this point of time were carried out.
     done_until_ns: u64,
     expired: bool,
+    /// A gang left its slot since this was last looked at.
+    has_lowered: bool,
 }
 
 impl Cursor {
@@ -55,18 +58,19 @@ impl Cursor {
         timings: &Timings,
     ) -> Option<u64> {
         if timetable.generation != self.generation {
-            self.generation = timetable.generation;
+            let last = std::mem::replace(&mut self.generation, timetable.generation);
+            let new = timetable.immediate.iter().filter(|(generation, _)| *generation > last);
+            new.for_each(|(_, action)| perform(kernel, action, timings));
             self.expired = false;
             // A clock that was set back makes past edges future ones.
             self.done_until_ns = self.done_until_ns.min(timetable.from_ns.saturating_sub(1));
-            perform(kernel, &timetable.immediate, timings);
         }
-        for edge in &timetable.edges {
-            if edge.at_ns <= self.done_until_ns || edge.at_ns > now_ns {
-                continue;
-            }
+        let due = timetable.edges.partition_point(|edge| edge.at_ns <= now_ns);
+        let done = timetable.edges.partition_point(|edge| edge.at_ns <= self.done_until_ns);
+        for edge in timetable.edges.get(done..due).unwrap_or_default() {
             let began_ns = clock();
             let lowers = perform_parts(kernel, timetable, &edge.lower, timings);
+            self.has_lowered |= lowers > 0;
             let lowered_ns = clock();
             let raises = perform_parts(kernel, timetable, &edge.raise, timings);
             let raised_ns = clock();
@@ -87,7 +91,7 @@ impl Cursor {
             self.expired = true;
             perform_parts(kernel, timetable, &timetable.at_deadline, timings);
         }
-        let edges = timetable.edges.iter().map(|edge| edge.at_ns);
+        let edges = timetable.edges[due..].iter().map(|edge| edge.at_ns);
         let ends = [timetable.until_ns, timetable.deadline_ns];
         edges.chain(ends).find(|&at| at > now_ns)
     }
@@ -99,27 +103,56 @@ fn perform_parts(
     parts: &[usize],
     timings: &Timings,
 ) -> u32 {
-    parts.iter().map(|&part| perform(kernel, &timetable.parts[part], timings)).sum()
+    let mut count = 0;
+    for action in parts.iter().flat_map(|&part| &timetable.parts[part]) {
+        perform(kernel, action, timings);
+        count += 1;
+    }
+    count
 }
 
-fn perform(kernel: &dyn Kernel, actions: &[Action], timings: &Timings) -> u32 {
-    for action in actions {
-        match kernel.perform(action) {
-            Err(error) if !is_gone(&error) => {
-                timings.record_failure(error.raw_os_error().unwrap_or(0));
-            }
-            _ => {}
+fn perform(kernel: &dyn Kernel, action: &Action, timings: &Timings) {
+    match kernel.perform(action) {
+        Err(error) if !is_gone(&error) => {
+            timings.record_failure(error.raw_os_error().unwrap_or(0));
+        }
+        _ => {}
+    }
+}
+
+/// Tells the conductor when a thread was started anywhere on the machine: a gang's new threads stand as
+/// those did that started them, and are in no timetable. Looked at when a gang leaves its slot.
+#[derive(Debug)]
+pub struct Lookout {
+    census: Census,
+    newest: u32,
+    /// Set, and the alarm rung, when there was a new one.
+    seen: Arc<AtomicBool>,
+    alarm: Arc<Alarm>,
+}
+
+impl Lookout {
+    pub fn new(census: Census, seen: Arc<AtomicBool>, alarm: Arc<Alarm>) -> Lookout {
+        Lookout { census, newest: 0, seen, alarm }
+    }
+
+    fn look(&mut self) {
+        let Some(count) = self.census.count() else { return };
+        if std::mem::replace(&mut self.newest, count.newest) != count.newest {
+            self.seen.store(true, Ordering::Release);
+            self.alarm.ring();
         }
     }
-    actions.len() as u32
 }
 
 /// A switcher that runs, as the conductor sees it. It ends when this is dropped, with everybody out
 /// of their slots.
 pub struct Switcher {
     input: Input<Arc<Timetable>>,
-    /// The last one it was handed. Never freed by the switcher's thread, since it is held here.
-    published: Arc<Timetable>,
+    /// Those it was handed, as long as it may hold them: none is freed by the switcher's thread.
+    published: Vec<Arc<Timetable>>,
+    /// The generation of the one in force.
+    in_force: Arc<AtomicU64>,
     alarm: Arc<Alarm>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -129,16 +162,25 @@ pub struct Switcher {
 impl Switcher {
     /// Starts a switcher on some CPUs. `realtime` lifts it above the gangs, which takes the right to
     /// do so.
-    pub fn start(cpus: Vec<u32>, realtime: bool, kernel: Arc<dyn Kernel>) -> io::Result<Switcher> {
-        let published = Arc::<Timetable>::default();
-        let (input, output) = triple_buffer(&published);
+    pub fn start(
+        cpus: Vec<u32>,
+        realtime: bool,
+        kernel: Arc<dyn Kernel>,
+        lookout: Option<Lookout>,
+    ) -> io::Result<Switcher> {
+        let first = Arc::<Timetable>::default();
+        let (input, output) = triple_buffer(&first);
         let (alarm, stop, timings) = (Arc::<Alarm>::default(), Arc::default(), Arc::default());
+        let in_force = Arc::<AtomicU64>::default();
         let body = Body {
+            current: Arc::clone(&first),
+            in_force: Arc::clone(&in_force),
             output,
             alarm: Arc::clone(&alarm),
             stop: Arc::clone(&stop),
             timings: Arc::clone(&timings),
             kernel,
+            lookout,
         };
         let thread = std::thread::Builder::new().name("switcher".into()).spawn(move || {
             // Both only make switches sharper; where they are refused, status shows the times.
@@ -148,19 +190,41 @@ impl Switcher {
             }
             body.run();
         })?;
-        Ok(Switcher { input, published, alarm, stop, thread: Some(thread), timings })
+        let published = vec![first];
+        Ok(Switcher { input, published, in_force, alarm, stop, thread: Some(thread), timings })
     }
 
-    /// Hands the switcher another timetable, which replaces the one it has at the end of its period,
-    /// or as soon as the switcher is rung.
+    /// Hands the switcher another timetable, which holds from its beginning on. The switcher sees it
+    /// when it wakes next.
+    ///
+    /// Where the one before is not in force yet, this one has to begin where that one would have.
     pub fn publish(&mut self, mut timetable: Timetable) {
-        // A switcher without privilege may come too late to read the one before.
-        if !self.input.consumed() {
-            timetable.immediate = instead_of(&self.published, timetable.immediate);
+        if self.is_behind() {
+            let replaced = self.published.last().map(|last| last.immediate.clone());
+            let mut immediate = replaced.unwrap_or_default();
+            immediate.append(&mut timetable.immediate);
+            timetable.immediate = immediate;
         }
-        self.published = Arc::new(timetable);
-        *self.input.input_buffer_mut() = Arc::clone(&self.published);
+        let timetable = Arc::new(timetable);
+        *self.input.input_buffer_mut() = Arc::clone(&timetable);
+        self.published.push(timetable);
         self.input.publish();
+        // Those that nobody else holds are freed here.
+        self.published.retain(|timetable| Arc::strong_count(timetable) > 1);
+    }
+
+    /// The last timetable is not in force yet.
+    pub fn is_behind(&self) -> bool {
+        let in_force = self.in_force.load(Ordering::Acquire);
+        self.published.last().is_some_and(|last| last.generation != in_force)
+    }
+
+    /// Whether the switcher wakes by itself in a stretch of time, as far as is known.
+    pub fn wakes_between(&self, after_ns: u64, until_ns: u64) -> bool {
+        let Some(last) = self.published.last().filter(|_| !self.is_behind()) else { return false };
+        let ends = [last.until_ns, last.deadline_ns];
+        let mut wakes = last.edges.iter().map(|edge| edge.at_ns).chain(ends);
+        wakes.any(|at| at > after_ns && at <= until_ns)
     }
 
     /// Wakes the switcher.
@@ -179,63 +243,61 @@ impl Drop for Switcher {
     }
 }
 
-/// The calls that bring about what a timetable would have, and then those of `immediate`: the last one
-/// for each thread, process or file, since that one decides.
-fn instead_of(unread: &Timetable, immediate: Vec<Action>) -> Vec<Action> {
-    let parts = unread.edges.iter().flat_map(|edge| edge.lower.iter().chain(&edge.raise));
-    let edges = parts.flat_map(|&part| &unread.parts[part]);
-    let mut calls: Vec<Action> = unread.immediate.iter().chain(edges).cloned().collect();
-    calls.extend(immediate);
-    let mut seen = BTreeSet::new();
-    calls.reverse();
-    calls.retain(|action| {
-        seen.insert(match action {
-            Action::Attributes { tid, .. } => (0, *tid as usize),
-            Action::Affinity { tid, .. } => (1, *tid as usize),
-            Action::Write { file, .. } => (2, Arc::as_ptr(file) as usize),
-            Action::Signal { process, .. } => (3, Arc::as_ptr(process) as usize),
-        })
-    });
-    calls.reverse();
-    calls
-}
-
 struct Body {
+    /// The timetable in force.
+    current: Arc<Timetable>,
+    in_force: Arc<AtomicU64>,
     output: Output<Arc<Timetable>>,
     alarm: Arc<Alarm>,
     stop: Arc<AtomicBool>,
     timings: Arc<Timings>,
     kernel: Arc<dyn Kernel>,
+    lookout: Option<Lookout>,
 }
 
 impl Body {
     fn run(mut self) {
         let mut cursor = Cursor::default();
-        let mut heard = 0;
         loop {
             let seen = self.alarm.seen();
-            let is_rung = std::mem::replace(&mut heard, seen) != seen;
             if self.stop.load(Ordering::Acquire) {
-                self.advance(&mut cursor, |timetable| timetable.deadline_ns);
+                self.advance(&mut cursor, self.current.deadline_ns);
                 break;
             }
-            let until_ns = self.output.peek_output_buffer().until_ns;
-            if self.output.updated() && (is_rung || clock::utc_ns() >= until_ns) {
-                self.advance(&mut cursor, |timetable| timetable.until_ns);
-                self.output.update();
+            self.output.update();
+            let wake_ns = self.follow(&mut cursor, clock::utc_ns());
+            if std::mem::take(&mut cursor.has_lowered) {
+                self.lookout.iter_mut().for_each(Lookout::look);
             }
-            let next = self.advance(&mut cursor, |_| clock::utc_ns());
-            let wait = next.map(|at| Duration::from_nanos(at.saturating_sub(clock::utc_ns())));
+            let wait = wake_ns.map(|at| Duration::from_nanos(at.saturating_sub(clock::utc_ns())));
             if wait.is_none_or(|wait| !wait.is_zero()) {
                 self.alarm.sleep(seen, wait);
             }
         }
     }
 
-    /// Carries out what is due of the timetable it has, up to a point of time.
-    fn advance(&self, cursor: &mut Cursor, to_ns: impl FnOnce(&Timetable) -> u64) -> Option<u64> {
-        let timetable = self.output.peek_output_buffer();
-        let to_ns = to_ns(timetable);
-        cursor.advance(timetable, to_ns, self.kernel.as_ref(), &clock::utc_ns, &self.timings)
+    /// Carries out what is due, of the timetable in force and of the next one; says when to come back.
+    fn follow(&mut self, cursor: &mut Cursor, now_ns: u64) -> Option<u64> {
+        let next = self.output.peek_output_buffer();
+        if next.generation == self.current.generation {
+            return self.advance(cursor, now_ns);
+        }
+        let begins_ns = next.from_ns;
+        if now_ns < begins_ns {
+            let wake_ns = self.advance(cursor, now_ns);
+            return Some(wake_ns.map_or(begins_ns, |wake_ns| wake_ns.min(begins_ns)));
+        }
+        let next = Arc::clone(next);
+        self.advance(cursor, now_ns.min(begins_ns.saturating_sub(1)));
+        self.current = next;
+        let wake_ns = self.advance(cursor, now_ns);
+        self.in_force.store(self.current.generation, Ordering::Release);
+        wake_ns
+    }
+
+    /// Carries out what is due of the timetable in force, up to a point of time.
+    fn advance(&self, cursor: &mut Cursor, to_ns: u64) -> Option<u64> {
+        let kernel = self.kernel.as_ref();
+        cursor.advance(&self.current, to_ns, kernel, &clock::utc_ns, &self.timings)
     }
 }

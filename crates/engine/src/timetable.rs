@@ -3,12 +3,12 @@
 //! Problem: what happens at an edge must be nothing but system calls, so all of it has to be worked
 //! out before.
 //!
-//! Terms. A *period* is the time between two gaps, the stretch that one timetable covers. A *part*
-//! is the list of calls that takes one job from one standing to another; it is written once and
+//! Terms. A *stretch* is the time that one timetable covers: the slices that are planned in one go. A
+//! *part* is the list of calls that takes one job from one standing to another; it is written once and
 //! named by the edges that need it. A *switcher* carries out its share of every part: that of the
 //! threads whose CPUs it looks after.
 //!
-//! Algorithm: walk the edges of the period; at each, give every gang of the row the standing
+//! Algorithm: walk the edges of the stretch; at each, give every gang of the row the standing
 //! [`Standing::Raised`] (none in a gap) and every other one its standing out of slot; what changed
 //! since the edge before is what the edge has to do, those that leave before those that enter.
 //!
@@ -31,16 +31,18 @@ pub struct Edge {
     pub raise: Vec<usize>,
 }
 
-/// What one switcher does in one period.
+/// What one switcher does in one stretch of time.
 #[derive(Clone, Debug, Default)]
 pub struct Timetable {
     /// Timetables are numbered from 1; 0 is that of a switcher that got none yet.
     pub generation: u64,
-    /// The period, UTC. At its end, switchers look for the next timetable.
+    /// The stretch, UTC. Until `from_ns` the timetable before this one holds; at `until_ns` switchers
+    /// look for the next one.
     pub from_ns: u64,
     pub until_ns: u64,
-    /// Calls to be made as soon as it is read: for what changed outside the clock.
-    pub immediate: Vec<Action>,
+    /// Calls to be made as soon as it is in force, for what changed outside the clock; with the
+    /// generation that brought them, since those of a timetable that never was go on with the next one.
+    pub immediate: Vec<(u64, Action)>,
     pub parts: Vec<Vec<Action>>,
     /// In order of time.
     pub edges: Vec<Edge>,
@@ -53,8 +55,12 @@ pub struct Timetable {
 #[derive(Debug)]
 pub struct Gang<'a> {
     pub members: &'a Members,
-    /// At the beginning of the period.
+    /// At the beginning of the stretch.
     pub standing: Standing,
+    /// While it is in no row.
+    pub out_of_row: Standing,
+    /// It has threads that do not stand as it does yet: they get there at the first edge.
+    pub has_newcomers: bool,
     /// It has more runnable threads than CPUs.
     pub wide: bool,
 }
@@ -69,7 +75,7 @@ pub struct Groups {
     groups: Vec<CpuSet>,
 }
 
-/// The most switchers: each costs the conductor some work in every period.
+/// The most switchers: each costs the conductor some work for every timetable.
 pub const SWITCHERS_MAX: usize = 64;
 
 impl Groups {
@@ -108,7 +114,7 @@ impl FromIterator<CpuSet> for Groups {
 }
 
 /// All that [`compose`] looks at.
-pub struct Period<'a> {
+pub struct Stretch<'a> {
     pub generation: u64,
     pub config: &'a Config,
     pub backend: Backend,
@@ -118,39 +124,50 @@ pub struct Period<'a> {
     pub from_ns: u64,
     pub until_ns: u64,
     pub deadline_ns: u64,
-    /// One for each slice that the period touches, in order.
+    /// One for each slice that the stretch touches, in order.
     pub plans: &'a [Plan],
-    /// Those that are in a row of the period, or come into it raised, or filling where others pause.
+    /// Those that are in a row of the stretch, come into it raised, or filling where others pause, or
+    /// have newcomers.
     pub gangs: &'a BTreeMap<JobId, Gang<'a>>,
     /// Calls that lift all gangs' cpu cgroup while a wide gang is in its slot, and let it down again.
     pub lift: Option<&'a (Vec<Action>, Vec<Action>)>,
 }
 
-/// What the switchers do in a period, and how it leaves the gangs.
+/// What the switchers do in a stretch, and how it leaves the gangs.
 #[derive(Debug, Default)]
 pub struct Composition {
     /// One for each group of CPUs.
     pub timetables: Vec<Timetable>,
-    /// Standings at the end of the period, of those that are not as they were.
+    /// Standings at the end of the stretch, of those that are not as they were.
     pub standings: BTreeMap<JobId, Standing>,
-    /// CPUs that the threads of a job are restricted to at its end, where that changed.
-    pub pinned: BTreeMap<JobId, thread::CpuSet>,
+    /// When the threads of which job are restricted to which CPUs, in order of time.
+    pub pins: Vec<Pin>,
 }
 
-/// Lays a period out.
-pub fn compose(period: &Period<'_>) -> Composition {
-    let mut parts = Parts::new(period);
+/// From then on, the threads of a job are restricted to these CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    pub at_ns: u64,
+    pub job: JobId,
+    pub cpus: thread::CpuSet,
+}
+
+/// Lays a stretch of time out.
+pub fn compose(stretch: &Stretch<'_>) -> Composition {
+    let mut parts = Parts::new(stretch);
     let mut standings: BTreeMap<JobId, (Standing, Option<&CpuSet>)> =
-        period.gangs.iter().map(|(&job, gang)| (job, (gang.standing, None))).collect();
-    // Without a gap at its end, nobody knows how the period before has left them.
-    let mut lifted = (period.config.gap.length_ns > 0).then_some(false);
+        stretch.gangs.iter().map(|(&job, gang)| (job, (gang.standing, None))).collect();
+    // Without a gap before it, nobody knows how the stretch before has left them.
+    let mut lifted =
+        clock::in_gap(stretch.config, stretch.from_ns.saturating_sub(1)).then_some(false);
     let mut edges = Vec::new();
-    let mut at_ns = period.from_ns;
-    while at_ns < period.until_ns {
-        let slice = clock::slice_at(period.config, at_ns);
-        let row = wanted(period, slice, clock::in_gap(period.config, at_ns));
+    let mut at_ns = stretch.from_ns;
+    while at_ns < stretch.until_ns {
+        let slice = clock::slice_at(stretch.config, at_ns);
+        let row = wanted(stretch, slice, clock::in_gap(stretch.config, at_ns));
         let mut edge = Edge { at_ns, ..Edge::default() };
-        let wide = row.iter().any(|(job, _)| period.gangs.get(job).is_some_and(|gang| gang.wide));
+        parts.at_ns = at_ns;
+        let wide = row.iter().any(|(job, _)| stretch.gangs.get(job).is_some_and(|gang| gang.wide));
         if lifted != Some(wide) {
             let list = if wide { &mut edge.raise } else { &mut edge.lower };
             list.extend(parts.lift(wide));
@@ -159,10 +176,11 @@ pub fn compose(period: &Period<'_>) -> Composition {
         for (&job, state) in &mut standings {
             let (to, cpus) = match row.get(&job) {
                 Some(cpus) => (Standing::Raised, Some(*cpus)),
-                None => (out_of_slot(period, slice, job), state.1),
+                None => (out_of_slot(stretch, slice, job), state.1),
             };
             let moves = cpus.is_some() && cpus != state.1;
-            if to != state.0 || moves {
+            let newcomers = at_ns == stretch.from_ns && stretch.gangs[&job].has_newcomers;
+            if to != state.0 || moves || newcomers {
                 let list = if to == Standing::Raised { &mut edge.raise } else { &mut edge.lower };
                 list.push(parts.part(job, state.0, to, cpus));
                 *state = (to, cpus);
@@ -171,7 +189,7 @@ pub fn compose(period: &Period<'_>) -> Composition {
         if !(edge.lower.is_empty() && edge.raise.is_empty()) {
             edges.push(edge);
         }
-        at_ns = clock::next_edge(period.config, at_ns).at_ns;
+        at_ns = clock::next_edge(stretch.config, at_ns).at_ns;
     }
     let raised_at_end = standings.iter().filter(|(_, state)| state.0 == Standing::Raised);
     let mut at_deadline: Vec<usize> = raised_at_end
@@ -180,19 +198,19 @@ pub fn compose(period: &Period<'_>) -> Composition {
     if lifted == Some(true) {
         at_deadline.extend(parts.lift(false));
     }
-    let pinned = std::mem::take(&mut parts.pinned);
+    let pins = std::mem::take(&mut parts.pins);
     let timetables = parts.into_shares().map(|parts| {
         // A switcher sleeps through an edge at which it has nothing to do.
         let has_work = |edge: &&Edge| {
             edge.lower.iter().chain(&edge.raise).any(|&part| !parts[part].is_empty())
         };
         Timetable {
-            generation: period.generation,
-            from_ns: period.from_ns,
-            until_ns: period.until_ns,
+            generation: stretch.generation,
+            from_ns: stretch.from_ns,
+            until_ns: stretch.until_ns,
             immediate: Vec::new(),
             edges: edges.iter().filter(has_work).cloned().collect(),
-            deadline_ns: period.deadline_ns,
+            deadline_ns: stretch.deadline_ns,
             at_deadline: at_deadline.clone(),
             parts,
         }
@@ -201,52 +219,57 @@ pub fn compose(period: &Period<'_>) -> Composition {
         timetables: timetables.collect(),
         standings: standings
             .iter()
-            .filter(|(job, state)| period.gangs[job].standing != state.0)
+            .filter(|(job, state)| stretch.gangs[job].standing != state.0)
             .map(|(&job, state)| (job, state.0))
             .collect(),
-        pinned,
+        pins,
     }
 }
 
 /// The gangs that are to be raised, with their CPUs.
-fn wanted<'a>(period: &Period<'a>, slice: u64, in_gap: bool) -> BTreeMap<JobId, &'a CpuSet> {
+fn wanted<'a>(stretch: &Stretch<'a>, slice: u64, in_gap: bool) -> BTreeMap<JobId, &'a CpuSet> {
     if in_gap {
         return BTreeMap::new();
     }
-    let plan = period.plans.iter().find(|plan| plan.slice == slice);
+    let plan = stretch.plans.iter().find(|plan| plan.slice == slice);
     plan.into_iter().flat_map(|plan| &plan.row).map(|slot| (slot.job, &slot.cpus)).collect()
 }
 
 /// How a gang stands while it is not raised: one that a gap took out of its slot fills, as others
 /// do where the policy lets them.
-fn out_of_slot(period: &Period<'_>, slice: u64, job: JobId) -> Standing {
-    let mut plans = period.plans.iter();
-    let in_row = plans.any(|plan| plan.slice == slice && plan.slot(job).is_some());
-    if in_row || period.config.fill { Standing::Filling } else { Standing::Paused }
+fn out_of_slot(stretch: &Stretch<'_>, slice: u64, job: JobId) -> Standing {
+    let mut plans = stretch.plans.iter();
+    if plans.any(|plan| plan.slice == slice && plan.slot(job).is_some()) {
+        Standing::Filling
+    } else {
+        stretch.gangs[&job].out_of_row
+    }
 }
 
 /// What tells parts apart: the job, from where it goes to where, and the CPUs it is restricted to.
 type Way = (JobId, Standing, Standing, Option<CpuSet>);
 
-/// The parts of a period, each written once, in a share for each switcher.
+/// The parts of a stretch, each written once, in a share for each switcher.
 struct Parts<'a> {
-    period: &'a Period<'a>,
+    stretch: &'a Stretch<'a>,
     shares: Vec<Vec<Vec<Action>>>,
     numbers: BTreeMap<Way, usize>,
-    pinned: BTreeMap<JobId, thread::CpuSet>,
+    pins: Vec<Pin>,
+    /// The edge that is walked.
+    at_ns: u64,
 }
 
 impl<'a> Parts<'a> {
-    fn new(period: &'a Period<'a>) -> Parts<'a> {
-        let shares = vec![Vec::new(); period.groups.len()];
-        Parts { period, shares, numbers: BTreeMap::new(), pinned: BTreeMap::new() }
+    fn new(stretch: &'a Stretch<'a>) -> Parts<'a> {
+        let shares = vec![Vec::new(); stretch.groups.len()];
+        Parts { stretch, shares, numbers: BTreeMap::new(), pins: Vec::new(), at_ns: 0 }
     }
 
     fn part(&mut self, job: JobId, from: Standing, to: Standing, cpus: Option<&CpuSet>) -> usize {
-        let members = self.period.gangs[&job].members;
+        let members = self.stretch.gangs[&job].members;
         let cpus = cpus.filter(|cpus| to == Standing::Raised && self.moves(job, members, cpus));
         if let Some(cpus) = cpus {
-            self.pinned.insert(job, affinity(cpus));
+            self.pins.push(Pin { at_ns: self.at_ns, job, cpus: affinity(cpus) });
         }
         let way = (job, from, to, cpus.cloned());
         if let Some(&number) = self.numbers.get(&way) {
@@ -256,10 +279,10 @@ impl<'a> Parts<'a> {
         if let Some(cpus) = cpus {
             actions.extend(members.pinning(affinity(cpus)));
         }
-        let wide = self.period.gangs[&job].wide;
-        self.period.backend.actions(members, from, to, wide, &mut actions);
+        let wide = self.stretch.gangs[&job].wide;
+        self.stretch.backend.actions(members, from, to, wide, &mut actions);
         let owners = self.owners(job);
-        let groups = self.period.groups;
+        let groups = self.stretch.groups;
         let number = self.add(actions, |action| match action {
             Action::Attributes { tid, .. } | Action::Affinity { tid, .. } => {
                 let index = members.threads().binary_search_by_key(tid, |thread| thread.tid);
@@ -280,11 +303,11 @@ impl<'a> Parts<'a> {
     /// The switchers that look after a gang: those of the CPUs of its first slot. A thread belongs to
     /// that of the CPU it ran on last; threads of which that is not known are spread over them.
     ///
-    /// A thread has the same one all period long: of two, the one that raises it could be late, and
+    /// A thread has the same one all the time: of two, the one that raises it could be late, and
     /// come after the one that lowers it.
     fn owners(&self, job: JobId) -> Vec<usize> {
-        let groups = self.period.groups;
-        let slot = self.period.plans.iter().find_map(|plan| plan.slot(job));
+        let groups = self.stretch.groups;
+        let slot = self.stretch.plans.iter().find_map(|plan| plan.slot(job));
         let owners: Vec<usize> = match slot {
             Some(slot) => slot.cpus.iter().map(|cpu| groups.of_cpu(cpu)).collect(),
             None => (0..groups.len()).collect(),
@@ -296,15 +319,16 @@ impl<'a> Parts<'a> {
     /// Whether a gang has to be restricted to its CPUs: not where it has the whole machine and always
     /// had.
     fn moves(&self, job: JobId, members: &Members, cpus: &CpuSet) -> bool {
-        let everywhere = cpus == self.period.machine;
-        let pinned = self.pinned.get(&job).copied().or(members.pinned);
+        let everywhere = cpus == self.stretch.machine;
+        let last = self.pins.iter().rev().find(|pin| pin.job == job);
+        let pinned = last.map(|pin| pin.cpus).or(members.pinned);
         let is_there = pinned.map_or(everywhere, |pinned| pinned == affinity(cpus));
         // Gangs that are only paused share CPUs with the rest of the machine as Linux likes.
-        !is_there && self.period.backend.can_fill()
+        !is_there && self.stretch.backend.can_fill()
     }
 
     fn lift(&mut self, up: bool) -> Option<usize> {
-        let (raise, lower) = self.period.lift?;
+        let (raise, lower) = self.stretch.lift?;
         let actions = if up { raise.clone() } else { lower.clone() };
         Some(self.add(actions, |_| 0))
     }

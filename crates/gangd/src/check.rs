@@ -25,20 +25,7 @@ const LOOKS: usize = 3;
 
 /// Checks everything; returns how much there was to check, and what does not hold.
 pub fn all(daemon: &Daemon) -> Result<(usize, Vec<v1::Violation>), Denied> {
-    let (plans, mut violations) = daemon.conductor.ask(|state| {
-        let found: Vec<v1::Violation> = state
-            .plans
-            .iter()
-            .rev()
-            .take(1)
-            .flat_map(|plan| check::plan(&state.schedule, plan))
-            .map(|violation| v1::Violation {
-                invariant: violation.invariant.to_owned(),
-                found: violation.found,
-            })
-            .collect();
-        (state.plans.len().min(1), found)
-    })?;
+    let (plans, mut violations) = of_plans(daemon)?;
     let mut suspects: Option<Vec<Expectation>> = None;
     let mut threads = 0;
     for look in 0..LOOKS {
@@ -77,9 +64,34 @@ pub fn all(daemon: &Daemon) -> Result<(usize, Vec<v1::Violation>), Denied> {
     Ok((plans + threads, violations))
 }
 
+/// Checks the last plan. One that was made before something changed need not hold any more: the next
+/// one is there within a slice.
+fn of_plans(daemon: &Daemon) -> Result<(usize, Vec<v1::Violation>), Denied> {
+    for _ in 0..LOOKS_AT_PLANS {
+        let checked = daemon.conductor.ask(|state| {
+            let schedule = &state.schedule;
+            let last = schedule.plans().last().filter(|_| !schedule.is_changed())?;
+            Some(check::plan(schedule, last))
+        })?;
+        if let Some(violations) = checked {
+            let violations = violations.into_iter().map(|violation| v1::Violation {
+                invariant: violation.invariant.to_owned(),
+                found: violation.found,
+            });
+            return Ok((1, violations.collect()));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok((0, Vec::new()))
+}
+
+/// How often a plan is asked for; there is none as long as no job was scheduled.
+const LOOKS_AT_PLANS: usize = 4;
+
 fn expectations(daemon: &Daemon) -> Result<Vec<Expectation>, Denied> {
     Ok(daemon.conductor.ask(|state| {
-        let in_rows = |job| state.plans.iter().any(|plan| plan.slot(job).is_some());
+        let plans = state.schedule.plans();
+        let in_rows = |job| plans.iter().any(|plan| plan.slot(job).is_some());
         let mut expected = Vec::new();
         for job in state.jobs.values() {
             let Some(home) = &job.home else { continue };

@@ -1,12 +1,14 @@
 //! The thread that plans.
 //!
-//! Problem: the timetable of the next period must be ready before it begins, whatever clients ask
-//! meanwhile and however many jobs there are.
+//! Problem: timetables must be ready before they begin, whatever clients ask meanwhile and however many
+//! jobs there are; what changes must show in the next slice; and waking this thread costs more than what
+//! it then does.
 //!
-//! Approach: one thread owns the state and takes all decisions. Shortly before each gap it plans the
-//! slices from the end of that gap to the next one, and hands the timetables to the switchers. Now and
-//! then, at the end of a gap, it looks at the machine. Clients' questions are functions that it runs in
-//! between; what takes the kernel long was done before they are asked.
+//! Approach: one thread owns the state and takes all decisions. Ten times a second, at the end of a gap,
+//! it looks at the machine; where plans run out, it plans the slices of the next quarter of a second and
+//! hands the timetables to the switchers. Clients' questions are functions that it runs in between; what takes the kernel long
+//! was done before they are asked. Where one changes the schedule, or a gang has new threads, what was
+//! planned is taken back from the next slice or gap on ([`crate::forecast`]).
 //!
 //! Properties: after a stop, or a panic, no gang is raised: the switchers see to it as they end. A step
 //! of the clock costs one period at most.
@@ -15,7 +17,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
         Arc,
-        atomic::Ordering,
+        atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread::JoinHandle,
@@ -26,12 +28,13 @@ use gang_engine::{
     Standing,
     action::{Action, Linux},
     guardian, priority,
-    switcher::Switcher,
-    timetable::{self, Gang, Groups, Period},
+    switcher::{Lookout, Switcher},
+    timetable::{self, Composition, Gang, Groups, Pin, Stretch},
     timing::{self, Summary, Timings},
 };
-use gang_linux::{clock, clock::Alarm, sched};
+use gang_linux::{clock, clock::Alarm, process::Census, sched};
 use gang_schedule::{Config, CpuSet, Event, JobId, Plan, clock as slices};
+use rustix::thread;
 
 use crate::{state::State, survey::Survey, ward::Pulse};
 
@@ -102,12 +105,18 @@ pub struct Setup {
 pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
     let groups = Groups::new(setup.state.schedule.topology());
     let kernel = Arc::new(Linux);
+    let alarm = Arc::<Alarm>::default();
+    let threads_came = Arc::<AtomicBool>::default();
+    let census = Census::open(&setup.state.roots.proc).map_err(std::io::Error::other)?;
+    let mut lookout = Some(Lookout::new(census, threads_came.clone(), alarm.clone()));
     let switchers = groups
         .cpus()
         .iter()
-        .map(|cpus| Switcher::start(cpus.iter().collect(), setup.realtime, kernel.clone()))
+        .map(|cpus| {
+            let cpus = cpus.iter().collect();
+            Switcher::start(cpus, setup.realtime, kernel.clone(), lookout.take())
+        })
         .collect::<std::io::Result<Vec<_>>>()?;
-    let alarm = Arc::<Alarm>::default();
     let (sender, errands) = sync_channel(ERRANDS_MAX);
     let timings = switchers.iter().map(|switcher| switcher.timings.clone()).collect();
     let handle = Handle { errands: sender, alarm: alarm.clone(), timings };
@@ -121,9 +130,11 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         groups,
         errands,
         alarm,
-        composed_until_ns: 0,
+        threads_came,
+        composed: Composed::default(),
         generation: 0,
         lead_ns: LEAD_NS_MIN,
+        look_ns: None,
         failures: 0,
         failures_told_ns: 0,
     };
@@ -150,13 +161,22 @@ fn lift_conductor() {
 const RESERVED: Duration = Duration::from_millis(4);
 const RESERVED_PERIOD: Duration = Duration::from_millis(10);
 
-/// The least time that planning a period is given.
+/// The least time that planning is given.
 const LEAD_NS_MIN: u64 = 150_000;
+
+/// And the most.
+const LEAD_NS_MAX: u64 = 5_000_000;
+
+/// How far plans are made ahead.
+const AHEAD_NS: u64 = 250_000_000;
+
+/// How many slices: with short ones, planning them all at once would take a gang's CPU for too long.
+const AHEAD_SLICES: u64 = 32;
 
 /// The time before the end of a gap at which the machine is looked at.
 const SURVEY_AHEAD_NS: u64 = 120_000;
 
-/// How long the switchers go on with a timetable that is not replaced.
+/// How long the switchers keep a gang raised whose timetable is not replaced.
 const GRACE_NS: u64 = 5_000_000;
 
 /// How often the machine is looked at while no job takes part in the schedule.
@@ -164,6 +184,20 @@ const QUIET_NS: u64 = 50_000_000;
 
 /// Failures of calls are logged at most this often.
 const FAILURES_EVERY_NS: u64 = 10_000_000_000;
+
+/// What the switchers were told last, as far as it must be known to tell them something else.
+#[derive(Debug, Default)]
+struct Composed {
+    from_ns: u64,
+    until_ns: u64,
+    /// With the gaps in force.
+    config: Config,
+    /// The gangs it is about.
+    gangs: BTreeSet<JobId>,
+    /// The CPUs to which they were restricted before, and when that changes.
+    pinned: BTreeMap<JobId, Option<thread::CpuSet>>,
+    pins: Vec<Pin>,
+}
 
 struct Conductor {
     state: State,
@@ -174,9 +208,13 @@ struct Conductor {
     groups: Groups,
     errands: Receiver<Errand>,
     alarm: Arc<Alarm>,
-    composed_until_ns: u64,
+    /// A thread was started somewhere.
+    threads_came: Arc<AtomicBool>,
+    composed: Composed,
     generation: u64,
     lead_ns: u64,
+    /// When to look next.
+    look_ns: Option<u64>,
     /// Calls of the switchers that failed, as last logged.
     failures: u64,
     /// When they were logged (CLOCK_MONOTONIC).
@@ -187,6 +225,9 @@ impl Conductor {
     fn run(mut self) {
         loop {
             let seen = self.alarm.seen();
+            let now_ns = clock::utc_ns();
+            self.state.account(now_ns);
+            self.state.schedule.stand_until(self.boundary(now_ns + self.lead_ns));
             for errand in self.errands.try_iter().take(ERRANDS_AT_A_TIME) {
                 errand(&mut self.state);
             }
@@ -194,7 +235,7 @@ impl Conductor {
                 break;
             }
             self.pulse.fetch_add(1, Ordering::Relaxed);
-            let sleep_ns = self.period_due(clock::utc_ns());
+            let sleep_ns = self.plan_what_is_due(now_ns);
             if sleep_ns > 0 {
                 self.alarm.sleep(seen, Some(Duration::from_nanos(sleep_ns)));
             }
@@ -202,9 +243,8 @@ impl Conductor {
         // The switchers end now, and take whoever is still raised out of its slot.
     }
 
-    /// Plans the next period where it is time to; says how long to sleep.
-    fn period_due(&mut self, now_ns: u64) -> u64 {
-        let period_ns = self.state.schedule.config().gap.period_ns;
+    /// Looks and plans where it is time to; says how long to sleep.
+    fn plan_what_is_due(&mut self, now_ns: u64) -> u64 {
         // The guardian is not to think that the conductor is stuck.
         let beat_ns = guardian::SILENCE.as_nanos() as u64 / 10;
         if self.state.jobs.values().all(|job| job.home.is_none()) {
@@ -214,66 +254,196 @@ impl Conductor {
         if quiet && self.survey.is_due() {
             self.survey.look(&mut self.state);
         }
-        // The period under way, unless it was planned already: then the one after it.
-        let under_way = now_ns - now_ns % period_ns;
-        let planned =
-            self.composed_until_ns > now_ns && self.composed_until_ns <= under_way + 2 * period_ns;
-        let from_ns = if planned { self.composed_until_ns } else { under_way };
-        let plan_ns = from_ns.saturating_sub(self.plan_ahead_ns(period_ns));
-        if now_ns >= plan_ns {
-            self.plan_period(from_ns, from_ns + period_ns);
-            let took_ns = clock::utc_ns().saturating_sub(now_ns);
-            // Rises at once, falls slowly.
-            self.lead_ns = (took_ns + took_ns / 2).max(self.lead_ns - self.lead_ns / 64);
-            let idle = quiet && self.state.pending.is_empty();
-            return if idle { QUIET_NS.min(beat_ns) } else { 0 };
+        let newcomers = self.newcomers();
+        // The end was not reached, or the clock was set back, or far ahead.
+        let is_planned = (now_ns..=now_ns + 2 * self.ahead_ns()).contains(&self.composed.until_ns);
+        if !is_planned {
+            let period_ns = self.state.schedule.config().gap.period_ns;
+            let under_way_ns = now_ns - now_ns % period_ns;
+            self.plan(now_ns, under_way_ns, Newcomers::Anywhere);
+            return 0;
+        }
+        let stands_until_ns = self.state.schedule.stands_until_ns();
+        if self.state.schedule.is_changed() || !newcomers.is_none() {
+            let due_ns = stands_until_ns.saturating_sub(self.lead_ns);
+            if now_ns >= due_ns || !newcomers.is_none() {
+                self.plan(now_ns, stands_until_ns, newcomers);
+                return 0;
+            }
+            return due_ns - now_ns;
+        }
+        if quiet {
+            return QUIET_NS.min(beat_ns);
         }
         // Short tasks have been served at the end of a gap: who is runnable then will stay so.
-        let survey_ns = (under_way + period_ns).saturating_sub(SURVEY_AHEAD_NS);
-        if !self.survey.is_due() {
-            return plan_ns - now_ns;
+        let look_ns = self.look_ns.filter(|&at_ns| at_ns <= self.composed.until_ns);
+        let look_ns = look_ns.unwrap_or_else(|| self.next_look_ns(now_ns));
+        self.look_ns = Some(look_ns).filter(|&at_ns| now_ns < at_ns);
+        if now_ns < look_ns {
+            return look_ns - now_ns;
         }
-        if now_ns < survey_ns {
-            return plan_ns.min(survey_ns) - now_ns;
+        if self.survey.is_due() {
+            self.survey.look(&mut self.state);
         }
-        self.survey.look(&mut self.state);
+        if self.runs_out_ns() <= look_ns + SURVEY_AHEAD_NS {
+            self.plan(now_ns, self.state.schedule.stands_until_ns(), Newcomers::None);
+        }
         0
     }
 
-    /// How long before its beginning a period is planned: just before the gap before it, which then
-    /// belongs to others undivided.
-    fn plan_ahead_ns(&self, period_ns: u64) -> u64 {
-        let gap_ns = self.state.gap.gap().length_ns;
-        gap_ns + self.lead_ns.clamp(LEAD_NS_MIN, period_ns / 2)
+    /// The next moment at which plans can change: a slice begins, or a gap has ended.
+    fn boundary(&self, at_ns: u64) -> u64 {
+        let config = self.state.schedule.config();
+        let begins = |length_ns: u64| at_ns.next_multiple_of(length_ns.max(1));
+        begins(config.slice_ns).min(begins(config.gap.period_ns))
     }
 
-    fn plan_period(&mut self, from_ns: u64, until_ns: u64) {
+    /// How far plans are made ahead, beyond the next boundary.
+    fn ahead_ns(&self) -> u64 {
+        let config = self.state.schedule.config();
+        let slices_ns = config.slice_ns.saturating_mul(AHEAD_SLICES);
+        AHEAD_NS.min(slices_ns).next_multiple_of(config.gap.period_ns) + 2 * config.gap.period_ns
+    }
+
+    /// The end of the next gap at which it is time to look, or to plan on.
+    fn next_look_ns(&self, now_ns: u64) -> u64 {
+        let period_ns = self.state.schedule.config().gap.period_ns;
+        let due_ns = (now_ns + self.survey.due_in_ns()).min(self.runs_out_ns()).max(now_ns);
+        (due_ns + SURVEY_AHEAD_NS).next_multiple_of(period_ns) - SURVEY_AHEAD_NS
+    }
+
+    /// When to plan on, so that another timetable is there in time.
+    fn runs_out_ns(&self) -> u64 {
+        self.composed.until_ns - 2 * self.state.schedule.config().gap.period_ns
+    }
+
+    /// Plans from a boundary on, and hands the timetables to the switchers.
+    fn plan(&mut self, now_ns: u64, resume_ns: u64, newcomers: Newcomers) {
+        // A timetable that is not in force everywhere is replaced as a whole.
+        let is_waiting = self.switchers.iter().any(Switcher::is_behind);
+        let last_ns = self.composed.from_ns;
+        let is_recent = last_ns + self.ahead_ns() > now_ns;
+        let from_ns = if is_waiting && is_recent { resume_ns.min(last_ns) } else { resume_ns };
+        let period_ns = self.state.schedule.config().gap.period_ns;
+        let until_ns = (resume_ns + self.ahead_ns()).next_multiple_of(period_ns);
+        self.rewind(from_ns);
         self.state.settle();
-        let plans = self.plans(from_ns, until_ns);
+        self.state.schedule.extend(resume_ns, until_ns);
+        let config = self.state.schedule.config();
+        let slices = slices::slice_at(config, from_ns)..=slices::slice_at(config, until_ns - 1);
+        let plans = self.state.schedule.plans().iter().filter(|plan| slices.contains(&plan.slice));
+        let plans: Vec<Plan> = plans.cloned().collect();
+        let came = self.read_members(&plans);
+        let composition = self.compose(from_ns, until_ns, &plans, |job| match &newcomers {
+            Newcomers::Anywhere => true,
+            Newcomers::Of(jobs) => jobs.contains(&job) || came.contains(&job),
+            Newcomers::None => came.contains(&job),
+        });
+        self.publish(now_ns, from_ns, composition.timetables);
+        let pinned = composition.pins.iter().map(|pin| pin.job).collect::<BTreeSet<_>>();
+        self.composed.pinned = pinned.iter().map(|&job| (job, self.pinned(job))).collect();
+        self.composed.pins = composition.pins;
+        for (id, standing) in composition.standings {
+            if let Some(job) = self.state.jobs.get_mut(&id) {
+                job.standing = standing;
+            }
+        }
+        for pin in self.composed.pins.clone() {
+            self.pin(pin.job, Some(pin.cpus));
+        }
+        (self.composed.from_ns, self.composed.until_ns) = (from_ns, until_ns);
+        self.log_failures();
+        let took_ns = clock::utc_ns().saturating_sub(now_ns);
+        // Rises at once, falls slowly.
+        let lead_ns = (took_ns + took_ns / 2).max(self.lead_ns - self.lead_ns / 64);
+        self.lead_ns = lead_ns.clamp(LEAD_NS_MIN, LEAD_NS_MAX);
+    }
+
+    /// Takes standings and pins back to where they are at a moment of the last timetable.
+    fn rewind(&mut self, to_ns: u64) {
+        let Composed { config, gangs, pinned, pins, until_ns, .. } = &self.composed;
+        let before_ns = to_ns - 1;
+        let schedule = &self.state.schedule;
+        let plan = schedule.plan_of(slices::slice_at(config, before_ns));
+        let in_gap = slices::in_gap(config, before_ns);
+        let ended = before_ns >= *until_ns;
+        for &id in gangs {
+            let Some(job) = self.state.jobs.get_mut(&id) else { continue };
+            let in_row = plan.is_some_and(|plan| plan.slot(id).is_some()) && !ended;
+            job.standing = match job.standing {
+                _ if in_row && !in_gap => Standing::Raised,
+                _ if in_row => Standing::Filling,
+                Standing::Raised => Standing::Filling,
+                standing => standing,
+            };
+        }
+        let moved: Vec<(JobId, Option<thread::CpuSet>)> = pinned
+            .iter()
+            .map(|(&job, &first)| {
+                let mut moves = pins.iter().rev().filter(|pin| pin.job == job);
+                let last = moves.find(|pin| pin.at_ns <= before_ns);
+                (job, last.map_or(first, |pin| Some(pin.cpus)))
+            })
+            .collect();
+        for (job, cpus) in moved {
+            self.pin(job, cpus);
+        }
+    }
+
+    fn pinned(&self, job: JobId) -> Option<thread::CpuSet> {
+        self.state.jobs.get(&job)?.home.as_ref()?.members.pinned
+    }
+
+    fn pin(&mut self, job: JobId, cpus: Option<thread::CpuSet>) {
+        if let Some(home) = self.state.jobs.get_mut(&job).and_then(|job| job.home.as_mut()) {
+            home.members.pinned = cpus;
+        }
+    }
+
+    fn compose(
+        &mut self,
+        from_ns: u64,
+        until_ns: u64,
+        plans: &[Plan],
+        has_newcomers: impl Fn(JobId) -> bool,
+    ) -> Composition {
+        let state = &mut self.state;
+        let timings = self.switchers.iter().map(|switcher| &*switcher.timings);
+        state.gap.adapt(clock::monotonic_ns(), timings);
         let in_rows: BTreeSet<JobId> =
             plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job).collect();
-        self.read_members(&in_rows);
-        let state = &mut self.state;
-        let strict = !state.schedule.config().fill;
+        let fill = state.schedule.config().fill;
         let gangs: BTreeMap<JobId, Gang<'_>> = state
             .jobs
             .values()
             .filter(|job| {
-                let left_over = strict && job.standing == Standing::Filling && job.is_scheduled();
-                in_rows.contains(&job.id) || job.standing == Standing::Raised || left_over
+                let left_over = !fill && job.standing == Standing::Filling && job.is_scheduled();
+                let is_known = self.composed.gangs.contains(&job.id) && job.is_scheduled();
+                in_rows.contains(&job.id)
+                    || job.standing == Standing::Raised
+                    || left_over
+                    || (is_known && has_newcomers(job.id))
             })
             .filter_map(|job| {
-                let members = &job.home.as_ref()?.members;
-                let gang = Gang { members, standing: job.standing, wide: job.width.wide };
+                let out_of_row = match job.standing_out_of_row(fill) {
+                    // The next time that it is settled.
+                    Standing::Released | Standing::Raised => Standing::Filling,
+                    standing => standing,
+                };
+                let gang = Gang {
+                    members: &job.home.as_ref()?.members,
+                    standing: job.standing,
+                    out_of_row,
+                    has_newcomers: has_newcomers(job.id),
+                    wide: job.width.wide,
+                };
                 Some((job.id, gang))
             })
             .collect();
         self.generation += 1;
         let machine: CpuSet = state.schedule.topology().cpus().iter().map(|cpu| cpu.id).collect();
-        let timings = self.switchers.iter().map(|switcher| &*switcher.timings);
-        state.gap.adapt(clock::monotonic_ns(), timings);
         let config = Config { gap: state.gap.gap(), ..state.schedule.config().clone() };
-        let composition = timetable::compose(&Period {
+        let composition = timetable::compose(&Stretch {
             generation: self.generation,
             config: &config,
             backend: state.backend,
@@ -282,74 +452,61 @@ impl Conductor {
             from_ns,
             until_ns,
             deadline_ns: until_ns + GRACE_NS,
-            plans: &plans,
+            plans,
             gangs: &gangs,
             lift: self.lift.as_ref(),
         });
-        drop(gangs);
-        let mut immediate = std::mem::take(&mut state.pending);
-        for (switcher, mut timetable) in self.switchers.iter_mut().zip(composition.timetables) {
+        self.composed.gangs = gangs.into_keys().collect();
+        self.composed.config = config;
+        composition
+    }
+
+    fn publish(&mut self, now_ns: u64, from_ns: u64, timetables: Vec<timetable::Timetable>) {
+        let pending = std::mem::take(&mut self.state.pending);
+        let mut immediate: Vec<_> =
+            pending.into_iter().map(|action| (self.generation, action)).collect();
+        for (switcher, mut timetable) in self.switchers.iter_mut().zip(timetables) {
+            // Woken in time, they find it by themselves.
+            let sleeps_on = !switcher.wakes_between(clock::utc_ns(), from_ns);
             timetable.immediate = std::mem::take(&mut immediate);
             switcher.publish(timetable);
-        }
-        // Woken in time, they find it by themselves.
-        if from_ns != self.composed_until_ns || clock::utc_ns() >= from_ns {
-            self.switchers.iter().for_each(Switcher::ring);
-        }
-        for (id, standing) in composition.standings {
-            if let Some(job) = state.jobs.get_mut(&id) {
-                job.standing = standing;
+            if sleeps_on || now_ns >= from_ns {
+                switcher.ring();
             }
         }
-        for (id, cpus) in composition.pinned {
-            if let Some(home) = state.jobs.get_mut(&id).and_then(|job| job.home.as_mut()) {
-                home.members.pinned = Some(cpus);
-            }
-        }
-        self.composed_until_ns = until_ns;
-        state.account(&plans, from_ns, until_ns);
-        state.remember(plans);
-        self.log_failures();
     }
 
-    /// The plans of the slices that a period touches.
-    fn plans(&mut self, from_ns: u64, until_ns: u64) -> Vec<Plan> {
-        let state = &mut self.state;
-        let first = slices::slice_at(state.schedule.config(), from_ns);
-        let last = slices::slice_at(state.schedule.config(), until_ns - 1);
-        (first..=last)
-            .map(|slice| match state.plans.iter().rev().find(|plan| plan.slice == slice) {
-                Some(plan) => state.schedule.amend(plan).unwrap_or_else(|| plan.clone()),
-                None => state.schedule.plan(slice),
-            })
-            .collect()
+    /// Reads the threads of those in the rows, and of those that were; says whose are not all known.
+    fn read_members(&mut self, plans: &[Plan]) -> BTreeSet<JobId> {
+        let in_rows = plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job);
+        let ids: BTreeSet<JobId> = in_rows.chain(self.composed.gangs.iter().copied()).collect();
+        ids.into_iter().filter(|&id| self.read_members_of(id)).collect()
     }
 
-    /// Reads the threads of those that are to be switched, and of those that just were: what they
-    /// started in their slot does not have their standing.
-    fn read_members(&mut self, in_rows: &BTreeSet<JobId>) {
+    /// True where one came that was not known.
+    fn read_members_of(&mut self, id: JobId) -> bool {
         let state = &mut self.state;
-        let before: BTreeSet<JobId> = std::mem::take(&mut self.survey.in_rows);
-        for id in in_rows.union(&before) {
-            let Some(job) = state.jobs.get_mut(id) else { continue };
-            let Some(home) = &mut job.home else { continue };
-            if !job.reading.is_due() {
-                continue;
-            }
-            let count = home.members.threads().len();
-            let came = home.members.refresh(&state.roots.proc).unwrap_or(false);
-            job.reading.saw(came || home.members.threads().len() != count);
-            if came && job.standing != Standing::Raised {
-                let (at, wide) = (job.standing, job.width.wide);
-                state.backend.actions(&home.members, at, at, wide, &mut state.pending);
-            }
-            if home.members.is_crowded() && job.activity.awake {
-                job.activity.awake = false;
-                let _ = state.schedule.apply(Event::Slept { job: *id });
-                tracing::warn!(job = %id, "more threads than gangd switches: no slots until it has fewer");
-            }
+        let Some(job) = state.jobs.get_mut(&id) else { return false };
+        let Some(home) = &mut job.home else { return false };
+        let came = home.members.refresh(&state.roots.proc).unwrap_or(false);
+        if home.members.is_crowded() && job.activity.awake {
+            job.activity.awake = false;
+            let _ = state.schedule.apply(Event::Slept { job: id });
+            tracing::warn!(job = %id, "more threads than gangd switches: no slots until it has fewer");
         }
-        self.survey.in_rows = in_rows.clone();
+        came
+    }
+
+    /// The gangs that have threads which are in no timetable: where one was started somewhere, those
+    /// in their slots are read again.
+    fn newcomers(&mut self) -> Newcomers {
+        if !self.threads_came.swap(false, Ordering::AcqRel) {
+            return Newcomers::None;
+        }
+        let gangs: Vec<JobId> = self.composed.gangs.iter().copied().collect();
+        let came: BTreeSet<JobId> =
+            gangs.into_iter().filter(|&id| self.read_members_of(id)).collect();
+        if came.is_empty() { Newcomers::None } else { Newcomers::Of(came) }
     }
 
     fn log_failures(&mut self) {
@@ -363,5 +520,19 @@ impl Conductor {
             tracing::warn!(count = count - self.failures, %error, "calls of a switch failed");
             self.failures = count;
         }
+    }
+}
+
+/// Whose threads do not all stand as their job does.
+enum Newcomers {
+    None,
+    Of(BTreeSet<JobId>),
+    /// The clock jumped, or nobody planned: how any gang stands is not known.
+    Anywhere,
+}
+
+impl Newcomers {
+    fn is_none(&self) -> bool {
+        matches!(self, Newcomers::None)
     }
 }

@@ -24,7 +24,6 @@ pub struct Job {
     /// As planned up to the end of the timetable under way.
     pub standing: Standing,
     pub activity: Activity,
-    pub reading: Reading,
     /// Seen with more runnable threads than CPUs, again and again.
     pub width: Width,
     /// CPUs of its last slot.
@@ -78,31 +77,6 @@ impl Width {
             (self.above, self.below) = (0, self.below + 1);
             self.wide &= self.below < Width::ENDS;
         }
-    }
-}
-
-/// How often the threads of a gang in its slots are read: in every period, until they have been the
-/// same for some.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Reading {
-    unchanged: u32,
-    left_out: u32,
-}
-
-impl Reading {
-    /// The most periods in a row in which they are not read. A number that the kernel gives to
-    /// another thread meanwhile would have had to go round all numbers.
-    const LEFT_OUT_MAX: u32 = 3;
-
-    /// Asked once in each period.
-    pub fn is_due(&mut self) -> bool {
-        let leave_out = self.left_out < self.unchanged.min(Reading::LEFT_OUT_MAX);
-        self.left_out = if leave_out { self.left_out + 1 } else { 0 };
-        !leave_out
-    }
-
-    pub fn saw(&mut self, changed: bool) {
-        self.unchanged = if changed { 0 } else { self.unchanged + 1 };
     }
 }
 
@@ -197,22 +171,6 @@ mod tests {
         assert!(width.wide);
         width.saw(2, 2);
         assert!(!width.wide);
-    }
-
-    #[test]
-    fn threads_that_stay_the_same_are_read_less_often() {
-        let mut reading = Reading::default();
-        let mut periods = 0;
-        for _ in 0..100 {
-            if reading.is_due() {
-                reading.saw(false);
-                periods += 1;
-            }
-        }
-        assert!((25..30).contains(&periods), "{periods}");
-        while !reading.is_due() {}
-        reading.saw(true);
-        assert!(reading.is_due());
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod check;
 mod conductor;
 mod daemon;
 mod denied;
+mod forecast;
 mod gap;
 mod job;
 mod load;

@@ -233,7 +233,7 @@ impl Session {
         Ok(self.daemon.conductor.ask(|state| {
             let config = state.schedule.config();
             let now = slices::slice_at(config, clock::utc_ns());
-            let plans = state.plans.iter().filter(|plan| plan.slice >= now);
+            let plans = state.schedule.plans().iter().filter(|plan| plan.slice >= now);
             plans.map(row).collect()
         })?)
     }

@@ -13,32 +13,30 @@ use gang_engine::{
     store::{Record, Whereabouts},
 };
 use gang_linux::{Roots, clock, sched::Attributes};
-use gang_schedule::{Event, JobId, Plan, Policy, Schedule, Spec};
+use gang_schedule::{Event, JobId, Policy, Schedule, Spec};
 
 use crate::{
     denied::Denied,
+    forecast::Forecast,
     gap::GapLength,
-    job::{Activity, Home, Job, Reading, Width, Window},
+    job::{Activity, Home, Job, Width, Window},
     load::Load,
     settings::Limits,
 };
-
-/// Plans of past slices that are kept.
-const PLANS_KEPT: usize = 64;
 
 /// Everything that plans depend on, and what came of them.
 pub struct State {
     pub roots: Roots,
     pub backend: Backend,
     pub limits: Limits,
-    pub schedule: Schedule,
+    pub schedule: Forecast,
     pub jobs: BTreeMap<JobId, Job>,
     next_id: u64,
     pub load: Load,
     /// The length of the gaps.
     pub gap: GapLength,
-    /// Plans of the last slices, oldest first.
-    pub plans: Vec<Plan>,
+    /// Up to this moment (UTC) jobs have been credited with their slots.
+    accounted_until_ns: u64,
     /// Calls for what changed outside the clock; they go with the next timetable.
     pub pending: Vec<Action>,
     /// Where the round of looks at the jobs' CPU time stands.
@@ -54,12 +52,12 @@ impl State {
             roots,
             backend,
             limits,
-            schedule,
+            schedule: Forecast::new(schedule),
             jobs: BTreeMap::new(),
             next_id: 1,
             load: Load::default(),
             gap,
-            plans: Vec::new(),
+            accounted_until_ns: 0,
             pending: Vec::new(),
             next_look: JobId(0),
             stopped: false,
@@ -106,7 +104,6 @@ impl State {
             home: None,
             standing: Standing::Released,
             activity: Activity::default(),
-            reading: Reading::default(),
             width: Width::default(),
             cpus: Default::default(),
             slots: 0,
@@ -217,12 +214,16 @@ impl State {
         }
     }
 
-    /// Notes what the plans gave the jobs between two points of time.
-    pub fn account(&mut self, plans: &[Plan], from_ns: u64, until_ns: u64) {
+    /// Notes what the plans gave the jobs up to now (UTC).
+    pub fn account(&mut self, until_ns: u64) {
+        let from_ns = std::mem::replace(&mut self.accounted_until_ns, until_ns);
         let now_ns = clock::monotonic_ns();
-        for plan in plans {
+        for plan in self.schedule.plans() {
             let (from_ns, until_ns) = (plan.start_ns.max(from_ns), plan.end_ns.min(until_ns));
-            let in_slot_ns = until_ns.saturating_sub(from_ns);
+            if from_ns >= until_ns {
+                continue;
+            }
+            let in_slot_ns = until_ns - from_ns;
             for slot in &plan.row {
                 let Some(job) = self.jobs.get_mut(&slot.job) else { continue };
                 job.slots += u64::from(from_ns == plan.start_ns);
@@ -235,20 +236,11 @@ impl State {
         }
     }
 
-    /// Keeps the last plans: that of a slice under way is amended, not made again.
-    pub fn remember(&mut self, plans: Vec<Plan>) {
-        let first = plans.first().map_or(0, |plan| plan.slice);
-        self.plans.retain(|plan| plan.slice < first);
-        let too_many = self.plans.len().saturating_sub(PLANS_KEPT);
-        self.plans.drain(..too_many);
-        self.plans.extend(plans);
-    }
-
     /// The state of a job in the terms of the interface.
     pub fn phase(&self, job: &Job, now_ns: u64) -> gang_protocol::v1::JobState {
         use gang_protocol::v1::JobState;
         let slice = gang_schedule::clock::slice_at(self.schedule.config(), now_ns);
-        let plan = self.plans.iter().rev().find(|plan| plan.slice == slice);
+        let plan = self.schedule.plan_of(slice);
         if job.suspended {
             JobState::suspended
         } else if job.home.is_none() {

@@ -1,8 +1,6 @@
 //! What the conductor looks at before it plans: who wants to run.
 
-use std::collections::BTreeSet;
-
-use gang_linux::{Roots, clock, process::Runnable, topology};
+use gang_linux::{Roots, clock, process::Census, topology};
 use gang_schedule::{Cpu, Event, JobId, Topology};
 
 use crate::state::State;
@@ -29,28 +27,30 @@ const TOPOLOGY_EVERY_NS: u64 = 1_000_000_000;
 /// What the survey remembers from period to period.
 #[derive(Debug)]
 pub struct Survey {
-    runnable: Runnable,
+    census: Census,
     look_at_ns: u64,
     topology_at_ns: u64,
     online: String,
-    /// Jobs of the last period's rows.
-    pub in_rows: BTreeSet<JobId>,
 }
 
 impl Survey {
     pub fn new(roots: &Roots) -> std::io::Result<Survey> {
         Ok(Survey {
-            runnable: Runnable::open(&roots.proc).map_err(std::io::Error::other)?,
+            census: Census::open(&roots.proc).map_err(std::io::Error::other)?,
             look_at_ns: 0,
             topology_at_ns: 0,
             online: topology::online_text(roots).unwrap_or_default(),
-            in_rows: BTreeSet::new(),
         })
     }
 
     /// Whether it is time for a look.
     pub fn is_due(&self) -> bool {
         clock::monotonic_ns() >= self.look_at_ns
+    }
+
+    /// How long until then.
+    pub fn due_in_ns(&self) -> u64 {
+        self.look_at_ns.saturating_sub(clock::monotonic_ns())
     }
 
     /// Looks at the machine and tells the policy what changed.
@@ -68,7 +68,7 @@ impl Survey {
     fn count_runnable(&mut self, state: &mut State) {
         // This thread is runnable; the switchers sleep.
         const OF_DAEMON: u32 = 1;
-        let Ok(all) = self.runnable.count() else { return };
+        let Some(all) = self.census.count().map(|count| count.runnable) else { return };
         let mut of_jobs = 0;
         if all > OF_DAEMON {
             let proc_root = &state.roots.proc;

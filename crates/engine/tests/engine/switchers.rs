@@ -136,7 +136,7 @@ fn a_timetable_for_the_same_time_begins_anew() {
     let mut bench = Bench::default();
     bench.advance(&timetable(1, 100, 200, &[100, 150]), 160);
     let mut again = timetable(2, 100, 200, &[100, 155, 170]);
-    again.immediate = vec![call(7)];
+    again.immediate = vec![(2, call(7))];
     let (calls, next) = bench.advance(&again, 160);
     assert_eq!(calls, [vec![7], numbers(2, 0..2)].concat());
     assert_eq!(next, Some(170));
@@ -146,7 +146,7 @@ fn a_timetable_for_the_same_time_begins_anew() {
 fn what_is_immediate_is_done_once_before_any_edge() {
     let mut bench = Bench::default();
     let mut one = timetable(1, 100, 200, &[100]);
-    one.immediate = vec![call(7), call(8)];
+    one.immediate = vec![(1, call(7)), (1, call(8))];
     assert_eq!(bench.advance(&one, 90), (vec![7, 8], Some(100)));
     assert_eq!(bench.advance(&one, 100).0, numbers(1, 0..1));
 }
@@ -224,7 +224,7 @@ fn wait_for(kernel: &Recording, number: u32, so_far: &mut Vec<u32>) {
 
 fn start(kernel: &Arc<Recording>) -> Switcher {
     let kernel: Arc<dyn Kernel> = kernel.clone();
-    Switcher::start(vec![0], false, kernel).unwrap()
+    Switcher::start(vec![0], false, kernel, None).unwrap()
 }
 
 const MS: u64 = 1_000_000;
@@ -250,7 +250,7 @@ fn a_switcher_carries_out_what_was_published_and_then_lowers_everybody() {
 }
 
 #[test]
-fn a_timetable_that_comes_early_waits_for_the_end_of_the_one_before() {
+fn a_timetable_that_comes_early_waits_for_its_beginning() {
     let kernel = Arc::new(Recording::default());
     let mut switcher = start(&kernel);
     let from_ns = clock::utc_ns();
@@ -267,44 +267,62 @@ fn a_timetable_that_comes_early_waits_for_the_end_of_the_one_before() {
 }
 
 #[test]
-fn a_timetable_that_is_replaced_is_carried_out_to_its_end() {
+fn a_timetable_that_is_replaced_holds_until_the_next_begins() {
     let kernel = Arc::new(Recording::default());
     let mut switcher = start(&kernel);
     let now_ns = clock::utc_ns();
-    switcher.publish(timetable(1, now_ns, now_ns + 2 * HOUR, &[now_ns, now_ns + HOUR]));
+    let edges = [now_ns, now_ns + 50 * MS, now_ns + 150 * MS, now_ns + HOUR];
+    switcher.publish(timetable(1, now_ns, now_ns + 2 * HOUR, &edges));
     switcher.ring();
     let mut calls = Vec::new();
     wait_for(&kernel, 11_000, &mut calls);
-    // As after a step of the clock: for another time than the one under way.
-    let mut other = timetable(2, now_ns - HOUR, now_ns + HOUR, &[now_ns - HOUR]);
-    other.immediate = vec![call(7)];
+    let mut other = timetable(2, now_ns + 100 * MS, now_ns + HOUR, &[now_ns + 100 * MS]);
+    other.immediate = vec![(2, call(7))];
     switcher.publish(other);
+    assert!(switcher.is_behind());
     switcher.ring();
     wait_for(&kernel, 21_000, &mut calls);
     assert_eq!(calls, [numbers(1, 0..2), vec![7], numbers(2, 0..1)].concat());
 }
 
 #[test]
-fn a_timetable_that_is_replaced_unread_is_carried_out_all_the_same() {
+fn a_timetable_for_another_time_is_taken_at_once() {
     let kernel = Arc::new(Recording::default());
     let mut switcher = start(&kernel);
     let now_ns = clock::utc_ns();
-    switcher.publish(timetable(1, now_ns, now_ns + 2 * HOUR, &[now_ns]));
+    switcher.publish(timetable(1, now_ns + HOUR, now_ns + 2 * HOUR, &[now_ns + HOUR]));
+    switcher.ring();
+    // As after a step of the clock.
+    switcher.publish(timetable(2, now_ns - HOUR, now_ns + HOUR, &[now_ns - HOUR]));
+    switcher.ring();
+    let mut calls = Vec::new();
+    wait_for(&kernel, 21_000, &mut calls);
+    assert_eq!(calls, numbers(2, 0..1));
+}
+
+#[test]
+fn what_is_immediate_goes_on_with_the_timetable_that_replaces_one_not_in_force() {
+    let kernel = Arc::new(Recording::default());
+    let mut switcher = start(&kernel);
+    let now_ns = clock::utc_ns();
+    let mut first = timetable(1, now_ns, now_ns + 2 * HOUR, &[now_ns]);
+    first.immediate = vec![(1, call(6))];
+    switcher.publish(first);
     switcher.ring();
     let mut calls = Vec::new();
     wait_for(&kernel, 11_000, &mut calls);
-    // A switcher that nobody rings looks for another one at the end of the one it has.
-    let mut unread = timetable(2, now_ns, now_ns + 2 * HOUR, &[now_ns, now_ns + HOUR]);
-    unread.immediate = vec![call(7), call(8)];
-    switcher.publish(unread);
-    let mut last = timetable(3, now_ns - HOUR, now_ns + HOUR, &[now_ns]);
-    // Made once, in the order in which they decide.
-    last.immediate = vec![call(7)];
+    while switcher.is_behind() {
+        std::thread::yield_now();
+    }
+    let mut never = timetable(2, now_ns + HOUR, now_ns + 2 * HOUR, &[now_ns + HOUR]);
+    never.immediate = vec![(2, call(7)), (2, call(8))];
+    switcher.publish(never);
+    let mut last = timetable(3, now_ns, now_ns + HOUR, &[now_ns + 1]);
+    last.immediate = vec![(3, call(7))];
     switcher.publish(last);
     switcher.ring();
     wait_for(&kernel, 31_000, &mut calls);
-    let immediate = [vec![8], numbers(2, 0..2), vec![7]].concat();
-    assert_eq!(calls, [numbers(1, 0..1), immediate, numbers(3, 0..1)].concat());
+    assert_eq!(calls, [vec![6], numbers(1, 0..1), vec![7, 8, 7], numbers(3, 0..1)].concat());
 }
 
 #[test]

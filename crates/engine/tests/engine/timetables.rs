@@ -12,7 +12,7 @@ use gang_engine::{
     members::Members,
     recording::{Call, Model, Recording},
     switcher::Cursor,
-    timetable::{self, Composition, Gang, Groups, Period, Timetable},
+    timetable::{self, Composition, Gang, Groups, Stretch, Timetable},
     timing::Timings,
 };
 use gang_linux::sched::Attributes;
@@ -261,13 +261,22 @@ impl Stage {
         let concerned = self.jobs.iter().filter(|(id, job)| is_concerned(id, job));
         concerned
             .map(|(&id, job)| {
-                (id, Gang { members: &job.members, standing: job.standing, wide: job.wide })
+                let out_of_row =
+                    if self.config.fill { Standing::Filling } else { Standing::Paused };
+                let gang = Gang {
+                    members: &job.members,
+                    standing: job.standing,
+                    out_of_row,
+                    has_newcomers: false,
+                    wide: job.wide,
+                };
+                (id, gang)
             })
             .collect()
     }
 
     fn compose(&self, groups: &Groups, from_ns: u64, until_ns: u64) -> Composition {
-        timetable::compose(&Period {
+        timetable::compose(&Stretch {
             generation: self.generation,
             config: &self.config,
             backend: self.backend,
@@ -343,8 +352,8 @@ impl Stage {
         for (id, standing) in composition.standings {
             self.jobs.get_mut(&id).unwrap().standing = standing;
         }
-        for (id, cpus) in composition.pinned {
-            self.jobs.get_mut(&id).unwrap().members.pinned = Some(cpus);
+        for pin in composition.pins {
+            self.jobs.get_mut(&pin.job).unwrap().members.pinned = Some(pin.cpus);
         }
     }
 }
@@ -416,7 +425,9 @@ fn run(scene: &Scene, cpus_each: usize) -> (Model, Vec<(u64, Vec<Call>)>) {
         stage.plan(from_ns, until_ns);
         stage.generation += 1;
         let mut composition = stage.compose(&groups, from_ns, until_ns);
-        composition.timetables[0].immediate = immediate;
+        let generation = stage.generation;
+        composition.timetables[0].immediate =
+            immediate.into_iter().map(|call| (generation, call)).collect();
         composition.timetables.iter().for_each(assert_in_order);
         assert_deadline_lowers(&stage, &stage.kernel.model(), &composition.timetables);
         stage.kernel.take_calls();

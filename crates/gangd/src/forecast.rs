@@ -1,0 +1,221 @@
+//! Plans that are made ahead, and taken back when something changes.
+//!
+//! Problem: planning slice by slice wakes the conductor at every slice, and most of what that costs is
+//! waking it. But who arrives is not to wait until everything that was planned ahead is over.
+//!
+//! Approach: the schedule is kept twice, as it is after all slices that were planned, and as it was
+//! before the first of them. What changes it takes plans back first: the schedule as it was, with those
+//! slices planned again that stand. A plan follows from the state alone, so they come out the same.
+//!
+//! Terms. A plan *stands* from the moment at which it is too late for another one in its place.
+//!
+//! Properties: however often plans were taken back, the schedule is as if each slice had been planned
+//! just before it began, with all that was known until then.
+
+use std::ops::Deref;
+
+use gang_schedule::{Event, Plan, Refusal, Schedule, clock};
+
+/// Plans of past slices that are kept.
+const PLANS_KEPT: usize = 64;
+
+/// A schedule with its plans.
+pub struct Forecast {
+    /// After all plans.
+    schedule: Schedule,
+    /// Before the last `ahead` of them.
+    base: Schedule,
+    /// Of the last slices and the next ones, in order.
+    plans: Vec<Plan>,
+    ahead: usize,
+    /// The first plan ahead is that of a slice under way, changed; this is what it was before.
+    amended: Option<Plan>,
+    /// Plans of slices that begin before this moment (UTC) stand.
+    stands_until_ns: u64,
+    is_changed: bool,
+}
+
+impl Deref for Forecast {
+    type Target = Schedule;
+
+    fn deref(&self) -> &Schedule {
+        &self.schedule
+    }
+}
+
+impl Forecast {
+    pub fn new(schedule: Schedule) -> Forecast {
+        Forecast {
+            base: schedule.clone(),
+            schedule,
+            plans: Vec::new(),
+            ahead: 0,
+            amended: None,
+            stands_until_ns: 0,
+            is_changed: false,
+        }
+    }
+
+    /// Of the last slices and the next ones, in order.
+    pub fn plans(&self) -> &[Plan] {
+        &self.plans
+    }
+
+    pub fn plan_of(&self, slice: u64) -> Option<&Plan> {
+        self.plans.iter().rev().find(|plan| plan.slice == slice)
+    }
+
+    /// From when on plans are made anew: since something changed, and where nothing did, as things are
+    /// now.
+    pub fn stands_until_ns(&self) -> u64 {
+        self.stands_until_ns
+    }
+
+    /// Something changed since the last plans were made.
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// Says which plans stand by now: those of slices that begin before `moment_ns` (UTC). Where some
+    /// were taken back already, that holds.
+    pub fn stand_until(&mut self, moment_ns: u64) {
+        if !self.is_changed {
+            self.stands_until_ns = moment_ns;
+        }
+    }
+
+    /// Takes note of an event; plans that do not stand yet are taken back.
+    ///
+    /// # Errors
+    /// A [`Refusal`]; then nothing was changed, and the plans will be the same again.
+    pub fn apply(&mut self, event: Event) -> Result<(), Refusal> {
+        if matches!(event, Event::Load { threads } if threads == self.schedule.load()) {
+            return Ok(());
+        }
+        self.take_back();
+        self.is_changed = true;
+        self.schedule.apply(event)
+    }
+
+    /// Makes the plans of a stretch of time, from the first moment that is not planned or not to stand.
+    pub fn extend(&mut self, from_ns: u64, until_ns: u64) {
+        self.take_back();
+        self.is_changed = false;
+        self.base = self.schedule.clone();
+        let first = clock::slice_at(self.schedule.config(), from_ns);
+        let last = clock::slice_at(self.schedule.config(), until_ns - 1);
+        // Those of a time that the clock has come back from.
+        self.plans.retain(|plan| plan.slice <= first);
+        self.plans.drain(..self.plans.len().saturating_sub(PLANS_KEPT));
+        let is_under_way = self.plans.last().is_some_and(|plan| plan.slice == first);
+        self.amended = if is_under_way { self.plans.pop() } else { None };
+        self.ahead = 0;
+        for slice in first..=last {
+            let plan = self.next(slice);
+            self.plans.push(plan);
+            self.ahead += 1;
+        }
+    }
+
+    /// The plan of the next slice, or the rest of one that is under way.
+    fn next(&mut self, slice: u64) -> Plan {
+        match self.amended.as_ref().filter(|plan| plan.slice == slice) {
+            Some(plan) => self.schedule.amend(plan).unwrap_or_else(|| plan.clone()),
+            None => self.schedule.plan(slice),
+        }
+    }
+
+    fn take_back(&mut self) {
+        let ahead = &self.plans[self.plans.len() - self.ahead..];
+        let standing = ahead.iter().filter(|plan| plan.start_ns < self.stands_until_ns).count();
+        if standing == ahead.len() {
+            return;
+        }
+        let kept = self.plans.len() - self.ahead + standing;
+        self.schedule = self.base.clone();
+        for index in kept - standing..kept {
+            let again = self.next(self.plans[index].slice);
+            debug_assert_eq!(again, self.plans[index], "a plan follows from the state");
+        }
+        self.plans.truncate(kept);
+        self.ahead = standing;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gang_schedule::{Config, JobId, Spec, Topology};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn schedule(slice_ns: u64) -> Schedule {
+        let config = Config { slice_ns, ..Config::default() };
+        let mut schedule = Schedule::new(config, Topology::flat(4)).unwrap();
+        for job in 1..=4 {
+            let spec = Spec { weight: 50 * job as u32, ..Spec::new(1 + job as u32 % 4) };
+            schedule.apply(Event::Arrived { job: JobId(job), spec }).unwrap();
+        }
+        schedule
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let job = (1u64..=4).prop_map(JobId);
+        prop_oneof![
+            job.clone().prop_map(|job| Event::Slept { job }),
+            job.clone().prop_map(|job| Event::Woke { job }),
+            job.clone().prop_map(|job| Event::Suspended { job }),
+            job.prop_map(|job| Event::Resumed { job }),
+            (0u32..6).prop_map(|threads| Event::Load { threads }),
+        ]
+    }
+
+    proptest! {
+        /// Planned far ahead and taken back, or each slice just before it begins: the same.
+        #[test]
+        fn taking_back_leaves_no_trace(
+            slices in 2u64..40,
+            events in proptest::collection::btree_map(1u64..30, event(), 0..12),
+        ) {
+            let mut naive = schedule(10 * MS);
+            let mut expected = Vec::new();
+            let mut forecast = Forecast::new(schedule(10 * MS));
+            forecast.extend(0, slices * 10 * MS);
+            for slice in 0..30 {
+                if let Some(event) = events.get(&slice) {
+                    naive.apply(event.clone()).unwrap();
+                    forecast.stand_until(slice * 10 * MS);
+                    forecast.apply(event.clone()).unwrap();
+                }
+                let begins_ns = slice * 10 * MS;
+                if forecast.is_changed() || forecast.plan_of(slice).is_none() {
+                    forecast.stand_until(begins_ns);
+                    forecast.extend(begins_ns, begins_ns + slices * 10 * MS);
+                }
+                expected.push(naive.plan(slice).row);
+            }
+            let found: Vec<_> = (0..30)
+                .map(|slice| forecast.plan_of(slice).map(|plan| plan.row.clone()).unwrap())
+                .collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn a_slice_under_way_is_amended() {
+        let mut forecast = Forecast::new(schedule(1000 * MS));
+        (2..=4).for_each(|job| forecast.apply(Event::Suspended { job: JobId(job) }).unwrap());
+        forecast.extend(0, 100 * MS);
+        assert_eq!(forecast.plan_of(0).unwrap().row.len(), 1);
+        forecast.stand_until(20 * MS);
+        forecast.apply(Event::Suspended { job: JobId(1) }).unwrap();
+        forecast.apply(Event::Resumed { job: JobId(3) }).unwrap();
+        forecast.extend(20 * MS, 120 * MS);
+        let row: Vec<JobId> =
+            forecast.plan_of(0).unwrap().row.iter().map(|slot| slot.job).collect();
+        assert_eq!(row, [JobId(3)]);
+        assert_eq!(forecast.plans().len(), 1);
+    }
+}

@@ -17,6 +17,7 @@ use rustix::process::Signal;
 use crate::{
     action::ProcessHandle,
     members::is_raised,
+    shared_group,
     store::{Record, Store, Whereabouts},
 };
 
@@ -176,8 +177,9 @@ pub fn dissolve_common(records: &[Record]) {
         else {
             continue;
         };
-        if let (Some(cpu_group), true) = (cpu_group, cpu_group_is_shared) {
-            let _ = Group::at(cpu_group).remove();
+        let root = cpu_group.as_ref().and_then(|cpu_group| cpu_group.parent());
+        if let (Some(root), true) = (root, cpu_group_is_shared) {
+            shared_group::remove(root);
         }
         if let (Some(parent), false) = (group.parent(), adopted) {
             let _ = Group::at(parent).remove();

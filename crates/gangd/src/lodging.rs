@@ -13,6 +13,7 @@ use gang_engine::{
     backend::Backend,
     members::{Controls, Members},
     probe::{CpuControl, Means},
+    shared_group,
     store::Whereabouts,
     timetable,
 };
@@ -37,37 +38,6 @@ pub struct Lodging {
     /// jobs: idle as a whole, so that a filling thread gives way to everybody outside.
     shared: Option<Group>,
     backend: Backend,
-}
-
-/// The group of version 1 that all jobs of all daemons share: the kernel divides the time of
-/// real-time threads among the groups of one parent, and one group can have all of it.
-const SHARED_V1: &str = "gangd";
-
-/// Makes the group that jobs share on version 1, where it is not there: another daemon may have removed
-/// it when its last job ended.
-fn prepare_shared_v1(root: &Path, group: &Group) -> Result<()> {
-    group.create()?;
-    // Absent where the kernel does not group real-time threads; then nothing is needed.
-    if let Ok(all) = Group::at(root).read("cpu.rt_runtime_us") {
-        give_realtime(group, all.trim())?;
-    }
-    group.write("cpu.idle", "1")
-}
-
-/// Gives a group all the time of real-time threads. Another daemon's group may just be on its way
-/// out, and have that time until it is gone.
-fn give_realtime(group: &Group, all: &str) -> Result<()> {
-    let mut tries = 0;
-    loop {
-        if group.read("cpu.rt_runtime_us")?.trim() == all {
-            return Ok(());
-        }
-        match group.write("cpu.rt_runtime_us", all) {
-            Err(_) if tries < 20 => std::thread::sleep(std::time::Duration::from_millis(10)),
-            result => return result,
-        }
-        tries += 1;
-    }
 }
 
 impl Lodging {
@@ -115,11 +85,7 @@ impl Lodging {
 
     fn prepare_cpu(&self) -> Result<Option<Group>> {
         match (&self.cpu, self.backend) {
-            (CpuControl::V1(root), Backend::Rt) => {
-                let group = Group::at(root).child(SHARED_V1);
-                prepare_shared_v1(root, &group)?;
-                Ok(Some(group))
-            }
+            (CpuControl::V1(root), Backend::Rt) => shared_group::prepare(root).map(Some),
             (CpuControl::V2, Backend::Rt | Backend::Weight) => {
                 let (Some(root), Some(parent)) = (&self.root, self.parent()) else {
                     return Ok(None);
@@ -206,10 +172,7 @@ impl Lodging {
             return Ok(None);
         }
         match (&self.cpu, self.backend, &self.shared) {
-            (CpuControl::V1(root), Backend::Rt, Some(shared)) => {
-                prepare_shared_v1(root, shared)?;
-                Ok(Some(shared.clone()))
-            }
+            (CpuControl::V1(root), Backend::Rt, Some(_)) => shared_group::prepare(root).map(Some),
             (CpuControl::V1(root), Backend::Weight, _) => {
                 let group = Group::at(root).child(format!("{}-job-{job}", self.name));
                 group.create()?;
@@ -254,7 +217,13 @@ impl Lodging {
             Group::at(group).add(process.pid)?;
         }
         if let Some(cpu_group) = cpu_group {
-            Group::at(cpu_group).add(process.pid)?;
+            let moved = Group::at(cpu_group).add(process.pid);
+            if let (Err(_), CpuControl::V1(root), Some(_)) = (&moved, &self.cpu, &self.shared) {
+                // Another daemon found it empty meanwhile, and removed it.
+                shared_group::prepare(root)?.add(process.pid)?;
+            } else {
+                moved?;
+            }
         }
         if !process.is_alive() {
             for (group, home) in
@@ -316,10 +285,10 @@ impl Lodging {
         let of_v2 = hierarchies.v2.iter().flat_map(|root| {
             [name.to_owned(), format!("{name}.none")].map(|name| Group::at(root).child(name))
         });
-        let of_v1 = hierarchies.v1.get("cpu").map(|root| Group::at(root).child(SHARED_V1));
-        for group in of_v2.chain(of_v1) {
+        for group in of_v2 {
             let _ = group.remove();
         }
+        hierarchies.v1.get("cpu").into_iter().for_each(|root| shared_group::remove(root));
     }
 
     /// Removes the groups above the jobs; those that still have jobs of another daemon stay.
@@ -327,8 +296,8 @@ impl Lodging {
         for parent in self.parent().into_iter().chain(self.plain_parent()) {
             let _ = parent.remove();
         }
-        if let (CpuControl::V1(_), Some(shared)) = (&self.cpu, &self.shared) {
-            let _ = shared.remove();
+        if let (CpuControl::V1(root), Some(_)) = (&self.cpu, &self.shared) {
+            shared_group::remove(root);
         }
     }
 }

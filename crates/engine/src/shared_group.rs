@@ -42,7 +42,7 @@ pub fn prepare(root: &Path) -> Result<Group> {
 pub fn remove(root: &Path) {
     let _lock = lock(root);
     let group = Group::at(root).child(NAME);
-    if !group.processes().is_ok_and(|processes| processes.is_empty()) {
+    if group.processes().is_ok_and(|processes| !processes.is_empty()) {
         return;
     }
     let had = group.read(REALTIME);

@@ -192,7 +192,7 @@ fn processes_go_home_or_to_the_nearest_group_that_is_left() {
 fn groups_that_gangd_made_go_and_those_it_found_stay() {
     let root = tempfile::tempdir().unwrap();
     for (adopted, is_shared) in [(false, false), (false, true), (true, false), (true, true)] {
-        let (job, cpu) = (root.path().join("gangd/job"), root.path().join("cpu"));
+        let (job, cpu) = (root.path().join("gangd/job"), root.path().join("cpu/gangd"));
         fs::create_dir_all(&job).unwrap();
         fs::create_dir_all(&cpu).unwrap();
         let mut whereabouts = in_group(&job);

@@ -15,7 +15,7 @@ use crate::{Guarantee, Standing, action::Action, members::Members, priority};
 /// The ways to give a gang its slot, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backend {
-    /// In slot SCHED_FIFO, out of slot SCHED_IDLE.
+    /// In slot SCHED_FIFO, out of slot SCHED_IDLE, or SCHED_BATCH in a group that is idle as a whole.
     Rt,
     /// In slot the highest `cpu.weight`, out of slot `cpu.idle`.
     Weight,
@@ -72,7 +72,8 @@ impl Backend {
         match self {
             Backend::Rt => {
                 out.extend(job.threads().iter().filter(|t| !t.is_exempt()).map(|thread| {
-                    let attributes = attributes(&thread.original, to, wide);
+                    let in_idle_group = job.controls.in_idle_group;
+                    let attributes = attributes(&thread.original, to, wide, in_idle_group);
                     Action::Attributes { tid: thread.tid, attributes }
                 }))
             }
@@ -95,10 +96,16 @@ impl Backend {
 
 /// SCHED_FIFO in slot, SCHED_IDLE out of it (sched(7)). The nice value stays what it was: the kernel
 /// keeps it under both policies, so that even a release without memory gives it back.
-fn attributes(original: &Attributes, to: Standing, wide: bool) -> Attributes {
+///
+/// In a group that is idle as a whole, threads out of slot are SCHED_BATCH. Idle ones weigh so little
+/// that the group's weight on a CPU falls to the kernel's least (MIN_SHARES), where its virtual deadline
+/// is reckoned with another weight than it is scaled by as the weight rises again: the group then comes
+/// before a short task that waits beside it, and runs until the next tick.
+fn attributes(original: &Attributes, to: Standing, wide: bool, in_idle_group: bool) -> Attributes {
     match to {
         Standing::Raised if wide => Attributes::other(-20),
         Standing::Raised => Attributes { nice: original.nice, ..Attributes::fifo(priority::GANG) },
+        Standing::Filling | Standing::Paused if in_idle_group => Attributes::batch(original.nice),
         Standing::Filling | Standing::Paused => Attributes::idle(original.nice),
         Standing::Released => *original,
     }

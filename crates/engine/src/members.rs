@@ -56,6 +56,8 @@ pub struct Controls {
     /// `cpu.idle` and `cpu.weight` (version 2) or `cpu.shares` (version 1).
     pub cpu_idle: Option<Arc<ControlFile>>,
     pub cpu_weight: Option<Arc<ControlFile>>,
+    /// Its group, or one above, is idle as a whole (`cpu.idle`).
+    pub in_idle_group: bool,
 }
 
 /// The members of one job.
@@ -274,7 +276,10 @@ fn original(now: Attributes, default: Attributes, was_started_here: bool) -> Att
     let reset = was_started_here && now == Attributes::other(0);
     if wide || reset {
         default
-    } else if is_raised(&now) || now.policy == sched::Policy::Idle {
+    } else if is_raised(&now)
+        || now.policy == sched::Policy::Idle
+        || (was_started_here && now.policy == sched::Policy::Batch)
+    {
         let nice = if now.nice == -20 { default.nice } else { now.nice };
         Attributes { nice, ..default }
     } else {

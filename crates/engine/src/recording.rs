@@ -145,7 +145,7 @@ impl Model {
     ) -> Result<(), String> {
         for thread in job.threads() {
             let now = self.attributes.get(&thread.tid).unwrap_or(&thread.original);
-            if !stands(backend, thread, now, standing, wide) {
+            if !stands(backend, thread, now, standing, wide, job.controls.in_idle_group) {
                 return Err(format!(
                     "{backend:?}: not {standing:?} (wide: {wide}): {now:?} of {thread:?}"
                 ));
@@ -204,6 +204,7 @@ fn stands(
     now: &Attributes,
     standing: Standing,
     wide: bool,
+    in_idle_group: bool,
 ) -> bool {
     let untouched = *now == thread.original;
     if thread.is_exempt() || backend != Backend::Rt {
@@ -213,6 +214,9 @@ fn stands(
         Standing::Raised if wide => *now == Attributes::other(-20),
         // Its nice value counts for nothing, and may still be that of a wide gang.
         Standing::Raised => is_raised(now),
+        Standing::Filling | Standing::Paused if in_idle_group => {
+            *now == Attributes::batch(thread.original.nice)
+        }
         Standing::Filling | Standing::Paused => *now == Attributes::idle(thread.original.nice),
         Standing::Released => untouched,
     }

@@ -114,7 +114,7 @@ fn release_thread(tid: u32, record: &Record) -> bool {
     let normal = Attributes::from(record.normal);
     // A wide gang in its slot is an ordinary thread of the highest weight.
     let wide = now.policy == Policy::Other && now.nice == -20 && normal.nice != -20;
-    let filling = now.policy == Policy::Idle && normal.policy != Policy::Idle;
+    let filling = matches!(now.policy, Policy::Idle | Policy::Batch) && now.policy != normal.policy;
     if !(is_raised(&now) || filling || wide) {
         return false;
     }

@@ -116,9 +116,10 @@ fn holds(backend: Backend, expected: &Expectation) -> bool {
     }
     let Ok(now) = sched::get(expected.tid) else { return true };
     let raised = is_raised(&now) || (now.policy == Policy::Other && now.nice == -20);
+    let filling = matches!(now.policy, Policy::Idle | Policy::Batch);
     match (expected.may_be_raised, expected.released) {
-        (true, _) => raised || now.policy == Policy::Idle,
+        (true, _) => raised || filling,
         (_, true) => !raised,
-        _ => now.policy == Policy::Idle,
+        _ => filling,
     }
 }

@@ -259,6 +259,10 @@ impl Lodging {
                     freeze: open(group.join("cgroup.freeze")),
                     cpu_idle: own_cpu.and_then(|(group, _)| open(group.join("cpu.idle"))),
                     cpu_weight: own_cpu.and_then(|(group, weight)| open(group.join(weight))),
+                    in_idle_group: match self.cpu {
+                        CpuControl::V1(_) => self.shared.is_some() && cpu_group.is_some(),
+                        _ => self.shared.is_some(),
+                    },
                 };
                 Members::of_group(&Group::at(group), controls, normal, everywhere)
             }

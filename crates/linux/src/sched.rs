@@ -66,6 +66,10 @@ impl Attributes {
         Attributes { policy: Policy::Other, nice, priority: 0, reset_on_fork: false }
     }
 
+    pub const fn batch(nice: i32) -> Self {
+        Attributes { policy: Policy::Batch, nice, priority: 0, reset_on_fork: false }
+    }
+
     pub const fn idle(nice: i32) -> Self {
         Attributes { policy: Policy::Idle, nice, priority: 0, reset_on_fork: false }
     }

@@ -1,7 +1,6 @@
 use super::*;
-use gang_linux::sched::Policy;
 
-const BATCH: Attributes = Attributes { policy: Policy::Batch, ..Attributes::other(10) };
+const BATCH: Attributes = Attributes::batch(10);
 
 #[test]
 fn what_gangd_gave_a_parent_is_not_the_childs_own() {
@@ -20,13 +19,19 @@ fn what_gangd_gave_a_parent_is_not_the_childs_own() {
 fn what_a_thread_chose_itself_stays() {
     for now in [
         Attributes::other(5),
-        Attributes { policy: Policy::Batch, ..Attributes::other(0) },
         Attributes::fifo(priority::GANG + 1),
         Attributes { reset_on_fork: false, ..Attributes::fifo(priority::GANG) },
     ] {
         assert_eq!(original(now, BATCH, false), now);
         assert_eq!(original(now, BATCH, true), now);
     }
+}
+
+#[test]
+fn a_batch_thread_is_one_by_itself_or_because_it_fills() {
+    let normal = Attributes::other(10);
+    assert_eq!(original(Attributes::batch(3), normal, false), Attributes::batch(3));
+    assert_eq!(original(Attributes::batch(3), normal, true), Attributes::other(3));
 }
 
 #[test]

@@ -9,6 +9,8 @@ use rustix::{
     thread::{CpuSet, Pid, sched_setaffinity},
 };
 
+use crate::page::{SlotPage, Word};
+
 /// One call into the kernel. Making it allocates nothing.
 #[derive(Clone, Debug)]
 pub enum Action {
@@ -20,6 +22,8 @@ pub enum Action {
     Write { file: Arc<ControlFile>, value: &'static str },
     /// Sends a signal to a process, by a descriptor that no other process can inherit.
     Signal { process: Arc<ProcessHandle>, signal: Signal },
+    /// Tells a job's programs of its slot.
+    Page { page: Arc<SlotPage>, word: Word },
 }
 
 /// A control file of a cgroup, open for writing.
@@ -91,6 +95,7 @@ impl Kernel for Linux {
             }
             Action::Write { file, value } => file.write(value),
             Action::Signal { process, signal } => process.signal(*signal),
+            Action::Page { page, word } => page.write(word),
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod action;
 pub mod backend;
 pub mod guardian;
 pub mod members;
+pub mod page;
 pub mod probe;
 #[cfg(feature = "recording")]
 pub mod recording;

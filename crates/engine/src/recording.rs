@@ -18,6 +18,7 @@ use crate::{
     action::{Action, Kernel},
     backend::Backend,
     members::{Members, Thread, is_raised},
+    page::Word,
 };
 
 /// A call that was asked for, in terms that can be compared.
@@ -27,6 +28,7 @@ pub enum Call {
     Affinity { tid: u32, cpus: Vec<u32> },
     Write { path: PathBuf, value: String },
     Signal { pid: u32, signal: Signal },
+    Page { path: PathBuf, word: Word },
 }
 
 impl Call {
@@ -34,7 +36,7 @@ impl Call {
     pub fn tid(&self) -> Option<u32> {
         match *self {
             Call::Attributes { tid, .. } | Call::Affinity { tid, .. } => Some(tid),
-            Call::Write { .. } | Call::Signal { .. } => None,
+            Call::Write { .. } | Call::Signal { .. } | Call::Page { .. } => None,
         }
     }
 
@@ -43,7 +45,7 @@ impl Call {
         match self {
             Call::Write { path, .. } => path.ends_with("cgroup.freeze"),
             Call::Signal { signal, .. } => [Signal::STOP, Signal::CONT].contains(signal),
-            Call::Attributes { .. } | Call::Affinity { .. } => false,
+            Call::Attributes { .. } | Call::Affinity { .. } | Call::Page { .. } => false,
         }
     }
 }
@@ -61,6 +63,7 @@ impl From<&Action> for Call {
             Action::Signal { process, signal } => {
                 Call::Signal { pid: process.pid, signal: *signal }
             }
+            Action::Page { page, word } => Call::Page { path: page.path.clone(), word: *word },
         }
     }
 }
@@ -77,6 +80,7 @@ pub struct Model {
     pub files: BTreeMap<PathBuf, String>,
     /// Processes that were stopped and not continued.
     pub stopped: BTreeSet<u32>,
+    pub pages: BTreeMap<PathBuf, Word>,
 }
 
 impl Model {
@@ -107,6 +111,9 @@ impl Model {
                 self.stopped.remove(pid);
             }
             Call::Signal { .. } => {}
+            Call::Page { path, word } => {
+                self.pages.insert(path.clone(), *word);
+            }
         }
         Ok(())
     }

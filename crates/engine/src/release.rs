@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use crate::{
     action::ProcessHandle,
     members::is_raised,
-    shared_group,
+    page, shared_group,
     store::{Record, Store, Whereabouts},
 };
 
@@ -51,6 +51,7 @@ pub fn all(roots: &Roots, store: &Store) -> Found {
     let mut found = Found::default();
     for record in &records {
         found += job(roots, record);
+        page::invalidate(&store.page(record.id));
     }
     found
 }

@@ -110,7 +110,13 @@ impl Store {
             .map_err(|e| self.error("write", &path, e))
     }
 
+    /// Where the slot page of a job is.
+    pub fn page(&self, id: u64) -> PathBuf {
+        self.directory.join(format!("{id}.page"))
+    }
+
     pub fn remove(&self, id: u64) -> Result<(), Error> {
+        let _ = fs::remove_file(self.page(id));
         let path = self.path(id);
         match fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(self.error("remove", &path, e)),

@@ -68,12 +68,14 @@ impl Cursor {
         let due = timetable.edges.partition_point(|edge| edge.at_ns <= now_ns);
         let done = timetable.edges.partition_point(|edge| edge.at_ns <= self.done_until_ns);
         for edge in timetable.edges.get(done..due).unwrap_or_default() {
+            perform_parts(kernel, timetable, &edge.tell_before, timings);
             let began_ns = clock();
             let lowers = perform_parts(kernel, timetable, &edge.lower, timings);
             self.has_lowered |= lowers > 0;
             let lowered_ns = clock();
             let raises = perform_parts(kernel, timetable, &edge.raise, timings);
             let raised_ns = clock();
+            perform_parts(kernel, timetable, &edge.tell_after, timings);
             if lowers + raises > 0 {
                 let asked_ns = edge.at_ns;
                 timings.record(&Switch {

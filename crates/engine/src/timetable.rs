@@ -15,12 +15,18 @@
 //! Properties: after each edge exactly the gangs of that slice's row are raised, none in a gap; the
 //! deadline of a timetable leaves none raised.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use gang_schedule::{Config, CpuSet, JobId, Plan, clock};
 use rustix::thread;
 
-use crate::{Standing, action::Action, backend::Backend, members::Members};
+use crate::{
+    Standing,
+    action::Action,
+    backend::Backend,
+    members::Members,
+    page::{SlotPage, Word},
+};
 
 /// One moment at which somebody enters or leaves a slot. Parts are named by their number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +35,18 @@ pub struct Edge {
     pub at_ns: u64,
     pub lower: Vec<usize>,
     pub raise: Vec<usize>,
+    /// What programs are told of it: those that leave their slot before, those that enter it after.
+    pub tell_before: Vec<usize>,
+    pub tell_after: Vec<usize>,
+}
+
+impl Edge {
+    fn parts(&self) -> impl Iterator<Item = usize> {
+        [&self.tell_before, &self.lower, &self.raise, &self.tell_after]
+            .into_iter()
+            .flatten()
+            .copied()
+    }
 }
 
 /// What one switcher does in one stretch of time.
@@ -63,6 +81,8 @@ pub struct Gang<'a> {
     pub has_newcomers: bool,
     /// It has more runnable threads than CPUs.
     pub wide: bool,
+    /// Where its programs read of its slot.
+    pub page: Option<&'a Arc<SlotPage>>,
 }
 
 /// Which switcher looks after which CPUs.
@@ -160,6 +180,8 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     // Without a gap before it, nobody knows how the stretch before has left them.
     let mut lifted =
         clock::in_gap(stretch.config, stretch.from_ns.saturating_sub(1)).then_some(false);
+    // What the stretch before has told may not come about any more.
+    let mut told = BTreeMap::new();
     let mut edges = Vec::new();
     let mut at_ns = stretch.from_ns;
     while at_ns < stretch.until_ns {
@@ -186,24 +208,35 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
                 *state = (to, cpus);
             }
         }
-        if !(edge.lower.is_empty() && edge.raise.is_empty()) {
+        let next_ns = clock::next_edge(stretch.config, at_ns).at_ns;
+        for (&job, &(standing, cpus)) in &standings {
+            let cpus = cpus.filter(|_| standing == Standing::Raised);
+            let Some(word) = word(stretch, job, cpus, next_ns) else { continue };
+            if told.insert(job, word) != Some(word) {
+                let list = if word.running { &mut edge.tell_after } else { &mut edge.tell_before };
+                list.extend(parts.page(job, word));
+            }
+        }
+        if edge.parts().next().is_some() {
             edges.push(edge);
         }
-        at_ns = clock::next_edge(stretch.config, at_ns).at_ns;
+        at_ns = next_ns;
     }
     let raised_at_end = standings.iter().filter(|(_, state)| state.0 == Standing::Raised);
     let mut at_deadline: Vec<usize> = raised_at_end
         .map(|(&job, state)| parts.part(job, Standing::Raised, Standing::Filling, state.1))
         .collect();
+    for (&job, told) in told.iter().filter(|(_, word)| word.running) {
+        let word = Word { slice_ns: told.slice_ns, ..Word::default() };
+        at_deadline.extend(parts.page(job, word));
+    }
     if lifted == Some(true) {
         at_deadline.extend(parts.lift(false));
     }
     let pins = std::mem::take(&mut parts.pins);
     let timetables = parts.into_shares().map(|parts| {
         // A switcher sleeps through an edge at which it has nothing to do.
-        let has_work = |edge: &&Edge| {
-            edge.lower.iter().chain(&edge.raise).any(|&part| !parts[part].is_empty())
-        };
+        let has_work = |edge: &&Edge| edge.parts().any(|part| !parts[part].is_empty());
         Timetable {
             generation: stretch.generation,
             from_ns: stretch.from_ns,
@@ -233,6 +266,21 @@ fn wanted<'a>(stretch: &Stretch<'a>, slice: u64, in_gap: bool) -> BTreeMap<JobId
     }
     let plan = stretch.plans.iter().find(|plan| plan.slice == slice);
     plan.into_iter().flat_map(|plan| &plan.row).map(|slot| (slot.job, &slot.cpus)).collect()
+}
+
+/// What the page of a job says, if it has one, until the next edge; `cpus` are those of its slot.
+fn word(stretch: &Stretch<'_>, job: JobId, cpus: Option<&CpuSet>, next_ns: u64) -> Option<Word> {
+    let Gang { members, page, .. } = &stretch.gangs[&job];
+    page.as_ref()?;
+    let slice_ns = stretch.config.slice_ns;
+    Some(cpus.map_or(Word { slice_ns, ..Word::default() }, |cpus| Word {
+        running: true,
+        on_cpus: members.threads().len().min(cpus.len()) as u32,
+        until_ns: next_ns,
+        slice_ns,
+        cpus: cpus.len() as u32,
+        ..Word::default()
+    }))
 }
 
 /// How a gang stands while it is not raised: one that a gap took out of its slot fills, as others
@@ -294,7 +342,7 @@ impl<'a> Parts<'a> {
                         .unwrap_or_else(|| owners[index % owners.len()])
                 })
             }
-            Action::Write { .. } | Action::Signal { .. } => 0,
+            Action::Write { .. } | Action::Signal { .. } | Action::Page { .. } => 0,
         });
         self.numbers.insert(way, number);
         number
@@ -325,6 +373,12 @@ impl<'a> Parts<'a> {
         let is_there = pinned.map_or(everywhere, |pinned| pinned == affinity(cpus));
         // Gangs that are only paused share CPUs with the rest of the machine as Linux likes.
         !is_there && self.stretch.backend.can_fill()
+    }
+
+    fn page(&mut self, job: JobId, word: Word) -> Option<usize> {
+        let page = self.stretch.gangs[&job].page?.clone();
+        let owner = self.owners(job)[0];
+        Some(self.add(vec![Action::Page { page, word }], |_| owner))
     }
 
     fn lift(&mut self, up: bool) -> Option<usize> {

@@ -42,7 +42,9 @@ fn a_switch_on_this_kernel_allocates_nothing() {
         until_ns: 200,
         immediate: part().into_iter().map(|call| (1, call)).collect(),
         parts: vec![part(), part(), part()],
-        edges: (100..110).map(|at_ns| Edge { at_ns, lower: vec![0], raise: vec![1] }).collect(),
+        edges: (100..110)
+            .map(|at_ns| Edge { at_ns, lower: vec![0], raise: vec![1], ..Edge::default() })
+            .collect(),
         deadline_ns: 205,
         at_deadline: vec![2],
     };

@@ -348,6 +348,9 @@ impl Conductor {
                 job.standing = standing;
             }
         }
+        for job in self.state.jobs.values() {
+            job.page.iter().for_each(|page| drop(page.write_slots(job.slots)));
+        }
         for pin in self.composed.pins.clone() {
             self.pin(pin.job, Some(pin.cpus));
         }
@@ -436,6 +439,7 @@ impl Conductor {
                     out_of_row,
                     has_newcomers: has_newcomers(job.id),
                     wide: job.width.wide,
+                    page: job.page.as_ref(),
                 };
                 Some((job.id, gang))
             })

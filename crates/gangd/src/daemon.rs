@@ -3,6 +3,7 @@
 use std::{
     io::Write,
     os::unix::net::UnixStream,
+    path::PathBuf,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -13,6 +14,7 @@ use std::{
 use gang_engine::{
     action::ProcessHandle,
     backend::Backend,
+    page::SlotPage,
     probe::Means,
     release,
     store::{Record, Store, Whereabouts},
@@ -351,6 +353,20 @@ impl Daemon {
         self.change_on_file(move |state| state.suspend(job, suspended))
     }
 
+    /// The slot page of a job, made where nobody has asked for it yet.
+    pub fn slot_page(&self, peer: Peer, job: JobId) -> Result<PathBuf, Denied> {
+        self.permit(peer, job, "read the slot page")?;
+        let path = self.store.page(job.0);
+        let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there =
+            self.conductor.ask(move |state| state.job(job).map(|job| job.page.is_some()))??;
+        if !is_there {
+            let page = SlotPage::open(&path)?;
+            self.conductor.ask(move |state| state.page(job, page))??;
+        }
+        Ok(path)
+    }
+
     /// A job has no process any more, or never got one.
     pub fn end(&self, job: JobId) {
         self.watch.remove_job(job);
@@ -456,6 +472,11 @@ impl Daemon {
         let members = self.lodging.members(&record.whereabouts, normal, &record.affinity)?;
         let kept = record.clone();
         self.conductor.ask(move |state| state.restore(&kept, members))??;
+        // Programs that mapped it go on with it.
+        if self.store.page(record.id).exists() {
+            let page = SlotPage::open(self.store.page(record.id))?;
+            self.conductor.ask(move |state| state.page(job, page))??;
+        }
         self.watch.add_job(job, &record.whereabouts)?;
         tracing::info!(job = record.id, name = record.name, "found a job of an earlier daemon");
         Ok(())

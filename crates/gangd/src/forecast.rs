@@ -76,6 +76,11 @@ impl Forecast {
         self.is_changed
     }
 
+    /// Has the plans that do not stand yet handed out anew, though nothing changes in them.
+    pub fn renew(&mut self) {
+        self.is_changed = true;
+    }
+
     /// Says which plans stand by now: those of slices that begin before `moment_ns` (UTC). Where some
     /// were taken back already, that holds.
     pub fn stand_until(&mut self, moment_ns: u64) {

@@ -1,10 +1,11 @@
 //! A job as the daemon keeps it.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use gang_engine::{
     Standing,
     members::Members,
+    page::{SlotPage, Validity, Word},
     store::{Record, Whereabouts},
 };
 use gang_linux::sched::Attributes;
@@ -31,6 +32,8 @@ pub struct Job {
     pub slots: u64,
     pub in_slot_ns: u64,
     pub share: Window,
+    /// Where its programs read of its slot, once one has asked.
+    pub page: Option<Arc<SlotPage>>,
 }
 
 /// Where the processes of a job are.
@@ -131,6 +134,13 @@ impl Job {
     /// True for one that takes turns.
     pub fn is_scheduled(&self) -> bool {
         self.activity.awake && self.spec.policy == gang_schedule::Policy::Local
+    }
+
+    /// What the page says of a job in no row.
+    pub fn word(&self, slice_ns: u64) -> Word {
+        let takes_turns = self.is_scheduled() && !self.suspended;
+        let validity = if takes_turns { Validity::Scheduled } else { Validity::NotScheduled };
+        Word { slice_ns, validity, ..Word::default() }
     }
 
     /// What must be on file; `None` for a job without processes.

@@ -394,6 +394,13 @@ impl v1::VarlinkInterface for Session {
         }
     }
 
+    fn get_slot_page(&self, call: &mut dyn v1::Call_GetSlotPage, job: i64) -> varlink::Result<()> {
+        match job_id(job).and_then(|id| self.daemon.slot_page(self.peer, id)) {
+            Ok(path) => call.reply(path.display().to_string()),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
     fn suspend(&self, call: &mut dyn v1::Call_Suspend, job: i64) -> varlink::Result<()> {
         match Session::suspend(self, job, true) {
             Ok(()) => call.reply(),

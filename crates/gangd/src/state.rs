@@ -3,13 +3,14 @@
 //! One thread owns it, the conductor; nothing here waits for anybody. What a client asks is a
 //! function that runs on that thread ([`crate::conductor::Handle`]).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use gang_engine::{
     Standing,
     action::Action,
     backend::Backend,
     members::Members,
+    page::SlotPage,
     store::{Record, Whereabouts},
 };
 use gang_linux::{Roots, clock, sched::Attributes};
@@ -109,6 +110,7 @@ impl State {
             slots: 0,
             in_slot_ns: 0,
             share: Window::default(),
+            page: None,
         };
         self.jobs.insert(id, job);
         Ok(())
@@ -192,7 +194,7 @@ impl State {
     /// Brings the jobs that no row holds where they belong now: those that came, woke, fell asleep,
     /// were suspended or resumed.
     pub fn settle(&mut self) {
-        let fill = self.schedule.config().fill;
+        let (fill, slice_ns) = (self.schedule.config().fill, self.schedule.config().slice_ns);
         for job in self.jobs.values_mut() {
             let to = job.standing_out_of_row(fill);
             if job.standing == to || job.standing == Standing::Raised {
@@ -210,8 +212,23 @@ impl State {
                     home.members.unpin(&mut self.pending);
                 }
                 job.standing = to;
+                if let Some(page) = &job.page {
+                    let (page, word) = (page.clone(), job.word(slice_ns));
+                    self.pending.push(Action::Page { page, word });
+                }
             }
         }
+    }
+
+    /// The page of a job, from now on written at its slots; `page` is a new one.
+    pub fn page(&mut self, id: JobId, page: Arc<SlotPage>) -> Result<(), Denied> {
+        let slice_ns = self.schedule.config().slice_ns;
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        let _ = page.write_slots(job.slots);
+        self.pending.push(Action::Page { page: page.clone(), word: job.word(slice_ns) });
+        job.page = Some(page);
+        self.schedule.renew();
+        Ok(())
     }
 
     /// Notes what the plans gave the jobs up to now (UTC).

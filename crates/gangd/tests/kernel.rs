@@ -110,6 +110,41 @@ fn needs_root_a_daemon_that_ends_leaves_no_trace() {
 }
 
 #[test]
+fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
+    if !is_root("the_slot_page") {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt"]);
+    let (one, other) = (Program::spinner(), Program::spinner());
+    let (job, _) = (job_with(&place, &one, machine()), job_with(&place, &other, machine()));
+    let path = place.client().slot_page(job).unwrap();
+    assert_eq!(place.client().slot_page(job).unwrap(), path);
+    // Kept open, as a program keeps it mapped.
+    let page = fs::File::open(&path).unwrap();
+    let number = |at: u64| {
+        let mut bytes = [0; 4];
+        std::os::unix::fs::FileExt::read_exact_at(&page, &mut bytes, at).unwrap();
+        u32::from_ne_bytes(bytes)
+    };
+    let (running, validity) = (8, 36);
+    for wanted in [1, 0, 1] {
+        wait_until("a slot begins, and ends", || {
+            (number(validity), number(running)) == (0, wanted)
+        });
+    }
+    place.client().suspend(job).unwrap();
+    wait_until("not scheduled", || (number(validity), number(running)) == (1, 0));
+    place.client().resume(job).unwrap();
+    wait_until("a slot again", || number(running) == 1);
+    place.kill_daemon();
+    wait_until("the daemon is gone", || (number(validity), number(running)) == (2, 0));
+    place.start();
+    wait_until("another daemon", || (number(validity), number(running)) == (0, 1));
+    drop(one);
+    wait_until("the job is gone", || number(validity) == 2 && !Path::new(&path).exists());
+}
+
+#[test]
 fn needs_root_what_leaves_its_session_stays_in_its_job() {
     if !is_root("what_leaves_its_session") {
         return;

@@ -175,6 +175,13 @@ impl Client {
     }
 
     /// Stops a job until it is resumed.
+    /// The path of the job's slot page.
+    pub fn slot_page(&mut self, job: i64) -> Result<String, ClientError> {
+        let args = v1::GetSlotPage_Args { job };
+        self.call("GetSlotPage", args, format!("asking for the slot page of job {job}"))
+            .map(|v1::GetSlotPage_Reply { path }| path)
+    }
+
     pub fn suspend(&mut self, job: i64) -> Result<(), ClientError> {
         self.call("Suspend", v1::Suspend_Args { job }, format!("suspending job {job}"))
             .map(|v1::Suspend_Reply {}| ())

@@ -31,6 +31,7 @@ fn timetable(generation: u64, from_ns: u64, until_ns: u64, edges: &[u64]) -> Tim
         at_ns,
         lower: vec![2 * index],
         raise: vec![2 * index + 1],
+        ..Edge::default()
     };
     Timetable {
         generation,

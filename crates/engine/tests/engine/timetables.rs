@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
+    sync::Arc,
 };
 
 use gang_engine::{
@@ -10,6 +11,7 @@ use gang_engine::{
     action::{Action, ControlFile},
     backend::Backend,
     members::Members,
+    page::SlotPage,
     recording::{Call, Model, Recording},
     switcher::Cursor,
     timetable::{self, Composition, Gang, Groups, Stretch, Timetable},
@@ -35,6 +37,7 @@ struct Draft {
     /// Of each thread: exempt, moored, the CPU it was seen on.
     threads: Vec<(bool, bool, Option<u32>)>,
     tree: bool,
+    page: bool,
 }
 
 /// What becomes different before a period.
@@ -87,11 +90,8 @@ fn draft() -> impl Strategy<Value = Draft> {
     let cpu = proptest::option::of(0u32..8);
     let one = (proptest::bool::weighted(0.1), proptest::bool::weighted(0.1), cpu);
     let threads = proptest::collection::vec(one, 0..6);
-    (1u32..=6, threads, any::<bool>()).prop_map(|(cpus, threads, tree)| Draft {
-        cpus,
-        threads,
-        tree,
-    })
+    (1u32..=6, threads, any::<bool>(), any::<bool>())
+        .prop_map(|(cpus, threads, tree, page)| Draft { cpus, threads, tree, page })
 }
 
 fn turn() -> impl Strategy<Value = Turn> {
@@ -128,6 +128,7 @@ fn scene() -> impl Strategy<Value = Scene> {
 
 struct Job {
     members: Members,
+    page: Option<Arc<SlotPage>>,
     awake: bool,
     wide: bool,
     standing: Standing,
@@ -173,7 +174,11 @@ impl Stage {
             } else {
                 of_group(&directory.join(number.to_string()), "cpu.weight", threads)
             };
-            let job = Job { members, awake: true, wide: false, standing: Standing::Released };
+            let page = draft
+                .page
+                .then(|| SlotPage::open(directory.join(format!("{number}.page"))).unwrap());
+            let standing = Standing::Released;
+            let job = Job { members, page, awake: true, wide: false, standing };
             jobs.insert(id, job);
         }
         let lift = scene.lift.then(|| lift(&directory.join("shared")));
@@ -269,6 +274,7 @@ impl Stage {
                     out_of_row,
                     has_newcomers: false,
                     wide: job.wide,
+                    page: job.page.as_ref(),
                 };
                 (id, gang)
             })
@@ -321,6 +327,14 @@ impl Stage {
                 if let (Standing::Raised, Some(slot)) = (to, slot) {
                     self.check_cpus(model, &job.members, &slot.cpus);
                 }
+                if let Some(page) = &job.page {
+                    let word = model.pages.get(&page.path).copied().unwrap_or_default();
+                    let until_ns = slices::next_edge(&self.config, now_ns).at_ns;
+                    let cpus = slot.filter(|_| to == Standing::Raised).map_or(0, |s| s.cpus.len());
+                    let running = to == Standing::Raised;
+                    assert_eq!((word.running, word.cpus as usize), (running, cpus), "job {id}");
+                    assert_eq!(word.until_ns, if running { until_ns } else { 0 });
+                }
             });
         }
         self.check_lift(plan.row.iter().any(|slot| !in_gap && self.jobs[&slot.job].wide));
@@ -366,7 +380,7 @@ fn lift(directory: &Path) -> (Vec<Action>, Vec<Action>) {
         ControlFile::open(path).unwrap()
     };
     let (file, weight) = (open("cpu.idle"), open("cpu.weight"));
-    let write = |file: &std::sync::Arc<_>, value| Action::Write { file: Clone::clone(file), value };
+    let write = |file: &Arc<_>, value| Action::Write { file: Clone::clone(file), value };
     (vec![write(&file, "0"), write(&weight, "10000")], vec![write(&file, "1")])
 }
 
@@ -393,6 +407,7 @@ fn assert_deadline_lowers(stage: &Stage, before: &Model, timetables: &[Timetable
         assert_eq!(next, None);
     }
     let model = kernel.model();
+    assert!(!model.pages.values().any(|word| word.running), "a page outlives its slot");
     for job in stage.jobs.values() {
         for thread in job.members.threads().iter().filter(|thread| !thread.is_exempt()) {
             let now = model.attributes[&thread.tid];
@@ -469,6 +484,7 @@ fn relative_name(call: &Call) -> String {
             let names: Vec<_> = path.iter().rev().take(2).collect();
             format!("{value} to {names:?}")
         }
+        Call::Page { path, word } => format!("{word:?} to {:?}", path.file_name()),
         _ => format!("{call:?}"),
     }
 }

@@ -161,6 +161,10 @@ impl v1::VarlinkInterface for Fake {
         call.reply(Vec::new())
     }
 
+    fn get_slot_page(&self, call: &mut dyn v1::Call_GetSlotPage, _: i64) -> varlink::Result<()> {
+        call.reply("/nowhere".into())
+    }
+
     fn suspend(&self, call: &mut dyn v1::Call_Suspend, job: i64) -> varlink::Result<()> {
         self.record(format!("Suspend({job})"));
         if self.refuses {

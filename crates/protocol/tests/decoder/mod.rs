@@ -85,6 +85,7 @@ not_implemented! {
     show_job, Call_ShowJob, i64;
     get_status, Call_GetStatus;
     get_frame, Call_GetFrame;
+    get_slot_page, Call_GetSlotPage, i64;
     suspend, Call_Suspend, i64;
     resume, Call_Resume, i64;
     kill, Call_Kill, i64, i64;

@@ -10,6 +10,7 @@
 pub mod action;
 pub mod backend;
 pub mod guardian;
+pub mod listeners;
 pub mod members;
 pub mod page;
 pub mod probe;

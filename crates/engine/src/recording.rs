@@ -81,6 +81,8 @@ pub struct Model {
     /// Processes that were stopped and not continued.
     pub stopped: BTreeSet<u32>,
     pub pages: BTreeMap<PathBuf, Word>,
+    /// The last of the other signals that a process got.
+    pub told: BTreeMap<u32, Signal>,
 }
 
 impl Model {
@@ -110,7 +112,9 @@ impl Model {
             Call::Signal { pid, signal } if *signal == Signal::CONT => {
                 self.stopped.remove(pid);
             }
-            Call::Signal { .. } => {}
+            Call::Signal { pid, signal } => {
+                self.told.insert(*pid, *signal);
+            }
             Call::Page { path, word } => {
                 self.pages.insert(path.clone(), *word);
             }

@@ -16,6 +16,7 @@ use rustix::process::Signal;
 
 use crate::{
     action::ProcessHandle,
+    listeners,
     members::is_raised,
     page, shared_group,
     store::{Record, Store, Whereabouts},
@@ -59,7 +60,14 @@ pub fn all(roots: &Roots, store: &Store) -> Found {
 /// Releases one job.
 pub fn job(roots: &Roots, record: &Record) -> Found {
     let mut found = match &record.whereabouts {
-        Whereabouts::Cgroup { group, .. } => release_group(&Group::at(group), record),
+        Whereabouts::Cgroup { group, .. } => {
+            let group = Group::at(group);
+            let found = release_group(&group, record);
+            if record.signals {
+                listeners::let_go(&roots.proc, &group.processes().unwrap_or_default());
+            }
+            found
+        }
         Whereabouts::Tree { processes } => release_tree(&roots.proc, processes, record),
     };
     found.jobs = usize::from(found.threads > 0);
@@ -100,6 +108,9 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Record) -> 
         let stopped = process::stat(proc_root, pid).is_ok_and(|stat| stat.state == b'T');
         if stopped && ProcessHandle::open(pid).is_ok_and(|p| p.signal(Signal::CONT).is_ok()) {
             found.paused = 1;
+        }
+        if record.signals {
+            listeners::let_go(proc_root, &[pid]);
         }
         for tid in process::threads(proc_root, pid).unwrap_or_default() {
             found.threads += 1;

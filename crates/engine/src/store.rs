@@ -70,6 +70,9 @@ pub struct Record {
     pub normal: Normal,
     /// CPUs its first process might run on.
     pub affinity: Vec<u32>,
+    /// Its processes hear of its slots by signals.
+    #[serde(default)]
+    pub signals: bool,
 }
 
 /// A file of the store that cannot be read or written.
@@ -177,6 +180,7 @@ pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
         whereabouts,
         normal: Normal::default(),
         affinity: vec![0],
+        signals: false,
     }
 }
 

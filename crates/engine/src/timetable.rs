@@ -18,12 +18,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use gang_schedule::{Config, CpuSet, JobId, Plan, clock};
-use rustix::thread;
+use rustix::{process::Signal, thread};
 
 use crate::{
     Standing,
     action::Action,
     backend::Backend,
+    listeners::{CONTINUE, Listeners, PAUSE},
     members::Members,
     page::{SlotPage, Word},
 };
@@ -83,6 +84,8 @@ pub struct Gang<'a> {
     pub wide: bool,
     /// Where its programs read of its slot.
     pub page: Option<&'a Arc<SlotPage>>,
+    /// Processes that hear of its slots by signals.
+    pub listeners: &'a Listeners,
 }
 
 /// Which switcher looks after which CPUs.
@@ -182,7 +185,8 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
         clock::in_gap(stretch.config, stretch.from_ns.saturating_sub(1)).then_some(false);
     // What the stretch before has told may not come about any more.
     let mut told = BTreeMap::new();
-    let mut edges = Vec::new();
+    let mut signalled = BTreeMap::new();
+    let mut edges = BTreeMap::<u64, Edge>::new();
     let mut at_ns = stretch.from_ns;
     while at_ns < stretch.until_ns {
         let slice = clock::slice_at(stretch.config, at_ns);
@@ -217,8 +221,30 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
                 list.extend(parts.page(job, word));
             }
         }
+        for (&job, &(standing, _)) in &standings {
+            if stretch.gangs[&job].listeners.is_empty() {
+                continue;
+            }
+            let goes_on = standing == Standing::Raised
+                || signalled.get(&job) == Some(&true) && goes_on(stretch, job, at_ns);
+            if signalled.insert(job, goes_on) == Some(goes_on) {
+                continue;
+            }
+            if goes_on {
+                edge.tell_after.push(parts.signal(job, CONTINUE));
+            } else {
+                // Early enough to be heard: nobody answers, and nobody is waited for any longer.
+                let notice_ns =
+                    at_ns.saturating_sub(notice_ns(stretch.config)).max(stretch.from_ns);
+                let notice = match notice_ns {
+                    at if at == at_ns => &mut edge,
+                    at => edges.entry(at).or_insert(Edge { at_ns: at, ..Edge::default() }),
+                };
+                notice.tell_before.push(parts.signal(job, PAUSE));
+            }
+        }
         if edge.parts().next().is_some() {
-            edges.push(edge);
+            edges.insert(at_ns, edge);
         }
         at_ns = next_ns;
     }
@@ -242,7 +268,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             from_ns: stretch.from_ns,
             until_ns: stretch.until_ns,
             immediate: Vec::new(),
-            edges: edges.iter().filter(has_work).cloned().collect(),
+            edges: edges.values().filter(has_work).cloned().collect(),
             deadline_ns: stretch.deadline_ns,
             at_deadline: at_deadline.clone(),
             parts,
@@ -281,6 +307,23 @@ fn word(stretch: &Stretch<'_>, job: JobId, cpus: Option<&CpuSet>, next_ns: u64) 
         cpus: cpus.len() as u32,
         ..Word::default()
     }))
+}
+
+/// How long before the end of its slot a job is told by a signal that it ends.
+fn notice_ns(config: &Config) -> u64 {
+    (config.slice_ns / 20).min(1_000_000)
+}
+
+/// Whether a gap only interrupts the slot of a job. As long as it is not planned what comes after it, it
+/// does.
+fn goes_on(stretch: &Stretch<'_>, job: JobId, at_ns: u64) -> bool {
+    if !clock::in_gap(stretch.config, at_ns) {
+        return false;
+    }
+    let after_ns = clock::next_edge(stretch.config, at_ns).at_ns;
+    let slice = clock::slice_at(stretch.config, after_ns);
+    let plan = stretch.plans.iter().find(|plan| plan.slice == slice);
+    plan.is_none_or(|plan| plan.slot(job).is_some())
 }
 
 /// How a gang stands while it is not raised: one that a gap took out of its slot fills, as others
@@ -379,6 +422,13 @@ impl<'a> Parts<'a> {
         let page = self.stretch.gangs[&job].page?.clone();
         let owner = self.owners(job)[0];
         Some(self.add(vec![Action::Page { page, word }], |_| owner))
+    }
+
+    fn signal(&mut self, job: JobId, signal: Signal) -> usize {
+        let mut actions = Vec::new();
+        self.stretch.gangs[&job].listeners.tell(signal, &mut actions);
+        let owner = self.owners(job)[0];
+        self.add(actions, |_| owner)
     }
 
     fn lift(&mut self, up: bool) -> Option<usize> {

@@ -433,13 +433,15 @@ impl Conductor {
                     Standing::Released | Standing::Raised => Standing::Filling,
                     standing => standing,
                 };
+                let home = job.home.as_ref()?;
                 let gang = Gang {
-                    members: &job.home.as_ref()?.members,
+                    members: &home.members,
                     standing: job.standing,
                     out_of_row,
                     has_newcomers: has_newcomers(job.id),
                     wide: job.width.wide,
                     page: job.page.as_ref(),
+                    listeners: &home.listeners,
                 };
                 Some((job.id, gang))
             })
@@ -493,6 +495,10 @@ impl Conductor {
         let Some(job) = state.jobs.get_mut(&id) else { return false };
         let Some(home) = &mut job.home else { return false };
         let came = home.members.refresh(&state.roots.proc).unwrap_or(false);
+        if job.signals {
+            let threads = home.members.threads().iter().map(|thread| thread.tid);
+            home.listeners.refresh(&state.roots.proc, threads);
+        }
         if home.members.is_crowded() && job.activity.awake {
             job.activity.awake = false;
             let _ = state.schedule.apply(Event::Slept { job: id });

@@ -163,10 +163,11 @@ impl Daemon {
         let placed = whereabouts.clone();
         let owner = self.conductor.ask(move |state| {
             state.job(job).map(|job| {
-                (job.name.clone(), job.owner_uid, job.spec.clone(), job.registered_at_ns)
+                let (name, spec) = (job.name.clone(), job.spec.clone());
+                (name, job.owner_uid, spec, job.registered_at_ns, job.signals)
             })
         })??;
-        let (name, owner_uid, spec, registered_at_ns) = owner;
+        let (name, owner_uid, spec, registered_at_ns, signals) = owner;
         let record = Record {
             id: job.0,
             name,
@@ -181,6 +182,7 @@ impl Daemon {
             whereabouts: placed,
             normal: normal.into(),
             affinity: affinity.clone(),
+            signals,
         };
         self.put_on_file(Some(record.clone()))?;
         let moved = self
@@ -351,6 +353,12 @@ impl Daemon {
     /// Suspends a job, or resumes it.
     pub fn suspend(&self, job: JobId, suspended: bool) -> Result<(), Denied> {
         self.change_on_file(move |state| state.suspend(job, suspended))
+    }
+
+    /// Whether the processes of a job hear of its slots by signals.
+    pub fn set_signals(&self, peer: Peer, job: JobId, signals: bool) -> Result<(), Denied> {
+        self.permit(peer, job, "set the signals of a job")?;
+        self.change_on_file(move |state| state.set_signals(job, signals))
     }
 
     /// The slot page of a job, made where nobody has asked for it yet.

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use gang_engine::{
     Standing,
+    listeners::Listeners,
     members::Members,
     page::{SlotPage, Validity, Word},
     store::{Record, Whereabouts},
@@ -34,6 +35,8 @@ pub struct Job {
     pub share: Window,
     /// Where its programs read of its slot, once one has asked.
     pub page: Option<Arc<SlotPage>>,
+    /// Its processes hear of its slots by signals.
+    pub signals: bool,
 }
 
 /// Where the processes of a job are.
@@ -43,6 +46,7 @@ pub struct Home {
     pub members: Members,
     pub normal: Attributes,
     pub affinity: Vec<u32>,
+    pub listeners: Listeners,
 }
 
 /// Whether a job uses CPU.
@@ -160,6 +164,7 @@ impl Job {
             whereabouts: home.whereabouts.clone(),
             normal: home.normal.into(),
             affinity: home.affinity.clone(),
+            signals: self.signals,
         })
     }
 }

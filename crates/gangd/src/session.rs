@@ -401,6 +401,18 @@ impl v1::VarlinkInterface for Session {
         }
     }
 
+    fn set_signals(
+        &self,
+        call: &mut dyn v1::Call_SetSignals,
+        job: i64,
+        signals: bool,
+    ) -> varlink::Result<()> {
+        match job_id(job).and_then(|id| self.daemon.set_signals(self.peer, id, signals)) {
+            Ok(()) => call.reply(),
+            Err(denied) => denied.reply(call),
+        }
+    }
+
     fn suspend(&self, call: &mut dyn v1::Call_Suspend, job: i64) -> varlink::Result<()> {
         match Session::suspend(self, job, true) {
             Ok(()) => call.reply(),

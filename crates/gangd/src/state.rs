@@ -9,6 +9,7 @@ use gang_engine::{
     Standing,
     action::Action,
     backend::Backend,
+    listeners::{self, Listeners},
     members::Members,
     page::SlotPage,
     store::{Record, Whereabouts},
@@ -111,6 +112,7 @@ impl State {
             in_slot_ns: 0,
             share: Window::default(),
             page: None,
+            signals: false,
         };
         self.jobs.insert(id, job);
         Ok(())
@@ -137,6 +139,7 @@ impl State {
         if record.suspended {
             self.suspend(id, true)?;
         }
+        self.set_signals(id, record.signals)?;
         Ok(())
     }
 
@@ -153,7 +156,8 @@ impl State {
         if job.home.is_some() {
             return Ok(None);
         }
-        job.home = Some(Home { whereabouts, members, normal, affinity });
+        let listeners = Listeners::default();
+        job.home = Some(Home { whereabouts, members, normal, affinity, listeners });
         job.activity.last_used_ns = clock::monotonic_ns();
         self.wake(id, true)?;
         Ok(self.job(id)?.record())
@@ -191,6 +195,18 @@ impl State {
         Ok(record)
     }
 
+    /// Whether the processes of a job hear of its slots by signals.
+    pub fn set_signals(&mut self, id: JobId, signals: bool) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        job.signals = signals;
+        if let Some(home) = job.home.as_mut().filter(|_| !signals) {
+            home.listeners.tell(listeners::CONTINUE, &mut self.pending);
+            home.listeners = Listeners::default();
+        }
+        self.schedule.renew();
+        Ok(self.job(id)?.record())
+    }
+
     /// Brings the jobs that no row holds where they belong now: those that came, woke, fell asleep,
     /// were suspended or resumed.
     pub fn settle(&mut self) {
@@ -207,7 +223,13 @@ impl State {
             }
             if let Some(home) = &mut job.home {
                 let _ = home.members.refresh(&self.roots.proc);
+                if to == Standing::Paused {
+                    home.listeners.tell(listeners::PAUSE, &mut self.pending);
+                }
                 self.backend.actions(&home.members, job.standing, to, false, &mut self.pending);
+                if to == Standing::Released {
+                    home.listeners.tell(listeners::CONTINUE, &mut self.pending);
+                }
                 if to == Standing::Released {
                     home.members.unpin(&mut self.pending);
                 }

@@ -2,7 +2,7 @@
 
 mod place;
 
-use std::{fs, path::Path, process::Command, time::Duration};
+use std::{fs, io::Write, path::Path, process::Command, time::Duration};
 
 use gang_linux::sched::Policy;
 use gang_protocol::v1;
@@ -145,6 +145,43 @@ fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
 }
 
 #[test]
+fn needs_root_signals_tell_of_slots_those_who_listen() {
+    if !is_root("signals_tell_of_slots") {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt", "--slice", "20ms"]);
+    let log = place.directory.path().join("heard");
+    let path = log.display();
+    // The first one listens; its child would be killed by either signal.
+    let script = format!(
+        "trap 'echo pause >> {path}' USR1; trap 'echo continue >> {path}' USR2; \
+         read go; sh -c 'while :; do :; done' & child=$!; while kill -0 $child; do :; done"
+    );
+    let (mut one, other) = (Program::shell(&script), Program::spinner());
+    let (job, _) = (job_with(&place, &one, machine()), job_with(&place, &other, machine()));
+    one.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let heard = |word: &str| {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        text.lines().filter(|line| *line == word).count()
+    };
+    // Nobody sees it raised: it has all CPUs then.
+    wait_until("slots", || place.job(job).unwrap().slots > 3);
+    assert_eq!(heard("pause") + heard("continue"), 0, "nobody asked for signals");
+    place.client().set_signals(job, true).unwrap();
+    wait_until("pauses and goes on", || heard("pause") > 2 && heard("continue") > 2);
+    assert_eq!(place.job(job).unwrap().processes, 2);
+    place.kill_daemon();
+    wait_until("released", || is_released(one.pid()));
+    let last = || fs::read_to_string(&log).unwrap().lines().last().map(str::to_owned);
+    wait_until("told to go on", || last().as_deref() == Some("continue"));
+    place.start();
+    let before = heard("pause");
+    wait_until("still signalled", || heard("pause") > before);
+    place.client().set_signals(job, false).unwrap();
+    wait_until("told to go on", || last().as_deref() == Some("continue"));
+}
+
+#[test]
 fn needs_root_what_leaves_its_session_stays_in_its_job() {
     if !is_root("what_leaves_its_session") {
         return;
@@ -153,7 +190,6 @@ fn needs_root_what_leaves_its_session_stays_in_its_job() {
     let program = Program::shell("read go; (setsid setsid sleep 60 &) ; exit 0");
     let job = job_with(&place, &program, 1);
     let mut program = program;
-    use std::io::Write;
     program.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     program.0.wait().unwrap();
     let alone = || place.job(job).expect("the job lives on in what it left behind").processes == 1;
@@ -223,7 +259,6 @@ fn needs_root_a_fork_bomb_does_not_disturb_its_neighbour() {
     );
     let bomb_job = job_with(&place, &bomb, 1);
     let mut bomb = bomb;
-    use std::io::Write;
     bomb.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     let before = place.job(job).unwrap().slots;
     wait_until("the neighbour has its slots", || place.job(job).unwrap().slots > before + 20);

@@ -8,6 +8,8 @@ use std::{
     path::Path,
 };
 
+use rustix::process::Signal;
+
 use crate::{Error, Result};
 
 /// The fields of `/proc/TID/stat` that gangd uses.
@@ -69,6 +71,22 @@ pub fn owner(proc_root: &Path, pid: u32) -> Result<(u32, u32)> {
         (Some(real), Some(effective)) => Ok((real, effective)),
         _ => Err(error(io::ErrorKind::InvalidData.into())),
     }
+}
+
+/// Whether a process has handlers for all of these signals; `None` for a thread that is not the first of
+/// its process.
+pub fn handles(proc_root: &Path, tid: u32, signals: &[Signal]) -> Result<Option<bool>> {
+    let path = proc_root.join(tid.to_string()).join("status");
+    let error = |e: io::Error| Error::new("read", path.display(), e);
+    let text = fs::read_to_string(&path).map_err(error)?;
+    let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let of_process = field("Tgid:").and_then(|text| text.parse::<u32>().ok());
+    let caught = field("SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    let (Some(of_process), Some(caught)) = (of_process, caught) else {
+        return Err(error(io::ErrorKind::InvalidData.into()));
+    };
+    let is_caught = |signal: &Signal| caught & (1 << (signal.as_raw() - 1)) != 0;
+    Ok((of_process == tid).then(|| signals.iter().all(is_caught)))
 }
 
 /// The command a process was started as: its arguments, joined by blanks, or its name in brackets.
@@ -189,6 +207,26 @@ fn parse_loadavg(loadavg: &[u8]) -> Option<Count> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn handlers_are_those_of_the_process() {
+        let root = tempfile::tempdir().unwrap();
+        let status = |tid: u32, text: &str| {
+            let directory = root.path().join(tid.to_string());
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("status"), text).unwrap();
+        };
+        let both = [Signal::USR1, Signal::USR2];
+        status(7, "Name:\tlu\nTgid:\t7\nSigCgt:\t0000000000000a00\n");
+        assert_eq!(handles(root.path(), 7, &both).unwrap(), Some(true));
+        status(7, "Tgid:\t7\nSigCgt:\t0000000000000200\n");
+        assert_eq!(handles(root.path(), 7, &both).unwrap(), Some(false));
+        assert_eq!(handles(root.path(), 7, &both[..1]).unwrap(), Some(true));
+        status(8, "Tgid:\t7\nSigCgt:\t0000000000000a00\n");
+        assert_eq!(handles(root.path(), 8, &both).unwrap(), None);
+        status(9, "Tgid:\t9\n");
+        assert!(handles(root.path(), 9, &both).is_err());
+    }
 
     #[test]
     fn a_name_with_parentheses_and_blanks_does_not_confuse() {

@@ -175,6 +175,13 @@ impl Client {
     }
 
     /// Stops a job until it is resumed.
+    /// Has processes of the job told of its slots by SIGUSR1 and SIGUSR2, or not.
+    pub fn set_signals(&mut self, job: i64, signals: bool) -> Result<(), ClientError> {
+        let args = v1::SetSignals_Args { job, signals };
+        self.call("SetSignals", args, format!("setting the signals of job {job}"))
+            .map(|v1::SetSignals_Reply {}| ())
+    }
+
     /// The path of the job's slot page.
     pub fn slot_page(&mut self, job: i64) -> Result<String, ClientError> {
         let args = v1::GetSlotPage_Args { job };

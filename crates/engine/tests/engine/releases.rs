@@ -38,6 +38,7 @@ fn record(id: u64, whereabouts: Whereabouts) -> Record {
         whereabouts,
         normal: Normal::default(),
         affinity: sched::affinity(0).unwrap(),
+        signals: false,
     }
 }
 

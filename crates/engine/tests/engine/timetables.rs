@@ -10,6 +10,7 @@ use gang_engine::{
     Standing,
     action::{Action, ControlFile},
     backend::Backend,
+    listeners::{CONTINUE, Listeners, PAUSE},
     members::Members,
     page::SlotPage,
     recording::{Call, Model, Recording},
@@ -129,6 +130,7 @@ fn scene() -> impl Strategy<Value = Scene> {
 struct Job {
     members: Members,
     page: Option<Arc<SlotPage>>,
+    listeners: Listeners,
     awake: bool,
     wide: bool,
     standing: Standing,
@@ -178,7 +180,9 @@ impl Stage {
                 .page
                 .then(|| SlotPage::open(directory.join(format!("{number}.page"))).unwrap());
             let standing = Standing::Released;
-            let job = Job { members, page, awake: true, wide: false, standing };
+            // The processes of a tree are nobody else's.
+            let listeners = Listeners::of(members.tree().iter().cloned());
+            let job = Job { members, page, listeners, awake: true, wide: false, standing };
             jobs.insert(id, job);
         }
         let lift = scene.lift.then(|| lift(&directory.join("shared")));
@@ -275,6 +279,7 @@ impl Stage {
                     has_newcomers: false,
                     wide: job.wide,
                     page: job.page.as_ref(),
+                    listeners: &job.listeners,
                 };
                 (id, gang)
             })
@@ -326,6 +331,14 @@ impl Stage {
                 assert_eq!(checked, Ok(()), "job {id}, in the gap: {in_gap}, slot {slot:?}");
                 if let (Standing::Raised, Some(slot)) = (to, slot) {
                     self.check_cpus(model, &job.members, &slot.cpus);
+                }
+                for process in job.members.tree() {
+                    let told = model.told.get(&process.pid).copied();
+                    match to {
+                        Standing::Raised => assert_eq!(told, Some(CONTINUE)),
+                        _ if in_gap => {}
+                        _ => assert!(told.is_none_or(|told| told == PAUSE), "{told:?}"),
+                    }
                 }
                 if let Some(page) = &job.page {
                     let word = model.pages.get(&page.path).copied().unwrap_or_default();

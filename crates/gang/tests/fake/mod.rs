@@ -165,6 +165,16 @@ impl v1::VarlinkInterface for Fake {
         call.reply("/nowhere".into())
     }
 
+    fn set_signals(
+        &self,
+        call: &mut dyn v1::Call_SetSignals,
+        job: i64,
+        signals: bool,
+    ) -> varlink::Result<()> {
+        self.record(format!("SetSignals({job}, {signals})"));
+        call.reply()
+    }
+
     fn suspend(&self, call: &mut dyn v1::Call_Suspend, job: i64) -> varlink::Result<()> {
         self.record(format!("Suspend({job})"));
         if self.refuses {

@@ -86,6 +86,7 @@ not_implemented! {
     get_status, Call_GetStatus;
     get_frame, Call_GetFrame;
     get_slot_page, Call_GetSlotPage, i64;
+    set_signals, Call_SetSignals, i64, bool;
     suspend, Call_Suspend, i64;
     resume, Call_Resume, i64;
     kill, Call_Kill, i64, i64;

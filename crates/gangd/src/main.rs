@@ -1,6 +1,7 @@
 //! The daemon of gangd: wires the rooms together.
 
 mod args;
+mod calls;
 mod check;
 mod conductor;
 mod daemon;

@@ -12,7 +12,6 @@ use gang_schedule::{Class, Config, JobId, Plan, Spec, clock as slices};
 use rustix::process::Signal;
 
 use crate::{
-    check,
     daemon::{Daemon, Peer},
     denied::Denied,
     job::Job,
@@ -21,7 +20,7 @@ use crate::{
 
 /// A connection. Jobs that it registered and that got no process end with it.
 pub struct Session {
-    daemon: Arc<Daemon>,
+    pub daemon: Arc<Daemon>,
     peer: Peer,
     starting: Arc<Mutex<BTreeSet<JobId>>>,
 }
@@ -42,13 +41,13 @@ impl Drop for Starting {
 }
 
 /// What a client asks of a job, as it came.
-struct Wanted {
-    name: String,
-    cpus: i64,
-    min_cpus: i64,
-    class: v1::Class,
-    policy: v1::Policy,
-    weight: i64,
+pub struct Wanted {
+    pub name: String,
+    pub cpus: i64,
+    pub min_cpus: i64,
+    pub class: v1::Class,
+    pub policy: v1::Policy,
+    pub weight: i64,
 }
 
 impl Session {
@@ -83,14 +82,14 @@ impl Session {
         })
     }
 
-    fn register(&self, wanted: Wanted) -> Result<JobId, Denied> {
+    pub fn register(&self, wanted: Wanted) -> Result<JobId, Denied> {
         let spec = self.spec(&wanted)?;
         let job = self.daemon.register(wanted.name, self.peer.uid, spec)?;
         self.started().insert(job);
         Ok(job)
     }
 
-    fn adopt(
+    pub fn adopt(
         &self,
         wanted: Wanted,
         pid: Option<i64>,
@@ -117,14 +116,14 @@ impl Session {
         }
     }
 
-    fn add_process(&self, job: i64, pid: i64) -> Result<(), Denied> {
+    pub fn add_process(&self, job: i64, pid: i64) -> Result<(), Denied> {
         let job = job_id(job)?;
         self.daemon.add_process(self.peer, job, process_number(pid)?)?;
         self.started().remove(&job);
         Ok(())
     }
 
-    fn list(&self) -> Result<Vec<v1::Job>, Denied> {
+    pub fn list(&self) -> Result<Vec<v1::Job>, Denied> {
         let jobs = self.daemon.conductor.ask(|state| {
             let now_ns = clock::utc_ns();
             state.jobs.values().map(|job| describe(state, job, now_ns)).collect::<Vec<_>>()
@@ -137,7 +136,7 @@ impl Session {
         job
     }
 
-    fn show(&self, job: i64) -> Result<(v1::Job, Option<Vec<v1::Process>>), Denied> {
+    pub fn show(&self, job: i64) -> Result<(v1::Job, Option<Vec<v1::Process>>), Denied> {
         let id = job_id(job)?;
         let (details, id) = self
             .daemon
@@ -156,7 +155,7 @@ impl Session {
         Ok((details, Some(processes.collect())))
     }
 
-    fn kill(&self, job: i64, signal: i64) -> Result<(), Denied> {
+    pub fn kill(&self, job: i64, signal: i64) -> Result<(), Denied> {
         let id = job_id(job)?;
         self.daemon.permit(self.peer, id, "send a signal")?;
         let accepted = || Denied::invalid("signal", signal, "1 to 64");
@@ -172,7 +171,7 @@ impl Session {
         Ok(())
     }
 
-    fn suspend(&self, job: i64, suspended: bool) -> Result<(), Denied> {
+    pub fn suspend(&self, job: i64, suspended: bool) -> Result<(), Denied> {
         let id = job_id(job)?;
         self.daemon.permit(
             self.peer,
@@ -182,7 +181,16 @@ impl Session {
         self.daemon.suspend(id, suspended)
     }
 
-    fn status(&self) -> Result<v1::Status, Denied> {
+    pub fn slot_page(&self, job: i64) -> Result<String, Denied> {
+        let path = self.daemon.slot_page(self.peer, job_id(job)?)?;
+        Ok(path.display().to_string())
+    }
+
+    pub fn set_signals(&self, job: i64, signals: bool) -> Result<(), Denied> {
+        self.daemon.set_signals(self.peer, job_id(job)?, signals)
+    }
+
+    pub fn status(&self) -> Result<v1::Status, Denied> {
         let daemon = &self.daemon;
         let (jobs, cpus, config, load) = daemon.conductor.ask(|state| {
             let schedule = &state.schedule;
@@ -229,7 +237,7 @@ impl Session {
         })
     }
 
-    fn frame(&self) -> Result<Vec<v1::Row>, Denied> {
+    pub fn frame(&self) -> Result<Vec<v1::Row>, Denied> {
         Ok(self.daemon.conductor.ask(|state| {
             let config = state.schedule.config();
             let now = slices::slice_at(config, clock::utc_ns());
@@ -238,7 +246,7 @@ impl Session {
         })?)
     }
 
-    fn stop(&self) -> Result<(), Denied> {
+    pub fn stop(&self) -> Result<(), Denied> {
         if !self.peer.is_administrator() {
             return Err(Denied::not_permitted("stop the daemon", "only administrators may"));
         }
@@ -313,138 +321,5 @@ fn row(plan: &Plan) -> v1::Row {
             .collect(),
         rest_cpus: plan.rest.len() as i64,
         rest_turn: plan.rest_turn,
-    }
-}
-
-/// Each call does what the method of the same name says, and answers with what it came to.
-impl v1::VarlinkInterface for Session {
-    fn register(
-        &self,
-        call: &mut dyn v1::Call_Register,
-        name: String,
-        cpus: i64,
-        min_cpus: i64,
-        class: v1::Class,
-        policy: v1::Policy,
-        weight: i64,
-    ) -> varlink::Result<()> {
-        let wanted = Wanted { name, cpus, min_cpus, class, policy, weight };
-        match Session::register(self, wanted) {
-            Ok(job) => call.reply(job.0 as i64),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn add_process(
-        &self,
-        call: &mut dyn v1::Call_AddProcess,
-        job: i64,
-        pid: i64,
-    ) -> varlink::Result<()> {
-        match Session::add_process(self, job, pid) {
-            Ok(()) => call.reply(),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn adopt(
-        &self,
-        call: &mut dyn v1::Call_Adopt,
-        name: String,
-        cpus: i64,
-        min_cpus: i64,
-        class: v1::Class,
-        policy: v1::Policy,
-        weight: i64,
-        pid: Option<i64>,
-        cgroup: Option<String>,
-    ) -> varlink::Result<()> {
-        let wanted = Wanted { name, cpus, min_cpus, class, policy, weight };
-        match Session::adopt(self, wanted, pid, cgroup) {
-            Ok((job, processes)) => call.reply(job.0 as i64, processes as i64),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn list_jobs(&self, call: &mut dyn v1::Call_ListJobs) -> varlink::Result<()> {
-        match self.list() {
-            Ok(jobs) => call.reply(jobs),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn show_job(&self, call: &mut dyn v1::Call_ShowJob, job: i64) -> varlink::Result<()> {
-        match self.show(job) {
-            Ok((details, processes)) => call.reply(details, processes),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn get_status(&self, call: &mut dyn v1::Call_GetStatus) -> varlink::Result<()> {
-        match self.status() {
-            Ok(status) => call.reply(status),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn get_frame(&self, call: &mut dyn v1::Call_GetFrame) -> varlink::Result<()> {
-        match self.frame() {
-            Ok(rows) => call.reply(rows),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn get_slot_page(&self, call: &mut dyn v1::Call_GetSlotPage, job: i64) -> varlink::Result<()> {
-        match job_id(job).and_then(|id| self.daemon.slot_page(self.peer, id)) {
-            Ok(path) => call.reply(path.display().to_string()),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn set_signals(
-        &self,
-        call: &mut dyn v1::Call_SetSignals,
-        job: i64,
-        signals: bool,
-    ) -> varlink::Result<()> {
-        match job_id(job).and_then(|id| self.daemon.set_signals(self.peer, id, signals)) {
-            Ok(()) => call.reply(),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn suspend(&self, call: &mut dyn v1::Call_Suspend, job: i64) -> varlink::Result<()> {
-        match Session::suspend(self, job, true) {
-            Ok(()) => call.reply(),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn resume(&self, call: &mut dyn v1::Call_Resume, job: i64) -> varlink::Result<()> {
-        match Session::suspend(self, job, false) {
-            Ok(()) => call.reply(),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn kill(&self, call: &mut dyn v1::Call_Kill, job: i64, signal: i64) -> varlink::Result<()> {
-        match Session::kill(self, job, signal) {
-            Ok(()) => call.reply(),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn check(&self, call: &mut dyn v1::Call_Check) -> varlink::Result<()> {
-        match check::all(&self.daemon) {
-            Ok((checked, violations)) => call.reply(checked as i64, violations),
-            Err(denied) => denied.reply(call),
-        }
-    }
-
-    fn stop(&self, call: &mut dyn v1::Call_Stop) -> varlink::Result<()> {
-        match Session::stop(self) {
-            Ok(()) => call.reply(),
-            Err(denied) => denied.reply(call),
-        }
     }
 }

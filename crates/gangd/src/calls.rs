@@ -1,0 +1,114 @@
+//! The calls of the interface, each answered with what the method of the same name came to.
+
+use gang_protocol::v1::{self, VarlinkCallError};
+
+use crate::{
+    check,
+    denied::Denied,
+    session::{Session, Wanted},
+};
+
+fn answer<C: VarlinkCallError + ?Sized, T>(
+    call: &mut C,
+    outcome: Result<T, Denied>,
+    reply: impl FnOnce(&mut C, T) -> varlink::Result<()>,
+) -> varlink::Result<()> {
+    match outcome {
+        Ok(value) => reply(call, value),
+        Err(denied) => denied.reply(call),
+    }
+}
+
+impl v1::VarlinkInterface for Session {
+    fn register(
+        &self,
+        call: &mut dyn v1::Call_Register,
+        name: String,
+        cpus: i64,
+        min_cpus: i64,
+        class: v1::Class,
+        policy: v1::Policy,
+        weight: i64,
+    ) -> varlink::Result<()> {
+        let wanted = Wanted { name, cpus, min_cpus, class, policy, weight };
+        answer(call, Session::register(self, wanted), |call, job| call.reply(job.0 as i64))
+    }
+
+    fn add_process(
+        &self,
+        call: &mut dyn v1::Call_AddProcess,
+        job: i64,
+        pid: i64,
+    ) -> varlink::Result<()> {
+        answer(call, Session::add_process(self, job, pid), |call, ()| call.reply())
+    }
+
+    fn adopt(
+        &self,
+        call: &mut dyn v1::Call_Adopt,
+        name: String,
+        cpus: i64,
+        min_cpus: i64,
+        class: v1::Class,
+        policy: v1::Policy,
+        weight: i64,
+        pid: Option<i64>,
+        cgroup: Option<String>,
+    ) -> varlink::Result<()> {
+        let wanted = Wanted { name, cpus, min_cpus, class, policy, weight };
+        answer(call, Session::adopt(self, wanted, pid, cgroup), |call, (job, processes)| {
+            call.reply(job.0 as i64, processes as i64)
+        })
+    }
+
+    fn list_jobs(&self, call: &mut dyn v1::Call_ListJobs) -> varlink::Result<()> {
+        answer(call, self.list(), |call, jobs| call.reply(jobs))
+    }
+
+    fn show_job(&self, call: &mut dyn v1::Call_ShowJob, job: i64) -> varlink::Result<()> {
+        answer(call, self.show(job), |call, (details, processes)| call.reply(details, processes))
+    }
+
+    fn get_status(&self, call: &mut dyn v1::Call_GetStatus) -> varlink::Result<()> {
+        answer(call, self.status(), |call, status| call.reply(status))
+    }
+
+    fn get_frame(&self, call: &mut dyn v1::Call_GetFrame) -> varlink::Result<()> {
+        answer(call, self.frame(), |call, rows| call.reply(rows))
+    }
+
+    fn get_slot_page(&self, call: &mut dyn v1::Call_GetSlotPage, job: i64) -> varlink::Result<()> {
+        answer(call, self.slot_page(job), |call, path| call.reply(path))
+    }
+
+    fn set_signals(
+        &self,
+        call: &mut dyn v1::Call_SetSignals,
+        job: i64,
+        signals: bool,
+    ) -> varlink::Result<()> {
+        answer(call, Session::set_signals(self, job, signals), |call, ()| call.reply())
+    }
+
+    fn suspend(&self, call: &mut dyn v1::Call_Suspend, job: i64) -> varlink::Result<()> {
+        answer(call, Session::suspend(self, job, true), |call, ()| call.reply())
+    }
+
+    fn resume(&self, call: &mut dyn v1::Call_Resume, job: i64) -> varlink::Result<()> {
+        answer(call, Session::suspend(self, job, false), |call, ()| call.reply())
+    }
+
+    fn kill(&self, call: &mut dyn v1::Call_Kill, job: i64, signal: i64) -> varlink::Result<()> {
+        answer(call, Session::kill(self, job, signal), |call, ()| call.reply())
+    }
+
+    fn check(&self, call: &mut dyn v1::Call_Check) -> varlink::Result<()> {
+        answer(call, check::all(&self.daemon), |call, (checked, violations)| {
+            call.reply(checked as i64, violations)
+        })
+    }
+
+    fn stop(&self, call: &mut dyn v1::Call_Stop) -> varlink::Result<()> {
+        answer(call, Session::stop(self), |call, ()| call.reply())
+    }
+}

@@ -44,8 +44,16 @@ impl Thread {
 /// How the members of a job are found.
 #[derive(Debug)]
 enum Roster {
-    Cgroup { threads: OpenFile, cpu: Option<OpenFile>, pressure: Option<OpenFile> },
-    Tree { processes: Vec<Arc<ProcessHandle>> },
+    Cgroup {
+        threads: OpenFile,
+        cpu: Option<OpenFile>,
+        pressure: Option<OpenFile>,
+    },
+    /// Those that were taken out of the job are not found again.
+    Tree {
+        processes: Vec<Arc<ProcessHandle>>,
+        removed: Vec<Arc<ProcessHandle>>,
+    },
 }
 
 /// Control files of a job's own cgroups, where it has them.
@@ -95,7 +103,7 @@ impl Members {
 
     /// A process and its descendants.
     pub fn of_tree(first: Arc<ProcessHandle>, default: Attributes, everywhere: CpuSet) -> Members {
-        let roster = Roster::Tree { processes: vec![first] };
+        let roster = Roster::Tree { processes: vec![first], removed: Vec::new() };
         Members::new(roster, Controls::default(), default, everywhere)
     }
 
@@ -131,21 +139,42 @@ impl Members {
     /// The processes of a job without a cgroup; empty for one with a cgroup.
     pub fn tree(&self) -> &[Arc<ProcessHandle>] {
         match &self.roster {
-            Roster::Tree { processes } => processes,
+            Roster::Tree { processes, .. } => processes,
             Roster::Cgroup { .. } => &[],
         }
     }
 
     /// True for a tree of which no process is left.
     pub fn is_over(&self) -> bool {
-        let Roster::Tree { processes } = &self.roster else { return false };
+        let Roster::Tree { processes, .. } = &self.roster else { return false };
         !processes.iter().any(|process| process.is_alive())
     }
 
     /// Adds a process to a job that is a tree.
     pub fn add_process(&mut self, process: Arc<ProcessHandle>) {
-        if let Roster::Tree { processes } = &mut self.roster {
+        if let Roster::Tree { processes, removed } = &mut self.roster {
+            removed.retain(|other| other.pid != process.pid);
             processes.push(process);
+        }
+    }
+
+    /// Takes a process out of a job that is a tree.
+    pub fn remove_process(&mut self, pid: u32) {
+        if let Roster::Tree { processes, removed } = &mut self.roster {
+            if let Some(at) = processes.iter().position(|process| process.pid == pid) {
+                removed.push(processes.remove(at));
+            }
+        }
+    }
+
+    /// Appends the calls that give the threads of a process back what they had.
+    pub fn let_go(&self, threads: &[u32], out: &mut Vec<Action>) {
+        let known = self.threads.iter().filter(|thread| threads.contains(&thread.tid));
+        for thread in known.filter(|thread| !thread.is_exempt()) {
+            out.push(Action::Attributes { tid: thread.tid, attributes: thread.original });
+            if self.pinned.is_some() && !thread.moored {
+                out.push(Action::Affinity { tid: thread.tid, cpus: self.everywhere });
+            }
         }
     }
 
@@ -156,8 +185,8 @@ impl Members {
             Roster::Cgroup { threads, .. } => {
                 threads.numbers(&mut self.bytes, &mut self.numbers)?
             }
-            Roster::Tree { processes } => {
-                grow_tree(proc_root, processes);
+            Roster::Tree { processes, removed } => {
+                grow_tree(proc_root, processes, removed);
                 self.numbers.clear();
                 for process in processes.iter() {
                     self.numbers
@@ -247,9 +276,9 @@ impl Members {
                 let microseconds = cpu.as_ref()?.keyed("usage_usec", &mut self.bytes).ok()??;
                 Some(microseconds * 1000)
             }
-            Roster::Tree { processes } => {
+            Roster::Tree { processes, removed } => {
                 // Nobody else looks for the children of a job that is asleep.
-                grow_tree(proc_root, processes);
+                grow_tree(proc_root, processes, removed);
                 let stats = processes.iter().filter_map(|p| process::stat(proc_root, p.pid).ok());
                 Some(stats.map(|stat| stat.cpu_ticks * 10_000_000).sum())
             }
@@ -289,13 +318,18 @@ fn original(now: Attributes, default: Attributes, was_started_here: bool) -> Att
 
 /// Drops processes that ended, and adds children that came since the last look. Only the tree's own
 /// processes are read, since this is done in every period.
-fn grow_tree(proc_root: &Path, processes: &mut Vec<Arc<ProcessHandle>>) {
+fn grow_tree(
+    proc_root: &Path,
+    processes: &mut Vec<Arc<ProcessHandle>>,
+    removed: &mut Vec<Arc<ProcessHandle>>,
+) {
     processes.retain(|process| process.is_alive());
+    removed.retain(|process| process.is_alive());
     let mut next = 0;
     while next < processes.len() && processes.len() <= THREADS_MAX {
         let parent = processes[next].pid;
         for pid in process::children(proc_root, parent).unwrap_or_default() {
-            if processes.iter().all(|known| known.pid != pid) {
+            if processes.iter().chain(&*removed).all(|known| known.pid != pid) {
                 // Its number may have been given to another process before it was opened.
                 let is_child = |child: &Arc<ProcessHandle>| {
                     process::stat(proc_root, child.pid).is_ok_and(|stat| stat.parent == parent)

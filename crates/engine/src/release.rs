@@ -19,7 +19,7 @@ use crate::{
     listeners,
     members::is_raised,
     page, shared_group,
-    store::{Record, Store, Whereabouts},
+    store::{Confinement, Record, Store, Whereabouts},
 };
 
 /// What a release found and did.
@@ -140,8 +140,15 @@ fn release_thread(tid: u32, record: &Record) -> bool {
 
 /// Puts the processes of a job back where they came from, and removes its groups.
 pub fn dissolve(record: &Record) {
-    let Whereabouts::Cgroup { group, home, cpu_group, cpu_home, cpu_group_is_shared, adopted } =
-        &record.whereabouts
+    let Whereabouts::Cgroup {
+        group,
+        home,
+        cpu_group,
+        cpu_home,
+        cpu_group_is_shared,
+        adopted,
+        memory,
+    } = &record.whereabouts
     else {
         return;
     };
@@ -155,6 +162,13 @@ pub fn dissolve(record: &Record) {
         }
     }
     if !adopted {
+        let _ = group.remove();
+    }
+    if let Some(Confinement { group, home: Some(home) }) = memory {
+        let group = Group::at(group);
+        for pid in group.processes().unwrap_or_default() {
+            move_home(pid, home);
+        }
         let _ = group.remove();
     }
     if let (Some(cpu_group), false) = (cpu_group, cpu_group_is_shared) {

@@ -26,9 +26,20 @@ pub enum Whereabouts {
         cpu_group_is_shared: bool,
         /// The group was there before the job, and stays.
         adopted: bool,
+        /// Where its memory is limited.
+        #[serde(default)]
+        memory: Option<Confinement>,
     },
     /// Processes, each with the time it started (clock ticks since boot).
     Tree { processes: Vec<(u32, u64)> },
+}
+
+/// A group whose memory the kernel limits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confinement {
+    pub group: PathBuf,
+    /// Of version 1: where the processes came from. Of version 2 it is the job's own group.
+    pub home: Option<PathBuf>,
 }
 
 /// The attributes that a released thread gets.
@@ -73,6 +84,11 @@ pub struct Record {
     /// Its processes hear of its slots by signals.
     #[serde(default)]
     pub signals: bool,
+    /// What it was promised; 0 for nothing.
+    #[serde(default)]
+    pub mem_bytes: u64,
+    #[serde(default)]
+    pub disk_bytes: u64,
 }
 
 /// A file of the store that cannot be read or written.
@@ -181,6 +197,8 @@ pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
         normal: Normal::default(),
         affinity: vec![0],
         signals: false,
+        mem_bytes: 0,
+        disk_bytes: 0,
     }
 }
 

@@ -150,7 +150,7 @@ pub struct Stretch<'a> {
     /// One for each slice that the stretch touches, in order.
     pub plans: &'a [Plan],
     /// Those that are in a row of the stretch, come into it raised, or filling where others pause, or
-    /// have newcomers.
+    /// have newcomers or listeners.
     pub gangs: &'a BTreeMap<JobId, Gang<'a>>,
     /// Calls that lift all gangs' cpu cgroup while a wide gang is in its slot, and let it down again.
     pub lift: Option<&'a (Vec<Action>, Vec<Action>)>,
@@ -185,7 +185,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
         clock::in_gap(stretch.config, stretch.from_ns.saturating_sub(1)).then_some(false);
     // What the stretch before has told may not come about any more.
     let mut told = BTreeMap::new();
-    let mut signalled = BTreeMap::new();
+    let mut signalled = BTreeMap::<JobId, (bool, u64)>::new();
     let mut edges = BTreeMap::<u64, Edge>::new();
     let mut at_ns = stretch.from_ns;
     while at_ns < stretch.until_ns {
@@ -225,20 +225,23 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             if stretch.gangs[&job].listeners.is_empty() {
                 continue;
             }
+            let told = signalled.get(&job).copied();
             let goes_on = standing == Standing::Raised
-                || signalled.get(&job) == Some(&true) && goes_on(stretch, job, at_ns);
-            if signalled.insert(job, goes_on) == Some(goes_on) {
+                || told.is_some_and(|told| told.0) && goes_on(stretch, job, at_ns);
+            if told.is_some_and(|told| told.0 == goes_on) {
                 continue;
             }
+            signalled.insert(job, (goes_on, at_ns));
             if goes_on {
                 edge.tell_after.push(parts.signal(job, CONTINUE));
             } else {
                 // Early enough to be heard: nobody answers, and nobody is waited for any longer.
-                let notice_ns =
-                    at_ns.saturating_sub(notice_ns(stretch.config)).max(stretch.from_ns);
-                let notice = match notice_ns {
-                    at if at == at_ns => &mut edge,
-                    at => edges.entry(at).or_insert(Edge { at_ns: at, ..Edge::default() }),
+                let notice_ns = at_ns.saturating_sub(notice_ns(stretch.config));
+                let notice = match told {
+                    Some((_, since_ns)) if since_ns < notice_ns => edges
+                        .entry(notice_ns)
+                        .or_insert(Edge { at_ns: notice_ns, ..Edge::default() }),
+                    _ => &mut edge,
                 };
                 notice.tell_before.push(parts.signal(job, PAUSE));
             }

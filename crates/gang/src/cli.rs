@@ -33,6 +33,9 @@ pub enum Command {
     /// Send a signal to every process of a job
     Kill(Kill),
     Adopt(Adopt),
+    /// Put a job into another class; its owner may lower it, administrators may set any
+    Class(SetClass),
+    Resize(Resize),
     /// Check the invariants of the schedule on the daemon's state and the kernel's
     ///
     /// Ends with 1 when an invariant does not hold, and says which and what was found.
@@ -85,6 +88,9 @@ pub struct Run {
     /// Backend of a daemon that this command starts; one that listens already must have it
     #[arg(long)]
     pub backend: Option<String>,
+    /// Wait until there is as much memory and disk as --mem and --disk ask for
+    #[arg(long)]
+    pub wait: bool,
     /// Do not say when the guarantee is weak because privilege is missing
     #[arg(short, long)]
     pub quiet: bool,
@@ -115,6 +121,71 @@ pub struct JobOptions {
     /// Name of the job, at most 64 bytes [default: that of the program]
     #[arg(long)]
     pub name: Option<String>,
+    /// Memory it needs, such as 4G: refused where there is less, and enforced where the kernel can
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub mem: Option<i64>,
+    /// Disk it needs for scratch files, such as 10G: refused where there is less
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub disk: Option<i64>,
+    /// Tell processes that handle both signals of each slot: SIGUSR1 before it ends, SIGUSR2 after
+    /// one has begun
+    #[arg(long)]
+    pub signals: bool,
+}
+
+/// Reads a size such as `512M` or `4GiB`; the units are powers of 1024.
+fn size(text: &str) -> Result<i64, String> {
+    let wrong = || format!("{text:?} is not a size such as 512M or 4G");
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let unit = match unit.to_ascii_uppercase().as_str() {
+        "" | "B" => "B".to_owned(),
+        short if short.len() == 1 => format!("{short}iB"),
+        other => other.replace("IB", "iB"),
+    };
+    let unit = if unit.len() == 2 { unit.replace('B', "iB") } else { unit };
+    let size: bytesize::ByteSize = format!("{number}{unit}").parse().map_err(|_| wrong())?;
+    i64::try_from(size.as_u64()).map_err(|_| wrong())
+}
+
+#[derive(Debug, Args)]
+pub struct SetClass {
+    #[command(flatten)]
+    pub job: OneJob,
+    #[arg(value_enum)]
+    pub class: Class,
+}
+
+/// Change what a running job asks for
+///
+/// What is not said stays. A size of 0 asks for nothing.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub struct Resize {
+    #[command(flatten)]
+    pub job: OneJob,
+    #[command(flatten)]
+    pub to: ResizeTo,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct ResizeTo {
+    /// CPUs that the gang gets at once
+    #[arg(short = 'n', long, value_parser = clap::value_parser!(i64).range(1..=CPUS_MAX))]
+    pub cpus: Option<i64>,
+    /// CPUs below which it does not run
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=CPUS_MAX))]
+    pub min: Option<i64>,
+    /// Share of the time relative to other jobs of the class, 1 to 10000
+    #[arg(long, value_parser = clap::value_parser!(i64).range(WEIGHT_MIN..=WEIGHT_MAX))]
+    pub weight: Option<i64>,
+    /// Memory it needs
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub mem: Option<i64>,
+    /// Disk it needs for scratch files
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub disk: Option<i64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -277,6 +348,32 @@ mod tests {
         refused(&["--policy", "matrix", "x"], "[possible values: local, none]");
         refused(&["-n", "2"], "<CMD>...");
         refused(&["--bogus", "x"], "'--bogus'");
+    }
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("7", 7),
+            ("7B", 7),
+            ("4k", 4096),
+            ("1.5G", 3 << 29),
+            ("2MiB", 2 << 20),
+            ("1GB", 1 << 30),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for wrong in ["", "G", "-1", "1X", "9999999E"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn resize_changes_something() {
+        let resize = |line: &[&str]| Cli::try_parse_from([&["gang", "resize"], line].concat());
+        assert!(resize(&["3", "-n", "2", "--mem", "1G"]).is_ok());
+        assert!(resize(&["3"]).is_err());
+        assert!(resize(&["-n", "2"]).is_err());
     }
 
     #[test]

@@ -26,6 +26,10 @@ impl JobOptions {
             class: self.class.into(),
             policy: self.policy.into(),
             weight: self.weight,
+            mem_bytes: self.mem,
+            disk_bytes: self.disk,
+            wait: false,
+            signals: self.signals,
         })
     }
 }
@@ -67,6 +71,9 @@ mod tests {
             policy: Policy::Local,
             weight: 100,
             name: None,
+            mem: None,
+            disk: None,
+            signals: false,
         }
     }
 

@@ -50,6 +50,11 @@ mod tests {
             slots: 0,
             in_slot_ns: 0,
             cpu_time_ns: 0,
+            mem_bytes: None,
+            mem_used_bytes: None,
+            mem_enforced: false,
+            disk_bytes: None,
+            signals: false,
         }
     }
 

@@ -79,6 +79,11 @@ pub fn print_json(reply: &impl serde::Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Bytes, in units of 1024.
+pub fn size(bytes: i64) -> String {
+    bytesize::ByteSize::b(u64::try_from(bytes).unwrap_or(0)).display().iec().to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

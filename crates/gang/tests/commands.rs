@@ -44,6 +44,7 @@ job 3: lu.C
   share       49.8 % over the last 10 s, 50.0 % wanted
   slots       1234, 12.3 s in slot
   CPU time    24.5 s
+  memory      4.0 GiB promised, enforced, 1.5 GiB used
   cgroup      /gangd/3
   holds       2 processes, 4 threads
 
@@ -113,6 +114,25 @@ fn jobs_are_suspended_resumed_and_signalled() {
         fake.calls(),
         ["Suspend(3)", "ListJobs()", "Resume(3)", "Kill(3, 15)", "Kill(3, 10)"]
     );
+}
+
+#[test]
+fn class_and_size_are_changed_while_a_job_runs() {
+    let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
+    let place = Place::of(&fake);
+    for line in [&["class", "3", "standby"][..], &["resize", "3", "-n", "1", "--mem", "2G"]] {
+        assert_eq!(place.output(line).status.code(), Some(0), "{line:?}");
+    }
+    let resized = format!("Resize(3, Some(1), None, None, Some({}), None)", 2u64 << 30);
+    assert_eq!(fake.calls(), ["SetClass(3, standby)", resized.as_str()]);
+    let refused = place.output(&["resize", "3", "--mem", "1T"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(
+        stderr(&refused),
+        "gang: while resizing job 3: 1.0 TiB of memory are not there: 4.0 GiB are free, 1.0 GiB of \
+         them are promised to other jobs, and the machine has 16.0 GiB\n"
+    );
+    assert_eq!(place.output(&["class", "3", "royal"]).status.code(), Some(2));
 }
 
 #[test]

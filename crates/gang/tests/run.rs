@@ -64,6 +64,10 @@ fn options_reach_the_daemon() {
     let line = "run -n 4 --class standby --policy none --weight 7 --name x -- true";
     assert!(place.output(&line.split(' ').collect::<Vec<_>>()).status.success());
     assert_eq!(fake.calls()[1], "Register(x, 4, 4, standby, none, 7)");
+    let line = "run -n 4 --mem 1G --disk 2M --wait --signals -- true";
+    assert!(place.output(&line.split(' ').collect::<Vec<_>>()).status.success());
+    let needs = "Needs(Some(1073741824), Some(2097152), Some(true), Some(true))";
+    assert!(fake.calls().contains(&needs.to_owned()));
 }
 
 #[test]

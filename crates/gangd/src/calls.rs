@@ -5,7 +5,7 @@ use gang_protocol::v1::{self, VarlinkCallError};
 use crate::{
     check,
     denied::Denied,
-    session::{Session, Wanted},
+    session::{Resized, Session, Wanted},
 };
 
 fn answer<C: VarlinkCallError + ?Sized, T>(
@@ -29,8 +29,24 @@ impl v1::VarlinkInterface for Session {
         class: v1::Class,
         policy: v1::Policy,
         weight: i64,
+        mem_bytes: Option<i64>,
+        disk_bytes: Option<i64>,
+        wait: Option<bool>,
+        signals: Option<bool>,
     ) -> varlink::Result<()> {
-        let wanted = Wanted { name, cpus, min_cpus, class, policy, weight };
+        let (wait, signals) = (wait.unwrap_or(false), signals.unwrap_or(false));
+        let wanted = Wanted {
+            name,
+            cpus,
+            min_cpus,
+            class,
+            policy,
+            weight,
+            mem_bytes,
+            disk_bytes,
+            wait,
+            signals,
+        };
         answer(call, Session::register(self, wanted), |call, job| call.reply(job.0 as i64))
     }
 
@@ -55,10 +71,53 @@ impl v1::VarlinkInterface for Session {
         pid: Option<i64>,
         cgroup: Option<String>,
     ) -> varlink::Result<()> {
-        let wanted = Wanted { name, cpus, min_cpus, class, policy, weight };
+        let wanted = Wanted {
+            name,
+            cpus,
+            min_cpus,
+            class,
+            policy,
+            weight,
+            mem_bytes: None,
+            disk_bytes: None,
+            wait: false,
+            signals: false,
+        };
         answer(call, Session::adopt(self, wanted, pid, cgroup), |call, (job, processes)| {
             call.reply(job.0 as i64, processes as i64)
         })
+    }
+
+    fn remove_process(
+        &self,
+        call: &mut dyn v1::Call_RemoveProcess,
+        job: i64,
+        pid: i64,
+    ) -> varlink::Result<()> {
+        answer(call, Session::remove_process(self, job, pid), |call, ()| call.reply())
+    }
+
+    fn set_class(
+        &self,
+        call: &mut dyn v1::Call_SetClass,
+        job: i64,
+        class: v1::Class,
+    ) -> varlink::Result<()> {
+        answer(call, Session::set_class(self, job, class), |call, ()| call.reply())
+    }
+
+    fn resize(
+        &self,
+        call: &mut dyn v1::Call_Resize,
+        job: i64,
+        cpus: Option<i64>,
+        min_cpus: Option<i64>,
+        weight: Option<i64>,
+        mem_bytes: Option<i64>,
+        disk_bytes: Option<i64>,
+    ) -> varlink::Result<()> {
+        let to = Resized { cpus, min_cpus, weight, mem_bytes, disk_bytes };
+        answer(call, Session::resize(self, job, to), |call, ()| call.reply())
     }
 
     fn list_jobs(&self, call: &mut dyn v1::Call_ListJobs) -> varlink::Result<()> {

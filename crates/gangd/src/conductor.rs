@@ -247,7 +247,9 @@ impl Conductor {
     fn plan_what_is_due(&mut self, now_ns: u64) -> u64 {
         // The guardian is not to think that the conductor is stuck.
         let beat_ns = guardian::SILENCE.as_nanos() as u64 / 10;
-        if self.state.jobs.values().all(|job| job.home.is_none()) {
+        // What the last job leaves behind is done first: its processes may live on.
+        let is_settled = self.composed.gangs.is_empty() && self.state.pending.is_empty();
+        if is_settled && self.state.jobs.values().all(|job| job.home.is_none()) {
             return beat_ns;
         }
         let quiet = !self.state.jobs.values().any(|job| job.is_scheduled());
@@ -422,7 +424,9 @@ impl Conductor {
             .filter(|job| {
                 let left_over = !fill && job.standing == Standing::Filling && job.is_scheduled();
                 let is_known = self.composed.gangs.contains(&job.id) && job.is_scheduled();
+                let listens = job.home.as_ref().is_some_and(|home| !home.listeners.is_empty());
                 in_rows.contains(&job.id)
+                    || (listens && job.is_scheduled())
                     || job.standing == Standing::Raised
                     || left_over
                     || (is_known && has_newcomers(job.id))

@@ -4,6 +4,8 @@ use gang_linux::Error as KernelError;
 use gang_protocol::v1::VarlinkCallError;
 use gang_schedule::{JobId, Refusal};
 
+use crate::admission::Supply;
+
 /// An answer that is not the one asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
@@ -13,6 +15,7 @@ pub enum Denied {
     NotPermitted { operation: String, reason: String },
     InvalidValue { parameter: &'static str, value: String, accepted: String },
     LimitReached { limit: &'static str, maximum: usize },
+    NotEnough { resource: &'static str, wanted: u64, supply: Supply },
     Failed { operation: String, reason: String },
 }
 
@@ -43,6 +46,12 @@ impl Denied {
             }
             Denied::LimitReached { limit, maximum } => {
                 call.reply_limit_reached(limit.to_owned(), maximum as i64)
+            }
+            Denied::NotEnough { resource, wanted, supply } => {
+                let Supply { total, free, promised } = supply;
+                let [wanted, free, promised, total] = [wanted, free, promised, total]
+                    .map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+                call.reply_not_enough(resource.to_owned(), wanted, free, promised, total)
             }
             Denied::Failed { operation, reason } => call.reply_failed(operation, reason),
         }

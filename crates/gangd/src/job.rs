@@ -12,6 +12,8 @@ use gang_engine::{
 use gang_linux::sched::Attributes;
 use gang_schedule::{CpuSet, JobId, Spec};
 
+use crate::admission::Resources;
+
 /// A registered job.
 #[derive(Debug)]
 pub struct Job {
@@ -37,6 +39,8 @@ pub struct Job {
     pub page: Option<Arc<SlotPage>>,
     /// Its processes hear of its slots by signals.
     pub signals: bool,
+    /// What it was promised.
+    pub resources: Resources,
 }
 
 /// Where the processes of a job are.
@@ -165,6 +169,8 @@ impl Job {
             normal: home.normal.into(),
             affinity: home.affinity.clone(),
             signals: self.signals,
+            mem_bytes: self.resources.mem_bytes,
+            disk_bytes: self.resources.disk_bytes,
         })
     }
 }

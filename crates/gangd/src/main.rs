@@ -1,5 +1,6 @@
 //! The daemon of gangd: wires the rooms together.
 
+mod admission;
 mod args;
 mod calls;
 mod check;

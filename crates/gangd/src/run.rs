@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::{
     Starter,
+    admission::Queue,
     args::Args,
     conductor::{self, Setup},
     daemon::Daemon,
@@ -98,6 +99,7 @@ pub fn run(
         stop: stop_sender,
         leaving: OnceLock::new(),
         filing: Mutex::default(),
+        queue: Queue::default(),
     });
     daemon.restore();
     let listener = place.listen()?;

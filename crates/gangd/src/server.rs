@@ -211,7 +211,7 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
     // An accepted socket does not inherit this on Linux; said all the same.
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let (session, _starting) = Session::new(daemon, peer);
+    let (session, _starting) = Session::new(daemon, peer, stream.try_clone()?);
     let service = VarlinkService::new(
         "gangd",
         "gang scheduling daemon",

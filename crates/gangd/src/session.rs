@@ -2,20 +2,22 @@
 
 use std::{
     collections::BTreeSet,
+    os::unix::net::UnixStream,
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
 use gang_engine::{backend::Backend, timing};
-use gang_linux::{clock, process};
+use gang_linux::{Roots, clock, process};
 use gang_protocol::{limits, name::check_name, v1};
 use gang_schedule::{Class, Config, JobId, Plan, Spec, clock as slices};
 use rustix::process::Signal;
 
 use crate::{
+    admission::{Resources, Supply},
     daemon::{Daemon, Peer},
     denied::Denied,
     job::Job,
-    state::State,
+    state::{Candidate, State},
 };
 
 /// A connection. Jobs that it registered and that got no process end with it.
@@ -23,6 +25,8 @@ pub struct Session {
     pub daemon: Arc<Daemon>,
     peer: Peer,
     starting: Arc<Mutex<BTreeSet<JobId>>>,
+    /// The client's end is looked at, and nothing read from it.
+    stream: UnixStream,
 }
 
 /// Ends the jobs that were registered and never started.
@@ -48,13 +52,26 @@ pub struct Wanted {
     pub class: v1::Class,
     pub policy: v1::Policy,
     pub weight: i64,
+    pub mem_bytes: Option<i64>,
+    pub disk_bytes: Option<i64>,
+    pub wait: bool,
+    pub signals: bool,
+}
+
+/// What a client asks of a job that runs, as it came.
+pub struct Resized {
+    pub cpus: Option<i64>,
+    pub min_cpus: Option<i64>,
+    pub weight: Option<i64>,
+    pub mem_bytes: Option<i64>,
+    pub disk_bytes: Option<i64>,
 }
 
 impl Session {
-    pub fn new(daemon: Arc<Daemon>, peer: Peer) -> (Session, Starting) {
+    pub fn new(daemon: Arc<Daemon>, peer: Peer, stream: UnixStream) -> (Session, Starting) {
         let jobs: Arc<Mutex<BTreeSet<JobId>>> = Arc::default();
         let starting = Starting { daemon: daemon.clone(), jobs: jobs.clone() };
-        (Session { daemon, peer, starting: jobs }, starting)
+        (Session { daemon, peer, starting: jobs, stream }, starting)
     }
 
     fn started(&self) -> std::sync::MutexGuard<'_, BTreeSet<JobId>> {
@@ -69,10 +86,6 @@ impl Session {
             let reason = "only administrators put a job into express; interactive, batch and standby are open";
             return Err(Denied::not_permitted("register a job of class express", reason));
         }
-        let number = |parameter, value: i64, most: i64| {
-            let fits = (1..=most).contains(&value).then_some(value as u32);
-            fits.ok_or_else(|| Denied::invalid(parameter, value, format!("1 to {most}")))
-        };
         Ok(Spec {
             class,
             policy: wanted.policy.clone().into(),
@@ -84,7 +97,18 @@ impl Session {
 
     pub fn register(&self, wanted: Wanted) -> Result<JobId, Denied> {
         let spec = self.spec(&wanted)?;
-        let job = self.daemon.register(wanted.name, self.peer.uid, spec)?;
+        let resources = Resources {
+            mem_bytes: bytes("mem_bytes", wanted.mem_bytes)?.unwrap_or(0),
+            disk_bytes: bytes("disk_bytes", wanted.disk_bytes)?.unwrap_or(0),
+        };
+        let candidate = Candidate {
+            name: wanted.name,
+            owner_uid: self.peer.uid,
+            spec,
+            resources,
+            signals: wanted.signals,
+        };
+        let job = self.daemon.register(&candidate, wanted.wait, || self.is_there())?;
         self.started().insert(job);
         Ok(job)
     }
@@ -116,6 +140,41 @@ impl Session {
         }
     }
 
+    /// Whether the client still waits for an answer.
+    fn is_there(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, poll};
+        let mut fds = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut fds, Some(&at_once)), Ok(0))
+    }
+
+    pub fn remove_process(&self, job: i64, pid: i64) -> Result<(), Denied> {
+        self.daemon.remove_process(self.peer, job_id(job)?, process_number(pid)?)
+    }
+
+    pub fn set_class(&self, job: i64, class: v1::Class) -> Result<(), Denied> {
+        self.daemon.set_class(self.peer, job_id(job)?, class.into())
+    }
+
+    pub fn resize(&self, job: i64, to: Resized) -> Result<(), Denied> {
+        let optional = |parameter, value: Option<i64>, most| {
+            value.map(|value| number(parameter, value, most)).transpose()
+        };
+        let cpus = optional("cpus", to.cpus, limits::CPUS_MAX)?;
+        let min_cpus = optional("min_cpus", to.min_cpus, limits::CPUS_MAX)?;
+        let weight = optional("weight", to.weight, limits::WEIGHT_MAX)?;
+        let mem_bytes = bytes("mem_bytes", to.mem_bytes)?;
+        let disk_bytes = bytes("disk_bytes", to.disk_bytes)?;
+        self.daemon.resize(self.peer, job_id(job)?, move |spec, resources| {
+            spec.cpus = cpus.unwrap_or(spec.cpus);
+            // Who asks for fewer CPUs than it needed so far needs fewer.
+            spec.min_cpus = min_cpus.unwrap_or(spec.min_cpus.min(spec.cpus));
+            spec.weight = weight.unwrap_or(spec.weight);
+            resources.mem_bytes = mem_bytes.unwrap_or(resources.mem_bytes);
+            resources.disk_bytes = disk_bytes.unwrap_or(resources.disk_bytes);
+        })
+    }
+
     pub fn add_process(&self, job: i64, pid: i64) -> Result<(), Denied> {
         let job = job_id(job)?;
         self.daemon.add_process(self.peer, job, process_number(pid)?)?;
@@ -133,6 +192,9 @@ impl Session {
 
     fn with_processes(&self, mut job: v1::Job, id: JobId) -> v1::Job {
         job.processes = self.daemon.processes(id).map_or(0, |processes| processes.len() as i64);
+        if job.mem_bytes.is_some() {
+            job.mem_used_bytes = self.daemon.memory_used(id).ok().map(|used| used as i64);
+        }
         job
     }
 
@@ -211,6 +273,7 @@ impl Session {
             reason: finding.obstacle.clone(),
         });
         let guardian = daemon.guardian.load(Ordering::Relaxed);
+        let stock = daemon.stock(None)?;
         Ok(v1::Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id().into(),
@@ -234,6 +297,9 @@ impl Session {
                 raise: phase(summary.raise),
                 skew: phase(summary.skew),
             },
+            memory: supply(stock.memory),
+            disk: supply(stock.disk),
+            load_average: load_average(&daemon.roots),
         })
     }
 
@@ -255,6 +321,17 @@ impl Session {
     }
 }
 
+fn number(parameter: &'static str, value: i64, most: i64) -> Result<u32, Denied> {
+    let fits = (1..=most).contains(&value).then_some(value as u32);
+    fits.ok_or_else(|| Denied::invalid(parameter, value, format!("1 to {most}")))
+}
+
+fn bytes(parameter: &'static str, value: Option<i64>) -> Result<Option<u64>, Denied> {
+    let of =
+        |value| u64::try_from(value).map_err(|_| Denied::invalid(parameter, value, "0 or more"));
+    value.map(of).transpose()
+}
+
 fn job_id(job: i64) -> Result<JobId, Denied> {
     u64::try_from(job).map(JobId).map_err(|_| Denied::invalid("job", job, "the number of a job"))
 }
@@ -262,6 +339,16 @@ fn job_id(job: i64) -> Result<JobId, Denied> {
 fn process_number(pid: i64) -> Result<u32, Denied> {
     let number = u32::try_from(pid).ok().filter(|&pid| pid > 0 && i32::try_from(pid).is_ok());
     number.ok_or_else(|| Denied::invalid("pid", pid, "the number of a process"))
+}
+
+fn supply(supply: Supply) -> v1::Supply {
+    let Supply { total, free, promised } = supply;
+    v1::Supply { total: total as i64, free: free as i64, promised: promised as i64 }
+}
+
+fn load_average(roots: &Roots) -> f64 {
+    let text = std::fs::read_to_string(roots.proc.join("loadavg")).unwrap_or_default();
+    text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0.0)
 }
 
 fn guarantee(backend: Backend) -> v1::Guarantee {
@@ -276,10 +363,13 @@ fn guarantee(backend: Backend) -> v1::Guarantee {
 /// find out than the conductor has time for.
 fn describe(state: &State, job: &Job, now_ns: u64) -> (v1::Job, JobId) {
     use gang_engine::store::Whereabouts;
-    let cgroup = match job.home.as_ref().map(|home| &home.whereabouts) {
-        Some(Whereabouts::Cgroup { group, .. }) => Some(group.display().to_string()),
-        _ => None,
+    let (cgroup, is_confined) = match job.home.as_ref().map(|home| &home.whereabouts) {
+        Some(Whereabouts::Cgroup { group, memory, .. }) => {
+            (Some(group.display().to_string()), memory.is_some())
+        }
+        _ => (None, false),
     };
+    let asked = |bytes: u64| (bytes > 0).then_some(bytes as i64);
     let lived_ns = now_ns.saturating_sub(job.registered_at_ns);
     let monotonic_ns = clock::monotonic_ns();
     let described = v1::Job {
@@ -302,6 +392,11 @@ fn describe(state: &State, job: &Job, now_ns: u64) -> (v1::Job, JobId) {
         slots: job.slots as i64,
         in_slot_ns: job.in_slot_ns as i64,
         cpu_time_ns: job.activity.cpu_time_ns as i64,
+        mem_bytes: asked(job.resources.mem_bytes),
+        mem_used_bytes: None,
+        mem_enforced: job.resources.mem_bytes > 0 && is_confined,
+        disk_bytes: asked(job.resources.disk_bytes),
+        signals: job.signals,
     };
     (described, job.id)
 }

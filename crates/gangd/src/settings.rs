@@ -25,11 +25,19 @@ pub struct Limits {
     pub clients: usize,
     /// Connections at a time of one user other than root, 1 to 1,000.
     pub clients_per_user: usize,
+    /// CPUs that the jobs of one user other than root ask for together, 1 to 1,000,000.
+    pub cpus_per_user: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { jobs: 4096, jobs_per_user: 1024, clients: 256, clients_per_user: 64 }
+        Limits {
+            jobs: 4096,
+            jobs_per_user: 1024,
+            clients: 256,
+            clients_per_user: 64,
+            cpus_per_user: 1_000_000,
+        }
     }
 }
 
@@ -48,16 +56,30 @@ pub struct File {
     fill: Option<bool>,
     /// What all gangs together may take of the machine, 0.001 to 1.
     cap: Option<f64>,
+    /// Where jobs have their scratch files: its free space is what they are promised of.
+    disk: Option<PathBuf>,
     limits: Limits,
 }
 
 /// All settings.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     pub schedule: Config,
     /// `None`: the best that can be used.
     pub backend: Option<Backend>,
+    pub disk: PathBuf,
     pub limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            schedule: Config::default(),
+            backend: None,
+            disk: "/tmp".into(),
+            limits: Limits::default(),
+        }
+    }
 }
 
 /// What the command line says; what it does not say is absent.
@@ -88,6 +110,10 @@ impl Settings {
 
     fn new(file: &File, overrides: &Overrides) -> anyhow::Result<Settings> {
         let mut settings = Settings { limits: file.limits.clone(), ..Settings::default() };
+        if let Some(disk) = &file.disk {
+            ensure!(disk.is_dir(), "disk: {} is not a directory", disk.display());
+            settings.disk.clone_from(disk);
+        }
         let config = &mut settings.schedule;
         if let Some(slice) = &file.slice {
             config.slice_ns =
@@ -115,12 +141,14 @@ impl Settings {
             config.cap_permille = (cap * 1000.0).round() as u32;
         }
         config.validate()?;
-        let Limits { jobs, jobs_per_user, clients, clients_per_user } = settings.limits;
+        let Limits { jobs, jobs_per_user, clients, clients_per_user, cpus_per_user } =
+            settings.limits;
         for (key, value, most) in [
             ("jobs", jobs, 10_000),
             ("jobs_per_user", jobs_per_user, 10_000),
             ("clients", clients, 1_000),
             ("clients_per_user", clients_per_user, 1_000),
+            ("cpus_per_user", cpus_per_user, 1_000_000),
         ] {
             if !(1..=most).contains(&value) {
                 bail!("limits.{key}: {value} is not 1 to {most}");

@@ -12,12 +12,13 @@ use gang_engine::{
     listeners::{self, Listeners},
     members::Members,
     page::SlotPage,
-    store::{Record, Whereabouts},
+    store::{Confinement, Record, Whereabouts},
 };
 use gang_linux::{Roots, clock, sched::Attributes};
 use gang_schedule::{Event, JobId, Policy, Schedule, Spec};
 
 use crate::{
+    admission::Resources,
     denied::Denied,
     forecast::Forecast,
     gap::GapLength,
@@ -25,6 +26,16 @@ use crate::{
     load::Load,
     settings::Limits,
 };
+
+/// A job to be.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub name: String,
+    pub owner_uid: u32,
+    pub spec: Spec,
+    pub resources: Resources,
+    pub signals: bool,
+}
 
 /// Everything that plans depend on, and what came of them.
 pub struct State {
@@ -71,7 +82,8 @@ impl State {
     }
 
     /// A new job without processes.
-    pub fn register(&mut self, name: String, owner_uid: u32, spec: Spec) -> Result<JobId, Denied> {
+    pub fn register(&mut self, wanted: Candidate) -> Result<JobId, Denied> {
+        let Candidate { name, owner_uid, spec, resources, signals } = wanted;
         if self.jobs.len() >= self.limits.jobs {
             return Err(Denied::LimitReached { limit: "jobs", maximum: self.limits.jobs });
         }
@@ -80,9 +92,82 @@ impl State {
             let maximum = self.limits.jobs_per_user;
             return Err(Denied::LimitReached { limit: "jobs of a user", maximum });
         }
+        self.permit_cpus(owner_uid, spec.cpus, None)?;
         let id = JobId(self.next_id);
         self.enter(id, name, owner_uid, spec, clock::utc_ns())?;
+        if let Some(job) = self.jobs.get_mut(&id) {
+            (job.resources, job.signals) = (resources, signals);
+        }
         Ok(id)
+    }
+
+    /// Refuses a user more CPUs over all jobs than the limit; `of` is the job that is to change.
+    fn permit_cpus(&self, owner_uid: u32, cpus: u32, of: Option<JobId>) -> Result<(), Denied> {
+        let theirs =
+            self.jobs.values().filter(|job| job.owner_uid == owner_uid && Some(job.id) != of);
+        let sum = theirs.map(|job| u64::from(job.spec.cpus)).sum::<u64>() + u64::from(cpus);
+        let maximum = self.limits.cpus_per_user;
+        if owner_uid != 0 && sum > maximum as u64 {
+            return Err(Denied::LimitReached { limit: "CPUs of all jobs of a user", maximum });
+        }
+        Ok(())
+    }
+
+    /// A job is to ask for something else from now on.
+    pub fn change(
+        &mut self,
+        id: JobId,
+        change: impl FnOnce(&mut Spec, &mut Resources),
+    ) -> Result<Option<Record>, Denied> {
+        let job = self.job(id)?;
+        let (mut spec, mut resources) = (job.spec.clone(), job.resources);
+        change(&mut spec, &mut resources);
+        if spec.cpus > job.spec.cpus {
+            self.permit_cpus(job.owner_uid, spec.cpus, Some(id))?;
+        }
+        if spec != job.spec {
+            self.schedule.apply(Event::Changed { job: id, spec: spec.clone() })?;
+        }
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        (job.spec, job.resources) = (spec, resources);
+        Ok(job.record())
+    }
+
+    /// The memory of a job is limited there.
+    pub fn confine(
+        &mut self,
+        id: JobId,
+        to: Option<Confinement>,
+    ) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        if let Some(Whereabouts::Cgroup { memory, .. }) =
+            job.home.as_mut().map(|home| &mut home.whereabouts)
+        {
+            *memory = to;
+        }
+        Ok(job.record())
+    }
+
+    /// A process leaves its job; its threads are told, since its cgroup does not have them any more.
+    pub fn let_go(
+        &mut self,
+        id: JobId,
+        pid: u32,
+        threads: &[u32],
+    ) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        if let Some(home) = &mut job.home {
+            home.members.let_go(threads, &mut self.pending);
+            home.members.remove_process(pid);
+            if let Whereabouts::Tree { processes } = &mut home.whereabouts {
+                processes.retain(|(other, _)| *other != pid);
+            }
+            let _ = home.members.refresh(&self.roots.proc);
+        }
+        let record = job.record();
+        // The timetables in force still have its threads.
+        self.schedule.renew();
+        Ok(record)
     }
 
     fn enter(
@@ -113,6 +198,7 @@ impl State {
             share: Window::default(),
             page: None,
             signals: false,
+            resources: Resources::default(),
         };
         self.jobs.insert(id, job);
         Ok(())
@@ -140,6 +226,10 @@ impl State {
             self.suspend(id, true)?;
         }
         self.set_signals(id, record.signals)?;
+        if let Some(job) = self.jobs.get_mut(&id) {
+            let Record { mem_bytes, disk_bytes, .. } = *record;
+            job.resources = Resources { mem_bytes, disk_bytes };
+        }
         Ok(())
     }
 

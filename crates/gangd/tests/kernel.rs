@@ -5,7 +5,10 @@ mod place;
 use std::{fs, io::Write, path::Path, process::Command, time::Duration};
 
 use gang_linux::sched::Policy;
-use gang_protocol::v1;
+use gang_protocol::{
+    client::{Change, Registration},
+    v1,
+};
 use place::{Place, Program, is_released, is_root, job_with, policies, registration, wait_until};
 
 fn machine() -> i64 {
@@ -107,6 +110,74 @@ fn needs_root_a_daemon_that_ends_leaves_no_trace() {
     wait_until("the files are gone", || {
         fs::read_dir(place.directory.path()).map_or(0, Iterator::count) == 1
     });
+}
+
+#[test]
+fn needs_root_a_process_that_leaves_its_job_is_as_it_was() {
+    if !is_root("a_process_that_leaves") {
+        return;
+    }
+    for backend in ["rt", "signal"] {
+        let place = Place::new(&["--backend", backend]);
+        let (one, other) = (Program::spinner(), Program::spinner());
+        let job = job_with(&place, &one, 1);
+        let home = |pid| fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+        let before = home(other.pid());
+        place.client().add_process(job, other.pid_i64()).unwrap();
+        wait_until("slots", || place.job(job).unwrap().slots > 3);
+        assert_eq!(place.job(job).unwrap().processes, 2);
+        place.client().remove_process(job, other.pid_i64()).unwrap();
+        assert_eq!(place.job(job).unwrap().processes, 1);
+        wait_until("released", || is_released(other.pid()));
+        assert_eq!(home(other.pid()), before);
+        let slots = place.job(job).unwrap().slots;
+        wait_until("more slots", || place.job(job).unwrap().slots > slots + 30);
+        assert!(is_released(other.pid()), "it is in no timetable any more");
+        let again = place.client().remove_process(job, other.pid_i64()).unwrap_err();
+        assert!(again.to_string().contains("no process"), "{again}");
+        place.client().remove_process(job, one.pid_i64()).unwrap();
+        wait_until("a job without a process ends", || place.job(job).is_none());
+        wait_until("released", || is_released(one.pid()));
+    }
+}
+
+#[test]
+fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
+    if !is_root("what_a_running_job_asks_for") {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt"]);
+    let program = Program::spinner();
+    let mut client = place.client();
+    let job =
+        client.register(&Registration { mem_bytes: Some(200 << 20), ..registration("job", 1) });
+    let job = job.unwrap();
+    client.add_process(job, program.pid_i64()).unwrap();
+    let shown = place.job(job).unwrap();
+    let has_memory = Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
+    assert!(shown.mem_enforced || !has_memory, "{shown:?}");
+    assert_eq!(shown.mem_bytes, Some(200 << 20));
+    client.set_class(job, v1::Class::standby).unwrap();
+    let change =
+        Change { cpus: Some(2), weight: Some(7), mem_bytes: Some(100 << 20), ..Change::default() };
+    client.resize(job, &change).unwrap();
+    let wrong = client.resize(job, &Change { min_cpus: Some(3), ..Change::default() }).unwrap_err();
+    assert!(wrong.to_string().contains("min_cpus"), "{wrong}");
+    place.kill_daemon();
+    place.start();
+    let found = place.job(job).unwrap();
+    let (class, cpus, weight) = (found.class, found.cpus, found.weight);
+    assert_eq!((class, cpus, weight), (v1::Class::standby, 2, 7));
+    assert_eq!((found.mem_bytes, found.mem_enforced), (Some(100 << 20), shown.mem_enforced));
+    if shown.mem_enforced && has_memory {
+        let group = fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap();
+        let line = group.lines().find(|line| line.contains(":memory:")).unwrap().to_owned();
+        let group = format!("/sys/fs/cgroup/memory{}", line.rsplit(':').next().unwrap());
+        let limit = fs::read_to_string(format!("{group}/memory.limit_in_bytes")).unwrap();
+        assert_eq!(limit.trim(), (100 << 20).to_string());
+        drop(program);
+        wait_until("the group is gone", || !Path::new(&group).exists());
+    }
 }
 
 #[test]
@@ -278,10 +349,7 @@ fn needs_root_a_job_of_policy_none_is_left_to_linux() {
     let place = Place::new(&["--backend", "rt"]);
     let program = Program::spinner();
     let mut client = place.client();
-    let spec = gang_protocol::client::Registration {
-        policy: v1::Policy::none,
-        ..registration("plain", 1)
-    };
+    let spec = Registration { policy: v1::Policy::none, ..registration("plain", 1) };
     let job = client.register(&spec).unwrap();
     client.add_process(job, program.pid_i64()).unwrap();
     wait_until("its time is counted", || place.job(job).unwrap().cpu_time_ns > 100_000_000);

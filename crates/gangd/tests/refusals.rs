@@ -5,7 +5,7 @@ mod place;
 use std::{io::Write, os::unix::net::UnixStream, process::Command};
 
 use gang_protocol::{
-    client::{Adopted, Client},
+    client::{Adopted, Change, Client, Registration},
     error::ClientError,
     v1,
 };
@@ -28,8 +28,7 @@ fn what_no_machine_has_is_refused_with_what_would_be_accepted() {
     let place = place();
     let mut client = place.client();
     let mut refused = |cpus, min_cpus, weight| {
-        let job =
-            gang_protocol::client::Registration { min_cpus, weight, ..registration("job", cpus) };
+        let job = Registration { min_cpus, weight, ..registration("job", cpus) };
         invalid(client.register(&job).unwrap_err())
     };
     let two = |parameter: &str, value: &str| (parameter.to_owned(), value.to_owned());
@@ -77,6 +76,56 @@ fn needs_root_cgroups_that_cannot_be_adopted_are_told_apart() {
     assert_eq!(invalid(adopt("/")).0, "cgroup");
     assert_eq!(invalid(adopt("../../etc")).0, "cgroup");
     assert_eq!(place.client().list_jobs().unwrap().jobs.len(), 0);
+}
+
+#[test]
+fn memory_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
+    let place = place();
+    let mut client = place.client();
+    let memory = client.status().unwrap().status.memory;
+    assert!(memory.total >= memory.free && memory.free > 0 && memory.promised == 0);
+    let needs = |part: i64| Registration {
+        mem_bytes: Some(memory.free / 10 * part),
+        ..registration("needy", 1)
+    };
+    let first = client.register(&needs(6)).unwrap();
+    let refused = client.register(&needs(6)).unwrap_err();
+    assert!(
+        matches!(&refused, ClientError::NotEnough { resource, promised, .. }
+        if resource == "memory" && *promised == memory.free / 10 * 6),
+        "{refused}"
+    );
+    let never = Registration { mem_bytes: Some(memory.total + 1), wait: true, ..needs(1) };
+    let never = client.register(&never).unwrap_err();
+    assert!(matches!(never, ClientError::NotEnough { .. }), "waiting would be in vain: {never}");
+    let negative = Registration { mem_bytes: Some(-1), ..needs(1) };
+    assert_eq!(invalid(client.register(&negative).unwrap_err()).0, "mem_bytes");
+    // One waits and goes away, another one waits and is let in when the first job ends.
+    let waits = Registration { wait: true, ..needs(6) };
+    let socket = place.socket();
+    let (waits, socket) = (&waits, &socket);
+    let given_up = std::thread::scope(|threads| {
+        let waiting = threads.spawn(move || {
+            let mut client = Client::connect(socket).unwrap();
+            let job = client.register(waits).unwrap();
+            (client.show_job(job).unwrap().details.mem_bytes, waits.mem_bytes)
+        });
+        let mut impatient = UnixStream::connect(socket).unwrap();
+        let call = format!(
+            r#"{{"method":"org.gangd.v1.Register","parameters":{{"name":"gone","cpus":1,"min_cpus":1,
+            "class":"batch","policy":"local","weight":100,"mem_bytes":{},"wait":true}}}}"#,
+            memory.free / 10 * 6
+        );
+        impatient.write_all(call.as_bytes()).and_then(|()| impatient.write_all(b"\0")).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert_eq!(place.client().list_jobs().unwrap().jobs.len(), 1);
+        drop(impatient);
+        drop(client);
+        waiting.join().unwrap()
+    });
+    assert_eq!(given_up.0, given_up.1);
+    assert!(place.job(first).is_none());
+    wait_until("all are gone", || place.client().list_jobs().unwrap().jobs.is_empty());
 }
 
 #[test]
@@ -193,9 +242,10 @@ fn needs_root_one_user_has_no_power_over_another() {
         return;
     }
     use std::os::unix::{fs::PermissionsExt, process::CommandExt};
-    let place = Place::new(&["--backend", "freeze"]);
+    let place = Place::configured("[limits]\ncpus_per_user = 1000\n", &["--backend", "freeze"]);
     let program = Program::shell("sleep 60");
     let job = job_with(&place, &program, 1);
+    place.client().set_class(job, v1::Class::express).expect("administrators may raise");
     // Where the other user can reach it.
     let everybody = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(place.directory.path(), everybody).unwrap();
@@ -229,16 +279,26 @@ fn other_user(socket: &str) {
     not_permitted(client.resume(job));
     not_permitted(client.stop());
     not_permitted(client.add_process(job, std::process::id().into()));
+    not_permitted(client.remove_process(job, pid));
+    not_permitted(client.set_class(job, v1::Class::standby));
+    not_permitted(client.resize(job, &Change { weight: Some(1), ..Change::default() }));
+    not_permitted(client.set_signals(job, true));
+    not_permitted(client.slot_page(job).map(drop));
     let own = client.register(&registration("own", 1)).unwrap();
     not_permitted(client.add_process(own, pid));
     not_permitted(client.add_process(own, 1));
     not_permitted(client.adopt(&registration("theirs", 1), &Adopted::Process(pid)).map(drop));
-    let express = gang_protocol::client::Registration {
-        class: v1::Class::express,
-        ..registration("first", 1)
-    };
+    let express = Registration { class: v1::Class::express, ..registration("first", 1) };
     not_permitted(client.register(&express).map(drop));
     let shown = client.show_job(job).unwrap();
     assert_eq!(shown.processes, None, "what others run is not shown");
     client.add_process(own, std::process::id().into()).expect("one's own process");
+    let wide = Change { cpus: Some(5000), min_cpus: Some(1), ..Change::default() };
+    let limited = client.resize(own, &wide).unwrap_err();
+    assert!(matches!(limited, ClientError::LimitReached { maximum: 1000, .. }), "{limited}");
+    client.resize(own, &Change { cpus: Some(900), ..wide }).unwrap();
+    not_permitted(client.set_class(own, v1::Class::express));
+    not_permitted(client.set_class(own, v1::Class::interactive));
+    client.set_class(own, v1::Class::standby).expect("one may lower one's own");
+    not_permitted(client.set_class(own, v1::Class::batch));
 }

@@ -33,6 +33,42 @@ pub struct Registration {
     pub policy: v1::Policy,
     /// [`WEIGHT_MIN`](crate::limits::WEIGHT_MIN) to [`WEIGHT_MAX`](crate::limits::WEIGHT_MAX).
     pub weight: i64,
+    /// Memory and disk that it needs, in bytes; `None` where it does not say.
+    pub mem_bytes: Option<i64>,
+    pub disk_bytes: Option<i64>,
+    /// Wait until there is enough of both.
+    pub wait: bool,
+    /// Processes that handle SIGUSR1 and SIGUSR2 are told of the slots by them.
+    pub signals: bool,
+}
+
+impl Registration {
+    /// A batch job of the default weight that needs all of its CPUs, and says nothing of the rest.
+    pub fn new(name: impl Into<String>, cpus: i64) -> Registration {
+        Registration {
+            name: name.into(),
+            cpus,
+            min_cpus: cpus,
+            class: v1::Class::batch,
+            policy: v1::Policy::local,
+            weight: crate::limits::WEIGHT_DEFAULT,
+            mem_bytes: None,
+            disk_bytes: None,
+            wait: false,
+            signals: false,
+        }
+    }
+}
+
+/// What a running job is to ask for from now on; `None` stays as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Change {
+    pub cpus: Option<i64>,
+    pub min_cpus: Option<i64>,
+    pub weight: Option<i64>,
+    /// 0: nothing.
+    pub mem_bytes: Option<i64>,
+    pub disk_bytes: Option<i64>,
 }
 
 /// What an adopted job is made of.
@@ -126,10 +162,27 @@ impl Client {
     /// Makes a job without processes and returns its id. The job ends if this client goes before
     /// it has added a process.
     pub fn register(&mut self, job: &Registration) -> Result<i64, ClientError> {
-        let Registration { name, cpus, min_cpus, class, policy, weight } = job.clone();
-        let doing = format!("registering the job {name:?}");
-        let args = v1::Register_Args { name, cpus, min_cpus, class, policy, weight };
-        self.call::<_, v1::Register_Reply>("Register", args, doing).map(|reply| reply.job)
+        let job = job.clone();
+        let doing = format!("registering the job {:?}", job.name);
+        let args = v1::Register_Args {
+            name: job.name,
+            cpus: job.cpus,
+            min_cpus: job.min_cpus,
+            class: job.class,
+            policy: job.policy,
+            weight: job.weight,
+            mem_bytes: job.mem_bytes,
+            disk_bytes: job.disk_bytes,
+            wait: Some(job.wait),
+            signals: Some(job.signals),
+        };
+        // Memory may be a long time coming.
+        let patience = if job.wait { None } else { Some(self.timeout) };
+        let stream = self.stream.get_ref();
+        stream.set_read_timeout(patience).map_err(|e| self.broken(doing.clone(), e.into()))?;
+        let reply = self.call::<_, v1::Register_Reply>("Register", args, doing);
+        let _ = self.stream.get_ref().set_read_timeout(Some(self.timeout));
+        reply.map(|reply| reply.job)
     }
 
     /// Takes a process with all its threads and future children into a job.
@@ -145,13 +198,34 @@ impl Client {
         job: &Registration,
         adopted: &Adopted,
     ) -> Result<v1::Adopt_Reply, ClientError> {
-        let Registration { name, cpus, min_cpus, class, policy, weight } = job.clone();
+        let Registration { name, cpus, min_cpus, class, policy, weight, .. } = job.clone();
         let (doing, pid, cgroup) = match adopted {
             Adopted::Process(pid) => (format!("adopting process {pid}"), Some(*pid), None),
             Adopted::Cgroup(path) => (format!("adopting cgroup {path}"), None, Some(path.clone())),
         };
         let args = v1::Adopt_Args { name, cpus, min_cpus, class, policy, weight, pid, cgroup };
         self.call("Adopt", args, doing)
+    }
+
+    /// Takes a process out of its job.
+    pub fn remove_process(&mut self, job: i64, pid: i64) -> Result<(), ClientError> {
+        let doing = format!("removing process {pid} from job {job}");
+        self.call("RemoveProcess", v1::RemoveProcess_Args { job, pid }, doing)
+            .map(|v1::RemoveProcess_Reply {}| ())
+    }
+
+    /// Puts a job into another class.
+    pub fn set_class(&mut self, job: i64, class: v1::Class) -> Result<(), ClientError> {
+        let doing = format!("changing the class of job {job}");
+        self.call("SetClass", v1::SetClass_Args { job, class }, doing)
+            .map(|v1::SetClass_Reply {}| ())
+    }
+
+    /// Changes what a running job asks for.
+    pub fn resize(&mut self, job: i64, to: &Change) -> Result<(), ClientError> {
+        let Change { cpus, min_cpus, weight, mem_bytes, disk_bytes } = *to;
+        let args = v1::Resize_Args { job, cpus, min_cpus, weight, mem_bytes, disk_bytes };
+        self.call("Resize", args, format!("resizing job {job}")).map(|v1::Resize_Reply {}| ())
     }
 
     /// All jobs, by id.

@@ -76,6 +76,12 @@ pub enum ClientError {
     )]
     LimitReached { doing: String, limit: String, maximum: i64 },
 
+    #[error(
+        "while {doing}: {} of {resource} are not there: {} are free, {} of them are promised to other \
+        jobs, and the machine has {}", Bytes(*.wanted), Bytes(*.free), Bytes(*.promised), Bytes(*.total)
+    )]
+    NotEnough { doing: String, resource: String, wanted: i64, free: i64, promised: i64, total: i64 },
+
     #[error("{operation} failed: {reason}")]
     Failed { doing: String, operation: String, reason: String },
 }
@@ -105,6 +111,14 @@ impl ClientError {
             LimitReached(Some(e)) => {
                 Self::LimitReached { doing, limit: e.limit, maximum: e.maximum }
             }
+            NotEnough(Some(e)) => Self::NotEnough {
+                doing,
+                resource: e.resource,
+                wanted: e.wanted,
+                free: e.free,
+                promised: e.promised,
+                total: e.total,
+            },
             Failed(Some(e)) => Self::Failed { doing, operation: e.operation, reason: e.reason },
             _ => {
                 let name = reply.error.as_deref().unwrap_or("an error without a name");
@@ -115,6 +129,16 @@ impl ClientError {
                 Self::Unsupported { doing, error }
             }
         }
+    }
+}
+
+/// Bytes as people write them.
+struct Bytes(i64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = u64::try_from(self.0).unwrap_or(0);
+        bytesize::ByteSize::b(bytes).display().iec().fmt(f)
     }
 }
 

@@ -39,6 +39,8 @@ fn record(id: u64, whereabouts: Whereabouts) -> Record {
         normal: Normal::default(),
         affinity: sched::affinity(0).unwrap(),
         signals: false,
+        mem_bytes: 0,
+        disk_bytes: 0,
     }
 }
 
@@ -50,6 +52,7 @@ fn in_group(group: &Path) -> Whereabouts {
         cpu_home: None,
         cpu_group_is_shared: false,
         adopted: false,
+        memory: None,
     }
 }
 

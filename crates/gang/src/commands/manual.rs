@@ -168,10 +168,12 @@ mod tests {
             [
                 "gang-adopt.1",
                 "gang-check.1",
+                "gang-class.1",
                 "gang-kill.1",
                 "gang-lab.1",
                 "gang-ls.1",
                 "gang-release.1",
+                "gang-resize.1",
                 "gang-resume.1",
                 "gang-run.1",
                 "gang-show.1",

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod check;
+mod class;
 mod completions;
 mod exec_gated;
 mod kill;
@@ -9,6 +10,7 @@ mod lab;
 mod ls;
 mod manual;
 mod release;
+mod resize;
 mod resume;
 mod run;
 mod show;
@@ -32,6 +34,8 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Resume(args) => resume::resume(args),
         Command::Kill(args) => kill::kill(args),
         Command::Adopt(args) => adopt::adopt(args),
+        Command::Class(args) => class::class(args),
+        Command::Resize(args) => resize::resize(args),
         Command::Check(args) => check::check(args),
         Command::Stop => stop::stop(),
         Command::Release => release::release(),

@@ -30,6 +30,7 @@ pub fn run(args: &Run) -> Result<()> {
     let file = executable::find(command, std::env::var_os("PATH").as_deref())?;
     let cpus = allowed_cpus(None).context("cannot ask which CPUs this process may use")?;
     let job = args.job.registration(&default_name(command), cpus)?;
+    let job = Registration { wait: args.wait, ..job };
 
     let registered = registered(args, &job)?;
     let variables = variables(registered.id, job.cpus);

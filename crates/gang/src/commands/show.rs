@@ -10,7 +10,7 @@ use gang_protocol::v1;
 use crate::cli::Show;
 use crate::connect::connect;
 use crate::job_ref::resolve;
-use crate::show_values::{count, cpu_list, duration, owner, percent, print_json, word};
+use crate::show_values::{count, cpu_list, duration, owner, percent, print_json, size, word};
 use crate::table::{Align, render, terminal_width};
 
 pub fn show(args: &Show) -> Result<()> {
@@ -56,6 +56,19 @@ fn text(reply: &v1::ShowJob_Reply, now_ns: i64) -> Result<String, std::fmt::Erro
     writeln!(out, "  CPU time    {}", duration(job.cpu_time_ns))?;
     let age = now_ns.saturating_sub(job.registered_at_ns);
     writeln!(out, "  registered  {} ago", duration(age))?;
+    if let Some(mem) = job.mem_bytes {
+        let kept = if job.mem_enforced { "enforced" } else { "not enforced" };
+        let used = job
+            .mem_used_bytes
+            .map_or_else(|| "use unknown".into(), |used| format!("{} used", size(used)));
+        writeln!(out, "  memory      {} promised, {kept}, {used}", size(mem))?;
+    }
+    if let Some(disk) = job.disk_bytes {
+        writeln!(out, "  disk        {} promised", size(disk))?;
+    }
+    if job.signals {
+        writeln!(out, "  signals     SIGUSR1 before a slot ends, SIGUSR2 after one has begun")?;
+    }
     if let Some(cgroup) = &job.cgroup {
         writeln!(out, "  cgroup      {}", escaped(cgroup))?;
     }

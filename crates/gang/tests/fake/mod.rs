@@ -91,10 +91,17 @@ impl v1::VarlinkInterface for Fake {
         class: v1::Class,
         policy: v1::Policy,
         weight: i64,
+        mem_bytes: Option<i64>,
+        disk_bytes: Option<i64>,
+        wait: Option<bool>,
+        signals: Option<bool>,
     ) -> varlink::Result<()> {
         self.record(format!(
             "Register({name}, {cpus}, {min_cpus}, {class:?}, {policy:?}, {weight})"
         ));
+        if mem_bytes.is_some() || disk_bytes.is_some() {
+            self.record(format!("Needs({mem_bytes:?}, {disk_bytes:?}, {wait:?}, {signals:?})"));
+        }
         if self.refuses {
             let operation = "putting a job into express".into();
             return call.reply_not_permitted(operation, "you are no administrator".into());
@@ -133,6 +140,45 @@ impl v1::VarlinkInterface for Fake {
             Some(cgroup) if cgroup.contains("missing") => call.reply_no_such_cgroup(cgroup),
             _ => call.reply(7, 3),
         }
+    }
+
+    fn remove_process(
+        &self,
+        call: &mut dyn v1::Call_RemoveProcess,
+        job: i64,
+        pid: i64,
+    ) -> varlink::Result<()> {
+        self.record(format!("RemoveProcess({job}, {pid})"));
+        call.reply()
+    }
+
+    fn set_class(
+        &self,
+        call: &mut dyn v1::Call_SetClass,
+        job: i64,
+        class: v1::Class,
+    ) -> varlink::Result<()> {
+        self.record(format!("SetClass({job}, {class:?})"));
+        call.reply()
+    }
+
+    fn resize(
+        &self,
+        call: &mut dyn v1::Call_Resize,
+        job: i64,
+        cpus: Option<i64>,
+        min_cpus: Option<i64>,
+        weight: Option<i64>,
+        mem_bytes: Option<i64>,
+        disk_bytes: Option<i64>,
+    ) -> varlink::Result<()> {
+        self.record(format!(
+            "Resize({job}, {cpus:?}, {min_cpus:?}, {weight:?}, {mem_bytes:?}, {disk_bytes:?})"
+        ));
+        if mem_bytes == Some(1 << 40) {
+            return call.reply_not_enough("memory".into(), 1 << 40, 1 << 32, 1 << 30, 1 << 34);
+        }
+        call.reply()
     }
 
     fn list_jobs(&self, call: &mut dyn v1::Call_ListJobs) -> varlink::Result<()> {
@@ -233,6 +279,11 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         slots: 1234,
         in_slot_ns: 12_340_000_000,
         cpu_time_ns: 24_500_000_000,
+        mem_bytes: Some(4 << 30),
+        mem_used_bytes: Some(3 << 29),
+        mem_enforced: true,
+        disk_bytes: None,
+        signals: false,
     }
 }
 
@@ -271,6 +322,9 @@ fn status() -> v1::Status {
             raise: phase(),
             skew: phase(),
         },
+        memory: v1::Supply { total: 16 << 30, free: 10 << 30, promised: 2 << 30 },
+        disk: v1::Supply { total: 100 << 30, free: 50 << 30, promised: 0 },
+        load_average: 1.5,
     }
 }
 

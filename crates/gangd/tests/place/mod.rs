@@ -53,8 +53,13 @@ pub struct Place {
 
 impl Place {
     pub fn new(flags: &[&str]) -> Place {
+        Place::configured("", flags)
+    }
+
+    /// One whose daemon has a configuration file.
+    pub fn configured(file: &str, flags: &[&str]) -> Place {
         let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("gangd.toml"), "").unwrap();
+        fs::write(directory.path().join("gangd.toml"), file).unwrap();
         let flags = flags.iter().map(|&flag| flag.to_owned()).collect();
         let mut place = Place { directory, daemon: None, flags };
         place.start();
@@ -196,14 +201,7 @@ impl Drop for Program {
 }
 
 pub fn registration(name: &str, cpus: i64) -> Registration {
-    Registration {
-        name: name.into(),
-        cpus,
-        min_cpus: 1,
-        class: v1::Class::batch,
-        policy: v1::Policy::local,
-        weight: 100,
-    }
+    Registration { min_cpus: 1, ..Registration::new(name, cpus) }
 }
 
 /// Registers a job and puts a program into it.

@@ -65,11 +65,13 @@ pub struct Daemon {
 pub struct Peer {
     pub uid: u32,
     pub pid: u32,
+    /// Of the group of users who are administrators.
+    pub is_of_admins: bool,
 }
 
 impl Peer {
     pub fn is_administrator(self) -> bool {
-        self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
+        self.is_of_admins || self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
     }
 
     pub fn may_act_for(self, owner_uid: u32) -> bool {
@@ -543,6 +545,16 @@ impl Daemon {
             tracing::info!(job = record.id, name = record.name, "job ended");
         }
         self.queue.look_again();
+    }
+
+    /// Ends the jobs that have used no CPU for long; their processes go on without gangd (L20).
+    pub fn let_unused_leave(&self) {
+        let leave_after = self.settings.leave_after;
+        let unused = self.conductor.ask(move |state| state.unused_for(leave_after));
+        for job in unused.into_iter().flatten() {
+            tracing::info!(%job, ?leave_after, "a job that used no CPU leaves; its processes go on");
+            self.end(job);
+        }
     }
 
     /// Ends jobs without a cgroup whose processes have all ended. Of the others, puts on file the

@@ -9,6 +9,7 @@ mod daemon;
 mod denied;
 mod forecast;
 mod gap;
+mod hours;
 mod job;
 mod load;
 mod lodging;

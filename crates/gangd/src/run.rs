@@ -73,7 +73,7 @@ pub fn run(
     let ward =
         Ward::start(socket.into(), pulse.clone(), realtime).context("cannot start the guardian")?;
     let schedule = Schedule::new(effective(&settings, backend), survey::machine(roots)?)?;
-    let state = State::new(roots.clone(), backend, settings.limits.clone(), schedule);
+    let state = State::new(roots.clone(), backend, &settings, schedule);
     let (conductor, thread) =
         conductor::start(Setup { state, lift: lodging.lift(), pulse, realtime })
             .context("cannot start the conductor")?;
@@ -191,6 +191,7 @@ fn wait(
             bail!("the conductor has ended; the guardian releases all jobs");
         }
         daemon.tend_trees();
+        daemon.let_unused_leave();
         if exit_when_idle {
             let has_jobs = daemon.has_jobs();
             had_jobs |= has_jobs;

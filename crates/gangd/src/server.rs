@@ -22,6 +22,7 @@ use gang_protocol::{
     limits::MESSAGE_MAX,
     v1,
 };
+use nix::unistd::{User, getgrouplist};
 use rustix::{
     fs::{FlockOperation, flock},
     net::sockopt::socket_peercred,
@@ -174,7 +175,7 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
         let Ok((stream, _)) = listener.accept() else { break };
         let Ok(credentials) = socket_peercred(&stream) else { continue };
         let uid = credentials.uid.as_raw();
-        let peer = Peer { uid, pid: credentials.pid.as_raw_nonzero().get() as u32 };
+        let pid = credentials.pid.as_raw_nonzero().get() as u32;
         let limits = &daemon.settings.limits;
         let Some(seat) = clients.seat(uid, limits) else {
             refuse(stream, limits.clients);
@@ -183,12 +184,23 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
         let daemon = Arc::clone(daemon);
         let spawned = std::thread::Builder::new().name("client".into()).spawn(move || {
             let _seat = seat;
+            // A directory of users may be slow.
+            let is_of_admins = daemon.settings.admin_gid.is_some_and(|group| is_member(uid, group));
+            let peer = Peer { uid, pid, is_of_admins };
             serve(stream, daemon, peer);
         });
         if let Err(error) = spawned {
             tracing::warn!(%error, "no thread for a client");
         }
     }
+}
+
+/// Whether a user is in a group, by the machine's databases of both.
+fn is_member(uid: u32, group: u32) -> bool {
+    let Ok(Some(user)) = User::from_uid(uid.into()) else { return false };
+    let Ok(name) = std::ffi::CString::new(user.name) else { return false };
+    getgrouplist(&name, user.gid)
+        .is_ok_and(|groups| groups.iter().any(|of_user| of_user.as_raw() == group))
 }
 
 /// Tells a client that there are too many; never waits for it.

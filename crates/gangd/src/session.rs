@@ -254,11 +254,12 @@ impl Session {
 
     pub fn status(&self) -> Result<v1::Status, Denied> {
         let daemon = &self.daemon;
-        let (jobs, cpus, config, load) = daemon.conductor.ask(|state| {
+        let (jobs, cpus, config, load, are_working) = daemon.conductor.ask(|state| {
             let schedule = &state.schedule;
             let cpus = schedule.topology().cpus().len();
             let config = Config { gap: state.gap.gap(), ..schedule.config().clone() };
-            (state.jobs.len(), cpus, config, schedule.load())
+            let are_working = state.classes.are_working;
+            (state.jobs.len(), cpus, config, schedule.load(), are_working)
         })?;
         let (count, summary) = daemon.conductor.switches();
         let phase = |d: timing::Distribution| v1::Phase {
@@ -297,6 +298,9 @@ impl Session {
                 raise: phase(summary.raise),
                 skew: phase(summary.skew),
             },
+            working_hours: are_working,
+            interactive_weight: config.class_weights.interactive.into(),
+            batch_weight: config.class_weights.batch.into(),
             memory: supply(stock.memory),
             disk: supply(stock.disk),
             load_average: load_average(&daemon.roots),

@@ -7,8 +7,11 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use gang_engine::backend::Backend;
-use gang_schedule::{Config, Gap};
+use gang_schedule::{ClassWeights, Config, Gap};
+use jiff::tz::TimeZone;
 use serde::Deserialize;
+
+use crate::hours::{self, WorkingHours};
 
 /// Where the configuration is, unless the command line names another file.
 pub const FILE: &str = "/etc/gangd/gangd.toml";
@@ -58,7 +61,42 @@ pub struct File {
     cap: Option<f64>,
     /// Where jobs have their scratch files: its free space is what they are promised of.
     disk: Option<PathBuf>,
+    /// A job that used no CPU for this long counts as idle, such as "10min".
+    idle_after: Option<String>,
+    /// One that used none for this long leaves: its processes run on without gangd.
+    leave_after: Option<String>,
+    /// Members of this group of users are administrators, as root is.
+    admin_group: Option<String>,
+    classes: Classes,
+    working_hours: Option<Hours>,
     limits: Limits,
+}
+
+/// What classes weigh, in percent.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Classes {
+    interactive: Class,
+    batch: Class,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Class {
+    weight: Option<u32>,
+    /// Outside the working hours; the same unless it is set.
+    weight_outside: Option<u32>,
+}
+
+/// Working hours, as written.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hours {
+    days: Vec<String>,
+    from: String,
+    to: String,
+    /// Such as "Europe/Berlin"; that of the machine unless it is set.
+    time_zone: Option<String>,
 }
 
 /// All settings.
@@ -68,6 +106,13 @@ pub struct Settings {
     /// `None`: the best that can be used.
     pub backend: Option<Backend>,
     pub disk: PathBuf,
+    pub idle_after: Duration,
+    pub leave_after: Duration,
+    /// The number of the group whose members are administrators.
+    pub admin_gid: Option<u32>,
+    pub working_hours: Option<WorkingHours>,
+    /// What classes weigh outside of them; inside it is in `schedule`.
+    pub outside: ClassWeights,
     pub limits: Limits,
 }
 
@@ -77,6 +122,11 @@ impl Default for Settings {
             schedule: Config::default(),
             backend: None,
             disk: "/tmp".into(),
+            idle_after: Duration::from_secs(600),
+            leave_after: Duration::from_secs(7200),
+            admin_gid: None,
+            working_hours: None,
+            outside: ClassWeights::default(),
             limits: Limits::default(),
         }
     }
@@ -114,6 +164,44 @@ impl Settings {
             ensure!(disk.is_dir(), "disk: {} is not a directory", disk.display());
             settings.disk.clone_from(disk);
         }
+        for (key, text, time) in [
+            ("idle_after", &file.idle_after, &mut settings.idle_after),
+            ("leave_after", &file.leave_after, &mut settings.leave_after),
+        ] {
+            if let Some(text) = text {
+                *time = duration(text).map_err(anyhow::Error::msg).context(key)?;
+            }
+        }
+        let (idle_after, leave_after) = (settings.idle_after, settings.leave_after);
+        ensure!(
+            idle_after <= leave_after,
+            "leave_after: {leave_after:?} is less than idle_after, {idle_after:?}"
+        );
+        if let Some(name) = &file.admin_group {
+            let group = nix::unistd::Group::from_name(name).ok().flatten();
+            let group =
+                group.with_context(|| format!("admin_group: there is no group {name:?}"))?;
+            settings.admin_gid = Some(group.gid.as_raw());
+        }
+        settings.working_hours = file.working_hours.as_ref().map(working_hours).transpose()?;
+        let Classes { interactive, batch } = &file.classes;
+        let inside = &mut settings.schedule.class_weights;
+        inside.interactive = interactive.weight.unwrap_or(inside.interactive);
+        inside.batch = batch.weight.unwrap_or(inside.batch);
+        let hours = settings.working_hours.is_some();
+        for (name, class) in [("interactive", interactive), ("batch", batch)] {
+            ensure!(
+                class.weight_outside.is_none() || hours,
+                "classes.{name}.weight_outside: there are no [working_hours]"
+            );
+        }
+        settings.outside = ClassWeights {
+            interactive: interactive.weight_outside.unwrap_or(inside.interactive),
+            batch: batch.weight_outside.unwrap_or(inside.batch),
+        };
+        Config { class_weights: settings.outside, ..Config::default() }
+            .validate()
+            .context("outside the working hours")?;
         let config = &mut settings.schedule;
         if let Some(slice) = &file.slice {
             config.slice_ns =
@@ -158,6 +246,23 @@ impl Settings {
     }
 }
 
+fn working_hours(hours: &Hours) -> anyhow::Result<WorkingHours> {
+    let key = |name: &'static str| move |e| anyhow::anyhow!("working_hours.{name}: {e}");
+    let days = hours.days.iter().map(|text| hours::day(text)).collect::<Result<Vec<_>, _>>();
+    let zone = match &hours.time_zone {
+        Some(name) => {
+            TimeZone::get(name).map_err(|e| anyhow::anyhow!("working_hours.time_zone: {e}"))?
+        }
+        None => TimeZone::system(),
+    };
+    let (from, to) = (hours::time(&hours.from), hours::time(&hours.to));
+    let days = days.map_err(key("days"))?;
+    let (from, to) = (from.map_err(key("from"))?, to.map_err(key("to"))?);
+    ensure!(!days.is_empty(), "working_hours.days: name at least one");
+    ensure!(from != to, "working_hours: from and to are the same");
+    Ok(WorkingHours { days, from, to, zone })
+}
+
 /// A twentieth of the time, at the end of every slice; of short slices, once in 10 ms, which costs
 /// less; of long ones, every 20 ms, which is what others then wait at most.
 fn gap_of_slice(slice_ns: u64) -> Gap {
@@ -184,6 +289,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         "ms" => 1e-3,
         "s" => 1.0,
         "m" | "min" => 60.0,
+        "h" => 3600.0,
         _ => return Err(wrong()),
     };
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
@@ -229,6 +335,22 @@ mod tests {
     }
 
     #[test]
+    fn classes_weigh_something_else_outside_working_hours() {
+        let read = settings(
+            "idle_after = '3s'\nleave_after = '1h'\n[classes.interactive]\nweight = 400\n\
+             weight_outside = 50\n[working_hours]\ndays = ['mon']\nfrom = '08:00'\nto = '18:00'\n\
+             time_zone = 'Europe/Berlin'\n",
+        )
+        .unwrap();
+        let inside = read.schedule.class_weights;
+        assert_eq!((inside.interactive, inside.batch), (400, 100));
+        assert_eq!((read.outside.interactive, read.outside.batch), (50, 100));
+        assert_eq!(read.idle_after, Duration::from_secs(3));
+        assert_eq!(read.leave_after, Duration::from_secs(3600));
+        assert!(read.working_hours.is_some());
+    }
+
+    #[test]
     fn the_command_line_wins() {
         let file = parse("slice = '20ms'\ncap = 0.5").unwrap();
         let slice = Some(Duration::from_millis(5));
@@ -248,6 +370,17 @@ mod tests {
             ("\n\nslices = 3", "line 3: unknown field"),
             ("[limits]\njobs = 0", "limits.jobs: 0 is not 1 to 10000"),
             ("slice = ", "line 1"),
+            ("leave_after = '1s'", "leave_after: 1s is less than idle_after"),
+            ("admin_group = 'nosuchgroup'", "admin_group: there is no group"),
+            ("[classes.batch]\nweight = 0", "class_weights.batch"),
+            ("[classes.batch]\nweight_outside = 5", "there are no [working_hours]"),
+            ("[classes.royal]\nweight = 1", "line 1: unknown field `royal`"),
+            ("[working_hours]\ndays = ['mon']\nfrom = '8'\nto = '9:00'", "working_hours.from"),
+            ("[working_hours]\ndays = []\nfrom = '8:00'\nto = '9:00'", "working_hours.days"),
+            (
+                "[working_hours]\ndays = ['mon']\nfrom = '8:00'\nto = '9:00'\ntime_zone = 'X/Y'",
+                "working_hours.time_zone",
+            ),
         ] {
             let message = format!("{:#}", settings(text).unwrap_err());
             assert!(message.contains(expected), "{text:?} gave {message:?}");
@@ -270,7 +403,7 @@ mod tests {
         assert_eq!(duration("500us"), Ok(Duration::from_micros(500)));
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(gap("none"), Ok(Gap::NONE));
-        for wrong in ["", "5", "ms", "-1ms", "1h", "1e400s", "infs"] {
+        for wrong in ["", "5", "ms", "-1ms", "1w", "1e400s", "infs"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
     }

@@ -3,7 +3,7 @@
 //! One thread owns it, the conductor; nothing here waits for anybody. What a client asks is a
 //! function that runs on that thread ([`crate::conductor::Handle`]).
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use gang_engine::{
     Standing,
@@ -15,16 +15,17 @@ use gang_engine::{
     store::{Confinement, Record, Whereabouts},
 };
 use gang_linux::{Roots, clock, sched::Attributes};
-use gang_schedule::{Event, JobId, Policy, Schedule, Spec};
+use gang_schedule::{ClassWeights, Event, JobId, Policy, Schedule, Spec};
 
 use crate::{
     admission::Resources,
     denied::Denied,
     forecast::Forecast,
     gap::GapLength,
+    hours::WorkingHours,
     job::{Activity, Home, Job, Width, Window},
     load::Load,
-    settings::Limits,
+    settings::{Limits, Settings},
 };
 
 /// A job to be.
@@ -37,12 +38,25 @@ pub struct Candidate {
     pub signals: bool,
 }
 
+/// What classes weigh when.
+#[derive(Clone, Debug)]
+pub struct ClassTimes {
+    pub hours: Option<WorkingHours>,
+    pub inside: ClassWeights,
+    pub outside: ClassWeights,
+    /// Whether these are working hours, as last told to the policy.
+    pub are_working: Option<bool>,
+}
+
 /// Everything that plans depend on, and what came of them.
 pub struct State {
     pub roots: Roots,
     pub backend: Backend,
     pub limits: Limits,
+    /// A job that used no CPU for this long counts as idle (L19).
+    pub idle_after: Duration,
     pub schedule: Forecast,
+    pub classes: ClassTimes,
     pub jobs: BTreeMap<JobId, Job>,
     next_id: u64,
     pub load: Load,
@@ -59,12 +73,20 @@ pub struct State {
 }
 
 impl State {
-    pub fn new(roots: Roots, backend: Backend, limits: Limits, schedule: Schedule) -> State {
+    pub fn new(roots: Roots, backend: Backend, settings: &Settings, schedule: Schedule) -> State {
         let gap = GapLength::new(&roots, schedule.config().gap);
+        let classes = ClassTimes {
+            hours: settings.working_hours.clone(),
+            inside: settings.schedule.class_weights,
+            outside: settings.outside,
+            are_working: None,
+        };
         State {
             roots,
             backend,
-            limits,
+            limits: settings.limits.clone(),
+            classes,
+            idle_after: settings.idle_after,
             schedule: Forecast::new(schedule),
             jobs: BTreeMap::new(),
             next_id: 1,
@@ -343,6 +365,28 @@ impl State {
         Ok(())
     }
 
+    /// Working hours begin and end (UTC).
+    pub fn look_at_hours(&mut self, utc_ns: u64) {
+        let Some(hours) = &self.classes.hours else { return };
+        let are_working = hours.contain(utc_ns);
+        if self.classes.are_working.replace(are_working) == Some(are_working) {
+            return;
+        }
+        let weights = if are_working { self.classes.inside } else { self.classes.outside };
+        tracing::info!(are_working, ?weights, "classes weigh something else from now on");
+        let accepted = self.schedule.apply(Event::Classes(weights));
+        debug_assert!(accepted.is_ok(), "settings were checked as they were read");
+    }
+
+    /// Jobs that have used no CPU for a time: they leave (L20).
+    pub fn unused_for(&self, time: Duration) -> Vec<JobId> {
+        let before_ns = clock::monotonic_ns().saturating_sub(time.as_nanos() as u64);
+        let unused = |job: &&Job| {
+            !job.suspended && job.home.is_some() && job.activity.last_used_ns < before_ns
+        };
+        self.jobs.values().filter(unused).map(|job| job.id).collect()
+    }
+
     /// Notes what the plans gave the jobs up to now (UTC).
     pub fn account(&mut self, until_ns: u64) {
         let from_ns = std::mem::replace(&mut self.accounted_until_ns, until_ns);
@@ -374,11 +418,13 @@ impl State {
             JobState::suspended
         } else if job.home.is_none() {
             JobState::starting
-        } else if job.spec.policy == Policy::None {
-            if job.activity.awake { JobState::running } else { JobState::idle }
         } else if !job.activity.awake {
-            JobState::idle
-        } else if plan.is_some_and(|plan| plan.slot(job.id).is_some()) {
+            let unused_ns = clock::monotonic_ns().saturating_sub(job.activity.last_used_ns);
+            let is_idle = u128::from(unused_ns) >= self.idle_after.as_nanos();
+            if is_idle { JobState::idle } else { JobState::sleeping }
+        } else if job.spec.policy == Policy::None
+            || plan.is_some_and(|plan| plan.slot(job.id).is_some())
+        {
             JobState::running
         } else {
             JobState::waiting

@@ -21,7 +21,7 @@ const IDLE_SLOTS: u64 = 4;
 /// The most threads whose state is read for one count; of more, a part stands for all.
 const THREADS_COUNTED: usize = 32;
 
-/// CPUs are counted this often (CLOCK_MONOTONIC).
+/// CPUs are counted, and working hours looked at, this often (CLOCK_MONOTONIC).
 const TOPOLOGY_EVERY_NS: u64 = 1_000_000_000;
 
 /// What the survey remembers from period to period.
@@ -62,6 +62,7 @@ impl Survey {
         if now_ns >= self.topology_at_ns {
             self.topology_at_ns = now_ns + TOPOLOGY_EVERY_NS;
             self.look_at_cpus(state);
+            state.look_at_hours(clock::utc_ns());
         }
     }
 

@@ -181,6 +181,32 @@ fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
 }
 
 #[test]
+fn needs_root_what_uses_no_cpu_becomes_idle_and_leaves_unless_it_wakes() {
+    if !is_root("what_uses_no_cpu") {
+        return;
+    }
+    let settings = "idle_after = '1s'\nleave_after = '4s'\n";
+    let place = Place::configured(settings, &["--backend", "rt"]);
+    let home = |program: &Program| fs::read_to_string(format!("/proc/{}/cgroup", program.pid()));
+    // The first wakes now and then, the second never does.
+    let one = Program::shell(
+        "while :; do for i in 1 2 3 4 5; do sleep 0.3; done; i=0; \
+        while [ $i -lt 40000 ]; do i=$((i+1)); done; done",
+    );
+    let other = Program::shell("exec sleep 60");
+    let before = home(&other).unwrap();
+    let (first, second) = (job_with(&place, &one, 1), job_with(&place, &other, 1));
+    let state = |job| place.job(job).map(|job| job.state);
+    wait_until("sleeping", || state(second) == Some(v1::JobState::sleeping));
+    wait_until("idle", || state(second) == Some(v1::JobState::idle));
+    let slots = place.job(first).unwrap().slots;
+    wait_until("the other leaves", || place.job(second).is_none());
+    assert_eq!(home(&other).unwrap(), before, "its process goes on as if nothing had been");
+    wait_until("slots again", || place.job(first).is_some_and(|job| job.slots > slots));
+    assert_eq!(place.client().check().unwrap().violations, []);
+}
+
+#[test]
 fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
     if !is_root("the_slot_page") {
         return;

@@ -132,8 +132,8 @@ fn needs_root_a_job_that_sleeps_is_woken_by_a_child() {
     let mut program = Program::shell("read line; sh -c 'while :; do :; done'; true");
     let id = job(&place, &program);
     let state = || place.job(id).unwrap().state;
-    wait_until("it sleeps", || state() == v1::JobState::idle);
+    wait_until("it sleeps", || state() == v1::JobState::sleeping);
     drop(program.0.stdin.take());
-    wait_until("it is awake", || state() != v1::JobState::idle);
+    wait_until("it is awake", || state() != v1::JobState::sleeping);
     assert_eq!(processes(&place, id).len(), 2);
 }

@@ -1,6 +1,6 @@
 //! What the policy is told, and what it refuses.
 
-use crate::{JobId, Spec, Topology};
+use crate::{ClassWeights, JobId, Spec, Topology};
 
 /// Something that happened, in the order in which it is to take effect.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +23,8 @@ pub enum Event {
     Load { threads: u32 },
     /// CPUs went off- or online.
     Topology(Topology),
+    /// Classes weigh something else from now on: working hours begin or end (L22, L23).
+    Classes(ClassWeights),
 }
 
 /// Why an event or a configuration was not accepted. Nothing was changed.

@@ -234,6 +234,15 @@ impl Schedule {
                 waiting.into_iter().for_each(|id| self.forget_credit(id));
                 self.topology = topology;
             }
+            Event::Classes(class_weights) => {
+                let config = Config { class_weights, ..self.config.clone() };
+                config.validate()?;
+                for job in self.jobs.values_mut() {
+                    job.weight = config.weight(&job.spec);
+                    job.stride = turn::stride(job.weight);
+                }
+                self.config = config;
+            }
         }
         self.generation += 1;
         Ok(())

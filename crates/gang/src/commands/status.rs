@@ -9,7 +9,7 @@ use gang_protocol::v1;
 
 use crate::cli::Listing;
 use crate::connect::connect;
-use crate::show_values::{count, duration, percent, print_json, word};
+use crate::show_values::{count, duration, percent, print_json, size, word};
 use crate::table::{Align, render, terminal_width};
 
 pub fn status(args: &Listing) -> Result<()> {
@@ -56,6 +56,25 @@ fn text(
         count(status.jobs, "job"),
         count(status.unregistered_threads, "thread"),
     )?;
+    let hours = match status.working_hours {
+        None => "",
+        Some(true) => ", in working hours",
+        Some(false) => ", outside working hours",
+    };
+    writeln!(
+        out,
+        "classes   interactive {} %, batch {} %{hours}",
+        status.interactive_weight, status.batch_weight
+    )?;
+    for (name, supply) in [("memory", &status.memory), ("disk", &status.disk)] {
+        writeln!(
+            out,
+            "{name:<9} {} of {} free, {} of it promised",
+            size(supply.free),
+            size(supply.total),
+            size(supply.promised)
+        )?;
+    }
     writeln!(out, "switches  {}", status.switches.count)?;
     if status.switches.count > 0 {
         write!(out, "\n{}", phases(&status.switches))?;

@@ -128,6 +128,14 @@ impl Naive {
                 self.cpus = topology.cpus().to_vec();
                 return true;
             }
+            Event::Classes(weights) => {
+                let known = (1..=10_000).contains(&weights.interactive)
+                    && (1..=10_000).contains(&weights.batch);
+                if known {
+                    self.config.class_weights = *weights;
+                }
+                return known;
+            }
             Event::Departed { job } => {
                 let before = self.jobs.len();
                 self.jobs.retain(|other| other.id != job.0);

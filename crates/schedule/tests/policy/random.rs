@@ -70,6 +70,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => job().prop_map(|job| Event::Resumed { job }),
         3 => prop_oneof![9 => 0u32..20, 1 => Just(u32::MAX)].prop_map(|threads| Event::Load { threads }),
         1 => topology().prop_map(Event::Topology),
+        1 => (0u32..=400, 1u32..=10_001)
+            .prop_map(|(interactive, batch)| Event::Classes(ClassWeights { interactive, batch })),
     ]
 }
 

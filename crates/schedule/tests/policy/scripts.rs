@@ -11,6 +11,7 @@
 //! arrive a cpus=4 min=2 weight=200 class=interactive policy=none
 //! change a cpus=2                         what is not named stays
 //! depart a | sleep a | wake a | suspend a | resume a
+//! classes interactive=200 batch=100       what the classes weigh from now on, in percent
 //! load 12                                 runnable threads outside all jobs
 //! online 0-3,8                            the CPUs of the machine that are online
 //! plan 6                                  the next six slices
@@ -122,6 +123,13 @@ impl Session {
             "wake" => said = self.event(Event::Woke { job: self.job(words.first) }),
             "suspend" => said = self.event(Event::Suspended { job: self.job(words.first) }),
             "resume" => said = self.event(Event::Resumed { job: self.job(words.first) }),
+            "classes" => {
+                let weights = self.schedule.config().class_weights;
+                let interactive = words.get("interactive").unwrap_or(weights.interactive);
+                let batch = words.get("batch").unwrap_or(weights.batch);
+                said = self.event(Event::Classes(ClassWeights { interactive, batch }));
+                words.done();
+            }
             "load" => said = self.event(Event::Load { threads: words.number() }),
             "online" => {
                 let online: CpuSet = words.first.parse().unwrap();

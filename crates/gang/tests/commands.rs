@@ -144,7 +144,7 @@ fn adopt_takes_name_and_cpus_from_what_it_adopts() {
     let place = Place::of(&fake);
     let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
     let pid = sleeper.id().to_string();
-    let of_pid = place.output(&["adopt", &pid, "-n", "2"]);
+    let of_pid = place.output(&["adopt", &pid, "-n", "2", "--mem", "1G", "--signals"]);
     let of_cgroup = place.output(&["adopt", "--cgroup", "/user.slice/a.scope", "-n", "1"]);
     let missing = place.output(&["adopt", "--cgroup", "/missing"]);
     let foreign = place.output(&["adopt", "2147483647"]);
@@ -154,7 +154,8 @@ fn adopt_takes_name_and_cpus_from_what_it_adopts() {
     assert_eq!(stdout(&of_pid), "job 7: sleep, 3 processes\n", "{of_pid:?}");
     assert_eq!(stdout(&of_cgroup), "job 7: a.scope, 3 processes\n");
     assert_eq!(fake.calls()[0], format!("Adopt(sleep, 2, 2, 100, Some({pid}), None)"));
-    assert_eq!(fake.calls()[1], "Adopt(a.scope, 1, 1, 100, None, Some(\"/user.slice/a.scope\"))");
+    assert_eq!(fake.calls()[1], "Needs(Some(1073741824), None, Some(true))");
+    assert_eq!(fake.calls()[2], "Adopt(a.scope, 1, 1, 100, None, Some(\"/user.slice/a.scope\"))");
     assert_eq!(missing.status.code(), Some(1));
     assert!(stderr(&missing).contains("there is no cgroup /missing"), "{missing:?}");
     assert_eq!(foreign.status.code(), Some(1));

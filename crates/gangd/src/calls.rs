@@ -70,6 +70,9 @@ impl v1::VarlinkInterface for Session {
         weight: i64,
         pid: Option<i64>,
         cgroup: Option<String>,
+        mem_bytes: Option<i64>,
+        disk_bytes: Option<i64>,
+        signals: Option<bool>,
     ) -> varlink::Result<()> {
         let wanted = Wanted {
             name,
@@ -78,10 +81,10 @@ impl v1::VarlinkInterface for Session {
             class,
             policy,
             weight,
-            mem_bytes: None,
-            disk_bytes: None,
+            mem_bytes,
+            disk_bytes,
             wait: false,
-            signals: false,
+            signals: signals.unwrap_or(false),
         };
         answer(call, Session::adopt(self, wanted, pid, cgroup), |call, (job, processes)| {
             call.reply(job.0 as i64, processes as i64)

@@ -192,18 +192,32 @@ impl Client {
             .map(|v1::AddProcess_Reply {}| ())
     }
 
-    /// Makes a job of what already runs; returns its id and the number of processes found.
+    /// Makes a job of what already runs; returns its id and the number of processes found. It does not
+    /// wait for memory or disk.
     pub fn adopt(
         &mut self,
         job: &Registration,
         adopted: &Adopted,
     ) -> Result<v1::Adopt_Reply, ClientError> {
         let Registration { name, cpus, min_cpus, class, policy, weight, .. } = job.clone();
+        let Registration { mem_bytes, disk_bytes, signals, .. } = *job;
         let (doing, pid, cgroup) = match adopted {
             Adopted::Process(pid) => (format!("adopting process {pid}"), Some(*pid), None),
             Adopted::Cgroup(path) => (format!("adopting cgroup {path}"), None, Some(path.clone())),
         };
-        let args = v1::Adopt_Args { name, cpus, min_cpus, class, policy, weight, pid, cgroup };
+        let args = v1::Adopt_Args {
+            name,
+            cpus,
+            min_cpus,
+            class,
+            policy,
+            weight,
+            pid,
+            cgroup,
+            mem_bytes,
+            disk_bytes,
+            signals: Some(signals),
+        };
         self.call("Adopt", args, doing)
     }
 
@@ -248,7 +262,6 @@ impl Client {
         self.call("GetFrame", v1::GetFrame_Args {}, "asking for the frame".to_owned())
     }
 
-    /// Stops a job until it is resumed.
     /// Has processes of the job told of its slots by SIGUSR1 and SIGUSR2, or not.
     pub fn set_signals(&mut self, job: i64, signals: bool) -> Result<(), ClientError> {
         let args = v1::SetSignals_Args { job, signals };
@@ -263,6 +276,7 @@ impl Client {
             .map(|v1::GetSlotPage_Reply { path }| path)
     }
 
+    /// Stops a job until it is resumed.
     pub fn suspend(&mut self, job: i64) -> Result<(), ClientError> {
         self.call("Suspend", v1::Suspend_Args { job }, format!("suspending job {job}"))
             .map(|v1::Suspend_Reply {}| ())

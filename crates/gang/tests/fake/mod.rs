@@ -133,9 +133,15 @@ impl v1::VarlinkInterface for Fake {
         weight: i64,
         pid: Option<i64>,
         cgroup: Option<String>,
+        mem_bytes: Option<i64>,
+        disk_bytes: Option<i64>,
+        signals: Option<bool>,
     ) -> varlink::Result<()> {
         let of = format!("{pid:?}, {cgroup:?}");
         self.record(format!("Adopt({name}, {cpus}, {min_cpus}, {weight}, {of})"));
+        if mem_bytes.is_some() || disk_bytes.is_some() || signals == Some(true) {
+            self.record(format!("Needs({mem_bytes:?}, {disk_bytes:?}, {signals:?})"));
+        }
         match cgroup {
             Some(cgroup) if cgroup.contains("missing") => call.reply_no_such_cgroup(cgroup),
             _ => call.reply(7, 3),

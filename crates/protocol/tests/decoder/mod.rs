@@ -83,7 +83,8 @@ not_implemented! {
     set_class, Call_SetClass, i64, v1::Class;
     resize, Call_Resize, i64, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>;
     add_process, Call_AddProcess, i64, i64;
-    adopt, Call_Adopt, String, i64, i64, v1::Class, v1::Policy, i64, Option<i64>, Option<String>;
+    adopt, Call_Adopt, String, i64, i64, v1::Class, v1::Policy, i64, Option<i64>, Option<String>,
+        Option<i64>, Option<i64>, Option<bool>;
     list_jobs, Call_ListJobs;
     show_job, Call_ShowJob, i64;
     get_status, Call_GetStatus;

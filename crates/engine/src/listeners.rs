@@ -57,6 +57,12 @@ impl Listeners {
         out.extend(self.processes.values().map(tell));
     }
 
+    /// A process leaves the job: it hears the last of it.
+    pub fn dismiss(&mut self, pid: u32, out: &mut Vec<Action>) {
+        let process = self.processes.remove(&pid);
+        out.extend(process.map(|process| Action::Signal { process, signal: CONTINUE }));
+    }
+
     pub fn is_empty(&self) -> bool {
         self.processes.is_empty()
     }

@@ -11,7 +11,7 @@ use gang_linux::{
     process,
     sched::{self, Attributes},
 };
-use rustix::thread::CpuSet;
+use rustix::{process::Signal, thread::CpuSet};
 
 use crate::{
     action::{Action, ControlFile, ProcessHandle},
@@ -48,12 +48,11 @@ enum Roster {
         threads: OpenFile,
         cpu: Option<OpenFile>,
         pressure: Option<OpenFile>,
+        /// Still in the group, and not of the job any more.
+        leaving: Vec<Arc<ProcessHandle>>,
     },
     /// Those that were taken out of the job are not found again.
-    Tree {
-        processes: Vec<Arc<ProcessHandle>>,
-        removed: Vec<Arc<ProcessHandle>>,
-    },
+    Tree { processes: Vec<Arc<ProcessHandle>>, removed: Vec<Arc<ProcessHandle>> },
 }
 
 /// Control files of a job's own cgroups, where it has them.
@@ -98,7 +97,8 @@ impl Members {
         let threads = OpenFile::open(group, "cgroup.threads")?;
         let cpu = OpenFile::open(group, "cpu.stat").ok();
         let pressure = OpenFile::open(group, "cpu.pressure").ok();
-        Ok(Members::new(Roster::Cgroup { threads, cpu, pressure }, controls, default, everywhere))
+        let roster = Roster::Cgroup { threads, cpu, pressure, leaving: Vec::new() };
+        Ok(Members::new(roster, controls, default, everywhere))
     }
 
     /// A process and its descendants.
@@ -158,23 +158,41 @@ impl Members {
         }
     }
 
-    /// Takes a process out of a job that is a tree.
-    pub fn remove_process(&mut self, pid: u32) {
-        if let Roster::Tree { processes, removed } = &mut self.roster {
-            if let Some(at) = processes.iter().position(|process| process.pid == pid) {
-                removed.push(processes.remove(at));
-            }
-        }
-    }
-
-    /// Appends the calls that give the threads of a process back what they had.
-    pub fn let_go(&self, threads: &[u32], out: &mut Vec<Action>) {
-        let known = self.threads.iter().filter(|thread| threads.contains(&thread.tid));
-        for thread in known.filter(|thread| !thread.is_exempt()) {
+    /// Lets a process go: appends the calls that give its threads back what they had, and does not find
+    /// it again. Returns the threads that the job knew, with what they had.
+    pub fn let_go(
+        &mut self,
+        proc_root: &Path,
+        process: &Arc<ProcessHandle>,
+        out: &mut Vec<Action>,
+    ) -> Vec<(u32, Attributes)> {
+        let pid = process.pid;
+        let tids = process::threads(proc_root, pid).unwrap_or_default();
+        let of_process = self.threads.iter().filter(|thread| tids.contains(&thread.tid));
+        let known = of_process.clone().map(|thread| (thread.tid, thread.original)).collect();
+        for thread in of_process.filter(|thread| !thread.is_exempt()) {
             out.push(Action::Attributes { tid: thread.tid, attributes: thread.original });
             if self.pinned.is_some() && !thread.moored {
                 out.push(Action::Affinity { tid: thread.tid, cpus: self.everywhere });
             }
+        }
+        match &mut self.roster {
+            Roster::Cgroup { leaving, .. } => leaving.push(process.clone()),
+            Roster::Tree { processes, removed } => {
+                processes.retain(|other| other.pid != pid);
+                removed.push(process.clone());
+                // The next slot would have continued it.
+                out.push(Action::Signal { process: process.clone(), signal: Signal::CONT });
+            }
+        }
+        self.threads.retain(|thread| !tids.contains(&thread.tid));
+        known
+    }
+
+    /// A process that was let go is out of the job's cgroup, or is a member again where it stayed in.
+    pub fn has_left(&mut self, pid: u32) {
+        if let Roster::Cgroup { leaving, .. } = &mut self.roster {
+            leaving.retain(|process| process.pid != pid);
         }
     }
 
@@ -182,8 +200,13 @@ impl Members {
     /// that was not known.
     pub fn refresh(&mut self, proc_root: &Path) -> gang_linux::Result<bool> {
         match &mut self.roster {
-            Roster::Cgroup { threads, .. } => {
-                threads.numbers(&mut self.bytes, &mut self.numbers)?
+            Roster::Cgroup { threads, leaving, .. } => {
+                threads.numbers(&mut self.bytes, &mut self.numbers)?;
+                leaving.retain(|process| process.is_alive());
+                for process in leaving.iter() {
+                    let theirs = process::threads(proc_root, process.pid).unwrap_or_default();
+                    self.numbers.retain(|tid| !theirs.contains(tid));
+                }
             }
             Roster::Tree { processes, removed } => {
                 grow_tree(proc_root, processes, removed);
@@ -297,7 +320,7 @@ pub fn is_raised(attributes: &Attributes) -> bool {
 
 /// What a thread seen for the first time was before gangd. One that a thread of the job has started
 /// carries what gangd gave its parent; the job's own default is what it would have had.
-fn original(now: Attributes, default: Attributes, was_started_here: bool) -> Attributes {
+pub fn original(now: Attributes, default: Attributes, was_started_here: bool) -> Attributes {
     // As a wide gang in its slot has it.
     let wide = now == Attributes::other(-20);
     // The children of a thread in its slot are ordinary ones, and lose its nice value (sched(7), "Reset

@@ -70,8 +70,36 @@ pub fn job(roots: &Roots, record: &Record) -> Found {
         }
         Whereabouts::Tree { processes } => release_tree(&roots.proc, processes, record),
     };
+    if let Some(at) = record.whereabouts.confinement() {
+        lift_limit(at);
+    }
     found.jobs = usize::from(found.threads > 0);
     found
+}
+
+/// Lets a job have as much memory as there is; its processes stay where they are counted.
+fn lift_limit(at: &Confinement) {
+    let (file, none) = match at.home {
+        Some(_) => ("memory.limit_in_bytes", "-1"),
+        None => ("memory.max", "max"),
+    };
+    let _ = Group::at(&at.group).write(file, none);
+}
+
+/// Leaves no trace of a limit on the memory of a job.
+pub fn unconfine(at: &Confinement) {
+    lift_limit(at);
+    let Some(home) = &at.home else { return };
+    let group = Group::at(&at.group);
+    // Others may be started while those that were found are moved.
+    for _ in 0..ROUNDS_MAX {
+        let processes = group.processes().unwrap_or_default();
+        if processes.is_empty() {
+            break;
+        }
+        processes.into_iter().for_each(|pid| move_home(pid, home));
+    }
+    let _ = group.remove();
 }
 
 /// How often the threads of a job are read again, until none is found that needs something: a
@@ -164,12 +192,8 @@ pub fn dissolve(record: &Record) {
     if !adopted {
         let _ = group.remove();
     }
-    if let Some(Confinement { group, home: Some(home) }) = memory {
-        let group = Group::at(group);
-        for pid in group.processes().unwrap_or_default() {
-            move_home(pid, home);
-        }
-        let _ = group.remove();
+    if let Some(at) = memory {
+        unconfine(at);
     }
     if let (Some(cpu_group), false) = (cpu_group, cpu_group_is_shared) {
         let _ = Group::at(cpu_group).remove();

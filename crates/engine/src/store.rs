@@ -34,6 +34,22 @@ pub enum Whereabouts {
     Tree { processes: Vec<(u32, u64)> },
 }
 
+impl Whereabouts {
+    /// Where the memory of the job is limited.
+    pub fn confinement(&self) -> Option<&Confinement> {
+        match self {
+            Whereabouts::Cgroup { memory, .. } => memory.as_ref(),
+            Whereabouts::Tree { .. } => None,
+        }
+    }
+
+    pub fn set_confinement(&mut self, to: Option<Confinement>) {
+        if let Whereabouts::Cgroup { memory, .. } = self {
+            *memory = to;
+        }
+    }
+}
+
 /// A group whose memory the kernel limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {

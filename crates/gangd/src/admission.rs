@@ -11,12 +11,14 @@
 
 use std::{
     collections::VecDeque,
+    os::fd::{BorrowedFd, OwnedFd},
     path::Path,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use gang_linux::memory;
+use gang_linux::{clock, memory};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::denied::Denied;
 
@@ -30,6 +32,23 @@ pub struct Resources {
 impl Resources {
     pub fn is_none(&self) -> bool {
         *self == Resources::default()
+    }
+
+    /// What is still needed by somebody who has `held` already.
+    pub fn less(self, held: Resources) -> Resources {
+        Resources {
+            mem_bytes: self.mem_bytes.saturating_sub(held.mem_bytes),
+            disk_bytes: self.disk_bytes.saturating_sub(held.disk_bytes),
+        }
+    }
+
+    /// The part of it that is more than it was before; 0 where it is not.
+    pub fn where_more_than(self, before: Resources) -> Resources {
+        let more = |after: u64, before: u64| if after > before { after } else { 0 };
+        Resources {
+            mem_bytes: more(self.mem_bytes, before.mem_bytes),
+            disk_bytes: more(self.disk_bytes, before.disk_bytes),
+        }
     }
 }
 
@@ -92,20 +111,37 @@ impl Stock {
 /// Jobs that wait at a time.
 const WAITING_MAX: usize = 256;
 
-/// How often somebody who waits looks again: what is free changes without a word.
+/// How often the first of those who wait looks again: what is free changes without a word. The second one
+/// looks half as often, and so on, so that many who wait cost little more than a few.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Who is let in next.
 #[derive(Debug, Default)]
 pub struct Queue {
     waiting: Mutex<Waiting>,
-    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    tickets: VecDeque<(u64, Resources)>,
+    tickets: VecDeque<Ticket>,
     next: u64,
+}
+
+/// Somebody who waits.
+#[derive(Debug)]
+struct Ticket {
+    number: u64,
+    wanted: Resources,
+    /// Rung when there may be more than before.
+    bell: Arc<OwnedFd>,
+}
+
+impl Waiting {
+    /// What those need who came before, or all where the ticket is none of theirs.
+    fn ahead_of(&self, number: u64) -> Vec<Resources> {
+        let before = self.tickets.iter().take_while(|ticket| ticket.number != number);
+        before.map(|ticket| ticket.wanted).collect()
+    }
 }
 
 impl Queue {
@@ -113,61 +149,77 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tries to let a job in that needs something; where `wait`, again and again while it is told that
-    /// there is not enough, and while `is_there` holds. One attempt is made at a time, and told what
-    /// those need who came before.
+    /// Tries to let a job in that needs something. Where a client waits for it, again and again while
+    /// it is told that there is not enough, until the client hangs up. One attempt is made at a time,
+    /// and told what those need who came before.
     pub fn pass<T>(
         &self,
         wanted: Resources,
-        wait: bool,
-        is_there: impl Fn() -> bool,
+        client: Option<BorrowedFd<'_>>,
         mut attempt: impl FnMut(&[Resources]) -> Result<T, Denied>,
     ) -> Result<T, Denied> {
         let mut waiting = self.waiting();
-        let ahead: Vec<Resources> = waiting.tickets.iter().map(|&(_, wanted)| wanted).collect();
-        match attempt(&ahead) {
-            Err(Denied::NotEnough { .. }) if wait => {}
-            outcome => return outcome,
-        }
+        let number = waiting.next;
+        waiting.next += 1;
+        let client = match (attempt(&waiting.ahead_of(number)), client) {
+            (Err(Denied::NotEnough { .. }), Some(client)) => client,
+            (outcome, _) => return outcome,
+        };
         if waiting.tickets.len() >= WAITING_MAX {
             let limit = "jobs that wait for memory or disk";
             return Err(Denied::LimitReached { limit, maximum: WAITING_MAX });
         }
-        let ticket = waiting.next;
-        waiting.next += 1;
-        waiting.tickets.push_back((ticket, wanted));
+        let failed = |reason: String| Denied::Failed {
+            operation: "wait for memory and disk".into(),
+            reason,
+        };
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|e| failed(e.to_string()))?;
+        let bell = Arc::new(bell);
+        waiting.tickets.push_back(Ticket { number, wanted, bell: bell.clone() });
+        let mut ahead = waiting.ahead_of(number);
+        drop(waiting);
         let outcome = loop {
-            let woken = self.changed.wait_timeout(waiting, LOOK_EVERY);
-            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
-            if !is_there() {
-                break Err(Denied::Failed {
-                    operation: "wait for memory and disk".into(),
-                    reason: "the client has gone".into(),
-                });
+            let patience = LOOK_EVERY * (ahead.len() as u32 + 1);
+            if !waits_on(client, &bell, patience) {
+                break Err(failed("the client has gone".into()));
             }
-            let before = waiting.tickets.iter().take_while(|(other, _)| *other != ticket);
-            let ahead: Vec<Resources> = before.map(|&(_, wanted)| wanted).collect();
+            let waiting = self.waiting();
+            ahead = waiting.ahead_of(number);
             match attempt(&ahead) {
                 Err(Denied::NotEnough { .. }) => {}
                 outcome => break outcome,
             }
         };
-        waiting.tickets.retain(|(other, _)| *other != ticket);
-        self.changed.notify_all();
+        self.waiting().tickets.retain(|ticket| ticket.number != number);
+        self.look_again();
         outcome
     }
 
     /// A job has ended, or needs less: somebody may fit now.
     pub fn look_again(&self) {
-        self.changed.notify_all();
+        for ticket in &self.waiting().tickets {
+            let _ = rustix::io::write(&ticket.bell, &1_u64.to_ne_bytes());
+        }
     }
+}
+
+/// Waits until the bell rings, or for so long; false as soon as the client has hung up.
+fn waits_on(client: BorrowedFd<'_>, bell: &OwnedFd, patience: Duration) -> bool {
+    let mut fds =
+        [PollFd::from_borrowed_fd(client, PollFlags::RDHUP), PollFd::new(bell, PollFlags::IN)];
+    let _ = poll(&mut fds, Some(&clock::timespec(patience)));
+    let hung_up = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let is_there = !fds[0].revents().intersects(hung_up);
+    let _ = rustix::io::read(bell, &mut [0; 8]);
+    is_there
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+    use std::{
+        os::{fd::AsFd, unix::net::UnixStream},
+        sync::atomic::{AtomicU64, Ordering},
     };
 
     use super::*;
@@ -204,6 +256,15 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_already_is_not_needed_again() {
+        let both = Resources { mem_bytes: 10, disk_bytes: 4 };
+        assert_eq!(both.less(memory(12)), Resources { mem_bytes: 0, disk_bytes: 4 });
+        assert_eq!(both.where_more_than(memory(9)), both);
+        assert_eq!(both.where_more_than(both), Resources::default());
+        assert_eq!(both.where_more_than(memory(10)), Resources { mem_bytes: 0, disk_bytes: 4 });
+    }
+
+    #[test]
     fn what_can_never_fit_is_known() {
         assert_eq!(stock(0, 50).can_ever(memory(100)), Ok(()));
         assert!(stock(100, 0).can_ever(memory(101)).is_err());
@@ -218,18 +279,14 @@ mod tests {
             let (mine, free, order) = (queue.clone(), free.clone(), order.clone());
             let before = queue.waiting().tickets.len();
             let thread = std::thread::spawn(move || {
-                mine.pass(
-                    memory(wanted),
-                    true,
-                    || true,
-                    |ahead| {
-                        let mut stock = stock(free.load(Ordering::Acquire), 0);
-                        ahead.iter().for_each(|&other| stock.promise(other, memory(0)));
-                        stock.admit(memory(wanted))?;
-                        order.lock().unwrap().push(wanted);
-                        Ok(())
-                    },
-                )
+                let (client, _open) = UnixStream::pair().unwrap();
+                mine.pass(memory(wanted), Some(client.as_fd()), |ahead| {
+                    let mut stock = stock(free.load(Ordering::Acquire), 0);
+                    ahead.iter().for_each(|&other| stock.promise(other, memory(0)));
+                    stock.admit(memory(wanted))?;
+                    order.lock().unwrap().push(wanted);
+                    Ok(())
+                })
             });
             while queue.waiting().tickets.len() == before {
                 std::thread::yield_now();
@@ -239,7 +296,7 @@ mod tests {
         // The lesser one would fit, and does not overtake.
         free.store(20, Ordering::Release);
         queue.look_again();
-        let seen = queue.pass(memory(5), false, || true, |ahead| Ok(ahead.to_vec())).unwrap();
+        let seen = queue.pass(memory(5), None, |ahead| Ok(ahead.to_vec())).unwrap();
         assert_eq!(seen, [memory(50), memory(10)]);
         assert!(order.lock().unwrap().is_empty());
         free.store(60, Ordering::Release);
@@ -252,7 +309,9 @@ mod tests {
     fn who_goes_away_waits_no_longer() {
         let queue = Queue::default();
         let attempt = |_: &[Resources]| stock(0, 0).admit(memory(1));
-        let outcome = queue.pass(memory(1), true, || false, attempt);
+        let (client, other_end) = UnixStream::pair().unwrap();
+        drop(other_end);
+        let outcome = queue.pass(memory(1), Some(client.as_fd()), attempt);
         assert!(matches!(outcome, Err(Denied::Failed { .. })));
         assert!(queue.waiting().tickets.is_empty());
     }

@@ -25,16 +25,15 @@ use gang_linux::{
     process,
     sched::{self, Attributes},
 };
-use gang_schedule::{Class, JobId, Spec};
+use gang_schedule::JobId;
 
 use crate::{
-    admission::{Queue, Resources, Stock},
+    admission::Queue,
     conductor::{Handle, Unavailable},
     denied::Denied,
-    job::Job,
     lodging::Lodging,
     settings::Settings,
-    state::{Candidate, State},
+    state::State,
     watch::Watch,
 };
 
@@ -89,159 +88,6 @@ impl From<Unavailable> for Denied {
 }
 
 impl Daemon {
-    /// Asks for a new job without processes; where it needs memory or disk that is not there, either
-    /// waits for it while `is_there` holds, or is refused.
-    pub fn register(
-        &self,
-        wanted: &Candidate,
-        wait: bool,
-        is_there: impl Fn() -> bool,
-    ) -> Result<JobId, Denied> {
-        let enter = || {
-            let wanted = wanted.clone();
-            self.conductor.ask(move |state| state.register(wanted))?
-        };
-        let needs = wanted.resources;
-        if needs.is_none() {
-            return enter();
-        }
-        self.stock(None)?.can_ever(needs)?;
-        self.queue.pass(needs, wait, is_there, |ahead| {
-            self.stock_after(None, ahead)?.admit(needs)?;
-            enter()
-        })
-    }
-
-    /// What the machine has of memory and disk, with what was promised to jobs, but for one of them.
-    pub fn stock(&self, but: Option<JobId>) -> Result<Stock, Denied> {
-        self.stock_after(but, &[])
-    }
-
-    fn stock_after(&self, but: Option<JobId>, ahead: &[Resources]) -> Result<Stock, Denied> {
-        let mut stock = Stock::of_machine(&self.roots.proc, &self.settings.disk)?;
-        let promises = self.conductor.ask(move |state| {
-            let others = state.jobs.values().filter(|job| Some(job.id) != but);
-            let promised = others.filter(|job| !job.resources.is_none());
-            let lives = |job: &Job| job.home.as_ref().map(|home| home.whereabouts.clone());
-            promised.map(|job| (job.resources, lives(job))).collect::<Vec<_>>()
-        })?;
-        for (resources, whereabouts) in promises {
-            let mem_bytes = whereabouts.map_or(0, |at| self.lodging.memory_used(&at));
-            stock.promise(resources, Resources { mem_bytes, disk_bytes: 0 });
-        }
-        ahead.iter().for_each(|&other| stock.promise(other, Resources::default()));
-        Ok(stock)
-    }
-
-    /// Puts a job into another class: its owner may only lower it (L25).
-    pub fn set_class(&self, peer: Peer, job: JobId, class: Class) -> Result<(), Denied> {
-        self.permit(peer, job, "change the class of a job")?;
-        let may_raise = peer.is_administrator();
-        self.change_on_file(move |state| {
-            let now = state.job(job)?.spec.class;
-            if class > now && !may_raise {
-                let reason = format!("it is in {now} now; only administrators may raise it");
-                return Err(Denied::not_permitted(format!("put job {job} into {class}"), reason));
-            }
-            state.change(job, |spec, _| spec.class = class)
-        })
-    }
-
-    /// A running job asks for something else.
-    pub fn resize(
-        &self,
-        peer: Peer,
-        job: JobId,
-        change: impl Fn(&mut Spec, &mut Resources) + Send + Clone + 'static,
-    ) -> Result<(), Denied> {
-        self.permit(peer, job, "resize a job")?;
-        let probe = change.clone();
-        let (before, after) = self.conductor.ask(move |state| {
-            let job = state.job(job)?;
-            let (mut spec, mut resources) = (job.spec.clone(), job.resources);
-            probe(&mut spec, &mut resources);
-            Ok::<_, Denied>((job.resources, resources))
-        })??;
-        if before == after {
-            return self.change_on_file(move |state| state.change(job, change));
-        }
-        self.queue.pass(
-            after,
-            false,
-            || true,
-            |ahead| {
-                let needs = Resources {
-                    mem_bytes: if after.mem_bytes > before.mem_bytes { after.mem_bytes } else { 0 },
-                    disk_bytes: if after.disk_bytes > before.disk_bytes {
-                        after.disk_bytes
-                    } else {
-                        0
-                    },
-                };
-                // What the job uses already is not free, and counts for it.
-                let used = self.memory_used(job)?;
-                let needs = Resources { mem_bytes: needs.mem_bytes.saturating_sub(used), ..needs };
-                self.stock_after(Some(job), ahead)?.admit(needs)?;
-                let change = change.clone();
-                self.change_on_file(move |state| state.change(job, change))
-            },
-        )?;
-        self.queue.look_again();
-        self.confine(job)
-    }
-
-    fn whereabouts(&self, job: JobId) -> Result<Option<Whereabouts>, Denied> {
-        self.conductor.ask(move |state| {
-            let home = state.job(job)?.home.as_ref();
-            Ok(home.map(|home| home.whereabouts.clone()))
-        })?
-    }
-
-    /// Memory that the processes of a job use.
-    pub fn memory_used(&self, job: JobId) -> Result<u64, Denied> {
-        Ok(self.whereabouts(job)?.map_or(0, |at| self.lodging.memory_used(&at)))
-    }
-
-    /// Lets the kernel keep a job to the memory that it was promised, where it can.
-    fn confine(&self, job: JobId) -> Result<(), Denied> {
-        let Some(whereabouts) = self.whereabouts(job)? else { return Ok(()) };
-        let mem_bytes = self
-            .conductor
-            .ask(move |state| state.job(job).map(|job| job.resources.mem_bytes))??;
-        match self.lodging.confine(job, &whereabouts, mem_bytes) {
-            Ok(confinement) => {
-                let kept = confinement.filter(|_| {
-                    mem_bytes > 0
-                        || !matches!(&whereabouts, Whereabouts::Cgroup { memory: None, .. })
-                });
-                self.change_on_file(move |state| state.confine(job, kept))
-            }
-            Err(error) => {
-                let source = &error.source;
-                tracing::warn!(%job, %error, %source, "the memory of a job is not limited");
-                Ok(())
-            }
-        }
-    }
-
-    /// Takes a process out of a job.
-    pub fn remove_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Denied> {
-        self.permit(peer, job, "remove a process")?;
-        let process = ProcessHandle::open(pid).map_err(|_| Denied::NoSuchProcess(pid))?;
-        if !self.processes(job)?.contains(&pid) {
-            return Err(Denied::NoSuchProcess(pid));
-        }
-        let whereabouts = self.whereabouts(job)?;
-        let threads = process::threads(&self.roots.proc, pid).unwrap_or_default();
-        // A job that it was the last of ends afterwards: its threads must be let go before.
-        let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(whereabouts) = whereabouts {
-            self.lodging.move_out(&whereabouts, &process)?;
-        }
-        let record = self.conductor.ask(move |state| state.let_go(job, pid, &threads))??;
-        self.put_on_file(record)
-    }
-
     /// The job's owner, where the peer may act on the job.
     pub fn permit(&self, peer: Peer, job: JobId, operation: &str) -> Result<u32, Denied> {
         let owner_uid =
@@ -300,7 +146,7 @@ impl Daemon {
     fn settle_in(
         &self,
         job: JobId,
-        whereabouts: Whereabouts,
+        mut whereabouts: Whereabouts,
         process: &ProcessHandle,
     ) -> Result<(), Denied> {
         let gone = |e: std::io::Error| Denied::Failed {
@@ -313,8 +159,6 @@ impl Daemon {
             normal = Attributes::other(normal.nice);
         }
         let affinity = sched::affinity(process.pid).map_err(gone)?;
-        // On file before anything is done to the process: whoever has to undo it must find it.
-        let placed = whereabouts.clone();
         let owner = self.conductor.ask(move |state| {
             state.job(job).map(|job| {
                 let (name, spec) = (job.name.clone(), job.spec.clone());
@@ -323,7 +167,13 @@ impl Daemon {
             })
         })??;
         let (name, owner_uid, spec, registered_at_ns, (signals, resources)) = owner;
-        let record = Record {
+        let at = match resources.mem_bytes {
+            0 => None,
+            _ => self.lodging.confinement(job, &whereabouts, process.pid)?,
+        };
+        whereabouts.set_confinement(at.clone());
+        // On file before anything is done to the process: whoever has to undo it must find it.
+        let mut record = Record {
             id: job.0,
             name,
             owner_uid,
@@ -334,7 +184,7 @@ impl Daemon {
             min_cpus: spec.min_cpus,
             registered_at_ns,
             suspended: false,
-            whereabouts: placed,
+            whereabouts: whereabouts.clone(),
             normal: normal.into(),
             affinity: affinity.clone(),
             signals,
@@ -342,6 +192,19 @@ impl Daemon {
             disk_bytes: resources.disk_bytes,
         };
         self.put_on_file(Some(record.clone()))?;
+        let is_confined = match at.map(|at| (self.lodging.limit(&at, resources.mem_bytes), at)) {
+            None => false,
+            Some((Ok(()), _)) => true,
+            Some((Err(error), at)) => {
+                let source = &error.source;
+                tracing::warn!(%job, %error, %source, "the memory of a job is not limited");
+                release::unconfine(&at);
+                whereabouts.set_confinement(None);
+                record.whereabouts = whereabouts.clone();
+                self.put_on_file(Some(record.clone()))?;
+                false
+            }
+        };
         let moved = self
             .lodging
             .move_in(&whereabouts, process)
@@ -354,8 +217,9 @@ impl Daemon {
         match joined {
             Ok(_) => {
                 self.watch.add_job(job, &whereabouts)?;
-                if resources.mem_bytes > 0 {
-                    self.confine(job)?;
+                if is_confined {
+                    let at = whereabouts.confinement().cloned();
+                    self.change_on_file(move |state| state.confine(job, at, true))?;
                 }
                 // It may have ended before anybody watched.
                 if self.watch.is_over(job) {
@@ -371,7 +235,7 @@ impl Daemon {
     }
 
     /// Changes a job, and then what is on file of it: in the same order as others do.
-    fn change_on_file(
+    pub fn change_on_file(
         &self,
         change: impl FnOnce(&mut State) -> Result<Option<Record>, Denied> + Send + 'static,
     ) -> Result<(), Denied> {
@@ -380,7 +244,7 @@ impl Daemon {
         self.put_on_file(record)
     }
 
-    fn put_on_file(&self, record: Option<Record>) -> Result<(), Denied> {
+    pub fn put_on_file(&self, record: Option<Record>) -> Result<(), Denied> {
         let Some(record) = record else { return Ok(()) };
         self.store
             .put(&record)
@@ -634,13 +498,17 @@ impl Daemon {
     }
 
     fn restore_job(&self, record: &Record) -> Result<(), Denied> {
-        let job = JobId(record.id);
+        let (job, mut record) = (JobId(record.id), record.clone());
         if let Whereabouts::Cgroup { group, .. } = &record.whereabouts {
             let group = Group::at(group);
             if !group.is_populated()? {
                 return Err(Denied::NoSuchJob(job));
             }
             // The guardian may have been asked to dissolve what the processes were in besides.
+            let confinement = record.whereabouts.confinement();
+            if confinement.is_some_and(|at| self.lodging.limit(at, 0).is_err()) {
+                record.whereabouts.set_confinement(None);
+            }
             for process in
                 group.processes()?.into_iter().filter_map(|pid| ProcessHandle::open(pid).ok())
             {
@@ -651,6 +519,9 @@ impl Daemon {
         let members = self.lodging.members(&record.whereabouts, normal, &record.affinity)?;
         let kept = record.clone();
         self.conductor.ask(move |state| state.restore(&kept, members))??;
+        if let Err(denied) = self.confine(job, record.mem_bytes) {
+            tracing::warn!(%job, ?denied, "the memory of a job is not limited any more");
+        }
         // Programs that mapped it go on with it.
         if self.store.page(record.id).exists() {
             let page = SlotPage::open(self.store.page(record.id))?;

@@ -41,6 +41,8 @@ pub struct Job {
     pub signals: bool,
     /// What it was promised.
     pub resources: Resources,
+    /// The kernel lets it have no more memory than that.
+    pub mem_is_enforced: bool,
 }
 
 /// Where the processes of a job are.

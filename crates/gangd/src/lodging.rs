@@ -3,6 +3,8 @@
 //! What is done here may take the kernel milliseconds; it is done by the threads that serve clients,
 //! never by those that schedule.
 
+mod memory;
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -14,17 +16,17 @@ use gang_engine::{
     members::{Controls, Members},
     probe::{CpuControl, Means},
     shared_group,
-    store::{Confinement, Whereabouts},
+    store::Whereabouts,
     timetable,
 };
 use gang_linux::{
     Result, Roots,
     cgroup::{self, Group, Hierarchies},
-    memory, process,
+    process,
     sched::Attributes,
 };
 use gang_schedule::{JobId, Policy};
-use rustix::fs::Access;
+use memory::MemoryControl;
 
 /// The cgroups of one daemon.
 #[derive(Clone, Debug)]
@@ -40,30 +42,6 @@ pub struct Lodging {
     shared: Option<Group>,
     backend: Backend,
     memory: MemoryControl,
-}
-
-/// How the kernel can limit the memory of a job.
-#[derive(Clone, Debug)]
-enum MemoryControl {
-    /// The root of the unified hierarchy, which has the memory controller.
-    V2(PathBuf),
-    /// The root of the hierarchy of version 1 that has it.
-    V1(PathBuf),
-    None,
-}
-
-impl MemoryControl {
-    fn of(means: &Means) -> MemoryControl {
-        let hierarchies = &means.hierarchies;
-        let in_v2 = hierarchies.v2_controllers.iter().any(|controller| controller == "memory");
-        match (&means.groups, hierarchies.v1.get("memory")) {
-            (Some(root), _) if in_v2 => MemoryControl::V2(root.clone()),
-            (_, Some(root)) if rustix::fs::access(root, Access::WRITE_OK).is_ok() => {
-                MemoryControl::V1(root.clone())
-            }
-            _ => MemoryControl::None,
-        }
-    }
 }
 
 impl Lodging {
@@ -272,7 +250,7 @@ impl Lodging {
         Ok(())
     }
 
-    /// Moves a process back to where the job's first one came from.
+    /// Moves a process back to where the job's first one came from. One that has ended is out.
     pub fn move_out(&self, whereabouts: &Whereabouts, process: &ProcessHandle) -> Result<()> {
         let Whereabouts::Cgroup { home, cpu_group, cpu_home, adopted, memory, .. } = whereabouts
         else {
@@ -283,89 +261,12 @@ impl Lodging {
         let home = Some(home).filter(|_| !adopted);
         for home in [home, cpu_home, memory_home].into_iter().flatten() {
             let mut above = home.ancestors().map(Group::at).filter(Group::exists);
-            above.next().map_or(Ok(()), |group| group.add(process.pid))?;
+            match above.next().map_or(Ok(()), |group| group.add(process.pid)) {
+                Err(error) if process.is_alive() => return Err(error),
+                _ => {}
+            }
         }
         Ok(())
-    }
-
-    /// Lets the kernel limit the memory of a job, or lift that limit (0 bytes); says where it does.
-    ///
-    /// The limit of version 2 is on the job's own group, that of version 1 on another one, which all of
-    /// its processes are put into.
-    pub fn confine(
-        &self,
-        job: JobId,
-        whereabouts: &Whereabouts,
-        mem_bytes: u64,
-    ) -> Result<Option<Confinement>> {
-        let Whereabouts::Cgroup { group, memory, adopted, .. } = whereabouts else {
-            return Ok(None);
-        };
-        match (&self.memory, mem_bytes) {
-            (MemoryControl::V2(root), bytes) if !adopted => {
-                let text = if bytes == 0 { "max".to_owned() } else { bytes.to_string() };
-                let group = Group::at(group);
-                let is_there = group.path().join("memory.max").exists();
-                if bytes == 0 && !is_there {
-                    return Ok(None);
-                }
-                if !is_there {
-                    Group::at(root).write("cgroup.subtree_control", "+memory")?;
-                    let parent = group.path().parent().map(Group::at);
-                    parent
-                        .map_or(Ok(()), |above| above.write("cgroup.subtree_control", "+memory"))?;
-                }
-                group.write("memory.max", text)?;
-                let group = group.path().to_owned();
-                Ok((bytes > 0).then_some(Confinement { group, home: None }))
-            }
-            (MemoryControl::V1(_), 0) => {
-                if let Some(at) = memory {
-                    Group::at(&at.group).write("memory.limit_in_bytes", "-1")?;
-                }
-                Ok(memory.clone())
-            }
-            (MemoryControl::V1(root), bytes) => {
-                let processes = Group::at(group).processes()?;
-                let confinement = match (memory, processes.first()) {
-                    (Some(at), _) => at.clone(),
-                    (None, None) => return Ok(None),
-                    (None, Some(&first)) => {
-                        let (_, home) = cgroup::of_process(&self.roots, first, "memory")?;
-                        let home = home.unwrap_or_default();
-                        Confinement {
-                            group: root.join(format!("{}-job-{job}", self.name)),
-                            home: Some(root.join(home.trim_start_matches('/'))),
-                        }
-                    }
-                };
-                let group = Group::at(&confinement.group);
-                group.create()?;
-                group.write("memory.limit_in_bytes", bytes.to_string())?;
-                for pid in processes {
-                    let _ = group.add(pid);
-                }
-                Ok(Some(confinement))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Memory that a job uses.
-    pub fn memory_used(&self, whereabouts: &Whereabouts) -> u64 {
-        let Whereabouts::Cgroup { group, memory, .. } = whereabouts else {
-            let Whereabouts::Tree { processes } = whereabouts else { return 0 };
-            let pids: Vec<u32> = processes.iter().map(|(pid, _)| *pid).collect();
-            return memory::resident(&self.roots.proc, &pids);
-        };
-        let counted = memory.as_ref().and_then(|at| {
-            let file = if at.home.is_some() { "memory.usage_in_bytes" } else { "memory.current" };
-            Group::at(&at.group).read(file).ok()?.trim().parse::<u64>().ok()
-        });
-        counted.unwrap_or_else(|| {
-            let pids = Group::at(group).processes().unwrap_or_default();
-            memory::resident(&self.roots.proc, &pids)
-        })
     }
 
     /// The members of a job, found by where it lives.

@@ -3,6 +3,7 @@
 mod admission;
 mod args;
 mod calls;
+mod changes;
 mod check;
 mod conductor;
 mod daemon;

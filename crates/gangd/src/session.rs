@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    os::unix::net::UnixStream,
+    os::{fd::AsFd, unix::net::UnixStream},
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
@@ -96,6 +96,11 @@ impl Session {
     }
 
     pub fn register(&self, wanted: Wanted) -> Result<JobId, Denied> {
+        self.register_with(wanted, Resources::default())
+    }
+
+    /// A new job of somebody who has some of what it needs already.
+    fn register_with(&self, wanted: Wanted, held: Resources) -> Result<JobId, Denied> {
         let spec = self.spec(&wanted)?;
         let resources = Resources {
             mem_bytes: bytes("mem_bytes", wanted.mem_bytes)?.unwrap_or(0),
@@ -108,7 +113,8 @@ impl Session {
             resources,
             signals: wanted.signals,
         };
-        let job = self.daemon.register(&candidate, wanted.wait, || self.is_there())?;
+        let waiting = wanted.wait.then(|| self.stream.as_fd());
+        let job = self.daemon.register(&candidate, held, waiting)?;
         self.started().insert(job);
         Ok(job)
     }
@@ -119,10 +125,12 @@ impl Session {
         pid: Option<i64>,
         cgroup: Option<String>,
     ) -> Result<(JobId, usize), Denied> {
-        let job = match (pid, &cgroup) {
-            (Some(_), None) | (None, Some(_)) => self.register(wanted)?,
+        let held = match (pid, &cgroup) {
+            (Some(pid), None) => self.daemon.held_by_tree(process_number(pid)?),
+            (None, Some(cgroup)) => self.daemon.held_by_group(cgroup),
             _ => return Err(Denied::invalid("pid", "", "exactly one of pid and cgroup")),
         };
+        let job = self.register_with(wanted, held)?;
         let adopted = match (pid, cgroup) {
             (Some(pid), _) => {
                 process_number(pid).and_then(|pid| self.daemon.adopt_tree(self.peer, job, pid))
@@ -138,14 +146,6 @@ impl Session {
                 Err(denied)
             }
         }
-    }
-
-    /// Whether the client still waits for an answer.
-    fn is_there(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, poll};
-        let mut fds = [PollFd::new(&self.stream, PollFlags::RDHUP)];
-        let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(poll(&mut fds, Some(&at_once)), Ok(0))
     }
 
     pub fn remove_process(&self, job: i64, pid: i64) -> Result<(), Denied> {
@@ -367,11 +367,9 @@ fn guarantee(backend: Backend) -> v1::Guarantee {
 /// find out than the conductor has time for.
 fn describe(state: &State, job: &Job, now_ns: u64) -> (v1::Job, JobId) {
     use gang_engine::store::Whereabouts;
-    let (cgroup, is_confined) = match job.home.as_ref().map(|home| &home.whereabouts) {
-        Some(Whereabouts::Cgroup { group, memory, .. }) => {
-            (Some(group.display().to_string()), memory.is_some())
-        }
-        _ => (None, false),
+    let cgroup = match job.home.as_ref().map(|home| &home.whereabouts) {
+        Some(Whereabouts::Cgroup { group, .. }) => Some(group.display().to_string()),
+        _ => None,
     };
     let asked = |bytes: u64| (bytes > 0).then_some(bytes as i64);
     let lived_ns = now_ns.saturating_sub(job.registered_at_ns);
@@ -398,7 +396,7 @@ fn describe(state: &State, job: &Job, now_ns: u64) -> (v1::Job, JobId) {
         cpu_time_ns: job.activity.cpu_time_ns as i64,
         mem_bytes: asked(job.resources.mem_bytes),
         mem_used_bytes: None,
-        mem_enforced: job.resources.mem_bytes > 0 && is_confined,
+        mem_enforced: job.mem_is_enforced,
         disk_bytes: asked(job.resources.disk_bytes),
         signals: job.signals,
     };

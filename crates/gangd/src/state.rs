@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use gang_engine::{
     Standing,
-    action::Action,
+    action::{Action, ProcessHandle},
     backend::Backend,
     listeners::{self, Listeners},
     members::Members,
@@ -155,41 +155,55 @@ impl State {
         Ok(job.record())
     }
 
-    /// The memory of a job is limited there.
+    /// The memory of a job is limited there, or is going to be.
     pub fn confine(
         &mut self,
         id: JobId,
         to: Option<Confinement>,
+        is_enforced: bool,
     ) -> Result<Option<Record>, Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
-        if let Some(Whereabouts::Cgroup { memory, .. }) =
-            job.home.as_mut().map(|home| &mut home.whereabouts)
-        {
-            *memory = to;
+        job.mem_is_enforced = is_enforced;
+        if let Some(home) = &mut job.home {
+            home.whereabouts.set_confinement(to);
         }
         Ok(job.record())
     }
 
-    /// A process leaves its job; its threads are told, since its cgroup does not have them any more.
+    /// A process leaves its job. What its threads had before is returned, of those that the job knew,
+    /// and what others have by default. It stays on file until it [has left](State::has_left).
     pub fn let_go(
         &mut self,
         id: JobId,
+        process: Arc<ProcessHandle>,
+    ) -> Result<(Vec<(u32, Attributes)>, Attributes), Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        let gone = Denied::NoSuchProcess(process.pid);
+        let home = job.home.as_mut().ok_or(gone)?;
+        let _ = home.members.refresh(&self.roots.proc);
+        let before = home.members.let_go(&self.roots.proc, &process, &mut self.pending);
+        home.listeners.dismiss(process.pid, &mut self.pending);
+        let normal = home.normal;
+        // The timetables in force still have its threads.
+        self.schedule.renew();
+        Ok((before, normal))
+    }
+
+    /// A process that was let go is in the job's groups no more, or could not be moved out of them.
+    pub fn has_left(
+        &mut self,
+        id: JobId,
         pid: u32,
-        threads: &[u32],
+        is_out: bool,
     ) -> Result<Option<Record>, Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         if let Some(home) = &mut job.home {
-            home.members.let_go(threads, &mut self.pending);
-            home.members.remove_process(pid);
-            if let Whereabouts::Tree { processes } = &mut home.whereabouts {
+            home.members.has_left(pid);
+            if let (Whereabouts::Tree { processes }, true) = (&mut home.whereabouts, is_out) {
                 processes.retain(|(other, _)| *other != pid);
             }
-            let _ = home.members.refresh(&self.roots.proc);
         }
-        let record = job.record();
-        // The timetables in force still have its threads.
-        self.schedule.renew();
-        Ok(record)
+        Ok(job.record())
     }
 
     fn enter(
@@ -221,6 +235,7 @@ impl State {
             page: None,
             signals: false,
             resources: Resources::default(),
+            mem_is_enforced: false,
         };
         self.jobs.insert(id, job);
         Ok(())

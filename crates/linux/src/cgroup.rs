@@ -141,6 +141,11 @@ impl Group {
         self.path.is_dir()
     }
 
+    /// Whether the group has a file, such as those of a controller.
+    pub fn has(&self, file: &str) -> bool {
+        self.path.join(file).exists()
+    }
+
     /// The groups directly below, in order of name.
     pub fn children(&self) -> Result<Vec<Group>> {
         let error = |e| Error::new("list cgroup", self.path.display(), e);
@@ -288,7 +293,7 @@ fn pressure_total(text: &str) -> Option<u64> {
     some.split(' ').find_map(|field| field.strip_prefix("total=")?.parse().ok())
 }
 
-fn keyed_number(text: &str, key: &str) -> Option<u64> {
+pub(crate) fn keyed_number(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 

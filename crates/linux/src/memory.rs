@@ -2,7 +2,10 @@
 
 use std::{fs, io, path::Path};
 
-use crate::{Error, Result};
+use crate::{
+    Error, Result,
+    cgroup::{self, Group},
+};
 
 /// Locks all present and future pages of this process, so that a switch never waits for a disk; pages
 /// are locked as they are first used.
@@ -35,14 +38,26 @@ pub fn of_machine(proc_root: &Path) -> Result<Memory> {
     }
 }
 
-/// Memory that processes have resident, in bytes. What they share is counted for each of them.
-pub fn resident(proc_root: &Path, pids: &[u32]) -> u64 {
+/// Memory of processes that is of no file and that they do not share, in bytes: what the kernel could
+/// not take back without swapping, but for shared memory, which would be counted again and again.
+pub fn of_processes(proc_root: &Path, pids: &[u32]) -> u64 {
     let page = rustix::param::page_size() as u64;
     let of_process = |pid: &u32| {
         let text = fs::read_to_string(proc_root.join(pid.to_string()).join("statm")).ok()?;
-        text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()
+        let mut pages = text.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+        let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
+        Some(resident.saturating_sub(shared))
     };
     pids.iter().filter_map(of_process).sum::<u64>() * page
+}
+
+/// Memory that a group of either version accounts for, in bytes, but for files' pages, which the kernel
+/// can take back and counts as available. Absent where the group accounts for none.
+pub fn of_group(group: &Group) -> Option<u64> {
+    let text = group.read("memory.stat").ok()?;
+    let field = |name| cgroup::keyed_number(&text, name);
+    let of_v1 = || Some(field("total_rss")? + field("total_shmem")?);
+    of_v1().or_else(|| Some(field("anon")? + field("shmem")?))
 }
 
 #[cfg(test)]
@@ -63,6 +78,19 @@ mod tests {
 
     #[test]
     fn this_process_has_memory() {
-        assert!(resident(Path::new("/proc"), &[std::process::id()]) > 100_000);
+        let filled = std::hint::black_box(vec![1u8; 1 << 20]);
+        assert!(of_processes(Path::new("/proc"), &[std::process::id()]) > filled.len() as u64);
+    }
+
+    #[test]
+    fn pages_of_files_are_not_held_by_a_group() {
+        let root = tempfile::tempdir().unwrap();
+        let group = Group::at(root.path());
+        assert_eq!(of_group(&group), None);
+        let write = |text| fs::write(root.path().join("memory.stat"), text).unwrap();
+        write("cache 9\nrss 1\nshmem 1\ntotal_cache 90\ntotal_rss 20\ntotal_shmem 3\n");
+        assert_eq!(of_group(&group), Some(23));
+        write("anon 5\nfile 100\nkernel 7\nshmem 2\n");
+        assert_eq!(of_group(&group), Some(7));
     }
 }

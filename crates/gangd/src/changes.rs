@@ -1,0 +1,248 @@
+//! Jobs that come, and what is changed of them while they run.
+//!
+//! Problem: what a client asks for has several parts, in the schedule, in the kernel and on file, and any
+//! of them may be refused.
+//!
+//! Approach: what may be refused is asked first, so that a refusal leaves everything as it was. The kernel's
+//! part is on file before it is done, and off file after it is undone.
+
+use std::{
+    os::fd::BorrowedFd,
+    sync::PoisonError,
+    time::{Duration, Instant},
+};
+
+use gang_engine::{action::ProcessHandle, members, release, store::Whereabouts};
+use gang_linux::{cgroup::Group, memory, process, sched, sched::Attributes};
+use gang_schedule::{Class, JobId, Spec};
+
+use crate::{
+    admission::{Resources, Stock},
+    daemon::{Daemon, Peer},
+    denied::Denied,
+    job::Job,
+    state::Candidate,
+};
+
+/// The longest that a process is waited for that leaves its job: slices may be long.
+const LEAVES_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often it is looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+impl Daemon {
+    /// Asks for a new job without processes. Where it needs memory or disk that is not there, it is
+    /// refused, or waits for it as long as the client is there. `held` is what its processes have already.
+    pub fn register(
+        &self,
+        wanted: &Candidate,
+        held: Resources,
+        waiting: Option<BorrowedFd<'_>>,
+    ) -> Result<JobId, Denied> {
+        let enter = || {
+            let wanted = wanted.clone();
+            self.conductor.ask(move |state| state.register(wanted))?
+        };
+        if wanted.resources.is_none() {
+            return enter();
+        }
+        self.stock(None)?.can_ever(wanted.resources)?;
+        let needs = wanted.resources.less(held);
+        self.queue.pass(needs, waiting, |ahead| {
+            self.stock_after(None, ahead)?.admit(needs)?;
+            enter()
+        })
+    }
+
+    /// What the machine has of memory and disk, with what was promised to jobs, but for one of them.
+    pub fn stock(&self, but: Option<JobId>) -> Result<Stock, Denied> {
+        self.stock_after(but, &[])
+    }
+
+    fn stock_after(&self, but: Option<JobId>, ahead: &[Resources]) -> Result<Stock, Denied> {
+        let mut stock = Stock::of_machine(&self.roots.proc, &self.settings.disk)?;
+        let promises = self.conductor.ask(move |state| {
+            let others = state.jobs.values().filter(|job| Some(job.id) != but);
+            let promised = others.filter(|job| !job.resources.is_none());
+            let lives = |job: &Job| job.home.as_ref().map(|home| home.whereabouts.clone());
+            promised.map(|job| (job.resources, lives(job))).collect::<Vec<_>>()
+        })?;
+        for (resources, whereabouts) in promises {
+            let mem_bytes = whereabouts.map_or(0, |at| self.lodging.memory_used(&at));
+            stock.promise(resources, Resources { mem_bytes, disk_bytes: 0 });
+        }
+        ahead.iter().for_each(|&other| stock.promise(other, Resources::default()));
+        Ok(stock)
+    }
+
+    /// What a process has with its descendants.
+    pub fn held_by_tree(&self, pid: u32) -> Resources {
+        let pids = process::descendants(&self.roots.proc, pid).unwrap_or_default();
+        let mem_bytes = memory::of_processes(&self.roots.proc, &pids);
+        Resources { mem_bytes, disk_bytes: 0 }
+    }
+
+    /// What the processes of a cgroup have.
+    pub fn held_by_group(&self, path: &str) -> Resources {
+        let group = self.means.groups.as_ref().map(|root| root.join(path.trim_start_matches('/')));
+        let pids = group.and_then(|group| Group::at(group).processes().ok()).unwrap_or_default();
+        let mem_bytes = memory::of_processes(&self.roots.proc, &pids);
+        Resources { mem_bytes, disk_bytes: 0 }
+    }
+
+    /// Puts a job into another class: its owner may only lower it (L25).
+    pub fn set_class(&self, peer: Peer, job: JobId, class: Class) -> Result<(), Denied> {
+        self.permit(peer, job, "change the class of a job")?;
+        let may_raise = peer.is_administrator();
+        self.change_on_file(move |state| {
+            let now = state.job(job)?.spec.class;
+            if class > now && !may_raise {
+                let reason = format!("it is in {now} now; only administrators may raise it");
+                return Err(Denied::not_permitted(format!("put job {job} into {class}"), reason));
+            }
+            state.change(job, |spec, _| spec.class = class)
+        })
+    }
+
+    /// A running job asks for something else. It does not wait for it.
+    pub fn resize(
+        &self,
+        peer: Peer,
+        job: JobId,
+        change: impl Fn(&mut Spec, &mut Resources) + Send + Clone + 'static,
+    ) -> Result<(), Denied> {
+        self.permit(peer, job, "resize a job")?;
+        self.queue.pass(Resources::default(), None, |ahead| {
+            let probe = change.clone();
+            let (before, after) = self.conductor.ask(move |state| {
+                let job = state.job(job)?;
+                let (mut spec, mut resources) = (job.spec.clone(), job.resources);
+                probe(&mut spec, &mut resources);
+                Ok::<_, Denied>((job.resources, resources))
+            })??;
+            let more = after.where_more_than(before);
+            if !more.is_none() {
+                // What the job uses already is not free, and counts for it.
+                let held = Resources { mem_bytes: self.memory_used(job)?, disk_bytes: 0 };
+                let stock = self.stock_after(Some(job), ahead)?;
+                stock.can_ever(more)?;
+                stock.admit(more.less(held))?;
+            }
+            if after.mem_bytes != before.mem_bytes {
+                self.confine(job, after.mem_bytes)?;
+            }
+            let change = change.clone();
+            let changed = self.change_on_file(move |state| state.change(job, change));
+            if changed.is_err() && after.mem_bytes != before.mem_bytes {
+                self.confine(job, before.mem_bytes)?;
+            }
+            changed
+        })?;
+        self.queue.look_again();
+        Ok(())
+    }
+
+    fn whereabouts(&self, job: JobId) -> Result<Option<Whereabouts>, Denied> {
+        self.conductor.ask(move |state| {
+            let home = state.job(job)?.home.as_ref();
+            Ok(home.map(|home| home.whereabouts.clone()))
+        })?
+    }
+
+    /// Memory that the processes of a job use.
+    pub fn memory_used(&self, job: JobId) -> Result<u64, Denied> {
+        Ok(self.whereabouts(job)?.map_or(0, |at| self.lodging.memory_used(&at)))
+    }
+
+    /// Lets the kernel keep a job to so much memory, or to none (0 bytes), where it can. Refused where
+    /// the job has more than that already, and the kernel cannot make it have less.
+    pub fn confine(&self, job: JobId, mem_bytes: u64) -> Result<(), Denied> {
+        let Some(whereabouts) = self.whereabouts(job)? else { return Ok(()) };
+        if let Some(at) = whereabouts.confinement() {
+            self.lodging.limit(at, mem_bytes)?;
+            let kept = Some(at.clone());
+            return self.change_on_file(move |state| state.confine(job, kept, mem_bytes > 0));
+        }
+        if mem_bytes == 0 {
+            return Ok(());
+        }
+        let Some(&first) = self.processes(job)?.first() else { return Ok(()) };
+        let at = self.lodging.confinement(job, &whereabouts, first)?;
+        let Some(at) = at else { return Ok(()) };
+        let kept = Some(at.clone());
+        self.change_on_file(move |state| state.confine(job, kept, false))?;
+        let limited = self
+            .lodging
+            .limit(&at, mem_bytes)
+            .and_then(|()| self.lodging.gather(&whereabouts, &at));
+        match limited {
+            Ok(()) => self.change_on_file(move |state| state.confine(job, Some(at), true)),
+            Err(error) => {
+                let source = &error.source;
+                tracing::warn!(%job, %error, %source, "the memory of a job is not limited");
+                release::unconfine(&at);
+                self.change_on_file(move |state| state.confine(job, None, false))
+            }
+        }
+    }
+
+    /// Takes a process out of a job: when this returns, it is scheduled as it was before.
+    ///
+    /// It is let go while it is still in the job's groups, so that what it starts in between is either
+    /// of the job or without a trace of it.
+    pub fn remove_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Denied> {
+        self.permit(peer, job, "remove a process")?;
+        let process = ProcessHandle::open(pid).map_err(|_| Denied::NoSuchProcess(pid))?;
+        if !self.processes(job)?.contains(&pid) {
+            return Err(Denied::NoSuchProcess(pid));
+        }
+        let whereabouts = self.whereabouts(job)?;
+        if let Some(Whereabouts::Cgroup { adopted: true, group, .. }) = &whereabouts {
+            let reason = format!(
+                "job {job} is the cgroup {}, which others keep; move the process to another one",
+                group.display()
+            );
+            return Err(Denied::not_permitted(
+                format!("take process {pid} out of its job"),
+                reason,
+            ));
+        }
+        let leaving = process.clone();
+        let (before, normal) = self.conductor.ask(move |state| state.let_go(job, leaving))??;
+        self.see_off(&process, &before, normal);
+        let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
+        let moved = whereabouts.map_or(Ok(()), |at| self.lodging.move_out(&at, &process));
+        let is_out = moved.is_ok();
+        match self.conductor.ask(move |state| state.has_left(job, pid, is_out))? {
+            Ok(record) => self.put_on_file(record)?,
+            // It was the last one.
+            Err(_) if is_out => {}
+            Err(denied) => return Err(denied),
+        }
+        Ok(moved?)
+    }
+
+    /// Waits until the threads of a process have back what they had; those that the job did not know
+    /// yet are given it here.
+    fn see_off(&self, process: &ProcessHandle, before: &[(u32, Attributes)], normal: Attributes) {
+        let end = Instant::now() + LEAVES_WITHIN;
+        let is_as_before = |tid: u32| {
+            let Ok(now) = sched::get(tid) else { return true };
+            match before.iter().find(|(known, _)| *known == tid) {
+                Some((_, before)) => now == *before,
+                None => {
+                    let before = members::original(now, normal, true);
+                    now == before || sched::set(tid, &before).is_err()
+                }
+            }
+        };
+        while process.is_alive() && Instant::now() < end {
+            let threads = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
+            // All of them are looked at, also after one that is not yet as it was.
+            if threads.into_iter().filter(|&tid| !is_as_before(tid)).count() == 0 {
+                return;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}

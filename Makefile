@@ -2,7 +2,8 @@
 # make test                        all tests
 # make check                       formatting, lints, documentation: no warning is left
 # make build                       the programs, optimised
-# make install PREFIX= DESTDIR=    programs, man pages and completions where they belong
+# make install PREFIX= DESTDIR= LIBDIR=
+#                                  programs, libgang, man pages and completions where they belong
 # make uninstall PREFIX= DESTDIR=
 # make deps, make deps-demo        only install what building and testing, or the demo, need
 #
@@ -11,6 +12,7 @@
 PREFIX ?= /usr/local
 DESTDIR ?=
 CARGO ?= cargo
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 BUILT := $(TARGET_DIR)/release
 
@@ -18,6 +20,9 @@ BINDIR := $(DESTDIR)$(PREFIX)/bin
 SBINDIR := $(DESTDIR)$(PREFIX)/sbin
 LIBEXECDIR := $(DESTDIR)$(PREFIX)/libexec/gangd
 MANDIR := $(DESTDIR)$(PREFIX)/share/man
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR := $(DESTDIR)$(PREFIX)/include
+PCDIR := $(DESTDIR)$(LIBDIR)/pkgconfig
 BASHDIR := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
@@ -45,7 +50,7 @@ demo: deps-demo build
 
 # Built before, so that tests of whole programs find them side by side.
 test: deps
-	$(CARGO) build --workspace --locked --bins --tests
+	$(CARGO) build --workspace --locked --lib --bins --tests
 	$(CARGO) test --workspace --locked --no-fail-fast
 	tests/deps.sh
 
@@ -57,15 +62,23 @@ check: deps-check
 	  shellcheck scripts/deps tests/*.sh .ci/run; fi
 
 build:
-	$(CARGO) build --release --locked -p gang -p gangd -p gang-lab
+	$(CARGO) build --release --locked -p gang -p gangd -p gang-lab -p libgang
+	scripts/link-libgang $(BUILT)/libgang.a $(BUILT)
 
 # Man pages and completions come from the programs themselves. What was built is not built again
 # here, so that `sudo make install` needs no cargo.
 install:
-	@test -x $(BUILT)/gang -a -x $(BUILT)/gangd -a -x $(BUILT)/gang-lab || \
-	  { echo "$(BUILT) lacks gang, gangd or gang-lab: run 'make build' first" >&2; exit 1; }
+	@test -x $(BUILT)/gang -a -x $(BUILT)/gangd -a -x $(BUILT)/gang-lab -a -e $(BUILT)/libgang.so.1 || \
+	  { echo "$(BUILT) lacks programs or libgang: run 'make build' first" >&2; exit 1; }
 	install -d $(BINDIR) $(SBINDIR) $(LIBEXECDIR) $(MANDIR)/man1 $(MANDIR)/man8 \
-	  $(BASHDIR) $(ZSHDIR) $(FISHDIR)
+	  $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(INCLUDEDIR) $(PCDIR)
+	install -m 644 $(BUILT)/libgang.so.1 $(BUILT)/libgang.a $(DESTDIR)$(LIBDIR)
+	strip --strip-unneeded $(DESTDIR)$(LIBDIR)/libgang.so.1
+	strip --strip-debug $(DESTDIR)$(LIBDIR)/libgang.a
+	ln -sf libgang.so.1 $(DESTDIR)$(LIBDIR)/libgang.so
+	install -m 644 crates/libgang/include/gang.h crates/libgang/include/GangUserAPI.h $(INCLUDEDIR)
+	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
+	  crates/libgang/gang.pc.in > $(PCDIR)/gang.pc
 	install -m 755 $(BUILT)/gang $(BINDIR)/gang
 	install -m 755 $(BUILT)/gangd $(SBINDIR)/gangd
 	install -m 755 $(BUILT)/gang-lab $(LIBEXECDIR)/gang-lab
@@ -82,5 +95,7 @@ install:
 uninstall:
 	rm -f $(BINDIR)/gang $(SBINDIR)/gangd $(LIBEXECDIR)/gang-lab
 	rm -f $(MANDIR)/man1/gang.1 $(MANDIR)/man1/gang-*.1 $(MANDIR)/man8/gangd.8
+	rm -f $(DESTDIR)$(LIBDIR)/libgang.so.1 $(DESTDIR)$(LIBDIR)/libgang.so $(DESTDIR)$(LIBDIR)/libgang.a
+	rm -f $(INCLUDEDIR)/gang.h $(INCLUDEDIR)/GangUserAPI.h $(PCDIR)/gang.pc
 	rm -f $(BASHDIR)/gang $(ZSHDIR)/_gang $(FISHDIR)/gang.fish
 	-rmdir $(LIBEXECDIR)

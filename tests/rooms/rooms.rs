@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 8] = [
+const ROOMS: [(&str, &[&str]); 9] = [
     ("gang-schedule", &[]),
     ("gang-linux", &[]),
     ("gang-engine", &["gang-linux", "gang-schedule"]),
@@ -17,6 +17,7 @@ const ROOMS: [(&str, &[&str]); 8] = [
     ("gangd", &["gang-engine", "gang-linux", "gang-protocol", "gang-schedule"]),
     ("gang", &["gang-protocol"]),
     ("gang-lab", &["gang-linux", "gang-protocol"]),
+    ("libgang", &["gang-protocol"]),
     ("gang-rooms", &[]),
 ];
 
@@ -24,7 +25,7 @@ const ROOMS: [(&str, &[&str]); 8] = [
 const IN_TESTS: [(&str, &[&str]); 0] = [];
 
 /// Rooms that may hold unsafe code, by their directories.
-const UNSAFE: [&str; 1] = ["crates/linux"];
+const UNSAFE: [&str; 2] = ["crates/linux", "crates/libgang"];
 
 fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

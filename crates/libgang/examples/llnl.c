@@ -1,0 +1,54 @@
+/* A program as those of LLNL's gang scheduler were: three processes of one job, two CPUs.
+ *
+ *     cc llnl.c -lgang -o llnl-example && ./llnl-example
+ */
+#include <GangUserAPI.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void check(const char *what, gsRetVal rc)
+{
+    if (rc != gsSuccess) {
+        fprintf(stderr, "%s: %s\n", what, GangErrMsg(rc));
+        _exit(1);
+    }
+}
+
+int main(void)
+{
+    struct GangJobId job;
+    struct GangResources here = {NULL, 2, 1, 16, 0};
+    struct GangResources *list[] = {&here, NULL};
+    struct GangUse use;
+    struct GangLoad load;
+
+    memset(&job, 0, sizeof job);
+    check("register", GangJobRegister(&job, CLASS_BATCH, list));
+    check("add this process", GangProcAdd(&job, PROC_ID, getpid()));
+    for (int i = 0; i < 2; i++) {
+        if (fork() == 0) {
+            /* The child is in the job; it may ask for itself all the same. */
+            check("add a child", GangProcAdd(&job, PROC_ID, getpid()));
+            for (volatile long n = 0; n < 50000000; n++)
+                ;
+            _exit(0);
+        }
+    }
+    check("use", GangJobUse(&job, &use));
+    printf("%d processes\n", use.processes);
+    for (int i = 0; i < 2; i++) {
+        int status;
+        if (wait(&status) < 0 || status != 0)
+            return 1;
+    }
+    check("lower the class", GangJobClass(&job, CLASS_STANDBY));
+    here.cpu_count = 1;
+    check("change while it runs", GangJobRegister(&job, CLASS_STANDBY, list));
+    check("disable signals", GangSignalsDisable(&job));
+    check("load", GangMachineLoad("localhost", &load));
+    printf("load %.2f on %d CPUs\n", load.load_average, load.cpu_count);
+    check("remove this process", GangProcRemove(&job, PROC_ID, getpid()));
+    return 0;
+}

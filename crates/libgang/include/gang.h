@@ -1,0 +1,205 @@
+/* libgang: parallel programs that know they are gangs.
+ *
+ * A program registers a job, adds processes to it, and can then read without a system call
+ * whether its slot runs. All functions return a gang_result; GANG_OK is 0. A function that
+ * fails leaves what its arguments point to as it was, and gang_error() says why.
+ *
+ * Threads: every function may be called by any thread. Calls that ask the daemon take turns.
+ * fork: a child may use what its parent registered; it gets a connection of its own.
+ * Signal handlers may call the gang_page_* readers, gang_result_text and nothing else.
+ * The library starts no threads and keeps one socket.
+ *
+ * Times are nanoseconds, sizes bytes, shares run from 0 to 1.
+ */
+#ifndef GANG_H
+#define GANG_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum gang_result {
+    GANG_OK = 0,
+    /* An argument is null, out of bounds, or no handle that this process got. */
+    GANG_INVALID = 1,
+    /* No daemon listens. */
+    GANG_NO_DAEMON = 2,
+    /* The job has ended, or was never there. */
+    GANG_NO_SUCH_JOB = 3,
+    GANG_NO_SUCH_PROCESS = 4,
+    GANG_NOT_PERMITTED = 5,
+    /* A limit of the daemon is reached: jobs, CPUs, connections. */
+    GANG_LIMIT = 6,
+    /* There is not as much memory or disk as was asked for. */
+    GANG_NOT_ENOUGH = 7,
+    /* The daemon did not answer in time, or went away in the middle. */
+    GANG_LOST = 8,
+    /* The kernel or the machine refused. */
+    GANG_FAILED = 9,
+    /* The daemon does not know the request: it is of another version. */
+    GANG_UNSUPPORTED = 10
+} gang_result;
+
+/* In order of priority. Only administrators put a job into GANG_EXPRESS. */
+typedef enum gang_class {
+    GANG_EXPRESS = 1,
+    GANG_INTERACTIVE = 2,
+    GANG_BATCH = 3,
+    GANG_STANDBY = 4
+} gang_class;
+
+typedef enum gang_state {
+    GANG_STARTING = 1,
+    GANG_WAITING = 2,
+    GANG_RUNNING = 3,
+    GANG_SLEEPING = 4,
+    GANG_IDLE = 5,
+    GANG_SUSPENDED = 6
+} gang_state;
+
+/* A job. Belongs to the process that got it; its children may use it. */
+typedef struct gang_job gang_job;
+
+/* What a job asks for. Fill it by gang_spec_init first: later versions may add to its end. */
+typedef struct gang_spec {
+    size_t size;        /* of this struct, as the program was compiled */
+    const char *name;   /* null: the name of the program */
+    int32_t cpus;       /* wanted at once; 0: as many as the process may use */
+    int32_t min_cpus;   /* below which it does not run; 0: cpus */
+    gang_class job_class;
+    int32_t weight;     /* 1 to 10,000, relative to other jobs of its class */
+    int64_t mem_bytes;  /* 0: not said */
+    int64_t disk_bytes; /* 0: not said */
+    int32_t wait;       /* not 0: wait until there is as much memory and disk */
+    int32_t signals;    /* not 0: SIGUSR1 before a slot ends, SIGUSR2 after one has begun,
+                           for processes that handle both */
+} gang_spec;
+
+/* What a job is to ask for from now on; what is negative stays as it is. */
+typedef struct gang_change {
+    size_t size;
+    int32_t cpus;
+    int32_t min_cpus;
+    int32_t weight;
+    int64_t mem_bytes;  /* 0: nothing */
+    int64_t disk_bytes; /* 0: nothing */
+} gang_change;
+
+/* What a job has used. */
+typedef struct gang_use {
+    size_t size;
+    gang_state state;
+    int32_t processes;
+    int32_t threads;
+    int64_t slots;
+    int64_t in_slot_ns;
+    int64_t cpu_time_ns;
+    double share_wanted;
+    double share_had;       /* over the last ten seconds */
+    int64_t mem_used_bytes; /* negative where it is not known */
+} gang_use;
+
+/* How busy the machine is. */
+typedef struct gang_load {
+    size_t size;
+    int32_t cpus;
+    int32_t jobs;
+    double load_average; /* over the last minute */
+    int64_t mem_total_bytes;
+    int64_t mem_free_bytes;
+    int64_t mem_promised_bytes;
+    int64_t disk_free_bytes;
+    int64_t disk_promised_bytes;
+} gang_load;
+
+/* The slot page: one page that the daemon writes at the beginning and end of every slot. Map it by
+ * gang_page_open and read it by the functions below. */
+typedef struct gang_page {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t running;  /* 1 while the slot runs */
+    uint32_t on_cpus;  /* threads of the job that have CPUs in this slot */
+    uint64_t until_ns; /* UTC; the slot lasts until then at least */
+    uint64_t slice_ns;
+    uint32_t cpus;     /* of the slot */
+    uint32_t validity; /* 0: scheduled. 1: not scheduled. 2: the job or the daemon is gone. */
+    uint64_t slots;    /* so far, counted some times a second */
+} gang_page;
+
+/* Not 0 while the slot of the job runs, so that its other threads run too. 0 also where nobody
+ * knows: the job is not scheduled, or gangd is gone. */
+static inline int gang_page_running(const gang_page *page)
+{
+    return __atomic_load_n(&page->running, __ATOMIC_RELAXED) != 0;
+}
+
+/* Not 0 where gang_page_running can be relied on. */
+static inline int gang_page_is_valid(const gang_page *page)
+{
+    return __atomic_load_n(&page->validity, __ATOMIC_RELAXED) == 0;
+}
+
+static inline uint64_t gang_page_until_ns(const gang_page *page)
+{
+    return __atomic_load_n(&page->until_ns, __ATOMIC_RELAXED);
+}
+
+static inline uint32_t gang_page_on_cpus(const gang_page *page)
+{
+    return __atomic_load_n(&page->on_cpus, __ATOMIC_RELAXED);
+}
+
+/* Text for a result; never null, not to be freed. */
+const char *gang_result_text(gang_result result);
+
+/* Why the last call of this thread failed, in one line; empty where none has. Valid until the
+ * next call of this thread. */
+const char *gang_error(void);
+
+/* Fills in the defaults: the CPUs that the process may use, class batch, weight 100. */
+gang_result gang_spec_init(gang_spec *spec);
+/* Nothing changes. */
+gang_result gang_change_init(gang_change *change);
+
+/* Registers a job without processes. It ends with its last process, or when this process ends
+ * before one was added. The handle is to be closed. */
+gang_result gang_register(const gang_spec *spec, gang_job **job);
+
+/* A handle on a job by its id; and on the one that `gang run` made for this program. */
+gang_result gang_open(int64_t id, gang_job **job);
+gang_result gang_current(gang_job **job);
+
+/* Gives the handle back; the job goes on. */
+gang_result gang_close(gang_job *job);
+
+gang_result gang_id(const gang_job *job, int64_t *id);
+
+/* Takes a process with all its threads and future children into the job; 0 is this one. */
+gang_result gang_add(gang_job *job, pid_t pid);
+/* Takes it out again: it is scheduled as it was before. */
+gang_result gang_remove(gang_job *job, pid_t pid);
+
+/* The owner of a job may lower its class, administrators may set any. */
+gang_result gang_set_class(gang_job *job, gang_class job_class);
+gang_result gang_resize(gang_job *job, const gang_change *change);
+gang_result gang_set_signals(gang_job *job, int on);
+gang_result gang_suspend(gang_job *job);
+gang_result gang_resume(gang_job *job);
+
+/* Set size before the call: no more than that is filled in. */
+gang_result gang_get_use(gang_job *job, gang_use *use);
+gang_result gang_get_load(gang_load *load);
+
+/* Maps the slot page of a job; it stays mapped after gang_close, and in children. */
+gang_result gang_page_open(gang_job *job, const gang_page **page);
+gang_result gang_page_close(const gang_page *page);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,100 @@
+//! The connection to the daemon: one for each process, whoever of its threads asks.
+//!
+//! A child of a fork must not speak on its parent's connection, so it is told apart by the process's
+//! number; and nobody may be in the middle of a request when a process forks, so a fork waits for that.
+
+use std::{
+    cell::RefCell,
+    sync::{Mutex, MutexGuard, Once, PoisonError},
+};
+
+use gang_protocol::{client::Client, error::ClientError};
+
+use crate::result::Failure;
+
+#[derive(Default)]
+struct Connections {
+    process: u32,
+    client: Option<Client>,
+    /// A job without a process ends with the connection that registered it. These are such connections,
+    /// where it was not the common one.
+    registering: Vec<(i64, Client)>,
+}
+
+static CONNECTIONS: Mutex<Connections> =
+    Mutex::new(Connections { process: 0, client: None, registering: Vec::new() });
+
+thread_local! {
+    /// Held by the thread that forks, while it does.
+    static FORKING: RefCell<Option<MutexGuard<'static, Connections>>> = const { RefCell::new(None) };
+}
+
+extern "C" fn before_fork() {
+    let _ = FORKING.try_with(|forking| *forking.borrow_mut() = Some(locked()));
+}
+
+extern "C" fn after_fork() {
+    let _ = FORKING.try_with(|forking| drop(forking.borrow_mut().take()));
+}
+
+fn locked() -> MutexGuard<'static, Connections> {
+    CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Connections of this process; those of its parent are closed here, and stay open there.
+fn connections() -> MutexGuard<'static, Connections> {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        // SAFETY: the three functions are as pthread_atfork(3) wants them, and stay as long as the
+        // library is loaded.
+        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
+    });
+    let mut connections = locked();
+    let process = std::process::id();
+    if connections.process != process {
+        *connections = Connections { process, ..Connections::default() };
+    }
+    connections
+}
+
+/// Asks the daemon; a connection that it closed meanwhile is made anew, once.
+pub fn ask<T>(question: impl Fn(&mut Client) -> Result<T, ClientError>) -> Result<T, Failure> {
+    let mut connections = connections();
+    if let Some(mut client) = connections.client.take() {
+        match question(&mut client) {
+            Err(error) if is_broken(&error) => {}
+            outcome => {
+                connections.client = Some(client);
+                return Ok(outcome?);
+            }
+        }
+    }
+    let mut client = Client::find()?;
+    let outcome = question(&mut client);
+    if !outcome.as_ref().is_err_and(is_broken) {
+        connections.client = Some(client);
+    }
+    Ok(outcome?)
+}
+
+/// Registers on a connection of its own, which is kept until the job has a process: an answer that
+/// takes long keeps nobody waiting.
+pub fn register_apart(
+    question: impl FnOnce(&mut Client) -> Result<i64, ClientError>,
+) -> Result<i64, Failure> {
+    let mut client = Client::find()?;
+    let job = question(&mut client)?;
+    connections().registering.push((job, client));
+    Ok(job)
+}
+
+/// A job has got a process: it does not depend on its connection any more.
+pub fn has_process(job: i64) {
+    connections().registering.retain(|(registered, _)| *registered != job);
+}
+
+/// What was sent may have been heard or not, and an answer may come late.
+fn is_broken(error: &ClientError) -> bool {
+    use ClientError::*;
+    matches!(error, Closed { .. } | Lost { .. } | TimedOut { .. } | Malformed { .. })
+}

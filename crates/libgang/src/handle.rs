@@ -1,0 +1,94 @@
+//! Handles: tokens for jobs.
+//!
+//! Problem: C can hand over any number as a handle: null, garbage, one that was given back.
+//! Approach: a handle is a place in a table and a number that is used once, and points to nothing. The
+//! table is made of atomic numbers, so that it needs no lock and is whole in the child of a fork.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+use crate::result::{Code, Failure};
+
+/// Handles that are open at a time.
+const PLACES: usize = 4096;
+
+struct Place {
+    /// Odd while the handle is open.
+    turn: AtomicU32,
+    job: AtomicI64,
+}
+
+static TABLE: [Place; PLACES] =
+    [const { Place { turn: AtomicU32::new(0), job: AtomicI64::new(0) } }; PLACES];
+
+/// What C knows as `gang_job`: never looked at.
+#[repr(C)]
+pub struct Handle {
+    _opaque: [u8; 0],
+}
+
+/// A handle on a job.
+pub fn open(job: i64) -> Result<*mut Handle, Failure> {
+    for (index, place) in TABLE.iter().enumerate() {
+        let turn = place.turn.load(Ordering::Acquire);
+        if turn % 2 == 1 {
+            continue;
+        }
+        let next = turn.wrapping_add(1);
+        if place.turn.compare_exchange(turn, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            place.job.store(job, Ordering::Release);
+            let token = (next as usize) << 16 | (index + 1);
+            return Ok(std::ptr::without_provenance_mut(token));
+        }
+    }
+    Err(Failure::new(Code::Limit, format!("{PLACES} jobs are open in this process")))
+}
+
+/// The job of a handle.
+pub fn job(handle: *const Handle) -> Result<i64, Failure> {
+    let (place, turn) = place(handle)?;
+    let job = place.job.load(Ordering::Acquire);
+    if place.turn.load(Ordering::Acquire) == turn { Ok(job) } else { Err(stale()) }
+}
+
+/// Gives a handle back.
+pub fn close(handle: *const Handle) -> Result<(), Failure> {
+    let (place, turn) = place(handle)?;
+    let next = turn.wrapping_add(1);
+    let closed = place.turn.compare_exchange(turn, next, Ordering::AcqRel, Ordering::Relaxed);
+    closed.map(drop).map_err(|_| stale())
+}
+
+fn place(handle: *const Handle) -> Result<(&'static Place, u32), Failure> {
+    let token = handle.addr();
+    if token == 0 {
+        return Err(Failure::invalid("the job is null"));
+    }
+    let (index, turn) = ((token & 0xffff).wrapping_sub(1), (token >> 16) as u32);
+    let known = TABLE.get(index).filter(|place| {
+        token >> 48 == 0 && turn % 2 == 1 && place.turn.load(Ordering::Acquire) == turn
+    });
+    known.map(|place| (place, turn)).ok_or_else(stale)
+}
+
+fn stale() -> Failure {
+    Failure::invalid("the job is no open handle of this process")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_is_good_until_it_is_given_back() {
+        let (one, other) = (open(7).unwrap(), open(8).unwrap());
+        assert_eq!((job(one).unwrap(), job(other).unwrap()), (7, 8));
+        close(one).unwrap();
+        assert!(job(one).is_err() && close(one).is_err());
+        let again = open(9).unwrap();
+        assert!(again != one && job(one).is_err());
+        assert_eq!(job(again).unwrap(), 9);
+        for garbage in [0, 1, 0x10001, usize::MAX, 0xdead_beef, other.addr() + 1] {
+            assert!(job(std::ptr::without_provenance(garbage)).is_err(), "{garbage:#x}");
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What `GangUserAPI.h` declares: the calls of LLNL's gang scheduler (L26 to L28).
+
+use std::ffi::{CStr, c_char, c_int};
+
+use gang_protocol::{
+    client::{Change, Registration},
+    v1,
+};
+
+use crate::{
+    connection::ask,
+    job,
+    result::{Code, Failure, answer, text},
+};
+
+const PROC_ID: u32 = 1;
+
+/// As in `GangUserAPI.h`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct GangJobId {
+    computer: u64,
+    job: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct GangResources {
+    machine: *const c_char,
+    cpu_count: c_int,
+    cpu_min: c_int,
+    mega_mem: c_int,
+    giga_disk: c_int,
+}
+
+#[repr(C)]
+pub struct GangUse {
+    cpu_seconds: f64,
+    slot_seconds: f64,
+    slots: i64,
+    processes: c_int,
+    threads: c_int,
+    mega_mem: f64,
+}
+
+#[repr(C)]
+pub struct GangLoad {
+    cpu_count: c_int,
+    jobs: c_int,
+    load_average: f64,
+    mega_mem_free: f64,
+    giga_disk_free: f64,
+}
+
+const MEGA: f64 = 1024.0 * 1024.0;
+const GIGA: f64 = 1024.0 * MEGA;
+
+/// A list has one entry for each computer, and there are not that many.
+const LIST_MAX: usize = 1024;
+
+/// # Safety
+/// `machine` is null, or ends with a zero byte.
+unsafe fn is_here(machine: *const c_char) -> bool {
+    if machine.is_null() {
+        return true;
+    }
+    // SAFETY: as the caller says.
+    let name = unsafe { CStr::from_ptr(machine) }.to_bytes();
+    let system = rustix::system::uname();
+    let own = system.nodename().to_bytes();
+    let short = own.split(|&byte| byte == b'.').next().unwrap_or(own);
+    [&b""[..], b"localhost", own, short].contains(&name)
+}
+
+/// # Safety
+/// `list` is null, or ends with a null pointer, and what it points to is valid.
+unsafe fn resources(list: *const *const GangResources) -> Result<GangResources, Failure> {
+    if list.is_null() {
+        return Err(Failure::invalid("the list of resources is null"));
+    }
+    let mut found = None;
+    for index in 0..LIST_MAX {
+        // SAFETY: the list goes on until its null pointer, as the caller says.
+        let entry = unsafe { *list.add(index) };
+        if entry.is_null() {
+            return found.ok_or_else(|| Failure::invalid("the list of resources is empty"));
+        }
+        // SAFETY: as the caller says.
+        let entry = unsafe { entry.read() };
+        // SAFETY: the same.
+        if !unsafe { is_here(entry.machine) } {
+            return Err(Failure::new(Code::BadMachine, "gangd looks after this computer alone"));
+        }
+        if found.replace(entry).is_some() {
+            return Err(Failure::invalid("this computer is in the list twice"));
+        }
+    }
+    Err(Failure::invalid("the list of resources has no end"))
+}
+
+fn bytes(amount: c_int, unit: f64) -> i64 {
+    i64::from(amount) * unit as i64
+}
+
+fn class(number: u32) -> Result<v1::Class, Failure> {
+    let none = || Failure::new(Code::BadClass, format!("{number} is no class"));
+    job::class(number).ok_or_else(none)
+}
+
+/// The job of an id that is set.
+///
+/// # Safety
+/// `id` is null or valid.
+unsafe fn job_of(id: *const GangJobId) -> Result<i64, Failure> {
+    if id.is_null() {
+        return Err(Failure::invalid("the id of the job is null"));
+    }
+    // SAFETY: as the caller says.
+    let GangJobId { computer, job } = unsafe { id.read() };
+    let own = own_computer();
+    match i64::try_from(job) {
+        Ok(job) if job > 0 && computer == own => Ok(job),
+        _ => Err(Failure::new(Code::NoSuchJob, "the id is of no job on this computer")),
+    }
+}
+
+/// What ids of jobs on this computer begin with: never 0.
+fn own_computer() -> u64 {
+    // SAFETY: it only returns a number.
+    let host = unsafe { libc::gethostid() };
+    u64::from(host as u32) | 1 << 32
+}
+
+/// # Safety
+/// As in the header: pointers are null or valid, and the list ends with a null pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GangJobRegister(
+    id: *mut GangJobId,
+    job_class: u32,
+    list: *const *const GangResources,
+) -> u32 {
+    answer(|| {
+        if id.is_null() {
+            return Err(Failure::invalid("the id of the job is null"));
+        }
+        // SAFETY: as the caller says.
+        let (GangJobId { computer, job }, wanted) = unsafe { (id.read(), resources(list)?) };
+        let class = class(job_class)?;
+        if (computer, job) != (0, 0) {
+            // SAFETY: not null.
+            let job = unsafe { job_of(id) }?;
+            let now = ask(|client| client.show_job(job))?.details;
+            if now.class != class {
+                ask(|client| client.set_class(job, class.clone()))?;
+            }
+            return change(job, &wanted);
+        }
+        let cpus = if wanted.cpu_count == 0 { job::own_cpus() } else { wanted.cpu_count };
+        let some = |bytes: i64| (bytes != 0).then_some(bytes);
+        let job = job::register(Registration {
+            name: job::own_name(),
+            min_cpus: if wanted.cpu_min == 0 { cpus } else { wanted.cpu_min }.into(),
+            class,
+            mem_bytes: some(bytes(wanted.mega_mem, MEGA)),
+            disk_bytes: some(bytes(wanted.giga_disk, GIGA)),
+            ..Registration::new("", cpus.into())
+        })?;
+        // SAFETY: not null, and the caller lets us write it.
+        unsafe { *id = GangJobId { computer: own_computer(), job: job as u64 } };
+        Ok(())
+    })
+}
+
+fn change(job: i64, wanted: &GangResources) -> Result<(), Failure> {
+    let said = |value: i64| (value != 0).then_some(value);
+    let change = Change {
+        cpus: said(wanted.cpu_count.into()),
+        min_cpus: said(wanted.cpu_min.into()),
+        weight: None,
+        mem_bytes: said(bytes(wanted.mega_mem, MEGA)),
+        disk_bytes: said(bytes(wanted.giga_disk, GIGA)),
+    };
+    ask(|client| client.resize(job, &change))
+}
+
+fn process(kind: u32, pid: i32) -> Result<i32, Failure> {
+    match (kind, pid) {
+        (PROC_ID, 1..) => Ok(pid),
+        (PROC_ID, _) => Err(Failure::invalid(format!("{pid} is no process"))),
+        _ => Err(Failure::new(Code::BadIdType, format!("{kind} is no type of id"))),
+    }
+}
+
+/// # Safety
+/// As in the header: `id` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GangProcAdd(id: *mut GangJobId, kind: u32, pid: i32) -> u32 {
+    // SAFETY: as the caller says.
+    answer(|| job::add(unsafe { job_of(id) }?, process(kind, pid)?))
+}
+
+/// # Safety
+/// As in the header: `id` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GangProcRemove(id: *mut GangJobId, kind: u32, pid: i32) -> u32 {
+    // SAFETY: as the caller says.
+    answer(|| job::remove(unsafe { job_of(id) }?, process(kind, pid)?))
+}
+
+/// # Safety
+/// As in the header: `id` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GangJobClass(id: *mut GangJobId, job_class: u32) -> u32 {
+    answer(|| {
+        // SAFETY: as the caller says.
+        let (job, class) = (unsafe { job_of(id) }?, class(job_class)?);
+        ask(|client| client.set_class(job, class.clone()))
+    })
+}
+
+/// # Safety
+/// As in the header: `id` is null or valid, and the list ends with a null pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GangJobResources(
+    id: *mut GangJobId,
+    list: *const *const GangResources,
+) -> u32 {
+    // SAFETY: as the caller says.
+    answer(|| unsafe { change(job_of(id)?, &resources(list)?) })
+}
+
+/// # Safety
+/// As in the header: both are null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GangJobUse(id: *mut GangJobId, out: *mut GangUse) -> u32 {
+    answer(|| {
+        // SAFETY: as the caller says.
+        let job = unsafe { job_of(id) }?;
+        if out.is_null() {
+            return Err(Failure::invalid("there is nowhere to put the use"));
+        }
+        let details = ask(|client| client.show_job(job))?.details;
+        let value = GangUse {
+            cpu_seconds: details.cpu_time_ns as f64 / 1e9,
+            slot_seconds: details.in_slot_ns as f64 / 1e9,
+            slots: details.slots,
+            processes: details.processes as c_int,
+            threads: details.threads as c_int,
+            mega_mem: details.mem_used_bytes.map_or(-1.0, |used| used as f64 / MEGA),
+        };
+        // SAFETY: not null, and the caller lets us write it.
+        unsafe { out.write(value) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As in the header: both are null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GangMachineLoad(machine: *const c_char, out: *mut GangLoad) -> u32 {
+    answer(|| {
+        // SAFETY: as the caller says.
+        if !unsafe { is_here(machine) } {
+            return Err(Failure::new(Code::BadMachine, "gangd looks after this computer alone"));
+        }
+        if out.is_null() {
+            return Err(Failure::invalid("there is nowhere to put the load"));
+        }
+        let status = ask(|client| client.status())?.status;
+        let value = GangLoad {
+            cpu_count: status.cpus as c_int,
+            jobs: status.jobs as c_int,
+            load_average: status.load_average,
+            mega_mem_free: (status.memory.free - status.memory.promised).max(0) as f64 / MEGA,
+            giga_disk_free: (status.disk.free - status.disk.promised).max(0) as f64 / GIGA,
+        };
+        // SAFETY: not null, and the caller lets us write it.
+        unsafe { out.write(value) };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As in the header: `id` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GangSignalsDisable(id: *mut GangJobId) -> u32 {
+    // SAFETY: as the caller says.
+    answer(|| set_signals(unsafe { job_of(id) }?, false))
+}
+
+/// # Safety
+/// As in the header: `id` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn GangSignalsEnable(id: *mut GangJobId) -> u32 {
+    // SAFETY: as the caller says.
+    answer(|| set_signals(unsafe { job_of(id) }?, true))
+}
+
+fn set_signals(job: i64, on: bool) -> Result<(), Failure> {
+    ask(|client| client.set_signals(job, on))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn GangErrMsg(result: u32) -> *const c_char {
+    text(result).as_ptr()
+}

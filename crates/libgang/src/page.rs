@@ -1,0 +1,76 @@
+//! Mapping the slot page.
+
+use std::{ffi::c_void, fs::File, ptr};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::{
+    connection::ask,
+    handle::{self, Handle},
+    result::{Code, Failure, answer},
+};
+
+const LENGTH: usize = 4096;
+const MAGIC: u32 = 0x474e_4147;
+const VERSION: u32 = 1;
+
+/// As in `gang.h`; the readers are there.
+#[repr(C)]
+pub struct Page {
+    magic: u32,
+    version: u32,
+}
+
+/// # Safety
+/// As in `gang.h`: `out` is null, or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gang_page_open(job: *mut Handle, out: *mut *const Page) -> u32 {
+    answer(|| {
+        let job = handle::job(job)?;
+        if out.is_null() {
+            return Err(Failure::invalid("the page is null"));
+        }
+        let path = ask(|client| client.slot_page(job))?;
+        let page = map(&path)?;
+        // SAFETY: it is not null, and the caller lets us write it.
+        unsafe { *out = page };
+        Ok(())
+    })
+}
+
+fn map(path: &str) -> Result<*const Page, Failure> {
+    let failed = |e: std::io::Error| {
+        Failure::new(Code::Failed, format!("cannot map the slot page {path}: {e}"))
+    };
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.len() < LENGTH as u64 {
+        return Err(Failure::new(Code::Unsupported, format!("{path} is no slot page")));
+    }
+    // SAFETY: a new mapping, nowhere in particular, that nothing of ours refers to. The daemon alone
+    // can shorten the file, and does not.
+    let mapped =
+        unsafe { mmap(ptr::null_mut(), LENGTH, ProtFlags::READ, MapFlags::SHARED, &file, 0) };
+    let page = mapped.map_err(|e| failed(e.into()))?.cast::<Page>();
+    // SAFETY: mapped, aligned to a page, and at least that long.
+    let (magic, version) = unsafe { ((*page).magic, (*page).version) };
+    if (magic, version) == (MAGIC, VERSION) {
+        return Ok(page);
+    }
+    // SAFETY: what was just mapped, and handed to nobody.
+    let _ = unsafe { munmap(page.cast::<c_void>(), LENGTH) };
+    Err(Failure::new(Code::Unsupported, format!("{path} is a slot page of another version")))
+}
+
+/// # Safety
+/// As in `gang.h`: null, or what gang_page_open gave and nobody uses any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gang_page_close(page: *const Page) -> u32 {
+    answer(|| {
+        if page.is_null() || page.addr() % LENGTH != 0 {
+            return Err(Failure::invalid("that is no slot page"));
+        }
+        // SAFETY: the caller says that it is one of ours, and done with.
+        unsafe { munmap(page.cast::<c_void>().cast_mut(), LENGTH) }
+            .map_err(|e| Failure::new(Code::Failed, format!("cannot unmap the slot page: {e}")))
+    })
+}

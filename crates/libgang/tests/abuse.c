@@ -1,0 +1,221 @@
+/* Every call with null, foreign, stale and garbage arguments gives its documented result, and
+ * leaves what its arguments point to as it was. */
+#include <GangUserAPI.h>
+#include <gang.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef __cplusplus
+_Static_assert(sizeof(gang_spec) == 56 && offsetof(gang_spec, mem_bytes) == 32, "gang_spec");
+_Static_assert(sizeof(gang_change) == 40, "gang_change");
+_Static_assert(sizeof(gang_use) == 72 && offsetof(gang_use, slots) == 24, "gang_use");
+_Static_assert(sizeof(gang_load) == 64, "gang_load");
+_Static_assert(sizeof(gang_page) == 48 && offsetof(gang_page, validity) == 36, "gang_page");
+_Static_assert(sizeof(struct GangUse) == 40 && sizeof(struct GangLoad) == 32, "LLNL");
+#endif
+
+#define EXPECT(wanted, call)                                                             \
+    do {                                                                                 \
+        int got = (int)(call);                                                           \
+        if (got != (int)(wanted)) {                                                      \
+            fprintf(stderr, "%s:%d: %s gave %d, not %d: %s\n", __FILE__, __LINE__, #call, \
+                    got, (int)(wanted), gang_error());                                   \
+            exit(1);                                                                     \
+        }                                                                                \
+    } while (0)
+
+static gang_job *garbage(uintptr_t number)
+{
+    return (gang_job *)number;
+}
+
+static void handles(gang_job *job)
+{
+    const gang_page *page = NULL;
+    gang_change change;
+    gang_use use;
+    int64_t id;
+    use.size = sizeof use;
+    gang_change_init(&change);
+    EXPECT(GANG_INVALID, gang_id(job, &id));
+    EXPECT(GANG_INVALID, gang_add(job, 0));
+    EXPECT(GANG_INVALID, gang_remove(job, 0));
+    EXPECT(GANG_INVALID, gang_set_class(job, GANG_BATCH));
+    EXPECT(GANG_INVALID, gang_resize(job, &change));
+    EXPECT(GANG_INVALID, gang_set_signals(job, 1));
+    EXPECT(GANG_INVALID, gang_suspend(job));
+    EXPECT(GANG_INVALID, gang_resume(job));
+    EXPECT(GANG_INVALID, gang_get_use(job, &use));
+    EXPECT(GANG_INVALID, gang_page_open(job, &page));
+    EXPECT(GANG_INVALID, gang_close(job));
+    EXPECT(0, page != NULL);
+}
+
+static void modern(void)
+{
+    gang_spec spec, wrong;
+    gang_change change;
+    gang_job *job = NULL, *none = NULL;
+    int64_t id = 0, other = 7;
+
+    handles(NULL);
+    handles(garbage(1));
+    handles(garbage(0x10001));
+    handles(garbage(0xdeadbeef));
+    handles(garbage(UINTPTR_MAX));
+
+    EXPECT(GANG_INVALID, gang_spec_init(NULL));
+    EXPECT(GANG_OK, gang_spec_init(&spec));
+    spec.cpus = 1;
+    EXPECT(GANG_INVALID, gang_register(NULL, &job));
+    EXPECT(GANG_INVALID, gang_register(&spec, NULL));
+    memset(&wrong, 0, sizeof wrong);
+    EXPECT(GANG_INVALID, gang_register(&wrong, &none));
+    memset(&wrong, 0xff, sizeof wrong);
+    EXPECT(GANG_INVALID, gang_register(&wrong, &none));
+    wrong = spec, wrong.job_class = (gang_class)9;
+    EXPECT(GANG_INVALID, gang_register(&wrong, &none));
+    wrong = spec, wrong.cpus = -1;
+    EXPECT(GANG_INVALID, gang_register(&wrong, &none));
+    wrong = spec, wrong.min_cpus = 2;
+    EXPECT(GANG_INVALID, gang_register(&wrong, &none));
+    wrong = spec, wrong.weight = 10001;
+    EXPECT(GANG_INVALID, gang_register(&wrong, &none));
+    wrong = spec, wrong.name = "a\nb";
+    EXPECT(GANG_INVALID, gang_register(&wrong, &none));
+    wrong = spec, wrong.name = "\xff";
+    EXPECT(GANG_INVALID, gang_register(&wrong, &none));
+    wrong = spec, wrong.mem_bytes = INT64_MAX;
+    EXPECT(GANG_NOT_ENOUGH, gang_register(&wrong, &none));
+    EXPECT(0, strlen(gang_error()) == 0);
+    EXPECT(0, none != NULL);
+
+    EXPECT(GANG_OK, gang_register(&spec, &job));
+    EXPECT(GANG_OK, gang_id(job, &id));
+    EXPECT(GANG_INVALID, gang_id(job, NULL));
+    EXPECT(GANG_NO_SUCH_PROCESS, gang_add(job, 4194303));
+    EXPECT(GANG_INVALID, gang_add(job, -5));
+    EXPECT(GANG_NOT_PERMITTED, gang_add(job, 1));
+    EXPECT(GANG_NO_SUCH_PROCESS, gang_remove(job, getpid()));
+    EXPECT(GANG_INVALID, gang_set_class(job, (gang_class)0));
+    EXPECT(GANG_INVALID, gang_resize(job, NULL));
+    EXPECT(GANG_OK, gang_change_init(&change));
+    change.size = 1;
+    EXPECT(GANG_INVALID, gang_resize(job, &change));
+    gang_change_init(&change);
+    change.weight = 0;
+    EXPECT(GANG_INVALID, gang_resize(job, &change));
+    gang_change_init(&change);
+    EXPECT(GANG_OK, gang_resize(job, &change));
+    EXPECT(GANG_INVALID, gang_get_use(job, NULL));
+    EXPECT(GANG_INVALID, gang_get_load(NULL));
+    EXPECT(GANG_INVALID, gang_page_open(job, NULL));
+    EXPECT(GANG_INVALID, gang_page_close(NULL));
+    EXPECT(GANG_INVALID, gang_page_close((const gang_page *)&spec));
+    EXPECT(GANG_NO_SUCH_JOB, gang_open(1234567, &none));
+    EXPECT(GANG_INVALID, gang_open(-1, &none));
+    EXPECT(GANG_INVALID, gang_open(id, NULL));
+    unsetenv("GANG_JOB");
+    EXPECT(GANG_NO_SUCH_JOB, gang_current(&none));
+    EXPECT(0, none != NULL);
+    EXPECT(0, strcmp(gang_result_text(GANG_OK), "success") != 0);
+    EXPECT(0, gang_result_text((gang_result)77) == NULL);
+
+    /* As an older program would ask, whose struct ended early: the rest is not touched. */
+    gang_use use;
+    memset(&use, 0x55, sizeof use);
+    use.size = 16;
+    EXPECT(GANG_OK, gang_get_use(job, &use));
+    EXPECT(GANG_STARTING, use.state);
+    EXPECT(1, use.slots == 0x5555555555555555);
+
+    EXPECT(GANG_OK, gang_close(job));
+    handles(job);
+    EXPECT(GANG_INVALID, gang_id(job, &other));
+    EXPECT(1, other == 7);
+    /* The job goes on without its handle. */
+    EXPECT(GANG_OK, gang_open(id, &job));
+    EXPECT(GANG_OK, gang_close(job));
+}
+
+static void llnl(void)
+{
+    struct GangJobId job = {0, 0}, foreign = {1, 1}, stale;
+    struct GangResources here, elsewhere;
+    memset(&here, 0, sizeof here);
+    here.cpu_count = 1;
+    elsewhere = here;
+    elsewhere.machine = "elsewhere.example.org";
+    struct GangResources *list[] = {&here, NULL}, *empty[] = {NULL};
+    struct GangResources *far[] = {&elsewhere, NULL}, *twice[] = {&here, &here, NULL};
+    struct GangUse use;
+    struct GangLoad load;
+
+    EXPECT(gsBadArgument, GangJobRegister(NULL, CLASS_BATCH, list));
+    EXPECT(gsBadArgument, GangJobRegister(&job, CLASS_BATCH, NULL));
+    EXPECT(gsBadArgument, GangJobRegister(&job, CLASS_BATCH, empty));
+    EXPECT(gsBadArgument, GangJobRegister(&job, CLASS_BATCH, twice));
+    EXPECT(gsBadMachine, GangJobRegister(&job, CLASS_BATCH, far));
+    EXPECT(gsBadClass, GangJobRegister(&job, (GangClass)0, list));
+    EXPECT(gsNoSuchJob, GangJobRegister(&foreign, CLASS_BATCH, list));
+    here.cpu_min = -1;
+    EXPECT(gsBadArgument, GangJobRegister(&job, CLASS_BATCH, list));
+    here.cpu_min = 0, here.mega_mem = 2147483647;
+    EXPECT(gsNoResources, GangJobRegister(&job, CLASS_BATCH, list));
+    here.mega_mem = 0;
+    EXPECT(0, job.job != 0);
+    EXPECT(gsNoSuchJob, GangProcAdd(&job, PROC_ID, getpid()));
+    EXPECT(gsSuccess, GangJobRegister(&job, CLASS_BATCH, list));
+    stale = job, stale.job += 1000;
+    EXPECT(gsNoSuchJob, GangProcAdd(&stale, PROC_ID, getpid()));
+    EXPECT(gsBadArgument, GangProcAdd(NULL, PROC_ID, getpid()));
+    EXPECT(gsBadIdType, GangProcAdd(&job, (GangIdType)2, getpid()));
+    EXPECT(gsBadArgument, GangProcAdd(&job, PROC_ID, 0));
+    EXPECT(gsNotPermitted, GangProcAdd(&job, PROC_ID, 1));
+    EXPECT(gsNoSuchProcess, GangProcRemove(&job, PROC_ID, getpid()));
+    EXPECT(gsBadClass, GangJobClass(&job, (GangClass)5));
+    EXPECT(gsNoSuchJob, GangJobClass(&stale, CLASS_BATCH));
+    EXPECT(gsBadArgument, GangJobResources(&job, NULL));
+    EXPECT(gsBadArgument, GangJobUse(&job, NULL));
+    EXPECT(gsNoSuchJob, GangJobUse(&stale, &use));
+    EXPECT(gsBadArgument, GangMachineLoad(NULL, NULL));
+    EXPECT(gsBadMachine, GangMachineLoad("elsewhere", &load));
+    EXPECT(gsSuccess, GangMachineLoad(NULL, &load));
+    EXPECT(gsNoSuchJob, GangSignalsEnable(&foreign));
+    EXPECT(gsBadArgument, GangSignalsDisable(NULL));
+    EXPECT(0, GangErrMsg((gsRetVal)99) == NULL);
+}
+
+/* A parent registers; its child adds itself by the same handle, on a connection of its own. */
+static void across_fork(void)
+{
+    gang_spec spec;
+    gang_job *job;
+    gang_use use;
+    int status;
+    use.size = sizeof use;
+    gang_spec_init(&spec);
+    spec.cpus = 1;
+    EXPECT(GANG_OK, gang_register(&spec, &job));
+    pid_t child = fork();
+    if (child == 0) {
+        EXPECT(GANG_OK, gang_add(job, 0));
+        EXPECT(GANG_OK, gang_get_use(job, &use));
+        _exit(use.processes == 1 ? 0 : 1);
+    }
+    EXPECT(child, waitpid(child, &status, 0));
+    EXPECT(0, status);
+    EXPECT(GANG_OK, gang_close(job));
+}
+
+int main(void)
+{
+    modern();
+    llnl();
+    across_fork();
+    return 0;
+}

@@ -64,9 +64,9 @@ fn options_reach_the_daemon() {
     let line = "run -n 4 --class standby --policy none --weight 7 --name x -- true";
     assert!(place.output(&line.split(' ').collect::<Vec<_>>()).status.success());
     assert_eq!(fake.calls()[1], "Register(x, 4, 4, standby, none, 7)");
-    let line = "run -n 4 --mem 1G --disk 2M --wait --signals -- true";
+    let line = "run -n 4 --mem 1G --disk 2M --signals -- true";
     assert!(place.output(&line.split(' ').collect::<Vec<_>>()).status.success());
-    let needs = "Needs(Some(1073741824), Some(2097152), Some(true), Some(true))";
+    let needs = "Needs(Some(1073741824), Some(2097152), Some(false), Some(true))";
     assert!(fake.calls().contains(&needs.to_owned()));
 }
 
@@ -198,6 +198,30 @@ fn failures_of_gang_itself_end_with_125() {
         assert_eq!(output.status.code(), Some(125), "{bad:?}: {}", stderr(&output));
         assert!(!stderr(&output).is_empty());
     }
+}
+
+#[test]
+fn who_waits_for_memory_says_so_and_who_does_not_is_told_the_numbers() {
+    let fake = Fake::new();
+    let place = Place::of(&fake);
+    let waits = place.output(&["run", "--mem", "8G", "--disk", "1k", "--wait", "--", "true"]);
+    assert_eq!(waits.status.code(), Some(0));
+    assert_eq!(stderr(&waits), "gang: waiting for 8.0 GiB of memory, 3.0 GiB are to be had now\n");
+    let needs = format!("Needs(Some({}), Some(1024), Some(true), Some(false))", 8u64 << 30);
+    assert!(fake.calls().contains(&needs), "{:?}", fake.calls());
+    let quiet = place.output(&["run", "-q", "--mem", "8G", "--wait", "--", "true"]);
+    assert_eq!((quiet.status.code(), stderr(&quiet).as_str()), (Some(0), ""));
+    let numbers = "8.0 GiB of memory are not there: 4.0 GiB are free, 1.0 GiB of them are promised";
+    let refused = place.output(&["run", "--mem", "8G", "--", "true"]);
+    assert_eq!(refused.status.code(), Some(125));
+    assert!(stderr(&refused).contains(numbers), "{refused:?}");
+    // The machine never has that much: nobody waits for it.
+    let never = place.output(&["run", "--mem", "1T", "--wait", "--", "true"]);
+    assert_eq!(never.status.code(), Some(125));
+    assert!(stderr(&never).contains("1.0 TiB of memory are not there"), "{never:?}");
+    let typo = place.output(&["run", "--mem", "lots", "--", "true"]);
+    assert_eq!(typo.status.code(), Some(125));
+    assert!(stderr(&typo).contains("\"lots\" is not a size such as 512M or 4G"), "{typo:?}");
 }
 
 #[test]

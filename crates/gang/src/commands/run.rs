@@ -16,6 +16,7 @@ use crate::environment::environment;
 use crate::executable;
 use crate::execute::execute;
 use crate::job_options::allowed_cpus;
+use crate::show_values::size;
 use crate::stand_in::Gated;
 
 /// How often registering is tried when the daemon ends under our hands.
@@ -104,11 +105,32 @@ fn register(args: &Run, mut client: Client, job: &Registration) -> Result<Regist
             status.backend
         );
     }
-    let id = client.register(job)?;
+    let id = register_or_wait(args, &mut client, job)?;
     if let Some(notice) = weakness(&status).filter(|_| !args.quiet) {
         eprintln!("gang: {}", escaped(&notice));
     }
     Ok(Registered { client, id, takes_turns_by_signals: status.backend == SIGNAL })
+}
+
+/// Says what is waited for, so that nobody takes a wait for a hang.
+fn register_or_wait(
+    args: &Run,
+    client: &mut Client,
+    job: &Registration,
+) -> Result<i64, ClientError> {
+    let at_once = Registration { wait: false, ..job.clone() };
+    match client.register(&at_once) {
+        Err(ClientError::NotEnough { resource, wanted, free, promised, total, .. })
+            if args.wait && wanted <= total =>
+        {
+            if !args.quiet {
+                let (wanted, left) = (size(wanted), size(free.saturating_sub(promised).max(0)));
+                eprintln!("gang: waiting for {wanted} of {resource}, {left} are to be had now");
+            }
+            client.register(job)
+        }
+        outcome => outcome,
+    }
 }
 
 /// What a person should know who gets less than gangd can do, in one line.

@@ -102,6 +102,10 @@ impl v1::VarlinkInterface for Fake {
         if mem_bytes.is_some() || disk_bytes.is_some() {
             self.record(format!("Needs({mem_bytes:?}, {disk_bytes:?}, {wait:?}, {signals:?})"));
         }
+        if mem_bytes.is_some_and(|bytes| bytes >= 1 << 33) && wait != Some(true) {
+            let wanted = mem_bytes.unwrap_or(0);
+            return call.reply_not_enough("memory".into(), wanted, 1 << 32, 1 << 30, 1 << 34);
+        }
         if self.refuses {
             let operation = "putting a job into express".into();
             return call.reply_not_permitted(operation, "you are no administrator".into());

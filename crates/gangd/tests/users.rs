@@ -1,0 +1,245 @@
+//! Two users beside root: what one of them may do to the other, which is nothing.
+//!
+//! The test program starts itself once more as each of them.
+
+mod place;
+
+use std::{
+    io::{BufRead, BufReader},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    process::{Child, Command, Stdio},
+};
+
+use gang_protocol::{
+    client::{Adopted, Change, Client, Registration},
+    error::ClientError,
+    v1,
+};
+use place::{Place, Program, is_root, job_with, registration, wait_until};
+
+/// Known to every machine, as daemon and nobody.
+const ONE: u32 = 1;
+const OTHER: u32 = 65_534;
+
+/// The part that this program plays, and what it is told.
+const PART: &str = "GANG_TEST_PART";
+
+fn told(name: &str) -> String {
+    std::env::var(name).unwrap()
+}
+
+fn number(name: &str) -> i64 {
+    told(name).parse().unwrap()
+}
+
+fn client() -> Client {
+    Client::connect(told("GANG_TEST_SOCKET").as_ref()).unwrap()
+}
+
+/// This test program as a user, where he can reach it.
+fn as_user(place: &Place, uid: u32, test: &str, part: &str) -> Command {
+    let everybody = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.directory.path(), everybody).unwrap();
+    let copy = place.directory.path().join("test");
+    if !copy.exists() {
+        // By another process: one that is started meanwhile would keep it open for writing.
+        let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
+        assert!(copied.unwrap().success());
+    }
+    let mut command = Command::new(copy);
+    command
+        .args(["--exact", test, "--nocapture"])
+        .env(PART, part)
+        .env("GANG_TEST_SOCKET", place.socket())
+        .current_dir("/")
+        .uid(uid)
+        .gid(uid)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn succeeds(mut command: Command) {
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+/// A user with a job of his own; it ends when this is dropped.
+struct User {
+    child: Child,
+    job: i64,
+}
+
+impl User {
+    fn start(mut command: Command) -> User {
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let job = lines
+            .map_while(Result::ok)
+            .find_map(|line| line.rsplit_once("job: ")?.1.parse().ok())
+            .expect("the user has a job");
+        User { child, job }
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn not_permitted(result: Result<(), ClientError>) {
+    assert!(matches!(result, Err(ClientError::NotPermitted { .. })), "{result:?}");
+}
+
+fn plays(part: &str) -> bool {
+    std::env::var(PART).is_ok_and(|it| it == part)
+}
+
+/// Plays somebody who minds his own business.
+fn owner() {
+    let mut client = client();
+    let mine = Registration { class: v1::Class::interactive, ..registration("mine", 1) };
+    let job = client.register(&mine).unwrap();
+    client.add_process(job, std::process::id().into()).unwrap();
+    println!("job: {job}");
+    // Until it is killed.
+    let _ = std::io::stdin().lines().next();
+}
+
+#[test]
+fn needs_root_users_have_no_power_over_each_other() {
+    const TEST: &str = "needs_root_users_have_no_power_over_each_other";
+    if plays("owner") {
+        return owner();
+    }
+    if plays("stranger") {
+        return stranger();
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let place = Place::configured("[limits]\ncpus_per_user = 10\n", &["--backend", "freeze"]);
+    let owner = User::start(as_user(&place, ONE, TEST, "owner"));
+    let before = place.job(owner.job).unwrap();
+    let mut stranger = as_user(&place, OTHER, TEST, "stranger");
+    stranger
+        .env("GANG_TEST_JOB", owner.job.to_string())
+        .env("GANG_TEST_PID", owner.child.id().to_string());
+    succeeds(stranger);
+    let after = place.job(owner.job).unwrap();
+    let asked = |job: &v1::Job| {
+        (job.class.clone(), job.cpus, job.weight, job.mem_bytes, job.signals, job.processes)
+    };
+    assert_eq!(asked(&after), asked(&before), "nothing has changed");
+    assert_eq!(after.owner_uid, i64::from(ONE));
+    // Root may do it all, for its owner.
+    let mut root = place.client();
+    root.set_class(owner.job, v1::Class::express).unwrap();
+    root.resize(owner.job, &Change { weight: Some(7), ..Change::default() }).unwrap();
+    root.remove_process(owner.job, owner.child.id().into()).unwrap();
+    wait_until("it was the last", || place.job(owner.job).is_none());
+}
+
+fn stranger() {
+    let (job, pid) = (number("GANG_TEST_JOB"), number("GANG_TEST_PID"));
+    let mut client = client();
+    let change = |change: Change| move |client: &mut Client| client.resize(job, &change);
+    not_permitted(client.kill(job, 15));
+    not_permitted(client.suspend(job));
+    not_permitted(client.resume(job));
+    not_permitted(client.remove_process(job, pid));
+    not_permitted(client.set_class(job, v1::Class::standby));
+    not_permitted(client.set_signals(job, true));
+    not_permitted(client.slot_page(job).map(drop));
+    not_permitted(client.add_process(job, std::process::id().into()));
+    not_permitted(change(Change { weight: Some(1), ..Change::default() })(&mut client));
+    not_permitted(change(Change { mem_bytes: Some(1 << 20), ..Change::default() })(&mut client));
+    let shown = client.show_job(job).unwrap();
+    assert_eq!(shown.processes, None, "what others run is not shown");
+    let own = client.register(&registration("own", 9)).expect("limits are each user's own");
+    not_permitted(client.add_process(own, pid));
+    not_permitted(client.adopt(&registration("theirs", 1), &Adopted::Process(pid)).map(drop));
+    assert!(matches!(
+        client.register(&registration("too many", 2)),
+        Err(ClientError::LimitReached { maximum: 10, .. })
+    ));
+    // Nothing of what was refused is left over.
+    let jobs = client.list_jobs().unwrap().jobs;
+    assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [job, own]);
+}
+
+#[test]
+fn needs_root_a_class_given_up_is_not_had_back() {
+    const TEST: &str = "needs_root_a_class_given_up_is_not_had_back";
+    if plays("owner") {
+        let mut client = client();
+        let interactive = Registration { class: v1::Class::interactive, ..registration("own", 1) };
+        let job = client.register(&interactive).unwrap();
+        not_permitted(client.set_class(job, v1::Class::express));
+        client.set_class(job, v1::Class::interactive).expect("it is there already");
+        client.set_class(job, v1::Class::batch).unwrap();
+        not_permitted(client.set_class(job, v1::Class::interactive));
+        client.set_class(job, v1::Class::standby).unwrap();
+        let error = client.set_class(job, v1::Class::batch).unwrap_err();
+        assert!(error.to_string().contains("only administrators may raise it"), "{error}");
+        client.add_process(job, std::process::id().into()).unwrap();
+        println!("job: {job}");
+        let _ = std::io::stdin().lines().next();
+        return;
+    }
+    if !is_root(TEST) {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "freeze"]);
+    let owner = User::start(as_user(&place, ONE, TEST, "owner"));
+    place.kill_daemon();
+    place.start();
+    assert_eq!(place.job(owner.job).unwrap().class, v1::Class::standby, "another daemon knows it");
+    place.client().set_class(owner.job, v1::Class::express).expect("administrators may raise");
+    assert_eq!(place.job(owner.job).unwrap().class, v1::Class::express);
+}
+
+#[test]
+fn who_waits_is_served_in_turn_and_forgotten_when_he_goes() {
+    let place = Place::new(&["--backend", "signal"]);
+    let program = Program::shell("sleep 60");
+    let memory = place.status().memory;
+    let needs = |tenths: i64| Registration {
+        mem_bytes: Some(memory.free / 10 * tenths),
+        ..registration("needy", 1)
+    };
+    let mut client = place.client();
+    let first = client.register(&needs(6)).unwrap();
+    client.add_process(first, program.pid_i64()).unwrap();
+    // A great one waits; what is left over is kept for it, so that it does not starve.
+    let mut great = raw_waiting(&place, memory.free / 10 * 6);
+    wait_until("the great one has the first claim", || {
+        matches!(place.client().register(&needs(3)), Err(ClientError::NotEnough { .. }))
+    });
+    assert!(client.register(&registration("humble", 1)).is_ok(), "who needs nothing waits not");
+    // It goes, and nobody waits any more.
+    drop(great.take());
+    wait_until("it is forgotten", || place.client().register(&needs(3)).is_ok());
+    let never = Registration { mem_bytes: Some(memory.total + 1), wait: true, ..needs(1) };
+    assert!(matches!(client.register(&never), Err(ClientError::NotEnough { .. })));
+    let job = job_with(&place, &Program::shell("sleep 60"), 1);
+    let much = Change { mem_bytes: Some(memory.total - 1), ..Change::default() };
+    let refused = client.resize(job, &much);
+    assert!(refused.is_err(), "{refused:?}");
+}
+
+/// A client that waits for memory, as bytes on a socket: it can go at any moment.
+fn raw_waiting(place: &Place, mem_bytes: i64) -> Option<std::os::unix::net::UnixStream> {
+    use std::io::Write;
+    let mut stream = std::os::unix::net::UnixStream::connect(place.socket()).unwrap();
+    let call = format!(
+        r#"{{"method":"org.gangd.v1.Register","parameters":{{"name":"great","cpus":1,"min_cpus":1,
+        "class":"batch","policy":"local","weight":100,"mem_bytes":{mem_bytes},"wait":true}}}}"#
+    );
+    stream.write_all(call.as_bytes()).and_then(|()| stream.write_all(b"\0")).unwrap();
+    Some(stream)
+}

@@ -77,13 +77,15 @@ pub fn job(roots: &Roots, record: &Record) -> Found {
     found
 }
 
-/// Lets a job have as much memory as there is; its processes stay where they are counted.
+/// Lets a job have as much memory as it could have without gangd; its processes stay where they are
+/// counted.
 fn lift_limit(at: &Confinement) {
-    let (file, none) = match at.home {
-        Some(_) => ("memory.limit_in_bytes", "-1"),
-        None => ("memory.max", "max"),
+    let (file, limit) = match (&at.home, at.inherited) {
+        (Some(_), _) => ("memory.limit_in_bytes", "-1".to_owned()),
+        (None, None) => ("memory.max", "max".to_owned()),
+        (None, Some(bytes)) => ("memory.max", bytes.to_string()),
     };
-    let _ = Group::at(&at.group).write(file, none);
+    let _ = Group::at(&at.group).write(file, limit);
 }
 
 /// Leaves no trace of a limit on the memory of a job.

@@ -56,6 +56,9 @@ pub struct Confinement {
     pub group: PathBuf,
     /// Of version 1: where the processes came from. Of version 2 it is the job's own group.
     pub home: Option<PathBuf>,
+    /// Of version 2: the limit of where they came from, in bytes, which they are to keep.
+    #[serde(default)]
+    pub inherited: Option<u64>,
 }
 
 /// The attributes that a released thread gets.

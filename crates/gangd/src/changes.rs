@@ -167,7 +167,7 @@ impl Daemon {
             return Ok(());
         }
         let Some(&first) = self.processes(job)?.first() else { return Ok(()) };
-        let at = self.lodging.confinement(job, &whereabouts, first)?;
+        let at = self.lodging.confinement(job, &whereabouts, first, mem_bytes)?;
         let Some(at) = at else { return Ok(()) };
         let kept = Some(at.clone());
         self.change_on_file(move |state| state.confine(job, kept, false))?;

@@ -167,10 +167,7 @@ impl Daemon {
             })
         })??;
         let (name, owner_uid, spec, registered_at_ns, (signals, resources)) = owner;
-        let at = match resources.mem_bytes {
-            0 => None,
-            _ => self.lodging.confinement(job, &whereabouts, process.pid)?,
-        };
+        let at = self.lodging.confinement(job, &whereabouts, process.pid, resources.mem_bytes)?;
         whereabouts.set_confinement(at.clone());
         // On file before anything is done to the process: whoever has to undo it must find it.
         let mut record = Record {
@@ -219,7 +216,9 @@ impl Daemon {
                 self.watch.add_job(job, &whereabouts)?;
                 if is_confined {
                     let at = whereabouts.confinement().cloned();
-                    self.change_on_file(move |state| state.confine(job, at, true))?;
+                    self.change_on_file(move |state| {
+                        state.confine(job, at, resources.mem_bytes > 0)
+                    })?;
                 }
                 // It may have ended before anybody watched.
                 if self.watch.is_over(job) {

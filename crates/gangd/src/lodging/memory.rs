@@ -1,10 +1,12 @@
 //! The memory of jobs: what they use, and keeping them to what they were promised.
 //!
-//! The limit of version 2 is on the job's own group. That of version 1 is on a group beside, which all
-//! processes of the job are put into. What a process used before it came into that group is not counted
+//! The limit of version 2 is on the job's own group, which is no longer below that of the user: so the
+//! limits that held above its first process are kept, on each job by itself. That of version 1 is on a
+//! group below the one that the first process was in, which all processes of the job are put into. What a
+//! process used before it came into that group is not counted there
 //! (Documentation/admin-guide/cgroup-v1/memory.rst); a program that `gang run` starts has used nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gang_engine::{
     probe::Means,
@@ -44,28 +46,40 @@ impl MemoryControl {
     }
 }
 
+/// The least limit on a group of version 2 and those above it: of the session, and of the user.
+fn least_limit(root: &Path, group: &Path) -> Option<u64> {
+    let below_root = group.ancestors().take_while(|group| group.starts_with(root));
+    let limits = below_root.filter_map(|group| Group::at(group).read("memory.max").ok());
+    limits.filter_map(|limit| limit.trim().parse().ok()).min()
+}
+
 /// Rounds in which processes are looked for that were started while others were moved.
 const ROUNDS_MAX: usize = 100;
 
 impl Lodging {
-    /// Where the memory of a job can be limited; nothing is done there yet. A group that was there
-    /// before the job has limits of its own, which stay.
+    /// Where the memory of a job is to be limited, by what it was promised or by what limits its first
+    /// process now; nothing is done there yet. A group that was there before the job has limits of its
+    /// own, which stay.
     pub fn confinement(
         &self,
         job: JobId,
         whereabouts: &Whereabouts,
         first: u32,
+        mem_bytes: u64,
     ) -> Result<Option<Confinement>> {
-        let Whereabouts::Cgroup { group, adopted, .. } = whereabouts else { return Ok(None) };
+        let Whereabouts::Cgroup { group, adopted, home, .. } = whereabouts else { return Ok(None) };
         match &self.memory {
-            MemoryControl::V2(_) if !adopted => {
-                Ok(Some(Confinement { group: group.clone(), home: None }))
+            MemoryControl::V2(root) if !adopted => {
+                let inherited = least_limit(root, home);
+                let confinement = Confinement { group: group.clone(), home: None, inherited };
+                Ok((mem_bytes > 0 || inherited.is_some()).then_some(confinement))
             }
-            MemoryControl::V1(root) => {
+            // Below where it comes from, so that the limits of its user hold.
+            MemoryControl::V1(root) if mem_bytes > 0 => {
                 let (_, home) = cgroup::of_process(&self.roots, first, "memory")?;
                 let home = root.join(home.unwrap_or_default().trim_start_matches('/'));
-                let group = root.join(format!("{}-job-{job}", self.name));
-                Ok(Some(Confinement { group, home: Some(home) }))
+                let group = home.join(format!("{}-job-{job}", self.name));
+                Ok(Some(Confinement { group, home: Some(home), inherited: None }))
             }
             _ => Ok(None),
         }
@@ -92,8 +106,8 @@ impl Lodging {
             let file = at.group.join("memory.max");
             return Err(gang_linux::Error::new("write", file.display(), busy));
         }
-        let limit = if mem_bytes == 0 { "max".to_owned() } else { mem_bytes.to_string() };
-        group.write("memory.max", limit)
+        let least = (mem_bytes > 0).then_some(mem_bytes).into_iter().chain(at.inherited).min();
+        group.write("memory.max", least.map_or("max".to_owned(), |bytes| bytes.to_string()))
     }
 
     /// Puts all processes of a job where its memory is limited.
@@ -129,5 +143,75 @@ impl Lodging {
             let pids = Group::at(group).processes().unwrap_or_default();
             memory::of_processes(&self.roots.proc, &pids)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use gang_engine::{backend::Backend, probe::CpuControl};
+
+    use super::*;
+
+    #[test]
+    fn the_least_limit_above_a_process_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let session = root.path().join("user.slice/session");
+        fs::create_dir_all(&session).unwrap();
+        assert_eq!(least_limit(root.path(), &session), None);
+        fs::write(session.join("memory.max"), "max\n").unwrap();
+        assert_eq!(least_limit(root.path(), &session), None);
+        fs::write(root.path().join("user.slice/memory.max"), "5000\n").unwrap();
+        assert_eq!(least_limit(root.path(), &session), Some(5000));
+        fs::write(session.join("memory.max"), "7000\n").unwrap();
+        assert_eq!(least_limit(root.path(), &session), Some(5000));
+    }
+    #[test]
+    fn a_job_of_version_2_keeps_the_limits_of_where_it_came_from() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        let (home, group) = (root.join("user.slice"), root.join("gangd/job-1"));
+        fs::create_dir(&home).unwrap();
+        fs::create_dir_all(&group).unwrap();
+        fs::write(group.join("memory.stat"), "anon 50\nfile 900\nshmem 0\n").unwrap();
+        let lodging = Lodging {
+            roots: Default::default(),
+            root: Some(root.into()),
+            name: "gangd".into(),
+            cpu: CpuControl::None,
+            shared: None,
+            backend: Backend::Freeze,
+            memory: MemoryControl::V2(root.into()),
+        };
+        let whereabouts = Whereabouts::Cgroup {
+            group: group.clone(),
+            home: home.clone(),
+            cpu_group: None,
+            cpu_home: None,
+            cpu_group_is_shared: false,
+            adopted: false,
+            memory: None,
+        };
+        let confinement = |bytes| lodging.confinement(JobId(1), &whereabouts, 1, bytes).unwrap();
+        assert_eq!(confinement(0), None);
+        let wished = confinement(100).unwrap();
+        fs::write(home.join("memory.max"), "5000\n").unwrap();
+        let kept = confinement(0).unwrap();
+        assert_eq!((kept.inherited, &kept.group), (Some(5000), &group));
+        let file = group.join("memory.max");
+        let limited = |at: &Confinement, bytes| {
+            // A control file has no rest of what was written before.
+            fs::write(&file, "").unwrap();
+            let outcome = lodging.limit(at, bytes);
+            (outcome.is_ok(), fs::read_to_string(&file).unwrap())
+        };
+        assert_eq!(limited(&kept, 0), (true, "5000".into()));
+        assert_eq!(limited(&kept, 9000), (true, "5000".into()));
+        assert_eq!(limited(&kept, 100), (true, "100".into()));
+        assert_eq!(limited(&kept, 20), (false, "".into()));
+        assert_eq!(limited(&wished, 9000), (true, "9000".into()));
+        assert_eq!(limited(&wished, 0), (true, "max".into()));
+        assert_eq!(lodging.memory_used(&whereabouts), 0, "not counted, and nobody is there");
     }
 }

@@ -64,6 +64,7 @@ check: deps-check
 build:
 	$(CARGO) build --release --locked -p gang -p gangd -p gang-lab -p libgang
 	scripts/link-libgang $(BUILT)/libgang.a $(BUILT)
+	scripts/link-preload $(BUILT)/libgang.a $(BUILT)
 
 # Man pages and completions come from the programs themselves. What was built is not built again
 # here, so that `sudo make install` needs no cargo.
@@ -76,6 +77,8 @@ install:
 	strip --strip-unneeded $(DESTDIR)$(LIBDIR)/libgang.so.1
 	strip --strip-debug $(DESTDIR)$(LIBDIR)/libgang.a
 	ln -sf libgang.so.1 $(DESTDIR)$(LIBDIR)/libgang.so
+	install -m 644 $(BUILT)/libgang-preload.so $(DESTDIR)$(LIBDIR)
+	strip --strip-unneeded $(DESTDIR)$(LIBDIR)/libgang-preload.so
 	install -m 644 crates/libgang/include/gang.h crates/libgang/include/GangUserAPI.h $(INCLUDEDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
 	  crates/libgang/gang.pc.in > $(PCDIR)/gang.pc
@@ -96,6 +99,7 @@ uninstall:
 	rm -f $(BINDIR)/gang $(SBINDIR)/gangd $(LIBEXECDIR)/gang-lab
 	rm -f $(MANDIR)/man1/gang.1 $(MANDIR)/man1/gang-*.1 $(MANDIR)/man8/gangd.8
 	rm -f $(DESTDIR)$(LIBDIR)/libgang.so.1 $(DESTDIR)$(LIBDIR)/libgang.so $(DESTDIR)$(LIBDIR)/libgang.a
+	rm -f $(DESTDIR)$(LIBDIR)/libgang-preload.so
 	rm -f $(INCLUDEDIR)/gang.h $(INCLUDEDIR)/GangUserAPI.h $(PCDIR)/gang.pc
 	rm -f $(BASHDIR)/gang $(ZSHDIR)/_gang $(FISHDIR)/gang.fish
 	-rmdir $(LIBEXECDIR)

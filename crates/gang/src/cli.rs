@@ -76,6 +76,11 @@ pub enum Command {
 /// where they are not set already, OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS and
 /// KMP_BLOCKTIME to what fits the gang.
 ///
+/// The variables GANG_CPUS, GANG_MIN_CPUS, GANG_CLASS, GANG_WEIGHT, GANG_NAME, GANG_MEM and GANG_DISK
+/// stand for the options of these names. With the library libgang-preload.so in LD_PRELOAD and GANG=1
+/// they make a gang of a program that is not started by gang run, and one of all ranks of an MPI
+/// program: mpirun -x GANG=1 -x LD_PRELOAD=libgang-preload.so.
+///
 /// Without privilege gangs take turns by SIGSTOP and SIGCONT (gang status: backend signal). Then
 /// gang run stays as the parent of the program, so that the shell does not see it stop with every
 /// slice. It passes signals on, and ends as the program ends. Ctrl-Z and kill -TSTP suspend the
@@ -103,29 +108,32 @@ pub struct Run {
 #[derive(Debug, Clone, Args)]
 pub struct JobOptions {
     /// CPUs that the gang gets at once [default: as many as it may use]
-    #[arg(short = 'n', long, value_parser = clap::value_parser!(i64).range(1..=CPUS_MAX))]
+    #[arg(short = 'n', long, env = "GANG_CPUS", hide_env_values = true,
+        value_parser = clap::value_parser!(i64).range(1..=CPUS_MAX))]
     pub cpus: Option<i64>,
     /// CPUs below which it does not run [default: CPUS]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=CPUS_MAX))]
+    #[arg(long, value_name = "N", env = "GANG_MIN_CPUS", hide_env_values = true,
+        value_parser = clap::value_parser!(i64).range(1..=CPUS_MAX))]
     pub min: Option<i64>,
     /// Class of the job
-    #[arg(long, value_enum, default_value_t = Class::Batch)]
+    #[arg(long, value_enum, env = "GANG_CLASS", hide_env_values = true,
+        default_value_t = Class::Batch)]
     pub class: Class,
     /// How the gang is placed
     #[arg(long, value_enum, default_value_t = Policy::Local)]
     pub policy: Policy,
     /// Share of the time relative to other jobs of the class, 1 to 10000
-    #[arg(long, default_value_t = WEIGHT_DEFAULT,
+    #[arg(long, env = "GANG_WEIGHT", hide_env_values = true, default_value_t = WEIGHT_DEFAULT,
         value_parser = clap::value_parser!(i64).range(WEIGHT_MIN..=WEIGHT_MAX))]
     pub weight: i64,
     /// Name of the job, at most 64 bytes [default: that of the program]
-    #[arg(long)]
+    #[arg(long, env = "GANG_NAME", hide_env_values = true)]
     pub name: Option<String>,
     /// Memory it needs, such as 4G: refused where there is less, and enforced where the kernel can
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", env = "GANG_MEM", hide_env_values = true, value_parser = size)]
     pub mem: Option<i64>,
     /// Disk it needs for scratch files, such as 10G: refused where there is less
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", env = "GANG_DISK", hide_env_values = true, value_parser = size)]
     pub disk: Option<i64>,
     /// Tell processes that handle both signals of each slot: SIGUSR1 before it ends, SIGUSR2 after
     /// one has begun

@@ -73,10 +73,11 @@ impl Survey {
         let mut of_jobs = 0;
         if all > OF_DAEMON {
             let proc_root = &state.roots.proc;
+            let machine = state.schedule.topology().cpus().len() as u32;
             for job in state.jobs.values_mut().filter(|job| job.activity.awake) {
                 let Some(home) = &mut job.home else { continue };
                 let runnable = home.members.count_runnable(proc_root, THREADS_COUNTED);
-                job.width.saw(runnable, job.spec.cpus);
+                job.width.saw(runnable, job.spec.cpus.min(machine));
                 of_jobs += runnable;
             }
         }

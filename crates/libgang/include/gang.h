@@ -169,6 +169,9 @@ gang_result gang_change_init(gang_change *change);
  * before one was added. The handle is to be closed. */
 gang_result gang_register(const gang_spec *spec, gang_job **job);
 
+/* Makes a job of what runs already: a process with its descendants, without memory or disk. */
+gang_result gang_adopt(const gang_spec *spec, pid_t pid, gang_job **job);
+
 /* A handle on a job by its id; and on the one that `gang run` made for this program. */
 gang_result gang_open(int64_t id, gang_job **job);
 gang_result gang_current(gang_job **job);

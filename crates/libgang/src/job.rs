@@ -6,7 +6,7 @@ use std::{
 };
 
 use gang_protocol::{
-    client::{Change, Registration},
+    client::{Adopted, Change, Registration},
     name::nearest_name,
     v1,
 };
@@ -238,37 +238,68 @@ pub fn register(wanted: Registration) -> Result<i64, Failure> {
     }
 }
 
+/// What a spec of C asks for.
+///
+/// # Safety
+/// It is null or valid, and its name null or ended by a zero byte.
+unsafe fn registration(spec: *const Spec) -> Result<Registration, Failure> {
+    // SAFETY: as the caller says.
+    let spec = unsafe { read(spec, default_spec(), "spec") }?;
+    let name = if spec.name.is_null() {
+        own_name()
+    } else {
+        // SAFETY: not null, and the caller says that it ends with a zero byte.
+        let name = unsafe { CStr::from_ptr(spec.name) };
+        name.to_str().map_err(|_| Failure::invalid("the name is not UTF-8"))?.to_owned()
+    };
+    let cpus = if spec.cpus == 0 { own_cpus() } else { spec.cpus };
+    let some = |bytes: i64| (bytes != 0).then_some(bytes);
+    Ok(Registration {
+        name,
+        cpus: cpus.into(),
+        min_cpus: if spec.min_cpus == 0 { cpus } else { spec.min_cpus }.into(),
+        class: class_or_invalid(spec.job_class)?,
+        policy: v1::Policy::local,
+        weight: spec.weight.into(),
+        mem_bytes: some(spec.mem_bytes),
+        disk_bytes: some(spec.disk_bytes),
+        wait: spec.wait != 0,
+        signals: spec.signals != 0,
+    })
+}
+
 /// # Safety
 /// As in `gang.h`: both are null or valid, and the name ends with a zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gang_register(spec: *const Spec, out: *mut *mut Handle) -> u32 {
     answer(|| {
         // SAFETY: as the caller says.
-        let spec = unsafe { read(spec, default_spec(), "spec") }?;
+        let wanted = unsafe { registration(spec) }?;
         if out.is_null() {
             return Err(Failure::invalid("there is nowhere to put the job"));
         }
-        let name = if spec.name.is_null() {
-            own_name()
-        } else {
-            // SAFETY: not null, and the caller says that it ends with a zero byte.
-            let name = unsafe { CStr::from_ptr(spec.name) };
-            name.to_str().map_err(|_| Failure::invalid("the name is not UTF-8"))?.to_owned()
-        };
-        let cpus = if spec.cpus == 0 { own_cpus() } else { spec.cpus };
-        let some = |bytes: i64| (bytes != 0).then_some(bytes);
-        let job = register(Registration {
-            name,
-            cpus: cpus.into(),
-            min_cpus: if spec.min_cpus == 0 { cpus } else { spec.min_cpus }.into(),
-            class: class_or_invalid(spec.job_class)?,
-            policy: v1::Policy::local,
-            weight: spec.weight.into(),
-            mem_bytes: some(spec.mem_bytes),
-            disk_bytes: some(spec.disk_bytes),
-            wait: spec.wait != 0,
-            signals: spec.signals != 0,
-        })?;
+        let handle = handle::open(register(wanted)?)?;
+        // SAFETY: not null, and the caller lets us write it.
+        unsafe { *out = handle };
+        Ok(())
+    })
+}
+
+/// # Safety
+/// As for gang_register.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gang_adopt(spec: *const Spec, pid: i32, out: *mut *mut Handle) -> u32 {
+    answer(|| {
+        // SAFETY: as the caller says.
+        let wanted = unsafe { registration(spec) }?;
+        if out.is_null() {
+            return Err(Failure::invalid("there is nowhere to put the job"));
+        }
+        let adopted = Adopted::Process(pid.into());
+        let job = ask(|client| client.adopt(&wanted, &adopted))?.job;
+        if wanted.signals {
+            ask(|client| client.set_signals(job, true))?;
+        }
         let handle = handle::open(job)?;
         // SAFETY: not null, and the caller lets us write it.
         unsafe { *out = handle };

@@ -116,6 +116,10 @@ static void modern(void)
     EXPECT(GANG_INVALID, gang_page_open(job, NULL));
     EXPECT(GANG_INVALID, gang_page_close(NULL));
     EXPECT(GANG_INVALID, gang_page_close((const gang_page *)&spec));
+    EXPECT(GANG_INVALID, gang_adopt(NULL, getpid(), &none));
+    EXPECT(GANG_INVALID, gang_adopt(&spec, 0, &none));
+    EXPECT(GANG_NO_SUCH_PROCESS, gang_adopt(&spec, 4194303, &none));
+    EXPECT(GANG_NOT_PERMITTED, gang_adopt(&spec, 1, &none));
     EXPECT(GANG_NO_SUCH_JOB, gang_open(1234567, &none));
     EXPECT(GANG_INVALID, gang_open(-1, &none));
     EXPECT(GANG_INVALID, gang_open(id, NULL));

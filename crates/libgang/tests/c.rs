@@ -1,105 +1,10 @@
 //! The library as C sees it: examples and misuse, compiled by the system's compilers, against a daemon.
 
-use std::{
-    ffi::OsStr,
-    fs,
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
-};
+mod place;
 
-fn here() -> PathBuf {
-    env!("CARGO_MANIFEST_DIR").into()
-}
+use std::{fs, process::Command};
 
-/// Where cargo puts what it has built.
-fn built(name: &str) -> Option<PathBuf> {
-    let directory = std::env::current_exe().unwrap();
-    let path = directory.ancestors().nth(2).unwrap().join(name);
-    path.exists().then_some(path)
-}
-
-/// A directory with the shared library and a daemon, or nothing where they were not built.
-struct Place {
-    directory: tempfile::TempDir,
-    daemon: Child,
-}
-
-impl Place {
-    fn new(test: &str) -> Option<Place> {
-        let (Some(library), Some(gangd)) = (built("libgang.a"), built("gangd")) else {
-            eprintln!("{test} skipped: it takes `cargo build --workspace --lib --bins`");
-            return None;
-        };
-        let directory = tempfile::tempdir().unwrap();
-        fs::copy(&library, directory.path().join("libgang.a")).unwrap();
-        let script = here().join("../../scripts/link-libgang");
-        let linked = Command::new(script).arg(library).arg(directory.path()).output().unwrap();
-        assert!(linked.status.success(), "{}", String::from_utf8_lossy(&linked.stderr));
-        fs::write(directory.path().join("gangd.toml"), "").unwrap();
-        let daemon = Command::new(gangd)
-            .arg("--socket")
-            .arg(directory.path().join("gangd.sock"))
-            .arg("--config")
-            .arg(directory.path().join("gangd.toml"))
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let place = Place { directory, daemon };
-        wait_until("the daemon listens", || place.path("gangd.sock").exists());
-        Some(place)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn compile(&self, compiler: &str, source: &Path, flags: &[&str], name: &str) -> PathBuf {
-        let program = self.path(name);
-        let output = Command::new(compiler)
-            .args(["-Wall", "-Wextra", "-Werror", "-O1", "-I"])
-            .arg(here().join("include"))
-            .arg(source)
-            .arg("-L")
-            .arg(self.directory.path())
-            .args(flags)
-            .arg("-o")
-            .arg(&program)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        program
-    }
-
-    fn run(&self, program: impl AsRef<OsStr>) -> Output {
-        let output = Command::new("timeout")
-            .arg("60")
-            .arg(program)
-            .env("GANG_SOCKET", self.path("gangd.sock"))
-            .env("LD_LIBRARY_PATH", self.directory.path())
-            .output()
-            .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}: {said}", output.status);
-        output
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.daemon);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.daemon.wait();
-    }
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
+use place::{Place, here};
 
 const SHARED: [&str; 1] = ["-lgang"];
 
@@ -157,6 +62,7 @@ fn the_library_has_what_the_headers_declare_and_nothing_else() {
         .filter(|line| line.ends_with(");") && !line.starts_with([' ', '*', '/']))
         .filter_map(|line| line.split('(').next()?.split([' ', '*']).next_back())
         .collect();
-    (exported.sort_unstable(), declared.sort_unstable());
+    exported.sort_unstable();
+    declared.sort_unstable();
     assert_eq!(exported, declared);
 }

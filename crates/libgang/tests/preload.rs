@@ -1,0 +1,181 @@
+//! Programs that know nothing of gangd become gangs: by GANG=1 and the preload library, under `gang
+//! run`, with either MPI of the distribution.
+
+mod place;
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use place::{Place, built, here};
+
+fn has(program: &str) -> bool {
+    let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+    found.is_ok_and(|output| output.status.success())
+}
+
+fn is_root(test: &str) -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        eprintln!("{test} skipped: it takes root to have cgroups");
+    }
+    root
+}
+
+fn preload(place: &Place) -> PathBuf {
+    let script = here().join("../../scripts/link-preload");
+    let output = Command::new(script)
+        .arg(place.path("libgang.a"))
+        .arg(place.directory.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    place.path("libgang-preload.so")
+}
+
+fn run(place: &Place, line: &[&str], variables: &[(&str, &str)]) -> Output {
+    let output = Command::new("timeout")
+        .arg("60")
+        .args(line)
+        .env("GANG_SOCKET", place.path("gangd.sock"))
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line:?}: {}: {said}", output.status);
+    output
+}
+
+/// Where the processes said they were, and how many there were.
+fn groups(output: &Output) -> (BTreeSet<String>, usize) {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let named: Vec<String> = text
+        .lines()
+        .filter_map(|line| line.split_once(" in ").map(|(_, group)| group.to_owned()))
+        .collect();
+    (named.iter().cloned().collect(), named.len())
+}
+
+fn assert_one_job(output: &Output, processes: usize) {
+    let (found, count) = groups(output);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((found.len(), count), (1, processes), "{found:?}: {said}");
+    assert!(found.first().unwrap().contains("/job-"), "{found:?}: {said}");
+}
+
+#[test]
+fn needs_root_threads_and_children_become_a_gang_by_one_variable() {
+    if !is_root("threads_and_children") {
+        return;
+    }
+    let Some(place) = Place::new("threads_and_children") else { return };
+    let library = preload(&place);
+    let library = library.to_str().unwrap();
+    for compiler in ["gcc", "clang"] {
+        if !has(compiler) {
+            eprintln!("{compiler} is not here");
+            continue;
+        }
+        let source = here().join("tests/threads.c");
+        let links = |flags: &[&str]| {
+            Command::new(compiler)
+                .args(["-Wno-unknown-pragmas", "-O1"])
+                .arg(&source)
+                .args(flags)
+                .arg("-o")
+                .arg(place.path(compiler))
+                .output()
+                .unwrap()
+                .status
+                .success()
+        };
+        if !links(&["-fopenmp", "-lpthread"]) {
+            eprintln!("{compiler} has no OpenMP here: pthreads alone");
+            assert!(links(&["-lpthread"]));
+        }
+        let program = place.path(compiler);
+        let program = program.to_str().unwrap();
+        let on =
+            [("LD_PRELOAD", library), ("GANG", "1"), ("GANG_CPUS", "1"), ("GANG_CLASS", "standby")];
+        assert_one_job(&run(&place, &[program], &on), 2);
+        for off in [&[("LD_PRELOAD", library)][..], &[("LD_PRELOAD", library), ("GANG", "0")]] {
+            let (found, _) = groups(&run(&place, &[program], off));
+            assert!(!found.first().unwrap().contains("/job-"), "nobody asked: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_in_one_line_and_the_program_runs_on() {
+    let Some(place) = Place::new("what_is_wrong") else { return };
+    let library = preload(&place);
+    let library = library.to_str().unwrap();
+    for (name, value, expected) in [
+        ("GANG_CPUS", "abc", "gang: GANG_CPUS: abc is not 1 to 8192; the program runs on without"),
+        ("GANG_CLASS", "royal", "gang: GANG_CLASS: not one of express"),
+        ("GANG_MEM", "much", "gang: GANG_MEM: not a size"),
+        ("GANG_MIN_CPUS", "8000", "gang: an argument is null, out of bounds"),
+        ("GANG_SOCKET", "/nowhere/g.sock", "gang: no gangd listens: no gangd listens at /nowhere"),
+    ] {
+        let on = [("LD_PRELOAD", library), ("GANG", "1"), ("GANG_CPUS", "8000"), (name, value)];
+        let output = run(&place, &["echo", "done"], &on);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.stdout, b"done\n", "{name}: {said}");
+        let lines: Vec<&str> = said.lines().filter(|line| line.starts_with("gang:")).collect();
+        assert!(lines.len() <= 2 && said.contains(expected), "{name}: {said}");
+    }
+}
+
+/// The launcher and the compiler of one MPI, with what lets it start more ranks than there are CPUs.
+const MPIS: [(&str, &str, &[&str]); 2] = [
+    ("mpirun.openmpi", "mpicc.openmpi", &["--oversubscribe", "--allow-run-as-root"]),
+    ("mpirun.mpich", "mpicc.mpich", &[]),
+];
+
+fn with_each_mpi(test: &str, check: impl Fn(&Place, &[&str], &Path)) {
+    if !is_root(test) {
+        return;
+    }
+    let Some(place) = Place::new(test) else { return };
+    for (launcher, compiler, flags) in MPIS {
+        if !has(launcher) || !has(compiler) {
+            eprintln!("{test}: {launcher} or {compiler} is not here");
+            continue;
+        }
+        let program = place.path(compiler);
+        let compiled = Command::new(compiler)
+            .arg(here().join("tests/ranks.c"))
+            .arg("-o")
+            .arg(&program)
+            .output()
+            .unwrap();
+        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        let line: Vec<&str> =
+            [launcher].into_iter().chain(flags.iter().copied()).chain(["-n", "3"]).collect();
+        check(&place, &line, &program);
+    }
+}
+
+#[test]
+fn needs_root_ranks_of_either_mpi_become_one_gang_by_one_variable() {
+    with_each_mpi("ranks_of_either_mpi", |place, line, program| {
+        let library = preload(place);
+        let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("GANG", "1")];
+        let line = [line, &[program.to_str().unwrap()]].concat();
+        assert_one_job(&run(place, &line, &variables), 3);
+        let (found, _) = groups(&run(place, &line, &variables[..1]));
+        assert!(!found.first().unwrap().contains("/job-"), "nobody asked: {found:?}");
+    });
+}
+
+#[test]
+fn needs_root_ranks_of_either_mpi_are_one_gang_under_gang_run() {
+    let Some(gang) = built("gang") else { return };
+    with_each_mpi("ranks_under_gang_run", |place, line, program| {
+        let gang = gang.to_str().unwrap();
+        let line = [&[gang, "run", "--"], line, &[program.to_str().unwrap()]].concat();
+        assert_one_job(&run(place, &line, &[]), 3);
+    });
+}

@@ -46,7 +46,7 @@ impl Daemon {
         if wanted.resources.is_none() {
             return enter();
         }
-        self.stock(None)?.can_ever(wanted.resources)?;
+        Stock::of_machine(&self.roots.proc, &self.settings.disk)?.can_ever(wanted.resources)?;
         let needs = wanted.resources.less(held);
         self.queue.pass(needs, waiting, |ahead| {
             self.stock_after(None, ahead)?.admit(needs)?;
@@ -54,11 +54,12 @@ impl Daemon {
         })
     }
 
-    /// What the machine has of memory and disk, with what was promised to jobs, but for one of them.
-    pub fn stock(&self, but: Option<JobId>) -> Result<Stock, Denied> {
-        self.stock_after(but, &[])
+    /// What the machine has of memory and disk, with what was promised to jobs.
+    pub fn stock(&self) -> Result<Stock, Denied> {
+        self.stock_after(None, &[])
     }
 
+    /// The same, but for one of the jobs, and with what those are going to get who wait.
     fn stock_after(&self, but: Option<JobId>, ahead: &[Resources]) -> Result<Stock, Denied> {
         let mut stock = Stock::of_machine(&self.roots.proc, &self.settings.disk)?;
         let promises = self.conductor.ask(move |state| {

@@ -31,6 +31,7 @@ use crate::{
     admission::Queue,
     conductor::{Handle, Unavailable},
     denied::Denied,
+    job::Home,
     lodging::Lodging,
     settings::Settings,
     state::State,
@@ -352,25 +353,10 @@ impl Daemon {
 
     /// The processes of a job.
     pub fn processes(&self, job: JobId) -> Result<Vec<u32>, Denied> {
-        let proc_root = self.roots.proc.clone();
-        let home = self.conductor.ask(move |state| {
-            let home = state.job(job)?.home.as_ref();
-            Ok::<_, Denied>(home.map(|home| {
-                let tree: Vec<u32> =
-                    home.members.tree().iter().map(|process| process.pid).collect();
-                (home.whereabouts.clone(), tree)
-            }))
-        })??;
-        Ok(match home {
-            None => Vec::new(),
-            Some((Whereabouts::Cgroup { group, .. }, _)) => {
-                Group::at(group).processes().unwrap_or_default()
-            }
-            Some((Whereabouts::Tree { .. }, tree)) => {
-                let alive = |pid: &u32| process::stat(&proc_root, *pid).is_ok();
-                tree.into_iter().filter(alive).collect()
-            }
-        })
+        let address = self
+            .conductor
+            .ask(move |state| state.job(job).map(|job| job.home.as_ref().map(Home::address)))??;
+        Ok(address.map_or_else(Vec::new, |at| self.lodging.processes(&at)))
     }
 
     /// Suspends a job, or resumes it.

@@ -55,6 +55,21 @@ pub struct Home {
     pub listeners: Listeners,
 }
 
+/// Where to find the processes of a job, for those who do not own the state.
+#[derive(Clone, Debug)]
+pub struct Address {
+    pub whereabouts: Whereabouts,
+    /// Of a job without a cgroup: those of its processes that are known.
+    pub tree: Vec<u32>,
+}
+
+impl Home {
+    pub fn address(&self) -> Address {
+        let tree = self.members.tree().iter().map(|process| process.pid).collect();
+        Address { whereabouts: self.whereabouts.clone(), tree }
+    }
+}
+
 /// Whether a job uses CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Activity {

@@ -28,6 +28,8 @@ use gang_linux::{
 use gang_schedule::{JobId, Policy};
 use memory::MemoryControl;
 
+use crate::job::Address;
+
 /// The cgroups of one daemon.
 #[derive(Clone, Debug)]
 pub struct Lodging {
@@ -267,6 +269,17 @@ impl Lodging {
             }
         }
         Ok(())
+    }
+
+    /// The processes of a job.
+    pub fn processes(&self, at: &Address) -> Vec<u32> {
+        match &at.whereabouts {
+            Whereabouts::Cgroup { group, .. } => Group::at(group).processes().unwrap_or_default(),
+            Whereabouts::Tree { .. } => {
+                let is_alive = |pid: &&u32| process::stat(&self.roots.proc, **pid).is_ok();
+                at.tree.iter().filter(is_alive).copied().collect()
+            }
+        }
     }
 
     /// The members of a job, found by where it lives.

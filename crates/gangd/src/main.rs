@@ -8,6 +8,7 @@ mod check;
 mod conductor;
 mod daemon;
 mod denied;
+mod description;
 mod forecast;
 mod gap;
 mod hours;

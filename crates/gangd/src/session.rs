@@ -3,21 +3,20 @@
 use std::{
     collections::BTreeSet,
     os::{fd::AsFd, unix::net::UnixStream},
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use gang_engine::{backend::Backend, timing};
-use gang_linux::{Roots, clock, process};
+use gang_linux::{clock, process};
 use gang_protocol::{limits, name::check_name, v1};
-use gang_schedule::{Class, Config, JobId, Plan, Spec, clock as slices};
+use gang_schedule::{Class, JobId, Spec, clock as slices};
 use rustix::process::Signal;
 
 use crate::{
-    admission::{Resources, Supply},
+    admission::Resources,
     daemon::{Daemon, Peer},
     denied::Denied,
-    job::Job,
-    state::{Candidate, State},
+    description::{self, Described},
+    state::Candidate,
 };
 
 /// A connection. Jobs that it registered and that got no process end with it.
@@ -184,32 +183,26 @@ impl Session {
 
     pub fn list(&self) -> Result<Vec<v1::Job>, Denied> {
         let jobs = self.daemon.conductor.ask(|state| {
-            let now_ns = clock::utc_ns();
-            state.jobs.values().map(|job| describe(state, job, now_ns)).collect::<Vec<_>>()
+            let (now_ns, shares) = (clock::utc_ns(), state.schedule.shares());
+            let described =
+                state.jobs.values().map(|job| Described::of(state, job, &shares, now_ns));
+            described.collect::<Vec<_>>()
         })?;
-        Ok(jobs.into_iter().map(|(job, id)| self.with_processes(job, id)).collect())
-    }
-
-    fn with_processes(&self, mut job: v1::Job, id: JobId) -> v1::Job {
-        job.processes = self.daemon.processes(id).map_or(0, |processes| processes.len() as i64);
-        if job.mem_bytes.is_some() {
-            job.mem_used_bytes = self.daemon.memory_used(id).ok().map(|used| used as i64);
-        }
-        job
+        Ok(jobs.into_iter().map(|job| job.complete(&self.daemon).0).collect())
     }
 
     pub fn show(&self, job: i64) -> Result<(v1::Job, Option<Vec<v1::Process>>), Denied> {
         let id = job_id(job)?;
-        let (details, id) = self
-            .daemon
-            .conductor
-            .ask(move |state| state.job(id).map(|job| describe(state, job, clock::utc_ns())))??;
-        let details = self.with_processes(details, id);
+        let described = self.daemon.conductor.ask(move |state| {
+            let shares = state.schedule.shares();
+            state.job(id).map(|job| Described::of(state, job, &shares, clock::utc_ns()))
+        })??;
+        let (details, pids) = described.complete(&self.daemon);
         if !self.peer.may_act_for(details.owner_uid as u32) {
             return Ok((details, None));
         }
         let proc_root = &self.daemon.roots.proc;
-        let processes = self.daemon.processes(id)?.into_iter().filter_map(|pid| {
+        let processes = pids.into_iter().filter_map(|pid| {
             let command = process::command(proc_root, pid).ok()?;
             let threads = process::threads(proc_root, pid).ok()?.len() as i64;
             Some(v1::Process { pid: pid.into(), threads, command })
@@ -253,58 +246,7 @@ impl Session {
     }
 
     pub fn status(&self) -> Result<v1::Status, Denied> {
-        let daemon = &self.daemon;
-        let (jobs, cpus, config, load, are_working) = daemon.conductor.ask(|state| {
-            let schedule = &state.schedule;
-            let cpus = schedule.topology().cpus().len();
-            let config = Config { gap: state.gap.gap(), ..schedule.config().clone() };
-            let are_working = state.classes.are_working;
-            (state.jobs.len(), cpus, config, schedule.load(), are_working)
-        })?;
-        let (count, summary) = daemon.conductor.switches();
-        let phase = |d: timing::Distribution| v1::Phase {
-            p50_us: d.p50_us,
-            p99_us: d.p99_us,
-            max_us: d.max_us,
-        };
-        let backends = daemon.means.findings.iter().map(|finding| v1::Backend {
-            name: finding.backend.name().to_owned(),
-            guarantee: guarantee(finding.backend),
-            usable: finding.obstacle.is_none(),
-            reason: finding.obstacle.clone(),
-        });
-        let guardian = daemon.guardian.load(Ordering::Relaxed);
-        let stock = daemon.stock(None)?;
-        Ok(v1::Status {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id().into(),
-            guardian_pid: (guardian != 0).then(|| guardian.into()),
-            uptime_ns: daemon.started.elapsed().as_nanos() as i64,
-            backend: daemon.backend.name().to_owned(),
-            guarantee: guarantee(daemon.backend),
-            backends: backends.collect(),
-            slice_ns: config.slice_ns as i64,
-            gap_ns: config.gap.length_ns as i64,
-            gap_period_ns: config.gap.period_ns as i64,
-            fill: config.fill && daemon.backend.can_fill(),
-            cap: f64::from(config.cap_permille) / 1000.0,
-            cpus: cpus as i64,
-            jobs: jobs as i64,
-            unregistered_threads: load.into(),
-            switches: v1::Switches {
-                count: count as i64,
-                late: phase(summary.late),
-                lower: phase(summary.lower),
-                raise: phase(summary.raise),
-                skew: phase(summary.skew),
-            },
-            working_hours: are_working,
-            interactive_weight: config.class_weights.interactive.into(),
-            batch_weight: config.class_weights.batch.into(),
-            memory: supply(stock.memory),
-            disk: supply(stock.disk),
-            load_average: load_average(&daemon.roots),
-        })
+        description::status(&self.daemon)
     }
 
     pub fn frame(&self) -> Result<Vec<v1::Row>, Denied> {
@@ -312,7 +254,7 @@ impl Session {
             let config = state.schedule.config();
             let now = slices::slice_at(config, clock::utc_ns());
             let plans = state.schedule.plans().iter().filter(|plan| plan.slice >= now);
-            plans.map(row).collect()
+            plans.map(description::row).collect()
         })?)
     }
 
@@ -343,80 +285,4 @@ fn job_id(job: i64) -> Result<JobId, Denied> {
 fn process_number(pid: i64) -> Result<u32, Denied> {
     let number = u32::try_from(pid).ok().filter(|&pid| pid > 0 && i32::try_from(pid).is_ok());
     number.ok_or_else(|| Denied::invalid("pid", pid, "the number of a process"))
-}
-
-fn supply(supply: Supply) -> v1::Supply {
-    let Supply { total, free, promised } = supply;
-    v1::Supply { total: total as i64, free: free as i64, promised: promised as i64 }
-}
-
-fn load_average(roots: &Roots) -> f64 {
-    let text = std::fs::read_to_string(roots.proc.join("loadavg")).unwrap_or_default();
-    text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0.0)
-}
-
-fn guarantee(backend: Backend) -> v1::Guarantee {
-    match backend.guarantee() {
-        gang_engine::Guarantee::Exclusive => v1::Guarantee::exclusive,
-        gang_engine::Guarantee::Preferred => v1::Guarantee::preferred,
-        gang_engine::Guarantee::Paused => v1::Guarantee::paused,
-    }
-}
-
-/// A job in the terms of the interface, but for the number of its processes, which takes longer to
-/// find out than the conductor has time for.
-fn describe(state: &State, job: &Job, now_ns: u64) -> (v1::Job, JobId) {
-    use gang_engine::store::Whereabouts;
-    let cgroup = match job.home.as_ref().map(|home| &home.whereabouts) {
-        Some(Whereabouts::Cgroup { group, .. }) => Some(group.display().to_string()),
-        _ => None,
-    };
-    let asked = |bytes: u64| (bytes > 0).then_some(bytes as i64);
-    let lived_ns = now_ns.saturating_sub(job.registered_at_ns);
-    let monotonic_ns = clock::monotonic_ns();
-    let described = v1::Job {
-        id: job.id.0 as i64,
-        name: job.name.clone(),
-        owner_uid: job.owner_uid.into(),
-        class: job.spec.class.into(),
-        policy: job.spec.policy.into(),
-        weight: job.spec.weight.into(),
-        cpus: job.spec.cpus.into(),
-        min_cpus: job.spec.min_cpus.into(),
-        state: state.phase(job, now_ns),
-        cgroup,
-        processes: 0,
-        threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
-        cpu_list: job.cpus.iter().map(i64::from).collect(),
-        share_wanted: state.schedule.share_wanted(job.id).unwrap_or(0.0),
-        share_had: job.share.share(monotonic_ns, monotonic_ns.saturating_sub(lived_ns)),
-        registered_at_ns: job.registered_at_ns as i64,
-        slots: job.slots as i64,
-        in_slot_ns: job.in_slot_ns as i64,
-        cpu_time_ns: job.activity.cpu_time_ns as i64,
-        mem_bytes: asked(job.resources.mem_bytes),
-        mem_used_bytes: None,
-        mem_enforced: job.mem_is_enforced,
-        disk_bytes: asked(job.resources.disk_bytes),
-        signals: job.signals,
-    };
-    (described, job.id)
-}
-
-fn row(plan: &Plan) -> v1::Row {
-    v1::Row {
-        slice: plan.slice as i64,
-        start_ns: plan.start_ns as i64,
-        end_ns: plan.end_ns as i64,
-        slots: plan
-            .row
-            .iter()
-            .map(|slot| v1::Slot {
-                job: slot.job.0 as i64,
-                cpu_list: slot.cpus.iter().map(i64::from).collect(),
-            })
-            .collect(),
-        rest_cpus: plan.rest.len() as i64,
-        rest_turn: plan.rest_turn,
-    }
 }

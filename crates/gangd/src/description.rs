@@ -1,0 +1,175 @@
+//! What the daemon knows, in the terms of the interface.
+
+use std::{collections::BTreeMap, sync::atomic::Ordering};
+
+use gang_engine::{backend::Backend, timing};
+use gang_linux::{Roots, clock};
+use gang_protocol::v1;
+use gang_schedule::{Config, JobId, Plan};
+
+use crate::{
+    admission::Supply,
+    daemon::Daemon,
+    denied::Denied,
+    job::{Address, Home, Job},
+    state::State,
+};
+
+/// A job in the terms of the interface, but for what takes longer to find out than the conductor has
+/// time for.
+pub struct Described {
+    job: v1::Job,
+    address: Option<Address>,
+}
+
+impl Described {
+    /// `shares` are what the weights of all jobs give them now.
+    pub fn of(state: &State, job: &Job, shares: &BTreeMap<JobId, f64>, now_ns: u64) -> Described {
+        let share = shares.get(&job.id).copied().unwrap_or(0.0);
+        Described {
+            job: describe(state, job, share, now_ns),
+            address: job.home.as_ref().map(Home::address),
+        }
+    }
+
+    /// All of it, and the processes of the job.
+    pub fn complete(self, daemon: &Daemon) -> (v1::Job, Vec<u32>) {
+        let Described { mut job, address } = self;
+        let pids = address.as_ref().map_or_else(Vec::new, |at| daemon.lodging.processes(at));
+        job.processes = pids.len() as i64;
+        if job.mem_bytes.is_some() {
+            let used = address.map_or(0, |at| daemon.lodging.memory_used(&at.whereabouts));
+            job.mem_used_bytes = Some(used as i64);
+        }
+        (job, pids)
+    }
+}
+
+fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
+    use gang_engine::store::Whereabouts;
+    let cgroup = match job.home.as_ref().map(|home| &home.whereabouts) {
+        Some(Whereabouts::Cgroup { group, .. }) => Some(group.display().to_string()),
+        _ => None,
+    };
+    let asked = |bytes: u64| (bytes > 0).then_some(bytes as i64);
+    let lived_ns = now_ns.saturating_sub(job.registered_at_ns);
+    let monotonic_ns = clock::monotonic_ns();
+    v1::Job {
+        id: job.id.0 as i64,
+        name: job.name.clone(),
+        owner_uid: job.owner_uid.into(),
+        class: job.spec.class.into(),
+        policy: job.spec.policy.into(),
+        weight: job.spec.weight.into(),
+        cpus: job.spec.cpus.into(),
+        min_cpus: job.spec.min_cpus.into(),
+        state: state.phase(job, now_ns),
+        cgroup,
+        processes: 0,
+        threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
+        cpu_list: job.cpus.iter().map(i64::from).collect(),
+        share_wanted: share,
+        share_had: job.share.share(monotonic_ns, monotonic_ns.saturating_sub(lived_ns)),
+        registered_at_ns: job.registered_at_ns as i64,
+        slots: job.slots as i64,
+        in_slot_ns: job.in_slot_ns as i64,
+        cpu_time_ns: job.activity.cpu_time_ns as i64,
+        mem_bytes: asked(job.resources.mem_bytes),
+        mem_used_bytes: None,
+        mem_enforced: job.mem_is_enforced,
+        disk_bytes: asked(job.resources.disk_bytes),
+        signals: job.signals,
+    }
+}
+
+/// The daemon and its machine.
+pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
+    let (jobs, cpus, config, load, are_working) = daemon.conductor.ask(|state| {
+        let schedule = &state.schedule;
+        let cpus = schedule.topology().cpus().len();
+        let config = Config { gap: state.gap.gap(), ..schedule.config().clone() };
+        let are_working = state.classes.are_working;
+        (state.jobs.len(), cpus, config, schedule.load(), are_working)
+    })?;
+    let (count, summary) = daemon.conductor.switches();
+    let phase = |d: timing::Distribution| v1::Phase {
+        p50_us: d.p50_us,
+        p99_us: d.p99_us,
+        max_us: d.max_us,
+    };
+    let backends = daemon.means.findings.iter().map(|finding| v1::Backend {
+        name: finding.backend.name().to_owned(),
+        guarantee: guarantee(finding.backend),
+        usable: finding.obstacle.is_none(),
+        reason: finding.obstacle.clone(),
+    });
+    let guardian = daemon.guardian.load(Ordering::Relaxed);
+    let stock = daemon.stock()?;
+    Ok(v1::Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id().into(),
+        guardian_pid: (guardian != 0).then(|| guardian.into()),
+        uptime_ns: daemon.started.elapsed().as_nanos() as i64,
+        backend: daemon.backend.name().to_owned(),
+        guarantee: guarantee(daemon.backend),
+        backends: backends.collect(),
+        slice_ns: config.slice_ns as i64,
+        gap_ns: config.gap.length_ns as i64,
+        gap_period_ns: config.gap.period_ns as i64,
+        fill: config.fill && daemon.backend.can_fill(),
+        cap: f64::from(config.cap_permille) / 1000.0,
+        cpus: cpus as i64,
+        jobs: jobs as i64,
+        unregistered_threads: load.into(),
+        switches: v1::Switches {
+            count: count as i64,
+            late: phase(summary.late),
+            lower: phase(summary.lower),
+            raise: phase(summary.raise),
+            skew: phase(summary.skew),
+        },
+        working_hours: are_working,
+        interactive_weight: config.class_weights.interactive.into(),
+        batch_weight: config.class_weights.batch.into(),
+        memory: supply(stock.memory),
+        disk: supply(stock.disk),
+        load_average: load_average(&daemon.roots),
+    })
+}
+
+fn supply(supply: Supply) -> v1::Supply {
+    let Supply { total, free, promised } = supply;
+    v1::Supply { total: total as i64, free: free as i64, promised: promised as i64 }
+}
+
+fn load_average(roots: &Roots) -> f64 {
+    let text = std::fs::read_to_string(roots.proc.join("loadavg")).unwrap_or_default();
+    text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0.0)
+}
+
+fn guarantee(backend: Backend) -> v1::Guarantee {
+    match backend.guarantee() {
+        gang_engine::Guarantee::Exclusive => v1::Guarantee::exclusive,
+        gang_engine::Guarantee::Preferred => v1::Guarantee::preferred,
+        gang_engine::Guarantee::Paused => v1::Guarantee::paused,
+    }
+}
+
+/// The row of a slice.
+pub fn row(plan: &Plan) -> v1::Row {
+    v1::Row {
+        slice: plan.slice as i64,
+        start_ns: plan.start_ns as i64,
+        end_ns: plan.end_ns as i64,
+        slots: plan
+            .row
+            .iter()
+            .map(|slot| v1::Slot {
+                job: slot.job.0 as i64,
+                cpu_list: slot.cpus.iter().map(i64::from).collect(),
+            })
+            .collect(),
+        rest_cpus: plan.rest.len() as i64,
+        rest_turn: plan.rest_turn,
+    }
+}

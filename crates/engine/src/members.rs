@@ -189,6 +189,21 @@ impl Members {
         known
     }
 
+    /// Threads that came are told, with what they had before: where it is not what the job's first one
+    /// had, it cannot be told any more once they are switched.
+    pub fn know(&mut self, before: &[(u32, Attributes)]) {
+        for &(tid, original) in before {
+            match self.threads.binary_search_by_key(&tid, |thread| thread.tid) {
+                Ok(at) => self.threads[at].original = original,
+                Err(at) => {
+                    let Ok(cpus) = affinity(tid) else { continue };
+                    let moored = cpus != self.everywhere && Some(cpus) != self.pinned;
+                    self.threads.insert(at, Thread { tid, original, moored, cpu: None });
+                }
+            }
+        }
+    }
+
     /// A process that was let go is out of the job's cgroup, or is a member again where it stayed in.
     pub fn has_left(&mut self, pid: u32) {
         if let Roster::Cgroup { leaving, .. } = &mut self.roster {

@@ -184,11 +184,16 @@ pub fn dissolve(record: &Record) {
     };
     let group = Group::at(group);
     for pid in group.processes().unwrap_or_default() {
+        let newcomer = record.newcomers.iter().find(|newcomer| newcomer.pid == pid);
+        if let (Some(home), Some(_)) = (newcomer.and_then(|it| it.memory_home.as_ref()), memory) {
+            move_home(pid, home);
+        }
+        let cpu_home = newcomer.and_then(|it| it.cpu_home.as_ref()).or(cpu_home.as_ref());
         if let (Some(_), Some(home)) = (cpu_group, cpu_home) {
             move_home(pid, home);
         }
         if !adopted {
-            move_home(pid, home);
+            move_home(pid, newcomer.map_or(home, |it| &it.home));
         }
     }
     if !adopted {

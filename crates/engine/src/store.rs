@@ -61,6 +61,15 @@ pub struct Confinement {
     pub inherited: Option<u64>,
 }
 
+/// A process that came into a job from other groups than the first one of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Newcomer {
+    pub pid: u32,
+    pub home: PathBuf,
+    pub cpu_home: Option<PathBuf>,
+    pub memory_home: Option<PathBuf>,
+}
+
 /// The attributes that a released thread gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Normal {
@@ -108,6 +117,8 @@ pub struct Record {
     pub mem_bytes: u64,
     #[serde(default)]
     pub disk_bytes: u64,
+    #[serde(default)]
+    pub newcomers: Vec<Newcomer>,
 }
 
 /// A file of the store that cannot be read or written.
@@ -218,6 +229,7 @@ pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
         signals: false,
         mem_bytes: 0,
         disk_bytes: 0,
+        newcomers: Vec::new(),
     }
 }
 

@@ -209,10 +209,12 @@ impl Daemon {
             ));
         }
         let leaving = process.clone();
-        let (before, normal) = self.conductor.ask(move |state| state.let_go(job, leaving))??;
+        let (before, normal, newcomer) =
+            self.conductor.ask(move |state| state.let_go(job, leaving))??;
         self.see_off(&process, &before, normal);
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
-        let moved = whereabouts.map_or(Ok(()), |at| self.lodging.move_out(&at, &process));
+        let moved = whereabouts
+            .map_or(Ok(()), |at| self.lodging.move_out(&at, newcomer.as_ref(), &process));
         let is_out = moved.is_ok();
         match self.conductor.ask(move |state| state.has_left(job, pid, is_out))? {
             Ok(record) => self.put_on_file(record)?,

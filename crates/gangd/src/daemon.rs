@@ -14,6 +14,7 @@ use std::{
 use gang_engine::{
     action::ProcessHandle,
     backend::Backend,
+    members,
     page::SlotPage,
     probe::Means,
     release,
@@ -116,17 +117,42 @@ impl Daemon {
         let home = self.conductor.ask(move |state| {
             let job = state.job(job)?;
             let home = job.home.as_ref();
-            Ok::<_, Denied>((job.spec.policy, home.map(|home| home.whereabouts.clone())))
+            let home = home.map(|home| (home.whereabouts.clone(), home.normal));
+            Ok::<_, Denied>((job.spec.policy, home))
         })??;
         let (policy, home) = home;
         match home {
-            Some(Whereabouts::Tree { .. }) => self.grow_tree(job, process),
-            Some(whereabouts) => Ok(self.lodging.move_in(&whereabouts, &process)?),
+            Some((Whereabouts::Tree { .. }, _)) => self.grow_tree(job, process),
+            Some((whereabouts, normal)) => self.follow_in(job, &whereabouts, normal, &process),
             None => {
                 let whereabouts = self.lodging.found(job, policy, &process)?;
                 self.settle_in(job, whereabouts, &process)
             }
         }
+    }
+
+    /// A further process moves in. What it had, and where it was, is noted where the first one had
+    /// something else.
+    fn follow_in(
+        &self,
+        job: JobId,
+        whereabouts: &Whereabouts,
+        normal: Attributes,
+        process: &ProcessHandle,
+    ) -> Result<(), Denied> {
+        if let Some(newcomer) = self.lodging.newcomer(whereabouts, process.pid)? {
+            let members = self.processes(job)?;
+            self.change_on_file(move |state| state.expect(job, newcomer, &members))?;
+        }
+        let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
+        let had = |tid| Some((tid, members::original(sched::get(tid).ok()?, normal, false)));
+        let mut before: Vec<_> = tids.into_iter().filter_map(had).collect();
+        before.retain(|(_, attributes)| *attributes != normal);
+        self.lodging.move_in(whereabouts, process)?;
+        if !before.is_empty() {
+            self.conductor.ask(move |state| state.know(job, &before))??;
+        }
+        Ok(())
     }
 
     fn grow_tree(&self, job: JobId, process: Arc<ProcessHandle>) -> Result<(), Denied> {
@@ -156,7 +182,7 @@ impl Daemon {
         };
         let mut normal = sched::get(process.pid).map_err(gone)?;
         // Nobody's own choice: an earlier daemon left it so.
-        if gang_engine::members::is_raised(&normal) {
+        if members::is_raised(&normal) {
             normal = Attributes::other(normal.nice);
         }
         let affinity = sched::affinity(process.pid).map_err(gone)?;
@@ -188,6 +214,7 @@ impl Daemon {
             signals,
             mem_bytes: resources.mem_bytes,
             disk_bytes: resources.disk_bytes,
+            newcomers: Vec::new(),
         };
         self.put_on_file(Some(record.clone()))?;
         let is_confined = match at.map(|at| (self.lodging.limit(&at, resources.mem_bytes), at)) {

@@ -7,7 +7,7 @@ use gang_engine::{
     listeners::Listeners,
     members::Members,
     page::{SlotPage, Validity, Word},
-    store::{Record, Whereabouts},
+    store::{Newcomer, Record, Whereabouts},
 };
 use gang_linux::sched::Attributes;
 use gang_schedule::{CpuSet, JobId, Spec};
@@ -53,6 +53,8 @@ pub struct Home {
     pub normal: Attributes,
     pub affinity: Vec<u32>,
     pub listeners: Listeners,
+    /// Those of its processes that came from elsewhere than the first one.
+    pub newcomers: Vec<Newcomer>,
 }
 
 /// Where to find the processes of a job, for those who do not own the state.
@@ -188,6 +190,7 @@ impl Job {
             signals: self.signals,
             mem_bytes: self.resources.mem_bytes,
             disk_bytes: self.resources.disk_bytes,
+            newcomers: home.newcomers.clone(),
         })
     }
 }

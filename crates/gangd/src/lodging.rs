@@ -16,7 +16,7 @@ use gang_engine::{
     members::{Controls, Members},
     probe::{CpuControl, Means},
     shared_group,
-    store::Whereabouts,
+    store::{Newcomer, Whereabouts},
     timetable,
 };
 use gang_linux::{
@@ -202,6 +202,22 @@ impl Lodging {
         Ok((home, cpu_home))
     }
 
+    /// Where a process comes from, if not from where the first one of the job did.
+    pub fn newcomer(&self, whereabouts: &Whereabouts, pid: u32) -> Result<Option<Newcomer>> {
+        let Whereabouts::Cgroup { home: of_first, cpu_home: cpu_of_first, memory, .. } =
+            whereabouts
+        else {
+            return Ok(None);
+        };
+        let (home, cpu_home) = self.homes(pid)?;
+        let memory_of_first = memory.as_ref().and_then(|at| at.home.as_ref());
+        let memory_home = memory_of_first.map(|_| self.memory_home(pid)).transpose()?.flatten();
+        let is_the_same = home == *of_first
+            && cpu_home == *cpu_of_first
+            && memory_home.as_ref() == memory_of_first;
+        Ok((!is_the_same).then_some(Newcomer { pid, home, cpu_home, memory_home }))
+    }
+
     /// The job of this daemon that a process is in already.
     pub fn job_of(&self, pid: u32) -> Option<JobId> {
         let root = self.root.as_ref()?;
@@ -252,13 +268,22 @@ impl Lodging {
         Ok(())
     }
 
-    /// Moves a process back to where the job's first one came from. One that has ended is out.
-    pub fn move_out(&self, whereabouts: &Whereabouts, process: &ProcessHandle) -> Result<()> {
+    /// Moves a process back to where it, or the job's first one, came from. One that has ended is out.
+    pub fn move_out(
+        &self,
+        whereabouts: &Whereabouts,
+        newcomer: Option<&Newcomer>,
+        process: &ProcessHandle,
+    ) -> Result<()> {
         let Whereabouts::Cgroup { home, cpu_group, cpu_home, adopted, memory, .. } = whereabouts
         else {
             return Ok(());
         };
         let memory_home = memory.as_ref().and_then(|memory| memory.home.as_ref());
+        let (home, cpu_home, memory_home) = match newcomer {
+            None => (home, cpu_home, memory_home),
+            Some(it) => (&it.home, &it.cpu_home, it.memory_home.as_ref().or(memory_home)),
+        };
         let cpu_home = cpu_home.as_ref().filter(|_| cpu_group.is_some());
         let home = Some(home).filter(|_| !adopted);
         for home in [home, cpu_home, memory_home].into_iter().flatten() {

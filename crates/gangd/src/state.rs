@@ -12,7 +12,7 @@ use gang_engine::{
     listeners::{self, Listeners},
     members::Members,
     page::SlotPage,
-    store::{Confinement, Record, Whereabouts},
+    store::{Confinement, Newcomer, Record, Whereabouts},
 };
 use gang_linux::{Roots, clock, sched::Attributes};
 use gang_schedule::{ClassWeights, Event, JobId, Policy, Schedule, Spec};
@@ -170,13 +170,37 @@ impl State {
         Ok(job.record())
     }
 
+    /// A process is going to come from elsewhere than the first one; `members` are there now.
+    pub fn expect(
+        &mut self,
+        id: JobId,
+        newcomer: Newcomer,
+        members: &[u32],
+    ) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        if let Some(home) = &mut job.home {
+            home.newcomers.retain(|other| members.contains(&other.pid));
+            home.newcomers.push(newcomer);
+        }
+        Ok(job.record())
+    }
+
+    /// Threads have come that had something else before than the job's first one.
+    pub fn know(&mut self, id: JobId, before: &[(u32, Attributes)]) -> Result<(), Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        if let Some(home) = &mut job.home {
+            home.members.know(before);
+        }
+        Ok(())
+    }
+
     /// A process leaves its job. What its threads had before is returned, of those that the job knew,
-    /// and what others have by default. It stays on file until it [has left](State::has_left).
+    /// what others have by default, and where it came from if not from where the first one did. It stays on file until it [has left](State::has_left).
     pub fn let_go(
         &mut self,
         id: JobId,
         process: Arc<ProcessHandle>,
-    ) -> Result<(Vec<(u32, Attributes)>, Attributes), Denied> {
+    ) -> Result<(Vec<(u32, Attributes)>, Attributes, Option<Newcomer>), Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         let gone = Denied::NoSuchProcess(process.pid);
         let home = job.home.as_mut().ok_or(gone)?;
@@ -184,9 +208,10 @@ impl State {
         let before = home.members.let_go(&self.roots.proc, &process, &mut self.pending);
         home.listeners.dismiss(process.pid, &mut self.pending);
         let normal = home.normal;
+        let newcomer = home.newcomers.iter().find(|it| it.pid == process.pid).cloned();
         // The timetables in force still have its threads.
         self.schedule.renew();
-        Ok((before, normal))
+        Ok((before, normal, newcomer))
     }
 
     /// A process that was let go is in the job's groups no more, or could not be moved out of them.
@@ -199,6 +224,7 @@ impl State {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         if let Some(home) = &mut job.home {
             home.members.has_left(pid);
+            home.newcomers.retain(|newcomer| newcomer.pid != pid || !is_out);
             if let (Whereabouts::Tree { processes }, true) = (&mut home.whereabouts, is_out) {
                 processes.retain(|(other, _)| *other != pid);
             }
@@ -266,6 +292,9 @@ impl State {
         if let Some(job) = self.jobs.get_mut(&id) {
             let Record { mem_bytes, disk_bytes, .. } = *record;
             job.resources = Resources { mem_bytes, disk_bytes };
+            if let Some(home) = &mut job.home {
+                home.newcomers.clone_from(&record.newcomers);
+            }
         }
         Ok(())
     }
@@ -284,7 +313,8 @@ impl State {
             return Ok(None);
         }
         let listeners = Listeners::default();
-        job.home = Some(Home { whereabouts, members, normal, affinity, listeners });
+        let newcomers = Vec::new();
+        job.home = Some(Home { whereabouts, members, normal, affinity, listeners, newcomers });
         job.activity.last_used_ns = clock::monotonic_ns();
         self.wake(id, true)?;
         Ok(self.job(id)?.record())

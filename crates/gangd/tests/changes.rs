@@ -43,8 +43,8 @@ fn needs_root_a_process_that_leaves_a_stopped_job_runs_on_without_it() {
         let mut client = place.client();
         client.add_process(job, leaves.pid_i64()).unwrap();
         // Another gang for which this one has to make room.
-        let _rival = (Program::spinner(), Program::spinner());
-        job_with(&place, &_rival.0, 2);
+        let rival = Program::spinner();
+        job_with(&place, &rival, 2);
         client.suspend(job).unwrap();
         wait_until("suspended", || place.job(job).unwrap().state == v1::JobState::suspended);
         client.remove_process(job, leaves.pid_i64()).unwrap();
@@ -212,20 +212,75 @@ fn needs_root_a_process_of_an_adopted_cgroup_cannot_be_taken_out_of_it() {
     let place = Place::new(&["--backend", "freeze"]);
     let program = Program::shell("sleep 60");
     let (first, mut client) = (job_with(&place, &program, 1), place.client());
-    let cgroup = place.job(first).unwrap().cgroup.unwrap();
-    let root = Path::new(&cgroup).ancestors().nth(2).unwrap();
-    let group = root.join(format!("gangd-test-{}", std::process::id()));
-    fs::create_dir(&group).unwrap();
+    let group = OwnGroup::beside(&place.job(first).unwrap().cgroup.unwrap(), "adopted");
     client.remove_process(first, program.pid_i64()).unwrap();
-    fs::write(group.join("cgroup.procs"), program.pid().to_string()).unwrap();
-    let adopted = gang_protocol::client::Adopted::Cgroup(
-        group.strip_prefix(root).unwrap().display().to_string(),
-    );
+    group.take(&program);
+    let name = group.0.file_name().unwrap().to_str().unwrap();
+    let adopted = gang_protocol::client::Adopted::Cgroup(name.to_owned());
     let job = client.adopt(&registration("adopted", 1), &adopted).unwrap().job;
     let refused = client.remove_process(job, program.pid_i64()).unwrap_err();
     assert!(refused.to_string().contains("move the process to another one"), "{refused}");
     assert_eq!(place.job(job).unwrap().processes, 1);
     drop(program);
     wait_until("the job ends", || place.job(job).is_none());
-    fs::remove_dir(&group).unwrap();
+    assert!(group.0.exists(), "it was there before the job");
+}
+
+/// A group of the unified hierarchy; it is removed when this is dropped.
+struct OwnGroup(PathBuf);
+
+impl OwnGroup {
+    fn beside(cgroup: &str, name: &str) -> OwnGroup {
+        let root = Path::new(cgroup).ancestors().nth(2).unwrap();
+        let group = root.join(format!("gangd-test-{name}-{}", std::process::id()));
+        fs::create_dir(&group).unwrap();
+        OwnGroup(group)
+    }
+
+    fn take(&self, program: &Program) {
+        fs::write(self.0.join("cgroup.procs"), program.pid().to_string()).unwrap();
+    }
+}
+
+impl Drop for OwnGroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn needs_root_everybody_goes_back_to_where_he_came_from() {
+    if !is_root("everybody_goes_back") {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt"]);
+    let first = Program::shell("exec nice -n 10 sleep 60");
+    let nice = |program: &Program| gang_linux::sched::get(program.pid()).unwrap().nice;
+    wait_until("it is nice", || nice(&first) == 10);
+    let job = job_with(&place, &first, 2);
+    let group = OwnGroup::beside(&place.job(job).unwrap().cgroup.unwrap(), "home");
+    let (leaves, stays) = (Program::spinner(), Program::spinner());
+    for program in [&leaves, &stays] {
+        group.take(program);
+        place.client().add_process(job, program.pid_i64()).unwrap();
+    }
+    let homes = [&first, &leaves, &stays].map(|program| groups_of(program.pid()));
+    assert!(homes.iter().all(|group| *group == homes[0]), "all are in the job");
+    let slots = place.job(job).unwrap().slots;
+    wait_until("slots", || place.job(job).unwrap().slots > slots + 10);
+    assert_eq!((nice(&leaves), nice(&stays)), (0, 0), "not as the first one has it");
+    let name = group.0.file_name().unwrap().to_str().unwrap();
+    let is_home = |program: &Program| groups_of(program.pid()).contains(name);
+    place.client().remove_process(job, leaves.pid_i64()).unwrap();
+    assert!(is_home(&leaves) && !is_home(&stays));
+    assert!(is_released(leaves.pid()) && nice(&leaves) == 0);
+    // Another daemon knows it too.
+    place.kill_daemon();
+    place.start();
+    place.client().stop().unwrap();
+    wait_until("the other one is home", || is_home(&stays) && is_released(stays.pid()));
+    wait_until("and the first", || !is_home(&first) && groups_of(first.pid()) != homes[0]);
+    assert_eq!((nice(&stays), nice(&first)), (0, 10));
+    // The group goes when nobody is in it any more.
+    drop((leaves, stays));
 }

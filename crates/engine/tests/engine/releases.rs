@@ -41,6 +41,7 @@ fn record(id: u64, whereabouts: Whereabouts) -> Record {
         signals: false,
         mem_bytes: 0,
         disk_bytes: 0,
+        newcomers: Vec::new(),
     }
 }
 

@@ -76,13 +76,19 @@ impl Lodging {
             }
             // Below where it comes from, so that the limits of its user hold.
             MemoryControl::V1(root) if mem_bytes > 0 => {
-                let (_, home) = cgroup::of_process(&self.roots, first, "memory")?;
-                let home = root.join(home.unwrap_or_default().trim_start_matches('/'));
+                let home = self.memory_home(first)?.unwrap_or_else(|| root.clone());
                 let group = home.join(format!("{}-job-{job}", self.name));
                 Ok(Some(Confinement { group, home: Some(home), inherited: None }))
             }
             _ => Ok(None),
         }
+    }
+
+    /// The group of version 1 that accounts for the memory of a process now.
+    pub(super) fn memory_home(&self, pid: u32) -> Result<Option<PathBuf>> {
+        let MemoryControl::V1(root) = &self.memory else { return Ok(None) };
+        let (_, home) = cgroup::of_process(&self.roots, pid, "memory")?;
+        Ok(home.map(|home| root.join(home.trim_start_matches('/'))))
     }
 
     /// Sets the limit, or lifts it (0 bytes). Refused where more is in use, and cannot be taken back:

@@ -13,14 +13,14 @@ use std::{
 };
 
 use gang_engine::{action::ProcessHandle, members, release, store::Whereabouts};
-use gang_linux::{cgroup::Group, memory, process, sched, sched::Attributes};
+use gang_linux::{cgroup::Group, memory, process, sched};
 use gang_schedule::{Class, JobId, Spec};
 
 use crate::{
     admission::{Resources, Stock},
     daemon::{Daemon, Peer},
     denied::Denied,
-    job::Job,
+    job::{Job, Leaver},
     state::Candidate,
 };
 
@@ -209,12 +209,11 @@ impl Daemon {
             ));
         }
         let leaving = process.clone();
-        let (before, normal, newcomer) =
-            self.conductor.ask(move |state| state.let_go(job, leaving))??;
-        self.see_off(&process, &before, normal);
+        let leaver = self.conductor.ask(move |state| state.let_go(job, leaving))??;
+        self.see_off(&process, &leaver);
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = whereabouts
-            .map_or(Ok(()), |at| self.lodging.move_out(&at, newcomer.as_ref(), &process));
+            .map_or(Ok(()), |at| self.lodging.move_out(&at, leaver.newcomer.as_ref(), &process));
         let is_out = moved.is_ok();
         match self.conductor.ask(move |state| state.has_left(job, pid, is_out))? {
             Ok(record) => self.put_on_file(record)?,
@@ -227,14 +226,15 @@ impl Daemon {
 
     /// Waits until the threads of a process have back what they had; those that the job did not know
     /// yet are given it here.
-    fn see_off(&self, process: &ProcessHandle, before: &[(u32, Attributes)], normal: Attributes) {
+    fn see_off(&self, process: &ProcessHandle, leaver: &Leaver) {
+        let Leaver { before, normal, .. } = leaver;
         let end = Instant::now() + LEAVES_WITHIN;
         let is_as_before = |tid: u32| {
             let Ok(now) = sched::get(tid) else { return true };
             match before.iter().find(|(known, _)| *known == tid) {
                 Some((_, before)) => now == *before,
                 None => {
-                    let before = members::original(now, normal, true);
+                    let before = members::original(now, *normal, true);
                     now == before || sched::set(tid, &before).is_err()
                 }
             }

@@ -4,28 +4,19 @@ use std::{
     io::Write,
     os::unix::net::UnixStream,
     path::PathBuf,
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicU32},
     time::Instant,
 };
 
 use gang_engine::{
     action::ProcessHandle,
     backend::Backend,
-    members,
     page::SlotPage,
     probe::Means,
     release,
     store::{Record, Store, Whereabouts},
 };
-use gang_linux::{
-    Roots,
-    cgroup::Group,
-    process,
-    sched::{self, Attributes},
-};
+use gang_linux::{Roots, cgroup::Group, process};
 use gang_schedule::JobId;
 
 use crate::{
@@ -101,166 +92,6 @@ impl Daemon {
         }
     }
 
-    /// Takes a process into a job, as its first one or as a further one.
-    pub fn add_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Denied> {
-        let owner_uid = self.permit(peer, job, "add a process")?;
-        let process = self.claim(peer, owner_uid, pid)?;
-        if let Some(other) = self.lodging.job_of(pid) {
-            return match other == job {
-                true => Ok(()),
-                false => Err(Denied::not_permitted(
-                    format!("add process {pid} to job {job}"),
-                    format!("it is in job {other}; a process is in one job at a time"),
-                )),
-            };
-        }
-        let home = self.conductor.ask(move |state| {
-            let job = state.job(job)?;
-            let home = job.home.as_ref();
-            let home = home.map(|home| (home.whereabouts.clone(), home.normal));
-            Ok::<_, Denied>((job.spec.policy, home))
-        })??;
-        let (policy, home) = home;
-        match home {
-            Some((Whereabouts::Tree { .. }, _)) => self.grow_tree(job, process),
-            Some((whereabouts, normal)) => self.follow_in(job, &whereabouts, normal, &process),
-            None => {
-                let whereabouts = self.lodging.found(job, policy, &process)?;
-                self.settle_in(job, whereabouts, &process)
-            }
-        }
-    }
-
-    /// A further process moves in. What it had, and where it was, is noted where the first one had
-    /// something else.
-    fn follow_in(
-        &self,
-        job: JobId,
-        whereabouts: &Whereabouts,
-        normal: Attributes,
-        process: &ProcessHandle,
-    ) -> Result<(), Denied> {
-        if let Some(newcomer) = self.lodging.newcomer(whereabouts, process.pid)? {
-            let members = self.processes(job)?;
-            self.change_on_file(move |state| state.expect(job, newcomer, &members))?;
-        }
-        let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
-        let had = |tid| Some((tid, members::original(sched::get(tid).ok()?, normal, false)));
-        let mut before: Vec<_> = tids.into_iter().filter_map(had).collect();
-        before.retain(|(_, attributes)| *attributes != normal);
-        self.lodging.move_in(whereabouts, process)?;
-        if !before.is_empty() {
-            self.conductor.ask(move |state| state.know(job, &before))??;
-        }
-        Ok(())
-    }
-
-    fn grow_tree(&self, job: JobId, process: Arc<ProcessHandle>) -> Result<(), Denied> {
-        let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
-        self.change_on_file(move |state| {
-            let job = state.jobs.get_mut(&job).ok_or(Denied::NoSuchJob(job))?;
-            if let Some(home) = &mut job.home {
-                if let Whereabouts::Tree { processes } = &mut home.whereabouts {
-                    processes.push((process.pid, started));
-                }
-                home.members.add_process(process);
-            }
-            Ok(job.record())
-        })
-    }
-
-    /// The first process of a job moves in, and the schedule learns of it.
-    fn settle_in(
-        &self,
-        job: JobId,
-        mut whereabouts: Whereabouts,
-        process: &ProcessHandle,
-    ) -> Result<(), Denied> {
-        let gone = |e: std::io::Error| Denied::Failed {
-            operation: format!("read the scheduling attributes of process {}", process.pid),
-            reason: e.to_string(),
-        };
-        let mut normal = sched::get(process.pid).map_err(gone)?;
-        // Nobody's own choice: an earlier daemon left it so.
-        if members::is_raised(&normal) {
-            normal = Attributes::other(normal.nice);
-        }
-        let affinity = sched::affinity(process.pid).map_err(gone)?;
-        let owner = self.conductor.ask(move |state| {
-            state.job(job).map(|job| {
-                let (name, spec) = (job.name.clone(), job.spec.clone());
-                let asked = (job.signals, job.resources);
-                (name, job.owner_uid, spec, job.registered_at_ns, asked)
-            })
-        })??;
-        let (name, owner_uid, spec, registered_at_ns, (signals, resources)) = owner;
-        let at = self.lodging.confinement(job, &whereabouts, process.pid, resources.mem_bytes)?;
-        whereabouts.set_confinement(at.clone());
-        // On file before anything is done to the process: whoever has to undo it must find it.
-        let mut record = Record {
-            id: job.0,
-            name,
-            owner_uid,
-            class: spec.class.to_string(),
-            policy: spec.policy.to_string(),
-            weight: spec.weight,
-            cpus: spec.cpus,
-            min_cpus: spec.min_cpus,
-            registered_at_ns,
-            suspended: false,
-            whereabouts: whereabouts.clone(),
-            normal: normal.into(),
-            affinity: affinity.clone(),
-            signals,
-            mem_bytes: resources.mem_bytes,
-            disk_bytes: resources.disk_bytes,
-            newcomers: Vec::new(),
-        };
-        self.put_on_file(Some(record.clone()))?;
-        let is_confined = match at.map(|at| (self.lodging.limit(&at, resources.mem_bytes), at)) {
-            None => false,
-            Some((Ok(()), _)) => true,
-            Some((Err(error), at)) => {
-                let source = &error.source;
-                tracing::warn!(%job, %error, %source, "the memory of a job is not limited");
-                release::unconfine(&at);
-                whereabouts.set_confinement(None);
-                record.whereabouts = whereabouts.clone();
-                self.put_on_file(Some(record.clone()))?;
-                false
-            }
-        };
-        let moved = self
-            .lodging
-            .move_in(&whereabouts, process)
-            .and_then(|()| self.lodging.members(&whereabouts, normal, &affinity))
-            .map_err(Denied::from);
-        let joined = moved.and_then(|members| {
-            let placed = whereabouts.clone();
-            self.conductor.ask(move |state| state.join(job, placed, members, normal, affinity))?
-        });
-        match joined {
-            Ok(_) => {
-                self.watch.add_job(job, &whereabouts)?;
-                if is_confined {
-                    let at = whereabouts.confinement().cloned();
-                    self.change_on_file(move |state| {
-                        state.confine(job, at, resources.mem_bytes > 0)
-                    })?;
-                }
-                // It may have ended before anybody watched.
-                if self.watch.is_over(job) {
-                    self.end(job);
-                }
-                Ok(())
-            }
-            Err(denied) => {
-                self.clear_away(&record);
-                Err(denied)
-            }
-        }
-    }
-
     /// Changes a job, and then what is on file of it: in the same order as others do.
     pub fn change_on_file(
         &self,
@@ -276,106 +107,6 @@ impl Daemon {
         self.store
             .put(&record)
             .map_err(|e| Denied::Failed { operation: e.to_string(), reason: e.source.to_string() })
-    }
-
-    /// A handle on a process that the peer may put into a job of that owner. The handle is taken
-    /// first: what is checked then is the process that the handle names.
-    fn claim(&self, peer: Peer, owner_uid: u32, pid: u32) -> Result<Arc<ProcessHandle>, Denied> {
-        let process = ProcessHandle::open(pid).map_err(|_| Denied::NoSuchProcess(pid))?;
-        let (real, effective) =
-            process::owner(&self.roots.proc, pid).map_err(|_| Denied::NoSuchProcess(pid))?;
-        let operation = || format!("take process {pid} into a job");
-        if !peer.is_administrator() && (real != peer.uid || effective != peer.uid) {
-            let reason = format!("it belongs to user {effective}, not to user {}", peer.uid);
-            return Err(Denied::not_permitted(operation(), reason));
-        }
-        // Root gives nobody power over another's processes either.
-        if real != owner_uid && owner_uid != 0 {
-            let reason = format!("it belongs to user {real}, the job to user {owner_uid}");
-            return Err(Denied::not_permitted(operation(), reason));
-        }
-        let of_daemon = [std::process::id(), self.guardian.load(Ordering::Relaxed), 1, 2];
-        let is_kernel = process::stat(&self.roots.proc, pid).is_ok_and(|stat| stat.parent == 2);
-        if of_daemon.contains(&pid) || is_kernel {
-            let reason = "it belongs to the system, which runs the gangs";
-            return Err(Denied::not_permitted(operation(), reason));
-        }
-        Ok(process)
-    }
-
-    /// Makes a job of a process and its descendants; returns how many there were.
-    pub fn adopt_tree(&self, peer: Peer, job: JobId, pid: u32) -> Result<usize, Denied> {
-        let owner_uid = self.permit(peer, job, "adopt processes")?;
-        let mut adopted = Vec::new();
-        // Children may be started while their parents are moved; those of moved ones follow.
-        for _ in 0..100 {
-            let all = process::descendants(&self.roots.proc, pid)?;
-            let new: Vec<u32> = all.into_iter().filter(|pid| !adopted.contains(pid)).collect();
-            if new.is_empty() {
-                break;
-            }
-            for &member in &new {
-                match self.claim(peer, owner_uid, member) {
-                    Ok(_) => self.add_process(peer, job, member)?,
-                    // A descendant may end meanwhile; the process that was named may not.
-                    Err(Denied::NoSuchProcess(_)) if member != pid => {}
-                    Err(denied) => return Err(denied),
-                }
-            }
-            adopted.extend(new);
-        }
-        Ok(adopted.len())
-    }
-
-    /// Makes a job of all processes of a cgroup; returns how many there were.
-    pub fn adopt_group(&self, peer: Peer, job: JobId, path: &str) -> Result<usize, Denied> {
-        let owner_uid = self.permit(peer, job, "adopt a cgroup")?;
-        let no_such = || Denied::NoSuchCgroup(path.to_owned());
-        let root = self.means.groups.as_ref().ok_or_else(|| Denied::Failed {
-            operation: "adopt a cgroup".into(),
-            reason: "this daemon cannot use cgroups; gang status says why".into(),
-        })?;
-        let relative = path.trim_start_matches('/');
-        if relative.is_empty() || relative.split('/').any(|part| part == ".." || part == ".") {
-            return Err(Denied::invalid("cgroup", path, "a path below the root of the hierarchy"));
-        }
-        let group = Group::at(root.join(relative));
-        if !group.exists() {
-            return Err(no_such());
-        }
-        let below =
-            group.children()?.into_iter().filter(|child| child.is_populated().unwrap_or(false));
-        if let Some(child) = below.into_iter().next() {
-            let accepted = format!(
-                "a cgroup without populated ones below it, such as {}",
-                child.path().display()
-            );
-            return Err(Denied::invalid("cgroup", path, accepted));
-        }
-        let processes = group.processes()?;
-        let mut first = None;
-        for &pid in &processes {
-            match self.claim(peer, owner_uid, pid) {
-                Ok(process) => first = first.or(Some(process)),
-                Err(Denied::NoSuchProcess(_)) => {}
-                Err(denied) => return Err(denied),
-            }
-            if let Some(other) = self.lodging.job_of(pid) {
-                let reason = format!("process {pid} in it is in job {other}");
-                return Err(Denied::not_permitted(format!("adopt cgroup {path}"), reason));
-            }
-        }
-        let first = first.ok_or_else(no_such)?;
-        let policy =
-            self.conductor.ask(move |state| state.job(job).map(|job| job.spec.policy))??;
-        let whereabouts = self.lodging.found_in(job, policy, &group, first.pid)?;
-        self.settle_in(job, whereabouts.clone(), &first)?;
-        for &pid in processes.iter().filter(|&&pid| pid != first.pid) {
-            if let Ok(process) = ProcessHandle::open(pid) {
-                self.lodging.move_in(&whereabouts, &process)?;
-            }
-        }
-        Ok(processes.len())
     }
 
     /// The processes of a job.

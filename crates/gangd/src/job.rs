@@ -57,6 +57,17 @@ pub struct Home {
     pub newcomers: Vec<Newcomer>,
 }
 
+/// What must be known of a process that leaves its job.
+#[derive(Clone, Debug)]
+pub struct Leaver {
+    /// What its threads had before, of those that the job knew.
+    pub before: Vec<(u32, Attributes)>,
+    /// What the others have by default.
+    pub normal: Attributes,
+    /// Where it came from, if not from where the first one of the job did.
+    pub newcomer: Option<Newcomer>,
+}
+
 /// Where to find the processes of a job, for those who do not own the state.
 #[derive(Clone, Debug)]
 pub struct Address {

@@ -13,6 +13,7 @@ mod forecast;
 mod gap;
 mod hours;
 mod job;
+mod joining;
 mod load;
 mod lodging;
 mod run;

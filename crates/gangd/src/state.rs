@@ -23,7 +23,7 @@ use crate::{
     forecast::Forecast,
     gap::GapLength,
     hours::WorkingHours,
-    job::{Activity, Home, Job, Width, Window},
+    job::{Activity, Home, Job, Leaver, Width, Window},
     load::Load,
     settings::{Limits, Settings},
 };
@@ -194,13 +194,8 @@ impl State {
         Ok(())
     }
 
-    /// A process leaves its job. What its threads had before is returned, of those that the job knew,
-    /// what others have by default, and where it came from if not from where the first one did. It stays on file until it [has left](State::has_left).
-    pub fn let_go(
-        &mut self,
-        id: JobId,
-        process: Arc<ProcessHandle>,
-    ) -> Result<(Vec<(u32, Attributes)>, Attributes, Option<Newcomer>), Denied> {
+    /// A process leaves its job. It stays on file until it [has left](State::has_left).
+    pub fn let_go(&mut self, id: JobId, process: Arc<ProcessHandle>) -> Result<Leaver, Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         let gone = Denied::NoSuchProcess(process.pid);
         let home = job.home.as_mut().ok_or(gone)?;
@@ -211,7 +206,7 @@ impl State {
         let newcomer = home.newcomers.iter().find(|it| it.pid == process.pid).cloned();
         // The timetables in force still have its threads.
         self.schedule.renew();
-        Ok((before, normal, newcomer))
+        Ok(Leaver { before, normal, newcomer })
     }
 
     /// A process that was let go is in the job's groups no more, or could not be moved out of them.

@@ -5,6 +5,7 @@
 # make install PREFIX= DESTDIR= LIBDIR=
 #                                  programs, libgang, man pages and completions where they belong
 # make uninstall PREFIX= DESTDIR=
+# make deb                         a Debian package, in target/debian
 # make deps, make deps-demo        only install what building and testing, or the demo, need
 #
 # demo, test and check install what they need first: scripts/deps.
@@ -19,6 +20,8 @@ BUILT := $(TARGET_DIR)/release
 BINDIR := $(DESTDIR)$(PREFIX)/bin
 SBINDIR := $(DESTDIR)$(PREFIX)/sbin
 LIBEXECDIR := $(DESTDIR)$(PREFIX)/libexec/gangd
+SYSCONFDIR ?= $(if $(filter /usr /usr/local,$(PREFIX)),/etc,$(PREFIX)/etc)
+UNITDIR ?= $(PREFIX)/lib/systemd/system
 MANDIR := $(DESTDIR)$(PREFIX)/share/man
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR := $(DESTDIR)$(PREFIX)/include
@@ -30,7 +33,7 @@ FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 # Where rustup puts cargo, for shells that were open before.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build check demo deps deps-check deps-demo install test uninstall
+.PHONY: build check deb demo deps deps-check deps-demo install test uninstall
 
 deps:
 	@scripts/deps build test
@@ -53,6 +56,7 @@ test: deps
 	$(CARGO) build --workspace --locked --lib --bins --tests
 	$(CARGO) test --workspace --locked --no-fail-fast
 	tests/deps.sh
+	tests/units.sh
 
 check: deps-check
 	$(CARGO) fmt --all --check
@@ -82,6 +86,12 @@ install:
 	install -m 644 crates/libgang/include/gang.h crates/libgang/include/GangUserAPI.h $(INCLUDEDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
 	  crates/libgang/gang.pc.in > $(PCDIR)/gang.pc
+	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/gangd
+	install -m 644 integrations/systemd/gangd.socket $(DESTDIR)$(UNITDIR)
+	sed -e 's|@SBINDIR@|$(PREFIX)/sbin|' integrations/systemd/gangd.service.in \
+	  > $(DESTDIR)$(UNITDIR)/gangd.service
+	test -e $(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml || \
+	  install -m 644 etc/gangd.toml $(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml
 	install -m 755 $(BUILT)/gang $(BINDIR)/gang
 	install -m 755 $(BUILT)/gangd $(SBINDIR)/gangd
 	install -m 755 $(BUILT)/gang-lab $(LIBEXECDIR)/gang-lab
@@ -95,11 +105,18 @@ install:
 	  install -m 644 "$$pages/zsh" $(ZSHDIR)/_gang; \
 	  install -m 644 "$$pages/fish" $(FISHDIR)/gang.fish
 
+deb: build
+	scripts/make-deb $(VERSION) $(TARGET_DIR)/debian
+
 uninstall:
 	rm -f $(BINDIR)/gang $(SBINDIR)/gangd $(LIBEXECDIR)/gang-lab
 	rm -f $(MANDIR)/man1/gang.1 $(MANDIR)/man1/gang-*.1 $(MANDIR)/man8/gangd.8
 	rm -f $(DESTDIR)$(LIBDIR)/libgang.so.1 $(DESTDIR)$(LIBDIR)/libgang.so $(DESTDIR)$(LIBDIR)/libgang.a
 	rm -f $(DESTDIR)$(LIBDIR)/libgang-preload.so
+	rm -f $(DESTDIR)$(UNITDIR)/gangd.socket $(DESTDIR)$(UNITDIR)/gangd.service
+	cmp -s etc/gangd.toml $(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml && \
+	  rm -f $(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml || true
+	-rmdir $(DESTDIR)$(SYSCONFDIR)/gangd
 	rm -f $(INCLUDEDIR)/gang.h $(INCLUDEDIR)/GangUserAPI.h $(PCDIR)/gang.pc
 	rm -f $(BASHDIR)/gang $(ZSHDIR)/_gang $(FISHDIR)/gang.fish
 	-rmdir $(LIBEXECDIR)

@@ -24,6 +24,7 @@ pub enum Command {
     /// List the jobs
     Ls(Listing),
     Show(Show),
+    History(History),
     /// Show the daemon: backend and guarantee, slice, times of its switches
     Status(Listing),
     /// Stop a job until it is resumed; its memory stays
@@ -234,6 +235,24 @@ pub struct OneJob {
 pub struct Show {
     #[command(flatten)]
     pub job: OneJob,
+    #[command(flatten)]
+    pub listing: Listing,
+}
+
+/// List jobs that have ended, with what they used
+///
+/// The machine's daemon keeps them; one that gang run has started keeps none.
+#[derive(Debug, Args)]
+pub struct History {
+    /// How many, the latest first
+    #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    pub number: i64,
+    /// Of one user
+    #[arg(short, long)]
+    pub user: Option<String>,
+    /// Ended since then: a date, a time, or how long ago, such as 2h or 7d
+    #[arg(long, value_name = "TIME", value_parser = crate::commands::point_in_time)]
+    pub since: Option<i64>,
     #[command(flatten)]
     pub listing: Listing,
 }

@@ -139,6 +139,23 @@ fn class_and_size_are_changed_while_a_job_runs() {
 }
 
 #[test]
+fn history_is_a_table_and_json() {
+    let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
+    let place = Place::of(&fake);
+    let output = place.output(&["history", "-n", "7", "--user", "root", "--since", "2h"]);
+    let text = stdout(&output);
+    assert!(text.starts_with("ID  NAME  OWNER  CLASS"), "{text}");
+    assert!(text.contains("lu.C") && text.contains("1 min") && text.contains("24.5 s"), "{text}");
+    assert_eq!(fake.calls(), ["GetHistory(Some(7), Some(0), since)"]);
+    let json = stdout(&place.output(&["history", "--json"]));
+    assert!(json.contains("\"ended_at_ns\": 1763700060000000000"), "{json}");
+    for wrong in [&["history", "-n", "0"][..], &["history", "--since", "soon"]] {
+        assert_eq!(place.output(wrong).status.code(), Some(2));
+    }
+    assert_eq!(place.output(&["history", "--user", "nosuchuser"]).status.code(), Some(1));
+}
+
+#[test]
 fn adopt_takes_name_and_cpus_from_what_it_adopts() {
     let fake = Fake::new();
     let place = Place::of(&fake);

@@ -139,6 +139,17 @@ impl v1::VarlinkInterface for Session {
         answer(call, self.frame(), |call, rows| call.reply(rows))
     }
 
+    fn get_history(
+        &self,
+        call: &mut dyn v1::Call_GetHistory,
+        limit: Option<i64>,
+        owner_uid: Option<i64>,
+        since_ns: Option<i64>,
+    ) -> varlink::Result<()> {
+        let ended = self.history(limit, owner_uid, since_ns);
+        answer(call, ended, |call, jobs| call.reply(jobs))
+    }
+
     fn get_slot_page(&self, call: &mut dyn v1::Call_GetSlotPage, job: i64) -> varlink::Result<()> {
         answer(call, self.slot_page(job), |call, path| call.reply(path))
     }

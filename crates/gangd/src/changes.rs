@@ -46,7 +46,7 @@ impl Daemon {
         if wanted.resources.is_none() {
             return enter();
         }
-        Stock::of_machine(&self.roots.proc, &self.settings.disk)?.can_ever(wanted.resources)?;
+        Stock::of_machine(&self.roots.proc, &self.settings().disk)?.can_ever(wanted.resources)?;
         let needs = wanted.resources.less(held);
         self.queue.pass(needs, waiting, |ahead| {
             self.stock_after(None, ahead)?.admit(needs)?;
@@ -61,7 +61,7 @@ impl Daemon {
 
     /// The same, but for one of the jobs, and with what those are going to get who wait.
     fn stock_after(&self, but: Option<JobId>, ahead: &[Resources]) -> Result<Stock, Denied> {
-        let mut stock = Stock::of_machine(&self.roots.proc, &self.settings.disk)?;
+        let mut stock = Stock::of_machine(&self.roots.proc, &self.settings().disk)?;
         let promises = self.conductor.ask(move |state| {
             let others = state.jobs.values().filter(|job| Some(job.id) != but);
             let promised = others.filter(|job| !job.resources.is_none());

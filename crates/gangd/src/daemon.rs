@@ -23,6 +23,7 @@ use crate::{
     admission::Queue,
     conductor::{Handle, Unavailable},
     denied::Denied,
+    history::{Ended, History, Query},
     job::Home,
     lodging::Lodging,
     settings::Settings,
@@ -33,7 +34,7 @@ use crate::{
 /// The daemon, as the threads that serve clients see it.
 pub struct Daemon {
     pub roots: Roots,
-    pub settings: Settings,
+    settings: Mutex<Arc<Settings>>,
     pub means: Means,
     pub backend: Backend,
     pub lodging: Lodging,
@@ -50,6 +51,8 @@ pub struct Daemon {
     pub filing: Mutex<()>,
     /// Jobs that wait for memory or disk.
     pub queue: Queue,
+    /// Jobs that have ended.
+    pub history: Option<History>,
 }
 
 /// Who asks.
@@ -80,7 +83,77 @@ impl From<Unavailable> for Denied {
     }
 }
 
+/// What the daemon is made of, before it serves anybody.
+pub struct Parts {
+    pub roots: Roots,
+    pub settings: Settings,
+    pub means: Means,
+    pub backend: Backend,
+    pub lodging: Lodging,
+    pub store: Store,
+    pub watch: Watch,
+    pub conductor: Handle,
+    pub guardian: Arc<AtomicU32>,
+    pub stop: UnixStream,
+    pub history: Option<History>,
+}
+
 impl Daemon {
+    pub fn new(parts: Parts) -> Daemon {
+        let Parts { roots, settings, means, backend, lodging, store, .. } = parts;
+        let Parts { watch, conductor, guardian, stop, history, .. } = parts;
+        Daemon {
+            roots,
+            settings: Mutex::new(Arc::new(settings)),
+            means,
+            backend,
+            lodging,
+            store,
+            watch,
+            conductor,
+            guardian,
+            started: Instant::now(),
+            stop,
+            leaving: OnceLock::new(),
+            filing: Mutex::default(),
+            queue: Queue::default(),
+            history,
+        }
+    }
+
+    /// The settings as last read.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes new settings, as far as a running daemon can.
+    pub fn reconfigure(&self, new: Settings) -> Result<(), Denied> {
+        let old = self.settings();
+        let later = old.what_needs_a_restart(&new);
+        if !later.is_empty() {
+            tracing::warn!(keys = later.join(", "), "changed, and needs a restart to take effect");
+        }
+        let new = Arc::new(new);
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = new.clone();
+        self.conductor.ask(move |state| state.reconfigure(&new))?;
+        tracing::info!("the configuration was read again");
+        Ok(())
+    }
+
+    /// Jobs that have ended, the latest first.
+    pub fn ended(&self, query: Query) -> Result<Vec<Ended>, Denied> {
+        let Some(history) = &self.history else {
+            return Err(Denied::Failed {
+                operation: "read the history of jobs".into(),
+                reason: "this daemon keeps none; set [history] path, or use the machine's".into(),
+            });
+        };
+        history.read(query).map_err(|error| Denied::Failed {
+            operation: "read the history of jobs".into(),
+            reason: error.to_string(),
+        })
+    }
+
     /// The job's owner, where the peer may act on the job.
     pub fn permit(&self, peer: Peer, job: JobId, operation: &str) -> Result<u32, Denied> {
         let owner_uid =
@@ -147,8 +220,9 @@ impl Daemon {
         self.watch.remove_job(job);
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
         let record = self.conductor.ask(move |state| state.end(job));
-        if let Ok(Some(record)) = record {
+        if let Ok(Some((record, ended))) = record {
             self.clear_away(&record);
+            self.history.iter().for_each(|history| history.add(ended.clone()));
             tracing::info!(job = record.id, name = record.name, "job ended");
         }
         self.queue.look_again();
@@ -156,7 +230,7 @@ impl Daemon {
 
     /// Ends the jobs that have used no CPU for long; their processes go on without gangd (L20).
     pub fn let_unused_leave(&self) {
-        let leave_after = self.settings.leave_after;
+        let leave_after = self.settings().leave_after;
         let unused = self.conductor.ask(move |state| state.unused_for(leave_after));
         for job in unused.into_iter().flatten() {
             tracing::info!(%job, ?leave_after, "a job that used no CPU leaves; its processes go on");

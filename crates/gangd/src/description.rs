@@ -5,12 +5,13 @@ use std::{collections::BTreeMap, sync::atomic::Ordering};
 use gang_engine::{backend::Backend, timing};
 use gang_linux::{Roots, clock};
 use gang_protocol::v1;
-use gang_schedule::{Config, JobId, Plan};
+use gang_schedule::{Class, Config, JobId, Plan, clock as slices};
 
 use crate::{
     admission::Supply,
     daemon::Daemon,
     denied::Denied,
+    history::Ended,
     job::{Address, Home, Job},
     state::State,
 };
@@ -30,6 +31,11 @@ impl Described {
             job: describe(state, job, share, now_ns),
             address: job.home.as_ref().map(Home::address),
         }
+    }
+
+    /// What the conductor knows of it.
+    pub fn brief(self) -> v1::Job {
+        self.job
     }
 
     /// All of it, and the processes of the job.
@@ -156,7 +162,30 @@ fn guarantee(backend: Backend) -> v1::Guarantee {
 }
 
 /// The row of a slice.
-pub fn row(plan: &Plan) -> v1::Row {
+/// The slice under way, and those planned after it.
+pub fn frame(state: &State, now_ns: u64) -> Vec<v1::Row> {
+    let now = slices::slice_at(state.schedule.config(), now_ns);
+    state.schedule.plans().iter().filter(|plan| plan.slice >= now).map(row).collect()
+}
+
+/// A job that has ended.
+pub fn ended(ended: Ended) -> v1::EndedJob {
+    v1::EndedJob {
+        id: ended.job as i64,
+        name: ended.name,
+        owner_uid: ended.owner_uid.into(),
+        class: ended.class.parse().map_or(v1::Class::batch, |class: Class| class.into()),
+        cpus: ended.cpus.into(),
+        weight: ended.weight.into(),
+        registered_at_ns: ended.registered_at_ns as i64,
+        ended_at_ns: ended.ended_at_ns as i64,
+        slots: ended.slots as i64,
+        in_slot_ns: ended.in_slot_ns as i64,
+        cpu_time_ns: ended.cpu_time_ns as i64,
+    }
+}
+
+fn row(plan: &Plan) -> v1::Row {
     v1::Row {
         slice: plan.slice as i64,
         start_ns: plan.start_ns as i64,

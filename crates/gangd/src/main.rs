@@ -11,6 +11,7 @@ mod denied;
 mod description;
 mod forecast;
 mod gap;
+mod history;
 mod hours;
 mod job;
 mod joining;
@@ -21,6 +22,7 @@ mod server;
 mod session;
 mod settings;
 mod state;
+mod status_file;
 mod survey;
 mod ward;
 mod watch;
@@ -138,6 +140,15 @@ fn manual() -> anyhow::Result<()> {
 fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("GANGD_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    // Under systemd the journal keeps levels and fields apart.
+    let in_journal = std::env::var_os("JOURNAL_STREAM").is_some();
+    if let Some(journal) = in_journal.then(tracing_journald::layer).and_then(Result::ok) {
+        use tracing_subscriber::layer::SubscriberExt;
+        use tracing_subscriber::util::SubscriberInitExt;
+        let journal = journal.with_field_prefix(Some("GANGD".into()));
+        tracing_subscriber::registry().with(filter).with(journal).init();
+        return;
+    }
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -4,7 +4,7 @@ use std::{
     io::Read,
     os::unix::net::UnixStream,
     path::Path,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, atomic::Ordering},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -14,18 +14,20 @@ use gang_engine::{backend::Backend, probe::Means, release, store::Store};
 use gang_linux::{Roots, clock, memory};
 use gang_schedule::{Gap, Schedule};
 use rustix::event::epoll;
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::{
     Starter,
-    admission::Queue,
     args::Args,
     conductor::{self, Setup},
-    daemon::Daemon,
+    daemon::{Daemon, Parts},
+    history::History,
     lodging::Lodging,
     server::{self, Clients, Place},
     settings::Settings,
     state::State,
+    status_file::StatusFile,
     survey,
     ward::{Pulse, Ward},
     watch::{Source, Watch},
@@ -69,6 +71,7 @@ pub fn run(
         tracing::info!(%error, source = %error.source, "switches may wait for memory");
     }
     let pulse = Pulse::default();
+    let beats = pulse.clone();
     let realtime = backend == Backend::Rt;
     let ward =
         Ward::start(socket.into(), pulse.clone(), realtime).context("cannot start the guardian")?;
@@ -82,10 +85,13 @@ pub fn run(
         signal_hook::low_level::pipe::register(signal, stop_sender.try_clone()?)
             .context("cannot handle signals")?;
     }
-    // A daemon has no terminal to hang up with.
-    signal_hook::flag::register(SIGHUP, Arc::default()).context("cannot handle signals")?;
+    let (reload_sender, reload) = UnixStream::pair().context("cannot make a pipe")?;
+    signal_hook::low_level::pipe::register(SIGHUP, reload_sender)
+        .context("cannot handle signals")?;
+    let history = open_history(socket, &settings, args)?;
     let watch = Watch::new().context("cannot make an epoll")?;
-    let daemon = Arc::new(Daemon {
+    let writes_status = settings.status_file.unwrap_or_else(|| is_machines(socket, args));
+    let daemon = Arc::new(Daemon::new(Parts {
         roots: roots.clone(),
         settings,
         means,
@@ -95,22 +101,30 @@ pub fn run(
         watch,
         conductor,
         guardian: ward.pid(),
-        started: Instant::now(),
         stop: stop_sender,
-        leaving: OnceLock::new(),
-        filing: Mutex::default(),
-        queue: Queue::default(),
-    });
+        history,
+    }));
     daemon.restore();
+    let mut place = place;
     let listener = place.listen()?;
     daemon.watch.add(Source::Listener, &listener)?;
     daemon.watch.add(Source::Signal, &stop_receiver)?;
+    daemon.watch.add(Source::Reload, &reload)?;
+    let status_file = writes_status
+        .then(|| StatusFile::start(socket.with_file_name("status.json"), daemon.clone()))
+        .transpose()
+        .context("cannot start the thread of the status file")?;
     tracing::info!(socket = %socket.display(), backend = backend.name(), "gangd is ready");
     starter.tell("ready");
+    let _ = sd_notify::notify(false, &[NotifyState::Ready]);
 
     let clients = Arc::<Clients>::default();
-    wait(&daemon, &listener, &stop_receiver, &thread, &clients, args.exit_when_idle)?;
+    let waiting =
+        Waiting { daemon: &daemon, listener: &listener, stop: &stop_receiver, reload: &reload };
+    waiting.wait(&thread, &clients, args, &beats)?;
+    let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     drop(listener);
+    drop(status_file);
     end(&daemon, thread, ward, place);
     Ok(())
 }
@@ -150,56 +164,111 @@ fn wait_for_listener(socket: &Path) -> bool {
     })
 }
 
-/// Serves until a signal comes.
-fn wait(
-    daemon: &Arc<Daemon>,
-    listener: &std::os::unix::net::UnixListener,
-    mut stop: &UnixStream,
-    conductor: &JoinHandle<()>,
-    clients: &Arc<Clients>,
-    exit_when_idle: bool,
-) -> anyhow::Result<()> {
-    let mut idle_since: Option<Instant> = None;
-    let mut had_jobs = false;
-    let mut events = Vec::with_capacity(64);
-    loop {
-        events.clear();
-        match epoll::wait(
-            daemon.watch.epoll(),
-            rustix::buffer::spare_capacity(&mut events),
-            Some(&clock::timespec(ROUND)),
-        ) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e).context("cannot wait for events"),
-        }
-        for event in &events {
-            let epoll::Event { data, .. } = *event;
-            match Source::of(data) {
-                Source::Listener => server::accept(listener, daemon, clients),
-                Source::Signal => {
-                    let _ = stop.read(&mut [0; 16]);
-                    return Ok(());
-                }
-                Source::Job(job) => {
-                    if daemon.watch.is_over(job) {
-                        daemon.end(job);
+/// Whether this is the daemon of the machine, which stays, and not one that `gang run` has started.
+fn is_machines(socket: &Path, args: &Args) -> bool {
+    socket == Path::new(gang_protocol::paths::SYSTEM_SOCKET) && !args.exit_when_idle
+}
+
+/// Where the machine's daemon keeps the jobs that have ended.
+const HISTORY: &str = "/var/lib/gangd/history.db";
+
+fn open_history(
+    socket: &Path,
+    settings: &Settings,
+    args: &Args,
+) -> anyhow::Result<Option<History>> {
+    let path = match &settings.history {
+        Some(path) if path == Path::new("none") => return Ok(None),
+        Some(path) => path.clone(),
+        None if is_machines(socket, args) => HISTORY.into(),
+        None => return Ok(None),
+    };
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+    }
+    let history = History::open(&path, settings.retention.clone());
+    Ok(Some(history.with_context(|| format!("cannot open the history {}", path.display()))?))
+}
+
+/// What the main thread waits for.
+struct Waiting<'a> {
+    daemon: &'a Arc<Daemon>,
+    listener: &'a std::os::unix::net::UnixListener,
+    stop: &'a UnixStream,
+    reload: &'a UnixStream,
+}
+
+impl Waiting<'_> {
+    /// Serves until a signal comes.
+    fn wait(
+        &self,
+        conductor: &JoinHandle<()>,
+        clients: &Arc<Clients>,
+        args: &Args,
+        beats: &Pulse,
+    ) -> anyhow::Result<()> {
+        let Waiting { daemon, listener, mut stop, mut reload } = *self;
+        let mut last_beat = beats.load(Ordering::Relaxed);
+        let mut idle_since: Option<Instant> = None;
+        let mut had_jobs = false;
+        let mut events = Vec::with_capacity(64);
+        loop {
+            events.clear();
+            match epoll::wait(
+                daemon.watch.epoll(),
+                rustix::buffer::spare_capacity(&mut events),
+                Some(&clock::timespec(ROUND)),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e).context("cannot wait for events"),
+            }
+            for event in &events {
+                let epoll::Event { data, .. } = *event;
+                match Source::of(data) {
+                    Source::Listener => server::accept(listener, daemon, clients),
+                    Source::Signal => {
+                        let _ = stop.read(&mut [0; 16]);
+                        return Ok(());
+                    }
+                    Source::Reload => {
+                        let _ = reload.read(&mut [0; 16]);
+                        let read = Settings::read(args.config.as_deref(), &args.overrides());
+                        let applied = read.and_then(|settings| {
+                            daemon
+                                .reconfigure(settings)
+                                .map_err(|denied| anyhow::anyhow!("{denied:?}"))
+                        });
+                        if let Err(error) = applied {
+                            tracing::error!("the configuration stays as it was: {error:#}");
+                        }
+                    }
+                    Source::Job(job) => {
+                        if daemon.watch.is_over(job) {
+                            daemon.end(job);
+                        }
                     }
                 }
             }
-        }
-        if conductor.is_finished() {
-            bail!("the conductor has ended; the guardian releases all jobs");
-        }
-        daemon.tend_trees();
-        daemon.let_unused_leave();
-        if exit_when_idle {
-            let has_jobs = daemon.has_jobs();
-            had_jobs |= has_jobs;
-            let busy = clients.count() > 0 || has_jobs;
-            idle_since = if busy { None } else { idle_since.or(Some(Instant::now())) };
-            let patience = if had_jobs { IDLE_FOR } else { FIRST_JOB_WITHIN };
-            if idle_since.is_some_and(|since| since.elapsed() >= patience) {
-                return Ok(());
+            if conductor.is_finished() {
+                bail!("the conductor has ended; the guardian releases all jobs");
+            }
+            // The service manager hears from the conductor, by us.
+            let beat = beats.load(Ordering::Relaxed);
+            if std::mem::replace(&mut last_beat, beat) != beat {
+                let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
+            }
+            daemon.tend_trees();
+            daemon.let_unused_leave();
+            if args.exit_when_idle {
+                let has_jobs = daemon.has_jobs();
+                had_jobs |= has_jobs;
+                let busy = clients.count() > 0 || has_jobs;
+                idle_since = if busy { None } else { idle_since.or(Some(Instant::now())) };
+                let patience = if had_jobs { IDLE_FOR } else { FIRST_JOB_WITHIN };
+                if idle_since.is_some_and(|since| since.elapsed() >= patience) {
+                    return Ok(());
+                }
             }
         }
     }

@@ -22,6 +22,7 @@ use gang_protocol::{
     limits::MESSAGE_MAX,
     v1,
 };
+use listenfd::ListenFd;
 use nix::unistd::{User, getgrouplist};
 use rustix::{
     fs::{FlockOperation, flock},
@@ -47,6 +48,8 @@ pub struct Place {
     pub socket: PathBuf,
     lock_path: PathBuf,
     _lock: fs::File,
+    /// The socket is the service manager's.
+    is_given: bool,
 }
 
 impl Place {
@@ -94,13 +97,24 @@ impl Place {
             // Its last holder may have removed the file after it was opened here.
             let (held, named) = (rustix::fs::fstat(&lock)?, rustix::fs::stat(&lock_path));
             if named.is_ok_and(|named| named.st_ino == held.st_ino) {
-                return Ok(Some(Place { socket: socket.into(), lock_path, _lock: lock }));
+                return Ok(Some(Place {
+                    socket: socket.into(),
+                    lock_path,
+                    _lock: lock,
+                    is_given: false,
+                }));
             }
         }
     }
 
-    /// Listens: for everybody where root does, for its own user otherwise.
-    pub fn listen(&self) -> anyhow::Result<UnixListener> {
+    /// Listens: for everybody where root does, for its own user otherwise. A service manager may have
+    /// begun to (sd_listen_fds(3)); then the socket stays when the daemon ends.
+    pub fn listen(&mut self) -> anyhow::Result<UnixListener> {
+        if let Some(listener) = ListenFd::from_env().take_unix_listener(0)? {
+            listener.set_nonblocking(true)?;
+            self.is_given = true;
+            return Ok(listener);
+        }
         match fs::symlink_metadata(&self.socket) {
             Ok(found) if std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
                 fs::remove_file(&self.socket).with_context(|| {
@@ -121,7 +135,9 @@ impl Place {
 
     /// Leaves no trace.
     pub fn leave(self) {
-        let _ = fs::remove_file(&self.socket);
+        if !self.is_given {
+            let _ = fs::remove_file(&self.socket);
+        }
         let _ = fs::remove_file(&self.lock_path);
         // The directory of the machine's daemon, if nothing else is in it.
         let _ = fs::remove_dir(gang_protocol::paths::runtime_dir(&self.socket));
@@ -176,7 +192,8 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
         let Ok(credentials) = socket_peercred(&stream) else { continue };
         let uid = credentials.uid.as_raw();
         let pid = credentials.pid.as_raw_nonzero().get() as u32;
-        let limits = &daemon.settings.limits;
+        let settings = daemon.settings();
+        let limits = &settings.limits;
         let Some(seat) = clients.seat(uid, limits) else {
             refuse(stream, limits.clients);
             continue;
@@ -185,7 +202,7 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
         let spawned = std::thread::Builder::new().name("client".into()).spawn(move || {
             let _seat = seat;
             // A directory of users may be slow.
-            let is_of_admins = daemon.settings.admin_gid.is_some_and(|group| is_member(uid, group));
+            let is_of_admins = settings.admin_gid.is_some_and(|group| is_member(uid, group));
             let peer = Peer { uid, pid, is_of_admins };
             serve(stream, daemon, peer);
         });
@@ -314,7 +331,7 @@ mod tests {
     fn one_daemon_has_a_place() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("run/gangd.sock");
-        let place = Place::take(&socket).unwrap().unwrap();
+        let mut place = Place::take(&socket).unwrap().unwrap();
         assert!(Place::take(&socket).unwrap().is_none());
         let _listener = place.listen().unwrap();
         place.leave();
@@ -327,7 +344,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("gangd.sock");
         fs::write(&socket, "dear").unwrap();
-        let place = Place::take(&socket).unwrap().unwrap();
+        let mut place = Place::take(&socket).unwrap().unwrap();
         assert!(place.listen().unwrap_err().to_string().contains("no socket"));
         assert_eq!(fs::read_to_string(&socket).unwrap(), "dear");
     }

@@ -8,7 +8,7 @@ use std::{
 
 use gang_linux::{clock, process};
 use gang_protocol::{limits, name::check_name, v1};
-use gang_schedule::{Class, JobId, Spec, clock as slices};
+use gang_schedule::{Class, JobId, Spec};
 use rustix::process::Signal;
 
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
     daemon::{Daemon, Peer},
     denied::Denied,
     description::{self, Described},
+    history::Query,
     state::Candidate,
 };
 
@@ -250,12 +251,23 @@ impl Session {
     }
 
     pub fn frame(&self) -> Result<Vec<v1::Row>, Denied> {
-        Ok(self.daemon.conductor.ask(|state| {
-            let config = state.schedule.config();
-            let now = slices::slice_at(config, clock::utc_ns());
-            let plans = state.schedule.plans().iter().filter(|plan| plan.slice >= now);
-            plans.map(description::row).collect()
-        })?)
+        Ok(self.daemon.conductor.ask(|state| description::frame(state, clock::utc_ns()))?)
+    }
+
+    pub fn history(
+        &self,
+        limit: Option<i64>,
+        owner_uid: Option<i64>,
+        since_ns: Option<i64>,
+    ) -> Result<Vec<v1::EndedJob>, Denied> {
+        let limit = number("limit", limit.unwrap_or(1000), 10_000)?;
+        let uid = |uid| {
+            u32::try_from(uid).map_err(|_| Denied::invalid("owner_uid", uid, "the id of a user"))
+        };
+        let owner_uid = owner_uid.map(uid).transpose()?;
+        let since_ns = since_ns.unwrap_or(0).max(0) as u64;
+        let ended = self.daemon.ended(Query { limit, owner_uid, since_ns })?;
+        Ok(ended.into_iter().map(description::ended).collect())
     }
 
     pub fn stop(&self) -> Result<(), Denied> {

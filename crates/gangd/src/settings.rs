@@ -11,7 +11,10 @@ use gang_schedule::{ClassWeights, Config, Gap};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
-use crate::hours::{self, WorkingHours};
+use crate::{
+    history::Retention,
+    hours::{self, WorkingHours},
+};
 
 /// Where the configuration is, unless the command line names another file.
 pub const FILE: &str = "/etc/gangd/gangd.toml";
@@ -67,9 +70,22 @@ pub struct File {
     leave_after: Option<String>,
     /// Members of this group of users are administrators, as root is.
     admin_group: Option<String>,
+    /// Whether the status file is written, beside the socket.
+    status_file: Option<bool>,
     classes: Classes,
     working_hours: Option<Hours>,
+    history: HistoryFile,
     limits: Limits,
+}
+
+/// Where ended jobs are kept, and how many.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct HistoryFile {
+    /// The database; "none" for none.
+    path: Option<PathBuf>,
+    keep_jobs: Option<u64>,
+    keep_days: Option<u64>,
 }
 
 /// What classes weigh, in percent.
@@ -113,6 +129,11 @@ pub struct Settings {
     pub working_hours: Option<WorkingHours>,
     /// What classes weigh outside of them; inside it is in `schedule`.
     pub outside: ClassWeights,
+    /// `None`: where the daemon is the machine's.
+    pub status_file: Option<bool>,
+    /// `None`: the usual place, where the daemon is the machine's.
+    pub history: Option<PathBuf>,
+    pub retention: Retention,
     pub limits: Limits,
 }
 
@@ -127,8 +148,28 @@ impl Default for Settings {
             admin_gid: None,
             working_hours: None,
             outside: ClassWeights::default(),
+            status_file: None,
+            history: None,
+            retention: Retention::default(),
             limits: Limits::default(),
         }
+    }
+}
+
+impl Settings {
+    /// What of `new` differs and takes effect only in another daemon.
+    pub fn what_needs_a_restart(&self, new: &Settings) -> Vec<&'static str> {
+        let (old, new_plan) = (&self.schedule, &new.schedule);
+        let differs = [
+            ("slice", old.slice_ns != new_plan.slice_ns),
+            ("gap", old.gap != new_plan.gap),
+            ("fill", old.fill != new_plan.fill),
+            ("cap", old.cap_permille != new_plan.cap_permille),
+            ("backend", self.backend != new.backend),
+            ("status_file", self.status_file != new.status_file),
+            ("history", (&self.history, &self.retention) != (&new.history, &new.retention)),
+        ];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 }
 
@@ -182,6 +223,16 @@ impl Settings {
             let group =
                 group.with_context(|| format!("admin_group: there is no group {name:?}"))?;
             settings.admin_gid = Some(group.gid.as_raw());
+        }
+        settings.status_file = file.status_file;
+        settings.history.clone_from(&file.history.path);
+        let kept = &mut settings.retention;
+        kept.jobs = file.history.keep_jobs.unwrap_or(kept.jobs);
+        kept.days = file.history.keep_days.unwrap_or(kept.days);
+        for (key, value, most) in
+            [("keep_jobs", kept.jobs, 1_000_000_000), ("keep_days", kept.days, 36_500)]
+        {
+            ensure!((1..=most).contains(&value), "history.{key}: {value} is not 1 to {most}");
         }
         settings.working_hours = file.working_hours.as_ref().map(working_hours).transpose()?;
         let Classes { interactive, batch } = &file.classes;
@@ -335,6 +386,29 @@ mod tests {
     }
 
     #[test]
+    fn the_example_is_what_holds_without_a_file() {
+        let example = include_str!("../../../etc/gangd.toml");
+        let keys = example.lines().filter_map(|line| {
+            let rest = line.strip_prefix("# ")?;
+            let word = rest.split(' ').next()?;
+            let is_key = rest.contains(" = ") && word.chars().all(|c| c == '_' || c.is_lowercase());
+            (is_key || rest.starts_with('[')).then_some(rest)
+        });
+        // Nobody has this group.
+        let text = keys.filter(|line| !line.starts_with("admin_group")).collect::<Vec<_>>();
+        let read = settings(&text.join("\n")).unwrap();
+        assert!(read.working_hours.is_some() && read.history.is_some());
+        let usual = Settings {
+            working_hours: None,
+            history: None,
+            status_file: None,
+            backend: None,
+            ..read
+        };
+        assert_eq!(usual, Settings::default());
+    }
+
+    #[test]
     fn classes_weigh_something_else_outside_working_hours() {
         let read = settings(
             "idle_after = '3s'\nleave_after = '1h'\n[classes.interactive]\nweight = 400\n\
@@ -370,6 +444,7 @@ mod tests {
             ("\n\nslices = 3", "line 3: unknown field"),
             ("[limits]\njobs = 0", "limits.jobs: 0 is not 1 to 10000"),
             ("slice = ", "line 1"),
+            ("[history]\nkeep_days = 0", "history.keep_days: 0 is not 1 to 36500"),
             ("leave_after = '1s'", "leave_after: 1s is less than idle_after"),
             ("admin_group = 'nosuchgroup'", "admin_group: there is no group"),
             ("[classes.batch]\nweight = 0", "class_weights.batch"),

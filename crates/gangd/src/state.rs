@@ -22,6 +22,7 @@ use crate::{
     denied::Denied,
     forecast::Forecast,
     gap::GapLength,
+    history::Ended,
     hours::WorkingHours,
     job::{Activity, Home, Job, Leaver, Width, Window},
     load::Load,
@@ -46,6 +47,17 @@ pub struct ClassTimes {
     pub outside: ClassWeights,
     /// Whether these are working hours, as last told to the policy.
     pub are_working: Option<bool>,
+}
+
+impl ClassTimes {
+    fn new(settings: &Settings) -> ClassTimes {
+        ClassTimes {
+            hours: settings.working_hours.clone(),
+            inside: settings.schedule.class_weights,
+            outside: settings.outside,
+            are_working: None,
+        }
+    }
 }
 
 /// Everything that plans depend on, and what came of them.
@@ -75,17 +87,11 @@ pub struct State {
 impl State {
     pub fn new(roots: Roots, backend: Backend, settings: &Settings, schedule: Schedule) -> State {
         let gap = GapLength::new(&roots, schedule.config().gap);
-        let classes = ClassTimes {
-            hours: settings.working_hours.clone(),
-            inside: settings.schedule.class_weights,
-            outside: settings.outside,
-            are_working: None,
-        };
         State {
             roots,
             backend,
             limits: settings.limits.clone(),
-            classes,
+            classes: ClassTimes::new(settings),
             idle_after: settings.idle_after,
             schedule: Forecast::new(schedule),
             jobs: BTreeMap::new(),
@@ -315,12 +321,29 @@ impl State {
         Ok(self.job(id)?.record())
     }
 
-    /// The job is over; what is on file of it is returned, to be cleared away.
-    pub fn end(&mut self, id: JobId) -> Option<Record> {
-        let job = self.jobs.remove(&id)?;
+    /// The job is over; what is on file of it is returned, to be cleared away, and what it used.
+    pub fn end(&mut self, id: JobId) -> Option<(Record, Ended)> {
+        let mut job = self.jobs.remove(&id)?;
         let known = self.schedule.apply(Event::Departed { job: id });
         debug_assert!(known.is_ok(), "jobs here and in the schedule are the same");
-        job.record()
+        let record = job.record()?;
+        let last = job.home.as_mut().and_then(|home| home.members.cpu_time_ns(&self.roots.proc));
+        let ended = Ended {
+            job: id.0,
+            name: job.name,
+            owner_uid: job.owner_uid,
+            class: record.class.clone(),
+            policy: record.policy.clone(),
+            weight: record.weight,
+            cpus: record.cpus,
+            registered_at_ns: job.registered_at_ns,
+            ended_at_ns: clock::utc_ns(),
+            // The processes of one without a cgroup are not counted any more.
+            cpu_time_ns: last.unwrap_or(0).max(job.activity.cpu_time_ns),
+            in_slot_ns: job.in_slot_ns,
+            slots: job.slots,
+        };
+        Some((record, ended))
     }
 
     /// Lets a job take part in the schedule, or not.
@@ -403,6 +426,17 @@ impl State {
         job.page = Some(page);
         self.schedule.renew();
         Ok(())
+    }
+
+    /// The configuration file was read again.
+    pub fn reconfigure(&mut self, settings: &Settings) {
+        self.limits = settings.limits.clone();
+        self.idle_after = settings.idle_after;
+        self.classes = ClassTimes::new(settings);
+        let weights = settings.schedule.class_weights;
+        let accepted = self.schedule.apply(Event::Classes(weights));
+        debug_assert!(accepted.is_ok(), "settings were checked as they were read");
+        self.look_at_hours(clock::utc_ns());
     }
 
     /// Working hours begin and end (UTC).

@@ -18,6 +18,8 @@ use rustix::{
 pub enum Source {
     Listener,
     Signal,
+    /// The configuration file is to be read again.
+    Reload,
     Job(JobId),
 }
 
@@ -28,6 +30,7 @@ impl Source {
         EventData::new_u64(match self {
             Source::Listener => 0,
             Source::Signal => 1,
+            Source::Reload => 2,
             Source::Job(JobId(id)) => JOBS_FROM + id,
         })
     }
@@ -36,6 +39,7 @@ impl Source {
         match data.u64() {
             0 => Source::Listener,
             1 => Source::Signal,
+            2 => Source::Reload,
             id => Source::Job(JobId(id - JOBS_FROM)),
         }
     }

@@ -207,6 +207,50 @@ fn needs_root_what_uses_no_cpu_becomes_idle_and_leaves_unless_it_wakes() {
 }
 
 #[test]
+fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
+    if !is_root("ended_jobs") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("deep/history.db");
+    let settings = format!("status_file = true\n[history]\npath = {path:?}\n");
+    let mut place = Place::configured(&settings, &["--backend", "rt"]);
+    let program = Program::spinner();
+    let job = job_with(&place, &program, 1);
+    let status = place.directory.path().join("status.json");
+    let running = || {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        read["jobs"][0]["state"] == "running" && !read["frame"].as_array().unwrap().is_empty()
+    };
+    wait_until("the status file shows the job", running);
+    wait_until("it used CPU", || place.job(job).unwrap().cpu_time_ns > 0);
+    drop(program);
+    wait_until("it is in the history", || {
+        let ended = place.client().history(10, None, None).unwrap().jobs;
+        ended.len() == 1 && ended[0].id == job && ended[0].cpu_time_ns > 0 && ended[0].slots > 0
+    });
+    assert_eq!(place.client().history(10, Some(7), None).unwrap().jobs, []);
+    // It outlives the daemon; and settings are read again by a signal.
+    place.client().stop().unwrap();
+    wait_until("the status file is gone", || !status.exists());
+    place.start();
+    assert_eq!(place.client().history(10, None, None).unwrap().jobs.len(), 1);
+    let configure = |text: &str| {
+        let file = place.directory.path().join("gangd.toml");
+        fs::write(file, format!("{settings}{text}")).unwrap();
+        let daemon = place.status().pid;
+        let daemon = rustix::process::Pid::from_raw(daemon as i32).unwrap();
+        rustix::process::kill_process(daemon, rustix::process::Signal::HUP).unwrap();
+    };
+    configure("[classes.batch]\nweight = 70\n");
+    wait_until("the new weight", || place.status().batch_weight == 70);
+    configure("[classes.batch]\nweight = 0\n");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(place.status().batch_weight, 70, "a wrong file changes nothing");
+}
+
+#[test]
 fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
     if !is_root("the_slot_page") {
         return;

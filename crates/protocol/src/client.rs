@@ -269,6 +269,17 @@ impl Client {
             .map(|v1::SetSignals_Reply {}| ())
     }
 
+    /// Jobs that have ended, the latest first.
+    pub fn history(
+        &mut self,
+        limit: i64,
+        owner_uid: Option<i64>,
+        since_ns: Option<i64>,
+    ) -> Result<v1::GetHistory_Reply, ClientError> {
+        let args = v1::GetHistory_Args { limit: Some(limit), owner_uid, since_ns };
+        self.call("GetHistory", args, "reading the history of jobs".to_owned())
+    }
+
     /// The path of the job's slot page.
     pub fn slot_page(&mut self, job: i64) -> Result<String, ClientError> {
         let args = v1::GetSlotPage_Args { job };

@@ -169,6 +169,7 @@ mod tests {
                 "gang-adopt.1",
                 "gang-check.1",
                 "gang-class.1",
+                "gang-history.1",
                 "gang-kill.1",
                 "gang-lab.1",
                 "gang-ls.1",

@@ -5,6 +5,7 @@ mod check;
 mod class;
 mod completions;
 mod exec_gated;
+mod history;
 mod kill;
 mod lab;
 mod ls;
@@ -20,6 +21,7 @@ mod stop;
 mod suspend;
 
 use anyhow::Result;
+pub use history::point_in_time;
 
 use crate::cli::Command;
 
@@ -29,6 +31,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Run(args) => run::run(args),
         Command::Ls(args) => ls::ls(args),
         Command::Show(args) => show::show(args),
+        Command::History(args) => history::history(args),
         Command::Status(args) => status::status(args),
         Command::Suspend(args) => suspend::suspend(args),
         Command::Resume(args) => resume::resume(args),

@@ -217,6 +217,31 @@ impl v1::VarlinkInterface for Fake {
         call.reply(Vec::new())
     }
 
+    fn get_history(
+        &self,
+        call: &mut dyn v1::Call_GetHistory,
+        limit: Option<i64>,
+        owner_uid: Option<i64>,
+        since_ns: Option<i64>,
+    ) -> varlink::Result<()> {
+        let since = if since_ns.is_some() { "since" } else { "ever" };
+        self.record(format!("GetHistory({limit:?}, {owner_uid:?}, {since})"));
+        let ended = |job: &v1::Job| v1::EndedJob {
+            id: job.id,
+            name: job.name.clone(),
+            owner_uid: job.owner_uid,
+            class: job.class.clone(),
+            cpus: job.cpus,
+            weight: job.weight,
+            registered_at_ns: 1_763_700_000_000_000_000,
+            ended_at_ns: 1_763_700_060_000_000_000,
+            slots: job.slots,
+            in_slot_ns: job.in_slot_ns,
+            cpu_time_ns: job.cpu_time_ns,
+        };
+        call.reply(self.jobs.iter().map(ended).collect())
+    }
+
     fn get_slot_page(&self, call: &mut dyn v1::Call_GetSlotPage, _: i64) -> varlink::Result<()> {
         call.reply("/nowhere".into())
     }

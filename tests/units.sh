@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The systemd units are correct, and how exposed the service is. Needs systemd-analyze.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if ! command -v systemd-analyze >/dev/null; then
+  echo "skipped: systemd-analyze is not here"
+  exit 0
+fi
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+# What it starts has to exist.
+install -m 755 /bin/true "$directory/gangd"
+sed -e "s|@SBINDIR@|$directory|" integrations/systemd/gangd.service.in > "$directory/gangd.service"
+cp integrations/systemd/gangd.socket "$directory"
+systemd-analyze verify --man=no "$directory/gangd.service" "$directory/gangd.socket"
+echo "ok: the units are correct"
+exposure=$(systemd-analyze security --offline=true "$directory/gangd.service" |
+  sed -n 's/.*exposure level.*: \([0-9.]*\) .*/\1/p')
+echo "ok: exposure level $exposure"
+awk -v exposure="$exposure" 'BEGIN { exit !(exposure > 0 && exposure <= 3.5) }'

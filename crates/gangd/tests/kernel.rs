@@ -251,6 +251,49 @@ fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
 }
 
 #[test]
+fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
+    if !is_root("by_weight") {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "signal"]);
+    let weight = place.status().backends.into_iter().find(|backend| backend.name == "weight");
+    if let Some(reason) = weight.and_then(|backend| backend.reason) {
+        eprintln!("by_weight skipped: {reason}");
+        return;
+    }
+    place = Place::new(&["--backend", "weight", "--slice", "50ms"]);
+    let (one, other) = (Program::spinner(), Program::spinner());
+    for program in [&one, &other] {
+        job_with(&place, program, machine());
+    }
+    // Where its cpu controller is: of version 1, or of version 2.
+    let group = |program: &Program| {
+        let text = fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap();
+        let of = |controller: &str| {
+            let line = text.lines().find(|line| line.split(':').nth(1) == Some(controller));
+            line.map(|line| line.rsplit(':').next().unwrap().to_owned())
+        };
+        let v1 = of("cpu").or(of("cpu,cpuacct")).map(|path| format!("/sys/fs/cgroup/cpu{path}"));
+        v1.unwrap_or_else(|| format!("/sys/fs/cgroup{}", of("").unwrap()))
+    };
+    let idle = |program: &Program| {
+        fs::read_to_string(format!("{}/cpu.idle", group(program))).unwrap().trim() == "1"
+    };
+    for wanted in [true, false, true] {
+        wait_until("turns", || (idle(&one), idle(&other)) == (wanted, !wanted));
+    }
+    assert!(is_released(one.pid()), "its threads are left alone");
+    let check = place.client().check().unwrap();
+    assert_eq!(check.violations, []);
+    let was = group(&one);
+    place.kill_daemon();
+    place.start();
+    wait_until("turns again", || idle(&one) != idle(&other));
+    place.client().stop().unwrap();
+    wait_until("back where it was", || group(&one) != was && !Path::new(&was).exists());
+}
+
+#[test]
 fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
     if !is_root("the_slot_page") {
         return;

@@ -157,8 +157,9 @@ fn lift_conductor() {
     }
 }
 
-/// What the conductor may use of one CPU: less than half, of which it needs a hundredth.
-const RESERVED: Duration = Duration::from_millis(4);
+/// What the conductor may use of one CPU: a fifth, of which it needs a hundredth. More would keep a CPU
+/// from going offline where several daemons run: the kernel keeps to what it has promised.
+const RESERVED: Duration = Duration::from_millis(2);
 const RESERVED_PERIOD: Duration = Duration::from_millis(10);
 
 /// The least time that planning is given.

@@ -47,7 +47,8 @@ pub struct Daemon {
     pub stop: UnixStream,
     /// Set when the daemon ends: jobs stay on file until they are released.
     pub leaving: OnceLock<()>,
-    /// Held while a job changes and what is on file of it follows.
+    /// Held while a job changes and what is on file of it follows. The queue is never asked for by who
+    /// holds it.
     pub filing: Mutex<()>,
     /// Jobs that wait for memory or disk.
     pub queue: Queue,
@@ -218,13 +219,15 @@ impl Daemon {
     /// A job has no process any more, or never got one.
     pub fn end(&self, job: JobId) {
         self.watch.remove_job(job);
-        let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
+        let filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
         let record = self.conductor.ask(move |state| state.end(job));
         if let Ok(Some((record, ended))) = record {
             self.clear_away(&record);
             self.history.iter().for_each(|history| history.add(ended.clone()));
             tracing::info!(job = record.id, name = record.name, "job ended");
         }
+        // Who waits there may hold the queue and want to file.
+        drop(filing);
         self.queue.look_again();
     }
 

@@ -361,6 +361,8 @@ impl State {
     pub fn suspend(&mut self, id: JobId, suspended: bool) -> Result<Option<Record>, Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         job.suspended = suspended;
+        // Nobody can use CPU while it stands still: that is not to be held against it.
+        job.activity.last_used_ns = clock::monotonic_ns();
         let record = job.record();
         self.schedule.apply(if suspended {
             Event::Suspended { job: id }

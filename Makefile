@@ -6,6 +6,7 @@
 #                                  programs, libgang, man pages and completions where they belong
 # make uninstall PREFIX= DESTDIR=
 # make deb                         a Debian package, in target/debian
+# make wheel                       the Python package, in target/wheels
 # make deps, make deps-demo        only install what building and testing, or the demo, need
 #
 # demo, test and check install what they need first: scripts/deps.
@@ -33,7 +34,7 @@ FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 # Where rustup puts cargo, for shells that were open before.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build check deb demo deps deps-check deps-demo install test uninstall
+.PHONY: build check deb demo deps deps-check deps-demo install test uninstall wheel
 
 deps:
 	@scripts/deps build test
@@ -63,12 +64,18 @@ check: deps-check
 	$(CARGO) clippy --workspace --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --locked --no-deps --document-private-items
 	@if command -v shellcheck >/dev/null; then \
-	  shellcheck scripts/deps tests/*.sh .ci/run; fi
+	  shellcheck scripts/build-wheel scripts/deps tests/*.sh .ci/run; fi
 
 build:
 	$(CARGO) build --release --locked -p gang -p gangd -p gang-lab -p libgang
 	scripts/link-libgang $(BUILT)/libgang.a $(BUILT)
 	scripts/link-preload $(BUILT)/libgang.a $(BUILT)
+
+# With the system's Python where it can, as the tests do.
+wheel:
+	@set -e; python=python3; \
+	  if /usr/bin/python3 -c 'import setuptools, wheel, pip' 2>/dev/null; then python=/usr/bin/python3; fi; \
+	  scripts/build-wheel $$python $(TARGET_DIR)/wheels; ls $(TARGET_DIR)/wheels/*.whl
 
 # Man pages and completions come from the programs themselves. What was built is not built again
 # here, so that `sudo make install` needs no cargo.

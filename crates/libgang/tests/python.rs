@@ -1,0 +1,95 @@
+//! The Python package against a daemon: as its wheel brings it, and as it is here.
+
+mod place;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use place::{Place, built, here};
+
+fn bindings() -> PathBuf {
+    here().join("../../bindings/python")
+}
+
+/// The system's Python first: its packages are those that scripts/deps installs.
+fn python_with(modules: &str) -> Option<&'static str> {
+    ["/usr/bin/python3", "python3"].into_iter().find(|python| {
+        let output = Command::new(python).args(["-c", &format!("import {modules}")]).output();
+        output.is_ok_and(|output| output.status.success())
+    })
+}
+
+fn done(line: &mut Command) -> Output {
+    let output = line.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line:?}: {}: {said}", output.status);
+    output
+}
+
+/// Runs Python with the package that is in a directory.
+fn run(place: &Place, python: &str, package: &Path, arguments: &[&Path]) -> Output {
+    let mut line = Command::new("timeout");
+    line.arg("120")
+        .arg(python)
+        .args(arguments)
+        .current_dir(place.directory.path())
+        .env("PYTHONPATH", package)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("GANG_SOCKET", place.path("gangd.sock"))
+        .env("LD_LIBRARY_PATH", place.directory.path())
+        .env_remove("GANG_JOB");
+    if let Some(gang) = built("gang") {
+        line.env("GANG_PROGRAM", gang);
+    }
+    done(&mut line)
+}
+
+#[test]
+fn the_wheel_brings_what_the_package_promises() {
+    let Some(python) = python_with("setuptools, wheel, pip") else {
+        eprintln!("the_wheel_brings skipped: it takes Python 3 with pip, setuptools and wheel");
+        return;
+    };
+    let Some(place) = Place::new("the_wheel_brings") else { return };
+    let (wheels, site) = (place.path("wheels"), place.path("site"));
+    done(Command::new(here().join("../../scripts/build-wheel")).arg(python).arg(&wheels));
+    let wheel = fs::read_dir(&wheels).unwrap().next().unwrap().unwrap().path();
+    let expected = concat!("gang-", env!("CARGO_PKG_VERSION"), "-py3-none-any.whl");
+    assert_eq!(wheel.file_name().unwrap(), expected, "the version of pyproject.toml");
+    done(
+        Command::new(python)
+            .args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target"])
+            .args([&site, &wheel]),
+    );
+    let tests = bindings().join("tests");
+    let arguments = ["-m", "unittest", "discover", "-s"].map(Path::new);
+    let output = run(&place, python, &site, &[&arguments[..], &[&tests]].concat());
+    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_example_in_python_runs_a_pool_as_one_job() {
+    let Some(python) = python_with("ctypes") else {
+        eprintln!("the_example_in_python skipped: it takes Python 3");
+        return;
+    };
+    let Some(place) = Place::new("the_example_in_python") else { return };
+    let output = run(&place, python, &bindings(), &[&bindings().join("examples/pool.py")]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.starts_with("8 sums by 3 processes in one job"), "{said}");
+}
+
+#[test]
+fn structs_and_numbers_in_python_are_those_of_c() {
+    let Some(python) = python_with("ctypes") else {
+        eprintln!("structs_and_numbers skipped: it takes Python 3");
+        return;
+    };
+    let Some(place) = Place::new("structs_and_numbers") else { return };
+    let of_c = place.run(place.compile("cc", &here().join("tests/layout.c"), &[], "layout"));
+    let of_python = run(&place, python, &bindings(), &[&bindings().join("tests/layout.py")]);
+    assert_eq!(String::from_utf8_lossy(&of_python.stdout), String::from_utf8_lossy(&of_c.stdout));
+}

@@ -228,8 +228,6 @@ impl Daemon {
         }
         // Who waits there may hold the queue and want to file.
         drop(filing);
-        // Who waits takes the two locks in the other order.
-        drop(filing);
         self.queue.look_again();
     }
 

@@ -7,6 +7,7 @@
  * Threads: every function may be called by any thread. Calls that ask the daemon take turns.
  * fork: a child may use what its parent registered; it gets a connection of its own.
  * Signal handlers may call the gang_page_* readers, gang_result_text and nothing else.
+ * Barriers and locks ask nobody: they work without a daemon, too.
  * The library starts no threads and keeps one socket.
  *
  * Times are nanoseconds, sizes bytes, shares run from 0 to 1.
@@ -200,6 +201,36 @@ gang_result gang_get_load(gang_load *load);
 /* Maps the slot page of a job; it stays mapped after gang_close, and in children. */
 gang_result gang_page_open(gang_job *job, const gang_page **page);
 gang_result gang_page_close(const gang_page *page);
+
+/* A barrier and a lock for the threads of a gang. While the slot page says that the slot runs they
+ * spin, out of slot they block; without a page, or where it says nothing, they spin for 50 us and
+ * block then. No spin lasts longer than 1 ms. Both lie where the program puts them, aligned to 8,
+ * and stay there. In memory that processes share, children of a fork can use what their parent
+ * made. Both order memory as those of pthread do; neither may be used in signal handlers. One that
+ * was not initialised, or was destroyed, gives GANG_INVALID. */
+typedef struct gang_barrier {
+    uint64_t opaque[48];
+} gang_barrier;
+
+typedef struct gang_mutex {
+    uint64_t opaque[2];
+} gang_mutex;
+
+/* For as many threads, 1 to 1,048,576. The page may be null; else it stays open as long as the
+ * barrier is used. */
+gang_result gang_barrier_init(gang_barrier *barrier, uint32_t threads, const gang_page *page);
+/* Returns when all threads have come; then the barrier is ready for the next time. */
+gang_result gang_barrier_wait(gang_barrier *barrier);
+/* When every thread has returned from it. GANG_INVALID while threads wait. */
+gang_result gang_barrier_destroy(gang_barrier *barrier);
+
+gang_result gang_mutex_init(gang_mutex *mutex, const gang_page *page);
+/* Not recursive; threads do not get it in the order in which they came. */
+gang_result gang_mutex_lock(gang_mutex *mutex);
+/* By the thread that holds it. GANG_INVALID where nobody does. */
+gang_result gang_mutex_unlock(gang_mutex *mutex);
+/* When nobody uses it any more. GANG_INVALID while somebody holds it. */
+gang_result gang_mutex_destroy(gang_mutex *mutex);
 
 #ifdef __cplusplus
 }

@@ -9,9 +9,12 @@
 
 #![allow(unsafe_code)]
 
+mod barrier;
 mod connection;
 mod handle;
 mod job;
 mod llnl;
+mod mutex;
 mod page;
 mod result;
+mod waiting;

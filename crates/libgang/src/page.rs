@@ -1,6 +1,11 @@
 //! Mapping the slot page.
 
-use std::{ffi::c_void, fs::File, ptr};
+use std::{
+    ffi::c_void,
+    fs::File,
+    ptr,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -14,11 +19,75 @@ const LENGTH: usize = 4096;
 const MAGIC: u32 = 0x474e_4147;
 const VERSION: u32 = 1;
 
-/// As in `gang.h`; the readers are there.
+/// As in `gang.h`; the readers of programs are there.
 #[repr(C)]
 pub struct Page {
     magic: u32,
     version: u32,
+    running: AtomicU32,
+    _on_cpus: AtomicU32,
+    _until_ns: [AtomicU32; 2],
+    _slice_ns: [AtomicU32; 2],
+    cpus: AtomicU32,
+    validity: AtomicU32,
+}
+
+/// The other threads of a gang, as its page has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Partners {
+    Run,
+    Stand,
+    NotKnown,
+}
+
+impl Page {
+    /// Whether `threads` of the gang run at this moment.
+    #[inline]
+    pub fn partners(&self, threads: u32) -> Partners {
+        if self.validity.load(Ordering::Relaxed) != 0 {
+            Partners::NotKnown
+        } else if self.running.load(Ordering::Relaxed) == 0 {
+            Partners::Stand
+        } else if self.cpus.load(Ordering::Relaxed) < threads {
+            Partners::NotKnown
+        } else {
+            Partners::Run
+        }
+    }
+
+    #[cfg(test)]
+    pub fn made_up(running: u32, cpus: u32, validity: u32) -> Page {
+        Page {
+            magic: MAGIC,
+            version: VERSION,
+            running: running.into(),
+            _on_cpus: AtomicU32::default(),
+            _until_ns: Default::default(),
+            _slice_ns: Default::default(),
+            cpus: cpus.into(),
+            validity: validity.into(),
+        }
+    }
+}
+
+/// What C hands over as a slot page: null, or one of ours as far as that can be seen.
+///
+/// # Safety
+/// Where it could be the address of a page, it is one that is mapped.
+pub unsafe fn check(page: *const Page) -> Result<(), Failure> {
+    if page.is_null() {
+        return Ok(());
+    }
+    if page.addr() % LENGTH != 0 {
+        return Err(Failure::invalid("that is no slot page"));
+    }
+    // SAFETY: as the caller says.
+    let (magic, version) = unsafe { ((*page).magic, (*page).version) };
+    if (magic, version) == (MAGIC, VERSION) {
+        Ok(())
+    } else {
+        Err(Failure::invalid("that is no slot page of this version"))
+    }
 }
 
 /// # Safety

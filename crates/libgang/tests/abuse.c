@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@ _Static_assert(sizeof(gang_change) == 40, "gang_change");
 _Static_assert(sizeof(gang_use) == 72 && offsetof(gang_use, slots) == 24, "gang_use");
 _Static_assert(sizeof(gang_load) == 64, "gang_load");
 _Static_assert(sizeof(gang_page) == 48 && offsetof(gang_page, validity) == 36, "gang_page");
+_Static_assert(sizeof(gang_barrier) == 384 && sizeof(gang_mutex) == 16, "barrier and lock");
 _Static_assert(sizeof(struct GangUse) == 40 && sizeof(struct GangLoad) == 32, "LLNL");
 #endif
 
@@ -216,10 +218,84 @@ static void across_fork(void)
     EXPECT(GANG_OK, gang_close(job));
 }
 
+static void barriers(void)
+{
+    gang_barrier barrier, filled;
+    gang_mutex mutex;
+    const gang_page *wrong = (const gang_page *)garbage(4097);
+
+    EXPECT(GANG_INVALID, gang_barrier_init(NULL, 2, NULL));
+    EXPECT(GANG_INVALID, gang_barrier_init((gang_barrier *)garbage(1), 2, NULL));
+    memset(&barrier, 0x55, sizeof barrier);
+    filled = barrier;
+    EXPECT(GANG_INVALID, gang_barrier_init(&barrier, 0, NULL));
+    EXPECT(GANG_INVALID, gang_barrier_init(&barrier, UINT32_MAX, NULL));
+    EXPECT(GANG_INVALID, gang_barrier_init(&barrier, 2, wrong));
+    EXPECT(0, memcmp(&barrier, &filled, sizeof barrier));
+    EXPECT(GANG_INVALID, gang_barrier_wait(NULL));
+    EXPECT(GANG_INVALID, gang_barrier_wait(&barrier));
+    EXPECT(GANG_INVALID, gang_barrier_destroy(NULL));
+    EXPECT(GANG_INVALID, gang_barrier_destroy(&barrier));
+    EXPECT(GANG_OK, gang_barrier_init(&barrier, 1, NULL));
+    EXPECT(GANG_OK, gang_barrier_wait(&barrier));
+    EXPECT(GANG_OK, gang_barrier_wait(&barrier));
+    EXPECT(GANG_OK, gang_barrier_destroy(&barrier));
+    EXPECT(GANG_INVALID, gang_barrier_wait(&barrier));
+    EXPECT(GANG_INVALID, gang_barrier_destroy(&barrier));
+
+    memset(&mutex, 0x55, sizeof mutex);
+    EXPECT(GANG_INVALID, gang_mutex_init(NULL, NULL));
+    EXPECT(GANG_INVALID, gang_mutex_init(&mutex, wrong));
+    EXPECT(GANG_INVALID, gang_mutex_lock(NULL));
+    EXPECT(GANG_INVALID, gang_mutex_lock(&mutex));
+    EXPECT(GANG_INVALID, gang_mutex_unlock(&mutex));
+    EXPECT(GANG_INVALID, gang_mutex_destroy(&mutex));
+    EXPECT(GANG_OK, gang_mutex_init(&mutex, NULL));
+    EXPECT(GANG_INVALID, gang_mutex_unlock(&mutex));
+    EXPECT(GANG_OK, gang_mutex_lock(&mutex));
+    EXPECT(GANG_INVALID, gang_mutex_destroy(&mutex));
+    EXPECT(GANG_OK, gang_mutex_unlock(&mutex));
+    EXPECT(GANG_OK, gang_mutex_destroy(&mutex));
+    EXPECT(GANG_INVALID, gang_mutex_lock(&mutex));
+}
+
+/* A parent and its child, by what it made in memory that both share. */
+static void barriers_across_fork(void)
+{
+    struct shared {
+        gang_barrier barrier;
+        gang_mutex mutex;
+        long parent, child, sum;
+    } *shared = (struct shared *)mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE,
+                                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int status;
+    EXPECT(GANG_OK, gang_barrier_init(&shared->barrier, 2, NULL));
+    EXPECT(GANG_OK, gang_mutex_init(&shared->mutex, NULL));
+    pid_t child = fork();
+    for (long round = 1; round <= 1000; round++) {
+        *(child ? &shared->parent : &shared->child) = round;
+        EXPECT(GANG_OK, gang_mutex_lock(&shared->mutex));
+        shared->sum++;
+        EXPECT(GANG_OK, gang_mutex_unlock(&shared->mutex));
+        EXPECT(GANG_OK, gang_barrier_wait(&shared->barrier));
+        EXPECT(round, child ? shared->child : shared->parent);
+        EXPECT(2 * round, shared->sum);
+        EXPECT(GANG_OK, gang_barrier_wait(&shared->barrier));
+    }
+    if (child == 0)
+        _exit(0);
+    EXPECT(child, waitpid(child, &status, 0));
+    EXPECT(0, status);
+    EXPECT(GANG_OK, gang_barrier_destroy(&shared->barrier));
+    EXPECT(GANG_OK, gang_mutex_destroy(&shared->mutex));
+}
+
 int main(void)
 {
     modern();
     llnl();
     across_fork();
+    barriers();
+    barriers_across_fork();
     return 0;
 }

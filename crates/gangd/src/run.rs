@@ -27,7 +27,7 @@ use crate::{
     server::{self, Clients, Place},
     settings::Settings,
     state::State,
-    status_file::StatusFile,
+    status_file::{self, StatusFile},
     survey,
     ward::{Pulse, Ward},
     watch::{Source, Watch},
@@ -111,7 +111,7 @@ pub fn run(
     daemon.watch.add(Source::Signal, &stop_receiver)?;
     daemon.watch.add(Source::Reload, &reload)?;
     let status_file = writes_status
-        .then(|| StatusFile::start(socket.with_file_name("status.json"), daemon.clone()))
+        .then(|| StatusFile::start(status_file::path(socket), daemon.clone()))
         .transpose()
         .context("cannot start the thread of the status file")?;
     tracing::info!(socket = %socket.display(), backend = backend.name(), "gangd is ready");

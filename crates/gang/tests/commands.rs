@@ -79,6 +79,7 @@ backend   rt, exclusive: nothing ordinary runs in the place of a gang
 slice     10 ms, gap 500 µs in every 10 ms, filling on, cap 100.0 %
 machine   2 CPUs, 1 job, 0 threads runnable outside all jobs
 classes   interactive 200 %, batch 100 %, in working hours
+slots     batch up to 100 ms
 memory    10.0 GiB of 16.0 GiB free, 2.0 GiB of it promised
 disk      50.0 GiB of 100.0 GiB free, 0 B of it promised
 switches  5000

@@ -109,6 +109,10 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
         usable: finding.obstacle.is_none(),
         reason: finding.obstacle.clone(),
     });
+    let class_slice = |class: Class| v1::ClassSlice {
+        slice_ns: i64::from(config.class_slices.of(class)) * config.slice_ns as i64,
+        class: class.into(),
+    };
     let guardian = daemon.guardian.load(Ordering::Relaxed);
     let stock = daemon.stock()?;
     Ok(v1::Status {
@@ -137,6 +141,7 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
         working_hours: are_working,
         interactive_weight: config.class_weights.interactive.into(),
         batch_weight: config.class_weights.batch.into(),
+        class_slices: Class::ALL.map(class_slice).into(),
         memory: supply(stock.memory),
         disk: supply(stock.disk),
         load_average: load_average(&daemon.roots),
@@ -161,7 +166,6 @@ fn guarantee(backend: Backend) -> v1::Guarantee {
     }
 }
 
-/// The row of a slice.
 /// The slice under way, and those planned after it.
 pub fn frame(state: &State, now_ns: u64) -> Vec<v1::Row> {
     let now = slices::slice_at(state.schedule.config(), now_ns);
@@ -185,6 +189,7 @@ pub fn ended(ended: Ended) -> v1::EndedJob {
     }
 }
 
+/// The row of a slice.
 fn row(plan: &Plan) -> v1::Row {
     v1::Row {
         slice: plan.slice as i64,

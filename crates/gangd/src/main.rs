@@ -5,6 +5,7 @@ mod args;
 mod calls;
 mod changes;
 mod check;
+mod classes;
 mod conductor;
 mod daemon;
 mod denied;

@@ -7,11 +7,12 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use gang_engine::backend::Backend;
-use gang_schedule::{ClassWeights, Config, Gap};
+use gang_schedule::{Config, Gap};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
 use crate::{
+    classes::{self, Terms},
     history::Retention,
     hours::{self, WorkingHours},
 };
@@ -72,7 +73,7 @@ pub struct File {
     admin_group: Option<String>,
     /// Whether the status file is written, beside the socket.
     status_file: Option<bool>,
-    classes: Classes,
+    classes: classes::File,
     working_hours: Option<Hours>,
     history: HistoryFile,
     limits: Limits,
@@ -86,22 +87,6 @@ struct HistoryFile {
     path: Option<PathBuf>,
     keep_jobs: Option<u64>,
     keep_days: Option<u64>,
-}
-
-/// What classes weigh, in percent.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Classes {
-    interactive: Class,
-    batch: Class,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct Class {
-    weight: Option<u32>,
-    /// Outside the working hours; the same unless it is set.
-    weight_outside: Option<u32>,
 }
 
 /// Working hours, as written.
@@ -127,8 +112,8 @@ pub struct Settings {
     /// The number of the group whose members are administrators.
     pub admin_gid: Option<u32>,
     pub working_hours: Option<WorkingHours>,
-    /// What classes weigh outside of them; inside it is in `schedule`.
-    pub outside: ClassWeights,
+    /// What classes weigh and ask for outside of them; inside it is in `schedule`.
+    pub outside: Terms,
     /// `None`: where the daemon is the machine's.
     pub status_file: Option<bool>,
     /// `None`: the usual place, where the daemon is the machine's.
@@ -147,7 +132,7 @@ impl Default for Settings {
             leave_after: Duration::from_secs(7200),
             admin_gid: None,
             working_hours: None,
-            outside: ClassWeights::default(),
+            outside: Terms::default(),
             status_file: None,
             history: None,
             retention: Retention::default(),
@@ -235,24 +220,6 @@ impl Settings {
             ensure!((1..=most).contains(&value), "history.{key}: {value} is not 1 to {most}");
         }
         settings.working_hours = file.working_hours.as_ref().map(working_hours).transpose()?;
-        let Classes { interactive, batch } = &file.classes;
-        let inside = &mut settings.schedule.class_weights;
-        inside.interactive = interactive.weight.unwrap_or(inside.interactive);
-        inside.batch = batch.weight.unwrap_or(inside.batch);
-        let hours = settings.working_hours.is_some();
-        for (name, class) in [("interactive", interactive), ("batch", batch)] {
-            ensure!(
-                class.weight_outside.is_none() || hours,
-                "classes.{name}.weight_outside: there are no [working_hours]"
-            );
-        }
-        settings.outside = ClassWeights {
-            interactive: interactive.weight_outside.unwrap_or(inside.interactive),
-            batch: batch.weight_outside.unwrap_or(inside.batch),
-        };
-        Config { class_weights: settings.outside, ..Config::default() }
-            .validate()
-            .context("outside the working hours")?;
         let config = &mut settings.schedule;
         if let Some(slice) = &file.slice {
             config.slice_ns =
@@ -280,6 +247,14 @@ impl Settings {
             config.cap_permille = (cap * 1000.0).round() as u32;
         }
         config.validate()?;
+        let has_hours = settings.working_hours.is_some();
+        let (inside, outside) = file.classes.read(config.slice_ns, has_hours)?;
+        (config.class_weights, config.class_slices) = (inside.weights, inside.slices);
+        config.validate()?;
+        Config { class_weights: outside.weights, ..Config::default() }
+            .validate()
+            .context("outside the working hours")?;
+        settings.outside = outside;
         let Limits { jobs, jobs_per_user, clients, clients_per_user, cpus_per_user } =
             settings.limits;
         for (key, value, most) in [
@@ -418,7 +393,8 @@ mod tests {
         .unwrap();
         let inside = read.schedule.class_weights;
         assert_eq!((inside.interactive, inside.batch), (400, 100));
-        assert_eq!((read.outside.interactive, read.outside.batch), (50, 100));
+        let outside = read.outside.weights;
+        assert_eq!((outside.interactive, outside.batch), (50, 100));
         assert_eq!(read.idle_after, Duration::from_secs(3));
         assert_eq!(read.leave_after, Duration::from_secs(3600));
         assert!(read.working_hours.is_some());
@@ -449,6 +425,7 @@ mod tests {
             ("admin_group = 'nosuchgroup'", "admin_group: there is no group"),
             ("[classes.batch]\nweight = 0", "class_weights.batch"),
             ("[classes.batch]\nweight_outside = 5", "there are no [working_hours]"),
+            ("slice = '30ms'\n[classes.batch]\nslice = '100ms'", "whole slices of 30ms"),
             ("[classes.royal]\nweight = 1", "line 1: unknown field `royal`"),
             ("[working_hours]\ndays = ['mon']\nfrom = '8'\nto = '9:00'", "working_hours.from"),
             ("[working_hours]\ndays = []\nfrom = '8:00'\nto = '9:00'", "working_hours.days"),

@@ -15,10 +15,11 @@ use gang_engine::{
     store::{Confinement, Newcomer, Record, Whereabouts},
 };
 use gang_linux::{Roots, clock, sched::Attributes};
-use gang_schedule::{ClassWeights, Event, JobId, Policy, Schedule, Spec};
+use gang_schedule::{Config, Event, JobId, Policy, Schedule, Spec};
 
 use crate::{
     admission::Resources,
+    classes::Terms,
     denied::Denied,
     forecast::Forecast,
     gap::GapLength,
@@ -39,22 +40,25 @@ pub struct Candidate {
     pub signals: bool,
 }
 
-/// What classes weigh when.
+/// What classes weigh and ask for, and when.
 #[derive(Clone, Debug)]
 pub struct ClassTimes {
     pub hours: Option<WorkingHours>,
-    pub inside: ClassWeights,
-    pub outside: ClassWeights,
+    pub inside: Terms,
+    pub outside: Terms,
     /// Whether these are working hours, as last told to the policy.
     pub are_working: Option<bool>,
 }
 
 impl ClassTimes {
-    fn new(settings: &Settings) -> ClassTimes {
+    /// For slices of `slice_ns`, whatever the settings say of them.
+    fn new(settings: &Settings, slice_ns: u64) -> ClassTimes {
+        let Config { slice_ns: of_settings, class_weights, class_slices, .. } = settings.schedule;
+        let inside = Terms { weights: class_weights, slices: class_slices };
         ClassTimes {
             hours: settings.working_hours.clone(),
-            inside: settings.schedule.class_weights,
-            outside: settings.outside,
+            inside: inside.in_slices_of(of_settings, slice_ns),
+            outside: settings.outside.in_slices_of(of_settings, slice_ns),
             are_working: None,
         }
     }
@@ -91,7 +95,7 @@ impl State {
             roots,
             backend,
             limits: settings.limits.clone(),
-            classes: ClassTimes::new(settings),
+            classes: ClassTimes::new(settings, schedule.config().slice_ns),
             idle_after: settings.idle_after,
             schedule: Forecast::new(schedule),
             jobs: BTreeMap::new(),
@@ -434,9 +438,8 @@ impl State {
     pub fn reconfigure(&mut self, settings: &Settings) {
         self.limits = settings.limits.clone();
         self.idle_after = settings.idle_after;
-        self.classes = ClassTimes::new(settings);
-        let weights = settings.schedule.class_weights;
-        let accepted = self.schedule.apply(Event::Classes(weights));
+        self.classes = ClassTimes::new(settings, self.schedule.config().slice_ns);
+        let accepted = self.schedule.apply(self.classes.inside.event());
         debug_assert!(accepted.is_ok(), "settings were checked as they were read");
         self.look_at_hours(clock::utc_ns());
     }
@@ -448,9 +451,9 @@ impl State {
         if self.classes.are_working.replace(are_working) == Some(are_working) {
             return;
         }
-        let weights = if are_working { self.classes.inside } else { self.classes.outside };
-        tracing::info!(are_working, ?weights, "classes weigh something else from now on");
-        let accepted = self.schedule.apply(Event::Classes(weights));
+        let terms = if are_working { self.classes.inside } else { self.classes.outside };
+        tracing::info!(are_working, ?terms, "other terms for the classes from now on");
+        let accepted = self.schedule.apply(terms.event());
         debug_assert!(accepted.is_ok(), "settings were checked as they were read");
     }
 

@@ -207,6 +207,31 @@ fn needs_root_what_uses_no_cpu_becomes_idle_and_leaves_unless_it_wakes() {
 }
 
 #[test]
+fn needs_root_gangs_keep_their_slots_for_as_long_as_their_class_says() {
+    if !is_root("gangs_keep_their_slots") {
+        return;
+    }
+    let settings = "[classes.batch]\nslice = '80ms'\n";
+    let place = Place::configured(settings, &["--backend", "rt", "--slice", "10ms"]);
+    let (one, other) = (Program::spinner(), Program::spinner());
+    let jobs = [&one, &other].map(|program| job_with(&place, program, machine()));
+    let mut turns = [0, 0];
+    wait_until("each has a turn of eight slices", || {
+        // Turns of the rest of the machine may come between.
+        let (mut last, mut slices) = (None, 0);
+        for row in place.client().frame().unwrap().rows {
+            let Some(slot) = row.slots.first() else { continue };
+            slices = if last == Some(slot.job) { slices + 1 } else { 1 };
+            last = Some(slot.job);
+            let turn = &mut turns[usize::from(slot.job == jobs[1])];
+            *turn = slices.max(*turn);
+        }
+        turns == [8, 8]
+    });
+    assert_eq!(place.client().check().unwrap().violations, []);
+}
+
+#[test]
 fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
     if !is_root("ended_jobs") {
         return;
@@ -243,8 +268,14 @@ fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
         let daemon = rustix::process::Pid::from_raw(daemon as i32).unwrap();
         rustix::process::kill_process(daemon, rustix::process::Signal::HUP).unwrap();
     };
-    configure("[classes.batch]\nweight = 70\n");
+    configure("[classes.batch]\nweight = 70\nslice = '40ms'\n");
     wait_until("the new weight", || place.status().batch_weight == 70);
+    let slice_of = |class: v1::Class| {
+        let slices = place.status().class_slices;
+        slices.into_iter().find(|of| of.class == class).map(|of| of.slice_ns)
+    };
+    assert_eq!(slice_of(v1::Class::batch), Some(40_000_000));
+    assert_eq!(slice_of(v1::Class::interactive), Some(place.status().slice_ns));
     configure("[classes.batch]\nweight = 0\n");
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(place.status().batch_weight, 70, "a wrong file changes nothing");

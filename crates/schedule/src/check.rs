@@ -10,7 +10,7 @@
 //! Properties: plans of a [`Schedule`] pass; a plan changed by hand in any of
 //! the ways below does not (tests).
 
-use crate::schedule::{Schedule, Standing};
+use crate::schedule::{Job, Schedule, Standing};
 use crate::turn::{SLICE, Tier};
 use crate::{CpuSet, JobId, Plan, clock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,8 @@ pub const KEPT: &str = "no more CPUs are kept for the rest than it has threads";
 /// one slot; of gangs with equal weights none needs more than one time.
 pub const WAIT: &str = "every gang that can run is in a row of every frame";
 /// Fairness.
-pub const SHARE: &str = "a gang has its share of the slices, within one slice";
+pub const SHARE: &str =
+    "a gang has its share of the slices, within the slices that gangs ask for at a time";
 
 /// What is wrong with a plan that this schedule just made, by
 /// [`Schedule::plan`] or [`Schedule::amend`], with no event since.
@@ -183,12 +184,12 @@ impl Found {
 }
 
 /// The checker of a sequence of plans: every gang that can run has its turn,
-/// and its share by weight within one slice.
+/// and its share by weight within one request, which is the longest of its tier.
 ///
 /// Shares are those that hold however gangs are packed. A gang may have less
 /// than its share only to the extent that it was ahead; by its part of one more
-/// slice under a cap (L8); and by one more where gangs are packed or the rest
-/// is served beside them.
+/// slice under a cap (L8); and by one more request where gangs are packed or the
+/// rest is served beside them.
 /// The sequence starts anew after an event or an amendment.
 #[derive(Debug, Clone, Default)]
 pub struct Frame {
@@ -247,12 +248,14 @@ impl Frame {
             }
             let Account { ahead, slices, slots, ahead_then, waited } = *account;
             let share = self.shares[job];
+            // Whoever leads does so for as much as it asks for.
+            let request = longest(schedule, schedule.jobs[job].tier());
             // Under a cap, the slices of all gangs are within one of their own.
             let under_cap = if cap < 1.0 { share / cap } else { 0.0 };
             // The rest and gangs that were packed are served in part by the
-            // turns of others, and so may come early with one of their own.
-            let by_guests = if alone { 0.0 } else { 1.0 };
-            let slack = 1.0 + under_cap + by_guests + ROUNDING;
+            // turns of others, and so may come early with a request of their own.
+            let by_guests = if alone { 0.0 } else { request };
+            let slack = request + under_cap + by_guests + ROUNDING;
             let owed = share * slices as f64 - slots as f64 - ahead.max(0.0);
             found.unless(owed <= slack, SHARE, || {
                 format!(
@@ -260,11 +263,11 @@ impl Frame {
                      {share:.4}; it was ahead by {ahead:.2}"
                 )
             });
-            // Within one slice at both ends of the wait; what it had early, by
+            // Within one request at both ends of the wait; what it had early, by
             // virtual time or by count, it may wait for.
             let early = slots as f64 - share * (slices - waited) as f64;
             let late = share * waited as f64 - ahead_then.max(early).max(0.0);
-            found.unless(late <= 1.0 + slack, WAIT, || {
+            found.unless(late <= request + slack, WAIT, || {
                 format!(
                     "job {job} waits for {waited} slices with a share of {share:.4}; it was ahead \
                      by {ahead_then:.2}"
@@ -273,6 +276,14 @@ impl Frame {
         }
         found.0
     }
+}
+
+/// The slices of the longest request among those who can lead a tier.
+fn longest(schedule: &Schedule, tier: Tier) -> f64 {
+    let machine = schedule.topology().len();
+    let runnable = |job: &&Job| job.tier() == tier && job.standing(machine) == Standing::Runnable;
+    let requests = schedule.jobs.values().filter(runnable).map(|job| job.request.slices());
+    requests.max().unwrap_or(1).into()
 }
 
 /// By how many slices each job that takes turns is ahead of its tier.
@@ -286,7 +297,10 @@ fn ahead(schedule: &Schedule) -> BTreeMap<JobId, f64> {
     let mut all = BTreeMap::new();
     for tier in [Tier::Express, Tier::Shared, Tier::Standby] {
         let floor = schedule.floors.of(tier);
-        let slices = |vtime: u128| vtime.saturating_sub(floor) as f64 / SLICE as f64;
+        // Whose weight changed may be behind the floor.
+        let slices = |vtime: u128| {
+            (vtime.saturating_sub(floor) as f64 - floor.saturating_sub(vtime) as f64) / SLICE as f64
+        };
         let mut turns: Vec<(f64, f64)> =
             runnable(tier).map(|(_, job)| (slices(job.vtime), job.weight as f64)).collect();
         let threads = schedule.load();

@@ -45,6 +45,41 @@ impl Default for ClassWeights {
     }
 }
 
+/// For how many slices a gang of a class keeps its slot once it leads, unless
+/// somebody comes who is to be served sooner. It says nothing of how much the
+/// gang gets: that is its weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClassSlices {
+    /// 1 to 1,000 slices, default 1.
+    pub express: u32,
+    /// 1 to 1,000 slices, default 1. With more, who arrives may wait longer.
+    pub interactive: u32,
+    /// 1 to 1,000 slices, default 1.
+    pub batch: u32,
+    /// 1 to 1,000 slices, default 1.
+    pub standby: u32,
+}
+
+impl Default for ClassSlices {
+    fn default() -> ClassSlices {
+        ClassSlices { express: 1, interactive: 1, batch: 1, standby: 1 }
+    }
+}
+
+impl ClassSlices {
+    /// The most slices.
+    pub const MAX: u32 = 1000;
+
+    pub fn of(&self, class: Class) -> u32 {
+        match class {
+            Class::Express => self.express,
+            Class::Interactive => self.interactive,
+            Class::Batch => self.batch,
+            Class::Standby => self.standby,
+        }
+    }
+}
+
 /// The settings of the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -60,6 +95,8 @@ pub struct Config {
     pub cap_permille: u32,
     /// Interactive 200 %, batch 100 %.
     pub class_weights: ClassWeights,
+    /// One slice each.
+    pub class_slices: ClassSlices,
 }
 
 impl Default for Config {
@@ -70,6 +107,7 @@ impl Default for Config {
             fill: true,
             cap_permille: 1000,
             class_weights: ClassWeights::default(),
+            class_slices: ClassSlices::default(),
         }
     }
 }
@@ -80,7 +118,7 @@ impl Config {
 
     /// Refuses settings outside their bounds.
     pub fn validate(&self) -> Result<(), Refusal> {
-        let Config { slice_ns, gap, fill: _, cap_permille, class_weights } = *self;
+        let Config { slice_ns, gap, fill: _, cap_permille, class_weights, class_slices } = *self;
         within("slice_ns", slice_ns, *Config::SLICE_NS.start(), *Config::SLICE_NS.end())?;
         if gap.length_ns > 0 {
             within("gap.period_ns", gap.period_ns, MS, 60_000 * MS)?;
@@ -88,7 +126,17 @@ impl Config {
         }
         within("cap_permille", cap_permille.into(), 1, 1000)?;
         within("class_weights.interactive", class_weights.interactive.into(), 1, 10_000)?;
-        within("class_weights.batch", class_weights.batch.into(), 1, 10_000)
+        within("class_weights.batch", class_weights.batch.into(), 1, 10_000)?;
+        let ClassSlices { express, interactive, batch, standby } = class_slices;
+        for (key, slices) in [
+            ("class_slices.express", express),
+            ("class_slices.interactive", interactive),
+            ("class_slices.batch", batch),
+            ("class_slices.standby", standby),
+        ] {
+            within(key, slices.into(), 1, ClassSlices::MAX.into())?;
+        }
+        Ok(())
     }
 
     /// The weight of a job among those it shares with, at most 10⁸.

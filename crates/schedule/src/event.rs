@@ -1,6 +1,6 @@
 //! What the policy is told, and what it refuses.
 
-use crate::{ClassWeights, JobId, Spec, Topology};
+use crate::{ClassSlices, ClassWeights, JobId, Spec, Topology};
 
 /// Something that happened, in the order in which it is to take effect.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,8 +23,9 @@ pub enum Event {
     Load { threads: u32 },
     /// CPUs went off- or online.
     Topology(Topology),
-    /// Classes weigh something else from now on: working hours begin or end (L22, L23).
-    Classes(ClassWeights),
+    /// Classes weigh and ask for something else from now on: working hours begin
+    /// or end (L22, L23).
+    Classes { weights: ClassWeights, slices: ClassSlices },
 }
 
 /// Why an event or a configuration was not accepted. Nothing was changed.

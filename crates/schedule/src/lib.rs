@@ -42,6 +42,7 @@ mod job;
 mod line;
 mod place;
 mod plan;
+mod request;
 mod row;
 mod schedule;
 mod share;
@@ -49,7 +50,7 @@ mod topology;
 mod turn;
 
 pub use clock::{Edge, EdgeKind};
-pub use config::{ClassWeights, Config, Gap};
+pub use config::{ClassSlices, ClassWeights, Config, Gap};
 pub use cpus::{CpuSet, NotCpus};
 pub use event::{Event, Refusal};
 pub use job::{Class, JobId, Policy, Spec, UnknownName};

@@ -96,13 +96,15 @@ impl<'a> Line<'a> {
     pub fn settle(&mut self, floor: &mut u128) {
         let (contending, out) = self.waiting.split_at_mut(self.contending);
         let vtimes = contending.iter_mut().map(|waiting| {
-            let stride = waiting.turn.stride;
-            (waiting.vtime(), stride)
+            let request = waiting.turn.request();
+            (waiting.vtime(), request)
         });
         *floor = turn::settle(vtimes.collect(), *floor);
         for waiting in out {
-            let vtime = waiting.vtime();
-            *vtime = (*vtime).max(*floor);
+            match &mut waiting.who {
+                Who::Gang { job, .. } => job.lift(*floor),
+                Who::Rest(rest) => rest.vtime = rest.vtime.max(*floor),
+            }
         }
     }
 }

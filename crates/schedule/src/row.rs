@@ -79,8 +79,8 @@ impl Schedule {
             for waiting in line.all() {
                 match &mut waiting.who {
                     Who::Gang { job, in_row, .. } if *in_row => {
-                        job.vtime += turn::charge(&self.config, waiting.turn.stride, slice);
-                        job.charged = Some(slice);
+                        let by = turn::charge(&self.config, waiting.turn.stride, slice);
+                        job.charge(slice, by);
                     }
                     Who::Gang { .. } => {}
                     Who::Rest(rest) => rest.vtime += turn::rest_stride(served, threads),
@@ -153,9 +153,9 @@ impl Schedule {
             for waiting in line.all() {
                 if let Who::Gang { job, in_row: true, .. } = &mut waiting.who {
                     if job.charged != Some(current.slice) {
-                        job.charged = Some(current.slice);
                         let stride = waiting.turn.stride;
-                        job.vtime += turn::charge(&self.config, stride, current.slice);
+                        let by = turn::charge(&self.config, stride, current.slice);
+                        job.charge(current.slice, by);
                     }
                 }
             }

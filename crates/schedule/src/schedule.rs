@@ -8,6 +8,7 @@
 //! [`Standing`]; neither sleeping, suspending, waiting for CPUs nor changing
 //! the class gives credit.
 
+use crate::request::Request;
 use crate::turn::{self, REST_WEIGHT, Tier, Turn};
 use crate::{Config, CpuSet, Event, JobId, Policy, Refusal, Spec, Topology};
 use std::collections::BTreeMap;
@@ -41,6 +42,8 @@ pub(crate) struct Job {
     /// How far a slice moves its virtual time, see `turn`.
     pub stride: u128,
     pub vtime: u128,
+    /// What it asks for at a time, by its class.
+    pub request: Request,
     /// The CPUs it had last; empty before its first slot.
     pub home: CpuSet,
     /// The last slice that was charged to it.
@@ -56,7 +59,7 @@ pub(crate) struct Rest {
 }
 
 /// The least virtual time of each tier, as of the last slice.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Floors([u128; 3]);
 
 impl Floors {
@@ -117,7 +120,39 @@ impl Job {
 
     pub fn turn(&self, id: JobId) -> Turn {
         let weight = self.weight.into();
-        Turn { vtime: self.vtime, stride: self.stride, weight, tie: id.0 }
+        Turn {
+            vtime: self.vtime,
+            since: self.request.since(self.vtime),
+            stride: self.stride,
+            left: self.request.left(),
+            slices: self.request.slices(),
+            weight,
+            tie: id.0,
+        }
+    }
+
+    /// It has a slot in this slice, which moves its virtual time by `by`.
+    pub fn charge(&mut self, slice: u64, by: u128) {
+        self.vtime += by;
+        self.request.use_slot(by);
+        self.charged = Some(slice);
+    }
+
+    /// It weighs and asks for something else from now on; `average` is that of
+    /// its tier.
+    fn reweigh(&mut self, weight: u64, slices: u32, average: u128) {
+        let (old, stride) = (self.weight, turn::stride(weight));
+        let request = stride * u128::from(slices);
+        self.vtime = turn::reweigh(self.vtime, average, old, weight, request);
+        (self.weight, self.stride, self.request) = (weight, stride, Request::new(slices));
+    }
+
+    /// Where it is behind the floor, it starts there, with a new request.
+    pub fn lift(&mut self, floor: u128) {
+        if self.vtime < floor {
+            self.vtime = floor;
+            self.request.renew();
+        }
     }
 
     /// The CPUs of its slot: all that it asks for, or the whole machine.
@@ -133,7 +168,15 @@ impl Rest {
         let served = self.threads.min(there).max(1);
         let weight = u128::from(REST_WEIGHT) * u128::from(self.threads) / u128::from(served);
         let stride = turn::rest_stride(served, self.threads);
-        Turn { vtime: self.vtime, stride, weight, tie: u64::MAX }
+        Turn {
+            vtime: self.vtime,
+            since: self.vtime,
+            stride,
+            left: 1,
+            slices: 1,
+            weight,
+            tie: u64::MAX,
+        }
     }
 
     /// A slice in which it was charged for `before` threads serves `after`.
@@ -159,8 +202,8 @@ impl Schedule {
             config,
             topology,
             jobs: BTreeMap::new(),
-            rest: Rest { threads: 0, vtime: 0 },
-            floors: Floors::default(),
+            rest: Rest { threads: 0, vtime: turn::START },
+            floors: Floors([turn::START; 3]),
             allowance,
             generation: 0,
         })
@@ -234,12 +277,15 @@ impl Schedule {
                 waiting.into_iter().for_each(|id| self.forget_credit(id));
                 self.topology = topology;
             }
-            Event::Classes(class_weights) => {
-                let config = Config { class_weights, ..self.config.clone() };
+            Event::Classes { weights, slices } => {
+                let config =
+                    Config { class_weights: weights, class_slices: slices, ..self.config.clone() };
                 config.validate()?;
+                let averages = Tier::ALL.map(|tier| self.average(tier));
                 for job in self.jobs.values_mut() {
-                    job.weight = config.weight(&job.spec);
-                    job.stride = turn::stride(job.weight);
+                    let slices = config.class_slices.of(job.spec.class);
+                    let average = averages[job.tier() as usize];
+                    job.reweigh(config.weight(&job.spec), slices, average);
                 }
                 self.config = config;
             }
@@ -262,6 +308,7 @@ impl Schedule {
         spec.validate(self.topology.len())?;
         let vtime = self.floors.of(Tier::of(spec.class));
         let weight = self.config.weight(&spec);
+        let request = Request::new(self.config.class_slices.of(spec.class));
         let new = Job {
             spec,
             asleep: false,
@@ -269,6 +316,7 @@ impl Schedule {
             weight,
             stride: turn::stride(weight),
             vtime,
+            request,
             home: CpuSet::new(),
             charged: None,
         };
@@ -280,8 +328,11 @@ impl Schedule {
         let machine = self.topology.len();
         let floors = self.floors.clone();
         let weight = self.config.weight(&spec);
+        let slices = self.config.class_slices.of(spec.class);
+        let averages = Tier::ALL.map(|tier| self.average(tier));
         let job = self.job(id)?;
         spec.validate(machine)?;
+        job.reweigh(weight, slices, averages[job.tier() as usize]);
         // Another tier has another virtual time; what the job is ahead goes
         // with it, so that changing the class back and forth gains nothing.
         let (old, new) = (job.tier(), Tier::of(spec.class));
@@ -289,17 +340,28 @@ impl Schedule {
             let ahead = job.vtime.saturating_sub(floors.of(old));
             job.vtime = floors.of(new) + ahead;
         }
-        (job.weight, job.stride) = (weight, turn::stride(weight));
         job.spec = spec;
         self.forget_credit(id);
         Ok(())
+    }
+
+    /// The average virtual time of those who can run; the floor where nobody can.
+    fn average(&self, tier: Tier) -> u128 {
+        let machine = self.topology.len();
+        let can_run = |job: &Job| job.standing(machine) == Standing::Runnable;
+        let gangs = self.jobs.iter().filter(|(_, job)| job.tier() == tier && can_run(job));
+        let mut turns: Vec<Turn> = gangs.map(|(&id, job)| job.turn(id)).collect();
+        if tier == Tier::Shared && self.rest.threads > 0 {
+            turns.push(self.rest.turn(machine));
+        }
+        turn::average(&turns).unwrap_or(self.floors.of(tier))
     }
 
     /// Time without contending is no credit: whoever is behind the floor
     /// starts there.
     fn forget_credit(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.vtime = job.vtime.max(self.floors.of(job.tier()));
+            job.lift(self.floors.of(job.tier()));
         }
     }
 }

@@ -4,15 +4,17 @@
 //! longer than its weight says; neither by sleeping nor by using holes may
 //! one gain or lose for long.
 //! Approach: earliest eligible virtual deadline first (EEVDF, Stoica et al.
-//! 1996), with one slice as the request.
+//! 1996), with the slices of a class as the request.
 //! Terms:
 //! - *virtual time* of a job: slices in a row / weight. The rest of the
 //!   machine, with n threads of which u found a CPU, moves by u / n of a slice
 //!   at default weight: the per-thread time of a gang's thread (L18).
-//! - *stride*: how far one slice moves it; *deadline*: virtual time + stride. A
-//!   slice that has more or less of the gaps in it than others moves it by what
+//! - *stride*: how far one slice moves it; *deadline*: virtual time + a stride
+//!   for each slice that is left of its request (`request`). The rest asks for
+//!   a slice at a time. A slice that has more or less of the gaps in it than others moves it by what
 //!   it is worth, so that gaps take from all gangs alike.
-//! - *eligible*: not ahead of the average, weighted by weight.
+//! - *eligible*: not ahead of the average, weighted by weight, when its request
+//!   began; and so until it is used up.
 //! - *tier*: jobs with one virtual time: express; interactive, batch and the
 //!   rest; standby. Tiers are strict.
 //! - *contender*: who could lead its tier in this slice.
@@ -20,18 +22,24 @@
 //!
 //! Algorithm: the leader of a tier is the eligible contender with the earliest
 //! deadline; gangs before the rest and lesser ids first among equals. The
-//! others follow by deadline. Who arrives, wakes or cannot contend starts at
-//! the floor if it is behind it. After a slice, what a contender is ahead of
-//! the least by more than [`LEAD`] of the longest strides shrinks by a
+//! others follow by deadline. A leader thus keeps leading until it had its
+//! request, or until somebody becomes eligible who has an earlier deadline
+//! because he asks for less. Who arrives, wakes or cannot contend starts at
+//! the floor if it is behind it. Whose weight changes stays ahead of the average,
+//! or behind it, by as many slices as it was, but behind by no more than it now
+//! asks for at a time (`reweigh`). After a slice, what a contender is ahead of
+//! the least by more than [`LEAD`] of the longest requests shrinks by a
 //! quarter: having used holes is not punished for long, and the order of those
 //! who are ahead stays.
 //!
 //! Properties:
 //! - among gangs of which no two fit side by side, each has at every moment
-//!   within one slice of what its weight gives it;
+//!   within one request, the longest of them, of what its weight gives it;
 //! - with packing and with the rest served beside gangs, nobody has less than
-//!   what it is guaranteed by more than two slices (`check::Frame`);
-//! - no one is ahead by more than `LEAD` + 4 longest strides;
+//!   what it is guaranteed by more than two of them (`check::Frame`);
+//! - who arrives and asks for one slice, of no less than the others' weight, has
+//!   the next one, however long the requests of the others are;
+//! - no one is ahead by more than `LEAD` + 4 longest requests;
 //! - virtual times of common weights are exact, so that ties are ties.
 
 use crate::{Class, Config, Gap, Spec, clock};
@@ -40,7 +48,7 @@ use crate::{Class, Config, Gap, Spec, clock};
 /// strides of common weights have no remainder.
 pub(crate) const SLICE: u128 = 5_342_931_457_063_200 * 10_000;
 
-/// How many of the longest strides a contender may be ahead for as long as it
+/// How many of the longest requests a contender may be ahead for as long as it
 /// likes. EEVDF alone never leads by as much.
 const LEAD: u128 = 2;
 
@@ -67,6 +75,9 @@ impl Tier {
         }
     }
 }
+
+/// Where virtual time begins: as far from 0 as anyone may be behind.
+pub(crate) const START: u128 = SLICE * 10_000;
 
 /// How far a slice moves the virtual time of a gang.
 pub(crate) fn stride(weight: u64) -> u128 {
@@ -97,7 +108,13 @@ pub(crate) fn rest_stride(served: u32, threads: u32) -> u128 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub vtime: u128,
+    /// The virtual time at which its request began.
+    pub since: u128,
     pub stride: u128,
+    /// Slices that are left of its request.
+    pub left: u32,
+    /// Slices of its request.
+    pub slices: u32,
     /// Of turns: the slices it deserves relative to the others.
     pub weight: u128,
     /// Breaks ties, the lesser first.
@@ -107,7 +124,12 @@ pub(crate) struct Turn {
 impl Turn {
     /// The order of turns: by deadline, then by tie.
     pub fn rank(&self) -> (u128, u64) {
-        (self.vtime + self.stride, self.tie)
+        (self.vtime + self.stride * u128::from(self.left), self.tie)
+    }
+
+    /// How far a request moves its virtual time.
+    pub fn request(&self) -> u128 {
+        self.stride * u128::from(self.slices)
     }
 }
 
@@ -120,16 +142,38 @@ pub(crate) fn lead<T>(contenders: &mut [T], turn: impl Fn(&T) -> Turn) {
         weights += weight;
         moment += weight * (vtime - least);
     }
-    let eligible = |c: &T| (turn(c).vtime - least) * weights <= moment;
+    // Who is behind everybody now was so, or at the average, as his request began.
+    let eligible = |c: &T| turn(c).since.saturating_sub(least) * weights <= moment;
     let leader = contenders.iter().position(eligible).expect("the least is eligible");
     contenders[..=leader].rotate_right(1);
 }
 
+/// The average of the virtual times of these, weighted by weight.
+pub(crate) fn average(turns: &[Turn]) -> Option<u128> {
+    let least = turns.iter().map(|turn| turn.vtime).min()?;
+    let weights: u128 = turns.iter().map(|turn| turn.weight).sum();
+    let moment: u128 = turns.iter().map(|turn| turn.weight * (turn.vtime - least)).sum();
+    Some(least + moment / weights)
+}
+
+/// The virtual time of a gang whose weight changes: it is ahead of the average,
+/// or behind it, by as many slices as before. Thus the average stays too. Who
+/// asks for less from now on is not owed a long request any more: `request`, by
+/// virtual time, is the most.
+pub(crate) fn reweigh(vtime: u128, average: u128, old: u64, new: u64, request: u128) -> u128 {
+    let scaled = |distance: u128| distance * u128::from(old) / u128::from(new);
+    if vtime >= average {
+        average + scaled(vtime - average)
+    } else {
+        average.saturating_sub(scaled(average - vtime).min(request))
+    }
+}
+
 /// After a slice: bounds how far the contenders, given by virtual time and
-/// stride, are ahead of the least, and gives the new floor.
+/// request, are ahead of the least, and gives the new floor.
 pub(crate) fn settle(contenders: Vec<(&mut u128, u128)>, floor: u128) -> u128 {
     let Some(least) = contenders.iter().map(|(vtime, _)| **vtime).min() else { return floor };
-    let longest = contenders.iter().map(|&(_, stride)| stride).max().unwrap_or(0);
+    let longest = contenders.iter().map(|&(_, request)| request).max().unwrap_or(0);
     let bound = least + LEAD * longest;
     for (vtime, _) in contenders {
         *vtime -= vtime.saturating_sub(bound) / 4;
@@ -140,7 +184,7 @@ pub(crate) fn settle(contenders: Vec<(&mut u128, u128)>, floor: u128) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Event, JobId, Schedule, Topology};
+    use crate::{ClassSlices, Event, JobId, Schedule, Topology};
     use proptest::prelude::*;
 
     /// Slots for equal shares of time are equally far, whatever the weights.
@@ -175,7 +219,10 @@ mod tests {
     fn the_leader_is_the_eligible_contender_with_the_earliest_deadline() {
         let turn = |vtime, weight: u64, tie| Turn {
             vtime,
+            since: vtime,
             stride: stride(weight),
+            left: 1,
+            slices: 1,
             weight: weight.into(),
             tie,
         };
@@ -193,21 +240,24 @@ mod tests {
     proptest! {
         /// However good the holes are, the lead is bounded.
         #[test]
-        fn nobody_is_ahead_by_more_than_lead_and_four_strides(
+        fn nobody_is_ahead_by_more_than_lead_and_four_requests(
             specs in proptest::collection::vec((1u32..=10_000, 1u32..=8), 1..8),
             threads in 0u32..12,
+            batch in 1u32..=20,
         ) {
-            let mut schedule = Schedule::new(Config::default(), Topology::flat(8)).unwrap();
+            let class_slices = ClassSlices { batch, ..ClassSlices::default() };
+            let config = Config { class_slices, ..Config::default() };
+            let mut schedule = Schedule::new(config, Topology::flat(8)).unwrap();
             schedule.apply(Event::Load { threads }).unwrap();
             for (id, &(weight, cpus)) in specs.iter().enumerate() {
                 let spec = Spec { weight, ..Spec::new(cpus) };
                 schedule.apply(Event::Arrived { job: JobId(id as u64), spec }).unwrap();
             }
-            for slice in 0..200 {
+            for slice in 0..400 {
                 schedule.plan(slice);
                 let floor = schedule.floors.of(Tier::Shared);
-                let strides = schedule.jobs.values().map(|job| job.stride);
-                let longest = strides.max().unwrap().max(stride(REST_WEIGHT));
+                let requests = schedule.jobs.values().map(|job| job.stride * u128::from(batch));
+                let longest = requests.max().unwrap().max(stride(REST_WEIGHT));
                 let vtimes = schedule.jobs.values().map(|job| job.vtime);
                 let top = vtimes.max().unwrap().max(schedule.rest.vtime);
                 prop_assert!(top - floor <= (LEAD + 4) * longest);

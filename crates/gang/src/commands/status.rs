@@ -66,6 +66,10 @@ fn text(
         "classes   interactive {} %, batch {} %{hours}",
         status.interactive_weight, status.batch_weight
     )?;
+    let slots: Vec<String> = status.class_slices.iter().filter_map(|of| slot(of, status)).collect();
+    if !slots.is_empty() {
+        writeln!(out, "slots     {}", slots.join(", "))?;
+    }
     for (name, supply) in [("memory", &status.memory), ("disk", &status.disk)] {
         writeln!(
             out,
@@ -81,6 +85,12 @@ fn text(
     }
     write!(out, "\n{}", backends(&status.backends, width))?;
     Ok(out)
+}
+
+/// For how long a gang of this class keeps its slot, if it is for more than one slice.
+fn slot(of: &v1::ClassSlice, status: &v1::Status) -> Option<String> {
+    let is_longer = of.slice_ns > status.slice_ns;
+    is_longer.then(|| format!("{} up to {}", word(&of.class), duration(of.slice_ns)))
 }
 
 fn gap(status: &v1::Status) -> String {

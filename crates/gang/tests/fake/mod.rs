@@ -360,6 +360,7 @@ fn status() -> v1::Status {
         working_hours: Some(true),
         interactive_weight: 200,
         batch_weight: 100,
+        class_slices: vec![v1::ClassSlice { class: v1::Class::batch, slice_ns: 100_000_000 }],
         memory: v1::Supply { total: 16 << 30, free: 10 << 30, promised: 2 << 30 },
         disk: v1::Supply { total: 100 << 30, free: 50 << 30, promised: 0 },
         load_average: 1.5,

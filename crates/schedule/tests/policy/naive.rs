@@ -7,6 +7,7 @@ use gang_schedule::*;
 use proptest::prelude::*;
 
 const SLICE: u128 = 5_342_931_457_063_200 * 10_000;
+const START: u128 = SLICE * 10_000;
 
 #[derive(Clone)]
 struct Job {
@@ -15,6 +16,9 @@ struct Job {
     asleep: bool,
     suspended: bool,
     vtime: u128,
+    /// The request: virtual time used of it, and slices left.
+    used: u128,
+    left: u32,
     home: Vec<u32>,
     charged: Option<u64>,
 }
@@ -35,13 +39,16 @@ struct One {
     id: Option<u64>,
     width: usize,
     vtime: u128,
+    since: u128,
     stride: u128,
+    left: u32,
+    slices: u32,
     weight: u128,
 }
 
 impl One {
     fn rank(&self) -> (u128, u64) {
-        (self.vtime + self.stride, self.id.unwrap_or(u64::MAX))
+        (self.vtime + u128::from(self.left) * self.stride, self.id.unwrap_or(u64::MAX))
     }
 }
 
@@ -52,8 +59,8 @@ impl Naive {
             cpus: topology.cpus().to_vec(),
             jobs: vec![],
             threads: 0,
-            rest_vtime: 0,
-            floors: [0; 3],
+            rest_vtime: START,
+            floors: [START; 3],
             allowance: 1000 - i64::from(config.cap_permille),
         }
     }
@@ -83,6 +90,63 @@ impl Naive {
         u128::from(spec.weight) * u128::from(percent)
     }
 
+    fn slices(&self, class: Class) -> u32 {
+        match class {
+            Class::Express => self.config.class_slices.express,
+            Class::Interactive => self.config.class_slices.interactive,
+            Class::Batch => self.config.class_slices.batch,
+            Class::Standby => self.config.class_slices.standby,
+        }
+    }
+
+    /// A slot of a job.
+    fn charge(&mut self, id: u64, slice: u64) {
+        let spec = self.job(JobId(id)).unwrap().spec.clone();
+        let (stride, slices) = (SLICE / self.weight(&spec), self.slices(spec.class));
+        let job = self.job(JobId(id)).unwrap();
+        job.charged = Some(slice);
+        job.vtime += stride;
+        (job.used, job.left) = (job.used + stride, job.left - 1);
+        if job.left == 0 {
+            (job.used, job.left) = (0, slices);
+        }
+    }
+
+    /// The mean virtual time of those of a tier who can run.
+    fn mean(&self, tier: usize) -> u128 {
+        let mut all: Vec<(u128, u128)> =
+            self.line(tier).iter().map(|one| (one.weight, one.vtime)).collect();
+        if tier == 1 && self.threads > 0 {
+            let led = (self.threads as usize).min(self.machine()) as u128;
+            all.push((10_000 * u128::from(self.threads) / led, self.rest_vtime));
+        }
+        let weights: u128 = all.iter().map(|(weight, _)| weight).sum();
+        if weights == 0 {
+            return self.floors[tier];
+        }
+        all.iter().map(|(weight, vtime)| weight * vtime).sum::<u128>() / weights
+    }
+
+    /// Another weight: ahead of the mean or behind it by as many slices, but not
+    /// behind by more than a request.
+    fn rescaled(vtime: u128, mean: u128, old: u128, new: u128, slices: u32) -> u128 {
+        if vtime > mean {
+            mean + (vtime - mean) * old / new
+        } else {
+            mean - ((mean - vtime) * old / new).min(SLICE / new * u128::from(slices))
+        }
+    }
+
+    /// Whoever is behind the floor starts there, and asks anew.
+    fn lift(&mut self, id: u64) {
+        let spec = self.job(JobId(id)).unwrap().spec.clone();
+        let (floor, slices) = (self.floors[Naive::tier(&spec)], self.slices(spec.class));
+        let job = self.job(JobId(id)).unwrap();
+        if job.vtime < floor {
+            (job.vtime, job.used, job.left) = (floor, 0, slices);
+        }
+    }
+
     fn acceptable(&self, spec: &Spec) -> bool {
         spec.min_cpus >= 1
             && spec.cpus >= spec.min_cpus
@@ -98,12 +162,15 @@ impl Naive {
                 if self.job(*job).is_some() || !self.acceptable(spec) {
                     return false;
                 }
+                let left = self.slices(spec.class);
                 self.jobs.push(Job {
                     id: job.0,
                     spec: spec.clone(),
                     asleep: false,
                     suspended: false,
                     vtime: floors[Naive::tier(spec)],
+                    used: 0,
+                    left,
                     home: vec![],
                     charged: None,
                 });
@@ -119,20 +186,34 @@ impl Naive {
             }
             Event::Topology(topology) => {
                 let machine = self.machine();
-                for job in &mut self.jobs {
+                for job in self.jobs.clone() {
                     let ready = !job.asleep && !job.suspended && job.spec.policy == Policy::Local;
                     if ready && job.spec.min_cpus as usize > machine {
-                        job.vtime = job.vtime.max(floors[Naive::tier(&job.spec)]);
+                        self.lift(job.id);
                     }
                 }
                 self.cpus = topology.cpus().to_vec();
                 return true;
             }
-            Event::Classes(weights) => {
+            Event::Classes { weights, slices } => {
                 let known = (1..=10_000).contains(&weights.interactive)
-                    && (1..=10_000).contains(&weights.batch);
+                    && (1..=10_000).contains(&weights.batch)
+                    && [slices.express, slices.interactive, slices.batch, slices.standby]
+                        .iter()
+                        .all(|slices| (1..=1000).contains(slices));
                 if known {
+                    let means = [self.mean(0), self.mean(1), self.mean(2)];
+                    let old: Vec<u128> =
+                        self.jobs.iter().map(|job| self.weight(&job.spec)).collect();
                     self.config.class_weights = *weights;
+                    self.config.class_slices = *slices;
+                    for at in 0..self.jobs.len() {
+                        let left = self.slices(self.jobs[at].spec.class);
+                        let (vtime, new) = (self.jobs[at].vtime, self.weight(&self.jobs[at].spec));
+                        let mean = means[Naive::tier(&self.jobs[at].spec)];
+                        self.jobs[at].vtime = Naive::rescaled(vtime, mean, old[at], new, left);
+                        (self.jobs[at].used, self.jobs[at].left) = (0, left);
+                    }
                 }
                 return known;
             }
@@ -156,6 +237,13 @@ impl Naive {
         else {
             unreachable!()
         };
+        let (renewed, weight) = match event {
+            Event::Changed { spec, .. } => (self.slices(spec.class), self.weight(spec)),
+            _ => (0, 0),
+        };
+        let means = [self.mean(0), self.mean(1), self.mean(2)];
+        let Some(job) = self.job(*id).cloned() else { return false };
+        let before = self.weight(&job.spec);
         let Some(job) = self.job(*id) else { return false };
         match event {
             Event::Woke { .. } => job.asleep = false,
@@ -164,15 +252,17 @@ impl Naive {
             Event::Resumed { .. } => job.suspended = false,
             Event::Changed { spec, .. } => {
                 let (old, new) = (Naive::tier(&job.spec), Naive::tier(spec));
+                job.vtime = Naive::rescaled(job.vtime, means[old], before, weight, renewed);
                 if old != new {
                     job.vtime = floors[new] + job.vtime.saturating_sub(floors[old]);
                 }
                 job.spec = spec.clone();
+                (job.used, job.left) = (0, renewed);
             }
             _ => unreachable!(),
         }
         if !matches!(event, Event::Slept { .. } | Event::Suspended { .. }) {
-            job.vtime = job.vtime.max(floors[Naive::tier(&job.spec)]);
+            self.lift(id.0);
         }
         true
     }
@@ -191,7 +281,10 @@ impl Naive {
                 let weight = self.weight(&job.spec);
                 let width = (job.spec.cpus as usize).min(self.machine());
                 let stride = SLICE / weight;
-                line.push(One { id: Some(job.id), width, vtime: job.vtime, stride, weight });
+                let since = job.vtime.saturating_sub(job.used);
+                let (id, slices) = (Some(job.id), self.slices(job.spec.class));
+                let (vtime, left) = (job.vtime, job.left);
+                line.push(One { id, width, vtime, since, stride, left, slices, weight });
             }
         }
         line.sort_by_key(One::rank);
@@ -219,7 +312,9 @@ impl Naive {
                 let led = threads.min(there).max(1);
                 let weight = 10_000 * threads as u128 / led as u128;
                 let stride = self.rest_stride(led);
-                line.push(One { id: None, width: 1, vtime: self.rest_vtime, stride, weight });
+                let vtime = self.rest_vtime;
+                let (since, left, slices) = (vtime, 1, 1);
+                line.push(One { id: None, width: 1, vtime, since, stride, left, slices, weight });
                 line.sort_by_key(One::rank);
             }
             let contenders: Vec<One> = line.iter().copied().filter(|o| o.width <= there).collect();
@@ -228,7 +323,7 @@ impl Naive {
             let moment: u128 = contenders.iter().map(|o| o.weight * o.vtime).sum();
             let leader = contenders
                 .iter()
-                .filter(|o| o.vtime * weights <= moment)
+                .filter(|o| o.since * weights <= moment)
                 .min_by_key(|o| o.rank())
                 .map(|o| o.id);
             let mut ordered: Vec<One> =
@@ -261,23 +356,16 @@ impl Naive {
             settled.push((contenders, others));
         }
 
-        for job in &mut self.jobs {
-            if row.iter().any(|&(id, _)| id == job.id) {
-                let weight = match job.spec.class {
-                    Class::Interactive => self.config.class_weights.interactive,
-                    Class::Batch => self.config.class_weights.batch,
-                    _ => 100,
-                };
-                job.vtime += SLICE / (u128::from(job.spec.weight) * u128::from(weight));
-                job.charged = Some(slice);
-            }
+        for &(id, _) in &row {
+            self.charge(id, slice);
         }
         if threads > 0 {
             self.rest_vtime += self.rest_stride(served);
         }
         for (tier, (contenders, others)) in settled.iter().enumerate() {
             if let Some(least) = contenders.iter().map(|o| *self.vtime(o.id)).min() {
-                let longest = contenders.iter().map(|o| o.stride).max().unwrap();
+                let longest =
+                    contenders.iter().map(|o| o.stride * u128::from(o.slices)).max().unwrap();
                 for one in contenders {
                     let vtime = self.vtime(one.id);
                     let bound = least + 2 * longest;
@@ -288,9 +376,10 @@ impl Naive {
                 self.floors[tier] = self.floors[tier].max(least);
             }
             for one in others {
-                let floor = self.floors[tier];
-                let vtime = self.vtime(one.id);
-                *vtime = floor.max(*vtime);
+                match one.id {
+                    Some(id) => self.lift(id),
+                    None => self.rest_vtime = self.rest_vtime.max(self.floors[tier]),
+                }
             }
         }
         if !row.is_empty() {
@@ -348,10 +437,8 @@ impl Naive {
                 if !current.capped && one.width <= left - reserved {
                     left -= one.width;
                     entering.push((id, one.width));
-                    let job = self.job(JobId(id)).unwrap();
-                    if job.charged != Some(current.slice) {
-                        job.charged = Some(current.slice);
-                        job.vtime += one.stride;
+                    if self.job(JobId(id)).unwrap().charged != Some(current.slice) {
+                        self.charge(id, current.slice);
                     }
                 } else {
                     waiting.push(id);

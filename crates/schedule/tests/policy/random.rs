@@ -24,14 +24,22 @@ pub fn topology() -> impl Strategy<Value = Topology> {
 pub fn config() -> impl Strategy<Value = Config> {
     let cap_permille = prop_oneof![3 => Just(1000u32), 1 => 1u32..=1000];
     let percent = prop_oneof![3 => Just(100u32), 1 => 1u32..=10_000];
-    (cap_permille, any::<bool>(), percent.clone(), percent).prop_map(
-        |(cap_permille, fill, interactive, batch)| Config {
+    (cap_permille, any::<bool>(), percent.clone(), percent, class_slices()).prop_map(
+        |(cap_permille, fill, interactive, batch, class_slices)| Config {
             cap_permille,
             fill,
             class_weights: ClassWeights { interactive, batch },
+            class_slices,
             ..Config::default()
         },
     )
+}
+
+pub fn class_slices() -> impl Strategy<Value = ClassSlices> {
+    let slices = || prop_oneof![2 => Just(1u32), 1 => 1u32..=12];
+    (slices(), slices(), slices(), slices()).prop_map(|(express, interactive, batch, standby)| {
+        ClassSlices { express, interactive, batch, standby }
+    })
 }
 
 pub fn weight() -> impl Strategy<Value = u32> {
@@ -70,8 +78,12 @@ fn event() -> impl Strategy<Value = Event> {
         1 => job().prop_map(|job| Event::Resumed { job }),
         3 => prop_oneof![9 => 0u32..20, 1 => Just(u32::MAX)].prop_map(|threads| Event::Load { threads }),
         1 => topology().prop_map(Event::Topology),
-        1 => (0u32..=400, 1u32..=10_001)
-            .prop_map(|(interactive, batch)| Event::Classes(ClassWeights { interactive, batch })),
+        1 => (0u32..=400, 1u32..=10_001, class_slices(), 0u32..=20).prop_map(
+            |(interactive, batch, slices, standby)| Event::Classes {
+                weights: ClassWeights { interactive, batch },
+                slices: ClassSlices { standby, ..slices },
+            }
+        ),
     ]
 }
 

@@ -12,6 +12,7 @@
 //! change a cpus=2                         what is not named stays
 //! depart a | sleep a | wake a | suspend a | resume a
 //! classes interactive=200 batch=100       what the classes weigh from now on, in percent
+//! slices interactive=1 batch=10           for how many slices they ask at a time
 //! load 12                                 runnable threads outside all jobs
 //! online 0-3,8                            the CPUs of the machine that are online
 //! plan 6                                  the next six slices
@@ -127,7 +128,22 @@ impl Session {
                 let weights = self.schedule.config().class_weights;
                 let interactive = words.get("interactive").unwrap_or(weights.interactive);
                 let batch = words.get("batch").unwrap_or(weights.batch);
-                said = self.event(Event::Classes(ClassWeights { interactive, batch }));
+                let weights = ClassWeights { interactive, batch };
+                let slices = self.schedule.config().class_slices;
+                said = self.event(Event::Classes { weights, slices });
+                words.done();
+            }
+            "slices" => {
+                let ClassSlices { express, interactive, batch, standby } =
+                    self.schedule.config().class_slices;
+                let slices = ClassSlices {
+                    express: words.get("express").unwrap_or(express),
+                    interactive: words.get("interactive").unwrap_or(interactive),
+                    batch: words.get("batch").unwrap_or(batch),
+                    standby: words.get("standby").unwrap_or(standby),
+                };
+                let weights = self.schedule.config().class_weights;
+                said = self.event(Event::Classes { weights, slices });
                 words.done();
             }
             "load" => said = self.event(Event::Load { threads: words.number() }),

@@ -83,8 +83,13 @@ fn the_cap_holds_without_load() {
 
 /// Gangs of which no two fit side by side; the rest has whole turns.
 fn no_two_fit() -> impl Strategy<Value = Schedule> {
-    (1u32..20, proptest::collection::vec((random::weight(), 0u32..10), 1..12), any::<bool>())
-        .prop_map(|(half, gangs, hogs)| {
+    (
+        1u32..20,
+        proptest::collection::vec((random::weight(), 0u32..10), 1..12),
+        any::<bool>(),
+        prop_oneof![Just(1u32), 1u32..=20],
+    )
+        .prop_map(|(half, gangs, hogs, batch)| {
             let cpus = 2 * half - 1;
             let specs: Vec<Spec> = gangs
                 .iter()
@@ -96,6 +101,9 @@ fn no_two_fit() -> impl Strategy<Value = Schedule> {
                 let specs: Vec<Spec> = gangs.iter().map(|&(w, _)| weighted(cpus, w)).collect();
                 schedule = machine(cpus, 3 * cpus, &specs);
             }
+            let weights = schedule.config().class_weights;
+            let slices = ClassSlices { batch, ..ClassSlices::default() };
+            schedule.apply(Event::Classes { weights, slices }).unwrap();
             schedule
         })
 }
@@ -105,8 +113,9 @@ proptest! {
 
     /// At every moment, not only at the end of a frame.
     #[test]
-    fn each_is_within_one_slice_of_its_share_where_no_two_fit(mut schedule in no_two_fit()) {
+    fn each_is_within_one_request_of_its_share_where_no_two_fit(mut schedule in no_two_fit()) {
         let wanted = schedule.shares();
+        let request = f64::from(schedule.config().class_slices.batch);
         let mut had: BTreeMap<JobId, u64> = wanted.keys().map(|&id| (id, 0)).collect();
         for slices in 1..400u64 {
             for slot in schedule.plan(slices).row {
@@ -114,7 +123,7 @@ proptest! {
             }
             for (id, share) in &wanted {
                 let off = had[id] as f64 - share * slices as f64;
-                prop_assert!(off.abs() <= 1.0 + 1e-6, "job {} is off by {} after {}", id, off, slices);
+                prop_assert!(off.abs() <= request + 1e-6, "job {} is off by {} after {}", id, off, slices);
             }
         }
     }
@@ -131,14 +140,46 @@ proptest! {
         }
     }
 
+    /// Long requests of batch gangs make no one wait who asks for little: who
+    /// arrives, or slept for long, has the next slice.
+    #[test]
+    fn an_interactive_gang_has_the_next_slice_among_batch_gangs(
+        weights in proptest::collection::vec(1u32..=100, 1..8),
+        batch in 1u32..=100,
+        threads in 0u32..=4,
+        arrivals in proptest::collection::vec((1u64..40, 1u64..5), 1..8),
+    ) {
+        let specs: Vec<Spec> = weights.iter().map(|&weight| weighted(4, weight)).collect();
+        let mut schedule = machine(4, threads, &specs);
+        let weights = schedule.config().class_weights;
+        let slices = ClassSlices { batch, ..ClassSlices::default() };
+        schedule.apply(Event::Classes { weights, slices }).unwrap();
+        let (mut slice, mut id) = (0, 100);
+        for (before, stays) in arrivals {
+            (0..before).for_each(|_| { slice += 1; schedule.plan(slice); });
+            let job = JobId(id);
+            let spec = Spec { class: Class::Interactive, ..Spec::new(4) };
+            schedule.apply(Event::Arrived { job, spec }).unwrap();
+            slice += 1;
+            prop_assert!(schedule.plan(slice).slot(job).is_some(), "slice {}", slice);
+            (0..stays).for_each(|_| { slice += 1; schedule.plan(slice); });
+            schedule.apply(Event::Departed { job }).unwrap();
+            id += 1;
+        }
+    }
+
     /// Sleeping is not rewarded: whoever sleeps now and then has no more than
     /// one who never does.
     #[test]
     fn sleep_gathers_no_credit(
         others in 1usize..5,
         naps in proptest::collection::vec((1u64..10, 0u64..30), 1..20),
+        batch in prop_oneof![Just(1u32), 1u32..=20],
     ) {
         let mut schedule = machine(2, 0, &vec![Spec::new(2); others + 1]);
+        let weights = schedule.config().class_weights;
+        let slices = ClassSlices { batch, ..ClassSlices::default() };
+        schedule.apply(Event::Classes { weights, slices }).unwrap();
         let job = JobId(others as u64);
         let (mut slice, mut had) = (0, 0.0);
         for (awake, asleep) in naps {
@@ -153,6 +194,6 @@ proptest! {
             }
         }
         let share = slice as f64 / (others + 1) as f64;
-        prop_assert!(had <= share + 1.0, "had {} of {} slices", had, slice);
+        prop_assert!(had <= share + f64::from(batch), "had {} of {} slices", had, slice);
     }
 }

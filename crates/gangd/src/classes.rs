@@ -1,0 +1,178 @@
+//! What the classes weigh, and for how long they ask at a time, inside and outside working hours
+//! (L21–L24).
+//!
+//! The file gives lengths as times; the policy counts slices.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use gang_schedule::{Class, ClassSlices, ClassWeights, Event};
+use serde::Deserialize;
+
+use crate::settings::duration;
+
+/// The classes, as written.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct File {
+    express: Alone,
+    interactive: Shared,
+    batch: Shared,
+    standby: Alone,
+}
+
+/// A class that shares the machine with another one.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Shared {
+    /// In percent.
+    weight: Option<u32>,
+    /// Outside the working hours; the same unless it is set.
+    weight_outside: Option<u32>,
+    /// For how long a gang keeps its slot, such as "100ms": whole slices; one unless it is set.
+    slice: Option<String>,
+    slice_outside: Option<String>,
+}
+
+/// A class that comes before all others, or after them: it has no weight.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Alone {
+    slice: Option<String>,
+    slice_outside: Option<String>,
+}
+
+/// What the policy is told of the classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Terms {
+    pub weights: ClassWeights,
+    pub slices: ClassSlices,
+}
+
+impl Terms {
+    pub fn event(self) -> Event {
+        Event::Classes { weights: self.weights, slices: self.slices }
+    }
+
+    /// The same lengths, as far as they can be had in slices of another length.
+    pub fn in_slices_of(mut self, own_ns: u64, other_ns: u64) -> Terms {
+        let convert = |slices: u32| {
+            let slices = u64::from(slices) * own_ns / other_ns;
+            slices.clamp(1, ClassSlices::MAX.into()) as u32
+        };
+        let ClassSlices { express, interactive, batch, standby } = &mut self.slices;
+        for slices in [express, interactive, batch, standby] {
+            *slices = convert(*slices);
+        }
+        self
+    }
+}
+
+impl File {
+    /// What holds inside and outside the working hours, if there are any.
+    pub fn read(&self, slice_ns: u64, has_hours: bool) -> anyhow::Result<(Terms, Terms)> {
+        let (mut inside, mut outside) = (Terms::default(), Terms::default());
+        let File { express, interactive, batch, standby } = self;
+        for (class, file, inside, outside) in [
+            (
+                "interactive",
+                interactive,
+                &mut inside.weights.interactive,
+                &mut outside.weights.interactive,
+            ),
+            ("batch", batch, &mut inside.weights.batch, &mut outside.weights.batch),
+        ] {
+            ensure!(
+                file.weight_outside.is_none() || has_hours,
+                "classes.{class}.weight_outside: there are no [working_hours]"
+            );
+            *inside = file.weight.unwrap_or(*inside);
+            *outside = file.weight_outside.unwrap_or(*inside);
+        }
+        for (class, slice, slice_outside) in [
+            (Class::Express, &express.slice, &express.slice_outside),
+            (Class::Interactive, &interactive.slice, &interactive.slice_outside),
+            (Class::Batch, &batch.slice, &batch.slice_outside),
+            (Class::Standby, &standby.slice, &standby.slice_outside),
+        ] {
+            ensure!(
+                slice_outside.is_none() || has_hours,
+                "classes.{class}.slice_outside: there are no [working_hours]"
+            );
+            let slices = |key: &str, text: &Option<String>| {
+                let read = text.as_deref().map(|text| whole_slices(text, slice_ns)).transpose();
+                read.with_context(|| format!("classes.{class}.{key}"))
+            };
+            let of_inside = slices("slice", slice)?.unwrap_or(1);
+            *of(&mut inside.slices, class) = of_inside;
+            *of(&mut outside.slices, class) =
+                slices("slice_outside", slice_outside)?.unwrap_or(of_inside);
+        }
+        Ok((inside, outside))
+    }
+}
+
+fn of(slices: &mut ClassSlices, class: Class) -> &mut u32 {
+    match class {
+        Class::Express => &mut slices.express,
+        Class::Interactive => &mut slices.interactive,
+        Class::Batch => &mut slices.batch,
+        Class::Standby => &mut slices.standby,
+    }
+}
+
+/// Reads a time as a number of slices.
+fn whole_slices(text: &str, slice_ns: u64) -> anyhow::Result<u32> {
+    let time = duration(text).map_err(anyhow::Error::msg)?;
+    let (slice, most) = (Duration::from_nanos(slice_ns), ClassSlices::MAX);
+    let slices = time.as_nanos() / u128::from(slice_ns.max(1));
+    let is_whole = time.as_nanos() == slices * u128::from(slice_ns);
+    ensure!(
+        is_whole && (1..=most.into()).contains(&slices),
+        "{time:?} is not 1 to {most} whole slices of {slice:?}"
+    );
+    Ok(slices as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn read(text: &str, has_hours: bool) -> anyhow::Result<(Terms, Terms)> {
+        toml::from_str::<File>(text).unwrap().read(10 * MS, has_hours)
+    }
+
+    #[test]
+    fn slices_of_classes_are_whole_slices() {
+        let text = "[batch]\nslice = '100ms'\nslice_outside = '1s'\n[express]\nslice = '20ms'";
+        let (inside, outside) = read(text, true).unwrap();
+        let expected = ClassSlices { express: 2, interactive: 1, batch: 10, standby: 1 };
+        assert_eq!(inside.slices, expected);
+        assert_eq!(outside.slices, ClassSlices { batch: 100, ..expected });
+    }
+
+    #[test]
+    fn mistakes_name_their_key() {
+        for (text, expected) in [
+            ("[batch]\nslice = '15ms'", "classes.batch.slice: 15ms is not 1 to 1000 whole slices"),
+            ("[standby]\nslice = '0s'", "classes.standby.slice: 0ns is not 1 to 1000"),
+            ("[batch]\nslice = '1h'", "classes.batch.slice: 3600s is not 1 to 1000"),
+            ("[batch]\nslice = '10'", "classes.batch.slice: \"10\" is not a time"),
+            ("[batch]\nslice_outside = '20ms'", "classes.batch.slice_outside: there are no"),
+        ] {
+            let message = format!("{:#}", read(text, false).unwrap_err());
+            assert!(message.starts_with(expected), "{text:?} gave {message:?}");
+        }
+        let weighty = toml::from_str::<File>("[express]\nweight = 2").unwrap_err().to_string();
+        assert!(weighty.contains("unknown field `weight`"), "{weighty}");
+    }
+
+    #[test]
+    fn lengths_stay_as_they_are_in_other_slices() {
+        let (terms, _) = read("[batch]\nslice = '100ms'", false).unwrap();
+        let other = terms.in_slices_of(10 * MS, 40 * MS);
+        assert_eq!(other.slices, ClassSlices { batch: 2, ..ClassSlices::default() });
+    }
+}

@@ -39,23 +39,24 @@ expect() {
 }
 
 rust=("cargo=cargo $wanted.0" "rustc=rustc $wanted.0 (of a test)")
+built=(make pkg-config clang)
 packaged() { printf 'apt-cache=%s:\n  Installed: (none)\n  Candidate: %s' "$1" "$2"; }
 
-machine_with cc "${rust[@]}" apt-get
+machine_with cc "${built[@]}" "${rust[@]}" apt-get
 expect "a machine that has everything is left alone" 0 "" build
 
-machine_with "${rust[@]}" apt-get sudo
+machine_with "${built[@]}" "${rust[@]}" apt-get sudo
 expect "packages are installed" 0 \
-  "apt-get install -q -y --no-install-recommends --no-remove gcc libc6-dev" --dry-run build
+  "apt-get install -q -y --no-install-recommends --no-remove gcc libc6-dev libelf-dev zlib1g-dev" --dry-run build
 
-machine_with cc apt-get sudo "$(packaged rustc "$wanted.0+dfsg1-3")"
+machine_with cc "${built[@]}" apt-get sudo "$(packaged rustc "$wanted.0+dfsg1-3")"
 expect "Rust is the distribution's where that is new enough" 0 \
   "ca-certificates cargo rust-clippy rustc rustfmt" --dry-run build
 
 machine_with cc "rustup" "rustc=rustc 1.60.0" cargo
 expect "rustup brings a newer Rust" 0 "would run: rustup update stable" --dry-run build
 
-machine_with cc apt-get sudo "$(packaged rustc '(none)')"
+machine_with cc "${built[@]}" apt-get sudo "$(packaged rustc '(none)')"
 expect "without a Rust in the distribution, it is said where Rust comes from" 1 \
   "https://rustup.rs" build
 
@@ -63,7 +64,7 @@ machine_with "${rust[@]}"
 expect "elsewhere it is said what is missing" 1 \
   "missing: a C compiler (on Debian and Ubuntu: the package gcc)" build
 
-machine_with cc "${rust[@]}"
+machine_with cc "${built[@]}" "${rust[@]}"
 expect "what a task can do without is no failure" 0 "missing: shellcheck" check
 expect "a task that is not there" 2 "there is no task dance" dance
 

@@ -9,12 +9,13 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 9] = [
+const ROOMS: [(&str, &[&str]); 10] = [
+    ("gang-bpf", &[]),
     ("gang-schedule", &[]),
     ("gang-linux", &[]),
     ("gang-engine", &["gang-linux", "gang-schedule"]),
     ("gang-protocol", &["gang-schedule"]),
-    ("gangd", &["gang-engine", "gang-linux", "gang-protocol", "gang-schedule"]),
+    ("gangd", &["gang-bpf", "gang-engine", "gang-linux", "gang-protocol", "gang-schedule"]),
     ("gang", &["gang-protocol"]),
     ("gang-lab", &["gang-linux", "gang-protocol"]),
     ("libgang", &["gang-protocol"]),

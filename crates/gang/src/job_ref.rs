@@ -55,6 +55,13 @@ mod tests {
             mem_enforced: false,
             disk_bytes: None,
             signals: false,
+            not_measured: None,
+            coscheduled: None,
+            skew_us_p99: None,
+            lost_ns: None,
+            filled_ns: None,
+            waiting_ns: None,
+            lost_to: None,
         }
     }
 

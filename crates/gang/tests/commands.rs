@@ -12,15 +12,16 @@ fn ls_is_a_table_and_json() {
     assert_eq!(
         stdout(&place.output(&["ls"])),
         "\
-ID  NAME           OWNER  CLASS        STATE      CPUS   SHARE  WANTED  CPU TIME
- 3  lu.C           root   interactive  suspended     2  49.8 %  50.0 %    24.5 s
-12  evil\\u{1b}[2J  root   interactive  suspended     2  49.8 %  50.0 %    24.5 s
+ID  NAME           OWNER  CLASS        STATE      CPUS   SHARE  WANTED  TOGETHER  CPU TIME
+ 3  lu.C           root   interactive  suspended     2  49.8 %  50.0 %    99.3 %    24.5 s
+12  evil\\u{1b}[2J  root   interactive  suspended     2  49.8 %  50.0 %    99.3 %    24.5 s
 "
     );
     let json: serde_json::Value =
         serde_json::from_str(&stdout(&place.output(&["ls", "--json"]))).unwrap();
     assert_eq!(json["jobs"][0]["id"], 3);
     assert_eq!(json["jobs"][0]["in_slot_ns"], 12_340_000_000_i64);
+    assert_eq!(json["jobs"][0]["coscheduled"], 0.993);
     assert_eq!(json["jobs"][1]["name"], "evil\u{1b}[2J");
 
     assert_eq!(stdout(&Place::of(&Fake::new()).output(&["ls"])), "no jobs\n");
@@ -44,6 +45,9 @@ job 3: lu.C
   share       49.8 % over the last 10 s, 50.0 % wanted
   slots       1234, 12.3 s in slot
   CPU time    24.5 s
+  together    99.3 % of its slots; 99 % of them begin and end within 120 µs
+  waited      61 ms in slot, 11.9 s out of slot; ran 4 ms out of slot
+  lost to     cc1\\u{1b} (77, other): 60 ms
   memory      4.0 GiB promised, enforced, 1.5 GiB used
   cgroup      /gangd/3
   holds       2 processes, 4 threads

@@ -40,6 +40,10 @@ pub struct Args {
     #[arg(long)]
     pub no_fill: bool,
 
+    /// Do not measure which gangs run together, and who keeps them from it
+    #[arg(long)]
+    pub no_measure: bool,
+
     /// What all gangs together may take of the machine, 0.001 to 1 [default: 1]
     #[arg(long, value_name = "FRACTION")]
     pub cap: Option<f64>,
@@ -56,10 +60,6 @@ pub struct Args {
     /// what was found, and end
     #[arg(long)]
     pub release: bool,
-
-    /// With --release: leave the jobs on file, for the next daemon to take over
-    #[arg(long, requires = "release")]
-    pub keep_jobs: bool,
 
     /// Write the manual page gangd(8) to standard output, and end
     #[arg(long, hide = true)]
@@ -86,6 +86,7 @@ impl Args {
             gap: self.gap,
             backend: self.backend,
             fill: self.no_fill.then_some(false),
+            measure: self.no_measure.then_some(false),
             cap: self.cap,
         }
     }

@@ -357,6 +357,7 @@ impl Conductor {
         for pin in self.composed.pins.clone() {
             self.pin(pin.job, Some(pin.cpus));
         }
+        self.state.gauge.plan(&self.composed.config, from_ns, until_ns, &plans);
         (self.composed.from_ns, self.composed.until_ns) = (from_ns, until_ns);
         self.log_failures();
         let took_ns = clock::utc_ns().saturating_sub(now_ns);

@@ -8,6 +8,7 @@ use std::{
     time::Instant,
 };
 
+use gang_bpf::Meter;
 use gang_engine::{
     action::ProcessHandle,
     backend::Backend,
@@ -38,6 +39,8 @@ pub struct Daemon {
     pub means: Means,
     pub backend: Backend,
     pub lodging: Lodging,
+    /// Or why nothing is measured.
+    pub meter: Result<Arc<Meter>, String>,
     pub store: Store,
     pub watch: Watch,
     pub conductor: Handle,
@@ -91,6 +94,7 @@ pub struct Parts {
     pub means: Means,
     pub backend: Backend,
     pub lodging: Lodging,
+    pub meter: Result<Arc<Meter>, String>,
     pub store: Store,
     pub watch: Watch,
     pub conductor: Handle,
@@ -102,13 +106,14 @@ pub struct Parts {
 impl Daemon {
     pub fn new(parts: Parts) -> Daemon {
         let Parts { roots, settings, means, backend, lodging, store, .. } = parts;
-        let Parts { watch, conductor, guardian, stop, history, .. } = parts;
+        let Parts { meter, watch, conductor, guardian, stop, history, .. } = parts;
         Daemon {
             roots,
             settings: Mutex::new(Arc::new(settings)),
             means,
             backend,
             lodging,
+            meter,
             store,
             watch,
             conductor,
@@ -146,9 +151,7 @@ impl Daemon {
         let Some(history) = &self.history else {
             return Err(Denied::Failed {
                 operation: "read the history of jobs".into(),
-                reason: "this daemon keeps none, or could not open it (its log says so); set \
-                         [history] path, or use the machine's"
-                    .into(),
+                reason: "this daemon keeps none; set [history] path, or use the machine's".into(),
             });
         };
         history.read(query).map_err(|error| Denied::Failed {
@@ -225,9 +228,7 @@ impl Daemon {
         let record = self.conductor.ask(move |state| state.end(job));
         if let Ok(Some((record, ended))) = record {
             self.clear_away(&record);
-            if let Some(history) = &self.history {
-                history.add(ended);
-            }
+            self.history.iter().for_each(|history| history.add(ended.clone()));
             tracing::info!(job = record.id, name = record.name, "job ended");
         }
         // Who waits there may hold the queue and want to file.

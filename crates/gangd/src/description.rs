@@ -11,6 +11,7 @@ use crate::{
     admission::Supply,
     daemon::Daemon,
     denied::Denied,
+    gauge,
     history::Ended,
     job::{Address, Home, Job},
     state::State,
@@ -38,15 +39,22 @@ impl Described {
         self.job
     }
 
+    /// Whom the job waited for in its slots.
+    pub fn lost_to(&self, daemon: &Daemon) -> Option<Vec<v1::Culprit>> {
+        gauge::lost_to(&daemon.meter, &self.address.as_ref()?.whereabouts)
+    }
+
     /// All of it, and the processes of the job.
     pub fn complete(self, daemon: &Daemon) -> (v1::Job, Vec<u32>) {
         let Described { mut job, address } = self;
         let pids = address.as_ref().map_or_else(Vec::new, |at| daemon.lodging.processes(at));
         job.processes = pids.len() as i64;
         if job.mem_bytes.is_some() {
-            let used = address.map_or(0, |at| daemon.lodging.memory_used(&at.whereabouts));
+            let used = address.as_ref().map_or(0, |at| daemon.lodging.memory_used(&at.whereabouts));
             job.mem_used_bytes = Some(used as i64);
         }
+        let whereabouts = address.as_ref().map(|at| &at.whereabouts);
+        gauge::describe(&daemon.meter, whereabouts, &mut job);
         (job, pids)
     }
 }
@@ -85,6 +93,13 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
         mem_enforced: job.mem_is_enforced,
         disk_bytes: asked(job.resources.disk_bytes),
         signals: job.signals,
+        not_measured: None,
+        coscheduled: None,
+        skew_us_p99: None,
+        lost_ns: None,
+        filled_ns: None,
+        waiting_ns: None,
+        lost_to: None,
     }
 }
 

@@ -22,12 +22,13 @@ use crate::{
     args::Args,
     conductor::{self, Setup},
     daemon::{Daemon, Parts},
+    gauge,
     history::History,
     lodging::Lodging,
     server::{self, Clients, Place},
     settings::Settings,
     state::State,
-    status_file::{self, StatusFile},
+    status_file::StatusFile,
     survey,
     ward::{Pulse, Ward},
     watch::{Source, Watch},
@@ -76,7 +77,9 @@ pub fn run(
     let ward =
         Ward::start(socket.into(), pulse.clone(), realtime).context("cannot start the guardian")?;
     let schedule = Schedule::new(effective(&settings, backend), survey::machine(roots)?)?;
-    let state = State::new(roots.clone(), backend, &settings, schedule);
+    let meter = gauge::start(settings.measure);
+    let mut state = State::new(roots.clone(), backend, &settings, schedule);
+    state.gauge.meter = meter.as_ref().ok().cloned();
     let (conductor, thread) =
         conductor::start(Setup { state, lift: lodging.lift(), pulse, realtime })
             .context("cannot start the conductor")?;
@@ -88,7 +91,7 @@ pub fn run(
     let (reload_sender, reload) = UnixStream::pair().context("cannot make a pipe")?;
     signal_hook::low_level::pipe::register(SIGHUP, reload_sender)
         .context("cannot handle signals")?;
-    let history = open_history(socket, &settings, args);
+    let history = open_history(socket, &settings, args)?;
     let watch = Watch::new().context("cannot make an epoll")?;
     let writes_status = settings.status_file.unwrap_or_else(|| is_machines(socket, args));
     let daemon = Arc::new(Daemon::new(Parts {
@@ -97,6 +100,7 @@ pub fn run(
         means,
         backend,
         lodging,
+        meter,
         store,
         watch,
         conductor,
@@ -111,7 +115,7 @@ pub fn run(
     daemon.watch.add(Source::Signal, &stop_receiver)?;
     daemon.watch.add(Source::Reload, &reload)?;
     let status_file = writes_status
-        .then(|| StatusFile::start(status_file::path(socket), daemon.clone()))
+        .then(|| StatusFile::start(socket.with_file_name("status.json"), daemon.clone()))
         .transpose()
         .context("cannot start the thread of the status file")?;
     tracing::info!(socket = %socket.display(), backend = backend.name(), "gangd is ready");
@@ -172,23 +176,23 @@ fn is_machines(socket: &Path, args: &Args) -> bool {
 /// Where the machine's daemon keeps the jobs that have ended.
 const HISTORY: &str = "/var/lib/gangd/history.db";
 
-/// Without a history the daemon runs all the same: its jobs need slots, whatever the disk does.
-fn open_history(socket: &Path, settings: &Settings, args: &Args) -> Option<History> {
+fn open_history(
+    socket: &Path,
+    settings: &Settings,
+    args: &Args,
+) -> anyhow::Result<Option<History>> {
     let path = match &settings.history {
-        Some(path) if path == Path::new("none") => return None,
+        Some(path) if path == Path::new("none") => return Ok(None),
         Some(path) => path.clone(),
         None if is_machines(socket, args) => HISTORY.into(),
-        None => return None,
+        None => return Ok(None),
     };
-    let directory = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-    let opened = directory
-        .map_err(anyhow::Error::from)
-        .and_then(|()| History::open(&path, settings.retention.clone()));
-    opened
-        .inspect_err(|error| {
-            tracing::error!(path = %path.display(), "no history of jobs is kept: {error:#}");
-        })
-        .ok()
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+    }
+    let history = History::open(&path, settings.retention.clone());
+    Ok(Some(history.with_context(|| format!("cannot open the history {}", path.display()))?))
 }
 
 /// What the main thread waits for.
@@ -288,9 +292,6 @@ fn end(daemon: &Arc<Daemon>, conductor: JoinHandle<()>, ward: Ward, place: Place
     ward.dismiss();
     daemon.store.destroy();
     place.leave();
-    if let Some(history) = &daemon.history {
-        history.close();
-    }
     tracing::info!(jobs = found.jobs, threads = found.threads, "gangd ends; all programs run on");
 }
 

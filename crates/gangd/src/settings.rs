@@ -61,6 +61,8 @@ pub struct File {
     backend: Option<String>,
     /// Whether gangs out of slot run in the holes of those in slot.
     fill: Option<bool>,
+    /// Whether it is measured which gangs run together, and who keeps them from it.
+    measure: Option<bool>,
     /// What all gangs together may take of the machine, 0.001 to 1.
     cap: Option<f64>,
     /// Where jobs have their scratch files: its free space is what they are promised of.
@@ -106,6 +108,7 @@ pub struct Settings {
     pub schedule: Config,
     /// `None`: the best that can be used.
     pub backend: Option<Backend>,
+    pub measure: bool,
     pub disk: PathBuf,
     pub idle_after: Duration,
     pub leave_after: Duration,
@@ -127,6 +130,7 @@ impl Default for Settings {
         Settings {
             schedule: Config::default(),
             backend: None,
+            measure: true,
             disk: "/tmp".into(),
             idle_after: Duration::from_secs(600),
             leave_after: Duration::from_secs(7200),
@@ -151,6 +155,7 @@ impl Settings {
             ("fill", old.fill != new_plan.fill),
             ("cap", old.cap_permille != new_plan.cap_permille),
             ("backend", self.backend != new.backend),
+            ("measure", self.measure != new.measure),
             ("status_file", self.status_file != new.status_file),
             ("history", (&self.history, &self.retention) != (&new.history, &new.retention)),
         ];
@@ -165,6 +170,7 @@ pub struct Overrides {
     pub gap: Option<Gap>,
     pub backend: Option<Backend>,
     pub fill: Option<bool>,
+    pub measure: Option<bool>,
     pub cap: Option<f64>,
 }
 
@@ -209,6 +215,7 @@ impl Settings {
                 group.with_context(|| format!("admin_group: there is no group {name:?}"))?;
             settings.admin_gid = Some(group.gid.as_raw());
         }
+        settings.measure = overrides.measure.or(file.measure).unwrap_or(true);
         settings.status_file = file.status_file;
         settings.history.clone_from(&file.history.path);
         let kept = &mut settings.retention;
@@ -349,13 +356,13 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let read = settings(
-            "slice = '20ms'\ngap = '1ms/20ms'\nbackend = 'weight'\nfill = false\ncap = 0.8\n[limits]\njobs = 7\n",
+            "slice = '20ms'\ngap = '1ms/20ms'\nbackend = 'weight'\nfill = false\nmeasure = false\ncap = 0.8\n[limits]\njobs = 7\n",
         )
         .unwrap();
         assert_eq!(read.schedule.slice_ns, 20_000_000);
         assert_eq!(read.schedule.gap, Gap { length_ns: 1_000_000, period_ns: 20_000_000 });
         assert_eq!(read.backend, Some(Backend::Weight));
-        assert!(!read.schedule.fill);
+        assert!(!read.schedule.fill && !read.measure);
         assert_eq!(read.schedule.cap_permille, 800);
         assert_eq!(read.limits, Limits { jobs: 7, ..Limits::default() });
     }

@@ -23,6 +23,7 @@ use crate::{
     denied::Denied,
     forecast::Forecast,
     gap::GapLength,
+    gauge::Gauge,
     history::Ended,
     hours::WorkingHours,
     job::{Activity, Home, Job, Leaver, Width, Window},
@@ -76,6 +77,7 @@ pub struct State {
     pub jobs: BTreeMap<JobId, Job>,
     next_id: u64,
     pub load: Load,
+    pub gauge: Gauge,
     /// The length of the gaps.
     pub gap: GapLength,
     /// Up to this moment (UTC) jobs have been credited with their slots.
@@ -101,6 +103,7 @@ impl State {
             jobs: BTreeMap::new(),
             next_id: 1,
             load: Load::default(),
+            gauge: Gauge::default(),
             gap,
             accounted_until_ns: 0,
             pending: Vec::new(),
@@ -321,6 +324,7 @@ impl State {
         let newcomers = Vec::new();
         job.home = Some(Home { whereabouts, members, normal, affinity, listeners, newcomers });
         job.activity.last_used_ns = clock::monotonic_ns();
+        self.gauge.watch(job);
         self.wake(id, true)?;
         Ok(self.job(id)?.record())
     }
@@ -328,6 +332,7 @@ impl State {
     /// The job is over; what is on file of it is returned, to be cleared away, and what it used.
     pub fn end(&mut self, id: JobId) -> Option<(Record, Ended)> {
         let mut job = self.jobs.remove(&id)?;
+        self.gauge.forget(id);
         let known = self.schedule.apply(Event::Departed { job: id });
         debug_assert!(known.is_ok(), "jobs here and in the schedule are the same");
         let record = job.record()?;

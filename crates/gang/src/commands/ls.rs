@@ -8,7 +8,7 @@ use crate::connect::connect;
 use crate::show_values::{duration, owner, percent, print_json, word};
 use crate::table::{Align, render, terminal_width};
 
-const COLUMNS: [(&str, Align); 9] = [
+const COLUMNS: [(&str, Align); 10] = [
     ("ID", Align::Right),
     ("NAME", Align::Shrink),
     ("OWNER", Align::Left),
@@ -17,6 +17,7 @@ const COLUMNS: [(&str, Align); 9] = [
     ("CPUS", Align::Right),
     ("SHARE", Align::Right),
     ("WANTED", Align::Right),
+    ("TOGETHER", Align::Right),
     ("CPU TIME", Align::Right),
 ];
 
@@ -43,6 +44,7 @@ fn table(jobs: &[v1::Job], width: Option<usize>) -> String {
             job.cpus.to_string(),
             percent(job.share_had),
             percent(job.share_wanted),
+            job.coscheduled.map_or_else(|| "-".into(), percent),
             duration(job.cpu_time_ns),
         ]
     };

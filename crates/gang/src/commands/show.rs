@@ -26,6 +26,39 @@ pub fn show(args: &Show) -> Result<()> {
     Ok(())
 }
 
+/// What was measured of a job, or why nothing was.
+fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
+    if let Some(reason) = &job.not_measured {
+        return writeln!(out, "  together    not measured: {}", escaped(reason));
+    }
+    let (Some(lost), Some(filled), Some(waiting)) = (job.lost_ns, job.filled_ns, job.waiting_ns)
+    else {
+        return Ok(());
+    };
+    match (job.coscheduled, job.skew_us_p99) {
+        (None, _) => writeln!(out, "  together    had no slot yet")?,
+        (Some(share), None) => writeln!(out, "  together    {} of its slots", percent(share))?,
+        (Some(share), Some(skew_us)) => writeln!(
+            out,
+            "  together    {} of its slots; 99 % of them begin and end within {}",
+            percent(share),
+            duration((skew_us * 1e3) as i64)
+        )?,
+    }
+    writeln!(
+        out,
+        "  waited      {} in slot, {} out of slot; ran {} out of slot",
+        duration(lost),
+        duration(waiting),
+        duration(filled)
+    )?;
+    for culprit in job.lost_to.iter().flatten() {
+        let (name, ns) = (escaped(&culprit.name), duration(culprit.ns));
+        writeln!(out, "  lost to     {name} ({}, {}): {ns}", culprit.pid, culprit.class)?;
+    }
+    Ok(())
+}
+
 fn text(reply: &v1::ShowJob_Reply, now_ns: i64) -> Result<String, std::fmt::Error> {
     let job = &reply.details;
     let mut out = String::new();
@@ -56,6 +89,7 @@ fn text(reply: &v1::ShowJob_Reply, now_ns: i64) -> Result<String, std::fmt::Erro
     writeln!(out, "  CPU time    {}", duration(job.cpu_time_ns))?;
     let age = now_ns.saturating_sub(job.registered_at_ns);
     writeln!(out, "  registered  {} ago", duration(age))?;
+    measured(&mut out, job)?;
     if let Some(mem) = job.mem_bytes {
         let kept = if job.mem_enforced { "enforced" } else { "not enforced" };
         let used = job

@@ -319,6 +319,18 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         mem_enforced: true,
         disk_bytes: None,
         signals: false,
+        not_measured: None,
+        coscheduled: Some(0.993),
+        skew_us_p99: Some(120.0),
+        lost_ns: Some(61_000_000),
+        filled_ns: Some(4_000_000),
+        waiting_ns: Some(11_900_000_000),
+        lost_to: Some(vec![v1::Culprit {
+            name: "cc1\u{1b}".to_owned(),
+            pid: 77,
+            class: "other".to_owned(),
+            ns: 60_000_000,
+        }]),
     }
 }
 

@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What runs where and when, summed up in the kernel.
+ *
+ * Problem: whether all threads of a gang run together can only be seen where threads are switched,
+ * thousands of times a second; a record of each switch, read by a program, would cost more than the
+ * gangs gain.
+ *
+ * Approach: a gang is known by the number of its cgroup (version 2). Each of its threads is sleeping,
+ * waiting for a CPU, or running; the gang knows how many wait and run. Before one of these numbers
+ * changes, the time since the last change is booked by what they were. When the gang's slots are comes
+ * from user space ahead of time, so that nobody has to say at an edge that one begins.
+ *
+ * Properties: a thread's state and the numbers of its gang change together, so that an event that is
+ * missed or comes twice is made up for by the thread's next one. All time from the moment on at which
+ * the gang is watched is booked exactly once. Threads outside of all gangs cost a look-up.
+ */
+#include "kernel.h"
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* The structures below are repeated in layout.rs. */
+
+#define GANGS_MAX 10240
+#define SLOTS_MAX 320
+#define CULPRITS_MAX 4096
+
+/* Slots that can pass between two events of a gang; those after them wait for the next event. */
+#define STEPS 16
+
+/* Skews: 8 buckets for each power of two, of microseconds; the last is everything above. */
+#define BUCKETS 144
+
+/* A thread that leaves its CPU this much later than the first was filling, not late. */
+#define FILLS_NS (10 * 1000 * 1000)
+
+enum { SLEEPING, WAITING, RUNNING };
+
+/* CLOCK_MONOTONIC, in order, without overlap. */
+struct slot {
+	__u64 start_ns;
+	__u64 end_ns;
+};
+
+struct slots {
+	/* Another one for each list. */
+	__u64 generation;
+	__u32 count;
+	/* All of the time is slot. */
+	__u32 always;
+	struct slot slot[SLOTS_MAX];
+};
+
+struct gang {
+	struct bpf_spin_lock lock;
+	__u32 running;
+	/* Waiting or running. */
+	__u32 runnable;
+	__u32 in_slot;
+	/* What a thread remembers to have been counted in. */
+	__u64 epoch;
+	/* Booked up to here. */
+	__u64 at_ns;
+	__u64 generation;
+	__u32 cursor;
+	/* Whose edge is waited for. */
+	__u32 starting;
+	__u32 ending;
+	/* Threads that ran when the slot ended. */
+	__u32 level;
+	/* The first thread of an edge; 0 before there is one. */
+	__u64 first_ns;
+	/* A skew that has not been counted yet, plus one. */
+	__u64 noted_ns;
+	/* Time in slot, time in slot with threads that want to run, and with all of those on CPUs. */
+	__u64 slot_ns;
+	__u64 wanted_ns;
+	__u64 together_ns;
+	/* Sums over threads: waiting in slot, running out of slot, waiting out of slot. */
+	__u64 lost_ns;
+	__u64 filled_ns;
+	__u64 waiting_ns;
+	__u32 skew[BUCKETS];
+};
+
+struct thread {
+	/* The number of the gang's group, and its epoch, while the thread is counted there. */
+	__u64 gang;
+	__u64 epoch;
+	__u32 state;
+	__u32 unused;
+	/* slot_ns of its gang when it began to wait. */
+	__u64 slot_ns;
+};
+
+/* A process that a gang waits for. */
+struct culprit {
+	__u64 gang;
+	__u32 tgid;
+	__u32 unused;
+};
+
+struct damage {
+	__u64 ns;
+	__u32 policy;
+	__u32 is_kernel;
+	char name[16];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GANGS_MAX);
+	__type(key, __u64);
+	__type(value, struct gang);
+} gangs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GANGS_MAX);
+	__type(key, __u64);
+	__type(value, struct slots);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, CULPRITS_MAX);
+	__type(key, struct culprit);
+	__type(value, struct damage);
+} damages SEC(".maps");
+
+/* When the last switch of each CPU was. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} switched SEC(".maps");
+
+/* Where a skew is counted. */
+static __always_inline __u32 bucket(__u64 ns)
+{
+	__u64 us = ns / 1000, top = us;
+	__u32 log = 0;
+
+	if (us < 8)
+		return us;
+	if (us >> 20)
+		return BUCKETS - 1;
+	if (top >> 16) { log += 16; top >>= 16; }
+	if (top >> 8) { log += 8; top >>= 8; }
+	if (top >> 4) { log += 4; top >>= 4; }
+	if (top >> 2) { log += 2; top >>= 2; }
+	if (top >> 1) log += 1;
+	return (log - 2) * 8 + ((us >> (log - 3)) & 7);
+}
+
+/* Counts a skew that was noted, without the lock: in a loop below it, it is too much for the verifier. */
+static __noinline void count_skew(struct gang *g, __u64 noted_ns)
+{
+	__u32 at;
+
+	if (!g || !noted_ns)
+		return;
+	at = bucket(noted_ns - 1);
+	barrier_var(at);
+	if (at < BUCKETS)
+		__sync_fetch_and_add(&g->skew[at], 1);
+}
+
+/* Of the edges passed at once, the last one that had a skew is noted; 0 is none. */
+static __always_inline void note_skew(struct gang *g, __u64 ns)
+{
+	g->noted_ns = ns + 1;
+}
+
+static __always_inline __u64 take_note(struct gang *g)
+{
+	__u64 noted_ns = g->noted_ns;
+
+	g->noted_ns = 0;
+	return noted_ns;
+}
+
+/* Books some time by what the gang's threads do. */
+static __always_inline void spend(struct gang *g, __u64 ns)
+{
+	__u64 waiting = g->runnable - g->running;
+
+	if (!g->in_slot) {
+		g->filled_ns += ns * g->running;
+		g->waiting_ns += ns * waiting;
+		return;
+	}
+	g->slot_ns += ns;
+	g->lost_ns += ns * waiting;
+	if (g->runnable) {
+		g->wanted_ns += ns;
+		if (!waiting)
+			g->together_ns += ns;
+	}
+}
+
+/* After any change: whether the edge under way has seen its first and its last thread. */
+static __always_inline void look_at_edge(struct gang *g, __u64 now)
+{
+	if (g->starting) {
+		if (!g->first_ns && g->running)
+			g->first_ns = now;
+		if (g->running && g->running == g->runnable) {
+			note_skew(g, now - g->first_ns);
+			g->starting = 0;
+		}
+	} else if (g->ending) {
+		if (g->running >= g->level)
+			g->first_ns = 0;
+		else if (!g->first_ns)
+			g->first_ns = now;
+		if (!g->running) {
+			if (now - g->first_ns < FILLS_NS)
+				note_skew(g, now - g->first_ns);
+			g->ending = 0;
+		}
+	}
+}
+
+static __always_inline void begin(struct gang *g, __u64 at)
+{
+	g->in_slot = 1;
+	g->ending = 0;
+	g->starting = 1;
+	g->first_ns = 0;
+	look_at_edge(g, at);
+}
+
+static __always_inline void end(struct gang *g, __u64 at)
+{
+	/* The last thread never came. */
+	if (g->starting && g->first_ns)
+		note_skew(g, at - g->first_ns);
+	g->in_slot = 0;
+	g->starting = 0;
+	g->first_ns = 0;
+	g->level = g->running;
+	g->ending = g->running > 0;
+}
+
+/* Books the time up to now, slot by slot. */
+static __always_inline void book(struct gang *g, struct slots *s, __u64 now)
+{
+	__u32 i, step;
+	__u64 start, stop;
+
+	/* Read before the lock was taken, by several CPUs. */
+	if (now <= g->at_ns)
+		return;
+	if (!s || s->always) {
+		g->in_slot = s != 0;
+		spend(g, now - g->at_ns);
+		g->at_ns = now;
+		return;
+	}
+	if (g->generation != s->generation) {
+		g->generation = s->generation;
+		g->cursor = 0;
+	}
+	for (step = 0; step < STEPS; step++) {
+		i = g->cursor;
+		/* For the verifier: one index, compared and used. */
+		barrier_var(i);
+		if (i >= s->count || i >= SLOTS_MAX)
+			break;
+		start = s->slot[i].start_ns;
+		stop = s->slot[i].end_ns;
+		if (now < start)
+			break;
+		if (g->at_ns < stop) {
+			if (g->at_ns < start) {
+				if (g->in_slot)
+					end(g, g->at_ns);
+				spend(g, start - g->at_ns);
+				g->at_ns = start;
+			}
+			if (!g->in_slot)
+				begin(g, g->at_ns);
+			if (stop > now)
+				stop = now;
+			spend(g, stop - g->at_ns);
+			g->at_ns = stop;
+			if (s->slot[i].end_ns > now)
+				return;
+			end(g, g->at_ns);
+		}
+		g->cursor = i + 1;
+	}
+	if (step == STEPS)
+		return;
+	/* A list that was taken back ends a slot early. */
+	if (g->in_slot)
+		end(g, g->at_ns);
+	spend(g, now - g->at_ns);
+	g->at_ns = now;
+}
+
+/* A thread of a gang that does something else now. */
+struct change {
+	__u64 gang;
+	__u64 epoch;
+	__u64 now;
+	__u32 was;
+	__u32 is;
+	/* What comes back: slot_ns of the gang. */
+	__u64 slot_ns;
+};
+
+/* Carries it out. Not static: so the verifier looks at it once, and not for each way that leads here. */
+__noinline int carry_out(struct change *c)
+{
+	struct gang *g;
+	struct slots *s;
+	__u64 id, now, noted_ns;
+
+	if (!c)
+		return 1;
+	id = c->gang;
+	now = c->now;
+	g = bpf_map_lookup_elem(&gangs, &id);
+	s = bpf_map_lookup_elem(&slots, &id);
+	/* Another gang has the number of the group now. */
+	if (!g || g->epoch != c->epoch)
+		return 1;
+	bpf_spin_lock(&g->lock);
+	book(g, s, now);
+	g->running -= c->was == RUNNING;
+	g->runnable -= c->was != SLEEPING;
+	g->running += c->is == RUNNING;
+	g->runnable += c->is != SLEEPING;
+	look_at_edge(g, now);
+	c->slot_ns = g->slot_ns;
+	noted_ns = take_note(g);
+	bpf_spin_unlock(&g->lock);
+	count_skew(g, noted_ns);
+	return 0;
+}
+
+static __noinline void blame(__u64 gang, struct task_struct *who, __u64 ns)
+{
+	struct culprit culprit = { .gang = gang, .tgid = who->tgid };
+	struct damage *damage = bpf_map_lookup_elem(&damages, &culprit);
+
+	if (!damage) {
+		struct damage first = {
+			.policy = who->policy,
+			.is_kernel = !!(who->flags & PF_KTHREAD),
+		};
+		__builtin_memcpy(first.name, who->comm, sizeof(first.name));
+		bpf_map_update_elem(&damages, &culprit, &first, BPF_NOEXIST);
+		damage = bpf_map_lookup_elem(&damages, &culprit);
+		if (!damage)
+			return;
+	}
+	__sync_fetch_and_add(&damage->ns, ns);
+}
+
+/* A thread sleeps, waits or runs from now on. One that runs follows `before`, who ran for `ran_ns`. */
+static __noinline void set(struct task_struct *task, __u32 state, struct task_struct *before,
+			   __u64 ran_ns, __u64 now)
+{
+	__u64 id = task->cgroups->dfl_cgrp->kn->id, lost_ns;
+	struct gang *g = bpf_map_lookup_elem(&gangs, &id);
+	struct change c = { .now = now };
+	struct thread *t;
+
+	t = bpf_task_storage_get(&threads, task, 0, g ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
+	if (!t)
+		return;
+	if (t->gang && (!g || t->gang != id || t->epoch != g->epoch)) {
+		c.gang = t->gang;
+		c.epoch = t->epoch;
+		c.was = t->state;
+		c.is = SLEEPING;
+		carry_out(&c);
+		t->gang = 0;
+		t->state = SLEEPING;
+	}
+	if (!g)
+		return;
+	c.gang = id;
+	c.epoch = g->epoch;
+	c.was = t->state;
+	c.is = state;
+	t->gang = id;
+	t->epoch = c.epoch;
+	t->state = state;
+	if (c.was == state || carry_out(&c))
+		return;
+	if (state == WAITING)
+		t->slot_ns = c.slot_ns;
+	if (c.was == WAITING && state == RUNNING && before) {
+		lost_ns = c.slot_ns - t->slot_ns;
+		if (lost_ns)
+			blame(id, before, lost_ns < ran_ns ? lost_ns : ran_ns);
+	}
+}
+
+/* One that wakes before it has left its CPU never slept. */
+static __noinline void wake(struct task_struct *task)
+{
+	struct thread *t = bpf_task_storage_get(&threads, task, 0, 0);
+
+	if (!t || t->state == SLEEPING)
+		set(task, WAITING, 0, 0, bpf_ktime_get_ns());
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	__u64 now = bpf_ktime_get_ns(), ran_ns = 0;
+	__u64 *last;
+	__u32 zero = 0;
+
+	last = bpf_map_lookup_elem(&switched, &zero);
+	if (last) {
+		ran_ns = now - *last;
+		*last = now;
+	}
+	if (prev->pid)
+		set(prev, preempt || !prev_state ? WAITING : SLEEPING, 0, 0, now);
+	if (next->pid)
+		set(next, RUNNING, prev, ran_ns, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *task)
+{
+	wake(task);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(on_wakeup_new, struct task_struct *task)
+{
+	wake(task);
+	return 0;
+}
+
+/* Books the time of a gang up to now, for who wants to read or to change its slots. */
+SEC("syscall")
+int settle(__u64 *id)
+{
+	__u64 gang = *id, now = bpf_ktime_get_ns(), noted_ns;
+	struct gang *g = bpf_map_lookup_elem(&gangs, &gang);
+	struct slots *s = bpf_map_lookup_elem(&slots, &gang);
+
+	if (!g)
+		return 1;
+	bpf_spin_lock(&g->lock);
+	book(g, s, now);
+	noted_ns = take_note(g);
+	bpf_spin_unlock(&g->lock);
+	count_skew(g, noted_ns);
+	return 0;
+}

@@ -1,0 +1,133 @@
+//! What was measured of a gang.
+
+/// Sums since the gang is watched.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Time in slot.
+    pub slot_ns: u64,
+    /// Of it, the time in which at least one thread wanted to run.
+    pub wanted_ns: u64,
+    /// Of that, the time in which all threads that wanted to run did.
+    pub together_ns: u64,
+    /// Summed over threads: waiting for a CPU in slot.
+    pub lost_ns: u64,
+    /// Running out of slot.
+    pub filled_ns: u64,
+    /// Waiting for a CPU out of slot.
+    pub waiting_ns: u64,
+    /// How many edges of slots had which skew ([`skew_us`] of the index).
+    pub skews: Vec<u32>,
+}
+
+/// A process that ran in the place of a thread of the gang, in its slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Culprit {
+    /// Of the thread that was seen first.
+    pub name: String,
+    pub pid: u32,
+    pub class: SchedClass,
+    pub ns: u64,
+}
+
+/// How a thread was scheduled that others waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SchedClass {
+    /// The CPU was idle and had to wake.
+    IdleCpu,
+    KernelThread,
+    Deadline,
+    Fifo,
+    RoundRobin,
+    Other,
+    Batch,
+    Idle,
+    Ext,
+}
+
+impl SchedClass {
+    /// Of the numbers of sched.h.
+    pub fn of(policy: u32, is_kernel: bool, pid: u32) -> SchedClass {
+        match (pid, is_kernel, policy) {
+            (0, ..) => SchedClass::IdleCpu,
+            (_, true, _) => SchedClass::KernelThread,
+            (.., 1) => SchedClass::Fifo,
+            (.., 2) => SchedClass::RoundRobin,
+            (.., 3) => SchedClass::Batch,
+            (.., 5) => SchedClass::Idle,
+            (.., 6) => SchedClass::Deadline,
+            (.., 7) => SchedClass::Ext,
+            _ => SchedClass::Other,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            SchedClass::IdleCpu => "idle CPU",
+            SchedClass::KernelThread => "kernel",
+            SchedClass::Deadline => "deadline",
+            SchedClass::Fifo => "fifo",
+            SchedClass::RoundRobin => "rr",
+            SchedClass::Other => "other",
+            SchedClass::Batch => "batch",
+            SchedClass::Idle => "idle",
+            SchedClass::Ext => "ext",
+        }
+    }
+}
+
+impl Figures {
+    /// The share of the time in slot, as far as the gang wanted to run, in which all of its runnable
+    /// threads were on CPUs; `None` where it never wanted to.
+    pub fn coscheduled(&self) -> Option<f64> {
+        (self.wanted_ns > 0).then(|| self.together_ns as f64 / self.wanted_ns as f64)
+    }
+
+    /// The time between the first and the last thread at the edges of slots, in microseconds, which
+    /// 99 of 100 do not exceed; `None` where no slot has begun.
+    pub fn skew_us_p99(&self) -> Option<f64> {
+        let all: u64 = self.skews.iter().map(|&count| u64::from(count)).sum();
+        let mut left = (all as f64 * 0.99).ceil() as u64;
+        let at = self.skews.iter().position(|&count| {
+            left = left.saturating_sub(count.into());
+            left == 0
+        })?;
+        (all > 0).then(|| skew_us(at))
+    }
+}
+
+/// The end of a bucket of the skews: eight of them for each power of two.
+fn skew_us(bucket: usize) -> f64 {
+    match bucket {
+        0..8 => (bucket + 1) as f64,
+        _ => ((8 + bucket % 8 + 1) as u64).wrapping_shl((bucket / 8 - 1) as u32) as f64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_end_where_the_next_begins() {
+        let ends: Vec<f64> = (0..24).map(skew_us).collect();
+        assert_eq!(ends[..9], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+        assert_eq!(ends[15..18], [16.0, 18.0, 20.0]);
+        assert_eq!(ends[23], 32.0);
+        assert_eq!(skew_us(143), f64::from(1 << 20));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_absent() {
+        let none = Figures { skews: vec![0; 144], ..Figures::default() };
+        assert_eq!((none.coscheduled(), none.skew_us_p99()), (None, None));
+    }
+
+    #[test]
+    fn of_a_hundred_skews_one_may_be_larger() {
+        let mut figures = Figures { skews: vec![0; 144], ..Figures::default() };
+        (figures.skews[3], figures.skews[90]) = (99, 1);
+        assert_eq!(figures.skew_us_p99(), Some(4.0));
+        figures.skews[90] = 2;
+        assert!(figures.skew_us_p99().unwrap() > 1000.0);
+    }
+}

@@ -1,0 +1,47 @@
+//! What runs where and when, summed up in the kernel.
+//!
+//! Problem: whether the threads of a gang run together, and who keeps them from it, only the kernel's
+//! scheduler sees. A record of each switch would cost more than a slice gains.
+//!
+//! Approach: programs on the scheduler's tracepoints (`cosched.bpf.c`, which says how) keep sums for
+//! each gang; a [`Meter`] loads them, says which groups are gangs and when their slots are, and reads.
+//! The kernel needs BTF and no kprobes; who runs it needs CAP_BPF and CAP_PERFMON.
+//!
+//! Properties: what was not measured has a reason ([`NotMeasured`]), and no figure. When the meter is
+//! dropped, the programs are gone from the kernel, also where its process was killed.
+
+mod figures;
+#[cfg(has_program)]
+mod layout;
+#[cfg(has_program)]
+mod meter;
+#[cfg(not(has_program))]
+#[path = "no_meter.rs"]
+mod meter;
+
+pub use figures::{Culprit, Figures, SchedClass};
+pub use meter::Meter;
+
+/// A part of the time in which a gang has its slot (CLOCK_MONOTONIC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    pub start_ns: u64,
+    pub end_ns: u64,
+}
+
+/// The most slots that are kept of a gang; later ones are told when earlier ones have passed.
+pub const SLOTS_MAX: usize = 320;
+
+/// Why nothing is measured.
+#[derive(Debug, thiserror::Error)]
+pub enum NotMeasured {
+    #[error("this gangd was built without clang or libelf")]
+    NotBuilt,
+    #[error("it takes root, or CAP_BPF and CAP_PERFMON")]
+    NotPermitted,
+    /// The cause is part of the text: what comes from libbpf has the operation and the object in it.
+    #[error("the kernel refuses to {operation}: {cause}")]
+    Refused { operation: &'static str, cause: String },
+    #[error("the kernel has no such gang")]
+    NotWatched,
+}

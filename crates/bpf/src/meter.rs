@@ -1,0 +1,153 @@
+//! The programs in the kernel, and what they share with us.
+
+use std::{
+    ffi::OsStr,
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
+
+use crate::{Culprit, Figures, NotMeasured, Slot, layout};
+
+/// Of those whom a gang waited for, so many are told.
+const CULPRITS_TOLD: usize = 5;
+
+/// Aligned as ELF files must be.
+#[repr(align(8))]
+struct Aligned<Bytes: ?Sized>(Bytes);
+
+static PROGRAM: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cosched.bpf.o")));
+
+/// Measures the gangs that it is told of, as long as it is there.
+///
+/// Its functions may be called from several threads at once, and wait for none of them.
+pub struct Meter {
+    object: Object,
+    /// The programs run as long as these are there.
+    _links: Vec<Link>,
+    generation: AtomicU64,
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meter").finish_non_exhaustive()
+    }
+}
+
+fn refused(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> NotMeasured {
+    move |error| match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => NotMeasured::NotPermitted,
+        _ => NotMeasured::Refused { operation, cause: format!("{error:#}") },
+    }
+}
+
+impl Meter {
+    /// Loads the programs into the kernel and starts them.
+    pub fn start() -> Result<Meter, NotMeasured> {
+        // It writes to standard error by itself; what it says is in its errors as well.
+        libbpf_rs::set_print(None);
+        let object = ObjectBuilder::default()
+            .open_memory(&PROGRAM.0)
+            .and_then(|object| object.load())
+            .map_err(refused("load the BPF programs"))?;
+        let sizes = [
+            ("gangs", layout::GANG_SIZE),
+            ("slots", layout::SLOTS_SIZE),
+            ("damages", layout::DAMAGE_SIZE),
+        ];
+        for (name, size) in sizes {
+            let found = map(&object, name).value_size() as usize;
+            assert_eq!(found, size, "layout.rs and cosched.bpf.c differ about {name}");
+        }
+        let links = object
+            .progs_mut()
+            .filter(|program| program.name() != "settle")
+            .map(|program| program.attach())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(refused("attach the BPF programs"))?;
+        Ok(Meter { object, _links: links, generation: AtomicU64::new(1) })
+    }
+
+    /// Measures a gang from now on: the threads in the cgroup (version 2) of this number. Whoever has
+    /// the number later is another gang by its `epoch`, which is not 0.
+    ///
+    /// None of the time is slot unless [`Meter::set_slots`] says so, before or after.
+    pub fn watch(&self, gang: u64, epoch: u64) -> Result<(), NotMeasured> {
+        let gang_bytes = layout::new_gang(epoch, monotonic_ns());
+        map(&self.object, "gangs")
+            .update(&gang.to_ne_bytes(), &gang_bytes, MapFlags::ANY)
+            .map_err(refused("watch a gang"))
+    }
+
+    /// The slots of a gang, in order, without overlap; `None`: all of the time is slot. Time that has
+    /// passed is booked by the slots that were known before.
+    pub fn set_slots(&self, gang: u64, slots: Option<&[Slot]>) -> Result<(), NotMeasured> {
+        // Of a gang that is not watched yet there is nothing to book.
+        let _ = self.settle(gang);
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed);
+        map(&self.object, "slots")
+            .update(&gang.to_ne_bytes(), &layout::slots(generation, slots), MapFlags::ANY)
+            .map_err(refused("tell the slots of a gang"))
+    }
+
+    /// Measures a gang no more. One that is not watched is none.
+    pub fn forget(&self, gang: u64) {
+        let _ = map(&self.object, "gangs").delete(&gang.to_ne_bytes());
+        let _ = map(&self.object, "slots").delete(&gang.to_ne_bytes());
+        let damages = map(&self.object, "damages");
+        for key in damages.keys().filter(|key| layout::harmed(key) == gang) {
+            let _ = damages.delete(&key);
+        }
+    }
+
+    /// What was measured of a gang up to now.
+    pub fn read(&self, gang: u64) -> Result<Figures, NotMeasured> {
+        self.settle(gang)?;
+        let bytes = map(&self.object, "gangs")
+            .lookup(&gang.to_ne_bytes(), MapFlags::LOCK)
+            .map_err(refused("read what was measured"))?
+            .ok_or(NotMeasured::NotWatched)?;
+        Ok(layout::figures(&bytes))
+    }
+
+    /// Whom a gang waited for in its slots, the worst first. Looks through those of all gangs.
+    pub fn lost_to(&self, gang: u64) -> Vec<Culprit> {
+        let damages = map(&self.object, "damages");
+        let of_gang = damages.keys().filter(|key| layout::harmed(key) == gang);
+        let mut lost_to: Vec<_> = of_gang
+            .filter_map(|key| {
+                let damage = damages.lookup(&key, MapFlags::ANY).ok()??;
+                Some(layout::culprit(&key, &damage))
+            })
+            .collect();
+        lost_to.sort_by_key(|culprit| std::cmp::Reverse(culprit.ns));
+        lost_to.truncate(CULPRITS_TOLD);
+        lost_to
+    }
+
+    /// Has the time of a gang booked up to now.
+    fn settle(&self, gang: u64) -> Result<(), NotMeasured> {
+        let mut context = gang.to_ne_bytes();
+        let input = ProgramInput { context_in: Some(&mut context), ..ProgramInput::default() };
+        let program = program(&self.object, "settle");
+        let output = program.test_run(input).map_err(refused("read what was measured"))?;
+        if output.return_value == 0 { Ok(()) } else { Err(NotMeasured::NotWatched) }
+    }
+}
+
+fn map<'a>(object: &'a Object, name: &str) -> Map<'a> {
+    let found = object.maps().find(|map| map.name() == OsStr::new(name));
+    found.unwrap_or_else(|| panic!("cosched.bpf.c has a map {name}"))
+}
+
+fn program<'a>(object: &'a Object, name: &str) -> ProgramMut<'a> {
+    let found = object.progs_mut().find(|program| program.name() == OsStr::new(name));
+    found.unwrap_or_else(|| panic!("cosched.bpf.c has a program {name}"))
+}
+
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,34 @@
+//! A meter for builds that have no programs for the kernel.
+
+use crate::{Culprit, Figures, NotMeasured, Slot};
+
+/// Cannot be made here.
+#[derive(Debug)]
+pub enum Meter {}
+
+impl Meter {
+    /// Always fails.
+    pub fn start() -> Result<Meter, NotMeasured> {
+        Err(NotMeasured::NotBuilt)
+    }
+
+    pub fn watch(&self, _gang: u64, _epoch: u64) -> Result<(), NotMeasured> {
+        match *self {}
+    }
+
+    pub fn set_slots(&self, _gang: u64, _slots: Option<&[Slot]>) -> Result<(), NotMeasured> {
+        match *self {}
+    }
+
+    pub fn forget(&self, _gang: u64) {
+        match *self {}
+    }
+
+    pub fn read(&self, _gang: u64) -> Result<Figures, NotMeasured> {
+        match *self {}
+    }
+
+    pub fn lost_to(&self, _gang: u64) -> Vec<Culprit> {
+        match *self {}
+    }
+}

@@ -1,0 +1,193 @@
+//! What is measured of the jobs: tells the programs in the kernel which groups are gangs, and when
+//! their slots are.
+//!
+//! Problem: the kernel sees which threads run, but not what they were to do. Telling it at each edge
+//! would cost the switchers time, and come late.
+//!
+//! Approach: what is planned is told with the plan. A plan that is taken back is told anew, up to the
+//! moment from which it changes; what has passed is booked by then.
+
+use std::{collections::BTreeMap, os::unix::fs::MetadataExt, path::Path, sync::Arc};
+
+use gang_bpf::{Figures, Meter, NotMeasured, Slot};
+use gang_engine::store::Whereabouts;
+use gang_linux::clock;
+use gang_protocol::v1;
+use gang_schedule::{Config, JobId, Plan, Policy, clock as slices};
+
+use crate::job::Job;
+
+/// The jobs that are measured, as the conductor keeps them.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    /// Absent where nothing is measured.
+    pub meter: Option<Arc<Meter>>,
+    gangs: BTreeMap<JobId, Gang>,
+}
+
+#[derive(Debug)]
+struct Gang {
+    group: u64,
+    /// Those told that have not passed (UTC); `None`: all of the time is slot.
+    slots: Option<Vec<Slot>>,
+}
+
+/// The meter, unless nothing is to be measured or can be; then why.
+pub fn start(is_wanted: bool) -> Result<Arc<Meter>, String> {
+    if !is_wanted {
+        return Err("it is switched off (--no-measure, measure = false)".into());
+    }
+    match Meter::start() {
+        Ok(meter) => Ok(Arc::new(meter)),
+        Err(reason) => {
+            tracing::info!(%reason, "whether gangs run together is not measured");
+            Err(reason.to_string())
+        }
+    }
+}
+
+/// The number by which the kernel knows a group: that of its directory.
+fn number(group: &Path) -> Option<u64> {
+    std::fs::metadata(group).ok().map(|directory| directory.ino())
+}
+
+impl Gauge {
+    /// Measures a job that has its first process.
+    pub fn watch(&mut self, job: &Job) {
+        let Some(meter) = &self.meter else { return };
+        let Some(Whereabouts::Cgroup { group, .. }) = job.home.as_ref().map(|it| &it.whereabouts)
+        else {
+            return;
+        };
+        let Some(group) = number(group) else { return };
+        let slots = (job.spec.policy != Policy::None).then(Vec::new);
+        let told = meter.set_slots(group, slots.as_deref());
+        match told.and_then(|()| meter.watch(group, job.id.0)) {
+            Ok(()) => drop(self.gangs.insert(job.id, Gang { group, slots })),
+            Err(reason) => tracing::warn!(job = %job.id, %reason, "a job is not measured"),
+        }
+    }
+
+    /// Measures a job no more.
+    pub fn forget(&mut self, job: JobId) {
+        if let (Some(meter), Some(gang)) = (&self.meter, self.gangs.remove(&job)) {
+            meter.forget(gang.group);
+        }
+    }
+
+    /// Tells what was planned from a moment on.
+    pub fn plan(&mut self, config: &Config, from_ns: u64, until_ns: u64, plans: &[Plan]) {
+        let Some(meter) = &self.meter else { return };
+        let now_ns = clock::utc_ns();
+        let ahead_ns = now_ns.wrapping_sub(clock::monotonic_ns());
+        for (&job, gang) in &mut self.gangs {
+            let Some(known) = &mut gang.slots else { continue };
+            let mut slots: Vec<Slot> = known
+                .iter()
+                .filter(|slot| slot.end_ns > now_ns && slot.start_ns < from_ns)
+                .map(|slot| Slot { end_ns: slot.end_ns.min(from_ns), ..*slot })
+                .collect();
+            for plan in plans.iter().filter(|plan| plan.slot(job).is_some()) {
+                let (start_ns, end_ns) = (plan.start_ns.max(from_ns), plan.end_ns.min(until_ns));
+                add_raised(&mut slots, config, start_ns, end_ns);
+            }
+            if *known == slots {
+                continue;
+            }
+            let of_boot = |slot: &Slot| Slot {
+                start_ns: slot.start_ns.wrapping_sub(ahead_ns),
+                end_ns: slot.end_ns.wrapping_sub(ahead_ns),
+            };
+            let told: Vec<Slot> = slots.iter().map(of_boot).collect();
+            match meter.set_slots(gang.group, Some(&told)) {
+                Ok(()) => *known = slots,
+                Err(reason) => tracing::debug!(%job, %reason, "slots of a job were not told"),
+            }
+        }
+    }
+}
+
+/// Adds the time between two moments in which gangs are raised.
+fn add_raised(slots: &mut Vec<Slot>, config: &Config, mut start_ns: u64, end_ns: u64) {
+    while start_ns < end_ns {
+        let edge_ns = slices::next_edge(config, start_ns).at_ns.min(end_ns);
+        if !slices::in_gap(config, start_ns) {
+            match slots.last_mut() {
+                Some(last) if last.end_ns == start_ns => last.end_ns = edge_ns,
+                _ => slots.push(Slot { start_ns, end_ns: edge_ns }),
+            }
+        }
+        start_ns = edge_ns;
+    }
+}
+
+/// Writes what was measured of a job into its description, or why nothing was.
+pub fn describe(
+    meter: &Result<Arc<Meter>, String>,
+    whereabouts: Option<&Whereabouts>,
+    job: &mut v1::Job,
+) {
+    match figures(meter, whereabouts) {
+        Err(reason) => job.not_measured = Some(reason),
+        Ok(figures) => {
+            job.coscheduled = figures.coscheduled();
+            job.skew_us_p99 = figures.skew_us_p99();
+            job.lost_ns = Some(figures.lost_ns as i64);
+            job.filled_ns = Some(figures.filled_ns as i64);
+            job.waiting_ns = Some(figures.waiting_ns as i64);
+        }
+    }
+}
+
+fn figures(
+    meter: &Result<Arc<Meter>, String>,
+    whereabouts: Option<&Whereabouts>,
+) -> Result<Figures, String> {
+    let meter = meter.as_ref().map_err(String::clone)?;
+    let group = match whereabouts {
+        None => return Err("it has no process yet".into()),
+        Some(Whereabouts::Tree { .. }) => {
+            return Err("it has no cgroup of its own: the kernel tells gangs apart by those".into());
+        }
+        Some(Whereabouts::Cgroup { group, .. }) => group,
+    };
+    let group = number(group).ok_or_else(|| NotMeasured::NotWatched.to_string())?;
+    meter.read(group).map_err(|reason| reason.to_string())
+}
+
+/// Whom a job waited for in its slots.
+pub fn lost_to(
+    meter: &Result<Arc<Meter>, String>,
+    whereabouts: &Whereabouts,
+) -> Option<Vec<v1::Culprit>> {
+    let Whereabouts::Cgroup { group, .. } = whereabouts else { return None };
+    let culprits = meter.as_ref().ok()?.lost_to(number(group)?);
+    let told = culprits.into_iter().map(|culprit| v1::Culprit {
+        name: culprit.name,
+        pid: culprit.pid.into(),
+        class: culprit.class.name().into(),
+        ns: culprit.ns as i64,
+    });
+    Some(told.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use gang_schedule::Gap;
+
+    use super::*;
+
+    #[test]
+    fn slots_leave_gaps_out_and_grow_together() {
+        let ms = 1_000_000;
+        let gap = Gap { period_ns: 20 * ms, length_ns: ms };
+        let config = Config { slice_ns: 10 * ms, gap, ..Config::default() };
+        let mut slots = Vec::new();
+        add_raised(&mut slots, &config, 0, 10 * ms);
+        add_raised(&mut slots, &config, 10 * ms, 20 * ms);
+        add_raised(&mut slots, &config, 20 * ms, 25 * ms);
+        let expected = [(0, 19), (20, 25)];
+        let expected = expected.map(|(start, end)| Slot { start_ns: start * ms, end_ns: end * ms });
+        assert_eq!(slots, expected);
+    }
+}

@@ -59,8 +59,9 @@ class Block(unittest.TestCase):
     def test_blocks_follow_each_other(self):
         ids = set()
         for _ in range(3):
-            with gang.job(cpus=1) as job:
+            with gang.job(cpus=1, wait=True) as job:
                 ids.add(job.id)
+                self.assertEqual(job.use().processes, 1)
         self.assertEqual(len(ids), 3)
 
     def test_workers_of_multiprocessing_are_in_the_job(self):

@@ -236,6 +236,19 @@ impl Daemon {
         self.queue.look_again();
     }
 
+    /// Ends a job that has no process yet: nothing is on file of it, and nobody watches it.
+    pub fn end_unstarted(&self, job: JobId) {
+        let ended = self.conductor.ask(move |state| {
+            if state.job(job).is_ok_and(|job| job.home.is_none()) {
+                state.end(job);
+            }
+        });
+        // Without a conductor there are no jobs either.
+        if ended.is_ok() {
+            self.queue.look_again();
+        }
+    }
+
     /// Ends the jobs that have used no CPU for long; their processes go on without gangd (L20).
     pub fn let_unused_leave(&self) {
         let leave_after = self.settings().leave_after;

@@ -38,8 +38,9 @@ pub struct Starting {
 impl Drop for Starting {
     fn drop(&mut self) {
         let jobs = std::mem::take(&mut *self.jobs.lock().unwrap_or_else(PoisonError::into_inner));
+        // Another connection may have added a process.
         for job in jobs {
-            self.daemon.end(job);
+            self.daemon.end_unstarted(job);
         }
     }
 }

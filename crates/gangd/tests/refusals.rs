@@ -154,6 +154,19 @@ fn a_job_without_a_process_ends_with_its_connection() {
 }
 
 #[test]
+fn a_job_whose_process_came_by_another_connection_outlives_the_one_that_registered_it() {
+    let place = place();
+    let (mut client, mut other) = (place.client(), place.client());
+    let job = client.register(&registration("job", 1)).unwrap();
+    let unstarted = client.register(&registration("unstarted", 1)).unwrap();
+    let program = Program::shell("sleep 60");
+    other.add_process(job, program.pid_i64()).unwrap();
+    drop(client);
+    wait_until("the other job is gone", || place.job(unstarted).is_none());
+    assert!(place.job(job).is_some());
+}
+
+#[test]
 fn garbage_closes_the_connection_and_nobody_else_notices() {
     let place = place();
     let mut client = place.client();

@@ -61,6 +61,10 @@ pub struct Args {
     #[arg(long)]
     pub release: bool,
 
+    /// With --release: leave the jobs on file, for the next daemon to take over
+    #[arg(long, requires = "release")]
+    pub keep_jobs: bool,
+
     /// Write the manual page gangd(8) to standard output, and end
     #[arg(long, hide = true)]
     pub manual: bool,

@@ -151,7 +151,9 @@ impl Daemon {
         let Some(history) = &self.history else {
             return Err(Denied::Failed {
                 operation: "read the history of jobs".into(),
-                reason: "this daemon keeps none; set [history] path, or use the machine's".into(),
+                reason: "this daemon keeps none, or could not open it (its log says so); set \
+                         [history] path, or use the machine's"
+                    .into(),
             });
         };
         history.read(query).map_err(|error| Denied::Failed {
@@ -228,7 +230,9 @@ impl Daemon {
         let record = self.conductor.ask(move |state| state.end(job));
         if let Ok(Some((record, ended))) = record {
             self.clear_away(&record);
-            self.history.iter().for_each(|history| history.add(ended.clone()));
+            if let Some(history) = &self.history {
+                history.add(ended);
+            }
             tracing::info!(job = record.id, name = record.name, "job ended");
         }
         // Who waits there may hold the queue and want to file.

@@ -4,12 +4,16 @@
 //! slow, full or broken must not be felt by any gang.
 //!
 //! Approach: a thread of its own writes. Whoever ends a job hands it over and goes on; what comes faster
-//! than it can be written, or after the disk failed, is left out, and that is told once. Readers open
-//! the file themselves, read-only; write-ahead logging keeps them and the writer out of each other's way.
+//! than it can be written, or after the disk failed, is left out, and that is told once. Who reads opens
+//! the file anew, read-only; write-ahead logging keeps readers and the writer out of each other's way.
 
 use std::{
     path::{Path, PathBuf},
-    sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
     thread::JoinHandle,
     time::Duration,
 };
@@ -61,7 +65,12 @@ const SCHEMA: &str = "
         policy TEXT NOT NULL, weight INTEGER NOT NULL, cpus INTEGER NOT NULL,
         registered_at_ns INTEGER NOT NULL, ended_at_ns INTEGER NOT NULL,
         cpu_time_ns INTEGER NOT NULL, in_slot_ns INTEGER NOT NULL, slots INTEGER NOT NULL);
-    CREATE INDEX IF NOT EXISTS by_end ON ended_jobs (ended_at_ns);";
+    CREATE INDEX IF NOT EXISTS by_end ON ended_jobs (ended_at_ns);
+    CREATE INDEX IF NOT EXISTS by_owner ON ended_jobs (owner_uid, ended_at_ns);";
+
+/// What is asked for of a job, in the order in which it is read.
+const COLUMNS: &str = "job, name, owner_uid, class, policy, weight, cpus, registered_at_ns, \
+                       ended_at_ns, cpu_time_ns, in_slot_ns, slots";
 
 /// Jobs that wait to be written.
 const WAITING_MAX: usize = 10_000;
@@ -79,13 +88,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct History {
     path: PathBuf,
-    sender: Option<SyncSender<Ended>>,
-    thread: Option<JoinHandle<()>>,
+    /// Absent once it is closed.
+    writer: Mutex<Option<(SyncSender<Ended>, JoinHandle<()>)>>,
+    /// That jobs are left out was told.
+    was_told: AtomicBool,
 }
 
 impl History {
     /// Opens the file, or makes it, and starts the writer.
-    pub fn open(path: &Path, retention: Retention) -> rusqlite::Result<History> {
+    pub fn open(path: &Path, retention: Retention) -> anyhow::Result<History> {
         let connection = Connection::open(path)?;
         connection.busy_timeout(PATIENCE)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -94,15 +105,36 @@ impl History {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let thread = std::thread::Builder::new()
             .name("history".into())
-            .spawn(move || Writer { connection, retention, has_failed: false }.run(&receiver));
-        Ok(History { path: path.into(), sender: Some(sender), thread: thread.ok() })
+            .spawn(move || Writer { connection, retention, has_failed: false }.run(&receiver))?;
+        Ok(History {
+            path: path.into(),
+            writer: Mutex::new(Some((sender, thread))),
+            was_told: AtomicBool::new(false),
+        })
     }
 
     /// Hands a job over; never waits.
     pub fn add(&self, ended: Ended) {
-        let Some(sender) = &self.sender else { return };
-        if let Err(TrySendError::Full(ended)) = sender.try_send(ended) {
-            tracing::warn!(job = ended.job, "jobs end faster than their history can be written");
+        let job = ended.job;
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_taken = writer.as_ref().is_some_and(|(sender, _)| sender.try_send(ended).is_ok());
+        drop(writer);
+        if is_taken {
+            self.was_told.store(false, Ordering::Relaxed);
+        } else if !self.was_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                job,
+                "jobs end faster than their history can be written; some are left out"
+            );
+        }
+    }
+
+    /// Returns when all that was handed over is written; nothing is taken any more.
+    pub fn close(&self) {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((sender, thread)) = writer {
+            drop(sender);
+            let _ = thread.join();
         }
     }
 
@@ -110,41 +142,37 @@ impl History {
     pub fn read(&self, query: Query) -> rusqlite::Result<Vec<Ended>> {
         let connection = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.busy_timeout(PATIENCE)?;
-        let mut statement = connection.prepare(
-            "SELECT * FROM ended_jobs WHERE ended_at_ns >= ?1 AND (?2 IS NULL OR owner_uid = ?2)
+        // Each by an index of its own: nobody reads through a million jobs of others.
+        let of_owner = if query.owner_uid.is_some() { "owner_uid = ?2" } else { "?2 IS NULL" };
+        let mut statement = connection.prepare(&format!(
+            "SELECT {COLUMNS} FROM ended_jobs WHERE ended_at_ns >= ?1 AND {of_owner}
              ORDER BY ended_at_ns DESC LIMIT ?3",
-        )?;
-        let rows = statement.query_map(
-            params![query.since_ns as i64, query.owner_uid, query.limit],
-            |row| {
-                let number = |index| row.get::<_, i64>(index).map(|value| value as u64);
-                Ok(Ended {
-                    job: number(0)?,
-                    name: row.get(1)?,
-                    owner_uid: row.get(2)?,
-                    class: row.get(3)?,
-                    policy: row.get(4)?,
-                    weight: row.get(5)?,
-                    cpus: row.get(6)?,
-                    registered_at_ns: number(7)?,
-                    ended_at_ns: number(8)?,
-                    cpu_time_ns: number(9)?,
-                    in_slot_ns: number(10)?,
-                    slots: number(11)?,
-                })
-            },
-        )?;
+        ))?;
+        let since_ns = i64::try_from(query.since_ns).unwrap_or(i64::MAX);
+        let rows = statement.query_map(params![since_ns, query.owner_uid, query.limit], |row| {
+            let number = |index| row.get::<_, i64>(index).map(|value| value as u64);
+            Ok(Ended {
+                job: number(0)?,
+                name: row.get(1)?,
+                owner_uid: row.get(2)?,
+                class: row.get(3)?,
+                policy: row.get(4)?,
+                weight: row.get(5)?,
+                cpus: row.get(6)?,
+                registered_at_ns: number(7)?,
+                ended_at_ns: number(8)?,
+                cpu_time_ns: number(9)?,
+                in_slot_ns: number(10)?,
+                slots: number(11)?,
+            })
+        })?;
         rows.collect()
     }
 }
 
 impl Drop for History {
-    /// What was handed over is written before.
     fn drop(&mut self) {
-        self.sender = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.close();
     }
 }
 
@@ -159,7 +187,7 @@ impl Writer {
         let mut since_pruned = PRUNE_EVERY;
         while let Ok(first) = jobs.recv() {
             let batch: Vec<Ended> =
-                [first].into_iter().chain(jobs.try_iter().take(BATCH)).collect();
+                [first].into_iter().chain(jobs.try_iter()).take(BATCH).collect();
             since_pruned += batch.len();
             let mut written = self.write(&batch);
             if since_pruned >= PRUNE_EVERY {
@@ -180,9 +208,10 @@ impl Writer {
     fn write(&mut self, batch: &[Ended]) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         {
-            let mut insert = transaction.prepare_cached(
-                "INSERT INTO ended_jobs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-            )?;
+            let mut insert = transaction.prepare_cached(&format!(
+                "INSERT INTO ended_jobs ({COLUMNS})
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+            ))?;
             for ended in batch {
                 insert.execute(params![
                     ended.job as i64,
@@ -208,9 +237,10 @@ impl Writer {
         let oldest_ns = now_ns.saturating_sub(self.retention.days.saturating_mul(DAY_NS));
         self.connection
             .execute("DELETE FROM ended_jobs WHERE ended_at_ns < ?1", params![oldest_ns as i64])?;
+        // The end of the first one that is too much; there is none where there are fewer.
         self.connection.execute(
-            "DELETE FROM ended_jobs WHERE rowid NOT IN
-             (SELECT rowid FROM ended_jobs ORDER BY ended_at_ns DESC LIMIT ?1)",
+            "DELETE FROM ended_jobs WHERE ended_at_ns <=
+             (SELECT ended_at_ns FROM ended_jobs ORDER BY ended_at_ns DESC LIMIT 1 OFFSET ?1)",
             params![i64::try_from(self.retention.jobs).unwrap_or(i64::MAX)],
         )?;
         Ok(())
@@ -274,6 +304,40 @@ mod tests {
         let read = history.read(all(5000)).unwrap();
         assert!((10..2 * PRUNE_EVERY).contains(&read.len()), "{}", read.len());
         assert!(read.iter().all(|job| job.ended_at_ns > 1));
+    }
+
+    #[test]
+    fn what_was_handed_over_is_written_before_it_closes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history.db");
+        let history = History::open(&path, Retention::default()).unwrap();
+        (1..=3000).for_each(|job| history.add(ended(job, 0)));
+        history.close();
+        assert_eq!(history.read(all(5000)).unwrap().len(), 3000);
+        history.add(ended(3001, 0));
+        history.close();
+        assert_eq!(history.read(all(5000)).unwrap().len(), 3000);
+    }
+
+    #[test]
+    fn questions_are_answered_by_an_index() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("history.db");
+        drop(History::open(&path, Retention::default()).unwrap());
+        let connection = Connection::open(&path).unwrap();
+        for (of_owner, index) in [("owner_uid = ?2", "by_owner"), ("?2 IS NULL", "by_end")] {
+            let plan: String = connection
+                .query_row(
+                    &format!(
+                        "EXPLAIN QUERY PLAN SELECT {COLUMNS} FROM ended_jobs
+                         WHERE ended_at_ns >= ?1 AND {of_owner} ORDER BY ended_at_ns DESC LIMIT ?3"
+                    ),
+                    params![0, 7, 10],
+                    |row| row.get(3),
+                )
+                .unwrap();
+            assert!(plan.contains(index), "{plan}");
+        }
     }
 
     #[test]

@@ -75,6 +75,13 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
         clear_up(&roots, &store, &socket);
         return Ok(());
     }
+    if args.release && args.keep_jobs {
+        // Whoever has the place sees to its jobs.
+        if server::Place::take(&socket)?.is_some() {
+            release::all(&roots, &store);
+        }
+        return Ok(());
+    }
     if args.release {
         return release_leftovers(&roots, &store, &socket);
     }
@@ -93,6 +100,8 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
 fn clear_up(roots: &Roots, store: &Store, socket: &Path) {
     let _ = sched::set(0, &sched::Attributes::other(0));
     while let Ok(Some(place)) = server::Place::take(socket) {
+        // Nobody keeps it true any more.
+        let _ = std::fs::remove_file(status_file::path(socket));
         release::sweep(roots, store);
         if !store.directory().exists() {
             lodging::Lodging::clear_up(roots, &run::group_name(socket));
@@ -118,6 +127,7 @@ fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Res
     release::dissolve_common(&records);
     lodging::Lodging::clear_up(roots, &run::group_name(socket));
     store.destroy();
+    let _ = std::fs::remove_file(status_file::path(socket));
     place.leave();
     if !records.is_empty() {
         println!(
@@ -143,7 +153,7 @@ fn log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("GANGD_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     // Under systemd the journal keeps levels and fields apart.
-    let in_journal = std::env::var_os("JOURNAL_STREAM").is_some();
+    let in_journal = is_in_journal();
     if let Some(journal) = in_journal.then(tracing_journald::layer).and_then(Result::ok) {
         use tracing_subscriber::layer::SubscriberExt;
         use tracing_subscriber::util::SubscriberInitExt;
@@ -157,6 +167,14 @@ fn log() {
         .with_ansi(false)
         .with_target(false)
         .init();
+}
+
+/// Whether standard error is the journal. The variable alone does not say so: programs of a service
+/// have it too, whatever their standard error is (systemd.exec(5)).
+fn is_in_journal() -> bool {
+    let Some(stream) = std::env::var_os("JOURNAL_STREAM") else { return false };
+    rustix::fs::fstat(std::io::stderr())
+        .is_ok_and(|found| stream == *format!("{}:{}", found.st_dev, found.st_ino))
 }
 
 /// Whoever started the daemon and waits to hear that it listens, or why it does not.

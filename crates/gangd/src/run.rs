@@ -28,7 +28,7 @@ use crate::{
     server::{self, Clients, Place},
     settings::Settings,
     state::State,
-    status_file::StatusFile,
+    status_file::{self, StatusFile},
     survey,
     ward::{Pulse, Ward},
     watch::{Source, Watch},
@@ -91,7 +91,7 @@ pub fn run(
     let (reload_sender, reload) = UnixStream::pair().context("cannot make a pipe")?;
     signal_hook::low_level::pipe::register(SIGHUP, reload_sender)
         .context("cannot handle signals")?;
-    let history = open_history(socket, &settings, args)?;
+    let history = open_history(socket, &settings, args);
     let watch = Watch::new().context("cannot make an epoll")?;
     let writes_status = settings.status_file.unwrap_or_else(|| is_machines(socket, args));
     let daemon = Arc::new(Daemon::new(Parts {
@@ -115,7 +115,7 @@ pub fn run(
     daemon.watch.add(Source::Signal, &stop_receiver)?;
     daemon.watch.add(Source::Reload, &reload)?;
     let status_file = writes_status
-        .then(|| StatusFile::start(socket.with_file_name("status.json"), daemon.clone()))
+        .then(|| StatusFile::start(status_file::path(socket), daemon.clone()))
         .transpose()
         .context("cannot start the thread of the status file")?;
     tracing::info!(socket = %socket.display(), backend = backend.name(), "gangd is ready");
@@ -176,23 +176,23 @@ fn is_machines(socket: &Path, args: &Args) -> bool {
 /// Where the machine's daemon keeps the jobs that have ended.
 const HISTORY: &str = "/var/lib/gangd/history.db";
 
-fn open_history(
-    socket: &Path,
-    settings: &Settings,
-    args: &Args,
-) -> anyhow::Result<Option<History>> {
+/// Without a history the daemon runs all the same: its jobs need slots, whatever the disk does.
+fn open_history(socket: &Path, settings: &Settings, args: &Args) -> Option<History> {
     let path = match &settings.history {
-        Some(path) if path == Path::new("none") => return Ok(None),
+        Some(path) if path == Path::new("none") => return None,
         Some(path) => path.clone(),
         None if is_machines(socket, args) => HISTORY.into(),
-        None => return Ok(None),
+        None => return None,
     };
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory)
-            .with_context(|| format!("cannot create {}", directory.display()))?;
-    }
-    let history = History::open(&path, settings.retention.clone());
-    Ok(Some(history.with_context(|| format!("cannot open the history {}", path.display()))?))
+    let directory = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let opened = directory
+        .map_err(anyhow::Error::from)
+        .and_then(|()| History::open(&path, settings.retention.clone()));
+    opened
+        .inspect_err(|error| {
+            tracing::error!(path = %path.display(), "no history of jobs is kept: {error:#}");
+        })
+        .ok()
 }
 
 /// What the main thread waits for.
@@ -292,6 +292,9 @@ fn end(daemon: &Arc<Daemon>, conductor: JoinHandle<()>, ward: Ward, place: Place
     ward.dismiss();
     daemon.store.destroy();
     place.leave();
+    if let Some(history) = &daemon.history {
+        history.close();
+    }
     tracing::info!(jobs = found.jobs, threads = found.threads, "gangd ends; all programs run on");
 }
 

@@ -48,7 +48,9 @@ pub struct Place {
     pub socket: PathBuf,
     lock_path: PathBuf,
     _lock: fs::File,
-    /// The socket is the service manager's.
+    /// The socket that a service manager listens on, until it is listened on here.
+    given: Option<UnixListener>,
+    /// It is the service manager's.
     is_given: bool,
 }
 
@@ -56,11 +58,17 @@ impl Place {
     /// Takes the place, or waits a moment for it: the guardian of an earlier daemon may be clearing
     /// up. `None` where another daemon has it.
     pub fn wait_for(socket: &Path) -> anyhow::Result<Option<Place>> {
+        // Taken at once, so that no program that is started here gets it.
+        let mut given = ListenFd::from_env()
+            .take_unix_listener(0)
+            .context("what the service manager listens on is no Unix socket")?;
         for _ in 0..20 {
-            if let Some(place) = Place::take(socket)? {
+            if let Some(mut place) = Place::take(socket)? {
+                place.given = given.take();
                 return Ok(Some(place));
             }
-            if UnixStream::connect(socket).is_ok() {
+            // A service manager's socket listens whether there is a daemon or not.
+            if given.is_none() && UnixStream::connect(socket).is_ok() {
                 return Ok(None);
             }
             std::thread::sleep(Duration::from_millis(25));
@@ -101,6 +109,7 @@ impl Place {
                     socket: socket.into(),
                     lock_path,
                     _lock: lock,
+                    given: None,
                     is_given: false,
                 }));
             }
@@ -110,7 +119,7 @@ impl Place {
     /// Listens: for everybody where root does, for its own user otherwise. A service manager may have
     /// begun to (sd_listen_fds(3)); then the socket stays when the daemon ends.
     pub fn listen(&mut self) -> anyhow::Result<UnixListener> {
-        if let Some(listener) = ListenFd::from_env().take_unix_listener(0)? {
+        if let Some(listener) = self.given.take() {
             listener.set_nonblocking(true)?;
             self.is_given = true;
             return Ok(listener);
@@ -135,7 +144,9 @@ impl Place {
 
     /// Leaves no trace.
     pub fn leave(self) {
-        if !self.is_given {
+        // What listens while nobody has the place is a service manager's, and stays. One's own is not
+        // asked: the service manager would start the daemon again.
+        if !self.is_given && UnixStream::connect(&self.socket).is_err() {
             let _ = fs::remove_file(&self.socket);
         }
         let _ = fs::remove_file(&self.lock_path);
@@ -333,10 +344,22 @@ mod tests {
         let socket = directory.path().join("run/gangd.sock");
         let mut place = Place::take(&socket).unwrap().unwrap();
         assert!(Place::take(&socket).unwrap().is_none());
-        let _listener = place.listen().unwrap();
+        drop(place.listen().unwrap());
         place.leave();
         assert!(!socket.exists() && !directory.path().join("run").exists());
         assert!(Place::take(&socket).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_socket_that_others_listen_on_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("gangd.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        Place::take(&socket).unwrap().unwrap().leave();
+        assert!(socket.exists());
+        drop(listener);
+        Place::take(&socket).unwrap().unwrap().leave();
+        assert!(!socket.exists());
     }
 
     #[test]

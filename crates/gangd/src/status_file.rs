@@ -2,10 +2,12 @@
 //!
 //! It is for those who look often, or without asking the daemon: monitors, and shells. It is replaced as
 //! a whole, so that nobody reads half of one; at the start of every slice or ten times a second, whichever
-//! is less often; and not at all while there is no job.
+//! is less often; and not at all while there is no job. It takes a part of a CPU that is fixed: with
+//! many jobs it is written less often.
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -25,6 +27,14 @@ use crate::{
 
 /// The shortest time from one writing to the next.
 const LEAST_NS: u64 = 100_000_000;
+
+/// How much longer than a writing took there is none: it takes half a percent of a CPU at most.
+const REST: u64 = 200;
+
+/// Where the file of the daemon at a socket is.
+pub fn path(socket: &Path) -> PathBuf {
+    socket.with_file_name("status.json")
+}
 
 #[derive(Serialize)]
 struct Status {
@@ -49,27 +59,28 @@ pub struct StatusFile {
 
 impl StatusFile {
     pub fn start(path: PathBuf, daemon: Arc<Daemon>) -> io::Result<StatusFile> {
-        let (stop, stopped) = channel();
+        let (stop, stopped) = channel::<()>();
         let file = path.clone();
         let thread = std::thread::Builder::new().name("status".into()).spawn(move || {
             let mut was_empty = false;
             let mut has_failed = false;
             loop {
-                let slice_ns = match write(&file, &daemon, &mut was_empty) {
-                    Ok(slice_ns) => {
+                let began_ns = clock::thread_cpu_ns();
+                let (slice_ns, asking_ns) = match write(&file, &daemon, &mut was_empty) {
+                    Ok(times) => {
                         has_failed = false;
-                        slice_ns
+                        times
                     }
                     Err(error) => {
                         if !std::mem::replace(&mut has_failed, true) {
                             tracing::warn!(%error, path = %file.display(), "no status file");
                         }
-                        LEAST_NS
+                        (LEAST_NS, 0)
                     }
                 };
-                let period_ns = slice_ns.max(LEAST_NS);
-                let now_ns = clock::utc_ns();
-                let next_ns = (now_ns + 1).next_multiple_of(period_ns) - now_ns;
+                let took_ns = clock::thread_cpu_ns().saturating_sub(began_ns) + asking_ns;
+                let rest_ns = took_ns.saturating_mul(REST);
+                let next_ns = until_next(clock::utc_ns(), slice_ns, rest_ns);
                 if stopped.recv_timeout(Duration::from_nanos(next_ns))
                     != Err(RecvTimeoutError::Timeout)
                 {
@@ -91,14 +102,21 @@ impl Drop for StatusFile {
     }
 }
 
-/// Writes the file, where there is something new; returns the length of a slice.
-fn write(path: &Path, daemon: &Daemon, was_empty: &mut bool) -> io::Result<u64> {
-    let status = daemon.conductor.ask(|state| {
-        let now_ns = clock::utc_ns();
+/// The time until the file is written again, at the start of a slice.
+fn until_next(now_ns: u64, slice_ns: u64, rest_ns: u64) -> u64 {
+    let period_ns = slice_ns.max(LEAST_NS.next_multiple_of(slice_ns));
+    (now_ns + rest_ns.max(1)).next_multiple_of(period_ns) - now_ns
+}
+
+/// Writes the file, where there is something new; returns the length of a slice, and how long the
+/// conductor was busy with it.
+fn write(path: &Path, daemon: &Daemon, was_empty: &mut bool) -> io::Result<(u64, u64)> {
+    let asked = daemon.conductor.ask(|state| {
+        let (now_ns, began_ns) = (clock::utc_ns(), clock::monotonic_ns());
         let schedule = &state.schedule;
         let shares = schedule.shares();
         let jobs = state.jobs.values();
-        Status {
+        let status = Status {
             version: 1,
             written_at_ns: now_ns,
             slice_ns: schedule.config().slice_ns,
@@ -106,16 +124,41 @@ fn write(path: &Path, daemon: &Daemon, was_empty: &mut bool) -> io::Result<u64> 
             unregistered_threads: schedule.load(),
             jobs: jobs.map(|job| Described::of(state, job, &shares, now_ns).brief()).collect(),
             frame: description::frame(state, now_ns),
-        }
+        };
+        (status, clock::monotonic_ns() - began_ns)
     });
-    let status = status.map_err(|_| io::Error::other("the conductor has ended"))?;
+    let (status, asking_ns) = asked.map_err(|_| io::Error::other("the conductor has ended"))?;
     let is_empty = status.jobs.is_empty();
     if is_empty && std::mem::replace(was_empty, is_empty) {
-        return Ok(status.slice_ns);
+        return Ok((status.slice_ns, asking_ns));
     }
     *was_empty = is_empty;
     let new = path.with_extension("json.new");
-    fs::write(&new, serde_json::to_vec(&status)?)?;
+    let text = serde_json::to_vec(&status)?;
+    // The directory may be one in which others write: nothing that is there already is followed.
+    let create = || fs::File::options().write(true).create_new(true).open(&new);
+    let mut file = create().or_else(|_| fs::remove_file(&new).and_then(|()| create()))?;
+    file.write_all(&text)?;
     fs::rename(&new, path)?;
-    Ok(status.slice_ns)
+    Ok((status.slice_ns, asking_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn it_is_written_at_starts_of_slices_ten_times_a_second_at_most() {
+        assert_eq!(until_next(1_000 * MS, 10 * MS, 0), 100 * MS);
+        assert_eq!(until_next(1_001 * MS, 10 * MS, 20 * MS), 99 * MS);
+        assert_eq!(until_next(900 * MS, 30 * MS, 0), 120 * MS);
+        assert_eq!(until_next(1_000 * MS, 5_000 * MS, 0), 4_000 * MS);
+    }
+
+    #[test]
+    fn what_takes_long_is_done_less_often() {
+        assert_eq!(until_next(1_000 * MS, 10 * MS, 350 * MS), 400 * MS);
+    }
 }

@@ -305,7 +305,9 @@ fn other_user(socket: &str) {
     not_permitted(client.register(&express).map(drop));
     let shown = client.show_job(job).unwrap();
     assert_eq!(shown.processes, None, "what others run is not shown");
-    client.add_process(own, std::process::id().into()).expect("one's own process");
+    // Not this one: a job of class standby stands still while anybody else wants the CPUs.
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    client.add_process(own, sleeper.id().into()).expect("one's own process");
     let wide = Change { cpus: Some(5000), min_cpus: Some(1), ..Change::default() };
     let limited = client.resize(own, &wide).unwrap_err();
     assert!(matches!(limited, ClientError::LimitReached { maximum: 1000, .. }), "{limited}");
@@ -314,4 +316,5 @@ fn other_user(socket: &str) {
     not_permitted(client.set_class(own, v1::Class::interactive));
     client.set_class(own, v1::Class::standby).expect("one may lower one's own");
     not_permitted(client.set_class(own, v1::Class::batch));
+    sleeper.kill().and_then(|()| sleeper.wait()).unwrap();
 }

@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::demo;
 use crate::experiment::{
-    barrier, fill, idle, lateness, openmp, overhead, release, share, spec, switch,
+    arrival, barrier, clients, fill, idle, lateness, openmp, overhead, release, share, spec, switch,
 };
 use crate::lab::{Lab, Options};
 use crate::report::Report;
@@ -43,6 +43,10 @@ enum Command {
     Idle(Only),
     /// Time until all threads are released after kill -9 of the daemon
     Release(Only),
+    /// What an interactive gang waits for its first slot beside four batch gangs
+    Arrival(Only),
+    /// 50 clients at once, 1,000 jobs at a time; and the times of calls
+    Clients(Only),
     /// Everything that SPECIFICATION.md promises, in one table
     Spec(Only),
     /// Two real OpenMP programs, in under a minute, with a picture of which gang ran where
@@ -80,6 +84,8 @@ impl Cli {
             Command::Switch(it) => report(&it.options, |lab| it.experiment.run(lab)),
             Command::Idle(it) => report(&it.options, idle::run),
             Command::Release(it) => report(&it.options, release::run),
+            Command::Arrival(it) => report(&it.options, arrival::run),
+            Command::Clients(it) => report(&it.options, clients::run),
             Command::Spec(it) => spec::run(&Lab::new(&it.options)?),
             Command::Demo(it) => it.run(),
             Command::Workload(it) => it.run(),

@@ -127,6 +127,16 @@ impl Daemon {
         self.child.id() as i32
     }
 
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// How many jobs `gang ls --json` lists.
+    pub fn list(&self) -> Result<usize> {
+        let value: Value = ask(&mut self.gang(&["ls", "--json"]))?;
+        Ok(value.get("jobs").and_then(Value::as_array).map_or(0, Vec::len))
+    }
+
     /// The command that makes a program a gang of this daemon: `gang run … --`.
     pub fn gang_run(&self, cpus: usize, weight: Option<u32>) -> Command {
         let mut command = self.gang(&["run", "-n", &cpus.to_string()]);

@@ -1,6 +1,8 @@
 //! The experiments, each one file: which conditions it compares, and what it promises.
 
+pub mod arrival;
 pub mod barrier;
+pub mod clients;
 pub mod fill;
 pub mod idle;
 pub mod lateness;

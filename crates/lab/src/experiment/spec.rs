@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-use super::{barrier, fill, idle, lateness, openmp, overhead, release, share, switch};
+use super::{
+    arrival, barrier, clients, fill, idle, lateness, openmp, overhead, release, share, switch,
+};
 use crate::lab::Lab;
 use crate::machine::Machine;
 use crate::report::{Measure, Report, deliver, measure_table};
@@ -47,6 +49,8 @@ pub fn run(lab: &Lab) -> Result<()> {
         ("switch", Box::new(|| switch.run(lab))),
         ("idle", Box::new(|| idle::run(lab))),
         ("release", Box::new(|| release::run(lab))),
+        ("arrival", Box::new(|| arrival::run(lab))),
+        ("clients", Box::new(|| clients::run(lab))),
     ];
     let machine = Machine::this(lab.cpus);
     let mut specification =

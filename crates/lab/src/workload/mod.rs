@@ -3,7 +3,9 @@
 //! A workload begins to work when it starts, counts what it completes inside a [`Window`] that all
 //! copies share, and ends by itself.
 
+pub mod arrivals;
 pub mod barrier;
+pub mod clients;
 pub mod hog;
 pub mod phases;
 pub mod release;
@@ -38,6 +40,10 @@ pub enum Workload {
     Sleepers(sleepers::Sleepers),
     /// Kills a daemon and watches until no thread of its jobs is raised
     Release(release::Release),
+    /// Gangs that arrive while others have all CPUs
+    Arrivals(arrivals::Arrivals),
+    /// Clients that register and end jobs
+    Clients(clients::Clients),
 }
 
 impl Workload {
@@ -50,6 +56,8 @@ impl Workload {
             Workload::Tick(it) => serde_json::to_string(&it.run()?),
             Workload::Sleepers(it) => serde_json::to_string(&it.run()?),
             Workload::Release(it) => serde_json::to_string(&it.run()?),
+            Workload::Arrivals(it) => serde_json::to_string(&it.run()?),
+            Workload::Clients(it) => serde_json::to_string(&it.run()?),
         };
         println!("{}", line.context("writing the outcome as JSON")?);
         Ok(())

@@ -1,0 +1,61 @@
+//! What a gang of class interactive waits for its first slot, while four batch gangs spin on all CPUs.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::child::Running;
+use crate::daemon::Settings;
+use crate::harness::{Condition, Figures, alternate};
+use crate::lab::{Lab, Launch, Span};
+use crate::report::{Must, Report};
+use crate::workload::arrivals::ArrivalsOutcome;
+
+const P99: &str = "waited_slices_p99";
+const CONDITION: &str = "an interactive gang beside four batch gangs";
+const ARRIVALS: usize = 200;
+const BATCH: usize = 4;
+/// Longer than all arrivals take.
+const LENGTH: Duration = Duration::from_secs(120);
+
+pub fn run(lab: &Lab) -> Result<Report> {
+    ensure!(!lab.options.plain, "plain Linux has no slots");
+    let arrivals = if lab.options.quick { ARRIVALS / 4 } else { ARRIVALS };
+    let conditions = [Condition::new(CONDITION, || measure(lab, arrivals))];
+    let series = alternate(lab.runs(), &conditions)?;
+    let about = format!("wait of an interactive gang for its first slot, {arrivals} arrivals");
+    let mut report = Report::new(lab, "arrival", about, series, P99);
+    let p99 = report.mean(CONDITION, P99);
+    let what = "an interactive gang that arrives beside four that spin: its first slot, p99";
+    report.promise(what, Must::Below(2.0), "slices", p99);
+    Ok(report)
+}
+
+fn measure(lab: &Lab, arrivals: usize) -> Result<Figures> {
+    let daemon = lab.daemon(&lab.settings(Settings::default()))?;
+    let span = Span::soon(LENGTH);
+    let cpus = lab.threads().min(lab.cpus);
+    let gang = Launch::gang(cpus, &format!("hog --threads {}", lab.threads()));
+    let arguments = [gang.arguments.as_slice(), &span.arguments()].concat();
+    let mut gangs = Vec::new();
+    for _ in 0..BATCH {
+        gangs.push(lab.start_workload(Some(&daemon), gang.gang, &arguments)?);
+    }
+    // They sleep at first, as far as the daemon knows.
+    std::thread::sleep(Duration::from_secs(1));
+    let mut command = Command::new("chrt");
+    command.args(["-f", "50"]).arg(&lab.programs.lab);
+    command.args(["workload", "arrivals", "--socket"]).arg(daemon.socket());
+    command.args(["--arrivals", &arrivals.to_string(), "--cpus", &cpus.to_string()]);
+    let outcome: ArrivalsOutcome = Running::start(&mut command)?.outcome(span.deadline)?;
+    let mut waited: Vec<f64> =
+        outcome.waited_ns.iter().map(|&ns| ns as f64 / outcome.slice_ns as f64).collect();
+    waited.sort_by(f64::total_cmp);
+    let quantile = |part: f64| waited[((waited.len() - 1) as f64 * part).round() as usize];
+    Ok(Figures::from([
+        ("waited_slices_p50", quantile(0.5)),
+        (P99, quantile(0.99)),
+        ("waited_slices_max", quantile(1.0)),
+    ]))
+}

@@ -1,0 +1,152 @@
+//! The daemon under many clients at once: 1,000 jobs at a time, registered and ended by 50 clients for a
+//! minute; what is lost, what is left over, and whether the daemon grows.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::child::Running;
+use crate::daemon::{Daemon, Settings};
+use crate::harness::{Condition, Figures, alternate};
+use crate::lab::Lab;
+use crate::report::{Must, Report};
+use crate::workload::clients::ClientsOutcome;
+
+const CONDITION: &str = "50 clients, 1,000 jobs at a time";
+const CALLS: &str = "one client, 100 jobs at a time";
+const RESTING: &str = "1,000 jobs at rest";
+const LENGTH: Duration = Duration::from_secs(60);
+/// Before it, the daemon gets what it keeps.
+const WARM_UP: Duration = Duration::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(20);
+
+pub fn run(lab: &Lab) -> Result<Report> {
+    ensure!(!lab.options.plain, "plain Linux has no daemon");
+    // As many as live at a time, while nothing else happens.
+    let resting = || measure(lab, Load { hold: true, ..MANY }, Duration::from_secs(20));
+    let conditions = [
+        Condition::new(CONDITION, || measure(lab, MANY, lab.length(LENGTH))),
+        Condition::new(CALLS, || {
+            let one = Load { clients: 1, jobs: 100, hold: false };
+            measure(lab, one, lab.length(Duration::from_secs(5)))
+        }),
+        Condition::new(RESTING, resting),
+    ];
+    // One long round says more than several short ones.
+    let series = alternate(lab.options.runs.unwrap_or(1), &conditions)?;
+    let about = "jobs registered and ended by many clients at once";
+    let mut report = Report::new(lab, "clients", about, series, "jobs_per_s");
+    for (figure, what, unit) in [
+        ("lost", "jobs lost, of those of 50 clients at once", ""),
+        ("left", "jobs left over", ""),
+        ("descriptors_more", "descriptors of the daemon, more than before", ""),
+    ] {
+        let estimate = report.mean(CONDITION, figure);
+        report.promise(what, Must::AtMost(0.0), unit, estimate);
+    }
+    let memory = report.mean(CONDITION, "memory_more_mib");
+    report.promise(
+        "memory of the daemon, more than after the warm-up",
+        Must::AtMost(8.0),
+        "MiB",
+        memory,
+    );
+    for (figure, what, most, unit) in [
+        ("register_ms_p99", "registering a job, one client with 100 jobs, p99", 2.0, "ms"),
+        ("add_ms_p99", "adding a process, one client with 100 jobs, p99", 0.2, "ms"),
+        ("list_ms", "listing 1,000 jobs, by gang ls", 100.0, "ms"),
+    ] {
+        let of = if figure == "list_ms" { RESTING } else { CALLS };
+        let estimate = report.mean(of, figure);
+        report.promise(what, Must::Below(most), unit, estimate);
+    }
+    Ok(report)
+}
+
+/// Who asks the daemon.
+#[derive(Clone, Copy)]
+struct Load {
+    clients: usize,
+    /// That each has at a time.
+    jobs: usize,
+    hold: bool,
+}
+
+const MANY: Load = Load { clients: 50, jobs: 20, hold: false };
+
+fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Figures> {
+    let Load { clients, jobs, hold } = load;
+    let daemon = lab.daemon(&lab.settings(Settings::default()))?;
+    let run = |length: Duration| -> Result<Running> {
+        let mut command = Command::new(&lab.programs.lab);
+        command.args(["workload", "clients", "--socket"]).arg(daemon.socket());
+        command.args(["--clients", &clients.to_string(), "--jobs", &jobs.to_string()]);
+        command.args(["--seconds", &format!("{}s", length.as_secs_f64())]);
+        if hold {
+            command.arg("--hold");
+        }
+        Running::start(&mut command)
+    };
+    let finish = |running: Running, length: Duration| -> Result<ClientsOutcome> {
+        running.outcome(Instant::now() + length + Duration::from_secs(60))
+    };
+    finish(run(WARM_UP)?, WARM_UP)?;
+    drain(&daemon)?;
+    let before = (descriptors(&daemon)?, memory_mib(&daemon)?);
+    let running = run(length)?;
+    std::thread::sleep(length * 3 / 4);
+    let listed = Instant::now();
+    let shown = daemon.list()?;
+    let list_ms = listed.elapsed().as_secs_f64() * 1e3;
+    let outcome = finish(running, length)?;
+    let left = drain(&daemon)?;
+    let after = (descriptors(&daemon)?, memory_mib(&daemon)?);
+    let ms = |times: &[u64], part: f64| {
+        let index = (times.len().saturating_sub(1)) as f64 * part;
+        times.get(index.round() as usize).map_or(0.0, |&ns| ns as f64 / 1e6)
+    };
+    Ok(Figures::from([
+        ("jobs", outcome.registered as f64),
+        ("jobs_per_s", outcome.registered as f64 / length.as_secs_f64()),
+        ("jobs_listed", shown as f64),
+        ("list_ms", list_ms),
+        ("lost", outcome.lost as f64),
+        ("left", left as f64),
+        ("descriptors_more", (after.0 - before.0).max(0.0)),
+        ("memory_more_mib", (after.1 - before.1).max(0.0)),
+        ("register_ms_p50", ms(&outcome.register_ns, 0.5)),
+        ("register_ms_p99", ms(&outcome.register_ns, 0.99)),
+        ("add_ms_p50", ms(&outcome.add_ns, 0.5)),
+        ("add_ms_p99", ms(&outcome.add_ns, 0.99)),
+    ]))
+}
+
+/// Waits until the daemon has no jobs; those that it has all the same are left over.
+fn drain(daemon: &Daemon) -> Result<u64> {
+    let end = Instant::now() + DRAIN;
+    loop {
+        let jobs = daemon.status()?.pointer("/jobs").and_then(serde_json::Value::as_u64);
+        let jobs = jobs.context("the daemon did not say how many jobs it has")?;
+        if jobs == 0 || Instant::now() > end {
+            return Ok(jobs);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn descriptors(daemon: &Daemon) -> Result<f64> {
+    let path = format!("/proc/{}/fd", daemon.pid());
+    // Connections that were just closed are still being counted.
+    std::thread::sleep(Duration::from_millis(300));
+    Ok(fs::read_dir(&path).with_context(|| format!("listing {path}"))?.count() as f64)
+}
+
+fn memory_mib(daemon: &Daemon) -> Result<f64> {
+    let path = format!("/proc/{}/status", daemon.pid());
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<f64>().ok());
+    Ok(kib.context("no VmRSS")? / 1024.0)
+}

@@ -1,0 +1,101 @@
+//! Gangs that arrive while others have all CPUs: how long each waits for its first slot.
+//!
+//! The watcher has to run at the moment at which a gang gets its slot, so it is to be started above all
+//! gangs (`chrt -f`). It learns of the slot from the slot page.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use gang_protocol::client::{Client, Registration};
+use gang_protocol::v1;
+use serde::{Deserialize, Serialize};
+
+/// Where the slot page says that the slot runs (`gang.h`).
+const RUNNING_AT: u64 = 8;
+const STEP: Duration = Duration::from_micros(50);
+const LIMIT: Duration = Duration::from_secs(5);
+
+#[derive(Args, Debug, Clone)]
+pub struct Arrivals {
+    /// Socket of the daemon
+    #[arg(long)]
+    pub socket: PathBuf,
+    #[arg(long, default_value_t = 200)]
+    pub arrivals: usize,
+    /// CPUs of each gang
+    #[arg(long)]
+    pub cpus: i64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ArrivalsOutcome {
+    /// From before the gang got its process to its first moment in a slot, one for each.
+    pub waited_ns: Vec<u64>,
+    pub slice_ns: u64,
+}
+
+/// A program that uses CPU until it is killed, or its parent has ended.
+struct Spinner(Child);
+
+impl Spinner {
+    fn start() -> Result<Spinner> {
+        let program = std::env::current_exe().context("finding this program")?;
+        let child = Command::new("chrt")
+            .args(["-o", "0"])
+            .arg(program)
+            .args(["workload", "hog", "--threads", "1", "--seconds", "10"])
+            .stdout(Stdio::null())
+            .spawn()
+            .context("starting a gang's process")?;
+        Ok(Spinner(child))
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Arrivals {
+    pub fn run(&self) -> Result<ArrivalsOutcome> {
+        let mut client = Client::connect(&self.socket)?;
+        let slice_ns = client.status()?.status.slice_ns as u64;
+        let mut random = fastrand::Rng::new();
+        let waited_ns = (0..self.arrivals).map(|_| {
+            // Anywhere in a slice, and after the gang before has gone.
+            std::thread::sleep(Duration::from_micros(random.u64(20_000..60_000)));
+            self.arrive(&mut client)
+        });
+        Ok(ArrivalsOutcome { waited_ns: waited_ns.collect::<Result<_>>()?, slice_ns })
+    }
+
+    fn arrive(&self, client: &mut Client) -> Result<u64> {
+        let spinner = Spinner::start()?;
+        let wanted = Registration {
+            class: v1::Class::interactive,
+            min_cpus: 1,
+            ..Registration::new("arrival", self.cpus)
+        };
+        let job = client.register(&wanted)?;
+        let path = client.slot_page(job)?;
+        let page = File::open(&path).with_context(|| format!("opening the slot page {path}"))?;
+        let began = Instant::now();
+        client.add_process(job, spinner.0.id().into())?;
+        let mut running = [0; 4];
+        while running == [0; 4] {
+            ensure!(began.elapsed() < LIMIT, "no slot within {LIMIT:?}");
+            page.read_exact_at(&mut running, RUNNING_AT).context("reading the slot page")?;
+            if running == [0; 4] {
+                std::thread::sleep(STEP);
+            }
+        }
+        Ok(began.elapsed().as_nanos() as u64)
+    }
+}

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *variable(const char *name)
@@ -109,9 +110,11 @@ static int32_t local_ranks(void)
     return 0;
 }
 
+/* Of those on this machine. */
 static int is_first_rank(void)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"};
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+                                        "SLURM_LOCALID", "PMI_RANK", "PMIX_RANK"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const char *text = variable(names[i]);
         if (text)
@@ -132,6 +135,17 @@ static int is_in_job(void)
         found = strncmp(line, "0::/", 4) == 0 && strstr(line, "gangd") && strstr(line, "/job-");
     fclose(groups);
     return found;
+}
+
+/* The first rank takes the others in. Where it does not, they run on as they are. */
+static void wait_for_first_rank(void)
+{
+    gang_load load = {.size = sizeof load};
+    struct timespec pause = {.tv_sec = 0, .tv_nsec = 1000000};
+    if (gang_get_load(&load) != GANG_OK)
+        return;
+    for (int i = 0; i < 1000 && !is_in_job(); i++)
+        nanosleep(&pause, NULL);
 }
 
 static void join(void)
@@ -157,10 +171,11 @@ static void join(void)
     const char *signals = variable("GANG_SIGNALS");
     spec.signals = signals && strcmp(signals, "0") != 0;
     if (ranks > 0) {
-        result = gang_adopt(&spec, getppid(), &job);
-        /* Another rank came first, and took this one in; or takes it in at this moment. */
-        if (result != GANG_OK && (is_in_job() || !is_first_rank()))
+        if (!is_first_rank()) {
+            wait_for_first_rank();
             return;
+        }
+        result = gang_adopt(&spec, getppid(), &job);
     } else {
         result = gang_register(&spec, &job);
         if (result == GANG_OK && (result = gang_add(job, 0)) != GANG_OK)

@@ -36,11 +36,12 @@ fn preload(place: &Place) -> PathBuf {
 }
 
 fn run(place: &Place, line: &[&str], variables: &[(&str, &str)]) -> Output {
+    // The variables are for the program alone: timeout would be a gang by them, too.
     let output = Command::new("timeout")
-        .arg("60")
+        .args(["60", "env"])
+        .args(variables.iter().map(|(name, value)| format!("{name}={value}")))
         .args(line)
         .env("GANG_SOCKET", place.path("gangd.sock"))
-        .envs(variables.iter().copied())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

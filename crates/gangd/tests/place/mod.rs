@@ -126,6 +126,12 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// What a service manager does after the daemon's end.
+    pub fn release_and_keep_jobs(&self) {
+        let output = self.gangd().args(["--release", "--keep-jobs"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+
     /// A line of the protocol, as it is; what came back until the connection was closed or
     /// `replies` messages had come.
     pub fn raw(&self, bytes: &[u8], replies: usize) -> String {

@@ -1,0 +1,76 @@
+//! What whoever runs the daemon counts on: restarts, a service manager's socket, a broken disk.
+
+mod place;
+
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+
+use gang_linux::sched::Policy;
+use gang_protocol::client::Client;
+use place::{Place, Program, is_released, is_root, job_with, policies, registration, wait_until};
+
+#[test]
+fn needs_root_the_last_release_leaves_jobs_to_the_next_daemon() {
+    if !is_root("the_last_release") {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt"]);
+    let program = Program::spinner();
+    let job = job_with(&place, &program, 1);
+    wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
+    place.kill_daemon();
+    place.release_and_keep_jobs();
+    wait_until("released", || is_released(program.pid()));
+    place.start();
+    wait_until("the job is found again", || place.job(job).is_some());
+    wait_until("raised again", || policies(program.pid()).contains(&Policy::Fifo));
+    // While a daemon runs there is nothing to release.
+    place.release_and_keep_jobs();
+    assert!(place.job(job).is_some());
+}
+
+#[test]
+fn a_history_that_cannot_be_kept_keeps_no_daemon_from_its_jobs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("history.db");
+    fs::write(&path, "dear diary, this is no database at all").unwrap();
+    let place = Place::configured(&format!("[history]\npath = {path:?}\n"), &[]);
+    place.client().register(&registration("job", 1)).unwrap();
+    let refused = place.client().history(10, None, None).unwrap_err().to_string();
+    assert!(refused.contains("history"), "{refused}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "dear diary, this is no database at all");
+}
+
+#[test]
+fn a_socket_of_the_service_manager_outlives_the_daemon() {
+    let Ok(activator) = which("systemd-socket-activate") else {
+        println!("a_socket_of_the_service_manager: skipped, systemd-socket-activate is not here");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("gangd.sock");
+    let mut daemon = Command::new(activator)
+        .arg("--listen")
+        .arg(&socket)
+        .arg(env!("CARGO_BIN_EXE_gangd"))
+        .arg("--socket")
+        .arg(&socket)
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The first connection starts it.
+    wait_until("the daemon answers", || {
+        Client::connect(&socket).is_ok_and(|mut client| client.status().is_ok())
+    });
+    Client::connect(&socket).unwrap().stop().unwrap();
+    assert!(daemon.wait().unwrap().success());
+    assert!(socket.exists());
+}
+
+fn which(program: &str) -> Result<std::path::PathBuf, std::env::VarError> {
+    let path = std::env::var("PATH")?;
+    let mut found = std::env::split_paths(&path).map(|directory| directory.join(program));
+    found.find(|file| file.exists()).ok_or(std::env::VarError::NotPresent)
+}

@@ -82,7 +82,7 @@ wheel:
 install:
 	@test -x $(BUILT)/gang -a -x $(BUILT)/gangd -a -x $(BUILT)/gang-lab -a -e $(BUILT)/libgang.so.1 || \
 	  { echo "$(BUILT) lacks programs or libgang: run 'make build' first" >&2; exit 1; }
-	install -d $(BINDIR) $(SBINDIR) $(LIBEXECDIR) $(MANDIR)/man1 $(MANDIR)/man8 \
+	install -d $(BINDIR) $(SBINDIR) $(LIBEXECDIR) $(MANDIR)/man1 $(MANDIR)/man5 $(MANDIR)/man8 \
 	  $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(INCLUDEDIR) $(PCDIR)
 	install -m 644 $(BUILT)/libgang.so.1 $(BUILT)/libgang.a $(DESTDIR)$(LIBDIR)
 	strip --strip-unneeded $(DESTDIR)$(LIBDIR)/libgang.so.1
@@ -104,8 +104,10 @@ install:
 	install -m 755 $(BUILT)/gang-lab $(LIBEXECDIR)/gang-lab
 	set -e; pages=$$(mktemp -d); trap 'rm -rf "$$pages"' EXIT; \
 	  $(BUILT)/gang manual "$$pages"; install -m 644 "$$pages"/*.1 $(MANDIR)/man1; \
-	  $(BUILT)/gangd --manual > "$$pages/gangd.8"; \
+	  $(BUILT)/gangd --manual gangd.8 > "$$pages/gangd.8"; \
 	  install -m 644 "$$pages/gangd.8" $(MANDIR)/man8; \
+	  $(BUILT)/gangd --manual gangd.toml.5 > "$$pages/gangd.toml.5"; \
+	  install -m 644 "$$pages/gangd.toml.5" $(MANDIR)/man5; \
 	  for shell in bash zsh fish; do \
 	    $(BUILT)/gang completions $$shell > "$$pages/$$shell"; done; \
 	  install -m 644 "$$pages/bash" $(BASHDIR)/gang; \
@@ -117,7 +119,8 @@ deb: build
 
 uninstall:
 	rm -f $(BINDIR)/gang $(SBINDIR)/gangd $(LIBEXECDIR)/gang-lab
-	rm -f $(MANDIR)/man1/gang.1 $(MANDIR)/man1/gang-*.1 $(MANDIR)/man8/gangd.8
+	rm -f $(MANDIR)/man1/gang.1 $(MANDIR)/man1/gang-*.1 $(MANDIR)/man8/gangd.8 \
+	  $(MANDIR)/man5/gangd.toml.5
 	rm -f $(DESTDIR)$(LIBDIR)/libgang.so.1 $(DESTDIR)$(LIBDIR)/libgang.so $(DESTDIR)$(LIBDIR)/libgang.a
 	rm -f $(DESTDIR)$(LIBDIR)/libgang-preload.so
 	rm -f $(DESTDIR)$(UNITDIR)/gangd.socket $(DESTDIR)$(UNITDIR)/gangd.service

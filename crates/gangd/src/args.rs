@@ -6,14 +6,21 @@ use clap::Parser;
 use gang_engine::backend::Backend;
 use gang_schedule::Gap;
 
-use crate::settings::{self, Overrides};
+use crate::{
+    manual,
+    settings::{self, Overrides},
+};
 
 /// Gang scheduling daemon: runs all threads of a program at the same moment.
 ///
 /// Programs are handed to it by gang(1). It may be killed at any moment: its guardian then
 /// releases every program, and a daemon that is started again finds its jobs.
 #[derive(Debug, Parser)]
-#[command(name = "gangd", version, after_help = "See gang(1) for how programs are run as gangs.")]
+#[command(
+    name = "gangd",
+    version,
+    after_help = "See gang(1) for how programs are run as gangs, gangd.toml(5) for the configuration file."
+)]
 pub struct Args {
     /// Socket to listen on [default: /run/gangd/gangd.sock for root, the user's own otherwise]
     #[arg(long, value_name = "PATH", env = "GANG_SOCKET")]
@@ -65,9 +72,9 @@ pub struct Args {
     #[arg(long, requires = "release")]
     pub keep_jobs: bool,
 
-    /// Write the manual page gangd(8) to standard output, and end
-    #[arg(long, hide = true)]
-    pub manual: bool,
+    /// Write a manual page to standard output, and end
+    #[arg(long, value_name = "PAGE", hide = true)]
+    pub manual: Option<manual::Page>,
 
     /// Run as the guardian of the daemon that holds the other end of standard input
     #[arg(long, hide = true)]

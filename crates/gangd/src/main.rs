@@ -19,6 +19,7 @@ mod job;
 mod joining;
 mod load;
 mod lodging;
+mod manual;
 mod run;
 mod server;
 mod session;
@@ -38,7 +39,7 @@ use std::{
 };
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use gang_engine::{guardian, release, store::Store};
 use gang_linux::{Roots, inherited, sched};
 use gang_protocol::paths::{Surroundings, jobs_dir};
@@ -50,7 +51,10 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let mut starter = Starter::at(args.ready_fd);
     log();
-    let result = if args.manual { manual() } else { dispatch(&args, &mut starter) };
+    let result = match args.manual {
+        Some(page) => manual::write(page, &mut std::io::stdout()),
+        None => dispatch(&args, &mut starter),
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -141,12 +145,6 @@ fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Res
         );
     }
     Ok(())
-}
-
-fn manual() -> anyhow::Result<()> {
-    let mut page = Vec::new();
-    clap_mangen::Man::new(Args::command()).section("8").render(&mut page)?;
-    std::io::stdout().write_all(&page).context("cannot write the manual page")
 }
 
 fn log() {

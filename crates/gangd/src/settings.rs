@@ -343,6 +343,7 @@ pub fn gap(text: &str) -> Result<Gap, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manual;
 
     fn settings(text: &str) -> anyhow::Result<Settings> {
         Settings::new(&parse(text)?, &Overrides::default())
@@ -371,10 +372,7 @@ mod tests {
     fn the_example_is_what_holds_without_a_file() {
         let example = include_str!("../../../etc/gangd.toml");
         let keys = example.lines().filter_map(|line| {
-            let rest = line.strip_prefix("# ")?;
-            let word = rest.split(' ').next()?;
-            let is_key = rest.contains(" = ") && word.chars().all(|c| c == '_' || c.is_lowercase());
-            (is_key || rest.starts_with('[')).then_some(rest)
+            manual::setting(line.strip_prefix("# ")?).map(|(setting, _)| setting)
         });
         // Nobody has this group.
         let text = keys.filter(|line| !line.starts_with("admin_group")).collect::<Vec<_>>();
@@ -388,6 +386,23 @@ mod tests {
             ..read
         };
         assert_eq!(usual, Settings::default());
+    }
+
+    #[test]
+    fn the_example_has_every_key() {
+        let example = include_str!("../../../etc/gangd.toml");
+        for table in ["", "[limits]", "[history]", "[classes.batch]", "[working_hours]"] {
+            // The error names all keys that would be right.
+            let wrong = parse(&format!("{table}\nnosuchkey = 1")).unwrap_err().to_string();
+            let (_, keys) =
+                wrong.split_once("expected one of").or(wrong.split_once("expected")).unwrap();
+            for key in keys.split('`').skip(1).step_by(2) {
+                let is_there = example.contains(&format!("# {key} = "))
+                    || example.contains(&format!("# [{key}"))
+                    || example.contains(&format!(".{key}]"));
+                assert!(is_there, "{table} {key}");
+            }
+        }
     }
 
     #[test]

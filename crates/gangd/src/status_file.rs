@@ -153,7 +153,7 @@ mod tests {
     fn it_is_written_at_starts_of_slices_ten_times_a_second_at_most() {
         assert_eq!(until_next(1_000 * MS, 10 * MS, 0), 100 * MS);
         assert_eq!(until_next(1_001 * MS, 10 * MS, 20 * MS), 99 * MS);
-        assert_eq!(until_next(900 * MS, 30 * MS, 0), 120 * MS);
+        assert_eq!(until_next(960 * MS, 30 * MS, 0), 120 * MS);
         assert_eq!(until_next(1_000 * MS, 5_000 * MS, 0), 4_000 * MS);
     }
 

@@ -1,0 +1,189 @@
+//! The manual pages: gangd(8) from the definition of the command line, gangd.toml(5) from the example
+//! of the configuration, so that neither says anything that does not hold.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use clap::{CommandFactory, ValueEnum};
+use clap_mangen::{
+    Man,
+    roff::{Roff, bold, roman},
+};
+
+use crate::args::Args;
+
+/// The pages, named as their files are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Page {
+    #[value(name = "gangd.8")]
+    Daemon,
+    #[value(name = "gangd.toml.5")]
+    Configuration,
+}
+
+const EXAMPLE: &str = include_str!("../../../etc/gangd.toml");
+
+/// What the definition of the command line does not hold: sections of terms with what they mean.
+const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
+    (
+        "SIGNALS",
+        &[
+            (
+                "SIGHUP",
+                "The configuration is read again. Where something is wrong with it, all settings \
+                 stay as they were, and the log says why; it also names what has changed and \
+                 takes effect only in a daemon that is started again.",
+            ),
+            ("SIGTERM, SIGINT", "The daemon ends; all programs run on, as ordinary ones."),
+        ],
+    ),
+    (
+        "ENVIRONMENT",
+        &[
+            ("GANG_SOCKET", "Socket to listen on, as with --socket."),
+            (
+                "GANGD_LOG",
+                "Least level that is logged, info unless it is set. error: something is lost, and \
+                 somebody has to act. warn: something works less well than it could. info: what \
+                 administrators want to read later, such as jobs that end. debug: what helps to \
+                 find mistakes in programs that talk to the daemon. The log goes to the journal \
+                 where standard error does, with fields that begin with GANGD_, and to standard \
+                 error otherwise.",
+            ),
+        ],
+    ),
+    (
+        "FILES",
+        &[
+            ("/etc/gangd/gangd.toml", "The configuration; see gangd.toml(5)."),
+            ("/run/gangd/gangd.sock", "Socket of the machine's daemon."),
+            (
+                "/run/gangd/status.json",
+                "What everybody may know of the jobs, in JSON, replaced at the start of every \
+                 slice, ten times a second at most, and less often with many jobs: it takes half a \
+                 percent of a CPU at most. It stays as it is while there is no job.",
+            ),
+            ("/var/lib/gangd/history.db", "Jobs that have ended, in SQLite."),
+        ],
+    ),
+    (
+        "EXIT STATUS",
+        &[
+            ("0", "It ended as it was asked to; the configuration is right."),
+            ("1", "It could not start, or failed; the configuration is wrong."),
+            ("2", "What was typed makes no sense."),
+        ],
+    ),
+];
+
+pub fn write(page: Page, out: &mut impl Write) -> Result<()> {
+    match page {
+        Page::Daemon => daemon(out),
+        Page::Configuration => configuration(out),
+    }
+    .context("cannot write the manual page")
+}
+
+fn daemon(out: &mut impl Write) -> Result<(), std::io::Error> {
+    Man::new(Args::command()).section("8").render(out)?;
+    let mut roff = Roff::new();
+    for (title, terms) in SECTIONS {
+        roff.control("SH", [title]);
+        for (term, meaning) in terms {
+            roff.control("TP", []).text([bold(*term)]).text([roman(*meaning)]);
+        }
+    }
+    roff.control("SH", ["SEE ALSO"]).text([roman("gang(1), gangd.toml(5)")]);
+    roff.to_writer(out)
+}
+
+fn configuration(out: &mut impl Write) -> Result<(), std::io::Error> {
+    let version = concat!("gangd ", env!("CARGO_PKG_VERSION"));
+    let mut paragraphs = paragraphs(EXAMPLE).into_iter();
+    let mut roff = Roff::new();
+    roff.control("TH", ["gangd.toml", "5", " ", version, "gangd"]);
+    roff.control("SH", ["NAME"]).text([roman("gangd.toml - configuration of the daemon gangd")]);
+    roff.control("SH", ["SYNOPSIS"]).text([roman("/etc/gangd/gangd.toml")]);
+    roff.control("SH", ["DESCRIPTION"]);
+    roff.text([roman(paragraphs.next().unwrap_or_default().text)]);
+    roff.control("SH", ["SETTINGS"]);
+    for Paragraph { text, settings } in paragraphs {
+        let plain = settings.iter().filter(|(_, comment)| comment.is_none());
+        for (nth, (setting, _)) in plain.enumerate() {
+            roff.control(if nth == 0 { "TP" } else { "TQ" }, []).text([bold(*setting)]);
+        }
+        roff.text([roman(text)]);
+        for (setting, comment) in &settings {
+            let Some(comment) = comment else { continue };
+            roff.control("TP", []).text([bold(*setting)]).text([roman(*comment)]);
+        }
+    }
+    roff.control("SH", ["SEE ALSO"]).text([roman("gangd(8), gang(1)")]);
+    roff.to_writer(out)
+}
+
+/// Settings that belong together, and what is said of them.
+#[derive(Debug, Default)]
+struct Paragraph<'a> {
+    text: String,
+    /// Each with what is said of it alone.
+    settings: Vec<(&'a str, Option<&'a str>)>,
+}
+
+fn paragraphs(example: &str) -> Vec<Paragraph<'_>> {
+    let mut paragraphs = Vec::new();
+    for lines in example.split("\n\n") {
+        let mut paragraph = Paragraph::default();
+        for line in lines.lines().map(|line| line.trim_start_matches(['#', ' '])) {
+            match setting(line) {
+                Some(setting) => paragraph.settings.push(setting),
+                None if paragraph.text.is_empty() => paragraph.text.push_str(line),
+                None => paragraph.text.extend([" ", line]),
+            }
+        }
+        paragraphs.push(paragraph);
+    }
+    paragraphs
+}
+
+/// A line that is a setting, or the head of a table, without the comment at its end.
+pub fn setting(line: &str) -> Option<(&str, Option<&str>)> {
+    let (setting, comment) = match line.split_once("  # ") {
+        Some((setting, comment)) => (setting.trim_end(), Some(comment)),
+        None => (line, None),
+    };
+    let key = setting.split_once(" = ").map(|(key, _)| key);
+    let is_key = key.is_some_and(|key| key.chars().all(|c| c == '_' || c.is_ascii_lowercase()));
+    (is_key || setting.starts_with('[')).then_some((setting, comment))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(page: Page) -> String {
+        let mut out = Vec::new();
+        write(page, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_daemon_s_page_says_how_it_is_run() {
+        let page = text(Page::Daemon);
+        for word in ["SIGHUP", "GANGD_LOG", "status.json", "EXIT STATUS", "gangd.toml(5)"] {
+            assert!(page.contains(word), "{word}");
+        }
+        assert!(!page.contains("ready"), "options that are hidden stay so");
+    }
+
+    #[test]
+    fn every_setting_is_on_the_page_of_the_configuration() {
+        let page = text(Page::Configuration);
+        for line in EXAMPLE.lines() {
+            let Some((setting, _)) = setting(line.trim_start_matches(['#', ' '])) else { continue };
+            // As the page writes it.
+            let key = setting.split(' ').next().unwrap();
+            assert!(page.contains(&format!("\\fB{key}")), "{key}\n{page}");
+        }
+    }
+}

@@ -204,7 +204,7 @@ gang_result gang_page_close(const gang_page *page);
 
 /* A barrier and a lock for the threads of a gang. While the slot page says that the slot runs they
  * spin, out of slot they block; without a page, or where it says nothing, they spin for 50 us and
- * block then. No spin lasts longer than 1 ms. Both lie where the program puts them, aligned to 8,
+ * block then, and block at once where that was in vain. No spin lasts longer than 1 ms. Both lie where the program puts them, aligned to 8,
  * and stay there. In memory that processes share, children of a fork can use what their parent
  * made. Both order memory as those of pthread do; neither may be used in signal handlers. One that
  * was not initialised, or was destroyed, gives GANG_INVALID. */
@@ -213,7 +213,7 @@ typedef struct gang_barrier {
 } gang_barrier;
 
 typedef struct gang_mutex {
-    uint64_t opaque[2];
+    uint64_t opaque[3];
 } gang_mutex;
 
 /* For as many threads, 1 to 1,048,576. The page may be null; else it stays open as long as the

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::{
     page::{self, Page},
     result::{Code, Failure, answer},
-    waiting::{Marked, known, sleep, spin, wake},
+    waiting::{Marked, Patience, known, sleep, spin, wake},
 };
 
 /// As in `gang.h`.
@@ -20,9 +20,10 @@ pub struct Mutex {
     mark: AtomicU32,
     state: AtomicU32,
     page: *const Page,
+    patience: Patience,
 }
 
-const _: () = assert!(size_of::<Mutex>() == 16);
+const _: () = assert!(size_of::<Mutex>() == 24);
 
 const MARK: u32 = 0x474e_4d01;
 const FREE: u32 = 0;
@@ -42,7 +43,12 @@ impl Marked for Mutex {
 
 impl Mutex {
     fn new(page: *const Page) -> Mutex {
-        Mutex { mark: AtomicU32::new(MARK), state: AtomicU32::new(FREE), page }
+        Mutex {
+            mark: AtomicU32::new(MARK),
+            state: AtomicU32::new(FREE),
+            page,
+            patience: Patience::default(),
+        }
     }
 
     #[inline]
@@ -58,7 +64,9 @@ impl Mutex {
         }
         // SAFETY: checked when the lock was made, and the caller keeps it mapped as long.
         let page = unsafe { self.page.as_ref() };
-        if spin(page, THREADS, || self.state.load(Ordering::Relaxed) == FREE && self.take()) {
+        if spin(page, THREADS, &self.patience, || {
+            self.state.load(Ordering::Relaxed) == FREE && self.take()
+        }) {
             return;
         }
         while self.state.swap(AWAITED, Ordering::Acquire) != FREE {

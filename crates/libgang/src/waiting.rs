@@ -6,13 +6,15 @@
 //! Approach: the slot page says it. While the slot runs, the other threads run: spin. Out of slot they do
 //! not: block. Where nobody knows (there is no page, the job is not scheduled, gangd is gone, or the slot
 //! has fewer CPUs than threads wait), spin for a fixed time and block then (E9; 50 µs after Kontothanassis).
+//! Where such a spin was in vain, the next wait blocks at once; each one more in vain doubles how many do, and
+//! each that was not halves it (`Patience`). So threads that share a CPU do not keep it from each other.
 //!
 //! Property: every spin is bounded. A page that is wrong, or a thread that waits for a disk in its slot,
 //! costs a millisecond; a wake-up costs little beside that, and others can have the CPU meanwhile.
 
 use std::{
     hint,
-    sync::atomic::AtomicU32,
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -29,24 +31,76 @@ const NOT_KNOWN: Duration = Duration::from_micros(50);
 /// Looks at what is waited for between two looks at the page and the clock.
 const LOOKS: u32 = 64;
 
+/// Waits that block at once after a spin in vain, at most: a thousand wake-ups take far longer than it.
+const MOST_DOUBLINGS: u32 = 10;
+
+/// What became of earlier spins where nobody knew. Threads change it as they please: it is advice.
+#[derive(Default)]
+#[repr(C)]
+pub struct Patience {
+    /// Waits that are to block at once.
+    blocking: AtomicU32,
+    doublings: AtomicU32,
+}
+
+impl Patience {
+    /// Whether this wait is to spin.
+    fn spins(&self) -> bool {
+        let blocking = self.blocking.load(Ordering::Relaxed);
+        if blocking > 0 {
+            self.blocking.store(blocking - 1, Ordering::Relaxed);
+        }
+        blocking == 0
+    }
+
+    fn was_in_vain(&self) {
+        // Of several that waited together, one counts.
+        if self.blocking.load(Ordering::Relaxed) == 0 {
+            let doublings = self.doublings.load(Ordering::Relaxed);
+            self.blocking.store(1 << doublings.min(MOST_DOUBLINGS), Ordering::Relaxed);
+            self.doublings.store((doublings + 1).min(MOST_DOUBLINGS), Ordering::Relaxed);
+        }
+    }
+
+    fn was_worth_it(&self) {
+        let doublings = self.doublings.load(Ordering::Relaxed);
+        if doublings > 0 {
+            self.doublings.store(doublings - 1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// Spins as long as it is worth it; whether `done` was true meanwhile. `threads` wait for each other.
 #[inline]
-pub fn spin(page: Option<&Page>, threads: u32, done: impl Fn() -> bool) -> bool {
+pub fn spin(
+    page: Option<&Page>,
+    threads: u32,
+    patience: &Patience,
+    done: impl Fn() -> bool,
+) -> bool {
+    let partners = || page.map_or(Partners::NotKnown, |page| page.partners(threads));
+    if partners() == Partners::NotKnown && !patience.spins() {
+        return done();
+    }
     let mut begun = None;
     loop {
+        let longest = match partners() {
+            Partners::Run => IN_SLOT,
+            Partners::NotKnown => NOT_KNOWN,
+            Partners::Stand => return done(),
+        };
         for _ in 0..LOOKS {
             if done() {
+                patience.was_worth_it();
                 return true;
             }
             hint::spin_loop();
         }
-        let longest = match page.map_or(Partners::NotKnown, |page| page.partners(threads)) {
-            Partners::Run => IN_SLOT,
-            Partners::NotKnown => NOT_KNOWN,
-            Partners::Stand => return false,
-        };
         if begun.get_or_insert_with(Instant::now).elapsed() >= longest {
-            return false;
+            if longest == NOT_KNOWN {
+                patience.was_in_vain();
+            }
+            return done();
         }
     }
 }
@@ -83,4 +137,43 @@ pub unsafe fn known<'a, T: Marked>(it: *const T) -> Result<&'a T, Failure> {
 pub trait Marked {
     const NAME: &'static str;
     fn is_marked(&self) -> bool;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spins_in_vain_become_rare_and_come_back() {
+        let patience = Patience::default();
+        let waits = 100_000;
+        let spins = (0..waits).filter(|_| {
+            let spins = patience.spins();
+            if spins {
+                patience.was_in_vain();
+            }
+            spins
+        });
+        assert!((10..150).contains(&spins.count()));
+        while !patience.spins() {}
+        for _ in 0..MOST_DOUBLINGS {
+            patience.was_worth_it();
+            assert!(patience.spins());
+        }
+        patience.was_in_vain();
+        assert!(!patience.spins() && patience.spins());
+    }
+
+    #[test]
+    fn out_of_slot_nobody_spins() {
+        let page = Page::made_up(0, 8, 0);
+        let looks = AtomicU32::new(0);
+        let look = || looks.fetch_add(1, Ordering::Relaxed) > 0;
+        assert!(!spin(Some(&page), 2, &Patience::default(), look));
+        assert_eq!(looks.into_inner(), 1);
+        let running = Page::made_up(1, 8, 0);
+        let looks = AtomicU32::new(0);
+        let look = || looks.fetch_add(1, Ordering::Relaxed) > 3;
+        assert!(spin(Some(&running), 2, &Patience::default(), look));
+    }
 }

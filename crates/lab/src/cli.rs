@@ -5,7 +5,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::demo;
 use crate::experiment::{
-    arrival, barrier, clients, fill, idle, lateness, openmp, overhead, release, share, spec, switch,
+    arrival, barrier, barriers, calls, clients, fill, idle, lateness, openmp, overhead, release,
+    share, spec, switch,
 };
 use crate::lab::{Lab, Options};
 use crate::report::Report;
@@ -27,6 +28,10 @@ pub struct Cli {
 enum Command {
     /// Copies of BARRIER: alone, under plain Linux, under gangd at several slices (E10)
     Barrier(With<barrier::Barrier>),
+    /// The barrier of libgang beside those of libgomp and pthread
+    Barriers(With<barriers::Barriers>),
+    /// How long calls of libgang take beside 100 jobs
+    Calls(Only),
     /// Programs with serial phases: batch, plain Linux, gangs without and with filling
     Fill(With<fill::Fill>),
     /// What gang scheduling costs two tight loops (E11)
@@ -76,6 +81,8 @@ impl Cli {
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Barrier(it) => report(&it.options, |lab| it.experiment.run(lab)),
+            Command::Barriers(it) => report(&it.options, |lab| it.experiment.run(lab)),
+            Command::Calls(it) => report(&it.options, calls::run),
             Command::Fill(it) => report(&it.options, |lab| it.experiment.run(lab)),
             Command::Overhead(it) => report(&it.options, overhead::run),
             Command::Share(it) => report(&it.options, share::run),

@@ -155,6 +155,13 @@ impl Daemon {
         Ok(value.get("status").cloned().unwrap_or(value))
     }
 
+    /// The command of a program that speaks to this daemon itself.
+    pub fn program(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("GANG_SOCKET", &self.socket);
+        command
+    }
+
     fn gang(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.gang);
         command.args(arguments).env("GANG_SOCKET", &self.socket);

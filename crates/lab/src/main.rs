@@ -2,6 +2,7 @@
 
 mod child;
 mod cli;
+mod compiled;
 mod daemon;
 mod demo;
 mod duration;

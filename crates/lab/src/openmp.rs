@@ -4,13 +4,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use crate::child::Running;
+use crate::compiled::compile;
 use crate::daemon::Daemon;
 use crate::lab::{Gang, Lab};
 use crate::picture::python_with;
@@ -36,14 +36,7 @@ struct Finished {
 
 /// The Gaussian elimination, compiled into `dir`.
 pub fn gauss(dir: &Path) -> Result<Program> {
-    let source = dir.join("gauss.c");
-    let program = dir.join("gauss");
-    fs::write(&source, GAUSS).with_context(|| format!("writing {}", source.display()))?;
-    let mut compiler = Command::new("gcc");
-    compiler.args(["-O2", "-fopenmp", "-o"]).arg(&program).arg(&source).arg("-lm");
-    Running::start(&mut compiler)
-        .context("the Gaussian elimination needs a compiler: install the package gcc")?
-        .finish(Instant::now() + LIMIT)?;
+    let program = compile(dir, "gauss", GAUSS, &["-lm"])?;
     let command = vec![program.display().to_string(), "500".into()];
     Ok(Program { name: "gauss (libgomp)", command, times: 1 })
 }
@@ -145,6 +138,7 @@ impl Copies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     /// Runs one of the programs with a small problem.
     fn small(program: &Program) {

@@ -10,6 +10,8 @@ pub struct Programs {
     pub lab: PathBuf,
     pub gang: Option<PathBuf>,
     pub gangd: Option<PathBuf>,
+    /// The static library, for programs that are compiled.
+    libgang: Option<PathBuf>,
 }
 
 impl Programs {
@@ -22,6 +24,7 @@ impl Programs {
         Ok(Self {
             gang: gang.or_else(|| first("gang", &places)),
             gangd: gangd.or_else(|| first("gangd", &places)),
+            libgang: first("libgang.a", &library_places(&lab)),
             lab,
         })
     }
@@ -39,6 +42,21 @@ impl Programs {
             None => bail!("gangd was not found beside gang-lab or in PATH; name it with --gangd"),
         }
     }
+
+    pub fn libgang(&self) -> Result<&Path> {
+        match &self.libgang {
+            Some(path) => Ok(path),
+            None => {
+                bail!("libgang.a was not found beside gang-lab or in ../../lib: run `make build`")
+            }
+        }
+    }
+}
+
+/// Beside this program, where cargo puts it, or in PREFIX/lib, seen from PREFIX/libexec/gangd.
+fn library_places(lab: &Path) -> Vec<PathBuf> {
+    let beside = lab.parent().unwrap_or(Path::new("."));
+    vec![beside.to_path_buf(), beside.join("../../lib")]
 }
 
 fn places(lab: &Path, path: &[PathBuf]) -> Vec<PathBuf> {

@@ -89,6 +89,7 @@ fn a_table_is_printed_and_json_goes_to_its_file() {
 fn what_cannot_be_done_is_said() {
     for (arguments, message) in [
         ("switch --plain", "no switches"),
+        ("calls --plain", "no calls"),
         ("barrier --runs 0", "at least one round"),
         ("barrier --copies 0", "between 1 and 100"),
         ("idle --runs 1 --gangd /nowhere", "/nowhere"),
@@ -98,6 +99,41 @@ fn what_cannot_be_done_is_said() {
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(errors.contains(message), "{arguments}: {errors}");
     }
+}
+
+/// Whether libgang lies beside the lab, for programs that it compiles; says so where it does not.
+fn libgang_is_there() -> bool {
+    let there = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("libgang.a").is_file();
+    let gcc = Command::new("gcc").arg("--version").output().is_ok();
+    if !there || !gcc {
+        eprintln!("skipped: libgang.a is not beside gang-lab, or there is no gcc");
+    }
+    there && gcc
+}
+
+#[test]
+fn barriers_under_plain_linux_need_libgang() {
+    if !libgang_is_there() {
+        return;
+    }
+    let report = report("barriers --plain --runs 1 --seconds 0.2");
+    assert_eq!(conditions(&report).len(), 10);
+    assert_eq!(conditions(&report)[0], "alone, plain Linux, libgang, slot page");
+    assert_eq!(report["measures"].as_array().unwrap().len(), 3);
+    for series in report["series"].as_array().unwrap() {
+        assert!(series["samples"]["barriers_per_s"][0].as_f64().is_some(), "{series}");
+    }
+}
+
+#[test]
+fn calls_of_libgang_need_gangd() {
+    if !libgang_is_there() || !gangd_is_there() {
+        return;
+    }
+    let report = report("calls --runs 1 --quick");
+    let measures = report["measures"].as_array().unwrap();
+    assert_eq!(measures.len(), 4);
+    assert!(measures.iter().all(|measure| measure["measured"]["value"].as_f64().is_some()));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 pub mod arrival;
 pub mod barrier;
+pub mod barriers;
+pub mod calls;
 pub mod clients;
 pub mod fill;
 pub mod idle;

@@ -26,6 +26,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 MANDIR := $(DESTDIR)$(PREFIX)/share/man
 LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR := $(DESTDIR)$(PREFIX)/include
+FORTRANDIR := $(DESTDIR)$(LIBDIR)/gang/fortran
 PCDIR := $(DESTDIR)$(LIBDIR)/pkgconfig
 BASHDIR := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSHDIR := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
@@ -64,12 +65,13 @@ check: deps-check
 	$(CARGO) clippy --workspace --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --locked --no-deps --document-private-items
 	@if command -v shellcheck >/dev/null; then \
-	  shellcheck scripts/build-wheel scripts/deps tests/*.sh .ci/run; fi
+	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps tests/*.sh .ci/run; fi
 
 build:
 	$(CARGO) build --release --locked -p gang -p gangd -p gang-lab -p libgang
 	scripts/link-libgang $(BUILT)/libgang.a $(BUILT)
 	scripts/link-preload $(BUILT)/libgang.a $(BUILT)
+	scripts/build-fortran $(BUILT)/fortran
 
 # With the system's Python where it can, as the tests do.
 wheel:
@@ -93,6 +95,12 @@ install:
 	install -m 644 crates/libgang/include/gang.h crates/libgang/include/GangUserAPI.h $(INCLUDEDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
 	  crates/libgang/gang.pc.in > $(PCDIR)/gang.pc
+	if test -e $(BUILT)/fortran/gang.mod; then \
+	  install -d $(FORTRANDIR) && \
+	  install -m 644 $(BUILT)/fortran/gang.mod $(BUILT)/fortran/gang_c.mod $(FORTRANDIR) && \
+	  install -m 644 $(BUILT)/fortran/libgang_fortran.a $(DESTDIR)$(LIBDIR) && \
+	  sed -e 's|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
+	    bindings/fortran/gang-fortran.pc.in > $(PCDIR)/gang-fortran.pc; fi
 	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/gangd
 	install -m 644 integrations/systemd/gangd.socket $(DESTDIR)$(UNITDIR)
 	sed -e 's|@SBINDIR@|$(PREFIX)/sbin|' integrations/systemd/gangd.service.in \
@@ -128,5 +136,8 @@ uninstall:
 	  rm -f $(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml || true
 	-rmdir $(DESTDIR)$(SYSCONFDIR)/gangd
 	rm -f $(INCLUDEDIR)/gang.h $(INCLUDEDIR)/GangUserAPI.h $(PCDIR)/gang.pc
+	rm -f $(FORTRANDIR)/gang.mod $(FORTRANDIR)/gang_c.mod $(PCDIR)/gang-fortran.pc
+	rm -f $(DESTDIR)$(LIBDIR)/libgang_fortran.a
+	-rmdir $(FORTRANDIR) $(DESTDIR)$(LIBDIR)/gang
 	rm -f $(BASHDIR)/gang $(ZSHDIR)/_gang $(FISHDIR)/gang.fish
 	-rmdir $(LIBEXECDIR)

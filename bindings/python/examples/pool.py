@@ -20,7 +20,7 @@ def main():
             with multiprocessing.Pool(2) as pool:
                 sums = pool.map(square_sum, [300_000] * 8)
                 processes = job.use().processes
-            job.set_class(gang.Class.STANDBY)  # lower is always permitted
+            job.set_class(gang.Class.BATCH)  # lower is always permitted
         slots = "slots so far" if page.slots else "no slot yet"
         print(f"{len(sums)} sums by {processes} processes in one job, {slots}")
     except gang.NoDaemon as error:

@@ -25,6 +25,9 @@ int main(void)
     MEMBER(page, magic), MEMBER(page, version), MEMBER(page, running), MEMBER(page, on_cpus);
     MEMBER(page, until_ns), MEMBER(page, slice_ns), MEMBER(page, cpus);
     MEMBER(page, validity), MEMBER(page, slots), SIZE(page);
+#ifdef BARRIERS /* Python has none. */
+    SIZE(barrier), SIZE(mutex);
+#endif
     NUMBER(INVALID), NUMBER(NO_DAEMON), NUMBER(NO_SUCH_JOB), NUMBER(NO_SUCH_PROCESS);
     NUMBER(NOT_PERMITTED), NUMBER(LIMIT), NUMBER(NOT_ENOUGH), NUMBER(LOST), NUMBER(FAILED);
     NUMBER(UNSUPPORTED);

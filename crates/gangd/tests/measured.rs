@@ -1,0 +1,182 @@
+//! What is measured of a job, against a program that knows its own truth.
+
+mod place;
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use gang_protocol::{client::Registration, v1};
+use nix::sys::resource::{UsageWho, getrusage};
+use place::{Place, Program, is_root, job_with, registration, wait_until};
+
+/// Set for the process that is the program.
+const TRUTH: &str = "GANG_TEST_TRUTH";
+const LASTS: Duration = Duration::from_secs(4);
+/// A pause between two looks at the clock that is longer than this may be a switch.
+const PAUSE: Duration = Duration::from_micros(10);
+
+/// Not a test of its own: the program, which a test runs in another process. Its threads do nothing but
+/// read the clock. Where it jumps and the kernel has switched the thread, the thread did not run.
+#[test]
+fn the_program_that_knows() {
+    if std::env::var_os(TRUTH).is_none() {
+        return;
+    }
+    std::io::stdin().read_exact(&mut [0]).unwrap();
+    let start = Instant::now();
+    let threads = [(); 2].map(|()| thread::spawn(move || not_running(start)));
+    let threads = threads.map(|thread| thread.join().unwrap());
+    let end = threads.iter().map(|(_, end)| *end).max().unwrap();
+    let lost: Duration =
+        threads.iter().flat_map(|(off, _)| off).map(|(from, to)| *to - *from).sum();
+    let mut off: Vec<_> = threads.into_iter().flat_map(|(off, _)| off).collect();
+    off.sort_unstable();
+    let (mut apart, mut until) = (Duration::ZERO, start);
+    for (from, to) in off {
+        apart += to.saturating_duration_since(from.max(until));
+        until = until.max(to);
+    }
+    let together = 1.0 - apart.as_secs_f64() / (end - start).as_secs_f64();
+    println!("truth {together} {}", lost.as_secs_f64() / 2.0 / (end - start).as_secs_f64());
+    // Asleep, it is not measured any more.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// When the calling thread did not run, and when it ended.
+fn not_running(start: Instant) -> (Vec<(Instant, Instant)>, Instant) {
+    let mut off = Vec::new();
+    let mut switches = times_switched();
+    let mut last = Instant::now();
+    off.push((start, last));
+    while last < start + LASTS {
+        let now = Instant::now();
+        if now - last > PAUSE {
+            let switched = times_switched();
+            if switched != switches {
+                off.push((last, now));
+                switches = switched;
+            }
+        }
+        last = now;
+    }
+    (off, last)
+}
+
+fn times_switched() -> i64 {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
+    usage.voluntary_context_switches() + usage.involuntary_context_switches()
+}
+
+/// The program, which waits to be started.
+struct Knowing(Child);
+
+impl Knowing {
+    fn start() -> Knowing {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_program_that_knows", "--nocapture"])
+            .env(TRUTH, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Knowing(child)
+    }
+
+    /// Lets it run: the share of the time in which both threads ran, and in which one did not.
+    fn truth(&mut self) -> (f64, f64) {
+        use std::io::Write;
+        self.0.stdin.as_mut().unwrap().write_all(b"g").unwrap();
+        let lines = BufReader::new(self.0.stdout.as_mut().unwrap()).lines().map(Result::unwrap);
+        let told = lines.map(|line| line.split_once("truth ").map(|(_, told)| told.to_owned()));
+        let told = told.flatten().next().expect("the program tells its truth");
+        let (together, lost) = told.split_once(' ').unwrap();
+        (together.parse().unwrap(), lost.parse().unwrap())
+    }
+}
+
+impl Drop for Knowing {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// False where the kernel or the build does not let gangd measure; says so.
+fn measures(test: &str, job: &v1::Job) -> bool {
+    if let Some(reason) = &job.not_measured {
+        println!("{test}: skipped, not measured: {reason}");
+    }
+    job.not_measured.is_none()
+}
+
+#[test]
+fn needs_root_and_bpf_a_program_that_knows_agrees_with_what_is_measured() {
+    if !is_root("a_program_that_knows") {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    // Under plain Linux all of the time is slot.
+    let mut client = place.client();
+    let mut none = Registration { policy: v1::Policy::none, ..registration("truth", 2) };
+    none.min_cpus = 1;
+    let job = client.register(&none).unwrap();
+    let mut program = Knowing::start();
+    client.add_process(job, program.0.id().into()).unwrap();
+    let before = client.show_job(job).unwrap().details;
+    if !measures("a_program_that_knows", &before) {
+        return;
+    }
+    // Somebody must be in its way.
+    let _other = Program::spinner();
+    let (together, lost) = program.truth();
+    let job = client.show_job(job).unwrap().details;
+    let measured = job.coscheduled.unwrap();
+    assert!((measured - together).abs() <= 0.01, "measured {measured}, in truth {together}");
+    let length_s = LASTS.as_secs_f64();
+    let lost_ns = job.lost_ns.unwrap() - before.lost_ns.unwrap();
+    let measured = lost_ns as f64 / 1e9 / 2.0 / length_s;
+    assert!((measured - lost).abs() <= 0.01, "lost {measured} of the time, in truth {lost}");
+    let culprits = job.lost_to.unwrap();
+    let told: i64 = culprits.iter().map(|culprit| culprit.ns).sum();
+    assert!(!culprits.is_empty() && told <= job.lost_ns.unwrap(), "{culprits:?}");
+    println!("together: measured {:?}, in truth {together}", job.coscheduled);
+}
+
+#[test]
+fn needs_root_and_bpf_a_gang_is_measured_in_its_slots_and_out_of_them() {
+    if !is_root("a_gang_is_measured") {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let (one, other) = (Program::spinner(), Program::spinner());
+    let cpus = thread::available_parallelism().unwrap().get() as i64;
+    let (one, _) = (job_with(&place, &one, cpus), job_with(&place, &other, cpus));
+    if !measures("a_gang_is_measured", &place.job(one).unwrap()) {
+        return;
+    }
+    wait_until("the gang is measured", || {
+        let job = place.job(one).unwrap();
+        job.coscheduled.is_some() && job.skew_us_p99.is_some() && job.slots > 20
+    });
+    let job = place.job(one).unwrap();
+    let share = job.coscheduled.unwrap();
+    assert!((0.0..=1.0).contains(&share), "{share}");
+    assert!(job.lost_to.is_none(), "only who asks for one job hears whom it waited for");
+    assert!(place.client().show_job(one).unwrap().details.lost_to.is_some());
+}
+
+#[test]
+fn needs_root_what_is_not_measured_has_a_reason_and_no_figure() {
+    if !is_root("what_is_not_measured") {
+        return;
+    }
+    let place = Place::new(&["--no-measure"]);
+    let program = Program::spinner();
+    let job = place.job(job_with(&place, &program, 1)).unwrap();
+    assert!(job.not_measured.unwrap().contains("--no-measure"));
+    assert_eq!((job.coscheduled, job.lost_ns, job.filled_ns), (None, None, None));
+}

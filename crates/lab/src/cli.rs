@@ -5,8 +5,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::demo;
 use crate::experiment::{
-    arrival, barrier, barriers, calls, clients, fill, idle, lateness, openmp, overhead, release,
-    share, spec, switch,
+    arrival, barrier, barriers, calls, clients, coscheduled, fill, idle, lateness, openmp,
+    overhead, release, share, spec, switch,
 };
 use crate::lab::{Lab, Options};
 use crate::report::Report;
@@ -46,6 +46,8 @@ enum Command {
     Switch(With<switch::Switch>),
     /// CPU of the daemon with 100 idle jobs
     Idle(Only),
+    /// What is measured of gangs: how much of their slots they run as a whole, and what that costs
+    Coscheduled(Only),
     /// Time until all threads are released after kill -9 of the daemon
     Release(Only),
     /// What an interactive gang waits for its first slot beside four batch gangs
@@ -89,6 +91,7 @@ impl Cli {
             Command::Lateness(it) => report(&it.options, lateness::run),
             Command::Openmp(it) => report(&it.options, openmp::run),
             Command::Switch(it) => report(&it.options, |lab| it.experiment.run(lab)),
+            Command::Coscheduled(it) => report(&it.options, coscheduled::run),
             Command::Idle(it) => report(&it.options, idle::run),
             Command::Release(it) => report(&it.options, release::run),
             Command::Arrival(it) => report(&it.options, arrival::run),

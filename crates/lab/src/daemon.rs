@@ -26,6 +26,8 @@ pub struct Settings {
     pub slice: Option<Duration>,
     /// No other gang may use what the one in its slot leaves idle.
     pub no_fill: bool,
+    /// It does not measure which gangs run together.
+    pub no_measure: bool,
     pub backend: Option<String>,
 }
 
@@ -43,6 +45,9 @@ impl Settings {
         }
         if self.no_fill {
             arguments.push("--no-fill".into());
+        }
+        if self.no_measure {
+            arguments.push("--no-measure".into());
         }
         if let Some(backend) = &self.backend {
             arguments.extend(["--backend".into(), backend.clone()]);
@@ -162,6 +167,13 @@ impl Daemon {
         command
     }
 
+    /// The jobs, as `gang ls --json` says.
+    pub fn jobs(&self) -> Result<Vec<Value>> {
+        let value: Value = ask(&mut self.gang(&["ls", "--json"]))?;
+        let jobs = value.get("jobs").and_then(Value::as_array);
+        jobs.cloned().context("gang ls --json names no jobs")
+    }
+
     fn gang(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.gang);
         command.args(arguments).env("GANG_SOCKET", &self.socket);
@@ -205,10 +217,10 @@ mod tests {
         let all = Settings {
             slice: Some(Duration::from_millis(1)),
             no_fill: true,
+            no_measure: true,
             backend: Some("weight".into()),
         };
-        let flags =
-            "--socket /s --config /c --exit-when-idle --slice 1ms --no-fill --backend weight";
+        let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --no-fill --no-measure --backend weight";
         assert_eq!(join(all), flags);
     }
 }

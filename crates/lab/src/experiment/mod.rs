@@ -5,6 +5,7 @@ pub mod barrier;
 pub mod barriers;
 pub mod calls;
 pub mod clients;
+pub mod coscheduled;
 pub mod fill;
 pub mod idle;
 pub mod lateness;

@@ -7,7 +7,8 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::{
-    arrival, barrier, clients, fill, idle, lateness, openmp, overhead, release, share, switch,
+    arrival, barrier, clients, coscheduled, fill, idle, lateness, openmp, overhead, release, share,
+    switch,
 };
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -51,6 +52,7 @@ pub fn run(lab: &Lab) -> Result<()> {
         ("release", Box::new(|| release::run(lab))),
         ("arrival", Box::new(|| arrival::run(lab))),
         ("clients", Box::new(|| clients::run(lab))),
+        ("coscheduled", Box::new(|| coscheduled::run(lab))),
     ];
     let machine = Machine::this(lab.cpus);
     let mut specification =

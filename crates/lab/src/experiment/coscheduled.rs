@@ -1,0 +1,118 @@
+//! What gangd measures of its gangs: the share of their slots in which they run as a whole, with nothing
+//! else running and beside hogs; and what measuring costs, BARRIER (E10) with and without it in turn.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::overhead::loss_percent;
+use crate::daemon::Settings;
+use crate::harness::{Condition, Figures, alternate};
+use crate::lab::{Lab, Launch, Span};
+use crate::report::{Must, Report};
+use crate::workload::barrier::DEFAULT_INTERVAL;
+use crate::workload::window::sleep_until_ns;
+
+const RATE: &str = "iterations_per_s";
+const TOGETHER: &str = "together_percent";
+const SKEW: &str = "skew_us_p99";
+const SLICE: Duration = Duration::from_millis(20);
+const COPIES: usize = 2;
+const ALONE: &str = "two spinning gangs";
+const BESIDE: &str = "two spinning gangs, hogs";
+const MEASURED: &str = "BARRIER, measured";
+const NOT_MEASURED: &str = "BARRIER, not measured";
+
+pub fn run(lab: &Lab) -> Result<Report> {
+    ensure!(!lab.options.plain, "plain Linux measures no gangs");
+    let conditions = [
+        Condition::new(MEASURED, || barrier(lab, false)),
+        Condition::new(NOT_MEASURED, || barrier(lab, true)),
+        Condition::new(ALONE, || together(lab, 0)),
+        Condition::new(BESIDE, || together(lab, lab.cpus)),
+    ];
+    let series = alternate(lab.runs(), &conditions)?;
+    let about = "what is measured of gangs, and what that costs, slices of 20 ms";
+    let mut report = Report::new(lab, "coscheduled", about, series, RATE);
+    let cost = report.ratio(MEASURED, NOT_MEASURED, RATE).map(loss_percent);
+    report.promise("what measuring costs BARRIER", Must::Below(0.5), "%", cost);
+    for (condition, beside, least) in
+        [(ALONE, "nothing else running", 99.0), (BESIDE, "a hog for each CPU", 95.0)]
+    {
+        let what = format!("coscheduled, two spinning gangs, {beside}");
+        let share = report.mean(condition, TOGETHER);
+        report.promise(&what, Must::AtLeast(least), "%", share);
+    }
+    Ok(report)
+}
+
+/// Two copies of BARRIER, with and without measuring.
+fn barrier(lab: &Lab, no_measure: bool) -> Result<Figures> {
+    let settings = Settings { no_measure, ..Settings::slice(SLICE) };
+    let daemon = lab.daemon(&lab.settings(settings))?;
+    let threads = lab.threads();
+    let arguments =
+        format!("barrier --threads {threads} --interval {DEFAULT_INTERVAL} --wait spin");
+    let copies = vec![Launch::gang(threads.min(lab.cpus), &arguments); COPIES];
+    let outcomes = lab.run_together(Some(&daemon), &copies, lab.length(Duration::from_secs(4)))?;
+    Ok(Figures::from([(RATE, outcomes.iter().map(|outcome| outcome.rate()).sum())]))
+}
+
+/// What the daemon says of two gangs that spin on all CPUs.
+fn together(lab: &Lab, hogs: usize) -> Result<Figures> {
+    let daemon = lab.daemon(&lab.settings(Settings::slice(SLICE)))?;
+    let span = Span::soon(lab.length(Duration::from_secs(4)));
+    let gang =
+        Launch::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));
+    let mut all = vec![gang; COPIES];
+    if hogs > 0 {
+        all.push(Launch::unregistered(&format!("hog --threads {hogs}")));
+    }
+    let mut running = Vec::new();
+    for copy in &all {
+        let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
+        running.push(lab.start_workload(Some(&daemon), copy.gang, &arguments)?);
+    }
+    sleep_until_ns(span.end_ns() - 100_000_000);
+    let figures = figures(&daemon.jobs()?);
+    for copy in running {
+        copy.finish(span.deadline)?;
+    }
+    figures
+}
+
+/// The worst of the jobs counts.
+fn figures(jobs: &[Value]) -> Result<Figures> {
+    let number = |job: &Value, key: &str| {
+        let reason = job["not_measured"].as_str().unwrap_or("the job had no slot");
+        job[key].as_f64().with_context(|| format!("gangd did not measure {key}: {reason}"))
+    };
+    let all = |key| jobs.iter().map(|job| number(job, key)).collect::<Result<Vec<f64>>>();
+    let (shares, skews) = (all("coscheduled")?, all("skew_us_p99")?);
+    ensure!(shares.len() == COPIES, "{} jobs instead of {COPIES}", shares.len());
+    Ok(Figures::from([
+        (TOGETHER, shares.into_iter().fold(1.0, f64::min) * 100.0),
+        (SKEW, skews.into_iter().fold(0.0, f64::max)),
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_worst_job_counts() {
+        let job = |share, skew| json!({ "coscheduled": share, "skew_us_p99": skew });
+        let figures = figures(&[job(0.99, 60.0), job(0.98, 20.0)]).unwrap();
+        assert_eq!((figures[TOGETHER], figures[SKEW]), (98.0, 60.0));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_an_error_and_not_zero() {
+        let job = json!({ "not_measured": "it is switched off" });
+        let error = figures(&[job.clone(), job]).unwrap_err().to_string();
+        assert!(error.contains("it is switched off"), "{error}");
+    }
+}

@@ -342,6 +342,9 @@ __noinline int carry_out(struct change *c)
 		return 1;
 	bpf_spin_lock(&g->lock);
 	book(g, s, now);
+	/* Another CPU was here first, whose clock was read later. */
+	if (now < g->at_ns)
+		now = g->at_ns;
 	g->running -= c->was == RUNNING;
 	g->runnable -= c->was != SLEEPING;
 	g->running += c->is == RUNNING;

@@ -18,6 +18,7 @@ const RATE: &str = "iterations_per_s";
 const TOGETHER: &str = "together_percent";
 const SKEW: &str = "skew_us_p99";
 const SLICE: Duration = Duration::from_millis(20);
+const LONGER: Duration = Duration::from_secs(2);
 const COPIES: usize = 2;
 const ALONE: &str = "two spinning gangs";
 const BESIDE: &str = "two spinning gangs, hogs";
@@ -62,7 +63,8 @@ fn barrier(lab: &Lab, no_measure: bool) -> Result<Figures> {
 /// What the daemon says of two gangs that spin on all CPUs.
 fn together(lab: &Lab, hogs: usize) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::slice(SLICE)))?;
-    let span = Span::soon(lab.length(Duration::from_secs(4)));
+    // The gangs are there yet when the daemon answers, however busy the machine is.
+    let span = Span::soon(lab.length(Duration::from_secs(4)) + LONGER);
     let gang =
         Launch::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));
     let mut all = vec![gang; COPIES];
@@ -74,7 +76,7 @@ fn together(lab: &Lab, hogs: usize) -> Result<Figures> {
         let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
         running.push(lab.start_workload(Some(&daemon), copy.gang, &arguments)?);
     }
-    sleep_until_ns(span.end_ns() - 100_000_000);
+    sleep_until_ns(span.end_ns() - LONGER.as_nanos() as u64);
     let figures = figures(&daemon.jobs()?);
     for copy in running {
         copy.finish(span.deadline)?;

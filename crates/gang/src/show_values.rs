@@ -1,5 +1,7 @@
 //! Values as people read them: durations, shares, lists of CPUs, owners.
 
+use std::collections::BTreeMap;
+
 use nix::unistd::{Uid, User};
 
 /// A length of time with its unit: `500 µs`, `10 ms`, `12.3 s`, `4 min 5 s`, `3 h 20 min`.
@@ -53,6 +55,16 @@ pub fn owner(uid: i64) -> String {
         .ok()
         .and_then(|uid| User::from_uid(Uid::from_raw(uid)).ok().flatten())
         .map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// Names of users, each looked for once: a directory of users may be slow.
+#[derive(Default)]
+pub struct Owners(BTreeMap<i64, String>);
+
+impl Owners {
+    pub fn name(&mut self, uid: i64) -> String {
+        self.0.entry(uid).or_insert_with(|| owner(uid)).clone()
+    }
 }
 
 /// `1 thread`, `2 threads`.

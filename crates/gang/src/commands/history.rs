@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result};
 use gang_protocol::v1;
-use jiff::{Timestamp, Zoned, civil};
+use jiff::{Timestamp, Zoned, civil, tz::TimeZone};
 use nix::unistd::User;
 
 use crate::cli::History;
 use crate::connect::connect;
-use crate::show_values::{duration, owner, print_json, word};
+use crate::show_values::{Owners, duration, print_json, word};
 use crate::table::{Align, render, terminal_width};
 
 const COLUMNS: [(&str, Align); 8] = [
@@ -56,10 +56,9 @@ pub fn point_in_time(text: &str) -> Result<i64, String> {
     i64::try_from(moment.as_nanosecond()).map_err(|_| wrong())
 }
 
-fn local(at_ns: i64) -> String {
-    let moment = Timestamp::from_nanosecond(at_ns.into()).map(|moment| {
-        moment.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string()
-    });
+fn local(at_ns: i64, zone: &TimeZone) -> String {
+    let moment = Timestamp::from_nanosecond(at_ns.into())
+        .map(|moment| moment.to_zoned(zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string());
     moment.unwrap_or_else(|_| "?".to_owned())
 }
 
@@ -67,14 +66,15 @@ fn table(jobs: &[v1::EndedJob], width: Option<usize>) -> String {
     if jobs.is_empty() {
         return "no jobs have ended\n".to_owned();
     }
+    let (mut owners, zone) = (Owners::default(), TimeZone::system());
     let row = |job: &v1::EndedJob| {
         vec![
             job.id.to_string(),
             job.name.clone(),
-            owner(job.owner_uid),
+            owners.name(job.owner_uid),
             word(&job.class),
             job.cpus.to_string(),
-            local(job.ended_at_ns),
+            local(job.ended_at_ns, &zone),
             duration(job.ended_at_ns.saturating_sub(job.registered_at_ns)),
             duration(job.cpu_time_ns),
         ]

@@ -5,7 +5,7 @@ use gang_protocol::v1;
 
 use crate::cli::Listing;
 use crate::connect::connect;
-use crate::show_values::{duration, owner, percent, print_json, word};
+use crate::show_values::{Owners, duration, percent, print_json, word};
 use crate::table::{Align, render, terminal_width};
 
 const COLUMNS: [(&str, Align); 10] = [
@@ -34,11 +34,12 @@ fn table(jobs: &[v1::Job], width: Option<usize>) -> String {
     if jobs.is_empty() {
         return "no jobs\n".to_owned();
     }
+    let mut owners = Owners::default();
     let row = |job: &v1::Job| {
         vec![
             job.id.to_string(),
             job.name.clone(),
-            owner(job.owner_uid),
+            owners.name(job.owner_uid),
             word(&job.class),
             word(&job.state),
             job.cpus.to_string(),

@@ -95,6 +95,8 @@ pub struct Activity {
     pub last_used_ns: u64,
     /// Its time in slots up to then.
     pub in_slot_ns: u64,
+    /// Its slots up to the last look at its CPU time.
+    pub slots: u64,
 }
 
 /// Whether a gang has more runnable threads than CPUs for longer than a moment.

@@ -465,8 +465,10 @@ impl State {
     /// Jobs that have used no CPU for a time: they leave (L20).
     pub fn unused_for(&self, time: Duration) -> Vec<JobId> {
         let before_ns = clock::monotonic_ns().saturating_sub(time.as_nanos() as u64);
+        // Who is awake and used none waits for a slot.
         let unused = |job: &&Job| {
-            !job.suspended && job.home.is_some() && job.activity.last_used_ns < before_ns
+            let is_idle = !job.activity.awake && job.activity.last_used_ns < before_ns;
+            is_idle && !job.suspended && job.home.is_some()
         };
         self.jobs.values().filter(unused).map(|job| job.id).collect()
     }

@@ -18,6 +18,10 @@ const IDLE_AFTER_NS: u64 = 250_000_000;
 /// Slots that a job must have left unused besides, where it cannot run out of them.
 const IDLE_SLOTS: u64 = 4;
 
+/// CPU time that a thread uses by being stopped and let go on again, at most: less in a slot is no
+/// use of the CPU.
+const STOP_NS: u64 = 100_000;
+
 /// The most threads whose state is read for one count; of more, a part stands for all.
 const THREADS_COUNTED: usize = 32;
 
@@ -107,8 +111,17 @@ impl Survey {
                 false => home.members.waited_us(),
             };
             let waited_us = waited_us.unwrap_or(activity.waited_us);
-            let used = cpu_time_ns != activity.cpu_time_ns || waited_us != activity.waited_us;
+            let by_stops = match stands_still {
+                true => {
+                    let stops = job.slots.saturating_sub(activity.slots);
+                    stops * home.members.threads().len() as u64 * STOP_NS
+                }
+                false => 0,
+            };
+            let used = cpu_time_ns.abs_diff(activity.cpu_time_ns) > by_stops
+                || waited_us != activity.waited_us;
             (activity.cpu_time_ns, activity.waited_us) = (cpu_time_ns, waited_us);
+            activity.slots = job.slots;
             if used {
                 (activity.last_used_ns, activity.in_slot_ns) = (now_ns, job.in_slot_ns);
             }
@@ -126,6 +139,8 @@ impl Survey {
                 let _ = home.members.refresh(&state.roots.proc);
             }
             if sleeps {
+                // It is let go on for good, which costs once more.
+                activity.slots = job.slots.saturating_sub(1);
                 activity.waited_us = home.members.waited_us().unwrap_or(0);
             }
             if wakes || sleeps {

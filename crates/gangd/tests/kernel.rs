@@ -207,6 +207,32 @@ fn needs_root_what_uses_no_cpu_becomes_idle_and_leaves_unless_it_wakes() {
 }
 
 #[test]
+fn needs_root_who_waits_for_a_slot_has_not_been_idle() {
+    if !is_root("who_waits_for_a_slot") {
+        return;
+    }
+    let settings = "idle_after = '1s'\nleave_after = '1s'\n";
+    // Who is out of its slot stands still.
+    for backend in ["freeze", "signal"] {
+        let place = Place::configured(settings, &["--backend", backend]);
+        let (busy, waits) = (Program::spinner(), Program::spinner());
+        let idle = Program::shell("exec sleep 60");
+        job_with(&place, &busy, machine());
+        let standby =
+            Registration { class: v1::Class::standby, ..registration("waits", machine()) };
+        let mut client = place.client();
+        let waiting = client.register(&standby).unwrap();
+        client.add_process(waiting, waits.pid_i64()).unwrap();
+        let state = |job| place.job(job).map(|job| job.state);
+        wait_until("it waits", || state(waiting) == Some(v1::JobState::waiting));
+        // The other one came later, and so has been without CPU for less long.
+        let leaves = job_with(&place, &idle, 1);
+        wait_until("the idle one leaves", || state(leaves).is_none());
+        assert_eq!(state(waiting), Some(v1::JobState::waiting), "{backend}");
+    }
+}
+
+#[test]
 fn needs_root_gangs_keep_their_slots_for_as_long_as_their_class_says() {
     if !is_root("gangs_keep_their_slots") {
         return;

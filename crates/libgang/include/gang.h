@@ -213,7 +213,7 @@ typedef struct gang_barrier {
 } gang_barrier;
 
 typedef struct gang_mutex {
-    uint64_t opaque[3];
+    uint64_t opaque[4];
 } gang_mutex;
 
 /* For as many threads, 1 to 1,048,576. The page may be null; else it stays open as long as the

@@ -23,7 +23,7 @@ pub struct Mutex {
     patience: Patience,
 }
 
-const _: () = assert!(size_of::<Mutex>() == 24);
+const _: () = assert!(size_of::<Mutex>() == 32);
 
 const MARK: u32 = 0x474e_4d01;
 const FREE: u32 = 0;

@@ -7,7 +7,8 @@
 //! not: block. Where nobody knows (there is no page, the job is not scheduled, gangd is gone, or the slot
 //! has fewer CPUs than threads wait), spin for a fixed time and block then (E9; 50 µs after Kontothanassis).
 //! Where such a spin was in vain, the next wait blocks at once; each one more in vain doubles how many do, and
-//! each that was not halves it (`Patience`). So threads that share a CPU do not keep it from each other.
+//! thousands that were not halve it (`Patience`). So threads that share a CPU do not keep it from each other;
+//! and where CPUs are short, threads that block come to share one, and need no partner on another.
 //!
 //! Property: every spin is bounded. A page that is wrong, or a thread that waits for a disk in its slot,
 //! costs a millisecond; a wake-up costs little beside that, and others can have the CPU meanwhile.
@@ -31,8 +32,12 @@ const NOT_KNOWN: Duration = Duration::from_micros(50);
 /// Looks at what is waited for between two looks at the page and the clock.
 const LOOKS: u32 = 64;
 
-/// Waits that block at once after a spin in vain, at most: a thousand wake-ups take far longer than it.
-const MOST_DOUBLINGS: u32 = 10;
+/// Waits that block at once after a spin in vain, at most: so many wake-ups take some ten milliseconds.
+const MOST_DOUBLINGS: u32 = 13;
+
+/// Spins that were worth it for one doubling less. They take longer than the time that a kernel gives a
+/// thread in one go, at whose end the next spin in vain is due where CPUs are short.
+const WORTH_IT: u32 = 4096;
 
 /// What became of earlier spins where nobody knew. Threads change it as they please: it is advice.
 #[derive(Default)]
@@ -41,6 +46,8 @@ pub struct Patience {
     /// Waits that are to block at once.
     blocking: AtomicU32,
     doublings: AtomicU32,
+    /// Since the last doubling.
+    worth_it: AtomicU32,
 }
 
 impl Patience {
@@ -59,12 +66,18 @@ impl Patience {
             let doublings = self.doublings.load(Ordering::Relaxed);
             self.blocking.store(1 << doublings.min(MOST_DOUBLINGS), Ordering::Relaxed);
             self.doublings.store((doublings + 1).min(MOST_DOUBLINGS), Ordering::Relaxed);
+            self.worth_it.store(0, Ordering::Relaxed);
         }
     }
 
     fn was_worth_it(&self) {
         let doublings = self.doublings.load(Ordering::Relaxed);
-        if doublings > 0 {
+        if doublings == 0 {
+            return;
+        }
+        let worth_it = self.worth_it.load(Ordering::Relaxed) + 1;
+        self.worth_it.store(worth_it % WORTH_IT, Ordering::Relaxed);
+        if worth_it >= WORTH_IT {
             self.doublings.store(doublings - 1, Ordering::Relaxed);
         }
     }
@@ -154,9 +167,9 @@ mod tests {
             }
             spins
         });
-        assert!((10..150).contains(&spins.count()));
+        assert!((10..40).contains(&spins.count()));
         while !patience.spins() {}
-        for _ in 0..MOST_DOUBLINGS {
+        for _ in 0..MOST_DOUBLINGS * WORTH_IT {
             patience.was_worth_it();
             assert!(patience.spins());
         }

@@ -16,7 +16,7 @@ _Static_assert(sizeof(gang_change) == 40, "gang_change");
 _Static_assert(sizeof(gang_use) == 72 && offsetof(gang_use, slots) == 24, "gang_use");
 _Static_assert(sizeof(gang_load) == 64, "gang_load");
 _Static_assert(sizeof(gang_page) == 48 && offsetof(gang_page, validity) == 36, "gang_page");
-_Static_assert(sizeof(gang_barrier) == 384 && sizeof(gang_mutex) == 24, "barrier and lock");
+_Static_assert(sizeof(gang_barrier) == 384 && sizeof(gang_mutex) == 32, "barrier and lock");
 _Static_assert(sizeof(struct GangUse) == 40 && sizeof(struct GangLoad) == 32, "LLNL");
 #endif
 

@@ -18,6 +18,8 @@ use crate::report::{Must, Report};
 const RATE: &str = "barriers_per_s";
 const SOURCE: &str = include_str!("../../../../demo/barriers.c");
 const COPIES: usize = 2;
+/// About a microsecond.
+pub const WORK: u32 = 3000;
 
 /// What a barrier is called here, the name the program has for it, and OMP_WAIT_POLICY.
 const KINDS: [(&str, &str, Option<&str>); 5] = [
@@ -35,7 +37,7 @@ const BLOCKING: &str = "pthread";
 #[derive(Args, Debug, Clone)]
 pub struct Barriers {
     /// Turns of an empty loop between two barriers
-    #[arg(long, default_value_t = 3000)]
+    #[arg(long, default_value_t = WORK)]
     pub work: u32,
 }
 

@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::{
-    arrival, barrier, clients, coscheduled, fill, idle, lateness, openmp, overhead, release, share,
-    switch,
+    arrival, barrier, barriers, calls, clients, coscheduled, fill, idle, lateness, openmp,
+    overhead, release, share, switch,
 };
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -37,6 +37,7 @@ pub fn run(lab: &Lab) -> Result<()> {
         slices: vec![Duration::from_millis(20), Duration::from_millis(1)],
         ..Default::default()
     };
+    let barriers = barriers::Barriers { work: barriers::WORK };
     let fill = fill::Fill::default();
     let switch = switch::Switch { sizes: vec![2, 64, 1000] };
     type Experiment<'a> = (&'static str, Box<dyn Fn() -> Result<Report> + 'a>);
@@ -51,6 +52,8 @@ pub fn run(lab: &Lab) -> Result<()> {
         ("idle", Box::new(|| idle::run(lab))),
         ("release", Box::new(|| release::run(lab))),
         ("arrival", Box::new(|| arrival::run(lab))),
+        ("barriers", Box::new(|| barriers.run(lab))),
+        ("calls", Box::new(|| calls::run(lab))),
         ("clients", Box::new(|| clients::run(lab))),
         ("coscheduled", Box::new(|| coscheduled::run(lab))),
     ];

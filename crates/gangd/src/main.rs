@@ -92,7 +92,8 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     let settings = Settings::read(args.config.as_deref(), &args.overrides())?;
     if args.check_config {
         let path = args.config.clone().unwrap_or_else(|| PathBuf::from(settings::FILE));
-        println!("{}: fine", path.display());
+        let found = if path.exists() { "fine" } else { "not there; all settings are the defaults" };
+        println!("{}: {found}", path.display());
         return Ok(());
     }
     forget_the_caller();

@@ -180,13 +180,19 @@ impl Settings {
     /// The default file may be absent; one that was named may not.
     pub fn read(named: Option<&Path>, overrides: &Overrides) -> anyhow::Result<Settings> {
         let path = named.map_or_else(|| PathBuf::from(FILE), Path::to_owned);
-        let file = match std::fs::read_to_string(&path) {
-            Ok(text) => parse(&text).with_context(|| format!("in {}", path.display()))?,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && named.is_none() => {
-                File::default()
-            }
-            Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
+        let text = match std::fs::read_to_string(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && named.is_none() => String::new(),
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
         };
+        let of_file = || format!("in {}", path.display());
+        let file = parse(&text).with_context(of_file)?;
+        // What is wrong with the file is said of the file, and of the command line otherwise.
+        Settings::new(&file, &Overrides::default())
+            .map_err(|error| match line_of(&text, &format!("{error:#}")) {
+                Some(line) => error.context(format!("line {line}")),
+                None => error,
+            })
+            .with_context(of_file)?;
         Settings::new(&file, overrides)
     }
 
@@ -308,6 +314,27 @@ fn parse(text: &str) -> anyhow::Result<File> {
         let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
         anyhow::anyhow!("line {line}: {}", error.message())
     })
+}
+
+/// The line of the key that a message begins with; the policy names some keys with their units.
+fn line_of(text: &str, message: &str) -> Option<usize> {
+    let name = message.split([':', ' ']).next()?.trim_end_matches("_ns");
+    let name = name.replace("class_weights.", "classes.");
+    let mut table = String::new();
+    for (number, line) in text.lines().map(str::trim).enumerate() {
+        if let Some(head) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            table = format!("{}.", head.0.trim());
+        } else if let Some((key, _)) = line.split_once('=') {
+            let key = format!("{table}{}", key.trim());
+            let is_below = |of: &str, name: &str| {
+                name.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            if is_below(&name, &key) || is_below(&key, &name) {
+                return Some(number + 1);
+            }
+        }
+    }
+    None
 }
 
 /// Reads a time such as `500us`, `10ms`, `1.5s` or `1m`.
@@ -459,6 +486,29 @@ mod tests {
             let message = format!("{:#}", settings(text).unwrap_err());
             assert!(message.contains(expected), "{text:?} gave {message:?}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_told_with_its_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("gangd.toml");
+        for (text, expected) in [
+            ("\nslice = '10'", "line 2: slice: \"10\" is not a time"),
+            ("# gap = 1\n\ngap = '9ms/10ms'", "line 3: gap.length_ns"),
+            ("cap = 0.5\n[classes.batch]\n weight = 0", "line 3: class_weights.batch"),
+            ("cap = 0.5\n[limits]\njobs_per_user = 7\njobs = 0", "line 4: limits.jobs"),
+            ("fill = true\nslices = 3", "line 2: unknown field"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let error = Settings::read(Some(&path), &Overrides::default()).unwrap_err();
+            let message = format!("{error:#}");
+            let begin = format!("in {}: {expected}", path.display());
+            assert!(message.starts_with(&begin), "{text:?} gave {message:?}");
+        }
+        std::fs::write(&path, "").unwrap();
+        let slice = Some(Duration::from_nanos(1));
+        let error = Settings::read(Some(&path), &Overrides { slice, ..Overrides::default() });
+        assert!(!format!("{:#}", error.unwrap_err()).contains("gangd.toml"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 """The package against a daemon, of which GANG_SOCKET tells."""
 
+import functools
 import multiprocessing
 import os
 import pickle
@@ -22,15 +23,25 @@ def group_of(_=None):
         return next((line[3:].strip() for line in groups if line.startswith("0::")), "")
 
 
-def has_groups():
+HAS_GROUPS = False
+
+
+def setUpModule():
     """A job is a cgroup where the daemon can make some. Elsewhere it is a tree of processes, of which
-    the daemon learns a moment later."""
+    the daemon learns a moment later. Not found out as this is imported: workers do that, too."""
+    global HAS_GROUPS
     with gang.job(cpus=1):
-        return "/job-" in group_of()
+        HAS_GROUPS = "/job-" in group_of()
 
 
-HAS_GROUPS = has_groups()
-needs_groups = unittest.skipUnless(HAS_GROUPS, "the daemon has no cgroups")
+def needs_groups(test):
+    @functools.wraps(test)
+    def run(self):
+        if not HAS_GROUPS:
+            self.skipTest("the daemon has no cgroups")
+        test(self)
+
+    return run
 
 
 def until(holds):

@@ -90,6 +90,7 @@ fn what_cannot_be_done_is_said() {
     for (arguments, message) in [
         ("switch --plain", "no switches"),
         ("calls --plain", "no calls"),
+        ("coscheduled --plain", "measures no gangs"),
         ("barrier --runs 0", "at least one round"),
         ("barrier --copies 0", "between 1 and 100"),
         ("idle --runs 1 --gangd /nowhere", "/nowhere"),
@@ -134,6 +135,23 @@ fn calls_of_libgang_need_gangd() {
     let measures = report["measures"].as_array().unwrap();
     assert_eq!(measures.len(), 4);
     assert!(measures.iter().all(|measure| measure["measured"]["value"].as_f64().is_some()));
+}
+
+#[test]
+fn coscheduled_needs_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let output = lab("coscheduled --runs 1 --seconds 0.3 --json -");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("gangd did not measure") {
+        eprintln!("skipped: {errors}");
+        return;
+    }
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["measures"].as_array().unwrap().len(), 3, "{errors}");
+    let together = &report["series"][2]["samples"]["together_percent"][0];
+    assert!((0.0..=100.0).contains(&together.as_f64().unwrap()), "{report}");
 }
 
 #[test]

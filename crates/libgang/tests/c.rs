@@ -28,6 +28,15 @@ fn a_program_makes_itself_a_gang_and_sees_its_slots() {
 }
 
 #[test]
+fn threads_of_a_gang_meet_by_its_slot_page() {
+    let Some(place) = Place::new("threads_of_a_gang_meet") else { return };
+    let source = here().join("examples/barrier.c");
+    let output = place.run(place.compile("cc", &source, &["-lgang", "-lpthread"], "barrier"));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "2 threads met 4000 times, 0 sums were wrong\n");
+}
+
+#[test]
 fn a_program_for_llnls_interface_runs_linked_statically_too() {
     let Some(place) = Place::new("a_program_for_llnls") else { return };
     let source = here().join("examples/llnl.c");

@@ -110,7 +110,7 @@ module gang_c
   end type gang_barrier
 
   type, bind(c) :: gang_mutex
-     integer(c_int64_t) :: opaque(2) = 0
+     integer(c_int64_t) :: opaque(4) = 0
   end type gang_mutex
 
   interface

@@ -15,7 +15,7 @@ pub struct Figures {
     pub filled_ns: u64,
     /// Waiting for a CPU out of slot.
     pub waiting_ns: u64,
-    /// How many edges of slots had which skew ([`skew_us`] of the index).
+    /// How many edges of slots had which skew (`skew_us` of the index).
     pub skews: Vec<u32>,
 }
 

@@ -5,8 +5,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::demo;
 use crate::experiment::{
-    arrival, barrier, barriers, calls, clients, coscheduled, fill, idle, lateness, openmp,
-    overhead, release, share, spec, switch,
+    all, arrival, barrier, barriers, batch, calls, clients, coscheduled, deadlines, fill, holes,
+    idle, lateness, noise, openmp, overhead, priority, release, share, slices, solvers, spec,
+    speedup, stream, sweep, switch, users,
 };
 use crate::lab::{Lab, Options};
 use crate::report::Report;
@@ -54,6 +55,34 @@ enum Command {
     Arrival(Only),
     /// 50 clients at once, 1,000 jobs at a time; and the times of calls
     Clients(Only),
+    /// Gaussian elimination beside competitors, by the number of threads (L35)
+    Gauss(Only),
+    /// Matrix multiply beside competitors, by the number of threads (L36)
+    Matmul(Only),
+    /// Speedup of a compute-bound program on a busy machine (L34)
+    Speedup(Only),
+    /// Where the benefit ends as the work between barriers grows (E13)
+    Interval(With<sweep::Sweep>),
+    /// Where the benefit ends as threads grow uneven (E14)
+    Variance(With<sweep::Sweep>),
+    /// Back to back against time-slicing (E15)
+    Batch(Only),
+    /// Priorities as an alternative to gangs, in five bars (E16)
+    Priority(Only),
+    /// Four programs that cluster streams of bursts (E17, E18)
+    Stream(With<stream::Stream>),
+    /// Missed deadlines, by the number of domains (X5)
+    Deadlines(Only),
+    /// Programs that leave CPUs idle: batch, plain Linux, gangs without and with filling (X6, X7)
+    Holes(Only),
+    /// When slots begin and end, against when they should (X8)
+    Noise(Only),
+    /// What gangs cost by the length of slices, for each backend and three programs
+    Slices(With<slices::Slices>),
+    /// Four jobs of numerical libraries at once, as their users report it
+    Users(Only),
+    /// Every experiment, and one page with all figures
+    All(With<all::All>),
     /// Everything that SPECIFICATION.md promises, in one table
     Spec(Only),
     /// Two real OpenMP programs, in under a minute, with a picture of which gang ran where
@@ -82,20 +111,38 @@ struct With<E: Args> {
 impl Cli {
     pub fn run(self) -> Result<()> {
         match self.command {
-            Command::Barrier(it) => report(&it.options, |lab| it.experiment.run(lab)),
-            Command::Barriers(it) => report(&it.options, |lab| it.experiment.run(lab)),
+            Command::Barrier(it) => it.report(|it, lab| it.run(lab)),
+            Command::Barriers(it) => it.report(|it, lab| it.run(lab)),
             Command::Calls(it) => report(&it.options, calls::run),
-            Command::Fill(it) => report(&it.options, |lab| it.experiment.run(lab)),
+            Command::Fill(it) => it.report(|it, lab| it.run(lab)),
             Command::Overhead(it) => report(&it.options, overhead::run),
             Command::Share(it) => report(&it.options, share::run),
             Command::Lateness(it) => report(&it.options, lateness::run),
             Command::Openmp(it) => report(&it.options, openmp::run),
-            Command::Switch(it) => report(&it.options, |lab| it.experiment.run(lab)),
+            Command::Switch(it) => it.report(|it, lab| it.run(lab)),
             Command::Coscheduled(it) => report(&it.options, coscheduled::run),
             Command::Idle(it) => report(&it.options, idle::run),
             Command::Release(it) => report(&it.options, release::run),
             Command::Arrival(it) => report(&it.options, arrival::run),
             Command::Clients(it) => report(&it.options, clients::run),
+            Command::Gauss(it) => {
+                report(&it.options, |lab| solvers::run(lab, solvers::Solver::Gauss))
+            }
+            Command::Matmul(it) => {
+                report(&it.options, |lab| solvers::run(lab, solvers::Solver::Matmul))
+            }
+            Command::Speedup(it) => report(&it.options, speedup::run),
+            Command::Interval(it) => it.report(|it, lab| it.run(lab, sweep::Over::Interval)),
+            Command::Variance(it) => it.report(|it, lab| it.run(lab, sweep::Over::Variance)),
+            Command::Batch(it) => report(&it.options, batch::run),
+            Command::Priority(it) => report(&it.options, priority::run),
+            Command::Stream(it) => it.report(|it, lab| it.run(lab)),
+            Command::Deadlines(it) => report(&it.options, deadlines::run),
+            Command::Holes(it) => report(&it.options, holes::run),
+            Command::Noise(it) => report(&it.options, noise::run),
+            Command::Slices(it) => it.report(|it, lab| it.run(lab)),
+            Command::Users(it) => report(&it.options, users::run),
+            Command::All(it) => it.experiment.run(&Lab::new(&it.options)?),
             Command::Spec(it) => spec::run(&Lab::new(&it.options)?),
             Command::Demo(it) => it.run(),
             Command::Workload(it) => it.run(),
@@ -106,6 +153,14 @@ impl Cli {
 fn report(options: &Options, experiment: impl FnOnce(&Lab) -> Result<Report>) -> Result<()> {
     let lab = Lab::new(options)?;
     experiment(&lab)?.deliver(&lab)
+}
+
+impl<E: Args + std::fmt::Debug> With<E> {
+    fn report(&self, run: impl FnOnce(&E, &Lab) -> Result<Report>) -> Result<()> {
+        let mut lab = Lab::new(&self.options)?;
+        lab.parameters = format!("{:?}", self.experiment);
+        run(&self.experiment, &lab)?.deliver(&lab)
+    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,18 @@
 //!
 //! A machine drifts: other users come and go, clocks change their frequency. So every round runs
 //! each condition once, every second round in the reverse order, and figures are compared within
-//! rounds only.
+//! rounds only. Before each round, and after the last, the noise of the machine is sampled.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
+
+use crate::lab::Lab;
+use crate::machine::Machine;
+use crate::noise::{self, Noise};
 
 /// Figures of one measurement, by name with the unit last.
 pub type Figures = BTreeMap<&'static str, f64>;
@@ -32,26 +37,105 @@ pub struct Series {
     pub samples: BTreeMap<&'static str, Vec<f64>>,
 }
 
-/// Runs all conditions `rounds` times, and says on the standard error how far it is.
-pub fn alternate(rounds: usize, conditions: &[Condition]) -> Result<Vec<Series>> {
+/// What was measured, and on what.
+pub struct Run {
+    pub experiment: &'static str,
+    pub machine: Machine,
+    pub rounds: usize,
+    pub series: Vec<Series>,
+    pub noise: Vec<Noise>,
+}
+
+/// Runs all conditions `rounds` times, and says on the standard error how far it is. What the file of
+/// `--resume` has of them is not measured again.
+pub fn alternate(
+    lab: &Lab,
+    experiment: &'static str,
+    rounds: usize,
+    conditions: &[Condition],
+) -> Result<Run> {
+    let mut machine = Machine::this(lab.cpus);
+    let journal = lab.journal.as_ref();
+    if let Some(journal) = journal {
+        journal.begin(experiment, &lab.describe(&machine))?;
+    }
+    let known = |round: usize, condition: &Condition| {
+        journal.and_then(|journal| journal.sample(experiment, &condition.name, round))
+    };
+    let missing = |round: usize| conditions.iter().filter(|c| known(round, c).is_none()).count();
+    let all_missing: usize = (0..rounds).map(missing).sum();
+    let mut noise = journal.map_or_else(Vec::new, |journal| journal.noise(experiment));
+    if all_missing > 0 && !lab.options.noisy {
+        quiet_enough(noise::at_rest()?)?;
+    }
+    let listen = |noise: &mut Vec<Noise>| -> Result<()> {
+        let sample = noise::sample()?;
+        noise.push(sample);
+        journal.map_or(Ok(()), |journal| journal.add_noise(experiment, sample))
+    };
+
+    let bar = progress(experiment, all_missing);
     let mut series: Vec<Series> = conditions
         .iter()
         .map(|c| Series { condition: c.name.clone(), samples: BTreeMap::new() })
         .collect();
     for round in 0..rounds {
+        if missing(round) > 0 {
+            listen(&mut noise)?;
+        }
         for step in 0..conditions.len() {
             let index = if round % 2 == 0 { step } else { conditions.len() - 1 - step };
             let condition = &conditions[index];
-            say(&format!("round {} of {rounds}: {}", round + 1, condition.name));
-            let figures = (condition.measure)()
-                .with_context(|| format!("round {}, {}", round + 1, condition.name))?;
+            let figures = match known(round, condition) {
+                Some(figures) => figures.clone(),
+                None => {
+                    bar.set_message(format!("round {} of {rounds}: {}", round + 1, condition.name));
+                    let figures = (condition.measure)()
+                        .with_context(|| format!("round {}, {}", round + 1, condition.name))?;
+                    if let Some(journal) = journal {
+                        journal.add_sample(experiment, &condition.name, round, &figures)?;
+                    }
+                    bar.inc(1);
+                    figures
+                }
+            };
             for (name, value) in figures {
                 series[index].samples.entry(name).or_default().push(value);
             }
         }
     }
-    say("");
-    Ok(series)
+    if all_missing > 0 {
+        listen(&mut noise)?;
+    }
+    machine.look_again();
+    Ok(Run { experiment, machine, rounds, series, noise })
+}
+
+/// Refuses a machine on which a run could not be compared, before it is measured for minutes.
+fn quiet_enough(noise: Noise) -> Result<()> {
+    ensure!(
+        noise.lost_percent <= noise::LIMIT_PERCENT,
+        "the machine is too noisy to compare anything: others take {:.0} % of the CPUs, for {:.1} ms at \
+         a time, and {} % is the limit. Stop what else runs, or measure all the same with --noisy",
+        noise.lost_percent,
+        noise.longest_ms,
+        noise::LIMIT_PERCENT
+    );
+    Ok(())
+}
+
+/// Shows how far a run is and how long it will take; nothing where nobody watches.
+fn progress(experiment: &'static str, steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64).with_finish(ProgressFinish::AndClear);
+    let style =
+        ProgressStyle::with_template("{prefix} {bar:20} {pos}/{len}, {eta} left: {wide_msg}");
+    // Without a style of its own the bar says the same in another order.
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar.set_prefix(experiment);
+    // No thread that redraws it: the lab uses no CPU while it measures.
+    bar
 }
 
 /// Shows what is being done, in place; nothing where nobody watches.
@@ -65,7 +149,14 @@ pub fn say(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::Options;
     use std::cell::RefCell;
+    use std::path::Path;
+
+    fn lab(resume: Option<&Path>) -> Lab {
+        let resume = resume.map(Path::to_owned);
+        Lab::new(&Options { noisy: true, resume, ..Options::default() }).unwrap()
+    }
 
     #[test]
     fn every_second_round_runs_backwards() {
@@ -77,16 +168,47 @@ mod tests {
                 Ok(Figures::from([("rounds", order.borrow().len() as f64)]))
             })
         };
-        let series = alternate(3, &[condition("a"), condition("b"), condition("c")]).unwrap();
+        let conditions = [condition("a"), condition("b"), condition("c")];
+        let run = alternate(&lab(None), "order", 3, &conditions).unwrap();
         assert_eq!(*order.borrow(), "abccbaabc");
-        assert_eq!(series[1].condition, "b");
-        assert_eq!(series[1].samples["rounds"], [2.0, 5.0, 8.0]);
+        assert_eq!(run.series[1].condition, "b");
+        assert_eq!(run.series[1].samples["rounds"], [2.0, 5.0, 8.0]);
+        assert_eq!(run.noise.len(), 4, "before each round and after the last");
     }
 
     #[test]
     fn a_failure_names_its_condition() {
         let fails = Condition::new("on fire", || anyhow::bail!("smoke"));
-        let error = format!("{:#}", alternate(1, &[fails]).unwrap_err());
-        assert_eq!(error, "round 1, on fire: smoke");
+        let error = alternate(&lab(None), "fire", 1, &[fails]).map(|_| ()).unwrap_err();
+        assert_eq!(format!("{error:#}"), "round 1, on fire: smoke");
+    }
+
+    #[test]
+    fn what_was_measured_is_not_measured_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        let measured = RefCell::new(0);
+        let count = || {
+            *measured.borrow_mut() += 1;
+            anyhow::ensure!(*measured.borrow() != 3, "interrupted");
+            Ok(Figures::from([("n", f64::from(*measured.borrow()))]))
+        };
+        let conditions = [Condition::new("a", count), Condition::new("b", count)];
+        assert!(alternate(&lab(Some(&path)), "count", 2, &conditions).is_err());
+        let run = alternate(&lab(Some(&path)), "count", 2, &conditions).unwrap();
+        assert_eq!(*measured.borrow(), 5, "two of four were there");
+        assert_eq!(run.series[0].samples["n"], [1.0, 5.0]);
+        assert_eq!(run.series[1].samples["n"], [2.0, 4.0]);
+        let again = alternate(&lab(Some(&path)), "count", 2, &conditions).unwrap();
+        assert_eq!(*measured.borrow(), 5);
+        assert_eq!(again.series[0].samples, run.series[0].samples);
+    }
+
+    #[test]
+    fn a_noisy_machine_is_refused() {
+        let noise = |lost_percent| Noise { lost_percent, longest_ms: 12.0 };
+        assert!(quiet_enough(noise(4.9)).is_ok());
+        let error = quiet_enough(noise(40.0)).unwrap_err().to_string();
+        assert!(error.contains("40 %") && error.contains("--noisy"), "{error}");
     }
 }

@@ -10,6 +10,9 @@ use clap::Args;
 
 use crate::child::Running;
 use crate::daemon::{Daemon, Settings};
+use crate::duration;
+use crate::journal::Journal;
+use crate::machine::Machine;
 use crate::programs::Programs;
 use crate::workload::window::now_ns;
 use crate::workload::{Outcome, seconds, thread_count};
@@ -17,7 +20,7 @@ use crate::workload::{Outcome, seconds, thread_count};
 /// Options that all experiments share.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Options {
-    /// Rounds; each runs every condition once [default: 5, with --quick 3]
+    /// Rounds; each runs every condition once [default: 5, with --quick 3, with --paper as published]
     #[arg(long)]
     pub runs: Option<usize>,
     /// Length of one measurement [default: 2 to 10, by experiment; with --quick half of it]
@@ -26,6 +29,15 @@ pub struct Options {
     /// A first answer: fewer rounds, conditions and seconds
     #[arg(long)]
     pub quick: bool,
+    /// As many rounds and conditions as the paper had
+    #[arg(long, conflicts_with = "quick")]
+    pub paper: bool,
+    /// Compare even where the rest of the machine takes so much that little is proven
+    #[arg(long)]
+    pub noisy: bool,
+    /// Append samples to this file as they are taken, and do not take again what it has
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
     /// Threads of each gang [default: one for each CPU]
     #[arg(long, value_parser = thread_count)]
     pub threads: Option<usize>,
@@ -35,9 +47,12 @@ pub struct Options {
     /// Write figures and raw samples as JSON; - for the standard output, without the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Draw the figures (.svg or .png); needs python3-matplotlib
+    /// Write raw samples as CSV, one line for each
     #[arg(long, value_name = "FILE")]
-    pub picture: Option<PathBuf>,
+    pub csv: Option<PathBuf>,
+    /// Draw the figures (.svg or .png, or one of each); needs python3-matplotlib
+    #[arg(long, value_name = "FILE")]
+    pub picture: Vec<PathBuf>,
     /// The gang program to use
     #[arg(long, value_name = "PATH")]
     pub gang: Option<PathBuf>,
@@ -54,6 +69,9 @@ pub struct Lab {
     pub options: Options,
     /// CPUs this process may use.
     pub cpus: usize,
+    pub journal: Option<Journal>,
+    /// What the experiment was asked for by options of its own.
+    pub parameters: String,
 }
 
 /// How the copies of an experiment share the machine.
@@ -87,11 +105,44 @@ impl Lab {
         let programs = Programs::find(options.gang.clone(), options.gangd.clone())?;
         let cpus = std::thread::available_parallelism().context("counting CPUs")?.get();
         ensure!(options.runs != Some(0), "an experiment has at least one round");
-        Ok(Self { programs, options: options.clone(), cpus })
+        let journal = options.resume.as_deref().map(Journal::open).transpose()?;
+        let options = options.clone();
+        Ok(Self { programs, options, cpus, journal, parameters: String::new() })
     }
 
+    /// Rounds of an experiment that nobody has published.
     pub fn runs(&self) -> usize {
-        self.options.runs.unwrap_or(if self.options.quick { 3 } else { 5 })
+        self.rounds(10)
+    }
+
+    /// Rounds of an experiment that was published with so many.
+    pub fn rounds(&self, published: usize) -> usize {
+        let rounds = match (self.options.quick, self.options.paper) {
+            (true, _) => 3,
+            (_, true) => published,
+            _ => 5,
+        };
+        self.options.runs.unwrap_or(rounds)
+    }
+
+    /// What samples must have in common with others that they are compared with.
+    pub fn describe(&self, machine: &Machine) -> String {
+        let options = &self.options;
+        let mut text = machine.identity();
+        let of = [
+            ("threads", options.threads.map(|threads| threads.to_string())),
+            ("seconds", options.seconds.map(duration::show)),
+            ("backend", options.backend.clone()),
+            ("quick", options.quick.then(|| "yes".into())),
+            ("paper", options.paper.then(|| "yes".into())),
+            ("own", Some(self.parameters.clone()).filter(|own| !own.is_empty())),
+        ];
+        for (name, value) in of {
+            if let Some(value) = value {
+                text += &format!(", {name} {value}");
+            }
+        }
+        text
     }
 
     /// Length of one measurement; `long` is the default of an experiment that needs more than two
@@ -103,6 +154,25 @@ impl Lab {
 
     pub fn threads(&self) -> usize {
         self.options.threads.unwrap_or(self.cpus)
+    }
+
+    /// Numbers of threads that are compared: all from 1 to the number of CPUs where those are few or the
+    /// paper's are asked for, else powers of two up to it; with `--threads` that number alone.
+    pub fn thread_counts(&self) -> Vec<usize> {
+        if let Some(threads) = self.options.threads {
+            return vec![threads];
+        }
+        const FEW: usize = 4;
+        if self.cpus <= FEW || self.options.paper {
+            return (1..=self.cpus).collect();
+        }
+        let powers = (0..).map(|power| 1 << power).take_while(|threads| *threads < self.cpus);
+        powers.chain([self.cpus]).collect()
+    }
+
+    /// gangd with its defaults, and the backend that was asked for.
+    pub fn gangd(&self) -> Under {
+        Under::Gangd(self.settings(Settings::default()))
     }
 
     /// Settings of a daemon with the backend that was asked for.

@@ -1,5 +1,5 @@
-//! Two real OpenMP programs: a Gaussian elimination of our own, and numpy on OpenBLAS from the
-//! distribution's packages. Both run with the default settings of their OpenMP runtime, and say
+//! Real OpenMP programs: a Gaussian elimination of our own, and numpy on OpenBLAS and scikit-learn from the
+//! distribution's packages. All run with the default settings of their OpenMP runtime, and say
 //! when they were done.
 
 use std::fs;
@@ -18,6 +18,7 @@ use crate::workload::window::now_ns;
 
 const GAUSS: &str = include_str!("../../../demo/gauss.c");
 const INVERSE: &str = include_str!("../../../demo/inverse.py");
+const CLUSTERS: &str = include_str!("../../../demo/clusters.py");
 
 /// A copy that has not ended by then is killed, and the measurement fails.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -52,6 +53,15 @@ pub fn numpy(dir: &Path) -> Result<Program> {
     let script = script.display().to_string();
     let command = ["env", &path, python, &script, "300"].map(String::from).to_vec();
     Ok(Program { name: "numpy (OpenBLAS)", command, times: 1 })
+}
+
+/// scikit-learn's k-means; an error names the package where it is missing.
+pub fn scikit_learn(dir: &Path) -> Result<Program> {
+    let python = python_with("sklearn").context("install the package python3-sklearn")?;
+    let script = dir.join("clusters.py");
+    fs::write(&script, CLUSTERS).with_context(|| format!("writing {}", script.display()))?;
+    let command = vec![python.into(), script.display().to_string(), "20000".into()];
+    Ok(Program { name: "scikit-learn", command, times: 1 })
 }
 
 /// The directory of the OpenMP build of OpenBLAS, as Debian and Ubuntu lay it out.
@@ -154,6 +164,15 @@ mod tests {
     fn gauss_solves_its_system_needs_gcc() {
         let dir = tempfile::tempdir().unwrap();
         match gauss(dir.path()) {
+            Ok(program) => small(&program),
+            Err(error) => eprintln!("skipped: {error:#}"),
+        }
+    }
+
+    #[test]
+    fn scikit_learn_clusters_its_points_needs_sklearn() {
+        let dir = tempfile::tempdir().unwrap();
+        match scikit_learn(dir.path()) {
             Ok(program) => small(&program),
             Err(error) => eprintln!("skipped: {error:#}"),
         }

@@ -31,6 +31,31 @@ def bars(picture):
     return figure
 
 
+def lines(picture):
+    """A figure over a quantity; bars at the points are intervals."""
+    figure, axes = plt.subplots()
+    for line in picture["lines"]:
+        points = sorted(line["points"])
+        x, y = [p[0] for p in points], [p[1] for p in points]
+        errors = [[max(0.0, p[1] - p[2]) for p in points], [max(0.0, p[3] - p[1]) for p in points]]
+        axes.errorbar(x, y, yerr=errors, marker="o", markersize=3, capsize=2, label=line["name"])
+    if picture["log_x"]:
+        axes.set_xscale("log")
+    if picture["log_y"]:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    if picture["level"] is not None:
+        axes.axhline(picture["level"], color="0.6", linewidth=0.8, zorder=0)
+    if picture["mark"] is not None:
+        axes.axvline(picture["mark"], color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+    axes.set_xlabel(picture["x"])
+    axes.set_ylabel(picture["y"])
+    axes.set_title(picture["title"], wrap=True)
+    axes.legend()
+    return figure
+
+
 def timeline(picture):
     """One panel a condition, one lane a CPU, one colour a copy; grey is the rest of the machine."""
     panels = picture["panels"]
@@ -64,7 +89,7 @@ def main():
     style, *paths = sys.argv[1:]
     plt.style.use(style)
     picture = json.load(sys.stdin)
-    figure = {"bars": bars, "timeline": timeline}[picture["kind"]](picture)
+    figure = {"bars": bars, "lines": lines, "timeline": timeline}[picture["kind"]](picture)
     for path in paths:
         figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
 

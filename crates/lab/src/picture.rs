@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::report::Report;
@@ -14,8 +15,65 @@ use crate::stats;
 const SCRIPT: &str = include_str!("picture.py");
 const STYLE: &str = include_str!("gang.mplstyle");
 
+/// Points that belong together: x, y, and from where to where the line through y goes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Line {
+    pub name: String,
+    pub points: Vec<[f64; 4]>,
+}
+
+/// A figure over a quantity that was varied.
+#[derive(Clone, Debug, Serialize)]
+pub struct Picture {
+    pub kind: &'static str,
+    pub x: String,
+    pub y: String,
+    pub log_x: bool,
+    pub log_y: bool,
+    pub lines: Vec<Line>,
+    /// Values of y and x worth a line through the whole picture.
+    pub level: Option<f64>,
+    pub mark: Option<f64>,
+}
+
+impl Picture {
+    pub fn lines(x: impl Into<String>, y: impl Into<String>, lines: Vec<Line>) -> Self {
+        let (log_x, log_y) = (false, false);
+        let (x, y) = (x.into(), y.into());
+        Self { kind: "lines", x, y, log_x, log_y, lines, level: None, mark: None }
+    }
+
+    pub fn log_x(self) -> Self {
+        Self { log_x: true, ..self }
+    }
+
+    pub fn draw(&self, title: &str, paths: &[&Path]) -> Result<()> {
+        let mut value = serde_json::to_value(self).context("writing a picture's data")?;
+        value["title"] = json!(title);
+        draw(paths, &value)
+    }
+}
+
+impl Line {
+    /// Means of a figure with their intervals, one for each condition at its x; conditions that were
+    /// not measured are left out.
+    pub fn of<'a>(
+        report: &Report,
+        name: impl Into<String>,
+        figure: &str,
+        at: impl IntoIterator<Item = (f64, &'a str)>,
+    ) -> Self {
+        let point = |(x, condition): (f64, &str)| {
+            let estimate = report.mean(condition, figure)?;
+            let [low, high] = estimate.interval.unwrap_or([estimate.value; 2]);
+            Some([x, estimate.value, low, high])
+        };
+        Self { name: name.into(), points: at.into_iter().filter_map(point).collect() }
+    }
+}
+
 /// Bars of the figure that a report shows, with intervals.
-pub fn bars(path: &Path, report: &Report) -> Result<()> {
+pub fn bars(paths: &[&Path], report: &Report) -> Result<()> {
     let bars: Vec<Value> = report
         .series
         .iter()
@@ -26,7 +84,7 @@ pub fn bars(path: &Path, report: &Report) -> Result<()> {
         })
         .collect();
     let label = report.shown.replace('_', " ");
-    draw(&[path], &json!({ "kind": "bars", "title": report.about, "label": label, "bars": bars }))
+    draw(paths, &json!({ "kind": "bars", "title": report.about, "label": label, "bars": bars }))
 }
 
 /// Draws one picture into files whose endings say the format.
@@ -88,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_are_drawn_where_matplotlib_is_there() {
+    fn all_kinds_are_drawn_where_matplotlib_is_there() {
         if python_with("matplotlib").is_none() {
             eprintln!("skipped: python3-matplotlib is not installed");
             return;
@@ -106,6 +164,13 @@ mod tests {
             "panels": [panel],
         });
         draw(&[&svg], &timeline).unwrap();
+        assert!(fs::read_to_string(&svg).unwrap().contains("<svg"));
+        let line =
+            Line { name: "n".into(), points: vec![[1.0, 2.0, 1.5, 2.5], [10.0, 1.0, 1.0, 1.0]] };
+        let mut lines = Picture::lines("x", "y", vec![line]).log_x();
+        (lines.level, lines.mark) = (Some(1.0), Some(5.0));
+        fs::remove_file(&svg).unwrap();
+        lines.draw("t", &[&svg]).unwrap();
         assert!(fs::read_to_string(&svg).unwrap().contains("<svg"));
     }
 }

@@ -1,19 +1,21 @@
-//! What an experiment found: its series, the ratios between them, and the promises it checks, as a
-//! table, as JSON, and as a picture.
+//! What an experiment found: its series, the ratios between them, the promises it checks and a verdict,
+//! as tables, as JSON, as CSV, and as a picture.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::harness::Series;
+use crate::harness::{Run, Series};
 use crate::lab::Lab;
 use crate::machine::Machine;
-use crate::picture;
+use crate::noise::Summary;
+use crate::picture::{self, Picture};
 use crate::stats::{self, Estimate};
 use crate::table;
+use crate::verdict::{self, Better};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -21,13 +23,47 @@ pub struct Report {
     /// What was measured, in a sentence.
     pub about: String,
     pub machine: Machine,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub noise: Option<Summary>,
+    /// Whether conditions are compared: not on a machine that was too noisy, unless that was asked for.
+    pub compared: bool,
+    #[serde(skip)]
+    asked: bool,
     pub rounds: usize,
     pub series: Vec<Series>,
     pub ratios: Vec<Ratio>,
     pub measures: Vec<Measure>,
+    /// What the figures say, in sentences; [`Report::verdicts`] has all of them.
+    #[serde(skip)]
+    pub verdict: Vec<String>,
+    /// What was left out, and why.
+    pub notes: Vec<String>,
     /// The figure that the picture shows.
     #[serde(skip)]
     pub shown: &'static str,
+    /// Drawn in place of the bars of that figure.
+    #[serde(skip)]
+    pub picture: Option<Picture>,
+}
+
+/// One figure of one condition, summed up.
+#[derive(Clone, Debug, Serialize)]
+struct Summed<'a> {
+    condition: &'a str,
+    figure: &'a str,
+    mean: f64,
+    sd: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interval: Option<[f64; 2]>,
+}
+
+/// A report as it is written: with what follows from its samples.
+#[derive(Serialize)]
+struct Written<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    figures: Vec<Summed<'a>>,
+    verdict: Vec<String>,
 }
 
 /// One condition's figure over another's.
@@ -96,23 +132,39 @@ impl Measure {
 }
 
 impl Report {
-    pub fn new(
-        lab: &Lab,
-        experiment: &'static str,
-        about: impl Into<String>,
-        series: Vec<Series>,
-        shown: &'static str,
-    ) -> Self {
+    pub fn new(lab: &Lab, about: impl Into<String>, run: Run, shown: &'static str) -> Self {
+        let noise = Summary::of(&run.noise);
+        let quiet = !noise.is_some_and(|noise| noise.too_noisy());
         Self {
-            experiment,
+            experiment: run.experiment,
             about: about.into(),
-            machine: Machine::this(lab.cpus),
-            rounds: lab.runs(),
-            series,
+            machine: run.machine,
+            noise,
+            compared: quiet || lab.options.noisy,
+            asked: lab.options.noisy,
+            rounds: run.rounds,
+            series: run.series,
             ratios: Vec::new(),
             measures: Vec::new(),
+            verdict: Vec::new(),
+            notes: Vec::new(),
             shown,
+            picture: None,
         }
+    }
+
+    /// Takes in a run of the same experiment with other conditions.
+    pub fn add(&mut self, run: Run) {
+        self.series.extend(run.series);
+        // Either part can be too noisy to compare.
+        let worse =
+            |a: Summary, b: Summary| if b.lost_percent_mean > a.lost_percent_mean { b } else { a };
+        self.noise = match (self.noise, Summary::of(&run.noise)) {
+            (Some(before), Some(now)) => Some(worse(before, now)),
+            (before, now) => before.or(now),
+        };
+        self.compared &= self.asked || !self.noise.is_some_and(|noise| noise.too_noisy());
+        self.machine.load_after = run.machine.load_after;
     }
 
     pub fn samples(&self, condition: &str, figure: &str) -> Option<&[f64]> {
@@ -124,11 +176,51 @@ impl Report {
         stats::mean(self.samples(condition, figure)?)
     }
 
-    /// Adds a ratio to the report and returns it; none where a condition was not measured.
+    /// Standard deviation in percent of the mean.
+    pub fn sd_percent(&self, condition: &str, figure: &str) -> Option<f64> {
+        let (mean, sd) = stats::mean_sd(self.samples(condition, figure)?)?;
+        (mean > 0.0).then_some(sd / mean * 100.0)
+    }
+
+    /// Adds a ratio to the report and returns it; none where a condition was not measured, or where
+    /// nothing is compared.
     pub fn ratio(&mut self, of: &str, over: &str, figure: &'static str) -> Option<Estimate> {
+        if !self.compared {
+            return None;
+        }
         let estimate = stats::ratio(self.samples(of, figure)?, self.samples(over, figure)?)?;
         self.ratios.push(Ratio { of: of.into(), over: over.into(), figure, estimate });
         Some(estimate)
+    }
+
+    /// Like [`Report::ratio`], and adds the sentence that it is good for to the verdict.
+    pub fn judge(
+        &mut self,
+        of: &str,
+        over: &str,
+        figure: &'static str,
+        better: Better,
+    ) -> Option<Estimate> {
+        let estimate = self.ratio(of, over, figure)?;
+        self.verdict.push(verdict::sentence(of, over, figure, better, &estimate));
+        Some(estimate)
+    }
+
+    /// The whole verdict, with how many promises were kept.
+    pub fn verdicts(&self) -> Vec<String> {
+        if !self.compared {
+            let why = "Nothing is compared, since the machine was too noisy";
+            return vec![format!("{why}; --noisy compares all the same.")];
+        }
+        let mut all = self.verdict.clone();
+        if self.noise.is_some_and(|noise| noise.too_noisy()) {
+            all.insert(0, "The machine was too noisy for what follows to prove much.".into());
+        }
+        let measures = self.measures.iter();
+        all.extend(verdict::promises(
+            measures.map(|m| (m.measure.as_str(), m.measured.is_some(), m.met)),
+        ));
+        all
     }
 
     pub fn promise(
@@ -138,6 +230,7 @@ impl Report {
         unit: &'static str,
         measured: Option<Estimate>,
     ) {
+        let measured = measured.filter(|_| self.compared);
         self.measures.push(Measure::new(measure, must, unit, measured));
     }
 
@@ -145,8 +238,11 @@ impl Report {
     pub fn text(&self) -> String {
         let rounds =
             if self.rounds == 1 { "1 round".into() } else { format!("{} rounds", self.rounds) };
-        let mut text =
-            format!("{}\n{}; {rounds}; mean ± 95 % interval\n\n", self.about, self.machine.line());
+        let mut text = format!("{}\n{}; {rounds}\n", self.about, self.machine.line());
+        if let Some(noise) = &self.noise {
+            text += &format!("While nothing was measured {}.\n", noise.line());
+        }
+        text += "Mean ± 95 % interval:\n\n";
         text += &self.series_table();
         if !self.ratios.is_empty() {
             text += "\n";
@@ -156,10 +252,17 @@ impl Report {
             text += "\n";
             text += &measure_table(&self.measures);
         }
+        for (heading, lines) in [("Verdict", self.verdicts()), ("Left out", self.notes.clone())] {
+            if !lines.is_empty() {
+                text += &format!("\n{heading}:\n");
+                text.extend(lines.iter().map(|line| format!("- {line}\n")));
+            }
+        }
         text
     }
 
-    fn series_table(&self) -> String {
+    /// Heading and rows of what was measured: a condition each, mean and interval of each figure.
+    pub fn series_rows(&self) -> (Vec<&str>, Vec<Vec<String>>) {
         let all: BTreeSet<&str> =
             self.series.iter().flat_map(|series| series.samples.keys().copied()).collect();
         // The figure that matters comes first.
@@ -174,30 +277,102 @@ impl Report {
             };
             [series.condition.clone()].into_iter().chain(figures.iter().map(cell)).collect()
         };
-        table::render(&heading, &self.series.iter().map(row).collect::<Vec<_>>())
+        (heading, self.series.iter().map(row).collect())
     }
 
-    fn ratio_table(&self) -> String {
+    pub fn ratio_rows(&self) -> (Vec<&str>, Vec<Vec<String>>) {
         let row = |ratio: &Ratio| {
             let what = format!("{} over {}", ratio.of, ratio.over);
             vec![what, ratio.figure.into(), interval(&ratio.estimate)]
         };
-        let rows: Vec<_> = self.ratios.iter().map(row).collect();
-        table::render(&["ratio", "of", "value [95 %]"], &rows)
+        (vec!["ratio", "of", "value [95 %]"], self.ratios.iter().map(row).collect())
     }
 
-    /// Writes what the options ask for. `value` is what goes into the JSON file.
+    fn series_table(&self) -> String {
+        let (heading, rows) = self.series_rows();
+        table::render(&heading, &rows)
+    }
+
+    fn ratio_table(&self) -> String {
+        let (heading, rows) = self.ratio_rows();
+        table::render(&heading, &rows)
+    }
+
+    /// What goes into a JSON file.
+    pub fn value(&self) -> impl Serialize + '_ {
+        Written { report: self, figures: self.figures(), verdict: self.verdicts() }
+    }
+
+    fn figures(&self) -> Vec<Summed<'_>> {
+        let mut figures = Vec::new();
+        for series in &self.series {
+            for (figure, samples) in &series.samples {
+                if let (Some((mean, sd)), Some(estimate)) =
+                    (stats::mean_sd(samples), stats::mean(samples))
+                {
+                    let condition = &series.condition;
+                    figures.push(Summed {
+                        condition,
+                        figure,
+                        mean,
+                        sd,
+                        interval: estimate.interval,
+                    });
+                }
+            }
+        }
+        figures
+    }
+
+    pub fn draw(&self, paths: &[&Path]) -> Result<()> {
+        match &self.picture {
+            Some(picture) => picture.draw(&self.about, paths),
+            None => picture::bars(paths, self),
+        }
+    }
+
+    /// Writes what the options ask for.
     pub fn deliver(&self, lab: &Lab) -> Result<()> {
-        deliver(lab, self, &self.text())?;
-        if let Some(path) = &lab.options.picture {
-            picture::bars(path, self)?;
+        deliver(lab, &self.value(), &self.text())?;
+        if let Some(path) = &lab.options.csv {
+            write_csv(path, [self])?;
+        }
+        if !lab.options.picture.is_empty() {
+            let paths: Vec<&Path> = lab.options.picture.iter().map(PathBuf::as_path).collect();
+            self.draw(&paths)?;
         }
         Ok(())
     }
 }
 
+/// Raw samples, one for each line: for those who count themselves.
+pub fn write_csv<'a>(path: &Path, reports: impl IntoIterator<Item = &'a Report>) -> Result<()> {
+    let writing = || format!("writing {}", path.display());
+    let mut writer = csv::Writer::from_path(path).with_context(writing)?;
+    writer
+        .write_record(["experiment", "condition", "figure", "round", "value"])
+        .with_context(writing)?;
+    for report in reports {
+        for series in &report.series {
+            for (figure, samples) in &series.samples {
+                for (round, value) in samples.iter().enumerate() {
+                    let (round, value) = ((round + 1).to_string(), value.to_string());
+                    let record = [report.experiment, &series.condition, figure, &round, &value];
+                    writer.write_record(record).with_context(writing)?;
+                }
+            }
+        }
+    }
+    writer.flush().with_context(writing)
+}
+
 /// The table of promises.
 pub fn measure_table(measures: &[Measure]) -> String {
+    let (heading, rows) = measure_rows(measures);
+    table::render(&heading, &rows)
+}
+
+pub fn measure_rows(measures: &[Measure]) -> (Vec<&'static str>, Vec<Vec<String>>) {
     let row = |measure: &Measure| {
         let measured = match &measure.measured {
             Some(estimate) => interval(estimate),
@@ -207,8 +382,7 @@ pub fn measure_table(measures: &[Measure]) -> String {
         let must = format!("{} {}", measure.must.show(), measure.unit);
         vec![measure.measure.clone(), must.trim().into(), measured, met.into()]
     };
-    let rows: Vec<_> = measures.iter().map(row).collect();
-    table::render(&["measure", "must", "measured [95 %]", "met"], &rows)
+    (vec!["measure", "must", "measured [95 %]", "met"], measures.iter().map(row).collect())
 }
 
 /// Prints the text, or the JSON in its place where that was asked for.
@@ -250,6 +424,61 @@ fn interval(estimate: &Estimate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::Options;
+    use crate::noise::Noise;
+    use std::collections::BTreeMap;
+
+    fn report(lost_percent: f64, noisy: bool) -> Report {
+        let lab = Lab::new(&Options { noisy, ..Options::default() }).unwrap();
+        let series = |condition: &str, samples: [f64; 3]| Series {
+            condition: condition.into(),
+            samples: BTreeMap::from([("per_s", samples.to_vec())]),
+        };
+        let run = Run {
+            experiment: "speed",
+            machine: Machine::this(2),
+            rounds: 3,
+            series: vec![series("plain, 1", [1.0, 1.0, 1.1]), series("gangd, 1", [2.9, 3.0, 3.1])],
+            noise: vec![Noise { lost_percent, longest_ms: 1.0 }],
+        };
+        let mut report = Report::new(&lab, "about speed", run, "per_s");
+        let ratio = report.judge("gangd, 1", "plain, 1", "per_s", Better::More);
+        report.promise("speed", Must::AtLeast(2.0), "", ratio);
+        report
+    }
+
+    #[test]
+    fn a_verdict_follows_from_the_figures() {
+        let verdicts = report(1.0, false).verdicts();
+        assert!(verdicts[0].contains("better"), "{verdicts:?}");
+        assert_eq!(verdicts[1], "1 of 1 promises kept.");
+    }
+
+    #[test]
+    fn on_a_noisy_machine_nothing_is_compared_unless_asked_for() {
+        let refused = report(30.0, false);
+        assert!(refused.ratios.is_empty() && refused.measures[0].measured.is_none());
+        assert!(refused.text().contains("--noisy"), "{}", refused.text());
+        assert!(refused.text().contains("plain, 1"), "what was measured is shown");
+        let asked = report(30.0, true);
+        assert!(asked.measures[0].met && asked.verdicts()[0].contains("too noisy"));
+    }
+
+    #[test]
+    fn samples_become_lines_and_sums() {
+        let report = report(1.0, false);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("samples.csv");
+        write_csv(&path, [&report]).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "experiment,condition,figure,round,value");
+        assert_eq!(lines[1], "speed,\"plain, 1\",per_s,1,1");
+        assert_eq!(lines.len(), 7);
+        let json = serde_json::to_value(report.value()).unwrap();
+        assert_eq!(json["figures"][1]["mean"], 3.0);
+        assert!((json["figures"][1]["sd"].as_f64().unwrap() - 0.1).abs() < 1e-9);
+    }
 
     #[test]
     fn bounds() {

@@ -11,7 +11,7 @@ fn lab(arguments: &str) -> Output {
 }
 
 fn report(arguments: &str) -> Value {
-    let output = lab(&format!("{arguments} --json -"));
+    let output = lab(&format!("{arguments} --noisy --json -"));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments}: {errors}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -77,8 +77,10 @@ fn overhead_share_and_lateness_under_plain_linux() {
 fn a_table_is_printed_and_json_goes_to_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("figures.json");
-    let output =
-        lab(&format!("fill --plain --runs 1 --rounds 3 --copies 1 --json {}", path.display()));
+    let output = lab(&format!(
+        "fill --noisy --plain --runs 1 --rounds 3 --copies 1 --json {}",
+        path.display()
+    ));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("time_to_finish_s") && text.contains("plain Linux"), "{text}");
     let json: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
@@ -93,7 +95,8 @@ fn what_cannot_be_done_is_said() {
         ("coscheduled --plain", "measures no gangs"),
         ("barrier --runs 0", "at least one round"),
         ("barrier --copies 0", "between 1 and 100"),
-        ("idle --runs 1 --gangd /nowhere", "/nowhere"),
+        ("idle --noisy --runs 1 --gangd /nowhere", "/nowhere"),
+        ("fill --quick --paper", "cannot be used with"),
     ] {
         let output = lab(arguments);
         assert!(!output.status.success(), "{arguments} succeeded");
@@ -142,7 +145,7 @@ fn coscheduled_needs_gangd() {
     if !gangd_is_there() {
         return;
     }
-    let output = lab("coscheduled --runs 1 --seconds 0.3 --json -");
+    let output = lab("coscheduled --noisy --runs 1 --seconds 0.3 --json -");
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.contains("gangd did not measure") {
         eprintln!("skipped: {errors}");
@@ -173,4 +176,107 @@ fn release_after_a_kill_needs_gangd() {
     let report = report("release --runs 1");
     let samples = report["series"][0]["samples"]["released_after_ms"].as_array().unwrap();
     assert_eq!(samples.len(), 3);
+}
+
+#[test]
+fn solvers_and_speedup_under_plain_linux() {
+    for (name, condition) in [("gauss", "2 threads, alone"), ("matmul", "2 threads, alone")] {
+        let report = report(&format!("{name} --plain --runs 1 --seconds 0.2 --threads 2"));
+        assert_eq!(conditions(&report), [condition, "2 threads, plain Linux"]);
+        let mflops = &report["series"][0]["samples"]["mflops_of_cpu_time"][0];
+        assert!(mflops.as_f64().is_some(), "{report}");
+    }
+    let speedup = report("speedup --plain --runs 1 --seconds 0.2 --threads 2");
+    assert_eq!(conditions(&speedup), ["1 thread, plain Linux", "2 threads, plain Linux"]);
+    assert!(speedup["verdict"].as_array().is_some(), "{speedup}");
+}
+
+#[test]
+fn sweeps_and_alternatives_under_plain_linux() {
+    let interval = report("interval --plain --runs 1 --seconds 0.2 --points 40us,1ms");
+    assert_eq!(conditions(&interval), ["40us, plain Linux", "1ms, plain Linux"]);
+    let variance = report("variance --plain --runs 1 --seconds 0.2 --points 0ns,1ms");
+    assert_eq!(conditions(&variance), ["0ns, plain Linux", "1ms, plain Linux"]);
+    assert_eq!(conditions(&report("batch --plain --runs 1 --seconds 0.4")).len(), 2);
+    assert_eq!(conditions(&report("priority --plain --runs 1 --seconds 0.2")).len(), 3);
+}
+
+#[test]
+fn stream_deadlines_and_holes_under_plain_linux() {
+    let stream = report("stream --plain --runs 1 --seconds 0.3 --bursts 2");
+    assert_eq!(conditions(&stream), ["bursts of 2, plain Linux", "bursts of 2, partition"]);
+    let deadlines = report("deadlines --plain --quick --runs 1 --seconds 0.5");
+    assert_eq!(conditions(&deadlines), ["2 domains, plain Linux", "8 domains, plain Linux"]);
+    let holes = report("holes --plain --quick --runs 1 --seconds 0.02");
+    assert_eq!(conditions(&holes).len(), 8);
+    let users = lab("users --plain --noisy --runs 1 --seconds 0.05 --json -");
+    let errors = String::from_utf8_lossy(&users.stderr);
+    if users.status.success() {
+        let users: Value = serde_json::from_slice(&users.stdout).unwrap();
+        assert!(!users["notes"].as_array().unwrap().is_empty(), "{users}");
+    } else {
+        assert!(errors.contains("nothing to run"), "{errors}");
+    }
+}
+
+#[test]
+fn published_experiments_under_gangd_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let gauss = report("gauss --runs 2 --seconds 0.2 --threads 2");
+    assert_eq!(conditions(&gauss).len(), 3);
+    assert_eq!(gauss["measures"].as_array().unwrap().len(), 2);
+    let interval = report("interval --runs 1 --seconds 0.2 --points 40us,4ms --halvings 1");
+    let verdicts = interval["verdict"].as_array().unwrap();
+    assert!(verdicts.iter().any(|v| v.as_str().unwrap().contains("ETH")), "{interval}");
+    let batch = report("batch --runs 1 --seconds 0.4");
+    assert_eq!(conditions(&batch).len(), 4);
+    let priority = report("priority --runs 1 --seconds 0.2");
+    assert_eq!(conditions(&priority).len(), 5);
+    let stream = report("stream --runs 1 --seconds 0.3 --bursts 1,4");
+    assert_eq!(conditions(&stream).len(), 6);
+    let deadlines = report("deadlines --quick --runs 1 --seconds 0.5");
+    assert_eq!(deadlines["measures"].as_array().unwrap().len(), 1);
+    let holes = report("holes --quick --runs 1 --seconds 0.02");
+    assert_eq!(conditions(&holes).len(), 17);
+    let slices = report("slices --quick --runs 1 --seconds 0.1 --slices 1ms,10ms");
+    assert_eq!(conditions(&slices).len(), 9);
+    let noise = report("noise --runs 1 --seconds 0.6");
+    assert_eq!(conditions(&noise), ["1ms", "10ms", "50ms"]);
+}
+
+#[test]
+fn all_makes_one_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().display();
+    let output = lab(&format!(
+        "all --plain --noisy --quick --runs 1 --seconds 0.1 --only priority,switch --out {out}"
+    ));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = std::fs::read_to_string(dir.path().join("index.html")).unwrap();
+    assert!(page.contains("same priority") && page.contains("no switches"), "{page}");
+    let json = std::fs::read(dir.path().join("figures.json")).unwrap();
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["reports"][0]["experiment"], "priority");
+    assert_eq!(json["failures"][0][0], "switch");
+    let csv = std::fs::read_to_string(dir.path().join("samples.csv")).unwrap();
+    assert!(csv.lines().count() > 3, "{csv}");
+    let error = lab(&format!("all --only nothing --out {out}"));
+    assert!(String::from_utf8_lossy(&error.stderr).contains("no experiment nothing"));
+}
+
+#[test]
+fn a_run_goes_on_from_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    let arguments = format!("fill --plain --rounds 3 --copies 1 --resume {}", path.display());
+    let first = report(&format!("{arguments} --runs 1"));
+    let more = report(&format!("{arguments} --runs 2"));
+    let samples = |report: &Value| report["series"][0]["samples"]["time_to_finish_s"].clone();
+    assert_eq!(samples(&more)[0], samples(&first)[0]);
+    assert_eq!(samples(&more).as_array().unwrap().len(), 2);
+    let other = lab(&format!("{arguments} --noisy --runs 1 --threads 1"));
+    let errors = String::from_utf8_lossy(&other.stderr);
+    assert!(errors.contains("measured differently"), "{errors}");
 }

@@ -114,3 +114,45 @@ fn a_window_in_the_far_future_is_refused() {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(errors.contains("more than an hour ahead"), "{errors}");
 }
+
+#[test]
+fn solvers_and_scan_count_what_they_do() {
+    for name in ["gauss --size 32", "matmul --size 32", "scan --bytes 100000"] {
+        let outcome = workload(&format!("{name} --threads 2 --seconds 0.2"));
+        assert!(number(&outcome, "/iterations") > 0, "{outcome}");
+        assert!(number(&outcome, "/cpu_ns") > 0, "{outcome}");
+    }
+    assert!(workload("gauss --seconds 0.1").get("first_at_ns").is_some());
+}
+
+#[test]
+fn a_domain_of_one_thread_misses_nothing() {
+    let outcome = workload("deadlines --threads 1 --step 1ms --seconds 0.2");
+    assert!(number(&outcome, "/steps") > 0);
+    assert_eq!(number(&outcome, "/missed"), 0);
+}
+
+#[test]
+fn a_stream_does_all_its_packets() {
+    let outcome = workload("stream --packets 7 --burst 3 --points 50 --seconds 0.2 --pin 0");
+    assert_eq!(outcome["finished"], true);
+    assert_eq!(number(&outcome, "/packets"), 7);
+    assert!(outcome["latency_ms_p99"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn edges_are_told_from_interruptions() {
+    let outcome = workload("edges --threads 1 --slice 10ms --seconds 0.2");
+    assert!(outcome["begin_us_p99"].as_f64().unwrap() <= 5_000.0, "{outcome}");
+}
+
+#[test]
+fn phases_without_their_cache_do_not_begin() {
+    let output = Command::new(env!("CARGO_BIN_EXE_gang-lab"))
+        .args(["workload", "phases", "--rounds", "1", "--cache", "/nowhere/redis"])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("/nowhere/redis"), "{errors}");
+}

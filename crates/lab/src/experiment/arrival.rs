@@ -23,9 +23,9 @@ pub fn run(lab: &Lab) -> Result<Report> {
     ensure!(!lab.options.plain, "plain Linux has no slots");
     let arrivals = if lab.options.quick { ARRIVALS / 4 } else { ARRIVALS };
     let conditions = [Condition::new(CONDITION, || measure(lab, arrivals))];
-    let series = alternate(lab.runs(), &conditions)?;
+    let run = alternate(lab, "arrival", lab.runs(), &conditions)?;
     let about = format!("wait of an interactive gang for its first slot, {arrivals} arrivals");
-    let mut report = Report::new(lab, "arrival", about, series, P99);
+    let mut report = Report::new(lab, about, run, P99);
     let p99 = report.mean(CONDITION, P99);
     let what = "an interactive gang that arrives beside four that spin: its first slot, p99";
     report.promise(what, Must::Below(2.0), "slices", p99);

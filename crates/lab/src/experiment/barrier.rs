@@ -85,8 +85,8 @@ impl Barrier {
             self.copies,
             lab.threads()
         );
-        let series = alternate(lab.runs(), &conditions)?;
-        let mut report = Report::new(lab, "barrier", about, series, RATE);
+        let run = alternate(lab, "barrier", lab.runs(), &conditions)?;
+        let mut report = Report::new(lab, about, run, RATE);
         self.compare(&mut report, &ways, hogs);
         Ok(report)
     }

@@ -66,8 +66,8 @@ impl Barriers {
         }
         let threads = lab.threads();
         let about = format!("{threads} threads that work for {} turns and meet", self.work);
-        let series = alternate(lab.runs(), &conditions)?;
-        let mut report = Report::new(lab, "barriers", about, series, RATE);
+        let run = alternate(lab, "barriers", lab.runs(), &conditions)?;
+        let mut report = Report::new(lab, about, run, RATE);
         for (way, _) in &ways {
             for copies in [1, COPIES] {
                 let aware = name(copies, way, AWARE);

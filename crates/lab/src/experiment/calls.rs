@@ -50,9 +50,9 @@ pub fn run(lab: &Lab) -> Result<Report> {
         let figures = FIGURES.iter().filter_map(|(name, ..)| Some((*name, figure(name)?)));
         Ok(figures.collect::<Figures>())
     };
-    let series = alternate(lab.runs(), &[Condition::new(CONDITION, measure)])?;
+    let run = alternate(lab, "calls", lab.runs(), &[Condition::new(CONDITION, measure)])?;
     let about = format!("{times} calls each of a program in C, beside {JOBS} jobs that sleep");
-    let mut report = Report::new(lab, "calls", about, series, "add_another_us_p99");
+    let mut report = Report::new(lab, about, run, "add_another_us_p99");
     for (name, bound, what) in FIGURES {
         let Some(bound) = bound else { continue };
         let unit = if name.ends_with("_ns") { "ns" } else { "µs" };

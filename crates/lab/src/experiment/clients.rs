@@ -35,9 +35,9 @@ pub fn run(lab: &Lab) -> Result<Report> {
         Condition::new(RESTING, resting),
     ];
     // One long round says more than several short ones.
-    let series = alternate(lab.options.runs.unwrap_or(1), &conditions)?;
+    let run = alternate(lab, "clients", lab.options.runs.unwrap_or(1), &conditions)?;
     let about = "jobs registered and ended by many clients at once";
-    let mut report = Report::new(lab, "clients", about, series, "jobs_per_s");
+    let mut report = Report::new(lab, about, run, "jobs_per_s");
     for (figure, what, unit) in [
         ("lost", "jobs lost, of those of 50 clients at once", ""),
         ("left", "jobs left over", ""),

@@ -33,9 +33,9 @@ pub fn run(lab: &Lab) -> Result<Report> {
         Condition::new(ALONE, || together(lab, 0)),
         Condition::new(BESIDE, || together(lab, lab.cpus)),
     ];
-    let series = alternate(lab.runs(), &conditions)?;
+    let run = alternate(lab, "coscheduled", lab.runs(), &conditions)?;
     let about = "what is measured of gangs, and what that costs, slices of 20 ms";
-    let mut report = Report::new(lab, "coscheduled", about, series, RATE);
+    let mut report = Report::new(lab, about, run, RATE);
     let cost = report.ratio(MEASURED, NOT_MEASURED, RATE).map(loss_percent);
     report.promise("what measuring costs BARRIER", Must::Below(0.5), "%", cost);
     for (condition, beside, least) in

@@ -16,7 +16,7 @@ use crate::lab::{Gang, Lab, Span, Under, words};
 use crate::report::{Must, Report};
 use crate::workload::phases::PhasesOutcome;
 
-const TIME: &str = "time_to_finish_s";
+pub const TIME: &str = "time_to_finish_s";
 /// A copy that has not finished by then stops, and counts as if it had; under plain Linux that
 /// happens. A third of it with `--quick`.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -42,14 +42,15 @@ impl Fill {
         ensure!((1..=100).contains(&self.copies), "between 1 and 100 copies run");
         let gangd =
             |no_fill| Under::Gangd(lab.settings(Settings { no_fill, ..Settings::default() }));
+        let copies = &vec![self.arguments(lab); self.copies];
         let mut conditions = vec![
-            Condition::new("batch", || self.batch(lab)),
-            Condition::new("plain Linux", || self.together(lab, &Under::Plain)),
+            Condition::new("batch", || batch(lab, copies)),
+            Condition::new("plain Linux", || together(lab, &Under::Plain, copies)),
         ];
         if !lab.options.plain {
-            let measure = move || self.together(lab, &gangd(true));
+            let measure = move || together(lab, &gangd(true), copies);
             conditions.push(Condition::new("gang without filling", measure));
-            let measure = move || self.together(lab, &gangd(false));
+            let measure = move || together(lab, &gangd(false), copies);
             conditions.push(Condition::new("gang", measure));
         }
         let about = format!(
@@ -57,8 +58,8 @@ impl Fill {
             self.copies,
             lab.threads()
         );
-        let series = alternate(lab.runs(), &conditions)?;
-        let mut report = Report::new(lab, "fill", about, series, TIME);
+        let run = alternate(lab, "fill", lab.runs(), &conditions)?;
+        let mut report = Report::new(lab, about, run, TIME);
         report.ratio("gang without filling", "batch", TIME);
         report.ratio("plain Linux", "batch", TIME);
         if !lab.options.plain {
@@ -77,38 +78,40 @@ impl Fill {
         let (threads, limit_s) = (lab.threads(), limit.as_secs());
         words(&format!("phases --threads {threads} --rounds {rounds} --limit {limit_s}s"))
     }
+}
 
-    fn batch(&self, lab: &Lab) -> Result<Figures> {
-        let mut time_s = 0.0;
-        let mut unfinished = 0;
-        for _ in 0..self.copies {
-            let deadline = Instant::now() + 2 * LIMIT;
-            let copy = lab.start_workload(None, None, &self.arguments(lab))?;
-            let outcome: PhasesOutcome = copy.outcome(deadline)?;
-            time_s += outcome.elapsed_ns as f64 / 1e9;
-            unfinished += usize::from(!outcome.finished);
-        }
-        Ok(Figures::from([(TIME, time_s), ("unfinished_copies", unfinished as f64)]))
+/// The time that copies take which run one after the other.
+pub fn batch(lab: &Lab, copies: &[Vec<String>]) -> Result<Figures> {
+    let mut time_s = 0.0;
+    let mut unfinished = 0;
+    for arguments in copies {
+        let deadline = Instant::now() + 2 * LIMIT;
+        let copy = lab.start_workload(None, None, arguments)?;
+        let outcome: PhasesOutcome = copy.outcome(deadline)?;
+        time_s += outcome.elapsed_ns as f64 / 1e9;
+        unfinished += usize::from(!outcome.finished);
     }
+    Ok(Figures::from([(TIME, time_s), ("unfinished_copies", unfinished as f64)]))
+}
 
-    fn together(&self, lab: &Lab, under: &Under) -> Result<Figures> {
-        let daemon = lab.daemon_of(under)?;
-        let span = Span::soon(2 * LIMIT);
-        let mut arguments = self.arguments(lab);
-        arguments.extend(["--start-at".into(), span.start_ns.to_string()]);
-        let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
-        let mut running = Vec::new();
-        for _ in 0..self.copies {
-            running.push(lab.start_workload(daemon.as_ref(), Some(gang), &arguments)?);
-        }
-        let mut finished_at_ns = 0;
-        let mut unfinished = 0;
-        for copy in running {
-            let outcome: PhasesOutcome = copy.outcome(span.deadline)?;
-            finished_at_ns = finished_at_ns.max(outcome.finished_at_ns);
-            unfinished += usize::from(!outcome.finished);
-        }
-        let time_s = finished_at_ns.saturating_sub(span.start_ns) as f64 / 1e9;
-        Ok(Figures::from([(TIME, time_s), ("unfinished_copies", unfinished as f64)]))
+/// The time that copies take which run at once, until the last of them is done.
+pub fn together(lab: &Lab, under: &Under, copies: &[Vec<String>]) -> Result<Figures> {
+    let daemon = lab.daemon_of(under)?;
+    let span = Span::soon(2 * LIMIT);
+    let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
+    let mut running = Vec::new();
+    for arguments in copies {
+        let start = ["--start-at".into(), span.start_ns.to_string()];
+        let arguments = [arguments.as_slice(), &start].concat();
+        running.push(lab.start_workload(daemon.as_ref(), Some(gang), &arguments)?);
     }
+    let mut finished_at_ns = 0;
+    let mut unfinished = 0;
+    for copy in running {
+        let outcome: PhasesOutcome = copy.outcome(span.deadline)?;
+        finished_at_ns = finished_at_ns.max(outcome.finished_at_ns);
+        unfinished += usize::from(!outcome.finished);
+    }
+    let time_s = finished_at_ns.saturating_sub(span.start_ns) as f64 / 1e9;
+    Ok(Figures::from([(TIME, time_s), ("unfinished_copies", unfinished as f64)]))
 }

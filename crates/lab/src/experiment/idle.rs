@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::daemon::{Daemon, Settings};
-use crate::harness::{Condition, Figures, alternate, say};
+use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
 use crate::proc;
 use crate::report::{Must, Report};
@@ -20,9 +20,9 @@ const SETTLE: Duration = Duration::from_secs(3);
 pub fn run(lab: &Lab) -> Result<Report> {
     ensure!(!lab.options.plain, "plain Linux has no daemon");
     let conditions = [Condition::new("100 idle jobs, 2 gangs", || measure(lab))];
-    let series = alternate(lab.runs(), &conditions)?;
+    let run = alternate(lab, "idle", lab.runs(), &conditions)?;
     let about = "CPU of the daemon: 100 idle jobs of 16 threads, two gangs, slices of 20 ms";
-    let mut report = Report::new(lab, "idle", about, series, SUM);
+    let mut report = Report::new(lab, about, run, SUM);
     let cpu = report.mean("100 idle jobs, 2 gangs", SUM);
     let what = "CPU of the daemon, 100 idle jobs of 16 threads and 2 gangs";
     report.promise(what, Must::Below(1.0), "%", cpu);
@@ -42,9 +42,6 @@ fn measure(lab: &Lab) -> Result<Figures> {
         let copy = if number < JOBS { &idle } else { &gang };
         let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
         running.push(lab.start_workload(Some(&daemon), copy.gang, &arguments)?);
-        if number % 10 == 0 {
-            say(&format!("{number} of {JOBS} idle jobs started"));
-        }
     }
     std::thread::sleep(SETTLE);
     let jobs = daemon.status()?.pointer("/jobs").and_then(|jobs| jobs.as_u64());

@@ -28,8 +28,8 @@ pub fn run(lab: &Lab) -> Result<Report> {
         }
     }
     let about = "lateness of a short task beside two gangs that spin";
-    let series = alternate(lab.runs(), &conditions)?;
-    let mut report = Report::new(lab, "lateness", about, series, P99);
+    let run = alternate(lab, "lateness", lab.runs(), &conditions)?;
+    let mut report = Report::new(lab, about, run, P99);
     for (way, _) in &ways {
         report.ratio(&name(way, true), &name(way, false), RATE);
     }

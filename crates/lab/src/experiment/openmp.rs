@@ -39,9 +39,9 @@ pub fn run(lab: &Lab) -> Result<Report> {
             }
         }
     }
-    let series = alternate(lab.runs(), &conditions)?;
+    let run = alternate(lab, "openmp", lab.runs(), &conditions)?;
     let about = "OpenMP programs with default settings, alone and two copies at once";
-    let mut report = Report::new(lab, "openmp", about, series, TIME);
+    let mut report = Report::new(lab, about, run, TIME);
     for program in &programs {
         let alone = name(program, "plain Linux", 1);
         for (way, _) in &ways {

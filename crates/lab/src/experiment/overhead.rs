@@ -20,8 +20,8 @@ pub fn run(lab: &Lab) -> Result<Report> {
         conditions.push(Condition::new(way, move || together(lab, &under)));
     }
     let about = format!("two copies of a tight loop of {} threads (E11)", lab.threads());
-    let series = alternate(lab.runs(), &conditions)?;
-    let mut report = Report::new(lab, "overhead", about, series, RATE);
+    let run = alternate(lab, "overhead", lab.runs(), &conditions)?;
+    let mut report = Report::new(lab, about, run, RATE);
     report.ratio("plain Linux", "batch", RATE);
     if !lab.options.plain {
         report.ratio("gangd", "batch", RATE);

@@ -30,10 +30,9 @@ pub fn run(lab: &Lab) -> Result<Report> {
         measure(lab, moments[number % moments.len()])
     })];
     // A kill takes a second, and its worst case matters: more rounds than elsewhere.
-    let series = alternate(lab.runs() * 3, &conditions)?;
+    let run = alternate(lab, "release", lab.runs() * 3, &conditions)?;
     let about = "time until all threads are released after kill -9 of the daemon";
-    let mut report = Report::new(lab, "release", about, series, RELEASED);
-    report.rounds = lab.runs() * 3;
+    let mut report = Report::new(lab, about, run, RELEASED);
     let worst = report.samples(CONDITION, RELEASED).map(|samples| Estimate {
         value: samples.iter().copied().fold(0.0, f64::max),
         interval: None,

@@ -27,8 +27,8 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let threads = lab.threads();
     let about =
         format!("shares of CPU: a gang of {threads} threads beside {threads} hogs, and by weight");
-    let series = alternate(lab.runs(), &conditions)?;
-    let mut report = Report::new(lab, "share", about, series, SHARE);
+    let run = alternate(lab, "share", lab.runs(), &conditions)?;
+    let mut report = Report::new(lab, about, run, SHARE);
     if !lab.options.plain {
         let share = report.mean("beside hogs, gangd", SHARE);
         let what = format!("share of a {threads}-thread gang beside {threads} hogs");

@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::{
-    arrival, barrier, barriers, calls, clients, coscheduled, fill, idle, lateness, openmp,
-    overhead, release, share, switch,
+    arrival, barrier, barriers, calls, clients, coscheduled, deadlines, fill, holes, idle,
+    lateness, openmp, overhead, release, share, solvers, stream, switch,
 };
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -32,7 +32,7 @@ struct Failure {
 /// Runs everything; what fails is listed, and does not keep the rest from being measured.
 pub fn run(lab: &Lab) -> Result<()> {
     ensure!(!lab.options.plain, "the specification is about gangd");
-    ensure!(lab.options.picture.is_none(), "each experiment draws its own picture");
+    ensure!(lab.options.picture.is_empty(), "each experiment draws its own picture");
     let barrier = barrier::Barrier {
         slices: vec![Duration::from_millis(20), Duration::from_millis(1)],
         ..Default::default()
@@ -56,6 +56,10 @@ pub fn run(lab: &Lab) -> Result<()> {
         ("calls", Box::new(|| calls::run(lab))),
         ("clients", Box::new(|| clients::run(lab))),
         ("coscheduled", Box::new(|| coscheduled::run(lab))),
+        ("gauss", Box::new(|| solvers::run(lab, solvers::Solver::Gauss))),
+        ("deadlines", Box::new(|| deadlines::run(lab))),
+        ("holes", Box::new(|| holes::run(lab))),
+        ("stream", Box::new(|| stream::Stream::default().run(lab))),
     ];
     let machine = Machine::this(lab.cpus);
     let mut specification =

@@ -42,9 +42,9 @@ impl Switch {
             .iter()
             .map(|threads| Condition::new(name(*threads), || measure(lab, *threads)))
             .collect();
-        let series = alternate(lab.runs(), &conditions)?;
+        let run = alternate(lab, "switch", lab.runs(), &conditions)?;
         let about = "a switch between two jobs of as many threads";
-        let mut report = Report::new(lab, "switch", about, series, PER_THREAD);
+        let mut report = Report::new(lab, about, run, PER_THREAD);
         for &threads in &sizes {
             if threads == 64 {
                 let cost = report.mean(&name(threads), PER_THREAD);
@@ -100,7 +100,8 @@ fn figures(daemon: &Daemon, threads: usize) -> Result<Figures> {
     ]))
 }
 
-fn number(status: &Value, path: &str) -> Result<f64> {
+/// A number of the daemon's status, by its path.
+pub fn number(status: &Value, path: &str) -> Result<f64> {
     let value = status.pointer(path).and_then(Value::as_f64);
     value.with_context(|| format!("the status of gangd has no number at {path}"))
 }

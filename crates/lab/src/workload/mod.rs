@@ -5,12 +5,20 @@
 
 pub mod arrivals;
 pub mod barrier;
+pub mod cache;
 pub mod clients;
+pub mod deadlines;
+pub mod edges;
+pub mod gauss;
 pub mod hog;
+pub mod matmul;
 pub mod phases;
 pub mod release;
 pub mod rendezvous;
+pub mod scan;
 pub mod sleepers;
+pub mod steps;
+pub mod stream;
 pub mod tick;
 pub mod window;
 pub mod work;
@@ -44,6 +52,18 @@ pub enum Workload {
     Arrivals(arrivals::Arrivals),
     /// Clients that register and end jobs
     Clients(clients::Clients),
+    /// Gaussian elimination, a barrier after each pivot; counts floating-point operations (L35)
+    Gauss(gauss::Gauss),
+    /// Matrix multiply; counts floating-point operations (L36)
+    Matmul(matmul::Matmul),
+    /// Threads that go over memory without pause
+    Scan(scan::Scan),
+    /// Threads that count steps and must not fall behind each other (X5)
+    Deadlines(deadlines::Deadlines),
+    /// Clusters a stream of packets that come in bursts (E17)
+    Stream(stream::Stream),
+    /// Threads that note when they ran, relative to slices (X8)
+    Edges(edges::Edges),
 }
 
 impl Workload {
@@ -58,6 +78,12 @@ impl Workload {
             Workload::Release(it) => serde_json::to_string(&it.run()?),
             Workload::Arrivals(it) => serde_json::to_string(&it.run()?),
             Workload::Clients(it) => serde_json::to_string(&it.run()?),
+            Workload::Gauss(it) => serde_json::to_string(&it.run()?),
+            Workload::Matmul(it) => serde_json::to_string(&it.run()?),
+            Workload::Scan(it) => serde_json::to_string(&it.run()?),
+            Workload::Deadlines(it) => serde_json::to_string(&it.run()?),
+            Workload::Stream(it) => serde_json::to_string(&it.run()?),
+            Workload::Edges(it) => serde_json::to_string(&it.run()?),
         };
         println!("{}", line.context("writing the outcome as JSON")?);
         Ok(())
@@ -119,6 +145,9 @@ pub struct Outcome {
     pub elapsed_ns: u64,
     /// When the last thread was ready; later than `started_at_ns` means that warm-up was too short.
     pub ready_at_ns: u64,
+    /// When the first iteration inside the window was done, where that was noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_at_ns: Option<u64>,
     /// CPU time of all threads inside the window.
     pub cpu_ns: u64,
     /// Iterations completed inside the window by all threads together; barriers count once.
@@ -136,6 +165,15 @@ impl Outcome {
     /// Iterations in each second of the window.
     pub fn rate(&self) -> f64 {
         self.iterations as f64 / (self.elapsed_ns as f64 / 1e9)
+    }
+
+    /// Iterations in each second of CPU time that every thread had: the speed that the program would
+    /// have on CPUs of its own if it spent its time there as it did here (L35). 0 without CPU time.
+    pub fn rate_by_cpu(&self) -> f64 {
+        if self.cpu_ns == 0 {
+            return 0.0;
+        }
+        self.iterations as f64 / (self.cpu_ns as f64 / self.threads as f64 / 1e9)
     }
 }
 

@@ -3,6 +3,8 @@
 //!
 //! The amount of work is fixed, and what is measured is the time until it is done.
 
+use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
+use super::cache::Cache;
 use super::rendezvous::{Rendezvous, Wait};
 use super::window::{now_ns, sleep_until_ns};
 use super::work::{Amount, spend};
@@ -31,6 +34,12 @@ pub struct Phases {
     /// Work of the one thread in a serial phase: cycles, or a length of time
     #[arg(long, default_value = "300000")]
     pub serial: Amount,
+    /// How threads wait in a parallel phase: spin, spin-block, or spin-block:TIME
+    #[arg(long, default_value = "spin")]
+    pub wait: Wait,
+    /// Socket of a Redis, in which the one thread looks something up after each serial phase (X7)
+    #[arg(long, value_name = "PATH")]
+    pub cache: Option<PathBuf>,
     /// When to begin, in nanoseconds since 1970
     #[arg(long, value_name = "NS")]
     pub start_at: Option<u64>,
@@ -63,14 +72,18 @@ impl Phases {
         let barrier = Rendezvous::new(self.threads);
         let given_up = AtomicBool::new(false);
         let block_at_once = Wait::SpinBlock(Duration::ZERO);
+        // Whoever starts connects, so that what is wrong is told before anybody waits.
+        let cache = self.cache.as_deref().map(Cache::connect).transpose()?;
+        let cache = Mutex::new(cache);
         let cpu = on_threads(self.threads, |number| {
-            for _ in 0..self.rounds {
+            for round in 0..self.rounds {
                 for _ in 0..self.barriers {
                     spend(interval, number as u64);
-                    barrier.meet(Wait::Spin, || {});
+                    barrier.meet(self.wait, || {});
                 }
                 if number == 0 {
                     spend(serial, 0);
+                    look_up(&cache, round);
                 }
                 barrier.meet(block_at_once, || {
                     given_up.store(now_ns() >= limit_ns, Ordering::Relaxed);
@@ -91,5 +104,14 @@ impl Phases {
             cpu_ns: cpu.iter().sum(),
             finished: !given_up.into_inner(),
         })
+    }
+}
+
+/// What the others wait for must not be left out in silence: without its cache the program ends.
+fn look_up(cache: &Mutex<Option<Cache>>, round: u64) {
+    let Ok(mut cache) = cache.lock() else { return };
+    if let Some(Err(error)) = cache.as_mut().map(|cache| cache.look_up(round % 100)) {
+        eprintln!("gang-lab: {error:#}");
+        std::process::exit(1);
     }
 }

@@ -45,6 +45,7 @@ impl Sleepers {
             started_at_ns: window.start_ns,
             elapsed_ns: window.length_ns(),
             ready_at_ns: ready_at_ns.unwrap_or(0),
+            first_at_ns: None,
             cpu_ns: per_thread.iter().map(|thread| thread.cpu_ns).sum(),
             iterations: 0,
             per_thread,

@@ -1,0 +1,182 @@
+//! Every experiment, and one page with all their figures, complete in itself.
+//!
+//! The page is written anew after each experiment, so that what was measured is there whatever becomes of
+//! the rest. What fails is listed, and does not keep the others from being measured.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use serde::Serialize;
+
+use super::*;
+use crate::html;
+use crate::lab::Lab;
+use crate::machine::Machine;
+use crate::report::{Report, write_csv};
+
+#[derive(Args, Debug, Clone)]
+pub struct All {
+    /// Directory for the page (index.html), pictures, figures as JSON and samples as CSV
+    #[arg(long, default_value = "lab-out", value_name = "DIR")]
+    pub out: PathBuf,
+    /// Only these experiments
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub only: Vec<String>,
+}
+
+/// An experiment with fixed parameters, and its name on the command line.
+type Experiment = (&'static str, fn(&Lab) -> Result<Report>);
+
+/// Those of the papers first, in their order.
+const EXPERIMENTS: [Experiment; 27] = [
+    ("gauss", |lab| solvers::run(lab, solvers::Solver::Gauss)),
+    ("matmul", |lab| solvers::run(lab, solvers::Solver::Matmul)),
+    ("speedup", speedup::run),
+    ("interval", |lab| sweep::Sweep::default().run(lab, sweep::Over::Interval)),
+    ("variance", |lab| sweep::Sweep::default().run(lab, sweep::Over::Variance)),
+    ("batch", batch::run),
+    ("priority", priority::run),
+    ("overhead", overhead::run),
+    ("stream", |lab| stream::Stream::default().run(lab)),
+    ("deadlines", deadlines::run),
+    ("holes", holes::run),
+    ("noise", noise::run),
+    ("slices", |lab| slices::Slices::default().run(lab)),
+    ("users", users::run),
+    ("barrier", |lab| barrier::Barrier::default().run(lab)),
+    ("fill", |lab| fill::Fill::default().run(lab)),
+    ("share", share::run),
+    ("lateness", lateness::run),
+    ("openmp", openmp::run),
+    ("coscheduled", coscheduled::run),
+    ("switch", |lab| switch::Switch { sizes: Vec::new() }.run(lab)),
+    ("idle", idle::run),
+    ("release", release::run),
+    ("arrival", arrival::run),
+    ("clients", clients::run),
+    ("barriers", |lab| barriers::Barriers { work: barriers::WORK }.run(lab)),
+    ("calls", calls::run),
+];
+
+/// What became of one experiment.
+pub struct Done {
+    pub name: &'static str,
+    pub found: Result<Report, String>,
+    /// The picture as the text of a link that holds all of it; why there is none otherwise.
+    pub picture: Result<String, String>,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    machine: &'a Machine,
+    reports: Vec<serde_json::Value>,
+    /// Experiments that failed, and why.
+    failures: Vec<(&'a str, &'a str)>,
+}
+
+impl All {
+    pub fn run(&self, lab: &Lab) -> Result<()> {
+        let options = &lab.options;
+        ensure!(
+            options.json.is_none() && options.csv.is_none() && options.picture.is_empty(),
+            "all experiments write into the directory of --out; one of them alone writes where it is told"
+        );
+        let known = |name: &String| EXPERIMENTS.iter().any(|(known, _)| known == name);
+        if let Some(name) = self.only.iter().find(|name| !known(name)) {
+            let names: Vec<&str> = EXPERIMENTS.iter().map(|(name, _)| *name).collect();
+            anyhow::bail!("there is no experiment {name}; there are {}", names.join(", "));
+        }
+        fs::create_dir_all(&self.out)
+            .with_context(|| format!("making the directory {}", self.out.display()))?;
+        let wanted = |name: &str| self.only.is_empty() || self.only.iter().any(|only| only == name);
+        let wanted: Vec<_> = EXPERIMENTS.into_iter().filter(|(name, _)| wanted(name)).collect();
+        let mut machine = Machine::this(lab.cpus);
+        let mut done = Vec::new();
+        for (number, (name, run)) in wanted.iter().enumerate() {
+            eprintln!("{name} ({} of {}) …", number + 1, wanted.len());
+            let found = run(lab).map_err(|error| format!("{error:#}"));
+            let picture = match &found {
+                Ok(report) => self.draw(name, report).map_err(|error| format!("{error:#}")),
+                Err(_) => Err(String::new()),
+            };
+            done.push(Done { name, found, picture });
+            machine.look_again();
+            self.write(&machine, &done)?;
+        }
+        print!("{}", summary(&done));
+        println!("\nThe page with all figures: {}", self.out.join("index.html").display());
+        Ok(())
+    }
+
+    /// Draws a report into the directory, and returns the drawing as a link that holds it.
+    fn draw(&self, name: &str, report: &Report) -> Result<String> {
+        let [svg, png] = ["svg", "png"].map(|ending| self.out.join(name).with_extension(ending));
+        report.draw(&[&svg, &png])?;
+        let drawn = fs::read(&svg).with_context(|| format!("reading {}", svg.display()))?;
+        Ok(format!("data:image/svg+xml;base64,{}", STANDARD.encode(drawn)))
+    }
+
+    fn write(&self, machine: &Machine, done: &[Done]) -> Result<()> {
+        let write = |name: &str, text: &str| {
+            let path = self.out.join(name);
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+        };
+        write("index.html", &html::page(machine, done))?;
+        let reports: Vec<&Report> =
+            done.iter().filter_map(|done| done.found.as_ref().ok()).collect();
+        write_csv(&self.out.join("samples.csv"), reports.iter().copied())?;
+        let values = reports.iter().map(|report| serde_json::to_value(report.value()));
+        let failures =
+            done.iter().filter_map(|done| Some((done.name, done.found.as_ref().err()?.as_str())));
+        let written = Written {
+            machine,
+            reports: values.collect::<Result<_, _>>().context("writing figures as JSON")?,
+            failures: failures.collect(),
+        };
+        let json = serde_json::to_string_pretty(&written).context("writing figures as JSON")?;
+        write("figures.json", &(json + "\n"))
+    }
+}
+
+/// The verdicts, for a terminal.
+fn summary(done: &[Done]) -> String {
+    let mut text = String::new();
+    for Done { name, found, .. } in done {
+        text += &format!("\n{name}\n");
+        match found {
+            Ok(report) => {
+                text.extend(report.verdicts().iter().map(|verdict| format!("- {verdict}\n")))
+            }
+            Err(error) => text += &format!("- Not measured: {error}\n"),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    const OF_PAPERS: usize = 14;
+
+    #[test]
+    fn every_experiment_of_a_paper_has_its_page() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab");
+        for (name, _) in &EXPERIMENTS[..OF_PAPERS] {
+            let page = docs.join(name).with_extension("md");
+            assert!(page.exists(), "{} is missing", page.display());
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for (number, (name, _)) in EXPERIMENTS.iter().enumerate() {
+            assert!(EXPERIMENTS[..number].iter().all(|(other, _)| other != name), "{name} twice");
+        }
+    }
+}

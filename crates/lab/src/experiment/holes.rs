@@ -1,0 +1,240 @@
+//! X6 and X7: programs that leave CPUs idle now and then, which made the verdict against strict gangs. One
+//! has CoEVP's profile and uses 9.43 of 14 CPUs on average, one has CoHMM's, 12.37 of 14, and looks its
+//! results up in Redis; 1 to 8 of each run in batch, under plain Linux, as gangs that fill no holes, and as
+//! gangs that do. And beside such gangs a program with deadlines (X5) must keep them.
+//!
+//! A profile is a parallel phase with barriers and a serial phase in which all threads but one block, in
+//! such a proportion that the program uses the same part of this machine's CPUs.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use super::deadlines::MISSED;
+use super::fill::{TIME, batch, together};
+use crate::daemon::Settings;
+use crate::harness::{Condition, Figures, alternate};
+use crate::lab::{Gang, Lab, Span, Under, words};
+use crate::report::{Must, Report};
+use crate::stats::Estimate;
+use crate::verdict::Better;
+use crate::workload::deadlines::DeadlinesOutcome;
+use crate::workload::work::Amount;
+
+const PUBLISHED: usize = 8;
+/// Barriers in a parallel phase, and the work between them.
+const BARRIERS: u64 = 20;
+const INTERVAL: Duration = Duration::from_micros(100);
+/// Time of one instance alone.
+const ALONE: Duration = Duration::from_millis(500);
+const WAYS: [&str; 4] = ["batch", "plain Linux", "strict gang", "gang"];
+const BESIDE: &str = "deadlines beside 2 of CoEVP, gang";
+
+/// A program of the paper: the part of the CPUs that it uses.
+#[derive(Clone, Copy)]
+struct Profile {
+    name: &'static str,
+    used: f64,
+    cache: bool,
+}
+
+const PROFILES: [Profile; 2] = [
+    Profile { name: "CoEVP", used: 9.43 / 14.0, cache: false },
+    Profile { name: "CoHMM", used: 12.37 / 14.0, cache: true },
+];
+
+pub fn run(lab: &Lab) -> Result<Report> {
+    let redis = Redis::start();
+    let socket = redis.as_ref().ok().map(|redis| redis.socket.as_path());
+    let paper: Vec<usize> = (1..=8).collect();
+    let instances: &[usize] = match (lab.options.quick, lab.options.paper) {
+        (true, _) => &[1, 4],
+        (_, true) => &paper,
+        _ => &[1, 2, 4, 8],
+    };
+    let gangd = |no_fill| Under::Gangd(lab.settings(Settings { no_fill, ..Settings::default() }));
+    let unders = [Under::Plain, gangd(true), gangd(false)];
+    let ways = if lab.options.plain { 2 } else { WAYS.len() };
+    let cycles = Amount::Time(Duration::from_millis(1)).cycles() as f64;
+    let programs = PROFILES.map(|profile| profile.arguments(lab, cycles, socket));
+    let mut conditions = Vec::new();
+    for (profile, program) in PROFILES.iter().zip(&programs) {
+        for &count in instances {
+            for (number, way) in WAYS[..ways].iter().enumerate() {
+                let under = number.checked_sub(1).map(|under| &unders[under]);
+                conditions.push(Condition::new(name(profile, count, way), move || {
+                    let copies = vec![program.clone(); count];
+                    match under {
+                        None => batch(lab, &copies),
+                        Some(under) => together(lab, under, &copies),
+                    }
+                }));
+            }
+        }
+    }
+    if !lab.options.plain {
+        let (under, program) = (&unders[2], &programs[0]);
+        conditions.push(Condition::new(BESIDE, move || beside(lab, under, program)));
+    }
+    let run = alternate(lab, "holes", lab.rounds(PUBLISHED), &conditions)?;
+    let mut report =
+        Report::new(lab, "programs that leave CPUs idle, by their number (X6, X7)", run, TIME);
+    if let Err(error) = &redis {
+        report.notes.push(format!("Redis, in which CoHMM looks results up: {error:#}."));
+    }
+    if !lab.options.plain {
+        compare(&mut report, instances);
+    }
+    Ok(report)
+}
+
+fn compare(report: &mut Report, instances: &[usize]) {
+    let most = instances.last().copied().unwrap_or(1);
+    for over in ["plain Linux", "batch"] {
+        let mut worst: Option<Estimate> = None;
+        for profile in &PROFILES {
+            for &count in instances {
+                let (of, over) = (name(profile, count, "gang"), name(profile, count, over));
+                let ratio = match count == most {
+                    true => report.judge(&of, &over, TIME, Better::Less),
+                    false => report.ratio(&of, &over, TIME),
+                };
+                worst = match (worst, ratio) {
+                    (Some(worst), Some(ratio)) if ratio.value <= worst.value => Some(worst),
+                    (worst, ratio) => ratio.or(worst),
+                };
+            }
+        }
+        let what = format!("holes: time of gangs that fill over {over}, the worst of all numbers");
+        report.promise(what, Must::AtMost(1.0), "", worst);
+    }
+    for profile in &PROFILES {
+        let strict = name(profile, most, "strict gang");
+        report.judge(&name(profile, most, "gang"), &strict, TIME, Better::Less);
+    }
+    let missed = report.mean(BESIDE, MISSED);
+    report.promise("deadlines missed beside programs with holes", Must::AtMost(1.0), "%", missed);
+}
+
+fn name(profile: &Profile, count: usize, way: &str) -> String {
+    format!("{count} of {}, {way}", profile.name)
+}
+
+impl Profile {
+    /// How long the serial phase is for each unit of the parallel one, on so many CPUs.
+    ///
+    /// In the parallel phase all CPUs are used, in the serial one a single one. Where a single CPU is more
+    /// than the program should use on average, the phases are of the same length.
+    fn serial_part(self, cpus: usize) -> f64 {
+        let one = 1.0 / cpus as f64;
+        let parallel = (self.used - one) / (1.0 - one);
+        if parallel.is_finite() && parallel > 0.0 { (1.0 - parallel) / parallel } else { 1.0 }
+    }
+
+    /// The workload with this profile; `cycles` are those of a millisecond.
+    fn arguments(self, lab: &Lab, cycles: f64, redis: Option<&Path>) -> Vec<String> {
+        let parallel_ms = (INTERVAL * BARRIERS as u32).as_secs_f64() * 1e3;
+        let serial_ms = parallel_ms * self.serial_part(lab.threads());
+        let alone =
+            lab.options.seconds.unwrap_or(if lab.options.quick { ALONE / 2 } else { ALONE });
+        let rounds = (alone.as_secs_f64() * 1e3 / (parallel_ms + serial_ms)).max(1.0);
+        // In cycles, so that copies that start on a busy machine do not each find another amount.
+        let mut arguments = words(&format!(
+            "phases --threads {} --rounds {rounds:.0} --barriers {BARRIERS} --interval {:.0} --serial \
+             {:.0} --wait spin-block --limit 60s",
+            lab.threads(),
+            cycles * INTERVAL.as_secs_f64() * 1e3,
+            cycles * serial_ms
+        ));
+        if let (true, Some(socket)) = (self.cache, redis) {
+            arguments.extend(["--cache".into(), socket.display().to_string()]);
+        }
+        arguments
+    }
+}
+
+/// A program with deadlines beside two with holes, all of them gangs.
+fn beside(lab: &Lab, under: &Under, program: &[String]) -> Result<Figures> {
+    let daemon = lab.daemon_of(under)?;
+    let span = Span::soon(lab.length(Duration::from_secs(4)));
+    let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
+    // They have more to do than there is time, and are killed at the end.
+    let mut endless = program.to_vec();
+    if let Some(rounds) = endless.iter().position(|word| word == "--rounds") {
+        endless[rounds + 1] = "100000000".into();
+    }
+    let mut others = Vec::new();
+    for _ in 0..2 {
+        others.push(lab.start_workload(daemon.as_ref(), Some(gang), &endless)?);
+    }
+    let domain = words(&format!("deadlines --threads {} --step 20ms", lab.threads()));
+    let arguments = [domain, span.arguments()].concat();
+    let domain = lab.start_workload(daemon.as_ref(), Some(gang), &arguments)?;
+    let outcome: DeadlinesOutcome = domain.outcome(span.deadline)?;
+    let missed = outcome.missed as f64 / outcome.steps.max(1) as f64 * 100.0;
+    Ok(Figures::from([(MISSED, missed)]))
+}
+
+/// A Redis that keeps nothing, on a socket of its own.
+struct Redis {
+    child: Child,
+    socket: PathBuf,
+    _dir: TempDir,
+}
+
+impl Redis {
+    fn start() -> Result<Self> {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let dir = tempfile::tempdir().context("making a directory for the socket of Redis")?;
+        let socket = dir.path().join("redis");
+        let child = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
+            .arg(&socket)
+            .arg("--dir")
+            .arg(dir.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("starting redis-server, of the package redis-server")?;
+        let mut redis = Self { child, socket, _dir: dir };
+        let end = Instant::now() + LIMIT;
+        while !redis.socket.exists() {
+            if let Some(status) = redis.child.try_wait().context("waiting for Redis")? {
+                bail!("redis-server ended with {status}");
+            }
+            if Instant::now() > end {
+                bail!("redis-server did not listen within {LIMIT:?}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(redis)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn profiles_use_their_part_of_the_cpus() {
+        for profile in PROFILES {
+            for cpus in [2, 4, 14, 16] {
+                let serial = profile.serial_part(cpus);
+                let used = (cpus as f64 + serial) / (cpus as f64 * (1.0 + serial));
+                assert!((used - profile.used).abs() < 1e-9, "{}, {cpus} CPUs", profile.name);
+            }
+            assert_eq!(profile.serial_part(1), 1.0);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! X8: how exactly slots begin and end, and how often they are interrupted. The daemon's own record of its
+//! switches says when they were due and when they came; two gangs whose threads look at the clock all the
+//! time say when they ran.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::switch::number;
+use crate::daemon::Settings;
+use crate::duration;
+use crate::harness::{Condition, Figures, alternate};
+use crate::lab::{Gang, Lab, Span, words};
+use crate::report::Report;
+use crate::table::figure;
+use crate::workload::edges::EdgesOutcome;
+use crate::workload::window::sleep_until_ns;
+
+const BEGIN: &str = "begin_us_p50";
+const INTERRUPTIONS: &str = "interruptions_per_slot";
+const PUBLISHED: usize = 8;
+/// From shorter ones to those of the paper.
+const SLICES_MS: [u64; 3] = [1, 10, 50];
+const COPIES: usize = 2;
+
+pub fn run(lab: &Lab) -> Result<Report> {
+    ensure!(!lab.options.plain, "plain Linux has no slots");
+    let slices = SLICES_MS.map(Duration::from_millis);
+    let conditions: Vec<_> = slices
+        .iter()
+        .map(|&slice| Condition::new(duration::show(slice), move || measure(lab, slice)))
+        .collect();
+    let run = alternate(lab, "noise", lab.rounds(PUBLISHED), &conditions)?;
+    let about = "when slots begin and end, against when they should, by the length of slices (X8)";
+    let mut report = Report::new(lab, about, run, BEGIN);
+    for slice in slices {
+        let slice = duration::show(slice);
+        let [begin, late, interruptions] = [BEGIN, "begin_us_p99", INTERRUPTIONS]
+            .map(|name| report.mean(&slice, name).map(|estimate| figure(estimate.value)));
+        if let (Some(begin), Some(late), Some(interruptions)) = (begin, late, interruptions) {
+            report.verdict.push(format!(
+                "Slots of {slice} begin {begin} µs from their boundary in the median and {late} µs at p99, and \
+                 are interrupted {interruptions} times each (Xen: up to three scheduling calls a quantum)."
+            ));
+        }
+    }
+    Ok(report)
+}
+
+fn measure(lab: &Lab, slice: Duration) -> Result<Figures> {
+    let daemon = lab.daemon(&lab.settings(Settings::slice(slice)))?;
+    let span = Span::soon(lab.length(Duration::from_secs(4)));
+    let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
+    let edges =
+        words(&format!("edges --threads {} --slice {}", lab.threads(), duration::show(slice)));
+    let arguments = [edges, span.arguments()].concat();
+    let mut running = Vec::new();
+    for _ in 0..COPIES {
+        running.push(lab.start_workload(Some(&daemon), Some(gang), &arguments)?);
+    }
+    // While both gangs are there yet, and their last slots are over for the record.
+    sleep_until_ns(span.end_ns() - 100_000_000.min(span.length.as_nanos() as u64 / 2));
+    let status = daemon.status()?;
+    let mut outcomes: Vec<EdgesOutcome> = Vec::new();
+    for gang in running {
+        outcomes.push(gang.outcome(span.deadline)?);
+    }
+    let mean = |of: fn(&EdgesOutcome) -> f64| outcomes.iter().map(of).sum::<f64>() / COPIES as f64;
+    let slots: u64 = outcomes.iter().map(|outcome| outcome.slots).sum();
+    let interruptions: u64 = outcomes.iter().map(|outcome| outcome.interruptions).sum();
+    let interrupted_ns: u64 = outcomes.iter().map(|outcome| outcome.interrupted_ns).sum();
+    let in_slots_ns = span.length.as_nanos() as f64 * lab.threads() as f64;
+    Ok(Figures::from([
+        (BEGIN, mean(|outcome| outcome.begin_us_p50)),
+        ("begin_us_p99", mean(|outcome| outcome.begin_us_p99)),
+        ("end_us_p50", mean(|outcome| outcome.end_us_p50)),
+        ("end_us_p99", mean(|outcome| outcome.end_us_p99)),
+        (INTERRUPTIONS, interruptions as f64 / slots.max(1) as f64),
+        ("interrupted_percent", interrupted_ns as f64 / in_slots_ns * 100.0),
+        ("switch_late_us_p50", number(&status, "/switches/late/p50_us")?),
+        ("switch_late_us_p99", number(&status, "/switches/late/p99_us")?),
+        ("switch_skew_us_p50", number(&status, "/switches/skew/p50_us")?),
+        ("switch_skew_us_p99", number(&status, "/switches/skew/p99_us")?),
+    ]))
+}

@@ -1,0 +1,136 @@
+//! L35 and L36: a Gaussian elimination and a matrix multiply beside as many single-threaded competitors
+//! as there are CPUs, gang scheduled and not, by the number of threads.
+//!
+//! MFLOPS are of CPU time, as in the paper: floating-point operations over the CPU time that each thread
+//! had. So they say nothing of shares, and fall where threads spend their time waiting for others that do
+//! not run. The same program alone on the machine is what there is to reach.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::harness::{Condition, Figures, alternate};
+use crate::lab::{Lab, Launch, Under};
+use crate::picture::{Line, Picture};
+use crate::report::{Must, Report};
+use crate::stats::Estimate;
+use crate::table::figure;
+use crate::verdict::Better;
+
+pub const MFLOPS: &str = "mflops_of_cpu_time";
+/// Runs of the paper for each number of threads.
+const PUBLISHED: usize = 20;
+const LENGTH: Duration = Duration::from_secs(2);
+const ALONE: &str = "alone";
+const PLAIN: &str = "plain Linux";
+const GANG: &str = "gangd";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Solver {
+    Gauss,
+    Matmul,
+}
+
+impl Solver {
+    pub fn name(self) -> &'static str {
+        match self {
+            Solver::Gauss => "gauss",
+            Solver::Matmul => "matmul",
+        }
+    }
+
+    fn about(self) -> &'static str {
+        match self {
+            Solver::Gauss => "Gaussian elimination, a barrier after each pivot (L35)",
+            Solver::Matmul => "matrix multiply, a barrier after each product (L36)",
+        }
+    }
+}
+
+pub fn run(lab: &Lab, solver: Solver) -> Result<Report> {
+    let gangd = &lab.gangd();
+    let counts = lab.thread_counts();
+    let mut conditions = Vec::new();
+    for &threads in &counts {
+        let condition = |way, under, hogs| {
+            Condition::new(name(threads, way), move || measure(lab, solver, threads, under, hogs))
+        };
+        conditions.push(condition(ALONE, &Under::Plain, 0));
+        conditions.push(condition(PLAIN, &Under::Plain, lab.cpus));
+        if !lab.options.plain {
+            conditions.push(condition(GANG, gangd, lab.cpus));
+        }
+    }
+    let run = alternate(lab, solver.name(), lab.rounds(PUBLISHED), &conditions)?;
+    let about = format!("{}, beside {} competitors of one thread", solver.about(), lab.cpus);
+    let mut report = Report::new(lab, about, run, MFLOPS);
+    let ways = [ALONE, PLAIN, GANG];
+    let lines = ways.map(|way| {
+        let names: Vec<String> = counts.iter().map(|&threads| name(threads, way)).collect();
+        let at = counts.iter().zip(&names).map(|(&threads, name)| (threads as f64, name.as_str()));
+        Line::of(&report, way, MFLOPS, at)
+    });
+    report.picture = Some(Picture::lines("threads", "MFLOPS of CPU time", lines.to_vec()));
+    if !lab.options.plain {
+        compare(&mut report, solver, &counts);
+    }
+    Ok(report)
+}
+
+fn compare(report: &mut Report, solver: Solver, counts: &[usize]) {
+    let mut least: Option<Estimate> = None;
+    for &threads in counts {
+        report.judge(&name(threads, GANG), &name(threads, PLAIN), MFLOPS, Better::More);
+        let of_alone = report.ratio(&name(threads, GANG), &name(threads, ALONE), MFLOPS);
+        least = match (least, of_alone) {
+            (Some(least), Some(ratio)) if ratio.value >= least.value => Some(least),
+            (least, ratio) => ratio.or(least),
+        };
+    }
+    let worst = |way| {
+        let sds = counts.iter().filter_map(|&n| report.sd_percent(&name(n, way), MFLOPS));
+        sds.fold(None, |worst: Option<f64>, sd| Some(worst.map_or(sd, |worst| worst.max(sd))))
+    };
+    let (gang, plain) = (worst(GANG), worst(PLAIN));
+    if let (Some(gang), Some(plain), true) = (gang, plain, report.compared) {
+        report.verdict.push(format!(
+            "At worst the standard deviation is {} % of the mean as a gang, {} % under plain Linux.",
+            figure(gang),
+            figure(plain)
+        ));
+    }
+    if solver == Solver::Gauss {
+        let samples = report.rounds;
+        let sd = gang.map(|value| Estimate { value, interval: None, samples });
+        let what = "gauss as a gang beside competitors: sd over mean, the worst number of threads";
+        report.promise(what, Must::AtMost(3.0), "%", sd);
+        let what = "the same: mean over that of the machine alone, the worst number of threads";
+        report.promise(what, Must::AtLeast(0.95), "", least);
+    }
+}
+
+fn name(threads: usize, way: &str) -> String {
+    let plural = if threads == 1 { "" } else { "s" };
+    format!("{threads} thread{plural}, {way}")
+}
+
+/// One solver beside hogs that the daemon was not told of.
+pub fn measure(
+    lab: &Lab,
+    solver: Solver,
+    threads: usize,
+    under: &Under,
+    hogs: usize,
+) -> Result<Figures> {
+    let arguments = format!("{} --threads {threads}", solver.name());
+    let mut copies = vec![Launch::gang(threads.min(lab.cpus), &arguments)];
+    copies.extend(vec![Launch::unregistered("hog --threads 1"); hogs]);
+    let daemon = lab.daemon_of(under)?;
+    let outcomes = lab.run_together(daemon.as_ref(), &copies, lab.length(LENGTH))?;
+    let solved = &outcomes[0];
+    Ok(Figures::from([
+        (MFLOPS, solved.rate_by_cpu() / 1e6),
+        ("mflops_of_elapsed_time", solved.rate() / 1e6),
+        ("cpus_used", solved.cpu_ns as f64 / solved.elapsed_ns as f64),
+    ]))
+}

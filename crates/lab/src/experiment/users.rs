@@ -1,0 +1,77 @@
+//! What users of today's software report: several jobs of a numerical library at once, each with a thread
+//! for every CPU, are many times slower than one after the other. Four jobs at once, under plain Linux and
+//! as gangs, with the default settings of their runtimes.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::plain_and_default;
+use crate::harness::{Condition, Figures, alternate};
+use crate::lab::{Lab, Under};
+use crate::openmp::{Program, numpy, scikit_learn};
+use crate::report::Report;
+use crate::verdict::Better;
+
+const TIME: &str = "s_for_each_job";
+const JOBS: usize = 4;
+/// Jobs that have not ended by then are killed, and count as if they had, in favour of who ran them.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The reports that cannot be run from packages everywhere.
+const LEFT_OUT: [&str; 2] = [
+    "PyTorch (pytorch 3021): no package of the distribution; numpy on OpenBLAS has the same threads.",
+    "mpi4py's own tests (open-mpi/ompi 10426): packages come without them.",
+];
+
+pub fn run(lab: &Lab) -> Result<Report> {
+    let dir = tempfile::tempdir().context("making a directory for the programs")?;
+    let length = lab.length(Duration::from_secs(1));
+    let mut programs = Vec::new();
+    let mut notes = LEFT_OUT.map(String::from).to_vec();
+    for (name, program) in
+        [("numpy (OpenBLAS)", numpy(dir.path())), ("scikit-learn", scikit_learn(dir.path()))]
+    {
+        match program.and_then(|program| program.sized(lab, length)) {
+            Ok(program) => programs.push(program),
+            Err(error) => notes.push(format!("{name}: {error:#}.")),
+        }
+    }
+    ensure!(!programs.is_empty(), "nothing to run: {}", notes.join(" "));
+    let ways = plain_and_default(lab);
+    let mut conditions = Vec::new();
+    for program in &programs {
+        conditions.push(Condition::new(name(program, "alone"), move || {
+            measure(lab, program, &Under::Plain, 1)
+        }));
+        for (way, under) in &ways {
+            conditions.push(Condition::new(name(program, way), move || {
+                measure(lab, program, under, JOBS)
+            }));
+        }
+    }
+    let run = alternate(lab, "users", lab.runs(), &conditions)?;
+    let about = format!("{JOBS} jobs of a numerical library at once, default settings");
+    let mut report = Report::new(lab, about, run, TIME);
+    report.notes = notes;
+    for program in &programs {
+        report.ratio(&name(program, "plain Linux"), &name(program, "alone"), TIME);
+        report.ratio(&name(program, "gangd"), &name(program, "alone"), TIME);
+        report.judge(&name(program, "gangd"), &name(program, "plain Linux"), TIME, Better::Less);
+    }
+    Ok(report)
+}
+
+fn name(program: &Program, way: &str) -> String {
+    match way {
+        "alone" => format!("{}, alone", program.name),
+        way => format!("{}, {JOBS} at once, {way}", program.name),
+    }
+}
+
+fn measure(lab: &Lab, program: &Program, under: &Under, jobs: usize) -> Result<Figures> {
+    let daemon = lab.daemon_of(under)?;
+    let time_s = program.start(lab, daemon.as_ref(), jobs)?.finish_within(PATIENCE)?;
+    let ended = f64::from(u8::from(time_s.is_some()));
+    let time_s = time_s.unwrap_or(PATIENCE.as_secs_f64());
+    Ok(Figures::from([(TIME, time_s / jobs as f64), ("ended", ended)]))
+}

@@ -9,15 +9,16 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 10] = [
+const ROOMS: [(&str, &[&str]); 11] = [
     ("gang-bpf", &[]),
     ("gang-schedule", &[]),
     ("gang-linux", &[]),
     ("gang-engine", &["gang-linux", "gang-schedule"]),
     ("gang-protocol", &["gang-schedule"]),
     ("gangd", &["gang-bpf", "gang-engine", "gang-linux", "gang-protocol", "gang-schedule"]),
-    ("gang", &["gang-protocol"]),
+    ("gang", &["gang-protocol", "gang-view"]),
     ("gang-lab", &["gang-linux", "gang-protocol"]),
+    ("gang-view", &["gang-protocol"]),
     ("libgang", &["gang-protocol"]),
     ("gang-rooms", &[]),
 ];

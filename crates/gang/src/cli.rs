@@ -24,6 +24,13 @@ pub enum Command {
     /// List the jobs
     Ls(Listing),
     Show(Show),
+    Top(Top),
+    /// Say in plain words why a job is as fast or as slow as it is, and what to change
+    ///
+    /// From the figures of gang show and gang status: its share, whom it waited for in its slots, whether
+    /// its threads run together, whether it uses the CPUs that it has, and its memory.
+    Why(Show),
+    Metrics(Metrics),
     History(History),
     /// Show the daemon: backend and guarantee, slice, times of its switches
     Status(Listing),
@@ -239,6 +246,44 @@ pub struct Show {
     pub listing: Listing,
 }
 
+/// Watch machine, jobs and frame in the terminal, and act on jobs
+///
+/// Shows the jobs with their shares and how well they run together, the frame as a matrix of slices and
+/// CPUs in which the row under way moves, and a timeline of each CPU. Keys change the class of a job,
+/// suspend, resume, resize and kill it, as far as you may; ? lists them. It waits for a daemon that goes
+/// and finds it again. NO_COLOR in the environment does without colours, and a locale without UTF-8
+/// without signs beyond ASCII.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Pictures a second, 0.1 to 60; figures change twice a second at most
+    #[arg(short, long, default_value = "10", value_parser = rate)]
+    pub rate: f64,
+    /// Use no colours
+    #[arg(long)]
+    pub no_color: bool,
+    /// Print one picture as text and end; it takes a second, over which rates are taken
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// Reads a number of pictures a second.
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
+    if (0.1..=60.0).contains(&rate) { Ok(rate) } else { Err(format!("{text} is not in 0.1..=60")) }
+}
+
+/// Write the metrics of daemon and jobs for Prometheus
+///
+/// As OpenMetrics text to standard output, or into a file for the textfile collector of node_exporter.
+/// docs/metrics.md explains each. Where no daemon answers, gangd_up is 0, and the command fails all the
+/// same.
+#[derive(Debug, Args)]
+pub struct Metrics {
+    /// Replace this file as a whole instead; node_exporter reads those that end in .prom
+    #[arg(long, value_name = "FILE")]
+    pub textfile: Option<PathBuf>,
+}
+
 /// List jobs that have ended, with what they used
 ///
 /// The machine's daemon keeps them; one that gang run has started keeps none.
@@ -412,6 +457,17 @@ mod tests {
         assert!(adopt(&["42", "--cgroup", "/a"]).is_err());
         assert!(adopt(&["0"]).is_err());
         assert!(adopt(&["4294967297"]).is_err());
+    }
+
+    #[test]
+    fn top_takes_a_rate() {
+        let top = |line: &[&str]| Cli::try_parse_from([&["gang", "top"], line].concat());
+        for right in [&[][..], &["-r", "0.1"], &["--rate=60"], &["--once", "--no-color"]] {
+            assert!(top(right).is_ok(), "{right:?}");
+        }
+        for wrong in ["0", "-1", "61", "nan", "inf", "fast"] {
+            assert!(top(&[&format!("--rate={wrong}")]).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -250,3 +250,65 @@ fn lab_is_the_program_beside_gang() {
     assert_eq!(stdout(&output), "barrier --json -n 2 --help\n");
     assert_eq!(output.status.code(), Some(9));
 }
+
+#[test]
+fn top_prints_one_picture_into_a_pipe_and_needs_a_terminal_otherwise() {
+    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C"), job(12, "evil\u{1b}[2J")]));
+    let once = place.output(&["top", "--once"]);
+    let text = stdout(&once);
+    assert_eq!(once.status.code(), Some(0), "{}", stderr(&once));
+    assert!(text.starts_with("gangd 0.1.0 on ") && !text.contains('\u{1b}'), "{text}");
+    let line = text.lines().find(|line| line.contains("lu.C")).unwrap();
+    for word in ["A", "3", "root", "interactive", "suspended", "50.0", "49.8", "99.3", "120"] {
+        assert!(line.split_whitespace().any(|found| found.starts_with(word)), "{word}: {line}");
+    }
+    assert!(text.contains("evil\\u{1b}[2J"), "{text}");
+    let refused = place.output(&["top"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(stderr(&refused).contains("gang top --once prints one picture"));
+    assert_eq!(Place::new().output(&["top", "--once"]).status.code(), Some(3));
+}
+
+#[test]
+fn why_is_a_paragraph_and_json() {
+    let mut noisy = job(3, "lu.C");
+    noisy.state = v1::JobState::waiting;
+    noisy.lost_ns = Some(5_000_000_000);
+    let place = Place::of(&Fake::with_jobs(vec![noisy, job(4, "sp")]));
+    let text = stdout(&place.output(&["why", "lu.C"]));
+    assert!(text.starts_with("Job 3 (lu.C): In its slots it waited for 20.3 %"), "{text}");
+    assert!(text.contains("cc1\\u{1b} (77, other) 1 %"), "{text}");
+    assert_eq!(text.lines().count(), 1);
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&place.output(&["why", "3", "--json"]))).unwrap();
+    assert_eq!(json["findings"][0]["kind"], "lost");
+    assert_eq!(json["findings"][0]["grade"], "bad");
+    assert_eq!(json["figures"]["coscheduled"], 0.993);
+    let asleep = stdout(&place.output(&["why", "4"]));
+    assert!(asleep.contains("suspended") && asleep.contains("gang resume 4"), "{asleep}");
+    assert_eq!(place.output(&["why", "9"]).status.code(), Some(1));
+}
+
+#[test]
+fn metrics_go_to_standard_output_or_replace_a_file() {
+    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C")]));
+    let text = stdout(&place.output(&["metrics"]));
+    assert!(text.contains("gangd_up 1.0\n") && text.ends_with("# EOF\n"), "{text}");
+    let file = place.dir.path().join("gangd.prom");
+    let path = file.to_str().unwrap();
+    assert_eq!(place.output(&["metrics", "--textfile", path]).status.code(), Some(0));
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(
+        written.contains("gangd_job_slots_total{id=\"3\",name=\"lu.C\",owner=\"root\"} 1234.0")
+    );
+    // Without a daemon the file says so, and so does the command.
+    let nobody = Place::new();
+    let gone = nobody.output(&["metrics", "--textfile", path]);
+    assert_eq!(gone.status.code(), Some(3));
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(written.ends_with("gangd_up 0.0\n"), "{written}");
+    assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 2);
+    let nowhere = place.output(&["metrics", "--textfile", "/nowhere/gangd.prom"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(stderr(&nowhere).contains("cannot write the metrics to /nowhere/gangd.prom: No such"));
+}

@@ -135,8 +135,12 @@ impl v1::VarlinkInterface for Session {
         answer(call, self.status(), |call, status| call.reply(status))
     }
 
-    fn get_frame(&self, call: &mut dyn v1::Call_GetFrame) -> varlink::Result<()> {
-        answer(call, self.frame(), |call, rows| call.reply(rows))
+    fn get_frame(
+        &self,
+        call: &mut dyn v1::Call_GetFrame,
+        since_ns: Option<i64>,
+    ) -> varlink::Result<()> {
+        answer(call, self.frame(since_ns), |call, rows| call.reply(rows))
     }
 
     fn get_history(

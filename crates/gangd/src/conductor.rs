@@ -335,7 +335,7 @@ impl Conductor {
         let config = self.state.schedule.config();
         let slices = slices::slice_at(config, from_ns)..=slices::slice_at(config, until_ns - 1);
         let plans = self.state.schedule.plans().iter().filter(|plan| slices.contains(&plan.slice));
-        let plans: Vec<Plan> = plans.cloned().collect();
+        let plans: Vec<Plan> = plans.map(|plan| Plan::clone(plan)).collect();
         let came = self.read_members(&plans);
         let composition = self.compose(from_ns, until_ns, &plans, |job| match &newcomers {
             Newcomers::Anywhere => true,

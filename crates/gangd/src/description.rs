@@ -1,6 +1,9 @@
 //! What the daemon knows, in the terms of the interface.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
 
 use gang_engine::{backend::Backend, timing};
 use gang_linux::{Roots, clock};
@@ -181,10 +184,22 @@ fn guarantee(backend: Backend) -> v1::Guarantee {
     }
 }
 
-/// The slice under way, and those planned after it.
-pub fn frame(state: &State, now_ns: u64) -> Vec<v1::Row> {
+/// Plans of the slice under way and of those planned after it; and of those before it that ended after
+/// `since_ns`.
+pub fn frame(state: &State, now_ns: u64, since_ns: Option<u64>) -> Vec<Arc<Plan>> {
     let now = slices::slice_at(state.schedule.config(), now_ns);
-    state.schedule.plans().iter().filter(|plan| plan.slice >= now).map(row).collect()
+    match since_ns {
+        Some(since_ns) => state.schedule.plans_since(since_ns.min(now_ns)),
+        None => {
+            let plans = state.schedule.plans().iter();
+            plans.filter(|plan| plan.slice >= now).cloned().collect()
+        }
+    }
+}
+
+/// Plans in the terms of the interface.
+pub fn rows(plans: &[Arc<Plan>]) -> Vec<v1::Row> {
+    plans.iter().map(|plan| row(plan)).collect()
 }
 
 /// A job that has ended.

@@ -12,12 +12,19 @@
 //! Properties: however often plans were taken back, the schedule is as if each slice had been planned
 //! just before it began, with all that was known until then.
 
+use std::collections::VecDeque;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use gang_schedule::{Event, Plan, Refusal, Schedule, clock};
 
-/// Plans of past slices that are kept.
+/// Plans of past slices that are kept for the daemon's own use.
 const PLANS_KEPT: usize = 64;
+
+/// And before those, for who looks on ten times a second at slices of 200 µs: so many, and what they
+/// name of jobs.
+const PAST_KEPT: usize = 2048 - PLANS_KEPT;
+const PAST_NAMED: usize = 64 * 1024;
 
 /// A schedule with its plans.
 pub struct Forecast {
@@ -25,11 +32,13 @@ pub struct Forecast {
     schedule: Schedule,
     /// Before the last `ahead` of them.
     base: Schedule,
-    /// Of the last slices and the next ones, in order.
-    plans: Vec<Plan>,
+    /// Of the last slices and the next ones, in order. Shared, so that whoever asks for them takes them
+    /// along, and does with them what takes time by itself.
+    plans: Vec<Arc<Plan>>,
     ahead: usize,
+    past: Past,
     /// The first plan ahead is that of a slice under way, changed; this is what it was before.
-    amended: Option<Plan>,
+    amended: Option<Arc<Plan>>,
     /// Plans of slices that begin before this moment (UTC) stand.
     stands_until_ns: u64,
     is_changed: bool,
@@ -50,6 +59,7 @@ impl Forecast {
             schedule,
             plans: Vec::new(),
             ahead: 0,
+            past: Past::default(),
             amended: None,
             stands_until_ns: 0,
             is_changed: false,
@@ -57,12 +67,18 @@ impl Forecast {
     }
 
     /// Of the last slices and the next ones, in order.
-    pub fn plans(&self) -> &[Plan] {
+    pub fn plans(&self) -> &[Arc<Plan>] {
         &self.plans
     }
 
+    /// Those of slices that end after a moment (UTC), in order; as far back as they are kept.
+    pub fn plans_since(&self, moment_ns: u64) -> Vec<Arc<Plan>> {
+        let all = self.past.plans.iter().chain(&self.plans);
+        all.filter(|plan| plan.end_ns > moment_ns).cloned().collect()
+    }
+
     pub fn plan_of(&self, slice: u64) -> Option<&Plan> {
-        self.plans.iter().rev().find(|plan| plan.slice == slice)
+        self.plans.iter().rev().find(|plan| plan.slice == slice).map(|plan| &**plan)
     }
 
     /// From when on plans are made anew: since something changed, and where nothing did, as things are
@@ -111,13 +127,15 @@ impl Forecast {
         let last = clock::slice_at(self.schedule.config(), until_ns - 1);
         // Those of a time that the clock has come back from.
         self.plans.retain(|plan| plan.slice <= first);
-        self.plans.drain(..self.plans.len().saturating_sub(PLANS_KEPT));
+        self.past.cut(first);
+        let over = self.plans.len().saturating_sub(PLANS_KEPT);
+        self.plans.drain(..over).for_each(|plan| self.past.add(plan));
         let is_under_way = self.plans.last().is_some_and(|plan| plan.slice == first);
         self.amended = if is_under_way { self.plans.pop() } else { None };
         self.ahead = 0;
         for slice in first..=last {
             let plan = self.next(slice);
-            self.plans.push(plan);
+            self.plans.push(Arc::new(plan));
             self.ahead += 1;
         }
     }
@@ -125,7 +143,7 @@ impl Forecast {
     /// The plan of the next slice, or the rest of one that is under way.
     fn next(&mut self, slice: u64) -> Plan {
         match self.amended.as_ref().filter(|plan| plan.slice == slice) {
-            Some(plan) => self.schedule.amend(plan).unwrap_or_else(|| plan.clone()),
+            Some(plan) => self.schedule.amend(plan).unwrap_or_else(|| Plan::clone(plan)),
             None => self.schedule.plan(slice),
         }
     }
@@ -140,11 +158,41 @@ impl Forecast {
         self.schedule = self.base.clone();
         for index in kept - standing..kept {
             let again = self.next(self.plans[index].slice);
-            debug_assert_eq!(again, self.plans[index], "a plan follows from the state");
+            debug_assert_eq!(again, *self.plans[index], "a plan follows from the state");
         }
         self.plans.truncate(kept);
         self.ahead = standing;
     }
+}
+
+/// Plans of slices that are over: a bounded number, however many jobs they name.
+#[derive(Default)]
+struct Past {
+    plans: VecDeque<Arc<Plan>>,
+    named: usize,
+}
+
+impl Past {
+    fn add(&mut self, plan: Arc<Plan>) {
+        self.named += named(&plan);
+        self.plans.push_back(plan);
+        while self.plans.len() > PAST_KEPT || self.named > PAST_NAMED {
+            let Some(oldest) = self.plans.pop_front() else { break };
+            self.named -= named(&oldest);
+        }
+    }
+
+    /// Forgets those from a slice on.
+    fn cut(&mut self, slice: u64) {
+        while self.plans.back().is_some_and(|plan| plan.slice >= slice) {
+            self.named -= self.plans.pop_back().map_or(0, |plan| named(&plan));
+        }
+    }
+}
+
+/// How many jobs a plan names, those of its row for more, since they come with their CPUs.
+fn named(plan: &Plan) -> usize {
+    1 + 4 * plan.row.len() + plan.fillers.len() + plan.paused.len()
 }
 
 #[cfg(test)]
@@ -206,6 +254,39 @@ mod tests {
                 .collect();
             prop_assert_eq!(found, expected);
         }
+    }
+
+    #[test]
+    fn past_plans_are_kept_without_a_gap_and_bounded() {
+        let mut forecast = Forecast::new(schedule(MS));
+        let stretch_ns = 32 * MS;
+        for stretch in 0..200 {
+            let begins_ns = stretch * stretch_ns;
+            forecast.stand_until(begins_ns);
+            forecast.extend(begins_ns, begins_ns + stretch_ns);
+        }
+        let slices = |since_ns| -> Vec<u64> {
+            forecast.plans_since(since_ns).iter().map(|plan| plan.slice).collect()
+        };
+        assert_eq!(slices(6_000 * MS), (6_000..6_400).collect::<Vec<_>>());
+        let all = slices(0);
+        assert_eq!(all.len(), PAST_KEPT + PLANS_KEPT + 32);
+        assert!(all.windows(2).all(|pair| pair[0] + 1 == pair[1]));
+        // The clock goes back.
+        forecast.extend(5_000 * MS, 5_010 * MS);
+        let all: Vec<u64> = forecast.plans_since(0).iter().map(|plan| plan.slice).collect();
+        assert!(all.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{all:?}");
+        assert_eq!(all.last(), Some(&5_009));
+    }
+
+    #[test]
+    fn past_plans_that_name_many_jobs_are_fewer() {
+        let plan = schedule(MS).plan(0);
+        let fillers = (0..PAST_NAMED as u64 / 8).map(JobId).collect();
+        let plan = Arc::new(Plan { fillers, ..plan });
+        let mut past = Past::default();
+        (0..100).for_each(|_| past.add(plan.clone()));
+        assert_eq!(past.plans.len(), 7);
     }
 
     #[test]

@@ -253,8 +253,14 @@ impl Session {
         description::status(&self.daemon)
     }
 
-    pub fn frame(&self) -> Result<Vec<v1::Row>, Denied> {
-        Ok(self.daemon.conductor.ask(|state| description::frame(state, clock::utc_ns()))?)
+    pub fn frame(&self, since_ns: Option<i64>) -> Result<Vec<v1::Row>, Denied> {
+        // Of a moment before 1970 nothing is known.
+        let since_ns = since_ns.map(|ns| u64::try_from(ns).unwrap_or(0));
+        let plans = self
+            .daemon
+            .conductor
+            .ask(move |state| description::frame(state, clock::utc_ns(), since_ns))?;
+        Ok(description::rows(&plans))
     }
 
     pub fn history(

@@ -123,7 +123,7 @@ fn write(path: &Path, daemon: &Daemon, was_empty: &mut bool) -> io::Result<(u64,
             cpus: schedule.topology().cpus().len(),
             unregistered_threads: schedule.load(),
             jobs: jobs.map(|job| Described::of(state, job, &shares, now_ns).brief()).collect(),
-            frame: description::frame(state, now_ns),
+            frame: description::rows(&description::frame(state, now_ns, None)),
         };
         (status, clock::monotonic_ns() - began_ns)
     });

@@ -4,7 +4,7 @@ mod place;
 
 use std::{fs, io::Write, path::Path, process::Command, time::Duration};
 
-use gang_linux::sched::Policy;
+use gang_linux::{clock, sched::Policy};
 use gang_protocol::{
     client::{Change, Registration},
     v1,
@@ -245,7 +245,7 @@ fn needs_root_gangs_keep_their_slots_for_as_long_as_their_class_says() {
     wait_until("each has a turn of eight slices", || {
         // Turns of the rest of the machine may come between.
         let (mut last, mut slices) = (None, 0);
-        for row in place.client().frame().unwrap().rows {
+        for row in place.client().frame(None).unwrap().rows {
             let Some(slot) = row.slots.first() else { continue };
             slices = if last == Some(slot.job) { slices + 1 } else { 1 };
             last = Some(slot.job);
@@ -255,6 +255,39 @@ fn needs_root_gangs_keep_their_slots_for_as_long_as_their_class_says() {
         turns == [8, 8]
     });
     assert_eq!(place.client().check().unwrap().violations, []);
+}
+
+#[test]
+fn needs_root_who_looks_on_misses_no_slice_however_short() {
+    if !is_root("who_looks_on_misses_no_slice") {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt", "--slice", "1ms"]);
+    let (one, other) = (Program::spinner(), Program::spinner());
+    let jobs = [&one, &other].map(|program| job_with(&place, program, machine()));
+    let mut client = place.client();
+    // What is over at the time of the question, and does not change any more.
+    let mut ended_since = |since_ns: i64| -> Vec<v1::Row> {
+        let now_ns = clock::utc_ns() as i64;
+        let rows = client.frame(Some(since_ns)).unwrap().rows;
+        assert!(rows.iter().all(|row| row.end_ns > since_ns.min(now_ns)));
+        rows.into_iter().filter(|row| row.end_ns <= now_ns).collect()
+    };
+    let since_ns = clock::utc_ns() as i64;
+    wait_until("a hundred slices have ended", || ended_since(since_ns).len() > 100);
+    let seen = ended_since(since_ns);
+    // Beyond what the daemon keeps for itself.
+    wait_until("a hundred more", || ended_since(since_ns).len() > seen.len() + 100);
+    let later = ended_since(since_ns);
+    let last = seen.last().unwrap().slice;
+    let again: Vec<v1::Row> = later.iter().filter(|row| row.slice <= last).cloned().collect();
+    assert!(!again.is_empty() && seen.ends_with(&again));
+    assert!(later.windows(2).all(|pair| pair[0].slice < pair[1].slice));
+    for job in jobs {
+        assert!(later.iter().any(|row| row.slots.iter().any(|slot| slot.job == job)));
+    }
+    // What nobody can mean is no error.
+    assert!(!ended_since(-1).is_empty() && ended_since(i64::MAX).is_empty());
 }
 
 #[test]

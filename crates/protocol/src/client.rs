@@ -102,9 +102,17 @@ impl Client {
 
     /// As [`find`](Self::find), for given surroundings.
     pub fn find_from(surroundings: &Surroundings) -> Result<Self, ClientError> {
+        Self::find_within(surroundings, TIMEOUT)
+    }
+
+    /// As [`find_from`](Self::find_from), with another bound than [`TIMEOUT`] for each wait.
+    pub fn find_within(
+        surroundings: &Surroundings,
+        timeout: Duration,
+    ) -> Result<Self, ClientError> {
         let candidates = surroundings.candidates();
         for socket in &candidates {
-            match Self::connect(socket) {
+            match Self::connect_within(socket, timeout) {
                 Err(ClientError::NoDaemon { .. }) => {}
                 other => return other,
             }
@@ -257,9 +265,10 @@ impl Client {
         self.call("GetStatus", v1::GetStatus_Args {}, "asking for its status".to_owned())
     }
 
-    /// The slice under way and the one planned next.
-    pub fn frame(&mut self) -> Result<v1::GetFrame_Reply, ClientError> {
-        self.call("GetFrame", v1::GetFrame_Args {}, "asking for the frame".to_owned())
+    /// The slice under way and those planned after it; and those before it that ended after `since_ns`
+    /// (UTC), as far back as the daemon keeps them.
+    pub fn frame(&mut self, since_ns: Option<i64>) -> Result<v1::GetFrame_Reply, ClientError> {
+        self.call("GetFrame", v1::GetFrame_Args { since_ns }, "asking for the frame".to_owned())
     }
 
     /// Has processes of the job told of its slots by SIGUSR1 and SIGUSR2, or not.

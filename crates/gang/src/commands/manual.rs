@@ -173,6 +173,7 @@ mod tests {
                 "gang-kill.1",
                 "gang-lab.1",
                 "gang-ls.1",
+                "gang-metrics.1",
                 "gang-release.1",
                 "gang-resize.1",
                 "gang-resume.1",
@@ -181,6 +182,8 @@ mod tests {
                 "gang-status.1",
                 "gang-stop.1",
                 "gang-suspend.1",
+                "gang-top.1",
+                "gang-why.1",
                 "gang.1",
             ]
         );

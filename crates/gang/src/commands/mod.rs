@@ -10,6 +10,7 @@ mod kill;
 mod lab;
 mod ls;
 mod manual;
+mod metrics;
 mod release;
 mod resize;
 mod resume;
@@ -19,6 +20,8 @@ mod start_daemon;
 mod status;
 mod stop;
 mod suspend;
+mod top;
+mod why;
 
 use anyhow::Result;
 pub use history::point_in_time;
@@ -31,6 +34,9 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Run(args) => run::run(args),
         Command::Ls(args) => ls::ls(args),
         Command::Show(args) => show::show(args),
+        Command::Top(args) => top::top(args),
+        Command::Why(args) => why::why(args),
+        Command::Metrics(args) => metrics::metrics(args),
         Command::History(args) => history::history(args),
         Command::Status(args) => status::status(args),
         Command::Suspend(args) => suspend::suspend(args),

@@ -1,17 +1,15 @@
 //! `gang show`: one job.
 
-use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use gang_protocol::name::escaped;
-use gang_protocol::v1;
+use gang_view::details;
 
 use crate::cli::Show;
 use crate::connect::connect;
 use crate::job_ref::resolve;
-use crate::show_values::{count, cpu_list, duration, owner, percent, print_json, size, word};
-use crate::table::{Align, render, terminal_width};
+use crate::show_values::print_json;
+use crate::table::terminal_width;
 
 pub fn show(args: &Show) -> Result<()> {
     let mut client = connect()?;
@@ -22,104 +20,6 @@ pub fn show(args: &Show) -> Result<()> {
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now_ns = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
-    print!("{}", text(&reply, now_ns)?);
+    print!("{}", details::text(&reply, now_ns, terminal_width()));
     Ok(())
-}
-
-/// What was measured of a job, or why nothing was.
-fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
-    if let Some(reason) = &job.not_measured {
-        return writeln!(out, "  together    not measured: {}", escaped(reason));
-    }
-    let (Some(lost), Some(filled), Some(waiting)) = (job.lost_ns, job.filled_ns, job.waiting_ns)
-    else {
-        return Ok(());
-    };
-    match (job.coscheduled, job.skew_us_p99) {
-        (None, _) => writeln!(out, "  together    had no slot yet")?,
-        (Some(share), None) => writeln!(out, "  together    {} of its slots", percent(share))?,
-        (Some(share), Some(skew_us)) => writeln!(
-            out,
-            "  together    {} of its slots; 99 % of them begin and end within {}",
-            percent(share),
-            duration((skew_us * 1e3) as i64)
-        )?,
-    }
-    writeln!(
-        out,
-        "  waited      {} in slot, {} out of slot; ran {} out of slot",
-        duration(lost),
-        duration(waiting),
-        duration(filled)
-    )?;
-    for culprit in job.lost_to.iter().flatten() {
-        let (name, ns) = (escaped(&culprit.name), duration(culprit.ns));
-        writeln!(out, "  lost to     {name} ({}, {}): {ns}", culprit.pid, culprit.class)?;
-    }
-    Ok(())
-}
-
-fn text(reply: &v1::ShowJob_Reply, now_ns: i64) -> Result<String, std::fmt::Error> {
-    let job = &reply.details;
-    let mut out = String::new();
-    writeln!(out, "job {}: {}", job.id, escaped(&job.name))?;
-    writeln!(out, "  owner       {}", escaped(&owner(job.owner_uid)))?;
-    writeln!(
-        out,
-        "  class       {}, weight {}, policy {}",
-        word(&job.class),
-        job.weight,
-        word(&job.policy)
-    )?;
-    writeln!(out, "  state       {}", word(&job.state))?;
-    writeln!(
-        out,
-        "  cpus        {} (at least {}), on {}",
-        job.cpus,
-        job.min_cpus,
-        cpu_list(&job.cpu_list)
-    )?;
-    writeln!(
-        out,
-        "  share       {} over the last 10 s, {} wanted",
-        percent(job.share_had),
-        percent(job.share_wanted)
-    )?;
-    writeln!(out, "  slots       {}, {} in slot", job.slots, duration(job.in_slot_ns))?;
-    writeln!(out, "  CPU time    {}", duration(job.cpu_time_ns))?;
-    let age = now_ns.saturating_sub(job.registered_at_ns);
-    writeln!(out, "  registered  {} ago", duration(age))?;
-    measured(&mut out, job)?;
-    if let Some(mem) = job.mem_bytes {
-        let kept = if job.mem_enforced { "enforced" } else { "not enforced" };
-        let used = job
-            .mem_used_bytes
-            .map_or_else(|| "use unknown".into(), |used| format!("{} used", size(used)));
-        writeln!(out, "  memory      {} promised, {kept}, {used}", size(mem))?;
-    }
-    if let Some(disk) = job.disk_bytes {
-        writeln!(out, "  disk        {} promised", size(disk))?;
-    }
-    if job.signals {
-        writeln!(out, "  signals     SIGUSR1 before a slot ends, SIGUSR2 after one has begun")?;
-    }
-    if let Some(cgroup) = &job.cgroup {
-        writeln!(out, "  cgroup      {}", escaped(cgroup))?;
-    }
-    writeln!(
-        out,
-        "  holds       {}, {}",
-        count(job.processes, "process"),
-        count(job.threads, "thread")
-    )?;
-    if let Some(processes) = reply.processes.as_ref().filter(|list| !list.is_empty()) {
-        let columns =
-            [("PID", Align::Right), ("THREADS", Align::Right), ("COMMAND", Align::Shrink)];
-        let row = |process: &v1::Process| {
-            vec![process.pid.to_string(), process.threads.to_string(), process.command.clone()]
-        };
-        let rows: Vec<_> = processes.iter().map(row).collect();
-        write!(out, "\n{}", render(&columns, &rows, terminal_width()))?;
-    }
-    Ok(out)
 }

@@ -2,11 +2,14 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
-use std::os::unix::net::UnixListener;
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use gang_protocol::v1;
 use varlink::{ConnectionHandler, VarlinkService};
@@ -21,6 +24,11 @@ pub struct Fake {
     pub refuses: bool,
     /// Takes no process into a job.
     pub refuses_processes: bool,
+    /// Jobs stop, go on and end when they are told to; who only looks on is not recorded.
+    pub obeys: bool,
+    /// Where it obeys: jobs by what became of them.
+    pub fates: Arc<Mutex<BTreeMap<i64, v1::JobState>>>,
+    pub ended: Arc<Mutex<BTreeSet<i64>>>,
     /// Seen through [`calls`](Self::calls).
     pub calls: Arc<Mutex<Vec<String>>>,
 }
@@ -33,6 +41,9 @@ impl Fake {
             violations: Vec::new(),
             refuses: false,
             refuses_processes: false,
+            obeys: false,
+            fates: Arc::default(),
+            ended: Arc::default(),
             calls: Arc::default(),
         }
     }
@@ -60,13 +71,57 @@ impl Fake {
         self.calls.lock().unwrap().push(call);
     }
 
+    /// The jobs that have not ended, as they are now.
+    fn present(&self) -> Vec<v1::Job> {
+        let (fates, ended) = (self.fates.lock().unwrap(), self.ended.lock().unwrap());
+        let as_it_is = |job: &v1::Job| {
+            let state = fates.get(&job.id).unwrap_or(&job.state).clone();
+            v1::Job { state, ..job.clone() }
+        };
+        self.jobs.iter().filter(|job| !ended.contains(&job.id)).map(as_it_is).collect()
+    }
+
+    /// What jobs that are not suspended have by turns.
+    fn rows(&self, since_ns: Option<i64>) -> Vec<v1::Row> {
+        let jobs = self.present();
+        let active = |job: &&v1::Job| job.state != v1::JobState::suspended;
+        let jobs: Vec<&v1::Job> = jobs.iter().filter(active).collect();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i64;
+        let slice_ns = self.status.slice_ns;
+        let now = now / slice_ns;
+        let first = since_ns.map_or(now, |ns| (ns / slice_ns).clamp(now - 2048, now));
+        let row = |slice: i64| {
+            let job = jobs.get(usize::try_from(slice).unwrap().checked_rem(jobs.len())?)?;
+            Some(v1::Row {
+                slice,
+                start_ns: slice * slice_ns,
+                end_ns: (slice + 1) * slice_ns,
+                slots: vec![v1::Slot { job: job.id, cpu_list: job.cpu_list.clone() }],
+                rest_cpus: self.status.cpus - job.cpu_list.len() as i64,
+                rest_turn: false,
+            })
+        };
+        (first..now + 32).filter_map(row).collect()
+    }
+
     /// Listens at `socket` until the test program ends.
     pub fn listen(&self, socket: &Path) {
+        std::mem::forget(self.listen_for_now(socket));
+    }
+
+    /// Listens at `socket` until what is returned is dropped: then it hangs up on everybody.
+    pub fn listen_for_now(&self, socket: &Path) -> Listening {
         let listener = UnixListener::bind(socket).unwrap();
+        let streams = Arc::<Mutex<Option<Vec<UnixStream>>>>::new(Mutex::new(Some(Vec::new())));
+        let listening = Listening { socket: socket.to_owned(), streams: streams.clone() };
         let fake = self.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
+                match &mut *streams.lock().unwrap() {
+                    Some(streams) => streams.push(stream.try_clone().unwrap()),
+                    None => return,
+                }
                 let fake = fake.clone();
                 std::thread::spawn(move || {
                     let interfaces: Vec<Box<dyn varlink::Interface + Send + Sync>> =
@@ -78,6 +133,23 @@ impl Fake {
                 });
             }
         });
+        listening
+    }
+}
+
+/// A fake that listens until this is dropped.
+pub struct Listening {
+    socket: PathBuf,
+    streams: Arc<Mutex<Option<Vec<UnixStream>>>>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let streams = self.streams.lock().unwrap().take().unwrap_or_default();
+        streams.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+        // Its thread wakes, and ends.
+        let _ = UnixStream::connect(&self.socket);
+        let _ = std::fs::remove_file(&self.socket);
     }
 }
 
@@ -192,14 +264,16 @@ impl v1::VarlinkInterface for Fake {
     }
 
     fn list_jobs(&self, call: &mut dyn v1::Call_ListJobs) -> varlink::Result<()> {
-        self.record("ListJobs()".into());
-        call.reply(self.jobs.clone())
+        if !self.obeys {
+            self.record("ListJobs()".into());
+        }
+        call.reply(self.present())
     }
 
     fn show_job(&self, call: &mut dyn v1::Call_ShowJob, job: i64) -> varlink::Result<()> {
         self.record(format!("ShowJob({job})"));
         let process = |pid, command: &str| v1::Process { pid, threads: 2, command: command.into() };
-        match self.jobs.iter().find(|known| known.id == job) {
+        match self.present().iter().find(|known| known.id == job) {
             Some(known) => call.reply(
                 known.clone(),
                 Some(vec![process(100, "./lu.C -x"), process(101, "evil\u{1b}[2J\nname")]),
@@ -209,12 +283,18 @@ impl v1::VarlinkInterface for Fake {
     }
 
     fn get_status(&self, call: &mut dyn v1::Call_GetStatus) -> varlink::Result<()> {
-        self.record("GetStatus()".into());
+        if !self.obeys {
+            self.record("GetStatus()".into());
+        }
         call.reply(self.status.clone())
     }
 
-    fn get_frame(&self, call: &mut dyn v1::Call_GetFrame) -> varlink::Result<()> {
-        call.reply(Vec::new())
+    fn get_frame(
+        &self,
+        call: &mut dyn v1::Call_GetFrame,
+        since_ns: Option<i64>,
+    ) -> varlink::Result<()> {
+        call.reply(self.rows(since_ns))
     }
 
     fn get_history(
@@ -261,16 +341,25 @@ impl v1::VarlinkInterface for Fake {
         if self.refuses {
             return call.reply_not_permitted("suspending job 3".into(), "it is root's".into());
         }
+        if self.obeys {
+            self.fates.lock().unwrap().insert(job, v1::JobState::suspended);
+        }
         call.reply()
     }
 
     fn resume(&self, call: &mut dyn v1::Call_Resume, job: i64) -> varlink::Result<()> {
         self.record(format!("Resume({job})"));
+        if self.obeys {
+            self.fates.lock().unwrap().insert(job, v1::JobState::waiting);
+        }
         call.reply()
     }
 
     fn kill(&self, call: &mut dyn v1::Call_Kill, job: i64, signal: i64) -> varlink::Result<()> {
         self.record(format!("Kill({job}, {signal})"));
+        if self.obeys {
+            self.ended.lock().unwrap().insert(job);
+        }
         call.reply()
     }
 

@@ -1,0 +1,32 @@
+//! `gang top`: what the daemon does, live, in the terminal.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use gang_protocol::client::Client;
+use gang_protocol::paths::Surroundings;
+use gang_view::top::{self, Look};
+
+use crate::cli::Top;
+use crate::leftovers;
+use crate::table::terminal_width;
+
+/// Columns of a picture that goes into a pipe: enough for all figures.
+const PIPE_WIDTH: usize = 150;
+
+pub fn top(args: &Top) -> Result<()> {
+    let surroundings = Surroundings::of_this_process();
+    let look = Look::of_this_process(args.no_color);
+    // As every command does that finds no daemon.
+    if Client::find_from(&surroundings).is_err_and(|error| error.is_no_daemon()) {
+        leftovers::release_and_tell(&surroundings);
+    }
+    if args.once {
+        let width = terminal_width().unwrap_or(PIPE_WIDTH);
+        let width = u16::try_from(width).unwrap_or(u16::MAX);
+        print!("{}", top::once(surroundings, look, width)?);
+        return Ok(());
+    }
+    let every = Duration::from_secs_f64(1.0 / args.rate);
+    top::run(&surroundings, look, every).context("cannot show the jobs in this terminal")
+}

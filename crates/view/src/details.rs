@@ -1,0 +1,120 @@
+//! All that is known of a job, as text.
+
+use std::fmt::Write;
+
+use gang_protocol::name::escaped;
+use gang_protocol::v1;
+
+use crate::table::{Align, render};
+use crate::values::{count, cpu_list, duration, owner, percent, size, word};
+
+/// What was measured of a job, or why nothing was.
+fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
+    if let Some(reason) = &job.not_measured {
+        return writeln!(out, "  together    not measured: {}", escaped(reason));
+    }
+    let (Some(lost), Some(filled), Some(waiting)) = (job.lost_ns, job.filled_ns, job.waiting_ns)
+    else {
+        return Ok(());
+    };
+    match (job.coscheduled, job.skew_us_p99) {
+        (None, _) => writeln!(out, "  together    had no slot yet")?,
+        (Some(share), None) => writeln!(out, "  together    {} of its slots", percent(share))?,
+        (Some(share), Some(skew_us)) => writeln!(
+            out,
+            "  together    {} of its slots; 99 % of them begin and end within {}",
+            percent(share),
+            duration((skew_us * 1e3) as i64)
+        )?,
+    }
+    writeln!(
+        out,
+        "  waited      {} in slot, {} out of slot; ran {} out of slot",
+        duration(lost),
+        duration(waiting),
+        duration(filled)
+    )?;
+    for culprit in job.lost_to.iter().flatten() {
+        let (name, ns) = (escaped(&culprit.name), duration(culprit.ns));
+        writeln!(out, "  lost to     {name} ({}, {}): {ns}", culprit.pid, culprit.class)?;
+    }
+    Ok(())
+}
+
+/// A job and its processes, at a moment (UTC), as wide as a terminal is. Everything unprintable is
+/// escaped.
+pub fn text(reply: &v1::ShowJob_Reply, now_ns: i64, width: Option<usize>) -> String {
+    let mut out = String::new();
+    // Nothing fails that is written to a string.
+    let _ = write(&mut out, reply, now_ns, width);
+    out
+}
+
+fn write(
+    out: &mut String,
+    reply: &v1::ShowJob_Reply,
+    now_ns: i64,
+    width: Option<usize>,
+) -> std::fmt::Result {
+    let job = &reply.details;
+    writeln!(out, "job {}: {}", job.id, escaped(&job.name))?;
+    writeln!(out, "  owner       {}", escaped(&owner(job.owner_uid)))?;
+    writeln!(
+        out,
+        "  class       {}, weight {}, policy {}",
+        word(&job.class),
+        job.weight,
+        word(&job.policy)
+    )?;
+    writeln!(out, "  state       {}", word(&job.state))?;
+    writeln!(
+        out,
+        "  cpus        {} (at least {}), on {}",
+        job.cpus,
+        job.min_cpus,
+        cpu_list(&job.cpu_list)
+    )?;
+    writeln!(
+        out,
+        "  share       {} over the last 10 s, {} wanted",
+        percent(job.share_had),
+        percent(job.share_wanted)
+    )?;
+    writeln!(out, "  slots       {}, {} in slot", job.slots, duration(job.in_slot_ns))?;
+    writeln!(out, "  CPU time    {}", duration(job.cpu_time_ns))?;
+    let age = now_ns.saturating_sub(job.registered_at_ns);
+    writeln!(out, "  registered  {} ago", duration(age))?;
+    measured(out, job)?;
+    if let Some(mem) = job.mem_bytes {
+        let kept = if job.mem_enforced { "enforced" } else { "not enforced" };
+        let used = job
+            .mem_used_bytes
+            .map_or_else(|| "use unknown".into(), |used| format!("{} used", size(used)));
+        writeln!(out, "  memory      {} promised, {kept}, {used}", size(mem))?;
+    }
+    if let Some(disk) = job.disk_bytes {
+        writeln!(out, "  disk        {} promised", size(disk))?;
+    }
+    if job.signals {
+        writeln!(out, "  signals     SIGUSR1 before a slot ends, SIGUSR2 after one has begun")?;
+    }
+    if let Some(cgroup) = &job.cgroup {
+        writeln!(out, "  cgroup      {}", escaped(cgroup))?;
+    }
+    writeln!(
+        out,
+        "  holds       {}, {}",
+        count(job.processes, "process"),
+        count(job.threads, "thread")
+    )?;
+    if let Some(processes) = reply.processes.as_ref().filter(|list| !list.is_empty()) {
+        let columns =
+            [("PID", Align::Right), ("THREADS", Align::Right), ("COMMAND", Align::Shrink)];
+        let row = |process: &v1::Process| {
+            vec![process.pid.to_string(), process.threads.to_string(), process.command.clone()]
+        };
+        let rows: Vec<_> = processes.iter().map(row).collect();
+        write!(out, "\n{}", render(&columns, &rows, width))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! Values as people read them: durations, shares, lists of CPUs, owners. All views and commands write
+//! them alike.
+
+use std::collections::BTreeMap;
+
+use nix::unistd::{Uid, User};
+
+/// A length of time with its unit: `500 µs`, `10 ms`, `12.3 s`, `4 min 5 s`, `3 h 20 min`.
+pub fn duration(ns: i64) -> String {
+    let ns = ns.max(0);
+    let seconds = ns / 1_000_000_000;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{} µs", decimal(ns as f64 / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} ms", decimal(ns as f64 / 1e6)),
+        1_000_000_000..60_000_000_000 => format!("{:.1} s", ns as f64 / 1e9),
+        60_000_000_000..3_600_000_000_000 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ if seconds < 86_400 => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+fn decimal(value: f64) -> String {
+    if value.fract().abs() < 0.05 { format!("{value:.0}") } else { format!("{value:.1}") }
+}
+
+/// A share of 0 to 1 in percent.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// CPUs as the kernel lists them: `0-3,8`. An empty list is `-`.
+pub fn cpu_list(cpus: &[i64]) -> String {
+    let mut cpus = cpus.to_vec();
+    cpus.sort_unstable();
+    cpus.dedup();
+    let mut ranges: Vec<(i64, i64)> = Vec::new();
+    for cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    if ranges.is_empty() {
+        return "-".to_owned();
+    }
+    let text = |(first, last): (i64, i64)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    ranges.into_iter().map(text).collect::<Vec<_>>().join(",")
+}
+
+/// Name of a user, or the number where it has none here.
+pub fn owner(uid: i64) -> String {
+    u32::try_from(uid)
+        .ok()
+        .and_then(|uid| User::from_uid(Uid::from_raw(uid)).ok().flatten())
+        .map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// Names of users, each looked for once: a directory of users may be slow.
+#[derive(Default)]
+pub struct Owners(BTreeMap<i64, String>);
+
+impl Owners {
+    pub fn name(&mut self, uid: i64) -> String {
+        self.0.entry(uid).or_insert_with(|| owner(uid)).clone()
+    }
+}
+
+/// `1 thread`, `2 threads`.
+pub fn count(number: i64, one: &str) -> String {
+    format!("{number} {one}{}", if number == 1 { "" } else { plural(one) })
+}
+
+fn plural(one: &str) -> &'static str {
+    if one.ends_with("ss") { "es" } else { "s" }
+}
+
+/// The name that a value has in the interface file, for enumerations of it.
+pub fn word(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        Ok(other) => other.to_string(),
+        Err(error) => format!("({error})"),
+    }
+}
+
+/// Bytes, in units of 1024.
+pub fn size(bytes: i64) -> String {
+    bytesize::ByteSize::b(u64::try_from(bytes).unwrap_or(0)).display().iec().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (500_000, "500 µs"),
+            (1_500_000, "1.5 ms"),
+            (10_000_000, "10 ms"),
+            (12_340_000_000, "12.3 s"),
+            (245_000_000_000, "4 min 5 s"),
+            (12_000_000_000_000, "3 h 20 min"),
+            (180_000_000_000_000, "2 d 2 h"),
+            (-1, "0 ns"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
+    }
+
+    #[test]
+    fn cpus_are_listed_as_the_kernel_does() {
+        assert_eq!(cpu_list(&[]), "-");
+        assert_eq!(cpu_list(&[3, 0, 1, 2, 8]), "0-3,8");
+        assert_eq!(cpu_list(&[5]), "5");
+    }
+
+    #[test]
+    fn an_owner_without_a_name_is_a_number() {
+        assert_eq!(owner(0), "root");
+        assert_eq!(owner(4_000_000_000), "4000000000");
+        assert_eq!(owner(-5), "-5");
+    }
+
+    #[test]
+    fn words_and_counts() {
+        assert_eq!(word(&gang_protocol::v1::Class::standby), "standby");
+        assert_eq!(count(1, "process"), "1 process");
+        assert_eq!(count(2, "process"), "2 processes");
+        assert_eq!(count(0, "job"), "0 jobs");
+    }
+}

@@ -1,0 +1,214 @@
+//! The judgement, case by case.
+
+use super::*;
+use crate::fixture;
+
+/// A gang that has half of the machine and runs as it should.
+fn healthy() -> Job {
+    // Ten seconds in slot on two CPUs, and nothing lost.
+    Job {
+        cpu_time_ns: 19_900_000_000,
+        lost_ns: Some(0),
+        filled_ns: Some(0),
+        ..fixture::job(3, "lu")
+    }
+}
+
+fn verdict_of(job: Job, change: impl FnOnce(&mut Status)) -> Verdict {
+    let mut status = fixture::status();
+    change(&mut status);
+    let jobs = [job.clone(), fixture::job(4, "sp")];
+    judge(Evidence { job: &job, status: &status, jobs: &jobs })
+}
+
+fn kinds(job: Job, change: impl FnOnce(&mut Status)) -> Vec<(Kind, Grade)> {
+    verdict_of(job, change).findings.iter().map(|found| (found.kind, found.grade)).collect()
+}
+
+#[test]
+fn each_reason_is_found() {
+    use Grade::*;
+    use Kind::*;
+    let share = (Share, Note);
+    let together = (Together, Good);
+    let culprit =
+        |class: &str| Culprit { name: "x".into(), pid: 77, class: class.into(), ns: 1_500_000_000 };
+    type Case = (&'static str, fn(&mut Job), fn(&mut Status), &'static [(Kind, Grade)]);
+    let cases: &[Case] = &[
+        ("healthy", |_| (), |_| (), &[(Share, Note), (Together, Good)]),
+        (
+            "alone",
+            |job| job.share_wanted = 1.0,
+            |_| (),
+            &[(LessThanItsShare, Note), (Share, Good), (Together, Good)],
+        ),
+        ("starting", |job| job.state = JobState::starting, |_| (), &[(Starting, Note)]),
+        ("suspended", |job| job.state = JobState::suspended, |_| (), &[(Suspended, Bad)]),
+        ("sleeping", |job| job.state = JobState::sleeping, |_| (), &[(Asleep, Note)]),
+        ("idle", |job| job.state = JobState::idle, |_| (), &[(Asleep, Note)]),
+        ("policy none", |job| job.policy = Policy::none, |_| (), &[(NotGangScheduled, Note)]),
+        ("fork bomb", |job| job.threads = 4096, |_| (), &[(Crowded, Bad)]),
+        (
+            "wider than its CPUs",
+            |job| (job.threads, job.coscheduled) = (4, Some(0.1)),
+            |_| (),
+            &[(TooWide, Bad), (Share, Note)],
+        ),
+        (
+            "more threads that sleep",
+            |job| job.threads = 9,
+            |_| (),
+            &[(Share, Note), (Together, Good)],
+        ),
+        (
+            "wider than the machine",
+            |job| job.cpus = 4,
+            |_| (),
+            &[(TooWide, Bad), (Unused, Bad), (Share, Note), (Together, Good)],
+        ),
+        (
+            "standby",
+            |job| job.class = Class::standby,
+            |_| (),
+            &[(Standby, Bad), (Share, Note), (Together, Good)],
+        ),
+        (
+            "had less",
+            |job| job.share_had = 0.3,
+            |_| (),
+            &[(Share, Note), (LessThanItsShare, Note), (Together, Good)],
+        ),
+        (
+            "noise",
+            |job| job.lost_ns = Some(2_000_000_000),
+            |_| (),
+            &[(Lost, Bad), (Share, Note), (Together, Good)],
+        ),
+        (
+            "a little noise",
+            |job| job.lost_ns = Some(400_000_000),
+            |_| (),
+            &[(Share, Note), (Lost, Note), (Together, Good)],
+        ),
+        ("apart", |job| job.coscheduled = Some(0.7), |_| (), &[(NotTogether, Bad), (Share, Note)]),
+        (
+            "a little apart",
+            |job| job.coscheduled = Some(0.95),
+            |_| (),
+            &[(Share, Note), (NotTogether, Note)],
+        ),
+        (
+            "skewed",
+            |job| job.skew_us_p99 = Some(900.0),
+            |_| (),
+            &[(Share, Note), (Skew, Note), (Together, Good)],
+        ),
+        (
+            "imbalanced",
+            |job| job.cpu_time_ns = 9_000_000_000,
+            |_| (),
+            &[(Unused, Bad), (Share, Note), (Together, Good)],
+        ),
+        (
+            "filling",
+            |job| job.filled_ns = Some(4_000_000_000),
+            |_| (),
+            &[(Share, Note), (Filling, Note), (Together, Good)],
+        ),
+        (
+            "out of memory",
+            |job| {
+                (job.mem_bytes, job.mem_used_bytes) = (Some(1 << 30), Some(1 << 30));
+                job.mem_enforced = true;
+            },
+            |_| (),
+            &[(MemoryFull, Bad), (Share, Note), (Together, Good)],
+        ),
+        (
+            "machine out of memory",
+            |_| (),
+            |status| status.memory.free = 1 << 20,
+            &[(MachineMemoryFull, Bad), (Share, Note), (Together, Good)],
+        ),
+        (
+            "weak backend",
+            |_| (),
+            |status| status.guarantee = Guarantee::paused,
+            &[(Share, Note), (WeakGuarantee, Note), (Together, Good)],
+        ),
+        (
+            "capped",
+            |_| (),
+            |status| status.cap = 0.5,
+            &[(Share, Note), (Capped, Note), (Together, Good)],
+        ),
+        (
+            "not measured",
+            |job| {
+                job.not_measured = Some("it is switched off".into());
+                (job.coscheduled, job.skew_us_p99) = (None, None);
+                (job.lost_ns, job.filled_ns, job.waiting_ns) = (None, None, None);
+            },
+            |_| (),
+            &[(Share, Note), (NotMeasured, Note)],
+        ),
+        (
+            "too new to tell",
+            |job| {
+                job.in_slot_ns = 10_000_000;
+                job.cpu_time_ns = 1_000_000;
+                job.coscheduled = Some(0.1);
+            },
+            |_| (),
+            &[(Share, Note)],
+        ),
+    ];
+    for (name, of_job, of_status, expected) in cases {
+        let mut job = healthy();
+        of_job(&mut job);
+        assert_eq!(kinds(job, of_status), *expected, "{name}");
+    }
+    assert_eq!(kinds(healthy(), |_| ()), [share, together]);
+    for (class, advice) in [
+        ("fifo", "chrt -o -p 0 77"),
+        ("kernel", "thread of the kernel"),
+        ("idle CPU", "fell asleep"),
+    ] {
+        let lost_ns = Some(3_000_000_000);
+        let job = Job { lost_ns, lost_to: Some(vec![culprit(class)]), ..healthy() };
+        let found = verdict_of(job, |_| ()).findings.remove(0);
+        assert!(found.text.contains("x (77") && found.text.contains("50 %"), "{}", found.text);
+        assert!(found.advice.unwrap().contains(advice));
+    }
+}
+
+#[test]
+fn the_paragraph_is_plain() {
+    let job = Job {
+        name: "lu\u{1b}[2J".into(),
+        cpu_time_ns: 9_000_000_000,
+        lost_ns: Some(1_000_000_000),
+        lost_to: Some(vec![Culprit {
+            name: "cc1".into(),
+            pid: 77,
+            class: "other".into(),
+            ns: 900_000_000,
+        }]),
+        ..healthy()
+    };
+    let text = verdict_of(job, |_| ()).paragraph();
+    assert_eq!(
+        text,
+        "Job 3 (lu\\u{1b}[2J): It runs on 0.9 of its 2 CPUs on average while it is in its slot: its \
+         threads wait for each other in turn (uneven work, serial phases) or for disks and networks. \
+         Its share is 50.0 % of the time beside 1 other job and 1 thread outside all jobs; it was in \
+         its slot for 49.0 % of the last 10 s. So it takes about 2.0 times as long as alone. In its \
+         slots it waited for 5.0 % of its CPUs' time (1.0 s in all); in its place ran cc1 (77, other) \
+         90 %. All of its runnable threads ran for 99.0 % of the time in its slots. What to change: ask \
+         for fewer CPUs, which come more often (gang resize 3 -n 1); to have more, give it more weight \
+         (gang resize 3 --weight)."
+    );
+    let alone = Job { share_wanted: 1.0, share_had: 0.99, ..healthy() };
+    let text = verdict_of(alone, |_| ()).paragraph();
+    assert!(text.contains("Nothing keeps it from its speed"), "{text}");
+}

@@ -68,7 +68,7 @@ check: deps-check
 	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps tests/*.sh .ci/run; fi
 
 build:
-	$(CARGO) build --release --locked -p gang -p gangd -p gang-lab -p libgang
+	$(CARGO) build --release --locked -p gang -p gangd -p gang-doctor -p gang-lab -p libgang
 	scripts/link-libgang $(BUILT)/libgang.a $(BUILT)
 	scripts/link-preload $(BUILT)/libgang.a $(BUILT)
 	scripts/build-fortran $(BUILT)/fortran
@@ -82,7 +82,8 @@ wheel:
 # Man pages and completions come from the programs themselves. What was built is not built again
 # here, so that `sudo make install` needs no cargo.
 install:
-	@test -x $(BUILT)/gang -a -x $(BUILT)/gangd -a -x $(BUILT)/gang-lab -a -e $(BUILT)/libgang.so.1 || \
+	@test -x $(BUILT)/gang -a -x $(BUILT)/gangd -a -x $(BUILT)/gang-lab \
+	  -a -x $(BUILT)/gang-doctor -a -e $(BUILT)/libgang.so.1 || \
 	  { echo "$(BUILT) lacks programs or libgang: run 'make build' first" >&2; exit 1; }
 	install -d $(BINDIR) $(SBINDIR) $(LIBEXECDIR) $(MANDIR)/man1 $(MANDIR)/man5 $(MANDIR)/man8 \
 	  $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(INCLUDEDIR) $(PCDIR)
@@ -109,6 +110,7 @@ install:
 	  install -m 644 etc/gangd.toml $(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml
 	install -m 755 $(BUILT)/gang $(BINDIR)/gang
 	install -m 755 $(BUILT)/gangd $(SBINDIR)/gangd
+	install -m 755 $(BUILT)/gang-doctor $(LIBEXECDIR)/gang-doctor
 	install -m 755 $(BUILT)/gang-lab $(LIBEXECDIR)/gang-lab
 	set -e; pages=$$(mktemp -d); trap 'rm -rf "$$pages"' EXIT; \
 	  $(BUILT)/gang manual "$$pages"; install -m 644 "$$pages"/*.1 $(MANDIR)/man1; \
@@ -126,7 +128,7 @@ deb: build
 	scripts/make-deb $(VERSION) $(TARGET_DIR)/debian
 
 uninstall:
-	rm -f $(BINDIR)/gang $(SBINDIR)/gangd $(LIBEXECDIR)/gang-lab
+	rm -f $(BINDIR)/gang $(SBINDIR)/gangd $(LIBEXECDIR)/gang-doctor $(LIBEXECDIR)/gang-lab
 	rm -f $(MANDIR)/man1/gang.1 $(MANDIR)/man1/gang-*.1 $(MANDIR)/man8/gangd.8 \
 	  $(MANDIR)/man5/gangd.toml.5
 	rm -f $(DESTDIR)$(LIBDIR)/libgang.so.1 $(DESTDIR)$(LIBDIR)/libgang.so $(DESTDIR)$(LIBDIR)/libgang.a

@@ -5,11 +5,14 @@
 
 use std::{env, path::PathBuf, process::Command};
 
-const SOURCE: &str = "src/cosched.bpf.c";
+/// What is measured of gangs, and what the threads of one program do.
+const PROGRAMS: [&str; 2] = ["cosched", "profile"];
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(has_program)");
-    println!("cargo::rerun-if-changed={SOURCE}");
+    for program in PROGRAMS {
+        println!("cargo::rerun-if-changed=src/{program}.bpf.c");
+    }
     println!("cargo::rerun-if-changed=src/kernel.h");
     println!("cargo::rerun-if-env-changed=BPF_CLANG");
     if env::var_os("CARGO_FEATURE_LIBBPF").is_none() {
@@ -25,9 +28,6 @@ fn main() {
     let architecture = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
         Ok("aarch64") => "arm64",
-        Ok("riscv64") => "riscv",
-        Ok("s390x") => "s390",
-        Ok("powerpc64") => "powerpc",
         other => {
             println!("cargo::warning=no BPF programs for {other:?}: this gangd will not measure");
             return;
@@ -36,14 +36,17 @@ fn main() {
     let endian = env::var("CARGO_CFG_TARGET_ENDIAN").expect("cargo sets it");
     let target = if endian == "big" { "bpfeb" } else { "bpfel" };
     let headers = env::var("DEP_BPF_INCLUDE").expect("libbpf-sys says where libbpf's headers are");
-    let object = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it")).join("cosched.bpf.o");
-    let status = Command::new(&clang)
-        .args(["-g", "-O2", "-Wall", "-Werror", "-mcpu=v3", "-target", target])
-        .arg(format!("-D__TARGET_ARCH_{architecture}"))
-        .arg(format!("-I{headers}"))
-        .args(["-c", SOURCE, "-o"])
-        .arg(object)
-        .status();
-    assert!(status.is_ok_and(|status| status.success()), "{clang} cannot compile {SOURCE}");
+    let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets it"));
+    for program in PROGRAMS {
+        let source = format!("src/{program}.bpf.c");
+        let status = Command::new(&clang)
+            .args(["-g", "-O2", "-Wall", "-Werror", "-mcpu=v3", "-target", target])
+            .arg(format!("-D__TARGET_ARCH_{architecture}"))
+            .arg(format!("-I{headers}"))
+            .args(["-c", &source, "-o"])
+            .arg(out.join(format!("{program}.bpf.o")))
+            .status();
+        assert!(status.is_ok_and(|status| status.success()), "{clang} cannot compile {source}");
+    }
     println!("cargo::rustc-cfg=has_program");
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 11] = [
+const ROOMS: [(&str, &[&str]); 12] = [
     ("gang-bpf", &[]),
     ("gang-schedule", &[]),
     ("gang-linux", &[]),
@@ -17,6 +17,7 @@ const ROOMS: [(&str, &[&str]); 11] = [
     ("gang-protocol", &["gang-schedule"]),
     ("gangd", &["gang-bpf", "gang-engine", "gang-linux", "gang-protocol", "gang-schedule"]),
     ("gang", &["gang-protocol", "gang-view"]),
+    ("gang-doctor", &["gang-bpf", "gang-linux", "gang-protocol"]),
     ("gang-lab", &["gang-linux", "gang-protocol"]),
     ("gang-view", &["gang-protocol"]),
     ("libgang", &["gang-protocol"]),

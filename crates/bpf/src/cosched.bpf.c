@@ -100,7 +100,8 @@ struct thread {
 struct culprit {
 	__u64 gang;
 	__u32 tgid;
-	__u32 unused;
+	/* Of the gang: another one may have the number of its group later, and nobody has to clear this away. */
+	__u32 epoch;
 };
 
 struct damage {
@@ -357,9 +358,9 @@ __noinline int carry_out(struct change *c)
 	return 0;
 }
 
-static __noinline void blame(__u64 gang, struct task_struct *who, __u64 ns)
+static __noinline void blame(__u64 gang, __u32 epoch, struct task_struct *who, __u64 ns)
 {
-	struct culprit culprit = { .gang = gang, .tgid = who->tgid };
+	struct culprit culprit = { .gang = gang, .tgid = who->tgid, .epoch = epoch };
 	struct damage *damage = bpf_map_lookup_elem(&damages, &culprit);
 
 	if (!damage) {
@@ -413,7 +414,7 @@ static __noinline void set(struct task_struct *task, __u32 state, struct task_st
 	if (c.was == WAITING && state == RUNNING && before) {
 		lost_ns = c.slot_ns - t->slot_ns;
 		if (lost_ns)
-			blame(id, before, lost_ns < ran_ns ? lost_ns : ran_ns);
+			blame(id, c.epoch, before, lost_ns < ran_ns ? lost_ns : ran_ns);
 	}
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The few types and constants of the kernel that cosched.bpf.c uses. Where a field lies in the kernel
+ * The few types and constants of the kernel that the programs beside it use. Where a field lies in the kernel
  * that runs is found out when the program is loaded (CO-RE), so a structure lists only what is read.
  */
 #ifndef GANGD_KERNEL_H
@@ -26,6 +26,7 @@ enum {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
@@ -37,6 +38,7 @@ enum {
 enum {
 	BPF_F_NO_PREALLOC = 1,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+	BPF_RB_NO_WAKEUP = 1,
 };
 
 /* The kernel knows it by its name. */
@@ -67,9 +69,38 @@ struct task_struct {
 	struct css_set *cgroups;
 };
 
+/* The registers of a thread as it entered the kernel. */
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long orig_ax;
+	unsigned long ip;
+};
+#define IP ip
+#define CALL orig_ax
+#elif defined(__TARGET_ARCH_arm64)
+struct pt_regs {
+	unsigned long pc;
+	int syscallno;
+};
+#define IP pc
+#define CALL syscallno
+#endif
+
 #pragma clang attribute pop
 
 /* task_struct.flags: include/linux/sched.h */
 #define PF_KTHREAD 0x00200000
+/* prev_state of sched_switch: the thread waits for something that no signal interrupts. */
+#define TASK_UNINTERRUPTIBLE 0x2
+
+/* What a program on a clock's tick is given: the registers at that moment, as far as they are used. */
+struct bpf_perf_event_data {
+#if defined(__TARGET_ARCH_arm64)
+	__u64 before[32];
+#else
+	__u64 before[16];
+#endif
+	__u64 ip;
+};
 
 #endif

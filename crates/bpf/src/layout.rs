@@ -54,9 +54,14 @@ pub fn slots(generation: u64, slots: Option<&[Slot]>) -> Vec<u8> {
     bytes
 }
 
-/// The gang whom a culprit harmed.
-pub fn harmed(culprit: &[u8]) -> u64 {
-    u64_at(culprit, 0)
+/// The gang whom a culprit harmed, and the last half of its epoch.
+pub fn harmed(culprit: &[u8]) -> (u64, u32) {
+    (u64_at(culprit, 0), u32_at(culprit, 12))
+}
+
+/// The epoch of a gang.
+pub fn epoch(gang: &[u8]) -> u64 {
+    u64_at(gang, 16)
 }
 
 pub fn culprit(culprit: &[u8], damage: &[u8]) -> Culprit {

@@ -7,6 +7,9 @@
 //! each gang; a [`Meter`] loads them, says which groups are gangs and when their slots are, and reads.
 //! The kernel needs BTF and no kprobes; who runs it needs CAP_BPF and CAP_PERFMON.
 //!
+//! What the threads of a single program do, a [`Profiler`] sees at the ticks of a clock
+//! (`profile.bpf.c`).
+//!
 //! Properties: what was not measured has a reason ([`NotMeasured`]), and no figure. When the meter is
 //! dropped, the programs are gone from the kernel, also where its process was killed.
 
@@ -18,9 +21,19 @@ mod meter;
 #[cfg(not(has_program))]
 #[path = "no_meter.rs"]
 mod meter;
+#[cfg(has_program)]
+mod object;
+#[cfg(has_program)]
+mod profiler;
+#[cfg(not(has_program))]
+#[path = "no_profiler.rs"]
+mod profiler;
+mod ticks;
 
 pub use figures::{Culprit, Figures, SchedClass};
 pub use meter::Meter;
+pub use profiler::Profiler;
+pub use ticks::{Sleep, Tick, Who};
 
 /// A part of the time in which a gang has its slot (CLOCK_MONOTONIC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +48,7 @@ pub const SLOTS_MAX: usize = 320;
 /// Why nothing is measured.
 #[derive(Debug, thiserror::Error)]
 pub enum NotMeasured {
-    #[error("this gangd was built without clang or libelf")]
+    #[error("this program was built without clang or libelf")]
     NotBuilt,
     #[error("it takes root, or CAP_BPF and CAP_PERFMON")]
     NotPermitted,

@@ -1,21 +1,19 @@
 //! The programs in the kernel, and what they share with us.
 
 use std::{
-    ffi::OsStr,
     fmt,
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use libbpf_rs::{Link, Map, MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, ProgramInput};
 
-use crate::{Culprit, Figures, NotMeasured, Slot, layout};
+use crate::{
+    Culprit, Figures, NotMeasured, Slot, layout,
+    object::{self, Aligned, map, program, refused},
+};
 
 /// Of those whom a gang waited for, so many are told.
 const CULPRITS_TOLD: usize = 5;
-
-/// Aligned as ELF files must be.
-#[repr(align(8))]
-struct Aligned<Bytes: ?Sized>(Bytes);
 
 static PROGRAM: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cosched.bpf.o")));
@@ -36,22 +34,10 @@ impl fmt::Debug for Meter {
     }
 }
 
-fn refused(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> NotMeasured {
-    move |error| match error.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => NotMeasured::NotPermitted,
-        _ => NotMeasured::Refused { operation, cause: format!("{error:#}") },
-    }
-}
-
 impl Meter {
     /// Loads the programs into the kernel and starts them.
     pub fn start() -> Result<Meter, NotMeasured> {
-        // It writes to standard error by itself; what it says is in its errors as well.
-        libbpf_rs::set_print(None);
-        let object = ObjectBuilder::default()
-            .open_memory(&PROGRAM.0)
-            .and_then(|object| object.load())
-            .map_err(refused("load the BPF programs"))?;
+        let object = object::load(PROGRAM)?;
         let sizes = [
             ("gangs", layout::GANG_SIZE),
             ("slots", layout::SLOTS_SIZE),
@@ -96,10 +82,6 @@ impl Meter {
     pub fn forget(&self, gang: u64) {
         let _ = map(&self.object, "gangs").delete(&gang.to_ne_bytes());
         let _ = map(&self.object, "slots").delete(&gang.to_ne_bytes());
-        let damages = map(&self.object, "damages");
-        for key in damages.keys().filter(|key| layout::harmed(key) == gang) {
-            let _ = damages.delete(&key);
-        }
     }
 
     /// What was measured of a gang up to now.
@@ -114,8 +96,11 @@ impl Meter {
 
     /// Whom a gang waited for in its slots, the worst first. Looks through those of all gangs.
     pub fn lost_to(&self, gang: u64) -> Vec<Culprit> {
+        let known = map(&self.object, "gangs").lookup(&gang.to_ne_bytes(), MapFlags::LOCK);
+        let Some(known) = known.ok().flatten() else { return Vec::new() };
+        let harmed = (gang, layout::epoch(&known) as u32);
         let damages = map(&self.object, "damages");
-        let of_gang = damages.keys().filter(|key| layout::harmed(key) == gang);
+        let of_gang = damages.keys().filter(|key| layout::harmed(key) == harmed);
         let mut lost_to: Vec<_> = of_gang
             .filter_map(|key| {
                 let damage = damages.lookup(&key, MapFlags::ANY).ok()??;
@@ -135,16 +120,6 @@ impl Meter {
         let output = program.test_run(input).map_err(refused("read what was measured"))?;
         if output.return_value == 0 { Ok(()) } else { Err(NotMeasured::NotWatched) }
     }
-}
-
-fn map<'a>(object: &'a Object, name: &str) -> Map<'a> {
-    let found = object.maps().find(|map| map.name() == OsStr::new(name));
-    found.unwrap_or_else(|| panic!("cosched.bpf.c has a map {name}"))
-}
-
-fn program<'a>(object: &'a Object, name: &str) -> ProgramMut<'a> {
-    let found = object.progs_mut().find(|program| program.name() == OsStr::new(name));
-    found.unwrap_or_else(|| panic!("cosched.bpf.c has a program {name}"))
 }
 
 fn monotonic_ns() -> u64 {

@@ -43,7 +43,17 @@ pub enum Command {
     Adopt(Adopt),
     /// Put a job into another class; its owner may lower it, administrators may set any
     Class(SetClass),
+    /// Schedule a job by another policy from now on
+    Policy(SetPolicy),
     Resize(Resize),
+    /// Say whether gang scheduling helps a program (gang doctor --help has the options)
+    ///
+    /// Watches a program that runs (gang doctor PID), or one that it starts (gang doctor -- CMD), for some
+    /// seconds; judges the five conditions under which gang scheduling helps, predicts the gain, and with
+    /// --prove measures it, by scheduling the program as a gang and by Linux alone in turn. --json has
+    /// all figures.
+    #[command(disable_help_flag = true)]
+    Doctor(PassedOn),
     /// Check the invariants of the schedule on the daemon's state and the kernel's
     ///
     /// Ends with 1 when an invariant does not hold, and says which and what was found.
@@ -57,7 +67,7 @@ pub enum Command {
     Release,
     /// Repeat the measurements of gangd (gang lab --help lists them)
     #[command(disable_help_flag = true)]
-    Lab(Lab),
+    Lab(PassedOn),
     /// Write the man pages into a directory
     #[command(hide = true)]
     Manual {
@@ -170,6 +180,14 @@ pub struct SetClass {
     pub job: OneJob,
     #[arg(value_enum)]
     pub class: Class,
+}
+
+#[derive(Debug, Args)]
+pub struct SetPolicy {
+    #[command(flatten)]
+    pub job: OneJob,
+    #[arg(value_enum)]
+    pub policy: Policy,
 }
 
 /// Change what a running job asks for
@@ -335,8 +353,8 @@ pub struct AdoptWhat {
 }
 
 #[derive(Debug, Args)]
-pub struct Lab {
-    /// Passed to the program gang-lab
+pub struct PassedOn {
+    /// Passed on to the program that does it
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub args: Vec<OsString>,
 }

@@ -19,12 +19,14 @@ pub fn gangd() -> Result<PathBuf> {
         )
 }
 
-/// The lab: beside this program, else in ../libexec/gangd.
-pub fn gang_lab() -> Result<PathBuf> {
-    find("gang-lab", &[".", "../libexec/gangd"]).context(
-        "cannot find the program gang-lab beside gang or in ../libexec/gangd; install it from \
-         the sources of gangd (make install)",
-    )
+/// A program that is a subcommand: beside this one, else in ../libexec/gangd.
+pub fn companion(name: &str) -> Result<PathBuf> {
+    find(name, &[".", "../libexec/gangd"]).with_context(|| {
+        format!(
+            "cannot find the program {name} beside gang or in ../libexec/gangd; install it from \
+             the sources of gangd (make install)"
+        )
+    })
 }
 
 fn find(name: &str, places: &[&str]) -> Option<PathBuf> {

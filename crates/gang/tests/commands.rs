@@ -86,6 +86,7 @@ classes   interactive 200 %, batch 100 %, in working hours
 slots     batch up to 100 ms
 memory    10.0 GiB of 16.0 GiB free, 2.0 GiB of it promised
 disk      50.0 GiB of 100.0 GiB free, 0 B of it promised
+measured  nothing of which gangs run together: it takes root, or CAP_BPF and CAP_PERFMON
 switches  5000
 
 µs      p50   p99    max
@@ -128,11 +129,16 @@ fn jobs_are_suspended_resumed_and_signalled() {
 fn class_and_size_are_changed_while_a_job_runs() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
     let place = Place::of(&fake);
-    for line in [&["class", "3", "standby"][..], &["resize", "3", "-n", "1", "--mem", "2G"]] {
+    let lines: [&[&str]; 3] = [
+        &["class", "3", "standby"],
+        &["policy", "3", "none"],
+        &["resize", "3", "-n", "1", "--mem", "2G"],
+    ];
+    for line in lines {
         assert_eq!(place.output(line).status.code(), Some(0), "{line:?}");
     }
     let resized = format!("Resize(3, Some(1), None, None, Some({}), None)", 2u64 << 30);
-    assert_eq!(fake.calls(), ["SetClass(3, standby)", resized.as_str()]);
+    assert_eq!(fake.calls(), ["SetClass(3, standby)", "SetPolicy(3, none)", resized.as_str()]);
     let refused = place.output(&["resize", "3", "--mem", "1T"]);
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(

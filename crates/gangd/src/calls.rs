@@ -109,6 +109,15 @@ impl v1::VarlinkInterface for Session {
         answer(call, Session::set_class(self, job, class), |call, ()| call.reply())
     }
 
+    fn set_policy(
+        &self,
+        call: &mut dyn v1::Call_SetPolicy,
+        job: i64,
+        policy: v1::Policy,
+    ) -> varlink::Result<()> {
+        answer(call, Session::set_policy(self, job, policy), |call, ()| call.reply())
+    }
+
     fn resize(
         &self,
         call: &mut dyn v1::Call_Resize,

@@ -8,7 +8,6 @@ use std::{
     time::Instant,
 };
 
-use gang_bpf::Meter;
 use gang_engine::{
     action::ProcessHandle,
     backend::Backend,
@@ -24,6 +23,7 @@ use crate::{
     admission::Queue,
     conductor::{Handle, Unavailable},
     denied::Denied,
+    gauge::Measuring,
     history::{Ended, History, Query},
     job::Home,
     lodging::Lodging,
@@ -39,8 +39,7 @@ pub struct Daemon {
     pub means: Means,
     pub backend: Backend,
     pub lodging: Lodging,
-    /// Or why nothing is measured.
-    pub meter: Result<Arc<Meter>, String>,
+    pub measuring: Measuring,
     pub store: Store,
     pub watch: Watch,
     pub conductor: Handle,
@@ -53,6 +52,8 @@ pub struct Daemon {
     /// Held while a job changes and what is on file of it follows. The queue is never asked for by who
     /// holds it.
     pub filing: Mutex<()>,
+    /// Held while the policy of a job changes.
+    pub rehoming: Mutex<()>,
     /// Jobs that wait for memory or disk.
     pub queue: Queue,
     /// Jobs that have ended.
@@ -94,7 +95,6 @@ pub struct Parts {
     pub means: Means,
     pub backend: Backend,
     pub lodging: Lodging,
-    pub meter: Result<Arc<Meter>, String>,
     pub store: Store,
     pub watch: Watch,
     pub conductor: Handle,
@@ -106,14 +106,14 @@ pub struct Parts {
 impl Daemon {
     pub fn new(parts: Parts) -> Daemon {
         let Parts { roots, settings, means, backend, lodging, store, .. } = parts;
-        let Parts { meter, watch, conductor, guardian, stop, history, .. } = parts;
+        let Parts { watch, conductor, guardian, stop, history, .. } = parts;
         Daemon {
             roots,
             settings: Mutex::new(Arc::new(settings)),
             means,
             backend,
             lodging,
-            meter,
+            measuring: Measuring::default(),
             store,
             watch,
             conductor,
@@ -122,6 +122,7 @@ impl Daemon {
             stop,
             leaving: OnceLock::new(),
             filing: Mutex::default(),
+            rehoming: Mutex::default(),
             queue: Queue::default(),
             history,
         }
@@ -221,6 +222,14 @@ impl Daemon {
             self.conductor.ask(move |state| state.page(job, page))??;
         }
         Ok(path)
+    }
+
+    /// Begins to measure which gangs run together.
+    pub fn measure(&self) {
+        self.measuring.begin(self.settings().measure, |meter| {
+            // Without a conductor there is nothing to measure.
+            let _ = self.conductor.ask(move |state| state.begin_measuring(meter));
+        });
     }
 
     /// A job has no process any more, or never got one.

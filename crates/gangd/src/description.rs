@@ -44,7 +44,7 @@ impl Described {
 
     /// Whom the job waited for in its slots.
     pub fn lost_to(&self, daemon: &Daemon) -> Option<Vec<v1::Culprit>> {
-        gauge::lost_to(&daemon.meter, &self.address.as_ref()?.whereabouts)
+        gauge::lost_to(&daemon.measuring, &self.address.as_ref()?.whereabouts)
     }
 
     /// All of it, and the processes of the job.
@@ -57,7 +57,7 @@ impl Described {
             job.mem_used_bytes = Some(used as i64);
         }
         let whereabouts = address.as_ref().map(|at| &at.whereabouts);
-        gauge::describe(&daemon.meter, whereabouts, &mut job);
+        gauge::describe(&daemon.measuring, whereabouts, &mut job);
         (job, pids)
     }
 }
@@ -133,6 +133,7 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
     };
     let guardian = daemon.guardian.load(Ordering::Relaxed);
     let stock = daemon.stock()?;
+    let (measuring, not_measured) = daemon.measuring.state();
     Ok(v1::Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id().into(),
@@ -156,6 +157,8 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
             raise: phase(summary.raise),
             skew: phase(summary.skew),
         },
+        measuring,
+        not_measured,
         working_hours: are_working,
         interactive_weight: config.class_weights.interactive.into(),
         batch_weight: config.class_weights.batch.into(),

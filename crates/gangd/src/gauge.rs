@@ -7,7 +7,12 @@
 //! Approach: what is planned is told with the plan. A plan that is taken back is told anew, up to the
 //! moment from which it changes; what has passed is booked by then.
 
-use std::{collections::BTreeMap, os::unix::fs::MetadataExt, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use gang_bpf::{Figures, Meter, NotMeasured, Slot};
 use gang_engine::store::Whereabouts;
@@ -20,8 +25,8 @@ use crate::job::Job;
 /// The jobs that are measured, as the conductor keeps them.
 #[derive(Debug, Default)]
 pub struct Gauge {
-    /// Absent where nothing is measured.
-    pub meter: Option<Arc<Meter>>,
+    /// Absent as long as nothing is measured.
+    meter: Option<Arc<Meter>>,
     gangs: BTreeMap<JobId, Gang>,
 }
 
@@ -32,17 +37,46 @@ struct Gang {
     slots: Option<Vec<Slot>>,
 }
 
-/// The meter, unless nothing is to be measured or can be; then why.
-pub fn start(is_wanted: bool) -> Result<Arc<Meter>, String> {
-    if !is_wanted {
-        return Err("it is switched off (--no-measure, measure = false)".into());
-    }
-    match Meter::start() {
-        Ok(meter) => Ok(Arc::new(meter)),
-        Err(reason) => {
-            tracing::info!(%reason, "whether gangs run together is not measured");
-            Err(reason.to_string())
+/// What measures, once it does.
+///
+/// The kernel takes longer to check the programs than the daemon takes to start, and nobody's program
+/// is to wait for that.
+#[derive(Debug, Default)]
+pub struct Measuring(OnceLock<Result<Arc<Meter>, String>>);
+
+impl Measuring {
+    /// The meter, or why there is none.
+    fn meter(&self) -> Result<&Arc<Meter>, String> {
+        match self.0.get() {
+            None => Err("measuring has not begun yet; ask again in a second".into()),
+            Some(meter) => meter.as_ref().map_err(String::clone),
         }
+    }
+
+    /// Whether it does, and if not, why.
+    pub fn state(&self) -> (v1::Measuring, Option<String>) {
+        let is_settled = self.0.get().is_some();
+        match self.meter() {
+            Ok(_) => (v1::Measuring::yes, None),
+            Err(reason) if is_settled => (v1::Measuring::no, Some(reason)),
+            Err(reason) => (v1::Measuring::starting, Some(reason)),
+        }
+    }
+
+    /// Begins, where it is wanted and can be; `hand_over` gives the meter to the conductor.
+    pub fn begin(&self, is_wanted: bool, hand_over: impl FnOnce(Arc<Meter>)) {
+        let meter = if is_wanted {
+            Meter::start().map(Arc::new).map_err(|reason| {
+                tracing::info!(%reason, "whether gangs run together is not measured");
+                reason.to_string()
+            })
+        } else {
+            Err("it is switched off (--no-measure, measure = false)".into())
+        };
+        if let Ok(meter) = &meter {
+            hand_over(meter.clone());
+        }
+        let _ = self.0.set(meter);
     }
 }
 
@@ -52,6 +86,12 @@ fn number(group: &Path) -> Option<u64> {
 }
 
 impl Gauge {
+    /// Measures from now on. Of jobs that are there already their slots must be told once more.
+    pub fn begin<'a>(&mut self, meter: Arc<Meter>, jobs: impl Iterator<Item = &'a Job>) {
+        self.meter = Some(meter);
+        jobs.for_each(|job| self.watch(job));
+    }
+
     /// Measures a job that has its first process.
     pub fn watch(&mut self, job: &Job) {
         let Some(meter) = &self.meter else { return };
@@ -65,6 +105,26 @@ impl Gauge {
         match told.and_then(|()| meter.watch(group, job.id.0)) {
             Ok(()) => drop(self.gangs.insert(job.id, Gang { group, slots })),
             Err(reason) => tracing::warn!(job = %job.id, %reason, "a job is not measured"),
+        }
+    }
+
+    /// A job has another policy, and may live elsewhere: what was measured of it before stays where it
+    /// has the same group.
+    pub fn follow(&mut self, job: &Job) {
+        let Some(meter) = &self.meter else { return };
+        let Some(gang) = self.gangs.get_mut(&job.id) else { return };
+        let group = match job.home.as_ref().map(|home| &home.whereabouts) {
+            Some(Whereabouts::Cgroup { group, .. }) => number(group),
+            _ => None,
+        };
+        if group != Some(gang.group) {
+            self.forget(job.id);
+            self.watch(job);
+            return;
+        }
+        gang.slots = (job.spec.policy != Policy::None).then(Vec::new);
+        if let Err(reason) = meter.set_slots(gang.group, gang.slots.as_deref()) {
+            tracing::warn!(job = %job.id, %reason, "a job is measured as before");
         }
     }
 
@@ -122,12 +182,8 @@ fn add_raised(slots: &mut Vec<Slot>, config: &Config, mut start_ns: u64, end_ns:
 }
 
 /// Writes what was measured of a job into its description, or why nothing was.
-pub fn describe(
-    meter: &Result<Arc<Meter>, String>,
-    whereabouts: Option<&Whereabouts>,
-    job: &mut v1::Job,
-) {
-    match figures(meter, whereabouts) {
+pub fn describe(measuring: &Measuring, whereabouts: Option<&Whereabouts>, job: &mut v1::Job) {
+    match figures(measuring, whereabouts) {
         Err(reason) => job.not_measured = Some(reason),
         Ok(figures) => {
             job.coscheduled = figures.coscheduled();
@@ -139,11 +195,8 @@ pub fn describe(
     }
 }
 
-fn figures(
-    meter: &Result<Arc<Meter>, String>,
-    whereabouts: Option<&Whereabouts>,
-) -> Result<Figures, String> {
-    let meter = meter.as_ref().map_err(String::clone)?;
+fn figures(measuring: &Measuring, whereabouts: Option<&Whereabouts>) -> Result<Figures, String> {
+    let meter = measuring.meter()?;
     let group = match whereabouts {
         None => return Err("it has no process yet".into()),
         Some(Whereabouts::Tree { .. }) => {
@@ -156,12 +209,9 @@ fn figures(
 }
 
 /// Whom a job waited for in its slots.
-pub fn lost_to(
-    meter: &Result<Arc<Meter>, String>,
-    whereabouts: &Whereabouts,
-) -> Option<Vec<v1::Culprit>> {
+pub fn lost_to(measuring: &Measuring, whereabouts: &Whereabouts) -> Option<Vec<v1::Culprit>> {
     let Whereabouts::Cgroup { group, .. } = whereabouts else { return None };
-    let culprits = meter.as_ref().ok()?.lost_to(number(group)?);
+    let culprits = measuring.meter().ok()?.lost_to(number(group)?);
     let told = culprits.into_iter().map(|culprit| v1::Culprit {
         name: culprit.name,
         pid: culprit.pid.into(),

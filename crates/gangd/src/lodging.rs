@@ -296,6 +296,61 @@ impl Lodging {
         Ok(())
     }
 
+    /// Where a job lives when it is scheduled by another policy.
+    pub fn rehomed(
+        &self,
+        job: JobId,
+        policy: Policy,
+        whereabouts: &Whereabouts,
+    ) -> Result<Whereabouts> {
+        let mut to = whereabouts.clone();
+        let Whereabouts::Cgroup { group, cpu_group, adopted, .. } = &mut to else { return Ok(to) };
+        *cpu_group = self.cpu_group(job, policy)?.map(|group| group.path().into());
+        // In version 2 the group that is idle as a whole is the one above.
+        if matches!(self.cpu, CpuControl::V2) && self.shared.is_some() && !*adopted {
+            let parent = match policy {
+                Policy::Local => self.parent(),
+                Policy::None => self.plain_parent(),
+            };
+            if let Some(parent) = parent {
+                let own = parent.child(format!("job-{job}"));
+                own.create()?;
+                *group = own.path().into();
+            }
+        }
+        Ok(to)
+    }
+
+    /// Moves a process from where its job lived to where it lives now.
+    pub fn move_over(
+        &self,
+        from: &Whereabouts,
+        to: &Whereabouts,
+        process: &ProcessHandle,
+    ) -> Result<()> {
+        let (
+            Whereabouts::Cgroup { cpu_group: cpu_before, cpu_home, .. },
+            Whereabouts::Cgroup { cpu_group: cpu_now, .. },
+        ) = (from, to)
+        else {
+            return Ok(());
+        };
+        self.move_in(to, process)?;
+        if let (Some(_), None, Some(home)) = (cpu_before, cpu_now, cpu_home) {
+            Group::at(home).add(process.pid)?;
+        }
+        Ok(())
+    }
+
+    /// The processes in the group of a job.
+    pub fn processes_of(&self, whereabouts: &Whereabouts) -> Vec<u32> {
+        match whereabouts {
+            Whereabouts::Cgroup { group, .. } => Group::at(group).processes().unwrap_or_default(),
+            // They do not live anywhere.
+            Whereabouts::Tree { .. } => Vec::new(),
+        }
+    }
+
     /// The processes of a job.
     pub fn processes(&self, at: &Address) -> Vec<u32> {
         match &at.whereabouts {

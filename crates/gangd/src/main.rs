@@ -20,6 +20,7 @@ mod joining;
 mod load;
 mod lodging;
 mod manual;
+mod rehoming;
 mod run;
 mod server;
 mod session;

@@ -22,7 +22,6 @@ use crate::{
     args::Args,
     conductor::{self, Setup},
     daemon::{Daemon, Parts},
-    gauge,
     history::History,
     lodging::Lodging,
     server::{self, Clients, Place},
@@ -77,9 +76,7 @@ pub fn run(
     let ward =
         Ward::start(socket.into(), pulse.clone(), realtime).context("cannot start the guardian")?;
     let schedule = Schedule::new(effective(&settings, backend), survey::machine(roots)?)?;
-    let meter = gauge::start(settings.measure);
-    let mut state = State::new(roots.clone(), backend, &settings, schedule);
-    state.gauge.meter = meter.as_ref().ok().cloned();
+    let state = State::new(roots.clone(), backend, &settings, schedule);
     let (conductor, thread) =
         conductor::start(Setup { state, lift: lodging.lift(), pulse, realtime })
             .context("cannot start the conductor")?;
@@ -100,7 +97,6 @@ pub fn run(
         means,
         backend,
         lodging,
-        meter,
         store,
         watch,
         conductor,
@@ -122,6 +118,11 @@ pub fn run(
     starter.tell("ready");
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);
 
+    let measured = daemon.clone();
+    std::thread::Builder::new()
+        .name("measuring".into())
+        .spawn(move || measured.measure())
+        .context("cannot start the thread that begins to measure")?;
     let clients = Arc::<Clients>::default();
     let waiting =
         Waiting { daemon: &daemon, listener: &listener, stop: &stop_receiver, reload: &reload };

@@ -157,6 +157,10 @@ impl Session {
         self.daemon.set_class(self.peer, job_id(job)?, class.into())
     }
 
+    pub fn set_policy(&self, job: i64, policy: v1::Policy) -> Result<(), Denied> {
+        self.daemon.set_policy(self.peer, job_id(job)?, policy.into())
+    }
+
     pub fn resize(&self, job: i64, to: Resized) -> Result<(), Denied> {
         let optional = |parameter, value: Option<i64>, most| {
             value.map(|value| number(parameter, value, most)).transpose()

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use gang_bpf::Meter;
 use gang_engine::{
     Standing,
     action::{Action, ProcessHandle},
@@ -112,6 +113,12 @@ impl State {
         }
     }
 
+    /// Measures the jobs from the next plans on, which come at once.
+    pub fn begin_measuring(&mut self, meter: Arc<Meter>) {
+        self.gauge.begin(meter, self.jobs.values());
+        self.schedule.renew();
+    }
+
     pub fn job(&self, job: JobId) -> Result<&Job, Denied> {
         self.jobs.get(&job).ok_or(Denied::NoSuchJob(job))
     }
@@ -183,6 +190,43 @@ impl State {
         Ok(job.record())
     }
 
+    /// The processes of a job are going to be there.
+    pub fn expect_at(
+        &mut self,
+        id: JobId,
+        whereabouts: Whereabouts,
+    ) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        if let Some(home) = &mut job.home {
+            home.whereabouts = whereabouts;
+        }
+        Ok(job.record())
+    }
+
+    /// A job lives elsewhere, and is scheduled by another policy.
+    pub fn rehome(
+        &mut self,
+        id: JobId,
+        policy: Policy,
+        whereabouts: Whereabouts,
+        members: Members,
+    ) -> Result<Option<Record>, Denied> {
+        self.expect_at(id, whereabouts)?;
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        // A tree has its members in its processes, wherever they are.
+        if let Some(home) = &mut job.home {
+            if matches!(home.whereabouts, Whereabouts::Cgroup { .. }) {
+                home.members = members;
+            }
+        }
+        let record = self.change(id, |spec, _| spec.policy = policy)?;
+        if let Some(job) = self.jobs.get(&id) {
+            self.gauge.follow(job);
+        }
+        self.schedule.renew();
+        Ok(record)
+    }
+
     /// A process is going to come from elsewhere than the first one; `members` are there now.
     pub fn expect(
         &mut self,
@@ -204,6 +248,8 @@ impl State {
         if let Some(home) = &mut job.home {
             home.members.know(before);
         }
+        // The timetables in force may have them as the first one was.
+        self.schedule.renew();
         Ok(())
     }
 

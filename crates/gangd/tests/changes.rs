@@ -284,3 +284,61 @@ fn needs_root_everybody_goes_back_to_where_he_came_from() {
     // The group goes when nobody is in it any more.
     drop((leaves, stays));
 }
+
+#[test]
+fn needs_root_a_gang_becomes_an_ordinary_program_and_a_gang_again() {
+    if !is_root("a_gang_becomes_an_ordinary_program") {
+        return;
+    }
+    for backend in ["rt", "freeze", "signal"] {
+        let mut place = Place::new(&["--backend", backend]);
+        // With a child, and one that comes later.
+        let mut program = Program::shell(
+            "sh -c 'while :; do :; done' & read go; sh -c 'while :; do :; done' & wait",
+        );
+        let before = groups_of(program.pid());
+        let outside_cpu = |groups: &str| {
+            groups
+                .lines()
+                .filter(|line| line.contains("cpu"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        wait_until("it has a child", || {
+            process::descendants(Path::new("/proc"), program.pid()).unwrap().len() == 2
+        });
+        let mut client = place.client();
+        let adopted = gang_protocol::client::Adopted::Process(program.pid_i64());
+        let job = client.adopt(&registration("both", 1), &adopted).unwrap().job;
+        // Another gang with which it takes turns.
+        let rival = Program::spinner();
+        job_with(&place, &rival, 2);
+        wait_until("it has slots", || place.job(job).unwrap().slots > 5);
+
+        client.set_policy(job, v1::Policy::none).unwrap();
+        assert!(is_released(program.pid()), "{backend}: it has back what it had");
+        assert_eq!(outside_cpu(&groups_of(program.pid())), outside_cpu(&before), "{backend}");
+        let shown = place.job(job).unwrap();
+        assert_eq!((shown.policy, shown.processes), (v1::Policy::none, 2), "{backend}");
+        program.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        wait_until("another child", || place.job(job).unwrap().processes == 3);
+        assert!(is_released(program.pid()), "{backend}: neither is its child a gang");
+        // Twice is once.
+        client.set_policy(job, v1::Policy::none).unwrap();
+
+        client.set_policy(job, v1::Policy::local).unwrap();
+        let slots = place.job(job).unwrap().slots;
+        wait_until("it has slots again", || place.job(job).unwrap().slots > slots + 5);
+        assert_eq!(place.job(job).unwrap().processes, 3, "{backend}");
+        assert_eq!(place.client().check().unwrap().violations, [], "{backend}");
+
+        // The daemon's end releases either kind, and the next daemon knows which it was.
+        client.set_policy(job, v1::Policy::none).unwrap();
+        place.kill_daemon();
+        place.start();
+        assert_eq!(place.job(job).unwrap().policy, v1::Policy::none, "{backend}");
+        place.client().set_policy(job, v1::Policy::local).unwrap();
+        place.kill_daemon();
+        wait_until("released", || is_released(program.pid()));
+    }
+}

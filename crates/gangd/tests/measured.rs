@@ -105,6 +105,12 @@ impl Drop for Knowing {
     }
 }
 
+/// Waits until the daemon measures, or knows why it cannot.
+fn settled(place: Place) -> Place {
+    wait_until("it is measured, or not", || place.status().measuring != v1::Measuring::starting);
+    place
+}
+
 /// False where the kernel or the build does not let gangd measure; says so.
 fn measures(test: &str, job: &v1::Job) -> bool {
     if let Some(reason) = &job.not_measured {
@@ -118,7 +124,7 @@ fn needs_root_and_bpf_a_program_that_knows_agrees_with_what_is_measured() {
     if !is_root("a_program_that_knows") {
         return;
     }
-    let place = Place::new(&["--backend", "rt"]);
+    let place = settled(Place::new(&["--backend", "rt"]));
     // Under plain Linux all of the time is slot.
     let mut client = place.client();
     let mut none = Registration { policy: v1::Policy::none, ..registration("truth", 2) };
@@ -154,7 +160,9 @@ fn needs_root_and_bpf_a_gang_is_measured_in_its_slots_and_out_of_them() {
     let place = Place::new(&["--backend", "rt"]);
     let (one, other) = (Program::spinner(), Program::spinner());
     let cpus = thread::available_parallelism().unwrap().get() as i64;
+    // They may be there before it is measured.
     let (one, _) = (job_with(&place, &one, cpus), job_with(&place, &other, cpus));
+    let place = settled(place);
     if !measures("a_gang_is_measured", &place.job(one).unwrap()) {
         return;
     }
@@ -174,7 +182,7 @@ fn needs_root_what_is_not_measured_has_a_reason_and_no_figure() {
     if !is_root("what_is_not_measured") {
         return;
     }
-    let place = Place::new(&["--no-measure"]);
+    let place = settled(Place::new(&["--no-measure"]));
     let program = Program::spinner();
     let job = place.job(job_with(&place, &program, 1)).unwrap();
     assert!(job.not_measured.unwrap().contains("--no-measure"));

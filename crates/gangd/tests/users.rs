@@ -153,6 +153,7 @@ fn stranger() {
     not_permitted(client.resume(job));
     not_permitted(client.remove_process(job, pid));
     not_permitted(client.set_class(job, v1::Class::standby));
+    not_permitted(client.set_policy(job, v1::Policy::none));
     not_permitted(client.set_signals(job, true));
     not_permitted(client.slot_page(job).map(drop));
     not_permitted(client.add_process(job, std::process::id().into()));

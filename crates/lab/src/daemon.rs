@@ -69,11 +69,15 @@ pub struct Daemon {
 const ATTEMPTS: usize = 3;
 
 impl Daemon {
-    /// Starts a daemon and waits until it listens.
+    /// Starts a daemon and waits until it listens, and no part of it starts any more.
     pub fn start(programs: &Programs, settings: &Settings) -> Result<Self> {
         for _ in 0..ATTEMPTS {
             let mut daemon = Self::spawn(programs, settings)?;
             if daemon.connect()? {
+                let end = Instant::now() + START_LIMIT;
+                while daemon.status()?["measuring"] == "starting" && Instant::now() < end {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
                 return Ok(daemon);
             }
         }

@@ -243,6 +243,13 @@ impl Client {
             .map(|v1::SetClass_Reply {}| ())
     }
 
+    /// Schedules a job by another policy from now on.
+    pub fn set_policy(&mut self, job: i64, policy: v1::Policy) -> Result<(), ClientError> {
+        let doing = format!("changing the policy of job {job}");
+        self.call("SetPolicy", v1::SetPolicy_Args { job, policy }, doing)
+            .map(|v1::SetPolicy_Reply {}| ())
+    }
+
     /// Changes what a running job asks for.
     pub fn resize(&mut self, job: i64, to: &Change) -> Result<(), ClientError> {
         let Change { cpus, min_cpus, weight, mem_bytes, disk_bytes } = *to;

@@ -141,7 +141,7 @@ impl Spec {
     }
 
     /// Refuses a job that a machine of `machine` CPUs can never run.
-    pub(crate) fn validate(&self, machine: u32) -> Result<(), Refusal> {
+    pub fn validate(&self, machine: u32) -> Result<(), Refusal> {
         let Spec { policy, weight, cpus, min_cpus, .. } = *self;
         if cpus == 0 || min_cpus == 0 {
             return Err(Refusal::ZeroCpus { cpus, min_cpus });

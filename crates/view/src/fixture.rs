@@ -84,6 +84,8 @@ pub fn status() -> v1::Status {
             raise: phase(),
             skew: phase(),
         },
+        measuring: v1::Measuring::yes,
+        not_measured: None,
         working_hours: None,
         interactive_weight: 200,
         batch_weight: 100,

@@ -3,14 +3,15 @@
 mod adopt;
 mod check;
 mod class;
+mod companion;
 mod completions;
 mod exec_gated;
 mod history;
 mod kill;
-mod lab;
 mod ls;
 mod manual;
 mod metrics;
+mod policy;
 mod release;
 mod resize;
 mod resume;
@@ -44,11 +45,13 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Kill(args) => kill::kill(args),
         Command::Adopt(args) => adopt::adopt(args),
         Command::Class(args) => class::class(args),
+        Command::Policy(args) => policy::policy(args),
         Command::Resize(args) => resize::resize(args),
         Command::Check(args) => check::check(args),
         Command::Stop => stop::stop(),
         Command::Release => release::release(),
-        Command::Lab(args) => lab::lab(args),
+        Command::Doctor(args) => companion::become_program("gang-doctor", args),
+        Command::Lab(args) => companion::become_program("gang-lab", args),
         Command::Manual { dir } => manual::manual(dir),
         Command::Completions { shell } => completions::completions(*shell),
         Command::ExecGated(args) => exec_gated::exec_gated(args),

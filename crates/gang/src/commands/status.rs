@@ -79,6 +79,9 @@ fn text(
             size(supply.promised)
         )?;
     }
+    if let Some(reason) = &status.not_measured {
+        writeln!(out, "measured  nothing of which gangs run together: {}", escaped(reason))?;
+    }
     writeln!(out, "switches  {}", status.switches.count)?;
     if status.switches.count > 0 {
         write!(out, "\n{}", phases(&status.switches))?;

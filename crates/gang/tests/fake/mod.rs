@@ -244,6 +244,16 @@ impl v1::VarlinkInterface for Fake {
         call.reply()
     }
 
+    fn set_policy(
+        &self,
+        call: &mut dyn v1::Call_SetPolicy,
+        job: i64,
+        policy: v1::Policy,
+    ) -> varlink::Result<()> {
+        self.record(format!("SetPolicy({job}, {policy:?})"));
+        call.reply()
+    }
+
     fn resize(
         &self,
         call: &mut dyn v1::Call_Resize,
@@ -458,6 +468,8 @@ fn status() -> v1::Status {
             raise: phase(),
             skew: phase(),
         },
+        measuring: v1::Measuring::no,
+        not_measured: Some("it takes root, or CAP_BPF and CAP_PERFMON".into()),
         working_hours: Some(true),
         interactive_weight: 200,
         batch_weight: 100,

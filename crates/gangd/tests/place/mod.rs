@@ -77,8 +77,12 @@ impl Place {
         gangd
     }
 
-    /// Starts the daemon (again) and waits until it answers.
+    /// Starts the daemon (again) and waits until it answers. One that was told to end has the place
+    /// until it is gone.
     pub fn start(&mut self) {
+        if let Some(mut before) = self.daemon.take() {
+            wait_until("the daemon before has ended", || before.try_wait().unwrap().is_some());
+        }
         let daemon = self
             .gangd()
             .arg("--config")

@@ -1,0 +1,32 @@
+//! A profiler for builds that have no programs for the kernel.
+
+use std::os::fd::IntoRawFd;
+
+use crate::{NotMeasured, Sleep, Tick};
+
+/// Cannot be made here.
+#[derive(Debug)]
+pub enum Profiler {}
+
+impl Profiler {
+    /// Always fails.
+    pub fn start(_group: u64, _clocks: Vec<impl IntoRawFd>) -> Result<Profiler, NotMeasured> {
+        Err(NotMeasured::NotBuilt)
+    }
+
+    pub fn follow(&mut self, _group: u64) -> Result<(), NotMeasured> {
+        match *self {}
+    }
+
+    pub fn ticks(&mut self) -> Result<Vec<Tick>, NotMeasured> {
+        match *self {}
+    }
+
+    pub fn lost(&self) -> u64 {
+        match *self {}
+    }
+
+    pub fn sleeps(&self) -> Vec<Sleep> {
+        match *self {}
+    }
+}

@@ -1,0 +1,38 @@
+//! What the readers of BPF objects share.
+
+use std::ffi::OsStr;
+
+use libbpf_rs::{Map, MapCore, Object, ObjectBuilder, ProgramMut};
+
+use crate::NotMeasured;
+
+/// Aligned as ELF files must be.
+#[repr(align(8))]
+pub struct Aligned<Bytes: ?Sized>(pub Bytes);
+
+/// Loads programs into the kernel.
+pub fn load(object: &'static Aligned<[u8]>) -> Result<Object, NotMeasured> {
+    // It writes to standard error by itself; what it says is in its errors as well.
+    libbpf_rs::set_print(None);
+    ObjectBuilder::default()
+        .open_memory(&object.0)
+        .and_then(|object| object.load())
+        .map_err(refused("load the BPF programs"))
+}
+
+pub fn refused(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> NotMeasured {
+    move |error| match error.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => NotMeasured::NotPermitted,
+        _ => NotMeasured::Refused { operation, cause: format!("{error:#}") },
+    }
+}
+
+pub fn map<'a>(object: &'a Object, name: &str) -> Map<'a> {
+    let found = object.maps().find(|map| map.name() == OsStr::new(name));
+    found.unwrap_or_else(|| panic!("the BPF object has a map {name}"))
+}
+
+pub fn program<'a>(object: &'a Object, name: &str) -> ProgramMut<'a> {
+    let found = object.progs_mut().find(|program| program.name() == OsStr::new(name));
+    found.unwrap_or_else(|| panic!("the BPF object has a program {name}"))
+}

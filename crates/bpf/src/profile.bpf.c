@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What the threads of one program do: where they are at each tick of the clock, and what they sleep for.
+ *
+ * Problem: whether threads wait for each other cannot be seen in how much CPU they use. Those that spin
+ * use all of it, those that block leave it to others, and who waits for a partner that has no CPU looks
+ * like who waits for one that has more to do.
+ *
+ * Approach: at each tick of each CPU a record says who runs there and at which instruction, and how many
+ * threads of the program run and wait for a CPU at that moment. What threads sleep for is summed up by
+ * the system call they sleep in.
+ *
+ * Properties: ticks come at the same rate whoever runs, nobody included, so that shares of ticks are
+ * shares of time. A program is a cgroup (version 2); threads outside of it cost a look-up.
+ */
+#include "kernel.h"
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* The structures below are repeated in profiler.rs. */
+
+#define SLEEPS_MAX 16384
+#define TICKS_BYTES (1 << 20)
+
+enum { SLEEPING, WAITING, RUNNING };
+
+enum { NOBODY, OTHERS, IN_PROGRAM, IN_KERNEL };
+
+struct tick {
+	__u64 at_ns;
+	/* Where the thread is in its program, also while the kernel works for it. */
+	__u64 ip;
+	__u32 tgid;
+	__u32 tid;
+	/* The system call it is in; negative outside of one. */
+	__s32 call;
+	/* Of the program's threads, as they are at the tick. */
+	__u16 running;
+	__u16 waiting;
+	__u32 who;
+	__u32 unused;
+};
+
+struct program {
+	__u64 group;
+	/* Another one for each group: what was known of its threads holds no more. */
+	__u64 epoch;
+	__s64 running;
+	__s64 waiting;
+	/* Ticks for which there was no room. */
+	__u64 lost;
+};
+
+struct thread {
+	__u32 state;
+	__s32 call;
+	__u32 uninterruptible;
+	__u32 unused;
+	__u64 since_ns;
+	__u64 epoch;
+};
+
+struct cause {
+	__u32 tid;
+	__s32 call;
+	__u32 uninterruptible;
+};
+
+struct sleeps {
+	__u64 count;
+	__u64 ns;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct program);
+} programs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, TICKS_BYTES);
+} ticks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, SLEEPS_MAX);
+	__type(key, struct cause);
+	__type(value, struct sleeps);
+} sleeping SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+static __always_inline struct program *the_program(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&programs, &zero);
+}
+
+static __always_inline bool is_in(struct program *p, struct task_struct *task)
+{
+	return task->pid && task->cgroups->dfl_cgrp->kn->id == p->group;
+}
+
+/* The system call a thread is in; negative where it is in none. */
+static __always_inline __s32 call_of(struct task_struct *task)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+	return regs ? (__s32)regs->CALL : -1;
+}
+
+static __always_inline void count(struct program *p, __u32 was, __u32 is)
+{
+	if (was == is)
+		return;
+	if (was == RUNNING)
+		__sync_fetch_and_add(&p->running, -1);
+	if (was == WAITING)
+		__sync_fetch_and_add(&p->waiting, -1);
+	if (is == RUNNING)
+		__sync_fetch_and_add(&p->running, 1);
+	if (is == WAITING)
+		__sync_fetch_and_add(&p->waiting, 1);
+}
+
+/* What is known of a thread; nothing of one that was last seen when another group was watched. */
+static __always_inline struct thread *known(struct program *p, struct task_struct *task, __u64 flags)
+{
+	struct thread *t = bpf_task_storage_get(&threads, task, 0, flags);
+
+	if (t && t->epoch != p->epoch) {
+		t->epoch = p->epoch;
+		t->state = SLEEPING;
+		t->since_ns = 0;
+	}
+	return t;
+}
+
+/* A thread sleeps, waits or runs from now on. */
+static __noinline void set(struct program *p, struct task_struct *task, __u32 state, __u32 uninterruptible)
+{
+	struct sleeps *sum, first = {};
+	struct cause cause = {};
+	struct thread *t;
+	__u64 now;
+
+	if (!p)
+		return;
+	t = known(p, task, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t)
+		return;
+	now = bpf_ktime_get_ns();
+	if (state == SLEEPING) {
+		t->since_ns = now;
+		t->call = call_of(task);
+		t->uninterruptible = uninterruptible;
+	} else if (t->state == SLEEPING && t->since_ns) {
+		cause.tid = task->pid;
+		cause.call = t->call;
+		cause.uninterruptible = t->uninterruptible;
+		sum = bpf_map_lookup_elem(&sleeping, &cause);
+		if (!sum) {
+			bpf_map_update_elem(&sleeping, &cause, &first, BPF_NOEXIST);
+			sum = bpf_map_lookup_elem(&sleeping, &cause);
+		}
+		if (sum) {
+			__sync_fetch_and_add(&sum->count, 1);
+			__sync_fetch_and_add(&sum->ns, now - t->since_ns);
+		}
+		t->since_ns = 0;
+	}
+	count(p, t->state, state);
+	t->state = state;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
+	     unsigned int prev_state)
+{
+	struct program *p = the_program();
+
+	if (!p)
+		return 0;
+	if (is_in(p, prev))
+		set(p, prev, preempt || !prev_state ? WAITING : SLEEPING,
+		    !!(prev_state & TASK_UNINTERRUPTIBLE));
+	if (is_in(p, next))
+		set(p, next, RUNNING, 0);
+	return 0;
+}
+
+/* One that wakes before it has left its CPU never slept. */
+static __always_inline void wake(struct task_struct *task)
+{
+	struct program *p = the_program();
+	struct thread *t;
+
+	if (!p || !is_in(p, task))
+		return;
+	t = known(p, task, 0);
+	if (!t || t->state == SLEEPING)
+		set(p, task, WAITING, 0);
+}
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *task)
+{
+	wake(task);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(on_wakeup_new, struct task_struct *task)
+{
+	wake(task);
+	return 0;
+}
+
+SEC("perf_event")
+int on_tick(struct bpf_perf_event_data *context)
+{
+	struct program *p = the_program();
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs;
+	struct thread *t;
+	struct tick *tick;
+	__s64 running, waiting;
+
+	if (!p)
+		return 0;
+	tick = bpf_ringbuf_reserve(&ticks, sizeof(*tick), 0);
+	if (!tick) {
+		__sync_fetch_and_add(&p->lost, 1);
+		return 0;
+	}
+	tick->at_ns = bpf_ktime_get_ns();
+	tick->ip = 0;
+	tick->tgid = task->tgid;
+	tick->tid = task->pid;
+	tick->call = -1;
+	tick->unused = 0;
+	tick->who = task->pid ? OTHERS : NOBODY;
+	if (is_in(p, task)) {
+		t = known(p, task, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		/* It ran before anybody looked. */
+		if (t && t->state != RUNNING) {
+			count(p, t->state, RUNNING);
+			t->state = RUNNING;
+		}
+		regs = (struct pt_regs *)bpf_task_pt_regs(task);
+		tick->ip = regs->IP;
+		tick->call = (__s32)regs->CALL;
+		/* The kernel has the upper half of the addresses. */
+		tick->who = context->ip >> 63 ? IN_KERNEL : IN_PROGRAM;
+	}
+	running = p->running;
+	waiting = p->waiting;
+	tick->running = running < 0 ? 0 : running > 65535 ? 65535 : running;
+	tick->waiting = waiting < 0 ? 0 : waiting > 65535 ? 65535 : waiting;
+	bpf_ringbuf_submit(tick, BPF_RB_NO_WAKEUP);
+	return 0;
+}

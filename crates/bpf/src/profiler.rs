@@ -1,0 +1,177 @@
+//! What the threads of one program do, tick by tick: loads `profile.bpf.c` and reads what it says.
+
+use std::{cell::RefCell, fmt, os::fd::IntoRawFd, rc::Rc};
+
+use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
+
+use crate::{
+    NotMeasured, Sleep, Tick, Who,
+    object::{self, Aligned, map, program, refused},
+};
+
+static PROGRAM: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/profile.bpf.o")));
+
+/// Watches the threads of one cgroup (version 2), as long as it is there.
+pub struct Profiler {
+    // The ring refers to the object's maps: it goes first.
+    ring: RingBuffer<'static>,
+    _links: Vec<Link>,
+    object: Object,
+    ticks: Rc<RefCell<Vec<Tick>>>,
+    group: u64,
+    epoch: u64,
+}
+
+impl fmt::Debug for Profiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profiler").finish_non_exhaustive()
+    }
+}
+
+impl Profiler {
+    /// Watches a cgroup by its number; `clocks` are the events that tick, one for each CPU.
+    pub fn start(group: u64, clocks: Vec<impl IntoRawFd>) -> Result<Profiler, NotMeasured> {
+        let object = object::load(PROGRAM)?;
+        watch(&object, group, 1)?;
+        let attach = |name| program(&object, name).attach();
+        let mut links = ["on_switch", "on_wakeup", "on_wakeup_new"]
+            .map(attach)
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(refused("attach the BPF programs"))?;
+        for clock in clocks {
+            // The link closes it.
+            let link = program(&object, "on_tick").attach_perf_event(clock.into_raw_fd());
+            links.push(link.map_err(refused("attach to the clock of a CPU"))?);
+        }
+        let ticks = Rc::<RefCell<Vec<Tick>>>::default();
+        let heard = ticks.clone();
+        let mut builder = RingBufferBuilder::new();
+        let of_ring = map(&object, "ticks");
+        builder
+            .add(&of_ring, move |bytes: &[u8]| {
+                heard.borrow_mut().extend(tick(bytes));
+                0
+            })
+            .map_err(refused("read the ticks"))?;
+        let ring = builder.build().map_err(refused("read the ticks"))?;
+        drop(of_ring);
+        Ok(Profiler { ring, _links: links, object, ticks, group, epoch: 1 })
+    }
+
+    /// Watches another cgroup from now on: the program has moved.
+    pub fn follow(&mut self, group: u64) -> Result<(), NotMeasured> {
+        if group != self.group {
+            (self.group, self.epoch) = (group, self.epoch + 1);
+            watch(&self.object, self.group, self.epoch)?;
+        }
+        Ok(())
+    }
+
+    /// The ticks since the last call. Some of a second are kept.
+    pub fn ticks(&mut self) -> Result<Vec<Tick>, NotMeasured> {
+        self.ring.consume().map_err(refused("read the ticks"))?;
+        Ok(std::mem::take(&mut *self.ticks.borrow_mut()))
+    }
+
+    /// Ticks that were lost, because they were not read in time.
+    pub fn lost(&self) -> u64 {
+        let read = map(&self.object, "programs").lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        read.ok().flatten().map_or(0, |bytes| u64_at(&bytes, 32))
+    }
+
+    /// What the threads slept for since the start, as far as it is over.
+    pub fn sleeps(&self) -> Vec<Sleep> {
+        let sleeping = map(&self.object, "sleeping");
+        let read = |key: Vec<u8>| {
+            let sums = sleeping.lookup(&key, MapFlags::ANY).ok()??;
+            Some(Sleep {
+                tid: u32_at(&key, 0),
+                call: call(u32_at(&key, 4)),
+                uninterruptible: u32_at(&key, 8) != 0,
+                count: u64_at(&sums, 0),
+                ns: u64_at(&sums, 8),
+            })
+        };
+        sleeping.keys().filter_map(read).collect()
+    }
+}
+
+fn watch(object: &Object, group: u64, epoch: u64) -> Result<(), NotMeasured> {
+    let mut program = [0; PROGRAM_SIZE];
+    program[..8].copy_from_slice(&group.to_ne_bytes());
+    program[8..16].copy_from_slice(&epoch.to_ne_bytes());
+    map(object, "programs")
+        .update(&0u32.to_ne_bytes(), &program, MapFlags::ANY)
+        .map_err(refused("say which threads to watch"))
+}
+
+// The structures of profile.bpf.c: struct program, struct tick.
+const PROGRAM_SIZE: usize = 40;
+const TICK_SIZE: usize = 40;
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Negative numbers are no system calls.
+fn call(number: u32) -> Option<u32> {
+    (number <= i32::MAX as u32).then_some(number)
+}
+
+fn tick(bytes: &[u8]) -> Option<Tick> {
+    if bytes.len() < TICK_SIZE {
+        return None;
+    }
+    let who = match u32_at(bytes, 32) {
+        0 => Who::Nobody,
+        1 => Who::Others,
+        kind => Who::Program {
+            tgid: u32_at(bytes, 16),
+            tid: u32_at(bytes, 20),
+            ip: u64_at(bytes, 8),
+            call: call(u32_at(bytes, 24)).filter(|_| kind == 3),
+        },
+    };
+    let halves = u32_at(bytes, 28).to_ne_bytes();
+    let half = |at: usize| u32::from(u16::from_ne_bytes([halves[at], halves[at + 1]]));
+    Some(Tick { at_ns: u64_at(bytes, 0), who, running: half(0), waiting: half(2) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(who: u32, call: i32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend(5u64.to_ne_bytes());
+        bytes.extend(0x1000u64.to_ne_bytes());
+        bytes.extend(7u32.to_ne_bytes());
+        bytes.extend(8u32.to_ne_bytes());
+        bytes.extend(call.to_ne_bytes());
+        bytes.extend(2u16.to_ne_bytes());
+        bytes.extend(1u16.to_ne_bytes());
+        bytes.extend(who.to_ne_bytes());
+        bytes.extend(0u32.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn ticks_are_read_as_the_kernel_writes_them() {
+        let read = tick(&bytes(3, 202)).unwrap();
+        assert_eq!((read.at_ns, read.running, read.waiting), (5, 2, 1));
+        let program = |call| Who::Program { tgid: 7, tid: 8, ip: 0x1000, call };
+        assert_eq!(read.who, program(Some(202)));
+        // What the thread last called says nothing of one that is in its program.
+        assert_eq!(tick(&bytes(2, 202)).unwrap().who, program(None));
+        assert_eq!(tick(&bytes(3, -1)).unwrap().who, program(None));
+        assert_eq!(tick(&bytes(0, -1)).unwrap().who, Who::Nobody);
+        assert_eq!(tick(&bytes(1, -1)).unwrap().who, Who::Others);
+        assert_eq!(tick(&[0; 8]), None);
+    }
+}

@@ -1,0 +1,39 @@
+//! What a program's threads were seen to do.
+
+/// Who runs on a CPU at a tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    Nobody,
+    Others,
+    /// A thread of the program: the process and the thread it is of, where it is in its program, and
+    /// the system call it is in, if the kernel works for it.
+    Program {
+        tgid: u32,
+        tid: u32,
+        ip: u64,
+        call: Option<u32>,
+    },
+}
+
+/// A tick of one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tick {
+    /// CLOCK_MONOTONIC.
+    pub at_ns: u64,
+    pub who: Who,
+    /// How many threads of the program run at that moment, and how many wait for a CPU.
+    pub running: u32,
+    pub waiting: u32,
+}
+
+/// What a thread slept for, and how long in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sleep {
+    pub tid: u32,
+    /// Absent where it was in no system call: the kernel fetched memory for it.
+    pub call: Option<u32>,
+    /// No signal could have ended it: it waited for a device.
+    pub uninterruptible: bool,
+    pub count: u64,
+    pub ns: u64,
+}

@@ -1,0 +1,79 @@
+//! What can be typed.
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::Parser;
+
+use crate::program::Meant;
+
+/// Say whether gang scheduling helps a program
+///
+/// Watches a program for some seconds: one that runs, or one that it starts, and ends when it has seen
+/// enough. It judges the five conditions under which gang scheduling helps, predicts the gain, and says in
+/// one sentence what to do. Watch it where and when it usually runs: where nobody competes for its CPUs,
+/// nothing can be gained.
+#[derive(Debug, Parser)]
+#[command(name = "gang doctor", version, max_term_width = 100)]
+pub struct Cli {
+    /// The process to watch, with its descendants
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i64).range(1..=i64::from(i32::MAX)),
+        required_unless_present_any = ["job", "command"], conflicts_with_all = ["job", "command"])]
+    pub pid: Option<i64>,
+    /// The job to watch
+    #[arg(long, value_name = "ID", conflicts_with = "command")]
+    pub job: Option<i64>,
+    /// For how long to watch, in seconds
+    #[arg(short, long, default_value = "5", value_parser = seconds)]
+    pub seconds: Duration,
+    /// Prove it: schedule the program as a gang and by Linux alone in turn, and measure what it gains
+    #[arg(long)]
+    pub prove: bool,
+    /// Watch a program that is started only after so many seconds
+    #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
+    pub after: Duration,
+    /// Write the diagnosis as JSON; what a program that is started writes goes to standard error
+    #[arg(long)]
+    pub json: bool,
+    /// The program to start and watch, with its arguments
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+impl Cli {
+    pub fn meant(&self) -> Meant {
+        match (self.pid, self.job) {
+            (Some(pid), _) => Meant::Process(pid),
+            (None, Some(job)) => Meant::Job(job),
+            (None, None) => Meant::Command(self.command.clone()),
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let accepted = "a number of seconds from 0.1 to 3600";
+    let seconds: f64 = text.parse().map_err(|_| accepted.to_owned())?;
+    if (0.1..=3600.0).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(accepted.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_meant() {
+        let parse = |line: &str| {
+            Cli::try_parse_from(std::iter::once("doctor").chain(line.split_whitespace()))
+        };
+        assert_eq!(parse("77").unwrap().meant(), Meant::Process(77));
+        assert_eq!(parse("--job 3 --prove").unwrap().meant(), Meant::Job(3));
+        let command = Meant::Command(vec!["ls".into(), "-l".into()]);
+        assert_eq!(parse("--seconds 2 -- ls -l").unwrap().meant(), command);
+        for wrong in ["", "0", "77 --job 3", "77 -- ls", "--seconds 0 77", "--seconds x 77"] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

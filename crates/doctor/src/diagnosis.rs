@@ -1,0 +1,357 @@
+//! Judges a program by the five conditions (E1 to E5) under which gang scheduling helps, and predicts how
+//! much it would.
+//!
+//! Approach: a gang runs for its fair share of the time, at the pace that the program has when none of its
+//! threads waits for a CPU. That, over the pace that it has now, is what it would gain. The conditions say
+//! why.
+//!
+//! The bounds: waits every 15 ms or less (E13: from there on there was nothing to gain on Linux), and an
+//! imbalance below 3 ms (E14: a few milliseconds end it).
+
+use serde::Serialize;
+
+use crate::observation::{Cause, Figures, Observation};
+
+/// Synchronisation that is rarer does not suffer (E13).
+const INTERVAL_MAX_US: f64 = 15_000.0;
+
+/// Threads that differ by more wait for each other however they are scheduled (E14).
+const IMBALANCE_MAX_US: f64 = 3_000.0;
+
+/// Below this share of its time, waiting does not matter.
+const NOTABLE: f64 = 0.01;
+
+/// Below this share of the time nobody competes.
+const COMPETES: f64 = 0.02;
+
+/// It helps where it gains more than this.
+pub const HELPS: f64 = 0.05;
+
+/// Parts of the time for the jackknife.
+const PARTS: usize = 10;
+
+/// Student's t for 9 degrees of freedom, 95 %.
+const T_9: f64 = 2.262;
+
+/// One of the five conditions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Condition {
+    /// `E1` to `E5`.
+    pub id: &'static str,
+    pub name: &'static str,
+    /// Absent where it could not be seen.
+    pub holds: Option<bool>,
+    /// What was seen, in words.
+    pub finding: String,
+}
+
+/// A gain, 0.1 for 10 % more done in the same time, with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Gain {
+    pub gain: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval: Option<[f64; 2]>,
+}
+
+/// What is to be said of a program.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Diagnosis {
+    /// Gang scheduling helps by more than 5 %; absent where nobody can tell.
+    pub helps: Option<bool>,
+    pub sentence: String,
+    pub predicted_gain: Option<Gain>,
+    pub measured_gain: Option<Gain>,
+    pub conditions: Vec<Condition>,
+    pub figures: Figures,
+}
+
+impl Diagnosis {
+    pub fn of(observation: &Observation) -> Diagnosis {
+        let figures = observation.figures();
+        let conditions = conditions(&figures);
+        let predicted_gain = predict(observation);
+        Diagnosis {
+            helps: predicted_gain.map(|gain| gain.gain > HELPS),
+            sentence: String::new(),
+            predicted_gain,
+            measured_gain: None,
+            conditions,
+            figures,
+        }
+        .spoken()
+    }
+
+    /// The same with what an experiment has shown, which counts for more than a prediction.
+    pub fn proven(mut self, gain: Gain) -> Diagnosis {
+        self.measured_gain = Some(gain);
+        self.helps = match gain.interval {
+            Some([low, _]) if low > HELPS => Some(true),
+            Some([_, high]) if high < HELPS => Some(false),
+            // It is not sure; the best guess is the measured one.
+            _ => Some(gain.gain > HELPS),
+        };
+        self.spoken()
+    }
+
+    fn spoken(mut self) -> Diagnosis {
+        self.sentence = sentence(&self);
+        self
+    }
+}
+
+/// What the program would gain as a gang: jackknife estimate over parts of the time.
+pub fn predict(observation: &Observation) -> Option<Gain> {
+    let of = |observation: &Observation| {
+        let figures = observation.figures();
+        let clear = figures.pace_clear?;
+        (figures.pace > 0.0).then(|| (figures.fair_share * clear / figures.pace).ln())
+    };
+    let whole = of(observation)?;
+    let parts: Option<Vec<f64>> =
+        (0..PARTS).map(|part| of(&observation.without(part, PARTS))).collect();
+    let interval = parts.map(|parts| {
+        let n = PARTS as f64;
+        let mean = parts.iter().sum::<f64>() / n;
+        let variance = parts.iter().map(|part| (part - mean).powi(2)).sum::<f64>() * (n - 1.0) / n;
+        let half = T_9 * variance.sqrt();
+        [(whole - half).exp() - 1.0, (whole + half).exp() - 1.0]
+    });
+    Some(Gain { gain: whole.exp() - 1.0, interval })
+}
+
+fn conditions(figures: &Figures) -> Vec<Condition> {
+    let waits = figures.spinning >= NOTABLE || figures.interval_us.is_some();
+    vec![
+        fine_grained(figures, waits),
+        balanced(figures, waits),
+        sensitive(figures),
+        contended(figures),
+        changing(figures),
+    ]
+}
+
+fn fine_grained(figures: &Figures, waits: bool) -> Condition {
+    let (holds, finding) = match figures.interval_us.filter(|_| waits) {
+        _ if figures.threads < 2 => (Some(false), "it has a single thread that computes".into()),
+        None if waits => {
+            let spinning = percent(figures.spinning);
+            (
+                None,
+                format!(
+                    "its threads wait for each other {spinning} of their time on CPUs; how often could not be seen"
+                ),
+            )
+        }
+        None => (Some(false), "its threads were not seen to wait for each other".into()),
+        Some(us) => {
+            let or_less = if figures.interval_is_bound { " or less" } else { "" };
+            (
+                Some(us <= INTERVAL_MAX_US),
+                format!("a thread waits for the others every {}{or_less}", time(us)),
+            )
+        }
+    };
+    Condition { id: "E1", name: "fine-grained synchronisation", holds, finding }
+}
+
+fn balanced(figures: &Figures, waits: bool) -> Condition {
+    let name = "well-balanced work";
+    let condition = |holds, finding: String| Condition { id: "E2", name, holds, finding };
+    let Some(clear) = figures.pace_clear else {
+        return condition(None, "its threads were hardly ever all on CPUs".into());
+    };
+    let idle = (1.0 - clear).clamp(0.0, 1.0);
+    let Some(us) = figures.interval_us.filter(|_| waits) else {
+        let finding = format!("{} of its CPUs' time is not worked in", percent(idle));
+        return condition(None, finding);
+    };
+    let imbalance_us = us * idle;
+    condition(
+        Some(imbalance_us <= IMBALANCE_MAX_US),
+        format!(
+            "with all threads on CPUs, {} of the time is waited: {} at a time",
+            percent(idle),
+            time(imbalance_us)
+        ),
+    )
+}
+
+fn sensitive(figures: &Figures) -> Condition {
+    let name = "sensitivity to latency";
+    let (holds, finding) = match (figures.pace_apart, figures.pace_apart_if_independent) {
+        (Some(pace), Some(independent)) if independent > 0.0 => {
+            let kept = pace / independent;
+            let finding = format!(
+                "while one of its threads waits for a CPU, the others do {} of what they could",
+                percent(kept.min(1.0))
+            );
+            (Some(kept < 0.9), finding)
+        }
+        _ if figures.apart < COMPETES => {
+            (None, "it had all CPUs that it wanted; without competition this cannot be seen".into())
+        }
+        _ => (None, "too few moments to tell".into()),
+    };
+    Condition { id: "E3", name, holds, finding }
+}
+
+fn contended(figures: &Figures) -> Condition {
+    let finding = format!(
+        "{:.1} threads of others want to run; one of its threads waits for a CPU {} of the time",
+        figures.others,
+        percent(figures.apart)
+    );
+    let holds = Some(figures.apart > COMPETES && figures.others > 0.2);
+    Condition { id: "E4", name: "other programs that matter", holds, finding }
+}
+
+fn changing(figures: &Figures) -> Condition {
+    let (holds, finding) = if figures.others_sd > 0.3 {
+        (Some(true), format!("the others' demand varies by {:.1} threads", figures.others_sd))
+    } else {
+        let finding = "it did not change while it was watched; if it never does, fixed CPUs for each do as well";
+        (None, finding.to_owned())
+    };
+    Condition { id: "E5", name: "demand that changes", holds, finding }
+}
+
+fn sentence(diagnosis: &Diagnosis) -> String {
+    let figures = &diagnosis.figures;
+    let fails = |id| {
+        diagnosis
+            .conditions
+            .iter()
+            .find(|condition| condition.id == id && condition.holds == Some(false))
+    };
+    let reason = ["E4", "E1", "E2", "E3"].into_iter().find_map(fails);
+    let because = reason.map_or_else(String::new, |it| match it.id {
+        "E4" => ": nobody competes for its CPUs now".to_owned(),
+        _ => format!(": {}", it.finding),
+    });
+    match (diagnosis.helps, diagnosis.measured_gain, diagnosis.predicted_gain) {
+        (Some(true), Some(gain), _) => {
+            format!(
+                "Gang scheduling helps: {} more work in the same time, measured. Start it by gang run.",
+                percent(gain.gain)
+            )
+        }
+        (Some(false), Some(gain), _) => format!(
+            "Gang scheduling does not help ({} measured){because}. Leave it to Linux.",
+            signed(gain.gain)
+        ),
+        (Some(true), None, Some(gain)) => format!(
+            "Gang scheduling should help, by about {}; --prove measures it. Start it by gang run.",
+            percent(gain.gain)
+        ),
+        (Some(false), None, Some(gain)) => format!(
+            "Gang scheduling would not help ({} predicted){because}. Leave it to Linux.",
+            signed(gain.gain)
+        ),
+        _ if figures.pace <= 0.0 => {
+            "It did not compute while it was watched, so there is nothing to say.".into()
+        }
+        _ => "It cannot be told: its threads were hardly ever all on CPUs. Use --prove.".into(),
+    }
+}
+
+pub fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+fn signed(share: f64) -> String {
+    format!("{:+.1} %", share * 100.0)
+}
+
+/// A time given in microseconds.
+fn time(us: f64) -> String {
+    match us {
+        us if us < 1_000.0 => format!("{us:.0} µs"),
+        us if us < 1_000_000.0 => format!("{:.1} ms", us / 1e3),
+        us => format!("{:.1} s", us / 1e6),
+    }
+}
+
+/// What is waited for, in words.
+pub fn cause(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Partner => "each other (futex)",
+        Cause::Device => "devices and memory",
+        Cause::Time => "time to pass",
+        Cause::Elsewhere => "input and other programs",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::observation::{Doing, Look, Use};
+
+    /// Two threads on two CPUs; of ten looks, so many see work while no thread waits for a CPU, and while one
+    /// does, which is the case for eight tenths of the time where there are others.
+    fn observation(clear: usize, apart: usize, others: f64) -> Observation {
+        let wait = || Doing::Wait { tid: 1, site: "spin".into() };
+        let look = |at: usize, doing, waiting| Look {
+            at_ns: at as u64 * 1_000_000,
+            doing,
+            running: 2 - waiting,
+            waiting,
+        };
+        let looks = (0..10_000).map(|at| {
+            let is_clear = others == 0.0 || at / 10 % 10 < 2;
+            let works = at * 7 % 10 < if is_clear { clear } else { apart };
+            let doing = match (works, is_clear) {
+                (true, _) => Doing::Work { tid: 1 + (at % 2) as u32 },
+                (false, true) => wait(),
+                (false, false) if at % 2 == 0 => wait(),
+                (false, false) => Doing::Else,
+            };
+            look(at, doing, u32::from(!is_clear))
+        });
+        let used = Use { run_ns: 1_000_000_000, wait_ns: 0 };
+        Observation {
+            length_ns: 10_000_000_000,
+            machine: 2,
+            allowed: 2,
+            looks: looks.collect(),
+            threads: BTreeMap::from([(1, used), (2, used)]),
+            others: (0..100).map(|at| (at * 100_000_000, others)).collect(),
+            ..Observation::default()
+        }
+    }
+
+    fn holds(diagnosis: &Diagnosis) -> Vec<Option<bool>> {
+        diagnosis.conditions.iter().map(|condition| condition.holds).collect()
+    }
+
+    #[test]
+    fn a_program_that_stalls_gains() {
+        let diagnosis = Diagnosis::of(&observation(9, 0, 2.0));
+        assert_eq!(diagnosis.helps, Some(true), "{diagnosis:#?}");
+        // Half of the time at a pace of 0.9, in place of two tenths of the time.
+        let gain = diagnosis.predicted_gain.unwrap();
+        assert!((gain.gain - 1.5).abs() < 0.05, "{gain:?}");
+        let [low, high] = gain.interval.unwrap();
+        assert!(low <= gain.gain && gain.gain <= high);
+        assert_eq!(holds(&diagnosis)[..4], [Some(true); 4], "{diagnosis:#?}");
+    }
+
+    #[test]
+    fn independent_threads_gain_nothing() {
+        // While one waits for a CPU the other works on.
+        let diagnosis = Diagnosis::of(&observation(10, 4, 2.0));
+        assert_eq!(diagnosis.helps, Some(false), "{diagnosis:#?}");
+        let proven = diagnosis.proven(Gain { gain: 0.2, interval: Some([0.1, 0.3]) });
+        assert_eq!(proven.helps, Some(true), "what was measured counts for more");
+        assert!(proven.sentence.contains("measured"), "{}", proven.sentence);
+    }
+
+    #[test]
+    fn without_competition_there_is_nothing_to_gain() {
+        let diagnosis = Diagnosis::of(&observation(9, 0, 0.0));
+        assert_eq!(diagnosis.helps, Some(false));
+        assert!(diagnosis.predicted_gain.unwrap().gain.abs() < 1e-9);
+        assert!(diagnosis.sentence.contains("nobody competes"), "{}", diagnosis.sentence);
+    }
+}

@@ -1,0 +1,48 @@
+//! `gang doctor`: says whether gang scheduling helps a program, and why.
+//!
+//! Problem: on today's Linux most programs gain nothing from gang scheduling, and some gain a factor of
+//! ten. Which, depends on five conditions at once (E1 to E5), which people cannot see.
+//!
+//! Approach: a program is made a job that Linux schedules, so that its threads are in a cgroup. At each tick
+//! of each CPU it is seen whether the program works there or waits ([`sites`]), and whether all of its
+//! threads have CPUs ([`watch`]). Figures and conditions follow from that ([`observation`],
+//! [`diagnosis`]), without the kernel. With `--prove` the program is a gang in one half of the time and
+//! Linux's in the other, in turn, and what it works is compared ([`proof`]).
+
+pub mod cli;
+pub mod diagnosis;
+pub mod observation;
+pub mod program;
+pub mod proof;
+pub mod report;
+pub mod sites;
+pub mod watch;
+
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use gang_linux::Roots;
+
+use cli::Cli;
+use diagnosis::Diagnosis;
+use program::{Meant, Program};
+use watch::Watch;
+
+/// Examines the program that is meant.
+pub fn examine(cli: &Cli) -> Result<Diagnosis> {
+    let roots = Roots::default();
+    let meant = cli.meant();
+    let mut program = Program::find(&meant, cli.json)?;
+    if matches!(meant, Meant::Command(_)) {
+        std::thread::sleep(cli.after);
+    }
+    let mut watch = Watch::begin(&roots, &program.cgroup, program.cpus)?;
+    watch.until(Instant::now() + cli.seconds)?;
+    let mut diagnosis = Diagnosis::of(&watch.end()?);
+    if cli.prove {
+        let gain = proof::prove(&roots, &mut program, cli.seconds)
+            .context("cannot prove what the program gains")?;
+        diagnosis = diagnosis.proven(gain);
+    }
+    Ok(diagnosis)
+}

@@ -1,0 +1,381 @@
+//! What was seen of a program, as figures: no kernel, no clock, no program.
+//!
+//! Terms. A *look* is a tick of a CPU's clock with what was found there. It is *clear* when no thread of
+//! the program waits for a CPU, and *apart* when one does: then some of its threads may run without the
+//! partners that they wait for. The *pace* is the time in which CPUs work for the program, over the time of
+//! all the CPUs that it can use at once: 1 where all of them work all of the time, and none waits.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// What a CPU does at a look.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Doing {
+    /// Nothing, or something for others.
+    Else,
+    /// A thread of the program works.
+    Work { tid: u32 },
+    /// A thread of the program is on the CPU and waits for others, there.
+    Wait { tid: u32, site: String },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// CLOCK_MONOTONIC.
+    pub at_ns: u64,
+    pub doing: Doing,
+    /// Threads of the program that run, and that wait for a CPU.
+    pub running: u32,
+    pub waiting: u32,
+}
+
+/// What the kernel keeps of a thread, over the time that was watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Use {
+    /// On a CPU, and waiting for one.
+    pub run_ns: u64,
+    pub wait_ns: u64,
+}
+
+/// What threads slept for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Each other: a futex.
+    Partner,
+    /// A device, or memory that the kernel has to fetch.
+    Device,
+    /// Nothing but time.
+    Time,
+    /// What another program sends or the network brings.
+    Elsewhere,
+}
+
+/// Sleeps of the busy threads, by what they were for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Sleeps {
+    pub count: u64,
+    pub ns: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Observation {
+    /// How long was watched.
+    pub length_ns: u64,
+    /// CPUs of the machine, and those that the program may use.
+    pub machine: usize,
+    pub allowed: usize,
+    pub looks: Vec<Look>,
+    pub threads: BTreeMap<u32, Use>,
+    pub sleeps: BTreeMap<Cause, Sleeps>,
+    /// Runnable threads of others, at moments through the time that was watched.
+    pub others: Vec<(u64, f64)>,
+}
+
+/// A thread that ran less than this share of what the busiest did is none of those that compute.
+const BUSY: f64 = 0.05;
+
+/// Looks of this many are too few to say anything.
+pub const ENOUGH: usize = 200;
+
+/// The looks of one kind, counted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    all: usize,
+    work: usize,
+    wait: usize,
+}
+
+/// The figures that conditions and predictions follow from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
+    pub seconds: f64,
+    /// Threads that compute, and the CPUs that they can use at once.
+    pub threads: usize,
+    pub cpus: usize,
+    /// The pace (see the module), over all of the time, while no thread waits for a CPU, and while one does.
+    pub pace: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace_clear: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace_apart: Option<f64>,
+    /// What the pace would be while threads wait for CPUs, if the others did not mind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace_apart_if_independent: Option<f64>,
+    /// Share of the time in which a thread waits for a CPU.
+    pub apart: f64,
+    /// Of the program's time on CPUs: waiting for each other.
+    pub spinning: f64,
+    /// Where, as shares of that time, the most first.
+    pub waits_at: Vec<(String, f64)>,
+    pub sleeps: BTreeMap<Cause, Sleeps>,
+    /// Time between two waits of a thread for its partners; absent where it does not wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval_us: Option<f64>,
+    /// It is that or less: the clock is too coarse for more.
+    pub interval_is_bound: bool,
+    /// Runnable threads of others on average, and how much that varied: standard deviation over quarters
+    /// of a second.
+    pub others: f64,
+    pub others_sd: f64,
+    /// The share of the machine's time that a gang would have.
+    pub fair_share: f64,
+}
+
+impl Observation {
+    /// Those of its threads that compute.
+    fn busy(&self) -> Vec<u32> {
+        let most = self.threads.values().map(|used| used.run_ns).max().unwrap_or(0);
+        let least = (most as f64 * BUSY).max(1.0);
+        let busy = self.threads.iter().filter(|(_, used)| used.run_ns as f64 >= least);
+        busy.map(|(&tid, _)| tid).collect()
+    }
+
+    pub fn figures(&self) -> Figures {
+        let busy = self.busy();
+        let cpus = busy.len().min(self.allowed).max(1);
+        let pace = |count: Count| {
+            (count.all > 0)
+                .then(|| count.work as f64 / count.all as f64 * self.machine as f64 / cpus as f64)
+        };
+        let clear = self.count(|look| look.waiting == 0);
+        let apart = self.count(|look| look.waiting > 0);
+        let all = self.count(|_| true);
+        let enough = |count: Count| (count.all >= ENOUGH).then(|| pace(count)).flatten();
+        let pace_clear = enough(clear);
+        let waiting = self.mean_waiting();
+        let left = ((busy.len() as f64 - waiting) / cpus as f64).clamp(0.0, 1.0);
+        let own = (all.work + all.wait).max(1) as f64;
+        let (interval_us, interval_is_bound) = self.interval(&busy);
+        let (others, others_sd) = self.others();
+        let wanted = cpus as f64 + others;
+        Figures {
+            seconds: self.length_ns as f64 / 1e9,
+            threads: busy.len(),
+            cpus,
+            pace: pace(all).unwrap_or(0.0),
+            pace_clear,
+            pace_apart: enough(apart),
+            pace_apart_if_independent: enough(apart).and(pace_clear).map(|pace| pace * left),
+            apart: apart.all as f64 / all.all.max(1) as f64,
+            spinning: all.wait as f64 / own,
+            waits_at: self.waits_at(own),
+            sleeps: self.sleeps.clone(),
+            interval_us,
+            interval_is_bound,
+            others,
+            others_sd,
+            fair_share: if wanted > self.machine as f64 { cpus as f64 / wanted } else { 1.0 },
+        }
+    }
+
+    fn count(&self, of: impl Fn(&Look) -> bool) -> Count {
+        let mut count = Count::default();
+        for look in self.looks.iter().filter(|look| of(look)) {
+            count.all += 1;
+            match look.doing {
+                Doing::Else => {}
+                Doing::Work { .. } => count.work += 1,
+                Doing::Wait { .. } => count.wait += 1,
+            }
+        }
+        count
+    }
+
+    /// How many threads wait for a CPU on average, while one does.
+    fn mean_waiting(&self) -> f64 {
+        let waiting: Vec<f64> = self.looks.iter().map(|look| f64::from(look.waiting)).collect();
+        mean(waiting.into_iter().filter(|&waiting| waiting > 0.0))
+    }
+
+    fn waits_at(&self, own: f64) -> Vec<(String, f64)> {
+        let mut sites: BTreeMap<&str, usize> = BTreeMap::new();
+        for look in &self.looks {
+            if let Doing::Wait { site, .. } = &look.doing {
+                *sites.entry(site).or_default() += 1;
+            }
+        }
+        let share = |(site, count): (&str, usize)| (site.to_owned(), count as f64 / own);
+        let mut sites: Vec<_> = sites.into_iter().map(share).collect();
+        sites.sort_by(|a, b| b.1.total_cmp(&a.1));
+        sites.truncate(3);
+        sites
+    }
+
+    /// The time between two waits of a thread for its partners, in microseconds, and whether that is only
+    /// a bound.
+    fn interval(&self, busy: &[u32]) -> (Option<f64>, bool) {
+        let asleep = self.sleeps.get(&Cause::Partner).map_or(0, |sleeps| sleeps.count);
+        let of_sleeps = (asleep > 0)
+            .then(|| self.length_ns as f64 / 1e3 * busy.len().max(1) as f64 / asleep as f64);
+        let of_spins = self.interval_of_spins();
+        match (of_sleeps, of_spins) {
+            (None, None) => (None, false),
+            (Some(sleeps), None) => (Some(sleeps), false),
+            (None, Some(spins)) => (Some(spins.0), spins.1),
+            (Some(sleeps), Some(spins)) if sleeps < spins.0 => (Some(sleeps), false),
+            (_, Some(spins)) => (Some(spins.0), spins.1),
+        }
+    }
+
+    /// From how often a thread that worked at one tick waits at the next. For a thread that goes from
+    /// one to the other at random with mean times a and b, the share of ticks at which it has changed is
+    /// 2pq (1 − exp(−d (1/a + 1/b))), where p and q are the shares of both, and d lies between the ticks.
+    fn interval_of_spins(&self) -> Option<(f64, bool)> {
+        let mut last: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
+        let (mut pairs, mut changes, mut waits, mut steps_ns) = (0usize, 0usize, 0usize, 0u64);
+        for look in self.looks.iter().filter(|look| look.waiting == 0) {
+            let (tid, is_wait) = match look.doing {
+                Doing::Else => continue,
+                Doing::Work { tid } => (tid, false),
+                Doing::Wait { tid, .. } => (tid, true),
+            };
+            if let Some((at_ns, was_wait)) = last.insert(tid, (look.at_ns, is_wait)) {
+                let step_ns = look.at_ns.saturating_sub(at_ns);
+                if step_ns < 5_000_000 {
+                    pairs += 1;
+                    changes += usize::from(was_wait != is_wait);
+                    waits += usize::from(is_wait);
+                    steps_ns += step_ns;
+                }
+            }
+        }
+        if pairs < ENOUGH / 2 {
+            return None;
+        }
+        let q = waits as f64 / pairs as f64;
+        // Less may be anything; more never works.
+        if !(0.005..=0.995).contains(&q) {
+            return None;
+        }
+        let step_us = steps_ns as f64 / pairs as f64 / 1e3;
+        let most = 2.0 * q * (1.0 - q);
+        let changed = changes as f64 / pairs as f64;
+        // So near to independence only the bound is known: there are that few ticks.
+        if changed > 0.7 * most {
+            return Some((step_us, true));
+        }
+        let decay_us = -step_us / (1.0 - changed / most).ln();
+        Some((decay_us / (q * (1.0 - q)), false))
+    }
+
+    fn others(&self) -> (f64, f64) {
+        let average = mean(self.others.iter().map(|&(_, others)| others));
+        let mut quarters: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        for &(at_ns, others) in &self.others {
+            quarters.entry(at_ns / 250_000_000).or_default().push(others);
+        }
+        let means: Vec<f64> =
+            quarters.into_values().map(|quarter| mean(quarter.into_iter())).collect();
+        let centre = mean(means.iter().copied());
+        let squares = mean(means.iter().map(|value| (value - centre).powi(2)));
+        (average, squares.sqrt())
+    }
+
+    /// The same without one of `parts` parts of the time, for estimates of how sure a figure is.
+    pub fn without(&self, part: usize, parts: usize) -> Observation {
+        let first = self.looks.first().map_or(0, |look| look.at_ns);
+        let last = self.looks.last().map_or(0, |look| look.at_ns) + 1;
+        let length = (last - first).max(1) as f64;
+        let part_of = |look: &Look| {
+            ((look.at_ns.saturating_sub(first)) as f64 / length * parts as f64) as usize
+        };
+        let looks = self.looks.iter().filter(|look| part_of(look) != part).cloned();
+        Observation { looks: looks.collect(), ..self.clone() }
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0usize), |(sum, count), value| (sum + value, count + 1));
+    sum / count.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn look(at_ms: u64, doing: Doing, running: u32, waiting: u32) -> Look {
+        Look { at_ns: at_ms * MS, doing, running, waiting }
+    }
+
+    fn two_threads(looks: Vec<Look>) -> Observation {
+        let used = Use { run_ns: 900 * MS, wait_ns: 0 };
+        let idle = Use { run_ns: MS, wait_ns: 0 };
+        Observation {
+            length_ns: 1000 * MS,
+            machine: 2,
+            allowed: 2,
+            looks,
+            threads: BTreeMap::from([(1, used), (2, used), (3, idle)]),
+            ..Observation::default()
+        }
+    }
+
+    #[test]
+    fn threads_that_hardly_run_do_not_count() {
+        let figures = two_threads(Vec::new()).figures();
+        assert_eq!((figures.threads, figures.cpus), (2, 2));
+        assert_eq!((figures.pace, figures.pace_clear), (0.0, None));
+    }
+
+    #[test]
+    fn the_pace_is_work_over_all_cpus() {
+        // Clear: both work. Apart: one waits on its CPU, the other CPU is somebody else's.
+        let looks = (0..1000).flat_map(|at| match at % 2 {
+            0 => [1, 2].map(|tid| look(at, Doing::Work { tid }, 2, 0)),
+            _ => [
+                look(at, Doing::Wait { tid: 1, site: "here".into() }, 1, 1),
+                look(at, Doing::Else, 1, 1),
+            ],
+        });
+        let figures = two_threads(looks.collect()).figures();
+        assert_eq!(figures.pace, 0.5);
+        assert_eq!((figures.pace_clear, figures.pace_apart), (Some(1.0), Some(0.0)));
+        assert_eq!(figures.pace_apart_if_independent, Some(0.5));
+        assert_eq!(figures.apart, 0.5);
+        assert!((figures.spinning - 1.0 / 3.0).abs() < 1e-9);
+        assert_eq!(figures.waits_at[0].0, "here");
+    }
+
+    #[test]
+    fn others_take_their_share() {
+        let mut observation = two_threads(Vec::new());
+        observation.others = (0..100).map(|at| (at * 10 * MS, 2.0)).collect();
+        let figures = observation.figures();
+        assert_eq!((figures.others, figures.others_sd, figures.fair_share), (2.0, 0.0, 0.5));
+        observation.others = (0..100).map(|at| (at * 10 * MS, f64::from(at >= 50) * 4.0)).collect();
+        assert!((observation.figures().others_sd - 2.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn the_interval_between_sleeps() {
+        let mut observation = two_threads(Vec::new());
+        observation.sleeps.insert(Cause::Partner, Sleeps { count: 2000, ns: MS });
+        let figures = observation.figures();
+        assert_eq!((figures.interval_us, figures.interval_is_bound), (Some(1000.0), false));
+    }
+
+    #[test]
+    fn the_interval_between_spins() {
+        // Works for 20 ms, waits for 20 ms.
+        let doing = |at: u64| match at / 20 % 2 {
+            0 => Doing::Work { tid: 1 },
+            _ => Doing::Wait { tid: 1, site: String::new() },
+        };
+        let looks = (0..2000).map(|at| look(at, doing(at), 1, 0)).collect();
+        let (interval_us, is_bound) = two_threads(looks).interval_of_spins().unwrap();
+        assert!(!is_bound && (30_000.0..50_000.0).contains(&interval_us), "{interval_us}");
+        // Changes faster than the ticks can tell.
+        let fast = |at: u64| match (at * 2_654_435_761) >> 7 & 1 {
+            0 => Doing::Work { tid: 1 },
+            _ => Doing::Wait { tid: 1, site: String::new() },
+        };
+        let looks = (0..2000).map(|at| look(at, fast(at), 1, 0)).collect();
+        assert_eq!(two_threads(looks).interval_of_spins(), Some((1000.0, true)));
+        let looks = (0..2000).map(|at| look(at, Doing::Work { tid: 1 }, 1, 0)).collect();
+        assert_eq!(two_threads(looks).interval_of_spins(), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! The diagnosis as people read it.
+
+use std::fmt::{Result, Write};
+
+use crate::diagnosis::{Diagnosis, Gain, cause, percent};
+
+pub fn text(diagnosis: &Diagnosis) -> std::result::Result<String, std::fmt::Error> {
+    let mut out = String::new();
+    let figures = &diagnosis.figures;
+    writeln!(
+        out,
+        "Watched for {:.1} s: {} {}, on up to {} {}",
+        figures.seconds,
+        figures.threads,
+        plural(figures.threads, "thread that computes", "threads that compute"),
+        figures.cpus,
+        plural(figures.cpus, "CPU", "CPUs"),
+    )?;
+    writeln!(out)?;
+    for condition in &diagnosis.conditions {
+        let holds = match condition.holds {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "?",
+        };
+        writeln!(
+            out,
+            "  {} {:<30} {holds:<4} {}",
+            condition.id, condition.name, condition.finding
+        )?;
+    }
+    writeln!(out)?;
+    waits(&mut out, diagnosis)?;
+    for (what, gain) in
+        [("predicted", diagnosis.predicted_gain), ("measured", diagnosis.measured_gain)]
+    {
+        if let Some(gain) = gain {
+            writeln!(out, "  {:<12} {}", format!("{what} gain"), shown(gain))?;
+        }
+    }
+    writeln!(out, "\n{}", diagnosis.sentence)?;
+    Ok(out)
+}
+
+fn waits(out: &mut String, diagnosis: &Diagnosis) -> Result {
+    let figures = &diagnosis.figures;
+    if figures.spinning > 0.0 {
+        let sites = figures.waits_at.iter();
+        let sites: Vec<String> =
+            sites.map(|(site, share)| format!("{} in {site}", percent(*share))).collect();
+        writeln!(
+            out,
+            "  on CPUs      {} of its time it waits: {}",
+            percent(figures.spinning),
+            sites.join(", ")
+        )?;
+    }
+    for (&why, sleeps) in &figures.sleeps {
+        writeln!(
+            out,
+            "  sleeps       {:.1} times a second for {}, {:.2} s in all",
+            sleeps.count as f64 / figures.seconds.max(0.001),
+            cause(why),
+            sleeps.ns as f64 / 1e9
+        )?;
+    }
+    Ok(())
+}
+
+fn shown(gain: Gain) -> String {
+    let share = |value: f64| format!("{:+.1} %", value * 100.0);
+    match gain.interval {
+        None => share(gain.gain),
+        Some([low, high]) => {
+            format!("{} [{}, {}]", share(gain.gain), share(low), share(high))
+        }
+    }
+}
+
+fn plural<'a>(number: usize, one: &'a str, many: &'a str) -> &'a str {
+    if number == 1 { one } else { many }
+}

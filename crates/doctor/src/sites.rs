@@ -1,0 +1,267 @@
+//! Where in its program a thread works, and where it waits.
+//!
+//! Problem: a thread that spins until its partner comes uses as much CPU as one that works. Only what it
+//! executes tells them apart.
+//!
+//! Approach: three signs, each sufficient. The code belongs to a runtime that does nothing but bring
+//! threads together (OpenMP's, MPI's). The thread is in a system call by which it gives its CPU away or
+//! waits for others. Or it is in a short loop that changes nothing but waits for a change: one with a pause
+//! instruction, or one that reads memory, writes none, and starts each round as it started the one before.
+//!
+//! Properties: a loop that advances, by a counter, a pointer or a sum, is work. Loops that call functions
+//! to wait, such as those that look at the clock, are taken for work: what they wait is underestimated.
+//! The loops are read on x86-64 only.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fs::File,
+    os::unix::fs::FileExt,
+    path::Path,
+};
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess};
+
+/// Runtimes that bring threads together, by the beginnings of their files' names.
+const RUNTIMES: [&str; 13] = [
+    "libgomp",
+    "libomp",
+    "libiomp",
+    "libmpi",
+    "libmpich",
+    "libopen-pal",
+    "libopen-rte",
+    "libucp",
+    "libuct",
+    "libucs",
+    "libfabric",
+    "libpsm",
+    "libgang",
+];
+
+/// System calls in which a thread waits for others, or gives its CPU away until they are done.
+const FUTEX: u32 = libc_number::FUTEX;
+const SCHED_YIELD: u32 = libc_number::SCHED_YIELD;
+
+/// The numbers of system calls, as far as they are used.
+pub mod libc_number {
+    #[cfg(target_arch = "x86_64")]
+    mod numbers {
+        pub const FUTEX: u32 = 202;
+        pub const FUTEX_WAITV: u32 = 449;
+        pub const SCHED_YIELD: u32 = 24;
+        /// nanosleep, clock_nanosleep.
+        pub const SLEEPS: [u32; 2] = [35, 230];
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    mod numbers {
+        pub const FUTEX: u32 = 98;
+        pub const FUTEX_WAITV: u32 = 449;
+        pub const SCHED_YIELD: u32 = 124;
+        pub const SLEEPS: [u32; 2] = [101, 115];
+    }
+    pub use numbers::*;
+}
+
+/// What a thread does at a place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Site {
+    Work,
+    /// It waits, there.
+    Wait(String),
+}
+
+/// What is known of the places of some processes.
+#[derive(Default)]
+pub struct Sites {
+    known: HashMap<(u32, u64), Site>,
+    processes: BTreeMap<u32, Process>,
+}
+
+/// The longest loop that is taken for one of waiting, in bytes.
+const LOOP_MAX: u64 = 64;
+
+impl Sites {
+    /// What a thread does in its program.
+    pub fn of(&mut self, proc_root: &Path, tgid: u32, ip: u64, call: Option<u32>) -> Site {
+        match call {
+            Some(FUTEX | libc_number::FUTEX_WAITV) => return Site::Wait("futex".into()),
+            Some(SCHED_YIELD) => return Site::Wait("sched_yield".into()),
+            // The kernel works for it.
+            Some(_) => return Site::Work,
+            None => {}
+        }
+        if let Some(site) = self.known.get(&(tgid, ip)) {
+            return site.clone();
+        }
+        let process = self.processes.entry(tgid).or_insert_with(|| Process::open(proc_root, tgid));
+        let site = process.look(proc_root, tgid, ip);
+        self.known.insert((tgid, ip), site.clone());
+        site
+    }
+}
+
+struct Process {
+    maps: Vec<Mapping>,
+    memory: Option<File>,
+}
+
+struct Mapping {
+    start: u64,
+    end: u64,
+    /// The file's name, without its directory.
+    name: String,
+}
+
+impl Process {
+    fn open(proc_root: &Path, pid: u32) -> Process {
+        let directory = proc_root.join(pid.to_string());
+        Process { maps: mappings(pid), memory: File::open(directory.join("mem")).ok() }
+    }
+
+    fn look(&mut self, proc_root: &Path, pid: u32, ip: u64) -> Site {
+        if !self.maps.iter().any(|map| map.holds(ip)) {
+            // It has loaded something since.
+            *self = Process::open(proc_root, pid);
+        }
+        let name = self.maps.iter().find(|map| map.holds(ip)).map(|map| map.name.as_str());
+        let name = name.filter(|name| !name.is_empty());
+        if let Some(name) = name {
+            if RUNTIMES.iter().any(|runtime| name.starts_with(runtime)) {
+                return Site::Wait(name.to_owned());
+            }
+        }
+        let mut code = [0; 2 * LOOP_MAX as usize];
+        let start = ip.saturating_sub(LOOP_MAX);
+        let read = self.memory.as_ref().and_then(|memory| memory.read_at(&mut code, start).ok());
+        let code = &code[..read.unwrap_or(0)];
+        if cfg!(target_arch = "x86_64") && is_waiting_loop(code, start, ip) {
+            return Site::Wait(format!("a loop in {}", name.unwrap_or("code without a file")));
+        }
+        Site::Work
+    }
+}
+
+impl Mapping {
+    fn holds(&self, ip: u64) -> bool {
+        (self.start..self.end).contains(&ip)
+    }
+}
+
+/// The executable mappings of a process; none where they may not be read.
+fn mappings(pid: u32) -> Vec<Mapping> {
+    use procfs::process::{MMPermissions, MMapPath};
+    let maps = procfs::process::Process::new(pid as i32).and_then(|process| process.maps());
+    let executable = |map: &procfs::process::MemoryMap| map.perms.contains(MMPermissions::EXECUTE);
+    let mapping = |map: procfs::process::MemoryMap| Mapping {
+        start: map.address.0,
+        end: map.address.1,
+        name: match map.pathname {
+            MMapPath::Path(path) => {
+                path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+            }
+            _ => String::new(),
+        },
+    };
+    maps.into_iter().flatten().filter(executable).map(mapping).collect()
+}
+
+/// Whether the instruction at `ip` is in a loop that does nothing but wait; `code` begins at `start`.
+fn is_waiting_loop(code: &[u8], start: u64, ip: u64) -> bool {
+    let Some(rest) = code.get((ip - start) as usize..) else { return false };
+    let mut decoder = Decoder::with_ip(64, rest, ip, DecoderOptions::NONE);
+    // From here to the jump back; the loop begins where that leads.
+    let back = std::iter::from_fn(|| decoder.can_decode().then(|| decoder.decode()))
+        .take_while(|it| !it.is_invalid() && it.ip() < ip + LOOP_MAX)
+        .take_while(|it| !matches!(it.flow_control(), FlowControl::Return | FlowControl::Call))
+        .find(|it| {
+            let jumps = matches!(
+                it.flow_control(),
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+            );
+            jumps && (start..=ip).contains(&it.near_branch_target())
+        });
+    let Some(back) = back else { return false };
+    let from = (back.near_branch_target() - start) as usize;
+    let until = ((back.next_ip() - start) as usize).min(code.len());
+    let Some(body) = code.get(from..until) else { return false };
+    let mut decoder = Decoder::with_ip(64, body, back.near_branch_target(), DecoderOptions::NONE);
+    let mut factory = InstructionInfoFactory::new();
+    let (mut reads, mut pauses, mut advances) = (false, false, false);
+    // What was loaded in this round; the rest is as it was before the loop.
+    let mut loaded = Vec::new();
+    for it in &mut decoder {
+        pauses |= it.mnemonic() == Mnemonic::Pause;
+        advances |= matches!(it.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+        let info = factory.info(&it);
+        let mut is_load = false;
+        for memory in info.used_memory() {
+            is_load |= !matches!(memory.access(), OpAccess::Write | OpAccess::CondWrite);
+            reads |= is_load;
+            // A lock that is tried again and again is written to as well.
+            advances |= !it.has_lock_prefix()
+                && it.mnemonic() != Mnemonic::Xchg
+                && matches!(memory.access(), OpAccess::Write | OpAccess::ReadWrite);
+        }
+        for register in info.used_registers() {
+            let full = register.register().full_register();
+            match register.access() {
+                OpAccess::Write | OpAccess::CondWrite => loaded.push(full),
+                // Counters, pointers, sums: it is used and written at once, and was not loaded before.
+                OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
+                    advances |= !is_load && !loaded.contains(&full);
+                }
+                _ => {}
+            }
+        }
+    }
+    pauses || (reads && !advances)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a loop is one of waiting, seen from each of its instructions.
+    fn waits(code: &[u8]) -> Vec<bool> {
+        let start = 0x1000;
+        let starts = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
+        starts.into_iter().map(|it| is_waiting_loop(code, start, it.ip())).collect()
+    }
+
+    #[test]
+    fn loops_that_wait() {
+        // cmp [rdi], eax; je back
+        assert_eq!(waits(&[0x39, 0x07, 0x74, 0xfc]), [true; 2]);
+        // mov eax, [rdi]; cmp eax, esi; je back
+        assert_eq!(waits(&[0x8b, 0x07, 0x39, 0xf0, 0x74, 0xfa]), [true; 3]);
+        // pause; dec ecx; jne back: libgomp's, with a counter
+        assert_eq!(waits(&[0xf3, 0x90, 0xff, 0xc9, 0x75, 0xfa]), [true; 3]);
+        // mov eax, 1; xchg [rdi], eax; test eax, eax; jne back: a lock
+        let lock = [0xb8, 1, 0, 0, 0, 0x87, 0x07, 0x85, 0xc0, 0x75, 0xf5];
+        assert_eq!(waits(&lock), [true; 4]);
+    }
+
+    #[test]
+    fn loops_that_work() {
+        // add eax, [rdi]; add rdi, 4; cmp rdi, rsi; jne back: a sum
+        let sum = [0x03, 0x07, 0x48, 0x83, 0xc7, 0x04, 0x48, 0x39, 0xf7, 0x75, 0xf5];
+        assert_eq!(waits(&sum), [false; 4]);
+        // imul rax, rax; add rax, rcx; dec rdx; jne back
+        let chain = [0x48, 0x0f, 0xaf, 0xc0, 0x48, 1, 0xc8, 0x48, 0xff, 0xca, 0x75, 0xf4];
+        assert_eq!(waits(&chain), [false; 4]);
+        // mov [rdi], rax; add rdi, 8; dec rcx; jne back: fills memory
+        let fill = [0x48, 0x89, 0x07, 0x48, 0x83, 0xc7, 0x08, 0x48, 0xff, 0xc9, 0x75, 0xf4];
+        assert_eq!(waits(&fill), [false; 4]);
+        // No loop at all: ret.
+        assert_eq!(waits(&[0x90, 0xc3]), [false; 2]);
+    }
+
+    #[test]
+    fn system_calls_that_wait() {
+        let mut sites = Sites::default();
+        let mut of = |call| sites.of(Path::new("/proc"), std::process::id(), 0, Some(call));
+        assert_eq!(of(FUTEX), Site::Wait("futex".into()));
+        assert_eq!(of(SCHED_YIELD), Site::Wait("sched_yield".into()));
+        assert_eq!(of(0), Site::Work);
+    }
+}

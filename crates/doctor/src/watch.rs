@@ -1,0 +1,192 @@
+//! Watches a program: from the kernel's ticks and counters to an [`Observation`].
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use gang_bpf::{Profiler, Tick, Who};
+use gang_linux::{Roots, cgroup::Group, clock};
+use perf_event::{Builder, Counter, events::Software};
+
+use crate::{
+    observation::{Cause, Doing, Look, Observation, Sleeps, Use},
+    sites::{Site, Sites, libc_number},
+};
+
+/// Ticks of each CPU's clock in a second: not a divisor of what programs do every millisecond.
+const TICKS_PER_SECOND: u64 = 997;
+
+/// How often the ticks are read.
+const ROUND: Duration = Duration::from_millis(20);
+
+/// How often the rest is.
+const ROUNDS_OF_OTHERS: u64 = 2;
+const ROUNDS_OF_THREADS: u64 = 12;
+
+/// A clock that ticks while its CPU is online, whoever runs there, once somebody has switched it on.
+fn clock_of(cpu: u32) -> Result<Counter> {
+    Builder::new(Software::CPU_CLOCK)
+        .one_cpu(cpu as usize)
+        .any_pid()
+        .sample_frequency(TICKS_PER_SECOND)
+        .enabled(false)
+        .build()
+        .with_context(|| format!("cannot open a clock of CPU {cpu} (it takes root)"))
+}
+
+/// A program that is watched.
+pub struct Watch {
+    roots: Roots,
+    group: PathBuf,
+    profiler: Profiler,
+    sites: Sites,
+    seen: Observation,
+    before: BTreeMap<u32, Use>,
+    began: Instant,
+    began_ns: u64,
+    rounds: u64,
+}
+
+impl Watch {
+    /// Begins to watch the threads of a cgroup, which may use `allowed` CPUs.
+    pub fn begin(roots: &Roots, group: &Path, allowed: usize) -> Result<Watch> {
+        let id = fs::metadata(group)
+            .with_context(|| format!("cannot find the cgroup {}", group.display()))?
+            .ino();
+        let cpus = gang_linux::topology::online(roots)?;
+        let clocks = cpus.iter().map(|cpu| clock_of(cpu.id)).collect::<Result<_>>()?;
+        let profiler =
+            Profiler::start(id, clocks).context("cannot watch the threads of the program")?;
+        let mut watch = Watch {
+            roots: roots.clone(),
+            group: group.to_owned(),
+            profiler,
+            sites: Sites::default(),
+            seen: Observation { machine: cpus.len(), allowed, ..Observation::default() },
+            before: BTreeMap::new(),
+            began: Instant::now(),
+            began_ns: clock::monotonic_ns(),
+            rounds: 0,
+        };
+        watch.before = watch.uses();
+        Ok(watch)
+    }
+
+    /// The program lives in another cgroup now, or in the same.
+    pub fn follow(&mut self, group: &Path) -> Result<()> {
+        let directory = fs::metadata(group)
+            .with_context(|| format!("cannot find the cgroup {}", group.display()))?;
+        self.profiler.follow(directory.ino())?;
+        self.group = group.to_owned();
+        Ok(())
+    }
+
+    /// Watches on until then, or until the program has ended; false when it has.
+    pub fn until(&mut self, end: Instant) -> Result<bool> {
+        loop {
+            self.look()?;
+            if Instant::now() >= end {
+                return Ok(true);
+            }
+            if !Group::at(&self.group).is_populated().unwrap_or(false) {
+                return Ok(false);
+            }
+            std::thread::sleep(ROUND.min(end.saturating_duration_since(Instant::now())));
+        }
+    }
+
+    /// All looks up to now.
+    pub fn looks(&self) -> &[Look] {
+        &self.seen.looks
+    }
+
+    fn look(&mut self) -> Result<()> {
+        let ticks = self.profiler.ticks()?;
+        for tick in &ticks {
+            let look = self.understand(tick);
+            self.seen.looks.push(look);
+        }
+        if self.rounds % ROUNDS_OF_OTHERS == 0 {
+            self.look_at_others(ticks.last());
+        }
+        if self.rounds % ROUNDS_OF_THREADS == 0 {
+            self.look_at_threads();
+        }
+        self.rounds += 1;
+        Ok(())
+    }
+
+    fn understand(&mut self, tick: &Tick) -> Look {
+        let doing = match tick.who {
+            Who::Nobody | Who::Others => Doing::Else,
+            Who::Program { tgid, tid, ip, call } => {
+                match self.sites.of(&self.roots.proc, tgid, ip, call) {
+                    Site::Work => Doing::Work { tid },
+                    Site::Wait(site) => Doing::Wait { tid, site },
+                }
+            }
+        };
+        Look { at_ns: tick.at_ns, doing, running: tick.running, waiting: tick.waiting }
+    }
+
+    /// Who runs or wants to, but for the program and for who asks.
+    fn look_at_others(&mut self, tick: Option<&Tick>) {
+        let own = tick.map_or(0, |tick| tick.running + tick.waiting);
+        let text = fs::read_to_string(self.roots.proc.join("loadavg")).unwrap_or_default();
+        let running = text.split_whitespace().nth(3).and_then(|field| field.split_once('/'));
+        if let Some(running) = running.and_then(|(running, _)| running.parse::<f64>().ok()) {
+            let others = (running - 1.0 - f64::from(own)).max(0.0);
+            self.seen.others.push((clock::monotonic_ns(), others));
+        }
+    }
+
+    fn look_at_threads(&mut self) {
+        for (tid, now) in self.uses() {
+            let before = self.before.get(&tid).copied().unwrap_or_default();
+            let used = Use {
+                run_ns: now.run_ns.saturating_sub(before.run_ns),
+                wait_ns: now.wait_ns.saturating_sub(before.wait_ns),
+            };
+            self.seen.threads.insert(tid, used);
+        }
+    }
+
+    /// What the kernel says of each thread; those that end meanwhile are left out.
+    fn uses(&self) -> BTreeMap<u32, Use> {
+        let threads = Group::at(&self.group).threads().unwrap_or_default();
+        let used = |tid: u32| {
+            let path = self.roots.proc.join(tid.to_string()).join("schedstat");
+            let text = fs::read_to_string(path).ok()?;
+            let mut fields = text.split_whitespace().map_while(|field| field.parse().ok());
+            Some((tid, Use { run_ns: fields.next()?, wait_ns: fields.next()? }))
+        };
+        threads.into_iter().filter_map(used).collect()
+    }
+
+    /// What was seen.
+    pub fn end(mut self) -> Result<Observation> {
+        self.look()?;
+        self.look_at_threads();
+        self.seen.length_ns = self.began.elapsed().as_nanos() as u64;
+        let began_ns = self.began_ns;
+        self.seen.looks.retain(|look| look.at_ns >= began_ns);
+        for sleep in self.profiler.sleeps() {
+            let cause = match sleep.call {
+                _ if sleep.uninterruptible => Cause::Device,
+                None => Cause::Device,
+                Some(libc_number::FUTEX | libc_number::FUTEX_WAITV) => Cause::Partner,
+                Some(call) if libc_number::SLEEPS.contains(&call) => Cause::Time,
+                Some(_) => Cause::Elsewhere,
+            };
+            let sum = self.seen.sleeps.entry(cause).or_insert_with(Sleeps::default);
+            sum.count += sleep.count;
+            sum.ns += sleep.ns;
+        }
+        Ok(self.seen)
+    }
+}

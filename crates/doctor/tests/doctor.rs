@@ -1,0 +1,120 @@
+//! The program, on the real kernel, with a daemon of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    /// `gang doctor` with these arguments; its daemon ends by itself.
+    fn doctor(&self, arguments: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_gang-doctor"))
+            .args(arguments)
+            .env("GANG_SOCKET", self.0.path().join("gangd.sock"))
+            .env("XDG_RUNTIME_DIR", self.0.path())
+            .output()
+            .unwrap()
+    }
+}
+
+/// A program that `make test` has built beside this one.
+fn beside(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_BIN_EXE_gang-doctor")).with_file_name(name);
+    path.is_file().then_some(path)
+}
+
+/// False where this cannot be tried; says why.
+fn can_watch(test: &str) -> bool {
+    let reason = if !rustix::process::geteuid().is_root() {
+        "needs root"
+    } else if ["gang", "gangd", "gang-lab"].iter().any(|name| beside(name).is_none()) {
+        "gang, gangd and gang-lab are not built (make test builds them)"
+    } else {
+        return true;
+    };
+    println!("{test}: skipped, {reason}");
+    false
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The diagnosis, unless this machine cannot watch; then says so.
+fn diagnosis(test: &str, output: &Output) -> Option<Value> {
+    let said = stderr(output);
+    if said.contains("built without") || said.contains("the kernel refuses") {
+        println!("{test}: skipped, {said}");
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+fn holds(diagnosis: &Value, id: &str) -> Value {
+    let conditions = diagnosis["conditions"].as_array().unwrap();
+    conditions.iter().find(|condition| condition["id"] == id).unwrap()["holds"].clone()
+}
+
+#[test]
+fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_alone() {
+    if !can_watch("threads_that_meet") {
+        return;
+    }
+    let place = Place::new();
+    let options = ["--json", "--seconds", "1", "--after", "0.5", "--"];
+    let alone = place.doctor(&[&options[..], &["sh", "-c", "while :; do :; done"]].concat());
+    let Some(alone) = diagnosis("threads_that_meet", &alone) else { return };
+    assert_eq!(alone["figures"]["threads"], 1, "{alone:#}");
+    assert_eq!(holds(&alone, "E1"), false, "{alone:#}");
+    // 2 threads without a pause between barriers; they spin for each other.
+    let lab = beside("gang-lab").unwrap();
+    let meeting =
+        [lab.to_str().unwrap(), "workload", "barrier", "--threads", "2", "--seconds", "60"];
+    let meeting = place.doctor(&[&options[..], &meeting].concat());
+    let Some(meeting) = diagnosis("threads_that_meet", &meeting) else { return };
+    assert_eq!(meeting["figures"]["threads"], 2, "{meeting:#}");
+    assert_eq!(holds(&meeting, "E1"), true, "{meeting:#}");
+    assert!(meeting["figures"]["spinning"].as_f64().unwrap() > 0.0, "{meeting:#}");
+    assert!(!meeting["sentence"].as_str().unwrap().is_empty());
+}
+
+#[test]
+fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
+    if !can_watch("a_running_program") {
+        return;
+    }
+    let place = Place::new();
+    let mut program = Command::new("sh")
+        .args(["-c", "exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'"])
+        .spawn()
+        .unwrap();
+    let groups = || std::fs::read_to_string(format!("/proc/{}/cgroup", program.id())).unwrap();
+    let before = groups();
+    let output = place.doctor(&["--json", "--seconds", "1", "--prove", &program.id().to_string()]);
+    let after = groups();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let Some(diagnosis) = diagnosis("a_running_program", &output) else { return };
+    assert!(diagnosis["measured_gain"]["gain"].is_number(), "{diagnosis:#}");
+    assert_eq!(after, before);
+}
+
+#[test]
+fn what_is_not_there_cannot_be_watched() {
+    let place = Place::new();
+    let gone = place.doctor(&["2147483647"]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(stderr(&gone).starts_with("gang doctor: "), "{}", stderr(&gone));
+    let no_daemon = place.doctor(&["--job", "7"]);
+    assert_eq!(no_daemon.status.code(), Some(1), "{}", stderr(&no_daemon));
+    assert_eq!(place.doctor(&[]).status.code(), Some(2));
+}

@@ -1,0 +1,147 @@
+//! Jobs whose policy changes while they run.
+//!
+//! Problem: a job that Linux alone schedules lives in other groups than a gang: in those of gangs, which
+//! are idle as a whole, its ordinary threads would give way to everybody.
+//!
+//! Approach: a gang is first taken out of its slots, its threads have back what they had, and then its
+//! processes move; the other way round they move first. Until nobody is left there, the groups of gangs are
+//! the ones on file: whoever has to release the job finds all that needs it.
+
+use std::{
+    sync::PoisonError,
+    time::{Duration, Instant},
+};
+
+use gang_engine::{Standing, action::ProcessHandle, store::Whereabouts};
+use gang_linux::sched;
+use gang_schedule::{JobId, Policy};
+
+use crate::{
+    daemon::{Daemon, Peer},
+    denied::Denied,
+};
+
+/// The longest that threads are waited for that get back what they had: slices may be long.
+const RELEASED_WITHIN: Duration = Duration::from_secs(5);
+
+/// How often they are looked at meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Rounds of moving; each finds those that were started during the one before.
+const ROUNDS_MAX: usize = 100;
+
+impl Daemon {
+    /// Schedules a job by another policy from now on.
+    pub fn set_policy(&self, peer: Peer, job: JobId, policy: Policy) -> Result<(), Denied> {
+        self.permit(peer, job, "change the policy of a job")?;
+        // One at a time: who moves in must not meet who moves out.
+        let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = self.conductor.ask(move |state| {
+            let machine = state.schedule.topology().len();
+            let job = state.job(job)?;
+            let mut spec = job.spec.clone();
+            spec.policy = policy;
+            spec.validate(machine)?;
+            let home = job.home.as_ref();
+            let home = home.map(|home| (home.whereabouts.clone(), home.normal));
+            Ok::<_, Denied>((job.spec.policy != policy).then_some(home))
+        })??;
+        let Some(home) = from else { return Ok(()) };
+        let Some((from, _)) = home else {
+            return self
+                .change_on_file(move |state| state.change(job, |spec, _| spec.policy = policy));
+        };
+        let to = self.lodging.rehomed(job, policy, &from)?;
+        match policy {
+            Policy::None => {
+                // Not on file yet: what is there tells where gangs are.
+                self.conductor
+                    .ask(move |state| state.change(job, |spec, _| spec.policy = policy))??;
+                self.wait_until_released(job);
+                self.move_over(&from, &to)?;
+                self.settle_over(job, policy, &from, &to)
+            }
+            Policy::Local => {
+                let known = to.clone();
+                self.change_on_file(move |state| state.expect_at(job, known))?;
+                self.move_over(&from, &to)?;
+                self.settle_over(job, policy, &from, &to)
+            }
+        }
+    }
+
+    /// Waits until the threads of a job that takes no turns have back what they had.
+    fn wait_until_released(&self, job: JobId) {
+        let end = Instant::now() + RELEASED_WITHIN;
+        while Instant::now() < end {
+            let threads = self.conductor.ask(move |state| {
+                let job = state.jobs.get(&job)?;
+                let home = job.home.as_ref()?;
+                let threads = home.members.threads().iter();
+                let had = threads.map(|thread| (thread.tid, thread.original)).collect::<Vec<_>>();
+                Some((job.standing, had))
+            });
+            match threads {
+                Ok(Some((Standing::Released, had))) => {
+                    let is_as_before = |&(tid, before): &(u32, sched::Attributes)| {
+                        sched::get(tid).map_or(true, |now| now == before)
+                    };
+                    if had.iter().all(is_as_before) {
+                        return;
+                    }
+                }
+                Ok(Some(_)) => {}
+                // It has ended, or everything has.
+                Ok(None) | Err(_) => return,
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Moves all processes of a job.
+    fn move_over(&self, from: &Whereabouts, to: &Whereabouts) -> Result<(), Denied> {
+        let mut moved = Vec::new();
+        for _ in 0..ROUNDS_MAX {
+            let all = self.lodging.processes_of(from);
+            let new: Vec<u32> = all.into_iter().filter(|pid| !moved.contains(pid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for &pid in &new {
+                // One that has ended needs no move.
+                if let Ok(process) = ProcessHandle::open(pid) {
+                    self.lodging.move_over(from, to, &process)?;
+                }
+            }
+            moved.extend(new);
+        }
+        Ok(())
+    }
+
+    /// All have moved: the job is there now.
+    fn settle_over(
+        &self,
+        job: JobId,
+        policy: Policy,
+        from: &Whereabouts,
+        to: &Whereabouts,
+    ) -> Result<(), Denied> {
+        let kept = self.conductor.ask(move |state| {
+            let home = state.job(job)?.home.as_ref().ok_or(Denied::NoSuchJob(job))?;
+            Ok::<_, Denied>((home.normal, home.affinity.clone()))
+        })??;
+        let (normal, affinity) = kept;
+        let members = self.lodging.members(to, normal, &affinity)?;
+        let at = to.clone();
+        self.change_on_file(move |state| state.rehome(job, policy, at, members))?;
+        if let (Whereabouts::Cgroup { group: old, .. }, Whereabouts::Cgroup { group: new, .. }) =
+            (from, to)
+        {
+            if old != new {
+                self.watch.add_job(job, to)?;
+                let _ = gang_linux::cgroup::Group::at(old).remove();
+            }
+        }
+        Ok(())
+    }
+}

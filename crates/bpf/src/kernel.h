@@ -61,6 +61,8 @@ struct css_set {
 };
 
 struct task_struct {
+	unsigned int __state;
+	int on_cpu;
 	int pid;
 	int tgid;
 	unsigned int policy;
@@ -85,6 +87,10 @@ struct pt_regs {
 #define IP pc
 #define CALL syscallno
 #endif
+
+struct bpf_iter__task {
+	struct task_struct *task;
+};
 
 #pragma clang attribute pop
 

@@ -228,6 +228,22 @@ int BPF_PROG(on_wakeup_new, struct task_struct *task)
 	return 0;
 }
 
+/* Looks at all threads once: those that wait for a CPU already are not seen otherwise until they get one. */
+SEC("iter/task")
+int look_around(struct bpf_iter__task *context)
+{
+	struct program *p = the_program();
+	struct task_struct *task = context->task;
+	struct thread *t;
+
+	if (!p || !task || !is_in(p, task))
+		return 0;
+	t = known(p, task, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (t && t->state == SLEEPING && !t->since_ns && !task->__state)
+		set(p, task, task->on_cpu ? RUNNING : WAITING, 0);
+	return 0;
+}
+
 SEC("perf_event")
 int on_tick(struct bpf_perf_event_data *context)
 {

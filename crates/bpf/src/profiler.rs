@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, fmt, os::fd::IntoRawFd, rc::Rc};
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 
 use crate::{
     NotMeasured, Sleep, Tick, Who,
@@ -45,6 +45,7 @@ impl Profiler {
             let link = program(&object, "on_tick").attach_perf_event(clock.into_raw_fd());
             links.push(link.map_err(refused("attach to the clock of a CPU"))?);
         }
+        look_around(&object)?;
         let ticks = Rc::<RefCell<Vec<Tick>>>::default();
         let heard = ticks.clone();
         let mut builder = RingBufferBuilder::new();
@@ -56,7 +57,6 @@ impl Profiler {
             })
             .map_err(refused("read the ticks"))?;
         let ring = builder.build().map_err(refused("read the ticks"))?;
-        drop(of_ring);
         Ok(Profiler { ring, _links: links, object, ticks, group, epoch: 1 })
     }
 
@@ -65,6 +65,7 @@ impl Profiler {
         if group != self.group {
             (self.group, self.epoch) = (group, self.epoch + 1);
             watch(&self.object, self.group, self.epoch)?;
+            look_around(&self.object)?;
         }
         Ok(())
     }
@@ -105,6 +106,16 @@ fn watch(object: &Object, group: u64, epoch: u64) -> Result<(), NotMeasured> {
     map(object, "programs")
         .update(&0u32.to_ne_bytes(), &program, MapFlags::ANY)
         .map_err(refused("say which threads to watch"))
+}
+
+/// Has the threads counted that are there already.
+fn look_around(object: &Object) -> Result<(), NotMeasured> {
+    let doing = "look at the threads that are there already";
+    let link = program(object, "look_around").attach().map_err(refused(doing))?;
+    let mut threads = Iter::new(&link).map_err(refused(doing))?;
+    let read = std::io::copy(&mut threads, &mut std::io::sink());
+    read.map(drop)
+        .map_err(|error| NotMeasured::Refused { operation: doing, cause: error.to_string() })
 }
 
 // The structures of profile.bpf.c: struct program, struct tick.

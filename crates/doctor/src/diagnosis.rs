@@ -27,6 +27,10 @@ const COMPETES: f64 = 0.02;
 /// It helps where it gains more than this.
 pub const HELPS: f64 = 0.05;
 
+/// A program that does less than this part of what its share of the machine would let it do, because it
+/// waits, gains as a gang unless its work is that badly balanced.
+const STALLS: f64 = 0.25;
+
 /// Parts of the time for the jackknife.
 const PARTS: usize = 10;
 
@@ -71,7 +75,11 @@ impl Diagnosis {
         let conditions = conditions(&figures);
         let predicted_gain = predict(observation);
         Diagnosis {
-            helps: predicted_gain.map(|gain| gain.gain > HELPS),
+            helps: match predicted_gain {
+                Some(gain) => Some(gain.gain > HELPS),
+                None if stalls(&figures) => Some(true),
+                None => None,
+            },
             sentence: String::new(),
             predicted_gain,
             measured_gain: None,
@@ -117,6 +125,12 @@ pub fn predict(observation: &Observation) -> Option<Gain> {
         [(whole - half).exp() - 1.0, (whole + half).exp() - 1.0]
     });
     Some(Gain { gain: whole.exp() - 1.0, interval })
+}
+
+/// Its threads wait nearly all of their time on CPUs, and are hardly ever all there.
+fn stalls(figures: &Figures) -> bool {
+    let is_apart = figures.pace_clear.is_none() && figures.apart > 0.5;
+    is_apart && figures.spinning > 0.5 && figures.pace < STALLS * figures.fair_share
 }
 
 fn conditions(figures: &Figures) -> Vec<Condition> {
@@ -242,6 +256,11 @@ fn sentence(diagnosis: &Diagnosis) -> String {
         (Some(true), None, Some(gain)) => format!(
             "Gang scheduling should help, by about {}; --prove measures it. Start it by gang run.",
             percent(gain.gain)
+        ),
+        (Some(true), None, None) => format!(
+            "Gang scheduling should help: its threads are hardly ever all on CPUs, and wait {} of their time \
+             there for those that are not. --prove measures it. Start it by gang run.",
+            percent(figures.spinning)
         ),
         (Some(false), None, Some(gain)) => format!(
             "Gang scheduling would not help ({} predicted){because}. Leave it to Linux.",

@@ -209,7 +209,7 @@ impl Observation {
         let asleep = self.sleeps.get(&Cause::Partner).map_or(0, |sleeps| sleeps.count);
         let of_sleeps = (asleep > 0)
             .then(|| self.length_ns as f64 / 1e3 * busy.len().max(1) as f64 / asleep as f64);
-        let of_spins = self.interval_of_spins();
+        let of_spins = self.interval_of_spins().or_else(|| self.bound_of_spins());
         match (of_sleeps, of_spins) {
             (None, None) => (None, false),
             (Some(sleeps), None) => (Some(sleeps), false),
@@ -258,6 +258,31 @@ impl Observation {
         }
         let decay_us = -step_us / (1.0 - changed / most).ln();
         Some((decay_us / (q * (1.0 - q)), false))
+    }
+
+    /// A bound, where its threads hardly ever all had CPUs: so long a thread works on average, from tick to
+    /// tick, until it is seen to wait.
+    fn bound_of_spins(&self) -> Option<(f64, bool)> {
+        let mut waited: BTreeMap<u32, bool> = BTreeMap::new();
+        let (mut works, mut runs, mut waits) = (0usize, 0usize, 0usize);
+        for look in &self.looks {
+            match look.doing {
+                Doing::Else => {}
+                Doing::Work { tid } => {
+                    works += 1;
+                    runs += usize::from(waited.insert(tid, false) != Some(false));
+                }
+                Doing::Wait { tid, .. } => {
+                    waits += 1;
+                    waited.insert(tid, true);
+                }
+            }
+        }
+        let (first, last) = (self.looks.first()?.at_ns, self.looks.last()?.at_ns);
+        let ticks = self.looks.len() as f64 / self.machine.max(1) as f64;
+        let tick_us = last.saturating_sub(first) as f64 / 1e3 / ticks.max(1.0);
+        let bound_us = tick_us * works.max(1) as f64 / runs.max(1) as f64;
+        (waits >= ENOUGH / 2).then_some((bound_us, true))
     }
 
     fn others(&self) -> (f64, f64) {
@@ -376,6 +401,17 @@ mod tests {
         let looks = (0..2000).map(|at| look(at, fast(at), 1, 0)).collect();
         assert_eq!(two_threads(looks).interval_of_spins(), Some((1000.0, true)));
         let looks = (0..2000).map(|at| look(at, Doing::Work { tid: 1 }, 1, 0)).collect();
-        assert_eq!(two_threads(looks).interval_of_spins(), None);
+        let works = two_threads(looks);
+        assert_eq!((works.interval_of_spins(), works.bound_of_spins()), (None, None));
+        // Hardly ever all on CPUs: works for 3 ms in 10.
+        let apart = |at: u64| match at % 10 {
+            0..3 => Doing::Work { tid: 1 },
+            _ => Doing::Wait { tid: 1, site: String::new() },
+        };
+        let looks = (0..2000).map(|at| look(at, apart(at), 1, 1)).collect();
+        let mut apart = two_threads(looks);
+        apart.machine = 1;
+        let (bound_us, is_bound) = apart.bound_of_spins().unwrap();
+        assert!(is_bound && (bound_us - 3000.0).abs() < 10.0, "{bound_us}");
     }
 }

@@ -14,7 +14,7 @@ use gang_linux::{Roots, cgroup::Group, clock};
 use perf_event::{Builder, Counter, events::Software};
 
 use crate::{
-    observation::{Cause, Doing, Look, Observation, Sleeps, Use},
+    observation::{Cause, Doing, Look, Observation, Use},
     sites::{Site, Sites, libc_number},
 };
 
@@ -183,7 +183,7 @@ impl Watch {
                 Some(call) if libc_number::SLEEPS.contains(&call) => Cause::Time,
                 Some(_) => Cause::Elsewhere,
             };
-            let sum = self.seen.sleeps.entry(cause).or_insert_with(Sleeps::default);
+            let sum = self.seen.sleeps.entry(cause).or_default();
             sum.count += sleep.count;
             sum.ns += sleep.ns;
         }

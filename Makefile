@@ -7,7 +7,6 @@
 # make uninstall PREFIX= DESTDIR=
 # make deb                         a Debian package, in target/debian
 # make wheel                       the Python package, in target/wheels
-# make web                         the page of gang web anew from its sources, into crates/view/web/dist
 # make deps, make deps-demo        only install what building and testing, or the demo, need
 #
 # demo, test and check install what they need first: scripts/deps.
@@ -36,7 +35,7 @@ FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 # Where rustup puts cargo, for shells that were open before.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build check deb demo deps deps-check deps-demo install test uninstall web wheel
+.PHONY: build check deb demo deps deps-check deps-demo install test uninstall wheel
 
 deps:
 	@scripts/deps build test
@@ -60,7 +59,6 @@ test: deps
 	$(CARGO) test --workspace --locked --no-fail-fast
 	tests/deps.sh
 	tests/units.sh
-	tests/web.sh
 
 check: deps-check
 	$(CARGO) fmt --all --check
@@ -80,12 +78,6 @@ wheel:
 	@set -e; python=python3; \
 	  if /usr/bin/python3 -c 'import setuptools, wheel, pip' 2>/dev/null; then python=/usr/bin/python3; fi; \
 	  scripts/build-wheel $$python $(TARGET_DIR)/wheels; ls $(TARGET_DIR)/wheels/*.whl
-
-# The built page is kept beside its sources, so that cargo alone builds gang; tests/web.sh compares them.
-web:
-	npm --prefix crates/view/web ci --ignore-scripts --no-audit --no-fund
-	npm --prefix crates/view/web run --silent check
-	npm --prefix crates/view/web run --silent build
 
 # Man pages and completions come from the programs themselves. What was built is not built again
 # here, so that `sudo make install` needs no cargo.

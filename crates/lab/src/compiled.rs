@@ -15,14 +15,24 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Compiles a program into `dir`; `flags` come after the source.
 pub fn compile(dir: &Path, name: &str, source: &str, flags: &[&str]) -> Result<PathBuf> {
+    compile_by("gcc", dir, name, source, flags)
+        .with_context(|| format!("{name} needs a compiler: install the package gcc"))
+}
+
+/// Like [`compile`], by another compiler that takes gcc's options.
+pub fn compile_by(
+    compiler: &str,
+    dir: &Path,
+    name: &str,
+    source: &str,
+    flags: &[&str],
+) -> Result<PathBuf> {
     let text = dir.join(name).with_extension("c");
     let program = dir.join(name);
     fs::write(&text, source).with_context(|| format!("writing {}", text.display()))?;
-    let mut compiler = Command::new("gcc");
+    let mut compiler = Command::new(compiler);
     compiler.args(["-O2", "-fopenmp", "-o"]).arg(&program).arg(&text).args(flags);
-    Running::start(&mut compiler)
-        .with_context(|| format!("{name} needs a compiler: install the package gcc"))?
-        .finish(Instant::now() + LIMIT)?;
+    Running::start(&mut compiler)?.finish(Instant::now() + LIMIT)?;
     Ok(program)
 }
 

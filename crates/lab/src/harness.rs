@@ -90,8 +90,10 @@ pub fn alternate(
                 Some(figures) => figures.clone(),
                 None => {
                     bar.set_message(format!("round {} of {rounds}: {}", round + 1, condition.name));
-                    let figures = (condition.measure)()
+                    lab.measured.take();
+                    let mut figures = (condition.measure)()
                         .with_context(|| format!("round {}, {}", round + 1, condition.name))?;
+                    figures.extend(lab.measured.take());
                     if let Some(journal) = journal {
                         journal.add_sample(experiment, &condition.name, round, &figures)?;
                     }

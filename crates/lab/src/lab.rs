@@ -1,6 +1,7 @@
 //! What every experiment has at hand: the options, the programs, and a way to run several copies
 //! over one window, under plain Linux or under a daemon.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,10 +12,12 @@ use clap::Args;
 use crate::child::Running;
 use crate::daemon::{Daemon, Settings};
 use crate::duration;
+use crate::harness::Figures;
 use crate::journal::Journal;
 use crate::machine::Machine;
 use crate::programs::Programs;
-use crate::workload::window::now_ns;
+use crate::stats;
+use crate::workload::window::{now_ns, sleep_until_ns};
 use crate::workload::{Outcome, seconds, thread_count};
 
 /// Options that all experiments share.
@@ -72,6 +75,9 @@ pub struct Lab {
     pub journal: Option<Journal>,
     /// What the experiment was asked for by options of its own.
     pub parameters: String,
+    /// What the daemon measured of the gangs of the condition that runs; the harness adds it to the
+    /// condition's figures.
+    pub measured: RefCell<Figures>,
 }
 
 /// How the copies of an experiment share the machine.
@@ -97,6 +103,8 @@ pub struct Gang {
 
 /// Time that copies have to start, register and warm up before the window opens.
 const LEAD: Duration = Duration::from_millis(800);
+/// How long before the end of the window the daemon is asked.
+const LOOK: Duration = Duration::from_millis(100);
 /// Time that copies have to end after the window has closed, whatever the load.
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -107,7 +115,8 @@ impl Lab {
         ensure!(options.runs != Some(0), "an experiment has at least one round");
         let journal = options.resume.as_deref().map(Journal::open).transpose()?;
         let options = options.clone();
-        Ok(Self { programs, options, cpus, journal, parameters: String::new() })
+        let (parameters, measured) = (String::new(), RefCell::default());
+        Ok(Self { programs, options, cpus, journal, parameters, measured })
     }
 
     /// Rounds of an experiment that nobody has published.
@@ -248,6 +257,7 @@ impl Lab {
             let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
             running.push(self.start_workload(daemon, copy.gang, &arguments)?);
         }
+        self.look_at_gangs(daemon, span)?;
         let mut outcomes: Vec<Outcome> = Vec::new();
         for copy in running {
             outcomes.push(copy.outcome(span.deadline)?);
@@ -262,6 +272,25 @@ impl Lab {
             }
         }
         Ok(outcomes)
+    }
+
+    /// Waits until just before the end of the window, when all gangs are there yet, and notes which part of
+    /// their slots they ran as a whole. What was not measured is left out.
+    pub fn look_at_gangs(&self, daemon: Option<&Daemon>, span: &Span) -> Result<()> {
+        let Some(daemon) = daemon else { return Ok(()) };
+        sleep_until_ns(span.end_ns() - (span.length / 4).min(LOOK).as_nanos() as u64);
+        // A machine so busy that the daemon does not answer says so by the figures themselves.
+        let Ok(jobs) = daemon.jobs() else { return Ok(()) };
+        let all = |key: &str| jobs.iter().filter_map(|job| job[key].as_f64()).collect::<Vec<f64>>();
+        let (shares, skews) = (all("coscheduled"), all("skew_us_p99"));
+        let mut measured = self.measured.borrow_mut();
+        if let Some((share, _)) = stats::mean_sd(&shares) {
+            measured.insert("coscheduled_percent", share * 100.0);
+        }
+        if !skews.is_empty() {
+            measured.insert("gangs_skew_us_p99", skews.into_iter().fold(0.0, f64::max));
+        }
+        Ok(())
     }
 }
 

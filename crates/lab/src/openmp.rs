@@ -1,6 +1,6 @@
-//! Real OpenMP programs: a Gaussian elimination of our own, and numpy on OpenBLAS and scikit-learn from the
-//! distribution's packages. All run with the default settings of their OpenMP runtime, and say
-//! when they were done.
+//! Real parallel programs: a Gaussian elimination of our own, numpy on OpenBLAS and scikit-learn from the
+//! distribution's packages, which use OpenMP, and ranks of Open MPI. All run with the default settings of
+//! their runtime, and say when they were done.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,15 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use crate::child::Running;
-use crate::compiled::compile;
+use crate::compiled::{compile, compile_by};
 use crate::daemon::Daemon;
-use crate::lab::{Gang, Lab};
+use crate::lab::{Gang, Lab, words};
 use crate::picture::python_with;
 use crate::workload::window::now_ns;
 
 const GAUSS: &str = include_str!("../../../demo/gauss.c");
 const INVERSE: &str = include_str!("../../../demo/inverse.py");
+const EXCHANGE: &str = include_str!("../../../demo/exchange.c");
 const CLUSTERS: &str = include_str!("../../../demo/clusters.py");
 
 /// A copy that has not ended by then is killed, and the measurement fails.
@@ -62,6 +63,17 @@ pub fn scikit_learn(dir: &Path) -> Result<Program> {
     fs::write(&script, CLUSTERS).with_context(|| format!("writing {}", script.display()))?;
     let command = vec![python.into(), script.display().to_string(), "20000".into()];
     Ok(Program { name: "scikit-learn", command, times: 1 })
+}
+
+/// A program of Open MPI with a rank for each CPU; an error names the packages where they are missing.
+pub fn open_mpi(dir: &Path, ranks: usize) -> Result<Program> {
+    let program = compile_by("mpicc.openmpi", dir, "exchange", EXCHANGE, &[])
+        .context("install the packages openmpi-bin and libopenmpi-dev")?;
+    // Bound, the ranks of all jobs would have the same CPUs.
+    let launcher = "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n";
+    let mut command = words(launcher);
+    command.extend([ranks.to_string(), program.display().to_string(), "10000".into()]);
+    Ok(Program { name: "Open MPI", command, times: 1 })
 }
 
 /// The directory of the OpenMP build of OpenBLAS, as Debian and Ubuntu lay it out.
@@ -164,6 +176,15 @@ mod tests {
     fn gauss_solves_its_system_needs_gcc() {
         let dir = tempfile::tempdir().unwrap();
         match gauss(dir.path()) {
+            Ok(program) => small(&program),
+            Err(error) => eprintln!("skipped: {error:#}"),
+        }
+    }
+
+    #[test]
+    fn ranks_exchange_their_values_needs_open_mpi() {
+        let dir = tempfile::tempdir().unwrap();
+        match open_mpi(dir.path(), 2) {
             Ok(program) => small(&program),
             Err(error) => eprintln!("skipped: {error:#}"),
         }

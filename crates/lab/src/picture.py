@@ -32,7 +32,7 @@ def bars(picture):
 
 
 def lines(picture):
-    """A figure over a quantity; bars at the points are intervals."""
+    """A figure over a quantity; bars at the points are intervals, cut off where they leave the picture."""
     figure, axes = plt.subplots()
     for line in picture["lines"]:
         points = sorted(line["points"])
@@ -41,10 +41,13 @@ def lines(picture):
         axes.errorbar(x, y, yerr=errors, marker="o", markersize=3, capsize=2, label=line["name"])
     if picture["log_x"]:
         axes.set_xscale("log")
-    if picture["log_y"]:
-        axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+        axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda x, _: f"{x:g}"))
+    # A few samples can have an interval many times as wide as everything that was measured.
+    means = [point[1] for line in picture["lines"] for point in line["points"]] or [0.0]
+    low, high = min(0.0, *means, 0.0), max(*means, 0.0)
+    margin = 0.5 * (high - low) or 1.0
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(min(bottom, 0.0), low - (margin if low < 0 else 0.0)), min(top, high + margin))
     if picture["level"] is not None:
         axes.axhline(picture["level"], color="0.6", linewidth=0.8, zorder=0)
     if picture["mark"] is not None:

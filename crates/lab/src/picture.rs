@@ -29,7 +29,6 @@ pub struct Picture {
     pub x: String,
     pub y: String,
     pub log_x: bool,
-    pub log_y: bool,
     pub lines: Vec<Line>,
     /// Values of y and x worth a line through the whole picture.
     pub level: Option<f64>,
@@ -38,9 +37,8 @@ pub struct Picture {
 
 impl Picture {
     pub fn lines(x: impl Into<String>, y: impl Into<String>, lines: Vec<Line>) -> Self {
-        let (log_x, log_y) = (false, false);
         let (x, y) = (x.into(), y.into());
-        Self { kind: "lines", x, y, log_x, log_y, lines, level: None, mark: None }
+        Self { kind: "lines", x, y, log_x: false, lines, level: None, mark: None }
     }
 
     pub fn log_x(self) -> Self {

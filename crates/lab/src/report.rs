@@ -176,10 +176,11 @@ impl Report {
         stats::mean(self.samples(condition, figure)?)
     }
 
-    /// Standard deviation in percent of the mean.
+    /// Standard deviation in percent of the mean; a single sample has none.
     pub fn sd_percent(&self, condition: &str, figure: &str) -> Option<f64> {
-        let (mean, sd) = stats::mean_sd(self.samples(condition, figure)?)?;
-        (mean > 0.0).then_some(sd / mean * 100.0)
+        let samples = self.samples(condition, figure)?;
+        let (mean, sd) = stats::mean_sd(samples)?;
+        (samples.len() > 1 && mean > 0.0).then_some(sd / mean * 100.0)
     }
 
     /// Adds a ratio to the report and returns it; none where a condition was not measured, or where

@@ -12,5 +12,4 @@ pub mod metrics;
 pub mod table;
 pub mod top;
 pub mod values;
-pub mod web;
 pub mod why;

@@ -235,6 +235,3 @@ fn lines(buffer: &Buffer) -> Vec<String> {
     };
     (area.top()..area.bottom()).map(line).collect()
 }
-
-#[cfg(test)]
-mod tests;

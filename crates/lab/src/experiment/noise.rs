@@ -14,7 +14,6 @@ use crate::lab::{Gang, Lab, Span, words};
 use crate::report::Report;
 use crate::table::figure;
 use crate::workload::edges::EdgesOutcome;
-use crate::workload::window::sleep_until_ns;
 
 const BEGIN: &str = "begin_us_p50";
 const INTERRUPTIONS: &str = "interruptions_per_slot";
@@ -58,8 +57,7 @@ fn measure(lab: &Lab, slice: Duration) -> Result<Figures> {
     for _ in 0..COPIES {
         running.push(lab.start_workload(Some(&daemon), Some(gang), &arguments)?);
     }
-    // While both gangs are there yet, and their last slots are over for the record.
-    sleep_until_ns(span.end_ns() - 100_000_000.min(span.length.as_nanos() as u64 / 2));
+    lab.look_at_gangs(Some(&daemon), &span)?;
     let status = daemon.status()?;
     let mut outcomes: Vec<EdgesOutcome> = Vec::new();
     for gang in running {

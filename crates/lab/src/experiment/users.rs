@@ -1,5 +1,5 @@
-//! What users of today's software report: several jobs of a numerical library at once, each with a thread
-//! for every CPU, are many times slower than one after the other. Four jobs at once, under plain Linux and
+//! What users of today's software report: several jobs of a numerical library or of MPI at once, each with a
+//! thread or rank for every CPU, are many times slower than one after the other. Four jobs at once, under plain Linux and
 //! as gangs, with the default settings of their runtimes.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use super::plain_and_default;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Under};
-use crate::openmp::{Program, numpy, scikit_learn};
+use crate::openmp::{Program, numpy, open_mpi, scikit_learn};
 use crate::report::Report;
 use crate::verdict::Better;
 
@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The reports that cannot be run from packages everywhere.
 const LEFT_OUT: [&str; 2] = [
     "PyTorch (pytorch 3021): no package of the distribution; numpy on OpenBLAS has the same threads.",
-    "mpi4py's own tests (open-mpi/ompi 10426): packages come without them.",
+    "mpi4py's own tests (open-mpi/ompi 10426): packages come without them; ranks of Open MPI that exchange \
+     values stand for them.",
 ];
 
 pub fn run(lab: &Lab) -> Result<Report> {
@@ -28,9 +29,11 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let length = lab.length(Duration::from_secs(1));
     let mut programs = Vec::new();
     let mut notes = LEFT_OUT.map(String::from).to_vec();
-    for (name, program) in
-        [("numpy (OpenBLAS)", numpy(dir.path())), ("scikit-learn", scikit_learn(dir.path()))]
-    {
+    for (name, program) in [
+        ("numpy (OpenBLAS)", numpy(dir.path())),
+        ("scikit-learn", scikit_learn(dir.path())),
+        ("Open MPI", open_mpi(dir.path(), lab.cpus)),
+    ] {
         match program.and_then(|program| program.sized(lab, length)) {
             Ok(program) => programs.push(program),
             Err(error) => notes.push(format!("{name}: {error:#}.")),
@@ -50,7 +53,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
         }
     }
     let run = alternate(lab, "users", lab.runs(), &conditions)?;
-    let about = format!("{JOBS} jobs of a numerical library at once, default settings");
+    let about = format!("{JOBS} jobs of numerical libraries and of MPI at once, default settings");
     let mut report = Report::new(lab, about, run, TIME);
     report.notes = notes;
     for program in &programs {

@@ -19,7 +19,7 @@ pub struct Gauss {
     #[arg(long, default_value = "2", value_parser = thread_count)]
     pub threads: usize,
     /// Equations of a system
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(2..=8192))]
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u64).range(2..=8192))]
     pub size: u64,
     /// spin, spin-block, or spin-block:TIME
     #[arg(long, default_value = "spin")]

@@ -50,6 +50,8 @@ enum Roster {
         pressure: Option<OpenFile>,
         /// Still in the group, and not of the job any more.
         leaving: Vec<Arc<ProcessHandle>>,
+        /// Of the job, and not in the group yet.
+        expected: Vec<u32>,
     },
     /// Those that were taken out of the job are not found again.
     Tree { processes: Vec<Arc<ProcessHandle>>, removed: Vec<Arc<ProcessHandle>> },
@@ -97,7 +99,8 @@ impl Members {
         let threads = OpenFile::open(group, "cgroup.threads")?;
         let cpu = OpenFile::open(group, "cpu.stat").ok();
         let pressure = OpenFile::open(group, "cpu.pressure").ok();
-        let roster = Roster::Cgroup { threads, cpu, pressure, leaving: Vec::new() };
+        let roster =
+            Roster::Cgroup { threads, cpu, pressure, leaving: Vec::new(), expected: Vec::new() };
         Ok(Members::new(roster, controls, default, everywhere))
     }
 
@@ -204,6 +207,14 @@ impl Members {
         }
     }
 
+    /// Threads are going to come, which are not in the job's cgroup yet: moving them may take the kernel
+    /// longer than a slice. They are members until it is said that all have come.
+    pub fn expect(&mut self, tids: Vec<u32>) {
+        if let Roster::Cgroup { expected, .. } = &mut self.roster {
+            *expected = tids;
+        }
+    }
+
     /// A process that was let go is out of the job's cgroup, or is a member again where it stayed in.
     pub fn has_left(&mut self, pid: u32) {
         if let Roster::Cgroup { leaving, .. } = &mut self.roster {
@@ -215,8 +226,9 @@ impl Members {
     /// that was not known.
     pub fn refresh(&mut self, proc_root: &Path) -> gang_linux::Result<bool> {
         match &mut self.roster {
-            Roster::Cgroup { threads, leaving, .. } => {
+            Roster::Cgroup { threads, leaving, expected, .. } => {
                 threads.numbers(&mut self.bytes, &mut self.numbers)?;
+                self.numbers.extend(expected.iter());
                 leaving.retain(|process| process.is_alive());
                 for process in leaving.iter() {
                     let theirs = process::threads(proc_root, process.pid).unwrap_or_default();

@@ -66,7 +66,10 @@ pub fn job(roots: &Roots, record: &Record) -> Found {
             if record.signals {
                 listeners::let_go(&roots.proc, &group.processes().unwrap_or_default());
             }
-            found
+            // It may not be in the group yet, and have its slot already.
+            let coming = release_tree(&roots.proc, record.coming.as_slice(), record);
+            let lowered = found.lowered + coming.lowered;
+            Found { lowered, threads: found.threads.max(coming.threads), ..found }
         }
         Whereabouts::Tree { processes } => release_tree(&roots.proc, processes, record),
     };

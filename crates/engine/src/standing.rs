@@ -39,8 +39,10 @@ impl fmt::Display for Guarantee {
 /// every CPU must not keep the daemon from switching, nor the daemon the guardian from releasing.
 pub mod priority {
     pub const GANG: u32 = 1;
+    /// Who serves clients, as far as that is allowed.
+    pub const CLIENT: u32 = 2;
     /// Where there is no reservation for it.
-    pub const CONDUCTOR: u32 = 2;
-    pub const SWITCHER: u32 = 3;
-    pub const GUARDIAN: u32 = 4;
+    pub const CONDUCTOR: u32 = 3;
+    pub const SWITCHER: u32 = 4;
+    pub const GUARDIAN: u32 = 5;
 }

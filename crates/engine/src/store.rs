@@ -119,6 +119,9 @@ pub struct Record {
     pub disk_bytes: u64,
     #[serde(default)]
     pub newcomers: Vec<Newcomer>,
+    /// The first process, with its start time, while it is on its way into the job's groups.
+    #[serde(default)]
+    pub coming: Option<(u32, u64)>,
 }
 
 /// A file of the store that cannot be read or written.
@@ -230,6 +233,7 @@ pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
         mem_bytes: 0,
         disk_bytes: 0,
         newcomers: Vec::new(),
+        coming: None,
     }
 }
 

@@ -226,7 +226,7 @@ impl Daemon {
 
     /// Waits until the threads of a process have back what they had; those that the job did not know
     /// yet are given it here.
-    fn see_off(&self, process: &ProcessHandle, leaver: &Leaver) {
+    pub fn see_off(&self, process: &ProcessHandle, leaver: &Leaver) {
         let Leaver { before, normal, .. } = leaver;
         let end = Instant::now() + LEAVES_WITHIN;
         let is_as_before = |tid: u32| {

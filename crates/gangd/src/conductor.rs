@@ -36,7 +36,7 @@ use gang_linux::{clock, clock::Alarm, process::Census, sched};
 use gang_schedule::{Config, CpuSet, Event, JobId, Plan, clock as slices};
 use rustix::thread;
 
-use crate::{state::State, survey::Survey, ward::Pulse};
+use crate::{precedence::Precedence, state::State, survey::Survey, ward::Pulse};
 
 /// A question or an order of a client.
 type Errand = Box<dyn FnOnce(&mut State) + Send>;
@@ -99,6 +99,7 @@ pub struct Setup {
     /// Shows the guardian that the conductor lives.
     pub pulse: Pulse,
     pub realtime: bool,
+    pub precedence: Arc<Precedence>,
 }
 
 /// Starts the conductor and its switchers.
@@ -126,6 +127,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         state: setup.state,
         lift: setup.lift,
         pulse: setup.pulse,
+        precedence: setup.precedence,
         switchers,
         groups,
         errands,
@@ -205,6 +207,7 @@ struct Conductor {
     survey: Survey,
     lift: Option<(Vec<Action>, Vec<Action>)>,
     pulse: Pulse,
+    precedence: Arc<Precedence>,
     switchers: Vec<Switcher>,
     groups: Groups,
     errands: Receiver<Errand>,
@@ -416,7 +419,7 @@ impl Conductor {
     ) -> Composition {
         let state = &mut self.state;
         let timings = self.switchers.iter().map(|switcher| &*switcher.timings);
-        state.gap.adapt(clock::monotonic_ns(), timings);
+        state.gap.adapt(clock::monotonic_ns(), timings, self.precedence.used());
         let in_rows: BTreeSet<JobId> =
             plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job).collect();
         let fill = state.schedule.config().fill;

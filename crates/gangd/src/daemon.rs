@@ -27,6 +27,7 @@ use crate::{
     history::{Ended, History, Query},
     job::Home,
     lodging::Lodging,
+    precedence::Precedence,
     settings::Settings,
     state::State,
     watch::Watch,
@@ -52,6 +53,8 @@ pub struct Daemon {
     /// Held while a job changes and what is on file of it follows. The queue is never asked for by who
     /// holds it.
     pub filing: Mutex<()>,
+    /// How far clients are served before the gangs.
+    pub precedence: Arc<Precedence>,
     /// Held while the policy of a job changes.
     pub rehoming: Mutex<()>,
     /// Jobs that wait for memory or disk.
@@ -98,6 +101,7 @@ pub struct Parts {
     pub store: Store,
     pub watch: Watch,
     pub conductor: Handle,
+    pub precedence: Arc<Precedence>,
     pub guardian: Arc<AtomicU32>,
     pub stop: UnixStream,
     pub history: Option<History>,
@@ -106,7 +110,7 @@ pub struct Parts {
 impl Daemon {
     pub fn new(parts: Parts) -> Daemon {
         let Parts { roots, settings, means, backend, lodging, store, .. } = parts;
-        let Parts { watch, conductor, guardian, stop, history, .. } = parts;
+        let Parts { watch, conductor, precedence, guardian, stop, history, .. } = parts;
         Daemon {
             roots,
             settings: Mutex::new(Arc::new(settings)),
@@ -122,6 +126,7 @@ impl Daemon {
             stop,
             leaving: OnceLock::new(),
             filing: Mutex::default(),
+            precedence,
             rehoming: Mutex::default(),
             queue: Queue::default(),
             history,

@@ -40,14 +40,22 @@ impl GapLength {
     }
 
     /// Looks at what switches took, now and then.
-    pub fn adapt<'a>(&mut self, now_ns: u64, timings: impl Iterator<Item = &'a Timings>) {
+    /// `clients` is the share of a CPU that real-time threads of the daemon have besides.
+    pub fn adapt<'a>(
+        &mut self,
+        now_ns: u64,
+        timings: impl Iterator<Item = &'a Timings>,
+        clients: f64,
+    ) {
         if self.asked.length_ns == 0 || self.realtime_share >= 1.0 || now_ns < self.next_ns {
             return;
         }
         self.next_ns = now_ns + EVERY_NS;
         let measured_ns = timings.map(Timings::mean_lower_ns).max().unwrap_or(0);
         if measured_ns > 0 {
-            self.length_ns = needed_ns(self.asked, self.realtime_share, measured_ns);
+            let of_clients_ns = (clients * self.asked.period_ns as f64) as u64;
+            let taken_ns = measured_ns + of_clients_ns;
+            self.length_ns = needed_ns(self.asked, self.realtime_share, taken_ns);
         }
     }
 }

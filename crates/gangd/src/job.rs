@@ -55,6 +55,8 @@ pub struct Home {
     pub listeners: Listeners,
     /// Those of its processes that came from elsewhere than the first one.
     pub newcomers: Vec<Newcomer>,
+    /// The first process, with its start time, while it is on its way into the job's groups.
+    pub coming: Option<(u32, u64)>,
 }
 
 /// What must be known of a process that leaves its job.
@@ -204,6 +206,7 @@ impl Job {
             mem_bytes: self.resources.mem_bytes,
             disk_bytes: self.resources.disk_bytes,
             newcomers: home.newcomers.clone(),
+            coming: home.coming,
         })
     }
 }

@@ -97,7 +97,7 @@ impl Daemon {
         &self,
         job: JobId,
         mut whereabouts: Whereabouts,
-        process: &ProcessHandle,
+        process: &Arc<ProcessHandle>,
     ) -> Result<(), Denied> {
         let gone = |e: std::io::Error| Denied::Failed {
             operation: format!("read the scheduling attributes of process {}", process.pid),
@@ -109,6 +109,7 @@ impl Daemon {
             normal = Attributes::other(normal.nice);
         }
         let affinity = sched::affinity(process.pid).map_err(gone)?;
+        let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
         let owner = self.conductor.ask(move |state| {
             state.job(job).map(|job| {
                 let (name, spec) = (job.name.clone(), job.spec.clone());
@@ -138,6 +139,7 @@ impl Daemon {
             mem_bytes: resources.mem_bytes,
             disk_bytes: resources.disk_bytes,
             newcomers: Vec::new(),
+            coming: Some((process.pid, started)),
         };
         self.put_on_file(Some(record.clone()))?;
         let is_confined = match at.map(|at| (self.lodging.limit(&at, resources.mem_bytes), at)) {
@@ -153,17 +155,23 @@ impl Daemon {
                 false
             }
         };
-        let moved = self
-            .lodging
-            .move_in(&whereabouts, process)
-            .and_then(|()| self.lodging.members(&whereabouts, normal, &affinity))
-            .map_err(Denied::from);
-        let joined = moved.and_then(|members| {
-            let placed = whereabouts.clone();
-            self.conductor.ask(move |state| state.join(job, placed, members, normal, affinity))?
-        });
-        match joined {
-            Ok(_) => {
+        // It has its first slot while it moves, which may take the kernel longer than that.
+        let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
+        let joined =
+            self.lodging.members(&whereabouts, normal, &affinity).map_err(Denied::from).and_then(
+                |members| {
+                    let (at, first) = (whereabouts.clone(), (process.pid, started));
+                    self.conductor.ask(move |state| {
+                        state.join(job, at, members, normal, affinity)?;
+                        state.is_coming(job, first, tids);
+                        Ok(())
+                    })?
+                },
+            );
+        let moved = joined.and_then(|()| Ok(self.lodging.move_in(&whereabouts, process)?));
+        match moved {
+            Ok(()) => {
+                self.change_on_file(move |state| Ok(state.has_come(job)))?;
                 self.watch.add_job(job, &whereabouts)?;
                 if is_confined {
                     let at = whereabouts.confinement().cloned();
@@ -178,6 +186,11 @@ impl Daemon {
                 Ok(())
             }
             Err(denied) => {
+                // It may have had a slot by now.
+                let leaving = process.clone();
+                let leaver = self.conductor.ask(move |state| state.let_go(job, leaving))?;
+                leaver.into_iter().for_each(|leaver| self.see_off(process, &leaver));
+                self.end(job);
                 self.clear_away(&record);
                 Err(denied)
             }

@@ -20,6 +20,7 @@ mod joining;
 mod load;
 mod lodging;
 mod manual;
+mod precedence;
 mod rehoming;
 mod run;
 mod server;

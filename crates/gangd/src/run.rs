@@ -24,6 +24,7 @@ use crate::{
     daemon::{Daemon, Parts},
     history::History,
     lodging::Lodging,
+    precedence::{Precedence, Rank},
     server::{self, Clients, Place},
     settings::Settings,
     state::State,
@@ -76,10 +77,16 @@ pub fn run(
     let ward =
         Ward::start(socket.into(), pulse.clone(), realtime).context("cannot start the guardian")?;
     let schedule = Schedule::new(effective(&settings, backend), survey::machine(roots)?)?;
+    let precedence = Precedence::new(realtime);
     let state = State::new(roots.clone(), backend, &settings, schedule);
-    let (conductor, thread) =
-        conductor::start(Setup { state, lift: lodging.lift(), pulse, realtime })
-            .context("cannot start the conductor")?;
+    let (conductor, thread) = conductor::start(Setup {
+        state,
+        lift: lodging.lift(),
+        pulse,
+        realtime,
+        precedence: precedence.clone(),
+    })
+    .context("cannot start the conductor")?;
     let (stop_sender, stop_receiver) = UnixStream::pair().context("cannot make a pipe")?;
     for signal in [SIGTERM, SIGINT] {
         signal_hook::low_level::pipe::register(signal, stop_sender.try_clone()?)
@@ -100,6 +107,7 @@ pub fn run(
         store,
         watch,
         conductor,
+        precedence,
         guardian: ward.pid(),
         stop: stop_sender,
         history,
@@ -218,7 +226,10 @@ impl Waiting<'_> {
         let mut idle_since: Option<Instant> = None;
         let mut had_jobs = false;
         let mut events = Vec::with_capacity(64);
+        // Who connects is not to wait for a gap either.
+        let mut rank = Rank::of(&daemon.precedence);
         loop {
+            rank.settle();
             events.clear();
             match epoll::wait(
                 daemon.watch.epoll(),

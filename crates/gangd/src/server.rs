@@ -32,6 +32,7 @@ use varlink::{ConnectionHandler, VarlinkService};
 
 use crate::{
     daemon::{Daemon, Peer},
+    precedence::Rank,
     session::Session,
     settings::Limits,
 };
@@ -251,6 +252,7 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
     // An accepted socket does not inherit this on Linux; said all the same.
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(PATIENCE))?;
+    let precedence = daemon.precedence.clone();
     let (session, _starting) = Session::new(daemon, peer, stream.try_clone()?);
     let service = VarlinkService::new(
         "gangd",
@@ -259,6 +261,7 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
         "org.gangd.v1",
         vec![Box::new(v1::new(Box::new(session)))],
     );
+    let mut rank = Rank::of(&precedence);
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
     loop {
@@ -275,9 +278,13 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
             }
             Err(error) => return Err(error.into()),
         };
-        if let Err(error) = parse_request(&message) {
-            complain(&mut writer, "request", &error.to_string());
-            return Err(error.into());
+        match parse_request(&message) {
+            Ok(request) if may_be_long(&request.method) => rank.give_way(),
+            Ok(_) => {}
+            Err(error) => {
+                complain(&mut writer, "request", &error.to_string());
+                return Err(error.into());
+            }
         }
         let framed = [&message[..], b"\0"].concat();
         // A method that does not exist, or parameters that do not fit, were answered already.
@@ -285,7 +292,14 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
             tracing::debug!(uid = peer.uid, %error, "a request was refused");
         }
         writer.flush()?;
+        rank.settle();
     }
+}
+
+/// Whether a request may take as long as there are jobs, threads or lines.
+fn may_be_long(method: &str) -> bool {
+    let name = method.rsplit('.').next().unwrap_or_default();
+    ["ListJobs", "GetHistory", "Check", "Adopt"].contains(&name)
 }
 
 /// Waits for the first byte of a message; false where none came for long, or the client has gone.

@@ -368,11 +368,32 @@ impl State {
         }
         let listeners = Listeners::default();
         let newcomers = Vec::new();
-        job.home = Some(Home { whereabouts, members, normal, affinity, listeners, newcomers });
+        let coming = None;
+        job.home =
+            Some(Home { whereabouts, members, normal, affinity, listeners, newcomers, coming });
         job.activity.last_used_ns = clock::monotonic_ns();
         self.gauge.watch(job);
         self.wake(id, true)?;
         Ok(self.job(id)?.record())
+    }
+
+    /// The first process of a job, with its start time, is on its way to where the job lives, and takes part
+    /// in the schedule meanwhile.
+    pub fn is_coming(&mut self, id: JobId, process: (u32, u64), tids: Vec<u32>) {
+        if let Some(home) = self.jobs.get_mut(&id).and_then(|job| job.home.as_mut()) {
+            home.members.expect(tids);
+            home.coming = Some(process);
+        }
+    }
+
+    /// The first process of a job is where the job lives.
+    pub fn has_come(&mut self, id: JobId) -> Option<Record> {
+        let job = self.jobs.get_mut(&id)?;
+        if let Some(home) = &mut job.home {
+            home.members.expect(Vec::new());
+            home.coming = None;
+        }
+        job.record()
     }
 
     /// The job is over; what is on file of it is returned, to be cleared away, and what it used.

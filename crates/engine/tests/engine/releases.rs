@@ -42,6 +42,7 @@ fn record(id: u64, whereabouts: Whereabouts) -> Record {
         mem_bytes: 0,
         disk_bytes: 0,
         newcomers: Vec::new(),
+        coming: None,
     }
 }
 

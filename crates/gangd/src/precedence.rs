@@ -1,0 +1,155 @@
+//! Clients are served before the gangs, within bounds.
+//!
+//! Problem: while gangs have all CPUs, an ordinary thread of the daemon runs in gaps only. Who asks for
+//! three things in a row, as a gang that arrives does, waits for three of them.
+//!
+//! Approach: threads that serve clients are real-time ones above the gangs, as long as all of them together
+//! keep to an allowance. Beyond it they are ordinary threads, until it has grown again. Listings, which may
+//! be long, are made by ordinary threads at all times.
+//!
+//! Properties: however much clients ask for, gangs lose no more than the allowance. What was used lengthens
+//! the gaps, so that gangs and daemon together stay below the kernel's limit on real-time threads.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use gang_engine::priority;
+use gang_linux::{
+    clock,
+    sched::{self, Attributes},
+};
+
+/// What all clients together may use of one CPU, as a share of the time; and at once, at most.
+const SHARE: f64 = 0.005;
+const AT_ONCE_NS: i64 = 5_000_000;
+
+/// Over how long it is averaged what was used.
+const MEMORY_NS: f64 = 1e9;
+
+/// The allowance of all clients.
+#[derive(Debug)]
+pub struct Precedence {
+    allowance: Option<Mutex<Allowance>>,
+}
+
+#[derive(Debug)]
+struct Allowance {
+    left_ns: i64,
+    at_ns: u64,
+    /// Share of the time that was used of late.
+    used: f64,
+}
+
+impl Allowance {
+    fn new(now_ns: u64) -> Allowance {
+        Allowance { left_ns: AT_ONCE_NS, at_ns: now_ns, used: 0.0 }
+    }
+
+    /// Takes note of what was used; true where there is something left.
+    fn charge(&mut self, now_ns: u64, used_ns: u64) -> bool {
+        let passed_ns = now_ns.saturating_sub(self.at_ns) as f64;
+        self.at_ns = self.at_ns.max(now_ns);
+        let grown_ns = self.left_ns + (passed_ns * SHARE) as i64;
+        self.left_ns = grown_ns.min(AT_ONCE_NS) - used_ns as i64;
+        self.used *= (-passed_ns / MEMORY_NS).exp();
+        self.used += used_ns as f64 / MEMORY_NS;
+        self.left_ns > 0
+    }
+}
+
+impl Precedence {
+    /// None has precedence where threads are not `realtime`.
+    pub fn new(realtime: bool) -> Arc<Precedence> {
+        let allowance = realtime.then(|| Mutex::new(Allowance::new(clock::monotonic_ns())));
+        Arc::new(Precedence { allowance })
+    }
+
+    fn charge(&self, used_ns: u64) -> bool {
+        self.allowance.as_ref().is_some_and(|allowance| {
+            let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
+            allowance.charge(clock::monotonic_ns(), used_ns)
+        })
+    }
+
+    /// The share of the time of one CPU that was used of late.
+    pub fn used(&self) -> f64 {
+        self.allowance.as_ref().map_or(0.0, |allowance| {
+            let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
+            allowance.charge(clock::monotonic_ns(), 0);
+            allowance.used
+        })
+    }
+}
+
+/// The rank of the calling thread, while this is there.
+#[derive(Debug)]
+pub struct Rank {
+    precedence: Arc<Precedence>,
+    is_above: bool,
+    /// CPU time up to which it was charged.
+    charged_ns: u64,
+}
+
+impl Rank {
+    /// Puts the calling thread above the gangs, where that is allowed.
+    pub fn of(precedence: &Arc<Precedence>) -> Rank {
+        let precedence = precedence.clone();
+        let mut rank = Rank { precedence, is_above: false, charged_ns: clock::thread_cpu_ns() };
+        rank.settle();
+        rank
+    }
+
+    /// Charges the thread for what it used, and lets it have what it is due.
+    pub fn settle(&mut self) {
+        let now_ns = clock::thread_cpu_ns();
+        let used_ns = now_ns.saturating_sub(std::mem::replace(&mut self.charged_ns, now_ns));
+        let is_due = self.precedence.charge(if self.is_above { used_ns } else { 0 });
+        self.set(is_due);
+    }
+
+    /// Makes it an ordinary thread until it is settled again.
+    pub fn give_way(&mut self) {
+        self.settle();
+        self.set(false);
+    }
+
+    fn set(&mut self, above: bool) {
+        let wanted = if above { Attributes::fifo(priority::CLIENT) } else { Attributes::other(0) };
+        if above != self.is_above && sched::set(0, &wanted).is_ok() {
+            self.is_above = above;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn what_is_used_up_grows_again() {
+        let mut allowance = Allowance::new(0);
+        assert!(allowance.charge(0, 4 * MS));
+        assert!(!allowance.charge(0, 4 * MS), "5 ms at once");
+        assert!(!allowance.charge(500 * MS, 0), "half a second gives 2.5 ms");
+        assert!(allowance.charge(1000 * MS, 0));
+        // Not more than 5 ms are saved.
+        assert!(!allowance.charge(3_600_000 * MS, 5 * MS));
+    }
+
+    #[test]
+    fn gangs_lose_no_more_than_the_allowance() {
+        let mut allowance = Allowance::new(0);
+        let mut used_ns = 0;
+        for ms in 0..10_000 {
+            // Asks for ever.
+            if allowance.charge(ms * MS, 0) {
+                allowance.charge(ms * MS, MS / 10);
+                used_ns += MS / 10;
+            }
+        }
+        let share = used_ns as f64 / (10_000 * MS) as f64;
+        assert!(share < SHARE + 0.001, "{share}");
+        assert!((allowance.used - SHARE).abs() < 0.002, "{}", allowance.used);
+    }
+}

@@ -7,6 +7,7 @@
 # make uninstall PREFIX= DESTDIR=
 # make deb                         a Debian package, in target/debian
 # make wheel                       the Python package, in target/wheels
+# make web                         the page of gang web anew from its sources, into crates/view/web/dist
 # make deps, make deps-demo        only install what building and testing, or the demo, need
 #
 # demo, test and check install what they need first: scripts/deps.
@@ -35,7 +36,7 @@ FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 # Where rustup puts cargo, for shells that were open before.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build check deb demo deps deps-check deps-demo install test uninstall wheel
+.PHONY: build check deb demo deps deps-check deps-demo install test uninstall web wheel
 
 deps:
 	@scripts/deps build test
@@ -59,6 +60,7 @@ test: deps
 	$(CARGO) test --workspace --locked --no-fail-fast
 	tests/deps.sh
 	tests/units.sh
+	tests/web.sh
 
 check: deps-check
 	$(CARGO) fmt --all --check
@@ -78,6 +80,12 @@ wheel:
 	@set -e; python=python3; \
 	  if /usr/bin/python3 -c 'import setuptools, wheel, pip' 2>/dev/null; then python=/usr/bin/python3; fi; \
 	  scripts/build-wheel $$python $(TARGET_DIR)/wheels; ls $(TARGET_DIR)/wheels/*.whl
+
+# The built page is kept beside its sources, so that cargo alone builds gang; tests/web.sh compares them.
+web:
+	npm --prefix crates/view/web ci --ignore-scripts --no-audit --no-fund
+	npm --prefix crates/view/web run --silent check
+	npm --prefix crates/view/web run --silent build
 
 # Man pages and completions come from the programs themselves. What was built is not built again
 # here, so that `sudo make install` needs no cargo.

@@ -1,6 +1,7 @@
 //! What can be typed. Help, man pages and completions come from here.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -65,6 +66,7 @@ pub enum Command {
     /// Any other command does this first where it finds no daemon; this one does only this, and
     /// says where there was nothing to do.
     Release,
+    Web(Web),
     /// Repeat the measurements of gangd (gang lab --help lists them)
     #[command(disable_help_flag = true)]
     Lab(PassedOn),
@@ -350,6 +352,40 @@ pub struct AdoptWhat {
     /// A cgroup, from the root of the hierarchy as in /proc/PID/cgroup
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<String>,
+}
+
+/// Show the daemon as a page in a browser
+///
+/// Prints the address of the page, which ends with a secret: whoever has it acts with your rights at the
+/// daemon. It serves this machine alone; from another one, use ssh -L 7878:127.0.0.1:7878 MACHINE gang web,
+/// or a proxy with TLS before --socket. Ends with Ctrl-C or SIGTERM.
+#[derive(Debug, Args)]
+pub struct Web {
+    /// Address of this machine to listen at; port 0 is any that is free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7878",
+        conflicts_with = "socket", value_parser = listen)]
+    pub listen: SocketAddr,
+    /// Listen at a Unix socket, for a proxy that has TLS; its owner and group may connect
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Only show, and refuse every change
+    #[arg(long)]
+    pub read_only: bool,
+    /// Tell Prometheus at /metrics without the secret; names of jobs and owners are in it
+    #[arg(long)]
+    pub metrics: bool,
+    /// A name under which the proxy is reached; other names are refused
+    #[arg(long, value_name = "HOST")]
+    pub name: Vec<String>,
+    /// Keep the secret in a file, so that the address stays; made where there is none
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// Reads an address with its port; whether it is one of this machine, is found out later.
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    let numeric = text.replacen("localhost:", "127.0.0.1:", 1);
+    numeric.parse().map_err(|_| "not an address with a port, such as 127.0.0.1:7878".to_owned())
 }
 
 #[derive(Debug, Args)]

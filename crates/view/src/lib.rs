@@ -12,4 +12,5 @@ pub mod metrics;
 pub mod table;
 pub mod top;
 pub mod values;
+pub mod web;
 pub mod why;

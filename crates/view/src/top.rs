@@ -235,3 +235,6 @@ fn lines(buffer: &Buffer) -> Vec<String> {
     };
     (area.top()..area.bottom()).map(line).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,6 +78,14 @@ const SIGNALS_RUN: Section = Section::Text(
      it was ignored.",
 );
 
+const PROXY_WEB: Section = Section::Text(
+    "NOTES",
+    "gang web does not encrypt. Behind a proxy it listens at a Unix socket (--socket), whose directory has \
+     the proxy's group and the set-group-ID bit, and is told the name that people type (--name). The proxy \
+     passes that name on as Host, does not buffer answers, and waits for them for long. An example for nginx \
+     is in docs/web.md of the sources.",
+);
+
 const FILES: Section = Section::Terms(
     "FILES",
     &[
@@ -111,6 +119,7 @@ fn write_page(dir: &Path, command: &Command, is_top: bool) -> Result<()> {
 fn page(command: &Command, name: &str, is_top: bool) -> Result<Vec<u8>> {
     let sections: &[Section] = match name {
         "gang-run" => &[EXIT_STATUS_RUN, ENVIRONMENT_RUN, SIGNALS_RUN],
+        "gang-web" => &[EXIT_STATUS, PROXY_WEB],
         "gang" => &[EXIT_STATUS, ENVIRONMENT, FILES],
         _ => &[EXIT_STATUS],
     };
@@ -169,11 +178,13 @@ mod tests {
                 "gang-adopt.1",
                 "gang-check.1",
                 "gang-class.1",
+                "gang-doctor.1",
                 "gang-history.1",
                 "gang-kill.1",
                 "gang-lab.1",
                 "gang-ls.1",
                 "gang-metrics.1",
+                "gang-policy.1",
                 "gang-release.1",
                 "gang-resize.1",
                 "gang-resume.1",
@@ -183,6 +194,7 @@ mod tests {
                 "gang-stop.1",
                 "gang-suspend.1",
                 "gang-top.1",
+                "gang-web.1",
                 "gang-why.1",
                 "gang.1",
             ]

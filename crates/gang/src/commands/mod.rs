@@ -22,6 +22,7 @@ mod status;
 mod stop;
 mod suspend;
 mod top;
+mod web;
 mod why;
 
 use anyhow::Result;
@@ -50,6 +51,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Check(args) => check::check(args),
         Command::Stop => stop::stop(),
         Command::Release => release::release(),
+        Command::Web(args) => web::web(args),
         Command::Doctor(args) => companion::become_program("gang-doctor", args),
         Command::Lab(args) => companion::become_program("gang-lab", args),
         Command::Manual { dir } => manual::manual(dir),

@@ -15,6 +15,7 @@ pub fn why(args: &Show) -> Result<()> {
     let job = client.show_job(id)?.details;
     let status = client.status()?.status;
     let jobs = client.list_jobs()?.jobs;
+    let jobs: Vec<_> = jobs.iter().collect();
     let verdict = judge(Evidence { job: &job, status: &status, jobs: &jobs });
     if args.listing.json {
         return print_json(&verdict);

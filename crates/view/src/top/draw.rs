@@ -36,7 +36,7 @@ pub fn draw(state: &mut State, look: Look, now_ns: i64, area: Rect, buffer: &mut
     let (body, footer) = split(rest, rest.height - 1);
     draw_header(state, look, now_ns, header, buffer);
     match &state.mode {
-        Mode::Help => pages::draw_help(look, body, buffer),
+        Mode::Help { scroll } => pages::draw_help(look, *scroll, body, buffer),
         Mode::Details { .. } => pages::draw_details(state, look, now_ns, body, buffer),
         _ => {
             let lines = frame_lines(&state.snapshot, area.height, body.height);
@@ -84,10 +84,10 @@ fn draw_header(state: &State, look: Look, now_ns: i64, area: Rect, buffer: &mut 
             let age = duration((now_ns - since_ns).max(0));
             let what = match trouble {
                 Trouble::Absent => "no gangd",
-                Trouble::Silent => "gangd does not answer",
-                Trouble::OtherVersion => "gangd is of another version",
-                Trouble::Forbidden => "gangd may not be asked",
-                Trouble::Broken => "gangd is lost",
+                Trouble::Silent => "gangd silent",
+                Trouble::OtherVersion => "gangd of another version",
+                Trouble::Forbidden => "no access to gangd",
+                Trouble::Broken => "gangd lost",
             };
             let known = if snapshot.status.is_some() { "; what is shown is older" } else { "" };
             let text = format!("{what} for {age}, looking for it again{known}");
@@ -231,8 +231,7 @@ fn draw_footer(state: &State, look: Look, area: Rect, buffer: &mut Buffer) {
             let style = if message.is_bad { look.bad() } else { Style::new() };
             (look.text(&message.text), style)
         }
-        (Mode::Help, None) => ("any key goes back".to_owned(), look.dim()),
-        (Mode::Details { .. }, None) => {
+        (Mode::Help { .. } | Mode::Details { .. }, None) => {
             ("up, down, PgUp, PgDn move; any other key goes back".to_owned(), look.dim())
         }
         (Mode::Jobs, None) => {

@@ -14,7 +14,7 @@ use crate::values::{count, duration};
 /// Sign and number of a row.
 const ROW_LABEL: u16 = 8;
 /// What is said of a row at its end.
-const ROW_NOTE: u16 = 5;
+const ROW_NOTE: u16 = 6;
 
 pub fn draw(state: &State, look: Look, now_ns: i64, area: Rect, buffer: &mut Buffer) {
     if area.height < 2 {
@@ -78,11 +78,12 @@ fn draw_timeline(state: &State, look: Look, area: Rect, buffer: &mut Buffer) {
     let all = duration(timeline.column_ns * columns as i64);
     let heading = format!("the last {all}: a column is {slices}, {time} (+ -)");
     put(buffer, area, 0, vec![Span::styled(look.text(&heading), look.bold())]);
+    let last = cpus(&state.snapshot).saturating_sub(1);
     for (at, cells) in timeline.lines.iter().enumerate() {
         let first = at * timeline.per_line;
         let label = match timeline.per_line {
             1 => format!("CPU {first:<4}"),
-            many => format!("{first:>3}-{:<4}", first + many - 1),
+            many => format!("{first:>3}-{:<4}", last.min(first + many - 1)),
         };
         let mut spans = vec![Span::styled(label, look.dim())];
         spans.extend(cells.iter().map(|cell| span(state, look, *cell, 1, false)));

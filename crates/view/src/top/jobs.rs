@@ -21,6 +21,8 @@ struct Column {
     /// Figures stand at the right.
     is_figure: bool,
     value: fn(&JobView) -> String,
+    /// What stands for a value that is too wide.
+    short: fn(&str) -> &str,
 }
 
 /// Terminals from this width on have room for all columns.
@@ -32,7 +34,7 @@ const fn text(
     wide: usize,
     value: fn(&JobView) -> String,
 ) -> Column {
-    Column { title, narrow, wide, is_figure: false, value }
+    Column { title, narrow, wide, is_figure: false, value, short: abbreviated }
 }
 
 const fn figure(
@@ -41,12 +43,12 @@ const fn figure(
     wide: usize,
     value: fn(&JobView) -> String,
 ) -> Column {
-    Column { title, narrow, wide, is_figure: true, value }
+    Column { title, narrow, wide, is_figure: true, value, short: |value| value }
 }
 
 /// After letter, id and name; the name has what the others leave.
 const COLUMNS: [Column; 15] = [
-    text("OWNER", 8, 12, |view| view.owner.to_string()),
+    text("OWNER", 7, 12, |view| view.owner.to_string()),
     text("CLASS", 5, 11, |view| word(&view.job.class)),
     text("STATE", 5, 9, |view| state(&view.job.state)),
     figure("CPU", 3, 4, |view| view.job.cpus.to_string()),
@@ -72,6 +74,20 @@ const NAME_MIN: usize = 10;
 
 fn none() -> String {
     "-".to_owned()
+}
+
+/// Words that are too wide for a narrow terminal.
+fn abbreviated(word: &str) -> &str {
+    match word {
+        "express" => "expr",
+        "interactive" => "inter",
+        "standby" => "stand",
+        "active" => "run",
+        "sleeping" => "sleep",
+        "suspended" => "susp",
+        "starting" => "start",
+        other => other,
+    }
 }
 
 /// In and out of slot alternate faster than anybody can read.
@@ -124,6 +140,14 @@ fn padded(text: &str, width: usize, to_the_right: bool) -> String {
     if to_the_right { padding + &text } else { text + &padding }
 }
 
+/// Text with a mark at its end where that is cut off.
+fn marked(text: &str, width: usize, look: Look) -> String {
+    if text.width() <= width || width == 0 {
+        return text.to_owned();
+    }
+    cut(text, width - 1) + look.sign("…", "~")
+}
+
 fn cut(text: &str, width: usize) -> String {
     let mut out = String::new();
     for character in text.chars() {
@@ -173,12 +197,16 @@ pub fn draw(state: &mut State, look: Look, area: Rect, buffer: &mut Buffer) {
     }
     for (at, view) in jobs.iter().enumerate().skip(scroll).take(table.height.into()) {
         let letter = state.letters.of(view.job.id);
-        let cells: Vec<_> = COLUMNS
-            .iter()
-            .map(|column| (look.text(&(column.value)(view)), column.is_figure))
-            .collect();
+        let cell = |(column, width): (&Column, &usize)| {
+            let value = look.text(&(column.value)(view));
+            let is_wide = value.width() > *width;
+            let value = if is_wide { (column.short)(&value) } else { &value };
+            (marked(value, *width, look), column.is_figure)
+        };
+        let cells: Vec<_> = COLUMNS.iter().zip(&widths).map(cell).collect();
         let id = view.job.id.to_string();
-        let text = line(&widths, name, [&id, &look.text(&view.job.name)], &cells);
+        let called = marked(&look.text(&view.job.name), name, look);
+        let text = line(&widths, name, [&id, &called], &cells);
         let is_chosen = chosen == Some(at);
         let style = match (is_chosen, is_out(&view.job.state)) {
             (true, _) => look.chosen(),

@@ -23,7 +23,9 @@ const KILL: i64 = 9;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Mode {
     Jobs,
-    Help,
+    Help {
+        scroll: u16,
+    },
     /// Details of a job; absent until they have come.
     Details {
         job: i64,
@@ -169,8 +171,11 @@ impl State {
         }
         match std::mem::replace(&mut self.mode, Mode::Jobs) {
             Mode::Jobs => self.key_in_jobs(key.code),
-            // Any key goes back.
-            Mode::Help => None,
+            Mode::Help { scroll } => {
+                self.mode =
+                    scrolled(key.code, scroll).map_or(Mode::Jobs, |scroll| Mode::Help { scroll });
+                None
+            }
             Mode::Details { job, scroll, found } => {
                 self.key_in_details(key.code, job, scroll, found)
             }
@@ -196,7 +201,7 @@ impl State {
             KeyCode::Char('-') => self.zoom = (self.zoom + 1).min(ZOOMS.len() - 1),
             KeyCode::Char(' ') => self.is_paused = !self.is_paused,
             KeyCode::Char('/') => self.mode = Mode::TypeFilter { before: self.filter.clone() },
-            KeyCode::Char('?' | 'h') => self.mode = Mode::Help,
+            KeyCode::Char('?' | 'h') => self.mode = Mode::Help { scroll: 0 },
             // So that a filter that is forgotten can be got rid of.
             KeyCode::Esc => self.filter.clear(),
             _ => return self.key_about_a_job(key),
@@ -252,13 +257,7 @@ impl State {
         scroll: u16,
         found: Option<Result<Box<v1::ShowJob_Reply>, String>>,
     ) -> Option<Wish> {
-        let scroll = match key {
-            KeyCode::Up => scroll.saturating_sub(1),
-            KeyCode::Down => scroll.saturating_add(1),
-            KeyCode::PageUp => scroll.saturating_sub(10),
-            KeyCode::PageDown => scroll.saturating_add(10),
-            _ => return None,
-        };
+        let scroll = scrolled(key, scroll)?;
         self.mode = Mode::Details { job, scroll, found };
         None
     }
@@ -317,6 +316,17 @@ impl State {
             self.take(self.snapshot.clone());
         }
         None
+    }
+}
+
+/// How far a page is scrolled after a key; other keys leave the page.
+fn scrolled(key: KeyCode, scroll: u16) -> Option<u16> {
+    match key {
+        KeyCode::Up => Some(scroll.saturating_sub(1)),
+        KeyCode::Down => Some(scroll.saturating_add(1)),
+        KeyCode::PageUp => Some(scroll.saturating_sub(10)),
+        KeyCode::PageDown => Some(scroll.saturating_add(10)),
+        _ => None,
     }
 }
 

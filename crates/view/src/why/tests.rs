@@ -1,5 +1,7 @@
 //! The judgement, case by case.
 
+use gang_protocol::v1::{Class, Culprit, Guarantee, Policy};
+
 use super::*;
 use crate::fixture;
 
@@ -17,7 +19,8 @@ fn healthy() -> Job {
 fn verdict_of(job: Job, change: impl FnOnce(&mut Status)) -> Verdict {
     let mut status = fixture::status();
     change(&mut status);
-    let jobs = [job.clone(), fixture::job(4, "sp")];
+    let other = fixture::job(4, "sp");
+    let jobs = [&job, &other];
     judge(Evidence { job: &job, status: &status, jobs: &jobs })
 }
 
@@ -180,6 +183,22 @@ fn each_reason_is_found() {
         assert!(found.text.contains("x (77") && found.text.contains("50 %"), "{}", found.text);
         assert!(found.advice.unwrap().contains(advice));
     }
+}
+
+#[test]
+fn gangd_is_told_as_itself() {
+    let culprit =
+        |name: &str, pid, ns| Culprit { name: name.into(), pid, class: "fifo".into(), ns };
+    // Those of the daemon and its guardian together are the worst.
+    let lost_to = vec![
+        culprit("x", 77, 900_000_000),
+        culprit("switcher", 10, 600_000_000),
+        culprit("guardian", 11, 600_000_000),
+    ];
+    let job = Job { lost_ns: Some(3_000_000_000), lost_to: Some(lost_to), ..healthy() };
+    let found = verdict_of(job, |_| ()).findings.remove(0);
+    assert!(found.text.contains("ran gangd itself 40 %, x (77, fifo) 30 %."), "{}", found.text);
+    assert!(found.advice.unwrap().contains("longer slices"));
 }
 
 #[test]

@@ -1,0 +1,263 @@
+//! `gang top` as a person sees it: in a pseudo-terminal with a model of its screen, against a daemon
+//! that does what it is told.
+
+mod fake;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use fake::{Fake, Place, job};
+use gang_protocol::v1;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+/// Longest wait for the screen to show something.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A program in a terminal of its own.
+struct Terminal {
+    master: File,
+    slave: OwnedFd,
+    screen: vt100::Parser,
+    program: Child,
+}
+
+impl Terminal {
+    fn open(place: &Place, args: &[&str], (columns, lines): (u16, u16)) -> Terminal {
+        let master =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&master, size).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let stdio = || Stdio::from(slave.try_clone().unwrap());
+        // A terminal belongs to a session.
+        let gang = place.gang(&[]);
+        let mut command = std::process::Command::new("setsid");
+        command.arg("--ctty").arg("--wait").arg(gang.get_program()).arg("top").args(args);
+        command.env("GANG_SOCKET", place.socket()).env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
+        command.env_remove("NO_COLOR");
+        let program = command.stdin(stdio()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
+        let screen = vt100::Parser::new(lines, columns, 0);
+        Terminal { master: master.into(), slave: slave.into(), screen, program }
+    }
+
+    fn text(&self) -> String {
+        self.screen.screen().contents()
+    }
+
+    /// Waits until the screen is as it should be.
+    fn expect(&mut self, what: &str, holds: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds(&self.text()) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).unwrap();
+            let mut fds = [PollFd::new(&self.master, PollFlags::IN)];
+            let ready = poll(&mut fds, Some(&timeout)).unwrap();
+            assert!(ready > 0, "{what} does not come:\n{}", self.text());
+            let mut chunk = [0; 65536];
+            let length = self.master.read(&mut chunk).unwrap();
+            self.screen.process(&chunk[..length]);
+        }
+    }
+
+    fn expect_text(&mut self, text: &str) {
+        self.expect(&format!("{text:?}"), |screen| screen.contains(text));
+    }
+
+    fn send(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// The end of the program, and that the terminal is as it was.
+    fn end(mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.program.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it does not end:\n{}", self.text());
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let mut chunk = [0; 65536];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        while poll(&mut [PollFd::new(&self.master, PollFlags::IN)], Some(&at_once)).unwrap() > 0 {
+            let length = self.master.read(&mut chunk).unwrap();
+            self.screen.process(&chunk[..length]);
+        }
+        let screen = self.screen.screen();
+        assert!(!screen.alternate_screen() && !screen.hide_cursor());
+        let modes = tcgetattr(&self.slave).unwrap().local_modes;
+        assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG));
+        status
+    }
+
+    /// gang itself, which setsid waits for.
+    fn pid(&self) -> Pid {
+        let children = format!("/proc/{0}/task/{0}/children", self.program.id());
+        let children = std::fs::read_to_string(children).unwrap();
+        let own = self.program.id().to_string();
+        let pid = children.split_whitespace().next().unwrap_or(&own).parse().unwrap();
+        Pid::from_raw(pid).unwrap()
+    }
+}
+
+/// Two jobs that have their turns, of a daemon that obeys.
+fn obedient() -> Fake {
+    let mut jobs = vec![job(3, "lu.C"), job(12, "evil\u{1b}[2J")];
+    for job in &mut jobs {
+        job.state = v1::JobState::waiting;
+    }
+    Fake { obeys: true, ..Fake::with_jobs(jobs) }
+}
+
+#[test]
+fn jobs_are_seen_and_acted_on_and_the_daemon_is_found_again() {
+    let fake = obedient();
+    let place = Place::new();
+    let listening = fake.listen_for_now(&place.socket());
+    let mut terminal = Terminal::open(&place, &[], (80, 24));
+    terminal.expect_text("lu.C");
+    terminal.expect_text("evil\\u{1b…");
+    // Both have their turns, in the matrix and in the timeline.
+    terminal.expect("turns", |screen| {
+        screen.contains(" A  A ") && screen.contains(" B  B ") && screen.contains("ABABABAB")
+    });
+    assert!(terminal.screen.screen().alternate_screen());
+    let line = |screen: &str, name: &str| -> String {
+        screen.lines().find(|line| line.contains(name)).unwrap_or_default().to_owned()
+    };
+    terminal.send("s");
+    terminal.expect("suspension", |screen| line(screen, "lu.C").contains(" susp "));
+    terminal.send("r");
+    terminal.expect("resumption", |screen| line(screen, "lu.C").contains(" run "));
+    terminal.send("cb");
+    terminal.expect_text("job 3 is batch now");
+    terminal.send("z4\r");
+    terminal.expect_text("job 3 asks for 4 CPUs now");
+    terminal.send("k");
+    terminal.expect_text("kill job 3 lu.C (2 processes)? y: SIGTERM");
+    terminal.send("n");
+    terminal.expect("no question", |screen| !screen.contains("kill job 3"));
+    terminal.send("\r");
+    terminal.expect_text("job 3: lu.C");
+    terminal.expect_text("Its share is 50.0 %");
+    terminal.send("x");
+    terminal.send("ky");
+    terminal.expect("its end", |screen| !screen.contains("lu.C") && screen.contains("evil"));
+    let calls = fake.calls();
+    let acts: Vec<&str> =
+        calls.iter().map(String::as_str).filter(|call| !call.starts_with("ShowJob")).collect();
+    assert_eq!(
+        acts,
+        [
+            "Suspend(3)",
+            "Resume(3)",
+            "SetClass(3, batch)",
+            "Resize(3, Some(4), None, None, None, None)",
+            "Kill(3, 15)"
+        ]
+    );
+    // The daemon goes, and what was known stays; another comes.
+    drop(listening);
+    terminal.expect_text("looking for it again; what is shown is older");
+    assert!(terminal.text().contains("evil"));
+    let mut other = obedient();
+    other.status.version = "0.1.7".into();
+    let _listening = other.listen_for_now(&place.socket());
+    terminal.expect_text("gangd 0.1.7 on ");
+    terminal.expect_text("lu.C");
+    terminal.send("q");
+    assert!(terminal.end().success());
+}
+
+#[test]
+fn a_refusal_is_shown_with_its_reason() {
+    let fake = Fake { refuses: true, ..obedient() };
+    let place = Place::of(&fake);
+    let mut terminal = Terminal::open(&place, &["--no-color"], (80, 24));
+    terminal.expect_text("lu.C");
+    terminal.send("s");
+    terminal.expect_text("suspending job 3 is not permitted: it is root's");
+    terminal.send("\x03");
+    assert!(terminal.end().success());
+}
+
+#[test]
+fn it_fits_large_terminals_and_follows_their_size() {
+    let place = Place::of(&obedient());
+    let mut terminal = Terminal::open(&place, &["-r", "20"], (200, 60));
+    terminal.expect("the wide table", |screen| {
+        screen.contains("interactive active") && screen.contains("CPU TIME")
+    });
+    let size = Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&terminal.master, size).unwrap();
+    terminal.screen.set_size(24, 80);
+    kill_process(terminal.pid(), Signal::WINCH).unwrap();
+    terminal.expect("the narrow table", |screen| {
+        screen.contains("? help  q quit")
+            && !screen.contains("CPU TIME")
+            && screen.contains("inter")
+    });
+    terminal.send("q");
+    assert!(terminal.end().success());
+}
+
+#[test]
+fn whatever_signal_ends_it_the_terminal_is_given_back() {
+    let place = Place::of(&obedient());
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
+        let mut terminal = Terminal::open(&place, &[], (80, 24));
+        terminal.expect_text("lu.C");
+        kill_process(terminal.pid(), signal).unwrap();
+        let status = terminal.end();
+        assert!(!status.success(), "{signal:?}");
+    }
+}
+
+#[test]
+fn without_a_daemon_it_waits_for_one() {
+    let place = Place::new();
+    let mut terminal = Terminal::open(&place, &[], (80, 24));
+    terminal.expect_text("no gangd for ");
+    terminal.expect_text("no gangd listens at");
+    obedient().listen(&place.socket());
+    terminal.expect_text("lu.C");
+    terminal.send("q");
+    assert!(terminal.end().success());
+}
+
+#[test]
+fn a_daemon_of_another_version_or_one_that_hangs_is_told_as_such() {
+    let place = Place::new();
+    // It takes connections and says nothing.
+    let silent = std::os::unix::net::UnixListener::bind(place.socket()).unwrap();
+    let mut terminal = Terminal::open(&place, &[], (80, 24));
+    terminal.expect_text("gangd silent for ");
+    terminal.expect_text("did not answer within 2 s");
+    // Keys are obeyed meanwhile.
+    terminal.send("?");
+    terminal.expect_text("choose a job");
+    terminal.send("?");
+    drop(silent);
+    std::fs::remove_file(place.socket()).unwrap();
+    let strange = std::os::unix::net::UnixListener::bind(place.socket()).unwrap();
+    std::thread::spawn(move || {
+        for stream in strange.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"{\"parameters\":{\"state\":\"of the art\"}}\0");
+        }
+    });
+    terminal.expect_text("gangd of another version for ");
+    terminal.expect_text("are both of the same version?");
+    terminal.send("q");
+    assert!(terminal.end().success());
+}

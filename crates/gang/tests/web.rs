@@ -1,0 +1,535 @@
+//! `gang web`: who is let in, what is told, and what a reader can do to it.
+
+mod fake;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use fake::{Fake, Place, job};
+
+/// The longest that anything is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running `gang web`. It ends when this is dropped.
+struct Web {
+    child: Child,
+    address: SocketAddr,
+    token: String,
+}
+
+impl Web {
+    fn start(place: &Place, options: &[&str]) -> Web {
+        let args = [&["web", "--listen", "127.0.0.1:0"], options].concat();
+        let mut child = place.gang(&args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (address, token) = line.trim().split_once("/#token=").unwrap();
+        let address = address.split_once("http://").unwrap().1.parse().unwrap();
+        Web { child, address, token: token.to_owned() }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Sends a request with these headers, and `Host`.
+    fn send(&self, line: &str, headers: &[String], body: &str) -> TcpStream {
+        let mut stream = self.connect();
+        let host = format!("Host: {}", self.address);
+        let headers = [&[host][..], headers].concat().join("\r\n");
+        let length = body.len();
+        let request =
+            format!("{line} HTTP/1.1\r\n{headers}\r\nContent-Length: {length}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    }
+
+    fn authorization(&self) -> String {
+        format!("Authorization: Bearer {}", self.token)
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        Answer::read(self.send(&format!("GET {path}"), &[self.authorization()], ""))
+    }
+
+    fn post(&self, path: &str, body: &str) -> Answer {
+        let headers = [
+            self.authorization(),
+            format!("Origin: http://{}", self.address),
+            "Content-Type: application/json".to_owned(),
+        ];
+        Answer::read(self.send(&format!("POST {path}"), &headers, body))
+    }
+
+    /// A reader of the stream.
+    fn follow(&self) -> Events {
+        Events::of(self.send("GET /api/live", &[self.authorization()], ""))
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn read(stream: impl Read) -> Answer {
+        let mut reader = BufReader::new(stream);
+        let head = head(&mut reader);
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.parse().unwrap())
+        });
+        let mut body = vec![0; length.unwrap_or(0)];
+        reader.read_exact(&mut body).unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, head, body: String::from_utf8(body).unwrap() }
+    }
+
+    /// What an answer that refuses has in it.
+    fn refusal(&self) -> (u16, String, String) {
+        let json: serde_json::Value = serde_json::from_str(&self.body).unwrap();
+        let text = |name: &str| json["error"][name].as_str().unwrap().to_owned();
+        (self.status, text("code"), text("message"))
+    }
+}
+
+fn head(reader: &mut impl BufRead) -> String {
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).unwrap() > 0, "the connection ended after {head:?}");
+    }
+    head
+}
+
+/// Server-sent events as they come in chunks.
+struct Events {
+    reader: BufReader<TcpStream>,
+    rest: String,
+}
+
+impl Events {
+    fn of(stream: TcpStream) -> Events {
+        let mut reader = BufReader::new(stream);
+        let head = head(&mut reader);
+        assert!(head.starts_with("HTTP/1.1 200") && head.contains("text/event-stream"), "{head}");
+        Events { reader, rest: String::new() }
+    }
+
+    fn next(&mut self) -> (String, serde_json::Value) {
+        loop {
+            if let Some((event, rest)) = self.rest.split_once("\n\n") {
+                let (event, rest) = (event.to_owned(), rest.to_owned());
+                self.rest = rest;
+                let Some((name, data)) = event.split_once("\ndata: ") else { continue };
+                let name = name.strip_prefix("event: ").unwrap().to_owned();
+                return (name, serde_json::from_str(data).unwrap());
+            }
+            let mut size = String::new();
+            self.reader.read_line(&mut size).unwrap();
+            let size = usize::from_str_radix(size.trim(), 16).unwrap();
+            let mut chunk = vec![0; size + 2];
+            self.reader.read_exact(&mut chunk).unwrap();
+            self.rest.push_str(std::str::from_utf8(&chunk[..size]).unwrap());
+        }
+    }
+
+    /// The next event of this name.
+    fn until(&mut self, wanted: &str) -> serde_json::Value {
+        loop {
+            let (name, said) = self.next();
+            if name == wanted {
+                return said;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reader_is_told_at_once_and_then_what_changes() {
+    let evil = "</script><img src=x onerror=alert(1)>\"'\u{202e}";
+    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C"), job(4, evil)]));
+    let web = Web::start(&place, &[]);
+    let mut events = web.follow();
+    let hello = events.until("hello");
+    assert_eq!(
+        (&hello["version"], &hello["read_only"]),
+        (&env!("CARGO_PKG_VERSION").into(), &false.into())
+    );
+    let begin = events.until("begin");
+    assert_eq!(begin["jobs"][0]["coscheduled"], 0.993);
+    assert_eq!(begin["jobs"][1]["name"], evil);
+    assert_eq!(begin["status"]["slice_us"], 10_000.0);
+    let next = events.until("frame");
+    assert!(next["at_us"].as_i64() > begin["at_us"].as_i64());
+}
+
+#[test]
+fn the_page_itself_is_no_secret_and_is_shut_to_others() {
+    let place = Place::of(&Fake::with_jobs(vec![job(3, "a secret name")]));
+    let web = Web::start(&place, &[]);
+    for path in ["/", "/page.js", "/page.css", "/icon.svg"] {
+        let answer = Answer::read(web.send(&format!("GET {path}"), &[], ""));
+        assert_eq!(answer.status, 200, "{path}");
+        let head = answer.head.to_lowercase();
+        for said in [
+            "content-security-policy: default-src 'none'; script-src 'self';",
+            "frame-ancestors 'none'",
+            "x-content-type-options: nosniff",
+            "referrer-policy: no-referrer",
+            "x-frame-options: deny",
+        ] {
+            assert!(head.contains(said), "{path} lacks {said}: {head}");
+        }
+        assert!(!answer.body.contains("a secret name") && !answer.body.contains(&web.token));
+        assert!(!head.contains("access-control") && !head.contains("set-cookie"), "{head}");
+    }
+}
+
+#[test]
+fn without_the_token_nothing_is_told() {
+    let fake = Fake::with_jobs(vec![job(3, "a secret name")]);
+    let place = Place::of(&fake);
+    let web = Web::start(&place, &[]);
+    let wrong = [
+        vec![],
+        vec!["Authorization: Bearer".to_owned()],
+        vec![format!("Authorization: Bearer {}", "0".repeat(64))],
+        vec![format!("Authorization: Bearer {}", &web.token[..63])],
+        vec![format!("Cookie: token={}", web.token)],
+        vec![web.authorization(), web.authorization()],
+    ];
+    for path in ["/api/live", "/api/jobs/3", "/api/jobs/3/past", "/api/history", "/api/x"] {
+        for headers in &wrong {
+            let answer = Answer::read(web.send(&format!("GET {path}"), headers, ""));
+            let (status, code, _) = answer.refusal();
+            assert_eq!((status, code.as_str()), (401, "NoToken"), "{path} {headers:?}");
+            assert!(!answer.body.contains("secret"), "{}", answer.body);
+        }
+        let with_it = Answer::read(web.send(&format!("GET {path}?token={}", web.token), &[], ""));
+        assert_eq!(with_it.status, 401, "a token in an address is in logs, too");
+    }
+    let origin = format!("Origin: http://{}", web.address);
+    let answer = Answer::read(web.send("POST /api/jobs/3/kill", &[origin], r#"{"signal":9}"#));
+    assert_eq!(answer.refusal().1, "NoToken");
+    assert!(!fake.calls().iter().any(|call| call.starts_with("Kill")));
+}
+
+#[test]
+fn another_origin_changes_and_reads_nothing() {
+    let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
+    let place = Place::of(&fake);
+    let web = Web::start(&place, &[]);
+    let port = web.address.port();
+    let json = "Content-Type: application/json".to_owned();
+    for origin in [
+        "null".to_owned(),
+        "http://evil.example".to_owned(),
+        // Another page of this machine, perhaps another user's.
+        format!("http://127.0.0.1:{}", port ^ 1),
+        format!("http://localhost:{port}"),
+    ] {
+        let headers = [web.authorization(), format!("Origin: {origin}"), json.clone()];
+        for request in ["POST /api/jobs/3/kill", "GET /api/jobs/3", "OPTIONS /api/jobs/3/kill"] {
+            let answer = Answer::read(web.send(request, &headers, r#"{"signal":9}"#));
+            assert_eq!(answer.refusal().1, "WrongOrigin", "{request} from {origin}");
+        }
+    }
+    let headers = [web.authorization(), json];
+    let answer = Answer::read(web.send("POST /api/jobs/3/kill", &headers, r#"{"signal":9}"#));
+    assert_eq!(answer.refusal().1, "WrongOrigin");
+    assert!(!fake.calls().iter().any(|call| call.starts_with("Kill")));
+}
+
+#[test]
+fn a_name_that_was_made_to_lead_here_leads_nowhere() {
+    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C")]));
+    let web = Web::start(&place, &["--name", "gang.example.org"]);
+    let ask = |host: &str| {
+        let mut stream = web.connect();
+        let authorization = web.authorization();
+        let request =
+            format!("GET /api/jobs/3 HTTP/1.1\r\nHost: {host}\r\n{authorization}\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        Answer::read(stream)
+    };
+    let port = web.address.port();
+    for host in
+        [format!("evil.example:{port}"), "evil.example".to_owned(), "127.0.0.1.nip.io".to_owned()]
+    {
+        assert_eq!(ask(&host).refusal().1, "WrongHost", "{host}");
+    }
+    for host in [format!("localhost:{port}"), "gang.example.org".to_owned()] {
+        assert_eq!(ask(&host).status, 200, "{host}");
+    }
+}
+
+#[test]
+fn what_is_done_to_a_job_reaches_the_daemon_and_its_refusal_the_reader() {
+    let mut fake = Fake::with_jobs(vec![job(3, "lu.C")]);
+    fake.refuses = true;
+    let place = Place::of(&fake);
+    let web = Web::start(&place, &[]);
+    for (path, body) in [
+        ("/api/jobs/3/class", r#"{"class":"standby"}"#),
+        ("/api/jobs/3/resume", "{}"),
+        ("/api/jobs/3/kill", r#"{"signal":15}"#),
+        ("/api/jobs/3/resize", r#"{"cpus":1,"mem_bytes":0}"#),
+    ] {
+        assert_eq!(web.post(path, body).status, 204, "{path}");
+    }
+    let (status, code, message) = web.post("/api/jobs/3/suspend", "{}").refusal();
+    assert_eq!((status, code.as_str()), (403, "NotPermitted"));
+    assert_eq!(message, "suspending job 3 is not permitted: it is root's");
+    let too_much = format!(r#"{{"mem_bytes":{}}}"#, 1u64 << 40);
+    let (status, code, message) = web.post("/api/jobs/3/resize", &too_much).refusal();
+    assert_eq!((status, code.as_str()), (409, "NotEnough"));
+    assert!(message.contains("4.0 GiB are free"), "{message}");
+    assert_eq!(web.get("/api/jobs/9").refusal().1, "NoSuchJob");
+
+    let calls = fake.calls();
+    for call in [
+        "SetClass(3, standby)",
+        "Resume(3)",
+        "Kill(3, 15)",
+        "Resize(3, Some(1), None, None, Some(0), None)",
+    ] {
+        assert!(calls.iter().any(|made| made == call), "{call}: {calls:?}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_does_nothing() {
+    let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
+    let place = Place::of(&fake);
+    let web = Web::start(&place, &[]);
+    for (path, body, status) in [
+        ("/api/jobs/3/class", r#"{"class":"royal"}"#, 400),
+        ("/api/jobs/3/class", "{}", 400),
+        ("/api/jobs/3/class", "", 400),
+        ("/api/jobs/3/class", "[[[[", 400),
+        ("/api/jobs/3/kill", r#"{"signal":"TERM"}"#, 400),
+        ("/api/jobs/3/kill", r#"{"signal":9,"job":4}"#, 400),
+        ("/api/jobs/3/resize", "{}", 400),
+        ("/api/jobs/x/kill", r#"{"signal":9}"#, 400),
+        ("/api/jobs/-3/kill", r#"{"signal":9}"#, 400),
+        ("/api/jobs/99999999999999999999/kill", r#"{"signal":9}"#, 400),
+        ("/api/jobs/3/explode", "{}", 404),
+        ("/api/jobs/%2e%2e/kill", r#"{"signal":9}"#, 400),
+        ("/api/nothing", "{}", 404),
+        ("/api/live", "{}", 405),
+        ("/api/jobs/3/kill", &format!(r#"{{"signal":9{}}}"#, " ".repeat(5000)), 413),
+    ] {
+        let answer = web.post(path, body);
+        assert_eq!(answer.refusal().0, status, "{path} {body:.40}: {answer:?}");
+    }
+    let headers = [
+        web.authorization(),
+        format!("Origin: http://{}", web.address),
+        "Content-Type: text/plain".to_owned(),
+    ];
+    let plain = Answer::read(web.send("POST /api/jobs/3/kill", &headers, r#"{"signal":9}"#));
+    assert_eq!(plain.refusal().1, "NotJson");
+    let done = |call: &String| !["ListJobs()", "GetStatus()"].contains(&call.as_str());
+    assert_eq!(fake.calls().into_iter().filter(done).collect::<Vec<_>>(), [""; 0]);
+}
+
+#[test]
+fn read_only_changes_nothing() {
+    let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
+    let place = Place::of(&fake);
+    let web = Web::start(&place, &["--read-only"]);
+    assert_eq!(web.post("/api/jobs/3/suspend", "{}").refusal().1, "ReadOnly");
+    assert_eq!(web.follow().until("hello")["read_only"], true);
+    assert_eq!(web.get("/api/jobs/3").status, 200);
+    assert!(!fake.calls().contains(&"Suspend(3)".to_owned()));
+}
+
+#[test]
+fn metrics_are_told_to_prometheus() {
+    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu\"\n.C")]));
+    let web = Web::start(&place, &[]);
+    let told = web.get("/metrics");
+    assert!(told.head.contains("application/openmetrics-text; version=1.0.0"), "{}", told.head);
+    assert!(told.body.contains("gangd_") && told.body.ends_with("# EOF\n"), "{}", told.body);
+    let ask = |web: &Web| Answer::read(web.send("GET /metrics", &[], "")).status;
+    assert_eq!(ask(&web), 401);
+    assert_eq!(ask(&Web::start(&place, &["--metrics"])), 200);
+}
+
+#[test]
+fn five_hundred_browsers_are_served_and_cost_one() {
+    let fake = Fake::with_jobs((1..=20).map(|id| job(id, "lu.C")).collect());
+    let place = Place::of(&fake);
+    let web = Web::start(&place, &[]);
+    let mut readers: Vec<Events> = (0..500).map(|_| web.follow()).collect();
+    for reader in &mut readers {
+        assert_eq!(reader.until("begin")["jobs"].as_array().unwrap().len(), 20);
+    }
+    // Who comes then is still served.
+    assert_eq!(web.get("/api/jobs/3").status, 200);
+    // Half of them go away without a word, and the others do not notice.
+    readers.truncate(250);
+    for reader in &mut readers {
+        reader.until("frame");
+    }
+    let looked = fake.calls().iter().filter(|call| *call == "GetStatus()").count();
+    assert!(looked < 400, "one look at a time for all of them, not {looked}");
+}
+
+#[test]
+fn more_connections_than_there_is_place_for_are_told_so() {
+    let place = Place::of(&Fake::new());
+    let web = Web::start(&place, &[]);
+    let idle: Vec<TcpStream> = (0..768).map(|_| web.connect()).collect();
+    let answer = Answer::read(web.send("GET /", &[], ""));
+    assert_eq!(answer.refusal().1, "TooManyConnections");
+    drop(idle);
+    let served = || Answer::read(web.send("GET /", &[], "")).status == 200;
+    assert!((0..100).any(|_| served() || {
+        std::thread::sleep(Duration::from_millis(50));
+        false
+    }));
+}
+
+/// A daemon that takes connections and answers each message by `answer`, or never.
+fn daemon(place: &Place, answer: Option<&'static [u8]>) {
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    std::thread::spawn(move || {
+        let serve = move |stream: UnixStream| {
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut stream = stream;
+            while reader.read_until(0, &mut Vec::new()).is_ok_and(|read| read > 0) {
+                if let Some(answer) = answer {
+                    let _ = stream.write_all(answer);
+                }
+            }
+        };
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+}
+
+#[test]
+fn a_daemon_of_another_version_is_told_of() {
+    let place = Place::new();
+    daemon(&place, Some(b"{\"parameters\":{\"status\":{\"version\":\"9\"}}}\0"));
+    let web = Web::start(&place, &[]);
+    let gone = web.follow().until("gone");
+    assert_eq!(gone["code"], "other_version");
+    assert!(gone["message"].as_str().unwrap().contains("same version"), "{gone}");
+    assert_eq!(web.get("/api/jobs/3").refusal().1, "OtherVersion");
+}
+
+#[test]
+fn a_daemon_that_hangs_keeps_nobody_waiting_for_ever() {
+    let place = Place::new();
+    daemon(&place, None);
+    let web = Web::start(&place, &[]);
+    // The page comes at once, whatever the daemon does.
+    assert_eq!(web.get("/").status, 200);
+    let mut events = web.follow();
+    assert_eq!(events.until("gone")["code"], "silent");
+    assert_eq!(web.post("/api/jobs/3/suspend", "{}").refusal().1, "TimedOut");
+}
+
+#[test]
+fn a_daemon_that_comes_and_goes_is_found_again() {
+    let place = Place::new();
+    let web = Web::start(&place, &[]);
+    let mut events = web.follow();
+    assert_eq!(events.until("gone")["code"], "absent");
+    let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
+    let listening = fake.listen_for_now(&place.socket());
+    assert_eq!(events.until("begin")["jobs"][0]["id"], 3);
+    drop(listening);
+    // It hangs up first, and then is not there.
+    while events.until("gone")["code"] != "absent" {}
+    assert_eq!(web.post("/api/jobs/3/resume", "{}").refusal().1, "NoDaemon");
+    fake.listen(&place.socket());
+    events.until("begin");
+}
+
+#[test]
+fn it_listens_at_a_socket_that_nobody_else_serves() {
+    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C")]));
+    let path = place.dir.path().join("web.sock");
+    let start = || {
+        let args = ["web", "--socket", path.to_str().unwrap()];
+        let mut child =
+            place.gang(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        (child, line)
+    };
+    let (mut child, line) = start();
+    let token = line.trim().split_once("#token=").unwrap().1;
+    let ask = |host: &str| {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        let request = format!(
+            "GET /api/jobs/3 HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        Answer::read(stream).status
+    };
+    assert_eq!(ask("gang.example.org"), 200);
+
+    let (mut second, _) = start();
+    let mut said = String::new();
+    second.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(second.wait().unwrap().code(), Some(1));
+    assert!(said.contains("something listens at"), "{said}");
+
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!path.exists());
+
+    std::fs::write(&path, "not a socket").unwrap();
+    let (mut third, _) = start();
+    assert_eq!(third.wait().unwrap().code(), Some(1));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "not a socket");
+}
+
+#[test]
+fn it_listens_on_this_machine_alone() {
+    let place = Place::new();
+    for (address, code) in [("0.0.0.0:0", 1), ("192.0.2.1:0", 1), ("nonsense", 2), ("127.0.0.1", 2)]
+    {
+        let output = place.output(&["web", "--listen", address]);
+        assert_eq!(output.status.code(), Some(code), "{address}");
+    }
+    let both = place.output(&["web", "--listen", "127.0.0.1:0", "--socket", "/tmp/x"]);
+    assert_eq!(both.status.code(), Some(2));
+}
+
+#[test]
+fn the_token_can_be_kept_in_a_file() {
+    let place = Place::of(&Fake::new());
+    let file = place.dir.path().join("token");
+    let options = ["--token-file", file.to_str().unwrap()];
+    let first = Web::start(&place, &options).token.clone();
+    assert_eq!(Web::start(&place, &options).token, first);
+    assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), first);
+    let readable = Command::new("chmod").arg("644").arg(&file).status().unwrap();
+    assert!(readable.success());
+    let refused = place.output(&["web", "--listen", "127.0.0.1:0", "--token-file", options[1]]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(fake::stderr(&refused).contains("chmod 600"), "{}", fake::stderr(&refused));
+}

@@ -1,0 +1,100 @@
+//! `gang web`: the daemon as a page in a browser.
+//!
+//! Problem: a page is read by a program that also runs the pages of others, over a port that every user of
+//! the machine can reach; and hundreds of readers must cost neither the daemon nor this process much.
+//!
+//! Approach: an unprivileged client of the daemon, with the rights of whoever runs it. One
+//! [`Watch`](crate::live::Watch) asks the daemon for all readers, and each frame is written down once
+//! ([`feed`]). A reader that is slow misses frames and has a whole one next, so nobody's frames pile up.
+//! While nobody reads, the daemon is asked once a second, for the last minutes of the jobs ([`minutes`]).
+//!
+//! Terms. The *token* is a secret made at the start. Whoever runs the server hands it out as part of the
+//! page's address. A *change* is a request that does something to a job.
+//!
+//! Properties, each with a test in `crates/gang/tests/web.rs`:
+//! - Without the token nothing is told of the daemon, not even a name; nor to a page that came from elsewhere
+//!   under a name that was made to lead here (DNS rebinding), nor to one within another's frame.
+//! - A change needs the token and an `Origin` that is ours. There are no cookies, which every port of a host
+//!   would be sent, so no other page can have a browser make changes.
+//! - Connections, the bytes of a request and calls to the daemon at a time are bounded; who is beyond a bound
+//!   is told so.
+//! - What is told is JSON and is set as text: no name becomes part of a page.
+
+mod actions;
+mod answer;
+mod assets;
+mod door;
+mod feed;
+mod listen;
+mod minutes;
+mod routes;
+mod stream;
+mod token;
+mod wire;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use gang_protocol::paths::Surroundings;
+
+pub use listen::CONNECTIONS_MAX;
+pub use token::{Token, TokenError};
+
+/// Where the page is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A port of this machine alone: there is no encryption.
+    Port(SocketAddr),
+    /// A Unix socket behind a proxy that has it.
+    Socket(PathBuf),
+}
+
+/// How a server is to be.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub place: Place,
+    pub token: Token,
+    /// Names under which a proxy is reached, beside those of this machine.
+    pub names: Vec<String>,
+    /// Changes are refused.
+    pub read_only: bool,
+    /// `/metrics` is told to those without the token, too: names of jobs and their owners are in it.
+    pub open_metrics: bool,
+    /// Where the daemon is looked for.
+    pub daemon: Surroundings,
+}
+
+/// Why no page is served.
+#[derive(Debug, thiserror::Error)]
+pub enum WebError {
+    #[error(
+        "gang web does not encrypt, so it listens on this machine alone, not at {address}; for others have a \
+         proxy with TLS before --socket"
+    )]
+    NotThisMachine { address: SocketAddr },
+    #[error("cannot listen at {at}{hint}")]
+    Listen { at: String, hint: &'static str, source: io::Error },
+    #[error("something listens at {} already, another gang web perhaps; name another --socket", .path.display())]
+    InUse { path: PathBuf },
+    #[error("there is something at {} that is no socket; name another --socket", .path.display())]
+    NoSocket { path: PathBuf },
+    #[error("cannot {doing}")]
+    Start { doing: &'static str, source: io::Error },
+}
+
+/// Serves the page until SIGINT or SIGTERM. `ready` is told, as soon as it listens, the address to open.
+///
+/// # Errors
+/// It cannot listen, or not start.
+pub fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Result<(), WebError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(routes::CALLS_MAX)
+        .build()
+        .map_err(|source| WebError::Start { doing: "start the threads of gang web", source })?;
+    let outcome = runtime.block_on(routes::serve(settings, ready));
+    // A call to a daemon that hangs is not waited for.
+    runtime.shutdown_background();
+    outcome
+}

@@ -1,0 +1,67 @@
+//! Answers that refuse, as JSON: `{"error": {"code": "NotPermitted", "message": "…"}}`.
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use gang_protocol::error::ClientError;
+use serde_json::json;
+
+use crate::live::told;
+
+/// Why a request came to nothing. The code is for programs, the message for people; neither holds anything
+/// that whoever asked may not know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: StatusCode,
+    pub code: &'static str,
+    pub message: String,
+}
+
+impl Refusal {
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal { status, code, message: message.into() }
+    }
+
+    pub fn bad_request(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::BAD_REQUEST, "InvalidValue", message)
+    }
+
+    pub fn json(&self) -> String {
+        json!({ "error": { "code": self.code, "message": self.message } }).to_string()
+    }
+}
+
+impl From<ClientError> for Refusal {
+    /// What the daemon refused, in its words.
+    fn from(error: ClientError) -> Refusal {
+        use ClientError::*;
+        let (status, code) = match &error {
+            NoDaemon { .. } => (StatusCode::SERVICE_UNAVAILABLE, "NoDaemon"),
+            ForeignSocket { .. } => (StatusCode::BAD_GATEWAY, "ForeignSocket"),
+            ConnectNotPermitted { .. } => (StatusCode::FORBIDDEN, "ConnectNotPermitted"),
+            Connect { .. } | Lost { .. } | Closed { .. } => (StatusCode::BAD_GATEWAY, "Lost"),
+            TimedOut { .. } => (StatusCode::GATEWAY_TIMEOUT, "TimedOut"),
+            Malformed { .. } | Unsupported { .. } => (StatusCode::BAD_GATEWAY, "OtherVersion"),
+            NoSuchJob { .. } => (StatusCode::NOT_FOUND, "NoSuchJob"),
+            NoSuchProcess { .. } => (StatusCode::NOT_FOUND, "NoSuchProcess"),
+            NoSuchCgroup { .. } => (StatusCode::NOT_FOUND, "NoSuchCgroup"),
+            NotPermitted { .. } => (StatusCode::FORBIDDEN, "NotPermitted"),
+            InvalidValue { .. } => (StatusCode::BAD_REQUEST, "InvalidValue"),
+            LimitReached { .. } => (StatusCode::CONFLICT, "LimitReached"),
+            NotEnough { .. } => (StatusCode::CONFLICT, "NotEnough"),
+            Failed { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "Failed"),
+        };
+        Refusal::new(status, code, told(&error))
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let headers = [(header::CONTENT_TYPE, "application/json")];
+        let mut response = (self.status, headers, self.json()).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            let bearer = header::HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, bearer);
+        }
+        response
+    }
+}

@@ -1,0 +1,279 @@
+//! What the page is sent. The other side is `crates/view/web/src/wire.ts`.
+//!
+//! Points in time are microseconds since the Unix epoch, which a number of JavaScript holds exactly, and
+//! lists of CPUs are texts such as `0-3,8`: a row of 128 CPUs is a tenth as long.
+
+use gang_protocol::v1;
+use serde::Serialize;
+
+use crate::live::{JobView, Rates};
+use crate::values;
+
+/// Once, at the beginning of a stream.
+#[derive(Debug, Serialize)]
+pub struct Hello<'a> {
+    pub version: &'a str,
+    pub host: &'a str,
+    pub user: &'a str,
+    pub uid: u32,
+    pub read_only: bool,
+}
+
+/// How things stand. What is absent is as it was before.
+#[derive(Debug, Serialize)]
+pub struct Frame<'a> {
+    pub at_us: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<Vec<Job<'a>>>,
+    /// Those that ended since the frame before, and then those that are to come, in place of what was to come.
+    pub rows: Vec<Row>,
+    /// How many of the rows have ended.
+    pub ended: usize,
+}
+
+/// There is no daemon, and why.
+#[derive(Debug, Serialize)]
+pub struct Gone<'a> {
+    pub at_us: i64,
+    pub code: String,
+    pub message: &'a str,
+}
+
+/// Slice, begin and end, whether it is a turn of the rest, and who has which CPUs.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Row(i64, i64, i64, u8, Vec<(i64, String)>);
+
+impl From<&v1::Row> for Row {
+    fn from(row: &v1::Row) -> Row {
+        let slot = |slot: &v1::Slot| (slot.job, values::cpu_list(&slot.cpu_list));
+        let slots = row.slots.iter().filter(|slot| !slot.cpu_list.is_empty()).map(slot);
+        let (start_us, end_us) = (row.start_ns / 1000, row.end_ns / 1000);
+        Row(row.slice, start_us, end_us, row.rest_turn.into(), slots.collect())
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Status<'a> {
+    version: &'a str,
+    uptime_s: f64,
+    backend: &'a str,
+    guarantee: &'a v1::Guarantee,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    obstacle: Option<&'a str>,
+    slice_us: f64,
+    gap_us: f64,
+    gap_period_us: f64,
+    fill: bool,
+    cap: f64,
+    cpus: i64,
+    unregistered_threads: i64,
+    load_average: f64,
+    switches: &'a v1::Switches,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    working_hours: Option<bool>,
+    interactive_weight: i64,
+    batch_weight: i64,
+    memory: &'a v1::Supply,
+    disk: &'a v1::Supply,
+}
+
+impl<'a> From<&'a v1::Status> for Status<'a> {
+    fn from(status: &'a v1::Status) -> Status<'a> {
+        let is_better = |backend: &&v1::Backend| backend.name != status.backend;
+        let mut better = status.backends.iter().take_while(is_better);
+        Status {
+            version: &status.version,
+            uptime_s: seconds(status.uptime_ns),
+            backend: &status.backend,
+            guarantee: &status.guarantee,
+            obstacle: better.find_map(|backend| backend.reason.as_deref()),
+            slice_us: micros(status.slice_ns),
+            gap_us: micros(status.gap_ns),
+            gap_period_us: micros(status.gap_period_ns),
+            fill: status.fill,
+            cap: status.cap,
+            cpus: status.cpus,
+            unregistered_threads: status.unregistered_threads,
+            load_average: status.load_average,
+            switches: &status.switches,
+            working_hours: status.working_hours,
+            interactive_weight: status.interactive_weight,
+            batch_weight: status.batch_weight,
+            memory: &status.memory,
+            disk: &status.disk,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Job<'a> {
+    id: i64,
+    name: &'a str,
+    owner: &'a str,
+    uid: i64,
+    class: &'a v1::Class,
+    policy: &'a v1::Policy,
+    state: &'a v1::JobState,
+    weight: i64,
+    cpus: i64,
+    min_cpus: i64,
+    cpu_list: String,
+    processes: i64,
+    threads: i64,
+    share_wanted: f64,
+    share_had: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coscheduled: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skew_us_p99: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_measured: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpus_used: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filling: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lost: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mem_bytes: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mem_used_bytes: Option<i64>,
+    mem_enforced: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk_bytes: Option<i64>,
+    registered_us: i64,
+    slots: i64,
+    in_slot_s: f64,
+    cpu_time_s: f64,
+}
+
+impl<'a> From<&'a JobView> for Job<'a> {
+    fn from(view: &'a JobView) -> Job<'a> {
+        let JobView { job, owner, rates } = view;
+        let Rates { cpus_used, filling, lost, .. } = *rates;
+        Job {
+            id: job.id,
+            name: &job.name,
+            owner,
+            uid: job.owner_uid,
+            class: &job.class,
+            policy: &job.policy,
+            state: &job.state,
+            weight: job.weight,
+            cpus: job.cpus,
+            min_cpus: job.min_cpus,
+            cpu_list: values::cpu_list(&job.cpu_list),
+            processes: job.processes,
+            threads: job.threads,
+            share_wanted: job.share_wanted,
+            share_had: job.share_had,
+            coscheduled: job.coscheduled,
+            skew_us_p99: job.skew_us_p99,
+            not_measured: job.not_measured.as_deref(),
+            cpus_used,
+            filling,
+            lost,
+            mem_bytes: job.mem_bytes,
+            mem_used_bytes: job.mem_used_bytes,
+            mem_enforced: job.mem_enforced,
+            disk_bytes: job.disk_bytes,
+            registered_us: job.registered_at_ns / 1000,
+            slots: job.slots,
+            in_slot_s: seconds(job.in_slot_ns),
+            cpu_time_s: seconds(job.cpu_time_ns),
+        }
+    }
+}
+
+/// What is asked of one job when it is looked at.
+#[derive(Debug, Serialize)]
+pub struct Details {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes: Option<Vec<v1::Process>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_to: Option<Vec<v1::Culprit>>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct EndedJob {
+    id: i64,
+    name: String,
+    owner: String,
+    class: v1::Class,
+    cpus: i64,
+    registered_us: i64,
+    ended_us: i64,
+    slots: i64,
+    in_slot_s: f64,
+    cpu_time_s: f64,
+}
+
+impl EndedJob {
+    pub fn new(job: v1::EndedJob, owner: String) -> EndedJob {
+        EndedJob {
+            id: job.id,
+            name: job.name,
+            owner,
+            class: job.class,
+            cpus: job.cpus,
+            registered_us: job.registered_at_ns / 1000,
+            ended_us: job.ended_at_ns / 1000,
+            slots: job.slots,
+            in_slot_s: seconds(job.in_slot_ns),
+            cpu_time_s: seconds(job.cpu_time_ns),
+        }
+    }
+}
+
+fn seconds(ns: i64) -> f64 {
+    micros(ns) / 1e6
+}
+
+fn micros(ns: i64) -> f64 {
+    ns as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn rows_are_short() {
+        let mut row = fixture::row(7, 10_000_000, &[(3, &[0, 1, 2, 5]), (4, &[])]);
+        row.rest_turn = true;
+        let json = serde_json::to_string(&Row::from(&row)).unwrap();
+        assert_eq!(json, r#"[7,70000,80000,1,[[3,"0-2,5"]]]"#);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_absent() {
+        let mut job = fixture::job(3, "<b>\u{202e}");
+        job.coscheduled = None;
+        job.not_measured = Some("no BPF".to_owned());
+        let view = JobView { job, owner: "root".into(), rates: Rates::default() };
+        let json = serde_json::to_value(Job::from(&view)).unwrap();
+        assert_eq!(json["name"], "<b>\u{202e}");
+        assert_eq!(json["not_measured"], "no BPF");
+        assert_eq!(
+            (json["class"].as_str(), json["cpu_list"].as_str()),
+            (Some("interactive"), Some("0-1"))
+        );
+        for absent in ["coscheduled", "cpus_used", "filling", "lost", "mem_bytes"] {
+            assert!(json.get(absent).is_none(), "{absent}");
+        }
+    }
+
+    #[test]
+    fn the_status_says_why_a_stronger_backend_is_not_used() {
+        let mut status = fixture::status();
+        assert!(Status::from(&status).obstacle.is_none());
+        status.backends[0].reason = Some("no CAP_SYS_NICE".to_owned());
+        status.backend = "signal".to_owned();
+        assert_eq!(Status::from(&status).obstacle, Some("no CAP_SYS_NICE"));
+    }
+}

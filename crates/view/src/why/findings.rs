@@ -1,0 +1,429 @@
+//! The reasons, one by one: each looks at the evidence by itself.
+
+use gang_protocol::name::escaped;
+use gang_protocol::v1::{Class, Culprit, Guarantee, Job, JobState, Policy, Status};
+
+use super::{Evidence, Figures, Finding, Grade, Kind};
+use crate::values::{count, duration, percent, size, word};
+
+/// Parts of the CPUs of its slots that a gang may lose before it is worth a word.
+const LOST_MAX: f64 = 0.01;
+/// Coscheduled less than this is bad; more than the other is as good as it gets.
+const TOGETHER_LEAST: f64 = 0.90;
+const TOGETHER_GOOD: f64 = 0.97;
+/// Of its slots; with less, others could have the CPUs.
+const BUSY_LEAST: f64 = 0.60;
+/// By which shares may differ, over ten seconds.
+const SHARE_TOLERANCE: f64 = 0.05;
+/// Of a slice: what is lost at its edges where threads start and stop at different moments.
+const SKEW_MAX: f64 = 0.05;
+/// Of what it was promised, from where on the kernel keeps it short.
+const MEMORY_FULL: f64 = 0.95;
+/// Of the machine's memory that is free.
+const MEMORY_LEAST: f64 = 0.03;
+/// The daemon switches jobs of at most so many threads.
+const THREADS_MAX: i64 = 4096;
+
+fn finding(kind: Kind, grade: Grade, text: String) -> Option<Finding> {
+    Some(Finding { kind, grade, text, advice: None })
+}
+
+fn advised(kind: Kind, grade: Grade, text: String, advice: String) -> Option<Finding> {
+    Some(Finding { kind, grade, text, advice: Some(advice) })
+}
+
+/// Why the job has no slots at all.
+pub fn standing(job: &Job) -> Option<Finding> {
+    use Grade::{Bad, Note};
+    let id = job.id;
+    if job.threads >= THREADS_MAX {
+        return advised(
+            Kind::Crowded,
+            Bad,
+            format!(
+                "It has {} threads or more; a job gets no slots until it has less than {THREADS_MAX}.",
+                job.threads
+            ),
+            "start fewer threads, or make several jobs of it".to_owned(),
+        );
+    }
+    match job.state {
+        JobState::starting => finding(
+            Kind::Starting,
+            Note,
+            "It has no process yet, so there is nothing to run.".into(),
+        ),
+        JobState::suspended => advised(
+            Kind::Suspended,
+            Bad,
+            "It was suspended, and nothing of it runs until it is resumed.".into(),
+            format!("gang resume {id}"),
+        ),
+        JobState::sleeping | JobState::idle => {
+            let long = if job.state == JobState::idle { "for long" } else { "at present" };
+            advised(
+                Kind::Asleep,
+                Note,
+                format!(
+                    "It wants no CPU {long}: it waits for something else, such as input, a disk, \
+                    the network or another process. It gets slots again as soon as it wants to run."
+                ),
+                format!(
+                    "nothing here; look at what it waits for (gang show {id} lists its processes)"
+                ),
+            )
+        }
+        JobState::running | JobState::waiting if job.policy == Policy::none => finding(
+            Kind::NotGangScheduled,
+            Note,
+            "Its policy is none: Linux alone schedules it, and it has no slots.".into(),
+        ),
+        JobState::running | JobState::waiting => None,
+    }
+}
+
+/// More threads than CPUs: then it is never coscheduled as a whole.
+pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+    let (id, threads, cpus) = (job.id, job.threads, job.cpus);
+    // Threads that sleep do not count, and only what was measured tells them apart.
+    let is_wide = threads > cpus && figures.coscheduled.is_some_and(|share| share < 0.5);
+    if cpus > status.cpus {
+        let machine = count(status.cpus, "CPU");
+        return advised(
+            Kind::TooWide,
+            Grade::Bad,
+            format!(
+                "It asks for {cpus} CPUs and the machine has {machine}: its threads never all run."
+            ),
+            format!(
+                "start it with {} (OMP_NUM_THREADS), and gang resize {id} -n {}",
+                count(status.cpus, "thread"),
+                status.cpus
+            ),
+        );
+    }
+    if !is_wide {
+        return None;
+    }
+    let advice = if threads <= status.cpus {
+        format!("gang resize {id} -n {threads}, or start it with {}", count(cpus, "thread"))
+    } else {
+        format!("start it with {} (OMP_NUM_THREADS={cpus})", count(cpus, "thread"))
+    };
+    advised(
+        Kind::TooWide,
+        Grade::Bad,
+        format!(
+            "It has {threads} threads for {}: some of them always wait for a CPU that others of \
+            them have, and those wait for them.",
+            count(cpus, "CPU")
+        ),
+        advice,
+    )
+}
+
+/// What its share is, and whose the rest is.
+pub fn share(Evidence { job, status, jobs }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+    let wanted = figures.share_wanted;
+    if wanted >= 1.0 - SHARE_TOLERANCE {
+        return finding(
+            Kind::Share,
+            Grade::Good,
+            format!(
+                "It may run all of the time, and was in its slot for {} of the last 10 s.",
+                percent(figures.share_had)
+            ),
+        );
+    }
+    let mut rivals = Vec::new();
+    if figures.competing_jobs > 0 {
+        rivals.push(count(figures.competing_jobs as i64, "other job"));
+    }
+    if figures.competing_threads > 0 {
+        rivals.push(format!("{} outside all jobs", count(figures.competing_threads, "thread")));
+    }
+    let beside = match rivals.is_empty() {
+        true => String::new(),
+        false => format!(" beside {}", rivals.join(" and ")),
+    };
+    let heavier = jobs.iter().any(|other| other.id != job.id && other.weight > job.weight);
+    let weighs = if heavier { ", some of a greater weight" } else { "" };
+    let text = format!(
+        "Its share is {} of the time{beside}{weighs}; it was in its slot for {} of the last 10 s. So it \
+         takes about {:.1} times as long as alone.",
+        percent(wanted),
+        percent(figures.share_had),
+        1.0 / figures.share_had.max(wanted).max(0.001)
+    );
+    let advice = match (figures.competing_jobs, job.class == Class::batch) {
+        (0, _) => "to have more, make jobs of the programs outside, or end them".to_owned(),
+        (_, true) => format!(
+            "to have more, give it more weight (gang resize {} --weight); interactive jobs weigh {} %",
+            job.id, status.interactive_weight
+        ),
+        (_, false) => {
+            format!("to have more, give it more weight (gang resize {} --weight)", job.id)
+        }
+    };
+    advised(Kind::Share, Grade::Note, text, advice)
+}
+
+pub fn standby(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+    let others = figures.competing_jobs > 0 || figures.competing_threads > 0;
+    if job.class != Class::standby || !others {
+        return None;
+    }
+    advised(
+        Kind::Standby,
+        Grade::Bad,
+        "Its class is standby: it runs where nobody else wants the CPUs, and somebody does.".into(),
+        format!("have an administrator put it into batch (gang class {} batch)", job.id),
+    )
+}
+
+pub fn less_than_its_share(
+    Evidence { job, .. }: Evidence<'_>,
+    figures: &Figures,
+) -> Option<Finding> {
+    let missing = figures.share_wanted - figures.share_had;
+    if missing <= SHARE_TOLERANCE {
+        return None;
+    }
+    finding(
+        Kind::LessThanItsShare,
+        Grade::Note,
+        format!(
+            "That is {:.0} points less than its share: in part of the last 10 s it slept, was suspended \
+             or had not begun, or its {} were not free at once.",
+            missing * 100.0,
+            count(job.cpus, "CPU")
+        ),
+    )
+}
+
+/// Who ran in its place.
+pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+    let lost = figures.lost.filter(|lost| *lost > LOST_MAX)?;
+    let all = culprits(job, status);
+    let known_ns: i64 = all.iter().map(|culprit| culprit.ns).sum();
+    let of_all = |culprit: &Culprit| {
+        let part = culprit.ns as f64 / known_ns.max(job.lost_ns.unwrap_or(0)).max(1) as f64;
+        let who = match culprit.class.as_str() {
+            GANGD => "gangd itself".to_owned(),
+            class => format!("{} ({}, {class})", escaped(&culprit.name), culprit.pid),
+        };
+        format!("{who} {:.0} %", part * 100.0)
+    };
+    let worst: Vec<String> = all.iter().take(3).map(of_all).collect();
+    let by_whom = match worst.is_empty() {
+        true => String::new(),
+        false => format!("; in its place ran {}", worst.join(", ")),
+    };
+    let text = format!(
+        "In its slots it waited for {} of its CPUs' time ({} in all){by_whom}.",
+        percent(lost),
+        duration(job.lost_ns.unwrap_or(0))
+    );
+    let grade = if lost > 5.0 * LOST_MAX { Grade::Bad } else { Grade::Note };
+    match all.first().and_then(remedy) {
+        Some(advice) => advised(Kind::Lost, grade, text, advice),
+        None => finding(Kind::Lost, grade, text),
+    }
+}
+
+/// The class of gangd's own threads here.
+const GANGD: &str = "gangd";
+
+/// Who ran in the place of the job, the worst first. The threads of the daemon are one.
+fn culprits(job: &Job, status: &Status) -> Vec<Culprit> {
+    let all = job.lost_to.as_deref().unwrap_or_default();
+    let is_own =
+        |culprit: &&Culprit| culprit.pid == status.pid || Some(culprit.pid) == status.guardian_pid;
+    let own_ns: i64 = all.iter().filter(is_own).map(|culprit| culprit.ns).sum();
+    let mut found: Vec<Culprit> = all.iter().filter(|of| !is_own(of)).cloned().collect();
+    if own_ns > 0 {
+        let (name, class) = ("gangd".to_owned(), GANGD.to_owned());
+        found.push(Culprit { name, pid: status.pid, class, ns: own_ns });
+    }
+    found.sort_by_key(|culprit| -culprit.ns);
+    found
+}
+
+/// What to do about somebody who runs in the place of gangs.
+fn remedy(culprit: &Culprit) -> Option<String> {
+    let name = escaped(&culprit.name);
+    match culprit.class.as_str() {
+        "fifo" | "rr" | "deadline" => Some(format!(
+            "{name} is a real-time program of its own; take its priority away (chrt -o -p 0 {}), or keep \
+             it to CPUs that gangs do not have",
+            culprit.pid
+        )),
+        "kernel" => Some(format!(
+            "{name} is a thread of the kernel; what makes it busy (interrupts, disks, the network) can \
+             often be moved to CPUs that gangs do not have"
+        )),
+        GANGD => Some(
+            "what gangd takes is that of its switches: longer slices have fewer of them (gangd --slice, or \
+             slice of its class)"
+                .to_owned(),
+        ),
+        "idle CPU" => Some(
+            "its CPUs fell asleep in its slots and had to wake; let its threads spin longer, or keep \
+             CPUs from deep sleep"
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+pub fn together(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+    let share = figures.coscheduled?;
+    let text =
+        format!("All of its runnable threads ran for {} of the time in its slots.", percent(share));
+    if share >= TOGETHER_GOOD {
+        return finding(Kind::Together, Grade::Good, text);
+    }
+    let grade = if share < TOGETHER_LEAST { Grade::Bad } else { Grade::Note };
+    // Where it has more threads than CPUs that is the reason, and told already.
+    if job.threads > job.cpus && share < 0.5 {
+        return None;
+    }
+    finding(Kind::NotTogether, grade, text)
+}
+
+pub fn skew(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+    let skew_us = figures.skew_us_p99?;
+    if skew_us * 1e3 <= SKEW_MAX * status.slice_ns as f64 {
+        return None;
+    }
+    advised(
+        Kind::Skew,
+        Grade::Note,
+        format!(
+            "Its threads begin and end their slots up to {} apart, {} of a slice of {}.",
+            duration((skew_us * 1e3) as i64),
+            percent(skew_us * 1e3 / status.slice_ns.max(1) as f64),
+            duration(status.slice_ns)
+        ),
+        "longer slices lose less at their edges (gangd --slice, or slice of its class)".to_owned(),
+    )
+}
+
+/// It does not use the CPUs that it has.
+pub fn unused(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+    let busy = figures.busy?;
+    // What it waited for in its slots is not its own doing.
+    let wanted = busy + figures.lost.unwrap_or(0.0);
+    if wanted >= BUSY_LEAST || job.cpus < 2 {
+        return None;
+    }
+    let fits = ((wanted * job.cpus as f64).ceil() as i64).clamp(1, job.cpus - 1);
+    advised(
+        Kind::Unused,
+        Grade::Bad,
+        format!(
+            "It runs on {:.1} of its {} on average while it is in its slot: its threads wait for each \
+             other in turn (uneven work, serial phases) or for disks and networks.",
+            busy * job.cpus as f64,
+            count(job.cpus, "CPU")
+        ),
+        format!("ask for fewer CPUs, which come more often (gang resize {} -n {fits})", job.id),
+    )
+}
+
+pub fn filling(_: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+    let filled = figures.filled.filter(|filled| *filled >= 0.05)?;
+    finding(
+        Kind::Filling,
+        Grade::Note,
+        format!(
+            "{} of its CPU time it had out of its slots, in holes that others left.",
+            percent(filled)
+        ),
+    )
+}
+
+pub fn guarantee(Evidence { status, .. }: Evidence<'_>, _: &Figures) -> Option<Finding> {
+    let what = match status.guarantee {
+        Guarantee::exclusive => return None,
+        Guarantee::preferred => "other programs can take a little of its place in its slots",
+        Guarantee::paused => "other programs can run in its place in its slots",
+    };
+    let better = status
+        .backends
+        .iter()
+        .find(|backend| backend.guarantee == Guarantee::exclusive && !backend.usable);
+    let text = format!("The backend is {} ({}): {what}.", status.backend, word(&status.guarantee));
+    match better.and_then(|backend| Some((&backend.name, backend.reason.as_ref()?))) {
+        Some((name, reason)) => advised(
+            Kind::WeakGuarantee,
+            Grade::Note,
+            text,
+            format!("the backend {name} is stronger, and not used because {}", escaped(reason)),
+        ),
+        None => finding(Kind::WeakGuarantee, Grade::Note, text),
+    }
+}
+
+pub fn cap(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+    if status.cap >= 1.0 || figures.share_wanted < status.cap - SHARE_TOLERANCE {
+        return None;
+    }
+    advised(
+        Kind::Capped,
+        Grade::Note,
+        format!(
+            "All gangs together may take {} of the machine, and it has that.",
+            percent(status.cap)
+        ),
+        "an administrator can raise the cap (gangd --cap)".to_owned(),
+    )
+}
+
+pub fn memory(Evidence { job, status, .. }: Evidence<'_>) -> Vec<Finding> {
+    let of_job = || {
+        let (promised, used) = (job.mem_bytes?, job.mem_used_bytes?);
+        if !job.mem_enforced || (used as f64) < MEMORY_FULL * promised as f64 {
+            return None;
+        }
+        advised(
+            Kind::MemoryFull,
+            Grade::Bad,
+            format!(
+                "It uses {} of the {} that it was promised, and the kernel lets it have no more: \
+                it may spend its time getting pages back.",
+                size(used),
+                size(promised)
+            ),
+            format!("gang resize {} --mem", job.id),
+        )
+    };
+    let of_machine = || {
+        let memory = &status.memory;
+        if memory.total <= 0 || memory.free as f64 >= MEMORY_LEAST * memory.total as f64 {
+            return None;
+        }
+        advised(
+            Kind::MachineMemoryFull,
+            Grade::Bad,
+            format!(
+                "The machine has {} of its {} of memory free: programs may wait for pages.",
+                size(memory.free),
+                size(memory.total)
+            ),
+            "suspend or end jobs that use much (gang top, sorted by memory)".to_owned(),
+        )
+    };
+    of_job().into_iter().chain(of_machine()).collect()
+}
+
+pub fn not_measured(job: &Job) -> Option<Finding> {
+    let reason = escaped(job.not_measured.as_ref()?);
+    finding(
+        Kind::NotMeasured,
+        Grade::Note,
+        format!(
+            "Whether its threads run together, and who keeps them from it, is not measured: {reason}."
+        ),
+    )
+}

@@ -1,0 +1,102 @@
+// Wires the page: the stream to the machine, the address to what is shown.
+
+import { byId, element, say } from "./dom.js";
+import { JobPage } from "./job.js";
+import { Machine } from "./machine.js";
+import { Overview } from "./overview.js";
+import { follow } from "./server.js";
+import { printable } from "./text.js";
+import { tell } from "./told.js";
+import { forget, token } from "./token.js";
+import type { Frame, Hello, State } from "./wire.js";
+
+/** Figures change more slowly than pictures, so that they can be read. */
+const FIGURES_MS = 500;
+
+const machine = new Machine();
+let hello: Hello | undefined;
+let view: Overview | JobPage | undefined;
+let states = new Map<number, State>();
+let renewed_ms = -Infinity;
+
+function show(): void {
+  const job = /^#\/job\/(\d{1,15})$/.exec(location.hash);
+  view?.close();
+  view = job ? new JobPage(machine, Number(job[1]), hello) : new Overview(machine);
+  byId("view").replaceChildren(view.section);
+  view.renew();
+  scrollTo(0, 0);
+}
+
+function banner(text: string | undefined): void {
+  const place = byId("banner");
+  place.hidden = text === undefined;
+  say(place, text ?? "");
+  document.body.classList.toggle("stale", text !== undefined);
+}
+
+function frame(said: Frame, begins: boolean): void {
+  banner(undefined);
+  machine.take(said, begins);
+  if (!view) show();
+  if (said.jobs) tellChanges(begins);
+  const now = performance.now();
+  if (begins || now - renewed_ms >= FIGURES_MS) {
+    renewed_ms = now;
+    view!.renew();
+  }
+}
+
+/** Jobs that come, go, are suspended or resumed are told of; whose turn it is changes all the time. */
+function tellChanges(begins: boolean): void {
+  const now = new Map([...machine.jobs.values()].map((job) => [job.id, job.state]));
+  if (!begins) {
+    const changes: string[] = [];
+    const name = (id: number) => `Job ${id}, ${printable(machine.jobs.get(id)?.name ?? "")}`;
+    for (const [id, state] of now) {
+      const before = states.get(id);
+      if (before === undefined) changes.push(`${name(id)}, has come.`);
+      else if (before !== "suspended" && state === "suspended") changes.push(`${name(id)}, is suspended.`);
+      else if (before === "suspended" && state !== "suspended") changes.push(`${name(id)}, is resumed.`);
+    }
+    for (const id of states.keys()) if (!now.has(id)) changes.push(`Job ${id} has ended.`);
+    if (changes.length > 3) tell(`${changes.length} jobs came, ended or changed.`);
+    else changes.forEach((change) => tell(change));
+  }
+  states = now;
+}
+
+function begin(): void {
+  addEventListener("hashchange", () => {
+    if (/^#token=/.test(location.hash)) location.reload();
+    else if (location.hash.startsWith("#/")) show();
+  });
+  void follow({
+    hello(said) {
+      const isOther = hello?.read_only !== said.read_only;
+      hello = said;
+      say(byId("host"), `on ${printable(said.host)}`);
+      say(byId("viewer"), `as ${printable(said.user)}${said.read_only ? ", read only" : ""}`);
+      document.title = `gangd on ${printable(said.host)}`;
+      if (isOther && view instanceof JobPage) show();
+    },
+    frame,
+    gone(said) {
+      banner(`${printable(said.message)}. Looking for it again …`);
+    },
+    lost() {
+      banner("gang web does not answer. Looking for it again …");
+    },
+    refused(error) {
+      forget();
+      banner(undefined);
+      view?.close();
+      view = undefined;
+      const about = token() === null ? "This page needs the address that gang web printed when it was started, with the token in it." : error.message;
+      byId("view").replaceChildren(element("section", { class: "door" }, element("h2", {}, "Who are you?"), element("p", {}, about), element("p", { class: "quiet" }, "It ends with #token= and many characters. After a restart of gang web there is a new one, unless it was given a file for it.")));
+    },
+  });
+}
+
+token();
+begin();

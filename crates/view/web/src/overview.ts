@@ -1,0 +1,102 @@
+// The first page: the machine, the two pictures, the jobs, and on demand those that have ended.
+
+import { element, Figures } from "./dom.js";
+import { Jobs } from "./jobs.js";
+import type { Machine } from "./machine.js";
+import { Matrix } from "./matrix.js";
+import { history, Refused } from "./server.js";
+import { bytes, micros, moment, percent, plural, printable, seconds } from "./text.js";
+import { Timeline } from "./timeline.js";
+
+const GUARANTEES: Record<string, string> = {
+  exclusive: "nothing ordinary runs in the place of a gang",
+  preferred: "a gang gets nearly all of its CPUs",
+  paused: "the other gangs stand still, the rest of the machine does not",
+};
+
+export class Overview {
+  readonly section: HTMLElement;
+  private readonly figures = new Figures();
+  private readonly matrix: Matrix;
+  private readonly timeline: Timeline;
+  private readonly jobs: Jobs;
+
+  constructor(private readonly machine: Machine) {
+    this.matrix = new Matrix(machine);
+    this.timeline = new Timeline(machine);
+    this.jobs = new Jobs(machine);
+    this.section = element(
+      "div",
+      { class: "overview" },
+      element("section", { class: "machine", "aria-label": "Machine" }, this.figures.list),
+      element("div", { class: "pictures" }, this.matrix.section, this.timeline.section),
+      this.jobs.section,
+      ended(),
+    );
+  }
+
+  close(): void {
+    this.matrix.close();
+    this.timeline.close();
+  }
+
+  renew(): void {
+    this.jobs.renew();
+    const { status } = this.machine;
+    if (!status) return;
+    const { figures } = this;
+    const jobs = [...this.machine.jobs.values()];
+    const active = jobs.filter((job) => job.state === "running" || job.state === "waiting").length;
+    figures.set("CPUs", `${status.cpus}, load ${status.load_average.toFixed(2)}`);
+    figures.set("Jobs", `${jobs.length}, of them ${active} take turns`);
+    figures.set("Backend", `${status.backend}, ${status.guarantee}`, `${GUARANTEES[status.guarantee] ?? ""}${status.obstacle ? `; a stronger one is not used: ${status.obstacle}` : ""}`);
+    figures.set("Slice", `${micros(status.slice_us)}, gap ${micros(status.gap_us)} in ${micros(status.gap_period_us)}`);
+    figures.set("Classes", `interactive ${status.interactive_weight} %, batch ${status.batch_weight} %`, status.working_hours === undefined ? "at all hours" : status.working_hours ? "in working hours" : "outside working hours");
+    figures.set("Others", `${plural(status.unregistered_threads, "thread")} outside all jobs`, `All gangs together may take ${percent(status.cap)}`);
+    figures.set("Memory", `${bytes(status.memory.free)} free`, `of ${bytes(status.memory.total)}; ${bytes(status.memory.promised)} of it promised`);
+    const { late, skew } = status.switches;
+    figures.set("Switches", `late ${micros(late.p99_us)}, skew ${micros(skew.p99_us)}`, `99 of 100 of the last 1,024; ${status.switches.count} in all`);
+    figures.set("Daemon", `up ${seconds(status.uptime_s)}`, `version ${status.version}`);
+  }
+}
+
+/** The jobs that have ended, asked for when they are wanted. */
+function ended(): HTMLElement {
+  const place = element("div");
+  const box = element("details", { class: "ended" }, element("summary", {}, "Jobs that have ended"), place);
+  box.addEventListener("toggle", async () => {
+    if (!box.open) return;
+    place.replaceChildren(element("p", { class: "quiet" }, "Asking …"));
+    try {
+      const jobs = await history();
+      place.replaceChildren(jobs.length ? table(jobs) : element("p", { class: "quiet" }, "None is on record. The machine's daemon keeps them; one that gang run has started keeps none."));
+    } catch (error) {
+      const why = error instanceof Refused ? error.message : "the server does not answer";
+      place.replaceChildren(element("p", { class: "trouble" }, printable(why)));
+    }
+  });
+  return box;
+}
+
+function table(jobs: Awaited<ReturnType<typeof history>>): HTMLElement {
+  const heads = ["Job", "Name", "Owner", "Class", "CPUs", "Began", "Ended", "In slots", "CPU time"];
+  const line = (cells: string[]) => element("tr", {}, ...cells.map((cell) => element("td", {}, cell)));
+  const rows = jobs.map((job) =>
+    line([
+      String(job.id),
+      printable(job.name),
+      printable(job.owner),
+      job.class,
+      String(job.cpus),
+      moment(job.registered_us),
+      moment(job.ended_us),
+      seconds(job.in_slot_s),
+      seconds(job.cpu_time_s),
+    ]),
+  );
+  return element(
+    "div",
+    { class: "scroll" },
+    element("table", {}, element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))), element("tbody", {}, ...rows)),
+  );
+}

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# The page of gang web: the built one is that of its sources, and in a browser it does what it says. Needs
+# node and npm with its registry; the second part needs Chromium and the programs of this build.
+#
+#   tests/web.sh [--figures]      with it, measures what SPECIFICATION.md promises, on optimised programs
+#
+# Pictures of the page stay in target/web/pictures.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+target=${CARGO_TARGET_DIR:-target}
+skipped() {
+  echo "skipped: $1"
+  exit 0
+}
+
+command -v npm >/dev/null || skipped "npm is not here; neither the sources of the page nor the page were looked at"
+fetch() { npm --prefix "$1" ci --ignore-scripts --no-audit --no-fund --loglevel=error; }
+fetch crates/view/web || skipped "npm could not fetch what builds the page"
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+npm --prefix crates/view/web run --silent check
+echo "ok: the types of the page"
+(cd crates/view/web && node build.mjs "$out")
+diff -r "$out" crates/view/web/dist >/dev/null || {
+  echo "the page in crates/view/web/dist is not that of its sources: make web" >&2
+  exit 1
+}
+echo "ok: the page is that of its sources"
+
+for name in chromium chromium-browser google-chrome; do
+  if GANG_CHROMIUM=$(command -v "$name"); then break; fi
+done
+[[ ${GANG_CHROMIUM-} ]] || skipped "no Chromium is here; the page was not opened"
+fetch tests/web || skipped "npm could not fetch what drives the browser"
+profile=debug
+[[ ${1-} != --figures ]] || profile=release
+GANG_BUILT=$(cd "$target/$profile" && pwd)
+GANG_PICTURES=$GANG_BUILT/../web/pictures
+export GANG_CHROMIUM GANG_BUILT GANG_PICTURES
+if [[ ${1-} == --figures ]]; then
+  node tests/web/figures.mjs
+else
+  node --test --test-concurrency=1 tests/web/page.test.mjs
+  echo "ok: the page in a browser; pictures are in $GANG_PICTURES"
+fi

@@ -1,0 +1,75 @@
+// A daemon that schedules nothing: any number of jobs on any number of CPUs, for figures.
+
+import { createServer } from "node:net";
+
+const SLICE_NS = 10_000_000;
+
+export function fake(socket, { cpus, jobs }) {
+  // Each row packs jobs of 1 to 32 CPUs side by side.
+  const wide = (id) => 1 + ((id * 7) % 32);
+  const rows = [];
+  for (let id = 1; id <= jobs; ) {
+    const slots = [];
+    for (let at = 0; id <= jobs && at + wide(id) <= cpus; id++) {
+      slots.push({ job: id, cpu_list: Array.from({ length: wide(id) }, (_, i) => at + i) });
+      at += wide(id);
+    }
+    if (slots.length) rows.push(slots);
+  }
+  const phase = { p50_us: 12.3, p99_us: 45.6, max_us: 789 };
+  const supply = { total: 2 ** 38, free: 2 ** 37, promised: 2 ** 30 };
+  const began = Date.now();
+  const status = () => ({
+    version: "0.1.0", pid: 10, guardian_pid: 11, uptime_ns: (Date.now() - began) * 1e6, backend: "rt",
+    guarantee: "exclusive", backends: [{ name: "rt", guarantee: "exclusive", usable: true }], slice_ns: SLICE_NS,
+    gap_ns: 500_000, gap_period_ns: 10_000_000, fill: true, cap: 1, cpus, jobs, unregistered_threads: 3,
+    switches: { count: 5000, late: phase, lower: phase, raise: phase, skew: phase }, interactive_weight: 200,
+    batch_weight: 100, class_slices: [{ class: "batch", slice_ns: SLICE_NS }], memory: supply, disk: supply,
+    load_average: cpus,
+  });
+  const job = (id) => {
+    const ms = Date.now() - began;
+    return {
+      id, name: `solver-${id}`, owner_uid: id % 3 ? 0 : 65534, class: id % 4 ? "batch" : "interactive",
+      policy: "local", weight: 100, cpus: wide(id), min_cpus: wide(id), state: id % 2 ? "running" : "waiting",
+      processes: 1, threads: wide(id), cpu_list: Array.from({ length: wide(id) }, (_, i) => i),
+      share_wanted: 1 / rows.length, share_had: 1 / rows.length + Math.sin(ms / 3000 + id) * 0.01,
+      registered_at_ns: began * 1e6, slots: Math.round(ms / 10), in_slot_ns: ms * 1e5, cpu_time_ns: ms * 1e5 * wide(id),
+      mem_enforced: false, signals: false, coscheduled: 0.97 + 0.03 * Math.sin(ms / 5000 + id), skew_us_p99: 80 + id,
+      lost_ns: ms * 1e3, filled_ns: ms * 2e3, waiting_ns: ms * 9e5,
+    };
+  };
+  const frame = (since) => {
+    const now = Math.floor((Date.now() * 1e6) / SLICE_NS);
+    const first = since === undefined ? now : Math.max(now - 1000, Math.floor(since / SLICE_NS));
+    const answer = [];
+    for (let slice = first; slice < now + 25; slice++) {
+      const slots = rows[slice % rows.length];
+      answer.push({ slice, start_ns: slice * SLICE_NS, end_ns: (slice + 1) * SLICE_NS, slots, rest_cpus: 0, rest_turn: false });
+    }
+    return answer;
+  };
+  const ids = Array.from({ length: jobs }, (_, at) => at + 1);
+  const reply = (method, of = {}) => {
+    switch (method) {
+      case "GetStatus": return { parameters: { status: status() } };
+      case "ListJobs": return { parameters: { jobs: ids.map(job) } };
+      case "GetFrame": return { parameters: { rows: frame(of.since_ns ?? undefined) } };
+      case "ShowJob": return { parameters: { details: job(of.job), processes: [{ pid: 100, threads: 2, command: "./solver" }] } };
+      default: return { error: "org.varlink.service.MethodNotFound", parameters: { method } };
+    }
+  };
+  const server = createServer((connection) => {
+    let rest = "";
+    connection.on("data", (data) => {
+      const messages = (rest + data).split("\0");
+      rest = messages.pop();
+      for (const message of messages) {
+        const { method, parameters } = JSON.parse(message);
+        connection.write(`${JSON.stringify(reply(method.split(".").pop(), parameters))}\0`);
+      }
+    });
+    connection.on("error", () => connection.destroy());
+  });
+  return new Promise((resolve) => server.listen(socket, () => resolve(server)));
+}

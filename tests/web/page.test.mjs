@@ -1,0 +1,204 @@
+// The page as people use it, in a browser, with a daemon and gangs of its own.
+
+import assert from "node:assert/strict";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import axe from "axe-core";
+import { chromium } from "playwright-core";
+import { browser, ended, PATIENCE_MS, Place, until } from "./programs.mjs";
+
+const PICTURES = process.env.GANG_PICTURES;
+const SIZES = [[390, 844], [1280, 800], [1920, 1080]];
+const EVIL = `<b onclick="x">'&</b>`;
+
+let place, gangd, chrome, address;
+
+before(async () => {
+  mkdirSync(PICTURES, { recursive: true });
+  place = new Place();
+  gangd = await place.startGangd("--slice", "20ms");
+  place.spin("solver");
+  place.spin(EVIL);
+  ({ address } = await place.startWeb());
+  chrome = await browser(chromium);
+});
+
+after(async () => {
+  await chrome?.close();
+  await place?.end();
+});
+
+/** A page that fails the test if anything is said on its console, or anything is loaded from elsewhere. */
+async function open(at = address, options = {}) {
+  const context = await chrome.newContext(options);
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  page.complaints = [];
+  page.on("pageerror", (error) => page.complaints.push(String(error)));
+  page.on("console", (said) => {
+    // That an answer refuses is what some of the tests want.
+    if (said.type() === "error" && !said.text().startsWith("Failed to load resource")) page.complaints.push(said.text());
+  });
+  const origin = new URL(at).origin;
+  page.on("request", (request) => {
+    if (new URL(request.url()).origin !== origin) page.complaints.push(`asked for ${request.url()}`);
+  });
+  await page.goto(at);
+  await page.locator("tbody tr[data-job]").first().waitFor();
+  return page;
+}
+
+async function close(page) {
+  assert.deepEqual(page.complaints, []);
+  await page.context().close();
+}
+
+const link = (page, name) => page.getByRole("link", { name, exact: true });
+
+test("the row moves, and names are text", async () => {
+  const page = await open();
+  assert.ok(!page.url().includes("token="), "the token is taken out of the address");
+  const canvas = page.locator(".matrix canvas");
+  const first = await canvas.getAttribute("data-slice");
+  await until("another slice", async () => (await canvas.getAttribute("data-slice")) !== first);
+  await link(page, EVIL).waitFor();
+  assert.equal(await page.locator("tbody b").count(), 0);
+  await until("the picture in words", async () => /had \d/.test(await page.locator(".timeline canvas").getAttribute("aria-label") ?? ""));
+  await close(page);
+});
+
+test("the table sorts and filters by keyboard, the pictures zoom and hold", async () => {
+  const page = await open();
+  const names = () => page.locator("tbody tr[data-job] th").allTextContents();
+  await page.getByRole("columnheader", { name: "Name" }).getByRole("button").press("Enter");
+  assert.deepEqual(await names(), [EVIL, "solver"]);
+  await page.getByRole("columnheader", { name: "Name" }).getByRole("button").press("Enter");
+  assert.deepEqual(await names(), ["solver", EVIL]);
+  assert.equal(await page.getByRole("columnheader", { name: "Name" }).getAttribute("aria-sort"), "descending");
+  await page.getByLabel("Filter").fill("solv batch");
+  assert.deepEqual(await names(), ["solver"]);
+  await page.getByLabel("Filter").fill("");
+  const timeline = page.locator(".timeline canvas");
+  await timeline.focus();
+  await page.keyboard.press("+");
+  await page.keyboard.press("Space");
+  await page.waitForTimeout(300);
+  const held = await timeline.getAttribute("data-until");
+  await page.waitForTimeout(300);
+  assert.equal(await timeline.getAttribute("data-until"), held);
+  await page.keyboard.press("ArrowLeft");
+  await page.keyboard.press("0");
+  await until("it goes on", async () => (await timeline.getAttribute("data-until")) !== held);
+  await close(page);
+});
+
+test("it can be used by who does not see it", async () => {
+  for (const colorScheme of ["light", "dark"]) {
+    const page = await open(address, { colorScheme });
+    await page.evaluate(axe.source);
+    const check = async (where) => {
+      const found = await page.evaluate(() => globalThis.axe.run());
+      const told = found.violations.map((v) => `${where}, ${colorScheme}: ${v.id}: ${v.nodes[0].html}`);
+      assert.deepEqual(told, []);
+    };
+    await check("overview");
+    await link(page, "solver").click();
+    await page.locator(".uplot").first().waitFor();
+    await check("job");
+    await page.getByRole("button", { name: "Kill …" }).click();
+    await check("question");
+    await page.keyboard.press("Escape");
+    await close(page);
+  }
+});
+
+test("pictures of the page at three sizes", async () => {
+  for (const [width, height] of SIZES) {
+    for (const colorScheme of ["light", "dark"]) {
+      const page = await open(address, { viewport: { width, height }, colorScheme });
+      const shot = (name) => page.screenshot({ path: join(PICTURES, `${name}-${width}x${height}-${colorScheme}.png`) });
+      await page.waitForTimeout(2500);
+      await shot("overview");
+      const sideways = () => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      assert.ok((await sideways()) <= 0, `no scrolling sideways at ${width}`);
+      await link(page, "solver").click();
+      await page.locator(".uplot").first().waitFor();
+      await page.waitForTimeout(700);
+      await shot("job");
+      assert.ok((await sideways()) <= 0, `no scrolling sideways at ${width}`);
+      await page.getByRole("button", { name: "Kill …" }).click();
+      await shot("question");
+      await close(page);
+    }
+  }
+});
+
+test("who has no rights is told so", async (t) => {
+  if (process.getuid() !== 0) return t.skip("it takes root to be another user");
+  const { web, address: theirs } = await place.startWeb([], { uid: 65534, gid: 65534 });
+  const page = await open(theirs);
+  assert.match(await page.locator("#viewer").textContent(), /as nobody/);
+  await link(page, "solver").click();
+  await page.getByRole("button", { name: "Suspend" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Suspend" }).click();
+  await page.locator(".note.trouble").filter({ hasText: "not permitted" }).waitFor();
+  assert.match(await page.locator(".job > p[role=status]").textContent(), /It runs/);
+  await close(page);
+  await ended(web);
+});
+
+test("without the token there is a door", async () => {
+  const context = await chrome.newContext();
+  const page = await context.newPage();
+  await page.goto(new URL(address).origin);
+  await page.getByText("#token=").waitFor();
+  assert.equal(await page.locator("tbody tr").count(), 0);
+  await context.close();
+});
+
+test("a job is suspended, put into another class, resized and killed", async () => {
+  const page = await open();
+  await link(page, "solver").click();
+  const state = page.locator(".job > p[role=status]");
+  const dialog = page.getByRole("dialog");
+  await page.getByRole("button", { name: "Suspend" }).click();
+  await dialog.getByRole("button", { name: "Cancel" }).click();
+  await page.getByRole("button", { name: "Suspend" }).click();
+  await dialog.getByRole("button", { name: "Suspend" }).click();
+  await state.filter({ hasText: "It is suspended" }).waitFor();
+  await page.getByRole("button", { name: "Resume" }).click();
+  await dialog.getByRole("button", { name: "Resume" }).click();
+  await state.filter({ hasText: "It runs" }).waitFor();
+
+  await page.getByLabel("Class", { exact: true }).selectOption("standby");
+  await page.getByRole("button", { name: "Change class" }).click();
+  await dialog.getByRole("button", { name: "Change class" }).click();
+  await state.filter({ hasText: "Class standby" }).waitFor();
+
+  await page.getByRole("button", { name: "Resize …" }).click();
+  await dialog.getByLabel("Weight").fill("300");
+  await dialog.getByRole("button", { name: "Resize" }).click();
+  await page.locator(".figures").filter({ hasText: "300, local" }).waitFor();
+
+  await page.getByRole("button", { name: "Kill …" }).click();
+  await dialog.getByLabel("Signal").selectOption("9");
+  await dialog.getByRole("button", { name: "Send the signal" }).click();
+  await state.filter({ hasText: "It has ended" }).waitFor();
+  await page.getByRole("link", { name: "← All jobs" }).click();
+  await until("one job is left", async () => (await page.locator("tbody tr[data-job]").count()) === 1);
+  await close(page);
+});
+
+test("the daemon is lost and found again", async () => {
+  const page = await open();
+  const banner = page.locator("#banner");
+  assert.ok(await banner.isHidden());
+  await ended(gangd);
+  await banner.filter({ hasText: "Looking for it again" }).waitFor();
+  gangd = await place.startGangd("--slice", "20ms");
+  await banner.waitFor({ state: "hidden" });
+  place.spin("after");
+  await link(page, "after").waitFor();
+  await close(page);
+});

@@ -223,6 +223,32 @@ fn whatever_signal_ends_it_the_terminal_is_given_back() {
 }
 
 #[test]
+fn it_stops_with_the_terminal_given_back_and_goes_on() {
+    let place = Place::of(&obedient());
+    let mut terminal = Terminal::open(&place, &[], (80, 24));
+    terminal.expect_text("lu.C");
+    let pid = terminal.pid();
+    terminal.send("\x1a");
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+        stat.rsplit(')').next().unwrap().trim_start().chars().next()
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while state() != Some('T') {
+        assert!(Instant::now() < deadline, "it does not stop");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let modes = tcgetattr(&terminal.slave).unwrap().local_modes;
+    assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO));
+    // What it has written before is read first.
+    terminal.expect("the other screen", |screen| !screen.contains("lu.C"));
+    kill_process(pid, Signal::CONT).unwrap();
+    terminal.expect_text("lu.C");
+    terminal.send("q");
+    assert!(terminal.end().success());
+}
+
+#[test]
 fn without_a_daemon_it_waits_for_one() {
     let place = Place::new();
     let mut terminal = Terminal::open(&place, &[], (80, 24));
@@ -260,4 +286,48 @@ fn a_daemon_of_another_version_or_one_that_hangs_is_told_as_such() {
     terminal.expect_text("are both of the same version?");
     terminal.send("q");
     assert!(terminal.end().success());
+}
+
+/// CPU time that a process has used, with that of its threads.
+fn cpu_time(pid: Pid) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The figure of SPECIFICATION.md. It judges nothing.
+#[test]
+#[ignore = "measures for some seconds, in a release build: cargo test --release -p gang --test top -- --ignored --nocapture"]
+fn what_it_costs() {
+    for (slice_ns, size) in
+        [(10_000_000, (80, 24)), (10_000_000, (200, 60)), (1_000_000, (200, 60))]
+    {
+        let jobs = (1..=20).map(|id| v1::Job {
+            state: v1::JobState::waiting,
+            ..job(id, &format!("program-{id}"))
+        });
+        let mut fake = Fake { obeys: true, ..Fake::with_jobs(jobs.collect()) };
+        fake.status.slice_ns = slice_ns;
+        let place = Place::of(&fake);
+        let mut terminal = Terminal::open(&place, &["-r", "10"], size);
+        terminal.expect_text("program-1");
+        let (pid, begin) = (terminal.pid(), Instant::now());
+        let before = cpu_time(pid);
+        while begin.elapsed() < Duration::from_secs(10) {
+            let mut chunk = [0; 65536];
+            let length = terminal.master.read(&mut chunk).unwrap();
+            terminal.screen.process(&chunk[..length]);
+        }
+        let used = (cpu_time(pid) - before).as_secs_f64() / begin.elapsed().as_secs_f64();
+        println!(
+            "gang top, 10 pictures a second of {} by {}, 20 jobs, slice {} ms: {:.2} % of a CPU",
+            size.0,
+            size.1,
+            slice_ns / 1_000_000,
+            100.0 * used
+        );
+        terminal.send("q");
+        assert!(terminal.end().success());
+    }
 }

@@ -212,7 +212,7 @@ fn of_daemon(
             Gauge,
             one(status.unregistered_threads as f64),
         ),
-        ("gangd_working_hours", "Whether these are working hours", Gauge, hours),
+        ("gangd_working_time", "Whether these are working hours", Gauge, hours),
         ("gangd_memory_bytes", "Memory of the machine", Gauge, one(memory.total as f64)),
         ("gangd_memory_free_bytes", "Memory that is free", Gauge, one(memory.free as f64)),
         (
@@ -349,78 +349,4 @@ fn labels(view: &JobView, more: Option<(&'static str, String)>) -> Labels {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::fixture;
-    use crate::live::{Model, Moment};
-
-    fn snapshot(names: &[&str]) -> Snapshot {
-        let mut model = Model::new("host");
-        let at = Moment::now();
-        model.connected(Path::new("/run/gangd/gangd.sock"));
-        model.status(fixture::status());
-        let jobs = (3..).zip(names).map(|(id, name)| fixture::job(id, name)).collect();
-        model.jobs(jobs, at);
-        model.snapshot(at)
-    }
-
-    #[test]
-    fn samples_have_labels_and_base_units() {
-        let text = render(&snapshot(&["lu", "evil\"}\n\\ 1"]));
-        for line in [
-            "gangd_up 1.0",
-            "# TYPE gangd_switches counter",
-            "gangd_switches_total 5000.0",
-            "gangd_slice_seconds 0.01",
-            r#"gangd_switch_seconds{phase="late",statistic="p99"} 0.000045"#,
-            r#"gangd_job_state{id="3",name="lu",owner="root",state="running"} 1.0"#,
-            r#"gangd_job_coscheduled_ratio{id="3",name="lu",owner="root"} 0.99"#,
-            r#"gangd_job_cpu_seconds_total{id="3",name="lu",owner="root"} 20.0"#,
-            r#"gangd_job_cpus{id="4",name="evil\"}\n\\ 1",owner="root"} 2.0"#,
-            "# EOF",
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
-        }
-        assert!(!text.contains("gangd_job_memory"), "absent is not 0:\n{text}");
-        assert!(!text.contains("gangd_working_hours"));
-    }
-
-    #[test]
-    fn without_a_daemon_that_is_all() {
-        let text = render(&Model::new("host").snapshot(Moment::now()));
-        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(samples, ["gangd_up 0.0"]);
-    }
-
-    #[test]
-    fn node_exporter_gets_counters_by_their_whole_names() {
-        let text = render_for_textfile(&snapshot(&["lu"]));
-        assert!(
-            text.contains("# TYPE gangd_switches_total counter\ngangd_switches_total 5000.0\n")
-        );
-        assert!(text.contains("# HELP gangd_switches_total Switches"));
-        assert!(text.contains("# TYPE gangd_slice_seconds gauge\n"));
-        assert!(!text.contains("# EOF") && !text.contains("_total_total"));
-    }
-
-    #[test]
-    fn each_metric_is_documented() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
-        let page = std::fs::read_to_string(path).unwrap();
-        let mut snapshot = snapshot(&["lu"]);
-        let mut view = snapshot.jobs[0].clone();
-        (view.job.mem_bytes, view.job.mem_used_bytes) = (Some(1), Some(1));
-        view.job.disk_bytes = Some(1);
-        snapshot.jobs = vec![view].into();
-        let status = Status { working_hours: Some(true), ..fixture::status() };
-        snapshot.status = Some(status.into());
-        let text = render_for_textfile(&snapshot);
-        let declared = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-        let declared: Vec<&str> = declared.filter_map(|rest| rest.split(' ').next()).collect();
-        let documented: Vec<&str> =
-            page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
-        assert_eq!(declared, documented, "docs/metrics.md has other metrics, or another order");
-    }
-}
+mod tests;

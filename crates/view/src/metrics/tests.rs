@@ -1,0 +1,143 @@
+//! What Prometheus is told, and what it makes of it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::*;
+use crate::fixture;
+use crate::live::{Model, Moment};
+
+fn snapshot(names: &[&str]) -> Snapshot {
+    let mut model = Model::new("host");
+    let at = Moment::now();
+    model.connected(Path::new("/run/gangd/gangd.sock"));
+    model.status(fixture::status());
+    let jobs = (3..).zip(names).map(|(id, name)| fixture::job(id, name)).collect();
+    model.jobs(jobs, at);
+    model.snapshot(at)
+}
+
+#[test]
+fn samples_have_labels_and_base_units() {
+    let text = render(&snapshot(&["lu", "evil\"}\n\\ 1"]));
+    for line in [
+        "gangd_up 1.0",
+        "# TYPE gangd_switches counter",
+        "gangd_switches_total 5000.0",
+        "gangd_slice_seconds 0.01",
+        r#"gangd_switch_seconds{phase="late",statistic="p99"} 0.000045"#,
+        r#"gangd_job_state{id="3",name="lu",owner="root",state="running"} 1.0"#,
+        r#"gangd_job_coscheduled_ratio{id="3",name="lu",owner="root"} 0.99"#,
+        r#"gangd_job_cpu_seconds_total{id="3",name="lu",owner="root"} 20.0"#,
+        r#"gangd_job_cpus{id="4",name="evil\"}\n\\ 1",owner="root"} 2.0"#,
+        "# EOF",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains("gangd_job_memory"), "absent is not 0:\n{text}");
+    assert!(!text.contains("gangd_working_time"));
+}
+
+#[test]
+fn without_a_daemon_that_is_all() {
+    let text = render(&Model::new("host").snapshot(Moment::now()));
+    let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(samples, ["gangd_up 0.0"]);
+}
+
+#[test]
+fn node_exporter_gets_counters_by_their_whole_names() {
+    let text = render_for_textfile(&snapshot(&["lu"]));
+    assert!(text.contains("# TYPE gangd_switches_total counter\ngangd_switches_total 5000.0\n"));
+    assert!(text.contains("# HELP gangd_switches_total Switches"));
+    assert!(text.contains("# TYPE gangd_slice_seconds gauge\n"));
+    assert!(!text.contains("# EOF") && !text.contains("_total_total"));
+}
+
+/// All that there is, with nothing absent.
+fn complete() -> Snapshot {
+    let mut snapshot = snapshot(&["lu"]);
+    let mut view = snapshot.jobs[0].clone();
+    (view.job.mem_bytes, view.job.mem_used_bytes) = (Some(1), Some(1));
+    view.job.disk_bytes = Some(1);
+    snapshot.jobs = vec![view].into();
+    let status = Status { working_hours: Some(true), ..fixture::status() };
+    snapshot.status = Some(status.into());
+    snapshot
+}
+
+/// Names of all metrics, as Prometheus has them.
+fn names() -> Vec<String> {
+    let text = render_for_textfile(&complete());
+    let declared = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    declared.filter_map(|rest| Some(rest.split(' ').next()?.to_owned())).collect()
+}
+
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+#[test]
+fn each_metric_is_documented() {
+    let page = std::fs::read_to_string(file("docs/metrics.md")).unwrap();
+    let named = |line: &str| Some(line.strip_prefix("| `")?.split('`').next()?.to_owned());
+    let documented: Vec<String> = page.lines().filter_map(named).collect();
+    assert_eq!(names(), documented, "docs/metrics.md has other metrics, or another order");
+}
+
+#[test]
+fn alerts_and_dashboard_use_metrics_that_there_are() {
+    let names = names();
+    for path in ["gangd.rules.yml", "gangd.rules.test.yml", "dashboard.json"] {
+        let text = std::fs::read_to_string(file("integrations/prometheus").join(path)).unwrap();
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let used: Vec<&str> =
+            text.split(|c| !is_part(c)).filter(|word| word.starts_with("gangd_")).collect();
+        assert!(used.len() > 5, "{path}");
+        for word in used {
+            assert!(
+                names.iter().any(|name| name == word),
+                "{path} uses {word}, which is no metric"
+            );
+        }
+    }
+    let dashboard = std::fs::read(file("integrations/prometheus/dashboard.json")).unwrap();
+    let dashboard: serde_json::Value = serde_json::from_slice(&dashboard).unwrap();
+    assert!(dashboard["panels"].as_array().unwrap().len() > 10);
+}
+
+#[test]
+fn needs_promtool_prometheus_accepts_metrics_and_alerts() {
+    let promtool = |args: &[&str], input: String| {
+        let mut child = Command::new("promtool")
+            .args(args)
+            .current_dir(file("integrations/prometheus"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        child.stdin.take().unwrap().write_all(input.as_bytes())?;
+        child.wait_with_output()
+    };
+    for (args, input) in [
+        (&["check", "metrics"][..], render_for_textfile(&complete())),
+        (&["check", "rules", "gangd.rules.yml"], String::new()),
+        (&["test", "rules", "gangd.rules.test.yml"], String::new()),
+    ] {
+        match promtool(args, input) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                eprintln!("skipped: no promtool (on Debian: the package prometheus)");
+                return;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+            Err(error) => panic!("{error}"),
+            Ok(output) => {
+                let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let (out, err) = (said(&output.stdout), said(&output.stderr));
+                assert!(output.status.success(), "promtool {args:?}:\n{out}{err}");
+                assert!(args[1] != "metrics" || (out + &err).trim().is_empty());
+            }
+        }
+    }
+}

@@ -53,6 +53,8 @@ struct Summed<'a> {
     figure: &'a str,
     mean: f64,
     sd: f64,
+    least: f64,
+    most: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     interval: Option<[f64; 2]>,
 }
@@ -317,6 +319,8 @@ impl Report {
                         figure,
                         mean,
                         sd,
+                        least: samples.iter().copied().fold(f64::INFINITY, f64::min),
+                        most: samples.iter().copied().fold(f64::NEG_INFINITY, f64::max),
                         interval: estimate.interval,
                     });
                 }

@@ -220,7 +220,7 @@ fn stream_deadlines_and_holes_under_plain_linux() {
 }
 
 #[test]
-fn published_experiments_under_gangd_need_gangd() {
+fn solvers_and_sweeps_under_gangd_need_gangd() {
     if !gangd_is_there() {
         return;
     }
@@ -230,20 +230,30 @@ fn published_experiments_under_gangd_need_gangd() {
     let interval = report("interval --runs 1 --seconds 0.2 --points 40us,4ms --halvings 1");
     let verdicts = interval["verdict"].as_array().unwrap();
     assert!(verdicts.iter().any(|v| v.as_str().unwrap().contains("ETH")), "{interval}");
-    let batch = report("batch --runs 1 --seconds 0.4");
-    assert_eq!(conditions(&batch).len(), 4);
-    let priority = report("priority --runs 1 --seconds 0.2");
-    assert_eq!(conditions(&priority).len(), 5);
-    let stream = report("stream --runs 1 --seconds 0.3 --bursts 1,4");
-    assert_eq!(conditions(&stream).len(), 6);
+    assert_eq!(conditions(&report("batch --runs 1 --seconds 0.4")).len(), 4);
+    assert_eq!(conditions(&report("priority --runs 1 --seconds 0.2")).len(), 5);
+}
+
+#[test]
+fn deadlines_and_holes_under_gangd_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
     let deadlines = report("deadlines --quick --runs 1 --seconds 0.5");
     assert_eq!(deadlines["measures"].as_array().unwrap().len(), 1);
     let holes = report("holes --quick --runs 1 --seconds 0.02");
     assert_eq!(conditions(&holes).len(), 17);
+}
+
+#[test]
+fn stream_slices_and_noise_under_gangd_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    assert_eq!(conditions(&report("stream --runs 1 --seconds 0.3 --bursts 1,4")).len(), 6);
     let slices = report("slices --quick --runs 1 --seconds 0.1 --slices 1ms,10ms");
     assert_eq!(conditions(&slices).len(), 9);
-    let noise = report("noise --runs 1 --seconds 0.6");
-    assert_eq!(conditions(&noise), ["1ms", "10ms", "50ms"]);
+    assert_eq!(conditions(&report("noise --runs 1 --seconds 0.6")), ["1ms", "10ms", "50ms"]);
 }
 
 #[test]

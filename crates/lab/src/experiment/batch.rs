@@ -17,9 +17,10 @@ use crate::workload::barrier::DEFAULT_INTERVAL;
 const RATE: &str = "iterations_per_s";
 const SECOND: &str = "second_starts_s";
 const COPIES: usize = 2;
-/// Runs of the paper, and the length of both programs together there.
+/// Runs of the paper, and the length of both programs together there and elsewhere.
 const PUBLISHED: usize = 10;
-const LENGTH: Duration = Duration::from_secs(10);
+const PUBLISHED_LENGTH: Duration = Duration::from_secs(10);
+const LENGTH: Duration = Duration::from_secs(4);
 
 pub fn run(lab: &Lab) -> Result<Report> {
     let slices = [None, Some(Duration::from_millis(100))];
@@ -56,6 +57,10 @@ pub fn run(lab: &Lab) -> Result<Report> {
     Ok(report)
 }
 
+fn length(lab: &Lab) -> Duration {
+    lab.length(if lab.options.paper { PUBLISHED_LENGTH } else { LENGTH })
+}
+
 fn copy(lab: &Lab) -> Launch {
     let threads = lab.threads();
     let arguments =
@@ -64,7 +69,7 @@ fn copy(lab: &Lab) -> Launch {
 }
 
 fn one_after_the_other(lab: &Lab) -> Result<Figures> {
-    let length = lab.length(LENGTH);
+    let length = length(lab);
     let mut iterations = 0;
     for _ in 0..COPIES {
         let outcomes = lab.run_together(None, &[copy(lab)], length / COPIES as u32)?;
@@ -77,7 +82,7 @@ fn one_after_the_other(lab: &Lab) -> Result<Figures> {
 fn at_once(lab: &Lab, under: &Under) -> Result<Figures> {
     let daemon = lab.daemon_of(under)?;
     let copies = vec![copy(lab); COPIES];
-    let outcomes = lab.run_together(daemon.as_ref(), &copies, lab.length(LENGTH))?;
+    let outcomes = lab.run_together(daemon.as_ref(), &copies, length(lab))?;
     // A copy that did nothing begins no sooner than the end.
     let begins_ns = outcomes.iter().map(|outcome| {
         let end_ns = outcome.started_at_ns + outcome.elapsed_ns;

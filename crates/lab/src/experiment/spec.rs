@@ -12,7 +12,7 @@ use super::{
 };
 use crate::lab::Lab;
 use crate::machine::Machine;
-use crate::report::{Measure, Report, deliver, measure_table};
+use crate::report::{Measure, Report, deliver, measure_table, write_csv};
 
 #[derive(Serialize)]
 struct Specification {
@@ -40,6 +40,7 @@ pub fn run(lab: &Lab) -> Result<()> {
     let barriers = barriers::Barriers { work: barriers::WORK };
     let fill = fill::Fill::default();
     let switch = switch::Switch { sizes: vec![2, 64, 1000] };
+    let stream = stream::Stream { bursts: vec![1, 64] };
     type Experiment<'a> = (&'static str, Box<dyn Fn() -> Result<Report> + 'a>);
     let experiments: Vec<Experiment> = vec![
         ("barrier", Box::new(|| barrier.run(lab))),
@@ -59,7 +60,7 @@ pub fn run(lab: &Lab) -> Result<()> {
         ("gauss", Box::new(|| solvers::run(lab, solvers::Solver::Gauss))),
         ("deadlines", Box::new(|| deadlines::run(lab))),
         ("holes", Box::new(|| holes::run(lab))),
-        ("stream", Box::new(|| stream::Stream::default().run(lab))),
+        ("stream", Box::new(|| stream.run(lab))),
     ];
     let machine = Machine::this(lab.cpus);
     let mut specification =
@@ -82,5 +83,9 @@ pub fn run(lab: &Lab) -> Result<()> {
     for failure in &specification.failures {
         text += &format!("\n{}: not measured: {}\n", failure.experiment, failure.error);
     }
-    deliver(lab, &specification, &text)
+    deliver(lab, &specification, &text)?;
+    match &lab.options.csv {
+        Some(path) => write_csv(path, &specification.reports),
+        None => Ok(()),
+    }
 }

@@ -16,6 +16,7 @@ use crate::verdict::Better;
 const TIME: &str = "s_for_each_job";
 const JOBS: usize = 4;
 /// Jobs that have not ended by then are killed, and count as if they had, in favour of who ran them.
+/// A third of it with `--quick`.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The reports that cannot be run from packages everywhere.
 const LEFT_OUT: [&str; 2] = [
@@ -73,8 +74,9 @@ fn name(program: &Program, way: &str) -> String {
 
 fn measure(lab: &Lab, program: &Program, under: &Under, jobs: usize) -> Result<Figures> {
     let daemon = lab.daemon_of(under)?;
-    let time_s = program.start(lab, daemon.as_ref(), jobs)?.finish_within(PATIENCE)?;
+    let patience = if lab.options.quick { PATIENCE / 3 } else { PATIENCE };
+    let time_s = program.start(lab, daemon.as_ref(), jobs)?.finish_within(patience)?;
     let ended = f64::from(u8::from(time_s.is_some()));
-    let time_s = time_s.unwrap_or(PATIENCE.as_secs_f64());
+    let time_s = time_s.unwrap_or(patience.as_secs_f64());
     Ok(Figures::from([(TIME, time_s / jobs as f64), ("ended", ended)]))
 }

@@ -4,7 +4,7 @@ use gang_protocol::v1;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
-use ratatui::text::{Line, Span};
+use ratatui::text::Span;
 
 use super::look::Look;
 use super::order::{CLASSES, Order};
@@ -72,8 +72,21 @@ fn split(area: Rect, lines: u16) -> (Rect, Rect) {
 
 /// Writes a line of an area; what does not fit is cut off.
 pub fn put(buffer: &mut Buffer, area: Rect, line: u16, spans: Vec<Span<'_>>) {
-    if line < area.height {
-        buffer.set_line(area.x, area.y + line, &Line::from(spans), area.width);
+    if line >= area.height {
+        return;
+    }
+    let (mut x, y) = (area.x, area.y + line);
+    for span in spans {
+        let text = span.content.as_ref();
+        if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            // Nearly all of it; looking for graphemes would cost more than everything else here.
+            for byte in text.bytes().take(usize::from(area.right() - x)) {
+                buffer[(x, y)].set_char(byte.into()).set_style(span.style);
+                x += 1;
+            }
+        } else {
+            (x, _) = buffer.set_span(x, y, &span, area.right() - x);
+        }
     }
 }
 

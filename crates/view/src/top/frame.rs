@@ -13,6 +13,8 @@ use crate::values::{count, duration};
 
 /// Sign and number of a row.
 const ROW_LABEL: u16 = 8;
+/// CPUs of a line of the timeline.
+const LINE_LABEL: u16 = 8;
 /// What is said of a row at its end.
 const ROW_NOTE: u16 = 6;
 
@@ -56,21 +58,21 @@ fn draw_matrix(state: &State, look: Look, now_ns: i64, cell: u16, area: Rect, bu
             (false, true) => look.dim(),
             (false, false) => Style::new(),
         };
-        let mut spans = vec![Span::styled(label, style)];
-        spans.extend(row.cells.iter().map(|of| span(state, look, *of, cell, row.is_over)));
+        put(buffer, area, line, vec![Span::styled(label, style)]);
+        let cells = Rect { x: area.x + ROW_LABEL, width: area.width - ROW_LABEL, ..area };
+        let end = put_cells(state, look, &row.cells, cell, row.is_over, cells, line, buffer);
         if row.rest_turn {
-            spans.push(Span::styled(" rest", style));
+            let note = Rect { x: end, width: area.right() - end, ..area };
+            put(buffer, note, line, vec![Span::styled(" rest", style)]);
         }
-        put(buffer, area, line, spans);
     }
 }
 
 fn draw_timeline(state: &State, look: Look, area: Rect, buffer: &mut Buffer) {
-    let label = 8;
-    if area.width <= label {
+    if area.width <= LINE_LABEL {
         return;
     }
-    let columns = usize::from(area.width - label);
+    let columns = usize::from(area.width - LINE_LABEL);
     let lines = usize::from(area.height - 1);
     let timeline = Timeline::of(&state.snapshot, state.column_ns(), columns, lines);
     let slices = count(state.slices_per_column(), "slice");
@@ -85,14 +87,42 @@ fn draw_timeline(state: &State, look: Look, area: Rect, buffer: &mut Buffer) {
             1 => format!("CPU {first:<4}"),
             many => format!("{first:>3}-{:<4}", last.min(first + many - 1)),
         };
-        let mut spans = vec![Span::styled(label, look.dim())];
-        spans.extend(cells.iter().map(|cell| span(state, look, *cell, 1, false)));
-        put(buffer, area, at as u16 + 1, spans);
+        let line = at as u16 + 1;
+        put(buffer, area, line, vec![Span::styled(label, look.dim())]);
+        let at = Rect { x: area.x + LINE_LABEL, width: area.width - LINE_LABEL, ..area };
+        put_cells(state, look, cells, 1, false, at, line, buffer);
     }
 }
 
-fn span(state: &State, look: Look, cell: Cell, width: u16, is_over: bool) -> Span<'static> {
-    let (sign, style) = match cell {
+/// Cells beside each other, each `width` wide; returns where they end. Not as text: there are thousands.
+#[expect(clippy::too_many_arguments, reason = "what is drawn, how, and where")]
+fn put_cells(
+    state: &State,
+    look: Look,
+    cells: &[Cell],
+    width: u16,
+    is_over: bool,
+    area: Rect,
+    line: u16,
+    buffer: &mut Buffer,
+) -> u16 {
+    let mut x = area.x;
+    for cell in cells {
+        if line >= area.height || x + width > area.right() {
+            break;
+        }
+        let (sign, style) = sign(state, look, *cell, is_over);
+        for at in 0..width {
+            let shown = if at == width / 2 { sign } else { ' ' };
+            buffer[(x + at, area.y + line)].set_char(shown).set_style(style);
+        }
+        x += width;
+    }
+    x
+}
+
+fn sign(state: &State, look: Look, cell: Cell, is_over: bool) -> (char, Style) {
+    match cell {
         Cell::Unknown => (' ', Style::new()),
         Cell::Rest => (if look.unicode { '·' } else { '.' }, look.dim()),
         Cell::Several => ('+', look.dim()),
@@ -101,7 +131,5 @@ fn span(state: &State, look: Look, cell: Cell, width: u16, is_over: bool) -> Spa
             let style = look.cell(letter);
             (letter, if is_over { style.add_modifier(Modifier::DIM) } else { style })
         }
-    };
-    let text = if width == 3 { format!(" {sign} ") } else { sign.to_string() };
-    Span::styled(text, style)
+    }
 }

@@ -5,7 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::draw::put;
 use super::look::Look;
@@ -136,8 +136,8 @@ fn line(widths: &[usize], name: usize, first: [&str; 2], cells: &[(String, bool)
 
 fn padded(text: &str, width: usize, to_the_right: bool) -> String {
     let text = cut(text, width);
-    let padding = " ".repeat(width - text.width());
-    if to_the_right { padding + &text } else { text + &padding }
+    let padding = width - text.width();
+    if to_the_right { format!("{:padding$}{text}", "") } else { format!("{text}{:padding$}", "") }
 }
 
 /// Text with a mark at its end where that is cut off.
@@ -145,19 +145,20 @@ fn marked(text: &str, width: usize, look: Look) -> String {
     if text.width() <= width || width == 0 {
         return text.to_owned();
     }
-    cut(text, width - 1) + look.sign("…", "~")
+    format!("{}{}", cut(text, width - 1), look.sign("…", "~"))
 }
 
-fn cut(text: &str, width: usize) -> String {
-    let mut out = String::new();
-    for character in text.chars() {
-        out.push(character);
-        if out.width() > width {
-            out.pop();
-            break;
-        }
+fn cut(text: &str, width: usize) -> &str {
+    if text.is_ascii() {
+        return &text[..width.min(text.len())];
     }
-    out
+    let mut used = 0;
+    let fits = |(_, character): &(usize, char)| {
+        used += character.width().unwrap_or(0);
+        used <= width
+    };
+    let end = text.char_indices().take_while(fits).last();
+    &text[..end.map_or(0, |(at, character)| at + character.len_utf8())]
 }
 
 pub fn draw(state: &mut State, look: Look, area: Rect, buffer: &mut Buffer) {

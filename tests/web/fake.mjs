@@ -6,7 +6,7 @@ const SLICE_NS = 10_000_000;
 
 export function fake(socket, { cpus, jobs }) {
   // Each row packs jobs of 1 to 32 CPUs side by side.
-  const wide = (id) => 1 + ((id * 7) % 32);
+  const wide = (id) => 1 + ((id * 7) % Math.min(32, cpus));
   const rows = [];
   for (let id = 1; id <= jobs; ) {
     const slots = [];
@@ -25,7 +25,7 @@ export function fake(socket, { cpus, jobs }) {
     gap_ns: 500_000, gap_period_ns: 10_000_000, fill: true, cap: 1, cpus, jobs, unregistered_threads: 3,
     switches: { count: 5000, late: phase, lower: phase, raise: phase, skew: phase }, interactive_weight: 200,
     batch_weight: 100, class_slices: [{ class: "batch", slice_ns: SLICE_NS }], memory: supply, disk: supply,
-    load_average: cpus,
+    load_average: cpus, measuring: "yes",
   });
   const job = (id) => {
     const ms = Date.now() - began;

@@ -101,12 +101,7 @@ export class Matrix extends Picture implements Controls {
     }
     context.globalAlpha = 1;
     this.drawGrid(columns, columnWidth, rowHeight * rows);
-    if (under) {
-      const y = (current % rows) * rowHeight;
-      context.strokeStyle = colours.accent;
-      context.lineWidth = 2;
-      context.strokeRect(1, y + 1 - gap, width - 2, Math.max(rowHeight, 4) - 2 + gap);
-    }
+    if (under) this.mark((current % rows) * rowHeight, rowHeight - gap, colours.accent);
     this.canvas.dataset["slice"] = String(current);
   }
 
@@ -129,6 +124,21 @@ export class Matrix extends Picture implements Controls {
           context.fillStyle = jobColour(job);
         }
       }
+    }
+  }
+
+  /** Marks the row that runs, around it, so that what is in it can be seen. */
+  private mark(y: number, height: number, colour: string): void {
+    const { context, width } = this;
+    context.fillStyle = colour;
+    context.fillRect(0, y - 1.5, width, 1.5);
+    context.fillRect(0, y + height, width, 1.5);
+    for (const [x, way] of [[0, 1], [width, -1]] as const) {
+      context.beginPath();
+      context.moveTo(x, y + height / 2 - 7);
+      context.lineTo(x + way * 10, y + height / 2);
+      context.lineTo(x, y + height / 2 + 7);
+      context.fill();
     }
   }
 

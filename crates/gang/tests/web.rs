@@ -300,6 +300,9 @@ fn what_is_done_to_a_job_reaches_the_daemon_and_its_refusal_the_reader() {
     assert_eq!((status, code.as_str()), (409, "NotEnough"));
     assert!(message.contains("4.0 GiB are free"), "{message}");
     assert_eq!(web.get("/api/jobs/9").refusal().1, "NoSuchJob");
+    let details: serde_json::Value = serde_json::from_str(&web.get("/api/jobs/3").body).unwrap();
+    assert_eq!(details["processes"][1]["command"], "evil\u{1b}[2J\nname");
+    assert!(details["why"].as_str().unwrap().starts_with("Job 3 (lu.C): "), "{details}");
 
     let calls = fake.calls();
     for call in [

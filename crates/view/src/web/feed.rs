@@ -144,6 +144,11 @@ impl Feed {
         Reader { feed: self.clone(), shots: self.shots.clone() }
     }
 
+    /// The last shot.
+    pub fn now(&self) -> Option<Arc<Shot>> {
+        self.shots.borrow().clone()
+    }
+
     /// The last shot; where there is none yet, the first.
     pub async fn latest(&self) -> Option<Arc<Shot>> {
         let mut shots = self.shots.clone();

@@ -11,6 +11,7 @@ use axum::{Json, Router, middleware};
 use gang_protocol::client::Client;
 use gang_protocol::error::ClientError;
 use gang_protocol::paths::Surroundings;
+use gang_protocol::v1;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
@@ -21,8 +22,10 @@ use super::listen::Listener;
 use super::minutes::Past;
 use super::wire::{Details, EndedJob};
 use super::{Place, Settings, WebError, actions, assets, stream};
+use crate::live::Snapshot;
 use crate::metrics;
 use crate::values::Owners;
+use crate::why::{Evidence, judge};
 
 /// Calls to the daemon at a time, beside the one that looks on; it gives one user 64 connections.
 pub const CALLS_MAX: usize = 8;
@@ -133,9 +136,21 @@ async fn details(
     Path(job): Path<String>,
 ) -> Result<impl IntoResponse, Refusal> {
     let job = number(&job)?;
-    let shown = rooms.call(move |client| client.show_job(job)).await?;
-    let (cgroup, lost_to) = (shown.details.cgroup, shown.details.lost_to);
-    Ok(Json(Details { processes: shown.processes, cgroup, lost_to }))
+    let shot = rooms.feed.now();
+    let details = rooms.call(move |client| {
+        let shown = client.show_job(job)?;
+        let why = shot.and_then(|shot| why(&shown.details, &shot.snapshot));
+        let v1::Job { cgroup, lost_to, .. } = shown.details;
+        Ok(Details { why, processes: shown.processes, cgroup, lost_to })
+    });
+    Ok(Json(details.await?))
+}
+
+/// The judgement of `gang why`.
+fn why(job: &v1::Job, snapshot: &Snapshot) -> Option<String> {
+    let status = snapshot.status.as_deref()?;
+    let jobs: Vec<&v1::Job> = snapshot.jobs.iter().map(|view| &view.job).collect();
+    Some(judge(Evidence { job, status, jobs: &jobs }).paragraph())
 }
 
 async fn past(
@@ -160,7 +175,7 @@ async fn history(State(rooms): State<Arc<Rooms>>) -> Result<impl IntoResponse, R
     let ended = rooms.call(|client| {
         let jobs = client.history(ENDED_MAX, None, None)?.jobs;
         let mut owners = Owners::default();
-        let named = |job: gang_protocol::v1::EndedJob| {
+        let named = |job: v1::EndedJob| {
             let owner = owners.name(job.owner_uid);
             EndedJob::new(job, owner)
         };

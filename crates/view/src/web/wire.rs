@@ -71,6 +71,9 @@ pub struct Status<'a> {
     unregistered_threads: i64,
     load_average: f64,
     switches: &'a v1::Switches,
+    measuring: &'a v1::Measuring,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    not_measured: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     working_hours: Option<bool>,
     interactive_weight: i64,
@@ -98,6 +101,8 @@ impl<'a> From<&'a v1::Status> for Status<'a> {
             unregistered_threads: status.unregistered_threads,
             load_average: status.load_average,
             switches: &status.switches,
+            measuring: &status.measuring,
+            not_measured: status.not_measured.as_deref(),
             working_hours: status.working_hours,
             interactive_weight: status.interactive_weight,
             batch_weight: status.batch_weight,
@@ -190,6 +195,9 @@ impl<'a> From<&'a JobView> for Job<'a> {
 /// What is asked of one job when it is looked at.
 #[derive(Debug, Serialize)]
 pub struct Details {
+    /// Why it is as fast or as slow as it is, in plain words; absent while too little is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processes: Option<Vec<v1::Process>>,
     #[serde(skip_serializing_if = "Option::is_none")]

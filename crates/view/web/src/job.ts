@@ -17,6 +17,7 @@ export class JobPage {
   private readonly state = element("p", { role: "status" });
   private readonly figures = new Figures();
   private readonly charts = new Charts();
+  private readonly why = element("p");
   private readonly processes = element("tbody");
   private readonly hidden = element("p", { class: "quiet" });
   private readonly lost = element("tbody");
@@ -25,9 +26,13 @@ export class JobPage {
   private readonly pauseButton: HTMLButtonElement;
   private readonly classes: HTMLSelectElement;
   private job: Job | undefined;
+  private readonly isReadOnly: boolean;
   private isClosed = false;
+  /** That there is no such job, or no more. */
+  private isTold = false;
 
   constructor(private readonly machine: Machine, private readonly id: number, hello: Hello | undefined) {
+    this.isReadOnly = hello?.read_only ?? true;
     const on = (act: (job: Job) => Promise<void>) => () => this.job && void act(this.job);
     this.pauseButton = element("button", { type: "button", onclick: on((job) => this.pause(job)) }, "Suspend");
     this.classes = element(
@@ -37,7 +42,7 @@ export class JobPage {
     );
     this.group = element(
       "fieldset",
-      { class: "actions", disabled: hello?.read_only ?? true },
+      { class: "actions", disabled: this.isReadOnly },
       element("legend", {}, "What you can do"),
       this.pauseButton,
       element("span", { class: "pair" }, this.classes, element("button", { type: "button", onclick: on((job) => this.reclass(job)) }, "Change class")),
@@ -60,6 +65,7 @@ export class JobPage {
       this.group,
       note,
       this.figures.list,
+      element("section", {}, element("h2", {}, "Why it is as fast or as slow as it is"), this.why),
       this.charts.section,
       element("section", {}, element("h2", {}, "Whom it waited for in its slots"), table(["Process", "PID", "Class", "Time"], this.lost), this.lostNone),
       element("section", {}, element("h2", {}, "Processes"), table(["PID", "Threads", "Command"], this.processes), this.hidden),
@@ -86,6 +92,11 @@ export class JobPage {
       this.ended();
       return;
     }
+    if (this.isTold) {
+      // The daemon was away, and found it again.
+      this.isTold = false;
+      this.group.disabled = this.isReadOnly;
+    }
     if (job.class !== this.job?.class) this.classes.value = job.class;
     this.job = job;
     say(this.title, `Job ${job.id}: ${printable(job.name)}`);
@@ -111,7 +122,8 @@ export class JobPage {
   }
 
   private ended(): void {
-    if (this.machine.version === 0) return;
+    if (this.machine.version === 0 || this.isTold) return;
+    this.isTold = true;
     say(this.title, this.job ? `Job ${this.id}: ${printable(this.job.name)}` : `Job ${this.id}`);
     say(this.state, this.job ? "It has ended." : "There is no such job now. Those that have ended are listed on the first page.");
     this.group.disabled = true;
@@ -136,6 +148,7 @@ export class JobPage {
   }
 
   private showDetails(found: Details, before: Past): void {
+    say(this.why, printable(found.why ?? "Not known yet."));
     if (before.at_s.length > 1) this.charts.show(before);
     fill(this.processes, (found.processes ?? []).map((p) => [String(p.pid), String(p.threads), printable(p.command)]));
     say(this.hidden, found.processes ? "" : "Only its owner and administrators see the processes.");

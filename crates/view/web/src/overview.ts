@@ -56,6 +56,8 @@ export class Overview {
     figures.set("Memory", `${bytes(status.memory.free)} free`, `of ${bytes(status.memory.total)}; ${bytes(status.memory.promised)} of it promised`);
     const { late, skew } = status.switches;
     figures.set("Switches", `late ${micros(late.p99_us)}, skew ${micros(skew.p99_us)}`, `99 of 100 of the last 1,024; ${status.switches.count} in all`);
+    const measuring = { yes: "yes", starting: "begins", no: "no" }[status.measuring] ?? status.measuring;
+    figures.set("Measures", measuring, status.not_measured ? printable(status.not_measured) : "How gangs run together, by BPF");
     figures.set("Daemon", `up ${seconds(status.uptime_s)}`, `version ${status.version}`);
   }
 }

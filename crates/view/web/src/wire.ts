@@ -43,6 +43,8 @@ export interface Status {
   unregistered_threads: number;
   load_average: number;
   switches: { count: number; late: Phase; lower: Phase; raise: Phase; skew: Phase };
+  measuring: "yes" | "starting" | "no";
+  not_measured?: string;
   working_hours?: boolean;
   interactive_weight: number;
   batch_weight: number;
@@ -126,6 +128,8 @@ export interface Culprit {
 }
 
 export interface Details {
+  /** Why it is as fast or as slow as it is, in plain words. */
+  why?: string;
   processes?: Process[];
   cgroup?: string;
   lost_to?: Culprit[];

@@ -28,6 +28,8 @@ pub struct Settings {
     pub no_fill: bool,
     /// It does not measure which gangs run together.
     pub no_measure: bool,
+    /// Its jobs are of policy none: measured as gangs are, and scheduled by Linux.
+    pub only_watch: bool,
     pub backend: Option<String>,
 }
 
@@ -59,6 +61,7 @@ impl Settings {
 pub struct Daemon {
     child: Child,
     gang: PathBuf,
+    only_watch: bool,
     socket: PathBuf,
     dir: TempDir,
     /// A client that stays, so that the daemon is not idle before its first job has come.
@@ -104,7 +107,7 @@ impl Daemon {
             .stderr(log)
             .spawn()
             .with_context(|| format!("starting {}", gangd.display()))?;
-        Ok(Self { child, gang, socket, dir, connection: None })
+        Ok(Self { child, gang, only_watch: settings.only_watch, socket, dir, connection: None })
     }
 
     /// Connects as soon as the daemon listens; false where it has ended of itself before.
@@ -149,6 +152,9 @@ impl Daemon {
     /// The command that makes a program a gang of this daemon: `gang run … --`.
     pub fn gang_run(&self, cpus: usize, weight: Option<u32>) -> Command {
         let mut command = self.gang(&["run", "-n", &cpus.to_string()]);
+        if self.only_watch {
+            command.args(["--policy", "none"]);
+        }
         if let Some(weight) = weight {
             command.args(["--weight", &weight.to_string()]);
         }
@@ -222,6 +228,7 @@ mod tests {
             slice: Some(Duration::from_millis(1)),
             no_fill: true,
             no_measure: true,
+            only_watch: true,
             backend: Some("weight".into()),
         };
         let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --no-fill --no-measure --backend weight";

@@ -47,6 +47,10 @@ pub struct Options {
     /// Only the conditions without gangd
     #[arg(long)]
     pub plain: bool,
+    /// Measure of programs under plain Linux, too, how much they run as a whole: as jobs of policy none,
+    /// beside a daemon that does nothing else
+    #[arg(long, conflicts_with = "plain")]
+    pub watch_plain: bool,
     /// Write figures and raw samples as JSON; - for the standard output, without the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -144,6 +148,7 @@ impl Lab {
             ("backend", options.backend.clone()),
             ("quick", options.quick.then(|| "yes".into())),
             ("paper", options.paper.then(|| "yes".into())),
+            ("watch-plain", options.watch_plain.then(|| "yes".into())),
             ("own", Some(self.parameters.clone()).filter(|own| !own.is_empty())),
         ];
         for (name, value) in of {
@@ -196,6 +201,9 @@ impl Lab {
     /// A daemon where the condition has one.
     pub fn daemon_of(&self, under: &Under) -> Result<Option<Daemon>> {
         match under {
+            Under::Plain if self.options.watch_plain => {
+                self.daemon(&Settings { only_watch: true, ..Settings::default() }).map(Some)
+            }
             Under::Plain => Ok(None),
             Under::Gangd(settings) => self.daemon(settings).map(Some),
         }

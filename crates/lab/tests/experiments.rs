@@ -224,7 +224,7 @@ fn solvers_and_sweeps_under_gangd_need_gangd() {
     if !gangd_is_there() {
         return;
     }
-    let gauss = report("gauss --runs 2 --seconds 0.2 --threads 2");
+    let gauss = report("gauss --runs 2 --seconds 0.2 --threads 2 --watch-plain");
     assert_eq!(conditions(&gauss).len(), 3);
     assert_eq!(gauss["measures"].as_array().unwrap().len(), 2);
     let interval = report("interval --runs 1 --seconds 0.2 --points 40us,4ms --halvings 1");

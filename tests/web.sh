@@ -40,6 +40,6 @@ export GANG_CHROMIUM GANG_BUILT GANG_PICTURES
 if [[ ${1-} == --figures ]]; then
   node tests/web/figures.mjs
 else
-  node --test --test-concurrency=1 tests/web/page.test.mjs
+  node --test tests/web/page.test.mjs
   echo "ok: the page in a browser; pictures are in $GANG_PICTURES"
 fi

@@ -2,9 +2,7 @@
 
 import { createServer } from "node:net";
 
-const SLICE_NS = 10_000_000;
-
-export function fake(socket, { cpus, jobs }) {
+export function fake(socket, { cpus, jobs, slice_ns = 10_000_000 }) {
   // Each row packs jobs of 1 to 32 CPUs side by side.
   const wide = (id) => 1 + ((id * 7) % Math.min(32, cpus));
   const rows = [];
@@ -21,10 +19,10 @@ export function fake(socket, { cpus, jobs }) {
   const began = Date.now();
   const status = () => ({
     version: "0.1.0", pid: 10, guardian_pid: 11, uptime_ns: (Date.now() - began) * 1e6, backend: "rt",
-    guarantee: "exclusive", backends: [{ name: "rt", guarantee: "exclusive", usable: true }], slice_ns: SLICE_NS,
+    guarantee: "exclusive", backends: [{ name: "rt", guarantee: "exclusive", usable: true }], slice_ns,
     gap_ns: 500_000, gap_period_ns: 10_000_000, fill: true, cap: 1, cpus, jobs, unregistered_threads: 3,
     switches: { count: 5000, late: phase, lower: phase, raise: phase, skew: phase }, interactive_weight: 200,
-    batch_weight: 100, class_slices: [{ class: "batch", slice_ns: SLICE_NS }], memory: supply, disk: supply,
+    batch_weight: 100, class_slices: [{ class: "batch", slice_ns: slice_ns }], memory: supply, disk: supply,
     load_average: cpus, measuring: "yes",
   });
   const job = (id) => {
@@ -40,12 +38,12 @@ export function fake(socket, { cpus, jobs }) {
     };
   };
   const frame = (since) => {
-    const now = Math.floor((Date.now() * 1e6) / SLICE_NS);
-    const first = since === undefined ? now : Math.max(now - 1000, Math.floor(since / SLICE_NS));
+    const now = Math.floor((Date.now() * 1e6) / slice_ns);
+    const first = since === undefined ? now : Math.max(now - 2048, Math.floor(since / slice_ns));
     const answer = [];
     for (let slice = first; slice < now + 25; slice++) {
       const slots = rows[slice % rows.length];
-      answer.push({ slice, start_ns: slice * SLICE_NS, end_ns: (slice + 1) * SLICE_NS, slots, rest_cpus: 0, rest_turn: false });
+      answer.push({ slice, start_ns: slice * slice_ns, end_ns: (slice + 1) * slice_ns, slots, rest_cpus: 0, rest_turn: false });
     }
     return answer;
   };

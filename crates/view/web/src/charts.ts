@@ -109,7 +109,7 @@ export class Charts {
         cursor: { drag: { x: false, y: false } },
         legend: { live: true },
         scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(chart.most ?? 0, (high ?? 0) * 1.05, 0.1)] } },
-        axes: [axis, { ...axis, size: 46 }],
+        axes: [axis, { ...axis, size: 58 }],
         series: [
           { label: "time" },
           ...chart.curves.map((curve) => ({

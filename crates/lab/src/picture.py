@@ -32,18 +32,25 @@ def bars(picture):
 
 
 def lines(picture):
-    """A figure over a quantity; bars at the points are intervals, cut off where they leave the picture."""
+    """A figure over a quantity; bars at the points are intervals, cut off where they leave
+    the picture, and pale dots the single runs."""
     figure, axes = plt.subplots()
     for line in picture["lines"]:
         points = sorted(line["points"])
         x, y = [p[0] for p in points], [p[1] for p in points]
         errors = [[max(0.0, p[1] - p[2]) for p in points], [max(0.0, p[3] - p[1]) for p in points]]
-        axes.errorbar(x, y, yerr=errors, marker="o", markersize=3, capsize=2, label=line["name"])
+        drawn = axes.errorbar(
+            x, y, yerr=errors, marker="o", markersize=3, capsize=2, label=line["name"]
+        )
+        singles = line["samples"]
+        axes.scatter(
+            [s[0] for s in singles], [s[1] for s in singles], s=6, alpha=0.35, color=drawn[0].get_color()
+        )
     if picture["log_x"]:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda x, _: f"{x:g}"))
     # A few samples can have an interval many times as wide as everything that was measured.
-    means = [point[1] for line in picture["lines"] for point in line["points"]] or [0.0]
+    means = [p[1] for line in picture["lines"] for p in line["points"] + line["samples"]] or [0.0]
     low, high = min(0.0, *means, 0.0), max(*means, 0.0)
     margin = 0.5 * (high - low) or 1.0
     bottom, top = axes.get_ylim()

@@ -20,6 +20,8 @@ const STYLE: &str = include_str!("gang.mplstyle");
 pub struct Line {
     pub name: String,
     pub points: Vec<[f64; 4]>,
+    /// Single samples behind the points, each x and y: what a mean hides.
+    pub samples: Vec<[f64; 2]>,
 }
 
 /// A figure over a quantity that was varied.
@@ -53,6 +55,10 @@ impl Picture {
 }
 
 impl Line {
+    pub fn new(name: impl Into<String>, points: Vec<[f64; 4]>) -> Self {
+        Self { name: name.into(), points, samples: Vec::new() }
+    }
+
     /// Means of a figure with their intervals, one for each condition at its x; conditions that were
     /// not measured are left out.
     pub fn of<'a>(
@@ -61,12 +67,15 @@ impl Line {
         figure: &str,
         at: impl IntoIterator<Item = (f64, &'a str)>,
     ) -> Self {
-        let point = |(x, condition): (f64, &str)| {
-            let estimate = report.mean(condition, figure)?;
+        let mut line = Self::new(name, Vec::new());
+        for (x, condition) in at {
+            let Some(estimate) = report.mean(condition, figure) else { continue };
             let [low, high] = estimate.interval.unwrap_or([estimate.value; 2]);
-            Some([x, estimate.value, low, high])
-        };
-        Self { name: name.into(), points: at.into_iter().filter_map(point).collect() }
+            line.points.push([x, estimate.value, low, high]);
+            let samples = report.samples(condition, figure).unwrap_or_default();
+            line.samples.extend(samples.iter().map(|sample| [x, *sample]));
+        }
+        line
     }
 }
 
@@ -163,8 +172,8 @@ mod tests {
         });
         draw(&[&svg], &timeline).unwrap();
         assert!(fs::read_to_string(&svg).unwrap().contains("<svg"));
-        let line =
-            Line { name: "n".into(), points: vec![[1.0, 2.0, 1.5, 2.5], [10.0, 1.0, 1.0, 1.0]] };
+        let mut line = Line::new("n", vec![[1.0, 2.0, 1.5, 2.5], [10.0, 1.0, 1.0, 1.0]]);
+        line.samples.push([1.0, 2.2]);
         let mut lines = Picture::lines("x", "y", vec![line]).log_x();
         (lines.level, lines.mark) = (Some(1.0), Some(5.0));
         fs::remove_file(&svg).unwrap();

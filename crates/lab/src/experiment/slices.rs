@@ -91,7 +91,7 @@ impl Slices {
                     }
                 }
                 let name = format!("{}, {}", program.name, shown(backend.as_deref()));
-                lines.push(Line { name, points });
+                lines.push(Line::new(name, points));
             }
             if report.compared && !lab.options.plain {
                 report.verdict.push(verdict(shown(backend.as_deref()), &little));

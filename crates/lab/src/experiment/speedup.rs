@@ -55,10 +55,10 @@ pub fn run(lab: &Lab) -> Result<Report> {
                 ));
             }
         }
-        lines.push(Line { name: (*way).into(), points });
+        lines.push(Line::new(*way, points));
     }
     let ideal = counts.iter().map(|&threads| [threads as f64; 4]).collect();
-    lines.push(Line { name: "ideal".into(), points: ideal });
+    lines.push(Line::new("ideal", ideal));
     report.picture = Some(Picture::lines("threads", "speedup by CPU time", lines));
     Ok(report)
 }

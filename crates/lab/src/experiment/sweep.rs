@@ -147,7 +147,7 @@ impl Sweep {
             Some([ms(at), ratio.estimate.value, low, high])
         };
         let points = points.iter().filter_map(line).collect();
-        let line = Line { name: "gangd over plain Linux".into(), points };
+        let line = Line::new("gangd over plain Linux", points);
         let x = format!("{} in ms", over.name());
         let mut picture = Picture::lines(x, "iterations per s, ratio", vec![line]).log_x();
         picture.level = Some(1.0);

@@ -100,6 +100,33 @@ fn a_group_is_thawed_and_its_threads_are_ordinary_again() {
     assert_eq!(again, Found { jobs: 1, threads: 2, lowered: 0, paused: 0 });
 }
 
+/// A process that has its first slot while it is moved.
+#[test]
+fn who_is_on_the_way_into_the_group_is_released_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child =
+        std::process::Command::new("chrt").args(["-i", "0", "sleep", "60"]).spawn().unwrap();
+    let policy = || sched::get(child.id()).unwrap().policy;
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while policy() != Policy::Idle && std::time::Instant::now() < end {
+        std::thread::yield_now();
+    }
+    let group = directory.path().join("job");
+    frozen(&group, &[]);
+    let started = gang_linux::process::stat(Path::new("/proc"), child.id()).unwrap().start_ticks;
+    let coming = Some((child.id(), started));
+    let record = Record { coming, ..record(1, in_group(&group)) };
+    let found = release::job(&Roots::default(), &record);
+    let after = policy();
+    // Whoever has the number later is somebody else.
+    let other = Record { coming: Some((child.id(), started + 1)), ..record };
+    let not_it = release::job(&Roots::default(), &other);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!((found.threads, found.lowered, after), (1, 1, Policy::Other));
+    assert_eq!(not_it.threads, 0);
+}
+
 #[test]
 fn a_job_that_fills_by_its_own_wish_goes_on_doing_so() {
     let directory = tempfile::tempdir().unwrap();

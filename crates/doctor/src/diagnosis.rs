@@ -27,9 +27,9 @@ const COMPETES: f64 = 0.02;
 /// It helps where it gains more than this.
 pub const HELPS: f64 = 0.05;
 
-/// A program that does less than this part of what its share of the machine would let it do, because it
-/// waits, gains as a gang unless its work is that badly balanced.
-const STALLS: f64 = 0.25;
+/// The pace that threads which wait for each other have, taken where they are hardly ever all on CPUs: it
+/// cannot be seen then.
+const PACE_UNSEEN: f64 = 0.8;
 
 /// Parts of the time for the jackknife.
 const PARTS: usize = 10;
@@ -75,11 +75,7 @@ impl Diagnosis {
         let conditions = conditions(&figures);
         let predicted_gain = predict(observation);
         Diagnosis {
-            helps: match predicted_gain {
-                Some(gain) => Some(gain.gain > HELPS),
-                None if stalls(&figures) => Some(true),
-                None => None,
-            },
+            helps: helps(predicted_gain, &figures, &conditions),
             sentence: String::new(),
             predicted_gain,
             measured_gain: None,
@@ -127,10 +123,16 @@ pub fn predict(observation: &Observation) -> Option<Gain> {
     Some(Gain { gain: whole.exp() - 1.0, interval })
 }
 
-/// Its threads wait nearly all of their time on CPUs, and are hardly ever all there.
-fn stalls(figures: &Figures) -> bool {
-    let is_apart = figures.pace_clear.is_none() && figures.apart > 0.5;
-    is_apart && figures.spinning > 0.5 && figures.pace < STALLS * figures.fair_share
+/// Whether it helps, as far as can be told without a proof.
+fn helps(predicted: Option<Gain>, figures: &Figures, conditions: &[Condition]) -> Option<bool> {
+    let fails = |id| conditions.iter().any(|it| it.id == id && it.holds == Some(false));
+    match predicted {
+        Some(gain) => Some(gain.gain > HELPS),
+        None if figures.pace <= 0.0 && figures.spinning <= 0.0 => None,
+        // Threads that do not wait for each other do not mind, however seldom all of them run.
+        None if fails("E1") || fails("E4") => Some(false),
+        None => Some(figures.fair_share * PACE_UNSEEN > figures.pace * (1.0 + HELPS)),
+    }
 }
 
 fn conditions(figures: &Figures) -> Vec<Condition> {
@@ -258,18 +260,18 @@ fn sentence(diagnosis: &Diagnosis) -> String {
             percent(gain.gain)
         ),
         (Some(true), None, None) => format!(
-            "Gang scheduling should help: its threads are hardly ever all on CPUs, and wait {} of their time \
-             there for those that are not. --prove measures it. Start it by gang run.",
+            "Gang scheduling should help, if the work of its threads is balanced: they are hardly ever all on \
+             CPUs, and wait {} of their time there. --prove measures it. Start it by gang run.",
             percent(figures.spinning)
         ),
+        (Some(false), None, None) => {
+            format!("Gang scheduling would not help{because}. Leave it to Linux.")
+        }
         (Some(false), None, Some(gain)) => format!(
             "Gang scheduling would not help ({} predicted){because}. Leave it to Linux.",
             signed(gain.gain)
         ),
-        _ if figures.pace <= 0.0 => {
-            "It did not compute while it was watched, so there is nothing to say.".into()
-        }
-        _ => "It cannot be told: its threads were hardly ever all on CPUs. Use --prove.".into(),
+        _ => "It did not compute while it was watched, so there is nothing to say.".into(),
     }
 }
 
@@ -364,6 +366,27 @@ mod tests {
         let proven = diagnosis.proven(Gain { gain: 0.2, interval: Some([0.1, 0.3]) });
         assert_eq!(proven.helps, Some(true), "what was measured counts for more");
         assert!(proven.sentence.contains("measured"), "{}", proven.sentence);
+    }
+
+    #[test]
+    fn threads_that_are_never_all_there() {
+        let never_clear = |works: usize| {
+            let mut seen = observation(10, works, 2.0);
+            seen.looks.retain(|look| look.waiting > 0);
+            Diagnosis::of(&seen)
+        };
+        // They wait for each other and get nowhere.
+        let stalls = never_clear(0);
+        assert_eq!((stalls.helps, stalls.predicted_gain), (Some(true), None), "{stalls:#?}");
+        // Half of them runs at all times, and works.
+        let mut independent = observation(10, 5, 2.0);
+        independent.looks.retain(|look| look.waiting > 0);
+        for look in &mut independent.looks {
+            if matches!(look.doing, Doing::Wait { .. }) {
+                look.doing = Doing::Else;
+            }
+        }
+        assert_eq!(Diagnosis::of(&independent).helps, Some(false));
     }
 
     #[test]

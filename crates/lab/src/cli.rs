@@ -5,9 +5,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::demo;
 use crate::experiment::{
-    all, arrival, barrier, barriers, batch, calls, clients, coscheduled, deadlines, fill, holes,
-    idle, lateness, noise, openmp, overhead, priority, release, share, slices, solvers, spec,
-    speedup, stream, sweep, switch, users,
+    all, arrival, barrier, barriers, batch, calls, clients, coscheduled, deadlines, doctor, fill,
+    holes, idle, lateness, noise, openmp, overhead, priority, release, share, slices, solvers,
+    spec, speedup, stream, sweep, switch, users,
 };
 use crate::lab::{Lab, Options};
 use crate::report::Report;
@@ -81,6 +81,8 @@ enum Command {
     Slices(With<slices::Slices>),
     /// Four jobs of numerical libraries at once, as their users report it
     Users(Only),
+    /// How often gang doctor is right, over programs of every kind
+    Doctor(Only),
     /// Every experiment, and one page with all figures
     All(With<all::All>),
     /// Everything that SPECIFICATION.md promises, in one table
@@ -142,6 +144,7 @@ impl Cli {
             Command::Noise(it) => report(&it.options, noise::run),
             Command::Slices(it) => it.report(|it, lab| it.run(lab)),
             Command::Users(it) => report(&it.options, users::run),
+            Command::Doctor(it) => report(&it.options, doctor::run),
             Command::All(it) => it.experiment.run(&Lab::new(&it.options)?),
             Command::Spec(it) => spec::run(&Lab::new(&it.options)?),
             Command::Demo(it) => it.run(),

@@ -290,3 +290,21 @@ fn a_run_goes_on_from_its_file() {
     let errors = String::from_utf8_lossy(&other.stderr);
     assert!(errors.contains("measured differently"), "{errors}");
 }
+
+#[test]
+fn the_doctor_is_scored() {
+    let doctor = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("gang-doctor");
+    if !gangd_is_there() || !doctor.is_file() {
+        return;
+    }
+    let output = lab("doctor --quick --runs 1 --seconds 0.5 --noisy --json -");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("built without") || errors.contains("the kernel refuses") {
+        eprintln!("skipped: {errors}");
+        return;
+    }
+    assert!(output.status.success(), "{errors}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["measures"][0]["measure"], "gang doctor is right");
+    assert!(report["verdict"].as_array().unwrap().len() > 8);
+}

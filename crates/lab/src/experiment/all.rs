@@ -32,7 +32,7 @@ pub struct All {
 type Experiment = (&'static str, fn(&Lab) -> Result<Report>);
 
 /// Those of the papers first, in their order.
-const EXPERIMENTS: [Experiment; 27] = [
+const EXPERIMENTS: [Experiment; 28] = [
     ("gauss", |lab| solvers::run(lab, solvers::Solver::Gauss)),
     ("matmul", |lab| solvers::run(lab, solvers::Solver::Matmul)),
     ("speedup", speedup::run),
@@ -47,6 +47,7 @@ const EXPERIMENTS: [Experiment; 27] = [
     ("noise", noise::run),
     ("slices", |lab| slices::Slices::default().run(lab)),
     ("users", users::run),
+    ("doctor", doctor::run),
     ("barrier", |lab| barrier::Barrier::default().run(lab)),
     ("fill", |lab| fill::Fill::default().run(lab)),
     ("share", share::run),

@@ -9,6 +9,7 @@ pub mod calls;
 pub mod clients;
 pub mod coscheduled;
 pub mod deadlines;
+pub mod doctor;
 pub mod fill;
 pub mod holes;
 pub mod idle;

@@ -40,15 +40,22 @@ def lines(picture):
         x, y = [p[0] for p in points], [p[1] for p in points]
         errors = [[max(0.0, p[1] - p[2]) for p in points], [max(0.0, p[3] - p[1]) for p in points]]
         drawn = axes.errorbar(
-            x, y, yerr=errors, marker="o", markersize=3, capsize=2, label=line["name"]
+            x, y, yerr=errors, marker="o", markersize=3, capsize=2, elinewidth=0.7, label=line["name"]
         )
         singles = line["samples"]
         axes.scatter(
-            [s[0] for s in singles], [s[1] for s in singles], s=6, alpha=0.35, color=drawn[0].get_color()
+            [s[0] for s in singles],
+            [s[1] for s in singles],
+            s=8,
+            alpha=0.5,
+            color=drawn[0].get_color(),
+            zorder=3,
         )
     if picture["log_x"]:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda x, _: f"{x:g}"))
+    else:
+        axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
     # A few samples can have an interval many times as wide as everything that was measured.
     means = [p[1] for line in picture["lines"] for p in line["points"] + line["samples"]] or [0.0]
     low, high = min(0.0, *means, 0.0), max(*means, 0.0)

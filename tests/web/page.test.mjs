@@ -202,3 +202,16 @@ test("the daemon is lost and found again", async () => {
   await link(page, "after").waitFor();
   await close(page);
 });
+
+test("gang web itself is lost and found again", async () => {
+  const file = join(place.directory, "token");
+  const first = await place.startWeb(["--token-file", file]);
+  const page = await open(first.address);
+  const banner = page.locator("#banner");
+  await ended(first.web);
+  await banner.filter({ hasText: "gang web does not answer" }).waitFor();
+  const again = await place.startWeb(["--token-file", file], {}, new URL(first.address).host);
+  assert.equal(again.address, first.address);
+  await banner.waitFor({ state: "hidden" });
+  await close(page);
+});

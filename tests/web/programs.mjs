@@ -59,8 +59,8 @@ export class Place {
   }
 
   /** The address that `gang web` prints. */
-  async startWeb(args = [], options = {}) {
-    const web = this.start(this.gang, ["web", "--listen", "127.0.0.1:0", ...args], options);
+  async startWeb(args = [], options = {}, listen = "127.0.0.1:0") {
+    const web = this.start(this.gang, ["web", "--listen", listen, ...args], options);
     let said = "";
     web.stdout.on("data", (data) => (said += data));
     await until("gang web listens", () => said.includes("\n"));

@@ -395,6 +395,39 @@ fn five_hundred_browsers_are_served_and_cost_one() {
 }
 
 #[test]
+fn who_reads_slowly_misses_frames_and_fills_no_memory() {
+    // Some hundred kilobytes whenever the jobs are told of.
+    let place = Place::of(&Fake::with_jobs((1..=600).map(|id| job(id, "lu.C")).collect()));
+    let web = Web::start(&place, &[]);
+    let memory = || -> usize {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", web.child.id())).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
+    };
+    let slow = web.connect();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&slow, 32 << 10).unwrap();
+    let request = format!(
+        "GET /api/live HTTP/1.1\r\nHost: {}\r\n{}\r\n\r\n",
+        web.address,
+        web.authorization()
+    );
+    (&slow).write_all(request.as_bytes()).unwrap();
+    let mut quick = web.follow();
+    let mut told = |times: usize| {
+        for _ in 0..times {
+            while quick.until("frame")["jobs"].is_null() {}
+        }
+    };
+    told(3);
+    let before = memory();
+    told(6);
+    assert!(memory() < before + (64 << 20), "{} after {before}", memory());
+    // He is not told of all that he missed, but how things stand.
+    let mut slow = Events::of(slow);
+    slow.until("begin");
+    slow.until("begin");
+}
+
+#[test]
 fn more_connections_than_there_is_place_for_are_told_so() {
     let place = Place::of(&Fake::new());
     let web = Web::start(&place, &[]);

@@ -17,6 +17,10 @@ interface Column {
   text: (job: Job) => string;
 }
 
+/** Below this share of its slots together, a gang is no gang. */
+const TOGETHER_LEAST = 0.9;
+const isApart = (job: Job) => job.coscheduled !== undefined && job.coscheduled < TOGETHER_LEAST;
+
 const CLASSES = ["express", "interactive", "batch", "standby"];
 const missing = (value: number | undefined) => value ?? -1;
 
@@ -29,7 +33,7 @@ const COLUMNS: Column[] = [
   { title: "CPUs", hint: "CPUs that it gets at once", isNumber: true, rank: 1, key: (j) => j.cpus, text: (j) => String(j.cpus) },
   { title: "Wanted", hint: "Share of time in a slot that its weight gives it", isNumber: true, rank: 1, key: (j) => j.share_wanted, text: (j) => percent(j.share_wanted) },
   { title: "Had", hint: "Share of time in a slot that it had over the last ten seconds", isNumber: true, rank: 0, key: (j) => j.share_had, text: (j) => percent(j.share_had) },
-  { title: "Together", hint: "Share of its slots in which all of its runnable threads were on CPUs", isNumber: true, rank: 0, key: (j) => missing(j.coscheduled), text: (j) => percent(j.coscheduled) },
+  { title: "Together", hint: "Share of its slots in which all of its runnable threads were on CPUs; marked where it is less than 90 %", isNumber: true, rank: 0, key: (j) => missing(j.coscheduled), text: (j) => `${isApart(j) ? "⚠ " : ""}${percent(j.coscheduled)}` },
   { title: "Skew p99", hint: "First to last thread at the beginnings and ends of slots", isNumber: true, rank: 2, key: (j) => missing(j.skew_us_p99), text: (j) => micros(j.skew_us_p99) },
   { title: "CPUs used", hint: "CPUs that it used lately", isNumber: true, rank: 2, key: (j) => missing(j.cpus_used), text: (j) => count(j.cpus_used, 2) },
   { title: "Filling", hint: "Share of its CPU time out of its slots, in holes that others left", isNumber: true, rank: 2, key: (j) => missing(j.filling), text: (j) => percent(j.filling) },
@@ -167,8 +171,6 @@ export class Jobs {
     COLUMNS.forEach((column, at) => say(line.cells[at]!, column.text(job)));
     const state = job.state === "waiting" ? "running" : job.state;
     if (line.row.dataset["state"] !== state) line.row.dataset["state"] = state;
-    const isApart = job.coscheduled !== undefined && job.coscheduled < 0.9;
-    line.row.classList.toggle("apart", isApart);
   }
 }
 

@@ -6,6 +6,7 @@
 //! A profile is a parallel phase with barriers and a serial phase in which all threads but one block, in
 //! such a proportion that the program uses the same part of this machine's CPUs.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -202,7 +203,8 @@ impl Redis {
             .context("starting redis-server, of the package redis-server")?;
         let mut redis = Self { child, socket, _dir: dir };
         let end = Instant::now() + LIMIT;
-        while !redis.socket.exists() {
+        // The socket is there a moment before anybody listens.
+        while UnixStream::connect(&redis.socket).is_err() {
             if let Some(status) = redis.child.try_wait().context("waiting for Redis")? {
                 bail!("redis-server ended with {status}");
             }

@@ -78,16 +78,21 @@ pub fn put(buffer: &mut Buffer, area: Rect, line: u16, spans: Vec<Span<'_>>) {
     let (mut x, y) = (area.x, area.y + line);
     for span in spans {
         let text = span.content.as_ref();
-        if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-            // Nearly all of it; looking for graphemes would cost more than everything else here.
-            for byte in text.bytes().take(usize::from(area.right() - x)) {
-                buffer[(x, y)].set_char(byte.into()).set_style(span.style);
+        if text.chars().all(is_plain) {
+            for character in text.chars().take(usize::from(area.right() - x)) {
+                buffer[(x, y)].set_char(character).set_style(span.style);
                 x += 1;
             }
         } else {
             (x, _) = buffer.set_span(x, y, &span, area.right() - x);
         }
     }
+}
+
+/// One cell wide, and no part of a grapheme: nearly all there is. To look for graphemes would cost more
+/// than everything else in a picture.
+fn is_plain(character: char) -> bool {
+    matches!(character, ' '..='~' | '\u{a1}'..='\u{ac}' | '\u{ae}'..='\u{24f}' | '…' | '▶')
 }
 
 fn draw_header(state: &State, look: Look, now_ns: i64, area: Rect, buffer: &mut Buffer) {

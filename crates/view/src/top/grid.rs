@@ -31,16 +31,22 @@ const MOST: f64 = 2.0 / 3.0;
 /// What a cell got, in CPUs and time.
 #[derive(Debug, Clone, Default)]
 struct Sum {
-    /// Few: those who had a part of one cell.
-    jobs: Vec<(i64, i64)>,
+    /// The one that came first, who is alone in most cells; then nothing is allocated.
+    first: Option<(i64, i64)>,
+    others: Vec<(i64, i64)>,
     covered: i64,
 }
 
 impl Sum {
     fn add(&mut self, job: i64, amount: i64) {
-        match self.jobs.iter_mut().find(|(id, _)| *id == job) {
+        let first = self.first.get_or_insert((job, 0));
+        if first.0 == job {
+            first.1 += amount;
+            return;
+        }
+        match self.others.iter_mut().find(|(id, _)| *id == job) {
             Some((_, sum)) => *sum += amount,
-            None => self.jobs.push((job, amount)),
+            None => self.others.push((job, amount)),
         }
     }
 
@@ -48,9 +54,10 @@ impl Sum {
         if self.covered == 0 {
             return Cell::Unknown;
         }
-        let rest = self.covered - self.jobs.iter().map(|(_, sum)| sum).sum::<i64>();
+        let jobs = || self.first.iter().chain(&self.others);
+        let rest = self.covered - jobs().map(|(_, sum)| sum).sum::<i64>();
         let is_most = |sum: i64| sum as f64 >= MOST * self.covered as f64;
-        match self.jobs.iter().max_by_key(|(_, sum)| sum) {
+        match jobs().max_by_key(|(_, sum)| sum) {
             Some(&(job, sum)) if is_most(sum) => Cell::Job(job),
             _ if is_most(rest) => Cell::Rest,
             _ => Cell::Several,
@@ -58,41 +65,47 @@ impl Sum {
     }
 }
 
-/// Cells of `columns` equal times beginning at `from_ns`, a line for each `per_cell` of `cpus` CPUs.
+/// Equal times, one after the other.
+#[derive(Debug, Clone, Copy)]
+struct Columns {
+    from_ns: i64,
+    each_ns: i64,
+    number: usize,
+}
+
+/// The cells of these times, line by line: a line for each `per_cell` of `cpus` CPUs.
 fn cells<'a>(
     rows: impl Iterator<Item = &'a Row>,
     cpus: usize,
     per_cell: usize,
-    from_ns: i64,
-    column_ns: i64,
-    columns: usize,
-) -> Vec<Vec<Cell>> {
+    Columns { from_ns, each_ns, number }: Columns,
+) -> Vec<Cell> {
     let lines = cpus.div_ceil(per_cell);
-    let mut sums = vec![vec![Sum::default(); columns]; lines];
+    let mut sums = vec![Sum::default(); lines * number];
     let in_line = |line: usize| per_cell.min(cpus - line * per_cell) as i64;
-    let end_ns = from_ns + column_ns * columns as i64;
+    let end_ns = from_ns + each_ns * number as i64;
     for row in rows.filter(|row| row.end_ns > from_ns && row.start_ns < end_ns) {
-        let first = (row.start_ns - from_ns).max(0) / column_ns;
-        let last = (row.end_ns.min(end_ns) - 1 - from_ns) / column_ns;
+        let first = (row.start_ns - from_ns).max(0) / each_ns;
+        let last = (row.end_ns.min(end_ns) - 1 - from_ns) / each_ns;
         for column in first..=last {
-            let begins_ns = from_ns + column * column_ns;
-            let part_ns = row.end_ns.min(begins_ns + column_ns) - row.start_ns.max(begins_ns);
+            let begins_ns = from_ns + column * each_ns;
+            let part_ns = row.end_ns.min(begins_ns + each_ns) - row.start_ns.max(begins_ns);
             let column = column as usize;
-            for (line, sums) in sums.iter_mut().enumerate() {
-                sums[column].covered += part_ns * in_line(line);
+            for line in 0..lines {
+                sums[line * number + column].covered += part_ns * in_line(line);
             }
             for slot in &row.slots {
                 for &cpu in &slot.cpu_list {
                     // Numbers of CPUs may have gaps; what is beyond is in the last line.
                     let line = (cpu.max(0) as usize / per_cell).min(lines.saturating_sub(1));
-                    if let Some(sums) = sums.get_mut(line) {
-                        sums[column].add(slot.job, part_ns);
+                    if let Some(sum) = sums.get_mut(line * number + column) {
+                        sum.add(slot.job, part_ns);
                     }
                 }
             }
         }
     }
-    sums.iter().map(|line| line.iter().map(Sum::cell).collect()).collect()
+    sums.iter().map(Sum::cell).collect()
 }
 
 /// The CPUs of a machine as far as rows and status tell.
@@ -119,7 +132,9 @@ impl Timeline {
         let end_ns = snapshot.past.end_ns().unwrap_or(snapshot.at_ns) / column_ns * column_ns;
         let from_ns = end_ns - column_ns * columns as i64;
         let rows = snapshot.past.since(from_ns);
-        let lines = cells(rows, cpus, per_line, from_ns, column_ns, columns);
+        let columns = Columns { from_ns, each_ns: column_ns, number: columns };
+        let cells = cells(rows, cpus, per_line, columns);
+        let lines = cells.chunks(columns.number.max(1)).map(<[Cell]>::to_vec).collect();
         Timeline { lines, per_line, column_ns }
     }
 }
@@ -157,11 +172,11 @@ impl Matrix {
         let known: Vec<&Row> = past.chain(&*snapshot.coming).collect();
         let row = |slice: i64| {
             let row = known.iter().find(|row| row.slice == slice);
-            let cells =
-                cells(row.into_iter().copied(), cpus, per_column, slice * slice_ns, slice_ns, 1);
+            let column = Columns { from_ns: slice * slice_ns, each_ns: slice_ns, number: 1 };
+            let cells = cells(row.into_iter().copied(), cpus, per_column, column);
             MatrixRow {
                 slice,
-                cells: cells.into_iter().flatten().collect(),
+                cells,
                 is_now: slice == now,
                 is_over: slice < now,
                 rest_turn: row.is_some_and(|row| row.rest_turn),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 
 use crate::error::ClientError;
 use crate::frame::{FrameError, read_message};
@@ -344,16 +344,23 @@ impl Client {
         };
         let malformed =
             |doing, source| ClientError::Malformed { doing, socket: self.socket.clone(), source };
-        let reply: varlink::Reply = match serde_json::from_slice(&reply) {
-            Ok(reply) => reply,
+        let head: Head = match serde_json::from_slice(&reply) {
+            Ok(head) => head,
             Err(source) => return Err(malformed(doing, source)),
         };
-        if reply.error.is_some() {
-            return Err(ClientError::from_reply(doing, &reply));
+        if head.error.is_some() {
+            return match serde_json::from_slice(&reply) {
+                Ok(reply) => Err(ClientError::from_reply(doing, &reply)),
+                Err(source) => Err(malformed(doing, source)),
+            };
         }
-        // A method without results may leave its parameters out.
-        let parameters = reply.parameters.unwrap_or_else(|| serde_json::json!({}));
-        serde_json::from_value(parameters).map_err(|source| malformed(doing, source))
+        let body: Result<Body<R>, _> = serde_json::from_slice(&reply);
+        let parameters = body.and_then(|body| match body.parameters {
+            Some(parameters) => Ok(parameters),
+            // A method without results may leave its parameters out.
+            None => serde_json::from_value(serde_json::json!({})),
+        });
+        parameters.map_err(|source| malformed(doing, source))
     }
 
     fn exchange(
@@ -386,6 +393,20 @@ impl Client {
             source => ClientError::Lost { doing, socket, source },
         }
     }
+}
+
+/// What a reply is: looked at first, because what its parameters are depends on it.
+#[derive(Deserialize)]
+struct Head {
+    error: Option<IgnoredAny>,
+}
+
+/// A reply that is no error. Read as what it is: by way of any JSON, a frame would cost several times
+/// as much.
+#[derive(Deserialize)]
+#[serde(bound = "R: DeserializeOwned")]
+struct Body<R> {
+    parameters: Option<R>,
 }
 
 /// Whom to believe: the machine's administrator and oneself. Anybody can make a socket at a place

@@ -1,6 +1,6 @@
 //! The terminal: taken, and given back whatever happens.
 
-use std::io::{self, Stdout, stdout};
+use std::io::{self, BufWriter, Stdout, stdout};
 
 use crossterm::cursor::Show;
 use crossterm::execute;
@@ -13,7 +13,7 @@ use ratatui::backend::CrosstermBackend;
 /// The terminal, in raw mode and on its other screen, until this is dropped. A panic gives it back
 /// first, so that what it says can be read.
 pub struct Screen {
-    pub terminal: Terminal<CrosstermBackend<Stdout>>,
+    pub terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
 }
 
 impl Screen {
@@ -26,8 +26,9 @@ impl Screen {
             before(panic);
         }));
         enter()?;
-        let terminal =
-            Terminal::new(CrosstermBackend::new(stdout())).inspect_err(|_| give_back())?;
+        // A picture is one write.
+        let writer = BufWriter::with_capacity(1 << 16, stdout());
+        let terminal = Terminal::new(CrosstermBackend::new(writer)).inspect_err(|_| give_back())?;
         Ok(Screen { terminal })
     }
 

@@ -4,7 +4,7 @@
 //! the service manager's stop command, the next `gang` command. Releasing what is released changes
 //! nothing, so that it may be done twice, and by two at once.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use gang_linux::{
     Roots,
@@ -104,7 +104,7 @@ pub fn unconfine(at: &Confinement) {
         }
         processes.into_iter().for_each(|pid| move_home(pid, home));
     }
-    let _ = group.remove();
+    remove(&group);
 }
 
 /// How often the threads of a job are read again, until none is found that needs something: a
@@ -200,14 +200,29 @@ pub fn dissolve(record: &Record) {
         }
     }
     if !adopted {
-        let _ = group.remove();
+        remove(&group);
     }
     if let Some(at) = memory {
         unconfine(at);
     }
     if let (Some(cpu_group), false) = (cpu_group, cpu_group_is_shared) {
-        let _ = Group::at(cpu_group).remove();
+        remove(&Group::at(cpu_group));
     }
+}
+
+/// How often, and how far apart, a group is tried to be removed: processes that were killed are in it
+/// until they have ended.
+const TRIES: u32 = 20;
+const BETWEEN_TRIES: Duration = Duration::from_millis(5);
+
+fn remove(group: &Group) {
+    for _ in 0..TRIES {
+        if group.remove().is_ok() || !group.exists() {
+            return;
+        }
+        std::thread::sleep(BETWEEN_TRIES);
+    }
+    tracing::warn!(group = %group.path().display(), "a group of a job is left behind, in use");
 }
 
 /// Clears away what is on file of jobs that have no process left; where none has, of the daemon too.

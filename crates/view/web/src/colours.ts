@@ -30,10 +30,17 @@ export function jobColour(job: number): string {
   const known = cache.get(job);
   if (known) return known;
   const hue = (job * 137.508 + 20) % 360;
-  const step = job % 3;
-  const lightness = scheme.matches ? 48 + 9 * step : 42 + 9 * step;
-  const colour = `hsl(${hue.toFixed(0)} 52% ${lightness}%)`;
+  const colour = `hsl(${hue.toFixed(0)} 52% ${lightness(job)}%)`;
   if (cache.size > 5000) cache.clear();
   cache.set(job, colour);
   return colour;
+}
+
+/** What can be read on the colour of a job. */
+export function jobInk(job: number): string {
+  return lightness(job) > 50 ? "#0b0f14" : "#fff";
+}
+
+function lightness(job: number): number {
+  return (scheme.matches ? 48 : 42) + 9 * (job % 3);
 }

@@ -2,7 +2,7 @@
 // oscilloscope the row of the slice under way moves down and begins again at the top; below it stands what is
 // planned, and, dimmed, what was there the last time round.
 
-import { jobColour, palette } from "./colours.js";
+import { jobColour, jobInk, palette } from "./colours.js";
 import { jobOn, type Machine, type Row } from "./machine.js";
 import { Picture, pictureHeight, type Controls } from "./picture.js";
 import { percent, printable } from "./text.js";
@@ -116,7 +116,7 @@ export class Matrix extends Picture implements Controls {
         const [x, wide] = [from * columnWidth, (until - from) * columnWidth];
         context.fillRect(x, y, wide, height);
         if (height >= LABEL_PX && wide >= 28) {
-          context.fillStyle = "#fff";
+          context.fillStyle = jobInk(job);
           context.font = "11px system-ui, sans-serif";
           context.textBaseline = "middle";
           context.textAlign = "left";

@@ -5,8 +5,8 @@
 //! given back as it was.
 //!
 //! Approach: one loop takes events (snapshots, keys, signals, what came of an action) from one channel and
-//! draws when it has taken all that are there. Whoever may wait has a thread of its own. [`state`] and
-//! [`draw`] know no terminal, so that tests press keys and read pictures.
+//! draws when it has taken all that are there. Whoever may wait has a thread of its own. `state` and
+//! `draw` know no terminal, so that tests press keys and read pictures.
 //!
 //! Properties: nothing is polled; without news nothing is drawn. What is shown of others is escaped.
 

@@ -5,8 +5,8 @@
 //!
 //! Approach: an unprivileged client of the daemon, with the rights of whoever runs it. One
 //! [`Watch`](crate::live::Watch) asks the daemon for all readers, and each frame is written down once
-//! ([`feed`]). A reader that is slow misses frames and has a whole one next, so nobody's frames pile up.
-//! While nobody reads, the daemon is asked once a second, for the last minutes of the jobs ([`minutes`]).
+//! (`feed`). A reader that is slow misses frames and has a whole one next, so nobody's frames pile up.
+//! While nobody reads, the daemon is asked once a second, for the last minutes of the jobs (`minutes`).
 //!
 //! Terms. The *token* is a secret made at the start. Whoever runs the server hands it out as part of the
 //! page's address. A *change* is a request that does something to a job.

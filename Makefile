@@ -70,7 +70,7 @@ check: deps-check
 	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps tests/*.sh .ci/run; fi
 
 build:
-	$(CARGO) build --release --locked -p gang -p gangd -p gang-doctor -p gang-lab -p libgang
+	$(CARGO) build --release --locked -p gang -p gangd -p gang-doctor -p gang-lab -p gang-trace -p libgang
 	scripts/link-libgang $(BUILT)/libgang.a $(BUILT)
 	scripts/link-preload $(BUILT)/libgang.a $(BUILT)
 	scripts/build-fortran $(BUILT)/fortran
@@ -91,7 +91,7 @@ web:
 # here, so that `sudo make install` needs no cargo.
 install:
 	@test -x $(BUILT)/gang -a -x $(BUILT)/gangd -a -x $(BUILT)/gang-lab \
-	  -a -x $(BUILT)/gang-doctor -a -e $(BUILT)/libgang.so.1 || \
+	  -a -x $(BUILT)/gang-doctor -a -x $(BUILT)/gang-trace -a -e $(BUILT)/libgang.so.1 || \
 	  { echo "$(BUILT) lacks programs or libgang: run 'make build' first" >&2; exit 1; }
 	install -d $(BINDIR) $(SBINDIR) $(LIBEXECDIR) $(MANDIR)/man1 $(MANDIR)/man5 $(MANDIR)/man8 \
 	  $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(INCLUDEDIR) $(PCDIR)
@@ -120,6 +120,7 @@ install:
 	install -m 755 $(BUILT)/gangd $(SBINDIR)/gangd
 	install -m 755 $(BUILT)/gang-doctor $(LIBEXECDIR)/gang-doctor
 	install -m 755 $(BUILT)/gang-lab $(LIBEXECDIR)/gang-lab
+	install -m 755 $(BUILT)/gang-trace $(LIBEXECDIR)/gang-trace
 	set -e; pages=$$(mktemp -d); trap 'rm -rf "$$pages"' EXIT; \
 	  $(BUILT)/gang manual "$$pages"; install -m 644 "$$pages"/*.1 $(MANDIR)/man1; \
 	  $(BUILT)/gangd --manual gangd.8 > "$$pages/gangd.8"; \
@@ -136,7 +137,8 @@ deb: build
 	scripts/make-deb $(VERSION) $(TARGET_DIR)/debian
 
 uninstall:
-	rm -f $(BINDIR)/gang $(SBINDIR)/gangd $(LIBEXECDIR)/gang-doctor $(LIBEXECDIR)/gang-lab
+	rm -f $(BINDIR)/gang $(SBINDIR)/gangd $(LIBEXECDIR)/gang-doctor $(LIBEXECDIR)/gang-lab \
+	  $(LIBEXECDIR)/gang-trace
 	rm -f $(MANDIR)/man1/gang.1 $(MANDIR)/man1/gang-*.1 $(MANDIR)/man8/gangd.8 \
 	  $(MANDIR)/man5/gangd.toml.5
 	rm -f $(DESTDIR)$(LIBDIR)/libgang.so.1 $(DESTDIR)$(LIBDIR)/libgang.so $(DESTDIR)$(LIBDIR)/libgang.a

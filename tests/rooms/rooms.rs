@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 12] = [
+const ROOMS: [(&str, &[&str]); 13] = [
     ("gang-bpf", &[]),
     ("gang-schedule", &[]),
     ("gang-linux", &[]),
@@ -19,6 +19,7 @@ const ROOMS: [(&str, &[&str]); 12] = [
     ("gang", &["gang-protocol", "gang-view"]),
     ("gang-doctor", &["gang-bpf", "gang-linux", "gang-protocol"]),
     ("gang-lab", &["gang-linux", "gang-protocol"]),
+    ("gang-trace", &["gang-linux", "gang-protocol"]),
     ("gang-view", &["gang-protocol"]),
     ("libgang", &["gang-protocol"]),
     ("gang-rooms", &[]),

@@ -67,6 +67,12 @@ pub enum Command {
     /// says where there was nothing to do.
     Release,
     Web(Web),
+    /// Record slots and what really ran, for Perfetto or Chrome (gang trace --help has the options)
+    ///
+    /// Writes what was planned and what ran on each CPU, for some seconds, as a trace that Perfetto and
+    /// Chrome open; --picture draws it for a paper or a report.
+    #[command(disable_help_flag = true)]
+    Trace(PassedOn),
     /// Repeat the measurements of gangd (gang lab --help lists them)
     #[command(disable_help_flag = true)]
     Lab(PassedOn),

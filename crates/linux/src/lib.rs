@@ -16,6 +16,7 @@ pub mod inherited;
 pub mod memory;
 pub mod process;
 pub mod sched;
+pub mod switches;
 pub mod topology;
 
 pub use error::{Error, Result};

@@ -104,16 +104,15 @@ fn a_group_is_thawed_and_its_threads_are_ordinary_again() {
 #[test]
 fn who_is_on_the_way_into_the_group_is_released_too() {
     let directory = tempfile::tempdir().unwrap();
-    let mut child =
-        std::process::Command::new("chrt").args(["-i", "0", "sleep", "60"]).spawn().unwrap();
+    let mut child = Command::new("chrt").args(["-i", "0", "sleep", "60"]).spawn().unwrap();
     let policy = || sched::get(child.id()).unwrap().policy;
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let end = std::time::Instant::now() + Duration::from_secs(20);
     while policy() != Policy::Idle && std::time::Instant::now() < end {
         std::thread::yield_now();
     }
     let group = directory.path().join("job");
     frozen(&group, &[]);
-    let started = gang_linux::process::stat(Path::new("/proc"), child.id()).unwrap().start_ticks;
+    let started = process::stat(Path::new("/proc"), child.id()).unwrap().start_ticks;
     let coming = Some((child.id(), started));
     let record = Record { coming, ..record(1, in_group(&group)) };
     let found = release::job(&Roots::default(), &record);

@@ -53,6 +53,7 @@ pub fn run(command: &Command) -> Result<()> {
         Command::Release => release::release(),
         Command::Web(args) => web::web(args),
         Command::Doctor(args) => companion::become_program("gang-doctor", args),
+        Command::Trace(args) => companion::become_program("gang-trace", args),
         Command::Lab(args) => companion::become_program("gang-lab", args),
         Command::Manual { dir } => manual::manual(dir),
         Command::Completions { shell } => completions::completions(*shell),

@@ -1,7 +1,6 @@
 //! `gang lab demo`: two real OpenMP programs, alone and two copies at once, under plain Linux and
 //! as gangs; a table, and a picture of which gang ran where.
 
-mod record;
 mod timeline;
 
 use std::fs;
@@ -154,7 +153,8 @@ fn watched(
     let copies: Copies = program.start(lab, daemon, COPIES)?;
     let pids = copies.pids();
     std::thread::sleep(BEFORE);
-    let timeline = record::switches(lab.cpus, RECORDED)
+    let timeline = gang_linux::switches::record(lab.cpus, RECORDED)
+        .map_err(anyhow::Error::from)
         .map(|recording| Timeline::new(name, &recording, &pids));
     Ok((copies.finish_within(LONGEST)?, timeline))
 }

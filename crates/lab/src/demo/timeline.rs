@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::record::{Recording, Switch};
+use gang_linux::switches::{Recording, Stay};
 
 /// Whose a stretch of time on a CPU was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,8 @@ impl Timeline {
     /// `pids` are the processes of the copies, in their order.
     pub fn new(name: &str, recording: &Recording, pids: &[i32]) -> Self {
         let (start_ns, end_ns) = (recording.start_ns, recording.end_ns);
-        let cpus = recording.cpus.iter().map(|s| stretches(s, start_ns, end_ns, pids)).collect();
+        let of_cpu = |cpu| stretches(&recording.stays(cpu), start_ns, pids);
+        let cpus = (0..recording.cpus.len()).map(of_cpu).collect();
         Self { name: name.into(), length_ns: end_ns - start_ns, cpus }
     }
 
@@ -65,37 +66,17 @@ impl Timeline {
     }
 }
 
-/// A process is on the CPU from the switch to it until the next switch. Who was there when the
-/// recording began is known from the first switch away.
-fn stretches(switches: &[Switch], start_ns: u64, end_ns: u64, pids: &[i32]) -> Vec<Stretch> {
+/// Threads of the same copy, and of all others, one after the other are one stretch.
+fn stretches(stays: &[Stay], start_ns: u64, pids: &[i32]) -> Vec<Stretch> {
     let mut stretches: Vec<Stretch> = Vec::new();
-    let mut add = |pid: i32, from_ns: u64, to_ns: u64| {
-        let whose = match pids.iter().position(|p| *p == pid) {
-            Some(copy) => Whose::Copy(copy),
-            None if pid == 0 => return,
-            None => Whose::Other,
-        };
-        let (from_ns, to_ns) = (from_ns.clamp(start_ns, end_ns), to_ns.clamp(start_ns, end_ns));
-        if from_ns >= to_ns {
-            return;
-        }
-        let (from_ns, to_ns) = (from_ns - start_ns, to_ns - start_ns);
+    for stay in stays {
+        let copy = pids.iter().position(|pid| *pid == stay.pid);
+        let whose = copy.map_or(Whose::Other, Whose::Copy);
+        let (from_ns, to_ns) = (stay.start_ns - start_ns, stay.end_ns - start_ns);
         match stretches.last_mut() {
             Some(last) if last.whose == whose && last.end_ns == from_ns => last.end_ns = to_ns,
             _ => stretches.push(Stretch { start_ns: from_ns, end_ns: to_ns, whose }),
         }
-    };
-    let mut since: Option<(i32, u64)> = None;
-    for (number, switch) in switches.iter().enumerate() {
-        match (switch.leaves, since) {
-            (true, Some((pid, from_ns))) => add(pid, from_ns, switch.at_ns),
-            (true, None) if number == 0 => add(switch.pid, start_ns, switch.at_ns),
-            _ => {}
-        }
-        since = if switch.leaves { None } else { Some((switch.pid, switch.at_ns)) };
-    }
-    if let Some((pid, from_ns)) = since {
-        add(pid, from_ns, end_ns);
     }
     stretches
 }
@@ -123,12 +104,20 @@ fn letter(stretches: &[Stretch], start_ns: u64, end_ns: u64) -> char {
 mod tests {
     use super::*;
 
+    use gang_linux::switches::Switch;
+
     fn comes(at_ns: u64, pid: i32) -> Switch {
-        Switch { at_ns, pid, leaves: false }
+        Switch { at_ns, pid, tid: pid, leaves: false }
     }
 
     fn leaves(at_ns: u64, pid: i32) -> Switch {
-        Switch { at_ns, pid, leaves: true }
+        Switch { leaves: true, ..comes(at_ns, pid) }
+    }
+
+    /// The stretches of one CPU.
+    fn found(switches: &[Switch], start_ns: u64, end_ns: u64, pids: &[i32]) -> Vec<Stretch> {
+        let recording = Recording { start_ns, end_ns, cpus: vec![switches.to_vec()] };
+        stretches(&recording.stays(0), start_ns, pids)
     }
 
     #[test]
@@ -142,7 +131,7 @@ mod tests {
             leaves(1_060, 0),
             comes(1_060, 8),
         ];
-        let found = stretches(&switches, 1_000, 1_100, &[7, 8]);
+        let found = found(&switches, 1_000, 1_100, &[7, 8]);
         let stretch = |start_ns, end_ns, whose| Stretch { start_ns, end_ns, whose };
         let expected = [
             stretch(0, 20, Whose::Copy(0)),
@@ -155,7 +144,7 @@ mod tests {
     #[test]
     fn threads_of_one_copy_make_one_stretch() {
         let switches = [comes(10, 7), leaves(20, 7), comes(20, 7), leaves(30, 7), comes(30, 0)];
-        let found = stretches(&switches, 0, 100, &[7]);
+        let found = found(&switches, 0, 100, &[7]);
         assert_eq!(found, [Stretch { start_ns: 10, end_ns: 30, whose: Whose::Copy(0) }]);
     }
 

@@ -1,0 +1,167 @@
+//! Which thread ran on which CPU, from the kernel's own records of its context switches
+//! (`perf_event_open(2)`, PERF_RECORD_SWITCH_CPU_WIDE on a dummy event of each CPU).
+
+use std::time::Duration;
+
+use perf_event::{Builder, Clock, SampleFlag, Sampler, events::Software};
+
+use crate::{Error, Result, clock};
+
+/// Room for records of one CPU: some 40,000 switches.
+const BUFFER_BYTES: usize = 2 << 20;
+
+const RECORD_LOST: u32 = 2;
+const RECORD_SWITCH_CPU_WIDE: u32 = 15;
+const MISC_SWITCH_OUT: u16 = 1 << 13;
+
+/// A thread comes to a CPU or leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// UTC.
+    pub at_ns: u64,
+    /// The process and the thread of it that comes or leaves; 0 is idle.
+    pub pid: i32,
+    pub tid: i32,
+    pub leaves: bool,
+}
+
+/// The switches of each CPU in the order of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// UTC.
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub cpus: Vec<Vec<Switch>>,
+}
+
+/// Records all context switches of the CPUs from 0 on for a while. Needs CAP_PERFMON, or a low
+/// `kernel.perf_event_paranoid`. Where one switches too often for the room there is, it is an error.
+pub fn record(cpus: usize, length: Duration) -> Result<Recording> {
+    let failed = |operation: &'static str, cpu: usize| {
+        move |error: std::io::Error| Error::new(operation, format!("CPU {cpu}"), error)
+    };
+    let mut samplers = Vec::new();
+    for cpu in 0..cpus {
+        samplers.push(sampler(cpu).map_err(failed("record the context switches of", cpu))?);
+    }
+    for (cpu, sampler) in samplers.iter_mut().enumerate() {
+        let enabled = sampler.as_counter_mut().enable();
+        enabled.map_err(failed("start to record the context switches of", cpu))?;
+    }
+    let start_ns = clock::utc_ns();
+    std::thread::sleep(length);
+    let end_ns = start_ns + length.as_nanos() as u64;
+    let mut recording = Recording { start_ns, end_ns, cpus: Vec::new() };
+    for (cpu, sampler) in samplers.iter_mut().enumerate() {
+        let disabled = sampler.as_counter_mut().disable();
+        disabled.map_err(failed("end the record of the context switches of", cpu))?;
+    }
+    for (cpu, sampler) in samplers.iter_mut().enumerate() {
+        let mut switches = Vec::new();
+        while let Some(record) = sampler.next_record() {
+            if record.ty() == RECORD_LOST {
+                let lost = std::io::Error::other("it switches too often for the room there is");
+                return Err(failed("record the context switches of", cpu)(lost));
+            }
+            if record.ty() == RECORD_SWITCH_CPU_WIDE {
+                switches.extend(parse(record.misc(), &record.to_contiguous()));
+            }
+        }
+        recording.cpus.push(switches);
+    }
+    Ok(recording)
+}
+
+/// A thread was on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stay {
+    pub pid: i32,
+    pub tid: i32,
+    pub start_ns: u64,
+    pub end_ns: u64,
+}
+
+impl Recording {
+    /// Who was on a CPU when; what is left out was idle. A thread is there from the switch to it until the
+    /// switch away. Who was there when the recording began is known from the first switch away.
+    pub fn stays(&self, cpu: usize) -> Vec<Stay> {
+        let mut stays = Vec::new();
+        let mut add = |switch: &Switch, from_ns: u64, to_ns: u64| {
+            let start_ns = from_ns.clamp(self.start_ns, self.end_ns);
+            let end_ns = to_ns.clamp(self.start_ns, self.end_ns);
+            if switch.pid != 0 && start_ns < end_ns {
+                stays.push(Stay { pid: switch.pid, tid: switch.tid, start_ns, end_ns });
+            }
+        };
+        let mut since: Option<&Switch> = None;
+        for (number, switch) in self.cpus[cpu].iter().enumerate() {
+            match (switch.leaves, since) {
+                (true, Some(came)) => add(came, came.at_ns, switch.at_ns),
+                (true, None) if number == 0 => add(switch, self.start_ns, switch.at_ns),
+                _ => {}
+            }
+            since = (!switch.leaves).then_some(switch);
+        }
+        if let Some(came) = since {
+            add(came, came.at_ns, self.end_ns);
+        }
+        stays
+    }
+}
+
+fn sampler(cpu: usize) -> std::io::Result<Sampler> {
+    Builder::new(Software::DUMMY)
+        .any_pid()
+        .one_cpu(cpu)
+        .include_kernel()
+        .context_switch(true)
+        .sample_id_all(true)
+        .sample(SampleFlag::TID | SampleFlag::TIME)
+        .clockid(Clock::REALTIME)
+        .build()?
+        .sampled(BUFFER_BYTES)
+}
+
+/// The body of a record: pid and tid of the other side of the switch, then pid, tid and time of
+/// the thread that the record is about (perf_event_open(2), `sample_id`).
+fn parse(misc: u16, body: &[u8]) -> Option<Switch> {
+    let pid = body.get(8..12)?.try_into().ok()?;
+    let tid = body.get(12..16)?.try_into().ok()?;
+    let at_ns = body.get(16..24)?.try_into().ok()?;
+    Some(Switch {
+        at_ns: u64::from_ne_bytes(at_ns),
+        pid: i32::from_ne_bytes(pid),
+        tid: i32::from_ne_bytes(tid),
+        leaves: misc & MISC_SWITCH_OUT != 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies() {
+        let mut body = Vec::new();
+        for word in [7u32, 8, 42, 43] {
+            body.extend(word.to_ne_bytes());
+        }
+        body.extend(1_000_000_007u64.to_ne_bytes());
+        let switch = Switch { at_ns: 1_000_000_007, pid: 42, tid: 43, leaves: false };
+        assert_eq!(parse(0, &body), Some(switch));
+        let leaves = Switch { leaves: true, ..switch };
+        assert_eq!(parse(MISC_SWITCH_OUT | 1 << 14, &body), Some(leaves));
+        assert_eq!(parse(0, &body[..20]), None);
+    }
+
+    #[test]
+    fn this_machine_is_recorded_where_that_is_permitted() {
+        match record(1, Duration::from_millis(20)) {
+            Ok(recording) => {
+                assert_eq!(recording.cpus.len(), 1);
+                assert!(recording.cpus[0].iter().all(|s| s.at_ns > 1_000_000_000_000_000_000));
+            }
+            Err(error) => eprintln!("skipped: {error}: {}", error.source),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Slots and context switches of the same time.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use gang_linux::{
+    process,
+    switches::{self, Stay},
+};
+use gang_protocol::{client::Client, v1};
+
+/// How often the daemon is asked meanwhile: it keeps the slices of a second at least.
+const ASK_EVERY: Duration = Duration::from_millis(200);
+
+/// What ran, and what was planned.
+#[derive(Clone, Debug, Default)]
+pub struct Recorded {
+    /// UTC.
+    pub start_ns: u64,
+    pub end_ns: u64,
+    pub slice_ns: i64,
+    pub gap_ns: i64,
+    pub gap_period_ns: i64,
+    pub backend: String,
+    pub switches: Option<v1::Switches>,
+    /// Names by the numbers of jobs.
+    pub jobs: BTreeMap<i64, String>,
+    /// Which job a process is of.
+    pub members: BTreeMap<i32, i64>,
+    pub rows: Vec<v1::Row>,
+    /// Who was on each CPU.
+    pub cpus: Vec<Vec<Stay>>,
+    /// Names by the numbers of threads.
+    pub names: BTreeMap<i32, String>,
+}
+
+/// Records for some time.
+pub fn record(length: Duration) -> Result<Recorded> {
+    let mut client = Client::find()?;
+    let status = client.status()?.status;
+    let cpus = usize::try_from(status.cpus).unwrap_or(1);
+    let recording = std::thread::spawn(move || switches::record(cpus, length));
+    let mut recorded = Recorded {
+        slice_ns: status.slice_ns,
+        gap_ns: status.gap_ns,
+        gap_period_ns: status.gap_period_ns,
+        backend: status.backend,
+        ..Recorded::default()
+    };
+    let end = Instant::now() + length;
+    let mut since_ns = None;
+    let mut rows: BTreeMap<i64, v1::Row> = BTreeMap::new();
+    loop {
+        let is_over = Instant::now() >= end;
+        for row in client.frame(since_ns)?.rows {
+            since_ns = since_ns.max(Some(row.start_ns));
+            // Asked again, a slice that was planned is what became of it.
+            rows.insert(row.slice, row);
+        }
+        // Ended slices are asked for from the first one on that may still change.
+        since_ns = since_ns.map(|ns: i64| ns.min(utc_ns() - 2 * recorded.slice_ns));
+        recorded.look_at_jobs(&mut client)?;
+        if is_over {
+            break;
+        }
+        std::thread::sleep(ASK_EVERY.min(end.saturating_duration_since(Instant::now())));
+    }
+    recorded.switches = Some(client.status()?.status.switches);
+    let recording = recording.join().expect("recording does not panic").map_err(|error| {
+        let cause = error.source.to_string();
+        anyhow::Error::from(error).context(format!("recording takes root ({cause})"))
+    });
+    let recording = recording.context("cannot record what runs")?;
+    (recorded.start_ns, recorded.end_ns) = (recording.start_ns, recording.end_ns);
+    let (start_ns, end_ns) = (recorded.start_ns as i64, recorded.end_ns as i64);
+    let is_in = |row: &v1::Row| row.end_ns > start_ns && row.start_ns < end_ns;
+    recorded.rows = rows.into_values().filter(is_in).collect();
+    recorded.cpus = (0..recording.cpus.len()).map(|cpu| recording.stays(cpu)).collect();
+    recorded.name_threads();
+    Ok(recorded)
+}
+
+fn utc_ns() -> i64 {
+    gang_linux::clock::utc_ns() as i64
+}
+
+impl Recorded {
+    fn look_at_jobs(&mut self, client: &mut Client) -> Result<()> {
+        for job in client.list_jobs()?.jobs {
+            self.jobs.insert(job.id, job.name);
+            // One that ends meanwhile, or that is somebody else's, has no processes to be seen.
+            let processes = client.show_job(job.id).ok().and_then(|it| it.processes);
+            for process in processes.into_iter().flatten() {
+                self.members.insert(process.pid as i32, job.id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Those that have ended by now keep their numbers.
+    fn name_threads(&mut self) {
+        for stay in self.cpus.iter().flatten() {
+            self.names.entry(stay.tid).or_insert_with(|| {
+                let path = format!("/proc/{}/task/{}/comm", stay.pid, stay.tid);
+                let name = fs::read_to_string(path).ok().map(|name| name.trim_end().to_owned());
+                let command = || process::command(Path::new("/proc"), stay.pid as u32).ok();
+                name.or_else(command).unwrap_or_else(|| format!("thread {}", stay.tid))
+            });
+        }
+    }
+
+    /// The job whose slot it is on a CPU at a moment (UTC): nobody's in a gap.
+    pub fn slot_at(&self, cpu: usize, at_ns: u64) -> Option<i64> {
+        let at_ns = at_ns as i64;
+        if self.is_gap(at_ns) {
+            return None;
+        }
+        let after = self.rows.partition_point(|row| row.end_ns <= at_ns);
+        let row = self.rows.get(after).filter(|row| row.start_ns <= at_ns)?;
+        let has = |slot: &&v1::Slot| slot.cpu_list.contains(&(cpu as i64));
+        row.slots.iter().find(has).map(|slot| slot.job)
+    }
+
+    /// In the last part of each period nobody is raised.
+    pub fn is_gap(&self, at_ns: i64) -> bool {
+        self.gap_period_ns > 0
+            && at_ns.rem_euclid(self.gap_period_ns) >= self.gap_period_ns - self.gap_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_slot_it_is() {
+        let row = |slice: i64, job| v1::Row {
+            slice,
+            start_ns: slice * 100,
+            end_ns: slice * 100 + 100,
+            slots: vec![v1::Slot { job, cpu_list: vec![1] }],
+            rest_cpus: 0,
+            rest_turn: false,
+        };
+        let recorded = Recorded {
+            rows: vec![row(5, 7), row(7, 8)],
+            gap_ns: 10,
+            gap_period_ns: 100,
+            ..Recorded::default()
+        };
+        assert_eq!(recorded.slot_at(1, 500), Some(7));
+        assert_eq!(recorded.slot_at(1, 589), Some(7));
+        assert_eq!(recorded.slot_at(1, 590), None, "a gap");
+        assert_eq!(recorded.slot_at(0, 500), None, "another CPU");
+        assert_eq!(recorded.slot_at(1, 650), None, "a slice without a job");
+        assert_eq!(recorded.slot_at(1, 700), Some(8));
+    }
+}

@@ -1,0 +1,188 @@
+//! The trace event format, as Perfetto and Chrome read it.
+//!
+//! Two "processes" stand for what was planned and for what ran, each with a "thread" for each CPU. Times are
+//! microseconds from the beginning of the record; the metadata say when that was.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::collect::Recorded;
+
+/// The two groups of tracks.
+const PLANNED: u32 = 1;
+const RAN: u32 = 2;
+
+/// A complete event: something that began and ended.
+#[derive(Debug, Serialize)]
+struct Event {
+    name: String,
+    cat: &'static str,
+    ph: &'static str,
+    ts: f64,
+    dur: f64,
+    pid: u32,
+    tid: usize,
+    args: BTreeMap<&'static str, Value>,
+}
+
+/// A trace as it is written.
+#[derive(Debug, Serialize)]
+pub struct Trace {
+    #[serde(rename = "traceEvents")]
+    events: Vec<Value>,
+    #[serde(rename = "displayTimeUnit")]
+    unit: &'static str,
+    metadata: Value,
+    #[serde(skip)]
+    counts: (usize, usize),
+}
+
+impl Trace {
+    pub fn slots(&self) -> usize {
+        self.counts.0
+    }
+
+    pub fn stays(&self) -> usize {
+        self.counts.1
+    }
+}
+
+/// What a thread on a CPU is, at the middle of its stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    InSlot,
+    Filling,
+    /// In the slot of somebody else, and of no gang: who is kept from its slot by it waits for it.
+    Noise,
+    Other,
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::InSlot => "in slot",
+            Role::Filling => "filling",
+            Role::Noise => "noise",
+            Role::Other => "other",
+        }
+    }
+
+    pub fn of(recorded: &Recorded, cpu: usize, pid: i32, at_ns: u64) -> Role {
+        let slot = recorded.slot_at(cpu, at_ns);
+        match (recorded.members.get(&pid), slot) {
+            (Some(job), Some(slot)) if *job == slot => Role::InSlot,
+            (Some(_), _) => Role::Filling,
+            (None, Some(_)) => Role::Noise,
+            (None, None) => Role::Other,
+        }
+    }
+}
+
+pub fn of(recorded: &Recorded) -> Trace {
+    let planned = planned(recorded);
+    let ran = ran(recorded);
+    let counts = (planned.len(), ran.len());
+    let mut events = names(recorded);
+    let complete = planned.into_iter().chain(ran);
+    events.extend(complete.map(|event| json!(event)));
+    let metadata = json!({
+        "start_ns": recorded.start_ns,
+        "end_ns": recorded.end_ns,
+        "backend": recorded.backend,
+        "slice_ns": recorded.slice_ns,
+        "gap_ns": recorded.gap_ns,
+        "gap_period_ns": recorded.gap_period_ns,
+        "jobs": recorded.jobs,
+        "switches": recorded.switches,
+    });
+    Trace { events, unit: "ms", metadata, counts }
+}
+
+/// The names of the tracks.
+fn names(recorded: &Recorded) -> Vec<Value> {
+    let meta = |name, pid, tid: usize, to: String| json!({ "name": name, "ph": "M", "pid": pid, "tid": tid, "args": { "name": to } });
+    let mut events = vec![
+        meta("process_name", PLANNED, 0, "slots, as planned".into()),
+        meta("process_name", RAN, 0, "threads, as they ran".into()),
+    ];
+    for cpu in 0..recorded.cpus.len() {
+        for group in [PLANNED, RAN] {
+            events.push(meta("thread_name", group, cpu, format!("CPU {cpu}")));
+        }
+    }
+    events
+}
+
+fn planned(recorded: &Recorded) -> Vec<Event> {
+    let mut events = Vec::new();
+    for row in &recorded.rows {
+        for slot in &row.slots {
+            let name = recorded.jobs.get(&slot.job).cloned();
+            let args = BTreeMap::from([("job", json!(slot.job)), ("slice", json!(row.slice))]);
+            for &cpu in &slot.cpu_list {
+                let name = name.clone().unwrap_or_else(|| format!("job {}", slot.job));
+                let (start_ns, end_ns) = (row.start_ns as u64, row.end_ns as u64);
+                let args = args.clone();
+                events.push(event(
+                    recorded,
+                    name,
+                    "slot",
+                    start_ns,
+                    end_ns,
+                    PLANNED,
+                    cpu as usize,
+                    args,
+                ));
+            }
+        }
+    }
+    events
+}
+
+fn ran(recorded: &Recorded) -> Vec<Event> {
+    let mut events = Vec::new();
+    for (cpu, stays) in recorded.cpus.iter().enumerate() {
+        for stay in stays {
+            let middle_ns = stay.start_ns + (stay.end_ns - stay.start_ns) / 2;
+            let role = Role::of(recorded, cpu, stay.pid, middle_ns);
+            let job = recorded.members.get(&stay.pid);
+            let mut args = BTreeMap::from([
+                ("pid", json!(stay.pid)),
+                ("tid", json!(stay.tid)),
+                ("role", json!(role.name())),
+            ]);
+            args.extend(job.map(|job| ("job", json!(job))));
+            let name = recorded.names.get(&stay.tid).cloned().unwrap_or_default();
+            events.push(event(
+                recorded,
+                name,
+                role.name(),
+                stay.start_ns,
+                stay.end_ns,
+                RAN,
+                cpu,
+                args,
+            ));
+        }
+    }
+    events
+}
+
+#[allow(clippy::too_many_arguments)]
+fn event(
+    recorded: &Recorded,
+    name: String,
+    cat: &'static str,
+    start_ns: u64,
+    end_ns: u64,
+    pid: u32,
+    tid: usize,
+    args: BTreeMap<&'static str, Value>,
+) -> Event {
+    let (from_ns, to_ns) = (start_ns.max(recorded.start_ns), end_ns.min(recorded.end_ns));
+    let us = |ns: u64| ns as f64 / 1e3;
+    let ts = us(from_ns - recorded.start_ns);
+    Event { name, cat, ph: "X", ts, dur: us(to_ns.saturating_sub(from_ns)), pid, tid, args }
+}

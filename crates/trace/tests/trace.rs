@@ -1,0 +1,131 @@
+//! The program, with a daemon of its own and two gangs.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Output},
+};
+
+use serde_json::Value;
+
+struct Gangs(Vec<Child>);
+
+impl Drop for Gangs {
+    fn drop(&mut self) {
+        for gang in &mut self.0 {
+            let _ = gang.kill();
+            let _ = gang.wait();
+        }
+    }
+}
+
+fn beside(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_gang-trace")).with_file_name(name)
+}
+
+fn trace(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gang-trace"))
+        .args(arguments)
+        .current_dir(directory)
+        .env("GANG_SOCKET", directory.join("gangd.sock"))
+        .output()
+        .unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Two gangs that spin, for a minute at most.
+fn gangs(directory: &Path) -> Gangs {
+    let start = |name: &str| {
+        Command::new(beside("gang"))
+            .args([
+                "run",
+                "--name",
+                name,
+                "--",
+                "bash",
+                "-c",
+                "while [ $SECONDS -lt 60 ]; do :; done",
+            ])
+            .env("GANG_SOCKET", directory.join("gangd.sock"))
+            .spawn()
+            .unwrap()
+    };
+    let gangs = Gangs(vec![start("one"), start("\"other\"")]);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        let output = Command::new(beside("gang"))
+            .args(["ls", "--json"])
+            .env("GANG_SOCKET", directory.join("gangd.sock"))
+            .output()
+            .unwrap();
+        let jobs: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let run = |job: &Value| job["slots"].as_i64().unwrap_or(0) > 0;
+        if jobs["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2 && jobs.iter().all(run)) {
+            return gangs;
+        }
+        assert!(std::time::Instant::now() < end, "two gangs take turns");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
+    let is_built = ["gang", "gangd"].iter().all(|name| beside(name).is_file());
+    if !rustix::process::geteuid().is_root() || !is_built {
+        println!("a_trace_has_slots: skipped, needs root, and gang and gangd beside it");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let _gangs = gangs(directory.path());
+    let output = trace(directory.path(), &["--seconds", "0.5", "--out", "t.json"]);
+    if stderr(&output).contains("cannot record what runs") {
+        println!("a_trace_has_slots: skipped, {}", stderr(&output));
+        return;
+    }
+    assert!(output.status.success(), "{}", stderr(&output));
+    let path = directory.path().join("t.json");
+    let trace: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let of = |cat: &'static str| events.iter().filter(move |event| event["cat"] == cat);
+    for name in ["one", "\"other\""] {
+        assert!(of("slot").any(|event| event["name"] == name), "{name} has slots");
+    }
+    assert!(of("in slot").count() > 0 && of("in slot").all(|event| event["args"]["job"].is_i64()));
+    let within = |event: &&Value| {
+        let (ts, dur) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
+        ts >= 0.0 && dur >= 0.0 && ts + dur <= 500_001.0
+    };
+    let complete: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();
+    assert!(complete.iter().all(within));
+    perfetto_opens(&path, complete.len());
+}
+
+/// Perfetto's own reader finds as many events, where its Python package is at hand.
+fn perfetto_opens(path: &Path, events: usize) {
+    let script = "import sys\n\
+        from perfetto.trace_processor import TraceProcessor\n\
+        trace = TraceProcessor(trace=sys.argv[1])\n\
+        print(next(iter(trace.query('select count(*) as n from slice'))).n)\n";
+    let output = Command::new("python3").args(["-c", script]).arg(path).output();
+    match output {
+        Ok(output) if output.status.success() => {
+            let found: usize = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
+            assert_eq!(found, events);
+        }
+        _ => println!("Perfetto's reader is not at hand: the trace was not opened with it"),
+    }
+}
+
+#[test]
+fn without_a_daemon_there_is_nothing_to_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = trace(directory.path(), &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).starts_with("gang trace: "), "{}", stderr(&output));
+    assert!(!directory.path().join("gang-trace.json").exists());
+    for wrong in [["--seconds", "0"], ["--picture", "a.gif"]] {
+        assert_eq!(trace(directory.path(), &wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}

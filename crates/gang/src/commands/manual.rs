@@ -194,6 +194,7 @@ mod tests {
                 "gang-stop.1",
                 "gang-suspend.1",
                 "gang-top.1",
+                "gang-trace.1",
                 "gang-web.1",
                 "gang-why.1",
                 "gang.1",

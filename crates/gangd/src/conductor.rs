@@ -136,6 +136,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         composed: Composed::default(),
         generation: 0,
         lead_ns: LEAD_NS_MIN,
+        reach: AHEAD_SLICES,
         look_ns: None,
         failures: 0,
         failures_told_ns: 0,
@@ -172,6 +173,9 @@ const LEAD_NS_MAX: u64 = 5_000_000;
 
 /// How far plans are made ahead.
 const AHEAD_NS: u64 = 250_000_000;
+
+/// Slices that are planned ahead at least.
+const REACH_MIN: u64 = 2;
 
 /// How many slices: with short ones, planning them all at once would take a gang's CPU for too long.
 const AHEAD_SLICES: u64 = 32;
@@ -217,6 +221,8 @@ struct Conductor {
     composed: Composed,
     generation: u64,
     lead_ns: u64,
+    /// Slices that are planned ahead.
+    reach: u64,
     /// When to look next.
     look_ns: Option<u64>,
     /// Calls of the switchers that failed, as last logged.
@@ -262,7 +268,8 @@ impl Conductor {
         }
         let newcomers = self.newcomers();
         // The end was not reached, or the clock was set back, or far ahead.
-        let is_planned = (now_ns..=now_ns + 2 * self.ahead_ns()).contains(&self.composed.until_ns);
+        let is_planned =
+            (now_ns..=now_ns + 2 * self.most_ahead_ns()).contains(&self.composed.until_ns);
         if !is_planned {
             let period_ns = self.state.schedule.config().gap.period_ns;
             let under_way_ns = now_ns - now_ns % period_ns;
@@ -304,10 +311,14 @@ impl Conductor {
         begins(config.slice_ns).min(begins(config.gap.period_ns))
     }
 
-    /// How far plans are made ahead, beyond the next boundary.
-    fn ahead_ns(&self) -> u64 {
+    /// How far plans are made ahead at most, beyond the next boundary.
+    fn most_ahead_ns(&self) -> u64 {
+        self.ahead_of(AHEAD_SLICES)
+    }
+
+    fn ahead_of(&self, slices: u64) -> u64 {
         let config = self.state.schedule.config();
-        let slices_ns = config.slice_ns.saturating_mul(AHEAD_SLICES);
+        let slices_ns = config.slice_ns.saturating_mul(slices);
         AHEAD_NS.min(slices_ns).next_multiple_of(config.gap.period_ns) + 2 * config.gap.period_ns
     }
 
@@ -328,10 +339,17 @@ impl Conductor {
         // A timetable that is not in force everywhere is replaced as a whole.
         let is_waiting = self.switchers.iter().any(Switcher::is_behind);
         let last_ns = self.composed.from_ns;
-        let is_recent = last_ns + self.ahead_ns() > now_ns;
+        let is_recent = last_ns + self.most_ahead_ns() > now_ns;
         let from_ns = if is_waiting && is_recent { resume_ns.min(last_ns) } else { resume_ns };
         let period_ns = self.state.schedule.config().gap.period_ns;
-        let until_ns = (resume_ns + self.ahead_ns()).next_multiple_of(period_ns);
+        // What is soon taken back was planned in vain: where changes come one after the other, plans reach
+        // less far, and farther again when they have ended.
+        let is_taken_back = self.state.schedule.is_changed() && self.composed.until_ns > resume_ns;
+        self.reach = match is_taken_back {
+            true => (self.reach / 2).max(REACH_MIN),
+            false => (self.reach * 2).min(AHEAD_SLICES),
+        };
+        let until_ns = (resume_ns + self.ahead_of(self.reach)).next_multiple_of(period_ns);
         self.rewind(from_ns);
         self.state.settle();
         self.state.schedule.extend(resume_ns, until_ns);

@@ -4,7 +4,11 @@ use std::{
     io::Read,
     os::unix::net::UnixStream,
     path::Path,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::Ordering,
+        mpsc::{Sender, channel},
+    },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -12,7 +16,7 @@ use std::{
 use anyhow::{Context, bail};
 use gang_engine::{backend::Backend, probe::Means, release, store::Store};
 use gang_linux::{Roots, clock, memory};
-use gang_schedule::{Gap, Schedule};
+use gang_schedule::{Gap, JobId, Schedule};
 use rustix::event::epoll;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -132,9 +136,23 @@ pub fn run(
         .spawn(move || measured.measure())
         .context("cannot start the thread that begins to measure")?;
     let clients = Arc::<Clients>::default();
-    let waiting =
-        Waiting { daemon: &daemon, listener: &listener, stop: &stop_receiver, reload: &reload };
+    let (endings, ended) = channel();
+    let ending = daemon.clone();
+    let clearer = std::thread::Builder::new()
+        .name("endings".into())
+        .spawn(move || ended.iter().for_each(|job| ending.end(job)))
+        .context("cannot start the thread that clears jobs away")?;
+    let waiting = Waiting {
+        daemon: &daemon,
+        listener: &listener,
+        stop: &stop_receiver,
+        reload: &reload,
+        endings: &endings,
+    };
     waiting.wait(&thread, &clients, args, &beats)?;
+    // What is not cleared away by then is when all jobs are.
+    drop(endings);
+    let _ = clearer.join();
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     drop(listener);
     drop(status_file);
@@ -210,6 +228,9 @@ struct Waiting<'a> {
     listener: &'a std::os::unix::net::UnixListener,
     stop: &'a UnixStream,
     reload: &'a UnixStream,
+    /// To who clears jobs away that are over: the kernel may take its time for that, and whoever connects is
+    /// not to wait for it.
+    endings: &'a Sender<JobId>,
 }
 
 impl Waiting<'_> {
@@ -221,10 +242,11 @@ impl Waiting<'_> {
         args: &Args,
         beats: &Pulse,
     ) -> anyhow::Result<()> {
-        let Waiting { daemon, listener, mut stop, mut reload } = *self;
+        let Waiting { daemon, listener, mut stop, mut reload, endings } = *self;
         let mut last_beat = beats.load(Ordering::Relaxed);
         let mut idle_since: Option<Instant> = None;
         let mut had_jobs = false;
+        let mut tended = None;
         let mut events = Vec::with_capacity(64);
         // Who connects is not to wait for a gap either.
         let mut rank = Rank::of(&daemon.precedence);
@@ -261,7 +283,8 @@ impl Waiting<'_> {
                     }
                     Source::Job(job) => {
                         if daemon.watch.is_over(job) {
-                            daemon.end(job);
+                            daemon.watch.remove_job(job);
+                            let _ = endings.send(job);
                         }
                     }
                 }
@@ -274,6 +297,11 @@ impl Waiting<'_> {
             if std::mem::replace(&mut last_beat, beat) != beat {
                 let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
             }
+            // All of what follows looks at every job.
+            if tended.is_some_and(|at: Instant| at.elapsed() < ROUND) {
+                continue;
+            }
+            tended = Some(Instant::now());
             daemon.tend_trees();
             daemon.let_unused_leave();
             if args.exit_when_idle {

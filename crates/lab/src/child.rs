@@ -83,8 +83,8 @@ impl Drop for Running {
 }
 
 fn read_all(stream: Option<impl Read>) -> std::io::Result<String> {
-    // A program of the lab writes a few lines; one that writes without end is not kept in memory.
-    const LIMIT_BYTES: u64 = 1 << 20;
+    // The longest is a list of a thousand jobs; what writes without end is not kept in memory.
+    const LIMIT_BYTES: u64 = 16 << 20;
     let mut text = Vec::new();
     if let Some(stream) = stream {
         let mut stream = stream.take(LIMIT_BYTES);

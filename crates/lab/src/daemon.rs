@@ -58,6 +58,14 @@ impl Settings {
     }
 }
 
+/// In memory where there is such a directory, as that of the machine's daemon is: what is on file of jobs is
+/// not to wait for a disk.
+fn runtime_dir() -> std::io::Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("gang-lab-");
+    builder.tempdir_in("/dev/shm").or_else(|_| builder.tempdir())
+}
+
 pub struct Daemon {
     child: Child,
     gang: PathBuf,
@@ -90,10 +98,7 @@ impl Daemon {
     fn spawn(programs: &Programs, settings: &Settings) -> Result<Self> {
         let gangd = programs.gangd()?;
         let gang = programs.gang()?.to_path_buf();
-        let dir = tempfile::Builder::new()
-            .prefix("gang-lab-")
-            .tempdir()
-            .context("making a directory for the socket of a daemon")?;
+        let dir = runtime_dir().context("making a directory for the socket of a daemon")?;
         let socket = dir.path().join("socket");
         // An empty configuration: the defaults that are measured are those of the program, not
         // of the machine's own daemon.

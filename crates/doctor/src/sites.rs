@@ -3,13 +3,14 @@
 //! Problem: a thread that spins until its partner comes uses as much CPU as one that works. Only what it
 //! executes tells them apart.
 //!
-//! Approach: three signs, each sufficient. The code belongs to a runtime that does nothing but bring
+//! Approach: four signs, each sufficient. The code belongs to a runtime that does nothing but bring
 //! threads together (OpenMP's, MPI's). The thread is in a system call by which it gives its CPU away or
 //! waits for others. Or it is in a short loop that changes nothing but waits for a change: one with a pause
-//! instruction, or one that reads memory, writes none, and starts each round as it started the one before.
+//! instruction, or one that reads memory, writes none, and starts each round as it started the one before. Or it
+//! reads the clock, as loops do that wait for a while before they block.
 //!
-//! Properties: a loop that advances, by a counter, a pointer or a sum, is work. Loops that call functions
-//! to wait, such as those that look at the clock, are taken for work: what they wait is underestimated.
+//! Properties: a loop that advances, by a counter, a pointer or a sum, is work. Of loops that call functions
+//! to wait, only what they spend in the clock is known: what they wait is underestimated.
 //! The loops are read on x86-64 only.
 
 use std::{
@@ -37,6 +38,9 @@ const RUNTIMES: [&str; 13] = [
     "libpsm",
     "libgang",
 ];
+
+/// The kernel's code in every program, which reads the clock.
+const VDSO: &str = "[vdso]";
 
 /// System calls in which a thread waits for others, or gives its CPU away until they are done.
 const FUTEX: u32 = libc_number::FUTEX;
@@ -129,6 +133,9 @@ impl Process {
             if RUNTIMES.iter().any(|runtime| name.starts_with(runtime)) {
                 return Site::Wait(name.to_owned());
             }
+            if name == VDSO {
+                return Site::Wait("a loop that looks at the clock".into());
+            }
         }
         let mut code = [0; 2 * LOOP_MAX as usize];
         let start = ip.saturating_sub(LOOP_MAX);
@@ -159,6 +166,7 @@ fn mappings(pid: u32) -> Vec<Mapping> {
             MMapPath::Path(path) => {
                 path.file_name().unwrap_or_default().to_string_lossy().into_owned()
             }
+            MMapPath::Vdso => VDSO.to_owned(),
             _ => String::new(),
         },
     };

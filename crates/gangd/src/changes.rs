@@ -27,6 +27,9 @@ use crate::{
 /// The longest that a process is waited for that leaves its job: slices may be long.
 const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 
+/// For how long its threads must have had again what they had.
+const STAYS_FOR: Duration = Duration::from_millis(25);
+
 /// How often it is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -229,10 +232,14 @@ impl Daemon {
     pub fn see_off(&self, process: &ProcessHandle, leaver: &Leaver) {
         let Leaver { before, normal, .. } = leaver;
         let end = Instant::now() + LEAVES_WITHIN;
-        let is_as_before = |tid: u32| {
+        let mut since: Option<Instant> = None;
+        let is_as_before = |tid: u32, was_before: bool| {
             let Ok(now) = sched::get(tid) else { return true };
             match before.iter().find(|(known, _)| *known == tid) {
-                Some((_, before)) => now == *before,
+                // A switcher that a host kept from its CPU may have come after the one that gave it back.
+                Some((_, before)) => {
+                    now == *before || (was_before && sched::set(tid, before).is_ok())
+                }
                 None => {
                     let before = members::original(now, *normal, true);
                     now == before || sched::set(tid, &before).is_err()
@@ -242,7 +249,10 @@ impl Daemon {
         while process.is_alive() && Instant::now() < end {
             let threads = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
             // All of them are looked at, also after one that is not yet as it was.
-            if threads.into_iter().filter(|&tid| !is_as_before(tid)).count() == 0 {
+            let was_before = since.is_some();
+            if threads.into_iter().filter(|&tid| !is_as_before(tid, was_before)).count() > 0 {
+                since = None;
+            } else if since.get_or_insert_with(Instant::now).elapsed() >= STAYS_FOR {
                 return;
             }
             std::thread::sleep(LOOK_EVERY);

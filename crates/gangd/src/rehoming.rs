@@ -58,16 +58,22 @@ impl Daemon {
                 self.conductor
                     .ask(move |state| state.change(job, |spec, _| spec.policy = policy))??;
                 self.wait_until_released(job);
-                self.move_over(job, &from, &to)?;
-                self.settle_over(job, policy, &from, &to)
             }
             Policy::Local => {
                 let known = to.clone();
                 self.change_on_file(move |state| state.expect_at(job, known))?;
-                self.move_over(job, &from, &to)?;
-                self.settle_over(job, policy, &from, &to)
             }
         }
+        // Nobody watches meanwhile: the group that they leave becomes empty, and the job is not over.
+        self.watch.remove_job(job);
+        let moved =
+            self.move_over(&from, &to).and_then(|()| self.settle_over(job, policy, &from, &to));
+        self.watch.add_job(job, if moved.is_ok() { &to } else { &from })?;
+        // It may have ended while nobody watched.
+        if self.watch.is_over(job) {
+            self.end(job);
+        }
+        moved
     }
 
     /// Waits until the threads of a job that takes no turns have back what they had.
@@ -98,10 +104,8 @@ impl Daemon {
         }
     }
 
-    /// Moves all processes of a job. Nobody watches meanwhile: the group that they leave becomes empty,
-    /// and the job is not over.
-    fn move_over(&self, job: JobId, from: &Whereabouts, to: &Whereabouts) -> Result<(), Denied> {
-        self.watch.remove_job(job);
+    /// Moves all processes of a job.
+    fn move_over(&self, from: &Whereabouts, to: &Whereabouts) -> Result<(), Denied> {
         let mut moved = Vec::new();
         for _ in 0..ROUNDS_MAX {
             let all = self.lodging.processes_of(from);
@@ -136,16 +140,11 @@ impl Daemon {
         let members = self.lodging.members(to, normal, &affinity)?;
         let at = to.clone();
         self.change_on_file(move |state| state.rehome(job, policy, at, members))?;
-        self.watch.add_job(job, to)?;
         if let (Whereabouts::Cgroup { group: old, .. }, Whereabouts::Cgroup { group: new, .. }) =
             (from, to)
         {
             if old != new {
                 let _ = gang_linux::cgroup::Group::at(old).remove();
-            }
-            // It may have ended while nobody watched.
-            if self.watch.is_over(job) {
-                self.end(job);
             }
         }
         Ok(())

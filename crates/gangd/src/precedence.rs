@@ -4,8 +4,8 @@
 //! three things in a row, as a gang that arrives does, waits for three of them.
 //!
 //! Approach: threads that serve clients are real-time ones above the gangs, as long as all of them together
-//! keep to an allowance. Beyond it they are ordinary threads, until it has grown again. Listings, which may
-//! be long, are made by ordinary threads at all times.
+//! keep to an allowance. Beyond it they are ordinary threads, until it has grown again. What nobody waits for
+//! with a gang, such as what views ask for, is done by ordinary threads at all times.
 //!
 //! Properties: however much clients ask for, gangs lose no more than the allowance. What was used lengthens
 //! the gaps, so that gangs and daemon together stay below the kernel's limit on real-time threads.

@@ -279,7 +279,7 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
             Err(error) => return Err(error.into()),
         };
         match parse_request(&message) {
-            Ok(request) if may_be_long(&request.method) => rank.give_way(),
+            Ok(request) if !is_urgent(&request.method) => rank.give_way(),
             Ok(_) => {}
             Err(error) => {
                 complain(&mut writer, "request", &error.to_string());
@@ -296,10 +296,11 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
     }
 }
 
-/// Whether a request may take as long as there are jobs, threads or lines.
-fn may_be_long(method: &str) -> bool {
+/// Whether a gang that arrives, or a person who stops one, waits for it. Views, which ask again and again, do
+/// not, and what may take as long as there are jobs or threads is none of it.
+fn is_urgent(method: &str) -> bool {
     let name = method.rsplit('.').next().unwrap_or_default();
-    ["ListJobs", "GetHistory", "Check", "Adopt"].contains(&name)
+    ["Register", "AddProcess", "GetSlotPage", "Suspend", "Resume", "Kill"].contains(&name)
 }
 
 /// Waits for the first byte of a message; false where none came for long, or the client has gone.

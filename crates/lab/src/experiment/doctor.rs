@@ -136,6 +136,7 @@ fn score(report: &mut Report, name: &str) -> Option<Score> {
         (condition("plain Linux"), condition("watched"), condition("gangs"));
     let ratio = report.ratio(&gangs, &plain, RATE)?;
     let cost = report.ratio(&watched, &plain, RATE);
+    let rounds = report.rounds;
     let votes = report.samples(&watched, HELPS).unwrap_or_default();
     let predicted = report.samples(&watched, PREDICTED).and_then(stats::mean_sd);
     let minus_one = |it: Estimate| Estimate {
@@ -145,7 +146,9 @@ fn score(report: &mut Report, name: &str) -> Option<Score> {
     };
     Some(Score {
         name: name.into(),
-        said: stats::mean_sd(votes).map(|(share, _)| share > 0.5),
+        said: (2 * votes.len() > rounds)
+            .then(|| stats::mean_sd(votes).map(|(share, _)| share > 0.5))
+            .flatten(),
         predicted: predicted.map(|(mean, _)| mean),
         gain: minus_one(ratio),
         cost_percent: cost.map(|it| Estimate {

@@ -58,14 +58,22 @@ impl Terminal {
         let deadline = Instant::now() + PATIENCE;
         while !holds(&self.text()) {
             let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec::try_from(left).unwrap();
-            let mut fds = [PollFd::new(&self.master, PollFlags::IN)];
-            let ready = poll(&mut fds, Some(&timeout)).unwrap();
-            assert!(ready > 0, "{what} does not come:\n{}", self.text());
-            let mut chunk = [0; 65536];
-            let length = self.master.read(&mut chunk).unwrap();
-            self.screen.process(&chunk[..length]);
+            let came = self.read_for(left);
+            assert!(came, "{what} does not come:\n{}", self.text());
         }
+    }
+
+    /// Reads what comes within a time; false where nothing did.
+    fn read_for(&mut self, time: Duration) -> bool {
+        let timeout = Timespec::try_from(time).unwrap();
+        let mut fds = [PollFd::new(&self.master, PollFlags::IN)];
+        if poll(&mut fds, Some(&timeout)).unwrap() == 0 {
+            return false;
+        }
+        let mut chunk = [0; 65536];
+        let length = self.master.read(&mut chunk).unwrap();
+        self.screen.process(&chunk[..length]);
+        true
     }
 
     fn expect_text(&mut self, text: &str) {
@@ -84,14 +92,10 @@ impl Terminal {
                 break status;
             }
             assert!(Instant::now() < deadline, "it does not end:\n{}", self.text());
-            std::thread::sleep(Duration::from_millis(10));
+            // A terminal that nobody reads keeps who writes to it.
+            self.read_for(Duration::from_millis(10));
         };
-        let mut chunk = [0; 65536];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        while poll(&mut [PollFd::new(&self.master, PollFlags::IN)], Some(&at_once)).unwrap() > 0 {
-            let length = self.master.read(&mut chunk).unwrap();
-            self.screen.process(&chunk[..length]);
-        }
+        while self.read_for(Duration::ZERO) {}
         let screen = self.screen.screen();
         assert!(!screen.alternate_screen() && !screen.hide_cursor());
         let modes = tcgetattr(&self.slave).unwrap().local_modes;

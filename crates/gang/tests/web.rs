@@ -428,10 +428,13 @@ fn who_does_not_read_keeps_nobody_waiting_and_fills_no_memory() {
 fn more_connections_than_there_is_place_for_are_told_so() {
     let place = Place::of(&Fake::new());
     let web = Web::start(&place, &[]);
-    let idle: Vec<TcpStream> = (0..768).map(|_| web.connect()).collect();
-    let answer = Answer::read(web.send("GET /", &[], ""));
-    assert_eq!(answer.refusal().1, "TooManyConnections");
-    drop(idle);
+    // Who says nothing for a while loses its place: on a slow machine the first have, when the last come.
+    let is_refused = || {
+        let _idle: Vec<TcpStream> = (0..768).map(|_| web.connect()).collect();
+        let answer = Answer::read(web.send("GET /", &[], ""));
+        answer.status != 200 && answer.refusal().1 == "TooManyConnections"
+    };
+    assert!((0..10).any(|_| is_refused()));
     let served = || Answer::read(web.send("GET /", &[], "")).status == 200;
     assert!((0..100).any(|_| served() || {
         std::thread::sleep(Duration::from_millis(50));

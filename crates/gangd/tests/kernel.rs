@@ -2,7 +2,7 @@
 
 mod place;
 
-use std::{fs, io::Write, path::Path, process::Command, time::Duration};
+use std::{collections::BTreeSet, fs, io::Write, path::Path, process::Command, time::Duration};
 
 use gang_linux::{clock, sched::Policy};
 use gang_protocol::{
@@ -241,19 +241,22 @@ fn needs_root_gangs_keep_their_slots_for_as_long_as_their_class_says() {
     let place = Place::configured(settings, &["--backend", "rt", "--slice", "10ms"]);
     let (one, other) = (Program::spinner(), Program::spinner());
     let jobs = [&one, &other].map(|program| job_with(&place, program, machine()));
-    let mut turns = [0, 0];
+    let both_ns = clock::utc_ns() as i64;
+    // The slices of each turn that began when both were there and whose end was seen.
+    let mut turns = [BTreeSet::new(), BTreeSet::new()];
     wait_until("each has a turn of eight slices", || {
+        let rows = place.client().frame(Some(both_ns)).unwrap().rows;
+        let rows = rows.iter().filter(|row| row.start_ns > both_ns);
         // Turns of the rest of the machine may come between.
-        let (mut last, mut slices) = (None, 0);
-        for row in place.client().frame(None).unwrap().rows {
-            let Some(slot) = row.slots.first() else { continue };
-            slices = if last == Some(slot.job) { slices + 1 } else { 1 };
-            last = Some(slot.job);
-            let turn = &mut turns[usize::from(slot.job == jobs[1])];
-            *turn = slices.max(*turn);
+        let holders: Vec<i64> =
+            rows.filter_map(|row| row.slots.first()).map(|slot| slot.job).collect();
+        let spans: Vec<&[i64]> = holders.chunk_by(|one, next| one == next).collect();
+        for span in spans.iter().take(spans.len().saturating_sub(1)).skip(1) {
+            turns[usize::from(span[0] == jobs[1])].insert(span.len());
         }
-        turns == [8, 8]
+        turns.iter().all(|lengths| lengths.contains(&8))
     });
+    assert_eq!(turns, [BTreeSet::from([8]), BTreeSet::from([8])]);
     assert_eq!(place.client().check().unwrap().violations, []);
 }
 

@@ -38,7 +38,7 @@ fn preload(place: &Place) -> PathBuf {
 fn run(place: &Place, line: &[&str], variables: &[(&str, &str)]) -> Output {
     // The variables are for the program alone: timeout would be a gang by them, too.
     let output = Command::new("timeout")
-        .args(["60", "env"])
+        .args(["200", "env"])
         .args(variables.iter().map(|(name, value)| format!("{name}={value}")))
         .args(line)
         .env("GANG_SOCKET", place.path("gangd.sock"))

@@ -1,5 +1,6 @@
 //! What holds between the rooms, and no compiler checks: who may use whom, where unsafe code may
-//! be, and that every dependency has its reason in ARCHITECTURE.md.
+//! be, and that every dependency has its reason in ARCHITECTURE.md. And that no document was left
+//! in the middle of a merge, which nothing else reads closely enough to notice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -137,16 +138,18 @@ fn every_dependency_has_its_reason() {
     let section = section.unwrap_or_else(|| panic!("ARCHITECTURE.md has no {heading:?}"));
     let section = section.split("\n## ").next().unwrap();
     // | dependency | used by | why |
-    let table: BTreeMap<&str, BTreeSet<&str>> = section
-        .lines()
-        .filter_map(|line| {
-            let mut cells = line.strip_prefix("| `")?.split(" | ");
-            let dependency = cells.next()?.trim_end_matches('`');
-            let users = cells.next()?.split(", ").collect();
-            cells.next().filter(|why| why.trim().len() > 2)?;
-            Some((dependency, users))
-        })
-        .collect();
+    let rows = section.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split(" | ");
+        let dependency = cells.next()?.trim_end_matches('`');
+        let users: BTreeSet<&str> = cells.next()?.split(", ").collect();
+        cells.next().filter(|why| why.trim().len() > 2)?;
+        Some((dependency, users))
+    });
+    let mut table = BTreeMap::new();
+    for (dependency, users) in rows {
+        let before = table.insert(dependency, users);
+        assert!(before.is_none(), "ARCHITECTURE.md has two rows for {dependency}");
+    }
     let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in ["Cargo.toml", "fuzz/Cargo.toml"].into_iter().flat_map(packages) {
         for dependency in dependencies(&package).iter().filter(|d| !is_ours(d)) {
@@ -177,6 +180,20 @@ fn every_dependency_has_its_reason() {
         }
     }
     assert!(wrong.is_empty(), "the table in ARCHITECTURE.md is wrong:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn documents_are_whole() {
+    let directories = ["", "docs", "docs/lab"].map(|directory| root().join(directory));
+    let entries = directories.iter().flat_map(|directory| fs::read_dir(directory).unwrap());
+    let paths = entries.map(|entry| entry.unwrap().path());
+    for path in paths.filter(|path| path.extension().is_some_and(|end| end == "md")) {
+        // Both sides of a conflict, and what git writes between them.
+        let text = fs::read_to_string(&path).unwrap();
+        let mark =
+            text.lines().find(|line| ["<<<<<<< ", ">>>>>>> "].iter().any(|m| line.starts_with(m)));
+        assert_eq!(mark, None, "{} has half of a merge", path.display());
+    }
 }
 
 /// A room as people call it.

@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if ! command -v systemd-analyze >/dev/null; then
   echo "skipped: systemd-analyze is not here"
+  echo "tests/units.sh: systemd-analyze is not here" >>"${GANG_SKIPS:-/dev/null}"
   exit 0
 fi
 directory=$(mktemp -d)

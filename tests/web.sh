@@ -10,6 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 target=${CARGO_TARGET_DIR:-target}
 skipped() {
   echo "skipped: $1"
+  echo "tests/web.sh: $1" >>"${GANG_SKIPS:-/dev/null}"
   exit 0
 }
 

@@ -5,6 +5,7 @@ use std::{
     process::{Command, Output},
 };
 
+use gang_skips::skipped;
 use serde_json::Value;
 
 struct Place(tempfile::TempDir);
@@ -32,7 +33,7 @@ fn beside(name: &str) -> Option<PathBuf> {
 }
 
 /// False where this cannot be tried; says why.
-fn can_watch(test: &str) -> bool {
+fn can_watch() -> bool {
     let reason = if !rustix::process::geteuid().is_root() {
         "needs root"
     } else if ["gang", "gangd"].iter().any(|name| beside(name).is_none()) {
@@ -40,7 +41,7 @@ fn can_watch(test: &str) -> bool {
     } else {
         return true;
     };
-    println!("{test}: skipped, {reason}");
+    skipped(reason);
     false
 }
 
@@ -49,10 +50,10 @@ fn stderr(output: &Output) -> String {
 }
 
 /// The diagnosis, unless this machine cannot watch; then says so.
-fn diagnosis(test: &str, output: &Output) -> Option<Value> {
+fn diagnosis(output: &Output) -> Option<Value> {
     let said = stderr(output);
     if said.contains("built without") || said.contains("the kernel refuses") {
-        println!("{test}: skipped, {said}");
+        skipped(said);
         return None;
     }
     assert!(output.status.success(), "{said}");
@@ -66,13 +67,13 @@ fn holds(diagnosis: &Value, id: &str) -> Value {
 
 #[test]
 fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_alone() {
-    if !can_watch("threads_that_meet") {
+    if !can_watch() {
         return;
     }
     let place = Place::new();
     let options = ["--json", "--seconds", "2", "--after", "0.5", "--"];
     let alone = place.doctor(&[&options[..], &["sh", "-c", "while :; do :; done"]].concat());
-    let Some(alone) = diagnosis("threads_that_meet", &alone) else { return };
+    let Some(alone) = diagnosis(&alone) else { return };
     assert_eq!(alone["figures"]["threads"], 1, "{alone:#}");
     assert_eq!(holds(&alone, "E1"), false, "{alone:#}");
     let program = place.0.path().join("meet");
@@ -80,11 +81,11 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
     let mut cc = Command::new("cc");
     let compiled = cc.args(["-O2", "-pthread", "-o"]).arg(&program).arg(source).status();
     if !compiled.is_ok_and(|status| status.success()) {
-        println!("threads_that_meet: skipped, no C compiler");
+        skipped("no C compiler");
         return;
     }
     let meeting = place.doctor(&[&options[..], &[program.to_str().unwrap()]].concat());
-    let Some(meeting) = diagnosis("threads_that_meet", &meeting) else { return };
+    let Some(meeting) = diagnosis(&meeting) else { return };
     assert_eq!(meeting["figures"]["threads"], 2, "{meeting:#}");
     assert_eq!(holds(&meeting, "E1"), true, "{meeting:#}");
     assert!(meeting["figures"]["spinning"].as_f64().unwrap() > 0.0, "{meeting:#}");
@@ -93,7 +94,7 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
 
 #[test]
 fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
-    if !can_watch("a_running_program") {
+    if !can_watch() {
         return;
     }
     let place = Place::new();
@@ -107,7 +108,7 @@ fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
     let after = groups();
     program.kill().unwrap();
     program.wait().unwrap();
-    let Some(diagnosis) = diagnosis("a_running_program", &output) else { return };
+    let Some(diagnosis) = diagnosis(&output) else { return };
     assert!(diagnosis["measured_gain"]["gain"].is_number(), "{diagnosis:#}");
     assert_eq!(after, before);
 }

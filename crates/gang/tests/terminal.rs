@@ -136,7 +136,7 @@ impl Drop for Turns {
 fn has_bash() -> bool {
     let found = std::path::Path::new("/bin/bash").exists();
     if !found {
-        eprintln!("skipped: no /bin/bash for a shell with job control");
+        gang_skips::skipped("no /bin/bash for a shell with job control");
     }
     found
 }

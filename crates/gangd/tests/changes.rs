@@ -14,6 +14,7 @@ use gang_protocol::{
     error::ClientError,
     v1,
 };
+use gang_skips::skipped;
 use place::{Place, Program, is_released, is_root, job_with, registration, wait_until};
 
 const MIB: i64 = 1 << 20;
@@ -31,7 +32,7 @@ fn used(pid: u32) -> u64 {
 
 #[test]
 fn needs_root_a_process_that_leaves_a_stopped_job_runs_on_without_it() {
-    if !is_root("a_process_that_leaves_a_stopped_job") {
+    if !is_root() {
         return;
     }
     for backend in ["rt", "freeze", "signal"] {
@@ -61,7 +62,7 @@ fn needs_root_a_process_that_leaves_a_stopped_job_runs_on_without_it() {
 
 #[test]
 fn needs_root_processes_leave_while_the_gang_takes_turns() {
-    if !is_root("processes_leave_while_the_gang") {
+    if !is_root() {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -95,10 +96,10 @@ fn limit(group: &Path) -> i64 {
 }
 
 /// Says what is skipped where memory cannot be limited in a hierarchy of version 1.
-fn can_limit(test: &str) -> bool {
-    let can = is_root(test) && Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
+fn can_limit() -> bool {
+    let can = is_root() && Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
     if !can {
-        println!("{test}: skipped, needs root and the memory controller of version 1");
+        skipped("needs root and the memory controller of version 1");
     }
     can
 }
@@ -113,7 +114,7 @@ fn with_memory(place: &Place, program: &Program, mib: i64) -> (Client, i64) {
 
 #[test]
 fn needs_root_a_job_gets_no_more_memory_than_it_was_promised() {
-    if !can_limit("no_more_memory") {
+    if !can_limit() {
         return;
     }
     let place = Place::new(&["--backend", "freeze"]);
@@ -138,7 +139,7 @@ fn needs_root_a_job_gets_no_more_memory_than_it_was_promised() {
 
 #[test]
 fn needs_root_a_limit_on_memory_is_not_set_below_what_is_used() {
-    if !can_limit("a_limit_on_memory") {
+    if !can_limit() {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
@@ -179,7 +180,7 @@ fn needs_root_a_limit_on_memory_is_not_set_below_what_is_used() {
 
 #[test]
 fn needs_root_a_limit_comes_with_the_first_wish_for_it() {
-    if !can_limit("a_limit_comes") {
+    if !can_limit() {
         return;
     }
     let place = Place::new(&["--backend", "freeze"]);
@@ -206,7 +207,7 @@ fn needs_root_a_limit_comes_with_the_first_wish_for_it() {
 
 #[test]
 fn needs_root_a_process_of_an_adopted_cgroup_cannot_be_taken_out_of_it() {
-    if !is_root("a_process_of_an_adopted_cgroup") {
+    if !is_root() {
         return;
     }
     let place = Place::new(&["--backend", "freeze"]);
@@ -250,7 +251,7 @@ impl Drop for OwnGroup {
 
 #[test]
 fn needs_root_everybody_goes_back_to_where_he_came_from() {
-    if !is_root("everybody_goes_back") {
+    if !is_root() {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
@@ -287,7 +288,7 @@ fn needs_root_everybody_goes_back_to_where_he_came_from() {
 
 #[test]
 fn needs_root_a_gang_becomes_an_ordinary_program_and_a_gang_again() {
-    if !is_root("a_gang_becomes_an_ordinary_program") {
+    if !is_root() {
         return;
     }
     for backend in ["rt", "freeze", "signal"] {

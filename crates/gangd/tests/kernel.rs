@@ -9,6 +9,7 @@ use gang_protocol::{
     client::{Change, Registration},
     v1,
 };
+use gang_skips::skipped;
 use place::{Place, Program, is_released, is_root, job_with, policies, registration, wait_until};
 
 fn machine() -> i64 {
@@ -17,7 +18,7 @@ fn machine() -> i64 {
 
 #[test]
 fn needs_root_a_gang_is_raised_in_its_slot_and_fills_out_of_it() {
-    if !is_root("a_gang_is_raised") {
+    if !is_root() {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -37,7 +38,7 @@ fn needs_root_a_gang_is_raised_in_its_slot_and_fills_out_of_it() {
 
 #[test]
 fn needs_root_whoever_is_killed_everybody_is_released() {
-    if !is_root("whoever_is_killed") {
+    if !is_root() {
         return;
     }
     for round in 0..3 {
@@ -74,7 +75,7 @@ fn needs_root_whoever_is_killed_everybody_is_released() {
 
 #[test]
 fn needs_root_a_daemon_that_is_started_again_finds_its_jobs() {
-    if !is_root("a_daemon_that_is_started_again") {
+    if !is_root() {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
@@ -94,7 +95,7 @@ fn needs_root_a_daemon_that_is_started_again_finds_its_jobs() {
 
 #[test]
 fn needs_root_a_daemon_that_ends_leaves_no_trace() {
-    if !is_root("a_daemon_that_ends") {
+    if !is_root() {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -114,7 +115,7 @@ fn needs_root_a_daemon_that_ends_leaves_no_trace() {
 
 #[test]
 fn needs_root_a_process_that_leaves_its_job_is_as_it_was() {
-    if !is_root("a_process_that_leaves") {
+    if !is_root() {
         return;
     }
     for backend in ["rt", "signal"] {
@@ -143,7 +144,7 @@ fn needs_root_a_process_that_leaves_its_job_is_as_it_was() {
 
 #[test]
 fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
-    if !is_root("what_a_running_job_asks_for") {
+    if !is_root() {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
@@ -182,7 +183,7 @@ fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
 
 #[test]
 fn needs_root_what_uses_no_cpu_becomes_idle_and_leaves_unless_it_wakes() {
-    if !is_root("what_uses_no_cpu") {
+    if !is_root() {
         return;
     }
     let settings = "idle_after = '1s'\nleave_after = '4s'\n";
@@ -208,7 +209,7 @@ fn needs_root_what_uses_no_cpu_becomes_idle_and_leaves_unless_it_wakes() {
 
 #[test]
 fn needs_root_who_waits_for_a_slot_has_not_been_idle() {
-    if !is_root("who_waits_for_a_slot") {
+    if !is_root() {
         return;
     }
     let settings = "idle_after = '1s'\nleave_after = '1s'\n";
@@ -234,7 +235,7 @@ fn needs_root_who_waits_for_a_slot_has_not_been_idle() {
 
 #[test]
 fn needs_root_gangs_keep_their_slots_for_as_long_as_their_class_says() {
-    if !is_root("gangs_keep_their_slots") {
+    if !is_root() {
         return;
     }
     let settings = "[classes.batch]\nslice = '80ms'\n";
@@ -262,7 +263,7 @@ fn needs_root_gangs_keep_their_slots_for_as_long_as_their_class_says() {
 
 #[test]
 fn needs_root_who_looks_on_misses_no_slice_however_short() {
-    if !is_root("who_looks_on_misses_no_slice") {
+    if !is_root() {
         return;
     }
     let place = Place::new(&["--backend", "rt", "--slice", "1ms"]);
@@ -295,7 +296,7 @@ fn needs_root_who_looks_on_misses_no_slice_however_short() {
 
 #[test]
 fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
-    if !is_root("ended_jobs") {
+    if !is_root() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -345,13 +346,13 @@ fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
 
 #[test]
 fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
-    if !is_root("by_weight") {
+    if !is_root() {
         return;
     }
     let mut place = Place::new(&["--backend", "signal"]);
     let weight = place.status().backends.into_iter().find(|backend| backend.name == "weight");
     if let Some(reason) = weight.and_then(|backend| backend.reason) {
-        eprintln!("by_weight skipped: {reason}");
+        skipped(reason);
         return;
     }
     place = Place::new(&["--backend", "weight", "--slice", "50ms"]);
@@ -388,7 +389,7 @@ fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
 
 #[test]
 fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
-    if !is_root("the_slot_page") {
+    if !is_root() {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
@@ -423,7 +424,7 @@ fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
 
 #[test]
 fn needs_root_signals_tell_of_slots_those_who_listen() {
-    if !is_root("signals_tell_of_slots") {
+    if !is_root() {
         return;
     }
     let mut place = Place::new(&["--backend", "rt", "--slice", "20ms"]);
@@ -460,7 +461,7 @@ fn needs_root_signals_tell_of_slots_those_who_listen() {
 
 #[test]
 fn needs_root_what_leaves_its_session_stays_in_its_job() {
-    if !is_root("what_leaves_its_session") {
+    if !is_root() {
         return;
     }
     let place = Place::new(&["--backend", "freeze"]);
@@ -479,7 +480,7 @@ fn needs_root_what_leaves_its_session_stays_in_its_job() {
 
 #[test]
 fn needs_root_suspend_resume_and_kill_reach_every_process() {
-    if !is_root("suspend_resume_and_kill") {
+    if !is_root() {
         return;
     }
     for backend in ["rt", "freeze", "signal"] {
@@ -500,7 +501,7 @@ fn needs_root_suspend_resume_and_kill_reach_every_process() {
 
 #[test]
 fn needs_root_a_cgroup_is_adopted_and_stays() {
-    if !is_root("a_cgroup_is_adopted") {
+    if !is_root() {
         return;
     }
     let place = Place::new(&["--backend", "freeze"]);
@@ -524,7 +525,7 @@ fn needs_root_a_cgroup_is_adopted_and_stays() {
 
 #[test]
 fn needs_root_a_fork_bomb_does_not_disturb_its_neighbour() {
-    if !is_root("a_fork_bomb") {
+    if !is_root() {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -550,7 +551,7 @@ fn needs_root_a_fork_bomb_does_not_disturb_its_neighbour() {
 
 #[test]
 fn needs_root_a_job_of_policy_none_is_left_to_linux() {
-    if !is_root("policy_none") {
+    if !is_root() {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -566,7 +567,7 @@ fn needs_root_a_job_of_policy_none_is_left_to_linux() {
 
 #[test]
 fn needs_root_two_that_start_at_once_share_one_daemon() {
-    if !is_root("two_that_start_at_once") {
+    if !is_root() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -10,6 +10,7 @@ use std::{
 };
 
 use gang_protocol::{client::Registration, v1};
+use gang_skips::skipped;
 use nix::sys::resource::{UsageWho, getrusage};
 use place::{Place, Program, is_root, job_with, registration, wait_until};
 
@@ -112,16 +113,16 @@ fn settled(place: Place) -> Place {
 }
 
 /// False where the kernel or the build does not let gangd measure; says so.
-fn measures(test: &str, job: &v1::Job) -> bool {
+fn measures(job: &v1::Job) -> bool {
     if let Some(reason) = &job.not_measured {
-        println!("{test}: skipped, not measured: {reason}");
+        skipped(format!("not measured: {reason}"));
     }
     job.not_measured.is_none()
 }
 
 #[test]
 fn needs_root_and_bpf_a_program_that_knows_agrees_with_what_is_measured() {
-    if !is_root("a_program_that_knows") {
+    if !is_root() {
         return;
     }
     let place = settled(Place::new(&["--backend", "rt"]));
@@ -133,7 +134,7 @@ fn needs_root_and_bpf_a_program_that_knows_agrees_with_what_is_measured() {
     let mut program = Knowing::start();
     client.add_process(job, program.0.id().into()).unwrap();
     let before = client.show_job(job).unwrap().details;
-    if !measures("a_program_that_knows", &before) {
+    if !measures(&before) {
         return;
     }
     // Somebody must be in its way.
@@ -154,7 +155,7 @@ fn needs_root_and_bpf_a_program_that_knows_agrees_with_what_is_measured() {
 
 #[test]
 fn needs_root_and_bpf_a_gang_is_measured_in_its_slots_and_out_of_them() {
-    if !is_root("a_gang_is_measured") {
+    if !is_root() {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -163,7 +164,7 @@ fn needs_root_and_bpf_a_gang_is_measured_in_its_slots_and_out_of_them() {
     // They may be there before it is measured.
     let (one, _) = (job_with(&place, &one, cpus), job_with(&place, &other, cpus));
     let place = settled(place);
-    if !measures("a_gang_is_measured", &place.job(one).unwrap()) {
+    if !measures(&place.job(one).unwrap()) {
         return;
     }
     wait_until("the gang is measured", || {
@@ -179,7 +180,7 @@ fn needs_root_and_bpf_a_gang_is_measured_in_its_slots_and_out_of_them() {
 
 #[test]
 fn needs_root_what_is_not_measured_has_a_reason_and_no_figure() {
-    if !is_root("what_is_not_measured") {
+    if !is_root() {
         return;
     }
     let place = settled(Place::new(&["--no-measure"]));

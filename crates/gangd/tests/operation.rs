@@ -9,11 +9,12 @@ use std::{
 
 use gang_linux::sched::Policy;
 use gang_protocol::client::Client;
+use gang_skips::skipped;
 use place::{Place, Program, is_released, is_root, job_with, policies, registration, wait_until};
 
 #[test]
 fn needs_root_the_last_release_leaves_jobs_to_the_next_daemon() {
-    if !is_root("the_last_release") {
+    if !is_root() {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
@@ -46,7 +47,7 @@ fn a_history_that_cannot_be_kept_keeps_no_daemon_from_its_jobs() {
 #[test]
 fn a_socket_of_the_service_manager_outlives_the_daemon() {
     let Ok(activator) = which("systemd-socket-activate") else {
-        println!("a_socket_of_the_service_manager: skipped, systemd-socket-activate is not here");
+        skipped("systemd-socket-activate is not here");
         return;
     };
     let directory = tempfile::tempdir().unwrap();

@@ -119,7 +119,7 @@ fn needs_root_users_have_no_power_over_each_other() {
     if plays("stranger") {
         return stranger();
     }
-    if !is_root(TEST) {
+    if !is_root() {
         return;
     }
     let place = Place::configured("[limits]\ncpus_per_user = 10\n", &["--backend", "freeze"]);
@@ -192,7 +192,7 @@ fn needs_root_a_class_given_up_is_not_had_back() {
         let _ = std::io::stdin().lines().next();
         return;
     }
-    if !is_root(TEST) {
+    if !is_root() {
         return;
     }
     let mut place = Place::new(&["--backend", "freeze"]);

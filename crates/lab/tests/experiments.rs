@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use gang_skips::skipped;
 use serde_json::Value;
 
 fn lab(arguments: &str) -> Output {
@@ -29,9 +30,9 @@ fn gangd_is_there() -> bool {
     let id = Command::new("id").arg("-u").output().unwrap();
     let root = id.stdout == b"0\n";
     if !there {
-        eprintln!("skipped: gang and gangd are not beside gang-lab");
+        skipped("gang and gangd are not beside gang-lab");
     } else if !root {
-        eprintln!("skipped: needs root");
+        skipped("needs root");
     }
     there && root
 }
@@ -110,7 +111,7 @@ fn libgang_is_there() -> bool {
     let there = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("libgang.a").is_file();
     let gcc = Command::new("gcc").arg("--version").output().is_ok();
     if !there || !gcc {
-        eprintln!("skipped: libgang.a is not beside gang-lab, or there is no gcc");
+        skipped("libgang.a is not beside gang-lab, or there is no gcc");
     }
     there && gcc
 }
@@ -148,7 +149,7 @@ fn coscheduled_needs_gangd() {
     let output = lab("coscheduled --noisy --runs 1 --seconds 0.3 --json -");
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.contains("gangd did not measure") {
-        eprintln!("skipped: {errors}");
+        skipped(errors);
         return;
     }
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -294,13 +295,17 @@ fn a_run_goes_on_from_its_file() {
 #[test]
 fn the_doctor_is_scored() {
     let doctor = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("gang-doctor");
-    if !gangd_is_there() || !doctor.is_file() {
+    if !gangd_is_there() {
+        return;
+    }
+    if !doctor.is_file() {
+        skipped("gang-doctor is not beside gang-lab");
         return;
     }
     let output = lab("doctor --quick --runs 1 --seconds 0.5 --noisy --json -");
     let errors = String::from_utf8_lossy(&output.stderr);
     if errors.contains("built without") || errors.contains("the kernel refuses") {
-        eprintln!("skipped: {errors}");
+        skipped(errors);
         return;
     }
     assert!(output.status.success(), "{errors}");

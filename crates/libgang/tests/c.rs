@@ -10,7 +10,7 @@ const SHARED: [&str; 1] = ["-lgang"];
 
 #[test]
 fn misuse_has_its_documented_results_in_c_and_in_cpp() {
-    let Some(place) = Place::new("misuse") else { return };
+    let Some(place) = Place::new() else { return };
     let source = here().join("tests/abuse.c");
     place.run(place.compile("cc", &source, &SHARED, "abuse-c"));
     let cpp = place.path("abuse.cc");
@@ -20,7 +20,7 @@ fn misuse_has_its_documented_results_in_c_and_in_cpp() {
 
 #[test]
 fn a_program_makes_itself_a_gang_and_sees_its_slots() {
-    let Some(place) = Place::new("a_program_makes_itself") else { return };
+    let Some(place) = Place::new() else { return };
     let output =
         place.run(place.compile("cc", &here().join("examples/gang.c"), &SHARED, "example"));
     let said = String::from_utf8_lossy(&output.stdout);
@@ -29,7 +29,7 @@ fn a_program_makes_itself_a_gang_and_sees_its_slots() {
 
 #[test]
 fn threads_of_a_gang_meet_by_its_slot_page() {
-    let Some(place) = Place::new("threads_of_a_gang_meet") else { return };
+    let Some(place) = Place::new() else { return };
     let source = here().join("examples/barrier.c");
     let output = place.run(place.compile("cc", &source, &["-lgang", "-lpthread"], "barrier"));
     let said = String::from_utf8_lossy(&output.stdout);
@@ -38,7 +38,7 @@ fn threads_of_a_gang_meet_by_its_slot_page() {
 
 #[test]
 fn a_program_for_llnls_interface_runs_linked_statically_too() {
-    let Some(place) = Place::new("a_program_for_llnls") else { return };
+    let Some(place) = Place::new() else { return };
     let source = here().join("examples/llnl.c");
     let archive = place.path("libgang.a");
     let archive = [archive.to_str().unwrap(), "-lpthread", "-ldl", "-lm"];
@@ -51,7 +51,7 @@ fn a_program_for_llnls_interface_runs_linked_statically_too() {
 
 #[test]
 fn the_library_has_what_the_headers_declare_and_nothing_else() {
-    let Some(place) = Place::new("the_library_has") else { return };
+    let Some(place) = Place::new() else { return };
     let output = Command::new("nm")
         .args(["-D", "--defined-only", "--format=posix"])
         .arg(place.path("libgang.so.1"))

@@ -7,6 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
+use gang_skips::skipped;
 use place::{Place, here};
 
 fn bindings() -> PathBuf {
@@ -14,12 +15,12 @@ fn bindings() -> PathBuf {
 }
 
 /// A place with the module, where there is a compiler.
-fn place(test: &str) -> Option<Place> {
+fn place() -> Option<Place> {
     if Command::new("gfortran").arg("--version").output().is_err() {
-        eprintln!("{test} skipped: it takes gfortran");
+        skipped("it takes gfortran");
         return None;
     }
-    let place = Place::new(test)?;
+    let place = Place::new()?;
     let script = here().join("../../scripts/build-fortran");
     done(Command::new(script).arg(place.directory.path()));
     Some(place)
@@ -53,14 +54,14 @@ fn run(place: &Place, source: &Path, flags: &[&str]) -> String {
 
 #[test]
 fn a_program_in_fortran_makes_itself_a_gang_and_sees_its_slots() {
-    let Some(place) = place("a_program_in_fortran") else { return };
+    let Some(place) = place() else { return };
     let said = run(&place, &bindings().join("examples/gang.f90"), &["-O2"]);
     assert_eq!(said, "1 processes, 3 slots seen\n");
 }
 
 #[test]
 fn calls_from_fortran_have_their_documented_results() {
-    let Some(place) = place("calls_from_fortran") else { return };
+    let Some(place) = place() else { return };
     for flags in [["-O0", "-fopenmp", "-fcheck=all"], ["-O2", "-fopenmp", "-flto"]] {
         assert_eq!(run(&place, &bindings().join("tests/calls.f90"), &flags), "all calls\n");
     }
@@ -68,7 +69,7 @@ fn calls_from_fortran_have_their_documented_results() {
 
 #[test]
 fn structs_and_numbers_in_fortran_are_those_of_c() {
-    let Some(place) = place("structs_and_numbers_in_fortran") else { return };
+    let Some(place) = place() else { return };
     let of_c =
         place.run(place.compile("cc", &here().join("tests/layout.c"), &["-DBARRIERS"], "layout"));
     let of_fortran = run(&place, &bindings().join("tests/layout.f90"), &[]);

@@ -9,6 +9,7 @@ use std::{
     process::{Command, Output},
 };
 
+use gang_skips::skipped;
 use place::{Place, built, here};
 
 fn has(program: &str) -> bool {
@@ -16,10 +17,10 @@ fn has(program: &str) -> bool {
     found.is_ok_and(|output| output.status.success())
 }
 
-fn is_root(test: &str) -> bool {
+fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("{test} skipped: it takes root to have cgroups");
+        skipped("it takes root to have cgroups");
     }
     root
 }
@@ -68,15 +69,15 @@ fn assert_one_job(output: &Output, processes: usize) {
 
 #[test]
 fn needs_root_threads_and_children_become_a_gang_by_one_variable() {
-    if !is_root("threads_and_children") {
+    if !is_root() {
         return;
     }
-    let Some(place) = Place::new("threads_and_children") else { return };
+    let Some(place) = Place::new() else { return };
     let library = preload(&place);
     let library = library.to_str().unwrap();
     for compiler in ["gcc", "clang"] {
         if !has(compiler) {
-            eprintln!("{compiler} is not here");
+            skipped(format!("{compiler} is not here"));
             continue;
         }
         let source = here().join("tests/threads.c");
@@ -93,7 +94,7 @@ fn needs_root_threads_and_children_become_a_gang_by_one_variable() {
                 .success()
         };
         if !links(&["-fopenmp", "-lpthread"]) {
-            eprintln!("{compiler} has no OpenMP here: pthreads alone");
+            skipped(format!("{compiler} has no OpenMP here: pthreads alone"));
             assert!(links(&["-lpthread"]));
         }
         let program = place.path(compiler);
@@ -110,7 +111,7 @@ fn needs_root_threads_and_children_become_a_gang_by_one_variable() {
 
 #[test]
 fn what_is_wrong_is_told_in_one_line_and_the_program_runs_on() {
-    let Some(place) = Place::new("what_is_wrong") else { return };
+    let Some(place) = Place::new() else { return };
     let library = preload(&place);
     let library = library.to_str().unwrap();
     for (name, value, expected) in [
@@ -135,14 +136,14 @@ const MPIS: [(&str, &str, &[&str]); 2] = [
     ("mpirun.mpich", "mpicc.mpich", &[]),
 ];
 
-fn with_each_mpi(test: &str, check: impl Fn(&Place, &[&str], &Path)) {
-    if !is_root(test) {
+fn with_each_mpi(check: impl Fn(&Place, &[&str], &Path)) {
+    if !is_root() {
         return;
     }
-    let Some(place) = Place::new(test) else { return };
+    let Some(place) = Place::new() else { return };
     for (launcher, compiler, flags) in MPIS {
         if !has(launcher) || !has(compiler) {
-            eprintln!("{test}: {launcher} or {compiler} is not here");
+            skipped(format!("{launcher} or {compiler} is not here"));
             continue;
         }
         let program = place.path(compiler);
@@ -161,7 +162,7 @@ fn with_each_mpi(test: &str, check: impl Fn(&Place, &[&str], &Path)) {
 
 #[test]
 fn needs_root_ranks_of_either_mpi_become_one_gang_by_one_variable() {
-    with_each_mpi("ranks_of_either_mpi", |place, line, program| {
+    with_each_mpi(|place, line, program| {
         let library = preload(place);
         let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("GANG", "1")];
         let line = [line, &[program.to_str().unwrap()]].concat();
@@ -174,7 +175,7 @@ fn needs_root_ranks_of_either_mpi_become_one_gang_by_one_variable() {
 #[test]
 fn needs_root_ranks_of_either_mpi_are_one_gang_under_gang_run() {
     let Some(gang) = built("gang") else { return };
-    with_each_mpi("ranks_under_gang_run", |place, line, program| {
+    with_each_mpi(|place, line, program| {
         let gang = gang.to_str().unwrap();
         let line = [&[gang, "run", "--"], line, &[program.to_str().unwrap()]].concat();
         assert_one_job(&run(place, &line, &[]), 3);

@@ -8,6 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
+use gang_skips::skipped;
 use place::{Place, built, here};
 
 fn bindings() -> PathBuf {
@@ -50,10 +51,10 @@ fn run(place: &Place, python: &str, package: &Path, arguments: &[&Path]) -> Outp
 #[test]
 fn the_wheel_brings_what_the_package_promises() {
     let Some(python) = python_with("setuptools, wheel, pip") else {
-        eprintln!("the_wheel_brings skipped: it takes Python 3 with pip, setuptools and wheel");
+        skipped("it takes Python 3 with pip, setuptools and wheel");
         return;
     };
-    let Some(place) = Place::new("the_wheel_brings") else { return };
+    let Some(place) = Place::new() else { return };
     let (wheels, site) = (place.path("wheels"), place.path("site"));
     done(Command::new(here().join("../../scripts/build-wheel")).arg(python).arg(&wheels));
     let wheel = fs::read_dir(&wheels).unwrap().next().unwrap().unwrap().path();
@@ -65,18 +66,20 @@ fn the_wheel_brings_what_the_package_promises() {
             .args([&site, &wheel]),
     );
     let tests = bindings().join("tests");
-    let arguments = ["-m", "unittest", "discover", "-s"].map(Path::new);
+    let arguments = ["-m", "unittest", "discover", "-v", "-s"].map(Path::new);
     let output = run(&place, python, &site, &[&arguments[..], &[&tests]].concat());
-    eprint!("{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stderr);
+    eprint!("{said}");
+    said.lines().filter(|line| line.contains(" ... skipped ")).for_each(skipped);
 }
 
 #[test]
 fn the_example_in_python_runs_a_pool_as_one_job() {
     let Some(python) = python_with("ctypes") else {
-        eprintln!("the_example_in_python skipped: it takes Python 3");
+        skipped("it takes Python 3");
         return;
     };
-    let Some(place) = Place::new("the_example_in_python") else { return };
+    let Some(place) = Place::new() else { return };
     let output = run(&place, python, &bindings(), &[&bindings().join("examples/pool.py")]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.starts_with("8 sums by ") && said.contains(" in one job"), "{said}");
@@ -85,10 +88,10 @@ fn the_example_in_python_runs_a_pool_as_one_job() {
 #[test]
 fn structs_and_numbers_in_python_are_those_of_c() {
     let Some(python) = python_with("ctypes") else {
-        eprintln!("structs_and_numbers skipped: it takes Python 3");
+        skipped("it takes Python 3");
         return;
     };
-    let Some(place) = Place::new("structs_and_numbers") else { return };
+    let Some(place) = Place::new() else { return };
     let of_c = place.run(place.compile("cc", &here().join("tests/layout.c"), &[], "layout"));
     let of_python = run(&place, python, &bindings(), &[&bindings().join("tests/layout.py")]);
     assert_eq!(String::from_utf8_lossy(&of_python.stdout), String::from_utf8_lossy(&of_c.stdout));

@@ -161,7 +161,7 @@ mod tests {
                 assert_eq!(recording.cpus.len(), 1);
                 assert!(recording.cpus[0].iter().all(|s| s.at_ns > 1_000_000_000_000_000_000));
             }
-            Err(error) => eprintln!("skipped: {error}: {}", error.source),
+            Err(error) => gang_skips::skipped(format!("{error}: {}", error.source)),
         }
     }
 }

@@ -154,7 +154,7 @@ fn needs_root_a_socket_that_is_not_ours_is_refused() {
     use std::process::{Command, Stdio};
 
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: serving as another user needs root");
+        gang_skips::skipped("serving as another user needs root");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -170,7 +170,7 @@ fn needs_root_a_socket_that_is_not_ours_is_refused() {
         .stdout(Stdio::piped())
         .spawn();
     let Ok(mut server) = server else {
-        eprintln!("skipped: no /usr/bin/python3 to serve as another user");
+        gang_skips::skipped("no /usr/bin/python3 to serve as another user");
         return;
     };
     let mut ready = [0; 5];

@@ -5,6 +5,7 @@ use std::{
     process::{Child, Command, Output},
 };
 
+use gang_skips::skipped;
 use serde_json::Value;
 
 struct Gangs(Vec<Child>);
@@ -74,14 +75,14 @@ fn gangs(directory: &Path) -> Gangs {
 fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
     let is_built = ["gang", "gangd"].iter().all(|name| beside(name).is_file());
     if !rustix::process::geteuid().is_root() || !is_built {
-        println!("a_trace_has_slots: skipped, needs root, and gang and gangd beside it");
+        skipped("needs root, and gang and gangd beside it");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
     let _gangs = gangs(directory.path());
     let output = trace(directory.path(), &["--seconds", "0.5", "--out", "t.json"]);
     if stderr(&output).contains("cannot record what runs") {
-        println!("a_trace_has_slots: skipped, {}", stderr(&output));
+        skipped(stderr(&output));
         return;
     }
     assert!(output.status.success(), "{}", stderr(&output));
@@ -114,7 +115,7 @@ fn perfetto_opens(path: &Path, events: usize) {
             let found: usize = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
             assert_eq!(found, events);
         }
-        _ => println!("Perfetto's reader is not at hand: the trace was not opened with it"),
+        _ => skipped("Perfetto's reader is not at hand: the trace was not opened with it"),
     }
 }
 

@@ -149,7 +149,7 @@ fn nice_survives_a_slot_on_a_kernel_that_permits_fifo() {
     let before = sched::get(thread.tid).unwrap();
     let raised = sched::Attributes::fifo(gang_engine::priority::GANG);
     if let Err(error) = sched::set(thread.tid, &raised) {
-        eprintln!("skipped: a release of a raised thread; SCHED_FIFO is refused: {error}");
+        gang_skips::skipped(format!("SCHED_FIFO is refused: {error}"));
         return;
     }
     assert_eq!(sched::get(thread.tid).unwrap().nice, before.nice);

@@ -21,15 +21,16 @@ use gang_protocol::{
     paths::jobs_dir,
     v1,
 };
+use gang_skips::skipped;
 
 /// The longest that anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// True where the kernel's scheduling can be changed; says what is skipped where it cannot.
-pub fn is_root(test: &str) -> bool {
+pub fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        println!("{test}: skipped, needs root");
+        skipped("needs root");
     }
     root
 }

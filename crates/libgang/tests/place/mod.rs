@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gang_skips::skipped;
+
 pub fn here() -> PathBuf {
     env!("CARGO_MANIFEST_DIR").into()
 }
@@ -28,9 +30,9 @@ pub struct Place {
 }
 
 impl Place {
-    pub fn new(test: &str) -> Option<Place> {
+    pub fn new() -> Option<Place> {
         let (Some(library), Some(gangd)) = (built("libgang.a"), built("gangd")) else {
-            eprintln!("{test} skipped: it takes `cargo build --workspace --lib --bins`");
+            skipped("it takes `cargo build --workspace --lib --bins`");
             return None;
         };
         let directory = tempfile::tempdir().unwrap();

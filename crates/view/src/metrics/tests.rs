@@ -127,7 +127,7 @@ fn needs_promtool_prometheus_accepts_metrics_and_alerts() {
     ] {
         match promtool(args, input) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                eprintln!("skipped: no promtool (on Debian: the package prometheus)");
+                gang_skips::skipped("no promtool (on Debian: the package prometheus)");
                 return;
             }
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}

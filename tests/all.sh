@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# All tests; at the end those that were skipped on this machine, each with its reason. `make test` has
+# installed what they need.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cargo=${CARGO:-cargo}
+
+# Tests append to it (tests/skips), those that are somebody else by then as well.
+GANG_SKIPS=$(mktemp)
+chmod a+rw "$GANG_SKIPS"
+export GANG_SKIPS
+summary() {
+  if [[ -s $GANG_SKIPS ]]; then
+    printf '\nSkipped, or not run as a whole, on this machine:\n'
+    sort -u "$GANG_SKIPS" | sed 's/^/  /'
+  else
+    printf '\nNo test was skipped.\n'
+  fi
+  rm -f "$GANG_SKIPS"
+}
+trap summary EXIT
+
+# Built before, so that tests of whole programs find them side by side.
+$cargo build --workspace --locked --lib --bins --tests
+$cargo test --workspace --locked --no-fail-fast
+tests/deps.sh
+tests/units.sh
+tests/web.sh

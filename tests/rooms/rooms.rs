@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 14] = [
+const ROOMS: [(&str, &[&str]); 15] = [
     ("gang-bpf", &[]),
     ("gang-schedule", &[]),
     ("gang-linux", &[]),
@@ -19,8 +19,9 @@ const ROOMS: [(&str, &[&str]); 14] = [
     ("gangd", &["gang-bpf", "gang-engine", "gang-linux", "gang-protocol", "gang-schedule"]),
     ("gang", &["gang-protocol", "gang-view"]),
     ("gang-doctor", &["gang-bpf", "gang-linux", "gang-protocol"]),
-    ("gang-lab", &["gang-linux", "gang-protocol"]),
-    ("gang-trace", &["gang-linux", "gang-protocol"]),
+    ("gang-lab", &["gang-linux", "gang-picture", "gang-protocol"]),
+    ("gang-trace", &["gang-linux", "gang-picture", "gang-protocol"]),
+    ("gang-picture", &[]),
     ("gang-view", &["gang-protocol"]),
     ("libgang", &["gang-protocol"]),
     ("gang-rooms", &[]),

@@ -58,7 +58,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Draw the figures (.svg or .png, or one of each); needs python3-matplotlib
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = gang_picture::path)]
     pub picture: Vec<PathBuf>,
     /// The gang program to use
     #[arg(long, value_name = "PATH")]

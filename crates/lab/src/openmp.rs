@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use gang_picture::python_with;
 use serde::Deserialize;
 
 use crate::child::Running;
 use crate::compiled::{compile, compile_by};
 use crate::daemon::Daemon;
 use crate::lab::{Gang, Lab, words};
-use crate::picture::python_with;
 use crate::workload::window::now_ns;
 
 const GAUSS: &str = include_str!("../../../demo/gauss.c");
@@ -177,7 +177,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         match gauss(dir.path()) {
             Ok(program) => small(&program),
-            Err(error) => eprintln!("skipped: {error:#}"),
+            Err(error) => gang_skips::skipped(format!("{error:#}")),
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         match open_mpi(dir.path(), 2) {
             Ok(program) => small(&program),
-            Err(error) => eprintln!("skipped: {error:#}"),
+            Err(error) => gang_skips::skipped(format!("{error:#}")),
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         match scikit_learn(dir.path()) {
             Ok(program) => small(&program),
-            Err(error) => eprintln!("skipped: {error:#}"),
+            Err(error) => gang_skips::skipped(format!("{error:#}")),
         }
     }
 
@@ -204,7 +204,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         match numpy(dir.path()) {
             Ok(program) => small(&program),
-            Err(error) => eprintln!("skipped: {error:#}"),
+            Err(error) => gang_skips::skipped(format!("{error:#}")),
         }
     }
 }

@@ -1,4 +1,4 @@
-"""Draws one picture of the lab: a description on the standard input, files as arguments."""
+"""Draws one picture of the lab: a description on the standard input; the style and the files are arguments."""
 
 import json
 import sys

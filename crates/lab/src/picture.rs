@@ -1,11 +1,8 @@
-//! Pictures, drawn by matplotlib from one script in one style.
+//! The pictures of the lab, drawn from one script.
 
-use std::fs;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -13,7 +10,6 @@ use crate::report::Report;
 use crate::stats;
 
 const SCRIPT: &str = include_str!("picture.py");
-const STYLE: &str = include_str!("gang.mplstyle");
 
 /// Points that belong together: x, y, and from where to where the line through y goes.
 #[derive(Clone, Debug, Serialize)]
@@ -96,66 +92,21 @@ pub fn bars(paths: &[&Path], report: &Report) -> Result<()> {
 
 /// Draws one picture into files whose endings say the format.
 pub fn draw(paths: &[&Path], picture: &Value) -> Result<()> {
-    for path in paths {
-        match path.extension().and_then(|ending| ending.to_str()) {
-            Some("svg" | "png") => {}
-            _ => bail!("{} ends neither in .svg nor in .png", path.display()),
-        }
-    }
-    let python = python_with("matplotlib")
-        .context("pictures need matplotlib: install the package python3-matplotlib")?;
-    let dir = tempfile::tempdir().context("making a directory for a picture's style")?;
-    let style = dir.path().join("gang.mplstyle");
-    fs::write(&style, STYLE).with_context(|| format!("writing {}", style.display()))?;
-    let mut child = Command::new(python)
-        .args(["-c", SCRIPT])
-        .arg(&style)
-        .args(paths)
-        .env("MPLCONFIGDIR", dir.path())
-        .stdin(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("starting {python}"))?;
-    let input = serde_json::to_vec(picture).context("writing a picture's data")?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(&input).context("handing a picture's data to matplotlib")?;
-    }
-    let status = child.wait().context("waiting for matplotlib")?;
-    if !status.success() {
-        bail!("drawing {} ended with {status}", paths[0].display());
-    }
-    Ok(())
-}
-
-/// A Python that has a module: the system's, else the first in PATH.
-pub fn python_with(module: &str) -> Option<&'static str> {
-    ["/usr/bin/python3", "python3"].into_iter().find(|python| {
-        let import = format!("import {module}");
-        let status = Command::new(python)
-            .args(["-c", &import])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        status.is_ok_and(|status| status.success())
-    })
+    gang_picture::draw(SCRIPT, picture, paths)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
 
-    #[test]
-    fn formats_are_known_by_their_ending() {
-        for name in ["picture", "picture.gif"] {
-            let error = draw(&[Path::new(name)], &json!({})).unwrap_err().to_string();
-            assert!(error.contains("neither"), "{error}");
-        }
-    }
+    use gang_picture::python_with;
+
+    use super::*;
 
     #[test]
     fn all_kinds_are_drawn_where_matplotlib_is_there() {
         if python_with("matplotlib").is_none() {
-            eprintln!("skipped: python3-matplotlib is not installed");
+            gang_skips::skipped("python3-matplotlib is not installed");
             return;
         }
         let dir = tempfile::tempdir().unwrap();

@@ -10,7 +10,11 @@ mod collect;
 mod events;
 mod picture;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -30,7 +34,7 @@ struct Cli {
     #[arg(short, long, default_value = "gang-trace.json", value_name = "FILE")]
     out: PathBuf,
     /// Draw it, too (.svg or .png, may be given twice); needs python3-matplotlib
-    #[arg(long, value_name = "FILE", value_parser = picture::path)]
+    #[arg(long, value_name = "FILE", value_parser = gang_picture::path)]
     picture: Vec<PathBuf>,
 }
 
@@ -61,8 +65,9 @@ fn run(cli: &Cli) -> Result<()> {
     let text = serde_json::to_vec(&trace)?;
     std::fs::write(&cli.out, text)
         .with_context(|| format!("cannot write {}", cli.out.display()))?;
-    for path in &cli.picture {
-        picture::draw(&recorded, path)?;
+    if !cli.picture.is_empty() {
+        let paths: Vec<&Path> = cli.picture.iter().map(PathBuf::as_path).collect();
+        picture::draw(&recorded, &paths)?;
     }
     println!(
         "{}: {} slots and {} stays on CPUs in {:.2} s",

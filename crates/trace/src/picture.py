@@ -1,4 +1,4 @@
-"""Draws one record: a description on the standard input, the file as argument."""
+"""Draws one record: a description on the standard input; the style and the files are arguments."""
 
 import json
 import sys
@@ -9,6 +9,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
+style, *paths = sys.argv[1:]
+plt.style.use(style)
 record = json.load(sys.stdin)
 cpus = record["cpus"]
 colors = [plt.get_cmap("tab10")(number) for number in range(10)]
@@ -31,5 +33,6 @@ axes.set_xlabel("ms; for each CPU who ran, above it the slots as planned")
 axes.invert_yaxis()
 names = [Patch(color=color(int(job)), label=name) for job, name in sorted(record["jobs"].items(), key=lambda i: int(i[0]))]
 rest = [Patch(color="0.15", label="others, in a slot"), Patch(color="0.75", label="others")]
-axes.legend(handles=names[:8] + rest, loc="upper center", bbox_to_anchor=(0.5, 1.25), ncol=5, frameon=False)
-figure.savefig(sys.argv[1], bbox_inches="tight", dpi=150)
+axes.legend(handles=names[:8] + rest, loc="upper center", bbox_to_anchor=(0.5, 1.25), ncol=5)
+for path in paths:
+    figure.savefig(path)

@@ -1,28 +1,15 @@
 //! A record as a picture, drawn by matplotlib: for each CPU a lane of slots, and one of who ran.
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use serde_json::json;
 
 use crate::{collect::Recorded, events::Role};
 
 const SCRIPT: &str = include_str!("picture.py");
 
-/// The path of a picture, by its ending.
-pub fn path(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    match path.extension().and_then(|ending| ending.to_str()) {
-        Some("svg" | "png") => Ok(path),
-        _ => Err("a picture is a file that ends with .svg or .png".into()),
-    }
-}
-
-pub fn draw(recorded: &Recorded, path: &Path) -> Result<()> {
+pub fn draw(recorded: &Recorded, paths: &[&Path]) -> Result<()> {
     let ms = |ns: u64| ns.saturating_sub(recorded.start_ns) as f64 / 1e6;
     let length_ms = ms(recorded.end_ns);
     let lanes = recorded.cpus.iter().enumerate().map(|(cpu, stays)| {
@@ -46,40 +33,5 @@ pub fn draw(recorded: &Recorded, path: &Path) -> Result<()> {
         "cpus": lanes.collect::<Vec<_>>(),
         "backend": recorded.backend,
     });
-    let python = python().with_context(|| {
-        format!("cannot draw {}: it takes matplotlib (package python3-matplotlib)", path.display())
-    })?;
-    let mut python = Command::new(python)
-        .args(["-c", SCRIPT])
-        .arg(path)
-        .stdin(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot start {python}"))?;
-    let mut stdin = python.stdin.take().context("cannot draw: python3 takes no input")?;
-    stdin.write_all(description.to_string().as_bytes()).context("cannot draw")?;
-    drop(stdin);
-    let status = python.wait().context("cannot draw")?;
-    ensure!(status.success(), "cannot draw {}", path.display());
-    Ok(())
-}
-
-/// A Python that has matplotlib: the system's first, for which packages are installed.
-fn python() -> Option<&'static str> {
-    ["/usr/bin/python3", "python3"].into_iter().find(|python| {
-        let mut import = Command::new(python);
-        import.args(["-c", "import matplotlib"]).stdin(Stdio::null()).stderr(Stdio::null());
-        import.status().is_ok_and(|status| status.success())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pictures_end_with_what_they_are() {
-        assert_eq!(path("a.svg"), Ok("a.svg".into()));
-        assert!(path("a.jpg").is_err());
-        assert!(path("svg").is_err());
-    }
+    gang_picture::draw(SCRIPT, &description, paths)
 }

@@ -27,43 +27,9 @@ fn by_name(jobs: &[v1::Job], name: &str) -> Result<i64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use gang_view::fixture::job;
 
-    fn job(id: i64, name: &str) -> v1::Job {
-        v1::Job {
-            id,
-            name: name.to_owned(),
-            owner_uid: 0,
-            class: v1::Class::batch,
-            policy: v1::Policy::local,
-            weight: 100,
-            cpus: 1,
-            min_cpus: 1,
-            state: v1::JobState::running,
-            cgroup: None,
-            processes: 1,
-            threads: 1,
-            cpu_list: vec![],
-            share_wanted: 1.0,
-            share_had: 1.0,
-            registered_at_ns: 0,
-            slots: 0,
-            in_slot_ns: 0,
-            cpu_time_ns: 0,
-            mem_bytes: None,
-            mem_used_bytes: None,
-            mem_enforced: false,
-            disk_bytes: None,
-            signals: false,
-            not_measured: None,
-            coscheduled: None,
-            skew_us_p99: None,
-            lost_ns: None,
-            filled_ns: None,
-            waiting_ns: None,
-            lost_to: None,
-        }
-    }
+    use super::*;
 
     #[test]
     fn a_name_must_be_unique() {

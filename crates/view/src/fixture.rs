@@ -1,4 +1,4 @@
-//! Jobs, rows and a daemon's status that tests begin with.
+//! Jobs, rows and a daemon's status that tests begin with, here and in `gang`.
 
 use gang_protocol::v1;
 

@@ -5,8 +5,8 @@
 //! unprivileged client: it may do what its user may.
 
 pub mod details;
-#[cfg(test)]
-mod fixture;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
 pub mod live;
 pub mod metrics;
 pub mod table;

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use gang_protocol::v1;
+use gang_view::fixture;
 use varlink::{ConnectionHandler, VarlinkService};
 
 /// What a fake daemon says, and what it was asked.
@@ -392,35 +393,22 @@ impl v1::VarlinkInterface for Fake {
     }
 }
 
+/// A job that is suspended, with all that a listing can show of one.
 pub fn job(id: i64, name: &str) -> v1::Job {
     v1::Job {
-        id,
-        name: name.to_owned(),
-        owner_uid: 0,
-        class: v1::Class::interactive,
-        policy: v1::Policy::local,
-        weight: 100,
-        cpus: 2,
         min_cpus: 1,
         state: v1::JobState::suspended,
         cgroup: Some(format!("/gangd/{id}")),
         processes: 2,
         threads: 4,
-        cpu_list: vec![0, 1],
-        share_wanted: 0.5,
         share_had: 0.498,
-        registered_at_ns: 0,
         slots: 1234,
         in_slot_ns: 12_340_000_000,
         cpu_time_ns: 24_500_000_000,
         mem_bytes: Some(4 << 30),
         mem_used_bytes: Some(3 << 29),
         mem_enforced: true,
-        disk_bytes: None,
-        signals: false,
-        not_measured: None,
         coscheduled: Some(0.993),
-        skew_us_p99: Some(120.0),
         lost_ns: Some(61_000_000),
         filled_ns: Some(4_000_000),
         waiting_ns: Some(11_900_000_000),
@@ -430,9 +418,11 @@ pub fn job(id: i64, name: &str) -> v1::Job {
             class: "other".to_owned(),
             ns: 60_000_000,
         }]),
+        ..fixture::job(id, name)
     }
 }
 
+/// A daemon that cannot use one of its backends, and does not measure.
 fn status() -> v1::Status {
     let phase = || v1::Phase { p50_us: 12.3, p99_us: 45.6, max_us: 789.0 };
     let backend = |name: &str, guarantee, reason: Option<&str>| v1::Backend {
@@ -442,23 +432,11 @@ fn status() -> v1::Status {
         reason: reason.map(str::to_owned),
     };
     v1::Status {
-        version: "0.1.0".into(),
-        pid: 10,
-        guardian_pid: Some(11),
-        uptime_ns: 245_000_000_000,
-        backend: "rt".into(),
-        guarantee: v1::Guarantee::exclusive,
         backends: vec![
             backend("rt", v1::Guarantee::exclusive, None),
             backend("weight", v1::Guarantee::preferred, Some("no cpu controller in cgroup v2")),
             backend("signal", v1::Guarantee::paused, None),
         ],
-        slice_ns: 10_000_000,
-        gap_ns: 500_000,
-        gap_period_ns: 10_000_000,
-        fill: true,
-        cap: 1.0,
-        cpus: 2,
         jobs: 1,
         unregistered_threads: 0,
         switches: v1::Switches {
@@ -471,12 +449,7 @@ fn status() -> v1::Status {
         measuring: v1::Measuring::no,
         not_measured: Some("it takes root, or CAP_BPF and CAP_PERFMON".into()),
         working_hours: Some(true),
-        interactive_weight: 200,
-        batch_weight: 100,
-        class_slices: vec![v1::ClassSlice { class: v1::Class::batch, slice_ns: 100_000_000 }],
-        memory: v1::Supply { total: 16 << 30, free: 10 << 30, promised: 2 << 30 },
-        disk: v1::Supply { total: 100 << 30, free: 50 << 30, promised: 0 },
-        load_average: 1.5,
+        ..fixture::status()
     }
 }
 

@@ -13,7 +13,9 @@ fn main() {
     for program in PROGRAMS {
         println!("cargo::rerun-if-changed=src/{program}.bpf.c");
     }
-    println!("cargo::rerun-if-changed=src/kernel.h");
+    for header in ["kernel.h", "states.h"] {
+        println!("cargo::rerun-if-changed=src/{header}");
+    }
     println!("cargo::rerun-if-env-changed=BPF_CLANG");
     if env::var_os("CARGO_FEATURE_LIBBPF").is_none() {
         return;

@@ -20,6 +20,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "states.h"
+
 char LICENSE[] SEC("license") = "GPL";
 
 /* The structures below are repeated in layout.rs. */
@@ -36,8 +38,6 @@ char LICENSE[] SEC("license") = "GPL";
 
 /* A thread that leaves its CPU this much later than the first was filling, not late. */
 #define FILLS_NS (10 * 1000 * 1000)
-
-enum { SLEEPING, WAITING, RUNNING };
 
 /* CLOCK_MONOTONIC, in order, without overlap. */
 struct slot {
@@ -418,7 +418,6 @@ static __noinline void set(struct task_struct *task, __u32 state, struct task_st
 	}
 }
 
-/* One that wakes before it has left its CPU never slept. */
 static __noinline void wake(struct task_struct *task)
 {
 	struct thread *t = bpf_task_storage_get(&threads, task, 0, 0);
@@ -441,23 +440,9 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		*last = now;
 	}
 	if (prev->pid)
-		set(prev, preempt || !prev_state ? WAITING : SLEEPING, 0, 0, now);
+		set(prev, left_for(preempt, prev_state), 0, 0, now);
 	if (next->pid)
 		set(next, RUNNING, prev, ran_ns, now);
-	return 0;
-}
-
-SEC("tp_btf/sched_wakeup")
-int BPF_PROG(on_wakeup, struct task_struct *task)
-{
-	wake(task);
-	return 0;
-}
-
-SEC("tp_btf/sched_wakeup_new")
-int BPF_PROG(on_wakeup_new, struct task_struct *task)
-{
-	wake(task);
 	return 0;
 }
 

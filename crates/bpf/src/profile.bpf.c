@@ -18,14 +18,14 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "states.h"
+
 char LICENSE[] SEC("license") = "GPL";
 
 /* The structures below are repeated in profiler.rs. */
 
 #define SLEEPS_MAX 16384
 #define TICKS_BYTES (1 << 20)
-
-enum { SLEEPING, WAITING, RUNNING };
 
 enum { NOBODY, OTHERS, IN_PROGRAM, IN_KERNEL };
 
@@ -194,15 +194,14 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (!p)
 		return 0;
 	if (is_in(p, prev))
-		set(p, prev, preempt || !prev_state ? WAITING : SLEEPING,
+		set(p, prev, left_for(preempt, prev_state),
 		    !!(prev_state & TASK_UNINTERRUPTIBLE));
 	if (is_in(p, next))
 		set(p, next, RUNNING, 0);
 	return 0;
 }
 
-/* One that wakes before it has left its CPU never slept. */
-static __always_inline void wake(struct task_struct *task)
+static __noinline void wake(struct task_struct *task)
 {
 	struct program *p = the_program();
 	struct thread *t;
@@ -212,20 +211,6 @@ static __always_inline void wake(struct task_struct *task)
 	t = known(p, task, 0);
 	if (!t || t->state == SLEEPING)
 		set(p, task, WAITING, 0);
-}
-
-SEC("tp_btf/sched_wakeup")
-int BPF_PROG(on_wakeup, struct task_struct *task)
-{
-	wake(task);
-	return 0;
-}
-
-SEC("tp_btf/sched_wakeup_new")
-int BPF_PROG(on_wakeup_new, struct task_struct *task)
-{
-	wake(task);
-	return 0;
 }
 
 /* Looks at all threads once: those that wait for a CPU already are not seen otherwise until they get one. */

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What a thread does, as the scheduler's tracepoints tell it: for programs that keep a state of each thread.
+ * They say what it means that a thread wakes or is switched; a wake-up comes here.
+ */
+#ifndef GANGD_STATES_H
+#define GANGD_STATES_H
+
+enum { SLEEPING, WAITING, RUNNING };
+
+/* What a thread does that leaves its CPU. */
+static __always_inline __u32 left_for(bool preempt, unsigned int prev_state)
+{
+	return preempt || !prev_state ? WAITING : SLEEPING;
+}
+
+/* A thread may run from now on. One that wakes before it has left its CPU never slept. */
+static __noinline void wake(struct task_struct *task);
+
+SEC("tp_btf/sched_wakeup")
+int BPF_PROG(on_wakeup, struct task_struct *task)
+{
+	wake(task);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(on_wakeup_new, struct task_struct *task)
+{
+	wake(task);
+	return 0;
+}
+
+#endif

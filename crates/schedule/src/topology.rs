@@ -110,7 +110,7 @@ impl Topology {
     }
 
     /// How many CPUs are online; never 0.
-    #[allow(clippy::len_without_is_empty)]
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> u32 {
         self.cpus.len() as u32
     }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use gang_linux::switches::Stay;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -25,6 +26,23 @@ struct Event {
     pid: u32,
     tid: usize,
     args: BTreeMap<&'static str, Value>,
+}
+
+impl Event {
+    /// What of a span (UTC) lies in the record, on the track of a group and a CPU.
+    fn of(
+        recorded: &Recorded,
+        (start_ns, end_ns): (u64, u64),
+        (pid, tid): (u32, usize),
+        cat: &'static str,
+        name: String,
+        args: BTreeMap<&'static str, Value>,
+    ) -> Event {
+        let (from_ns, to_ns) = (start_ns.max(recorded.start_ns), end_ns.min(recorded.end_ns));
+        let us = |ns: u64| ns as f64 / 1e3;
+        let ts = us(from_ns - recorded.start_ns);
+        Event { name, cat, ph: "X", ts, dur: us(to_ns.saturating_sub(from_ns)), pid, tid, args }
+    }
 }
 
 /// A trace as it is written.
@@ -69,9 +87,9 @@ impl Role {
         }
     }
 
-    pub fn of(recorded: &Recorded, cpu: usize, pid: i32, at_ns: u64) -> Role {
-        let slot = recorded.slot_at(cpu, at_ns);
-        match (recorded.members.get(&pid), slot) {
+    pub fn of(recorded: &Recorded, cpu: usize, stay: &Stay) -> Role {
+        let middle_ns = stay.start_ns + (stay.end_ns - stay.start_ns) / 2;
+        match (recorded.members.get(&stay.pid), recorded.slot_at(cpu, middle_ns)) {
             (Some(job), Some(slot)) if *job == slot => Role::InSlot,
             (Some(_), _) => Role::Filling,
             (None, Some(_)) => Role::Noise,
@@ -118,24 +136,15 @@ fn names(recorded: &Recorded) -> Vec<Value> {
 fn planned(recorded: &Recorded) -> Vec<Event> {
     let mut events = Vec::new();
     for row in &recorded.rows {
+        let span = (row.start_ns as u64, row.end_ns as u64);
         for slot in &row.slots {
             let name = recorded.jobs.get(&slot.job).cloned();
+            let name = name.unwrap_or_else(|| format!("job {}", slot.job));
             let args = BTreeMap::from([("job", json!(slot.job)), ("slice", json!(row.slice))]);
-            for &cpu in &slot.cpu_list {
-                let name = name.clone().unwrap_or_else(|| format!("job {}", slot.job));
-                let (start_ns, end_ns) = (row.start_ns as u64, row.end_ns as u64);
-                let args = args.clone();
-                events.push(event(
-                    recorded,
-                    name,
-                    "slot",
-                    start_ns,
-                    end_ns,
-                    PLANNED,
-                    cpu as usize,
-                    args,
-                ));
-            }
+            events.extend(slot.cpu_list.iter().map(|&cpu| {
+                let track = (PLANNED, cpu as usize);
+                Event::of(recorded, span, track, "slot", name.clone(), args.clone())
+            }));
         }
     }
     events
@@ -145,44 +154,18 @@ fn ran(recorded: &Recorded) -> Vec<Event> {
     let mut events = Vec::new();
     for (cpu, stays) in recorded.cpus.iter().enumerate() {
         for stay in stays {
-            let middle_ns = stay.start_ns + (stay.end_ns - stay.start_ns) / 2;
-            let role = Role::of(recorded, cpu, stay.pid, middle_ns);
+            let role = Role::of(recorded, cpu, stay).name();
             let job = recorded.members.get(&stay.pid);
             let mut args = BTreeMap::from([
                 ("pid", json!(stay.pid)),
                 ("tid", json!(stay.tid)),
-                ("role", json!(role.name())),
+                ("role", json!(role)),
             ]);
             args.extend(job.map(|job| ("job", json!(job))));
             let name = recorded.names.get(&stay.tid).cloned().unwrap_or_default();
-            events.push(event(
-                recorded,
-                name,
-                role.name(),
-                stay.start_ns,
-                stay.end_ns,
-                RAN,
-                cpu,
-                args,
-            ));
+            let span = (stay.start_ns, stay.end_ns);
+            events.push(Event::of(recorded, span, (RAN, cpu), role, name, args));
         }
     }
     events
-}
-
-#[allow(clippy::too_many_arguments)]
-fn event(
-    recorded: &Recorded,
-    name: String,
-    cat: &'static str,
-    start_ns: u64,
-    end_ns: u64,
-    pid: u32,
-    tid: usize,
-    args: BTreeMap<&'static str, Value>,
-) -> Event {
-    let (from_ns, to_ns) = (start_ns.max(recorded.start_ns), end_ns.min(recorded.end_ns));
-    let us = |ns: u64| ns as f64 / 1e3;
-    let ts = us(from_ns - recorded.start_ns);
-    Event { name, cat, ph: "X", ts, dur: us(to_ns.saturating_sub(from_ns)), pid, tid, args }
 }

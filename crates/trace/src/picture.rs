@@ -20,8 +20,7 @@ pub fn draw(recorded: &Recorded, paths: &[&Path]) -> Result<()> {
             slots.map(move |slot| json!([ms(start_ns), ms(end_ns), slot.job]))
         });
         let ran = stays.iter().map(|stay| {
-            let middle_ns = stay.start_ns + (stay.end_ns - stay.start_ns) / 2;
-            let role = Role::of(recorded, cpu, stay.pid, middle_ns);
+            let role = Role::of(recorded, cpu, stay);
             let job = recorded.members.get(&stay.pid);
             json!([ms(stay.start_ns), ms(stay.end_ns), job, role.name()])
         });

@@ -1,6 +1,6 @@
 //! A daemon, the library and programs in C, in a directory of their own.
 
-#![allow(dead_code)] // Not every file of tests needs everything.
+#![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::{
     ffi::OsStr,

@@ -23,7 +23,11 @@ int main(void)
     struct GangResources *list[] = {&here, NULL};
     struct GangUse use;
     struct GangLoad load;
+    int begun[2];
+    char none;
 
+    if (pipe(begun) < 0)
+        return 1;
     memset(&job, 0, sizeof job);
     check("register", GangJobRegister(&job, CLASS_BATCH, list));
     check("add this process", GangProcAdd(&job, PROC_ID, getpid()));
@@ -31,6 +35,10 @@ int main(void)
         if (fork() == 0) {
             /* The child is in the job; it may ask for itself all the same. */
             check("add a child", GangProcAdd(&job, PROC_ID, getpid()));
+            /* Works on once its parent has seen all of them. */
+            close(begun[1]);
+            if (read(begun[0], &none, 1) != 0)
+                _exit(1);
             for (volatile long n = 0; n < 50000000; n++)
                 ;
             _exit(0);
@@ -38,6 +46,7 @@ int main(void)
     }
     check("use", GangJobUse(&job, &use));
     printf("%d processes\n", use.processes);
+    close(begun[1]);
     for (int i = 0; i < 2; i++) {
         int status;
         if (wait(&status) < 0 || status != 0)

@@ -9,8 +9,8 @@
 ! 0. A function that fails leaves its arguments as they were, and gang_error() says why. What may be
 ! left out has the default of gang.h. Times are nanoseconds, sizes bytes, shares run from 0 to 1.
 module gang
-  use, intrinsic :: iso_c_binding, only: c_associated, c_char, c_f_pointer, c_int, c_int32_t, &
-       c_int64_t, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t, c_sizeof
+  use, intrinsic :: iso_c_binding, only: c_associated, c_char, c_double, c_f_pointer, c_int, &
+       c_int32_t, c_int64_t, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t, c_sizeof
   use gang_c
   implicit none
   private
@@ -23,7 +23,7 @@ module gang
   public :: gang_error, gang_result_text
   public :: gang_register, gang_adopt, gang_open, gang_current, gang_close, gang_id
   public :: gang_add, gang_remove, gang_set_class, gang_resize, gang_set_signals
-  public :: gang_suspend, gang_resume, gang_get_use, gang_get_load
+  public :: gang_suspend, gang_resume, gang_job_progress, gang_get_use, gang_get_load
   public :: gang_page_open, gang_page_close, gang_page_running, gang_page_is_valid
   public :: gang_page_until_ns, gang_page_slice_ns, gang_page_on_cpus, gang_page_cpus, &
        gang_page_slots
@@ -192,6 +192,15 @@ contains
     integer(c_int) :: code
     code = c_gang_resume(job%handle)
   end function gang_resume
+
+  ! How far the job is, as the program counts: done of total, in any unit. Made for inner loops: a few
+  ! times a second it goes on to the daemon, and waits for nobody.
+  function gang_job_progress(job, done, total) result(code)
+    type(gang_job), intent(in) :: job
+    real(c_double), intent(in) :: done, total
+    integer(c_int) :: code
+    code = c_gang_job_progress(job%handle, done, total)
+  end function gang_job_progress
 
   function gang_get_use(job, use) result(code)
     type(gang_job), intent(in) :: job

@@ -225,6 +225,13 @@ module gang_c
        integer(c_int) :: code
      end function c_gang_resume
 
+     function c_gang_job_progress(job, done, total) bind(c, name="gang_job_progress") result(code)
+       import :: c_double, c_int, c_ptr
+       type(c_ptr), value :: job
+       real(c_double), value :: done, total
+       integer(c_int) :: code
+     end function c_gang_job_progress
+
      function c_gang_get_use(job, use) bind(c, name="gang_get_use") result(code)
        import :: c_int, c_ptr, gang_use
        type(c_ptr), value :: job

@@ -21,6 +21,7 @@ program calls
   call expect("signals of nothing", GANG_INVALID, gang_set_signals(none, .true.))
   call expect("suspend nothing", GANG_INVALID, gang_suspend(none))
   call expect("resume nothing", GANG_INVALID, gang_resume(none))
+  call expect("progress of nothing", GANG_INVALID, gang_job_progress(none, 1.0d0, 4.0d0))
   use%processes = 7
   call expect("use of nothing", GANG_INVALID, gang_get_use(none, use))
   call hold("a failed call leaves the use", use%processes == 7)
@@ -60,6 +61,8 @@ program calls
   call expect("signals off", GANG_OK, gang_set_signals(job, .false.))
   call expect("use", GANG_OK, gang_get_use(job, use))
   call hold("one process", use%processes == 1 .and. use%state /= GANG_SUSPENDED)
+  call expect("progress", GANG_OK, gang_job_progress(job, 1.0d0, 4.0d0))
+  call expect("more than all", GANG_INVALID, gang_job_progress(job, 5.0d0, 4.0d0))
   call expect("load", GANG_OK, gang_get_load(load))
   call hold("the load", load%cpus >= 1 .and. load%mem_total_bytes > load%mem_free_bytes)
   call expect("id", GANG_OK, gang_id(job, id))

@@ -125,6 +125,13 @@ class Job:
     def resume(self) -> None:
         ask(library.gang_resume, self._handle)
 
+    def progress(self, done: float, total: float) -> None:
+        """How far the job is, as the program counts: done of total, in any unit.
+
+        Made for loops: a few times a second it goes on to the daemon, and waits for nobody.
+        """
+        ask(library.gang_job_progress, self._handle, float(done), float(total))
+
     def use(self) -> Use:
         used = _library.Use(size=ctypes.sizeof(_library.Use))
         ask(library.gang_get_use, self._handle, ctypes.byref(used))

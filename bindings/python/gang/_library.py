@@ -98,6 +98,7 @@ _FUNCTIONS = {
     "gang_set_signals": [_JOB, c_int],
     "gang_suspend": [_JOB],
     "gang_resume": [_JOB],
+    "gang_job_progress": [_JOB, c_double, c_double],
     "gang_get_use": [_JOB, POINTER(Use)],
     "gang_get_load": [POINTER(Load)],
     "gang_page_open": [_JOB, POINTER(POINTER(Page))],

@@ -147,6 +147,11 @@ class Calls(unittest.TestCase):
             job.resize(mem_bytes=0)
             job.set_signals(True)
             job.set_signals(False)
+            for done in range(1001):
+                job.progress(done, 1000)
+            for done, total in ((2, 1), (float("nan"), 1), (0, 0)):
+                with self.assertRaises(gang.Invalid):
+                    job.progress(done, total)
             other = gang.open(job.id)
             self.assertEqual(other.id, job.id)
             self.assertEqual(pickle.loads(pickle.dumps(job)).id, job.id)

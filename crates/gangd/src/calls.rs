@@ -176,6 +176,16 @@ impl v1::VarlinkInterface for Session {
         answer(call, Session::set_signals(self, job, signals), |call, ()| call.reply())
     }
 
+    fn set_progress(
+        &self,
+        call: &mut dyn v1::Call_SetProgress,
+        job: i64,
+        done: f64,
+        total: f64,
+    ) -> varlink::Result<()> {
+        answer(call, Session::set_progress(self, job, done, total), |call, ()| call.reply())
+    }
+
     fn suspend(&self, call: &mut dyn v1::Call_Suspend, job: i64) -> varlink::Result<()> {
         answer(call, Session::suspend(self, job, true), |call, ()| call.reply())
     }

@@ -25,7 +25,7 @@ use crate::{
     denied::Denied,
     gauge::Measuring,
     history::{Ended, History, Query},
-    job::Home,
+    job::{Home, Progress},
     lodging::Lodging,
     precedence::Precedence,
     settings::Settings,
@@ -79,6 +79,13 @@ impl Peer {
 
     pub fn may_act_for(self, owner_uid: u32) -> bool {
         self.is_administrator() || self.uid == owner_uid
+    }
+
+    fn permit(self, job: JobId, owner_uid: u32, operation: &str) -> Result<(), Denied> {
+        if self.may_act_for(owner_uid) {
+            return Ok(());
+        }
+        Err(Denied::not_permitted(operation, format!("job {job} belongs to user {owner_uid}")))
     }
 }
 
@@ -172,11 +179,7 @@ impl Daemon {
     pub fn permit(&self, peer: Peer, job: JobId, operation: &str) -> Result<u32, Denied> {
         let owner_uid =
             self.conductor.ask(move |state| state.job(job).map(|job| job.owner_uid))??;
-        if peer.may_act_for(owner_uid) {
-            Ok(owner_uid)
-        } else {
-            Err(Denied::not_permitted(operation, format!("job {job} belongs to user {owner_uid}")))
-        }
+        peer.permit(job, owner_uid, operation).map(|()| owner_uid)
     }
 
     /// Changes a job, and then what is on file of it: in the same order as others do.
@@ -227,6 +230,16 @@ impl Daemon {
             self.conductor.ask(move |state| state.page(job, page))??;
         }
         Ok(path)
+    }
+
+    /// A program tells how far its job is. It does so again and again: the conductor is asked once.
+    pub fn set_progress(&self, peer: Peer, id: JobId, progress: Progress) -> Result<(), Denied> {
+        self.conductor.ask(move |state| {
+            let job = state.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+            peer.permit(id, job.owner_uid, "report the progress of a job")?;
+            job.progress = Some(progress);
+            Ok(())
+        })?
     }
 
     /// Begins to measure which gangs run together.

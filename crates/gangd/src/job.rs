@@ -43,6 +43,17 @@ pub struct Job {
     pub resources: Resources,
     /// The kernel lets it have no more memory than that.
     pub mem_is_enforced: bool,
+    /// As its program last told; a daemon that takes the job over hears it anew.
+    pub progress: Option<Progress>,
+}
+
+/// How far a job is, in the unit of its program.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    pub done: f64,
+    pub total: f64,
+    /// When it said so (UTC).
+    pub at_ns: u64,
 }
 
 /// Where the processes of a job are.

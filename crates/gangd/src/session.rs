@@ -7,7 +7,7 @@ use std::{
 };
 
 use gang_linux::{clock, process};
-use gang_protocol::{limits, name::check_name, v1};
+use gang_protocol::{limits, name::check_name, progress, v1};
 use gang_schedule::{Class, JobId, Spec};
 use rustix::process::Signal;
 
@@ -17,6 +17,7 @@ use crate::{
     denied::Denied,
     description::{self, Described},
     history::Query,
+    job::Progress,
     state::Candidate,
 };
 
@@ -251,6 +252,15 @@ impl Session {
 
     pub fn set_signals(&self, job: i64, signals: bool) -> Result<(), Denied> {
         self.daemon.set_signals(self.peer, job_id(job)?, signals)
+    }
+
+    pub fn set_progress(&self, job: i64, done: f64, total: f64) -> Result<(), Denied> {
+        let id = job_id(job)?;
+        if !progress::is_accepted(done, total) {
+            let value = format!("{done} of {total}");
+            return Err(Denied::invalid("done", value, progress::ACCEPTED));
+        }
+        self.daemon.set_progress(self.peer, id, Progress { done, total, at_ns: clock::utc_ns() })
     }
 
     pub fn status(&self) -> Result<v1::Status, Denied> {

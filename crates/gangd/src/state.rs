@@ -316,6 +316,7 @@ impl State {
             signals: false,
             resources: Resources::default(),
             mem_is_enforced: false,
+            progress: None,
         };
         self.jobs.insert(id, job);
         Ok(())

@@ -63,6 +63,54 @@ fn what_does_not_exist_is_named() {
 }
 
 #[test]
+fn progress_is_told_by_whom_the_job_belongs_to_and_makes_sense() {
+    let place = place();
+    let mut client = place.client();
+    let job = client.register(&registration("job", 1)).unwrap();
+    let progress = |place: &Place| {
+        let job = place.job(job).unwrap();
+        job.progress_done.zip(job.progress_total)
+    };
+    assert_eq!(progress(&place), None);
+    client.set_progress(job, 1.5, 4.0).unwrap();
+    assert_eq!(progress(&place), Some((1.5, 4.0)));
+    for (done, total) in [(-1.0, 4.0), (5.0, 4.0), (0.0, 0.0), (f64::MAX, 1.0)] {
+        let (parameter, value) = invalid(client.set_progress(job, done, total).unwrap_err());
+        assert_eq!((parameter.as_str(), value), ("done", format!("{done} of {total}")));
+    }
+    // What JSON has for what is no number.
+    for (done, total) in [(f64::NAN, 1.0), (0.0, f64::INFINITY)] {
+        let error = client.set_progress(job, done, total).unwrap_err();
+        assert!(matches!(error, ClientError::InvalidValue { .. }), "{error}");
+    }
+    for wrong in ["1e999", "\"1\"", "null", "{}"] {
+        let call = format!(
+            r#"{{"method":"org.gangd.v1.SetProgress","parameters":{{"job":{job},"done":{wrong},"total":1}}}}"#
+        );
+        let answer = place.raw(format!("{call}\0").as_bytes(), 1);
+        assert!(answer.contains("\"error\""), "{wrong}: {answer}");
+    }
+    assert!(matches!(client.set_progress(job + 1, 0.0, 1.0), Err(ClientError::NoSuchJob { .. })));
+    assert_eq!(progress(&place), Some((1.5, 4.0)), "what is refused changes nothing");
+
+    // Without waiting: what is asked for next has its own answer, and a refusal comes with a later report.
+    for done in 0..=100 {
+        client.report_progress(job, f64::from(done), 100.0).unwrap();
+    }
+    assert_eq!(client.show_job(job).unwrap().details.id, job);
+    wait_until("the last report is taken", || {
+        client.report_progress(job, 100.0, 100.0).unwrap();
+        progress(&place) == Some((100.0, 100.0))
+    });
+    wait_until("a refusal is told", || {
+        let outcome = client.report_progress(job + 1, 0.0, 1.0);
+        assert!(outcome.is_ok() || matches!(outcome, Err(ClientError::NoSuchJob { .. })));
+        outcome.is_err()
+    });
+    client.report_progress(job, 1.0, 100.0).unwrap();
+}
+
+#[test]
 fn needs_root_cgroups_that_cannot_be_adopted_are_told_apart() {
     if !is_root() {
         return;

@@ -150,6 +150,7 @@ fn stranger() {
     let change = |change: Change| move |client: &mut Client| client.resize(job, &change);
     not_permitted(client.kill(job, 15));
     not_permitted(client.suspend(job));
+    not_permitted(client.set_progress(job, 1.0, 2.0));
     not_permitted(client.resume(job));
     not_permitted(client.remove_process(job, pid));
     not_permitted(client.set_class(job, v1::Class::standby));

@@ -194,6 +194,13 @@ gang_result gang_set_signals(gang_job *job, int on);
 gang_result gang_suspend(gang_job *job);
 gang_result gang_resume(gang_job *job);
 
+/* How far the job is, as the program counts: done of total, in any unit; 0 <= done <= total, 0 < total,
+ * both finite. One process of a job is enough. Made for inner loops: a call reads a clock without a
+ * system call, and four times a second one goes on to the daemon, and does not wait for its answer
+ * (the first one of a job does); of the others it is not known. done == total is told at once. A
+ * refusal is told with a later call, and then nothing more for 5 s. */
+gang_result gang_job_progress(gang_job *job, double done, double total);
+
 /* Set size before the call: no more than that is filled in. */
 gang_result gang_get_use(gang_job *job, gang_use *use);
 gang_result gang_get_load(gang_load *load);

@@ -5,7 +5,8 @@
 
 use std::{
     cell::RefCell,
-    sync::{Mutex, MutexGuard, Once, PoisonError},
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError},
 };
 
 use gang_protocol::{client::Client, error::ClientError};
@@ -19,10 +20,16 @@ struct Connections {
     /// A job without a process ends with the connection that registered it. These are such connections,
     /// where it was not the common one.
     registering: Vec<(i64, Client)>,
+    /// Jobs whose progress the daemon has taken from this process.
+    reporting: BTreeSet<i64>,
 }
 
-static CONNECTIONS: Mutex<Connections> =
-    Mutex::new(Connections { process: 0, client: None, registering: Vec::new() });
+static CONNECTIONS: Mutex<Connections> = Mutex::new(Connections {
+    process: 0,
+    client: None,
+    registering: Vec::new(),
+    reporting: BTreeSet::new(),
+});
 
 thread_local! {
     /// Held by the thread that forks, while it does.
@@ -41,15 +48,31 @@ fn locked() -> MutexGuard<'static, Connections> {
     CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Connections of this process; those of its parent are closed here, and stay open there.
+/// Connections of this process, as soon as nobody else asks.
 fn connections() -> MutexGuard<'static, Connections> {
+    of_this_process(locked)
+}
+
+/// The same, unless somebody asks at this moment.
+fn connections_if_free() -> Option<MutexGuard<'static, Connections>> {
+    match CONNECTIONS.try_lock() {
+        Ok(free) => Some(of_this_process(|| free)),
+        Err(TryLockError::Poisoned(free)) => Some(of_this_process(|| free.into_inner())),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Those of its parent are closed here, and stay open there.
+fn of_this_process(
+    lock: impl FnOnce() -> MutexGuard<'static, Connections>,
+) -> MutexGuard<'static, Connections> {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
         // SAFETY: the three functions are as pthread_atfork(3) wants them, and stay as long as the
         // library is loaded.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork)) };
     });
-    let mut connections = locked();
+    let mut connections = lock();
     let process = std::process::id();
     if connections.process != process {
         *connections = Connections { process, ..Connections::default() };
@@ -91,6 +114,31 @@ pub fn register_apart(
 /// A job has got a process: it does not depend on its connection any more.
 pub fn has_process(job: i64) {
     connections().registering.retain(|(registered, _)| *registered != job);
+}
+
+/// Tells the daemon how far a job is. The first time it waits for the answer, so that who may not hears of it;
+/// after that it sends, and takes the answer the next time. While somebody else asks, nothing is told.
+pub fn report(job: i64, done: f64, total: f64) -> Result<(), Failure> {
+    let Some(mut guard) = connections_if_free() else { return Ok(()) };
+    let connections = &mut *guard;
+    let known = connections.client.as_mut().filter(|_| connections.reporting.contains(&job));
+    let Some(client) = known else {
+        drop(guard);
+        ask(|client| client.set_progress(job, done, total))?;
+        self::connections().reporting.insert(job);
+        return Ok(());
+    };
+    let outcome = client.report_progress(job, done, total);
+    if let Err(error) = &outcome {
+        connections.reporting.remove(&job);
+        if is_broken(error) {
+            connections.client = None;
+            connections.reporting.clear();
+            // Perhaps there is another daemon: the next report asks.
+            return Ok(());
+        }
+    }
+    Ok(outcome?)
 }
 
 /// What was sent may have been heard or not, and an answer may come late.

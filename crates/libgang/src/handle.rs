@@ -6,7 +6,10 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use crate::result::{Code, Failure};
+use crate::{
+    progress::Pace,
+    result::{Code, Failure},
+};
 
 /// Handles that are open at a time.
 const PLACES: usize = 4096;
@@ -15,10 +18,13 @@ struct Place {
     /// Odd while the handle is open.
     turn: AtomicU32,
     job: AtomicI64,
+    /// Of the reports of its progress.
+    pace: Pace,
 }
 
 static TABLE: [Place; PLACES] =
-    [const { Place { turn: AtomicU32::new(0), job: AtomicI64::new(0) } }; PLACES];
+    [const { Place { turn: AtomicU32::new(0), job: AtomicI64::new(0), pace: Pace::new() } };
+        PLACES];
 
 /// What C knows as `gang_job`: never looked at.
 #[repr(C)]
@@ -36,6 +42,7 @@ pub fn open(job: i64) -> Result<*mut Handle, Failure> {
         let next = turn.wrapping_add(1);
         if place.turn.compare_exchange(turn, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             place.job.store(job, Ordering::Release);
+            place.pace.begin();
             let token = (next as usize) << 16 | (index + 1);
             return Ok(std::ptr::without_provenance_mut(token));
         }
@@ -48,6 +55,11 @@ pub fn job(handle: *const Handle) -> Result<i64, Failure> {
     let (place, turn) = place(handle)?;
     let job = place.job.load(Ordering::Acquire);
     if place.turn.load(Ordering::Acquire) == turn { Ok(job) } else { Err(stale()) }
+}
+
+/// The job of a handle, and when its progress is to be reported.
+pub fn job_and_pace(handle: *const Handle) -> Result<(i64, &'static Pace), Failure> {
+    Ok((job(handle)?, &place(handle)?.0.pace))
 }
 
 /// Gives a handle back.

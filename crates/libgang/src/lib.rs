@@ -16,5 +16,6 @@ mod job;
 mod llnl;
 mod mutex;
 mod page;
+mod progress;
 mod result;
 mod waiting;

@@ -2,6 +2,7 @@
  * leaves what its arguments point to as it was. */
 #include <GangUserAPI.h>
 #include <gang.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,7 @@ static void handles(gang_job *job)
     EXPECT(GANG_INVALID, gang_set_signals(job, 1));
     EXPECT(GANG_INVALID, gang_suspend(job));
     EXPECT(GANG_INVALID, gang_resume(job));
+    EXPECT(GANG_INVALID, gang_job_progress(job, 1, 2));
     EXPECT(GANG_INVALID, gang_get_use(job, &use));
     EXPECT(GANG_INVALID, gang_page_open(job, &page));
     EXPECT(GANG_INVALID, gang_close(job));
@@ -113,6 +115,12 @@ static void modern(void)
     EXPECT(GANG_INVALID, gang_resize(job, &change));
     gang_change_init(&change);
     EXPECT(GANG_OK, gang_resize(job, &change));
+    EXPECT(GANG_INVALID, gang_job_progress(job, NAN, 1));
+    EXPECT(GANG_INVALID, gang_job_progress(job, 0, NAN));
+    EXPECT(GANG_INVALID, gang_job_progress(job, -1, 1));
+    EXPECT(GANG_INVALID, gang_job_progress(job, 2, 1));
+    EXPECT(GANG_INVALID, gang_job_progress(job, 0, 0));
+    EXPECT(GANG_INVALID, gang_job_progress(job, 1, INFINITY));
     EXPECT(GANG_INVALID, gang_get_use(job, NULL));
     EXPECT(GANG_INVALID, gang_get_load(NULL));
     EXPECT(GANG_INVALID, gang_page_open(job, NULL));
@@ -194,6 +202,42 @@ static void llnl(void)
     EXPECT(gsNoSuchJob, GangSignalsEnable(&foreign));
     EXPECT(gsBadArgument, GangSignalsDisable(NULL));
     EXPECT(0, GangErrMsg((gsRetVal)99) == NULL);
+}
+
+/* A loop that counts, whose reports may be told or not; and what there is to be told of a job that is over. */
+static void progress(void)
+{
+    gang_spec spec;
+    gang_job *job, *same;
+    int64_t id;
+    gang_spec_init(&spec);
+    spec.cpus = 1;
+    EXPECT(GANG_OK, gang_register(&spec, &job));
+    for (int done = 0; done <= 1000000; done++)
+        EXPECT(GANG_OK, gang_job_progress(job, done, 1000000));
+    /* What is asked next is not answered by what was told before. */
+    EXPECT(GANG_OK, gang_id(job, &id));
+    EXPECT(GANG_OK, gang_open(id, &same));
+    EXPECT(GANG_OK, gang_job_progress(same, 1, 2));
+    pid_t child = fork();
+    if (child == 0) {
+        EXPECT(GANG_OK, gang_job_progress(job, 1000000, 1000000));
+        EXPECT(GANG_OK, gang_add(job, 0));
+        _exit(0);
+    }
+    int status;
+    EXPECT(child, waitpid(child, &status, 0));
+    EXPECT(0, status);
+    /* It ended with its only process: that is told, late and not in every call. */
+    gang_result result = GANG_OK;
+    for (int i = 0; i < 200 && result == GANG_OK; i++) {
+        result = gang_job_progress(job, 1, 2);
+        usleep(50000);
+    }
+    EXPECT(GANG_NO_SUCH_JOB, result);
+    EXPECT(GANG_OK, gang_job_progress(job, 1, 2));
+    EXPECT(GANG_OK, gang_close(same));
+    EXPECT(GANG_OK, gang_close(job));
 }
 
 /* A parent registers; its child adds itself by the same handle, on a connection of its own. */
@@ -294,6 +338,7 @@ int main(void)
 {
     modern();
     llnl();
+    progress();
     across_fork();
     barriers();
     barriers_across_fork();

@@ -15,6 +15,8 @@ use crate::error::ClientError;
 use crate::frame::{FrameError, read_message};
 use crate::limits::REPLY_MAX;
 use crate::paths::Surroundings;
+use crate::progress;
+use crate::unanswered::Unanswered;
 use crate::v1;
 
 /// Longest wait for the daemon, at each of connecting, writing and reading.
@@ -91,6 +93,7 @@ pub struct Client {
     socket: PathBuf,
     server_uid: u32,
     timeout: Duration,
+    unanswered: Unanswered,
 }
 
 impl Client {
@@ -154,7 +157,13 @@ impl Client {
                 own_uid,
             });
         }
-        Ok(Self { stream: BufReader::new(stream), socket: socket.to_owned(), server_uid, timeout })
+        Ok(Self {
+            stream: BufReader::new(stream),
+            socket: socket.to_owned(),
+            server_uid,
+            timeout,
+            unanswered: Unanswered::default(),
+        })
     }
 
     /// The socket this client is connected to.
@@ -303,6 +312,30 @@ impl Client {
             .map(|v1::GetSlotPage_Reply { path }| path)
     }
 
+    /// Says how far a job is, as its program counts.
+    pub fn set_progress(&mut self, job: i64, done: f64, total: f64) -> Result<(), ClientError> {
+        let args = progress_args(job, done, total)?;
+        self.call("SetProgress", args, reporting(job)).map(|v1::SetProgress_Reply {}| ())
+    }
+
+    /// As [`set_progress`](Self::set_progress), and never waits: a refusal is told with a later report of the
+    /// same job, and while the daemon is behind with its answers nothing is sent.
+    pub fn report_progress(&mut self, job: i64, done: f64, total: f64) -> Result<(), ClientError> {
+        let args = progress_args(job, done, total)?;
+        let answers = self.unanswered.take(self.stream.get_ref());
+        let answers = answers.map_err(|error| self.broken(reporting(job), error))?;
+        let refused = answers.into_iter().rfind(|(of, _)| *of == job).map(|(_, answer)| {
+            self.understood::<v1::SetProgress_Reply>(&answer, reporting(job)).map(drop)
+        });
+        refused.unwrap_or(Ok(()))?;
+        if self.unanswered.is_full() {
+            return Ok(());
+        }
+        let sent = request("SetProgress", &args)
+            .and_then(|message| self.unanswered.send(self.stream.get_ref(), job, &message));
+        sent.map_err(|error| self.broken(reporting(job), error))
+    }
+
     /// Stops a job until it is resumed.
     pub fn suspend(&mut self, job: i64) -> Result<(), ClientError> {
         self.call("Suspend", v1::Suspend_Args { job }, format!("suspending job {job}"))
@@ -342,19 +375,27 @@ impl Client {
             Ok(None) => return Err(ClientError::Closed { doing, socket: self.socket.clone() }),
             Err(error) => return Err(self.broken(doing, error)),
         };
+        self.understood(&reply, doing)
+    }
+
+    /// What a reply says.
+    fn understood<R>(&self, reply: &[u8], doing: String) -> Result<R, ClientError>
+    where
+        R: DeserializeOwned,
+    {
         let malformed =
             |doing, source| ClientError::Malformed { doing, socket: self.socket.clone(), source };
-        let head: Head = match serde_json::from_slice(&reply) {
+        let head: Head = match serde_json::from_slice(reply) {
             Ok(head) => head,
             Err(source) => return Err(malformed(doing, source)),
         };
         if head.error.is_some() {
-            return match serde_json::from_slice(&reply) {
+            return match serde_json::from_slice(reply) {
                 Ok(reply) => Err(ClientError::from_reply(doing, &reply)),
                 Err(source) => Err(malformed(doing, source)),
             };
         }
-        let body: Result<Body<R>, _> = serde_json::from_slice(&reply);
+        let body: Result<Body<R>, _> = serde_json::from_slice(reply);
         let parameters = body.and_then(|body| match body.parameters {
             Some(parameters) => Ok(parameters),
             // A method without results may leave its parameters out.
@@ -368,10 +409,8 @@ impl Client {
         method: &str,
         args: &impl Serialize,
     ) -> Result<Option<Vec<u8>>, FrameError> {
-        let parameters = serde_json::to_value(args).map_err(io::Error::from)?;
-        let request = varlink::Request::create(format!("org.gangd.v1.{method}"), Some(parameters));
-        let mut message = serde_json::to_vec(&request).map_err(io::Error::from)?;
-        message.push(0);
+        let message = request(method, args)?;
+        self.unanswered.settle(&mut self.stream)?;
         self.stream.get_mut().write_all(&message)?;
         read_message(&mut self.stream, REPLY_MAX)
     }
@@ -393,6 +432,32 @@ impl Client {
             source => ClientError::Lost { doing, socket, source },
         }
     }
+}
+
+/// A request as it is sent.
+fn request(method: &str, args: &impl Serialize) -> Result<Vec<u8>, FrameError> {
+    let parameters = serde_json::to_value(args).map_err(io::Error::from)?;
+    let request = varlink::Request::create(format!("org.gangd.v1.{method}"), Some(parameters));
+    let mut message = serde_json::to_vec(&request).map_err(io::Error::from)?;
+    message.push(0);
+    Ok(message)
+}
+
+/// A number that JSON does not have would come as none.
+fn progress_args(job: i64, done: f64, total: f64) -> Result<v1::SetProgress_Args, ClientError> {
+    if done.is_finite() && total.is_finite() {
+        return Ok(v1::SetProgress_Args { job, done, total });
+    }
+    Err(ClientError::InvalidValue {
+        doing: reporting(job),
+        parameter: "done".to_owned(),
+        value: format!("{done} of {total}"),
+        accepted: progress::ACCEPTED.to_owned(),
+    })
+}
+
+fn reporting(job: i64) -> String {
+    format!("reporting the progress of job {job}")
 }
 
 /// What a reply is: looked at first, because what its parameters are depends on it.

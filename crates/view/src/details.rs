@@ -6,7 +6,7 @@ use gang_protocol::name::escaped;
 use gang_protocol::v1;
 
 use crate::table::{Align, render};
-use crate::values::{count, cpu_list, duration, owner, percent, size, word};
+use crate::values::{count, cpu_list, duration, owner, percent, progress, size, word};
 
 /// What was measured of a job, or why nothing was.
 fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
@@ -82,6 +82,11 @@ fn write(
     )?;
     writeln!(out, "  slots       {}, {} in slot", job.slots, duration(job.in_slot_ns))?;
     writeln!(out, "  CPU time    {}", duration(job.cpu_time_ns))?;
+    if let Some((share, told_ns)) = progress(job).zip(job.progress_at_ns) {
+        let (done, total) = (job.progress_done.unwrap_or(0.0), job.progress_total.unwrap_or(0.0));
+        let age = duration(now_ns.saturating_sub(told_ns));
+        writeln!(out, "  progress    {}, {done} of {total}, told {age} ago", percent(share))?;
+    }
     let age = now_ns.saturating_sub(job.registered_at_ns);
     writeln!(out, "  registered  {} ago", duration(age))?;
     measured(out, job)?;

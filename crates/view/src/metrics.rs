@@ -17,7 +17,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::live::{JobView, Snapshot};
-use crate::values::word;
+use crate::values::{progress, word};
 
 /// The media type of [`render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -286,6 +286,11 @@ const OF_JOBS: &[OfJob] = &[
     gauge("gangd_job_weight_ratio", "Weight of a job; 1 is the default", |view| {
         Some(view.job.weight as f64 / 100.0)
     }),
+    gauge(
+        "gangd_job_progress_ratio",
+        "Share of its work that a job has done, as its program says",
+        |view| progress(&view.job),
+    ),
     gauge("gangd_job_threads", "Threads of a job", |view| Some(view.job.threads as f64)),
     gauge(
         "gangd_job_share_wanted_ratio",

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use gang_protocol::v1;
 use nix::unistd::{Uid, User};
 
 /// A length of time with its unit: `500 µs`, `10 ms`, `12.3 s`, `4 min 5 s`, `3 h 20 min`.
@@ -27,6 +28,14 @@ fn decimal(value: f64) -> String {
 /// A share of 0 to 1 in percent.
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
+}
+
+/// The share of its work that a job has done, where its program says so.
+pub fn progress(job: &v1::Job) -> Option<f64> {
+    let (done, total) = job.progress_done.zip(job.progress_total)?;
+    // Whatever a daemon sends, a share is one.
+    let share = done / total;
+    (0.0..=1.0).contains(&share).then_some(share)
 }
 
 /// CPUs as the kernel lists them: `0-3,8`. An empty list is `-`.
@@ -120,6 +129,18 @@ mod tests {
     }
 
     #[test]
+    fn a_share_of_nothing_is_no_progress() {
+        let of = |done, total| {
+            let job = crate::fixture::job(1, "lu");
+            progress(&v1::Job { progress_done: done, progress_total: total, ..job })
+        };
+        assert_eq!(of(Some(1.0), Some(4.0)), Some(0.25));
+        assert_eq!((of(None, None), of(Some(1.0), None)), (None, None));
+        assert_eq!((of(Some(0.0), Some(0.0)), of(Some(3.0), Some(2.0))), (None, None));
+        assert_eq!(of(Some(-1.0), Some(2.0)), None);
+    }
+
+    #[test]
     fn an_owner_without_a_name_is_a_number() {
         assert_eq!(owner(0), "root");
         assert_eq!(owner(4_000_000_000), "4000000000");
@@ -128,7 +149,7 @@ mod tests {
 
     #[test]
     fn words_and_counts() {
-        assert_eq!(word(&gang_protocol::v1::Class::standby), "standby");
+        assert_eq!(word(&v1::Class::standby), "standby");
         assert_eq!(count(1, "process"), "1 process");
         assert_eq!(count(2, "process"), "2 processes");
         assert_eq!(count(0, "job"), "0 jobs");

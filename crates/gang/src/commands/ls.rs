@@ -5,8 +5,11 @@ use gang_protocol::v1;
 
 use crate::cli::Listing;
 use crate::connect::connect;
-use crate::show_values::{Owners, duration, percent, print_json, word};
+use crate::show_values::{Owners, duration, percent, print_json, progress, word};
 use crate::table::{Align, render, terminal_width};
+
+/// Only where a program says how far it is.
+const DONE: (&str, Align) = ("DONE", Align::Right);
 
 const COLUMNS: [(&str, Align); 10] = [
     ("ID", Align::Right),
@@ -35,8 +38,10 @@ fn table(jobs: &[v1::Job], width: Option<usize>) -> String {
         return "no jobs\n".to_owned();
     }
     let mut owners = Owners::default();
+    let is_told = jobs.iter().any(|job| progress(job).is_some());
+    let columns: Vec<_> = COLUMNS.into_iter().chain(is_told.then_some(DONE)).collect();
     let row = |job: &v1::Job| {
-        vec![
+        let mut row = vec![
             job.id.to_string(),
             job.name.clone(),
             owners.name(job.owner_uid),
@@ -47,7 +52,9 @@ fn table(jobs: &[v1::Job], width: Option<usize>) -> String {
             percent(job.share_wanted),
             job.coscheduled.map_or_else(|| "-".into(), percent),
             duration(job.cpu_time_ns),
-        ]
+        ];
+        row.extend(is_told.then(|| progress(job).map_or_else(|| "-".into(), percent)));
+        row
     };
-    render(&COLUMNS, &jobs.iter().map(row).collect::<Vec<_>>(), width)
+    render(&columns, &jobs.iter().map(row).collect::<Vec<_>>(), width)
 }

@@ -347,6 +347,17 @@ impl v1::VarlinkInterface for Fake {
         call.reply()
     }
 
+    fn set_progress(
+        &self,
+        call: &mut dyn v1::Call_SetProgress,
+        job: i64,
+        done: f64,
+        total: f64,
+    ) -> varlink::Result<()> {
+        self.record(format!("SetProgress({job}, {done}, {total})"));
+        call.reply()
+    }
+
     fn suspend(&self, call: &mut dyn v1::Call_Suspend, job: i64) -> varlink::Result<()> {
         self.record(format!("Suspend({job})"));
         if self.refuses {

@@ -97,5 +97,6 @@ not_implemented! {
     resume, Call_Resume, i64;
     kill, Call_Kill, i64, i64;
     check, Call_Check;
+    set_progress, Call_SetProgress, i64, f64, f64;
     stop, Call_Stop;
 }

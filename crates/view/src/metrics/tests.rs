@@ -36,6 +36,7 @@ fn samples_have_labels_and_base_units() {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
     assert!(!text.contains("gangd_job_memory"), "absent is not 0:\n{text}");
+    assert!(!text.contains("gangd_job_progress"), "absent is not 0:\n{text}");
     assert!(!text.contains("gangd_working_time"));
 }
 
@@ -61,6 +62,7 @@ fn complete() -> Snapshot {
     let mut view = snapshot.jobs[0].clone();
     (view.job.mem_bytes, view.job.mem_used_bytes) = (Some(1), Some(1));
     view.job.disk_bytes = Some(1);
+    (view.job.progress_done, view.job.progress_total) = (Some(1.0), Some(4.0));
     snapshot.jobs = vec![view].into();
     let status = Status { working_hours: Some(true), ..fixture::status() };
     snapshot.status = Some(status.into());

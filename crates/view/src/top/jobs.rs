@@ -11,7 +11,7 @@ use super::draw::put;
 use super::look::Look;
 use super::state::State;
 use crate::live::JobView;
-use crate::values::{duration, word};
+use crate::values::{duration, progress, word};
 
 /// A column: its heading, its width in a narrow terminal and in a wide one, where 0 leaves it out.
 struct Column {
@@ -47,7 +47,7 @@ const fn figure(
 }
 
 /// After letter, id and name; the name has what the others leave.
-const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column; 16] = [
     text("OWNER", 7, 12, |view| view.owner.to_string()),
     text("CLASS", 5, 11, |view| word(&view.job.class)),
     text("STATE", 5, 9, |view| state(&view.job.state)),
@@ -65,9 +65,13 @@ const COLUMNS: [Column; 15] = [
         view.rates.waiting.map_or_else(none, |waits| format!("{waits:.1}"))
     }),
     figure("FILL%", 5, 6, |view| hundredths(view.rates.filling)),
+    figure(DONE, 5, 6, |view| hundredths(progress(&view.job))),
     figure("MEM", 5, 7, |view| view.job.mem_used_bytes.map_or_else(none, short_size)),
     figure("CPU TIME", 0, 11, |view| duration(view.job.cpu_time_ns)),
 ];
+
+/// Only where a program says how far it is.
+const DONE: &str = "DONE%";
 
 /// Narrowest that a name is cut to; columns are left out before, the last first.
 const NAME_MIN: usize = 10;
@@ -168,6 +172,10 @@ pub fn draw(state: &mut State, look: Look, area: Rect, buffer: &mut Buffer) {
     let is_wide = area.width >= WIDE;
     let mut widths: Vec<usize> =
         COLUMNS.iter().map(|column| if is_wide { column.wide } else { column.narrow }).collect();
+    if !state.snapshot.jobs.iter().any(|view| progress(&view.job).is_some()) {
+        let done = COLUMNS.iter().position(|column| column.title == DONE);
+        done.into_iter().for_each(|at| widths[at] = 0);
+    }
     // The letter with a space, the id with one, and one before each column.
     let left = |widths: &[usize]| {
         let used: usize = widths.iter().filter(|width| **width > 0).map(|width| width + 1).sum();

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use gang_protocol::v1;
 
 use crate::live::JobView;
-use crate::values::word;
+use crate::values::{progress, word};
 
 /// What jobs are sorted by; the key `o` takes the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +22,12 @@ pub enum Order {
     Skew,
     Filling,
     Memory,
+    /// The furthest first.
+    Done,
 }
 
 impl Order {
-    const ALL: [Order; 10] = [
+    const ALL: [Order; 11] = [
         Order::Id,
         Order::Name,
         Order::Owner,
@@ -36,6 +38,7 @@ impl Order {
         Order::Skew,
         Order::Filling,
         Order::Memory,
+        Order::Done,
     ];
 
     pub fn next(self) -> Order {
@@ -55,6 +58,7 @@ impl Order {
             Order::Skew => "skew",
             Order::Filling => "filling",
             Order::Memory => "memory",
+            Order::Done => "done",
         }
     }
 
@@ -77,6 +81,7 @@ impl Order {
             Order::Skew => largest(one.skew_us_p99, other.skew_us_p99),
             Order::Filling => largest(a.rates.filling, b.rates.filling),
             Order::Memory => other.mem_used_bytes.cmp(&one.mem_used_bytes),
+            Order::Done => largest(progress(one), progress(other)),
         };
         by.then(one.id.cmp(&other.id))
     }
@@ -123,6 +128,7 @@ mod tests {
         jobs[1].job.coscheduled = None;
         jobs[2].job.coscheduled = Some(0.5);
         jobs[2].job.class = v1::Class::standby;
+        (jobs[1].job.progress_done, jobs[1].job.progress_total) = (Some(3.0), Some(4.0));
         jobs.into()
     }
 
@@ -136,6 +142,7 @@ mod tests {
         assert_eq!(ids("", Order::Name), [5, 3, 4]);
         assert_eq!(ids("", Order::Owner), [4, 3, 5]);
         assert_eq!(ids("", Order::Together), [5, 3, 4]);
+        assert_eq!(ids("", Order::Done), [4, 3, 5]);
         let mut order = Order::Id;
         Order::ALL.iter().for_each(|_| order = order.next());
         assert_eq!(order, Order::Id);

@@ -34,6 +34,7 @@ const HELP: &[(&str, &str)] = &[
     ("SKEW99", "from its first thread to its last, at 99 of 100 beginnings and ends of slots"),
     ("LOST, WAITS", "how many of its threads waited for a CPU, in slot and out of slot"),
     ("FILL%", "of its CPU time: used out of its slots, in holes that others left"),
+    ("DONE%", "of its work, where its program says so; no column where none does"),
     ("USED, MEM", "CPUs and memory that it uses (memory where it asked for some)"),
     ("", ""),
     ("matrix", "who has which CPU, a line a slice; the mark moves with the clock"),

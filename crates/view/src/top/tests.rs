@@ -13,6 +13,7 @@ use ratatui::backend::TestBackend;
 use super::act::Outcome;
 use super::state::State;
 use super::{Look, draw, lines};
+use crate::details;
 use crate::fixture;
 use crate::live::{Model, Moment, Snapshot};
 
@@ -108,6 +109,20 @@ fn jobs_frame_and_timeline_fit_80_by_24_and_200_by_60() {
     compare("80x24", &seen(&mut state, PLAIN, (80, 24)));
     compare("200x60", &seen(&mut State::new(many_jobs()), PLAIN, (200, 60)));
     compare("80x24-128-cpus", &seen(&mut State::new(many_jobs()), PLAIN, (80, 24)));
+}
+
+#[test]
+fn where_a_program_says_how_far_it_is_there_is_a_column() {
+    let mut jobs: Vec<v1::Job> = two_jobs().jobs.iter().map(|view| view.job.clone()).collect();
+    (jobs[0].progress_done, jobs[0].progress_total) = (Some(420.0), Some(1000.0));
+    jobs[0].progress_at_ns = Some(NOW_NS - 2000 * MS);
+    let snapshot = model(2, jobs).snapshot(at(NOW_NS));
+    compare("80x24-done", &seen(&mut State::new(snapshot.clone()), PLAIN, (80, 24)));
+    let wide = seen(&mut State::new(snapshot.clone()), PLAIN, (200, 60));
+    assert!(wide.contains(" DONE%") && wide.contains(" 42.0"), "{wide}");
+    let details = snapshot.jobs[0].job.clone();
+    let text = details::text(&v1::ShowJob_Reply { details, processes: None }, NOW_NS, None);
+    assert!(text.contains("  progress    42.0 %, 420 of 1000, told 2.0 s ago\n"), "{text}");
 }
 
 #[test]

@@ -148,6 +148,9 @@ pub struct Job<'a> {
     mem_enforced: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     disk_bytes: Option<i64>,
+    /// What its program says it has done, of how much, and when it said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    progress: Option<(f64, f64, i64)>,
     registered_us: i64,
     slots: i64,
     in_slot_s: f64,
@@ -184,6 +187,9 @@ impl<'a> From<&'a JobView> for Job<'a> {
             mem_used_bytes: job.mem_used_bytes,
             mem_enforced: job.mem_enforced,
             disk_bytes: job.disk_bytes,
+            progress: values::progress(job).and_then(|_| {
+                Some((job.progress_done?, job.progress_total?, job.progress_at_ns? / 1000))
+            }),
             registered_us: job.registered_at_ns / 1000,
             slots: job.slots,
             in_slot_s: seconds(job.in_slot_ns),
@@ -271,7 +277,7 @@ mod tests {
             (json["class"].as_str(), json["cpu_list"].as_str()),
             (Some("interactive"), Some("0-1"))
         );
-        for absent in ["coscheduled", "cpus_used", "filling", "lost", "mem_bytes"] {
+        for absent in ["progress", "coscheduled", "cpus_used", "filling", "lost", "mem_bytes"] {
             assert!(json.get(absent).is_none(), "{absent}");
         }
     }

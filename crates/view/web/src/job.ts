@@ -5,7 +5,7 @@ import { Charts } from "./charts.js";
 import { element, Figures, say } from "./dom.js";
 import type { Machine } from "./machine.js";
 import { details, past, Refused } from "./server.js";
-import { bytes, count, micros, moment, percent, printable, seconds } from "./text.js";
+import { bytes, count, doneOf, micros, moment, percent, printable, seconds } from "./text.js";
 import type { Class, Details, Hello, Job, Past } from "./wire.js";
 
 const CLASSES: Class[] = ["express", "interactive", "batch", "standby"];
@@ -115,6 +115,10 @@ export class JobPage {
     figures.set("Waiting in slot", job.lost === undefined ? "–" : `${count(job.lost, 2)} threads`, "How many of its threads, on average, waited for a CPU in its slots");
     figures.set("Memory", job.mem_bytes === undefined ? "asked for none" : `${bytes(job.mem_used_bytes)} of ${bytes(job.mem_bytes)}${job.mem_enforced ? ", enforced" : ""}`);
     figures.set("Threads", `${job.threads} in ${job.processes} ${job.processes === 1 ? "process" : "processes"}`);
+    if (job.progress) {
+      const [done, total, at_us] = job.progress;
+      figures.set("Done", `${percent(doneOf(job))}, ${done} of ${total}`, `as its program said at ${moment(at_us)}`);
+    }
     figures.set("Slots", `${job.slots}, ${seconds(job.in_slot_s)} in all`);
     figures.set("CPU time", seconds(job.cpu_time_s));
     figures.set("Since", moment(job.registered_us));

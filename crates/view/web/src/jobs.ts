@@ -3,7 +3,7 @@
 import { jobColour } from "./colours.js";
 import { element, say } from "./dom.js";
 import type { Machine } from "./machine.js";
-import { bytes, count, micros, percent, plural, printable } from "./text.js";
+import { bytes, count, doneOf, micros, percent, plural, printable } from "./text.js";
 import type { Job } from "./wire.js";
 
 interface Column {
@@ -37,6 +37,7 @@ const COLUMNS: Column[] = [
   { title: "Skew p99", hint: "First to last thread at the beginnings and ends of slots", isNumber: true, rank: 2, key: (j) => missing(j.skew_us_p99), text: (j) => micros(j.skew_us_p99) },
   { title: "CPUs used", hint: "CPUs that it used lately", isNumber: true, rank: 2, key: (j) => missing(j.cpus_used), text: (j) => count(j.cpus_used, 2) },
   { title: "Filling", hint: "Share of its CPU time out of its slots, in holes that others left", isNumber: true, rank: 2, key: (j) => missing(j.filling), text: (j) => percent(j.filling) },
+  { title: "Done", hint: "Share of its work that it has done, where its program says so", isNumber: true, rank: 1, key: (j) => missing(doneOf(j)), text: (j) => percent(doneOf(j)) },
   { title: "Memory", hint: "Memory that it uses, where it asked for some", isNumber: true, rank: 2, key: (j) => missing(j.mem_used_bytes), text: (j) => bytes(j.mem_used_bytes) },
 ];
 

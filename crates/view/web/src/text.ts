@@ -1,5 +1,7 @@
 // Figures and names as people read them.
 
+import type { Job } from "./wire.js";
+
 const DASH = "–";
 
 /** A text of unknown origin with everything visible that would reorder or hide what stands beside it. */
@@ -12,6 +14,11 @@ export function printable(text: string): string {
 
 export function percent(share: number | undefined): string {
   return share === undefined ? DASH : `${(100 * share).toFixed(1)} %`;
+}
+
+/** The share of its work that a job has done. */
+export function doneOf(job: Job): number | undefined {
+  return job.progress && job.progress[0] / job.progress[1];
 }
 
 export function micros(us: number | undefined): string {

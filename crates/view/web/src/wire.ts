@@ -80,6 +80,8 @@ export interface Job {
   mem_used_bytes?: number;
   mem_enforced: boolean;
   disk_bytes?: number;
+  /** What its program says it has done, of how much, and when it said so. */
+  progress?: [done: number, total: number, at_us: number];
   registered_us: number;
   slots: number;
   in_slot_s: number;

@@ -8,6 +8,7 @@ use std::{path::Path, sync::Arc};
 
 use gang_linux::{
     cgroup::{Group, OpenFile},
+    error::unless_gone,
     process,
     sched::{self, Attributes},
 };
@@ -170,6 +171,7 @@ impl Members {
         out: &mut Vec<Action>,
     ) -> Vec<(u32, Attributes)> {
         let pid = process.pid;
+        // Where they cannot be read, who sees the process off gives them back what they had.
         let tids = process::threads(proc_root, pid).unwrap_or_default();
         let of_process = self.threads.iter().filter(|thread| tids.contains(&thread.tid));
         let known = of_process.clone().map(|thread| (thread.tid, thread.original)).collect();
@@ -223,7 +225,7 @@ impl Members {
     }
 
     /// Reads the threads again; those known keep what is remembered of them. True where one came
-    /// that was not known.
+    /// that was not known. Where they cannot be read, those known before stay.
     pub fn refresh(&mut self, proc_root: &Path) -> gang_linux::Result<bool> {
         match &mut self.roster {
             Roster::Cgroup { threads, leaving, expected, .. } => {
@@ -231,7 +233,7 @@ impl Members {
                 self.numbers.extend(expected.iter());
                 leaving.retain(|process| process.is_alive());
                 for process in leaving.iter() {
-                    let theirs = process::threads(proc_root, process.pid).unwrap_or_default();
+                    let theirs = unless_gone(process::threads(proc_root, process.pid))?;
                     self.numbers.retain(|tid| !theirs.contains(tid));
                 }
             }
@@ -239,8 +241,7 @@ impl Members {
                 grow_tree(proc_root, processes, removed);
                 self.numbers.clear();
                 for process in processes.iter() {
-                    self.numbers
-                        .extend(process::threads(proc_root, process.pid).unwrap_or_default());
+                    self.numbers.extend(unless_gone(process::threads(proc_root, process.pid))?);
                 }
             }
         }

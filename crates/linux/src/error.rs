@@ -28,6 +28,15 @@ impl Error {
     }
 }
 
+/// What was found; nothing of a thing that is gone, which is no failure: a process that has ended has no
+/// threads, a group that was removed no processes.
+pub fn unless_gone<T: Default>(found: Result<T>) -> Result<T> {
+    match found {
+        Err(error) if error.is_gone() => Ok(T::default()),
+        found => found,
+    }
+}
+
 /// True where the thing asked about is gone: a thread that ended, a cgroup that was removed.
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT | libc::ENODEV))

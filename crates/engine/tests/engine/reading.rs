@@ -7,7 +7,7 @@ use gang_linux::sched::{self, Attributes, Policy};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::{
-    jobs::{everywhere, group},
+    jobs::{everywhere, group, of_tree, thread},
     parked::Parked,
 };
 
@@ -41,6 +41,21 @@ impl Job {
 fn sorted(threads: &[&Parked]) -> Vec<u32> {
     let tids: BTreeSet<u32> = threads.iter().map(|thread| thread.tid).collect();
     tids.into_iter().collect()
+}
+
+#[test]
+fn threads_that_cannot_be_read_are_not_gone() {
+    let mut tree = of_tree(vec![thread(11, Attributes::other(3))]);
+    let proc_root = tempfile::tempdir().unwrap();
+    // Refused as no process that is there would be.
+    let own = proc_root.path().join(std::process::id().to_string());
+    fs::create_dir(&own).unwrap();
+    fs::write(own.join("task"), "").unwrap();
+    tree.refresh(proc_root.path()).unwrap_err();
+    assert_eq!(tree.threads().len(), 1, "somebody has to lower it");
+    fs::remove_file(own.join("task")).unwrap();
+    assert!(!tree.refresh(proc_root.path()).unwrap());
+    assert_eq!(tree.threads().len(), 0, "the process has ended");
 }
 
 #[test]

@@ -47,7 +47,10 @@ impl Means {
     /// Looks at the machine and tries, in a cgroup of its own, what it is going to need. `name` is
     /// that of the groups of this daemon.
     pub fn probe(roots: &Roots, name: &str) -> Means {
-        let hierarchies = Hierarchies::detect(roots).unwrap_or_default();
+        let hierarchies = Hierarchies::detect(roots).unwrap_or_else(|error| {
+            tracing::error!(%error, source = %error.source, "cgroups are not used");
+            Hierarchies::default()
+        });
         let groups = usable_groups(&hierarchies, name);
         let cpu = cpu_control(&hierarchies, groups.is_ok());
         let groups_obstacle = groups.as_ref().err().cloned();

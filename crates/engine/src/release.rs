@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 use gang_linux::{
     Roots,
     cgroup::Group,
+    error::unless_gone,
     process,
     sched::{self, Attributes, Policy},
 };
@@ -64,7 +65,7 @@ pub fn job(roots: &Roots, record: &Record) -> Found {
             let group = Group::at(group);
             let found = release_group(&group, record);
             if record.signals {
-                listeners::let_go(&roots.proc, &group.processes().unwrap_or_default());
+                listeners::let_go(&roots.proc, &known(group.processes()));
             }
             // It may not be in the group yet, and have its slot already.
             let coming = release_tree(&roots.proc, record.coming.as_slice(), record);
@@ -88,7 +89,7 @@ fn lift_limit(at: &Confinement) {
         (None, None) => ("memory.max", "max".to_owned()),
         (None, Some(bytes)) => ("memory.max", bytes.to_string()),
     };
-    let _ = Group::at(&at.group).write(file, limit);
+    known(Group::at(&at.group).write(file, limit));
 }
 
 /// Leaves no trace of a limit on the memory of a job.
@@ -98,7 +99,7 @@ pub fn unconfine(at: &Confinement) {
     let group = Group::at(&at.group);
     // Others may be started while those that were found are moved.
     for _ in 0..ROUNDS_MAX {
-        let processes = group.processes().unwrap_or_default();
+        let processes = known(group.processes());
         if processes.is_empty() {
             break;
         }
@@ -111,12 +112,21 @@ pub fn unconfine(at: &Confinement) {
 /// thread may start another one while the list is read.
 const ROUNDS_MAX: usize = 100;
 
+/// What there is of a job, or nothing. Why is told, unless it is gone: whoever releases goes on with what
+/// else there is to release.
+fn known<T: Default>(found: gang_linux::Result<T>) -> T {
+    unless_gone(found).unwrap_or_else(|error| {
+        tracing::error!(%error, source = %error.source, "a job may not be released as a whole");
+        T::default()
+    })
+}
+
 fn release_group(group: &Group, record: &Record) -> Found {
     let paused = usize::from(group.is_frozen().unwrap_or(false));
     let mut found = Found { paused, ..Found::default() };
-    let _ = group.freeze(false);
+    known(group.freeze(false));
     for round in 0..ROUNDS_MAX {
-        let threads = group.threads().unwrap_or_default();
+        let threads = known(group.threads());
         if round == 0 {
             found.threads = threads.len();
         }
@@ -134,8 +144,7 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Record) -> 
     let alive = processes.iter().filter(|(pid, started)| {
         process::stat(proc_root, *pid).is_ok_and(|stat| stat.start_ticks == *started)
     });
-    let trees =
-        alive.flat_map(|(pid, _)| process::descendants(proc_root, *pid).unwrap_or_default());
+    let trees = alive.flat_map(|(pid, _)| known(process::descendants(proc_root, *pid)));
     // Most of them are on file as well as below one that is.
     for pid in trees.collect::<BTreeSet<u32>>() {
         let stopped = process::stat(proc_root, pid).is_ok_and(|stat| stat.state == b'T');
@@ -145,7 +154,7 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Record) -> 
         if record.signals {
             listeners::let_go(proc_root, &[pid]);
         }
-        for tid in process::threads(proc_root, pid).unwrap_or_default() {
+        for tid in known(process::threads(proc_root, pid)) {
             found.threads += 1;
             found.lowered += usize::from(release_thread(tid, record));
         }
@@ -186,7 +195,7 @@ pub fn dissolve(record: &Record) {
         return;
     };
     let group = Group::at(group);
-    for pid in group.processes().unwrap_or_default() {
+    for pid in known(group.processes()) {
         let newcomer = record.newcomers.iter().find(|newcomer| newcomer.pid == pid);
         if let (Some(home), Some(_)) = (newcomer.and_then(|it| it.memory_home.as_ref()), memory) {
             move_home(pid, home);

@@ -204,7 +204,7 @@ impl Daemon {
         let address = self
             .conductor
             .ask(move |state| state.job(job).map(|job| job.home.as_ref().map(Home::address)))??;
-        Ok(address.map_or_else(Vec::new, |at| self.lodging.processes(&at)))
+        Ok(address.map_or(Ok(Vec::new()), |at| self.lodging.processes(&at))?)
     }
 
     /// Suspends a job, or resumes it.

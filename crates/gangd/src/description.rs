@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -48,17 +49,18 @@ impl Described {
     }
 
     /// All of it, and the processes of the job.
-    pub fn complete(self, daemon: &Daemon) -> (v1::Job, Vec<u32>) {
+    pub fn complete(self, daemon: &Daemon) -> Result<(v1::Job, Vec<u32>), Denied> {
         let Described { mut job, address } = self;
-        let pids = address.as_ref().map_or_else(Vec::new, |at| daemon.lodging.processes(at));
+        let address = address.as_ref();
+        let pids = address.map_or(Ok(Vec::new()), |at| daemon.lodging.processes(at))?;
         job.processes = pids.len() as i64;
         if job.mem_bytes.is_some() {
-            let used = address.as_ref().map_or(0, |at| daemon.lodging.memory_used(&at.whereabouts));
+            let used = address.map_or(0, |at| daemon.lodging.memory_used(&at.whereabouts));
             job.mem_used_bytes = Some(used as i64);
         }
-        let whereabouts = address.as_ref().map(|at| &at.whereabouts);
+        let whereabouts = address.map(|at| &at.whereabouts);
         gauge::describe(&daemon.measuring, whereabouts, &mut job);
-        (job, pids)
+        Ok((job, pids))
     }
 }
 
@@ -168,7 +170,7 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
         class_slices: Class::ALL.map(class_slice).into(),
         memory: supply(stock.memory),
         disk: supply(stock.disk),
-        load_average: load_average(&daemon.roots),
+        load_average: load_average(&daemon.roots)?,
     })
 }
 
@@ -177,9 +179,12 @@ fn supply(supply: Supply) -> v1::Supply {
     v1::Supply { total: total as i64, free: free as i64, promised: promised as i64 }
 }
 
-fn load_average(roots: &Roots) -> f64 {
-    let text = std::fs::read_to_string(roots.proc.join("loadavg")).unwrap_or_default();
-    text.split_ascii_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(0.0)
+fn load_average(roots: &Roots) -> Result<f64, Denied> {
+    let path = roots.proc.join("loadavg");
+    let error = |source: io::Error| gang_linux::Error::new("read", path.display(), source);
+    let text = std::fs::read_to_string(&path).map_err(error)?;
+    let first = text.split_ascii_whitespace().next().and_then(|first| first.parse().ok());
+    Ok(first.ok_or_else(|| error(io::ErrorKind::InvalidData.into()))?)
 }
 
 fn guarantee(backend: Backend) -> v1::Guarantee {

@@ -22,6 +22,7 @@ use gang_engine::{
 use gang_linux::{
     Result, Roots,
     cgroup::{self, Group, Hierarchies},
+    error::unless_gone,
     process,
     sched::Attributes,
 };
@@ -343,21 +344,21 @@ impl Lodging {
     }
 
     /// The processes in the group of a job.
-    pub fn processes_of(&self, whereabouts: &Whereabouts) -> Vec<u32> {
+    pub fn processes_of(&self, whereabouts: &Whereabouts) -> Result<Vec<u32>> {
         match whereabouts {
-            Whereabouts::Cgroup { group, .. } => Group::at(group).processes().unwrap_or_default(),
+            Whereabouts::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
             // They do not live anywhere.
-            Whereabouts::Tree { .. } => Vec::new(),
+            Whereabouts::Tree { .. } => Ok(Vec::new()),
         }
     }
 
     /// The processes of a job.
-    pub fn processes(&self, at: &Address) -> Vec<u32> {
+    pub fn processes(&self, at: &Address) -> Result<Vec<u32>> {
         match &at.whereabouts {
-            Whereabouts::Cgroup { group, .. } => Group::at(group).processes().unwrap_or_default(),
+            Whereabouts::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
             Whereabouts::Tree { .. } => {
                 let is_alive = |pid: &&u32| process::stat(&self.roots.proc, **pid).is_ok();
-                at.tree.iter().filter(is_alive).copied().collect()
+                Ok(at.tree.iter().filter(is_alive).copied().collect())
             }
         }
     }

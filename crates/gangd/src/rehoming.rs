@@ -108,7 +108,7 @@ impl Daemon {
     fn move_over(&self, from: &Whereabouts, to: &Whereabouts) -> Result<(), Denied> {
         let mut moved = Vec::new();
         for _ in 0..ROUNDS_MAX {
-            let all = self.lodging.processes_of(from);
+            let all = self.lodging.processes_of(from)?;
             let new: Vec<u32> = all.into_iter().filter(|pid| !moved.contains(pid)).collect();
             if new.is_empty() {
                 break;

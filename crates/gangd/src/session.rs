@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use gang_linux::{clock, process};
+use gang_linux::{clock, error::unless_gone, process};
 use gang_protocol::{limits, name::check_name, progress, v1};
 use gang_schedule::{Class, JobId, Spec};
 use rustix::process::Signal;
@@ -195,7 +195,8 @@ impl Session {
                 state.jobs.values().map(|job| Described::of(state, job, &shares, now_ns));
             described.collect::<Vec<_>>()
         })?;
-        Ok(jobs.into_iter().map(|job| job.complete(&self.daemon).0).collect())
+        let complete = |job: Described| job.complete(&self.daemon).map(|(job, _)| job);
+        jobs.into_iter().map(complete).collect()
     }
 
     pub fn show(&self, job: i64) -> Result<(v1::Job, Option<Vec<v1::Process>>), Denied> {
@@ -205,7 +206,7 @@ impl Session {
             state.job(id).map(|job| Described::of(state, job, &shares, clock::utc_ns()))
         })??;
         let lost_to = described.lost_to(&self.daemon);
-        let (mut details, pids) = described.complete(&self.daemon);
+        let (mut details, pids) = described.complete(&self.daemon)?;
         if !self.peer.may_act_for(details.owner_uid as u32) {
             return Ok((details, None));
         }
@@ -226,13 +227,18 @@ impl Session {
         let number =
             i32::try_from(signal).ok().filter(|n| (1..=64).contains(n)).ok_or_else(accepted)?;
         let signal = Signal::from_named_raw(number).ok_or_else(accepted)?;
+        // All of them are sent it, also after one that refuses it: a program of another user, say.
+        let mut refused = None;
         for pid in self.daemon.processes(id)? {
             // One that ends meanwhile does not need the signal any more.
             if let Ok(process) = gang_engine::action::ProcessHandle::open(pid) {
-                let _ = process.signal(signal);
+                let sent = process.signal(signal).map_err(|source| {
+                    gang_linux::Error::new("send a signal to", format!("process {pid}"), source)
+                });
+                refused = refused.or(unless_gone(sent).err());
             }
         }
-        Ok(())
+        refused.map_or(Ok(()), |error| Err(error.into()))
     }
 
     pub fn suspend(&self, job: i64, suspended: bool) -> Result<(), Denied> {

@@ -78,7 +78,7 @@ impl Meter {
             .map_err(refused("tell the slots of a gang"))
     }
 
-    /// Measures a gang no more. One that is not watched is none.
+    /// Measures a gang no more. One that is not watched is none: that is all that can fail.
     pub fn forget(&self, gang: u64) {
         let _ = map(&self.object, "gangs").delete(&gang.to_ne_bytes());
         let _ = map(&self.object, "slots").delete(&gang.to_ne_bytes());
@@ -95,21 +95,24 @@ impl Meter {
     }
 
     /// Whom a gang waited for in its slots, the worst first. Looks through those of all gangs.
-    pub fn lost_to(&self, gang: u64) -> Vec<Culprit> {
-        let known = map(&self.object, "gangs").lookup(&gang.to_ne_bytes(), MapFlags::LOCK);
-        let Some(known) = known.ok().flatten() else { return Vec::new() };
+    pub fn lost_to(&self, gang: u64) -> Result<Vec<Culprit>, NotMeasured> {
+        let known = map(&self.object, "gangs")
+            .lookup(&gang.to_ne_bytes(), MapFlags::LOCK)
+            .map_err(refused("read whom a gang waited for"))?
+            .ok_or(NotMeasured::NotWatched)?;
         let harmed = (gang, layout::epoch(&known) as u32);
         let damages = map(&self.object, "damages");
         let of_gang = damages.keys().filter(|key| layout::harmed(key) == harmed);
         let mut lost_to: Vec<_> = of_gang
             .filter_map(|key| {
+                // It may have made room for another one since its key was read.
                 let damage = damages.lookup(&key, MapFlags::ANY).ok()??;
                 Some(layout::culprit(&key, &damage))
             })
             .collect();
         lost_to.sort_by_key(|culprit| std::cmp::Reverse(culprit.ns));
         lost_to.truncate(CULPRITS_TOLD);
-        lost_to
+        Ok(lost_to)
     }
 
     /// Has the time of a gang booked up to now.

@@ -28,7 +28,7 @@ impl Meter {
         match *self {}
     }
 
-    pub fn lost_to(&self, _gang: u64) -> Vec<Culprit> {
+    pub fn lost_to(&self, _gang: u64) -> Result<Vec<Culprit>, NotMeasured> {
         match *self {}
     }
 }

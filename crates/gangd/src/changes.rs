@@ -247,10 +247,13 @@ impl Daemon {
             }
         };
         while process.is_alive() && Instant::now() < end {
-            let threads = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
+            let threads = process::threads(&self.roots.proc, process.pid);
             // All of them are looked at, also after one that is not yet as it was.
             let was_before = since.is_some();
-            if threads.into_iter().filter(|&tid| !is_as_before(tid, was_before)).count() > 0 {
+            let behind = threads.map(|threads| {
+                threads.into_iter().filter(|&tid| !is_as_before(tid, was_before)).count()
+            });
+            if !matches!(behind, Ok(0)) {
                 since = None;
             } else if since.get_or_insert_with(Instant::now).elapsed() >= STAYS_FOR {
                 return;

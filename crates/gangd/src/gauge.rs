@@ -208,10 +208,10 @@ fn figures(measuring: &Measuring, whereabouts: Option<&Whereabouts>) -> Result<F
     meter.read(group).map_err(|reason| reason.to_string())
 }
 
-/// Whom a job waited for in its slots.
+/// Whom a job waited for in its slots; absent where that was not measured.
 pub fn lost_to(measuring: &Measuring, whereabouts: &Whereabouts) -> Option<Vec<v1::Culprit>> {
     let Whereabouts::Cgroup { group, .. } = whereabouts else { return None };
-    let culprits = measuring.meter().ok()?.lost_to(number(group)?);
+    let culprits = measuring.meter().ok()?.lost_to(number(group)?).ok()?;
     let told = culprits.into_iter().map(|culprit| v1::Culprit {
         name: culprit.name,
         pid: culprit.pid.into(),

@@ -216,7 +216,8 @@ impl Settings {
             "leave_after: {leave_after:?} is less than idle_after, {idle_after:?}"
         );
         if let Some(name) = &file.admin_group {
-            let group = nix::unistd::Group::from_name(name).ok().flatten();
+            let group = nix::unistd::Group::from_name(name)
+                .with_context(|| format!("admin_group: cannot look up the group {name:?}"))?;
             let group =
                 group.with_context(|| format!("admin_group: there is no group {name:?}"))?;
             settings.admin_gid = Some(group.gid.as_raw());

@@ -6,14 +6,17 @@
 //! process used before it came into that group is not counted there
 //! (Documentation/admin-guide/cgroup-v1/memory.rst); a program that `gang run` starts has used nothing.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use gang_engine::{
     probe::Means,
     store::{Confinement, Whereabouts},
 };
 use gang_linux::{
-    Result,
+    Error, Result,
     cgroup::{self, Group},
     memory,
 };
@@ -49,6 +52,7 @@ impl MemoryControl {
 /// The least limit on a group of version 2 and those above it: of the session, and of the user.
 fn least_limit(root: &Path, group: &Path) -> Option<u64> {
     let below_root = group.ancestors().take_while(|group| group.starts_with(root));
+    // The root has no limit, nor have groups without the controller.
     let limits = below_root.filter_map(|group| Group::at(group).read("memory.max").ok());
     limits.filter_map(|limit| limit.trim().parse().ok()).min()
 }
@@ -105,12 +109,15 @@ impl Lodging {
                 Group::at(above).write("cgroup.subtree_control", "+memory")?;
             }
         }
-        let in_use = memory::of_group(&group).unwrap_or(0);
-        if mem_bytes > 0 && mem_bytes < in_use {
-            // What version 1 answers.
-            let busy = std::io::Error::from(rustix::io::Errno::BUSY);
-            let file = at.group.join("memory.max");
-            return Err(gang_linux::Error::new("write", file.display(), busy));
+        if mem_bytes > 0 {
+            let error = |operation, file: &str, source: io::Error| {
+                Error::new(operation, at.group.join(file).display(), source)
+            };
+            let unknown = || error("read", "memory.stat", io::ErrorKind::InvalidData.into());
+            if mem_bytes < memory::of_group(&group).ok_or_else(unknown)? {
+                // What version 1 answers.
+                return Err(error("write", "memory.max", rustix::io::Errno::BUSY.into()));
+            }
         }
         let least = (mem_bytes > 0).then_some(mem_bytes).into_iter().chain(at.inherited).min();
         group.write("memory.max", least.map_or("max".to_owned(), |bytes| bytes.to_string()))

@@ -7,7 +7,7 @@ use crate::demo;
 use crate::experiment::{
     all, arrival, barrier, barriers, batch, calls, clients, coscheduled, deadlines, doctor, fill,
     holes, idle, lateness, noise, openmp, overhead, priority, release, share, slices, solvers,
-    spec, speedup, stream, sweep, switch, users,
+    spec, speedup, stream, sweep, switch, users, views,
 };
 use crate::lab::{Lab, Options};
 use crate::report::Report;
@@ -47,6 +47,8 @@ enum Command {
     Switch(With<switch::Switch>),
     /// CPU of the daemon with 100 idle jobs
     Idle(Only),
+    /// What it costs to look on: gang top and gang web with 20 jobs, and the switches meanwhile
+    Views(Only),
     /// What is measured of gangs: how much of their slots they run as a whole, and what that costs
     Coscheduled(Only),
     /// Time until all threads are released after kill -9 of the daemon
@@ -124,6 +126,7 @@ impl Cli {
             Command::Switch(it) => it.report(|it, lab| it.run(lab)),
             Command::Coscheduled(it) => report(&it.options, coscheduled::run),
             Command::Idle(it) => report(&it.options, idle::run),
+            Command::Views(it) => report(&it.options, views::run),
             Command::Release(it) => report(&it.options, release::run),
             Command::Arrival(it) => report(&it.options, arrival::run),
             Command::Clients(it) => report(&it.options, clients::run),

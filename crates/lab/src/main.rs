@@ -13,6 +13,7 @@ mod journal;
 mod lab;
 mod machine;
 mod noise;
+mod onlookers;
 mod openmp;
 mod picture;
 mod proc;

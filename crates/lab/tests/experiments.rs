@@ -93,6 +93,7 @@ fn what_cannot_be_done_is_said() {
     for (arguments, message) in [
         ("switch --plain", "no switches"),
         ("calls --plain", "no calls"),
+        ("views --plain", "nothing to look at"),
         ("coscheduled --plain", "measures no gangs"),
         ("barrier --runs 0", "at least one round"),
         ("barrier --copies 0", "between 1 and 100"),
@@ -128,6 +129,21 @@ fn barriers_under_plain_linux_need_libgang() {
     for series in report["series"].as_array().unwrap() {
         assert!(series["samples"]["barriers_per_s"][0].as_f64().is_some(), "{series}");
     }
+}
+
+#[test]
+fn views_are_measured_with_what_they_show_and_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let report = report("views --runs 1 --seconds 1");
+    assert_eq!(conditions(&report), ["nobody looks on", "gang top and gang web"]);
+    assert_eq!(report["measures"].as_array().unwrap().len(), 2);
+    let looked_at = &report["series"][1]["samples"];
+    for figure in ["cpu_percent", "pictures_per_s", "frames_per_s", "late_us_p99"] {
+        assert!(looked_at[figure][0].as_f64().unwrap() > 0.0, "{figure}: {report}");
+    }
+    assert!(report["series"][0]["samples"].get("cpu_percent").is_none());
 }
 
 #[test]

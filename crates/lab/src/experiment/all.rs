@@ -32,7 +32,7 @@ pub struct All {
 type Experiment = (&'static str, fn(&Lab) -> Result<Report>);
 
 /// Those of the papers first, in their order.
-const EXPERIMENTS: [Experiment; 28] = [
+const EXPERIMENTS: [Experiment; 29] = [
     ("gauss", |lab| solvers::run(lab, solvers::Solver::Gauss)),
     ("matmul", |lab| solvers::run(lab, solvers::Solver::Matmul)),
     ("speedup", speedup::run),
@@ -56,6 +56,7 @@ const EXPERIMENTS: [Experiment; 28] = [
     ("coscheduled", coscheduled::run),
     ("switch", |lab| switch::Switch { sizes: Vec::new() }.run(lab)),
     ("idle", idle::run),
+    ("views", views::run),
     ("release", release::run),
     ("arrival", arrival::run),
     ("clients", clients::run),

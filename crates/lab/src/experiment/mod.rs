@@ -28,6 +28,7 @@ pub mod stream;
 pub mod sweep;
 pub mod switch;
 pub mod users;
+pub mod views;
 
 use crate::daemon::Settings;
 use crate::lab::{Lab, Under};

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{
     arrival, barrier, barriers, calls, clients, coscheduled, deadlines, fill, holes, idle,
-    lateness, openmp, overhead, release, share, solvers, stream, switch,
+    lateness, openmp, overhead, release, share, solvers, stream, switch, views,
 };
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -51,6 +51,7 @@ pub fn run(lab: &Lab) -> Result<()> {
         ("openmp", Box::new(|| openmp::run(lab))),
         ("switch", Box::new(|| switch.run(lab))),
         ("idle", Box::new(|| idle::run(lab))),
+        ("views", Box::new(|| views::run(lab))),
         ("release", Box::new(|| release::run(lab))),
         ("arrival", Box::new(|| arrival::run(lab))),
         ("barriers", Box::new(|| barriers.run(lab))),

@@ -71,6 +71,11 @@ impl Timings {
 
     /// The switches remembered, oldest first.
     pub fn switches(&self) -> Vec<Switch> {
+        self.numbered().1
+    }
+
+    /// The number of the first switch remembered, from 0, and all of them.
+    pub fn numbered(&self) -> (u64, Vec<Switch>) {
         let end = self.count();
         let begin = end.saturating_sub(REMEMBERED as u64);
         let mut switches: Vec<Switch> = (begin..end)
@@ -88,8 +93,9 @@ impl Timings {
             .collect();
         // Those that were overwritten meanwhile, and the one that may be under way, do not count.
         let overwritten = (self.count() + 1).saturating_sub(begin + REMEMBERED as u64) as usize;
-        switches.drain(..overwritten.min(switches.len()));
-        switches
+        let overwritten = overwritten.min(switches.len());
+        switches.drain(..overwritten);
+        (begin + overwritten as u64, switches)
     }
 
     /// How long after they were asked to leave their slot gangs had left it, on average over the
@@ -195,6 +201,8 @@ mod tests {
         assert!(kept.len() >= REMEMBERED - 1);
         assert!(kept.windows(2).all(|pair| pair[0].asked_ns + 1 == pair[1].asked_ns));
         assert_eq!(timings.count(), 3000);
+        let (first, kept) = timings.numbered();
+        assert_eq!(first + 1, kept[0].asked_ns, "the first one was asked for at 1");
     }
 
     #[test]

@@ -152,6 +152,15 @@ impl v1::VarlinkInterface for Session {
         answer(call, self.frame(since_ns), |call, rows| call.reply(rows))
     }
 
+    fn get_switches(
+        &self,
+        call: &mut dyn v1::Call_GetSwitches,
+        since_ns: i64,
+    ) -> varlink::Result<()> {
+        let (switchers, switches) = self.switches(since_ns);
+        call.reply(switchers, switches)
+    }
+
     fn get_history(
         &self,
         call: &mut dyn v1::Call_GetHistory,

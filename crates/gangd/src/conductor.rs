@@ -52,7 +52,8 @@ const ERRANDS_AT_A_TIME: usize = 32;
 pub struct Handle {
     errands: SyncSender<Errand>,
     alarm: Arc<Alarm>,
-    timings: Arc<[Arc<Timings>]>,
+    /// By the CPUs of each switcher.
+    timings: Arc<[(CpuSet, Arc<Timings>)]>,
 }
 
 /// The conductor has ended, or has too much to do.
@@ -80,9 +81,14 @@ impl Handle {
 
     /// The phases of the last switches.
     pub fn switches(&self) -> (u64, Summary) {
-        let timings: Vec<&Timings> = self.timings.iter().map(|timings| &**timings).collect();
+        let timings: Vec<&Timings> = self.timings.iter().map(|(_, timings)| &**timings).collect();
         let count = timings.iter().map(|timings| timings.count()).max().unwrap_or(0);
         (count, timing::summarise(&timings))
+    }
+
+    /// The switchers' own records, by their CPUs.
+    pub fn timings(&self) -> &[(CpuSet, Arc<Timings>)] {
+        &self.timings
     }
 
     /// Ends the conductor: nobody is raised any more.
@@ -119,7 +125,8 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         })
         .collect::<std::io::Result<Vec<_>>>()?;
     let (sender, errands) = sync_channel(ERRANDS_MAX);
-    let timings = switchers.iter().map(|switcher| switcher.timings.clone()).collect();
+    let timings = switchers.iter().map(|switcher| switcher.timings.clone());
+    let timings = groups.cpus().iter().cloned().zip(timings).collect();
     let handle = Handle { errands: sender, alarm: alarm.clone(), timings };
     let realtime = setup.realtime;
     let conductor = Conductor {

@@ -21,6 +21,9 @@ use crate::{
     state::State,
 };
 
+/// Single switches that are told at a time, lest a reply be too long.
+const SWITCHES_MAX: usize = 32_768;
+
 /// A job in the terms of the interface, but for what takes longer to find out than the conductor has
 /// time for.
 pub struct Described {
@@ -211,6 +214,30 @@ pub fn frame(state: &State, now_ns: u64, since_ns: Option<u64>) -> Vec<Arc<Plan>
 /// Plans in the terms of the interface.
 pub fn rows(plans: &[Arc<Plan>]) -> Vec<v1::Row> {
     plans.iter().map(|plan| row(plan)).collect()
+}
+
+/// The switches asked for after `since_ns` (UTC), of all switchers, in order.
+pub fn switches(daemon: &Daemon, since_ns: u64) -> (Vec<v1::Switcher>, Vec<v1::Switch>) {
+    let (mut switchers, mut switches) = (Vec::new(), Vec::new());
+    for (switcher, (cpus, timings)) in daemon.conductor.timings().iter().enumerate() {
+        let (first, own) = timings.numbered();
+        let own = (first..).zip(own).filter(|(_, switch)| switch.asked_ns > since_ns);
+        switches.extend(own.map(|(number, switch)| v1::Switch {
+            switcher: switcher as i64,
+            number: number as i64,
+            asked_ns: switch.asked_ns as i64,
+            began_ns: switch.began_ns as i64,
+            lowered_ns: switch.lowered_ns as i64,
+            raised_ns: switch.raised_ns as i64,
+            lowers: switch.lowers.into(),
+            raises: switch.raises.into(),
+        }));
+        let cpu_list = cpus.iter().map(i64::from).collect();
+        switchers.push(v1::Switcher { cpu_list, count: timings.count() as i64 });
+    }
+    switches.sort_unstable_by_key(|switch| (switch.asked_ns, switch.switcher));
+    switches.drain(..switches.len().saturating_sub(SWITCHES_MAX));
+    (switchers, switches)
 }
 
 /// A job that has ended.

@@ -283,6 +283,11 @@ impl Session {
         Ok(description::rows(&plans))
     }
 
+    pub fn switches(&self, since_ns: i64) -> (Vec<v1::Switcher>, Vec<v1::Switch>) {
+        // Of a moment before 1970 nothing is known.
+        description::switches(&self.daemon, u64::try_from(since_ns).unwrap_or(0))
+    }
+
     pub fn history(
         &self,
         limit: Option<i64>,

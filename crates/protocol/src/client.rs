@@ -287,6 +287,12 @@ impl Client {
         self.call("GetFrame", v1::GetFrame_Args { since_ns }, "asking for the frame".to_owned())
     }
 
+    /// The single switches that were asked for after `since_ns` (UTC), as far back as the daemon keeps them.
+    pub fn switches(&mut self, since_ns: i64) -> Result<v1::GetSwitches_Reply, ClientError> {
+        let args = v1::GetSwitches_Args { since_ns };
+        self.call("GetSwitches", args, "asking for the switches".to_owned())
+    }
+
     /// Has processes of the job told of its slots by SIGUSR1 and SIGUSR2, or not.
     pub fn set_signals(&mut self, job: i64, signals: bool) -> Result<(), ClientError> {
         let args = v1::SetSignals_Args { job, signals };

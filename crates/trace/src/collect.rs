@@ -14,8 +14,13 @@ use gang_linux::{
 };
 use gang_protocol::{client::Client, v1};
 
-/// How often the daemon is asked meanwhile: it keeps the slices of a second at least.
+/// How often the daemon is asked meanwhile, at least. It keeps 2,048 slices, and 1,024 switches of each CPU, of
+/// which a slice may have four: two at its own edges, and two at those of a gap.
 const ASK_EVERY: Duration = Duration::from_millis(200);
+const SLICES_AT_A_TIME: i64 = 200;
+
+/// A switch is on record when it is over, and may be asked for so much earlier.
+const LATEST: Duration = Duration::from_secs(1);
 
 /// What ran, and what was planned.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +32,13 @@ pub struct Recorded {
     pub gap_ns: i64,
     pub gap_period_ns: i64,
     pub backend: String,
-    pub switches: Option<v1::Switches>,
+    /// Their distribution over a longer time, as the status has it.
+    pub summary: Option<v1::Switches>,
+    pub switchers: Vec<v1::Switcher>,
+    /// The single ones, in order.
+    pub switches: Vec<v1::Switch>,
+    /// Those of which the daemon had lost the record before it was asked.
+    pub switches_lost: i64,
     /// Names by the numbers of jobs.
     pub jobs: BTreeMap<i64, String>,
     /// Which job a process is of.
@@ -53,7 +64,10 @@ pub fn record(length: Duration) -> Result<Recorded> {
         ..Recorded::default()
     };
     let end = Instant::now() + length;
+    let every = ASK_EVERY.min(Duration::from_nanos((SLICES_AT_A_TIME * status.slice_ns) as u64));
     let mut since_ns = None;
+    let mut switches: BTreeMap<(i64, i64), v1::Switch> = BTreeMap::new();
+    let mut asked_ns = utc_ns();
     let mut rows: BTreeMap<i64, v1::Row> = BTreeMap::new();
     loop {
         let is_over = Instant::now() >= end;
@@ -64,13 +78,17 @@ pub fn record(length: Duration) -> Result<Recorded> {
         }
         // Ended slices are asked for from the first one on that may still change.
         since_ns = since_ns.map(|ns: i64| ns.min(utc_ns() - 2 * recorded.slice_ns));
+        let from_ns = std::mem::replace(&mut asked_ns, utc_ns()) - LATEST.as_nanos() as i64;
+        let told = client.switches(from_ns)?;
+        switches.extend(told.switches.into_iter().map(|it| ((it.switcher, it.number), it)));
+        recorded.switchers = told.switchers;
         recorded.look_at_jobs(&mut client)?;
         if is_over {
             break;
         }
-        std::thread::sleep(ASK_EVERY.min(end.saturating_duration_since(Instant::now())));
+        std::thread::sleep(every.min(end.saturating_duration_since(Instant::now())));
     }
-    recorded.switches = Some(client.status()?.status.switches);
+    recorded.summary = Some(client.status()?.status.switches);
     let recording = recording.join().expect("recording does not panic").map_err(|error| {
         let cause = error.source.to_string();
         anyhow::Error::from(error).context(format!("recording takes root ({cause})"))
@@ -80,9 +98,18 @@ pub fn record(length: Duration) -> Result<Recorded> {
     let (start_ns, end_ns) = (recorded.start_ns as i64, recorded.end_ns as i64);
     let is_in = |row: &v1::Row| row.end_ns > start_ns && row.start_ns < end_ns;
     recorded.rows = rows.into_values().filter(is_in).collect();
+    recorded.switches_lost = lost(switches.keys());
+    let is_whole = |switch: &v1::Switch| switch.asked_ns >= start_ns && switch.raised_ns <= end_ns;
+    recorded.switches = switches.into_values().filter(is_whole).collect();
     recorded.cpus = (0..recording.cpus.len()).map(|cpu| recording.stays(cpu)).collect();
     recorded.name_threads();
     Ok(recorded)
+}
+
+/// How many numbers are left out, by switcher and number.
+fn lost<'a>(switches: impl Iterator<Item = &'a (i64, i64)> + Clone) -> i64 {
+    let pairs = switches.clone().zip(switches.skip(1));
+    pairs.filter(|(a, b)| a.0 == b.0).map(|(a, b)| b.1 - a.1 - 1).sum()
 }
 
 fn utc_ns() -> i64 {
@@ -136,6 +163,13 @@ impl Recorded {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn switches_that_were_missed_are_counted() {
+        let numbers = [(0, 7), (0, 8), (0, 11), (1, 100), (1, 101)];
+        assert_eq!(lost(numbers.iter()), 2);
+        assert_eq!(lost([].iter()), 0);
+    }
 
     #[test]
     fn whose_slot_it_is() {

@@ -1,19 +1,21 @@
 //! The trace event format, as Perfetto and Chrome read it.
 //!
-//! Two "processes" stand for what was planned and for what ran, each with a "thread" for each CPU. Times are
-//! microseconds from the beginning of the record; the metadata say when that was.
+//! Three "processes" stand for what was planned, for the switches and for what ran, each with a "thread" for each
+//! CPU; for each that switches, of the switches. Times are microseconds from the beginning of the record; the metadata say when that was.
 
 use std::collections::BTreeMap;
 
 use gang_linux::switches::Stay;
+use gang_protocol::v1;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::collect::Recorded;
 
-/// The two groups of tracks.
+/// The groups of tracks.
 const PLANNED: u32 = 1;
 const RAN: u32 = 2;
+const SWITCHED: u32 = 3;
 
 /// A complete event: something that began and ended.
 #[derive(Debug, Serialize)]
@@ -54,7 +56,7 @@ pub struct Trace {
     unit: &'static str,
     metadata: Value,
     #[serde(skip)]
-    counts: (usize, usize),
+    counts: (usize, usize, usize),
 }
 
 impl Trace {
@@ -62,8 +64,12 @@ impl Trace {
         self.counts.0
     }
 
-    pub fn stays(&self) -> usize {
+    pub fn switches(&self) -> usize {
         self.counts.1
+    }
+
+    pub fn stays(&self) -> usize {
+        self.counts.2
     }
 }
 
@@ -101,9 +107,9 @@ impl Role {
 pub fn of(recorded: &Recorded) -> Trace {
     let planned = planned(recorded);
     let ran = ran(recorded);
-    let counts = (planned.len(), ran.len());
+    let counts = (planned.len(), recorded.switches.len(), ran.len());
     let mut events = names(recorded);
-    let complete = planned.into_iter().chain(ran);
+    let complete = planned.into_iter().chain(switched(recorded)).chain(ran);
     events.extend(complete.map(|event| json!(event)));
     let metadata = json!({
         "start_ns": recorded.start_ns,
@@ -113,7 +119,8 @@ pub fn of(recorded: &Recorded) -> Trace {
         "gap_ns": recorded.gap_ns,
         "gap_period_ns": recorded.gap_period_ns,
         "jobs": recorded.jobs,
-        "switches": recorded.switches,
+        "switches": recorded.summary,
+        "switches_lost": recorded.switches_lost,
     });
     Trace { events, unit: "ms", metadata, counts }
 }
@@ -125,6 +132,12 @@ fn names(recorded: &Recorded) -> Vec<Value> {
         meta("process_name", PLANNED, 0, "slots, as planned".into()),
         meta("process_name", RAN, 0, "threads, as they ran".into()),
     ];
+    events.push(meta("process_name", SWITCHED, 0, "switches, in their phases".into()));
+    for switcher in &recorded.switchers {
+        let cpus: Vec<String> = switcher.cpu_list.iter().map(i64::to_string).collect();
+        let name = format!("switcher of CPU {}", cpus.join(", "));
+        events.push(meta("thread_name", SWITCHED, track(switcher), name));
+    }
     for cpu in 0..recorded.cpus.len() {
         for group in [PLANNED, RAN] {
             events.push(meta("thread_name", group, cpu, format!("CPU {cpu}")));
@@ -145,6 +158,37 @@ fn planned(recorded: &Recorded) -> Vec<Event> {
                 let track = (PLANNED, cpu as usize);
                 Event::of(recorded, span, track, "slot", name.clone(), args.clone())
             }));
+        }
+    }
+    events
+}
+
+/// A switcher has the track of its first CPU.
+fn track(switcher: &v1::Switcher) -> usize {
+    switcher.cpu_list.first().map_or(0, |&cpu| cpu as usize)
+}
+
+/// Each switch, from the moment that it was asked for on, and in it its phases (X8).
+fn switched(recorded: &Recorded) -> Vec<Event> {
+    let mut events = Vec::new();
+    for switch in &recorded.switches {
+        let Some(switcher) = recorded.switchers.get(switch.switcher as usize) else { continue };
+        let [asked, began, lowered, raised] =
+            [switch.asked_ns, switch.began_ns, switch.lowered_ns, switch.raised_ns]
+                .map(|ns| ns as u64);
+        let counts = [("lowers", json!(switch.lowers)), ("raises", json!(switch.raises))];
+        let number = ("number", json!(switch.number));
+        let mut add = |name: &str, span, args: BTreeMap<_, _>| {
+            let track = (SWITCHED, track(switcher));
+            events.push(Event::of(recorded, span, track, "switch", name.into(), args));
+        };
+        add("switch", (asked, raised), counts.into_iter().chain([number]).collect());
+        add("late", (asked, began), BTreeMap::new());
+        if switch.lowers > 0 {
+            add("lower", (began, lowered), BTreeMap::new());
+        }
+        if switch.raises > 0 {
+            add("raise", (lowered, raised), BTreeMap::new());
         }
     }
     events

@@ -21,8 +21,8 @@ use clap::Parser;
 
 /// Record slots and context switches as a trace for Perfetto or Chrome
 ///
-/// Slots are shown for each CPU as they were planned, and below them the threads that really ran: those of the
-/// gang in its slot, gangs that fill, and everybody else, who in a slot is noise. Open the file at
+/// Slots are shown for each CPU as they were planned, each switch in its phases, and below them the threads that
+/// really ran: those of the gang in its slot, gangs that fill, and everybody else, who in a slot is noise. Open the file at
 /// ui.perfetto.dev or in chrome://tracing. Recording the context switches takes root.
 #[derive(Debug, Parser)]
 #[command(name = "gang trace", version, max_term_width = 100)]
@@ -70,11 +70,18 @@ fn run(cli: &Cli) -> Result<()> {
         picture::draw(&recorded, &paths)?;
     }
     println!(
-        "{}: {} slots and {} stays on CPUs in {:.2} s",
+        "{}: {} slots, {} switches and {} stays on CPUs in {:.2} s",
         cli.out.display(),
         trace.slots(),
+        trace.switches(),
         trace.stays(),
         cli.seconds.as_secs_f64()
     );
+    if recorded.switches_lost > 0 {
+        eprintln!(
+            "gang trace: {} switches came faster than gangd was asked for them, and are missing",
+            recorded.switches_lost
+        );
+    }
     Ok(())
 }

@@ -94,6 +94,25 @@ fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
         assert!(of("slot").any(|event| event["name"] == name), "{name} has slots");
     }
     assert!(of("in slot").count() > 0 && of("in slot").all(|event| event["args"]["job"].is_i64()));
+    let phases = ["late", "lower", "raise"];
+    let (switches, parts): (Vec<&Value>, Vec<&Value>) =
+        of("switch").partition(|event| event["name"] == "switch");
+    assert!(!switches.is_empty(), "the gangs took turns");
+    let span = |event: &Value| {
+        let ts = event["ts"].as_f64().unwrap();
+        (event["tid"].clone(), ts, ts + event["dur"].as_f64().unwrap())
+    };
+    for part in parts {
+        assert!(phases.iter().any(|phase| part["name"] == *phase), "{part}");
+        let (tid, begin, end) = span(part);
+        // Nanoseconds of two sums.
+        let is_of = |(of, from, to): (Value, f64, f64)| {
+            of == tid && from <= begin + 0.001 && end <= to + 0.001
+        };
+        assert!(switches.iter().any(|switch| is_of(span(switch))), "{part} is of no switch");
+    }
+    assert!(phases.iter().all(|phase| of("switch").any(|event| event["name"] == *phase)));
+    assert_eq!(trace["metadata"]["switches_lost"], 0);
     let within = |event: &&Value| {
         let (ts, dur) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
         ts >= 0.0 && dur >= 0.0 && ts + dur <= 500_001.0

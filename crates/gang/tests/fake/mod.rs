@@ -333,6 +333,10 @@ impl v1::VarlinkInterface for Fake {
         call.reply(self.jobs.iter().map(ended).collect())
     }
 
+    fn get_switches(&self, call: &mut dyn v1::Call_GetSwitches, _: i64) -> varlink::Result<()> {
+        call.reply(Vec::new(), Vec::new())
+    }
+
     fn get_slot_page(&self, call: &mut dyn v1::Call_GetSlotPage, _: i64) -> varlink::Result<()> {
         call.reply("/nowhere".into())
     }

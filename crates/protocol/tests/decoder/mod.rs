@@ -90,6 +90,7 @@ not_implemented! {
     show_job, Call_ShowJob, i64;
     get_status, Call_GetStatus;
     get_frame, Call_GetFrame, Option<i64>;
+    get_switches, Call_GetSwitches, i64;
     get_history, Call_GetHistory, Option<i64>, Option<i64>, Option<i64>;
     get_slot_page, Call_GetSlotPage, i64;
     set_signals, Call_SetSignals, i64, bool;

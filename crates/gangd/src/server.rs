@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{BufReader, Write},
+    io::{self, BufReader, Write},
     os::unix::{
         fs::{DirBuilderExt, PermissionsExt},
         net::{UnixListener, UnixStream},
@@ -43,6 +43,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A connection without a message for this long is closed.
 const SILENCE: Duration = Duration::from_secs(600);
 
+/// What the file of the lock says once a daemon has made it: whoever leaves the place removes what a daemon
+/// made, be it one that was killed, and nothing else.
+const MADE: &str = "gangd made this file\n";
+const MADE_WITH_DIRECTORY: &str = "gangd made this file and its directory\n";
+
 /// The place of the daemon: nobody else serves this socket while it is held.
 #[derive(Debug)]
 pub struct Place {
@@ -80,7 +85,8 @@ impl Place {
     /// Takes the place; `None` where another daemon has it.
     pub fn take(socket: &Path) -> anyhow::Result<Option<Place>> {
         let directory = gang_protocol::paths::runtime_dir(socket);
-        if !directory.exists() {
+        let makes_directory = !directory.exists();
+        if makes_directory {
             let mode = if rustix::process::geteuid().is_root() { 0o755 } else { 0o700 };
             fs::DirBuilder::new()
                 .recursive(true)
@@ -90,11 +96,7 @@ impl Place {
         }
         let lock_path = socket.with_extension("lock");
         loop {
-            let lock = fs::File::options()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .open(&lock_path)
+            let (mut lock, is_new) = open_lock(&lock_path)
                 .with_context(|| format!("cannot open {}", lock_path.display()))?;
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
@@ -106,6 +108,11 @@ impl Place {
             // Its last holder may have removed the file after it was opened here.
             let (held, named) = (rustix::fs::fstat(&lock)?, rustix::fs::stat(&lock_path));
             if named.is_ok_and(|named| named.st_ino == held.st_ino) {
+                if is_new {
+                    let made = if makes_directory { MADE_WITH_DIRECTORY } else { MADE };
+                    lock.write_all(made.as_bytes())
+                        .with_context(|| format!("cannot write {}", lock_path.display()))?;
+                }
                 return Ok(Some(Place {
                     socket: socket.into(),
                     lock_path,
@@ -125,14 +132,14 @@ impl Place {
             self.is_given = true;
             return Ok(listener);
         }
-        match fs::symlink_metadata(&self.socket) {
-            Ok(found) if std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
+        match is_socket(&self.socket) {
+            Some(true) => {
                 fs::remove_file(&self.socket).with_context(|| {
                     format!("cannot remove the stale {}", self.socket.display())
                 })?;
             }
-            Ok(_) => bail!("{} is there already, and is no socket", self.socket.display()),
-            Err(_) => {}
+            Some(false) => bail!("{} is there already, and is no socket", self.socket.display()),
+            None => {}
         }
         let listener = UnixListener::bind(&self.socket)
             .with_context(|| format!("cannot listen on {}", self.socket.display()))?;
@@ -143,16 +150,41 @@ impl Place {
         Ok(listener)
     }
 
-    /// Leaves no trace.
+    /// Leaves no trace of a daemon; what others made stays.
     pub fn leave(self) {
         // What listens while nobody has the place is a service manager's, and stays. One's own is not
         // asked: the service manager would start the daemon again.
-        if !self.is_given && UnixStream::connect(&self.socket).is_err() {
+        if !self.is_given
+            && is_socket(&self.socket) == Some(true)
+            && UnixStream::connect(&self.socket).is_err()
+        {
             let _ = fs::remove_file(&self.socket);
         }
-        let _ = fs::remove_file(&self.lock_path);
-        // The directory of the machine's daemon, if nothing else is in it.
-        let _ = fs::remove_dir(gang_protocol::paths::runtime_dir(&self.socket));
+        let says = fs::read_to_string(&self.lock_path).unwrap_or_default();
+        if says == MADE || says == MADE_WITH_DIRECTORY {
+            let _ = fs::remove_file(&self.lock_path);
+        }
+        if says == MADE_WITH_DIRECTORY {
+            // Not where something else is in it.
+            let _ = fs::remove_dir(gang_protocol::paths::runtime_dir(&self.socket));
+        }
+    }
+}
+
+/// Whether what is at a path is a socket; `None` where nothing is.
+fn is_socket(path: &Path) -> Option<bool> {
+    use std::os::unix::fs::FileTypeExt;
+    Some(fs::symlink_metadata(path).ok()?.file_type().is_socket())
+}
+
+/// The file of the lock, and whether it was not there before.
+fn open_lock(path: &Path) -> io::Result<(fs::File, bool)> {
+    match fs::File::options().write(true).create_new(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let lock = fs::File::options().create(true).truncate(false).write(true).open(path)?;
+            Ok((lock, false))
+        }
+        made => Ok((made?, true)),
     }
 }
 
@@ -322,16 +354,16 @@ impl<'a> Deadline<'a> {
     }
 }
 
-impl std::io::Read for Deadline<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+impl io::Read for Deadline<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.reader.read(bytes)
     }
 }
 
-impl std::io::BufRead for Deadline<'_> {
-    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+impl io::BufRead for Deadline<'_> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if std::time::Instant::now() > self.ends {
-            return Err(std::io::ErrorKind::TimedOut.into());
+            return Err(io::ErrorKind::TimedOut.into());
         }
         self.reader.fill_buf()
     }
@@ -375,6 +407,29 @@ mod tests {
         drop(listener);
         Place::take(&socket).unwrap().unwrap().leave();
         assert!(!socket.exists());
+    }
+
+    #[test]
+    fn what_no_daemon_made_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let (run, socket) = (directory.path().join("run"), directory.path().join("run/gangd.sock"));
+        fs::create_dir(&run).unwrap();
+        Place::take(&socket).unwrap().unwrap().leave();
+        assert_eq!(fs::read_dir(&run).unwrap().count(), 0, "the directory was there before");
+        let others = ["gangd.sock", "gangd.lock"].map(|name| run.join(name));
+        others.iter().for_each(|path| fs::write(path, "dear").unwrap());
+        Place::take(&socket).unwrap().unwrap().leave();
+        assert!(others.iter().all(|path| fs::read_to_string(path).unwrap() == "dear"));
+    }
+
+    #[test]
+    fn what_a_daemon_that_was_killed_made_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("run/gangd.sock");
+        let mut killed = Place::take(&socket).unwrap().unwrap();
+        drop((killed.listen().unwrap(), killed));
+        Place::take(&socket).unwrap().unwrap().leave();
+        assert!(!directory.path().join("run").exists());
     }
 
     #[test]

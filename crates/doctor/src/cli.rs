@@ -17,7 +17,8 @@ use crate::program::Meant;
 pub struct Cli {
     /// The process to watch, with its descendants
     #[arg(value_name = "PID", value_parser = clap::value_parser!(i64).range(1..=i64::from(i32::MAX)),
-        required_unless_present_any = ["job", "command"], conflicts_with_all = ["job", "command"])]
+        required_unless_present_any = ["job", "command", "auto"],
+        conflicts_with_all = ["job", "command"])]
     pub pid: Option<i64>,
     /// The job to watch
     #[arg(long, value_name = "ID", conflicts_with = "command")]
@@ -34,6 +35,9 @@ pub struct Cli {
     /// Write the diagnosis as JSON; what a program that is started writes goes to standard error
     #[arg(long)]
     pub json: bool,
+    /// Prove the jobs of policy auto of the daemon, which starts this program for it
+    #[arg(long, hide = true, conflicts_with_all = ["pid", "job", "command", "prove", "json"])]
+    pub auto: bool,
     /// The program to start and watch, with its arguments
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,

@@ -7,8 +7,10 @@
 //! of each CPU it is seen whether the program works there or waits ([`sites`]), and whether all of its
 //! threads have CPUs ([`watch`]). Figures and conditions follow from that ([`observation`],
 //! [`diagnosis`]), without the kernel. With `--prove` the program is a gang in one half of the time and
-//! Linux's in the other, in turn, and what it works is compared ([`proof`]).
+//! Linux's in the other, in turn, and what it works is compared ([`proof`]). The same is done for the jobs of
+//! policy `auto`, at the daemon's behest ([`auto`]).
 
+pub mod auto;
 pub mod cli;
 pub mod diagnosis;
 pub mod observation;

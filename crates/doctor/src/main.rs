@@ -17,6 +17,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
+    if cli.auto {
+        return gang_doctor::auto::run();
+    }
     let diagnosis = examine(cli)?;
     if cli.json {
         println!("{}", serde_json::to_string_pretty(&diagnosis)?);

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use gang_linux::Roots;
+use gang_linux::{Roots, clock};
 use gang_protocol::v1::Policy;
 
 use crate::{
@@ -21,13 +21,37 @@ use crate::{
 const PAIRS: usize = 10;
 
 /// The shortest period: some slices of each gang, some scheduling of Linux.
-const PERIOD_MIN: Duration = Duration::from_millis(250);
+pub const PERIOD_MIN: Duration = Duration::from_millis(250);
 
 /// What the change takes at most, left out at the beginning of each period.
-const SETTLES: Duration = Duration::from_millis(50);
+pub const SETTLES: Duration = Duration::from_millis(50);
 
-/// Student's t for 9 degrees of freedom, 95 %.
-const T_9: f64 = 2.262;
+/// Student's t for 1 and more degrees of freedom, 95 %; beyond them that of 40 is near enough.
+const T: [f64; 20] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+];
+const T_MORE: f64 = 2.021;
+
+/// What the program did as a gang, and by Linux alone: shares of the looks that see it work.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    pub gang: f64,
+    pub linux: f64,
+}
+
+/// Who is scheduled by one and the other.
+pub trait Subject {
+    /// Has it scheduled by that policy, and the watch follow it to where it lives then.
+    fn schedule(&mut self, policy: Policy, watch: &mut Watch) -> Result<()>;
+}
+
+impl Subject for Program {
+    fn schedule(&mut self, policy: Policy, watch: &mut Watch) -> Result<()> {
+        self.set_policy(policy)?;
+        watch.follow(&self.cgroup)
+    }
+}
 
 /// Measures what the program gains as a gang, in about `length` of time.
 pub fn prove(roots: &Roots, program: &mut Program, length: Duration) -> Result<Gain> {
@@ -41,50 +65,72 @@ pub fn prove(roots: &Roots, program: &mut Program, length: Duration) -> Result<G
     gain(&pairs).ok_or_else(|| anyhow::anyhow!("it did not compute while it was measured"))
 }
 
-/// What the program did as a gang, and by Linux alone, in each pair of periods.
-fn alternate(roots: &Roots, program: &mut Program, period: Duration) -> Result<Vec<(f64, f64)>> {
+fn alternate(roots: &Roots, program: &mut Program, period: Duration) -> Result<Vec<Pair>> {
     let mut watch = Watch::begin(roots, &program.cgroup, program.cpus)?;
     let mut pairs = Vec::new();
-    for pair in 0..PAIRS {
-        let mut pace = [0.0; 2];
-        let order = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
-        for kind in order {
-            let policy = if kind == 0 { Policy::local } else { Policy::none };
-            program.set_policy(policy)?;
-            watch.follow(&program.cgroup)?;
-            if !watch.until(Instant::now() + SETTLES)? {
-                return Ok(pairs);
-            }
-            let before = watch.looks().len();
-            if !watch.until(Instant::now() + period)? {
-                return Ok(pairs);
-            }
-            pace[kind] = worked(&watch.looks()[before..]);
+    for number in 0..PAIRS {
+        match pair(program, &mut watch, number, period)? {
+            Some(pair) => pairs.push(pair),
+            None => break,
         }
-        pairs.push((pace[0], pace[1]));
     }
     Ok(pairs)
 }
 
-/// The share of looks that see the program work.
-fn worked(looks: &[Look]) -> f64 {
-    let work = looks.iter().filter(|look| matches!(look.doing, Doing::Work { .. })).count();
-    work as f64 / looks.len().max(1) as f64
+/// One pair of periods, of which the number says what comes first; `None` where the program ended.
+pub fn pair(
+    subject: &mut impl Subject,
+    watch: &mut Watch,
+    number: usize,
+    period: Duration,
+) -> Result<Option<Pair>> {
+    let mut pair = Pair { gang: 0.0, linux: 0.0 };
+    let order = [Policy::local, Policy::none];
+    for policy in if number % 2 == 0 { order } else { [Policy::none, Policy::local] } {
+        subject.schedule(policy.clone(), watch)?;
+        if !watch.until(Instant::now() + SETTLES)? {
+            return Ok(None);
+        }
+        let from_ns = clock::monotonic_ns();
+        if !watch.until(Instant::now() + period)? {
+            return Ok(None);
+        }
+        // Whoever reads the ticks may be late: what came after the end is not of this period.
+        let until_ns = from_ns + period.as_nanos() as u64;
+        let worked = worked(watch.looks(), from_ns, until_ns);
+        match policy {
+            Policy::none => pair.linux = worked,
+            _ => pair.gang = worked,
+        }
+    }
+    Ok(Some(pair))
+}
+
+/// The share of looks in a time that see the program work.
+fn worked(looks: &[Look], from_ns: u64, until_ns: u64) -> f64 {
+    let first = looks.partition_point(|look| look.at_ns < from_ns);
+    let of_period = || looks[first..].iter().filter(|look| look.at_ns < until_ns);
+    let work = of_period().filter(|look| matches!(look.doing, Doing::Work { .. })).count();
+    work as f64 / of_period().count().max(1) as f64
 }
 
 /// The ratio of the means less 1, its interval from the residuals of the pairs (Cochran, Sampling
 /// Techniques, 6.3).
-fn gain(pairs: &[(f64, f64)]) -> Option<Gain> {
+pub fn gain(pairs: &[Pair]) -> Option<Gain> {
     let n = pairs.len() as f64;
-    let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / n;
-    let (gang, linux) = (mean(|pair| pair.0), mean(|pair| pair.1));
+    let mean = |of: fn(&Pair) -> f64| pairs.iter().map(of).sum::<f64>() / n.max(1.0);
+    let (gang, linux) = (mean(|pair| pair.gang), mean(|pair| pair.linux));
     if linux <= 0.0 {
         return None;
     }
     let ratio = gang / linux;
-    let squares: f64 = pairs.iter().map(|pair| (pair.0 - ratio * pair.1).powi(2)).sum();
-    let half = T_9 * (squares / (n - 1.0)).sqrt() / n.sqrt() / linux;
-    Some(Gain { gain: ratio - 1.0, interval: Some([ratio - half - 1.0, ratio + half - 1.0]) })
+    let interval = (pairs.len() >= 2).then(|| {
+        let squares = pairs.iter().map(|pair| (pair.gang - ratio * pair.linux).powi(2));
+        let t = T.get(pairs.len() - 2).copied().unwrap_or(T_MORE);
+        let half = t * (squares.sum::<f64>() / (n - 1.0)).sqrt() / n.sqrt() / linux;
+        [ratio - half - 1.0, ratio + half - 1.0]
+    });
+    Some(Gain { gain: ratio - 1.0, interval })
 }
 
 #[cfg(test)]
@@ -93,12 +139,29 @@ mod tests {
 
     #[test]
     fn a_gain_has_an_interval() {
-        let pairs: Vec<(f64, f64)> =
-            (0..PAIRS).map(|pair| (0.8 + 0.01 * (pair % 2) as f64, 0.4)).collect();
-        let gain = gain(&pairs).unwrap();
-        assert!((gain.gain - 1.0125).abs() < 1e-9);
-        let [low, high] = gain.interval.unwrap();
-        assert!(low < gain.gain && gain.gain < high && high - low < 0.1);
-        assert_eq!(super::gain(&[(0.5, 0.0); PAIRS]), None);
+        let pair = |gang| Pair { gang, linux: 0.4 };
+        let pairs: Vec<Pair> = (0..PAIRS).map(|at| pair(0.8 + 0.01 * (at % 2) as f64)).collect();
+        let all = gain(&pairs).unwrap();
+        assert!((all.gain - 1.0125).abs() < 1e-9);
+        let [low, high] = all.interval.unwrap();
+        assert!(low < all.gain && all.gain < high && high - low < 0.1);
+        let [low_of_few, high_of_few] = gain(&pairs[..4]).unwrap().interval.unwrap();
+        assert!(low_of_few < low && high < high_of_few, "fewer pairs say less");
+        assert_eq!(gain(&pairs[..1]).unwrap().interval, None);
+        assert_eq!(gain(&[Pair { gang: 0.5, linux: 0.0 }; PAIRS]), None);
+        assert_eq!(gain(&[]), None);
+    }
+
+    #[test]
+    fn only_looks_of_the_period_count() {
+        let look = |at_ns, doing| Look { at_ns, doing, running: 1, waiting: 0 };
+        let looks = [
+            look(1, Doing::Work { tid: 1 }),
+            look(2, Doing::Else),
+            look(3, Doing::Work { tid: 1 }),
+            look(4, Doing::Work { tid: 1 }),
+        ];
+        assert_eq!(worked(&looks, 2, 4), 0.5);
+        assert_eq!(worked(&looks, 5, 9), 0.0);
     }
 }

@@ -170,11 +170,23 @@ impl Watch {
 
     /// What was seen.
     pub fn end(mut self) -> Result<Observation> {
+        self.sum_up()?;
+        Ok(self.seen)
+    }
+
+    /// What was seen so far.
+    pub fn observation(&mut self) -> Result<Observation> {
+        self.sum_up()?;
+        Ok(self.seen.clone())
+    }
+
+    fn sum_up(&mut self) -> Result<()> {
         self.look()?;
         self.look_at_threads();
         self.seen.length_ns = self.began.elapsed().as_nanos() as u64;
         let began_ns = self.began_ns;
         self.seen.looks.retain(|look| look.at_ns >= began_ns);
+        self.seen.sleeps.clear();
         for sleep in self.profiler.sleeps() {
             let cause = match sleep.call {
                 _ if sleep.uninterruptible => Cause::Device,
@@ -187,6 +199,6 @@ impl Watch {
             sum.count += sleep.count;
             sum.ns += sleep.ns;
         }
-        Ok(self.seen)
+        Ok(())
     }
 }

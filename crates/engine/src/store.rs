@@ -112,6 +112,9 @@ pub struct Record {
     /// Its processes hear of its slots by signals.
     #[serde(default)]
     pub signals: bool,
+    /// It is proved which policy it is to have; the one above is that which it has.
+    #[serde(default)]
+    pub auto: bool,
     /// What it was promised; 0 for nothing.
     #[serde(default)]
     pub mem_bytes: u64,

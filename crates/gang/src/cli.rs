@@ -248,6 +248,8 @@ pub enum Policy {
     Local,
     /// Accounted for, scheduled by Linux alone
     None,
+    /// One of the two, by what the program is measured to gain while it runs
+    Auto,
 }
 
 #[derive(Debug, Args)]

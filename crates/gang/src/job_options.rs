@@ -50,6 +50,7 @@ impl From<Policy> for v1::Policy {
         match policy {
             Policy::Local => Self::local,
             Policy::None => Self::none,
+            Policy::Auto => Self::auto,
         }
     }
 }

@@ -3,6 +3,7 @@
 use gang_protocol::v1::{self, VarlinkCallError};
 
 use crate::{
+    auto::Decision,
     check,
     denied::Denied,
     session::{Resized, Session, Wanted},
@@ -116,6 +117,20 @@ impl v1::VarlinkInterface for Session {
         policy: v1::Policy,
     ) -> varlink::Result<()> {
         answer(call, Session::set_policy(self, job, policy), |call, ()| call.reply())
+    }
+
+    fn decide(
+        &self,
+        call: &mut dyn v1::Call_Decide,
+        job: i64,
+        policy: v1::Policy,
+        decided: bool,
+        gain: Option<v1::Gain>,
+        because: String,
+    ) -> varlink::Result<()> {
+        let decision = Decision::read(policy, decided, gain, because);
+        let outcome = decision.and_then(|decision| Session::decide(self, job, decision));
+        answer(call, outcome, |call, ()| call.reply())
     }
 
     fn resize(

@@ -28,6 +28,7 @@ use crate::{
     job::{Home, Progress},
     lodging::Lodging,
     precedence::Precedence,
+    prover::Prover,
     settings::Settings,
     state::State,
     watch::Watch,
@@ -41,6 +42,9 @@ pub struct Daemon {
     pub backend: Backend,
     pub lodging: Lodging,
     pub measuring: Measuring,
+    /// Who proves jobs of policy `auto`.
+    pub prover: Prover,
+    pub socket: PathBuf,
     pub store: Store,
     pub watch: Watch,
     pub conductor: Handle,
@@ -101,6 +105,7 @@ impl From<Unavailable> for Denied {
 /// What the daemon is made of, before it serves anybody.
 pub struct Parts {
     pub roots: Roots,
+    pub socket: PathBuf,
     pub settings: Settings,
     pub means: Means,
     pub backend: Backend,
@@ -116,7 +121,7 @@ pub struct Parts {
 
 impl Daemon {
     pub fn new(parts: Parts) -> Daemon {
-        let Parts { roots, settings, means, backend, lodging, store, .. } = parts;
+        let Parts { roots, socket, settings, means, backend, lodging, store, .. } = parts;
         let Parts { watch, conductor, precedence, guardian, stop, history, .. } = parts;
         Daemon {
             roots,
@@ -125,6 +130,8 @@ impl Daemon {
             backend,
             lodging,
             measuring: Measuring::default(),
+            prover: Prover::default(),
+            socket,
             store,
             watch,
             conductor,

@@ -13,6 +13,7 @@ use gang_schedule::{Class, Config, JobId, Plan, clock as slices};
 
 use crate::{
     admission::Supply,
+    auto,
     daemon::Daemon,
     denied::Denied,
     gauge,
@@ -76,12 +77,15 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
     let asked = |bytes: u64| (bytes > 0).then_some(bytes as i64);
     let lived_ns = now_ns.saturating_sub(job.registered_at_ns);
     let monotonic_ns = clock::monotonic_ns();
-    v1::Job {
+    let mut described = v1::Job {
         id: job.id.0 as i64,
         name: job.name.clone(),
         owner_uid: job.owner_uid.into(),
         class: job.spec.class.into(),
         policy: job.spec.policy.into(),
+        decided: None,
+        gain: None,
+        because: None,
         weight: job.spec.weight.into(),
         cpus: job.spec.cpus.into(),
         min_cpus: job.spec.min_cpus.into(),
@@ -111,7 +115,9 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
         filled_ns: None,
         waiting_ns: None,
         lost_to: None,
-    }
+    };
+    auto::describe(job, &mut described);
+    described
 }
 
 /// The daemon and its machine.
@@ -167,6 +173,7 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
         },
         measuring,
         not_measured,
+        not_proved: daemon.prover.obstacle(),
         working_hours: are_working,
         interactive_weight: config.class_weights.interactive.into(),
         batch_weight: config.class_weights.batch.into(),

@@ -12,7 +12,7 @@ use gang_engine::{
 use gang_linux::sched::Attributes;
 use gang_schedule::{CpuSet, JobId, Spec};
 
-use crate::admission::Resources;
+use crate::{admission::Resources, auto::Auto};
 
 /// A registered job.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub struct Job {
     pub page: Option<Arc<SlotPage>>,
     /// Its processes hear of its slots by signals.
     pub signals: bool,
+    /// Of policy `auto`: what came of it.
+    pub auto: Option<Auto>,
     /// What it was promised.
     pub resources: Resources,
     /// The kernel lets it have no more memory than that.
@@ -214,6 +216,7 @@ impl Job {
             normal: home.normal.into(),
             affinity: home.affinity.clone(),
             signals: self.signals,
+            auto: self.auto.is_some(),
             mem_bytes: self.resources.mem_bytes,
             disk_bytes: self.resources.disk_bytes,
             newcomers: home.newcomers.clone(),

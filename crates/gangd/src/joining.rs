@@ -113,11 +113,12 @@ impl Daemon {
         let owner = self.conductor.ask(move |state| {
             state.job(job).map(|job| {
                 let (name, spec) = (job.name.clone(), job.spec.clone());
-                let asked = (job.signals, job.resources);
+                let asked = (job.signals, job.resources, job.auto.is_some());
                 (name, job.owner_uid, spec, job.registered_at_ns, asked)
             })
         })??;
-        let (name, owner_uid, spec, registered_at_ns, (signals, resources)) = owner;
+        let (name, owner_uid, spec, registered_at_ns, asked) = owner;
+        let (signals, resources, auto) = asked;
         let at = self.lodging.confinement(job, &whereabouts, process.pid, resources.mem_bytes)?;
         whereabouts.set_confinement(at.clone());
         // On file before anything is done to the process: whoever has to undo it must find it.
@@ -136,6 +137,7 @@ impl Daemon {
             normal: normal.into(),
             affinity: affinity.clone(),
             signals,
+            auto,
             mem_bytes: resources.mem_bytes,
             disk_bytes: resources.disk_bytes,
             newcomers: Vec::new(),

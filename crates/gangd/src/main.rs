@@ -2,6 +2,7 @@
 
 mod admission;
 mod args;
+mod auto;
 mod calls;
 mod changes;
 mod check;
@@ -21,6 +22,7 @@ mod load;
 mod lodging;
 mod manual;
 mod precedence;
+mod prover;
 mod rehoming;
 mod run;
 mod server;

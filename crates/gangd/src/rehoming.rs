@@ -7,19 +7,13 @@
 //! processes move; the other way round they move first. Until nobody is left there, the groups of gangs are
 //! the ones on file: whoever has to release the job finds all that needs it.
 
-use std::{
-    sync::PoisonError,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use gang_engine::{Standing, action::ProcessHandle, store::Whereabouts};
 use gang_linux::sched;
 use gang_schedule::{JobId, Policy};
 
-use crate::{
-    daemon::{Daemon, Peer},
-    denied::Denied,
-};
+use crate::{daemon::Daemon, denied::Denied};
 
 /// The longest that threads are waited for that get back what they had: slices may be long.
 const RELEASED_WITHIN: Duration = Duration::from_secs(5);
@@ -31,11 +25,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 const ROUNDS_MAX: usize = 100;
 
 impl Daemon {
-    /// Schedules a job by another policy from now on.
-    pub fn set_policy(&self, peer: Peer, job: JobId, policy: Policy) -> Result<(), Denied> {
-        self.permit(peer, job, "change the policy of a job")?;
-        // One at a time: who moves in must not meet who moves out.
-        let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Schedules a job by another policy from now on. Whoever calls it holds `rehoming`: who moves in must not
+    /// meet who moves out.
+    pub fn reschedule(&self, job: JobId, policy: Policy) -> Result<(), Denied> {
         let from = self.conductor.ask(move |state| {
             let machine = state.schedule.topology().len();
             let job = state.job(job)?;

@@ -29,6 +29,7 @@ use crate::{
     history::History,
     lodging::Lodging,
     precedence::{Precedence, Rank},
+    prover::Prover,
     server::{self, Clients, Place},
     settings::Settings,
     state::State,
@@ -104,6 +105,7 @@ pub fn run(
     let writes_status = settings.status_file.unwrap_or_else(|| is_machines(socket, args));
     let daemon = Arc::new(Daemon::new(Parts {
         roots: roots.clone(),
+        socket: socket.into(),
         settings,
         means,
         backend,
@@ -135,6 +137,13 @@ pub fn run(
         .name("measuring".into())
         .spawn(move || measured.measure())
         .context("cannot start the thread that begins to measure")?;
+    if daemon.has_auto() {
+        let proved = daemon.clone();
+        std::thread::Builder::new()
+            .name("proving".into())
+            .spawn(move || Prover::ensure(&proved))
+            .context("cannot start the thread that has jobs proved")?;
+    }
     let clients = Arc::<Clients>::default();
     let (endings, ended) = channel();
     let ending = daemon.clone();

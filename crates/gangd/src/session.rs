@@ -13,11 +13,13 @@ use rustix::process::Signal;
 
 use crate::{
     admission::Resources,
+    auto::Decision,
     daemon::{Daemon, Peer},
     denied::Denied,
     description::{self, Described},
     history::Query,
     job::Progress,
+    prover::Prover,
     state::Candidate,
 };
 
@@ -114,10 +116,19 @@ impl Session {
             spec,
             resources,
             signals: wanted.signals,
+            auto: wanted.policy == v1::Policy::auto,
         };
+        if candidate.auto {
+            // Whoever asks for it is to know at once whether it can be.
+            Prover::ensure(&self.daemon);
+        }
         let waiting = wanted.wait.then(|| self.stream.as_fd());
         let job = self.daemon.register(&candidate, held, waiting)?;
         self.started().insert(job);
+        if candidate.auto {
+            // It may have waited long for what it needs.
+            Prover::ensure(&self.daemon);
+        }
         Ok(job)
     }
 
@@ -159,7 +170,15 @@ impl Session {
     }
 
     pub fn set_policy(&self, job: i64, policy: v1::Policy) -> Result<(), Denied> {
-        self.daemon.set_policy(self.peer, job_id(job)?, policy.into())
+        let job = job_id(job)?;
+        match policy {
+            v1::Policy::auto => self.daemon.set_auto(self.peer, job),
+            policy => self.daemon.set_policy(self.peer, job, policy.into()),
+        }
+    }
+
+    pub fn decide(&self, job: i64, decision: Decision) -> Result<(), Denied> {
+        self.daemon.decide(self.peer, job_id(job)?, decision)
     }
 
     pub fn resize(&self, job: i64, to: Resized) -> Result<(), Denied> {

@@ -20,6 +20,7 @@ use gang_schedule::{Config, Event, JobId, Policy, Schedule, Spec};
 
 use crate::{
     admission::Resources,
+    auto::Auto,
     classes::Terms,
     denied::Denied,
     forecast::Forecast,
@@ -40,6 +41,8 @@ pub struct Candidate {
     pub spec: Spec,
     pub resources: Resources,
     pub signals: bool,
+    /// Its policy is `auto`.
+    pub auto: bool,
 }
 
 /// What classes weigh and ask for, and when.
@@ -125,7 +128,7 @@ impl State {
 
     /// A new job without processes.
     pub fn register(&mut self, wanted: Candidate) -> Result<JobId, Denied> {
-        let Candidate { name, owner_uid, spec, resources, signals } = wanted;
+        let Candidate { name, owner_uid, spec, resources, signals, auto } = wanted;
         if self.jobs.len() >= self.limits.jobs {
             return Err(Denied::LimitReached { limit: "jobs", maximum: self.limits.jobs });
         }
@@ -139,6 +142,7 @@ impl State {
         self.enter(id, name, owner_uid, spec, clock::utc_ns())?;
         if let Some(job) = self.jobs.get_mut(&id) {
             (job.resources, job.signals) = (resources, signals);
+            job.auto = auto.then(Auto::default);
         }
         Ok(id)
     }
@@ -314,6 +318,7 @@ impl State {
             share: Window::default(),
             page: None,
             signals: false,
+            auto: None,
             resources: Resources::default(),
             mem_is_enforced: false,
             progress: None,
@@ -347,6 +352,7 @@ impl State {
         if let Some(job) = self.jobs.get_mut(&id) {
             let Record { mem_bytes, disk_bytes, .. } = *record;
             job.resources = Resources { mem_bytes, disk_bytes };
+            job.auto = record.auto.then(Auto::default);
             if let Some(home) = &mut job.home {
                 home.newcomers.clone_from(&record.newcomers);
             }
@@ -447,6 +453,13 @@ impl State {
             Event::Resumed { job: id }
         })?;
         Ok(record)
+    }
+
+    /// Whether the policy of a job is `auto`, and what came of it.
+    pub fn set_auto(&mut self, id: JobId, auto: Option<Auto>) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        job.auto = auto;
+        Ok(job.record())
     }
 
     /// Whether the processes of a job hear of its slots by signals.

@@ -1,7 +1,7 @@
 //! What the conductor looks at before it plans: who wants to run.
 
 use gang_linux::{Roots, clock, process::Census, topology};
-use gang_schedule::{Cpu, Event, JobId, Topology};
+use gang_schedule::{Cpu, Event, JobId, Policy, Topology};
 
 use crate::state::State;
 
@@ -82,7 +82,10 @@ impl Survey {
                 let Some(home) = &mut job.home else { continue };
                 let runnable = home.members.count_runnable(proc_root, THREADS_COUNTED);
                 job.width.saw(runnable, job.spec.cpus.min(machine));
-                of_jobs += runnable;
+                // Those that Linux alone schedules have their time with the rest (L18).
+                if job.spec.policy == Policy::Local {
+                    of_jobs += runnable;
+                }
             }
         }
         state.load.saw(all, of_jobs, OF_DAEMON);
@@ -102,8 +105,7 @@ impl Survey {
             let Some(job) = state.jobs.get_mut(&id) else { continue };
             let Some(home) = &mut job.home else { continue };
             let Some(cpu_time_ns) = home.members.cpu_time_ns(&state.roots.proc) else { continue };
-            let stands_still =
-                !state.backend.can_fill() && job.spec.policy == gang_schedule::Policy::Local;
+            let stands_still = !state.backend.can_fill() && job.spec.policy == Policy::Local;
             let activity = &mut job.activity;
             // One that sleeps and wants to run may wait long for its first moment on a CPU.
             let waited_us = match activity.awake {

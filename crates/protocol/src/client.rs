@@ -73,6 +73,18 @@ pub struct Change {
     pub disk_bytes: Option<i64>,
 }
 
+/// How a job of policy auto is scheduled from now on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// Local or none.
+    pub policy: v1::Policy,
+    /// Until it is looked at again; otherwise for a while, to compare.
+    pub decided: bool,
+    pub gain: Option<v1::Gain>,
+    /// Why it was decided so, or why nothing is.
+    pub because: String,
+}
+
 /// What an adopted job is made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Adopted {
@@ -257,6 +269,14 @@ impl Client {
         let doing = format!("changing the policy of job {job}");
         self.call("SetPolicy", v1::SetPolicy_Args { job, policy }, doing)
             .map(|v1::SetPolicy_Reply {}| ())
+    }
+
+    /// Schedules a job of policy auto by `policy` from now on.
+    pub fn decide(&mut self, job: i64, decision: Decision) -> Result<(), ClientError> {
+        let Decision { policy, decided, gain, because } = decision;
+        let doing = format!("deciding how job {job} is scheduled");
+        let args = v1::Decide_Args { job, policy, decided, gain, because };
+        self.call("Decide", args, doing).map(|v1::Decide_Reply {}| ())
     }
 
     /// Changes what a running job asks for.

@@ -42,7 +42,8 @@ impl From<Policy> for v1::Policy {
 impl From<v1::Policy> for Policy {
     fn from(policy: v1::Policy) -> Self {
         match policy {
-            v1::Policy::local => Self::Local,
+            // What such a job begins with; who decides knows of it.
+            v1::Policy::local | v1::Policy::auto => Self::Local,
             v1::Policy::none => Self::None,
         }
     }

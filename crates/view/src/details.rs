@@ -6,7 +6,7 @@ use gang_protocol::name::escaped;
 use gang_protocol::v1;
 
 use crate::table::{Align, render};
-use crate::values::{count, cpu_list, duration, owner, percent, progress, size, word};
+use crate::values::{count, cpu_list, duration, gain, owner, percent, progress, size, word};
 
 /// What was measured of a job, or why nothing was.
 fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
@@ -41,6 +41,14 @@ fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
     Ok(())
 }
 
+/// What came of a job of policy auto.
+fn decided(out: &mut String, job: &v1::Job) -> std::fmt::Result {
+    let Some(because) = &job.because else { return Ok(()) };
+    let policy = job.decided.as_ref().map_or_else(|| "nothing, so local".into(), word);
+    let gain = job.gain.as_ref().map_or_else(String::new, |it| format!(", {}", gain(it)));
+    writeln!(out, "  decided     {policy}{gain}: {}", escaped(because))
+}
+
 /// A job and its processes, at a moment (UTC), as wide as a terminal is. Everything unprintable is
 /// escaped.
 pub fn text(reply: &v1::ShowJob_Reply, now_ns: i64, width: Option<usize>) -> String {
@@ -66,6 +74,7 @@ fn write(
         job.weight,
         word(&job.policy)
     )?;
+    decided(out, job)?;
     writeln!(out, "  state       {}", word(&job.state))?;
     writeln!(
         out,

@@ -38,6 +38,17 @@ pub fn progress(job: &v1::Job) -> Option<f64> {
     (0.0..=1.0).contains(&share).then_some(share)
 }
 
+/// A gain as people read it.
+pub fn gain(gain: &v1::Gain) -> String {
+    let signed = |share: f64| format!("{:+.1} %", share * 100.0);
+    match gain.interval.as_deref() {
+        Some([low, high]) => {
+            format!("gain {} [{}, {}]", signed(gain.gain), signed(*low), signed(*high))
+        }
+        _ => format!("gain {}", signed(gain.gain)),
+    }
+}
+
 /// CPUs as the kernel lists them: `0-3,8`. An empty list is `-`.
 pub fn cpu_list(cpus: &[i64]) -> String {
     let mut cpus = cpus.to_vec();

@@ -63,6 +63,7 @@ pub enum Kind {
     Asleep,
     Crowded,
     NotGangScheduled,
+    Decided,
     TooWide,
     Standby,
     Share,
@@ -128,6 +129,7 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
         }
     };
     found.extend(findings::memory(evidence));
+    found.extend(findings::decided(job));
     found.extend(findings::not_measured(job));
     found.sort_by_key(|finding| finding.grade);
     Verdict { job: job.id, name: job.name.clone(), figures, findings: found }

@@ -5,9 +5,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use gang_protocol::client::Adopted;
 use gang_protocol::name::nearest_name;
+use gang_protocol::v1;
 use rustix::process::Pid;
 
 use crate::cli::{Adopt, AdoptWhat};
+use crate::commands::run::tell_unproved;
 use crate::connect::connect_or_start;
 use crate::job_options::allowed_cpus;
 use crate::show_values::count;
@@ -19,7 +21,11 @@ pub fn adopt(args: &Adopt) -> Result<()> {
     let adopted = meant(&args.what)?;
     let (name, cpus) = defaults(&adopted)?;
     let job = args.job.registration(&name, cpus)?;
-    let reply = connect_or_start(None)?.adopt(&job, &adopted)?;
+    let mut client = connect_or_start(None)?;
+    let reply = client.adopt(&job, &adopted)?;
+    if job.policy == v1::Policy::auto {
+        tell_unproved(&mut client)?;
+    }
     println!("job {}: {}, {}", reply.job, job.name, count(reply.processes, "process"));
     Ok(())
 }

@@ -106,7 +106,12 @@ fn register(args: &Run, mut client: Client, job: &Registration) -> Result<Regist
         );
     }
     let id = register_or_wait(args, &mut client, job)?;
-    if let Some(notice) = weakness(&status).filter(|_| !args.quiet) {
+    // Whether jobs can be proved is known once one has asked for it.
+    let unproved = match job.policy {
+        v1::Policy::auto => unproved(&client.status()?.status),
+        _ => None,
+    };
+    for notice in weakness(&status).into_iter().chain(unproved).filter(|_| !args.quiet) {
         eprintln!("gang: {}", escaped(&notice));
     }
     Ok(Registered { client, id, takes_turns_by_signals: status.backend == SIGNAL })
@@ -144,6 +149,20 @@ fn weakness(status: &v1::Status) -> Option<String> {
         None => "as the daemon was told to".to_owned(),
     };
     Some(format!("gangs take turns by SIGSTOP and SIGCONT, {why}"))
+}
+
+/// Says so where jobs of policy auto are not proved.
+pub fn tell_unproved(client: &mut Client) -> Result<()> {
+    if let Some(notice) = unproved(&client.status()?.status) {
+        eprintln!("gang: {}", escaped(&notice));
+    }
+    Ok(())
+}
+
+/// The same, of a job of policy auto that cannot be proved.
+fn unproved(status: &v1::Status) -> Option<String> {
+    let reason = status.not_proved.as_ref()?;
+    Some(format!("policy auto: what it gains cannot be measured here, so it is local: {reason}"))
 }
 
 fn is_closed(error: &anyhow::Error) -> bool {

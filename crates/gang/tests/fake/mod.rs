@@ -258,6 +258,19 @@ impl v1::VarlinkInterface for Fake {
         call.reply()
     }
 
+    fn decide(
+        &self,
+        call: &mut dyn v1::Call_Decide,
+        job: i64,
+        policy: v1::Policy,
+        _decided: bool,
+        _gain: Option<v1::Gain>,
+        _because: String,
+    ) -> varlink::Result<()> {
+        self.record(format!("Decide({job}, {policy:?})"));
+        call.reply()
+    }
+
     fn resize(
         &self,
         call: &mut dyn v1::Call_Resize,
@@ -466,6 +479,7 @@ fn status() -> v1::Status {
         },
         measuring: v1::Measuring::no,
         not_measured: Some("it takes root, or CAP_BPF and CAP_PERFMON".into()),
+        not_proved: Some("it takes root, or CAP_BPF and CAP_PERFMON".into()),
         working_hours: Some(true),
         ..fixture::status()
     }

@@ -82,6 +82,7 @@ not_implemented! {
     remove_process, Call_RemoveProcess, i64, i64;
     set_class, Call_SetClass, i64, v1::Class;
     set_policy, Call_SetPolicy, i64, v1::Policy;
+    decide, Call_Decide, i64, v1::Policy, bool, Option<v1::Gain>, String;
     resize, Call_Resize, i64, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>;
     add_process, Call_AddProcess, i64, i64;
     adopt, Call_Adopt, String, i64, i64, v1::Class, v1::Policy, i64, Option<i64>, Option<String>,

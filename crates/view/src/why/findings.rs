@@ -4,7 +4,7 @@ use gang_protocol::name::escaped;
 use gang_protocol::v1::{Class, Culprit, Guarantee, Job, JobState, Policy, Status};
 
 use super::{Evidence, Figures, Finding, Grade, Kind};
-use crate::values::{count, duration, percent, size, word};
+use crate::values::{count, duration, gain, percent, size, word};
 
 /// Parts of the CPUs of its slots that a gang may lose before it is worth a word.
 const LOST_MAX: f64 = 0.01;
@@ -73,6 +73,12 @@ pub fn standing(job: &Job) -> Option<Finding> {
                 ),
             )
         }
+        JobState::running | JobState::waiting if job.decided == Some(Policy::none) => finding(
+            Kind::NotGangScheduled,
+            Note,
+            "Its policy is auto, which was decided to be none: Linux alone schedules it, and it has no slots."
+                .into(),
+        ),
         JobState::running | JobState::waiting if job.policy == Policy::none => finding(
             Kind::NotGangScheduled,
             Note,
@@ -80,6 +86,19 @@ pub fn standing(job: &Job) -> Option<Finding> {
         ),
         JobState::running | JobState::waiting => None,
     }
+}
+
+/// What a job of policy auto was decided to be, and by which figures.
+pub fn decided(job: &Job) -> Option<Finding> {
+    let because = escaped(job.because.as_ref()?);
+    let gain = job.gain.as_ref().map_or_else(String::new, |it| format!(" ({})", gain(it)));
+    let text = match &job.decided {
+        None => format!("Its policy is auto, and it is local, as nothing is decided: {because}."),
+        Some(policy) => {
+            format!("Its policy is auto, decided to be {}{gain}: {because}.", word(policy))
+        }
+    };
+    finding(Kind::Decided, Grade::Note, text)
 }
 
 /// More threads than CPUs: then it is never coscheduled as a whole.

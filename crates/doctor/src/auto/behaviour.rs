@@ -1,0 +1,114 @@
+//! How a job behaves, as far as it matters for what is better for it, and whether that has changed.
+//!
+//! A change of any of these counts: the number of threads that compute (by a quarter, and one at least), how
+//! often a thread blocks (by a factor of three), how much of its time on CPUs its threads wait for each other
+//! (a quarter of it more or less, or any at all where there was none, and the other way round), how many
+//! threads compete (by a factor of two), and whether gangs are among those. It must be seen twice in a row.
+
+use crate::observation::Figures;
+
+/// More waiting than this is some; less than the other is none.
+const WAITS: f64 = 0.05;
+const WAITS_NOT: f64 = 0.01;
+
+/// Blocking less often than this, in sleeps a second of a thread, is as good as never.
+const BLOCKS: f64 = 50.0;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Behaviour {
+    /// Threads that compute.
+    pub threads: usize,
+    /// How often each of them sleeps in a second.
+    pub sleeps_per_s: f64,
+    /// Share of its time on CPUs in which it waits for others.
+    pub spinning: f64,
+    pub competition: Competition,
+}
+
+/// Who wants the CPUs that the job could use.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Competition {
+    /// Threads of others.
+    pub threads: f64,
+    /// Some of them are gangs.
+    pub has_gangs: bool,
+    /// There is less for all than they want.
+    pub is_tight: bool,
+}
+
+impl Behaviour {
+    pub fn of(figures: &Figures, competition: Competition) -> Behaviour {
+        let sleeps: u64 = figures.sleeps.values().map(|sleeps| sleeps.count).sum();
+        let thread_seconds = figures.seconds.max(0.001) * figures.threads.max(1) as f64;
+        Behaviour {
+            threads: figures.threads,
+            sleeps_per_s: sleeps as f64 / thread_seconds,
+            spinning: figures.spinning,
+            competition,
+        }
+    }
+
+    /// What is so different now that what was decided may be wrong.
+    pub fn change(&self, now: &Behaviour) -> Option<&'static str> {
+        // Where nobody competes it is the same to it what it is.
+        if !now.competition.is_tight {
+            return None;
+        }
+        let (was, is) = (&self.competition, &now.competition);
+        let factor = |a: f64, b: f64| (a.max(b)) / (a.min(b)).max(f64::MIN_POSITIVE);
+        let few = self.threads.min(now.threads);
+        if self.threads.abs_diff(now.threads) > (few / 4) {
+            return Some("another number of its threads computes");
+        }
+        let (slept, sleeps) = (self.sleeps_per_s.max(BLOCKS), now.sleeps_per_s.max(BLOCKS));
+        if factor(slept, sleeps) > 3.0 {
+            return Some("its threads block more or less often");
+        }
+        let begins = self.spinning < WAITS_NOT && now.spinning > WAITS;
+        let ends = self.spinning > WAITS && now.spinning < WAITS_NOT;
+        if begins || ends || (self.spinning - now.spinning).abs() > 0.25 {
+            return Some("its threads wait for each other more or less than before");
+        }
+        if was.has_gangs != is.has_gangs {
+            return Some(if is.has_gangs { "gangs compete now" } else { "no gang competes now" });
+        }
+        (factor(was.threads + 0.5, is.threads + 0.5) > 2.0)
+            .then_some("more or fewer others compete")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_a_change() {
+        let competition = Competition { threads: 2.0, has_gangs: true, is_tight: true };
+        let usual = Behaviour { threads: 2, sleeps_per_s: 5.0, spinning: 0.1, competition };
+        assert_eq!(usual.change(&usual), None);
+        let slightly = Behaviour {
+            sleeps_per_s: 100.0,
+            spinning: 0.02,
+            competition: Competition { threads: 3.0, ..competition },
+            ..usual
+        };
+        assert_eq!(usual.change(&slightly), None);
+        let more = |threads| Competition { threads, ..competition };
+        let alone = Competition { has_gangs: false, ..competition };
+        for changed in [
+            Behaviour { threads: 1, ..usual },
+            Behaviour { threads: 4, ..usual },
+            Behaviour { sleeps_per_s: 1000.0, ..usual },
+            Behaviour { spinning: 0.0, ..usual },
+            Behaviour { spinning: 0.5, ..usual },
+            Behaviour { competition: more(6.0), ..usual },
+            Behaviour { competition: more(0.5), ..usual },
+            Behaviour { competition: alone, ..usual },
+        ] {
+            assert!(usual.change(&changed).is_some(), "{changed:?}");
+            assert!(changed.change(&usual).is_some(), "{changed:?}");
+        }
+        let nobody = Competition { threads: 0.0, has_gangs: false, is_tight: false };
+        assert_eq!(usual.change(&Behaviour { competition: nobody, ..usual }), None);
+    }
+}

@@ -1,0 +1,345 @@
+//! A job of policy `auto`, as whoever proves it knows it.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use gang_linux::Roots;
+use gang_protocol::{
+    client::{Client, Decision},
+    v1::{self, Policy},
+};
+
+use super::{
+    behaviour::{Behaviour, Competition},
+    ledger::Ledger,
+    verdict::{Nature, PAIRS_MAX, Verdict, verdict},
+};
+use crate::{
+    diagnosis::Diagnosis,
+    observation::Observation,
+    proof::{self, PERIOD_MIN, Pair, SETTLES, Subject},
+    watch::Watch,
+};
+
+/// A job that has just begun reads its input, or waits for its threads.
+const BEGINS: Duration = Duration::from_secs(1);
+
+/// A period has room for so many turns of each gang.
+const TURNS: u32 = 4;
+
+/// How long a glance is.
+const GLANCE: Duration = Duration::from_millis(500);
+
+/// Glances in a row that must see a change.
+const CHANGED: usize = 2;
+
+/// When one that could not be measured is tried again.
+const LATER: Duration = Duration::from_secs(10);
+
+/// What is around a job at a moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Around {
+    /// It wants to run.
+    pub is_awake: bool,
+    pub gangs: usize,
+    /// The length of a slice.
+    pub slice: Duration,
+    pub competition: Competition,
+}
+
+pub struct AutoJob {
+    id: i64,
+    cpus: usize,
+    cgroup: Option<PathBuf>,
+    around: Around,
+    stage: Stage,
+    ledger: Ledger,
+    lived: Duration,
+    seen_at: Instant,
+    /// Nothing is done before.
+    not_before: Instant,
+    /// What the daemon was told last of why nothing is decided, and what it is to be told.
+    told: String,
+    because: String,
+}
+
+enum Stage {
+    /// It is compared, as far as this.
+    Open { pairs: Vec<Pair>, usual: Policy },
+    Decided {
+        policy: Policy,
+        /// How it behaves by what was decided.
+        usual: Option<Behaviour>,
+        /// What was seen to differ, at the last glances in a row.
+        differs: Vec<&'static str>,
+        glanced_at: Instant,
+    },
+}
+
+impl AutoJob {
+    pub fn new(job: &v1::Job, now: Instant) -> AutoJob {
+        AutoJob {
+            id: job.id,
+            cpus: usize::try_from(job.cpus).unwrap_or(1),
+            cgroup: None,
+            around: Around::default(),
+            stage: Stage::Open {
+                pairs: Vec::new(),
+                usual: job.decided.clone().unwrap_or(Policy::local),
+            },
+            ledger: Ledger::default(),
+            lived: Duration::ZERO,
+            seen_at: now,
+            not_before: now + BEGINS,
+            told: String::new(),
+            because: String::new(),
+        }
+    }
+
+    /// Takes note of it as it was listed.
+    pub fn note(&mut self, job: &v1::Job, around: Around, now: Instant) {
+        if self.around.is_awake && around.is_awake {
+            self.lived += now.saturating_duration_since(self.seen_at);
+        }
+        if !around.is_awake {
+            self.not_before = self.not_before.max(now + BEGINS);
+        }
+        self.seen_at = now;
+        self.around = around;
+        self.cgroup = job.cgroup.as_ref().map(PathBuf::from);
+        self.cpus = usize::try_from(job.cpus).unwrap_or(1);
+        if !matches!(self.stage, Stage::Open { .. }) || now < self.not_before {
+            return;
+        }
+        if self.cgroup.is_none() {
+            self.because =
+                "it cannot be measured: it has no cgroup of its own, by which its threads are known"
+                    .into();
+        } else if !around.competition.is_tight {
+            self.because = "nobody competes for its CPUs, so that there is nothing to gain".into();
+        } else if !self.affords_a_pair() {
+            self.because =
+                "it is measured on when it has run for longer, so that this costs it no \
+                            more than 1 %"
+                    .into();
+        }
+    }
+
+    pub fn pairs(&self) -> usize {
+        match &self.stage {
+            Stage::Open { pairs, .. } => pairs.len(),
+            Stage::Decided { .. } => 0,
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        let can_run = self.around.is_awake && self.cgroup.is_some();
+        can_run && self.around.competition.is_tight && Instant::now() >= self.not_before
+    }
+
+    pub fn is_to_be_proved(&self) -> bool {
+        matches!(self.stage, Stage::Open { .. }) && self.is_there() && self.affords_a_pair()
+    }
+
+    fn affords_a_pair(&self) -> bool {
+        let Stage::Open { pairs, .. } = &self.stage else { return false };
+        self.ledger.affords(self.lived.as_secs_f64(), cost_s(pairs, self.period()))
+    }
+
+    pub fn is_to_be_glanced_at(&self) -> bool {
+        let cost_s = Ledger::watching(GLANCE.as_secs_f64());
+        matches!(self.stage, Stage::Decided { .. })
+            && self.is_there()
+            && self.ledger.affords(self.lived.as_secs_f64(), cost_s)
+    }
+
+    pub fn glanced_at(&self) -> Option<Instant> {
+        match &self.stage {
+            Stage::Decided { glanced_at, .. } => Some(*glanced_at),
+            Stage::Open { .. } => None,
+        }
+    }
+
+    /// Tells the daemon why nothing is decided, where that is something else than before.
+    pub fn tell(&mut self, client: &mut Client) {
+        let Stage::Open { usual, .. } = &self.stage else { return };
+        if self.because == self.told {
+            return;
+        }
+        let policy = usual.clone();
+        let because = self.because.clone();
+        // One that is gone needs not be told; the listing says so.
+        if client.decide(self.id, Decision { policy, decided: false, gain: None, because }).is_ok()
+        {
+            self.told.clone_from(&self.because);
+        }
+    }
+
+    /// It could not be measured; it is tried again later.
+    pub fn put_off(&mut self, because: String) {
+        // The daemon takes no more of it.
+        self.because = because.chars().filter(|it| !it.is_control()).take(200).collect();
+        self.not_before = Instant::now() + LATER;
+        if let Stage::Decided { policy, .. } = &self.stage {
+            self.stage = Stage::Open { pairs: Vec::new(), usual: policy.clone() };
+        }
+    }
+
+    fn period(&self) -> Duration {
+        (self.around.slice * TURNS * (2 + self.around.gangs as u32)).max(PERIOD_MIN)
+    }
+
+    /// Compares as long as it can be paid for and nothing is decided.
+    pub fn prove(&mut self, roots: &Roots, client: &mut Client) -> Result<()> {
+        let period = self.period();
+        let Stage::Open { pairs, usual } = &mut self.stage else { return Ok(()) };
+        let Some(cgroup) = &self.cgroup else { return Ok(()) };
+        let mut watch = Watch::begin(roots, cgroup, self.cpus)?;
+        let mut tried = Tried { client, job: self.id, is_at: usual.clone() };
+        let began = Instant::now();
+        let mut found = None;
+        loop {
+            let lived_s = (self.lived + began.elapsed()).as_secs_f64();
+            if !self.ledger.affords(lived_s, cost_s(pairs, period)) {
+                break;
+            }
+            let pair_began = Instant::now();
+            let Some(pair) = proof::pair(&mut tried, &mut watch, pairs.len(), period)? else {
+                return Ok(());
+            };
+            self.ledger.watched(pair_began.elapsed().as_secs_f64());
+            let (better, worse) = (pair.gang.max(pair.linux), pair.gang.min(pair.linux));
+            self.ledger.lost((period + SETTLES).as_secs_f64(), better, worse);
+            pairs.push(pair);
+            let nature = nature(&watch.observation()?, self.around.competition);
+            found = verdict(pairs, nature);
+            if found.is_some() || pairs.len() >= 2 * PAIRS_MAX {
+                break;
+            }
+        }
+        match found {
+            Some(found) => self.decide(client, found)?,
+            None => {
+                if pairs.len() >= 2 * PAIRS_MAX {
+                    pairs.clear();
+                    self.because = "it did not compute while it was measured".into();
+                    self.not_before = Instant::now() + LATER;
+                }
+                tried.back_to(usual.clone())?;
+                // As the daemon was told during the comparison.
+                self.told.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self, client: &mut Client, found: Verdict) -> Result<()> {
+        let gain = &found.gain;
+        let gain =
+            v1::Gain { gain: gain.gain, interval: gain.interval.map(|interval| interval.to_vec()) };
+        let decision = Decision {
+            policy: found.policy.clone(),
+            decided: true,
+            gain: Some(gain),
+            because: found.because,
+        };
+        client.decide(self.id, decision)?;
+        self.stage = Stage::Decided {
+            policy: found.policy,
+            usual: None,
+            differs: Vec::new(),
+            glanced_at: Instant::now(),
+        };
+        self.not_before = Instant::now() + BEGINS;
+        Ok(())
+    }
+
+    /// Looks whether it behaves as it did when it was decided.
+    pub fn glance(&mut self, roots: &Roots) -> Result<()> {
+        let Some(cgroup) = &self.cgroup else { return Ok(()) };
+        let now = glance(roots, cgroup, self.cpus, self.around.competition)?;
+        self.ledger.watched(GLANCE.as_secs_f64());
+        let Stage::Decided { policy, usual, differs, glanced_at } = &mut self.stage else {
+            return Ok(());
+        };
+        *glanced_at = Instant::now();
+        let Some(usual) = usual else {
+            *usual = Some(now);
+            return Ok(());
+        };
+        match usual.change(&now) {
+            None => differs.clear(),
+            Some(what) => differs.push(what),
+        }
+        if differs.len() >= CHANGED {
+            self.because = format!("it is measured again: {}", differs[CHANGED - 1]);
+            self.stage = Stage::Open { pairs: Vec::new(), usual: policy.clone() };
+        }
+        Ok(())
+    }
+}
+
+/// What the next pair may cost.
+fn cost_s(pairs: &[Pair], period: Duration) -> f64 {
+    let each_s = (period + SETTLES).as_secs_f64();
+    let watching_s = Ledger::watching(2.0 * each_s);
+    let lost = |pair: &Pair| {
+        let better = pair.gang.max(pair.linux);
+        if better > 0.0 { 1.0 - pair.gang.min(pair.linux) / better } else { 0.0 }
+    };
+    // Nothing is known yet: by Linux alone it may do nothing at all.
+    let share = if pairs.len() < 2 { 1.0 } else { pairs.iter().map(lost).fold(0.0, f64::max) };
+    each_s * share + watching_s
+}
+
+fn nature(seen: &Observation, competition: Competition) -> Nature {
+    let diagnosis = Diagnosis::of(seen);
+    let holds = |id| diagnosis.conditions.iter().find(|it| it.id == id).and_then(|it| it.holds);
+    Nature {
+        waits: holds("E1") == Some(true) && holds("E2") != Some(false),
+        beside_gangs: competition.has_gangs,
+    }
+}
+
+fn glance(
+    roots: &Roots,
+    cgroup: &Path,
+    cpus: usize,
+    competition: Competition,
+) -> Result<Behaviour> {
+    let mut watch = Watch::begin(roots, cgroup, cpus)?;
+    watch.until(Instant::now() + GLANCE)?;
+    Ok(Behaviour::of(&watch.end()?.figures(), competition))
+}
+
+/// A job while it is compared.
+struct Tried<'a> {
+    client: &'a mut Client,
+    job: i64,
+    is_at: Policy,
+}
+
+impl Tried<'_> {
+    fn back_to(&mut self, policy: Policy) -> Result<()> {
+        if self.is_at != policy {
+            let because = "it is being measured".to_owned();
+            let decision = Decision { policy: policy.clone(), decided: false, gain: None, because };
+            self.client.decide(self.job, decision)?;
+            self.is_at = policy;
+        }
+        Ok(())
+    }
+}
+
+impl Subject for Tried<'_> {
+    fn schedule(&mut self, policy: Policy, watch: &mut Watch) -> Result<()> {
+        self.back_to(policy)?;
+        if let Some(cgroup) = self.client.show_job(self.job)?.details.cgroup {
+            watch.follow(Path::new(&cgroup))?;
+        }
+        Ok(())
+    }
+}

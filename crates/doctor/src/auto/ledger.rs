@@ -1,0 +1,79 @@
+//! What proving a job has cost it, and what it may.
+//!
+//! Approach: a job has to its account a hundredth of the time that it has lived, and a little from the
+//! beginning. What is taken from it: of each pair of periods the part that was lost in the worse of the two,
+//! and a share of all time in which it is watched. What it cannot pay is not done until it can.
+
+/// What may be spent of a job's time.
+const SHARE: f64 = 0.01;
+
+/// What may be spent of it anyway, in seconds: so that something is known of programs that run for a minute.
+pub const CREDIT_S: f64 = 1.5;
+
+/// What watching costs: twice what was measured (SPECIFICATION.md).
+const WATCHING: f64 = 0.03;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ledger {
+    spent_s: f64,
+}
+
+impl Ledger {
+    /// Whether something can be paid that costs at most `cost_s`, by a job that has lived for `lived_s`.
+    pub fn affords(&self, lived_s: f64, cost_s: f64) -> bool {
+        self.spent_s + cost_s <= (SHARE * lived_s).max(CREDIT_S)
+    }
+
+    /// What watching for so long costs.
+    pub fn watching(seconds: f64) -> f64 {
+        seconds * WATCHING
+    }
+
+    pub fn watched(&mut self, seconds: f64) {
+        self.spent_s += Ledger::watching(seconds);
+    }
+
+    /// One period of `seconds` went with the pace `worse` in the place of `better`.
+    pub fn lost(&mut self, seconds: f64, better: f64, worse: f64) {
+        if better > 0.0 {
+            self.spent_s += seconds * ((better - worse) / better).clamp(0.0, 1.0);
+        }
+    }
+
+    #[cfg(test)]
+    pub fn spent_s(&self) -> f64 {
+        self.spent_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_a_hundredth_is_spent() {
+        let mut ledger = Ledger::default();
+        let (mut lived_s, mut pairs) = (0.0, 0);
+        while lived_s < 1000.0 {
+            // The worst there is: by Linux alone nothing is done at all.
+            if ledger.affords(lived_s, 0.3 + Ledger::watching(0.6)) {
+                ledger.lost(0.3, 1.0, 0.0);
+                ledger.watched(0.6);
+                pairs += 1;
+            }
+            lived_s += 0.6;
+        }
+        assert!(ledger.spent_s() <= 10.0 && pairs > 25, "{} s, {pairs}", ledger.spent_s());
+    }
+
+    #[test]
+    fn what_makes_no_difference_costs_next_to_nothing() {
+        let mut ledger = Ledger::default();
+        (0..12).for_each(|_| {
+            ledger.lost(0.3, 0.50, 0.49);
+            ledger.watched(0.6);
+        });
+        assert!(ledger.spent_s() < CREDIT_S / 4.0, "{}", ledger.spent_s());
+        ledger.lost(1.0, 0.0, 0.0);
+    }
+}

@@ -1,0 +1,124 @@
+//! What pairs of periods say: whether a job is to be a gang.
+//!
+//! Approach: a sequential test. After a few pairs the interval of the gain may lie on one side of the bound
+//! above which gang scheduling helps; then it is decided, and no more is spent on it. After many pairs the
+//! best guess decides.
+//!
+//! One case the gain does not tell: beside gangs, what Linux schedules has the time between their slots, and
+//! all CPUs at once. A program whose threads wait for each other loses nothing there, until somebody else
+//! comes to share that time. So where there is no difference, such a program stays a gang.
+
+use gang_protocol::v1::Policy;
+
+use crate::{
+    diagnosis::{Gain, HELPS},
+    proof::{self, Pair},
+};
+
+/// Fewer say nothing.
+pub const PAIRS_MIN: usize = 4;
+
+/// After so many it is decided anyway.
+pub const PAIRS_MAX: usize = 14;
+
+/// What is known besides the pairs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Nature {
+    /// Its threads wait for each other, often, and are balanced.
+    pub waits: bool,
+    /// Gangs are among those that it competes with.
+    pub beside_gangs: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    pub policy: Policy,
+    pub gain: Gain,
+    pub because: String,
+}
+
+/// What is decided, once it can be.
+pub fn verdict(pairs: &[Pair], nature: Nature) -> Option<Verdict> {
+    if pairs.len() < PAIRS_MIN {
+        return None;
+    }
+    // By Linux alone it does nothing at all: a bound in place of a ratio without one.
+    let gain = proof::gain(pairs).or_else(|| {
+        let works = pairs.iter().any(|pair| pair.gang > 0.0);
+        works.then_some(Gain { gain: GAIN_MAX, interval: None })
+    });
+    let Some(gain) = gain else {
+        // It did not compute; one that does may come.
+        return None;
+    };
+    let is_sure = match gain.interval {
+        Some([low, high]) => low > HELPS || high < HELPS,
+        None => true,
+    };
+    if !is_sure && pairs.len() < PAIRS_MAX {
+        return None;
+    }
+    let no_difference = gain.gain.abs() <= HELPS
+        || gain.interval.is_some_and(|[low, high]| low <= 0.0 && 0.0 <= high);
+    let (policy, because) = if gain.gain > HELPS {
+        (Policy::local, "it does more as a gang")
+    } else if no_difference && nature.waits && nature.beside_gangs {
+        (
+            Policy::local,
+            "it makes no difference beside gangs, and its threads wait for each other, so that \
+             whoever else came would delay them",
+        )
+    } else if gain.gain < -HELPS {
+        (Policy::none, "it does more by Linux alone")
+    } else {
+        (Policy::none, "it does not do more as a gang")
+    };
+    Some(Verdict { policy, gain, because: because.to_owned() })
+}
+
+/// A gain that is greater is not told apart from it.
+const GAIN_MAX: f64 = 1000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(gang: f64, linux: f64, noise: f64, count: usize) -> Vec<Pair> {
+        let sign = |at: usize| if at % 2 == 0 { noise } else { -noise };
+        (0..count).map(|at| Pair { gang: gang + sign(at), linux: linux - sign(at) }).collect()
+    }
+
+    fn decided(pairs: &[Pair], waits: bool, beside_gangs: bool) -> Option<Policy> {
+        verdict(pairs, Nature { waits, beside_gangs }).map(|verdict| verdict.policy)
+    }
+
+    #[test]
+    fn what_is_clear_is_decided_at_once() {
+        assert_eq!(decided(&pairs(0.45, 0.1, 0.02, 3), true, false), None);
+        assert_eq!(decided(&pairs(0.45, 0.1, 0.02, 4), true, false), Some(Policy::local));
+        assert_eq!(decided(&pairs(0.50, 0.5, 0.002, 4), false, true), Some(Policy::none));
+        assert_eq!(decided(&pairs(0.30, 0.5, 0.02, 4), true, true), Some(Policy::none));
+        assert_eq!(decided(&pairs(0.30, 0.0, 0.0, 4), false, false), Some(Policy::local));
+    }
+
+    #[test]
+    fn what_is_not_clear_is_measured_on_and_decided_in_the_end() {
+        let unclear = |count| pairs(0.52, 0.5, 0.1, count);
+        assert_eq!(decided(&unclear(4), false, false), None);
+        assert_eq!(decided(&unclear(PAIRS_MAX), false, false), Some(Policy::none));
+        assert_eq!(decided(&pairs(0.55, 0.5, 0.1, PAIRS_MAX), false, false), Some(Policy::local));
+    }
+
+    #[test]
+    fn threads_that_wait_stay_a_gang_where_it_makes_no_difference() {
+        let same = pairs(0.49, 0.5, 0.002, 6);
+        assert_eq!(decided(&same, true, true), Some(Policy::local));
+        assert_eq!(decided(&same, true, false), Some(Policy::none));
+        assert_eq!(decided(&same, false, true), Some(Policy::none));
+    }
+
+    #[test]
+    fn one_that_does_nothing_is_not_judged() {
+        assert_eq!(decided(&pairs(0.0, 0.0, 0.0, PAIRS_MAX), true, true), None);
+    }
+}

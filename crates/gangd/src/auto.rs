@@ -1,0 +1,204 @@
+//! Jobs of policy `auto`: scheduled as a gang or by Linux alone, by what was measured.
+//!
+//! Problem: which of the two is better for a program, only the program shows, while it runs; and who finds
+//! out reads its instructions and loads programs into the kernel, which is no work for a daemon.
+//!
+//! Approach: the daemon keeps what was decided, and changes the policy when it is told to. It is told by a
+//! program of its own ([`crate::prover`]), or by whoever may change the policy of the job anyway.
+//!
+//! Properties: until something is decided the job is a gang. What is decided never overrules a person: the job
+//! must be `auto` when the decision comes, and no policy changes meanwhile.
+
+use std::sync::{Arc, PoisonError};
+
+use gang_protocol::v1;
+use gang_schedule::{JobId, Policy};
+
+use crate::{
+    daemon::{Daemon, Peer},
+    denied::Denied,
+    job::Job,
+    prover::Prover,
+};
+
+/// The most bytes of a reason; what is longer is refused.
+const BECAUSE_MAX: usize = 512;
+
+/// What came of a job of policy `auto` so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Auto {
+    pub decided: Option<Policy>,
+    pub gain: Option<v1::Gain>,
+    /// Why it was decided so, or why nothing is; empty while nobody has looked.
+    pub because: String,
+}
+
+/// What a job of policy `auto` is to be scheduled by from now on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    pub policy: Policy,
+    pub is_final: bool,
+    pub gain: Option<v1::Gain>,
+    pub because: String,
+}
+
+impl Decision {
+    /// As it came from a client.
+    pub fn read(
+        policy: v1::Policy,
+        is_final: bool,
+        gain: Option<v1::Gain>,
+        because: String,
+    ) -> Result<Decision, Denied> {
+        if policy == v1::Policy::auto {
+            return Err(Denied::invalid("policy", "auto", "local or none"));
+        }
+        let figures = gain.iter().flat_map(|it| {
+            let interval = it.interval.iter().flatten().copied();
+            interval.chain([it.gain])
+        });
+        let is_interval = |gain: &v1::Gain| gain.interval.as_ref().is_none_or(|it| it.len() == 2);
+        if !figures.clone().all(f64::is_finite) || !gain.as_ref().is_none_or(is_interval) {
+            let figures: Vec<f64> = figures.collect();
+            let accepted = "a number, and two as its interval";
+            return Err(Denied::invalid("gain", format!("{figures:?}"), accepted));
+        }
+        if because.len() > BECAUSE_MAX || because.contains(char::is_control) {
+            let accepted = format!("up to {BECAUSE_MAX} bytes without control characters");
+            return Err(Denied::invalid("because", because, accepted));
+        }
+        Ok(Decision { policy: policy.into(), is_final, gain, because })
+    }
+}
+
+impl Auto {
+    fn take(&mut self, decision: &Decision) {
+        if decision.is_final {
+            (self.decided, self.gain) = (Some(decision.policy), decision.gain.clone());
+        }
+        self.because.clone_from(&decision.because);
+    }
+
+    /// What it is scheduled by while nobody compares.
+    pub fn usual(&self) -> Policy {
+        self.decided.unwrap_or(Policy::Local)
+    }
+}
+
+/// Writes what was decided of a job into its description.
+pub fn describe(job: &Job, described: &mut v1::Job) {
+    let Some(auto) = &job.auto else { return };
+    described.policy = v1::Policy::auto;
+    described.decided = auto.decided.map(Into::into);
+    described.gain.clone_from(&auto.gain);
+    described.because = Some(match auto.because.as_str() {
+        "" => "nobody has looked at it yet".to_owned(),
+        because => because.to_owned(),
+    });
+}
+
+impl Daemon {
+    /// Schedules a job by another policy from now on, whatever is measured.
+    pub fn set_policy(&self, peer: Peer, job: JobId, policy: Policy) -> Result<(), Denied> {
+        self.permit(peer, job, "change the policy of a job")?;
+        let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
+        self.reschedule(job, policy)?;
+        self.change_on_file(move |state| state.set_auto(job, None))
+    }
+
+    /// Has it measured from now on what a job is to be scheduled by.
+    pub fn set_auto(self: &Arc<Self>, peer: Peer, job: JobId) -> Result<(), Denied> {
+        self.permit(peer, job, "change the policy of a job")?;
+        {
+            let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_auto =
+                self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
+            if !is_auto?? {
+                self.reschedule(job, Policy::Local)?;
+                self.change_on_file(move |state| state.set_auto(job, Some(Auto::default())))?;
+            }
+        }
+        Prover::ensure(self);
+        Ok(())
+    }
+
+    /// Schedules a job of policy `auto` as was decided.
+    pub fn decide(&self, peer: Peer, job: JobId, decision: Decision) -> Result<(), Denied> {
+        self.permit(peer, job, "decide how a job is scheduled")?;
+        let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_auto = self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
+        if !is_auto?? {
+            return Err(Denied::invalid("job", job, "a job of policy auto"));
+        }
+        self.reschedule(job, decision.policy)?;
+        self.conductor.ask(move |state| {
+            let job = state.jobs.get_mut(&job).ok_or(Denied::NoSuchJob(job))?;
+            if let Some(auto) = &mut job.auto {
+                auto.take(&decision);
+            }
+            Ok(())
+        })?
+    }
+
+    /// Nobody compares any more: jobs go back to what they are usually scheduled by.
+    pub fn end_trials(&self, because: &str) {
+        let found = self.conductor.ask(|state| {
+            let jobs = state.jobs.values_mut();
+            let auto = jobs.filter_map(|job| Some((job.id, job.spec.policy, job.auto.as_mut()?)));
+            auto.map(|(job, policy, auto)| (job, policy, auto.usual())).collect::<Vec<_>>()
+        });
+        for (job, policy, usual) in found.into_iter().flatten() {
+            let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
+            // One that has ended, or is not auto any more, needs nothing.
+            let told = because.to_owned();
+            let kept = self.conductor.ask(move |state| {
+                let auto = state.jobs.get_mut(&job)?.auto.as_mut()?;
+                auto.because = told;
+                Some(())
+            });
+            if matches!(kept, Ok(Some(()))) && policy != usual {
+                if let Err(denied) = self.reschedule(job, usual) {
+                    tracing::warn!(%job, ?denied, "a job stays as it was tried");
+                }
+            }
+        }
+    }
+
+    /// Whether any job is of policy `auto`.
+    pub fn has_auto(&self) -> bool {
+        let any = self.conductor.ask(|state| state.jobs.values().any(|job| job.auto.is_some()));
+        any.unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decision(policy: v1::Policy, gain: f64, interval: &[f64]) -> Result<Decision, Denied> {
+        let gain = v1::Gain { gain, interval: Some(interval.to_vec()) };
+        Decision::read(policy, true, Some(gain), "measured".into())
+    }
+
+    #[test]
+    fn what_is_decided_has_figures() {
+        let read = decision(v1::Policy::none, 0.01, &[-0.01, 0.03]).unwrap();
+        assert_eq!((read.policy, read.is_final), (Policy::None, true));
+        assert!(decision(v1::Policy::auto, 0.0, &[0.0, 0.0]).is_err());
+        assert!(decision(v1::Policy::local, f64::NAN, &[0.0, 0.0]).is_err());
+        assert!(decision(v1::Policy::local, 0.0, &[0.0]).is_err());
+        assert!(Decision::read(v1::Policy::none, true, None, "a\nb".into()).is_err());
+        assert!(Decision::read(v1::Policy::none, true, None, "b".repeat(513)).is_err());
+    }
+
+    #[test]
+    fn a_comparison_changes_nothing_that_was_decided() {
+        let mut auto = Auto::default();
+        assert_eq!(auto.usual(), Policy::Local);
+        auto.take(&decision(v1::Policy::none, 0.0, &[0.0, 0.0]).unwrap());
+        let tried = Decision::read(v1::Policy::local, false, None, "is compared".into()).unwrap();
+        auto.take(&tried);
+        assert_eq!((auto.usual(), auto.because.as_str()), (Policy::None, "is compared"));
+        assert!(auto.gain.is_some());
+    }
+}

@@ -38,6 +38,9 @@ pub struct Cli {
     /// Prove the jobs of policy auto of the daemon, which starts this program for it
     #[arg(long, hide = true, conflicts_with_all = ["pid", "job", "command", "prove", "json"])]
     pub auto: bool,
+    /// What that may cost a job, as a share of its time
+    #[arg(long, hide = true, default_value_t = 0.01, requires = "auto")]
+    pub cost: f64,
     /// The program to start and watch, with its arguments
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
     if cli.auto {
-        return gang_doctor::auto::run();
+        return gang_doctor::auto::run(cli.cost);
     }
     let diagnosis = examine(cli)?;
     if cli.json {

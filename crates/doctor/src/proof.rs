@@ -117,20 +117,36 @@ fn worked(looks: &[Look], from_ns: u64, until_ns: u64) -> f64 {
 /// The ratio of the means less 1, its interval from the residuals of the pairs (Cochran, Sampling
 /// Techniques, 6.3).
 pub fn gain(pairs: &[Pair]) -> Option<Gain> {
-    let n = pairs.len() as f64;
-    let mean = |of: fn(&Pair) -> f64| pairs.iter().map(of).sum::<f64>() / n.max(1.0);
+    let mean = |of: fn(&Pair) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
     let (gang, linux) = (mean(|pair| pair.gang), mean(|pair| pair.linux));
-    if linux <= 0.0 {
+    // Without pairs it is no number.
+    if linux.is_nan() || linux <= 0.0 {
         return None;
     }
     let ratio = gang / linux;
-    let interval = (pairs.len() >= 2).then(|| {
-        let squares = pairs.iter().map(|pair| (pair.gang - ratio * pair.linux).powi(2));
-        let t = T.get(pairs.len() - 2).copied().unwrap_or(T_MORE);
-        let half = t * (squares.sum::<f64>() / (n - 1.0)).sqrt() / n.sqrt() / linux;
+    let interval = residual(pairs, ratio).map(|(_, half)| {
+        let half = half / linux;
         [ratio - half - 1.0, ratio + half - 1.0]
     });
     Some(Gain { gain: ratio - 1.0, interval })
+}
+
+/// Whether the gain is above a bound, or is not; `None` where that is not sure. It is also told where Linux
+/// alone lets the program do next to nothing, so that the gain itself is hardly known (Fieller's theorem).
+pub fn is_above(pairs: &[Pair], bound: f64) -> Option<bool> {
+    let (mean, half) = residual(pairs, 1.0 + bound)?;
+    (mean.abs() > half).then_some(mean > 0.0)
+}
+
+/// What the gang does more than `ratio` times what is done by Linux alone, on average, and half of the 95 %
+/// interval of that; `None` of fewer than two pairs.
+fn residual(pairs: &[Pair], ratio: f64) -> Option<(f64, f64)> {
+    let t = T.get(pairs.len().checked_sub(2)?).copied().unwrap_or(T_MORE);
+    let n = pairs.len() as f64;
+    let residual = |pair: &Pair| pair.gang - ratio * pair.linux;
+    let mean = pairs.iter().map(residual).sum::<f64>() / n;
+    let squares = pairs.iter().map(|pair| (residual(pair) - mean).powi(2)).sum::<f64>();
+    Some((mean, t * (squares / (n - 1.0) / n).sqrt()))
 }
 
 #[cfg(test)]
@@ -150,6 +166,19 @@ mod tests {
         assert_eq!(gain(&pairs[..1]).unwrap().interval, None);
         assert_eq!(gain(&[Pair { gang: 0.5, linux: 0.0 }; PAIRS]), None);
         assert_eq!(gain(&[]), None);
+    }
+
+    #[test]
+    fn a_bound_is_passed_also_where_the_gain_is_hardly_known() {
+        let stalls = [(0.13, 0.0), (0.13, 0.002), (0.12, 0.0), (0.106, 0.009), (0.118, 0.04)];
+        let stalls = stalls.map(|(gang, linux)| Pair { gang, linux });
+        assert!(gain(&stalls).unwrap().interval.unwrap()[0] < 5.0);
+        assert_eq!(is_above(&stalls[..4], 0.05), Some(true));
+        assert_eq!(is_above(&stalls[..1], 0.05), None);
+        assert_eq!(is_above(&[], 0.05), None);
+        let same = [(0.50, 0.51), (0.51, 0.50), (0.50, 0.50), (0.49, 0.50)];
+        let same = same.map(|(gang, linux)| Pair { gang, linux });
+        assert_eq!((is_above(&same, 0.05), is_above(&same, 0.0)), (Some(false), None));
     }
 
     #[test]

@@ -1,18 +1,33 @@
-/* Two threads that meet at a spinning barrier, after a little work each, until they are killed. */
+/*
+ * Two threads that meet at a spinning barrier, after a little work each, until they are killed. With an
+ * argument, or once SIGUSR1 has come, they work apart and meet no more.
+ */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
 
 static atomic_uint arrived, generation;
+static atomic_int apart;
+
+static void go_apart(int signal)
+{
+	(void)signal;
+	atomic_store(&apart, 1);
+	/* Whoever waits goes on. */
+	atomic_fetch_add(&generation, 1);
+}
 
 static void *meet(void *start)
 {
 	volatile unsigned long sum = 0;
 
-	while (time(0) - *(time_t *)start < 60) {
+	while (time(0) - *(time_t *)start < 120) {
 		for (int i = 0; i < 20000; i++)
 			sum += i;
 		unsigned now = atomic_load(&generation);
+		if (atomic_load(&apart))
+			continue;
 		if (atomic_fetch_add(&arrived, 1) == 1) {
 			atomic_store(&arrived, 0);
 			atomic_fetch_add(&generation, 1);
@@ -24,11 +39,15 @@ static void *meet(void *start)
 	return 0;
 }
 
-int main(void)
+int main(int arguments, char **argument)
 {
 	time_t start = time(0);
 	pthread_t other;
 
+	(void)argument;
+	signal(SIGUSR1, go_apart);
+	if (arguments > 1)
+		go_apart(0);
 	pthread_create(&other, 0, meet, &start);
 	meet(&start);
 	return 0;

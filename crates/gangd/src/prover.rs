@@ -157,6 +157,8 @@ impl Running {
         )?;
         let mut child = Command::new(&program)
             .arg("--auto")
+            .arg("--cost")
+            .arg(daemon.settings().proof_cost.to_string())
             .env("GANG_SOCKET", &daemon.socket)
             .process_group(0)
             .current_dir("/")

@@ -65,6 +65,8 @@ pub struct File {
     measure: Option<bool>,
     /// What all gangs together may take of the machine, 0.001 to 1.
     cap: Option<f64>,
+    /// What it may cost a job of policy auto to be measured, as a share of its time, 0.001 to 0.5.
+    proof_cost: Option<f64>,
     /// Where jobs have their scratch files: its free space is what they are promised of.
     disk: Option<PathBuf>,
     /// A job that used no CPU for this long counts as idle, such as "10min".
@@ -109,6 +111,8 @@ pub struct Settings {
     /// `None`: the best that can be used.
     pub backend: Option<Backend>,
     pub measure: bool,
+    /// The share of its time that it may cost a job of policy auto to be measured.
+    pub proof_cost: f64,
     pub disk: PathBuf,
     pub idle_after: Duration,
     pub leave_after: Duration,
@@ -131,6 +135,7 @@ impl Default for Settings {
             schedule: Config::default(),
             backend: None,
             measure: true,
+            proof_cost: 0.01,
             disk: "/tmp".into(),
             idle_after: Duration::from_secs(600),
             leave_after: Duration::from_secs(7200),
@@ -259,6 +264,10 @@ impl Settings {
         if let Some(cap) = overrides.cap.or(file.cap) {
             ensure!((0.001..=1.0).contains(&cap), "cap: {cap} is not 0.001 to 1");
             config.cap_permille = (cap * 1000.0).round() as u32;
+        }
+        if let Some(cost) = file.proof_cost {
+            ensure!((0.001..=0.5).contains(&cost), "proof_cost: {cost} is not 0.001 to 0.5");
+            settings.proof_cost = cost;
         }
         config.validate()?;
         let has_hours = settings.working_hours.is_some();
@@ -467,6 +476,7 @@ mod tests {
             ("gap = '9ms/10ms'", "gap.length_ns"),
             ("backend = 'magic'", "none of rt, weight"),
             ("cap = 0", "cap"),
+            ("proof_cost = 1", "proof_cost: 1 is not 0.001 to 0.5"),
             ("\n\nslices = 3", "line 3: unknown field"),
             ("[limits]\njobs = 0", "limits.jobs: 0 is not 1 to 10000"),
             ("slice = ", "line 1"),

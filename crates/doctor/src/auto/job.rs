@@ -80,7 +80,7 @@ enum Stage {
 }
 
 impl AutoJob {
-    pub fn new(job: &v1::Job, now: Instant) -> AutoJob {
+    pub fn new(job: &v1::Job, cost: f64, now: Instant) -> AutoJob {
         AutoJob {
             id: job.id,
             cpus: usize::try_from(job.cpus).unwrap_or(1),
@@ -90,7 +90,7 @@ impl AutoJob {
                 pairs: Vec::new(),
                 usual: job.decided.clone().unwrap_or(Policy::local),
             },
-            ledger: Ledger::default(),
+            ledger: Ledger::new(cost),
             lived: Duration::ZERO,
             seen_at: now,
             not_before: now + BEGINS,
@@ -122,9 +122,7 @@ impl AutoJob {
             self.because = "nobody competes for its CPUs, so that there is nothing to gain".into();
         } else if !self.affords_a_pair() {
             self.because =
-                "it is measured on when it has run for longer, so that this costs it no \
-                            more than 1 %"
-                    .into();
+                "it is measured on when it has run for longer, so that this costs it little".into();
         }
     }
 
@@ -150,10 +148,7 @@ impl AutoJob {
     }
 
     pub fn is_to_be_glanced_at(&self) -> bool {
-        let cost_s = Ledger::watching(GLANCE.as_secs_f64());
-        matches!(self.stage, Stage::Decided { .. })
-            && self.is_there()
-            && self.ledger.affords(self.lived.as_secs_f64(), cost_s)
+        matches!(self.stage, Stage::Decided { .. }) && self.is_there()
     }
 
     pub fn glanced_at(&self) -> Option<Instant> {

@@ -1,27 +1,31 @@
 //! What proving a job has cost it, and what it may.
 //!
-//! Approach: a job has to its account a hundredth of the time that it has lived, and a little from the
-//! beginning. What is taken from it: of each pair of periods the part that was lost in the worse of the two,
-//! and a share of all time in which it is watched. What it cannot pay is not done until it can.
+//! Approach: a job has to its account a share of the time that it has lived, a hundredth unless it is set, and
+//! a little from the beginning. What is taken from it: of each pair of periods the part that was lost in the
+//! worse of the two, and a share of all time in which it is watched. A comparison that it cannot pay is not
+//! made until it can. Glances, which cost little and come seldom, are taken from it in any case.
 
-/// What may be spent of a job's time.
-const SHARE: f64 = 0.01;
-
-/// What may be spent of it anyway, in seconds: so that something is known of programs that run for a minute.
-pub const CREDIT_S: f64 = 1.5;
+/// What may be spent anyway, in seconds: so that something is known of programs that run for a minute.
+const CREDIT_S: f64 = 1.5;
 
 /// What watching costs: twice what was measured (SPECIFICATION.md).
 const WATCHING: f64 = 0.03;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ledger {
+    /// What may be spent of the job's time.
+    share: f64,
     spent_s: f64,
 }
 
 impl Ledger {
+    pub fn new(share: f64) -> Ledger {
+        Ledger { share, spent_s: 0.0 }
+    }
+
     /// Whether something can be paid that costs at most `cost_s`, by a job that has lived for `lived_s`.
     pub fn affords(&self, lived_s: f64, cost_s: f64) -> bool {
-        self.spent_s + cost_s <= (SHARE * lived_s).max(CREDIT_S)
+        self.spent_s + cost_s <= (self.share * lived_s).max(CREDIT_S)
     }
 
     /// What watching for so long costs.
@@ -52,7 +56,7 @@ mod tests {
 
     #[test]
     fn no_more_than_a_hundredth_is_spent() {
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger::new(0.01);
         let (mut lived_s, mut pairs) = (0.0, 0);
         while lived_s < 1000.0 {
             // The worst there is: by Linux alone nothing is done at all.
@@ -68,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_difference_costs_next_to_nothing() {
-        let mut ledger = Ledger::default();
+        let mut ledger = Ledger::new(0.01);
         (0..12).for_each(|_| {
             ledger.lost(0.3, 0.50, 0.49);
             ledger.watched(0.6);

@@ -43,8 +43,8 @@ const LISTING: u32 = 100;
 const GLANCE_EVERY: Duration = Duration::from_secs(5);
 
 /// Proves jobs until the daemon ends, or closes our standard input. Says first on standard output whether it
-/// can measure here: `ready`, or why not.
-pub fn run() -> Result<()> {
+/// can measure here: `ready`, or why not. It may cost each job the share `cost` of its time.
+pub fn run(cost: f64) -> Result<()> {
     let roots = Roots::default();
     // Which group does not matter: none of its threads needs to be there.
     let tried = Watch::begin(&roots, Path::new("/"), 1).map(drop);
@@ -62,12 +62,14 @@ pub fn run() -> Result<()> {
         std::process::exit(0);
     });
     let client = Client::find().context("cannot find the daemon whose jobs are to be proved")?;
-    Prover { roots, client, jobs: BTreeMap::new(), next_glance: Instant::now() }.run()
+    Prover { roots, client, cost, jobs: BTreeMap::new(), next_glance: Instant::now() }.run()
 }
 
 struct Prover {
     roots: Roots,
     client: Client,
+    /// What it may cost a job, as a share of its time.
+    cost: f64,
     jobs: BTreeMap<i64, AutoJob>,
     next_glance: Instant,
 }
@@ -96,7 +98,7 @@ impl Prover {
             let around = around(job, jobs, status);
             self.jobs
                 .entry(job.id)
-                .or_insert_with(|| AutoJob::new(job, now))
+                .or_insert_with(|| AutoJob::new(job, self.cost, now))
                 .note(job, around, now);
         }
     }

@@ -51,16 +51,14 @@ pub fn verdict(pairs: &[Pair], nature: Nature) -> Option<Verdict> {
         // It did not compute; one that does may come.
         return None;
     };
-    let is_sure = match gain.interval {
-        Some([low, high]) => low > HELPS || high < HELPS,
-        None => true,
-    };
-    if !is_sure && pairs.len() < PAIRS_MAX {
+    let is_above = proof::is_above(pairs, HELPS);
+    if is_above.is_none() && pairs.len() < PAIRS_MAX {
         return None;
     }
+    let helps = is_above.unwrap_or(gain.gain > HELPS);
     let no_difference = gain.gain.abs() <= HELPS
         || gain.interval.is_some_and(|[low, high]| low <= 0.0 && 0.0 <= high);
-    let (policy, because) = if gain.gain > HELPS {
+    let (policy, because) = if helps {
         (Policy::local, "it does more as a gang")
     } else if no_difference && nature.waits && nature.beside_gangs {
         (

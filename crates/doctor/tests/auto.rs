@@ -1,0 +1,258 @@
+//! Jobs of policy `auto`, on the real kernel, with a daemon of their own and real programs.
+
+use std::{
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use gang_protocol::{
+    client::{Client, Decision},
+    error::ClientError,
+    v1::{self, Gain, Policy},
+};
+use gang_skips::skipped;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The longest that a decision is waited for: the machine may have other work.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// A directory with the programs that a test is to find, and a daemon.
+struct Place {
+    directory: tempfile::TempDir,
+    programs: PathBuf,
+    daemon: Child,
+}
+
+impl Place {
+    /// With all programs where they were built, or with copies of those that are named.
+    fn new(copied: Option<&[&str]>) -> Option<Place> {
+        let built = Path::new(env!("CARGO_BIN_EXE_gang-doctor")).parent().unwrap();
+        if !rustix::process::geteuid().is_root() {
+            skipped("needs root");
+            return None;
+        }
+        if ["gang", "gangd"].iter().any(|name| !built.join(name).is_file()) {
+            skipped("gang and gangd are not built (make test builds them)");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        for name in copied.into_iter().flatten() {
+            // By another process: one that is started meanwhile would keep it open for writing.
+            let copied = Command::new("cp").arg(built.join(name)).arg(directory.path()).status();
+            assert!(copied.unwrap().success());
+        }
+        // In two minutes nothing would be compared twice.
+        std::fs::write(directory.path().join("gangd.toml"), "proof_cost = 0.5\n").unwrap();
+        let programs = if copied.is_some() { directory.path().into() } else { built.to_owned() };
+        let daemon = Command::new(programs.join("gangd"))
+            .arg("--socket")
+            .arg(directory.path().join("gangd.sock"))
+            .arg("--config")
+            .arg(directory.path().join("gangd.toml"))
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let place = Place { directory, programs, daemon };
+        wait_until("the daemon answers", || Client::connect(&place.socket()).is_ok());
+        Some(place)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("gangd.sock")
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.socket()).unwrap()
+    }
+
+    fn gang(&self, arguments: &[&str]) -> Command {
+        let mut gang = Command::new(self.programs.join("gang"));
+        gang.args(arguments).env("GANG_SOCKET", self.socket());
+        gang
+    }
+
+    fn said(&self, arguments: &[&str]) -> String {
+        let Output { stdout, stderr, .. } = self.gang(arguments).output().unwrap();
+        String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned()
+    }
+
+    /// Starts a program as a job; `options` are those of `gang run`.
+    fn run(&self, name: &str, options: &[&str], program: &[&str]) -> Program {
+        let mut gang = self.gang(&["run", "--name", name]);
+        let child = gang
+            .args(options)
+            .arg("--")
+            .args(program)
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let program = Program(child);
+        wait_until("it is a job", || self.job(name).is_some_and(|job| job.processes > 0));
+        program
+    }
+
+    fn job(&self, name: &str) -> Option<v1::Job> {
+        self.client().list_jobs().unwrap().jobs.into_iter().find(|job| job.name == name)
+    }
+
+    fn decided(&self, name: &str) -> Option<Policy> {
+        self.job(name).unwrap().decided
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.daemon), Signal::TERM);
+        let end = Instant::now() + Duration::from_secs(5);
+        while Instant::now() < end && matches!(self.daemon.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+        let mut release = Command::new(self.programs.join("gangd"));
+        let _ = release.arg("--socket").arg(self.socket()).arg("--release").output();
+    }
+}
+
+/// Killed when this is dropped.
+struct Program(Child);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Compiles meet.c.
+fn compiled(directory: &Path) -> Option<String> {
+    let program = directory.join("meet");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/meet.c");
+    let mut cc = Command::new("cc");
+    let done = cc.args(["-O2", "-pthread", "-o"]).arg(&program).arg(source).status();
+    if !done.is_ok_and(|status| status.success()) {
+        skipped("no C compiler");
+        return None;
+    }
+    Some(program.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again() {
+    let Some(place) = Place::new(None) else { return };
+    let Some(meet) = compiled(place.directory.path()) else { return };
+    let _rival = place.run("rival", &[], &[&meet]);
+    let program = place.run("program", &["--policy", "auto"], &[&meet]);
+    if let Some(reason) = place.client().status().unwrap().status.not_proved {
+        skipped(reason);
+        return;
+    }
+    wait_until("threads that meet are a gang", || place.decided("program") == Some(Policy::local));
+    let job = place.job("program").unwrap();
+    assert_eq!(job.policy, Policy::auto);
+    assert!(job.gain.is_some_and(|gain| gain.gain.is_finite()));
+    let shown = place.said(&["show", "program"]);
+    assert!(shown.contains("policy auto") && shown.contains("decided     local"), "{shown}");
+    let why = place.said(&["why", "program"]);
+    assert!(why.contains("decided to be local"), "{why}");
+
+    // The same program, with nothing to wait for.
+    let _apart = place.run("apart", &["--policy", "auto"], &[&meet, "apart"]);
+    wait_until("threads apart are Linux's", || place.decided("apart") == Some(Policy::none));
+
+    // One that changes. Its behaviour is glanced at first, when it has been decided.
+    thread::sleep(Duration::from_secs(15));
+    kill_process(Pid::from_child(&program.0), Signal::USR1).unwrap();
+    wait_until("it is looked at again", || place.decided("program") == Some(Policy::none));
+    assert_eq!(place.client().check().unwrap().violations, []);
+}
+
+#[test]
+fn needs_root_where_nothing_can_be_measured_it_is_a_gang_and_says_so() {
+    // No gang-doctor among them.
+    let Some(place) = Place::new(Some(&["gang", "gangd"])) else { return };
+    let spin = ["bash", "-c", "while [ $SECONDS -lt 60 ]; do :; done"];
+    let run = ["run", "--policy", "auto", "--", "true"];
+    let said = place.said(&run);
+    assert!(said.contains("policy auto: ") && said.contains("gang-doctor"), "{said}");
+    assert!(!place.said(&[&["run", "--quiet"], &run[1..]].concat()).contains("policy auto"));
+    let _program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);
+    wait_until("its slots", || place.job("program").unwrap().slots > 0);
+    let job = place.job("program").unwrap();
+    assert_eq!((job.policy, job.decided), (Policy::auto, None));
+    let shown = place.said(&["show", "program"]);
+    assert!(shown.contains("decided     nothing, so local"), "{shown}");
+
+    // Whoever may change its policy may decide, too; a person's word counts for more.
+    let mut client = place.client();
+    let decision = |policy, decided| Decision {
+        policy,
+        decided,
+        gain: Some(Gain { gain: 0.01, interval: Some(vec![-0.01, 0.03]) }),
+        because: "it was tried".into(),
+    };
+    client.decide(job.id, decision(Policy::none, true)).unwrap();
+    let decided = place.job("program").unwrap();
+    assert_eq!((decided.policy, decided.decided), (Policy::auto, Some(Policy::none)));
+    assert_eq!(decided.gain, Some(Gain { gain: 0.01, interval: Some(vec![-0.01, 0.03]) }));
+    let slots = place.job("program").unwrap().slots;
+    client.decide(job.id, decision(Policy::local, false)).unwrap();
+    assert_eq!(place.decided("program"), Some(Policy::none), "a trial decides nothing");
+    wait_until("slots on trial", || place.job("program").unwrap().slots > slots);
+    client.set_policy(job.id, Policy::local).unwrap();
+    let job = place.job("program").unwrap();
+    assert_eq!((job.policy, job.decided, job.because), (Policy::local, None, None));
+    let refused = client.decide(job.id, decision(Policy::none, true));
+    assert!(matches!(refused, Err(ClientError::InvalidValue { .. })), "{refused:?}");
+    assert_eq!(place.job("program").unwrap().policy, Policy::local);
+}
+
+#[test]
+fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
+    let Some(place) = Place::new(None) else { return };
+    let spin = ["bash", "-c", "while [ $SECONDS -lt 100 ]; do :; done"];
+    let program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);
+    if let Some(reason) = place.client().status().unwrap().status.not_proved {
+        skipped(reason);
+        return;
+    }
+    let daemon = place.daemon.id();
+    let doctors = || -> Vec<Pid> {
+        let path = format!("/proc/{daemon}/task");
+        let tasks = std::fs::read_dir(path).into_iter().flatten().flatten();
+        let children =
+            tasks.filter_map(|it| std::fs::read_to_string(it.path().join("children")).ok());
+        let all: Vec<i32> = children
+            .flat_map(|line| {
+                line.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()
+            })
+            .collect();
+        let is_doctor = |pid: &i32| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm"))
+                .is_ok_and(|it| it.starts_with("gang-doctor"))
+        };
+        all.into_iter().filter(is_doctor).filter_map(Pid::from_raw).collect()
+    };
+    let first = doctors()[0];
+    kill_process(first, Signal::KILL).unwrap();
+    let told =
+        |text: &str| place.job("program").unwrap().because.is_some_and(|it| it.contains(text));
+    wait_until("it is told", || told("gang-doctor ended"));
+    assert_eq!(place.job("program").unwrap().policy, Policy::auto);
+    wait_until("another one comes", || doctors().first().is_some_and(|&it| it != first));
+    drop(program);
+    wait_until("it goes after the last job", || doctors().is_empty());
+}

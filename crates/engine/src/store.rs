@@ -237,6 +237,7 @@ pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
         disk_bytes: 0,
         newcomers: Vec::new(),
         coming: None,
+        auto: true,
     }
 }
 

@@ -189,46 +189,54 @@ impl AutoJob {
 
     /// Compares as long as it can be paid for and nothing is decided.
     pub fn prove(&mut self, roots: &Roots, client: &mut Client) -> Result<()> {
+        let Stage::Open { usual, .. } = &self.stage else { return Ok(()) };
+        let usual = usual.clone();
+        let mut tried = Tried { client: &mut *client, job: self.id, is_at: usual.clone() };
+        let found = self.compare(roots, &mut tried);
+        if let Ok(Some(found)) = found {
+            self.decide(client, found)?;
+            // What it is like now, whatever comes.
+            std::thread::sleep(SETTLES);
+            return self.glance(roots);
+        }
+        // One that has ended needs it not.
+        let restored = tried.back_to(usual);
+        // The daemon was told something else meanwhile.
+        self.told.clear();
+        found?;
+        restored
+    }
+
+    fn compare(&mut self, roots: &Roots, tried: &mut Tried<'_>) -> Result<Option<Verdict>> {
         let period = self.period();
-        let Stage::Open { pairs, usual } = &mut self.stage else { return Ok(()) };
-        let Some(cgroup) = &self.cgroup else { return Ok(()) };
+        let Stage::Open { pairs, .. } = &mut self.stage else { return Ok(None) };
+        let Some(cgroup) = &self.cgroup else { return Ok(None) };
         let mut watch = Watch::begin(roots, cgroup, self.cpus)?;
-        let mut tried = Tried { client, job: self.id, is_at: usual.clone() };
         let began = Instant::now();
-        let mut found = None;
-        loop {
-            let lived_s = (self.lived + began.elapsed()).as_secs_f64();
-            if !self.ledger.affords(lived_s, cost_s(pairs, period)) {
-                break;
-            }
+        while self
+            .ledger
+            .affords((self.lived + began.elapsed()).as_secs_f64(), cost_s(pairs, period))
+        {
             let pair_began = Instant::now();
-            let Some(pair) = proof::pair(&mut tried, &mut watch, pairs.len(), period)? else {
-                return Ok(());
+            let Some(pair) = proof::pair(tried, &mut watch, pairs.len(), period)? else {
+                return Ok(None);
             };
             self.ledger.watched(pair_began.elapsed().as_secs_f64());
             let (better, worse) = (pair.gang.max(pair.linux), pair.gang.min(pair.linux));
             self.ledger.lost((period + SETTLES).as_secs_f64(), better, worse);
             pairs.push(pair);
             let nature = nature(&watch.observation()?, self.around.competition);
-            found = verdict(pairs, nature);
-            if found.is_some() || pairs.len() >= 2 * PAIRS_MAX {
-                break;
+            if let Some(found) = verdict(pairs, nature) {
+                return Ok(Some(found));
+            }
+            if pairs.len() >= PAIRS_MAX {
+                pairs.clear();
+                self.because = "it did not compute while it was measured".into();
+                self.not_before = Instant::now() + LATER;
+                return Ok(None);
             }
         }
-        match found {
-            Some(found) => self.decide(client, found)?,
-            None => {
-                if pairs.len() >= 2 * PAIRS_MAX {
-                    pairs.clear();
-                    self.because = "it did not compute while it was measured".into();
-                    self.not_before = Instant::now() + LATER;
-                }
-                tried.back_to(usual.clone())?;
-                // As the daemon was told during the comparison.
-                self.told.clear();
-            }
-        }
-        Ok(())
+        Ok(None)
     }
 
     fn decide(&mut self, client: &mut Client, found: Verdict) -> Result<()> {

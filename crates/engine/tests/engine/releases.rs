@@ -43,6 +43,7 @@ fn record(id: u64, whereabouts: Whereabouts) -> Record {
         disk_bytes: 0,
         newcomers: Vec::new(),
         coming: None,
+        auto: false,
     }
 }
 

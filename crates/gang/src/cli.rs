@@ -479,7 +479,7 @@ mod tests {
             &["--class", "royal", "x"],
             "[possible values: express, interactive, batch, standby]",
         );
-        refused(&["--policy", "matrix", "x"], "[possible values: local, none]");
+        refused(&["--policy", "matrix", "x"], "[possible values: local, none, auto]");
         refused(&["-n", "2"], "<CMD>...");
         refused(&["--bogus", "x"], "'--bogus'");
     }

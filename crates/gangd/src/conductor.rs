@@ -18,7 +18,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+        mpsc::Receiver,
     },
     thread::JoinHandle,
     time::Duration,
@@ -30,72 +30,21 @@ use gang_engine::{
     guardian, priority,
     switcher::{Lookout, Switcher},
     timetable::{self, Composition, Gang, Groups, Pin, Stretch},
-    timing::{self, Summary, Timings},
 };
 use gang_linux::{clock, clock::Alarm, process::Census, sched};
 use gang_schedule::{Config, CpuSet, Event, JobId, Plan, clock as slices};
 use rustix::thread;
 
-use crate::{precedence::Precedence, state::State, survey::Survey, ward::Pulse};
-
-/// A question or an order of a client.
-type Errand = Box<dyn FnOnce(&mut State) + Send>;
-
-/// Errands that may wait at a time; a client that comes when they do is told to come again.
-const ERRANDS_MAX: usize = 1024;
+use crate::{
+    errands::{self, Errand, Handle},
+    precedence::Precedence,
+    state::State,
+    survey::Survey,
+    ward::Pulse,
+};
 
 /// Errands that are run in a row, before the conductor looks at its clock again.
 const ERRANDS_AT_A_TIME: usize = 32;
-
-/// How clients reach the conductor.
-#[derive(Clone)]
-pub struct Handle {
-    errands: SyncSender<Errand>,
-    alarm: Arc<Alarm>,
-    /// By the CPUs of each switcher.
-    timings: Arc<[(CpuSet, Arc<Timings>)]>,
-}
-
-/// The conductor has ended, or has too much to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unavailable;
-
-impl Handle {
-    /// Runs a function on the conductor's thread and returns what it returns. It must not wait for
-    /// anything, nor take longer than some microseconds.
-    pub fn ask<T: Send + 'static>(
-        &self,
-        question: impl FnOnce(&mut State) -> T + Send + 'static,
-    ) -> Result<T, Unavailable> {
-        let (reply, answer) = sync_channel(1);
-        let errand = Box::new(move |state: &mut State| {
-            // Who asked may have gone away meanwhile.
-            let _ = reply.try_send(question(state));
-        });
-        match self.errands.try_send(errand) {
-            Ok(()) => self.alarm.ring(),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return Err(Unavailable),
-        }
-        answer.recv().map_err(|_| Unavailable)
-    }
-
-    /// The phases of the last switches.
-    pub fn switches(&self) -> (u64, Summary) {
-        let timings: Vec<&Timings> = self.timings.iter().map(|(_, timings)| &**timings).collect();
-        let count = timings.iter().map(|timings| timings.count()).max().unwrap_or(0);
-        (count, timing::summarise(&timings))
-    }
-
-    /// The switchers' own records, by their CPUs.
-    pub fn timings(&self) -> &[(CpuSet, Arc<Timings>)] {
-        &self.timings
-    }
-
-    /// Ends the conductor: nobody is raised any more.
-    pub fn stop(&self) {
-        let _ = self.ask(|state| state.stopped = true);
-    }
-}
 
 /// What the conductor needs besides its state.
 pub struct Setup {
@@ -124,10 +73,9 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
             Switcher::start(cpus, setup.realtime, kernel.clone(), lookout.take())
         })
         .collect::<std::io::Result<Vec<_>>>()?;
-    let (sender, errands) = sync_channel(ERRANDS_MAX);
     let timings = switchers.iter().map(|switcher| switcher.timings.clone());
     let timings = groups.cpus().iter().cloned().zip(timings).collect();
-    let handle = Handle { errands: sender, alarm: alarm.clone(), timings };
+    let (handle, errands) = errands::open(alarm.clone(), timings);
     let realtime = setup.realtime;
     let conductor = Conductor {
         survey: Survey::new(&setup.state.roots)?,

@@ -21,8 +21,8 @@ use gang_schedule::JobId;
 
 use crate::{
     admission::Queue,
-    conductor::{Handle, Unavailable},
     denied::Denied,
+    errands::{Handle, Unavailable},
     gauge::Measuring,
     history::{Ended, History, Query},
     job::{Home, Progress},

@@ -1,7 +1,7 @@
 //! What the daemon knows: the jobs, and the state of the policy.
 //!
 //! One thread owns it, the conductor; nothing here waits for anybody. What a client asks is a
-//! function that runs on that thread ([`crate::conductor::Handle`]).
+//! function that runs on that thread ([`crate::errands::Handle`]).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -1,0 +1,77 @@
+//! What clients ask of the thread that plans, and how it gets there.
+
+use std::sync::{
+    Arc,
+    mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+};
+
+use gang_engine::timing::{self, Summary, Timings};
+use gang_linux::clock::Alarm;
+use gang_schedule::CpuSet;
+
+use crate::state::State;
+
+/// A question or an order of a client.
+pub type Errand = Box<dyn FnOnce(&mut State) + Send>;
+
+/// Errands that may wait at a time; a client that comes when they do is told to come again.
+const ERRANDS_MAX: usize = 1024;
+
+/// How clients reach the conductor.
+#[derive(Clone)]
+pub struct Handle {
+    errands: SyncSender<Errand>,
+    alarm: Arc<Alarm>,
+    /// By the CPUs of each switcher.
+    timings: Arc<[(CpuSet, Arc<Timings>)]>,
+}
+
+/// The conductor has ended, or has too much to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unavailable;
+
+impl Handle {
+    /// Runs a function on the conductor's thread and returns what it returns. It must not wait for
+    /// anything, nor take longer than some microseconds.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut State) -> T + Send + 'static,
+    ) -> Result<T, Unavailable> {
+        let (reply, answer) = sync_channel(1);
+        let errand = Box::new(move |state: &mut State| {
+            // Who asked may have gone away meanwhile.
+            let _ = reply.try_send(question(state));
+        });
+        match self.errands.try_send(errand) {
+            Ok(()) => self.alarm.ring(),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return Err(Unavailable),
+        }
+        answer.recv().map_err(|_| Unavailable)
+    }
+
+    /// The phases of the last switches.
+    pub fn switches(&self) -> (u64, Summary) {
+        let timings: Vec<&Timings> = self.timings.iter().map(|(_, timings)| &**timings).collect();
+        let count = timings.iter().map(|timings| timings.count()).max().unwrap_or(0);
+        (count, timing::summarise(&timings))
+    }
+
+    /// The switchers' own records, by their CPUs.
+    pub fn timings(&self) -> &[(CpuSet, Arc<Timings>)] {
+        &self.timings
+    }
+
+    /// Ends the conductor: nobody is raised any more.
+    pub fn stop(&self) {
+        let _ = self.ask(|state| state.stopped = true);
+    }
+}
+
+/// The way to a conductor that `alarm` wakes; what is asked comes out at its other end.
+pub fn open(
+    alarm: Arc<Alarm>,
+    timings: Arc<[(CpuSet, Arc<Timings>)]>,
+) -> (Handle, Receiver<Errand>) {
+    let (sender, errands) = sync_channel(ERRANDS_MAX);
+    (Handle { errands: sender, alarm, timings }, errands)
+}

@@ -10,10 +10,11 @@ GANG_SKIPS=$(mktemp)
 chmod a+rw "$GANG_SKIPS"
 export GANG_SKIPS
 summary() {
+  local ended=$?
   if [[ -s $GANG_SKIPS ]]; then
     printf '\nSkipped, or not run as a whole, on this machine:\n'
     sort -u "$GANG_SKIPS" | sed 's/^/  /'
-  else
+  elif ((ended == 0)); then
     printf '\nNo test was skipped.\n'
   fi
   rm -f "$GANG_SKIPS"

@@ -217,13 +217,55 @@ fn it_fits_large_terminals_and_follows_their_size() {
 #[test]
 fn whatever_signal_ends_it_the_terminal_is_given_back() {
     let place = Place::of(&obedient());
-    for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP] {
         let mut terminal = Terminal::open(&place, &[], (80, 24));
         terminal.expect_text("lu.C");
         kill_process(terminal.pid(), signal).unwrap();
         let status = terminal.end();
         assert!(!status.success(), "{signal:?}");
     }
+}
+
+#[test]
+fn it_ends_with_its_terminal() {
+    let place = Place::of(&obedient());
+    let mut terminal = Terminal::open(&place, &[], (80, 24));
+    terminal.expect_text("lu.C");
+    let Terminal { master, mut program, .. } = terminal;
+    // As when a connection of ssh breaks.
+    drop(master);
+    let deadline = Instant::now() + PATIENCE;
+    while program.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "it goes on without a terminal");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn no_slice_of_a_millisecond_is_missed() {
+    let mut fake = obedient();
+    fake.status.slice_ns = 1_000_000;
+    let place = Place::of(&fake);
+    let mut terminal = Terminal::open(&place, &[], (80, 24));
+    terminal.expect_text("lu.C");
+    // Columns stand for fewer slices with each.
+    terminal.send("+++++++++");
+    terminal.expect_text("a column is 1 slice, 1 ms");
+    // The jobs take turns, so two of the same, or none, would be a slice that was not seen.
+    let strict = |screen: &str| {
+        let line = screen.lines().find(|line| line.contains("CPU 0 "))?;
+        let columns: Vec<char> = line.split("CPU 0").last()?.trim().chars().collect();
+        let is_turn = |pair: &[char]| matches!(pair, ['A', 'B'] | ['B', 'A']);
+        Some(columns.len() > 40 && columns.windows(2).all(is_turn))
+    };
+    for _ in 0..20 {
+        let before = terminal.text();
+        terminal.expect("the next picture, with every slice", |screen| {
+            *screen != before && strict(screen) == Some(true)
+        });
+    }
+    terminal.send("q");
+    assert!(terminal.end().success());
 }
 
 #[test]

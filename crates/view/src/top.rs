@@ -121,7 +121,7 @@ impl Top {
     fn run(&mut self, events: &Receiver<Event>, screen: &mut Screen) -> io::Result<Option<c_int>> {
         loop {
             let now_ns = Moment::now().utc_ns;
-            screen.terminal.draw(|frame| {
+            screen.draw(|frame| {
                 let area = frame.area();
                 draw::draw(&mut self.state, self.look, now_ns, area, frame.buffer_mut());
             })?;

@@ -1,5 +1,6 @@
 # make demo                        two OpenMP programs, under plain Linux and as gangs, in a minute
 # make test                        all tests; ends with those that this machine made skip
+# make test-vm                     what this machine may lack, in virtual ones: some minutes, as root
 # make check                       formatting, lints, documentation: no warning is left
 # make build                       the programs, optimised
 # make install PREFIX= DESTDIR= LIBDIR=
@@ -36,7 +37,7 @@ FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 # Where rustup puts cargo, for shells that were open before.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build check deb demo deps deps-check deps-demo install test uninstall web wheel
+.PHONY: build check deb demo deps deps-check deps-demo deps-vm install test test-vm uninstall web wheel
 
 deps:
 	@scripts/deps build test
@@ -44,6 +45,8 @@ deps-demo:
 	@scripts/deps build demo
 deps-check:
 	@scripts/deps check
+deps-vm:
+	@scripts/deps build vm
 
 # The daemon raises programs, and the picture needs the kernel's record of context switches: both
 # take root. Without it the demo shows what is left.
@@ -57,12 +60,15 @@ demo: deps-demo build
 test: deps
 	@CARGO="$(CARGO)" tests/all.sh
 
+test-vm: deps-vm deb
+	tests/vm.sh
+
 check: deps-check
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --locked --no-deps --document-private-items
 	@if command -v shellcheck >/dev/null; then \
-	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps tests/*.sh .ci/run; fi
+	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps tests/*.sh tests/vm/init tests/vm/report tests/vm/*.sh .ci/run; fi
 
 build:
 	$(CARGO) build --release --locked -p gang -p gangd -p gang-doctor -p gang-lab -p gang-trace -p libgang

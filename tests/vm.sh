@@ -1,0 +1,131 @@
+#!/usr/bin/env bash
+# gangd on machines that the one that builds it need not be: with version 2 of cgroups alone, with
+# systemd, suspended, with a clock that steps. They are virtual (QEMU, without KVM where there is none),
+# so this takes minutes, and is no part of `make test`.
+#
+#   tests/vm.sh [--deb FILE] [CHECK…]      checks: see tests/vm/README.md; all unless some are named
+#
+# What is downloaded, a kernel and a small Debian, stays in target/vm.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+all=(cgroup2 clock suspend pids systemd)
+suite=trixie
+mirror=${VM_MIRROR:-http://deb.debian.org/debian}
+# Of trixie-backports; it has sched_ext, too.
+kernel_package=${VM_KERNEL:-linux-image-6.18.15+deb13-amd64}
+packages=dbus,init-system-helpers,jq,libelf1t64,procps,systemd,systemd-sysv,util-linux,zlib1g
+memory_mib=2048
+cpus=2
+# Of one guest, in seconds.
+limit=${VM_LIMIT:-900}
+
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+target=${CARGO_TARGET_DIR:-target}
+deb=$target/debian/gangd_${version}_amd64.deb
+cache=$PWD/target/vm
+
+fail() {
+  printf 'tests/vm.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+if [[ ${1-} == --deb ]]; then
+  deb=${2:?--deb takes a file}
+  shift 2
+fi
+checks=("$@")
+((${#checks[@]})) || checks=("${all[@]}")
+for check in "${checks[@]}"; do
+  [[ " ${all[*]} " == *" $check "* ]] || fail "there is no check $check; there are ${all[*]}"
+done
+[[ $(uname -m) == x86_64 ]] || fail "the guests are of x86_64, this machine is of $(uname -m)"
+[[ -e $deb ]] || fail "there is no package $deb: make deb makes it"
+for tool in qemu-system-x86_64 debootstrap cpio dpkg-deb; do
+  PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null || fail "$tool is missing: scripts/deps vm installs it"
+done
+
+root() {
+  if [[ $(id -u) == 0 ]]; then "$@"; else sudo "$@"; fi
+}
+archive() { (cd "$1" && find . -mount | root cpio -o -H newc --quiet -R 0:0); }
+
+# The kernel, by a state of apt's own: neither the machine's sources nor its packages change.
+get_kernel() {
+  local apt=$cache/apt
+  mkdir -p "$apt/lists/partial" "$apt/archives/partial"
+  printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' \
+    "$mirror" "$suite" "$mirror" "$suite-backports" >"$apt/sources.list"
+  local options=(-q -o "Dir::State::Lists=$apt/lists" -o "Dir::Etc::SourceList=$apt/sources.list"
+    -o Dir::Etc::SourceParts=- -o "Dir::Cache::archives=$apt/archives" -o Dir::Cache::pkgcache=
+    -o Dir::Cache::srcpkgcache= -o APT::Architecture=amd64 -o APT::Sandbox::User=root)
+  apt-get "${options[@]}" update
+  (cd "$apt" && apt-get "${options[@]}" download "$kernel_package")
+  dpkg-deb --fsys-tarfile "$apt/$kernel_package"_*.deb |
+    tar -x --to-stdout --wildcards './boot/vmlinuz-*' >"$cache/kernel.new"
+  mv "$cache/kernel.new" "$cache/kernel"
+  rm -r "$apt"
+}
+
+# A Debian that fits into memory: what a package or a page needs to be read is left out.
+get_system() {
+  root rm -rf "$cache/system"
+  root debootstrap --variant=minbase --include="$packages" "$suite" "$cache/system" "$mirror" \
+    >"$cache/debootstrap.log" || fail "debootstrap failed: $cache/debootstrap.log"
+  (cd "$cache/system" && root rm -rf usr/share/{doc,locale,man}/* var/lib/apt/lists/* var/cache/apt/*)
+  archive "$cache/system" >"$cache/system.cpio.new"
+  mv "$cache/system.cpio.new" "$cache/system.cpio"
+  root rm -rf "$cache/system"
+}
+
+mkdir -p "$cache"
+[[ -s $cache/kernel ]] || get_kernel
+[[ -s $cache/system.cpio ]] || get_system
+
+# What is ours, unpacked over the system when the guest starts.
+ours=$(mktemp -d)
+trap 'rm -rf "$ours"' EXIT
+chmod 755 "$ours"
+mkdir -p "$ours"/{vm,opt/gangd,etc/systemd/system/multi-user.target.wants}
+cp tests/vm/{init,report,*.sh} "$ours/vm"
+chmod 755 "$ours"/vm/*
+cp "$deb" "$ours/vm/gangd.deb"
+dpkg-deb -x "$deb" "$ours/opt/gangd"
+cp tests/vm/check.service "$ours/etc/systemd/system"
+ln -s ../check.service "$ours/etc/systemd/system/multi-user.target.wants"
+{
+  cat "$cache/system.cpio"
+  archive "$ours"
+} >"$ours.cpio"
+trap 'rm -rf "$ours" "$ours.cpio"' EXIT
+
+accel=tcg,thread=multi
+[[ ! ${VM_KVM-} ]] || accel=kvm
+
+# guest CHECK: its second serial line is what the check says; the first one goes into a file.
+guest() {
+  local check=$1 init=/vm/init
+  # Without udev no unit hears of a serial line.
+  [[ $check != systemd ]] || init="/sbin/init systemd.getty_auto=no"
+  timeout -k 5 "$limit" qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
+    -m "$memory_mib" -smp "$cpus" -accel "$accel" -cpu max -rtc base=utc \
+    -serial "file:$cache/$check.console" -serial stdio \
+    -kernel "$cache/kernel" -initrd "$ours.cpio" \
+    -append "console=ttyS0 panic=-1 loglevel=4 vm.check=$check rdinit=$init" </dev/null
+}
+
+failures=0
+for check in "${checks[@]}"; do
+  printf '== %s\n' "$check"
+  ended=
+  while IFS= read -r line; do
+    line=${line%$'\r'}
+    if [[ $line == "ended: "* ]]; then ended=${line#ended: }; else printf '%s\n' "$line"; fi
+  done < <(guest "$check" 2>&1)
+  if [[ ! $ended ]]; then
+    printf 'FAILED: %s: the guest did not come to its end; what it said: %s\n' "$check" "$cache/$check.console"
+    tail -n 20 "$cache/$check.console"
+  fi
+  [[ $ended == 0 ]] || failures=$((failures + 1))
+done
+((failures == 0)) || fail "$failures of ${#checks[@]} checks failed"

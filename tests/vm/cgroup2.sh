@@ -1,0 +1,86 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# Version 2 of cgroups, mounted alone: every backend shares the machine among two gangs, and leaves it as
+# it was.
+
+# see_turns BACKEND PID : the process is in its slot at times, and out of it at times.
+see_turns() {
+  local pid=$2 at
+  at=$(group "$pid")
+  case $1 in
+    rt)
+      becomes "rt: in its slot it is SCHED_FIFO" has_policy "$pid" 1
+      becomes "rt: out of it, it fills" has_policy "$pid" 3 5
+      check "rt: the group above all gangs is idle" test "$(cat "${at%/*}/cpu.idle")" = 1
+      ;;
+    weight)
+      becomes "weight: in its slot it has the highest weight" grep -qx 10000 "$at/cpu.weight"
+      becomes "weight: out of it, it is idle" grep -qx 1 "$at/cpu.idle"
+      check "weight: its threads are left alone" has_policy "$pid" 0
+      ;;
+    freeze)
+      becomes "freeze: in its slot it runs" grep -qx "frozen 0" "$at/cgroup.events"
+      becomes "freeze: out of it, it is frozen" grep -qx "frozen 1" "$at/cgroup.events"
+      ;;
+    signal)
+      becomes "signal: in its slot it runs" has_state "$pid" R
+      becomes "signal: out of it, it is stopped" has_state "$pid" T
+      ;;
+  esac
+}
+
+# What is not Linux' own is gone from them, and they are back in the root of the hierarchy.
+at_home() {
+  local pid
+  for pid in "$@"; do [[ $(group "$pid") == "$groups/" ]] || return; done
+}
+
+# see_memory BACKEND : a job that takes more than it asked for ends, and no other one.
+see_memory() {
+  local at greedy
+  mkfifo /run/vm/go
+  gang run -q -n 1 --name greedy --mem 64M -- sh -c '
+    read go </run/vm/go; head -c 256M /dev/zero | tail -c 256M >/dev/null' &
+  greedy=$!
+  becomes "$1: a job with --mem begins" job greedy '.processes > 0'
+  check "$1: gang show says that its memory is enforced" job greedy .mem_enforced
+  at=$(group "$(processes greedy | head -n 1)")
+  check "$1: memory.max is what it asked for" grep -qx $((64 << 20)) "$at/memory.max"
+  echo go >/run/vm/go
+  wait "$greedy"
+  check "$1: more than that ends it" test $? = 137
+  becomes "$1: its group is gone" test ! -e "$at"
+  rm /run/vm/go
+}
+
+for controller in cpu memory cpuset; do
+  check "the kernel has the controller $controller" grep -qw "$controller" "$groups/cgroup.controllers"
+done
+for backend in rt weight freeze signal; do
+  start_daemon --backend "$backend" --slice 20ms
+  start_gang one
+  one=("${spinners[@]}")
+  start_gang other
+  all=("${one[@]}" "${spinners[@]}")
+  go_on "$backend" one other
+  see_turns "$backend" "${one[0]}"
+  check "$backend: the invariants hold" gang check
+
+  check "$backend: gang policy one none" gang policy one none
+  becomes "$backend: Linux alone schedules it" are_released "${one[@]}"
+  before=$(slots one)
+  go_on "$backend, one of policy none" other
+  check "$backend: it had no slot meanwhile" test "$(slots one)" -le $((before + 1))
+  check "$backend: gang policy one local" gang policy one local
+  go_on "$backend, both gangs again" one other
+  see_memory "$backend"
+
+  kill_daemon
+  becomes "$backend: kill -9 of the daemon releases all" are_released "${all[@]}"
+  start_daemon --backend "$backend" --slice 20ms
+  go_on "$backend, with another daemon" one other
+  stop_daemon
+  becomes "$backend: gang stop releases all" are_released "${all[@]}"
+  becomes "$backend: they are where they were" at_home "${all[@]}"
+  becomes "$backend: no group is left" no_groups_are_left
+  kill -KILL "${all[@]}"
+done

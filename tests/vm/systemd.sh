@@ -1,0 +1,67 @@
+# shellcheck shell=bash disable=SC2154,SC2034
+# A machine that systemd has booted: the package, its units, and a user who is not root.
+unset GANG_SOCKET
+
+is_up() { systemctl is-active gangd; }
+log() { journalctl -u gangd -n 6 --no-pager -o cat; }
+main_pid() { systemctl show -P MainPID gangd; }
+restarts() { systemctl show -P NRestarts gangd; }
+has_restarted() { (($(restarts) > $1)) && [[ $(systemctl is-active gangd) == active ]]; }
+is_inactive() { [[ $(systemctl is-active "$1") == inactive ]]; }
+is_found() { (($(job "$1" .id) == $2)); }
+
+check "the package is installed" dpkg -i /vm/gangd.deb
+becomes "the daemon runs" systemctl is-active gangd
+check "it starts with the machine" systemctl is-enabled gangd.service gangd.socket
+check "its backend is rt" test "$(gang status --json | jq -r .status.backend)" = rt
+
+systemctl stop gangd.service 2>/dev/null
+becomes "the daemon has stopped" is_inactive gangd.service
+check "gang ls starts it, by its socket" gang ls
+check "then it runs" systemctl is-active gangd
+
+useradd --create-home someone
+as=(setpriv --reuid=someone --regid=someone --clear-groups)
+start_gang one
+all=("${spinners[@]}")
+start_gang other
+all+=("${spinners[@]}")
+check "the job of a user is the user's" test "$(job one .owner_uid)" = "$(id -u someone)"
+go_on "gangs of a user" one other
+becomes "they are raised" has_policy "${all[0]}" 1
+check "the invariants hold" gang check
+measuring() { [[ $(gang status --json | jq -r .status.measuring) == yes ]]; }
+becomes "it is measured which gangs run together" measuring
+check "their memory can be enforced" "${as[@]}" gang run -q -n 1 --name small --mem 64M -- true
+
+one=$(job one .id)
+before=$(restarts)
+systemctl kill -s KILL gangd
+becomes "daemon and guardian killed: systemd starts another daemon" has_restarted "$before"
+becomes "it finds the jobs again" is_found one "$one"
+go_on "with the next daemon" one other
+
+before=$(restarts)
+kill -STOP "$(main_pid)"
+becomes "a daemon that hangs: its guardian releases all" are_lowered "${all[@]}"
+becomes "the watchdog of systemd starts another one" has_restarted "$before"
+go_on "after the watchdog" one other
+
+systemctl stop gangd.service 2>/dev/null
+becomes "systemctl stop releases all" are_released "${all[@]}"
+becomes "no group is left" no_groups_are_left
+check "the journal has its log" grep -q 'gangd is ready' <<<"$(journalctl -u gangd --no-pager -o cat)"
+exposure=$(systemd-analyze security gangd --no-pager | sed -n 's/.*exposure level.*: \([0-9.]*\) .*/\1/p')
+check "systemd-analyze security: exposure $exposure, at most 3.5" \
+  awk -v exposure="$exposure" 'BEGIN { exit !(exposure > 0 && exposure <= 3.5) }'
+
+check "it starts again" systemctl start gangd.service
+start_gang last
+all+=("${spinners[@]}")
+go_on "before it is purged" last
+check "the package is purged" dpkg --purge gangd
+becomes "the programs run on" are_released "${all[@]}"
+becomes "no group is left" no_groups_are_left
+left() { ls -d /etc/gangd /var/lib/gangd /run/gangd /usr/bin/gang /usr/sbin/gangd "$(find /etc/systemd /lib/systemd -name 'gangd*')"; }
+check "nothing of it is left" test -z "$(left 2>/dev/null)"
+kill -KILL "${all[@]}"

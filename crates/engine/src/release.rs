@@ -61,9 +61,13 @@ pub fn all(roots: &Roots, store: &Store) -> Found {
 /// Releases one job.
 pub fn job(roots: &Roots, record: &Record) -> Found {
     let mut found = match &record.whereabouts {
-        Whereabouts::Cgroup { group, .. } => {
+        Whereabouts::Cgroup { group, cpu_group, cpu_group_is_shared, .. } => {
             let group = Group::at(group);
             let found = release_group(&group, record);
+            level(&group);
+            if let (Some(own), false) = (cpu_group, cpu_group_is_shared) {
+                level(&Group::at(own));
+            }
             if record.signals {
                 listeners::let_go(&roots.proc, &known(group.processes()));
             }
@@ -79,6 +83,54 @@ pub fn job(roots: &Roots, record: &Record) -> Found {
     }
     found.jobs = usize::from(found.threads > 0);
     found
+}
+
+/// What gangd makes of the weight of a group, and what a group has that nobody has changed.
+const WEIGHTS: [(&str, &str, &str); 2] =
+    [("cpu.weight", "10000", "100"), ("cpu.shares", "262144", "1024")];
+
+/// Takes back from a group what a slot gave to it, or the time between two slots.
+fn level(group: &Group) {
+    // The weight of one that was idle is the usual one then.
+    if known(group.read("cpu.idle")).trim() == "1" {
+        known(group.write("cpu.idle", "0"));
+    }
+    for (file, raised, usual) in WEIGHTS {
+        if known(group.read(file)).trim() == raised {
+            known(group.write(file, usual));
+        }
+    }
+}
+
+/// Lets no job give way to the rest of the machine any more, for as long as there is no daemon: the group
+/// that gangs have in common is idle as a whole. For who has the place of the daemon, because the next one
+/// makes it idle again.
+pub fn all_from_common_groups(store: &Store) {
+    for record in store.records().0 {
+        from_common_group(&record);
+    }
+}
+
+fn from_common_group(record: &Record) {
+    let Whereabouts::Cgroup { group, cpu_group, cpu_home, cpu_group_is_shared, adopted, .. } =
+        &record.whereabouts
+    else {
+        return;
+    };
+    if !cpu_group_is_shared {
+        return;
+    }
+    match (cpu_group, cpu_home) {
+        // Jobs of other daemons are in it too: it stays as it is, and those of this one leave.
+        (Some(shared), Some(home)) => {
+            let in_shared = known(Group::at(shared).processes());
+            let of_job = known(Group::at(group).processes());
+            let leave = of_job.into_iter().filter(|pid| in_shared.contains(pid));
+            leave.for_each(|pid| move_home(pid, home));
+        }
+        _ if !adopted => group.parent().map(Group::at).iter().for_each(level),
+        _ => {}
+    }
 }
 
 /// Lets a job have as much memory as it could have without gangd; its processes stay where they are
@@ -241,6 +293,7 @@ pub fn sweep(roots: &Roots, store: &Store) {
     let mut left = 0;
     for record in &records {
         if job(roots, record).threads > 0 {
+            from_common_group(record);
             left += 1;
             continue;
         }

@@ -86,8 +86,9 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     }
     if args.release && args.keep_jobs {
         // Whoever has the place sees to its jobs.
-        if server::Place::take(&socket)?.is_some() {
+        if let Some(_place) = server::Place::take(&socket)? {
             release::all(&roots, &store);
+            release::all_from_common_groups(&store);
         }
         return Ok(());
     }

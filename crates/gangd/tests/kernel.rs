@@ -10,7 +10,9 @@ use gang_protocol::{
     v1,
 };
 use gang_skips::skipped;
-use place::{Place, Program, is_released, is_root, job_with, policies, registration, wait_until};
+use place::{
+    Place, Program, gives_way, is_released, is_root, job_with, policies, registration, wait_until,
+};
 
 fn machine() -> i64 {
     std::thread::available_parallelism().unwrap().get() as i64
@@ -69,6 +71,7 @@ fn needs_root_whoever_is_killed_everybody_is_released() {
         }
         for program in [&one, &other] {
             wait_until("released", || is_released(program.pid()));
+            wait_until("gives way to nobody", || !gives_way(program.pid()));
         }
     }
 }
@@ -381,6 +384,7 @@ fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
     assert_eq!(check.violations, []);
     let was = group(&one);
     place.kill_daemon();
+    wait_until("both as everybody", || !gives_way(one.pid()) && !gives_way(other.pid()));
     place.start();
     wait_until("turns again", || idle(&one) != idle(&other));
     place.client().stop().unwrap();

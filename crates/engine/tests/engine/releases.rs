@@ -243,6 +243,65 @@ fn groups_that_gangd_made_go_and_those_it_found_stay() {
     }
 }
 
+/// Group files as a daemon leaves them that dies: a gang out of its slot, and one in it.
+fn with_cpu(path: &Path, weight: (&str, &str), idle: &str) {
+    group(path, weight.0);
+    fs::write(path.join(weight.0), weight.1).unwrap();
+    fs::write(path.join("cpu.idle"), idle).unwrap();
+}
+
+#[test]
+fn groups_out_of_their_slot_or_in_it_weigh_what_others_do() {
+    let root = tempfile::tempdir().unwrap();
+    // A plain file keeps what is behind what is written: of 10000 and 100 nobody could tell which it is.
+    let (raised, chosen) = (root.path().join("raised"), root.path().join("chosen"));
+    with_cpu(&raised, ("cpu.shares", "262144"), "0");
+    with_cpu(&chosen, ("cpu.weight", "77"), "1");
+    for path in [&raised, &chosen] {
+        release::job(&Roots::default(), &record(1, in_group(path)));
+        assert_eq!(read(&path.join("cpu.idle")), "0");
+    }
+    assert!(read(&raised.join("cpu.shares")).starts_with("1024"));
+    assert_eq!(read(&chosen.join("cpu.weight")), "77", "somebody else chose it");
+}
+
+#[test]
+fn without_a_daemon_no_job_is_in_a_group_that_gives_way() {
+    let root = tempfile::tempdir().unwrap();
+    let thread = Parked::ordinary();
+    let (parent, job) = (root.path().join("gangd"), root.path().join("gangd/job"));
+    let (shared, home) = (root.path().join("cpu/gangd"), root.path().join("cpu/home"));
+    for path in [&parent, &shared, &home] {
+        with_cpu(path, ("cpu.weight", "100"), "1");
+    }
+    frozen(&job, &[&thread]);
+    fs::write(job.join("cgroup.procs"), "77\n").unwrap();
+    fs::write(shared.join("cgroup.procs"), "77\n88\n").unwrap();
+    let of_v2 = |adopted| {
+        let mut whereabouts = in_group(&job);
+        if let Whereabouts::Cgroup { adopted: a, cpu_group_is_shared, .. } = &mut whereabouts {
+            (*a, *cpu_group_is_shared) = (adopted, true);
+        }
+        whereabouts
+    };
+    let sweep = |whereabouts| {
+        let store = store_of(root.path(), &[record(1, whereabouts)]);
+        release::sweep(&Roots::default(), &store);
+    };
+    sweep(of_v2(true));
+    assert_eq!(read(&parent.join("cpu.idle")), "1", "it is not gangd's");
+    sweep(of_v2(false));
+    assert_eq!(read(&parent.join("cpu.idle")), "0");
+    // In version 1 jobs of other daemons are in that group, too.
+    let mut of_v1 = of_v2(false);
+    if let Whereabouts::Cgroup { cpu_group, cpu_home, .. } = &mut of_v1 {
+        (*cpu_group, *cpu_home) = (Some(shared.clone()), Some(home.clone()));
+    }
+    sweep(of_v1);
+    assert_eq!(read(&home.join("cgroup.procs")), "77");
+    assert_eq!(read(&shared.join("cpu.idle")), "1");
+}
+
 #[test]
 fn a_sweep_keeps_the_jobs_that_still_run() {
     let directory = tempfile::tempdir().unwrap();

@@ -240,3 +240,22 @@ pub fn is_released(pid: u32) -> bool {
         .any(|&pid| process::stat(Path::new("/proc"), pid).is_ok_and(|stat| stat.state == b'T'));
     !stopped && policies(pid).iter().all(|&policy| policy == sched::Policy::Other)
 }
+
+/// A group that the process is in is idle as a whole: whatever runs outside of it comes first.
+pub fn gives_way(pid: u32) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let mut directories = groups.lines().filter_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let below = match controllers.split(',').any(|controller| controller == "cpu") {
+            true => "/sys/fs/cgroup/cpu",
+            false if controllers.is_empty() => "/sys/fs/cgroup",
+            false => return None,
+        };
+        Some(PathBuf::from(format!("{below}{path}")))
+    });
+    directories.any(|directory| {
+        let mut above = directory.ancestors().take_while(|path| path.starts_with("/sys/fs/cgroup"));
+        above
+            .any(|group| fs::read_to_string(group.join("cpu.idle")).is_ok_and(|idle| idle == "1\n"))
+    })
+}

@@ -18,7 +18,7 @@ packages=dbus,init-system-helpers,jq,libelf1t64,procps,systemd,systemd-sysv,util
 memory_mib=2048
 cpus=2
 # Of one guest, in seconds.
-limit=${VM_LIMIT:-900}
+limit=${VM_LIMIT:-1800}
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 target=${CARGO_TARGET_DIR:-target}

@@ -68,3 +68,47 @@ for backend in rt freeze signal; do
   check "$backend: gangd ends, and it runs as it chose to be" eval "is_alive $first && has_policy $first 3"
   kill -KILL "$first" "${others[@]}"
 done
+
+# Where jobs are trees of processes, the number is all there is on file, with the time at which it began.
+as=(setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/tmp)
+export GANG_SOCKET=/tmp/of-user/gangd.sock
+"${as[@]}" mkdir /tmp/of-user
+start_of_user() {
+  "${as[@]}" gangd --socket "$GANG_SOCKET" --backend signal </dev/null >>/run/vm/gangd.log 2>&1 &
+  daemon=$!
+  reached "${as[@]}" gang status || failed "the daemon of a user answers" "$(log)"
+}
+start_of_user
+start_gang one
+first=$(processes one | head -n 1)
+was=${spinners[1]}
+kill -KILL "$was"
+reached is_reaped "$was"
+becomes "a tree: the job has a process less" has_processes one 2
+born "$was" "${as[@]}" bash -c "$spin"
+before=$(slots one)
+becomes "a tree: the job goes on" has_more_slots one "$before"
+check "a tree, a number that comes back: no job has it" eval "! processes one | grep -qx $was"
+check "a tree, a number that comes back: it runs" is_alive "$was"
+check "a tree: gang kill of the job" "${as[@]}" gang kill -s KILL one
+reached is_gone one
+check "a tree, when the job was killed: it runs" is_alive "$was"
+kill -KILL "$was"
+
+start_gang one
+mapfile -t one < <(processes one)
+first=${one[0]}
+kill -KILL "$daemon" "$(gang status --json | jq .status.guardian_pid)"
+wait "$daemon" 2>/dev/null
+kill -KILL "${one[@]}"
+reached is_reaped "$first"
+born "$first" "${as[@]}" bash -c "$spin"
+kill -STOP "$first"
+reached has_state "$first" T
+start_of_user
+becomes "a tree: the next daemon does not find the job whose number is another's" is_gone one
+check "a tree: that one is as its user left it" has_state "$first" T
+kill "$daemon"
+wait "$daemon"
+check "a tree: gangd ends, and it is as its user left it" has_state "$first" T
+kill -KILL "$first"

@@ -40,7 +40,7 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::ExitCode,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -106,21 +106,40 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     run::run(&roots, &socket, store, settings, args, starter)
 }
 
-/// After the daemon's end, clears each of its jobs away when it has ended, unless another daemon comes
-/// and takes them over.
+/// For how long a daemon that has died may have its place yet: until the last of its threads has ended,
+/// and with it let go of its files.
+const DYING: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// After the daemon's end, lets its jobs give way to nobody, and clears each of them away when it has ended,
+/// unless another daemon comes and takes them over.
 fn clear_up(roots: &Roots, store: &Store, socket: &Path) {
     let _ = sched::set(0, &sched::Attributes::other(0));
-    while let Ok(Some(place)) = server::Place::take(socket) {
-        // Nobody keeps it true any more.
-        let _ = std::fs::remove_file(status_file::path(socket));
-        release::sweep(roots, store);
-        if !store.directory().exists() {
-            lodging::Lodging::clear_up(roots, &run::group_name(socket));
-            place.leave();
-            return;
+    let dead_by = Instant::now() + DYING;
+    let mut had_place = false;
+    loop {
+        match server::Place::take(socket) {
+            Ok(Some(place)) => {
+                had_place = true;
+                // Nobody keeps it true any more.
+                let _ = std::fs::remove_file(status_file::path(socket));
+                release::sweep(roots, store);
+                if !store.directory().exists() {
+                    lodging::Lodging::clear_up(roots, &run::group_name(socket));
+                    place.leave();
+                    return;
+                }
+                drop(place);
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            Ok(None) if !had_place && Instant::now() < dead_by => std::thread::sleep(LOOK_EVERY),
+            // Another daemon has it.
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(?error, "jobs whose daemon is gone are not cleared away");
+                return;
+            }
         }
-        drop(place);
-        std::thread::sleep(Duration::from_secs(1));
     }
 }
 

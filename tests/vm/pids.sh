@@ -73,10 +73,12 @@ done
 as=(setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/tmp)
 export GANG_SOCKET=/tmp/of-user/gangd.sock
 "${as[@]}" mkdir /tmp/of-user
+# Nobody asks the daemon of somebody else.
+gang() { "${as[@]}" "$(type -P gang)" "$@"; }
 start_of_user() {
   "${as[@]}" gangd --socket "$GANG_SOCKET" --backend signal </dev/null >>/run/vm/gangd.log 2>&1 &
   daemon=$!
-  reached "${as[@]}" gang status || failed "the daemon of a user answers" "$(log)"
+  reached gang status || failed "the daemon of a user answers" "$(log)"
 }
 start_of_user
 start_gang one
@@ -90,7 +92,7 @@ before=$(slots one)
 becomes "a tree: the job goes on" has_more_slots one "$before"
 check "a tree, a number that comes back: no job has it" eval "! processes one | grep -qx $was"
 check "a tree, a number that comes back: it runs" is_alive "$was"
-check "a tree: gang kill of the job" "${as[@]}" gang kill -s KILL one
+check "a tree: gang kill of the job" gang kill -s KILL one
 reached is_gone one
 check "a tree, when the job was killed: it runs" is_alive "$was"
 kill -KILL "$was"

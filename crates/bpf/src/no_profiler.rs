@@ -22,11 +22,11 @@ impl Profiler {
         match *self {}
     }
 
-    pub fn lost(&self) -> u64 {
+    pub fn lost(&self) -> Result<u64, NotMeasured> {
         match *self {}
     }
 
-    pub fn sleeps(&self) -> Vec<Sleep> {
+    pub fn sleeps(&self) -> Result<Vec<Sleep>, NotMeasured> {
         match *self {}
     }
 }

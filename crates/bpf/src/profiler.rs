@@ -21,6 +21,8 @@ pub struct Profiler {
     ticks: Rc<RefCell<Vec<Tick>>>,
     group: u64,
     epoch: u64,
+    /// In the groups before this one.
+    lost: u64,
 }
 
 impl fmt::Debug for Profiler {
@@ -57,12 +59,13 @@ impl Profiler {
             })
             .map_err(refused("read the ticks"))?;
         let ring = builder.build().map_err(refused("read the ticks"))?;
-        Ok(Profiler { ring, _links: links, object, ticks, group, epoch: 1 })
+        Ok(Profiler { ring, _links: links, object, ticks, group, epoch: 1, lost: 0 })
     }
 
     /// Watches another cgroup from now on: the program has moved.
     pub fn follow(&mut self, group: u64) -> Result<(), NotMeasured> {
         if group != self.group {
+            self.lost = self.lost()?;
             (self.group, self.epoch) = (group, self.epoch + 1);
             watch(&self.object, self.group, self.epoch)?;
             look_around(&self.object)?;
@@ -76,18 +79,24 @@ impl Profiler {
         Ok(std::mem::take(&mut *self.ticks.borrow_mut()))
     }
 
-    /// Ticks that were lost, because they were not read in time.
-    pub fn lost(&self) -> u64 {
-        let read = map(&self.object, "programs").lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-        read.ok().flatten().map_or(0, |bytes| u64_at(&bytes, 32))
+    /// Ticks that were lost since the start, because they were not read in time.
+    pub fn lost(&self) -> Result<u64, NotMeasured> {
+        let program = map(&self.object, "programs")
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(refused("read how many ticks were lost"))?
+            .expect("an array has what it was made for");
+        Ok(self.lost + u64_at(&program, 32))
     }
 
     /// What the threads slept for since the start, as far as it is over.
-    pub fn sleeps(&self) -> Vec<Sleep> {
+    pub fn sleeps(&self) -> Result<Vec<Sleep>, NotMeasured> {
         let sleeping = map(&self.object, "sleeping");
         let read = |key: Vec<u8>| {
-            let sums = sleeping.lookup(&key, MapFlags::ANY).ok()??;
-            Some(Sleep {
+            let sums = sleeping
+                .lookup(&key, MapFlags::ANY)
+                .map_err(refused("read what threads slept for"))?
+                .expect("nobody takes it away");
+            Ok(Sleep {
                 tid: u32_at(&key, 0),
                 call: call(u32_at(&key, 4)),
                 uninterruptible: u32_at(&key, 8) != 0,
@@ -95,7 +104,7 @@ impl Profiler {
                 ns: u64_at(&sums, 8),
             })
         };
-        sleeping.keys().filter_map(read).collect()
+        sleeping.keys().map(read).collect()
     }
 }
 

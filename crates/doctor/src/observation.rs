@@ -67,6 +67,8 @@ pub struct Observation {
     pub machine: usize,
     pub allowed: usize,
     pub looks: Vec<Look>,
+    /// Ticks of which nobody knows what was there: they were not read in time.
+    pub lost: u64,
     pub threads: BTreeMap<u32, Use>,
     pub sleeps: BTreeMap<Cause, Sleeps>,
     /// Runnable threads of others, at moments through the time that was watched.
@@ -121,6 +123,8 @@ pub struct Figures {
     pub others_sd: f64,
     /// The share of the machine's time that a gang would have.
     pub fair_share: f64,
+    /// Share of the ticks that were lost; all else is of the others.
+    pub lost: f64,
 }
 
 impl Observation {
@@ -166,6 +170,7 @@ impl Observation {
             interval_is_bound,
             others,
             others_sd,
+            lost: self.lost as f64 / (self.lost + self.looks.len() as u64).max(1) as f64,
             fair_share: if wanted > self.machine as f64 { cpus as f64 / wanted } else { 1.0 },
         }
     }
@@ -376,6 +381,16 @@ mod tests {
         assert_eq!((figures.others, figures.others_sd, figures.fair_share), (2.0, 0.0, 0.5));
         observation.others = (0..100).map(|at| (at * 10 * MS, f64::from(at >= 50) * 4.0)).collect();
         assert!((observation.figures().others_sd - 2.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn what_was_lost_is_a_share_of_all_ticks() {
+        let mut observation = two_threads((0..30).map(|at| look(at, Doing::Else, 0, 0)).collect());
+        assert_eq!(observation.figures().lost, 0.0);
+        observation.lost = 10;
+        assert_eq!(observation.figures().lost, 0.25);
+        observation.looks.clear();
+        assert_eq!(observation.figures().lost, 1.0);
     }
 
     #[test]

@@ -16,6 +16,14 @@ pub fn text(diagnosis: &Diagnosis) -> std::result::Result<String, std::fmt::Erro
         figures.cpus,
         plural(figures.cpus, "CPU", "CPUs"),
     )?;
+    if figures.lost > 0.0 {
+        writeln!(
+            out,
+            "Incomplete: {:.1} % of the ticks were lost, because the machine was too busy to read them in time; \
+             the figures are of the others.",
+            figures.lost * 100.0
+        )?;
+    }
     writeln!(out)?;
     for condition in &diagnosis.conditions {
         let holds = match condition.holds {
@@ -79,4 +87,20 @@ fn shown(gain: Gain) -> String {
 
 fn plural<'a>(number: usize, one: &'a str, many: &'a str) -> &'a str {
     if number == 1 { one } else { many }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::{Doing, Look, Observation};
+
+    #[test]
+    fn lost_ticks_make_a_diagnosis_incomplete() {
+        let look = Look { at_ns: 0, doing: Doing::Else, running: 0, waiting: 0 };
+        let mut seen = Observation { looks: vec![look; 999], ..Observation::default() };
+        assert!(!text(&Diagnosis::of(&seen)).unwrap().contains("Incomplete"));
+        seen.lost = 1;
+        let told = text(&Diagnosis::of(&seen)).unwrap();
+        assert!(told.contains("Incomplete: 0.1 % of the ticks"), "{told}");
+    }
 }

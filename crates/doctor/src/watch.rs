@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use gang_bpf::{Profiler, Tick, Who};
-use gang_linux::{Roots, cgroup::Group, clock};
+use gang_linux::{Roots, cgroup::Group, clock, error::unless_gone, process::Census};
 use perf_event::{Builder, Counter, events::Software};
 
 use crate::{
@@ -44,6 +44,7 @@ pub struct Watch {
     roots: Roots,
     group: PathBuf,
     profiler: Profiler,
+    census: Census,
     sites: Sites,
     seen: Observation,
     before: BTreeMap<u32, Use>,
@@ -66,6 +67,7 @@ impl Watch {
             roots: roots.clone(),
             group: group.to_owned(),
             profiler,
+            census: Census::open(&roots.proc)?,
             sites: Sites::default(),
             seen: Observation { machine: cpus.len(), allowed, ..Observation::default() },
             before: BTreeMap::new(),
@@ -73,7 +75,7 @@ impl Watch {
             began_ns: clock::monotonic_ns(),
             rounds: 0,
         };
-        watch.before = watch.uses();
+        watch.before = watch.uses()?;
         Ok(watch)
     }
 
@@ -93,7 +95,7 @@ impl Watch {
             if Instant::now() >= end {
                 return Ok(true);
             }
-            if !Group::at(&self.group).is_populated().unwrap_or(false) {
+            if !unless_gone(Group::at(&self.group).is_populated())? {
                 return Ok(false);
             }
             std::thread::sleep(ROUND.min(end.saturating_duration_since(Instant::now())));
@@ -112,10 +114,10 @@ impl Watch {
             self.seen.looks.push(look);
         }
         if self.rounds % ROUNDS_OF_OTHERS == 0 {
-            self.look_at_others(ticks.last());
+            self.look_at_others(ticks.last())?;
         }
         if self.rounds % ROUNDS_OF_THREADS == 0 {
-            self.look_at_threads();
+            self.look_at_threads()?;
         }
         self.rounds += 1;
         Ok(())
@@ -135,18 +137,16 @@ impl Watch {
     }
 
     /// Who runs or wants to, but for the program and for who asks.
-    fn look_at_others(&mut self, tick: Option<&Tick>) {
+    fn look_at_others(&mut self, tick: Option<&Tick>) -> Result<()> {
         let own = tick.map_or(0, |tick| tick.running + tick.waiting);
-        let text = fs::read_to_string(self.roots.proc.join("loadavg")).unwrap_or_default();
-        let running = text.split_whitespace().nth(3).and_then(|field| field.split_once('/'));
-        if let Some(running) = running.and_then(|(running, _)| running.parse::<f64>().ok()) {
-            let others = (running - 1.0 - f64::from(own)).max(0.0);
-            self.seen.others.push((clock::monotonic_ns(), others));
-        }
+        let count = self.census.count().context("cannot count the threads that want to run")?;
+        let others = (f64::from(count.runnable) - 1.0 - f64::from(own)).max(0.0);
+        self.seen.others.push((clock::monotonic_ns(), others));
+        Ok(())
     }
 
-    fn look_at_threads(&mut self) {
-        for (tid, now) in self.uses() {
+    fn look_at_threads(&mut self) -> Result<()> {
+        for (tid, now) in self.uses()? {
             let before = self.before.get(&tid).copied().unwrap_or_default();
             let used = Use {
                 run_ns: now.run_ns.saturating_sub(before.run_ns),
@@ -154,18 +154,19 @@ impl Watch {
             };
             self.seen.threads.insert(tid, used);
         }
+        Ok(())
     }
 
     /// What the kernel says of each thread; those that end meanwhile are left out.
-    fn uses(&self) -> BTreeMap<u32, Use> {
-        let threads = Group::at(&self.group).threads().unwrap_or_default();
+    fn uses(&self) -> Result<BTreeMap<u32, Use>> {
+        let threads = unless_gone(Group::at(&self.group).threads())?;
         let used = |tid: u32| {
             let path = self.roots.proc.join(tid.to_string()).join("schedstat");
             let text = fs::read_to_string(path).ok()?;
             let mut fields = text.split_whitespace().map_while(|field| field.parse().ok());
             Some((tid, Use { run_ns: fields.next()?, wait_ns: fields.next()? }))
         };
-        threads.into_iter().filter_map(used).collect()
+        Ok(threads.into_iter().filter_map(used).collect())
     }
 
     /// What was seen.
@@ -182,12 +183,13 @@ impl Watch {
 
     fn sum_up(&mut self) -> Result<()> {
         self.look()?;
-        self.look_at_threads();
+        self.look_at_threads()?;
         self.seen.length_ns = self.began.elapsed().as_nanos() as u64;
         let began_ns = self.began_ns;
         self.seen.looks.retain(|look| look.at_ns >= began_ns);
+        self.seen.lost = self.profiler.lost()?;
         self.seen.sleeps.clear();
-        for sleep in self.profiler.sleeps() {
+        for sleep in self.profiler.sleeps()? {
             let cause = match sleep.call {
                 _ if sleep.uninterruptible => Cause::Device,
                 None => Cause::Device,

@@ -5,9 +5,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::demo;
 use crate::experiment::{
-    all, arrival, barrier, barriers, batch, calls, clients, coscheduled, deadlines, doctor, fill,
-    holes, idle, lateness, noise, openmp, overhead, priority, release, share, slices, solvers,
-    spec, speedup, stream, sweep, switch, users, views,
+    all, arrival, auto, barrier, barriers, batch, calls, clients, coscheduled, deadlines, doctor,
+    fill, holes, idle, lateness, noise, openmp, overhead, priority, release, share, slices,
+    solvers, spec, speedup, stream, sweep, switch, users, views,
 };
 use crate::lab::{Lab, Options};
 use crate::report::Report;
@@ -85,6 +85,8 @@ enum Command {
     Users(Only),
     /// How often gang doctor is right, over programs of every kind
     Doctor(Only),
+    /// What policy auto costs a program that runs long
+    Auto(Only),
     /// Every experiment, and one page with all figures
     All(With<all::All>),
     /// Everything that SPECIFICATION.md promises, in one table
@@ -148,6 +150,7 @@ impl Cli {
             Command::Slices(it) => it.report(|it, lab| it.run(lab)),
             Command::Users(it) => report(&it.options, users::run),
             Command::Doctor(it) => report(&it.options, doctor::run),
+            Command::Auto(it) => report(&it.options, auto::run),
             Command::All(it) => it.experiment.run(&Lab::new(&it.options)?),
             Command::Spec(it) => spec::run(&Lab::new(&it.options)?),
             Command::Demo(it) => it.run(),

@@ -32,7 +32,7 @@ pub struct All {
 type Experiment = (&'static str, fn(&Lab) -> Result<Report>);
 
 /// Those of the papers first, in their order.
-const EXPERIMENTS: [Experiment; 29] = [
+const EXPERIMENTS: [Experiment; 30] = [
     ("gauss", |lab| solvers::run(lab, solvers::Solver::Gauss)),
     ("matmul", |lab| solvers::run(lab, solvers::Solver::Matmul)),
     ("speedup", speedup::run),
@@ -48,6 +48,7 @@ const EXPERIMENTS: [Experiment; 29] = [
     ("slices", |lab| slices::Slices::default().run(lab)),
     ("users", users::run),
     ("doctor", doctor::run),
+    ("auto", auto::run),
     ("barrier", |lab| barrier::Barrier::default().run(lab)),
     ("fill", |lab| fill::Fill::default().run(lab)),
     ("share", share::run),

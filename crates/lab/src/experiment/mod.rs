@@ -2,6 +2,7 @@
 
 pub mod all;
 pub mod arrival;
+pub mod auto;
 pub mod barrier;
 pub mod barriers;
 pub mod batch;

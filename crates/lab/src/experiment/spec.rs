@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::{
-    arrival, barrier, barriers, calls, clients, coscheduled, deadlines, fill, holes, idle,
+    arrival, auto, barrier, barriers, calls, clients, coscheduled, deadlines, fill, holes, idle,
     lateness, openmp, overhead, release, share, solvers, stream, switch, views,
 };
 use crate::lab::Lab;
@@ -58,6 +58,7 @@ pub fn run(lab: &Lab) -> Result<()> {
         ("calls", Box::new(|| calls::run(lab))),
         ("clients", Box::new(|| clients::run(lab))),
         ("coscheduled", Box::new(|| coscheduled::run(lab))),
+        ("auto", Box::new(|| auto::run(lab))),
         ("gauss", Box::new(|| solvers::run(lab, solvers::Solver::Gauss))),
         ("deadlines", Box::new(|| deadlines::run(lab))),
         ("holes", Box::new(|| holes::run(lab))),

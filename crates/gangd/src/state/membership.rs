@@ -1,0 +1,177 @@
+//! Where a job lives, and who is in it: processes come, move elsewhere and leave.
+//!
+//! Where that changes what is on file of the job, its record is returned. Processes are moved by the thread of
+//! the client, before or after.
+
+use std::sync::Arc;
+
+use gang_engine::{
+    action::ProcessHandle,
+    listeners::Listeners,
+    members::Members,
+    store::{Confinement, Newcomer, Record, Whereabouts},
+};
+use gang_linux::{clock, sched::Attributes};
+use gang_schedule::{JobId, Policy};
+
+use super::State;
+use crate::{
+    denied::Denied,
+    job::{Home, Leaver},
+};
+
+impl State {
+    /// The first process of a job came.
+    pub fn join(
+        &mut self,
+        id: JobId,
+        whereabouts: Whereabouts,
+        members: Members,
+        normal: Attributes,
+        affinity: Vec<u32>,
+    ) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        if job.home.is_some() {
+            return Ok(None);
+        }
+        let listeners = Listeners::default();
+        let newcomers = Vec::new();
+        let coming = None;
+        job.home =
+            Some(Home { whereabouts, members, normal, affinity, listeners, newcomers, coming });
+        job.activity.last_used_ns = clock::monotonic_ns();
+        self.gauge.watch(job);
+        self.wake(id, true)?;
+        Ok(self.job(id)?.record())
+    }
+
+    /// The first process of a job, with its start time, is on its way to where the job lives, and takes part
+    /// in the schedule meanwhile.
+    pub fn is_coming(&mut self, id: JobId, process: (u32, u64), tids: Vec<u32>) {
+        if let Some(home) = self.jobs.get_mut(&id).and_then(|job| job.home.as_mut()) {
+            home.members.expect(tids);
+            home.coming = Some(process);
+        }
+    }
+
+    /// The first process of a job is where the job lives.
+    pub fn has_come(&mut self, id: JobId) -> Option<Record> {
+        let job = self.jobs.get_mut(&id)?;
+        if let Some(home) = &mut job.home {
+            home.members.expect(Vec::new());
+            home.coming = None;
+        }
+        job.record()
+    }
+
+    /// The memory of a job is limited there, or is going to be.
+    pub fn confine(
+        &mut self,
+        id: JobId,
+        to: Option<Confinement>,
+        is_enforced: bool,
+    ) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        job.mem_is_enforced = is_enforced;
+        if let Some(home) = &mut job.home {
+            home.whereabouts.set_confinement(to);
+        }
+        Ok(job.record())
+    }
+
+    /// The processes of a job are going to be there.
+    pub fn expect_at(
+        &mut self,
+        id: JobId,
+        whereabouts: Whereabouts,
+    ) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        if let Some(home) = &mut job.home {
+            home.whereabouts = whereabouts;
+        }
+        Ok(job.record())
+    }
+
+    /// A job lives elsewhere, and is scheduled by another policy.
+    pub fn rehome(
+        &mut self,
+        id: JobId,
+        policy: Policy,
+        whereabouts: Whereabouts,
+        members: Members,
+    ) -> Result<Option<Record>, Denied> {
+        self.expect_at(id, whereabouts)?;
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        // A tree has its members in its processes, wherever they are.
+        if let Some(home) = &mut job.home {
+            if matches!(home.whereabouts, Whereabouts::Cgroup { .. }) {
+                home.members = members;
+            }
+        }
+        let record = self.change(id, |spec, _| spec.policy = policy)?;
+        if let Some(job) = self.jobs.get(&id) {
+            self.gauge.follow(job);
+        }
+        self.schedule.renew();
+        Ok(record)
+    }
+
+    /// A process is going to come from elsewhere than the first one; `members` are there now.
+    pub fn expect(
+        &mut self,
+        id: JobId,
+        newcomer: Newcomer,
+        members: &[u32],
+    ) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        if let Some(home) = &mut job.home {
+            home.newcomers.retain(|other| members.contains(&other.pid));
+            home.newcomers.push(newcomer);
+        }
+        Ok(job.record())
+    }
+
+    /// Threads have come that had something else before than the job's first one.
+    pub fn know(&mut self, id: JobId, before: &[(u32, Attributes)]) -> Result<(), Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        if let Some(home) = &mut job.home {
+            home.members.know(before);
+        }
+        // The timetables in force may have them as the first one was.
+        self.schedule.renew();
+        Ok(())
+    }
+
+    /// A process leaves its job. It stays on file until it [has left](State::has_left).
+    pub fn let_go(&mut self, id: JobId, process: Arc<ProcessHandle>) -> Result<Leaver, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        let gone = Denied::NoSuchProcess(process.pid);
+        let home = job.home.as_mut().ok_or(gone)?;
+        let _ = home.members.refresh(&self.roots.proc);
+        let before = home.members.let_go(&self.roots.proc, &process, &mut self.pending);
+        home.listeners.dismiss(process.pid, &mut self.pending);
+        let normal = home.normal;
+        let newcomer = home.newcomers.iter().find(|it| it.pid == process.pid).cloned();
+        // The timetables in force still have its threads.
+        self.schedule.renew();
+        Ok(Leaver { before, normal, newcomer })
+    }
+
+    /// A process that was let go is in the job's groups no more, or could not be moved out of them.
+    pub fn has_left(
+        &mut self,
+        id: JobId,
+        pid: u32,
+        is_out: bool,
+    ) -> Result<Option<Record>, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        if let Some(home) = &mut job.home {
+            home.members.has_left(pid);
+            home.newcomers.retain(|newcomer| newcomer.pid != pid || !is_out);
+            if let (Whereabouts::Tree { processes }, true) = (&mut home.whereabouts, is_out) {
+                processes.retain(|(other, _)| *other != pid);
+            }
+        }
+        Ok(job.record())
+    }
+}

@@ -61,7 +61,7 @@ int main(int argc, char **argv)
     uint64_t *registered = calloc((size_t)times, sizeof *registered);
     uint64_t *added = calloc((size_t)times, sizeof *added);
     uint64_t *first_added = calloc((size_t)times, sizeof *added);
-    pid_t *children = calloc((size_t)(jobs + 2 * times), sizeof *children);
+    pid_t *children = calloc((size_t)(jobs + 2 * times + 1), sizeof *children);
     int count = 0;
     gang_spec spec;
     gang_job *job;
@@ -104,12 +104,29 @@ int main(int argc, char **argv)
         running += gang_page_running(page);
     double read_ns = (double)(now_ns() - begun) / reads;
 
+    /* The job of the loop: those above have ended. */
+    pid_t child = children[count++] = sleeper();
+    must("register", gang_register(&spec, &job));
+    must("add", gang_add(job, child));
+    const int reports = 2000000;
+    uint64_t longest_ns = 0, last = begun = now_ns();
+    for (int i = 0; i < reports; i++) {
+        must("report", gang_job_progress(job, i, reports));
+        uint64_t now = now_ns();
+        if (i > 0 && now - last > longest_ns)
+            longest_ns = now - last;
+        last = now;
+    }
+    double report_ns = (double)(last - begun) / reports;
+
     printf("{");
     say("register", registered, times);
     say("add_first", first_added, times);
     say("add_another", added, times);
-    printf("\"page_read_ns\": %.3f, \"running\": %d}\n", read_ns, running > 0);
+    printf("\"page_read_ns\": %.3f, \"running\": %d, ", read_ns, running > 0);
+    printf("\"progress_ns\": %.1f, \"progress_us_max\": %.1f}\n", report_ns, (double)longest_ns / 1e3);
     for (int i = 0; i < jobs; i++)
         kill(children[i], SIGKILL);
+    kill(child, SIGKILL);
     return 0;
 }

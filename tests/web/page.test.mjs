@@ -93,6 +93,17 @@ test("the table sorts and filters by keyboard, the pictures zoom and hold", asyn
   await close(page);
 });
 
+test("how far a program is, is shown where it says so", async () => {
+  const page = await open();
+  const line = page.locator("tbody tr[data-job]").filter({ has: link(page, "solver") });
+  const job = Number(await line.getAttribute("data-job"));
+  await place.call("SetProgress", { job, done: 1, total: 4 });
+  await line.getByText("25.0 %", { exact: true }).waitFor();
+  await link(page, "solver").click();
+  await page.locator(".figures").filter({ hasText: "25.0 %, 1 of 4" }).waitFor();
+  await close(page);
+});
+
 test("it can be used by who does not see it", async () => {
   for (const colorScheme of ["light", "dark"]) {
     const page = await open(address, { colorScheme });

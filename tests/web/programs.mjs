@@ -2,6 +2,7 @@
 
 import { execFileSync, spawn } from "node:child_process";
 import { chmodSync, existsSync, mkdtempSync, rmSync } from "node:fs";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -50,6 +51,20 @@ export class Place {
     } catch {
       return false;
     }
+  }
+
+  /** Asks the daemon itself. */
+  async call(method, parameters) {
+    const socket = connect(this.socket);
+    socket.write(`${JSON.stringify({ method: `org.gangd.v1.${method}`, parameters })}\0`);
+    let said = "";
+    for await (const data of socket) {
+      said += data;
+      if (said.endsWith("\0")) break;
+    }
+    const answer = JSON.parse(said.slice(0, -1));
+    if (answer.error) throw new Error(`${method}: ${said}`);
+    return answer.parameters;
   }
 
   /** A gang of two threads that spin for two minutes at most. */

@@ -1,6 +1,7 @@
 """The package against a daemon, of which GANG_SOCKET tells."""
 
 import functools
+import json
 import multiprocessing
 import os
 import pickle
@@ -49,6 +50,11 @@ def until(holds):
     while not holds():
         assert time.monotonic() - begun < 20, "not within 20 s"
         time.sleep(0.01)
+
+
+def shown(job):
+    line = [os.environ["GANG_PROGRAM"], "show", str(job.id), "--json"]
+    return json.loads(subprocess.run(line, capture_output=True, timeout=60).stdout)["details"]
 
 
 def lower(job):
@@ -152,6 +158,9 @@ class Calls(unittest.TestCase):
             for done, total in ((2, 1), (float("nan"), 1), (0, 0)):
                 with self.assertRaises(gang.Invalid):
                     job.progress(done, total)
+            if "GANG_PROGRAM" in os.environ:
+                # The end is told at once, and once it is there it stays.
+                until(lambda: shown(job)["progress_done"] == shown(job)["progress_total"] == 1000)
             other = gang.open(job.id)
             self.assertEqual(other.id, job.id)
             self.assertEqual(pickle.loads(pickle.dumps(job)).id, job.id)

@@ -153,7 +153,7 @@ fn calls_of_libgang_need_gangd() {
     }
     let report = report("calls --runs 1 --quick");
     let measures = report["measures"].as_array().unwrap();
-    assert_eq!(measures.len(), 4);
+    assert_eq!(measures.len(), 5);
     assert!(measures.iter().all(|measure| measure["measured"]["value"].as_f64().is_some()));
 }
 

@@ -1,5 +1,5 @@
 //! How long the calls of libgang take beside 100 jobs, as a program in C sees it: to register, to add the
-//! first process of a job and another one, and to read the slot page.
+//! first process of a job and another one, to read the slot page, and to report progress.
 //!
 //! The jobs sleep, so that what is measured is the calls and not the wait for a CPU. To add a process
 //! moves it between groups of the kernel, which can keep a mover until every CPU has been seen to pass
@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const CONDITION: &str = "100 jobs that sleep";
 
 /// The figures of the program, and the bounds that are promised.
-const FIGURES: [(&str, Option<f64>, &str); 7] = [
+const FIGURES: [(&str, Option<f64>, &str); 9] = [
     ("register_us_p99", Some(2000.0), "to register a job, p99"),
     ("register_us_median", None, ""),
     ("add_first_us_p99", Some(200.0), "to add the first process of a job, p99"),
@@ -33,6 +33,8 @@ const FIGURES: [(&str, Option<f64>, &str); 7] = [
     ("add_another_us_p99", Some(200.0), "to add another process, p99"),
     ("add_another_us_median", None, ""),
     ("page_read_ns", Some(5.0), "to read the slot page"),
+    ("progress_ns", Some(100.0), "to report progress, one report of many in a row"),
+    ("progress_us_max", None, ""),
 ];
 
 pub fn run(lab: &Lab) -> Result<Report> {

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::{priority, release, store::Store};
 
-/// Silence after which the daemon counts as stuck. It writes ten times as often.
+/// Silence after which the daemon counts as stuck. It writes several times as often.
 pub const SILENCE: Duration = Duration::from_secs(2);
 
 /// Waits above all gangs for the end of the daemon, then releases its jobs and returns.

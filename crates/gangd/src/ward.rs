@@ -32,8 +32,8 @@ use rustix::{
 /// Grows as long as the conductor lives.
 pub type Pulse = Arc<AtomicU64>;
 
-/// How often the pulse is passed on.
-const ROUND: Duration = guardian::SILENCE.checked_div(20).unwrap();
+/// How often the pulse is passed on. Each time wakes this thread and the guardian.
+const ROUND: Duration = guardian::SILENCE.checked_div(8).unwrap();
 
 /// The wait before a guardian is started again that could not be.
 const RETRY: Duration = Duration::from_secs(1);

@@ -87,7 +87,10 @@ pub struct Measure {
     /// Absent where it could not be measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured: Option<Estimate>,
+    /// The value measured keeps the promise.
     pub met: bool,
+    /// So does, or does not, all of its interval: other runs would say the same.
+    pub told_apart: bool,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, PartialEq)]
@@ -110,6 +113,18 @@ impl Must {
         }
     }
 
+    /// Some of what would keep the promise lies in an interval.
+    fn is_within(self, [low, high]: [f64; 2]) -> bool {
+        match self {
+            Must::AtLeast(bound) => high >= bound,
+            Must::AtMost(bound) => low <= bound,
+            Must::Below(bound) => low < bound,
+            Must::Within(center, tolerance) => {
+                low <= center + tolerance && high >= center - tolerance
+            }
+        }
+    }
+
     fn show(self) -> String {
         match self {
             Must::AtLeast(bound) => format!("≥ {bound}"),
@@ -129,7 +144,23 @@ impl Measure {
         measured: Option<Estimate>,
     ) -> Self {
         let met = measured.is_some_and(|estimate| must.holds(estimate.value));
-        Self { measure: measure.into(), must, unit, measured, met }
+        let told_apart = measured.and_then(|estimate| estimate.interval).is_some_and(|interval| {
+            // A promise of a value and how far from it: the value may lie between two ends that do not keep it.
+            interval.iter().all(|&end| must.holds(end) == met) && (met || !must.is_within(interval))
+        });
+        Self { measure: measure.into(), must, unit, measured, met, told_apart }
+    }
+
+    /// Whether the promise was kept, in a word: where the interval says that other runs may say
+    /// otherwise, so does the word.
+    fn answer(&self) -> &'static str {
+        let has_interval = self.measured.is_some_and(|estimate| estimate.interval.is_some());
+        match (self.met, self.told_apart || !has_interval) {
+            (true, true) => "yes",
+            (true, false) => "likely",
+            (false, true) => "no",
+            (false, false) => "unlikely",
+        }
     }
 }
 
@@ -383,9 +414,8 @@ pub fn measure_rows(measures: &[Measure]) -> (Vec<&'static str>, Vec<Vec<String>
             Some(estimate) => interval(estimate),
             None => "not measured".into(),
         };
-        let met = if measure.met { "yes" } else { "no" };
         let must = format!("{} {}", measure.must.show(), measure.unit);
-        vec![measure.measure.clone(), must.trim().into(), measured, met.into()]
+        vec![measure.measure.clone(), must.trim().into(), measured, measure.answer().into()]
     };
     (vec!["measure", "must", "measured [95 %]", "met"], measures.iter().map(row).collect())
 }
@@ -492,6 +522,22 @@ mod tests {
         assert!(!Must::Below(1.0).holds(1.0));
         assert!(Must::Within(50.0, 3.0).holds(47.0) && !Must::Within(50.0, 3.0).holds(53.1));
         assert!(!Must::AtLeast(0.0).holds(f64::NAN));
+    }
+
+    #[test]
+    fn an_interval_that_crosses_the_bound_is_told() {
+        let answer = |must: Must, value: f64, interval: Option<[f64; 2]>| {
+            let estimate = Estimate { value, interval, samples: 3 };
+            Measure::new("speed", must, "", Some(estimate)).answer()
+        };
+        assert_eq!(answer(Must::AtLeast(1.0), 1.2, Some([1.1, 1.3])), "yes");
+        assert_eq!(answer(Must::AtLeast(1.0), 1.2, Some([0.9, 1.5])), "likely");
+        assert_eq!(answer(Must::AtLeast(1.0), 0.9, Some([0.7, 1.1])), "unlikely");
+        assert_eq!(answer(Must::AtLeast(1.0), 0.8, Some([0.7, 0.9])), "no");
+        assert_eq!(answer(Must::Within(50.0, 3.0), 50.0, Some([49.0, 51.0])), "yes");
+        assert_eq!(answer(Must::Within(50.0, 3.0), 50.0, Some([40.0, 60.0])), "likely");
+        assert_eq!(answer(Must::Within(50.0, 3.0), 54.0, Some([44.0, 64.0])), "unlikely");
+        assert_eq!(answer(Must::AtMost(1.0), 0.5, None), "yes", "of one sample there is none");
     }
 
     #[test]

@@ -138,7 +138,7 @@ impl Place {
     }
 
     /// A line of the protocol, as it is; what came back until the connection was closed or
-    /// `replies` messages had come.
+    /// `replies` messages had come, one of which must happen.
     pub fn raw(&self, bytes: &[u8], replies: usize) -> String {
         use std::io::{BufRead, BufReader};
         let mut stream = UnixStream::connect(self.socket()).unwrap();
@@ -148,8 +148,12 @@ impl Place {
         let mut reader = BufReader::new(stream);
         let mut answer = Vec::new();
         for _ in 0..replies {
-            if reader.read_until(0, &mut answer).unwrap_or(0) == 0 {
-                break;
+            match reader.read_until(0, &mut answer) {
+                Ok(1..) => {}
+                Ok(0) => break,
+                // What it had not read when it closed makes the end of the connection a reset.
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("neither an answer nor an end: {error}"),
             }
         }
         String::from_utf8_lossy(&answer).into_owned()

@@ -8,7 +8,7 @@ see_turns() {
   at=$(group "$pid")
   case $1 in
     rt)
-      becomes "rt: in its slot it is SCHED_FIFO" has_policy "$pid" 1
+      check "rt: in its slot it is SCHED_FIFO" raised "$pid"
       becomes "rt: out of it, it fills" has_policy "$pid" 3 5
       check "rt: the group above all gangs is idle" test "$(cat "${at%/*}/cpu.idle")" = 1
       ;;

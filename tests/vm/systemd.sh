@@ -28,7 +28,7 @@ start_gang other
 all+=("${spinners[@]}")
 check "the job of a user is the user's" test "$(job one .owner_uid)" = "$(id -u someone)"
 go_on "gangs of a user" one other
-becomes "they are raised" has_policy "${all[0]}" 1
+check "they are raised" raised "${all[@]}"
 check "the invariants hold" gang check
 measuring() { [[ $(gang status --json | jq -r .status.measuring) == yes ]]; }
 becomes "it is measured which gangs run together" measuring

@@ -133,6 +133,18 @@ impl Drop for Turns {
     }
 }
 
+/// Stops a program, and waits until it stands still: one that sleeps in a read takes what is typed for its
+/// shell, until it has seen the signal.
+fn stop(pid: Pid) {
+    kill_process(pid, Signal::STOP).unwrap();
+    let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
+    let end = Instant::now() + Duration::from_secs(20);
+    while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
+        assert!(Instant::now() < end, "{pid:?} never stopped");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn has_bash() -> bool {
     let found = std::path::Path::new("/bin/bash").exists();
     if !found {
@@ -203,7 +215,7 @@ fn needs_bash_the_turns_of_a_program_do_not_disturb_its_shell() {
         // As the daemon does when it is asked to suspend the job. (Left alone it would read on: the
         // signal that begins a turn takes back a stop that its terminal asked for and it has not seen.)
         drop(turns);
-        kill_process(pid, Signal::STOP).unwrap();
+        stop(pid);
         let suspensions = || fake.calls().iter().filter(|call| *call == "Suspend(42)").count();
         assert_eq!(suspensions(), round as usize);
         terminal.send("fg\n");

@@ -227,6 +227,7 @@ fn release_thread(tid: u32, record: &Record) -> bool {
     let nice = if now.nice == -20 { normal.nice } else { now.nice };
     let released = sched::set(tid, &Attributes { nice, ..normal }).is_ok();
     if !record.affinity.is_empty() {
+        // Refused where none of them is online any more; then any CPU is as good.
         let _ = sched::set_affinity(tid, record.affinity.iter().copied());
     }
     released
@@ -298,6 +299,7 @@ pub fn sweep(roots: &Roots, store: &Store) {
             continue;
         }
         dissolve(record);
+        // What stays on file is tried again with the next sweep.
         let _ = store.remove(record.id);
     }
     if left == 0 {

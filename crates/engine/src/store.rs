@@ -171,6 +171,7 @@ impl Store {
     }
 
     pub fn remove(&self, id: u64) -> Result<(), Error> {
+        // Few jobs have one; a page that stays says by itself that it counts no more.
         let _ = fs::remove_file(self.page(id));
         let path = self.path(id);
         match fs::remove_file(&path) {

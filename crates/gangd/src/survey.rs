@@ -43,6 +43,7 @@ impl Survey {
             census: Census::open(&roots.proc).map_err(std::io::Error::other)?,
             look_at_ns: 0,
             topology_at_ns: 0,
+            // Where it cannot be read, the first look that can reads the topology anew.
             online: topology::online_text(roots).unwrap_or_default(),
         })
     }

@@ -186,3 +186,49 @@ fn needs_root_a_socket_that_is_not_ours_is_refused() {
     assert!(text.contains("is not ours") && text.contains("uid 65534"), "{text}");
     assert!(text.contains("GANG_SOCKET"), "{text}");
 }
+
+#[test]
+fn who_reports_does_not_wait_for_a_daemon_that_hangs() {
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let server = Server::new(move |_, stream| {
+        // It stays connected, and says nothing.
+        let _ = ended.recv();
+        drop(stream);
+    });
+    let mut client = server.client();
+    // Each wait would end in an error.
+    for done in 0..10_000 {
+        client.report_progress(3, f64::from(done), 10_000.0).unwrap();
+    }
+    assert!(matches!(client.list_jobs(), Err(ClientError::TimedOut { .. })));
+    drop(end);
+}
+
+#[test]
+fn answers_to_reports_come_in_pieces_and_late() {
+    let (say, said) = std::sync::mpsc::channel::<&[u8]>();
+    let (heard, is_heard) = std::sync::mpsc::channel();
+    let server = Server::new(move |_, mut stream| {
+        for piece in said {
+            stream.write_all(piece).unwrap();
+            heard.send(()).unwrap();
+        }
+    });
+    let mut client = Client::connect_within(&server.socket(), Duration::from_secs(20)).unwrap();
+    let say = |piece| {
+        say.send(piece).unwrap();
+        is_heard.recv().unwrap();
+    };
+    for done in [1.0, 2.0, 3.0, 4.0] {
+        client.report_progress(3, done, 9.0).unwrap();
+    }
+    say(b"{\"parame");
+    client.report_progress(3, 5.0, 9.0).unwrap();
+    // The second is refused: whose job it is, is told by their order.
+    say(b"ters\":{}}\0{\"error\":\"org.gangd.v1.NoSuchJob\",\"parameters\":{\"job\":3}}\0{");
+    let refused = client.report_progress(3, 6.0, 9.0).unwrap_err();
+    assert!(matches!(refused, ClientError::NoSuchJob { job: 3, .. }), "{refused}");
+    // The rest of them is not taken for the answer to another question.
+    say(b"}\0{}\0{}\0{\"parameters\":{\"jobs\":[]}}\0");
+    assert_eq!(client.list_jobs().unwrap().jobs, []);
+}

@@ -13,6 +13,7 @@ pub mod guardian;
 pub mod listeners;
 pub mod members;
 pub mod page;
+pub mod pins;
 pub mod probe;
 #[cfg(feature = "recording")]
 pub mod recording;

@@ -16,6 +16,7 @@ use rustix::{process::Signal, thread::CpuSet};
 
 use crate::{
     action::{Action, ControlFile, ProcessHandle},
+    pins::Pins,
     priority,
 };
 
@@ -83,6 +84,8 @@ pub struct Members {
     everywhere: CpuSet,
     /// CPUs its threads were last restricted to; absent where they run anywhere.
     pub pinned: Option<CpuSet>,
+    /// For those who must release it without knowing anything else.
+    pub pins: Pins,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
     crowded: bool,
     bytes: Vec<u8>,
@@ -119,6 +122,7 @@ impl Members {
             default,
             everywhere,
             pinned: None,
+            pins: Pins::default(),
             crowded: false,
             bytes: Vec::new(),
             numbers: Vec::new(),
@@ -202,7 +206,7 @@ impl Members {
                 Ok(at) => self.threads[at].original = original,
                 Err(at) => {
                     let Ok(cpus) = affinity(tid) else { continue };
-                    let moored = cpus != self.everywhere && Some(cpus) != self.pinned;
+                    let moored = self.is_moored(&cpus);
                     self.threads.insert(at, Thread { tid, original, moored, cpu: None });
                 }
             }
@@ -272,13 +276,30 @@ impl Members {
                     // One that is gone already is not worth remembering.
                     if let (Ok(now), Ok(cpus)) = (sched::get(tid), affinity(tid)) {
                         let original = original(now, self.default, was_started_here);
-                        let moored = cpus != self.everywhere && Some(cpus) != self.pinned;
+                        let moored = self.is_moored(&cpus);
                         self.threads.push(Thread { tid, original, moored, cpu: None });
                     }
                 }
             }
         }
+        let moored = self.threads.iter().filter(|thread| thread.moored);
+        if let Err(error) = self.pins.moor(moored.map(|thread| thread.tid)) {
+            tracing::warn!(%error, "a release may take from threads the CPUs that they chose");
+        }
         came
+    }
+
+    /// Whether a thread that is seen for the first time chose these CPUs. One that was started by a thread
+    /// in a slot has those of that slot, which may be over.
+    fn is_moored(&self, cpus: &CpuSet) -> bool {
+        *cpus != self.everywhere && Some(*cpus) != self.pinned && !self.pins.were_given(cpus)
+    }
+
+    /// Its threads are going to be restricted to these CPUs; to be said before it is done.
+    pub fn give(&mut self, cpus: CpuSet) {
+        if let Err(error) = self.pins.give(cpus) {
+            tracing::warn!(%error, "a release may leave threads on the CPUs of their last slot");
+        }
     }
 
     /// Appends the calls that let the threads run on every CPU again, where they were restricted.
@@ -337,7 +358,8 @@ impl Members {
     }
 }
 
-fn affinity(tid: u32) -> rustix::io::Result<CpuSet> {
+/// The CPUs a thread may run on, as the kernel has it.
+pub fn affinity(tid: u32) -> rustix::io::Result<CpuSet> {
     rustix::thread::sched_getaffinity(rustix::thread::Pid::from_raw(tid as i32))
 }
 

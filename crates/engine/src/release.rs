@@ -18,9 +18,12 @@ use rustix::process::Signal;
 use crate::{
     action::ProcessHandle,
     listeners,
-    members::is_raised,
-    page, shared_group,
+    members::{self, is_raised},
+    page,
+    pins::Pins,
+    shared_group,
     store::{Confinement, Record, Store, Whereabouts},
+    timetable,
 };
 
 /// What a release found and did.
@@ -29,7 +32,7 @@ pub struct Found {
     /// Jobs whose processes are still there.
     pub jobs: usize,
     pub threads: usize,
-    /// Threads that were raised, or at the lowest priority.
+    /// Threads that were raised, at the lowest priority, or kept to some CPUs.
     pub lowered: usize,
     /// Jobs that stood still.
     pub paused: usize,
@@ -52,14 +55,15 @@ pub fn all(roots: &Roots, store: &Store) -> Found {
     }
     let mut found = Found::default();
     for record in &records {
-        found += job(roots, record);
+        found += job(roots, store, record);
         page::invalidate(&store.page(record.id));
     }
     found
 }
 
 /// Releases one job.
-pub fn job(roots: &Roots, record: &Record) -> Found {
+pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
+    let record = &Past { record, pins: known(Pins::read(&store.pins(record.id))) };
     let mut found = match &record.whereabouts {
         Whereabouts::Cgroup { group, cpu_group, cpu_group_is_shared, .. } => {
             let group = Group::at(group);
@@ -83,6 +87,21 @@ pub fn job(roots: &Roots, record: &Record) -> Found {
     }
     found.jobs = usize::from(found.threads > 0);
     found
+}
+
+/// A job, and what gangd did to its threads that cannot be seen on them.
+struct Past<'a> {
+    record: &'a Record,
+    /// Absent where the CPUs of threads were not touched, or a daemon that kept no file of it did so.
+    pins: Option<Pins>,
+}
+
+impl std::ops::Deref for Past<'_> {
+    type Target = Record;
+
+    fn deref(&self) -> &Record {
+        self.record
+    }
 }
 
 /// What gangd makes of the weight of a group, and what a group has that nobody has changed.
@@ -173,7 +192,7 @@ fn known<T: Default>(found: gang_linux::Result<T>) -> T {
     })
 }
 
-fn release_group(group: &Group, record: &Record) -> Found {
+fn release_group(group: &Group, record: &Past<'_>) -> Found {
     let paused = usize::from(group.is_frozen().unwrap_or(false));
     let mut found = Found { paused, ..Found::default() };
     known(group.freeze(false));
@@ -191,7 +210,7 @@ fn release_group(group: &Group, record: &Record) -> Found {
     found
 }
 
-fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Record) -> Found {
+fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -> Found {
     let mut found = Found::default();
     let alive = processes.iter().filter(|(pid, started)| {
         process::stat(proc_root, *pid).is_ok_and(|stat| stat.start_ticks == *started)
@@ -215,22 +234,35 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Record) -> 
 }
 
 /// Gives a thread back what the job's first process had; false where it has nothing of gangd's.
-fn release_thread(tid: u32, record: &Record) -> bool {
-    let Ok(now) = sched::get(tid) else { return false };
+fn release_thread(tid: u32, record: &Past<'_>) -> bool {
+    let unpinned = record.pins.as_ref().is_some_and(|pins| unpin(tid, record, pins));
+    let Ok(now) = sched::get(tid) else { return unpinned };
     let normal = Attributes::from(record.normal);
     // A wide gang in its slot is an ordinary thread of the highest weight.
     let wide = now.policy == Policy::Other && now.nice == -20 && normal.nice != -20;
     let filling = matches!(now.policy, Policy::Idle | Policy::Batch) && now.policy != normal.policy;
     if !(is_raised(&now) || filling || wide) {
-        return false;
+        return unpinned;
     }
     let nice = if now.nice == -20 { normal.nice } else { now.nice };
     let released = sched::set(tid, &Attributes { nice, ..normal }).is_ok();
-    if !record.affinity.is_empty() {
+    if record.pins.is_none() && !record.affinity.is_empty() {
         // Refused where none of them is online any more; then any CPU is as good.
         let _ = sched::set_affinity(tid, record.affinity.iter().copied());
     }
-    released
+    released || unpinned
+}
+
+/// Gives a thread back the CPUs that it could have without gangd, where it has none that it chose; true
+/// where it was restricted.
+fn unpin(tid: u32, record: &Record, pins: &Pins) -> bool {
+    let everywhere = timetable::affinity(&record.affinity.iter().copied().collect());
+    let Ok(now) = members::affinity(tid) else { return false };
+    now != everywhere
+        && pins.has_pinned(tid, &now)
+        && sched::set_affinity(tid, record.affinity.iter().copied()).is_ok()
+        // CPUs of it may be offline: then it has got what there is of them.
+        && members::affinity(tid).is_ok_and(|after| after != now)
 }
 
 /// Puts the processes of a job back where they came from, and removes its groups.
@@ -293,7 +325,7 @@ pub fn sweep(roots: &Roots, store: &Store) {
     let (records, _) = store.records();
     let mut left = 0;
     for record in &records {
-        if job(roots, record).threads > 0 {
+        if job(roots, store, record).threads > 0 {
             from_common_group(record);
             left += 1;
             continue;

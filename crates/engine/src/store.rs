@@ -170,9 +170,15 @@ impl Store {
         self.directory.join(format!("{id}.page"))
     }
 
+    /// Where it is written which CPUs gangd gave to the threads of a job.
+    pub fn pins(&self, id: u64) -> PathBuf {
+        self.directory.join(format!("{id}.pins"))
+    }
+
     pub fn remove(&self, id: u64) -> Result<(), Error> {
         // Few jobs have one; a page that stays says by itself that it counts no more.
         let _ = fs::remove_file(self.page(id));
+        let _ = fs::remove_file(self.pins(id));
         let path = self.path(id);
         match fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(self.error("remove", &path, e)),

@@ -318,6 +318,13 @@ impl Conductor {
             Newcomers::Of(jobs) => jobs.contains(&job) || came.contains(&job),
             Newcomers::None => came.contains(&job),
         });
+        // On file before a switcher may hear of it.
+        for pin in &composition.pins {
+            if let Some(home) = self.state.jobs.get_mut(&pin.job).and_then(|job| job.home.as_mut())
+            {
+                home.members.give(pin.cpus);
+            }
+        }
         self.publish(now_ns, from_ns, composition.timetables);
         let pinned = composition.pins.iter().map(|pin| pin.job).collect::<BTreeSet<_>>();
         self.composed.pinned = pinned.iter().map(|&job| (job, self.pinned(job))).collect();

@@ -11,12 +11,14 @@ use std::{
 use gang_engine::{
     action::ProcessHandle,
     backend::Backend,
+    members::Members,
     page::SlotPage,
+    pins::Pins,
     probe::Means,
     release,
     store::{Record, Store, Whereabouts},
 };
-use gang_linux::{Roots, cgroup::Group, process};
+use gang_linux::{Roots, cgroup::Group, process, sched::Attributes};
 use gang_schedule::JobId;
 
 use crate::{
@@ -351,7 +353,7 @@ impl Daemon {
 
     /// Leaves no trace of a job but its processes, if it has any.
     pub fn clear_away(&self, record: &Record) {
-        release::job(&self.roots, record);
+        release::job(&self.roots, &self.store, record);
         release::dissolve(record);
         if let Err(error) = self.store.remove(record.id) {
             tracing::warn!(%error, source = %error.source, "a job file stays behind");
@@ -365,12 +367,27 @@ impl Daemon {
             tracing::error!(%error, source = %error.source, "a job is lost");
         }
         for record in records {
-            release::job(&self.roots, &record);
+            release::job(&self.roots, &self.store, &record);
             if let Err(reason) = self.restore_job(&record) {
                 tracing::info!(job = record.id, ?reason, "a job of an earlier daemon is over");
                 self.clear_away(&record);
             }
         }
+    }
+
+    /// The members of a job that comes, with a file of which CPUs they are given.
+    pub fn members(
+        &self,
+        job: JobId,
+        whereabouts: &Whereabouts,
+        normal: Attributes,
+        affinity: &[u32],
+    ) -> gang_linux::Result<Members> {
+        let mut members = self.lodging.members(whereabouts, normal, affinity)?;
+        if self.backend.can_fill() {
+            members.pins = Pins::create(&self.store.pins(job.0))?;
+        }
+        Ok(members)
     }
 
     fn restore_job(&self, record: &Record) -> Result<(), Denied> {
@@ -392,7 +409,7 @@ impl Daemon {
             }
         }
         let normal = record.normal.into();
-        let members = self.lodging.members(&record.whereabouts, normal, &record.affinity)?;
+        let members = self.members(job, &record.whereabouts, normal, &record.affinity)?;
         let kept = record.clone();
         self.conductor.ask(move |state| state.restore(&kept, members))??;
         if let Err(denied) = self.confine(job, record.mem_bytes) {

@@ -159,17 +159,17 @@ impl Daemon {
         };
         // It has its first slot while it moves, which may take the kernel longer than that.
         let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
-        let joined =
-            self.lodging.members(&whereabouts, normal, &affinity).map_err(Denied::from).and_then(
-                |members| {
-                    let (at, first) = (whereabouts.clone(), (process.pid, started));
-                    self.conductor.ask(move |state| {
-                        state.join(job, at, members, normal, affinity)?;
-                        state.is_coming(job, first, tids);
-                        Ok(())
-                    })?
-                },
-            );
+        let joined = self
+            .members(job, &whereabouts, normal, &affinity)
+            .map_err(Denied::from)
+            .and_then(|members| {
+                let (at, first) = (whereabouts.clone(), (process.pid, started));
+                self.conductor.ask(move |state| {
+                    state.join(job, at, members, normal, affinity)?;
+                    state.is_coming(job, first, tids);
+                    Ok(())
+                })?
+            });
         let moved = joined.and_then(|()| Ok(self.lodging.move_in(&whereabouts, process)?));
         match moved {
             Ok(()) => {

@@ -4,7 +4,10 @@ mod place;
 
 use std::{collections::BTreeSet, fs, io::Write, path::Path, process::Command, time::Duration};
 
-use gang_linux::{clock, sched::Policy};
+use gang_linux::{
+    clock,
+    sched::{self, Policy},
+};
 use gang_protocol::{
     client::{Change, Registration},
     v1,
@@ -73,6 +76,46 @@ fn needs_root_whoever_is_killed_everybody_is_released() {
             wait_until("released", || is_released(program.pid()));
             wait_until("gives way to nobody", || !gives_way(program.pid()));
         }
+    }
+}
+
+#[test]
+fn needs_root_who_had_the_cpus_of_a_slot_may_run_anywhere_again() {
+    if !is_root() {
+        return;
+    }
+    if machine() < 2 {
+        skipped("a gang cannot be narrower than a machine of one CPU");
+        return;
+    }
+    for backend in ["rt", "weight"] {
+        let mut place = Place::new(&["--backend", "signal"]);
+        if let Some(reason) = place.obstacle(backend) {
+            skipped(reason);
+            continue;
+        }
+        place = Place::new(&["--backend", backend]);
+        let programs = [Program::spinner(), Program::spinner(), Program::spinner()];
+        let affinity = |program: &Program| sched::affinity(program.pid()).unwrap();
+        let anywhere = affinity(&programs[0]);
+        let are = |what: &str, pinned: bool| {
+            wait_until(what, || {
+                programs.iter().all(|program| {
+                    let now = affinity(program);
+                    if pinned { now.len() == 1 } else { now == anywhere }
+                })
+            });
+        };
+        for program in &programs {
+            job_with(&place, program, 1);
+        }
+        are("kept to the CPUs of their slots", true);
+        place.kill_daemon();
+        are("anywhere, after a kill", false);
+        place.start();
+        are("kept to them by the next daemon", true);
+        place.client().stop().unwrap();
+        are("anywhere, after a stop", false);
     }
 }
 
@@ -353,8 +396,7 @@ fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
         return;
     }
     let mut place = Place::new(&["--backend", "signal"]);
-    let weight = place.status().backends.into_iter().find(|backend| backend.name == "weight");
-    if let Some(reason) = weight.and_then(|backend| backend.reason) {
+    if let Some(reason) = place.obstacle("weight") {
         skipped(reason);
         return;
     }

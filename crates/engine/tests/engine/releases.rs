@@ -12,16 +12,24 @@ use std::{
 use gang_engine::{
     action::ProcessHandle,
     guardian,
+    members::Members,
+    pins::Pins,
     release::{self, Found},
     store::{Normal, Record, Store, Whereabouts},
+    timetable,
 };
 use gang_linux::{
-    Roots, process,
+    Roots,
+    cgroup::Group,
+    process,
     sched::{self, Policy},
 };
 use rustix::process::Signal;
 
 use crate::{jobs::group, parked::Parked};
+
+/// For jobs of which nothing but their record is known.
+const NOWHERE: &str = "/nonexistent";
 
 fn record(id: u64, whereabouts: Whereabouts) -> Record {
     Record {
@@ -116,11 +124,11 @@ fn who_is_on_the_way_into_the_group_is_released_too() {
     let started = process::stat(Path::new("/proc"), child.id()).unwrap().start_ticks;
     let coming = Some((child.id(), started));
     let record = Record { coming, ..record(1, in_group(&group)) };
-    let found = release::job(&Roots::default(), &record);
+    let found = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
     let after = policy();
     // Whoever has the number later is somebody else.
     let other = Record { coming: Some((child.id(), started + 1)), ..record };
-    let not_it = release::job(&Roots::default(), &other);
+    let not_it = release::job(&Roots::default(), &Store::at(NOWHERE), &other);
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!((found.threads, found.lowered, after), (1, 1, Policy::Other));
@@ -135,7 +143,7 @@ fn a_job_that_fills_by_its_own_wish_goes_on_doing_so() {
     frozen(&group, &[&thread]);
     let normal = Normal { policy: 5, ..Normal::default() };
     let record = Record { normal, ..record(1, in_group(&group)) };
-    assert_eq!(release::job(&Roots::default(), &record).lowered, 0);
+    assert_eq!(release::job(&Roots::default(), &Store::at(NOWHERE), &record).lowered, 0);
     assert_eq!(thread.policy(), Policy::Idle);
 }
 
@@ -156,8 +164,56 @@ fn nice_survives_a_slot_on_a_kernel_that_permits_fifo() {
     assert_eq!(sched::get(thread.tid).unwrap().nice, before.nice);
     let group = directory.path().join("job");
     frozen(&group, &[&thread]);
-    assert_eq!(release::job(&Roots::default(), &record(1, in_group(&group))).lowered, 1);
+    assert_eq!(
+        release::job(&Roots::default(), &Store::at(NOWHERE), &record(1, in_group(&group))).lowered,
+        1
+    );
     assert_eq!(sched::get(thread.tid).unwrap(), before);
+}
+
+/// A gang that is narrower than the machine, under a backend that changes no policy.
+#[test]
+fn who_was_kept_to_the_cpus_of_a_slot_may_run_anywhere_and_who_chose_them_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let anywhere = sched::affinity(0).unwrap();
+    if anywhere.len() < 2 {
+        gang_skips::skipped("needs two CPUs");
+        return;
+    }
+    let of_slot = [anywhere[0]];
+    let set = timetable::affinity(&of_slot.iter().copied().collect());
+    let on = |cpu: u32| Parked::start(move || sched::set_affinity(0, [cpu]).unwrap());
+    let (pinned, chose, chose_another) = (Parked::ordinary(), on(anywhere[0]), on(anywhere[1]));
+    let fills = Parked::start(move || {
+        sched::set(0, &sched::Attributes::idle(sched::get(0).unwrap().nice)).unwrap();
+        sched::set_affinity(0, [of_slot[0]]).unwrap();
+    });
+    let threads = [&pinned, &chose, &chose_another, &fills];
+    let path = directory.path().join("job");
+    frozen(&path, &threads);
+    let record = record(1, in_group(&path));
+    let store = store_of(directory.path(), std::slice::from_ref(&record));
+    let everywhere = timetable::affinity(&anywhere.iter().copied().collect());
+    let normal = sched::Attributes::other(0);
+    let mut members =
+        Members::of_group(&Group::at(&path), Default::default(), normal, everywhere).unwrap();
+    members.pins = Pins::create(&store.pins(1)).unwrap();
+    members.refresh(Path::new("/proc")).unwrap();
+    members.give(set);
+    sched::set_affinity(pinned.tid, of_slot).unwrap();
+    drop(members);
+    let found = release::all(&Roots::default(), &store);
+    let now = || threads.map(|thread| sched::affinity(thread.tid).unwrap());
+    let (own, other) = (vec![anywhere[0]], vec![anywhere[1]]);
+    // Whatever it was told of before, what filled is as it chose to be.
+    let wanted = [anywhere, own.clone(), other, own];
+    assert_eq!((now(), found.lowered), (wanted.clone(), 2));
+    assert_eq!(release::all(&Roots::default(), &store).lowered, 0);
+    // A job that goes takes the file with it.
+    store.remove(1).unwrap();
+    store.destroy();
+    assert!(!store.directory().exists());
+    assert_eq!(now(), wanted);
 }
 
 struct Sleeper(Child);
@@ -197,7 +253,11 @@ fn stopped_processes_go_on_unless_their_number_is_anothers_now() {
     one.stop();
     other.stop();
     let processes = vec![(one.0.id(), one.started()), (other.0.id(), other.started() + 1)];
-    let found = release::job(&Roots::default(), &record(1, Whereabouts::Tree { processes }));
+    let found = release::job(
+        &Roots::default(),
+        &Store::at(NOWHERE),
+        &record(1, Whereabouts::Tree { processes }),
+    );
     assert_eq!((found.jobs, found.paused), (1, 1));
     while one.state() == b'T' {
         std::thread::yield_now();
@@ -258,7 +318,7 @@ fn groups_out_of_their_slot_or_in_it_weigh_what_others_do() {
     with_cpu(&raised, ("cpu.shares", "262144"), "0");
     with_cpu(&chosen, ("cpu.weight", "77"), "1");
     for path in [&raised, &chosen] {
-        release::job(&Roots::default(), &record(1, in_group(path)));
+        release::job(&Roots::default(), &Store::at(NOWHERE), &record(1, in_group(path)));
         assert_eq!(read(&path.join("cpu.idle")), "0");
     }
     assert!(read(&raised.join("cpu.shares")).starts_with("1024"));

@@ -105,7 +105,9 @@ impl State {
         // A tree has its members in its processes, wherever they are.
         if let Some(home) = &mut job.home {
             if matches!(home.whereabouts, Whereabouts::Cgroup { .. }) {
-                home.members = members;
+                // The CPUs go with the threads.
+                let before = std::mem::replace(&mut home.members, members);
+                (home.members.pinned, home.members.pins) = (before.pinned, before.pins);
             }
         }
         let record = self.change(id, |spec, _| spec.policy = policy)?;

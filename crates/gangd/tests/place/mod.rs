@@ -104,6 +104,12 @@ impl Place {
         self.client().status().unwrap().status
     }
 
+    /// Why a backend cannot be used here.
+    pub fn obstacle(&self, backend: &str) -> Option<String> {
+        let found = self.status().backends.into_iter().find(|found| found.name == backend);
+        found.and_then(|found| found.reason)
+    }
+
     pub fn job(&self, id: i64) -> Option<v1::Job> {
         self.client().list_jobs().unwrap().jobs.into_iter().find(|job| job.id == id)
     }

@@ -1,0 +1,169 @@
+//! Which CPUs gangd gave to the threads of a job, on file.
+//!
+//! Problem: a thread carries its CPUs with it, and nothing about them says who chose them. A release that
+//! knows nothing else would leave threads on the CPUs of their last slot for ever, or take from a program
+//! what it chose itself.
+//!
+//! Approach: a file of binary words beside that of the job. A set of CPUs is in it before a switcher may
+//! hear of it, and a thread that had chosen its own when it was first seen. Each is written by one call, so
+//! that whoever reads it after the daemon died finds nothing half done.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::Path,
+};
+
+use gang_linux::{Error, Result};
+use rustix::thread::CpuSet;
+
+use crate::members::THREADS_MAX;
+
+/// Sets that are remembered; gangs keep their CPUs from slot to slot, so that there are few.
+const SETS_MAX: usize = 64;
+const SET_LENGTH: usize = CpuSet::MAX_CPU / 8;
+const MOORED_AT: u64 = (SETS_MAX * SET_LENGTH) as u64;
+
+/// What gangd gave to the threads of one job.
+#[derive(Debug, Default)]
+pub struct Pins {
+    file: Option<File>,
+    /// The last [`SETS_MAX`] ones, in a ring.
+    sets: Vec<CpuSet>,
+    next: usize,
+    /// Threads that chose their CPUs themselves.
+    moored: Vec<u32>,
+}
+
+impl Pins {
+    /// Begins anew, with nothing given yet.
+    pub fn create(path: &Path) -> Result<Pins> {
+        let error = |e| Error::new("create", path.display(), e);
+        let file = File::create(path).map_err(error)?;
+        Ok(Pins { file: Some(file), ..Pins::default() })
+    }
+
+    /// What an earlier daemon wrote; absent where it gave nobody any CPUs, or kept no file of it.
+    pub fn read(path: &Path) -> Result<Option<Pins>> {
+        let error = |e| Error::new("read", path.display(), e);
+        let bytes = match OpenOptions::new().read(true).open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.and_then(|mut file| {
+                let mut bytes = Vec::new();
+                io::Read::read_to_end(&mut file, &mut bytes).map(|_| bytes)
+            }),
+        };
+        let bytes = bytes.map_err(error)?;
+        let (sets, moored) = bytes.split_at(bytes.len().min(MOORED_AT as usize));
+        let sets = sets.chunks_exact(SET_LENGTH).map(decode).filter(|set| set.count() > 0);
+        let moored =
+            moored.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap()));
+        let (sets, moored) = (sets.collect(), moored.filter(|&tid| tid > 0).collect());
+        Ok(Some(Pins { sets, moored, ..Pins::default() }))
+    }
+
+    /// Threads are going to be restricted to these CPUs.
+    pub fn give(&mut self, cpus: CpuSet) -> io::Result<()> {
+        if self.sets.contains(&cpus) {
+            return Ok(());
+        }
+        let at = self.next;
+        match self.sets.get_mut(at) {
+            Some(oldest) => *oldest = cpus,
+            None => self.sets.push(cpus),
+        }
+        self.next = (at + 1) % SETS_MAX;
+        self.write(&encode(&cpus), (at * SET_LENGTH) as u64)
+    }
+
+    /// These threads, and no others, have chosen their CPUs themselves.
+    pub fn moor(&mut self, tids: impl Iterator<Item = u32>) -> io::Result<()> {
+        let mut moored: Vec<u32> = tids.take(THREADS_MAX).collect();
+        if moored == self.moored {
+            return Ok(());
+        }
+        std::mem::swap(&mut self.moored, &mut moored);
+        let words = self.moored.iter().copied().chain(std::iter::repeat(0));
+        let length = self.moored.len().max(moored.len());
+        let bytes: Vec<u8> = words.take(length).flat_map(u32::to_ne_bytes).collect();
+        self.write(&bytes, MOORED_AT)
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(bytes, at))
+    }
+
+    /// Whether gangd gave these CPUs to threads of the job lately.
+    pub fn were_given(&self, cpus: &CpuSet) -> bool {
+        self.sets.contains(cpus)
+    }
+
+    /// Whether a thread has its CPUs from gangd, as far as one can know.
+    pub fn has_pinned(&self, tid: u32, cpus: &CpuSet) -> bool {
+        self.were_given(cpus) && !self.moored.contains(&tid)
+    }
+}
+
+fn encode(cpus: &CpuSet) -> [u8; SET_LENGTH] {
+    let mut bytes = [0; SET_LENGTH];
+    for cpu in (0..CpuSet::MAX_CPU).filter(|&cpu| cpus.is_set(cpu)) {
+        bytes[cpu / 8] |= 1 << (cpu % 8);
+    }
+    bytes
+}
+
+fn decode(bytes: &[u8]) -> CpuSet {
+    let mut cpus = CpuSet::new();
+    for cpu in (0..bytes.len() * 8).filter(|cpu| bytes[cpu / 8] & (1 << (cpu % 8)) != 0) {
+        cpus.set(cpu);
+    }
+    cpus
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(cpus: &[usize]) -> CpuSet {
+        let mut set = CpuSet::new();
+        cpus.iter().for_each(|&cpu| set.set(cpu));
+        set
+    }
+
+    #[test]
+    fn what_was_given_and_who_chose_is_found_on_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("1.pins");
+        assert!(Pins::read(&path).unwrap().is_none());
+        let mut pins = Pins::create(&path).unwrap();
+        assert!(!Pins::read(&path).unwrap().unwrap().were_given(&set(&[])));
+        for cpus in [set(&[0]), set(&[3, 1023]), set(&[0])] {
+            pins.give(cpus).unwrap();
+        }
+        pins.moor([7, 8, 9].into_iter()).unwrap();
+        pins.moor([8].into_iter()).unwrap();
+        let found = Pins::read(&path).unwrap().unwrap();
+        assert_eq!(found.sets, [set(&[0]), set(&[3, 1023])]);
+        assert_eq!(found.moored, [8], "who ended has chosen nothing");
+        assert!(found.has_pinned(7, &set(&[0])) && !found.has_pinned(8, &set(&[0])));
+        assert!(!found.has_pinned(7, &set(&[1])));
+        drop(Pins::create(&path).unwrap());
+        assert_eq!(Pins::read(&path).unwrap().unwrap().sets, []);
+    }
+
+    #[test]
+    fn the_last_sets_are_remembered_and_no_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("1.pins");
+        let mut pins = Pins::create(&path).unwrap();
+        for cpu in 0..SETS_MAX + 3 {
+            pins.give(set(&[cpu])).unwrap();
+        }
+        for pins in [&pins, &Pins::read(&path).unwrap().unwrap()] {
+            assert_eq!(pins.sets.len(), SETS_MAX);
+            assert!(!pins.were_given(&set(&[2])) && pins.were_given(&set(&[3])));
+            assert!(pins.were_given(&set(&[SETS_MAX + 2])));
+        }
+    }
+}

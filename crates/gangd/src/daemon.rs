@@ -27,7 +27,7 @@ use crate::{
     errands::{Handle, Unavailable},
     gauge::Measuring,
     history::{Ended, History, Query},
-    job::{Home, Progress},
+    job::{Address, Home, Progress},
     lodging::Lodging,
     precedence::Precedence,
     prover::Prover,
@@ -210,10 +210,21 @@ impl Daemon {
 
     /// The processes of a job.
     pub fn processes(&self, job: JobId) -> Result<Vec<u32>, Denied> {
-        let address = self
-            .conductor
-            .ask(move |state| state.job(job).map(|job| job.home.as_ref().map(Home::address)))??;
+        let address = self.address(job)?;
         Ok(address.map_or(Ok(Vec::new()), |at| self.lodging.processes(&at))?)
+    }
+
+    /// Where the processes of a job are; absent until its first one came.
+    fn address(&self, job: JobId) -> Result<Option<Address>, Denied> {
+        let address =
+            move |state: &mut State| state.job(job).map(|job| job.home.as_ref().map(Home::address));
+        self.conductor.ask(address)?
+    }
+
+    /// Handles on the processes of a job.
+    pub fn handles(&self, job: JobId) -> Result<Vec<Arc<ProcessHandle>>, Denied> {
+        let address = self.address(job)?;
+        Ok(address.map_or(Ok(Vec::new()), |at| self.lodging.handles(&at))?)
     }
 
     /// Suspends a job, or resumes it.

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use gang_engine::{
     Standing,
+    action::ProcessHandle,
     listeners::Listeners,
     members::Members,
     page::{SlotPage, Validity, Word},
@@ -88,13 +89,12 @@ pub struct Leaver {
 pub struct Address {
     pub whereabouts: Whereabouts,
     /// Of a job without a cgroup: those of its processes that are known.
-    pub tree: Vec<u32>,
+    pub tree: Vec<Arc<ProcessHandle>>,
 }
 
 impl Home {
     pub fn address(&self) -> Address {
-        let tree = self.members.tree().iter().map(|process| process.pid).collect();
-        Address { whereabouts: self.whereabouts.clone(), tree }
+        Address { whereabouts: self.whereabouts.clone(), tree: self.members.tree().to_vec() }
     }
 }
 

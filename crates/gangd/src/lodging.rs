@@ -47,6 +47,16 @@ pub struct Lodging {
     memory: MemoryControl,
 }
 
+/// Handles on the processes of a list. A number may be given to another process before it is opened: so the
+/// list is read again then, and who lives after that had the number all the time.
+fn handles_of(list: impl Fn() -> Result<Vec<u32>>) -> Result<Vec<Arc<ProcessHandle>>> {
+    let mut handles: Vec<_> =
+        list()?.into_iter().filter_map(|pid| ProcessHandle::open(pid).ok()).collect();
+    let listed = list()?;
+    handles.retain(|process| listed.contains(&process.pid) && process.is_alive());
+    Ok(handles)
+}
+
 impl Lodging {
     /// Makes the groups above the jobs.
     pub fn open(roots: Roots, means: &Means, backend: Backend, name: &str) -> Lodging {
@@ -357,9 +367,19 @@ impl Lodging {
         match &at.whereabouts {
             Whereabouts::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
             Whereabouts::Tree { .. } => {
-                let is_alive = |pid: &&u32| process::stat(&self.roots.proc, **pid).is_ok();
-                Ok(at.tree.iter().filter(is_alive).copied().collect())
+                let alive = at.tree.iter().filter(|process| process.is_alive());
+                Ok(alive.map(|process| process.pid).collect())
             }
+        }
+    }
+
+    /// Handles on the processes of a job, to do to them what must befall nobody else.
+    pub fn handles(&self, at: &Address) -> Result<Vec<Arc<ProcessHandle>>> {
+        match &at.whereabouts {
+            Whereabouts::Cgroup { group, .. } => {
+                handles_of(|| unless_gone(Group::at(group).processes()))
+            }
+            Whereabouts::Tree { .. } => Ok(at.tree.clone()),
         }
     }
 
@@ -429,5 +449,32 @@ impl Lodging {
         if let (CpuControl::V1(root), Some(_)) = (&self.cpu, &self.shared) {
             shared_group::remove(root);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, process::Command};
+
+    use super::*;
+
+    #[test]
+    fn whoever_has_the_number_of_a_process_that_ended_is_no_member() {
+        let mut sleepers = [(); 3].map(|()| Command::new("sleep").arg("60").spawn().unwrap());
+        let pids = sleepers.each_ref().map(std::process::Child::id);
+        let looks = Cell::new(0);
+        let list = || {
+            looks.set(looks.get() + 1);
+            // The first one ended when the list had been read, and its number went to a stranger.
+            Ok(if looks.get() == 1 { vec![pids[0], pids[1]] } else { vec![pids[1], pids[2]] })
+        };
+        let found = handles_of(list).unwrap();
+        let found: Vec<u32> = found.iter().map(|process| process.pid).collect();
+        for sleeper in &mut sleepers {
+            sleeper.kill().unwrap();
+            sleeper.wait().unwrap();
+        }
+        assert_eq!((found, looks.get()), (vec![pids[1]], 2));
+        assert_eq!(handles_of(|| Ok(pids.to_vec())).unwrap().len(), 0, "all have ended");
     }
 }

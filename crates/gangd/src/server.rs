@@ -195,7 +195,15 @@ pub struct Clients {
     all: AtomicUsize,
 }
 
+/// Which limit keeps another connection out.
+#[derive(Debug, PartialEq, Eq)]
+struct Full {
+    limit: &'static str,
+    maximum: usize,
+}
+
 /// One open connection.
+#[derive(Debug)]
 struct Seat(Arc<Clients>, u32);
 
 impl Clients {
@@ -203,15 +211,19 @@ impl Clients {
         self.all.load(Ordering::Acquire)
     }
 
-    fn seat(self: &Arc<Clients>, uid: u32, limits: &Limits) -> Option<Seat> {
+    /// A seat for one more of a user, or the limit that is reached.
+    fn seat(self: &Arc<Clients>, uid: u32, limits: &Limits) -> Result<Seat, Full> {
         let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
         let of_user = by_user.get(&uid).copied().unwrap_or(0);
-        if self.count() >= limits.clients || (uid != 0 && of_user >= limits.clients_per_user) {
-            return None;
+        if self.count() >= limits.clients {
+            return Err(Full { limit: "clients", maximum: limits.clients });
+        }
+        if uid != 0 && of_user >= limits.clients_per_user {
+            return Err(Full { limit: "clients of a user", maximum: limits.clients_per_user });
         }
         by_user.insert(uid, of_user + 1);
         self.all.fetch_add(1, Ordering::AcqRel);
-        Some(Seat(Arc::clone(self), uid))
+        Ok(Seat(Arc::clone(self), uid))
     }
 }
 
@@ -238,9 +250,12 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
         let pid = credentials.pid.as_raw_nonzero().get() as u32;
         let settings = daemon.settings();
         let limits = &settings.limits;
-        let Some(seat) = clients.seat(uid, limits) else {
-            refuse(stream, limits.clients);
-            continue;
+        let seat = match clients.seat(uid, limits) {
+            Ok(seat) => seat,
+            Err(full) => {
+                refuse(stream, &full);
+                continue;
+            }
         };
         let daemon = Arc::clone(daemon);
         let spawned = std::thread::Builder::new().name("client".into()).spawn(move || {
@@ -265,11 +280,11 @@ fn is_member(uid: u32, group: u32) -> bool {
 }
 
 /// Tells a client that there are too many; never waits for it.
-fn refuse(mut stream: UnixStream, maximum: usize) {
+fn refuse(mut stream: UnixStream, full: &Full) {
     let _ = stream.set_nonblocking(true);
     let error = serde_json::json!({
         "error": "org.gangd.v1.LimitReached",
-        "parameters": { "limit": "clients", "maximum": maximum },
+        "parameters": { "limit": full.limit, "maximum": full.maximum },
     });
     let _ = stream.write_all(format!("{error}\0").as_bytes());
 }
@@ -300,8 +315,7 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
         if reader.buffer().is_empty() && !wait_for_message(reader.get_ref())? {
             return Ok(());
         }
-        reader.get_ref().set_read_timeout(Some(PATIENCE))?;
-        let message = match read_message(&mut Deadline::new(&mut reader), MESSAGE_MAX) {
+        let message = match read_message(&mut Deadline::new(&mut reader, PATIENCE), MESSAGE_MAX) {
             Ok(Some(message)) => message,
             Ok(None) => return Ok(()),
             Err(error @ FrameError::TooLong { .. }) => {
@@ -349,8 +363,8 @@ struct Deadline<'a> {
 }
 
 impl<'a> Deadline<'a> {
-    fn new(reader: &'a mut BufReader<UnixStream>) -> Deadline<'a> {
-        Deadline { reader, ends: std::time::Instant::now() + PATIENCE }
+    fn new(reader: &'a mut BufReader<UnixStream>, patience: Duration) -> Deadline<'a> {
+        Deadline { reader, ends: std::time::Instant::now() + patience }
     }
 }
 
@@ -362,8 +376,13 @@ impl io::Read for Deadline<'_> {
 
 impl io::BufRead for Deadline<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if std::time::Instant::now() > self.ends {
-            return Err(io::ErrorKind::TimedOut.into());
+        if self.reader.buffer().is_empty() {
+            // Whoever sends its last byte at the last moment has no more than what is left.
+            let left = self.ends.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.reader.get_ref().set_read_timeout(Some(left))?;
         }
         self.reader.fill_buf()
     }
@@ -443,13 +462,38 @@ mod tests {
     }
 
     #[test]
+    fn each_byte_of_a_message_has_the_time_that_the_ones_before_have_left() {
+        use std::io::BufRead;
+        let (mut client, stream) = UnixStream::pair().unwrap();
+        let mut reader = BufReader::new(stream);
+        let patience = Duration::from_secs(3600);
+        let mut message = Deadline::new(&mut reader, patience);
+        let mut allowed = Vec::new();
+        for _ in 0..3 {
+            client.write_all(b"x").unwrap();
+            assert_eq!(message.fill_buf().unwrap(), b"x");
+            message.consume(1);
+            allowed.push(message.reader.get_ref().read_timeout().unwrap().unwrap());
+            // The kernel counts these times in ticks.
+            std::thread::sleep(Duration::from_millis(30));
+        }
+        assert!(allowed[0] <= patience && allowed.windows(2).all(|pair| pair[1] < pair[0]));
+        let mut late = Deadline::new(&mut reader, Duration::ZERO);
+        client.write_all(b"x").unwrap();
+        assert_eq!(late.fill_buf().unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
     fn seats_are_counted_by_user() {
         let clients = Arc::<Clients>::default();
         let limits = Limits { clients: 3, clients_per_user: 1, ..Limits::default() };
         let first = clients.seat(7, &limits);
-        assert!(first.is_some() && clients.seat(7, &limits).is_none());
+        let of_user = Full { limit: "clients of a user", maximum: 1 };
+        assert_eq!((first.is_ok(), clients.seat(7, &limits).unwrap_err()), (true, of_user));
         let (root, other) = (clients.seat(0, &limits), clients.seat(0, &limits));
-        assert!(root.is_some() && other.is_some() && clients.seat(8, &limits).is_none());
+        let of_all = Full { limit: "clients", maximum: 3 };
+        assert!(root.is_ok() && other.is_ok());
+        assert_eq!(clients.seat(8, &limits).unwrap_err(), of_all);
         drop((first, root, other));
         assert_eq!(clients.count(), 0);
         assert!(clients.by_user.lock().unwrap().is_empty());

@@ -4,9 +4,9 @@
 //! Finding out has a price: in half of a comparison the program is scheduled the worse way.
 //!
 //! Approach: one job at a time. Where others compete for its CPUs, it is a gang and Linux's in turn, in pairs of
-//! periods ([`crate::proof`]), until the pairs are clear ([`verdict`]). Then the daemon is told. Now and then a
-//! glance of half a second looks whether the job behaves as it did ([`behaviour`]); where it does not, it is
-//! compared again. All of this is paid from an account ([`ledger`]).
+//! periods ([`crate::proof`]), until the pairs are clear (`verdict`). Then the daemon is told. Now and then a
+//! glance of half a second looks whether the job behaves as it did (`behaviour`); where it does not, it is
+//! compared again. All of this is paid from an account (`ledger`).
 //!
 //! Properties: a job is never left as it was tried: the daemon takes it back where this program ends.
 

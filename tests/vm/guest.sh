@@ -119,13 +119,17 @@ go_on() {
 policy() { sed 's/.*) //' "/proc/$1/stat" | cut -d ' ' -f 39; }
 state() { sed 's/.*) //' "/proc/$1/stat" | cut -d ' ' -f 1; }
 has_policy() { [[ " ${*:2} " == *" $(policy "$1") "* ]]; }
-# is_raised PID : it is SCHED_FIFO at some time. Who looks stands above gangs, which have all CPUs then.
-is_raised() { reached has_policy "$1" 1; }
+# raised PID… : each is SCHED_FIFO at some time. Who looks stands above gangs, which have all CPUs then, and looks
+# often: a slot is short.
 raised() {
   local pid
   for pid in "$@"; do
     # shellcheck disable=SC2016
-    chrt --fifo 50 bash -c '. ./guest.sh; is_raised "$1"' bash "$pid" || return
+    timeout "$patience" chrt --fifo 50 bash -c 'while read -r line <"/proc/$1/stat"; do
+      fields=(${line##*) })
+      [[ ${fields[38]} != 1 ]] || exit 0
+      sleep 0.003
+    done; exit 1' bash "$pid" || return
   done
 }
 has_state() { [[ " ${*:2} " == *" $(state "$1") "* ]]; }

@@ -17,13 +17,10 @@ see_turns() {
       becomes "weight: out of it, it is idle" grep -qx 1 "$at/cpu.idle"
       check "weight: its threads are left alone" has_policy "$pid" 0
       ;;
-    freeze)
-      becomes "freeze: in its slot it runs" grep -qx "frozen 0" "$at/cgroup.events"
-      becomes "freeze: out of it, it is frozen" grep -qx "frozen 1" "$at/cgroup.events"
-      ;;
-    signal)
-      becomes "signal: in its slot it runs" has_state "$pid" R
-      becomes "signal: out of it, it is stopped" has_state "$pid" T
+    # By signals only where a job has no group.
+    freeze | signal)
+      becomes "$1: in its slot it runs" grep -qx "frozen 0" "$at/cgroup.events"
+      becomes "$1: out of it, it is frozen" grep -qx "frozen 1" "$at/cgroup.events"
       ;;
   esac
 }

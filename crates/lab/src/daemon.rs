@@ -31,6 +31,8 @@ pub struct Settings {
     /// Its jobs are of policy none: measured as gangs are, and scheduled by Linux.
     pub only_watch: bool,
     pub backend: Option<String>,
+    /// It keeps a history and a status file, as a machine's own daemon does.
+    pub keeps: bool,
 }
 
 impl Settings {
@@ -100,10 +102,17 @@ impl Daemon {
         let gang = programs.gang()?.to_path_buf();
         let dir = runtime_dir().context("making a directory for the socket of a daemon")?;
         let socket = dir.path().join("socket");
-        // An empty configuration: the defaults that are measured are those of the program, not
+        // A configuration of its own: the defaults that are measured are those of the program, not
         // of the machine's own daemon.
         let config = dir.path().join("gangd.toml");
-        fs::write(&config, "").context("writing a daemon's configuration")?;
+        let text = match settings.keeps {
+            true => format!(
+                "status_file = true\n[history]\npath = {:?}\n",
+                dir.path().join("history.db")
+            ),
+            false => String::new(),
+        };
+        fs::write(&config, text).context("writing a daemon's configuration")?;
         let log = File::create(dir.path().join("log")).context("making a daemon's log")?;
         let child = Command::new(gangd)
             .args(settings.arguments(&socket, &config))
@@ -151,6 +160,12 @@ impl Daemon {
     /// How many jobs `gang ls --json` lists.
     pub fn list(&self) -> Result<usize> {
         let value: Value = ask(&mut self.gang(&["ls", "--json"]))?;
+        Ok(value.get("jobs").and_then(Value::as_array).map_or(0, Vec::len))
+    }
+
+    /// How many of the jobs that ended it tells of, the latest first.
+    pub fn history(&self, most: usize) -> Result<usize> {
+        let value: Value = ask(&mut self.gang(&["history", "--json", "-n", &most.to_string()]))?;
         Ok(value.get("jobs").and_then(Value::as_array).map_or(0, Vec::len))
     }
 
@@ -235,6 +250,7 @@ mod tests {
             no_measure: true,
             only_watch: true,
             backend: Some("weight".into()),
+            keeps: true,
         };
         let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --no-fill --no-measure --backend weight";
         assert_eq!(join(all), flags);

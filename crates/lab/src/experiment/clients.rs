@@ -1,5 +1,6 @@
 //! The daemon under many clients at once: 1,000 jobs at a time, registered and ended by 50 clients for a
-//! minute; what is lost, what is left over, and whether the daemon grows.
+//! minute; what is lost, what is left over, and whether the daemon grows. And how long who asks waits, with
+//! 1,000 jobs live and 10,000 ended.
 
 use std::fs;
 use std::process::Command;
@@ -16,24 +17,26 @@ use crate::workload::clients::ClientsOutcome;
 
 const CONDITION: &str = "50 clients, 1,000 jobs at a time";
 const CALLS: &str = "one client, 100 jobs at a time";
-const RESTING: &str = "1,000 jobs at rest";
+const RESTING: &str = "1,000 jobs at rest, 10,000 ended";
 const LENGTH: Duration = Duration::from_secs(60);
 /// Before it, the daemon gets what it keeps: among that the plans of the last 2,048 slices, 20 s of them
 /// at its default. What it has then it may have; more would be growth.
 const WARM_UP: Duration = Duration::from_secs(25);
+/// Jobs that have ended, beside those at rest; fewer with `--quick`.
+const ENDED: usize = 10_000;
+/// For which at least as many are waited for as long.
+const ENDING: Duration = Duration::from_secs(240);
 const DRAIN: Duration = Duration::from_secs(20);
 
 pub fn run(lab: &Lab) -> Result<Report> {
     ensure!(!lab.options.plain, "plain Linux has no daemon");
-    // As many as live at a time, while nothing else happens.
-    let resting = || measure(lab, Load { hold: true, ..MANY }, Duration::from_secs(20));
     let conditions = [
         Condition::new(CONDITION, || measure(lab, MANY, lab.length(LENGTH))),
         Condition::new(CALLS, || {
             let one = Load { clients: 1, jobs: 100, hold: false };
             measure(lab, one, lab.length(Duration::from_secs(5)))
         }),
-        Condition::new(RESTING, resting),
+        Condition::new(RESTING, || rest(lab)),
     ];
     // One long round says more than several short ones.
     let run = alternate(lab, "clients", lab.options.runs.unwrap_or(1), &conditions)?;
@@ -57,9 +60,10 @@ pub fn run(lab: &Lab) -> Result<Report> {
     for (figure, what, most, unit) in [
         ("register_ms_p99", "registering a job, one client with 100 jobs, p99", 2.0, "ms"),
         ("add_ms_p99", "adding a process, one client with 100 jobs, p99", 0.2, "ms"),
-        ("list_ms", "listing 1,000 jobs, by gang ls", 100.0, "ms"),
+        ("list_ms", "listing 1,000 jobs, by gang ls, with 10,000 ended", 100.0, "ms"),
+        ("history_ms", "gang history of 10,000 ended jobs, with 1,000 live", 100.0, "ms"),
     ] {
-        let of = if figure == "list_ms" { RESTING } else { CALLS };
+        let of = if matches!(figure, "list_ms" | "history_ms") { RESTING } else { CALLS };
         let estimate = report.mean(of, figure);
         report.promise(what, Must::Below(most), unit, estimate);
     }
@@ -78,25 +82,11 @@ struct Load {
 const MANY: Load = Load { clients: 50, jobs: 20, hold: false };
 
 fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Figures> {
-    let Load { clients, jobs, hold } = load;
-    let daemon = lab.daemon(&lab.settings(Settings::default()))?;
-    let run = |length: Duration| -> Result<Running> {
-        let mut command = Command::new(&lab.programs.lab);
-        command.args(["workload", "clients", "--socket"]).arg(daemon.socket());
-        command.args(["--clients", &clients.to_string(), "--jobs", &jobs.to_string()]);
-        command.args(["--seconds", &format!("{}s", length.as_secs_f64())]);
-        if hold {
-            command.arg("--hold");
-        }
-        Running::start(&mut command)
-    };
-    let finish = |running: Running, length: Duration| -> Result<ClientsOutcome> {
-        running.outcome(Instant::now() + length + Duration::from_secs(60))
-    };
-    finish(run(WARM_UP)?, WARM_UP)?;
+    let daemon = lab.daemon(&lab.settings(Settings { keeps: true, ..Settings::default() }))?;
+    finish(start(lab, &daemon, load, WARM_UP)?, WARM_UP)?;
     drain(&daemon)?;
     let before = (descriptors(&daemon)?, memory_mib(&daemon)?);
-    let running = run(length)?;
+    let running = start(lab, &daemon, load, length)?;
     std::thread::sleep(length * 3 / 4);
     let listed = Instant::now();
     let shown = daemon.list()?;
@@ -122,6 +112,53 @@ fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Figures> {
         ("add_ms_p50", ms(&outcome.add_ns, 0.5)),
         ("add_ms_p99", ms(&outcome.add_ns, 0.99)),
     ]))
+}
+
+/// Who asks while nothing else happens, and what is kept is kept.
+fn rest(lab: &Lab) -> Result<Figures> {
+    let daemon = lab.daemon(&lab.settings(Settings { keeps: true, ..Settings::default() }))?;
+    let wanted = if lab.options.quick { ENDED / 20 } else { ENDED };
+    let part = Duration::from_secs(10);
+    let end = Instant::now() + ENDING;
+    while daemon.history(wanted)? < wanted {
+        ensure!(Instant::now() < end, "{wanted} jobs did not end within {ENDING:?}");
+        finish(start(lab, &daemon, MANY, part)?, part)?;
+        drain(&daemon)?;
+    }
+    let length = Duration::from_secs(20);
+    let running = start(lab, &daemon, Load { hold: true, ..MANY }, length)?;
+    std::thread::sleep(length * 3 / 4);
+    let timed = |ask: &dyn Fn() -> Result<usize>| -> Result<(f64, f64)> {
+        let began = Instant::now();
+        let shown = ask()?;
+        Ok((began.elapsed().as_secs_f64() * 1e3, shown as f64))
+    };
+    let (list_ms, listed) = timed(&|| daemon.list())?;
+    let (history_ms, _) = timed(&|| daemon.history(50))?;
+    let (whole_ms, ended) = timed(&|| daemon.history(ENDED))?;
+    finish(running, length)?;
+    Ok(Figures::from([
+        ("list_ms", list_ms),
+        ("jobs_listed", listed),
+        ("history_ms", history_ms),
+        ("history_whole_ms", whole_ms),
+        ("jobs_ended", ended),
+    ]))
+}
+
+fn start(lab: &Lab, daemon: &Daemon, load: Load, length: Duration) -> Result<Running> {
+    let mut command = Command::new(&lab.programs.lab);
+    command.args(["workload", "clients", "--socket"]).arg(daemon.socket());
+    command.args(["--clients", &load.clients.to_string(), "--jobs", &load.jobs.to_string()]);
+    command.args(["--seconds", &format!("{}s", length.as_secs_f64())]);
+    if load.hold {
+        command.arg("--hold");
+    }
+    Running::start(&mut command)
+}
+
+fn finish(running: Running, length: Duration) -> Result<ClientsOutcome> {
+    running.outcome(Instant::now() + length + Duration::from_secs(60))
 }
 
 /// Waits until the daemon has no jobs; those that it has all the same are left over.

@@ -83,7 +83,8 @@ const MANY: Load = Load { clients: 50, jobs: 20, hold: false };
 
 fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings { keeps: true, ..Settings::default() }))?;
-    finish(start(lab, &daemon, load, WARM_UP)?, WARM_UP)?;
+    let warm_up = lab.length(WARM_UP);
+    finish(start(lab, &daemon, load, warm_up)?, warm_up)?;
     drain(&daemon)?;
     let before = (descriptors(&daemon)?, memory_mib(&daemon)?);
     let running = start(lab, &daemon, load, length)?;
@@ -118,13 +119,14 @@ fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Figures> {
 fn rest(lab: &Lab) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings { keeps: true, ..Settings::default() }))?;
     let wanted = if lab.options.quick { ENDED / 20 } else { ENDED };
-    let part = Duration::from_secs(10);
+    let part = lab.length(Duration::from_secs(10));
     let end = Instant::now() + ENDING;
     while daemon.history(wanted)? < wanted {
         ensure!(Instant::now() < end, "{wanted} jobs did not end within {ENDING:?}");
         finish(start(lab, &daemon, MANY, part)?, part)?;
         drain(&daemon)?;
     }
+    // Enough for as many to come.
     let length = Duration::from_secs(20);
     let running = start(lab, &daemon, Load { hold: true, ..MANY }, length)?;
     std::thread::sleep(length * 3 / 4);

@@ -3,12 +3,14 @@
 mod place;
 
 use std::{
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
+    sync::{Arc, Mutex},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use gang_linux::clock;
 use gang_protocol::{client::Registration, v1};
 use gang_skips::skipped;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -18,53 +20,79 @@ use place::{Place, Program, is_root, job_with, registration, wait_until};
 const TRUTH: &str = "GANG_TEST_TRUTH";
 const LASTS: Duration = Duration::from_secs(4);
 /// A pause between two looks at the clock that is longer than this may be a switch.
-const PAUSE: Duration = Duration::from_micros(10);
+const PAUSE_NS: u64 = 10_000;
+const THREADS: usize = 2;
 
 /// Not a test of its own: the program, which a test runs in another process. Its threads do nothing but
 /// read the clock. Where it jumps and the kernel has switched the thread, the thread did not run.
+///
+/// Nobody else of it is runnable meanwhile: each thread reads for itself when it was started, and the last
+/// to end tells the truth.
 #[test]
 fn the_program_that_knows() {
     if std::env::var_os(TRUTH).is_none() {
         return;
     }
-    std::io::stdin().read_exact(&mut [0]).unwrap();
-    let start = Instant::now();
-    let threads = [(); 2].map(|()| thread::spawn(move || not_running(start)));
-    let threads = threads.map(|thread| thread.join().unwrap());
-    let end = threads.iter().map(|(_, end)| *end).max().unwrap();
-    let lost: Duration =
-        threads.iter().flat_map(|(off, _)| off).map(|(from, to)| *to - *from).sum();
-    let mut off: Vec<_> = threads.into_iter().flat_map(|(off, _)| off).collect();
-    off.sort_unstable();
-    let (mut apart, mut until) = (Duration::ZERO, start);
-    for (from, to) in off {
-        apart += to.saturating_duration_since(from.max(until));
-        until = until.max(to);
+    let ended = Arc::<Mutex<Vec<Ended>>>::default();
+    for _ in 0..THREADS {
+        let ended = Arc::clone(&ended);
+        thread::spawn(move || {
+            let mut start = [0; 8];
+            assert_eq!(rustix::io::read(std::io::stdin(), &mut start), Ok(start.len()));
+            let start_ns = u64::from_ne_bytes(start);
+            let this = not_running(start_ns);
+            let mut ended = ended.lock().unwrap();
+            ended.push(this);
+            if ended.len() == THREADS {
+                tell(start_ns, &ended);
+            }
+        });
     }
-    let together = 1.0 - apart.as_secs_f64() / (end - start).as_secs_f64();
-    println!("truth {together} {}", lost.as_secs_f64() / 2.0 / (end - start).as_secs_f64());
-    // Asleep, it is not measured any more.
-    let _ = std::io::stdin().read(&mut [0]);
+    loop {
+        thread::park();
+    }
 }
 
-/// When the calling thread did not run, and when it ended.
-fn not_running(start: Instant) -> (Vec<(Instant, Instant)>, Instant) {
-    let mut off = Vec::new();
+/// When a thread did not run, and when it ended (CLOCK_MONOTONIC).
+struct Ended {
+    off_ns: Vec<(u64, u64)>,
+    at_ns: u64,
+}
+
+fn tell(start_ns: u64, threads: &[Ended]) {
+    let end_ns = threads.iter().map(|thread| thread.at_ns).max().unwrap();
+    let mut off_ns: Vec<(u64, u64)> =
+        threads.iter().flat_map(|thread| &thread.off_ns).copied().collect();
+    let lost_ns: u64 = off_ns.iter().map(|(from, to)| to - from).sum();
+    off_ns.sort_unstable();
+    let (mut apart_ns, mut until_ns) = (0, start_ns);
+    for (from, to) in off_ns {
+        apart_ns += to.saturating_sub(from.max(until_ns));
+        until_ns = until_ns.max(to);
+    }
+    let length_ns = (end_ns - start_ns) as f64;
+    let together = 1.0 - apart_ns as f64 / length_ns;
+    println!("truth {together} {}", lost_ns as f64 / THREADS as f64 / length_ns);
+}
+
+fn not_running(start_ns: u64) -> Ended {
+    let mut off_ns = Vec::new();
     let mut switches = times_switched();
-    let mut last = Instant::now();
-    off.push((start, last));
-    while last < start + LASTS {
-        let now = Instant::now();
-        if now - last > PAUSE {
+    let mut last_ns = clock::monotonic_ns();
+    off_ns.push((start_ns, last_ns));
+    let lasts_ns = LASTS.as_nanos() as u64;
+    while last_ns < start_ns + lasts_ns {
+        let now_ns = clock::monotonic_ns();
+        if now_ns - last_ns > PAUSE_NS {
             let switched = times_switched();
             if switched != switches {
-                off.push((last, now));
+                off_ns.push((last_ns, now_ns));
                 switches = switched;
             }
         }
-        last = now;
+        last_ns = now_ns;
     }
-    (off, last)
+    Ended { off_ns, at_ns: last_ns }
 }
 
 fn times_switched() -> i64 {
@@ -90,7 +118,8 @@ impl Knowing {
     /// Lets it run: the share of the time in which both threads ran, and in which one did not.
     fn truth(&mut self) -> (f64, f64) {
         use std::io::Write;
-        self.0.stdin.as_mut().unwrap().write_all(b"g").unwrap();
+        let now = clock::monotonic_ns().to_ne_bytes();
+        self.0.stdin.as_mut().unwrap().write_all(&[now; THREADS].concat()).unwrap();
         let lines = BufReader::new(self.0.stdout.as_mut().unwrap()).lines().map(Result::unwrap);
         let told = lines.map(|line| line.split_once("truth ").map(|(_, told)| told.to_owned()));
         let told = told.flatten().next().expect("the program tells its truth");

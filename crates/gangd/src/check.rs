@@ -1,67 +1,67 @@
 //! The invariants, on the state of a daemon that runs and on the kernel's.
+//!
+//! Problem: at each edge of the clock it changes how threads are to stand, and neither the state of the
+//! daemon nor that of the kernel can be looked at as a whole at one moment.
+//!
+//! Approach: what is planned is copied. Then each thread, group and process is looked at by itself, with the
+//! clock before and after: where an edge passed, nothing was seen. Plans that were changed meanwhile count for
+//! nothing either. A switcher may be late, and a thread be new: so what is wrong must be so at several
+//! looks, with none in between at which the same was to be so and was.
+//!
+//! Where gangs have all CPUs and the checker waits for their gaps, it sees them out of their slots only.
 
-use std::{thread, time::Duration};
+mod look;
 
-use gang_engine::{Standing, backend::Backend, members::is_raised};
-use gang_linux::sched::{self, Policy};
+use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
+
+use gang_engine::{Standing, backend::Backend};
+use gang_linux::clock;
 use gang_protocol::v1;
-use gang_schedule::{JobId, check};
+use gang_schedule::{Config, CpuSet, JobId, Plan, check, clock as slices};
 
-use crate::{daemon::Daemon, denied::Denied};
+use crate::{daemon::Daemon, denied::Denied, job::Job, state::State};
+use look::{Subject, Wanted};
 
-/// A thread, and how it is to stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Expectation {
-    job: JobId,
-    tid: u32,
-    /// It may be in its slot at this moment.
-    may_be_raised: bool,
-    released: bool,
-}
+/// At how many looks after each other something must be wrong, each in a slice of its own where the clock
+/// says how it is to be: without a right of its own to run, a switcher can be late for most of a slice.
+const WRONG_LOOKS: u32 = 3;
 
-/// How often a thread must be found wrong. Between reading what is to be and looking at what is, an
-/// edge may have passed; one that is wrong every time is wrong.
-const LOOKS: usize = 3;
+/// How far looks are apart, at least and at most: most of a slice.
+const BETWEEN_LOOKS: [Duration; 2] = [Duration::from_millis(15), Duration::from_millis(200)];
+
+/// How often it is looked at least, and at most, while there is something that may be wrong.
+const LOOKS: u32 = 3;
+const LOOKS_MAX: u32 = 12;
+
+/// After an edge, switchers have this time at least.
+const SETTLES_NS: u64 = 100_000;
+
+/// How often a look is tried over which an edge passes.
+const TRIES: u32 = 4;
 
 /// Checks everything; returns how much there was to check, and what does not hold.
 pub fn all(daemon: &Daemon) -> Result<(usize, Vec<v1::Violation>), Denied> {
     let (plans, mut violations) = of_plans(daemon)?;
-    let mut suspects: Option<Vec<Expectation>> = None;
-    let mut threads = 0;
-    for look in 0..LOOKS {
-        let expected = expectations(daemon)?;
-        threads = expected.len();
-        let wrong: Vec<Expectation> = expected
-            .into_iter()
-            .filter(|e| !holds(daemon.backend, e))
-            .filter(|e| {
-                suspects.as_ref().is_none_or(|suspects| suspects.iter().any(|s| s.tid == e.tid))
-            })
-            .collect();
-        let done = wrong.is_empty();
-        suspects = Some(wrong);
-        if done {
+    let mut ledger = Ledger::default();
+    let mut subjects = 0;
+    for look in 1..=LOOKS_MAX {
+        let picture = Picture::take(daemon)?;
+        subjects = picture.jobs.iter().map(|job| job.subjects.len()).sum();
+        let seen = picture.look();
+        let after = Picture::take(daemon)?;
+        for (case, (slice, wrong)) in seen {
+            if picture.agrees(&after, case.job, slice) {
+                ledger.add(case, slice, wrong);
+            }
+        }
+        if look >= LOOKS && !ledger.is_in_doubt() {
             break;
         }
-        if look + 1 < LOOKS {
-            thread::sleep(Duration::from_millis(25));
-        }
+        let [least, most] = BETWEEN_LOOKS;
+        thread::sleep(Duration::from_nanos(picture.config.slice_ns / 4 * 3).clamp(least, most));
     }
-    violations.extend(suspects.unwrap_or_default().iter().map(|wrong| v1::Violation {
-        invariant: "every thread is in exactly one of: raised, filling, paused, released".into(),
-        found: format!(
-            "thread {} of job {} has {:?}, and is to be {}",
-            wrong.tid,
-            wrong.job,
-            sched::get(wrong.tid).map(|attributes| attributes.policy),
-            match (wrong.may_be_raised, wrong.released) {
-                (true, _) => "raised or filling",
-                (_, true) => "released",
-                _ => "filling or paused",
-            }
-        ),
-    }));
-    Ok((plans + threads, violations))
+    violations.extend(ledger.violations());
+    Ok((plans + subjects, violations))
 }
 
 /// Checks the last plan. One that was made before something changed need not hold any more: the next
@@ -88,38 +88,276 @@ fn of_plans(daemon: &Daemon) -> Result<(usize, Vec<v1::Violation>), Denied> {
 /// How often a plan is asked for; there is none as long as no job was scheduled.
 const LOOKS_AT_PLANS: usize = 4;
 
-fn expectations(daemon: &Daemon) -> Result<Vec<Expectation>, Denied> {
-    Ok(daemon.conductor.ask(|state| {
-        let plans = state.schedule.plans();
-        let in_rows = |job| plans.iter().any(|plan| plan.slot(job).is_some());
-        let mut expected = Vec::new();
-        for job in state.jobs.values() {
-            let Some(home) = &job.home else { continue };
-            let may_be_raised = job.standing == Standing::Raised || in_rows(job.id);
-            let released = job.standing == Standing::Released;
-            let threads = home.members.threads().iter().filter(|thread| !thread.is_exempt());
-            expected.extend(threads.map(|thread| Expectation {
-                job: job.id,
-                tid: thread.tid,
-                may_be_raised,
-                released,
-            }));
-        }
-        expected
-    })?)
+/// What is to be, as the conductor knows it at one moment.
+struct Picture {
+    backend: Backend,
+    config: Config,
+    machine: CpuSet,
+    plans: Vec<Arc<Plan>>,
+    jobs: Vec<Expected>,
 }
 
-/// Whether a thread stands as it is to. What is gone stands right.
-fn holds(backend: Backend, expected: &Expectation) -> bool {
-    if backend != Backend::Rt {
-        return true;
+/// A job, and what of it can be looked at.
+struct Expected {
+    job: JobId,
+    /// It is raised when the clock says so.
+    takes_turns: bool,
+    out_of_row: Standing,
+    subjects: Vec<Subject>,
+}
+
+/// What was looked at, and how it was to be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Case {
+    job: JobId,
+    subject: String,
+    standing: Standing,
+}
+
+/// What was seen of it, and in which slice; nothing wrong, or what.
+type Sight = (u64, Option<String>);
+
+impl Picture {
+    fn take(daemon: &Daemon) -> Result<Picture, Denied> {
+        let backend = daemon.backend;
+        Ok(daemon.conductor.ask(move |state| Picture::of(backend, state))?)
     }
-    let Ok(now) = sched::get(expected.tid) else { return true };
-    let raised = is_raised(&now) || (now.policy == Policy::Other && now.nice == -20);
-    let filling = matches!(now.policy, Policy::Idle | Policy::Batch);
-    match (expected.may_be_raised, expected.released) {
-        (true, _) => raised || filling,
-        (_, true) => !raised,
-        _ => filling,
+
+    fn of(backend: Backend, state: &mut State) -> Picture {
+        let schedule = &state.schedule;
+        let fill = schedule.config().fill;
+        let expected = |job: &Job| {
+            let out_of_row = job.standing_out_of_row(fill);
+            let takes_turns = matches!(out_of_row, Standing::Filling | Standing::Paused)
+                && job.is_scheduled()
+                && !job.suspended;
+            let subjects =
+                job.home.as_ref().map_or_else(Vec::new, |home| Subject::all(backend, home));
+            Expected { job: job.id, takes_turns, out_of_row, subjects }
+        };
+        Picture {
+            backend,
+            config: Config { gap: state.gap.gap(), ..schedule.config().clone() },
+            machine: schedule.topology().cpus().iter().map(|cpu| cpu.id).collect(),
+            plans: schedule.plans().to_vec(),
+            jobs: state.jobs.values().map(expected).collect(),
+        }
+    }
+
+    fn plan_of(&self, slice: u64) -> Option<&Plan> {
+        self.plans.iter().rev().find(|plan| plan.slice == slice).map(|plan| &**plan)
+    }
+
+    /// How a job is to stand at a moment; nobody knows where that is not planned.
+    fn wanted(&self, of: &Expected, at_ns: u64) -> Option<Wanted<'_>> {
+        let out_of_slot = |standing| Wanted { standing, cpus: None, machine: &self.machine };
+        if !of.takes_turns {
+            return Some(out_of_slot(of.out_of_row));
+        }
+        let plan = self.plan_of(slices::slice_at(&self.config, at_ns))?;
+        Some(match plan.slot(of.job) {
+            Some(_) if slices::in_gap(&self.config, at_ns) => out_of_slot(Standing::Filling),
+            Some(slot) => Wanted { cpus: Some(&slot.cpus), ..out_of_slot(Standing::Raised) },
+            None => out_of_slot(of.out_of_row),
+        })
+    }
+
+    /// True where an edge, or what follows it, lies between two moments.
+    fn is_edge_between(&self, from_ns: u64, to_ns: u64) -> bool {
+        let next_ns = |at_ns| slices::next_edge(&self.config, at_ns).at_ns;
+        next_ns(from_ns.saturating_sub(SETTLES_NS)) != next_ns(to_ns)
+    }
+
+    fn look(&self) -> Vec<(Case, Sight)> {
+        let mut seen = Vec::new();
+        for of in &self.jobs {
+            for subject in &of.subjects {
+                seen.extend((0..TRIES).find_map(|_| self.look_at(of, subject)));
+            }
+        }
+        seen
+    }
+
+    fn look_at(&self, of: &Expected, subject: &Subject) -> Option<(Case, Sight)> {
+        let before_ns = clock::utc_ns();
+        let wanted = self.wanted(of, before_ns)?;
+        let wrong = subject.look(self.backend, &wanted);
+        if self.is_edge_between(before_ns, clock::utc_ns()) {
+            return None;
+        }
+        let (job, subject, standing) = (of.job, subject.to_string(), wanted.standing);
+        let slice = slices::slice_at(&self.config, before_ns);
+        Some((Case { job, subject, standing }, (slice, wrong)))
+    }
+
+    /// Whether a later picture says the same of a job and a slice.
+    fn agrees(&self, later: &Picture, job: JobId, slice: u64) -> bool {
+        let of = |picture: &Picture| {
+            let of = picture.jobs.iter().find(|of| of.job == job)?;
+            Some((of.takes_turns, of.out_of_row))
+        };
+        let slot = |picture: &Picture| picture.plan_of(slice).map(|plan| plan.slot(job).cloned());
+        of(self) == of(later) && slot(self) == slot(later)
+    }
+}
+
+/// How often after each other a case was wrong, in which slice last, and what was wrong then.
+#[derive(Default)]
+struct Wrong {
+    looks: u32,
+    slice: Option<u64>,
+    what: String,
+}
+
+/// What was seen of each case, look by look.
+#[derive(Default)]
+struct Ledger {
+    wrong: BTreeMap<Case, Wrong>,
+}
+
+impl Ledger {
+    fn add(&mut self, case: Case, slice: u64, wrong: Option<String>) {
+        let is_certain = self.wrong.get(&case).is_some_and(|wrong| wrong.looks >= WRONG_LOOKS);
+        match wrong {
+            Some(what) => {
+                let of = self.wrong.entry(case).or_default();
+                of.looks += u32::from(of.slice != Some(slice));
+                (of.slice, of.what) = (Some(slice), what);
+            }
+            None if !is_certain => drop(self.wrong.remove(&case)),
+            None => {}
+        }
+    }
+
+    /// Something was wrong, and not yet often enough.
+    fn is_in_doubt(&self) -> bool {
+        self.wrong.values().any(|wrong| wrong.looks < WRONG_LOOKS)
+    }
+
+    fn violations(self) -> impl Iterator<Item = v1::Violation> {
+        let certain = self.wrong.into_iter().filter(|(_, wrong)| wrong.looks >= WRONG_LOOKS);
+        certain.map(|(Case { job, subject, standing }, Wrong { what, .. })| v1::Violation {
+            invariant: "every thread is in exactly one of: raised, filling, paused, released"
+                .into(),
+            found: format!("{subject} of job {job} is to be {}, and {what}", look::name(standing)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gang_schedule::Gap;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Two gangs on two CPUs in slices of 10 ms, each with a gap of 1 ms at its end; job 1 has the first.
+    fn picture() -> Picture {
+        let config = Config {
+            slice_ns: 10 * MS,
+            gap: Gap { period_ns: 10 * MS, length_ns: MS },
+            ..Config::default()
+        };
+        let plan = |slice: u64, job: u64| {
+            Arc::new(Plan {
+                generation: 1,
+                slice,
+                start_ns: slice * 10 * MS,
+                end_ns: (slice + 1) * 10 * MS,
+                row: vec![gang_schedule::Slot { job: JobId(job), cpus: CpuSet::from_iter([0]) }],
+                rest: CpuSet::from_iter([1]),
+                rest_turn: false,
+                rest_kept: 0,
+                capped: false,
+                fillers: Vec::new(),
+                paused: Vec::new(),
+            })
+        };
+        let job = |id: u64, out_of_row: Standing| Expected {
+            job: JobId(id),
+            takes_turns: out_of_row == Standing::Filling,
+            out_of_row,
+            subjects: Vec::new(),
+        };
+        Picture {
+            backend: Backend::Rt,
+            config,
+            machine: CpuSet::from_iter([0, 1]),
+            plans: vec![plan(7, 1), plan(8, 2)],
+            jobs: vec![
+                job(1, Standing::Filling),
+                job(2, Standing::Filling),
+                job(3, Standing::Paused),
+                job(4, Standing::Released),
+            ],
+        }
+    }
+
+    #[test]
+    fn who_is_to_be_raised_the_clock_says_and_nobody_in_a_gap() {
+        use Standing::{Filling, Paused, Raised, Released};
+        let picture = picture();
+        let at = |at_ns| {
+            let wanted = |job| picture.wanted(job, at_ns).map(|wanted| wanted.standing);
+            picture.jobs.iter().map(wanted).collect::<Vec<_>>()
+        };
+        let all = |standings: [Standing; 4]| standings.map(Some).to_vec();
+        assert_eq!(at(75 * MS), all([Raised, Filling, Paused, Released]));
+        assert_eq!(at(85 * MS), all([Filling, Raised, Paused, Released]));
+        for in_gap in [79 * MS, 90 * MS - 1] {
+            assert_eq!(at(in_gap), all([Filling, Filling, Paused, Released]));
+        }
+        assert_eq!(at(95 * MS), [None, None, Some(Paused), Some(Released)]);
+        let slot = picture.wanted(&picture.jobs[0], 75 * MS).unwrap();
+        assert_eq!(slot.cpus, Some(&CpuSet::from_iter([0])));
+    }
+
+    #[test]
+    fn a_look_over_which_an_edge_passed_is_none() {
+        let picture = picture();
+        assert!(!picture.is_edge_between(75 * MS, 78 * MS));
+        assert!(picture.is_edge_between(75 * MS, 79 * MS), "a gap began");
+        assert!(picture.is_edge_between(79 * MS + 1, 79 * MS + 2), "switchers are at it");
+        assert!(picture.is_edge_between(79 * MS + SETTLES_NS, 80 * MS));
+    }
+
+    #[test]
+    fn a_plan_that_was_changed_meanwhile_tells_nothing() {
+        let (before, mut after) = (picture(), picture());
+        assert!(before.agrees(&after, JobId(1), 7) && before.agrees(&after, JobId(2), 7));
+        after.plans[0] = Arc::new(Plan { row: Vec::new(), ..Plan::clone(&after.plans[0]) });
+        assert!(!before.agrees(&after, JobId(1), 7) && before.agrees(&after, JobId(2), 7));
+        after.jobs[1].takes_turns = false;
+        assert!(!before.agrees(&after, JobId(2), 7));
+        after.jobs.clear();
+        assert!(!before.agrees(&after, JobId(4), 7), "it has ended");
+    }
+
+    #[test]
+    fn what_is_wrong_again_and_again_is_told_and_what_was_late_is_not() {
+        let mut ledger = Ledger::default();
+        let case =
+            |tid: u32, standing| Case { job: JobId(5), subject: format!("thread {tid}"), standing };
+        let raised = || Some("has Fifo with nice 0".to_owned());
+        // Always raised: in its slot that is right.
+        for slice in 0..u64::from(WRONG_LOOKS) {
+            ledger.add(case(1, Standing::Filling), 2 * slice, raised());
+            ledger.add(case(1, Standing::Raised), 2 * slice + 1, None);
+        }
+        // Late twice.
+        for (slice, wrong) in [(1, raised()), (2, None), (3, raised()), (4, raised()), (5, None)] {
+            ledger.add(case(2, Standing::Filling), slice, wrong);
+        }
+        assert!(!ledger.is_in_doubt());
+        // Late by most of a slice.
+        for _ in 0..2 * WRONG_LOOKS {
+            ledger.add(case(3, Standing::Filling), 7, raised());
+        }
+        assert!(ledger.is_in_doubt());
+        // What was certain once stays so.
+        ledger.add(case(1, Standing::Filling), 9, None);
+        let found: Vec<String> = ledger.violations().map(|violation| violation.found).collect();
+        assert_eq!(found, ["thread 1 of job 5 is to be filling, and has Fifo with nice 0"]);
     }
 }

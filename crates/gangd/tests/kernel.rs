@@ -42,6 +42,34 @@ fn needs_root_a_gang_is_raised_in_its_slot_and_fills_out_of_it() {
 }
 
 #[test]
+fn needs_root_the_check_finds_what_does_not_stand_as_it_is_to() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let program = Program::spinner();
+    let job = job_with(&place, &program, machine());
+    wait_until("slots", || place.job(job).unwrap().slots > 3);
+    place.client().suspend(job).unwrap();
+    let found = || place.client().check().unwrap().violations;
+    wait_until("nothing is wrong", || found().is_empty());
+    // Nobody changes what stands still.
+    let attributes = sched::get(program.pid()).unwrap();
+    sched::set(program.pid(), &sched::Attributes::fifo(gang_engine::priority::GANG)).unwrap();
+    let wrong = found();
+    assert_eq!(wrong.len(), 1, "{wrong:?}");
+    let thread = format!("thread {} of job {job} is to be paused", program.pid());
+    assert!(wrong[0].found.contains(&thread), "{wrong:?}");
+    sched::set(program.pid(), &attributes).unwrap();
+    let freezer = format!("{}/cgroup.freeze", place.job(job).unwrap().cgroup.unwrap());
+    fs::write(&freezer, "0").unwrap();
+    let wrong = found();
+    assert!(wrong.iter().any(|wrong| wrong.found.contains("is not frozen")), "{wrong:?}");
+    fs::write(&freezer, "1").unwrap();
+    wait_until("nothing is wrong", || found().is_empty());
+}
+
+#[test]
 fn needs_root_whoever_is_killed_everybody_is_released() {
     if !is_root() {
         return;
@@ -421,7 +449,8 @@ fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
     for wanted in [true, false, true] {
         wait_until("turns", || (idle(&one), idle(&other)) == (wanted, !wanted));
     }
-    assert!(is_released(one.pid()), "its threads are left alone");
+    let of_thread = |policy: &Policy| *policy == Policy::Other;
+    assert!(policies(one.pid()).iter().all(of_thread), "its threads are left alone");
     let check = place.client().check().unwrap();
     assert_eq!(check.violations, []);
     let was = group(&one);

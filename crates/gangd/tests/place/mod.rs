@@ -242,28 +242,70 @@ pub fn policies(pid: u32) -> Vec<sched::Policy> {
     threads.filter_map(|tid| sched::get(tid).ok()).map(|attributes| attributes.policy).collect()
 }
 
-/// Nothing of gangd is left on any thread below a process.
+/// Nothing of gangd is left on any thread or process below one that this test has started.
 pub fn is_released(pid: u32) -> bool {
-    let states = process::descendants(Path::new("/proc"), pid).unwrap();
-    let stopped = states
-        .iter()
-        .any(|&pid| process::stat(Path::new("/proc"), pid).is_ok_and(|stat| stat.state == b'T'));
-    !stopped && policies(pid).iter().all(|&policy| policy == sched::Policy::Other)
+    what_is_left(pid).is_none()
+}
+
+/// Who is not as the test's own threads are, which gangd knows nothing of, and how.
+pub fn what_is_left(pid: u32) -> Option<String> {
+    let root = Path::new("/proc");
+    let (normal, anywhere) = (sched::get(0).unwrap(), sched::affinity(0).unwrap());
+    process::descendants(root, pid).unwrap().into_iter().find_map(|pid| {
+        let stopped = process::stat(root, pid).is_ok_and(|stat| stat.state == b'T');
+        let mut threads = process::threads(root, pid).unwrap_or_default().into_iter();
+        let of_thread = threads.find_map(|tid| {
+            // One that ended meanwhile has nothing.
+            let (now, cpus) = (sched::get(tid).ok()?, sched::affinity(tid).ok()?);
+            (now != normal || cpus != anywhere)
+                .then(|| format!("thread {tid}: {now:?} on {cpus:?}"))
+        });
+        let of_process = stopped.then(|| format!("process {pid} is stopped"));
+        of_process.or(of_thread).or_else(|| what_its_groups_do(pid))
+    })
+}
+
+/// How the groups that a process is in hold it back, or favour it.
+fn what_its_groups_do(pid: u32) -> Option<String> {
+    if gives_way(pid) {
+        return Some(format!("process {pid} gives way"));
+    }
+    let favours = [
+        ("cgroup.events", "frozen 1"),
+        ("freezer.state", "FROZEN"),
+        ("cpu.weight", "10000"),
+        ("cpu.shares", "262144"),
+    ];
+    let of_group = |group: PathBuf| {
+        favours.into_iter().find_map(|(file, held)| {
+            let text = fs::read_to_string(group.join(file)).ok()?;
+            let file = group.join(file);
+            text.lines().any(|line| line == held).then(|| format!("{}: {held}", file.display()))
+        })
+    };
+    groups_of(pid).into_iter().find_map(of_group)
+}
+
+/// The groups of a process that can change when it runs, of both versions.
+fn groups_of(pid: u32) -> Vec<PathBuf> {
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let group = |line: &str| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let mut controllers = controllers.split(',');
+        let below = controllers.find_map(|controller| match controller {
+            "" => Some("/sys/fs/cgroup"),
+            "cpu" => Some("/sys/fs/cgroup/cpu"),
+            "freezer" => Some("/sys/fs/cgroup/freezer"),
+            _ => None,
+        });
+        Some(PathBuf::from(format!("{}{path}", below?)))
+    };
+    groups.lines().filter_map(group).collect()
 }
 
 /// A group that the process is in is idle as a whole: whatever runs outside of it comes first.
 pub fn gives_way(pid: u32) -> bool {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
-    let mut directories = groups.lines().filter_map(|line| {
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        let below = match controllers.split(',').any(|controller| controller == "cpu") {
-            true => "/sys/fs/cgroup/cpu",
-            false if controllers.is_empty() => "/sys/fs/cgroup",
-            false => return None,
-        };
-        Some(PathBuf::from(format!("{below}{path}")))
-    });
-    directories.any(|directory| {
+    groups_of(pid).into_iter().any(|directory| {
         let mut above = directory.ancestors().take_while(|path| path.starts_with("/sys/fs/cgroup"));
         above
             .any(|group| fs::read_to_string(group.join("cpu.idle")).is_ok_and(|idle| idle == "1\n"))

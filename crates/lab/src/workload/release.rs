@@ -1,4 +1,4 @@
-//! Kills a daemon and watches until no thread of the programs given is raised any more.
+//! Kills a daemon and watches until every thread of the programs given is as it would be without one.
 //!
 //! The watcher has to run while gangs hold all CPUs, so it is to be started above them (`chrt -f`);
 //! an ordinary one would act only in the gaps, when no gang is raised anyway.
@@ -37,9 +37,9 @@ pub struct Release {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReleaseOutcome {
     pub workload: String,
-    /// Threads that were raised when the daemon was killed.
+    /// Threads that the daemon held, in one way or another, when it was killed.
     pub raised_before: usize,
-    /// Time from the kill to the first look that found no thread raised or stopped.
+    /// Time from the kill to the first look that found no thread held.
     pub released_after_ns: u64,
     /// False where the limit came first.
     pub released: bool,
@@ -48,7 +48,9 @@ pub struct ReleaseOutcome {
 impl Release {
     pub fn run(&self) -> Result<ReleaseOutcome> {
         let pid = Pid::from_raw(self.kill).context("a pid is above 0")?;
-        let count = || proc::held_threads(Path::new("/proc"), &self.watch);
+        // No daemon has the one that started this.
+        let free = Pid::as_raw(rustix::process::getppid());
+        let count = || proc::held_threads(Path::new("/proc"), &self.watch, free);
         sleep_until_ns(self.at.min(now_ns() + 60_000_000_000));
         let raised_before = count();
         kill_process(pid, Signal::KILL).with_context(|| format!("killing process {pid:?}"))?;

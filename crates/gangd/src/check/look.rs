@@ -1,0 +1,234 @@
+//! What of a job can be looked at, and how it must be.
+
+use std::{fmt, fs, path::PathBuf, sync::Arc};
+
+use gang_engine::{
+    Standing,
+    action::ProcessHandle,
+    backend::Backend,
+    members::{self, is_raised},
+    timetable,
+};
+use gang_linux::{
+    cgroup::Group,
+    process,
+    sched::{self, Attributes, Policy},
+};
+use gang_schedule::CpuSet;
+use rustix::thread;
+
+use crate::job::Home;
+
+/// How a job is to stand, and on which CPUs of the machine it has its slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    pub standing: Standing,
+    pub cpus: Option<&'a CpuSet>,
+    pub machine: &'a CpuSet,
+}
+
+/// A thing of the kernel's on which it can be seen how a job stands.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    Thread {
+        tid: u32,
+        moored: bool,
+    },
+    /// The group whose weight is changed; the file of its weight.
+    Weight {
+        idle: PathBuf,
+        weight: PathBuf,
+    },
+    /// The group that stands still, or does not.
+    Group(PathBuf),
+    /// A process that is stopped, or is not.
+    Process(Arc<ProcessHandle>),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Thread { tid, .. } => write!(f, "thread {tid}"),
+            Subject::Weight { idle: file, .. } => {
+                write!(f, "the weight of {}", file.with_file_name("").display())
+            }
+            Subject::Group(group) => write!(f, "{}", group.display()),
+            Subject::Process(process) => write!(f, "process {}", process.pid),
+        }
+    }
+}
+
+pub fn name(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Raised => "raised",
+        Standing::Filling => "filling",
+        Standing::Paused => "paused",
+        Standing::Released => "released",
+    }
+}
+
+impl Subject {
+    /// All of a job that a backend changes.
+    pub fn all(backend: Backend, home: &Home) -> Vec<Subject> {
+        let controls = &home.members.controls;
+        let mut all = Vec::new();
+        if backend == Backend::Rt {
+            let threads = home.members.threads().iter().filter(|thread| !thread.is_exempt());
+            all.extend(
+                threads.map(|thread| Subject::Thread { tid: thread.tid, moored: thread.moored }),
+            );
+        }
+        if let (Some(idle), Some(weight)) = (&controls.cpu_idle, &controls.cpu_weight) {
+            all.push(Subject::Weight { idle: idle.path.clone(), weight: weight.path.clone() });
+        }
+        let group = controls.freeze.as_ref().and_then(|file| file.path.parent());
+        all.extend(group.map(|group| Subject::Group(group.into())));
+        all.extend(home.members.tree().iter().cloned().map(Subject::Process));
+        all
+    }
+
+    /// What is wrong with it. Of what is gone, nothing is.
+    pub fn look(&self, backend: Backend, wanted: &Wanted<'_>) -> Option<String> {
+        // Where nobody fills, those who would stand still.
+        let is_still = match wanted.standing {
+            Standing::Paused => true,
+            Standing::Filling => !backend.can_fill(),
+            Standing::Raised | Standing::Released => false,
+        };
+        match self {
+            Subject::Thread { tid, moored } => {
+                let (now, cpus) = (sched::get(*tid).ok()?, members::affinity(*tid).ok()?);
+                of_thread(wanted, &now, (!moored).then_some(&cpus))
+            }
+            Subject::Weight { idle, weight } => {
+                let read = |file| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
+                of_weight(wanted.standing, &read(idle)?, &read(weight)?)
+            }
+            Subject::Group(group) => {
+                // Who is frozen stands still once it comes to run: how soon, the machine says.
+                let frozen = Group::at(group).read("cgroup.freeze").ok()?.trim() == "1";
+                let text = if frozen { "is frozen" } else { "is not frozen" };
+                // One that is left alone may be frozen by somebody else.
+                let free = wanted.standing == Standing::Released;
+                (frozen != is_still && !free).then(|| text.into())
+            }
+            // One that its user stopped stands still in its slot too.
+            Subject::Process(process) if is_still => {
+                let stat = process::stat("/proc".as_ref(), process.pid).ok()?;
+                let stands = matches!(stat.state, b'T' | b't' | b'Z' | b'X');
+                (!stands && process.is_alive()).then(|| "is not stopped".into())
+            }
+            Subject::Process(_) => None,
+        }
+    }
+}
+
+/// `cpus` are those of a thread that has not chosen them.
+fn of_thread(
+    wanted: &Wanted<'_>,
+    now: &Attributes,
+    cpus: Option<&thread::CpuSet>,
+) -> Option<String> {
+    // As a wide gang has it in its slot.
+    let raised = is_raised(now) || *now == Attributes::other(-20);
+    let fills = matches!(now.policy, Policy::Idle | Policy::Batch);
+    let stands = match wanted.standing {
+        Standing::Raised => raised,
+        Standing::Filling | Standing::Paused => fills,
+        Standing::Released => !is_raised(now),
+    };
+    if !stands {
+        return Some(format!("has {:?} with nice {}", now.policy, now.nice));
+    }
+    let slot = timetable::affinity(wanted.cpus?);
+    let machine = timetable::affinity(wanted.machine);
+    let cpus = cpus?;
+    let outside = (0..thread::CpuSet::MAX_CPU)
+        .find(|&cpu| cpus.is_set(cpu) && machine.is_set(cpu) && !slot.is_set(cpu))?;
+    Some(format!("may run on CPU {outside}, which is not of its slot"))
+}
+
+/// The backend writes these.
+fn of_weight(standing: Standing, idle: &str, weight: &str) -> Option<String> {
+    let stands = match standing {
+        Standing::Raised => idle == "0" && matches!(weight, "10000" | "262144"),
+        Standing::Filling | Standing::Paused => idle == "1",
+        Standing::Released => idle == "0",
+    };
+    (!stands).then(|| format!("has cpu.idle {idle} and weight {weight}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_does_not_stand_as_its_job_is_found() {
+        use Standing::{Filling, Paused, Raised, Released};
+        let (machine, slot) = (CpuSet::from_iter([0, 1]), CpuSet::from_iter([1]));
+        let fifo = Attributes::fifo(gang_engine::priority::GANG);
+        let anywhere = timetable::affinity(&machine);
+        let of_slot = timetable::affinity(&slot);
+        for (standing, now, cpus, is_right) in [
+            (Raised, fifo, &of_slot, true),
+            (Raised, fifo, &anywhere, false),
+            (Raised, Attributes::other(-20), &of_slot, true),
+            (Raised, Attributes::other(0), &of_slot, false),
+            (Raised, Attributes::batch(0), &of_slot, false),
+            (Filling, Attributes::batch(0), &anywhere, true),
+            (Filling, fifo, &of_slot, false),
+            (Filling, Attributes::other(0), &anywhere, false),
+            (Paused, Attributes::idle(0), &anywhere, true),
+            (Paused, fifo, &anywhere, false),
+            (Released, Attributes::other(5), &anywhere, true),
+            (Released, fifo, &anywhere, false),
+        ] {
+            let cpus_of_slot = (standing == Raised).then_some(&slot);
+            let wanted = Wanted { standing, cpus: cpus_of_slot, machine: &machine };
+            let wrong = of_thread(&wanted, &now, Some(cpus));
+            assert_eq!(wrong.is_none(), is_right, "{standing:?} {now:?}: {wrong:?}");
+        }
+        let wanted = Wanted { standing: Raised, cpus: Some(&slot), machine: &machine };
+        assert_eq!(of_thread(&wanted, &fifo, None), None, "it chose its CPUs itself");
+    }
+
+    #[test]
+    fn a_group_that_does_not_weigh_as_its_standing_is_found() {
+        use Standing::{Filling, Raised, Released};
+        for (standing, idle, weight, is_right) in [
+            (Raised, "0", "10000", true),
+            (Raised, "0", "262144", true),
+            (Raised, "0", "100", false),
+            (Raised, "1", "100", false),
+            (Filling, "1", "100", true),
+            (Filling, "0", "10000", false),
+            (Released, "0", "100", true),
+            (Released, "1", "100", false),
+        ] {
+            assert_eq!(of_weight(standing, idle, weight).is_none(), is_right, "{standing:?}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_stands_still_in_its_slot_or_runs_out_of_it_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let machine = CpuSet::from_iter([0]);
+        let subject = Subject::Group(directory.path().into());
+        let look = |frozen: u8, backend, standing| {
+            fs::write(directory.path().join("cgroup.freeze"), format!("{frozen}\n")).unwrap();
+            subject.look(backend, &Wanted { standing, cpus: None, machine: &machine }).is_none()
+        };
+        assert!(
+            look(0, Backend::Freeze, Standing::Raised)
+                && !look(1, Backend::Freeze, Standing::Raised)
+        );
+        assert!(
+            look(1, Backend::Freeze, Standing::Filling)
+                && !look(0, Backend::Freeze, Standing::Filling)
+        );
+        assert!(
+            look(0, Backend::Rt, Standing::Filling) && !look(1, Backend::Rt, Standing::Filling)
+        );
+        assert!(look(1, Backend::Rt, Standing::Paused) && !look(0, Backend::Rt, Standing::Paused));
+    }
+}

@@ -15,7 +15,9 @@ use gang_protocol::{
     v1,
 };
 use gang_skips::skipped;
-use place::{Place, Program, is_released, is_root, job_with, registration, wait_until};
+use place::{
+    Place, Program, is_released, is_root, job_with, registration, wait_until, what_is_left,
+};
 
 const MIB: i64 = 1 << 20;
 
@@ -274,7 +276,7 @@ fn needs_root_everybody_goes_back_to_where_he_came_from() {
     let is_home = |program: &Program| groups_of(program.pid()).contains(name);
     place.client().remove_process(job, leaves.pid_i64()).unwrap();
     assert!(is_home(&leaves) && !is_home(&stays));
-    assert!(is_released(leaves.pid()) && nice(&leaves) == 0);
+    assert_eq!((what_is_left(leaves.pid()), nice(&leaves)), (None, 0));
     // Another daemon knows it too.
     place.kill_daemon();
     place.start();

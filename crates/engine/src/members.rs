@@ -136,6 +136,12 @@ impl Members {
         self
     }
 
+    /// Another thread comes, of the highest number, without the kernel being asked.
+    #[cfg(feature = "recording")]
+    pub fn add_thread(&mut self, thread: Thread) {
+        self.threads.push(thread);
+    }
+
     pub fn threads(&self) -> &[Thread] {
         &self.threads
     }

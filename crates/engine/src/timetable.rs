@@ -208,7 +208,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             let newcomers = at_ns == stretch.from_ns && stretch.gangs[&job].has_newcomers;
             if to != state.0 || moves || newcomers {
                 let list = if to == Standing::Raised { &mut edge.raise } else { &mut edge.lower };
-                list.push(parts.part(job, state.0, to, cpus));
+                list.push(parts.part(job, state.0, to, cpus, newcomers));
                 *state = (to, cpus);
             }
         }
@@ -253,7 +253,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     }
     let raised_at_end = standings.iter().filter(|(_, state)| state.0 == Standing::Raised);
     let mut at_deadline: Vec<usize> = raised_at_end
-        .map(|(&job, state)| parts.part(job, Standing::Raised, Standing::Filling, state.1))
+        .map(|(&job, state)| parts.part(job, Standing::Raised, Standing::Filling, state.1, false))
         .collect();
     for (&job, told) in told.iter().filter(|(_, word)| word.running) {
         let word = Word { slice_ns: told.slice_ns, ..Word::default() };
@@ -340,8 +340,9 @@ fn out_of_slot(stretch: &Stretch<'_>, slice: u64, job: JobId) -> Standing {
     }
 }
 
-/// What tells parts apart: the job, from where it goes to where, and the CPUs it is restricted to.
-type Way = (JobId, Standing, Standing, Option<CpuSet>);
+/// What tells parts apart: the job, from where it goes to where, and the CPUs it is restricted to; whether
+/// newcomers are restricted to those that the others have.
+type Way = (JobId, Standing, Standing, Option<CpuSet>, bool);
 
 /// The parts of a stretch, each written once, in a share for each switcher.
 struct Parts<'a> {
@@ -359,13 +360,23 @@ impl<'a> Parts<'a> {
         Parts { stretch, shares, numbers: BTreeMap::new(), pins: Vec::new(), at_ns: 0 }
     }
 
-    fn part(&mut self, job: JobId, from: Standing, to: Standing, cpus: Option<&CpuSet>) -> usize {
+    fn part(
+        &mut self,
+        job: JobId,
+        from: Standing,
+        to: Standing,
+        cpus: Option<&CpuSet>,
+        newcomers: bool,
+    ) -> usize {
         let members = self.stretch.gangs[&job].members;
         let cpus = cpus.filter(|cpus| to == Standing::Raised && self.moves(job, members, cpus));
         if let Some(cpus) = cpus {
             self.pins.push(Pin { at_ns: self.at_ns, job, cpus: affinity(cpus) });
         }
-        let way = (job, from, to, cpus.cloned());
+        // Who came from elsewhere may run anywhere yet.
+        let kept = self.pinned(job, members).filter(|_| newcomers && cpus.is_none());
+        let kept = kept.filter(|_| self.stretch.backend.can_fill());
+        let way = (job, from, to, cpus.cloned(), kept.is_some());
         if let Some(&number) = self.numbers.get(&way) {
             return number;
         }
@@ -373,6 +384,7 @@ impl<'a> Parts<'a> {
         if let Some(cpus) = cpus {
             actions.extend(members.pinning(affinity(cpus)));
         }
+        actions.extend(kept.into_iter().flat_map(|cpus| members.pinning(cpus)));
         let wide = self.stretch.gangs[&job].wide;
         self.stretch.backend.actions(members, from, to, wide, &mut actions);
         let owners = self.owners(job);
@@ -414,11 +426,16 @@ impl<'a> Parts<'a> {
     /// had.
     fn moves(&self, job: JobId, members: &Members, cpus: &CpuSet) -> bool {
         let everywhere = cpus == self.stretch.machine;
-        let last = self.pins.iter().rev().find(|pin| pin.job == job);
-        let pinned = last.map(|pin| pin.cpus).or(members.pinned);
+        let pinned = self.pinned(job, members);
         let is_there = pinned.map_or(everywhere, |pinned| pinned == affinity(cpus));
         // Gangs that are only paused share CPUs with the rest of the machine as Linux likes.
         !is_there && self.stretch.backend.can_fill()
+    }
+
+    /// The CPUs to which the threads of a gang are restricted at the edge that is walked.
+    fn pinned(&self, job: JobId, members: &Members) -> Option<thread::CpuSet> {
+        let last = self.pins.iter().rev().find(|pin| pin.job == job);
+        last.map(|pin| pin.cpus).or(members.pinned)
     }
 
     fn page(&mut self, job: JobId, word: Word) -> Option<usize> {

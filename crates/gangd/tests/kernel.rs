@@ -15,6 +15,7 @@ use gang_protocol::{
 use gang_skips::skipped;
 use place::{
     Place, Program, gives_way, is_released, is_root, job_with, policies, registration, wait_until,
+    what_is_left,
 };
 
 fn machine() -> i64 {
@@ -551,6 +552,54 @@ fn needs_root_what_leaves_its_session_stays_in_its_job() {
     wait_until("the job has ended", || place.job(job).is_none());
     // What it had is cleared away after it ended, so that others are served meanwhile.
     wait_until("nothing of it is on file", || place.jobs_on_file() == 0);
+}
+
+#[test]
+fn needs_root_what_a_gang_starts_in_its_slot_is_switched_and_released_with_it() {
+    if !is_root() {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt"]);
+    // Children that leave their session at once, and whose parents end; threads; and who takes the CPUs.
+    let threads = "import threading, time\n\
+        for _ in range(20):\n threading.Thread(target=time.sleep, args=(60,)).start(); time.sleep(.02)";
+    let has_python = Path::new("/usr/bin/python3").exists();
+    if !has_python {
+        skipped("no /usr/bin/python3 to start threads");
+    }
+    let threads =
+        if has_python { format!("/usr/bin/python3 -c '{threads}' &") } else { String::new() };
+    let mut program = Program::shell(&format!(
+        "read go; {threads} i=0; while [ $i -lt 20 ]; do i=$((i+1)); sleep 0.02; \
+         (setsid setsid sleep 60 &) ; done; exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'"
+    ));
+    let job = job_with(&place, &program, 1);
+    let rival = Program::spinner();
+    job_with(&place, &rival, machine());
+    program.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let group = place.job(job).unwrap().cgroup.unwrap();
+    let numbers = |file: &str| -> Vec<u32> {
+        let text = fs::read_to_string(format!("{group}/{file}")).unwrap();
+        text.lines().map(|line| line.parse().unwrap()).collect()
+    };
+    // Forty that sleep, and who started them.
+    let wanted = if has_python { 42 } else { 21 };
+    wait_until("all have been started", || numbers("cgroup.threads").len() >= wanted);
+    let of_gang = |tid: &u32| {
+        // Who started the others ends meanwhile.
+        sched::get(*tid).is_ok_and(|now| now.policy != Policy::Other)
+    };
+    wait_until("each stands as the gang does", || numbers("cgroup.threads").iter().all(of_gang));
+    assert_eq!(place.client().check().unwrap().violations, []);
+    let processes = numbers("cgroup.procs");
+    assert!(processes.len() > 20, "{processes:?}");
+    place.kill_daemon();
+    for pid in processes {
+        wait_until("released", || what_is_left(pid).is_none());
+    }
+    place.start();
+    place.client().kill(job, 9).unwrap();
+    wait_until("the job has ended", || place.job(job).is_none());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 
 use gang_engine::{
     Standing,
-    action::{Action, ControlFile},
+    action::{Action, ControlFile, Kernel},
     backend::Backend,
     listeners::{CONTINUE, Listeners, PAUSE},
     members::Members,
@@ -50,6 +50,7 @@ enum Turn {
     Load(u32),
     /// The length of the gaps, in thousandths of what they may be.
     Gap(u64),
+    Comes(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -100,6 +101,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         (0usize..6).prop_map(Turn::Sleeps),
         (0usize..6).prop_map(Turn::Wakes),
         (0usize..6, any::<bool>()).prop_map(|(job, wide)| Turn::IsWide(job, wide)),
+        (0usize..6).prop_map(Turn::Comes),
         (0u32..6).prop_map(Turn::Load),
         (1u64..=500).prop_map(Turn::Gap),
     ]
@@ -133,6 +135,7 @@ struct Job {
     listeners: Listeners,
     awake: bool,
     wide: bool,
+    has_newcomers: bool,
     standing: Standing,
 }
 
@@ -182,7 +185,9 @@ impl Stage {
             let standing = Standing::Released;
             // The processes of a tree are nobody else's.
             let listeners = Listeners::of(members.tree().iter().cloned());
-            let job = Job { members, page, listeners, awake: true, wide: false, standing };
+            let has_newcomers = false;
+            let job =
+                Job { members, page, listeners, awake: true, wide: false, has_newcomers, standing };
             jobs.insert(id, job);
         }
         let lift = scene.lift.then(|| lift(&directory.join("shared")));
@@ -215,6 +220,18 @@ impl Stage {
             Turn::IsWide(job, wide) => {
                 if let Some(known) = self.jobs.get_mut(&of(job)) {
                     known.wide = wide;
+                }
+            }
+            // As another process does that is put into the job.
+            Turn::Comes(job) => {
+                if let Some(known) = self.jobs.get_mut(&of(job)) {
+                    let last = known.members.threads().last().map(|thread| thread.tid);
+                    let new =
+                        thread(last.unwrap_or(100 * (job as u32 + 1)) + 1, Attributes::other(4));
+                    let (tid, attributes) = (new.tid, new.original);
+                    self.kernel.perform(&Action::Attributes { tid, attributes }).unwrap();
+                    known.members.add_thread(new);
+                    known.has_newcomers = true;
                 }
             }
             Turn::Load(threads) => self.schedule.apply(Event::Load { threads }).unwrap(),
@@ -266,7 +283,12 @@ impl Stage {
         let is_concerned = |id: &JobId, job: &Job| {
             let left_over = !self.config.fill && job.standing == Standing::Filling && job.awake;
             let listens = job.awake && !job.listeners.is_empty();
-            in_rows.contains(id) || job.standing == Standing::Raised || left_over || listens
+            let newcomers = job.awake && job.has_newcomers;
+            in_rows.contains(id)
+                || job.standing == Standing::Raised
+                || left_over
+                || listens
+                || newcomers
         };
         let concerned = self.jobs.iter().filter(|(id, job)| is_concerned(id, job));
         concerned
@@ -277,7 +299,7 @@ impl Stage {
                     members: &job.members,
                     standing: job.standing,
                     out_of_row,
-                    has_newcomers: false,
+                    has_newcomers: job.has_newcomers,
                     wide: job.wide,
                     page: job.page.as_ref(),
                     listeners: &job.listeners,
@@ -380,6 +402,7 @@ impl Stage {
         for (id, standing) in composition.standings {
             self.jobs.get_mut(&id).unwrap().standing = standing;
         }
+        self.jobs.values_mut().for_each(|job| job.has_newcomers = false);
         for pin in composition.pins {
             self.jobs.get_mut(&pin.job).unwrap().members.pinned = Some(pin.cpus);
         }

@@ -91,7 +91,9 @@ impl Cursor {
         self.done_until_ns = self.done_until_ns.max(now_ns);
         if now_ns >= timetable.deadline_ns && !self.expired {
             self.expired = true;
-            perform_parts(kernel, timetable, &timetable.at_deadline, timings);
+            if perform_parts(kernel, timetable, &timetable.at_deadline, timings) > 0 {
+                timings.record_ran_out();
+            }
         }
         let edges = timetable.edges[due..].iter().map(|edge| edge.at_ns);
         let ends = [timetable.until_ns, timetable.deadline_ns];
@@ -207,6 +209,7 @@ impl Switcher {
             immediate.append(&mut timetable.immediate);
             timetable.immediate = immediate;
         }
+        timetable.ready_ns = clock::utc_ns();
         let timetable = Arc::new(timetable);
         *self.input.input_buffer_mut() = Arc::clone(&timetable);
         self.published.push(timetable);
@@ -243,6 +246,13 @@ impl Drop for Switcher {
             let _ = thread.join();
         }
     }
+}
+
+/// Whether a timetable came after its beginning, which lies in the time of the one before: that one was
+/// followed for too long, or had ended. One that comes after a rest goes on with nothing.
+fn is_belated(before: &Timetable, next: &Timetable) -> bool {
+    let goes_on = before.from_ns <= next.from_ns && next.from_ns <= before.until_ns;
+    goes_on && !before.edges.is_empty() && next.ready_ns > next.from_ns
 }
 
 struct Body {
@@ -289,6 +299,9 @@ impl Body {
             let wake_ns = self.advance(cursor, now_ns);
             return Some(wake_ns.map_or(begins_ns, |wake_ns| wake_ns.min(begins_ns)));
         }
+        if is_belated(&self.current, next) {
+            self.timings.record_late_timetable();
+        }
         let next = Arc::clone(next);
         self.advance(cursor, now_ns.min(begins_ns.saturating_sub(1)));
         self.current = next;
@@ -301,5 +314,34 @@ impl Body {
     fn advance(&self, cursor: &mut Cursor, to_ns: u64) -> Option<u64> {
         let kernel = self.kernel.as_ref();
         cursor.advance(&self.current, to_ns, kernel, &clock::utc_ns, &self.timings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timetable::Edge;
+
+    #[test]
+    fn a_timetable_is_belated_that_comes_after_it_began_within_another() {
+        let timetable = |from_ns, until_ns, ready_ns| Timetable {
+            from_ns,
+            until_ns,
+            ready_ns,
+            edges: vec![Edge::default()],
+            ..Timetable::default()
+        };
+        let before = timetable(100, 200, 90);
+        for (next, is) in [
+            (timetable(200, 300, 180), false),
+            (timetable(200, 300, 200), false),
+            (timetable(200, 300, 201), true),
+            (timetable(150, 300, 151), true),
+            (timetable(900, 990, 950), false),
+            (timetable(50, 90, 95), false),
+        ] {
+            assert_eq!(is_belated(&before, &next), is, "{next:?}");
+        }
+        assert!(!is_belated(&Timetable::default(), &timetable(0, 300, 201)), "the first one");
     }
 }

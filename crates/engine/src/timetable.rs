@@ -59,6 +59,8 @@ pub struct Timetable {
     /// look for the next one.
     pub from_ns: u64,
     pub until_ns: u64,
+    /// When it was handed over, UTC; 0 until then.
+    pub ready_ns: u64,
     /// Calls to be made as soon as it is in force, for what changed outside the clock; with the
     /// generation that brought them, since those of a timetable that never was go on with the next one.
     pub immediate: Vec<(u64, Action)>,
@@ -270,6 +272,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             generation: stretch.generation,
             from_ns: stretch.from_ns,
             until_ns: stretch.until_ns,
+            ready_ns: 0,
             immediate: Vec::new(),
             edges: edges.values().filter(has_work).cloned().collect(),
             deadline_ns: stretch.deadline_ns,

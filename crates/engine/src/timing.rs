@@ -38,6 +38,8 @@ pub struct Timings {
     ring: Box<[Cell]>,
     failures: AtomicU64,
     last_failure: AtomicU32,
+    late_timetables: AtomicU64,
+    ran_out: AtomicU64,
 }
 
 impl Default for Timings {
@@ -47,6 +49,8 @@ impl Default for Timings {
             ring: (0..REMEMBERED).map(|_| Cell::default()).collect(),
             failures: AtomicU64::new(0),
             last_failure: AtomicU32::new(0),
+            late_timetables: AtomicU64::new(0),
+            ran_out: AtomicU64::new(0),
         }
     }
 }
@@ -107,6 +111,21 @@ impl Timings {
             (sum + switch.lowered_ns.saturating_sub(switch.asked_ns), count + 1)
         });
         sum.checked_div(count).unwrap_or(0)
+    }
+
+    /// A timetable was handed over after its beginning.
+    pub fn record_late_timetable(&self) {
+        self.late_timetables.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A timetable was not replaced by its deadline, and gangs left their slots for it.
+    pub fn record_ran_out(&self) {
+        self.ran_out.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many timetables came after their beginning since the start, and how many ran out.
+    pub fn belated(&self) -> (u64, u64) {
+        (self.late_timetables.load(Ordering::Relaxed), self.ran_out.load(Ordering::Relaxed))
     }
 
     pub fn record_failure(&self, errno: i32) {

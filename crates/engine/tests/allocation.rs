@@ -40,6 +40,7 @@ fn a_switch_on_this_kernel_allocates_nothing() {
         generation: 1,
         from_ns: 100,
         until_ns: 200,
+        ready_ns: 0,
         immediate: part().into_iter().map(|call| (1, call)).collect(),
         parts: vec![part(), part(), part()],
         edges: (100..110)

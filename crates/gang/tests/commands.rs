@@ -88,6 +88,7 @@ memory    10.0 GiB of 16.0 GiB free, 2.0 GiB of it promised
 disk      50.0 GiB of 100.0 GiB free, 0 B of it promised
 measured  nothing of which gangs run together: it takes root, or CAP_BPF and CAP_PERFMON
 switches  5000
+plans     3 came late, 0 ran out
 
 µs      p50   p99    max
 late   12.3  45.6  789.0

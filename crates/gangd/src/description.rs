@@ -130,6 +130,7 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
         (state.jobs.len(), cpus, config, schedule.load(), are_working)
     })?;
     let (count, summary) = daemon.conductor.switches();
+    let (late_plans, ran_out) = daemon.conductor.belated();
     let phase = |d: timing::Distribution| v1::Phase {
         p50_us: d.p50_us,
         p99_us: d.p99_us,
@@ -170,6 +171,8 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
             lower: phase(summary.lower),
             raise: phase(summary.raise),
             skew: phase(summary.skew),
+            late_plans: Some(late_plans as i64),
+            ran_out: Some(ran_out as i64),
         },
         measuring,
         not_measured,

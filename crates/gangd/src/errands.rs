@@ -56,6 +56,13 @@ impl Handle {
         (count, timing::summarise(&timings))
     }
 
+    /// How many plans came after their beginning, and how many ran out: of the switcher that saw most, since
+    /// each gets its part of every one.
+    pub fn belated(&self) -> (u64, u64) {
+        let all = self.timings.iter().map(|(_, timings)| timings.belated());
+        all.fold((0, 0), |(late, out), (one, other)| (late.max(one), out.max(other)))
+    }
+
     /// The switchers' own records, by their CPUs.
     pub fn timings(&self) -> &[(CpuSet, Arc<Timings>)] {
         &self.timings

@@ -89,6 +89,8 @@ pub fn status() -> v1::Status {
             lower: phase(),
             raise: phase(),
             skew: phase(),
+            late_plans: Some(3),
+            ran_out: Some(0),
         },
         measuring: v1::Measuring::yes,
         not_measured: None,

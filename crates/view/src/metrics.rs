@@ -134,6 +134,7 @@ fn of_daemon(
 ) -> Vec<(&'static str, &'static str, MetricType, Samples)> {
     use MetricType::{Counter, Gauge};
     let one = |value: f64| vec![(Vec::new(), value)];
+    let told = |count: Option<i64>| count.map_or(Vec::new(), |count| one(count as f64));
     let build = vec![
         ("version", status.version.clone()),
         ("backend", status.backend.clone()),
@@ -234,6 +235,18 @@ fn of_daemon(
             "Switches from one row to the next",
             Counter,
             one(switches.count as f64),
+        ),
+        (
+            "gangd_late_plans",
+            "Plans that were handed over after their beginning",
+            Counter,
+            told(switches.late_plans),
+        ),
+        (
+            "gangd_plans_ran_out",
+            "Plans that no other followed in time, so that gangs left their slots",
+            Counter,
+            told(switches.ran_out),
         ),
         (
             "gangd_switch_seconds",

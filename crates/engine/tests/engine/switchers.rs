@@ -37,6 +37,7 @@ fn timetable(generation: u64, from_ns: u64, until_ns: u64, edges: &[u64]) -> Tim
         generation,
         from_ns,
         until_ns,
+        ready_ns: 0,
         immediate: Vec::new(),
         edges: edges.iter().enumerate().map(edge).collect(),
         deadline_ns: until_ns + 5,
@@ -107,8 +108,10 @@ fn late_is_better_than_never() {
     let timetable = timetable(1, 100, 200, &[100, 120, 160]);
     assert_eq!(bench.advance(&timetable, 190), (numbers(1, 0..3), Some(200)));
     assert_eq!(bench.advance(&timetable, 200), (vec![], Some(205)));
+    assert_eq!(bench.timings.belated(), (0, 0));
     assert_eq!(bench.advance(&timetable, 300), (vec![999], None));
     assert_eq!(bench.advance(&timetable, 301), (vec![], None));
+    assert_eq!(bench.timings.belated(), (0, 1), "nobody replaced it");
 }
 
 #[test]

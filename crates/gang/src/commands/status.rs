@@ -83,6 +83,9 @@ fn text(
         writeln!(out, "measured  nothing of which gangs run together: {}", escaped(reason))?;
     }
     writeln!(out, "switches  {}", status.switches.count)?;
+    if let (Some(late), Some(out_of)) = (status.switches.late_plans, status.switches.ran_out) {
+        writeln!(out, "plans     {late} came late, {out_of} ran out")?;
+    }
     if status.switches.count > 0 {
         write!(out, "\n{}", phases(&status.switches))?;
     }

@@ -476,6 +476,8 @@ fn status() -> v1::Status {
             lower: phase(),
             raise: phase(),
             skew: phase(),
+            late_plans: Some(3),
+            ran_out: Some(0),
         },
         measuring: v1::Measuring::no,
         not_measured: Some("it takes root, or CAP_BPF and CAP_PERFMON".into()),

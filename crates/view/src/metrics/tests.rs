@@ -25,6 +25,8 @@ fn samples_have_labels_and_base_units() {
         "gangd_up 1.0",
         "# TYPE gangd_switches counter",
         "gangd_switches_total 5000.0",
+        "gangd_late_plans_total 3.0",
+        "gangd_plans_ran_out_total 0.0",
         "gangd_slice_seconds 0.01",
         r#"gangd_switch_seconds{phase="late",statistic="p99"} 0.000045"#,
         r#"gangd_job_state{id="3",name="lu",owner="root",state="running"} 1.0"#,

@@ -44,7 +44,9 @@ impl Daemon {
     ) -> Result<JobId, Denied> {
         let enter = || {
             let wanted = wanted.clone();
-            self.conductor.ask(move |state| state.register(wanted))?
+            let job = self.conductor.ask(move |state| state.register(wanted))??;
+            self.numbers.take(job);
+            Ok(job)
         };
         if wanted.resources.is_none() {
             return enter();

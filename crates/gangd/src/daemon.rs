@@ -29,6 +29,7 @@ use crate::{
     history::{Ended, History, Query},
     job::{Address, Home, Progress},
     lodging::Lodging,
+    numbers::Numbers,
     precedence::Precedence,
     prover::Prover,
     settings::Settings,
@@ -67,6 +68,8 @@ pub struct Daemon {
     pub queue: Queue,
     /// Jobs that have ended.
     pub history: Option<History>,
+    /// The numbers that jobs get.
+    pub numbers: Numbers,
 }
 
 /// Who asks.
@@ -125,7 +128,9 @@ impl Daemon {
     pub fn new(parts: Parts) -> Daemon {
         let Parts { roots, socket, settings, means, backend, lodging, store, .. } = parts;
         let Parts { watch, conductor, precedence, guardian, stop, history, .. } = parts;
+        let last = history.as_ref().map_or(0, History::last_number);
         Daemon {
+            numbers: Numbers::of(&socket, last),
             roots,
             settings: Mutex::new(Arc::new(settings)),
             means,
@@ -373,6 +378,9 @@ impl Daemon {
 
     /// Finds the jobs of an earlier daemon again.
     pub fn restore(&self) {
+        let first = self.numbers.next();
+        // Without a conductor there are no jobs to number.
+        let _ = self.conductor.ask(move |state| state.number_from(first));
         let (records, errors) = self.store.records();
         for error in errors {
             tracing::error!(%error, source = %error.source, "a job is lost");

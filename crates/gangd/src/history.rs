@@ -66,7 +66,8 @@ const SCHEMA: &str = "
         registered_at_ns INTEGER NOT NULL, ended_at_ns INTEGER NOT NULL,
         cpu_time_ns INTEGER NOT NULL, in_slot_ns INTEGER NOT NULL, slots INTEGER NOT NULL);
     CREATE INDEX IF NOT EXISTS by_end ON ended_jobs (ended_at_ns);
-    CREATE INDEX IF NOT EXISTS by_owner ON ended_jobs (owner_uid, ended_at_ns);";
+    CREATE INDEX IF NOT EXISTS by_owner ON ended_jobs (owner_uid, ended_at_ns);
+    CREATE INDEX IF NOT EXISTS by_job ON ended_jobs (job);";
 
 /// What is asked for of a job, in the order in which it is read.
 const COLUMNS: &str = "job, name, owner_uid, class, policy, weight, cpus, registered_at_ns, \
@@ -127,6 +128,19 @@ impl History {
                 "jobs end faster than their history can be written; some are left out"
             );
         }
+    }
+
+    /// The greatest number of a job that has ended; 0 where none has, or it cannot be read.
+    pub fn last_number(&self) -> u64 {
+        let read = || {
+            let connection =
+                Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+            connection.busy_timeout(PATIENCE)?;
+            connection.query_row("SELECT max(job) FROM ended_jobs", (), |row| {
+                row.get::<_, Option<i64>>(0)
+            })
+        };
+        read().ok().flatten().and_then(|job| u64::try_from(job).ok()).unwrap_or(0)
     }
 
     /// Returns when all that was handed over is written; nothing is taken any more.
@@ -287,6 +301,7 @@ mod tests {
         assert!(theirs.len() == 10 && theirs.iter().all(|job| job.owner_uid == 1));
         let since = Query { since_ns: ended(19, 1).ended_at_ns, ..all(100) };
         assert_eq!(history.read(since).unwrap().len(), 2);
+        assert_eq!(history.last_number(), 20);
     }
 
     #[test]

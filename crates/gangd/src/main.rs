@@ -22,6 +22,7 @@ mod joining;
 mod load;
 mod lodging;
 mod manual;
+mod numbers;
 mod precedence;
 mod prover;
 mod rehoming;

@@ -63,6 +63,10 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
                  slice, ten times a second at most, and less often with many jobs: it takes half a \
                  percent of a CPU at most. It stays as it is while there is no job.",
             ),
+            (
+                "/run/gangd/gangd.next",
+                "The number of the next job. It stays when the daemon ends, so that none is given twice.",
+            ),
             ("/var/lib/gangd/history.db", "Jobs that have ended, in SQLite."),
         ],
     ),

@@ -124,6 +124,11 @@ impl State {
         self.schedule.renew();
     }
 
+    /// The next job has this number at least.
+    pub fn number_from(&mut self, first: u64) {
+        self.next_id = self.next_id.max(first);
+    }
+
     pub fn job(&self, job: JobId) -> Result<&Job, Denied> {
         self.jobs.get(&job).ok_or(Denied::NoSuchJob(job))
     }

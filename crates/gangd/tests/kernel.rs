@@ -183,8 +183,9 @@ fn needs_root_a_daemon_that_ends_leaves_no_trace() {
     wait_until("released", || is_released(program.pid()));
     wait_until("the group is gone", || !Path::new(&group).exists());
     assert_eq!(fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap(), home);
+    // But the configuration, and which number the next job has.
     wait_until("the files are gone", || {
-        fs::read_dir(place.directory.path()).map_or(0, Iterator::count) == 1
+        fs::read_dir(place.directory.path()).map_or(0, Iterator::count) == 2
     });
 }
 

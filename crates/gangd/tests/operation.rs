@@ -33,6 +33,39 @@ fn needs_root_the_last_release_leaves_jobs_to_the_next_daemon() {
 }
 
 #[test]
+fn the_number_of_a_job_is_not_given_again_whatever_becomes_of_the_daemon() {
+    let mut place = Place::new(&[]);
+    let mut last = 0;
+    for round in 0..4 {
+        let job = place.client().register(&registration("job", 1)).unwrap();
+        assert!(job > last, "round {round}: {job} after {last}");
+        last = job;
+        if round % 2 == 0 {
+            place.client().stop().unwrap();
+        } else {
+            place.kill_daemon();
+            place.release();
+        }
+        place.start();
+    }
+    // Its runtime directory is empty after a restart of the machine, and its history is not.
+    let directory = tempfile::tempdir().unwrap();
+    let settings = format!("[history]\npath = {:?}\n", directory.path().join("history.db"));
+    let ended = {
+        let place = Place::configured(&settings, &[]);
+        for _ in 0..3 {
+            last = job_with(&place, &Program::shell("read line"), 1);
+        }
+        wait_until("they are in the history", || {
+            place.client().history(10, None, None).unwrap().jobs.len() == 3
+        });
+        last
+    };
+    let place = Place::configured(&settings, &[]);
+    assert!(place.client().register(&registration("job", 1)).unwrap() > ended);
+}
+
+#[test]
 fn a_history_that_cannot_be_kept_keeps_no_daemon_from_its_jobs() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.db");

@@ -1,6 +1,9 @@
 //! What `GangUserAPI.h` declares: the calls of LLNL's gang scheduler (L26 to L28).
 
-use std::ffi::{CStr, c_char, c_int};
+use std::{
+    ffi::{CStr, c_char, c_int},
+    sync::OnceLock,
+};
 
 use gang_protocol::{
     client::{Change, Registration},
@@ -124,11 +127,27 @@ unsafe fn job_of(id: *const GangJobId) -> Result<i64, Failure> {
     }
 }
 
-/// What ids of jobs on this computer begin with: never 0.
+/// What ids of jobs on this computer begin with. Read once: no call with an id touches a file or asks for
+/// a name.
 fn own_computer() -> u64 {
-    // SAFETY: it only returns a number.
-    let host = unsafe { libc::gethostid() };
-    u64::from(host as u32) | 1 << 32
+    static OWN: OnceLock<u64> = OnceLock::new();
+    *OWN.get_or_init(|| {
+        // A container may have no number of its own; no job outlives a boot.
+        let files = ["/etc/machine-id", "/proc/sys/kernel/random/boot_id"];
+        let read = files.iter().filter_map(|file| std::fs::read(file).ok());
+        let own = read.map(|text| text.trim_ascii().to_vec()).find(|text| !text.is_empty());
+        computer(&own.unwrap_or_else(|| rustix::system::uname().nodename().to_bytes().to_vec()))
+    })
+}
+
+/// The number of a computer by a text that only it has: never 0. Not the text itself, which
+/// machine-id(5) wants kept from others.
+fn computer(text: &[u8]) -> u64 {
+    // FNV-1a, 64 bits: the same in every program.
+    let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash.max(1)
 }
 
 /// # Safety
@@ -149,11 +168,7 @@ pub unsafe extern "C" fn GangJobRegister(
         if (computer, job) != (0, 0) {
             // SAFETY: not null.
             let job = unsafe { job_of(id) }?;
-            let now = ask(|client| client.show_job(job))?.details;
-            if now.class != class {
-                ask(|client| client.set_class(job, class.clone()))?;
-            }
-            return change(job, &wanted);
+            return change_all(job, &class, &wanted);
         }
         let cpus = if wanted.cpu_count == 0 { job::own_cpus() } else { wanted.cpu_count };
         let some = |bytes: i64| (bytes != 0).then_some(bytes);
@@ -169,6 +184,27 @@ pub unsafe extern "C" fn GangJobRegister(
         unsafe { *id = GangJobId { computer: own_computer(), job: job as u64 } };
         Ok(())
     })
+}
+
+/// Changes class and resources, or neither. Of the two, that one is last which is not refused or can be taken
+/// back: whoever may raise a class may lower it again, and an owner may lower it whatever else holds (L25).
+fn change_all(job: i64, class: &v1::Class, wanted: &GangResources) -> Result<(), Failure> {
+    let before = ask(|client| client.show_job(job))?.details.class;
+    let set = |class: &v1::Class| ask(|client| client.set_class(job, class.clone()));
+    if is_above(class, &before) {
+        set(class)?;
+        return change(job, wanted).inspect_err(|_| {
+            // The refusal is what the caller has to hear of.
+            let _ = set(&before);
+        });
+    }
+    change(job, wanted)?;
+    if *class == before { Ok(()) } else { set(class) }
+}
+
+fn is_above(class: &v1::Class, other: &v1::Class) -> bool {
+    let number = |class: &v1::Class| (1..).map_while(job::class).position(|known| known == *class);
+    number(class) < number(other)
 }
 
 fn change(job: i64, wanted: &GangResources) -> Result<(), Failure> {
@@ -303,4 +339,29 @@ fn set_signals(job: i64, on: bool) -> Result<(), Failure> {
 #[unsafe(no_mangle)]
 pub extern "C" fn GangErrMsg(result: u32) -> *const c_char {
     text(result).as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn computers_have_numbers_of_their_own() {
+        assert_eq!(own_computer(), own_computer());
+        assert_ne!(own_computer(), 0);
+        let text = std::fs::read("/etc/machine-id").unwrap_or_default();
+        if !text.trim_ascii().is_empty() {
+            assert_eq!(own_computer(), computer(text.trim_ascii()));
+        }
+        let one = computer(b"4d1f0c2ab0564f6c8f4b6d2fd9a0e6b1");
+        assert_ne!(one, computer(b"4d1f0c2ab0564f6c8f4b6d2fd9a0e6b2"));
+        assert!(one > u64::from(u32::MAX), "more than the address of a host's name");
+    }
+
+    #[test]
+    fn classes_are_in_order() {
+        assert!(is_above(&v1::Class::express, &v1::Class::interactive));
+        assert!(is_above(&v1::Class::batch, &v1::Class::standby));
+        assert!(!is_above(&v1::Class::batch, &v1::Class::batch));
+    }
 }

@@ -2,8 +2,9 @@
 
 mod place;
 
-use std::{fs, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
+use gang_skips::skipped;
 use place::{Place, here};
 
 const SHARED: [&str; 1] = ["-lgang"];
@@ -16,6 +17,18 @@ fn misuse_has_its_documented_results_in_c_and_in_cpp() {
     let cpp = place.path("abuse.cc");
     fs::copy(&source, &cpp).unwrap();
     place.run(place.compile("c++", &cpp, &SHARED, "abuse-cc"));
+}
+
+#[test]
+fn needs_root_a_user_is_refused_what_is_not_theirs_and_nothing_changes() {
+    if !rustix::process::geteuid().is_root() {
+        skipped("needs root");
+        return;
+    }
+    let Some(place) = Place::new() else { return };
+    let everybody = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(place.directory.path(), everybody).unwrap();
+    place.run(place.compile("cc", &here().join("tests/user.c"), &SHARED, "user"));
 }
 
 #[test]

@@ -205,8 +205,10 @@ gang_result gang_job_progress(gang_job *job, double done, double total);
 gang_result gang_get_use(gang_job *job, gang_use *use);
 gang_result gang_get_load(gang_load *load);
 
-/* Maps the slot page of a job; it stays mapped after gang_close, and in children. */
+/* Maps the slot page of a job; it stays mapped after gang_close, and in children. A process has 1,024
+ * pages open at most, GANG_LIMIT beyond. */
 gang_result gang_page_open(gang_job *job, const gang_page **page);
+/* GANG_INVALID, and nothing is unmapped, where it is no open page: one that was closed, too. */
 gang_result gang_page_close(const gang_page *page);
 
 /* A barrier and a lock for the threads of a gang. While the slot page says that the slot runs they

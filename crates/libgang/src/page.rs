@@ -4,7 +4,7 @@ use std::{
     ffi::c_void,
     fs::File,
     ptr,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::{AtomicPtr, AtomicU32, Ordering},
 };
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -18,6 +18,22 @@ use crate::{
 const LENGTH: usize = 4096;
 const MAGIC: u32 = 0x474e_4147;
 const VERSION: u32 = 1;
+
+/// Pages that a process has mapped at a time.
+const OPEN_MAX: usize = 1024;
+
+/// The pages that are mapped: nothing else is unmapped, and that once. Without a lock, so that a fork finds
+/// it whole.
+static OPEN: [AtomicPtr<Page>; OPEN_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; OPEN_MAX];
+
+/// Puts `to` where `from` is; false where it is nowhere.
+fn exchange(from: *const Page, to: *const Page) -> bool {
+    let (from, to) = (from.cast_mut(), to.cast_mut());
+    OPEN.iter().any(|entry| {
+        entry.load(Ordering::Relaxed) == from
+            && entry.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
 
 /// As in `gang.h`; the readers of programs are there.
 #[repr(C)]
@@ -122,12 +138,16 @@ fn map(path: &str) -> Result<*const Page, Failure> {
     let page = mapped.map_err(|e| failed(e.into()))?.cast::<Page>();
     // SAFETY: mapped, aligned to a page, and at least that long.
     let (magic, version) = unsafe { ((*page).magic, (*page).version) };
-    if (magic, version) == (MAGIC, VERSION) {
+    let failure = if (magic, version) != (MAGIC, VERSION) {
+        Failure::new(Code::Unsupported, format!("{path} is a slot page of another version"))
+    } else if exchange(ptr::null(), page) {
         return Ok(page);
-    }
+    } else {
+        Failure::new(Code::Limit, format!("{OPEN_MAX} slot pages are open; close those not in use"))
+    };
     // SAFETY: what was just mapped, and handed to nobody.
     let _ = unsafe { munmap(page.cast::<c_void>(), LENGTH) };
-    Err(Failure::new(Code::Unsupported, format!("{path} is a slot page of another version")))
+    Err(failure)
 }
 
 /// # Safety
@@ -135,10 +155,10 @@ fn map(path: &str) -> Result<*const Page, Failure> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gang_page_close(page: *const Page) -> u32 {
     answer(|| {
-        if page.is_null() || page.addr() % LENGTH != 0 {
-            return Err(Failure::invalid("that is no slot page"));
+        if page.is_null() || !exchange(page, ptr::null()) {
+            return Err(Failure::invalid("that is no slot page, or it was closed before"));
         }
-        // SAFETY: the caller says that it is one of ours, and done with.
+        // SAFETY: it was mapped here and is unmapped once; the caller says that it is done with.
         unsafe { munmap(page.cast::<c_void>().cast_mut(), LENGTH) }
             .map_err(|e| Failure::new(Code::Failed, format!("cannot unmap the slot page: {e}")))
     })

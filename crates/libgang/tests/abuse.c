@@ -156,6 +156,53 @@ static void modern(void)
     EXPECT(GANG_OK, gang_close(job));
 }
 
+/* What is no slot page, or is one no more, stays as it is. */
+static void pages(void)
+{
+    enum { MOST = 1024 };
+    gang_spec spec;
+    gang_job *job;
+    const gang_page *page = NULL, *other = NULL, *many[MOST], *more = NULL;
+    char *foreign = (char *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int status;
+    gang_spec_init(&spec);
+    spec.cpus = 1;
+    EXPECT(GANG_OK, gang_register(&spec, &job));
+    foreign[4095] = 7;
+    EXPECT(GANG_INVALID, gang_page_close((const gang_page *)foreign));
+    EXPECT(7, foreign[4095]);
+    EXPECT(GANG_INVALID, gang_page_close((const gang_page *)garbage(4096)));
+    EXPECT(GANG_OK, gang_page_open(job, &page));
+    EXPECT(GANG_OK, gang_page_open(job, &other));
+    EXPECT(GANG_INVALID, gang_page_close((const gang_page *)((const char *)page + 8)));
+    pid_t child = fork();
+    if (child == 0) {
+        EXPECT(0, gang_page_running(page));
+        EXPECT(GANG_OK, gang_page_close(page));
+        EXPECT(GANG_INVALID, gang_page_close(page));
+        _exit(0);
+    }
+    EXPECT(child, waitpid(child, &status, 0));
+    EXPECT(0, status);
+    EXPECT(GANG_OK, gang_page_close(page));
+    EXPECT(GANG_INVALID, gang_page_close(page));
+    /* Something else may be at the address by now. */
+    void *later = mmap((void *)page, 4096, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    EXPECT(GANG_INVALID, gang_page_close(page));
+    *(char *)later = 7;
+    EXPECT(GANG_OK, gang_page_close(other));
+    for (int i = 0; i < MOST; i++)
+        EXPECT(GANG_OK, gang_page_open(job, &many[i]));
+    EXPECT(GANG_LIMIT, gang_page_open(job, &more));
+    EXPECT(0, more != NULL);
+    for (int i = 0; i < MOST; i++)
+        EXPECT(GANG_OK, gang_page_close(many[i]));
+    EXPECT(GANG_OK, gang_page_open(job, &more));
+    EXPECT(GANG_OK, gang_page_close(more));
+    EXPECT(GANG_OK, gang_close(job));
+}
+
 static void llnl(void)
 {
     struct GangJobId job = {0, 0}, foreign = {1, 1}, stale;
@@ -337,6 +384,7 @@ static void barriers_across_fork(void)
 int main(void)
 {
     modern();
+    pages();
     llnl();
     progress();
     across_fork();

@@ -1,4 +1,4 @@
-//! How many threads outside all jobs want to run (L18).
+//! How many threads outside all gangs want to run (L18): those of jobs of policy `none` are among them.
 //!
 //! The kernel says how many threads are runnable on the whole machine; those of the jobs are counted
 //! one by one and taken off. A thread that wakes for a moment is no load that needs slices of its

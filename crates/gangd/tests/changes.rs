@@ -345,3 +345,18 @@ fn needs_root_a_gang_becomes_an_ordinary_program_and_a_gang_again() {
         wait_until("released", || is_released(program.pid()));
     }
 }
+
+#[test]
+fn needs_root_a_job_that_linux_schedules_has_its_time_with_the_rest() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&[]);
+    let (gang, plain) = (Program::spinner(), Program::spinner());
+    job_with(&place, &gang, 2);
+    let mut client = place.client();
+    let none = Registration { policy: v1::Policy::none, ..registration("plain", 1) };
+    let job = client.register(&none).unwrap();
+    client.add_process(job, plain.pid_i64()).unwrap();
+    wait_until("its thread counts with the rest", || place.status().unregistered_threads > 0);
+}

@@ -64,6 +64,10 @@ machine_with "${rust[@]}"
 expect "elsewhere it is said what is missing" 1 \
   "missing: a C compiler (on Debian and Ubuntu: the package gcc)" build
 
+machine_with cc "${built[@]}" "${rust[@]}" apt-get sudo
+printf '#!/bin/sh\ncase " $* " in *" -fopenmp "*) exit 1 ;; esac\n' >"$machine/clang"
+expect "clang without its OpenMP is not Clang with OpenMP" 0 "clang libomp-dev" --dry-run test
+
 machine_with cc "${built[@]}" "${rust[@]}"
 expect "what a task can do without is no failure" 0 "missing: shellcheck" check
 expect "a task that is not there" 2 "there is no task dance" dance

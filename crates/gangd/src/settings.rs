@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use gang_engine::backend::Backend;
-use gang_schedule::{Config, Gap};
+use gang_schedule::{Config, Gap, Refusal};
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
@@ -216,10 +216,13 @@ impl Settings {
             }
         }
         let (idle_after, leave_after) = (settings.idle_after, settings.leave_after);
-        ensure!(
-            idle_after <= leave_after,
-            "leave_after: {leave_after:?} is less than idle_after, {idle_after:?}"
-        );
+        if idle_after > leave_after {
+            // Of the key that is in the file.
+            if file.leave_after.is_none() {
+                bail!("idle_after: {idle_after:?} is more than leave_after, {leave_after:?}");
+            }
+            bail!("leave_after: {leave_after:?} is less than idle_after, {idle_after:?}");
+        }
         if let Some(name) = &file.admin_group {
             let group = nix::unistd::Group::from_name(name)
                 .with_context(|| format!("admin_group: cannot look up the group {name:?}"))?;
@@ -273,10 +276,10 @@ impl Settings {
         let has_hours = settings.working_hours.is_some();
         let (inside, outside) = file.classes.read(config.slice_ns, has_hours)?;
         (config.class_weights, config.class_slices) = (inside.weights, inside.slices);
-        config.validate()?;
+        config.validate().map_err(|refusal| of_class(&refusal, "weight"))?;
         Config { class_weights: outside.weights, ..Config::default() }
             .validate()
-            .context("outside the working hours")?;
+            .map_err(|refusal| of_class(&refusal, "weight_outside"))?;
         settings.outside = outside;
         let Limits { jobs, jobs_per_user, clients, clients_per_user, cpus_per_user } =
             settings.limits;
@@ -293,6 +296,17 @@ impl Settings {
         }
         Ok(settings)
     }
+}
+
+/// What the policy says of a class's weight, with the name that the file has for it.
+fn of_class(refusal: &Refusal, key: &str) -> anyhow::Error {
+    let Refusal::Config { key: name, value, least, most } = refusal else {
+        return anyhow::anyhow!("{refusal}");
+    };
+    let Some(class) = name.strip_prefix("class_weights.") else {
+        return anyhow::anyhow!("{refusal}");
+    };
+    anyhow::anyhow!("classes.{class}.{key}: {value} is not {least} to {most}")
 }
 
 fn working_hours(hours: &Hours) -> anyhow::Result<WorkingHours> {
@@ -329,7 +343,6 @@ fn parse(text: &str) -> anyhow::Result<File> {
 /// The line of the key that a message begins with; the policy names some keys with their units.
 fn line_of(text: &str, message: &str) -> Option<usize> {
     let name = message.split([':', ' ']).next()?.trim_end_matches("_ns");
-    let name = name.replace("class_weights.", "classes.");
     let mut table = String::new();
     for (number, line) in text.lines().map(str::trim).enumerate() {
         if let Some(head) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -339,7 +352,7 @@ fn line_of(text: &str, message: &str) -> Option<usize> {
             let is_below = |of: &str, name: &str| {
                 name.strip_prefix(of).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
             };
-            if is_below(&name, &key) || is_below(&key, &name) {
+            if is_below(name, &key) || is_below(&key, name) {
                 return Some(number + 1);
             }
         }
@@ -483,7 +496,7 @@ mod tests {
             ("[history]\nkeep_days = 0", "history.keep_days: 0 is not 1 to 36500"),
             ("leave_after = '1s'", "leave_after: 1s is less than idle_after"),
             ("admin_group = 'nosuchgroup'", "admin_group: there is no group"),
-            ("[classes.batch]\nweight = 0", "class_weights.batch"),
+            ("[classes.batch]\nweight = 0", "classes.batch.weight: 0 is not 1 to 10000"),
             ("[classes.batch]\nweight_outside = 5", "there are no [working_hours]"),
             ("slice = '30ms'\n[classes.batch]\nslice = '100ms'", "whole slices of 30ms"),
             ("[classes.royal]\nweight = 1", "line 1: unknown field `royal`"),
@@ -506,7 +519,7 @@ mod tests {
         for (text, expected) in [
             ("\nslice = '10'", "line 2: slice: \"10\" is not a time"),
             ("# gap = 1\n\ngap = '9ms/10ms'", "line 3: gap.length_ns"),
-            ("cap = 0.5\n[classes.batch]\n weight = 0", "line 3: class_weights.batch"),
+            ("cap = 0.5\n[classes.batch]\n weight = 0", "line 3: classes.batch.weight: 0"),
             ("cap = 0.5\n[limits]\njobs_per_user = 7\njobs = 0", "line 4: limits.jobs"),
             ("fill = true\nslices = 3", "line 2: unknown field"),
         ] {
@@ -520,6 +533,69 @@ mod tests {
         let slice = Some(Duration::from_nanos(1));
         let error = Settings::read(Some(&path), &Overrides { slice, ..Overrides::default() });
         assert!(!format!("{:#}", error.unwrap_err()).contains("gangd.toml"));
+    }
+
+    #[test]
+    fn whichever_key_is_wrong_its_line_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("gangd.toml");
+        const HOURS: &str = "days = ['mon']\nfrom = '8:00'\nto = '9:00'\n";
+        let of_hours = |key: &str, wrong: &str| {
+            let lines = HOURS.lines().filter(|line| !line.starts_with(key));
+            format!("[working_hours]\n{}\n{key} = {wrong}", lines.collect::<Vec<_>>().join("\n"))
+        };
+        let mut wrong: Vec<String> = [
+            "slice = '1w'",
+            "slice = '1ns'",
+            "gap = '1ms'",
+            "gap = '9ms/10ms'",
+            "backend = 'magic'",
+            "fill = 3",
+            "measure = 'yes'",
+            "cap = 2",
+            "proof_cost = 0.6",
+            "disk = '/nosuchdirectory'",
+            "idle_after = '3h'",
+            "idle_after = 'soon'",
+            "leave_after = '1s'",
+            "leave_after = 'late'",
+            "admin_group = 'nosuchgroup'",
+            "status_file = 'here'",
+            "[history]\npath = 7",
+            "[history]\nkeep_jobs = 0",
+            "[history]\nkeep_days = 36501",
+            "[limits]\njobs = 10001",
+            "[limits]\njobs_per_user = 0",
+            "[limits]\nclients = 1001",
+            "[limits]\nclients_per_user = -1",
+            "[limits]\ncpus_per_user = 1000001",
+            "[limits]\nnosuchlimit = 1",
+            "[classes.express]\nweight = 1",
+            "[classes.interactive]\nslice = '10ms'\nweight = 0",
+            "[classes.batch]\nweight = 10001",
+            "[classes.batch]\nweight_outside = 50",
+            "[classes.standby]\nslice = '15ms'",
+            "[classes.batch]\nslice_outside = '20ms'",
+        ]
+        .map(str::to_owned)
+        .into();
+        for (key, value) in
+            [("days", "['someday']"), ("from", "'8'"), ("to", "'25:00'"), ("time_zone", "'X/Y'")]
+        {
+            wrong.push(of_hours(key, value));
+        }
+        for outside in ["weight = 50\nweight_outside = 0", "slice_outside = '1s 1'"] {
+            wrong.push(format!("[working_hours]\n{HOURS}[classes.interactive]\n{outside}"));
+        }
+        for text in wrong {
+            // What is wrong is last.
+            let text = format!("# slice = '10ms'\n\n{text}\n");
+            std::fs::write(&path, &text).unwrap();
+            let error = Settings::read(Some(&path), &Overrides::default()).unwrap_err();
+            let (message, line) = (format!("{error:#}"), text.lines().count());
+            let expected = format!("in {}: line {line}: ", path.display());
+            assert!(message.starts_with(&expected), "{text:?} gave {message:?}");
+        }
     }
 
     #[test]

@@ -66,6 +66,32 @@ fn the_number_of_a_job_is_not_given_again_whatever_becomes_of_the_daemon() {
 }
 
 #[test]
+fn a_configuration_is_checked_without_a_daemon() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("gangd.toml");
+    let check = |text: &str| {
+        fs::write(&path, text).unwrap();
+        let mut gangd = Command::new(env!("CARGO_BIN_EXE_gangd"));
+        gangd.arg("--socket").arg(directory.path().join("gangd.sock"));
+        gangd.arg("--check-config").arg("--config").arg(&path);
+        let output = gangd.output().unwrap();
+        let said = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), said(output.stdout), said(output.stderr))
+    };
+    let fine = format!("{}: fine\n", path.display());
+    assert_eq!(check("slice = '20ms'\n"), (Some(0), fine, String::new()));
+    let wrong = format!(
+        "gangd: in {}: line 2: idle_after: 10800s is more than leave_after, 7200s\n",
+        path.display()
+    );
+    assert_eq!(check("slice = '20ms'\nidle_after = '3h'\n"), (Some(1), String::new(), wrong));
+    let (code, _, said) = check("slices = 3\n");
+    assert!(code == Some(1) && said.contains("line 1: unknown field `slices`"), "{said}");
+    fs::remove_file(&path).unwrap();
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "it makes nothing");
+}
+
+#[test]
 fn a_history_that_cannot_be_kept_keeps_no_daemon_from_its_jobs() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.db");

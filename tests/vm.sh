@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-all=(cgroup2 clock suspend pids systemd)
+all=(cgroup2 clock suspend cpus pids systemd)
 suite=trixie
 mirror=${VM_MIRROR:-http://deb.debian.org/debian}
 # Of trixie-backports; it has sched_ext, too.

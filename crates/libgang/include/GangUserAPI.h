@@ -12,33 +12,38 @@
 extern "C" {
 #endif
 
+/* Of all calls: gsBadArgument. Of all but GangErrMsg, besides: gsNoDaemon, gsNoAnswer, gsFailed,
+ * gsUnsupported, and gsLimit for too many connections. Of those with an id, besides: gsNoSuchJob, and
+ * gsNotPermitted where the job is another user's. What else one may return stands at the call. */
 typedef enum gsRetVal {
-    gsSuccess = 0,
+    gsSuccess = 0,        /* it was done */
     gsBadArgument = 1,    /* an argument is null or out of bounds */
     gsNoDaemon = 2,       /* no daemon of the gang scheduler listens */
     gsNoSuchJob = 3,      /* the id is of no job, or of one that has ended */
-    gsNoSuchProcess = 4,
-    gsNotPermitted = 5,
+    gsNoSuchProcess = 4,  /* no process has the number, or it is not of the job */
+    gsNotPermitted = 5,   /* it is another user's, or only administrators may */
     gsLimit = 6,          /* too many jobs, CPUs or connections */
     gsNoResources = 7,    /* not as much memory or disk as was asked for */
     gsNoAnswer = 8,       /* the daemon did not answer in time */
-    gsFailed = 9,
+    gsFailed = 9,         /* the kernel or the machine refused */
     gsUnsupported = 10,   /* the daemon is of another version */
     gsBadMachine = 11,    /* a computer that this daemon does not look after */
-    gsBadClass = 12,
-    gsBadIdType = 13
+    gsBadClass = 12,      /* no class has that number */
+    gsBadIdType = 13      /* only processes have ids here: PROC_ID */
 } gsRetVal;
 
 /* In order of priority. */
 typedef enum GangClass {
     CLASS_EXPRESS = 1,     /* administrators only */
-    CLASS_INTERACTIVE = 2,
-    CLASS_BATCH = 3,
-    CLASS_STANDBY = 4
+    CLASS_INTERACTIVE = 2, /* somebody waits for it */
+    CLASS_BATCH = 3,       /* throughput */
+    CLASS_STANDBY = 4      /* where nothing else wants the CPUs */
 } GangClass;
 
 /* What a number identifies. */
-typedef enum GangIdType { PROC_ID = 1 } GangIdType;
+typedef enum GangIdType {
+    PROC_ID = 1 /* a process */
+} GangIdType;
 
 /* Zeroed: a job to be. Set: one that runs, on whichever computers. */
 struct GangJobId {
@@ -73,16 +78,22 @@ struct GangLoad {
 };
 
 /* Registers a job, or changes one that runs where the id is set: its class, and its resources.
- * The list ends with a null pointer. */
+ * The list ends with a null pointer. Where it is refused, nothing changes. gsBadMachine, gsBadClass,
+ * gsLimit, gsNoResources; gsNotPermitted for a class that only administrators may set. */
 gsRetVal GangJobRegister(struct GangJobId *job, GangClass job_class, struct GangResources *list[]);
 
-/* Adds a process with its future children; takes it out again. */
+/* Adds a process with its future children; takes it out again. gsNoSuchProcess, gsBadIdType;
+ * gsNotPermitted for a process of another user. */
 gsRetVal GangProcAdd(struct GangJobId *job, GangIdType type, pid_t process);
 gsRetVal GangProcRemove(struct GangJobId *job, GangIdType type, pid_t process);
 
+/* Its owner may lower a class, administrators may set any: gsNotPermitted. gsBadClass. */
 gsRetVal GangJobClass(struct GangJobId *job, GangClass job_class);
+/* What is 0 in the list stays as it is. gsBadMachine, gsLimit, gsNoResources. */
 gsRetVal GangJobResources(struct GangJobId *job, struct GangResources *list[]);
+/* Of any user's job. */
 gsRetVal GangJobUse(struct GangJobId *job, struct GangUse *use);
+/* gsBadMachine. */
 gsRetVal GangMachineLoad(const char *machine, struct GangLoad *load);
 
 /* Whether processes that handle SIGUSR1 and SIGUSR2 get them around the slots of the job. */

@@ -23,7 +23,12 @@
 extern "C" {
 #endif
 
+/* Of all functions: GANG_INVALID where an argument is wrong. Of those that ask the daemon, besides:
+ * GANG_NO_DAEMON, GANG_LOST, GANG_FAILED, GANG_UNSUPPORTED, and GANG_LIMIT for too many connections.
+ * Of those with a handle that ask it, besides: GANG_NO_SUCH_JOB, and GANG_NOT_PERMITTED where the job
+ * is another user's and more than looked at. What else one may return stands at the function. */
 typedef enum gang_result {
+    /* It was done. */
     GANG_OK = 0,
     /* An argument is null, out of bounds, or no handle that this process got. */
     GANG_INVALID = 1,
@@ -31,7 +36,9 @@ typedef enum gang_result {
     GANG_NO_DAEMON = 2,
     /* The job has ended, or was never there. */
     GANG_NO_SUCH_JOB = 3,
+    /* There is no process of that number, or it is not of the job. */
     GANG_NO_SUCH_PROCESS = 4,
+    /* The job or the process is another user's, or only administrators may. */
     GANG_NOT_PERMITTED = 5,
     /* A limit of the daemon is reached: jobs, CPUs, connections. */
     GANG_LIMIT = 6,
@@ -45,21 +52,21 @@ typedef enum gang_result {
     GANG_UNSUPPORTED = 10
 } gang_result;
 
-/* In order of priority. Only administrators put a job into GANG_EXPRESS. */
+/* In order of priority. */
 typedef enum gang_class {
-    GANG_EXPRESS = 1,
-    GANG_INTERACTIVE = 2,
-    GANG_BATCH = 3,
-    GANG_STANDBY = 4
+    GANG_EXPRESS = 1,     /* mission critical; only administrators put a job there */
+    GANG_INTERACTIVE = 2, /* somebody waits for it */
+    GANG_BATCH = 3,       /* the default */
+    GANG_STANDBY = 4      /* where nothing else wants the CPUs */
 } gang_class;
 
 typedef enum gang_state {
-    GANG_STARTING = 1,
-    GANG_WAITING = 2,
-    GANG_RUNNING = 3,
-    GANG_SLEEPING = 4,
-    GANG_IDLE = 5,
-    GANG_SUSPENDED = 6
+    GANG_STARTING = 1,  /* without a process yet */
+    GANG_WAITING = 2,   /* for its slot */
+    GANG_RUNNING = 3,   /* in its slot, or not scheduled by slots */
+    GANG_SLEEPING = 4,  /* it uses no CPU, and has no slots until it does */
+    GANG_IDLE = 5,      /* the same for long */
+    GANG_SUSPENDED = 6  /* by gang_suspend or a person */
 } gang_state;
 
 /* A job. Belongs to the process that got it; its children may use it. */
@@ -123,7 +130,7 @@ typedef struct gang_page {
     uint32_t magic;
     uint32_t version;
     uint32_t running;  /* 1 while the slot runs */
-    uint32_t on_cpus;  /* threads of the job that have CPUs in this slot */
+    uint32_t on_cpus;  /* planned: threads of the job for which the slot has CPUs, sleeping ones too */
     uint64_t until_ns; /* UTC; the slot lasts until then at least */
     uint64_t slice_ns;
     uint32_t cpus;     /* of the slot */
@@ -149,6 +156,8 @@ static inline uint64_t gang_page_until_ns(const gang_page *page)
     return __atomic_load_n(&page->until_ns, __ATOMIC_RELAXED);
 }
 
+/* As planned when the slot began: the threads that the job had, or the CPUs of the slot where those are
+ * fewer. Threads that sleep count; how many run at a moment, nobody writes down. */
 static inline uint32_t gang_page_on_cpus(const gang_page *page)
 {
     return __atomic_load_n(&page->on_cpus, __ATOMIC_RELAXED);
@@ -167,28 +176,34 @@ gang_result gang_spec_init(gang_spec *spec);
 gang_result gang_change_init(gang_change *change);
 
 /* Registers a job without processes. It ends with its last process, or when this process ends
- * before one was added. The handle is to be closed. */
+ * before one was added. The handle is to be closed. GANG_LIMIT for too many jobs or CPUs,
+ * GANG_NOT_ENOUGH, GANG_NOT_PERMITTED for GANG_EXPRESS. */
 gang_result gang_register(const gang_spec *spec, gang_job **job);
 
-/* Makes a job of what runs already: a process with its descendants, without memory or disk. */
+/* Makes a job of what runs already: a process with its descendants, without memory or disk. As
+ * gang_register, and GANG_NO_SUCH_PROCESS; GANG_NOT_PERMITTED for a process of another user. */
 gang_result gang_adopt(const gang_spec *spec, pid_t pid, gang_job **job);
 
-/* A handle on a job by its id; and on the one that `gang run` made for this program. */
+/* A handle on a job by its id; and on the one that `gang run` made for this program. Of any user's:
+ * GANG_NO_SUCH_JOB where there is none. */
 gang_result gang_open(int64_t id, gang_job **job);
 gang_result gang_current(gang_job **job);
 
-/* Gives the handle back; the job goes on. */
+/* Gives the handle back; the job goes on. Asks nobody, as gang_id. */
 gang_result gang_close(gang_job *job);
 
 gang_result gang_id(const gang_job *job, int64_t *id);
 
-/* Takes a process with all its threads and future children into the job; 0 is this one. */
+/* Takes a process with all its threads and future children into the job; 0 is this one.
+ * GANG_NO_SUCH_PROCESS; GANG_NOT_PERMITTED for a process of another user. */
 gang_result gang_add(gang_job *job, pid_t pid);
-/* Takes it out again: it is scheduled as it was before. */
+/* Takes it out again: it is scheduled as it was before. GANG_NO_SUCH_PROCESS where it is not of the
+ * job. */
 gang_result gang_remove(gang_job *job, pid_t pid);
 
-/* The owner of a job may lower its class, administrators may set any. */
+/* The owner of a job may lower its class, administrators may set any: GANG_NOT_PERMITTED. */
 gang_result gang_set_class(gang_job *job, gang_class job_class);
+/* GANG_LIMIT for too many CPUs, GANG_NOT_ENOUGH. */
 gang_result gang_resize(gang_job *job, const gang_change *change);
 gang_result gang_set_signals(gang_job *job, int on);
 gang_result gang_suspend(gang_job *job);

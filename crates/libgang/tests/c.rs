@@ -88,3 +88,23 @@ fn the_library_has_what_the_headers_declare_and_nothing_else() {
     declared.sort_unstable();
     assert_eq!(exported, declared);
 }
+
+#[test]
+fn the_headers_say_of_every_number_what_it_means() {
+    for name in ["gang.h", "GangUserAPI.h"] {
+        let text = fs::read_to_string(here().join("include").join(name)).unwrap();
+        let (mut in_enum, mut before, mut seen) = (false, "", 0);
+        for line in text.lines() {
+            in_enum |= line.starts_with("typedef enum");
+            let is_number = in_enum && line.contains(" = ");
+            if is_number {
+                let is_told_before = before.ends_with("*/") && !before.contains(" = ");
+                assert!(line.contains("/*") || is_told_before, "{name}: {line}");
+                seen += 1;
+            }
+            in_enum &= !line.starts_with('}');
+            before = line;
+        }
+        assert!(seen > 15, "{name}: {seen}");
+    }
+}

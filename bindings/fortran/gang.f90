@@ -277,7 +277,7 @@ contains
     if (associated(page%content)) slice_ns = page%content%slice_ns
   end function gang_page_slice_ns
 
-  ! Threads of the job that have CPUs in this slot.
+  ! Threads of the job for which the slot has CPUs, as planned: those that sleep count.
   function gang_page_on_cpus(page) result(on_cpus)
     type(gang_page), intent(in) :: page
     integer(c_int32_t) :: on_cpus

@@ -40,7 +40,7 @@ class Page:
 
     @property
     def on_cpus(self) -> int:
-        """Threads of the job that have CPUs in this slot."""
+        """Threads for which the slot has CPUs, as planned: those that sleep count."""
         return self._page.on_cpus
 
     @property

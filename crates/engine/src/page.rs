@@ -43,7 +43,7 @@ pub enum Validity {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Word {
     pub running: bool,
-    /// Threads of the job that have CPUs in the slot.
+    /// Threads of the job for which the slot has CPUs, as planned: those that sleep count.
     pub on_cpus: u32,
     /// UTC, nanoseconds: the slot lasts until then at least; 0 out of slot.
     pub until_ns: u64,

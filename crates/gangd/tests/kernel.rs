@@ -465,6 +465,29 @@ fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
 }
 
 #[test]
+fn needs_root_the_slot_page_counts_threads_as_planned() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    // One spins, three sleep.
+    let mut program = Program::shell(
+        "exec bash -c 'read go; sleep 60 & sleep 60 & sleep 60 & \
+         while [ $SECONDS -lt 60 ]; do :; done'",
+    );
+    let job = job_with(&place, &program, machine());
+    let path = place.client().slot_page(job).unwrap();
+    program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    wait_until("all have come", || place.job(job).unwrap().threads == 4);
+    let on_cpus = || {
+        let page = fs::read(&path).unwrap();
+        let number = |at: usize| u32::from_ne_bytes(page[at..at + 4].try_into().unwrap());
+        (number(8) == 1).then(|| i64::from(number(12)))
+    };
+    wait_until("planned for all, or the CPUs", || on_cpus() == Some(machine().min(4)));
+}
+
+#[test]
 fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
     if !is_root() {
         return;

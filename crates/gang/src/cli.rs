@@ -102,8 +102,8 @@ pub enum Command {
 /// where they are not set already, OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS and
 /// KMP_BLOCKTIME to what fits the gang.
 ///
-/// The variables GANG_CPUS, GANG_MIN_CPUS, GANG_CLASS, GANG_WEIGHT, GANG_NAME, GANG_MEM and GANG_DISK
-/// stand for the options of these names. With the library libgang-preload.so in LD_PRELOAD and GANG=1
+/// The variables GANG_CPUS, GANG_MIN_CPUS, GANG_CLASS, GANG_WEIGHT, GANG_NAME, GANG_MEM, GANG_DISK and
+/// GANG_SIGNALS (1, or 0 for none) stand for the options of these names. With the library libgang-preload.so in LD_PRELOAD and GANG=1
 /// they make a gang of a program that is not started by gang run, and one of all ranks of an MPI
 /// program: mpirun -x GANG=1 -x LD_PRELOAD=libgang-preload.so.
 ///
@@ -163,7 +163,8 @@ pub struct JobOptions {
     pub disk: Option<i64>,
     /// Tell processes that handle both signals of each slot: SIGUSR1 before it ends, SIGUSR2 after
     /// one has begun
-    #[arg(long)]
+    #[arg(long, env = "GANG_SIGNALS", hide_env_values = true,
+        value_parser = clap::builder::FalseyValueParser::new())]
     pub signals: bool,
 }
 

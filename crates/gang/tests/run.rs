@@ -71,6 +71,33 @@ fn options_reach_the_daemon() {
 }
 
 #[test]
+fn variables_stand_for_options() {
+    let fake = Fake::new();
+    let place = Place::of(&fake);
+    for (signals, expected) in [("1", "Some(true)"), ("0", "Some(false)")] {
+        let mut gang = place.gang(&["run", "true"]);
+        for (name, value) in [
+            ("CPUS", "3"),
+            ("MIN_CPUS", "2"),
+            ("CLASS", "standby"),
+            ("WEIGHT", "7"),
+            ("NAME", signals),
+            ("MEM", "1G"),
+            ("DISK", "2M"),
+            ("SIGNALS", signals),
+        ] {
+            gang.env(format!("GANG_{name}"), value);
+        }
+        assert!(gang.output().unwrap().status.success());
+        let calls = fake.calls();
+        let register = format!("Register({signals}, 3, 2, standby, local, 7)");
+        assert!(calls.contains(&register), "{calls:?}");
+        let needs = format!("Needs(Some(1073741824), Some(2097152), Some(false), {expected})");
+        assert!(calls.contains(&needs), "{calls:?}");
+    }
+}
+
+#[test]
 fn input_and_output_are_the_programs() {
     for place in places() {
         let mut gang = place.gang(&["run", "-q", "cat"]);

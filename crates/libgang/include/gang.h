@@ -213,7 +213,7 @@ gang_result gang_resume(gang_job *job);
  * both finite. One process of a job is enough. Made for inner loops: a call reads a clock without a
  * system call, and four times a second one goes on to the daemon, and does not wait for its answer
  * (the first one of a job does); of the others it is not known. done == total is told at once. A
- * refusal is told with a later call, and then nothing more for 5 s. */
+ * refusal is told with a later call, and then nothing more for 5 s and ten times as long as it took. */
 gang_result gang_job_progress(gang_job *job, double done, double total);
 
 /* Set size before the call: no more than that is filled in. */

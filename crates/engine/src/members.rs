@@ -12,7 +12,10 @@ use gang_linux::{
     process,
     sched::{self, Attributes},
 };
-use rustix::{process::Signal, thread::CpuSet};
+use rustix::{
+    process::Signal,
+    thread::{self, CpuSet},
+};
 
 use crate::{
     action::{Action, ControlFile, ProcessHandle},
@@ -90,6 +93,35 @@ pub struct Members {
     crowded: bool,
     bytes: Vec<u8>,
     numbers: Vec<u32>,
+}
+
+/// What a thread that was let go has again.
+#[derive(Clone, Copy, Debug)]
+pub struct LetGo {
+    pub tid: u32,
+    pub attributes: Attributes,
+    /// Absent where it chose them itself.
+    pub cpus: Option<CpuSet>,
+}
+
+impl LetGo {
+    /// One that has ended misses nothing.
+    pub fn is_as_before(&self) -> bool {
+        let has_cpus = |cpus| affinity(self.tid).map_or(true, |now| now == cpus);
+        sched::get(self.tid).map_or(true, |now| now == self.attributes)
+            && self.cpus.is_none_or(has_cpus)
+    }
+
+    /// Gives it what it had.
+    ///
+    /// # Errors
+    /// The kernel's, for instance where it has ended meanwhile.
+    pub fn give_back(&self) -> std::io::Result<()> {
+        if let Some(cpus) = &self.cpus {
+            thread::sched_setaffinity(thread::Pid::from_raw(self.tid as i32), cpus)?;
+        }
+        sched::set(self.tid, &self.attributes)
+    }
 }
 
 impl Members {
@@ -179,12 +211,17 @@ impl Members {
         proc_root: &Path,
         process: &Arc<ProcessHandle>,
         out: &mut Vec<Action>,
-    ) -> Vec<(u32, Attributes)> {
+    ) -> Vec<LetGo> {
         let pid = process.pid;
         // Where they cannot be read, who sees the process off gives them back what they had.
         let tids = process::threads(proc_root, pid).unwrap_or_default();
         let of_process = self.threads.iter().filter(|thread| tids.contains(&thread.tid));
-        let known = of_process.clone().map(|thread| (thread.tid, thread.original)).collect();
+        let known = of_process.clone().map(|thread| LetGo {
+            tid: thread.tid,
+            attributes: thread.original,
+            cpus: (!thread.moored).then_some(self.everywhere),
+        });
+        let known = known.collect();
         for thread in of_process.filter(|thread| !thread.is_exempt()) {
             out.push(Action::Attributes { tid: thread.tid, attributes: thread.original });
             if self.pinned.is_some() && !thread.moored {
@@ -366,7 +403,7 @@ impl Members {
 
 /// The CPUs a thread may run on, as the kernel has it.
 pub fn affinity(tid: u32) -> rustix::io::Result<CpuSet> {
-    rustix::thread::sched_getaffinity(rustix::thread::Pid::from_raw(tid as i32))
+    thread::sched_getaffinity(thread::Pid::from_raw(tid as i32))
 }
 
 /// True for what gangd gives to a thread in its slot.

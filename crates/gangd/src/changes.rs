@@ -237,11 +237,9 @@ impl Daemon {
         let mut since: Option<Instant> = None;
         let is_as_before = |tid: u32, was_before: bool| {
             let Ok(now) = sched::get(tid) else { return true };
-            match before.iter().find(|(known, _)| *known == tid) {
+            match before.iter().find(|known| known.tid == tid) {
                 // A switcher that a host kept from its CPU may have come after the one that gave it back.
-                Some((_, before)) => {
-                    now == *before || (was_before && sched::set(tid, before).is_ok())
-                }
+                Some(known) => known.is_as_before() || (was_before && known.give_back().is_ok()),
                 None => {
                     let before = members::original(now, *normal, true);
                     now == before || sched::set(tid, &before).is_err()

@@ -6,7 +6,7 @@ use gang_engine::{
     Standing,
     action::ProcessHandle,
     listeners::Listeners,
-    members::Members,
+    members::{LetGo, Members},
     page::{SlotPage, Validity, Word},
     store::{Newcomer, Record, Whereabouts},
 };
@@ -77,7 +77,7 @@ pub struct Home {
 #[derive(Clone, Debug)]
 pub struct Leaver {
     /// What its threads had before, of those that the job knew.
-    pub before: Vec<(u32, Attributes)>,
+    pub before: Vec<LetGo>,
     /// What the others have by default.
     pub normal: Attributes,
     /// Where it came from, if not from where the first one of the job did.

@@ -17,7 +17,7 @@ use gang_skips::skipped;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The longest that a decision is waited for: the machine may have other work.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;

@@ -144,7 +144,12 @@ fn a_stop_signal_suspends_the_job_and_stops_gang_until_it_is_continued() {
         let program = Program::start(&place, "");
         let gang = Pid::from_child(&program.gang);
         kill_process(if to_program { program.pid } else { gang }, Signal::TSTP).unwrap();
-        wait_until("the job is suspended", || fake.calls().contains(&"Suspend(42)".to_owned()));
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !fake.calls().contains(&"Suspend(42)".to_owned()) {
+            let seen = (state(gang), state(program.pid), fake.calls());
+            assert!(Instant::now() < deadline, "not suspended, to_program {to_program}: {seen:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         // The group of a test may be one that no shell continues; then it goes on at once.
         wait_until("gang stops or goes on", || {
             state(gang) == Some('T') || fake.calls().contains(&"Resume(42)".to_owned())

@@ -278,6 +278,7 @@ impl Body {
             }
             self.output.update();
             let wake_ns = self.follow(&mut cursor, clock::utc_ns());
+            self.timings.record_due(wake_ns.unwrap_or(u64::MAX));
             if std::mem::take(&mut cursor.has_lowered) {
                 self.lookout.iter_mut().for_each(Lookout::look);
             }

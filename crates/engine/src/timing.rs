@@ -40,6 +40,7 @@ pub struct Timings {
     last_failure: AtomicU32,
     late_timetables: AtomicU64,
     ran_out: AtomicU64,
+    due_ns: AtomicU64,
 }
 
 impl Default for Timings {
@@ -51,6 +52,7 @@ impl Default for Timings {
             last_failure: AtomicU32::new(0),
             late_timetables: AtomicU64::new(0),
             ran_out: AtomicU64::new(0),
+            due_ns: AtomicU64::new(u64::MAX),
         }
     }
 }
@@ -111,6 +113,16 @@ impl Timings {
             (sum + switch.lowered_ns.saturating_sub(switch.asked_ns), count + 1)
         });
         sum.checked_div(count).unwrap_or(0)
+    }
+
+    /// All that was to be done is done; there is nothing more to do before a moment (UTC).
+    pub fn record_due(&self, at_ns: u64) {
+        self.due_ns.store(at_ns, Ordering::Release);
+    }
+
+    /// Something was to be done by then, and is not done yet.
+    pub fn is_overdue(&self, at_ns: u64) -> bool {
+        self.due_ns.load(Ordering::Acquire) <= at_ns
     }
 
     /// A timetable was handed over after its beginning.

@@ -5,8 +5,9 @@
 //!
 //! Approach: what is planned is copied. Then each thread, group and process is looked at by itself, with the
 //! clock before and after: where an edge passed, nothing was seen. Plans that were changed meanwhile count for
-//! nothing either. A switcher may be late, and a thread be new: so what is wrong must be so at several
-//! looks, with none in between at which the same was to be so and was.
+//! nothing either, nor does what was seen while a switcher was late: without a right of its own to run, it
+//! waits as long as whoever looks. And a thread may be new: so what is wrong must be so at several looks, with
+//! none in between at which the same was to be so and was.
 //!
 //! Where gangs have all CPUs and the checker waits for their gaps, it sees them out of their slots only.
 
@@ -19,11 +20,11 @@ use gang_linux::clock;
 use gang_protocol::v1;
 use gang_schedule::{Config, CpuSet, JobId, Plan, check, clock as slices};
 
-use crate::{daemon::Daemon, denied::Denied, job::Job, state::State};
+use crate::{daemon::Daemon, denied::Denied, errands::Handle, job::Job, state::State};
 use look::{Subject, Wanted};
 
 /// At how many looks after each other something must be wrong, each in a slice of its own where the clock
-/// says how it is to be: without a right of its own to run, a switcher can be late for most of a slice.
+/// says how it is to be.
 const WRONG_LOOKS: u32 = 3;
 
 /// How far looks are apart, at least and at most: most of a slice.
@@ -47,7 +48,7 @@ pub fn all(daemon: &Daemon) -> Result<(usize, Vec<v1::Violation>), Denied> {
     for look in 1..=LOOKS_MAX {
         let picture = Picture::take(daemon)?;
         subjects = picture.jobs.iter().map(|job| job.subjects.len()).sum();
-        let seen = picture.look();
+        let seen = picture.look(&daemon.conductor);
         let after = Picture::take(daemon)?;
         for (case, (slice, wrong)) in seen {
             if picture.agrees(&after, case.job, slice) {
@@ -168,18 +169,26 @@ impl Picture {
         next_ns(from_ns.saturating_sub(SETTLES_NS)) != next_ns(to_ns)
     }
 
-    fn look(&self) -> Vec<(Case, Sight)> {
+    fn look(&self, conductor: &Handle) -> Vec<(Case, Sight)> {
         let mut seen = Vec::new();
         for of in &self.jobs {
             for subject in &of.subjects {
-                seen.extend((0..TRIES).find_map(|_| self.look_at(of, subject)));
+                seen.extend((0..TRIES).find_map(|_| self.look_at(conductor, of, subject)));
             }
         }
         seen
     }
 
-    fn look_at(&self, of: &Expected, subject: &Subject) -> Option<(Case, Sight)> {
+    fn look_at(
+        &self,
+        conductor: &Handle,
+        of: &Expected,
+        subject: &Subject,
+    ) -> Option<(Case, Sight)> {
         let before_ns = clock::utc_ns();
+        if conductor.is_behind(before_ns) {
+            return None;
+        }
         let wanted = self.wanted(of, before_ns)?;
         let wrong = subject.look(self.backend, &wanted);
         if self.is_edge_between(before_ns, clock::utc_ns()) {

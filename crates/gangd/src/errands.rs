@@ -63,6 +63,11 @@ impl Handle {
         all.fold((0, 0), |(late, out), (one, other)| (late.max(one), out.max(other)))
     }
 
+    /// A switcher has not done yet what was to be done by a moment (UTC).
+    pub fn is_behind(&self, at_ns: u64) -> bool {
+        self.timings.iter().any(|(_, timings)| timings.is_overdue(at_ns))
+    }
+
     /// The switchers' own records, by their CPUs.
     pub fn timings(&self) -> &[(CpuSet, Arc<Timings>)] {
         &self.timings

@@ -146,8 +146,14 @@ fn clear_up(roots: &Roots, store: &Store, socket: &Path) {
 
 /// Undoes what a daemon that died together with its guardian left behind.
 fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Result<()> {
-    let Some(place) = server::Place::take(socket)? else {
-        anyhow::bail!("a daemon runs at {}; nothing was released", socket.display());
+    // The guardian of a daemon that died has it for moments while it clears up.
+    let until = Instant::now() + DYING;
+    let place = loop {
+        match server::Place::take(socket)? {
+            Some(place) => break place,
+            None if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
+            None => anyhow::bail!("a daemon runs at {}; nothing was released", socket.display()),
+        }
     };
     let (records, _) = store.records();
     let found = release::all(roots, store);

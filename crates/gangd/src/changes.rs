@@ -30,6 +30,9 @@ const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 /// For how long its threads must have had again what they had.
 const STAYS_FOR: Duration = Duration::from_millis(25);
 
+/// The longest that who registers a job waits for those that are over; less than a client waits for an answer.
+const CLEARED_WITHIN: Duration = Duration::from_secs(5);
+
 /// How often it is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -42,6 +45,12 @@ impl Daemon {
         held: Resources,
         waiting: Option<BorrowedFd<'_>>,
     ) -> Result<JobId, Denied> {
+        if !self.endings.has_room_within(CLEARED_WITHIN) {
+            return Err(Denied::Failed {
+                operation: "register a job".into(),
+                reason: "too many jobs that have ended are not cleared away yet; try again".into(),
+            });
+        }
         let enter = || {
             let wanted = wanted.clone();
             let job = self.conductor.ask(move |state| state.register(wanted))??;

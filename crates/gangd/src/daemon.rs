@@ -24,6 +24,7 @@ use gang_schedule::JobId;
 use crate::{
     admission::Queue,
     denied::Denied,
+    endings::Endings,
     errands::{Handle, Unavailable},
     gauge::Measuring,
     history::{Ended, History, Query},
@@ -66,6 +67,8 @@ pub struct Daemon {
     pub rehoming: Mutex<()>,
     /// Jobs that wait for memory or disk.
     pub queue: Queue,
+    /// Jobs that are over, and not cleared away yet.
+    pub endings: Endings,
     /// Jobs that have ended.
     pub history: Option<History>,
     /// The numbers that jobs get.
@@ -150,6 +153,7 @@ impl Daemon {
             precedence,
             rehoming: Mutex::default(),
             queue: Queue::default(),
+            endings: Endings::default(),
             history,
         }
     }
@@ -278,8 +282,11 @@ impl Daemon {
     /// A job has no process any more, or never got one.
     pub fn end(&self, job: JobId) {
         self.watch.remove_job(job);
-        let filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
-        let record = self.conductor.ask(move |state| state.end(job));
+        let record = {
+            let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
+            self.conductor.ask(move |state| state.end(job))
+        };
+        // Nobody files a job that the state has no more, nor has another one its number.
         if let Ok(Some((record, ended))) = record {
             self.clear_away(&record);
             if let Some(history) = &self.history {
@@ -287,8 +294,6 @@ impl Daemon {
             }
             tracing::info!(job = record.id, name = record.name, "job ended");
         }
-        // Who waits there may hold the queue and want to file.
-        drop(filing);
         self.queue.look_again();
     }
 

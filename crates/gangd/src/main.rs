@@ -11,6 +11,7 @@ mod conductor;
 mod daemon;
 mod denied;
 mod description;
+mod endings;
 mod errands;
 mod forecast;
 mod gap;

@@ -4,11 +4,7 @@ use std::{
     io::Read,
     os::unix::net::UnixStream,
     path::Path,
-    sync::{
-        Arc,
-        atomic::Ordering,
-        mpsc::{Sender, channel},
-    },
+    sync::{Arc, atomic::Ordering},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -16,7 +12,7 @@ use std::{
 use anyhow::{Context, bail};
 use gang_engine::{backend::Backend, probe::Means, release, store::Store};
 use gang_linux::{Roots, clock, memory};
-use gang_schedule::{Gap, JobId, Schedule};
+use gang_schedule::{Gap, Schedule};
 use rustix::event::epoll;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -145,22 +141,16 @@ pub fn run(
             .context("cannot start the thread that has jobs proved")?;
     }
     let clients = Arc::<Clients>::default();
-    let (endings, ended) = channel();
     let ending = daemon.clone();
     let clearer = std::thread::Builder::new()
         .name("endings".into())
-        .spawn(move || ended.iter().for_each(|job| ending.end(job)))
+        .spawn(move || std::iter::from_fn(|| ending.endings.next()).for_each(|job| ending.end(job)))
         .context("cannot start the thread that clears jobs away")?;
-    let waiting = Waiting {
-        daemon: &daemon,
-        listener: &listener,
-        stop: &stop_receiver,
-        reload: &reload,
-        endings: &endings,
-    };
+    let waiting =
+        Waiting { daemon: &daemon, listener: &listener, stop: &stop_receiver, reload: &reload };
     waiting.wait(&thread, &clients, args, &beats)?;
     // What is not cleared away by then is when all jobs are.
-    drop(endings);
+    daemon.endings.close();
     let _ = clearer.join();
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     drop(listener);
@@ -237,9 +227,6 @@ struct Waiting<'a> {
     listener: &'a std::os::unix::net::UnixListener,
     stop: &'a UnixStream,
     reload: &'a UnixStream,
-    /// To who clears jobs away that are over: the kernel may take its time for that, and whoever connects is
-    /// not to wait for it.
-    endings: &'a Sender<JobId>,
 }
 
 impl Waiting<'_> {
@@ -251,7 +238,7 @@ impl Waiting<'_> {
         args: &Args,
         beats: &Pulse,
     ) -> anyhow::Result<()> {
-        let Waiting { daemon, listener, mut stop, mut reload, endings } = *self;
+        let Waiting { daemon, listener, mut stop, mut reload } = *self;
         let mut last_beat = beats.load(Ordering::Relaxed);
         let mut idle_since: Option<Instant> = None;
         let mut had_jobs = false;
@@ -293,7 +280,7 @@ impl Waiting<'_> {
                     Source::Job(job) => {
                         if daemon.watch.is_over(job) {
                             daemon.watch.remove_job(job);
-                            let _ = endings.send(job);
+                            daemon.endings.add(job);
                         }
                     }
                 }

@@ -107,7 +107,8 @@ pub struct Figures {
     pub pace_apart_if_independent: Option<f64>,
     /// Share of the time in which a thread waits for a CPU.
     pub apart: f64,
-    /// Of the program's time on CPUs: waiting for each other.
+    /// Looks that found one of its threads on a CPU, and the share of them that found it waiting for others.
+    pub looks_on_cpu: usize,
     pub spinning: f64,
     /// Where, as shares of that time, the most first.
     pub waits_at: Vec<(String, f64)>,
@@ -163,6 +164,7 @@ impl Observation {
             pace_apart: enough(apart),
             pace_apart_if_independent: enough(apart).and(pace_clear).map(|pace| pace * left),
             apart: apart.all as f64 / all.all.max(1) as f64,
+            looks_on_cpu: all.work + all.wait,
             spinning: all.wait as f64 / own,
             waits_at: self.waits_at(own),
             sleeps: self.sleeps.clone(),

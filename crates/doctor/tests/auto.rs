@@ -111,6 +111,24 @@ impl Place {
     fn decided(&self, name: &str) -> Option<Policy> {
         self.job(name).unwrap().decided
     }
+
+    /// Waits until a job is decided so; says, where it never is, what was decided and told meanwhile.
+    fn wait_until_decided(&self, name: &str, policy: &Policy) {
+        let (mut told, began) = (Vec::new(), Instant::now());
+        loop {
+            let v1::Job { decided, gain, because, .. } = self.job(name).unwrap();
+            if decided.as_ref() == Some(policy) {
+                return;
+            }
+            let news = (decided, gain, because);
+            if told.last().is_none_or(|(_, last)| *last != news) {
+                told.push((began.elapsed(), news));
+            }
+            let is_late = began.elapsed() > PATIENCE;
+            assert!(!is_late, "{name} not within {PATIENCE:?} {policy:?}: {told:#?}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
 }
 
 impl Drop for Place {
@@ -154,13 +172,17 @@ fn compiled(directory: &Path) -> Option<String> {
 fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again() {
     let Some(place) = Place::new(None) else { return };
     let Some(meet) = compiled(place.directory.path()) else { return };
-    let _rival = place.run("rival", &[], &[&meet]);
+    // Beside ordinary programs, the more the clearer: beside another gang it would be open what is better.
+    let cpus = thread::available_parallelism().unwrap().get();
+    let spin = "while [ $SECONDS -lt 600 ]; do :; done";
+    let rival = || Program(Command::new("bash").args(["-c", spin]).spawn().unwrap());
+    let _rivals: Vec<Program> = (0..3 * cpus).map(|_| rival()).collect();
     let program = place.run("program", &["--policy", "auto"], &[&meet]);
     if let Some(reason) = place.client().status().unwrap().status.not_proved {
         skipped(reason);
         return;
     }
-    wait_until("threads that meet are a gang", || place.decided("program") == Some(Policy::local));
+    place.wait_until_decided("program", &Policy::local);
     let job = place.job("program").unwrap();
     assert_eq!(job.policy, Policy::auto);
     assert!(job.gain.is_some_and(|gain| gain.gain.is_finite()));
@@ -171,12 +193,12 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
 
     // The same program, with nothing to wait for.
     let apart = place.run("apart", &["--policy", "auto"], &[&meet, "apart"]);
-    wait_until("threads apart are Linux's", || place.decided("apart") == Some(Policy::none));
+    place.wait_until_decided("apart", &Policy::none);
     drop(apart);
 
     // One that changes.
     kill_process(Pid::from_child(&program.0), Signal::USR1).unwrap();
-    wait_until("it is looked at again", || place.decided("program") == Some(Policy::none));
+    place.wait_until_decided("program", &Policy::none);
     assert_eq!(place.client().check().unwrap().violations, []);
 }
 

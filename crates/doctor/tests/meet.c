@@ -23,7 +23,7 @@ static void *meet(void *start)
 	volatile unsigned long sum = 0;
 
 	while (time(0) - *(time_t *)start < 600) {
-		for (int i = 0; i < 20000; i++)
+		for (int i = 0; i < 4000; i++)
 			sum += i;
 		unsigned now = atomic_load(&generation);
 		if (atomic_load(&apart))

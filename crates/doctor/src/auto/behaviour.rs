@@ -2,14 +2,17 @@
 //!
 //! A change of any of these counts: the number of threads that compute (by a quarter, and one at least), how
 //! often a thread blocks (by a factor of three), how much of its time on CPUs its threads wait for each other
-//! (a quarter of it more or less, or any at all where there was none, and the other way round), how many
-//! threads compete (by a factor of two), and whether gangs are among those. It must be seen twice in a row.
+//! (a quarter of it more or less, or by a factor of five where that is no chance), how many threads compete
+//! (by a factor of two), and whether gangs are among those. It must be seen twice in a row.
 
 use crate::observation::Figures;
 
-/// More waiting than this is some; less than the other is none.
-const WAITS: f64 = 0.05;
-const WAITS_NOT: f64 = 0.01;
+/// So much of its time more or less is another waiting, and so many times as much, where it is no chance.
+const WAITS_MORE: f64 = 0.25;
+const WAITS_TIMES: f64 = 5.0;
+
+/// Two shares that are so many standard errors apart do not differ by chance (1 in 80).
+const ERRORS: f64 = 2.5;
 
 /// Blocking less often than this, in sleeps a second of a thread, is as good as never.
 const BLOCKS: f64 = 50.0;
@@ -20,7 +23,8 @@ pub struct Behaviour {
     pub threads: usize,
     /// How often each of them sleeps in a second.
     pub sleeps_per_s: f64,
-    /// Share of its time on CPUs in which it waits for others.
+    /// How often it was seen on a CPU, and the share of these in which it waited for others.
+    pub looks: usize,
     pub spinning: f64,
     pub competition: Competition,
 }
@@ -43,6 +47,7 @@ impl Behaviour {
         Behaviour {
             threads: figures.threads,
             sleeps_per_s: sleeps as f64 / thread_seconds,
+            looks: figures.looks_on_cpu,
             spinning: figures.spinning,
             competition,
         }
@@ -64,9 +69,7 @@ impl Behaviour {
         if factor(slept, sleeps) > 3.0 {
             return Some("its threads block more or less often");
         }
-        let begins = self.spinning < WAITS_NOT && now.spinning > WAITS;
-        let ends = self.spinning > WAITS && now.spinning < WAITS_NOT;
-        if begins || ends || (self.spinning - now.spinning).abs() > 0.25 {
+        if self.waits_otherwise_than(now) {
             return Some("its threads wait for each other more or less than before");
         }
         if was.has_gangs != is.has_gangs {
@@ -74,6 +77,21 @@ impl Behaviour {
         }
         (factor(was.threads + 0.5, is.threads + 0.5) > 2.0)
             .then_some("more or fewer others compete")
+    }
+
+    fn waits_otherwise_than(&self, now: &Behaviour) -> bool {
+        let differs = (self.spinning - now.spinning).abs();
+        let is_multiple =
+            self.spinning.max(now.spinning) > WAITS_TIMES * self.spinning.min(now.spinning);
+        differs > WAITS_MORE || is_multiple && differs > ERRORS * self.standard_error(now)
+    }
+
+    /// Of the difference of the shares that wait, if both are the same (the test of two proportions).
+    fn standard_error(&self, other: &Behaviour) -> f64 {
+        let looks = [self, other].map(|it| it.looks.max(1) as f64);
+        let waits = self.spinning * looks[0] + other.spinning * looks[1];
+        let share = waits / (looks[0] + looks[1]);
+        (share * (1.0 - share) * (1.0 / looks[0] + 1.0 / looks[1])).sqrt()
     }
 }
 
@@ -84,11 +102,12 @@ mod tests {
     #[test]
     fn what_is_a_change() {
         let competition = Competition { threads: 2.0, has_gangs: true, is_tight: true };
-        let usual = Behaviour { threads: 2, sleeps_per_s: 5.0, spinning: 0.1, competition };
+        let usual =
+            Behaviour { threads: 2, sleeps_per_s: 5.0, looks: 200, spinning: 0.1, competition };
         assert_eq!(usual.change(&usual), None);
         let slightly = Behaviour {
             sleeps_per_s: 100.0,
-            spinning: 0.02,
+            spinning: 0.03,
             competition: Competition { threads: 3.0, ..competition },
             ..usual
         };
@@ -100,6 +119,7 @@ mod tests {
             Behaviour { threads: 4, ..usual },
             Behaviour { sleeps_per_s: 1000.0, ..usual },
             Behaviour { spinning: 0.0, ..usual },
+            Behaviour { spinning: 0.015, ..usual },
             Behaviour { spinning: 0.5, ..usual },
             Behaviour { competition: more(6.0), ..usual },
             Behaviour { competition: more(0.5), ..usual },
@@ -108,6 +128,9 @@ mod tests {
             assert!(usual.change(&changed).is_some(), "{changed:?}");
             assert!(changed.change(&usual).is_some(), "{changed:?}");
         }
+        let seldom = Behaviour { spinning: 0.01, ..usual };
+        let never = Behaviour { spinning: 0.0, ..usual };
+        assert_eq!(seldom.change(&never), None, "two looks of 200 are chance");
         let nobody = Competition { threads: 0.0, has_gangs: false, is_tight: false };
         assert_eq!(usual.change(&Behaviour { competition: nobody, ..usual }), None);
     }

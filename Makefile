@@ -147,10 +147,10 @@ uninstall:
 	rm -f $(DESTDIR)$(UNITDIR)/gangd.socket $(DESTDIR)$(UNITDIR)/gangd.service
 	cmp -s etc/gangd.toml $(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml && \
 	  rm -f $(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml || true
-	-rmdir $(DESTDIR)$(SYSCONFDIR)/gangd
+	rmdir $(DESTDIR)$(SYSCONFDIR)/gangd 2>/dev/null || true
 	rm -f $(INCLUDEDIR)/gang.h $(INCLUDEDIR)/GangUserAPI.h $(PCDIR)/gang.pc
 	rm -f $(FORTRANDIR)/gang.mod $(FORTRANDIR)/gang_c.mod $(PCDIR)/gang-fortran.pc
 	rm -f $(DESTDIR)$(LIBDIR)/libgang_fortran.a
-	-rmdir $(FORTRANDIR) $(DESTDIR)$(LIBDIR)/gang
+	rmdir $(FORTRANDIR) $(DESTDIR)$(LIBDIR)/gang 2>/dev/null || true
 	rm -f $(BASHDIR)/gang $(ZSHDIR)/_gang $(FISHDIR)/gang.fish
-	-rmdir $(LIBEXECDIR)
+	rmdir $(LIBEXECDIR) 2>/dev/null || true

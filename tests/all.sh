@@ -25,5 +25,6 @@ trap summary EXIT
 $cargo build --workspace --locked --lib --bins --tests
 $cargo test --workspace --locked --no-fail-fast
 tests/deps.sh
+tests/install.sh
 tests/units.sh
 tests/web.sh

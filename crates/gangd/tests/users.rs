@@ -1,4 +1,5 @@
-//! Two users beside root: what one of them may do to the other, which is nothing.
+//! Two users beside root: what one of them may do to the other, which is nothing; and a third one, who is of
+//! the group of administrators.
 //!
 //! The test program starts itself once more as each of them.
 
@@ -7,6 +8,7 @@ mod place;
 use std::{
     io::{BufRead, BufReader},
     os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
@@ -15,11 +17,15 @@ use gang_protocol::{
     error::ClientError,
     v1,
 };
+use gang_skips::skipped;
 use place::{Place, Program, is_root, job_with, registration, wait_until};
 
 /// Known to every machine, as daemon and nobody.
 const ONE: u32 = 1;
 const OTHER: u32 = 65_534;
+
+/// Another one that every machine knows.
+const THIRD: u32 = 2;
 
 /// The part that this program plays, and what it is told.
 const PART: &str = "GANG_TEST_PART";
@@ -172,6 +178,94 @@ fn stranger() {
     // Nothing of what was refused is left over.
     let jobs = client.list_jobs().unwrap().jobs;
     assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [job, own]);
+}
+
+/// A machine with one more group, for a daemon alone: who is in it, and what is to become the daemon. `None`
+/// where it cannot be had.
+fn with_group(directory: &Path, name: &str, member: u32) -> Option<Vec<String>> {
+    let can = Command::new("unshare").args(["-m", "true"]).status();
+    let user = nix::unistd::User::from_uid(member.into()).unwrap();
+    let (true, Some(user)) = (can.is_ok_and(|status| status.success()), user) else {
+        skipped(format!("it takes unshare(1) with its rights, and a user {member}"));
+        return None;
+    };
+    let groups = directory.join("group");
+    let text = std::fs::read_to_string("/etc/group").unwrap();
+    std::fs::write(&groups, format!("{text}{name}:x:61234:{}\n", user.name)).unwrap();
+    let script = r#"mount --bind "$0" /etc/group && exec "$@""#;
+    let words = ["unshare", "-m", "sh", "-c", script, groups.to_str().unwrap()];
+    Some(words.map(str::to_owned).to_vec())
+}
+
+#[test]
+fn needs_root_members_of_the_configured_group_are_administrators_and_nobody_else() {
+    const TEST: &str =
+        "needs_root_members_of_the_configured_group_are_administrators_and_nobody_else";
+    match std::env::var(PART).as_deref() {
+        Ok("owner") => return owner(),
+        Ok("stranger") => return stranger(),
+        Ok("administrator") => return administrator(),
+        Ok("former") => return former_administrator(),
+        _ => {}
+    }
+    if !is_root() {
+        return;
+    }
+    let machine = tempfile::tempdir().unwrap();
+    let Some(launcher) = with_group(machine.path(), "gangadmin", THIRD) else { return };
+    let launcher: Vec<&str> = launcher.iter().map(String::as_str).collect();
+    let settings = "admin_group = 'gangadmin'\n[limits]\ncpus_per_user = 10\n";
+    let place = Place::launched(&launcher, settings, &["--backend", "freeze"]);
+    let owner = User::start(as_user(&place, ONE, TEST, "owner"));
+    for (uid, part) in [(OTHER, "stranger"), (THIRD, "administrator"), (OTHER, "stranger")] {
+        let mut other = as_user(&place, uid, TEST, part);
+        other
+            .env("GANG_TEST_JOB", owner.job.to_string())
+            .env("GANG_TEST_PID", owner.child.id().to_string());
+        succeeds(other);
+        let only_his = || place.client().list_jobs().unwrap().jobs.len() == 1;
+        wait_until("what he registered has gone with him", only_his);
+    }
+    let job = place.job(owner.job).unwrap();
+    assert_eq!((job.class, job.weight, job.signals), (v1::Class::express, 7, true));
+    assert_eq!(job.owner_uid, i64::from(ONE), "whoever changes it, it is its owner's");
+    // The group in the file is another one from now on, for whoever comes.
+    let file = place.directory.path().join("gangd.toml");
+    std::fs::write(file, "[limits]\ncpus_per_user = 10\n").unwrap();
+    let daemon = rustix::process::Pid::from_raw(place.status().pid as i32).unwrap();
+    rustix::process::kill_process(daemon, rustix::process::Signal::HUP).unwrap();
+    wait_until("he is an administrator no more", || {
+        as_user(&place, THIRD, TEST, "former").output().unwrap().status.success()
+    });
+}
+
+/// Does to another's job what its owner may do, and what only administrators may.
+fn administrator() {
+    let (job, pid) = (number("GANG_TEST_JOB"), number("GANG_TEST_PID"));
+    let mut client = client();
+    let shown = client.show_job(job).unwrap();
+    let processes = shown.processes.expect("administrators see what others run");
+    assert!(processes.iter().any(|process| process.pid == pid), "{processes:?}");
+    client.set_class(job, v1::Class::standby).unwrap();
+    client.set_class(job, v1::Class::interactive).expect("it may raise a class");
+    client.set_class(job, v1::Class::express).expect("to where only administrators put a job");
+    client.resize(job, &Change { weight: Some(7), ..Change::default() }).unwrap();
+    client.set_signals(job, true).unwrap();
+    client.suspend(job).unwrap();
+    client.resume(job).unwrap();
+    // Not by what its owner handles: he is to go on.
+    client.kill(job, rustix::process::Signal::CONT.as_raw().into()).unwrap();
+    let express = Registration { class: v1::Class::express, ..registration("first", 1) };
+    let own = client.register(&express).expect("a job of class express");
+    // But nobody gets a process that is another's into his own job.
+    not_permitted(client.add_process(own, pid));
+    not_permitted(client.adopt(&registration("theirs", 1), &Adopted::Process(pid)).map(drop));
+}
+
+/// Harmless where he is one yet.
+fn former_administrator() {
+    let express = Registration { class: v1::Class::express, ..registration("first", 1) };
+    not_permitted(client().register(&express).map(drop));
 }
 
 #[test]

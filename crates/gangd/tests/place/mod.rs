@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::{
+    ffi::OsString,
     fs,
     io::Write,
     os::unix::{net::UnixStream, process::CommandExt},
@@ -49,6 +50,8 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 pub struct Place {
     pub directory: tempfile::TempDir,
     daemon: Option<Child>,
+    /// What becomes the daemon: a program with its first arguments; the daemon's own follow.
+    launcher: Vec<String>,
     flags: Vec<String>,
 }
 
@@ -59,10 +62,16 @@ impl Place {
 
     /// One whose daemon has a configuration file.
     pub fn configured(file: &str, flags: &[&str]) -> Place {
+        Place::launched(&[], file, flags)
+    }
+
+    /// One whose daemon another program becomes, with its arguments: `env TZ=UTC`, say.
+    pub fn launched(launcher: &[&str], file: &str, flags: &[&str]) -> Place {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("gangd.toml"), file).unwrap();
-        let flags = flags.iter().map(|&flag| flag.to_owned()).collect();
-        let mut place = Place { directory, daemon: None, flags };
+        let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        let (launcher, flags) = (owned(launcher), owned(flags));
+        let mut place = Place { directory, daemon: None, launcher, flags };
         place.start();
         place
     }
@@ -72,9 +81,15 @@ impl Place {
     }
 
     fn gangd(&self) -> Command {
+        self.gangd_by(&[])
+    }
+
+    fn gangd_by(&self, launcher: &[String]) -> Command {
         let built = || env!("CARGO_BIN_EXE_gangd").into();
-        let mut gangd = Command::new(std::env::var_os("GANG_TEST_GANGD").unwrap_or_else(built));
-        gangd.arg("--socket").arg(self.socket());
+        let program = std::env::var_os("GANG_TEST_GANGD").unwrap_or_else(built);
+        let mut words = launcher.iter().map(OsString::from).chain([program]);
+        let mut gangd = Command::new(words.next().expect("the daemon at least"));
+        gangd.args(words).arg("--socket").arg(self.socket());
         gangd
     }
 
@@ -85,7 +100,7 @@ impl Place {
             wait_until("the daemon before has ended", || before.try_wait().unwrap().is_some());
         }
         let daemon = self
-            .gangd()
+            .gangd_by(&self.launcher)
             .arg("--config")
             .arg(self.directory.path().join("gangd.toml"))
             .args(&self.flags)

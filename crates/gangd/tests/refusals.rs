@@ -2,13 +2,19 @@
 
 mod place;
 
-use std::{io::Write, os::unix::net::UnixStream, process::Command};
+use std::{
+    io::{BufRead, BufReader, Write},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use gang_protocol::{
     client::{Adopted, Change, Client, Registration},
     error::ClientError,
     v1,
 };
+use gang_skips::skipped;
 use place::{Place, Program, is_root, job_with, registration, wait_until};
 
 /// A daemon that anybody can start.
@@ -174,6 +180,70 @@ fn memory_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
     assert_eq!(given_up.0, given_up.1);
     assert!(place.job(first).is_none());
     wait_until("all are gone", || place.client().list_jobs().unwrap().jobs.is_empty());
+}
+
+#[test]
+fn disk_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
+    let place = place();
+    let mut client = place.client();
+    let disk = client.status().unwrap().status.disk;
+    assert!(disk.total >= disk.free && disk.free > 0 && disk.promised == 0, "{disk:?}");
+    let part = |tenths: i64| disk.free / 10 * tenths;
+    let needs = |bytes| Registration { disk_bytes: Some(bytes), ..registration("needy", 1) };
+    let first = client.register(&needs(part(6))).unwrap();
+    assert_eq!(place.job(first).unwrap().disk_bytes, Some(part(6)));
+    let refused = client.register(&needs(part(6))).unwrap_err();
+    let ClientError::NotEnough { resource, wanted, free, promised, total, .. } = &refused else {
+        panic!("{refused}");
+    };
+    assert_eq!((resource.as_str(), *wanted), ("disk", part(6)));
+    // Others write to the same disk meanwhile.
+    assert_eq!((*promised, *total), (part(6), disk.total));
+    assert!((0..=disk.total).contains(free), "{refused}");
+    for (bytes, wait) in [(disk.total + 1, true), (i64::MAX, true), (i64::MAX, false)] {
+        let never = client.register(&Registration { wait, ..needs(bytes) }).unwrap_err();
+        assert!(
+            matches!(never, ClientError::NotEnough { .. }),
+            "waiting would be in vain: {never}"
+        );
+    }
+    assert_eq!(invalid(client.register(&needs(-1)).unwrap_err()).0, "disk_bytes");
+    let more = Change { disk_bytes: Some(disk.total), ..Change::default() };
+    let refused = client.resize(first, &more).unwrap_err();
+    assert!(matches!(refused, ClientError::NotEnough { .. }), "{refused}");
+    assert_eq!(place.status().disk.promised, part(6), "what is refused is not promised");
+    // By the command line: what does not fit is not started, what waits is started when it fits.
+    let Some(gang) = beside_the_daemon("gang") else { return };
+    let wanted = part(6).to_string();
+    let run = |words: &[&str]| {
+        let mut command = Command::new(&gang);
+        command.args(["run", "--disk", &wanted]).args(words).env("GANG_SOCKET", place.socket());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let output = run(&["--", "echo", "started"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(125), &b""[..]), "{said}");
+    assert!(said.contains(" of disk are not there: "), "{said}");
+    let mut waits = run(&["--wait", "--", "echo", "started"]).spawn().unwrap();
+    let mut said = BufReader::new(waits.stderr.take().unwrap()).lines();
+    let line = said.find_map(|line| line.ok().filter(|line| line.contains("waiting for ")));
+    assert!(line.is_some_and(|line| line.contains(" of disk")), "it says that it waits");
+    assert!(waits.try_wait().unwrap().is_none());
+    client.resize(first, &Change { disk_bytes: Some(0), ..Change::default() }).unwrap();
+    let output = waits.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"started\n"[..]));
+    wait_until("nothing is promised", || place.status().disk.promised == 0);
+}
+
+/// A program of another room, where it was built with this one.
+fn beside_the_daemon(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_BIN_EXE_gangd")).with_file_name(name);
+    if !path.exists() {
+        skipped("it takes `cargo build --workspace --bins`");
+        return None;
+    }
+    Some(path)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use gang_protocol::{
-    client::{Client, Decision},
+    client::{Change, Client, Decision},
     error::ClientError,
     v1::{self, Gain, Policy},
 };
@@ -191,13 +191,18 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
     let why = place.said(&["why", "program"]);
     assert!(why.contains("decided to be local"), "{why}");
 
-    // The same program, with nothing to wait for.
-    let apart = place.run("apart", &["--policy", "auto"], &[&meet, "apart"]);
+    // The same program, with nothing to wait for. Its weight counts as a gang only: it makes clear what is better
+    // for it, whatever else the machine does.
+    let weight = 20;
+    let options = ["--policy", "auto", "--weight", &weight.to_string()];
+    let apart = place.run("apart", &options, &[&meet, "apart"]);
     place.wait_until_decided("apart", &Policy::none);
     drop(apart);
 
     // One that changes.
     kill_process(Pid::from_child(&program.0), Signal::USR1).unwrap();
+    wait_until("it is looked at again", || place.job("program").unwrap().because != job.because);
+    place.client().resize(job.id, &Change { weight: Some(weight), ..Change::default() }).unwrap();
     place.wait_until_decided("program", &Policy::none);
     assert_eq!(place.client().check().unwrap().violations, []);
 }

@@ -211,6 +211,12 @@ impl Daemon {
     }
 }
 
+/// A number of the daemon's status or of a job, by its path.
+pub fn number(status: &Value, path: &str) -> Result<f64> {
+    let value = status.pointer(path).and_then(Value::as_f64);
+    value.with_context(|| format!("gangd told no number at {path}"))
+}
+
 /// Asks by a command whose whole output is one JSON value.
 fn ask(command: &mut Command) -> Result<Value> {
     let what = format!("{command:?}");
@@ -254,5 +260,13 @@ mod tests {
         };
         let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --no-fill --no-measure --backend weight";
         assert_eq!(join(all), flags);
+    }
+
+    #[test]
+    fn numbers_by_their_path() {
+        let status = serde_json::json!({ "switches": { "skew": { "p50_us": 1.5 } } });
+        assert_eq!(number(&status, "/switches/skew/p50_us").unwrap(), 1.5);
+        let error = number(&status, "/switches/late/p50_us").unwrap_err().to_string();
+        assert!(error.contains("/switches/late/p50_us"), "{error}");
     }
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::switch::number;
-use crate::daemon::Settings;
+use crate::daemon::{Settings, number};
 use crate::duration;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Gang, Lab, Span, words};

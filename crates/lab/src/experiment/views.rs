@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::switch::number;
-use crate::daemon::{Daemon, Settings};
+use crate::daemon::{Daemon, Settings, number};
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
 use crate::onlookers::{Top, Web};

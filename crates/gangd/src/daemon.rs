@@ -25,7 +25,7 @@ use crate::{
     admission::Queue,
     denied::Denied,
     endings::Endings,
-    errands::{Handle, Unavailable},
+    errands::Handle,
     gauge::Measuring,
     history::{Ended, History, Query},
     job::{Address, Home, Progress},
@@ -98,15 +98,6 @@ impl Peer {
             return Ok(());
         }
         Err(Denied::not_permitted(operation, format!("job {job} belongs to user {owner_uid}")))
-    }
-}
-
-impl From<Unavailable> for Denied {
-    fn from(_: Unavailable) -> Self {
-        Denied::Failed {
-            operation: "ask the scheduler".into(),
-            reason: "it has ended, or has too many requests; try again".into(),
-        }
     }
 }
 

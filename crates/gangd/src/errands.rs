@@ -9,7 +9,7 @@ use gang_engine::timing::{self, Summary, Timings};
 use gang_linux::clock::Alarm;
 use gang_schedule::CpuSet;
 
-use crate::state::State;
+use crate::{denied::Denied, state::State};
 
 /// A question or an order of a client.
 pub type Errand = Box<dyn FnOnce(&mut State) + Send>;
@@ -26,9 +26,28 @@ pub struct Handle {
     timings: Arc<[(CpuSet, Arc<Timings>)]>,
 }
 
-/// The conductor has ended, or has too much to do.
+/// Why the conductor cannot be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unavailable;
+pub enum Unavailable {
+    Ended,
+    /// As many wait as may.
+    Busy,
+}
+
+impl From<Unavailable> for Denied {
+    fn from(why: Unavailable) -> Self {
+        match why {
+            Unavailable::Ended => Denied::Failed {
+                operation: "ask the scheduler".into(),
+                reason: "it has ended; try again".into(),
+            },
+            Unavailable::Busy => {
+                let limit = "requests that wait for the scheduler";
+                Denied::LimitReached { limit, maximum: ERRANDS_MAX }
+            }
+        }
+    }
+}
 
 impl Handle {
     /// Runs a function on the conductor's thread and returns what it returns. It must not wait for
@@ -44,9 +63,10 @@ impl Handle {
         });
         match self.errands.try_send(errand) {
             Ok(()) => self.alarm.ring(),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => return Err(Unavailable),
+            Err(TrySendError::Full(_)) => return Err(Unavailable::Busy),
+            Err(TrySendError::Disconnected(_)) => return Err(Unavailable::Ended),
         }
-        answer.recv().map_err(|_| Unavailable)
+        answer.recv().map_err(|_| Unavailable::Ended)
     }
 
     /// The phases of the last switches.
@@ -86,4 +106,32 @@ pub fn open(
 ) -> (Handle, Receiver<Errand>) {
     let (sender, errands) = sync_channel(ERRANDS_MAX);
     (Handle { errands: sender, alarm, timings }, errands)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn who_comes_when_too_many_wait_is_told_the_limit() {
+        // Nobody does the errands.
+        let (handle, errands) = open(Arc::default(), Arc::new([]));
+        for _ in 0..ERRANDS_MAX {
+            handle.errands.try_send(Box::new(|_| ())).unwrap();
+        }
+        let refused = handle.ask(|_| ()).unwrap_err();
+        let limit = "requests that wait for the scheduler";
+        assert_eq!(Denied::from(refused), Denied::LimitReached { limit, maximum: 1024 });
+        // One that waits hears of the end.
+        drop(errands.recv().unwrap());
+        let waiting = thread::spawn({
+            let handle = handle.clone();
+            move || handle.ask(|_| ())
+        });
+        drop(errands);
+        assert_eq!(waiting.join().unwrap(), Err(Unavailable::Ended));
+        assert_eq!(handle.ask(|_| ()), Err(Unavailable::Ended));
+    }
 }

@@ -24,6 +24,7 @@ mod load;
 mod lodging;
 mod manual;
 mod numbers;
+mod patience;
 mod precedence;
 mod prover;
 mod rehoming;

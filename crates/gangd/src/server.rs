@@ -32,13 +32,11 @@ use varlink::{ConnectionHandler, VarlinkService};
 
 use crate::{
     daemon::{Daemon, Peer},
+    patience::{Arriving, Taken},
     precedence::Rank,
     session::Session,
     settings::Limits,
 };
-
-/// A message must arrive whole, and a reply be taken, within this time.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection without a message for this long is closed.
 const SILENCE: Duration = Duration::from_secs(600);
@@ -298,7 +296,7 @@ fn serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) {
 fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Result<()> {
     // An accepted socket does not inherit this on Linux; said all the same.
     stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let patience = daemon.settings().limits.patience;
     let precedence = daemon.precedence.clone();
     let (session, _starting) = Session::new(daemon, peer, stream.try_clone()?);
     let service = VarlinkService::new(
@@ -309,13 +307,13 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
         vec![Box::new(v1::new(Box::new(session)))],
     );
     let mut rank = Rank::of(&precedence);
-    let mut writer = stream.try_clone()?;
+    let mut writer = Taken::new(stream.try_clone()?, patience);
     let mut reader = BufReader::new(stream);
     loop {
         if reader.buffer().is_empty() && !wait_for_message(reader.get_ref())? {
             return Ok(());
         }
-        let message = match read_message(&mut Deadline::new(&mut reader, PATIENCE), MESSAGE_MAX) {
+        let message = match read_message(&mut Arriving::new(&mut reader, patience), MESSAGE_MAX) {
             Ok(Some(message)) => message,
             Ok(None) => return Ok(()),
             Err(error @ FrameError::TooLong { .. }) => {
@@ -333,11 +331,12 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
             }
         }
         let framed = [&message[..], b"\0"].concat();
+        writer.begin();
         // A method that does not exist, or parameters that do not fit, were answered already.
         if let Err(error) = service.handle(&mut &framed[..], &mut writer, None) {
             tracing::debug!(uid = peer.uid, %error, "a request was refused");
         }
-        writer.flush()?;
+        writer.end().context("the client does not take its answer")?;
         rank.settle();
     }
 }
@@ -356,43 +355,7 @@ fn wait_for_message(stream: &UnixStream) -> anyhow::Result<bool> {
     Ok(poll(&mut fds, Some(&gang_linux::clock::timespec(SILENCE)))? > 0)
 }
 
-/// A reader that gives up when a message takes too long, however slowly its bytes drop in.
-struct Deadline<'a> {
-    reader: &'a mut BufReader<UnixStream>,
-    ends: std::time::Instant,
-}
-
-impl<'a> Deadline<'a> {
-    fn new(reader: &'a mut BufReader<UnixStream>, patience: Duration) -> Deadline<'a> {
-        Deadline { reader, ends: std::time::Instant::now() + patience }
-    }
-}
-
-impl io::Read for Deadline<'_> {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.reader.read(bytes)
-    }
-}
-
-impl io::BufRead for Deadline<'_> {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.reader.buffer().is_empty() {
-            // Whoever sends its last byte at the last moment has no more than what is left.
-            let left = self.ends.saturating_duration_since(std::time::Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            self.reader.get_ref().set_read_timeout(Some(left))?;
-        }
-        self.reader.fill_buf()
-    }
-
-    fn consume(&mut self, amount: usize) {
-        self.reader.consume(amount);
-    }
-}
-
-fn complain(writer: &mut UnixStream, parameter: &str, what: &str) {
+fn complain(writer: &mut impl Write, parameter: &str, what: &str) {
     let error = serde_json::json!({
         "error": "org.gangd.v1.InvalidValue",
         "parameters": { "parameter": parameter, "value": "", "accepted": what },
@@ -459,28 +422,6 @@ mod tests {
         let mut place = Place::take(&socket).unwrap().unwrap();
         assert!(place.listen().unwrap_err().to_string().contains("no socket"));
         assert_eq!(fs::read_to_string(&socket).unwrap(), "dear");
-    }
-
-    #[test]
-    fn each_byte_of_a_message_has_the_time_that_the_ones_before_have_left() {
-        use std::io::BufRead;
-        let (mut client, stream) = UnixStream::pair().unwrap();
-        let mut reader = BufReader::new(stream);
-        let patience = Duration::from_secs(3600);
-        let mut message = Deadline::new(&mut reader, patience);
-        let mut allowed = Vec::new();
-        for _ in 0..3 {
-            client.write_all(b"x").unwrap();
-            assert_eq!(message.fill_buf().unwrap(), b"x");
-            message.consume(1);
-            allowed.push(message.reader.get_ref().read_timeout().unwrap().unwrap());
-            // The kernel counts these times in ticks.
-            std::thread::sleep(Duration::from_millis(30));
-        }
-        assert!(allowed[0] <= patience && allowed.windows(2).all(|pair| pair[1] < pair[0]));
-        let mut late = Deadline::new(&mut reader, Duration::ZERO);
-        client.write_all(b"x").unwrap();
-        assert_eq!(late.fill_buf().unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

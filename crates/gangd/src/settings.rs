@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use gang_engine::backend::Backend;
 use gang_schedule::{Config, Gap, Refusal};
 use jiff::tz::TimeZone;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 
 use crate::{
     classes::{self, Terms},
@@ -34,6 +34,9 @@ pub struct Limits {
     pub clients_per_user: usize,
     /// CPUs that the jobs of one user other than root ask for together, 1 to 1,000,000.
     pub cpus_per_user: usize,
+    /// A message must arrive whole, and an answer be taken, within this time; 100 ms to 10 min.
+    #[serde(deserialize_with = "time")]
+    pub patience: Duration,
 }
 
 impl Default for Limits {
@@ -44,6 +47,7 @@ impl Default for Limits {
             clients: 256,
             clients_per_user: 64,
             cpus_per_user: 1_000_000,
+            patience: Duration::from_secs(10),
         }
     }
 }
@@ -281,7 +285,7 @@ impl Settings {
             .validate()
             .map_err(|refusal| of_class(&refusal, "weight_outside"))?;
         settings.outside = outside;
-        let Limits { jobs, jobs_per_user, clients, clients_per_user, cpus_per_user } =
+        let Limits { jobs, jobs_per_user, clients, clients_per_user, cpus_per_user, patience } =
             settings.limits;
         for (key, value, most) in [
             ("jobs", jobs, 10_000),
@@ -294,6 +298,11 @@ impl Settings {
                 bail!("limits.{key}: {value} is not 1 to {most}");
             }
         }
+        let accepted = Duration::from_millis(100)..=Duration::from_secs(600);
+        ensure!(
+            accepted.contains(&patience),
+            "limits.patience: {patience:?} is not 100ms to 10min"
+        );
         Ok(settings)
     }
 }
@@ -376,6 +385,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())
+}
+
+/// Reads a time where the file has one.
+fn time<'de, D: Deserializer<'de>>(text: D) -> Result<Duration, D::Error> {
+    duration(&String::deserialize(text)?).map_err(de::Error::custom)
 }
 
 /// Reads gaps such as `500us/10ms`: the last 500 µs of every 10 ms of the clock; or `none`.
@@ -569,6 +583,8 @@ mod tests {
             "[limits]\nclients = 1001",
             "[limits]\nclients_per_user = -1",
             "[limits]\ncpus_per_user = 1000001",
+            "[limits]\npatience = '1'",
+            "[limits]\npatience = '1ms'",
             "[limits]\nnosuchlimit = 1",
             "[classes.express]\nweight = 1",
             "[classes.interactive]\nslice = '10ms'\nweight = 0",

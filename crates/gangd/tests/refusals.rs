@@ -317,52 +317,6 @@ fn garbage_closes_the_connection_and_nobody_else_notices() {
     assert_eq!(client.list_jobs().unwrap().jobs.len(), 1, "the old connection works on");
 }
 
-#[test]
-fn those_who_hang_in_the_middle_of_a_message_do_not_keep_others_waiting() {
-    let place = place();
-    let hanging: Vec<UnixStream> = (0..20)
-        .map(|_| {
-            let mut stream = UnixStream::connect(place.socket()).unwrap();
-            stream.write_all(b"{\"method\":\"org.gangd.v1.Li").unwrap();
-            stream
-        })
-        .collect();
-    for _ in 0..50 {
-        assert_eq!(place.client().list_jobs().unwrap().jobs.len(), 0);
-    }
-    drop(hanging);
-}
-
-#[test]
-fn too_many_connections_are_told_so() {
-    let place = Place::new(&["--backend", "signal"]);
-    let mut clients = Vec::new();
-    let refused = (0..400).find_map(|_| match Client::connect(&place.socket()) {
-        Ok(mut client) => match client.status() {
-            Ok(_) => {
-                clients.push(client);
-                None
-            }
-            Err(error) => Some(error),
-        },
-        Err(error) => Some(error),
-    });
-    let refused = refused.expect("there is a limit");
-    assert!(
-        matches!(
-            refused,
-            ClientError::LimitReached { .. }
-                | ClientError::Closed { .. }
-                | ClientError::Lost { .. }
-        ),
-        "{refused}"
-    );
-    clients.clear();
-    wait_until("there is room again", || {
-        Client::connect(&place.socket()).is_ok_and(|mut client| client.status().is_ok())
-    });
-}
-
 /// Plays another user: the test program starts itself as one.
 const AS_USER: &str = "GANG_TEST_AS_USER";
 

@@ -269,6 +269,58 @@ fn former_administrator() {
 }
 
 #[test]
+fn needs_root_a_user_at_his_limits_is_told_them_and_others_have_theirs() {
+    const TEST: &str = "needs_root_a_user_at_his_limits_is_told_them_and_others_have_theirs";
+    if plays("greedy") {
+        return greedy();
+    }
+    if !is_root() {
+        return;
+    }
+    let place = Place::configured(
+        "[limits]\njobs_per_user = 2\nclients_per_user = 3\n",
+        &["--backend", "freeze"],
+    );
+    let program = Program::spinner();
+    let watched = job_with(&place, &program, 1);
+    let slots = || place.job(watched).unwrap().slots;
+    for uid in [ONE, OTHER] {
+        succeeds(as_user(&place, uid, TEST, "greedy"));
+        let before = slots();
+        wait_until("the gang of somebody else goes on", || slots() > before + 3);
+    }
+    for _ in 0..5 {
+        place
+            .client()
+            .register(&registration("root's", 1))
+            .expect("root has none but the daemon's");
+    }
+}
+
+fn greedy() {
+    let mut clients = vec![client()];
+    let own = |client: &mut Client| client.register(&registration("own", 1));
+    for _ in 0..2 {
+        own(&mut clients[0]).unwrap();
+    }
+    let refused = own(&mut clients[0]).unwrap_err().to_string();
+    assert!(refused.contains("limit of 2 jobs of a user is reached"), "{refused}");
+    let refused = (0..4).find_map(|_| {
+        let mut next = client();
+        let refused = next.status().err();
+        clients.push(next);
+        refused
+    });
+    let refused = refused.expect("there is a limit").to_string();
+    assert!(refused.contains("limit of 3 clients of a user is reached"), "{refused}");
+    assert_eq!(clients.len(), 4);
+    assert_eq!(
+        clients[0].list_jobs().unwrap().jobs.iter().filter(|job| job.name == "own").count(),
+        2
+    );
+}
+
+#[test]
 fn needs_root_a_class_given_up_is_not_had_back() {
     const TEST: &str = "needs_root_a_class_given_up_is_not_had_back";
     if plays("owner") {

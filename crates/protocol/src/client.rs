@@ -437,8 +437,15 @@ impl Client {
     ) -> Result<Option<Vec<u8>>, FrameError> {
         let message = request(method, args)?;
         self.unanswered.settle(&mut self.stream)?;
-        self.stream.get_mut().write_all(&message)?;
-        read_message(&mut self.stream, REPLY_MAX)
+        match self.stream.get_mut().write_all(&message) {
+            Ok(()) => read_message(&mut self.stream, REPLY_MAX),
+            // Who has too many clients says so and closes, without waiting for what is asked.
+            Err(error) if is_closed(&error) => match read_message(&mut self.stream, REPLY_MAX) {
+                Ok(Some(reply)) => Ok(Some(reply)),
+                _ => Err(error.into()),
+            },
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn broken(&self, doing: String, error: FrameError) -> ClientError {
@@ -447,17 +454,15 @@ impl Client {
             FrameError::Io(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 ClientError::TimedOut { doing, socket, waited: self.timeout }
             }
-            FrameError::Io(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
-                ) =>
-            {
-                ClientError::Closed { doing, socket }
-            }
+            FrameError::Io(error) if is_closed(&error) => ClientError::Closed { doing, socket },
             source => ClientError::Lost { doing, socket, source },
         }
     }
+}
+
+/// The other end is not there any more.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 /// A request as it is sent.

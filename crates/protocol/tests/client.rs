@@ -126,6 +126,21 @@ fn a_server_that_goes_away_is_said_to() {
 }
 
 #[test]
+fn who_is_refused_before_it_asks_hears_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("gangd.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let mut client = Client::connect(&socket).unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let refusal =
+        br#"{"error":"org.gangd.v1.LimitReached","parameters":{"limit":"clients","maximum":5}}"#;
+    stream.write_all(refusal).and_then(|()| stream.write_all(b"\0")).unwrap();
+    drop(stream);
+    let error = client.status().unwrap_err();
+    assert!(matches!(error, ClientError::LimitReached { maximum: 5, .. }), "{error}");
+}
+
+#[test]
 fn nothing_listens() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("gangd.sock");

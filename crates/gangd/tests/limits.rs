@@ -1,0 +1,178 @@
+//! What is bounded: who is beyond a limit is told which and how much it is, and a gang that runs
+//! meanwhile has its slots.
+
+mod place;
+
+use std::{
+    fs,
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    time::Duration,
+};
+
+use gang_protocol::{client::Client, error::ClientError, limits::MESSAGE_MAX};
+use place::{Place, Program, job_with, registration, wait_until};
+
+/// A daemon with a gang that is to notice nothing.
+struct Watched {
+    place: Place,
+    job: i64,
+    _program: Program,
+}
+
+impl Watched {
+    /// One that anybody can start.
+    fn new(limits: &str) -> Watched {
+        let place = Place::configured(&format!("[limits]\n{limits}"), &["--backend", "signal"]);
+        let program = Program::spinner();
+        let job = job_with(&place, &program, 1);
+        let watched = Watched { place, job, _program: program };
+        watched.goes_on();
+        watched
+    }
+
+    fn slots(&self, client: &mut Client) -> i64 {
+        client.show_job(self.job).unwrap().details.slots
+    }
+
+    fn goes_on(&self) {
+        let mut client = self.place.client();
+        let before = self.slots(&mut client);
+        wait_until("more slots", || self.slots(&mut client) > before + 3);
+    }
+
+    /// What the daemon has for its clients: a thread for each, and sockets.
+    fn is_left_with(&self, clients: usize, sockets: usize) -> bool {
+        let (threads, open) = self.holds();
+        threads <= clients && open <= sockets
+    }
+
+    fn holds(&self) -> (usize, usize) {
+        let daemon = self.place.status().pid;
+        let all = |what: &str| fs::read_dir(format!("/proc/{daemon}/{what}")).unwrap().flatten();
+        // What has gone meanwhile is none.
+        let threads = all("task").filter_map(|of| fs::read_to_string(of.path().join("comm")).ok());
+        let files = all("fd").filter_map(|of| fs::read_link(of.path()).ok());
+        (
+            threads.filter(|name| name == "client\n").count(),
+            files.filter(|file| file.to_string_lossy().starts_with("socket:")).count(),
+        )
+    }
+
+    fn connect(&self) -> UnixStream {
+        UnixStream::connect(self.place.socket()).unwrap()
+    }
+}
+
+/// The limit that an error names, as it is written for people.
+fn limit(error: ClientError) -> String {
+    assert!(matches!(error, ClientError::LimitReached { .. }), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn jobs() {
+    let watched = Watched::new("jobs = 3\n");
+    let mut client = watched.place.client();
+    let register = |client: &mut Client| client.register(&registration("job", 1));
+    let (second, third) = (register(&mut client).unwrap(), register(&mut client).unwrap());
+    for _ in 0..3 {
+        let told = limit(register(&mut client).unwrap_err());
+        assert!(told.contains("limit of 3 jobs is reached"), "{told}");
+    }
+    let adopted = gang_protocol::client::Adopted::Process(Program::spinner().pid_i64());
+    let told = limit(client.adopt(&registration("adopted", 1), &adopted).unwrap_err());
+    assert!(told.contains("limit of 3 jobs is reached"), "{told}");
+    watched.goes_on();
+    let jobs = client.list_jobs().unwrap().jobs;
+    let numbers: Vec<i64> = jobs.iter().map(|job| job.id).collect();
+    assert_eq!(numbers, [watched.job, second, third]);
+    // There is room again as soon as one has ended.
+    drop(client);
+    wait_until("room", || {
+        let mut client = watched.place.client();
+        register(&mut client).is_ok()
+    });
+}
+
+#[test]
+fn connections() {
+    let watched = Watched::new("clients = 5\n");
+    let mut one = watched.place.client();
+    let mut others = Vec::new();
+    let mut refused = None;
+    // Those of the daemon's start may not be gone yet.
+    wait_until("all are taken", || {
+        let mut next = watched.place.client();
+        match next.status() {
+            Ok(_) => others.push(next),
+            Err(error) => refused = Some(error),
+        }
+        refused.is_some()
+    });
+    assert!(others.len() <= 4, "{}", others.len());
+    let told = limit(refused.unwrap());
+    assert!(told.contains("limit of 5 clients is reached"), "{told}");
+    let before = watched.slots(&mut one);
+    wait_until("more slots", || watched.slots(&mut one) > before + 3);
+    drop(others);
+    wait_until("there is room again", || watched.place.client().status().is_ok());
+}
+
+#[test]
+fn the_length_of_a_message() {
+    let watched = Watched::new("");
+    let mut longest = format!("{{\"method\":\"org.gangd.v1.{}", "x".repeat(MESSAGE_MAX));
+    longest.truncate(MESSAGE_MAX - 2);
+    longest.push_str("\"}");
+    let fits = watched.place.raw(format!("{longest}\0").as_bytes(), 1);
+    assert!(fits.contains("MethodNotFound"), "{fits}");
+    longest.insert(30, 'x');
+    for message in [format!("{longest}\0"), longest, "x".repeat(1 << 20)] {
+        let answer = watched.place.raw(message.as_bytes(), usize::MAX);
+        assert!(answer.contains("InvalidValue") && answer.contains("65536 bytes"), "{answer}");
+    }
+    watched.goes_on();
+}
+
+#[test]
+fn the_time_that_a_message_takes() {
+    let watched = Watched::new("patience = '300ms'\n");
+    // An old connection may be silent for longer than a message may take.
+    let mut client = watched.place.client();
+    let (clients, sockets) = watched.holds();
+    let mut hanging: Vec<UnixStream> = (0..20).map(|_| watched.connect()).collect();
+    for stream in &mut hanging {
+        stream.write_all(b"{\"method\":\"org.gangd.v1.Li").unwrap();
+    }
+    watched.goes_on();
+    for mut stream in hanging {
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert_eq!(stream.read(&mut [0]).expect("it is cut off"), 0);
+    }
+    wait_until("nothing of them is left", || watched.is_left_with(clients, sockets));
+    assert_eq!(client.list_jobs().unwrap().jobs.len(), 1);
+}
+
+#[test]
+fn the_time_until_an_answer_is_taken() {
+    let watched = Watched::new("patience = '300ms'\n");
+    let (clients, sockets) = watched.holds();
+    let never_reads: Vec<UnixStream> = (0..2)
+        .map(|_| {
+            let mut stream = watched.connect();
+            stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+            let request = b"{\"method\":\"org.gangd.v1.GetStatus\"}\0";
+            // Answers are longer than requests: those come to a stop, and then these.
+            let cut_off = (0..1_000_000).find_map(|_| stream.write_all(request).err());
+            let cut_off = cut_off.expect("the daemon does not buffer without end").kind();
+            use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
+            assert!(matches!(cut_off, BrokenPipe | ConnectionReset), "{cut_off}");
+            watched.goes_on();
+            stream
+        })
+        .collect();
+    // While their ends are still open here.
+    wait_until("nothing of them is left", || watched.is_left_with(clients, sockets));
+    drop(never_reads);
+}

@@ -319,9 +319,10 @@ fn remove(group: &Group) {
     tracing::warn!(group = %group.path().display(), "a group of a job is left behind, in use");
 }
 
-/// Clears away what is on file of jobs that have no process left; where none has, of the daemon too.
-/// For one whose daemon is gone.
-pub fn sweep(roots: &Roots, store: &Store) {
+/// Clears away what is on file of jobs that have no process left; where none has, of the daemon too. Returns
+/// how many are still to be cleared away. For one whose daemon is gone, after [`all`], which tells what cannot be
+/// read.
+pub fn sweep(roots: &Roots, store: &Store) -> usize {
     let (records, _) = store.records();
     let mut left = 0;
     for record in &records {
@@ -332,12 +333,13 @@ pub fn sweep(roots: &Roots, store: &Store) {
         }
         dissolve(record);
         // What stays on file is tried again with the next sweep.
-        let _ = store.remove(record.id);
+        left += usize::from(store.remove(record.id).is_err());
     }
     if left == 0 {
         dissolve_common(&records);
         store.destroy();
     }
+    left
 }
 
 /// Removes the groups that the jobs of a daemon that is gone had in common, where nobody is in them.

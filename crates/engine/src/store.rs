@@ -180,6 +180,8 @@ impl Store {
         let _ = fs::remove_file(self.page(id));
         let _ = fs::remove_file(self.pins(id));
         let path = self.path(id);
+        // Of a daemon that was killed while it wrote.
+        let _ = fs::remove_file(path.with_extension("new"));
         match fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(self.error("remove", &path, e)),
             _ => Ok(()),
@@ -209,8 +211,18 @@ impl Store {
         (records, errors)
     }
 
-    /// Removes the store, which must be empty of jobs.
+    /// Removes the store, unless there is a job in it.
     pub fn destroy(&self) {
+        // A daemon that is killed may have written these first, or removed them last.
+        let is_of_no_job = |path: &PathBuf| {
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            matches!(extension, Some("new" | "page" | "pins"))
+                && !path.with_extension("json").exists()
+        };
+        let left = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        for path in left.map(|entry| entry.path()).filter(is_of_no_job) {
+            let _ = fs::remove_file(path);
+        }
         let _ = fs::remove_dir(&self.directory);
     }
 

@@ -288,15 +288,21 @@ impl Daemon {
         self.queue.look_again();
     }
 
-    /// Ends a job that has no process yet: nothing is on file of it, and nobody watches it.
+    /// Ends a job that has no process yet: of it there is a slot page on file at most, and nobody watches it.
     pub fn end_unstarted(&self, job: JobId) {
+        let filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = self.conductor.ask(move |state| {
-            if state.job(job).is_ok_and(|job| job.home.is_none()) {
+            let is_unstarted = state.job(job).is_ok_and(|job| job.home.is_none());
+            if is_unstarted {
                 state.end(job);
             }
+            is_unstarted
         });
+        drop(filing);
         // Without a conductor there are no jobs either.
-        if ended.is_ok() {
+        if matches!(ended, Ok(true)) {
+            // Nobody makes another one for a job that is over.
+            let _ = std::fs::remove_file(self.store.page(job.0));
             self.queue.look_again();
         }
     }

@@ -126,8 +126,7 @@ fn clear_up(roots: &Roots, store: &Store, socket: &Path) {
                 had_place = true;
                 // Nobody keeps it true any more.
                 let _ = std::fs::remove_file(status_file::path(socket));
-                release::sweep(roots, store);
-                if !store.directory().exists() {
+                if release::sweep(roots, store) == 0 {
                     lodging::Lodging::clear_up(roots, &run::group_name(socket));
                     place.leave();
                     return;

@@ -372,13 +372,31 @@ fn a_sweep_keeps_the_jobs_that_still_run() {
     fs::create_dir(&ended).unwrap();
     let records = [record(1, in_group(&running)), record(2, in_group(&ended))];
     let store = store_of(directory.path(), &records);
-    release::sweep(&Roots::default(), &store);
+    assert_eq!(release::sweep(&Roots::default(), &store), 1);
     assert!(!ended.exists());
     assert_eq!(store.records().0, records[..1]);
     fs::remove_dir_all(&running).unwrap();
-    release::sweep(&Roots::default(), &store);
+    assert_eq!(release::sweep(&Roots::default(), &store), 0);
     assert!(!store.directory().exists());
     assert!(!running.parent().unwrap().exists());
+}
+
+#[test]
+fn what_a_daemon_was_killed_over_keeps_nobody_sweeping() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_of(directory.path(), &[]);
+    for name in ["3.new", "4.page", "5.pins"] {
+        fs::write(store.directory().join(name), "half").unwrap();
+    }
+    assert_eq!(release::sweep(&Roots::default(), &store), 0);
+    assert!(!store.directory().exists());
+    // A job of which nobody knows anything stays on file, with what belongs to it.
+    let store = store_of(directory.path(), &[]);
+    for name in ["6.json", "6.pins"] {
+        fs::write(store.directory().join(name), "{").unwrap();
+    }
+    assert_eq!(release::sweep(&Roots::default(), &store), 0);
+    assert_eq!(fs::read_dir(store.directory()).unwrap().count(), 2);
 }
 
 #[test]

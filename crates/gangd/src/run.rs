@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use gang_engine::{backend::Backend, probe::Means, release, store::Store};
-use gang_linux::{Roots, clock, memory};
+use gang_linux::{Roots, clock, descriptors, memory};
 use gang_schedule::{Gap, Schedule};
 use rustix::event::epoll;
 use sd_notify::NotifyState;
@@ -69,6 +69,9 @@ pub fn run(
     }
     let lodging = Lodging::open(roots.clone(), &means, backend, &name);
     store.create().map_err(|e| anyhow::anyhow!("{e}: {}", e.source))?;
+    if let Err(error) = descriptors::have_all() {
+        tracing::info!(%error, source = %error.source, "there is room for fewer jobs");
+    }
     if let Err(error) = memory::lock_all() {
         tracing::info!(%error, source = %error.source, "switches may wait for memory");
     }

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -191,6 +191,8 @@ fn open_lock(path: &Path) -> io::Result<(fs::File, bool)> {
 pub struct Clients {
     by_user: Mutex<BTreeMap<u32, usize>>,
     all: AtomicUsize,
+    /// There are no descriptors for more of them, which was told.
+    are_kept_out: AtomicBool,
 }
 
 /// Which limit keeps another connection out.
@@ -238,11 +240,28 @@ impl Drop for Seat {
     }
 }
 
+/// How long it is waited for descriptors, where there are none for who connects: the listener would be told
+/// as readable all the time.
+const WITHOUT_DESCRIPTORS: Duration = Duration::from_millis(50);
+
 /// Takes the connections that wait, each with a thread of its own.
 pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clients>) {
     // Those beyond wait until the other sources of the main thread had their turn.
     for _ in 0..64 {
-        let Ok((stream, _)) = listener.accept() else { break };
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                clients.are_kept_out.store(false, Ordering::Relaxed);
+                break;
+            }
+            Err(error) => {
+                if !clients.are_kept_out.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "cannot take a connection; it is tried again and again");
+                }
+                std::thread::sleep(WITHOUT_DESCRIPTORS);
+                break;
+            }
+        };
         let Ok(credentials) = socket_peercred(&stream) else { continue };
         let uid = credentials.uid.as_raw();
         let pid = credentials.pid.as_raw_nonzero().get() as u32;

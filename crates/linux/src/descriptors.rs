@@ -1,8 +1,21 @@
-//! The table of open files, where two threads must not share it.
+//! The table of open files: how many fit into it, and where two threads must not share it.
 
 use std::io;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::{Error, Result};
+
+/// Lets this process have as many open files as it may, and the programs that it starts. What a shell gives
+/// to its programs is for those that call select(2), which does not know more than 1,024.
+pub fn have_all() -> Result<()> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current == maximum {
+        return Ok(());
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .map_err(|e| Error::new("raise the limit on", "the open files of this process", e))
+}
 
 /// Gives the calling thread a table of open files of its own, with nothing in it but the standard
 /// three.
@@ -31,6 +44,16 @@ mod tests {
     use std::{fs::File, os::fd::AsRawFd};
 
     use super::*;
+
+    #[test]
+    fn there_may_be_as_many_as_the_limit_can_be() {
+        let before = getrlimit(Resource::Nofile);
+        // Enough for the other tests of this program.
+        let few = before.current.map(|most| most.min(512));
+        setrlimit(Resource::Nofile, Rlimit { current: few, ..before }).unwrap();
+        have_all().unwrap();
+        assert_eq!(getrlimit(Resource::Nofile).current, before.maximum);
+    }
 
     #[test]
     fn what_a_thread_opens_alone_is_not_seen_by_the_others() {

@@ -30,6 +30,10 @@ const READY: &str = "ready";
 /// How long that may take: the kernel checks what it is to load.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long who asks for it waits to hear of it: twice, and for the clearing of jobs besides, which is less than
+/// a client waits for an answer.
+const KNOWN_WITHIN: Duration = Duration::from_secs(2);
+
 /// How often it is looked at, and at whether there is a job for it.
 const ROUND: Duration = Duration::from_millis(250);
 
@@ -56,22 +60,22 @@ enum Phase {
 }
 
 impl Prover {
-    /// Sees to it that jobs are proved, and returns when it is known whether they can be.
+    /// Sees to it that jobs are proved, and returns when it is known whether they can be, or that takes long.
     pub fn ensure(daemon: &Arc<Daemon>) {
         let prover = &daemon.prover;
         {
             let mut phase = prover.phase();
-            // One that could not measure is asked again: rights and programs may have come.
-            if matches!(*phase, Phase::NotNeeded) {
-                *phase = Phase::Starting;
+            if *phase == Phase::NotNeeded {
                 let kept = daemon.clone();
                 let thread = std::thread::Builder::new().name("prover".into());
-                if let Err(error) = thread.spawn(move || keep(&kept)) {
-                    *phase = Phase::Cannot(format!("cannot start a thread: {error}"));
+                match thread.spawn(move || keep(&kept)) {
+                    Ok(_) => *phase = Phase::Starting,
+                    // Who asks next tries again.
+                    Err(error) => tracing::warn!(%error, "no thread for who proves jobs"),
                 }
             }
         }
-        let end = Instant::now() + READY_WITHIN;
+        let end = Instant::now() + KNOWN_WITHIN;
         let mut phase = prover.phase();
         while *phase == Phase::Starting && Instant::now() < end {
             let waited = prover.changed.wait_timeout(phase, ROUND);

@@ -85,7 +85,7 @@ pub fn ask<T>(question: impl Fn(&mut Client) -> Result<T, ClientError>) -> Resul
     let mut connections = connections();
     if let Some(mut client) = connections.client.take() {
         match question(&mut client) {
-            Err(error) if is_broken(&error) => {}
+            Err(error) if error.breaks_the_connection() => {}
             outcome => {
                 connections.client = Some(client);
                 return Ok(outcome?);
@@ -94,7 +94,7 @@ pub fn ask<T>(question: impl Fn(&mut Client) -> Result<T, ClientError>) -> Resul
     }
     let mut client = Client::find()?;
     let outcome = question(&mut client);
-    if !outcome.as_ref().is_err_and(is_broken) {
+    if !outcome.as_ref().is_err_and(ClientError::breaks_the_connection) {
         connections.client = Some(client);
     }
     Ok(outcome?)
@@ -131,7 +131,7 @@ pub fn report(job: i64, done: f64, total: f64) -> Result<(), Failure> {
     let outcome = client.report_progress(job, done, total);
     if let Err(error) = &outcome {
         connections.reporting.remove(&job);
-        if is_broken(error) {
+        if error.breaks_the_connection() {
             connections.client = None;
             connections.reporting.clear();
             // Perhaps there is another daemon: the next report asks.
@@ -139,10 +139,4 @@ pub fn report(job: i64, done: f64, total: f64) -> Result<(), Failure> {
         }
     }
     Ok(outcome?)
-}
-
-/// What was sent may have been heard or not, and an answer may come late.
-fn is_broken(error: &ClientError) -> bool {
-    use ClientError::*;
-    matches!(error, Closed { .. } | Lost { .. } | TimedOut { .. } | Malformed { .. })
 }

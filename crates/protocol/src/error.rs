@@ -92,6 +92,18 @@ impl ClientError {
         matches!(self, Self::NoDaemon { .. })
     }
 
+    /// True where nothing more can be asked on the same connection: what was sent may have been heard or not,
+    /// and an answer may come late.
+    pub fn breaks_the_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Closed { .. }
+                | Self::Lost { .. }
+                | Self::TimedOut { .. }
+                | Self::Malformed { .. }
+        )
+    }
+
     /// The error of an error reply.
     pub(crate) fn from_reply(doing: String, reply: &varlink::Reply) -> Self {
         use v1::ErrorKind::*;

@@ -193,8 +193,12 @@ impl AutoJob {
         let usual = usual.clone();
         let mut tried = Tried { client: &mut *client, job: self.id, is_at: usual.clone() };
         let found = self.compare(roots, &mut tried);
-        if let Ok(Some(found)) = found {
-            self.decide(client, found)?;
+        let decided = match found {
+            Ok(Some(found)) => self.decide(tried.client, found).map(|()| true),
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        if let Ok(true) = decided {
             // What it is like now, whatever comes.
             std::thread::sleep(SETTLES);
             return self.glance(roots);
@@ -203,7 +207,7 @@ impl AutoJob {
         let restored = tried.back_to(usual);
         // The daemon was told something else meanwhile.
         self.told.clear();
-        found?;
+        decided?;
         restored
     }
 

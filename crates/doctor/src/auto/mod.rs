@@ -26,6 +26,7 @@ use anyhow::{Context, Result};
 use gang_linux::Roots;
 use gang_protocol::{
     client::Client,
+    error::ClientError,
     v1::{self, JobState, Policy},
 };
 
@@ -128,21 +129,16 @@ impl Prover {
 }
 
 /// A job may end, or become somebody else's, while it is looked at: then the next listing has it no more. What
-/// else goes wrong is told of the job, and tried again later.
+/// else goes wrong is told of the job, and tried again later. Without its connection this program ends; the
+/// daemon starts it anew.
 fn survived(job: &mut AutoJob, outcome: Result<()>) -> Result<()> {
     let Err(error) = outcome else { return Ok(()) };
-    match error.downcast_ref::<gang_protocol::error::ClientError>() {
-        Some(error) if error.is_no_daemon() => {}
-        Some(_) => {
-            job.put_off(format!("{error:#}"));
-            return Ok(());
-        }
-        None => {
-            job.put_off(format!("it cannot be measured: {error:#}"));
-            return Ok(());
-        }
+    match error.downcast_ref::<ClientError>() {
+        Some(lost) if lost.is_no_daemon() || lost.breaks_the_connection() => return Err(error),
+        Some(_) => job.put_off(format!("{error:#}")),
+        None => job.put_off(format!("it cannot be measured: {error:#}")),
     }
-    Err(error)
+    Ok(())
 }
 
 /// What a job competes with.

@@ -69,7 +69,8 @@ impl ProcessHandle {
     pub fn is_alive(&self) -> bool {
         let mut fds = [rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN)];
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(0))
+        // Who is interrupted by a signal of its own has seen nothing.
+        !matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1..))
     }
 
     pub fn signal(&self, signal: Signal) -> io::Result<()> {

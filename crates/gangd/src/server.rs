@@ -371,7 +371,8 @@ fn is_urgent(method: &str) -> bool {
 fn wait_for_message(stream: &UnixStream) -> anyhow::Result<bool> {
     use rustix::event::{PollFd, PollFlags, poll};
     let mut fds = [PollFd::new(stream, PollFlags::IN)];
-    Ok(poll(&mut fds, Some(&gang_linux::clock::timespec(SILENCE)))? > 0)
+    let silence = gang_linux::clock::timespec(SILENCE);
+    Ok(rustix::io::retry_on_intr(|| poll(&mut fds, Some(&silence)))? > 0)
 }
 
 fn complain(writer: &mut impl Write, parameter: &str, what: &str) {

@@ -170,17 +170,18 @@ impl Daemon {
                     Ok(())
                 })?
             });
-        let moved = joined.and_then(|()| Ok(self.lodging.move_in(&whereabouts, process)?));
-        match moved {
+        let settled = joined.and_then(|()| {
+            self.lodging.move_in(&whereabouts, process)?;
+            self.change_on_file(move |state| Ok(state.has_come(job)))?;
+            self.watch.add_job(job, &whereabouts)?;
+            if is_confined {
+                let at = whereabouts.confinement().cloned();
+                self.change_on_file(move |state| state.confine(job, at, resources.mem_bytes > 0))?;
+            }
+            Ok(())
+        });
+        match settled {
             Ok(()) => {
-                self.change_on_file(move |state| Ok(state.has_come(job)))?;
-                self.watch.add_job(job, &whereabouts)?;
-                if is_confined {
-                    let at = whereabouts.confinement().cloned();
-                    self.change_on_file(move |state| {
-                        state.confine(job, at, resources.mem_bytes > 0)
-                    })?;
-                }
                 // It may have ended before anybody watched.
                 if self.watch.is_over(job) {
                     self.end(job);

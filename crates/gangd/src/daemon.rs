@@ -221,10 +221,10 @@ impl Daemon {
         self.conductor.ask(address)?
     }
 
-    /// Handles on the processes of a job.
-    pub fn handles(&self, job: JobId) -> Result<Vec<Arc<ProcessHandle>>, Denied> {
+    /// Does to each process of a job what must befall nobody else.
+    pub fn each_process(&self, job: JobId, act: impl FnMut(&ProcessHandle)) -> Result<(), Denied> {
         let address = self.address(job)?;
-        Ok(address.map_or(Ok(Vec::new()), |at| self.lodging.handles(&at))?)
+        Ok(address.map_or(Ok(()), |at| self.lodging.each_process(&at, act))?)
     }
 
     /// Suspends a job, or resumes it.

@@ -47,13 +47,27 @@ pub struct Lodging {
     memory: MemoryControl,
 }
 
-/// Handles on the processes of a list. A number may be given to another process before it is opened: so the
+/// Processes of a job on which handles are open at a time: each is a descriptor, and a job may have more
+/// processes than the daemon may have descriptors.
+const PART: usize = 256;
+
+/// Handles on some processes of a list. A number may be given to another process before it is opened: so the
 /// list is read again then, and who lives after that had the number all the time.
-fn handles_of(list: impl Fn() -> Result<Vec<u32>>) -> Result<Vec<Arc<ProcessHandle>>> {
-    let mut handles: Vec<_> =
-        list()?.into_iter().filter_map(|pid| ProcessHandle::open(pid).ok()).collect();
-    let listed = list()?;
-    handles.retain(|process| listed.contains(&process.pid) && process.is_alive());
+fn handles_of(
+    pids: &[u32],
+    list: impl Fn() -> Result<Vec<u32>>,
+) -> Result<Vec<Arc<ProcessHandle>>> {
+    let mut handles = Vec::new();
+    for &pid in pids {
+        match ProcessHandle::open(pid) {
+            Ok(process) => handles.push(process),
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut listed = list()?;
+    listed.sort_unstable();
+    handles.retain(|process| listed.binary_search(&process.pid).is_ok() && process.is_alive());
     Ok(handles)
 }
 
@@ -373,14 +387,18 @@ impl Lodging {
         }
     }
 
-    /// Handles on the processes of a job, to do to them what must befall nobody else.
-    pub fn handles(&self, at: &Address) -> Result<Vec<Arc<ProcessHandle>>> {
+    /// Does to each process of a job what must befall nobody else.
+    pub fn each_process(&self, at: &Address, mut act: impl FnMut(&ProcessHandle)) -> Result<()> {
         match &at.whereabouts {
             Whereabouts::Cgroup { group, .. } => {
-                handles_of(|| unless_gone(Group::at(group).processes()))
+                let list = || unless_gone(Group::at(group).processes());
+                for part in list()?.chunks(PART) {
+                    handles_of(part, list)?.iter().for_each(|process| act(process));
+                }
             }
-            Whereabouts::Tree { .. } => Ok(at.tree.clone()),
+            Whereabouts::Tree { .. } => at.tree.iter().for_each(|process| act(process)),
         }
+        Ok(())
     }
 
     /// The members of a job, found by where it lives.
@@ -454,7 +472,7 @@ impl Lodging {
 
 #[cfg(test)]
 mod tests {
-    use std::{cell::Cell, process::Command};
+    use std::process::Command;
 
     use super::*;
 
@@ -462,19 +480,15 @@ mod tests {
     fn whoever_has_the_number_of_a_process_that_ended_is_no_member() {
         let mut sleepers = [(); 3].map(|()| Command::new("sleep").arg("60").spawn().unwrap());
         let pids = sleepers.each_ref().map(std::process::Child::id);
-        let looks = Cell::new(0);
-        let list = || {
-            looks.set(looks.get() + 1);
-            // The first one ended when the list had been read, and its number went to a stranger.
-            Ok(if looks.get() == 1 { vec![pids[0], pids[1]] } else { vec![pids[1], pids[2]] })
-        };
-        let found = handles_of(list).unwrap();
+        // The first one ended when the list had been read, and its number went to a stranger.
+        let found = handles_of(&pids[..2], || Ok(vec![pids[2], pids[1]])).unwrap();
         let found: Vec<u32> = found.iter().map(|process| process.pid).collect();
         for sleeper in &mut sleepers {
             sleeper.kill().unwrap();
             sleeper.wait().unwrap();
         }
-        assert_eq!((found, looks.get()), (vec![pids[1]], 2));
-        assert_eq!(handles_of(|| Ok(pids.to_vec())).unwrap().len(), 0, "all have ended");
+        assert_eq!(found, [pids[1]]);
+        assert_eq!(handles_of(&pids, || Ok(pids.to_vec())).unwrap().len(), 0, "all have ended");
+        assert!(handles_of(&[0], || Ok(vec![0])).is_err(), "it cannot be told apart");
     }
 }

@@ -248,14 +248,14 @@ impl Session {
         let signal = Signal::from_named_raw(number).ok_or_else(accepted)?;
         // All of them are sent it, also after one that refuses it: a program of another user, say.
         let mut refused = None;
-        for process in self.daemon.handles(id)? {
+        self.daemon.each_process(id, |process| {
             let sent = process.signal(signal).map_err(|source| {
                 let to = format!("process {}", process.pid);
                 gang_linux::Error::new("send a signal to", to, source)
             });
             // One that ends meanwhile does not need the signal any more.
-            refused = refused.or(unless_gone(sent).err());
-        }
+            refused = refused.take().or(unless_gone(sent).err());
+        })?;
         refused.map_or(Ok(()), |error| Err(error.into()))
     }
 

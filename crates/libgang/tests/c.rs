@@ -1,6 +1,7 @@
 //! The library as C sees it: examples and misuse, compiled by the system's compilers, against a daemon.
 
 mod place;
+mod rows;
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
@@ -28,7 +29,27 @@ fn needs_root_a_user_is_refused_what_is_not_theirs_and_nothing_changes() {
     let Some(place) = Place::new() else { return };
     let everybody = fs::Permissions::from_mode(0o755);
     fs::set_permissions(place.directory.path(), everybody).unwrap();
-    place.run(place.compile("cc", &here().join("tests/user.c"), &SHARED, "user"));
+    let program = place.compile("cc", &here().join("tests/user.c"), &SHARED, "user");
+    let seen = rows::of(&place.run(program));
+    let needed = rows::needed(|what| if what.is_ours() { &["anothers"] } else { &[] });
+    assert_eq!(rows::missing(&needed, &seen), [""; 0], "what is done to others' jobs");
+}
+
+#[test]
+fn every_wrong_argument_of_every_call_has_its_documented_result() {
+    let Some(place) = Place::new() else { return };
+    let tests = here().join("tests");
+    let source = place.path("arguments.cc");
+    fs::copy(tests.join("arguments.c"), &source).unwrap();
+    let of_tests = ["-I", tests.to_str().unwrap(), SHARED[0]];
+    let in_c = place.compile("cc", &tests.join("arguments.c"), &of_tests, "arguments-c");
+    let in_cpp = place.compile("c++", &source, &of_tests, "arguments-cc");
+    for program in [in_c, in_cpp] {
+        let seen = rows::of(&place.run(program));
+        let needed = rows::needed(rows::Parameter::kinds);
+        assert_eq!(rows::missing(&needed, &seen), [""; 0]);
+        assert_eq!(rows::undocumented(&seen), [""; 0], "the headers do not name these results");
+    }
 }
 
 #[test]
@@ -63,6 +84,30 @@ fn a_program_for_llnls_interface_runs_linked_statically_too() {
 }
 
 #[test]
+fn calls_go_on_where_signals_come_and_children_are_forked_and_no_thread_is_started() {
+    let Some(place) = Place::new() else { return };
+    let source = here().join("tests/signals.c");
+    place.run(place.compile("cc", &source, &["-lgang", "-lpthread"], "signals"));
+}
+
+#[test]
+fn the_library_needs_the_c_library_and_nothing_else() {
+    let Some(place) = Place::new() else { return };
+    let output =
+        Command::new("readelf").args(["-dW"]).arg(place.path("libgang.so.1")).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let needed: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("(NEEDED)"))
+        .filter_map(|line| line.split(['[', ']']).nth(1))
+        .collect();
+    // The last two are parts of it.
+    let of_libc =
+        |name: &&str| ["libc.so", "ld-linux", "libm.so"].iter().any(|of| name.starts_with(of));
+    assert!(needed.iter().all(of_libc) && !needed.is_empty(), "{needed:?}");
+}
+
+#[test]
 fn the_library_has_what_the_headers_declare_and_nothing_else() {
     let Some(place) = Place::new() else { return };
     let output = Command::new("nm")
@@ -76,14 +121,8 @@ fn the_library_has_what_the_headers_declare_and_nothing_else() {
         .filter_map(|line| line.split([' ', '@']).next())
         .filter(|name| *name != "GANG_1")
         .collect();
-    let headers = ["gang.h", "GangUserAPI.h"]
-        .map(|name| fs::read_to_string(here().join("include").join(name)).unwrap())
-        .concat();
-    let mut declared: Vec<&str> = headers
-        .lines()
-        .filter(|line| line.ends_with(");") && !line.starts_with([' ', '*', '/']))
-        .filter_map(|line| line.split('(').next()?.split([' ', '*']).next_back())
-        .collect();
+    let functions = rows::functions();
+    let mut declared: Vec<&str> = functions.iter().map(|function| function.name.as_str()).collect();
     exported.sort_unstable();
     declared.sort_unstable();
     assert_eq!(exported, declared);

@@ -1,22 +1,19 @@
 /* As a user who is no administrator: what is refused leaves a job as it was, and jobs of others alone.
  * A class that was lowered could not be raised again, and so shows. */
+#include "rows.h"
+
 #include <GangUserAPI.h>
-#include <gang.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define EXPECT(wanted, call)                                                             \
-    do {                                                                                 \
-        int got = (int)(call);                                                           \
-        if (got != (int)(wanted)) {                                                      \
-            fprintf(stderr, "%s:%d: %s gave %d, not %d: %s\n", __FILE__, __LINE__, #call, \
-                    got, (int)(wanted), gang_error());                                   \
-            exit(1);                                                                     \
-        }                                                                                \
-    } while (0)
+static gang_job *handle;
+static const gang_page *page;
+
+static int is_changed(void)
+{
+    return handle != NULL || page != NULL;
+}
 
 static void changes(void)
 {
@@ -24,42 +21,71 @@ static void changes(void)
     struct GangResources here, *list[] = {&here, NULL};
     memset(&here, 0, sizeof here);
     here.cpu_count = 1;
-    EXPECT(gsSuccess, GangJobRegister(&job, CLASS_BATCH, list));
+    NEEDED(gsSuccess, GangJobRegister(&job, CLASS_BATCH, list));
     here.mega_mem = 2147483647;
-    EXPECT(gsNoResources, GangJobRegister(&job, CLASS_STANDBY, list));
-    EXPECT(gsSuccess, GangJobClass(&job, CLASS_BATCH));
+    NEEDED(gsNoResources, GangJobRegister(&job, CLASS_STANDBY, list));
+    NEEDED(gsSuccess, GangJobClass(&job, CLASS_BATCH));
     here.mega_mem = 1;
-    EXPECT(gsNotPermitted, GangJobRegister(&job, CLASS_INTERACTIVE, list));
-    EXPECT(gsSuccess, GangJobResources(&job, list));
-    EXPECT(gsSuccess, GangJobRegister(&job, CLASS_STANDBY, list));
-    EXPECT(gsNotPermitted, GangJobClass(&job, CLASS_BATCH));
+    NEEDED(gsNotPermitted, GangJobRegister(&job, CLASS_INTERACTIVE, list));
+    NEEDED(gsSuccess, GangJobResources(&job, list));
+    NEEDED(gsSuccess, GangJobRegister(&job, CLASS_STANDBY, list));
+    NEEDED(gsNotPermitted, GangJobClass(&job, CLASS_BATCH));
 }
 
 /* The job of another user, and its process. */
 static void stranger(int64_t id, pid_t pid)
 {
-    gang_job *job, *none = NULL;
-    const gang_page *page = NULL;
+    gang_job *job;
     gang_change change;
     gang_spec spec;
-    EXPECT(GANG_OK, gang_open(id, &job));
+    gang_use use;
+    use.size = sizeof use;
+    NEEDED(GANG_OK, gang_open(id, &job));
     gang_change_init(&change);
     change.weight = 1;
-    EXPECT(GANG_NOT_PERMITTED, gang_add(job, 0));
-    EXPECT(GANG_NOT_PERMITTED, gang_remove(job, pid));
-    EXPECT(GANG_NOT_PERMITTED, gang_set_class(job, GANG_STANDBY));
-    EXPECT(GANG_NOT_PERMITTED, gang_resize(job, &change));
-    EXPECT(GANG_NOT_PERMITTED, gang_set_signals(job, 1));
-    EXPECT(GANG_NOT_PERMITTED, gang_suspend(job));
-    EXPECT(GANG_NOT_PERMITTED, gang_resume(job));
-    EXPECT(GANG_NOT_PERMITTED, gang_job_progress(job, 1, 1));
-    EXPECT(GANG_NOT_PERMITTED, gang_page_open(job, &page));
-    EXPECT(0, page != NULL);
+    ROW(GANG_NOT_PERMITTED, gang_add, job, anothers, job, 0);
+    ROW(GANG_NOT_PERMITTED, gang_remove, job, anothers, job, pid);
+    ROW(GANG_NOT_PERMITTED, gang_set_class, job, anothers, job, GANG_STANDBY);
+    ROW(GANG_NOT_PERMITTED, gang_resize, job, anothers, job, &change);
+    ROW(GANG_NOT_PERMITTED, gang_set_signals, job, anothers, job, 1);
+    ROW(GANG_NOT_PERMITTED, gang_suspend, job, anothers, job);
+    ROW(GANG_NOT_PERMITTED, gang_resume, job, anothers, job);
+    ROW(GANG_NOT_PERMITTED, gang_job_progress, job, anothers, job, 1, 1);
+    ROW(GANG_NOT_PERMITTED, gang_page_open, job, anothers, job, &page);
+    /* Everybody may look. */
+    ROW(GANG_OK, gang_id, job, anothers, job, &id);
+    ROW(GANG_OK, gang_get_use, job, anothers, job, &use);
     gang_spec_init(&spec);
     spec.cpus = 1;
-    EXPECT(GANG_NOT_PERMITTED, gang_adopt(&spec, pid, &none));
-    EXPECT(0, none != NULL);
-    EXPECT(GANG_OK, gang_close(job));
+    ROW(GANG_NOT_PERMITTED, gang_adopt, pid, anothers, &spec, pid, &handle);
+    ROW(GANG_OK, gang_close, job, anothers, job);
+    NEEDED(GANG_OK, gang_register(&spec, &job));
+    ROW(GANG_NOT_PERMITTED, gang_add, pid, anothers, job, pid);
+    ROW(GANG_NO_SUCH_PROCESS, gang_remove, pid, anothers, job, pid);
+    NEEDED(GANG_OK, gang_close(job));
+}
+
+/* The same in LLNL's interface. */
+static void stranger_of_old(int64_t id, pid_t pid)
+{
+    struct GangJobId own = {0, 0}, job;
+    struct GangResources here, *list[] = {&here, NULL};
+    struct GangUse use;
+    memset(&here, 0, sizeof here);
+    here.cpu_count = 1;
+    NEEDED(gsSuccess, GangJobRegister(&own, CLASS_BATCH, list));
+    job = own;
+    job.job = (unsigned long long)id;
+    ROW(gsNotPermitted, GangJobRegister, job, anothers, &job, CLASS_STANDBY, list);
+    ROW(gsNotPermitted, GangProcAdd, job, anothers, &job, PROC_ID, getpid());
+    ROW(gsNotPermitted, GangProcRemove, job, anothers, &job, PROC_ID, pid);
+    ROW(gsNotPermitted, GangJobClass, job, anothers, &job, CLASS_STANDBY);
+    ROW(gsNotPermitted, GangJobResources, job, anothers, &job, list);
+    ROW(gsNotPermitted, GangSignalsDisable, job, anothers, &job);
+    ROW(gsNotPermitted, GangSignalsEnable, job, anothers, &job);
+    ROW(gsSuccess, GangJobUse, job, anothers, &job, &use);
+    ROW(gsNotPermitted, GangProcAdd, process, anothers, &own, PROC_ID, pid);
+    ROW(gsNoSuchProcess, GangProcRemove, process, anothers, &own, PROC_ID, pid);
 }
 
 int main(void)
@@ -70,7 +96,7 @@ int main(void)
     int status, end[2];
     gang_spec_init(&spec);
     spec.cpus = 1;
-    EXPECT(0, pipe(end));
+    NEEDED(0, pipe(end));
     /* Its process is root's and waits. */
     pid_t process = fork();
     if (process == 0) {
@@ -78,21 +104,23 @@ int main(void)
         close(end[1]);
         _exit((int)read(end[0], &byte, 1));
     }
-    EXPECT(GANG_OK, gang_register(&spec, &job));
-    EXPECT(GANG_OK, gang_add(job, process));
-    EXPECT(GANG_OK, gang_id(job, &id));
+    NEEDED(GANG_OK, gang_register(&spec, &job));
+    NEEDED(GANG_OK, gang_add(job, process));
+    NEEDED(GANG_OK, gang_id(job, &id));
     pid_t user = fork();
     if (user == 0) {
-        EXPECT(0, setgid(65534));
-        EXPECT(0, setuid(65534));
+        NEEDED(0, setgid(65534));
+        NEEDED(0, setuid(65534));
         changes();
         stranger(id, process);
+        stranger_of_old(id, process);
+        fflush(stdout);
         _exit(0);
     }
-    EXPECT(user, waitpid(user, &status, 0));
-    EXPECT(0, status);
+    NEEDED(user, waitpid(user, &status, 0));
+    NEEDED(0, status);
     close(end[1]);
-    EXPECT(process, waitpid(process, &status, 0));
-    EXPECT(0, status);
+    NEEDED(process, waitpid(process, &status, 0));
+    NEEDED(0, status);
     return 0;
 }

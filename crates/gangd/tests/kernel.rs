@@ -258,17 +258,42 @@ fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
 }
 
 #[test]
-fn needs_root_what_uses_no_cpu_becomes_idle_and_leaves_unless_it_wakes() {
+fn needs_root_an_idle_job_has_no_slots_and_ordinary_threads_until_it_uses_cpu() {
     if !is_root() {
         return;
     }
-    let settings = "idle_after = '1s'\nleave_after = '4s'\n";
+    let settings = "idle_after = '1s'\nleave_after = '1h'\n";
+    let place = Place::configured(settings, &["--backend", "rt"]);
+    let mut program =
+        Program::shell("read go; exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'");
+    let job = job_with(&place, &program, machine());
+    let shown = || place.job(job).unwrap();
+    wait_until("idle", || shown().state == v1::JobState::idle);
+    wait_until("an ordinary thread", || policies(program.pid()) == [Policy::Other]);
+    let (slots, cpu_time_ns) = (shown().slots, shown().cpu_time_ns);
+    let rival = Program::spinner();
+    let other = job_with(&place, &rival, machine());
+    wait_until("the other has slots", || place.job(other).unwrap().slots > 20);
+    assert_eq!((shown().slots, shown().cpu_time_ns), (slots, cpu_time_ns));
+    assert_eq!(policies(program.pid()), [Policy::Other]);
+    assert_eq!(place.client().check().unwrap().violations, []);
+    program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    wait_until("slots again", || shown().slots > slots + 3);
+    wait_until("raised again", || policies(program.pid()).contains(&Policy::Fifo));
+    assert!(shown().state != v1::JobState::idle && shown().cpu_time_ns > cpu_time_ns);
+}
+
+#[test]
+fn needs_root_what_uses_no_cpu_leaves_and_is_where_it_was() {
+    if !is_root() {
+        return;
+    }
+    let settings = "idle_after = '1s'\nleave_after = '2s'\n";
     let place = Place::configured(settings, &["--backend", "rt"]);
     let home = |program: &Program| fs::read_to_string(format!("/proc/{}/cgroup", program.pid()));
     // The first wakes now and then, the second never does.
     let one = Program::shell(
-        "while :; do for i in 1 2 3 4 5; do sleep 0.3; done; i=0; \
-        while [ $i -lt 40000 ]; do i=$((i+1)); done; done",
+        "while :; do sleep 0.3; i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; done",
     );
     let other = Program::shell("exec sleep 60");
     let before = home(&other).unwrap();
@@ -276,10 +301,11 @@ fn needs_root_what_uses_no_cpu_becomes_idle_and_leaves_unless_it_wakes() {
     let state = |job| place.job(job).map(|job| job.state);
     wait_until("sleeping", || state(second) == Some(v1::JobState::sleeping));
     wait_until("idle", || state(second) == Some(v1::JobState::idle));
-    let slots = place.job(first).unwrap().slots;
-    wait_until("the other leaves", || place.job(second).is_none());
+    wait_until("it leaves", || place.job(second).is_none());
     wait_until("its process is where it was", || home(&other).unwrap() == before);
-    wait_until("slots again", || place.job(first).is_some_and(|job| job.slots > slots));
+    wait_until("released", || is_released(other.pid()));
+    let slots = place.job(first).expect("who wakes now and then stays").slots;
+    wait_until("slots", || place.job(first).is_some_and(|job| job.slots > slots));
     assert_eq!(place.client().check().unwrap().violations, []);
 }
 
@@ -556,7 +582,17 @@ fn needs_root_signals_tell_of_slots_those_who_listen() {
     let before = heard("pause");
     wait_until("still signalled", || heard("pause") > before);
     place.client().set_signals(job, false).unwrap();
+    let slots_pass = |count: i64| {
+        let before = place.job(job).unwrap().slots;
+        wait_until("slots", || place.job(job).unwrap().slots > before + count);
+    };
+    // What was sent before is heard by then.
+    slots_pass(10);
     wait_until("told to go on", || last().as_deref() == Some("continue"));
+    let words = || heard("pause") + heard("continue");
+    let before = words();
+    slots_pass(20);
+    assert_eq!(words(), before, "nobody is told any more");
 }
 
 #[test]

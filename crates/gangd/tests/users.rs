@@ -18,7 +18,7 @@ use gang_protocol::{
     v1,
 };
 use gang_skips::skipped;
-use place::{Place, Program, is_root, job_with, registration, wait_until};
+use place::{Place, Program, is_released, is_root, job_with, registration, wait_until};
 
 /// Known to every machine, as daemon and nobody.
 const ONE: u32 = 1;
@@ -178,6 +178,49 @@ fn stranger() {
     // Nothing of what was refused is left over.
     let jobs = client.list_jobs().unwrap().jobs;
     assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [job, own]);
+}
+
+#[test]
+fn needs_root_a_cgroup_with_processes_of_others_is_not_adopted() {
+    const TEST: &str = "needs_root_a_cgroup_with_processes_of_others_is_not_adopted";
+    if plays("stranger") {
+        let (mut client, adopted) = (client(), Adopted::Cgroup(told("GANG_TEST_GROUP")));
+        not_permitted(client.adopt(&registration("theirs", 1), &adopted).map(drop));
+        assert_eq!(client.list_jobs().unwrap().jobs, [], "no job is left over");
+        return;
+    }
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "freeze"]);
+    let Some(root) = gang_linux::cgroup::Hierarchies::detect(&Default::default()).unwrap().v2
+    else {
+        skipped("no cgroups of version 2");
+        return;
+    };
+    let name = format!("gang-test-{}-mixed", std::process::id());
+    let group = gang_linux::cgroup::Group::at(root).child(&name);
+    group.create().unwrap();
+    let sleeps = |uid: u32| {
+        let mut sleep = Command::new("sleep");
+        Program(sleep.arg("60").process_group(0).uid(uid).gid(uid).spawn().unwrap())
+    };
+    let home = |program: &Program| {
+        std::fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap()
+    };
+    // One that is all another's, and one in which the stranger has a process, too.
+    let (theirs, his) = (sleeps(ONE), sleeps(OTHER));
+    for program in [&theirs, &his] {
+        group.add(program.pid()).unwrap();
+        let before = home(&theirs);
+        let mut stranger = as_user(&place, OTHER, TEST, "stranger");
+        stranger.env("GANG_TEST_GROUP", &name);
+        succeeds(stranger);
+        assert_eq!(home(&theirs), before);
+        assert!(is_released(theirs.pid()));
+    }
+    drop((theirs, his));
+    wait_until("the test's group can go", || group.remove().is_ok());
 }
 
 /// A machine with one more group, for a daemon alone: who is in it, and what is to become the daemon. `None`

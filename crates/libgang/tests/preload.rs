@@ -6,11 +6,12 @@ mod place;
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
+use gang_protocol::{client::Client, v1};
 use gang_skips::skipped;
-use place::{Place, built, here};
+use place::{Place, built, here, wait_until};
 
 fn has(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
@@ -107,6 +108,88 @@ fn needs_root_threads_and_children_become_a_gang_by_one_variable() {
             assert!(!found.first().unwrap().contains("/job-"), "nobody asked: {found:?}");
         }
     }
+}
+
+/// What a job may be asked by variables, and what the daemon has then.
+const VARIABLES: [(&str, &str); 8] = [
+    ("GANG_NAME", "by variables"),
+    ("GANG_CPUS", "2"),
+    ("GANG_MIN_CPUS", "1"),
+    ("GANG_CLASS", "standby"),
+    ("GANG_WEIGHT", "7"),
+    ("GANG_MEM", "64M"),
+    ("GANG_DISK", "1k"),
+    ("GANG_SIGNALS", "1"),
+];
+
+#[test]
+fn the_daemon_is_asked_for_what_the_variables_say() {
+    let Some(place) = Place::new() else { return };
+    let library = preload(&place);
+    let Some(gang) = built("gang") else {
+        skipped("it takes `cargo build --workspace --bins`");
+        return;
+    };
+    let preloaded = || {
+        let mut sleep = Command::new("sleep");
+        sleep.env("GANG", "1").env("LD_PRELOAD", &library);
+        sleep
+    };
+    let started = || {
+        let mut run = Command::new(&gang);
+        run.args(["run", "-q", "--", "sleep"]);
+        run
+    };
+    for mut line in [preloaded(), started()] {
+        let mut child = line
+            .arg("60")
+            .envs(VARIABLES)
+            .env("GANG_SOCKET", place.path("gangd.sock"))
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut client = Client::connect(&place.path("gangd.sock")).unwrap();
+        let mut jobs = Vec::new();
+        wait_until("there is a job with a process", || {
+            jobs = client.list_jobs().unwrap().jobs;
+            jobs.iter().any(|job| job.processes > 0)
+        });
+        child.kill().and_then(|()| child.wait()).unwrap();
+        let [job] = &jobs[..] else { panic!("{jobs:?}") };
+        assert_eq!((job.name.as_str(), job.cpus, job.min_cpus), ("by variables", 2, 1), "{line:?}");
+        assert_eq!((&job.class, job.weight), (&v1::Class::standby, 7), "{line:?}");
+        assert_eq!((job.mem_bytes, job.disk_bytes), (Some(64 << 20), Some(1024)), "{line:?}");
+        assert!(job.signals, "{line:?}");
+        wait_until("it has ended", || client.list_jobs().unwrap().jobs.is_empty());
+    }
+}
+
+#[test]
+fn of_mpi_the_profiling_interface_is_used_and_nothing_else() {
+    let Some(place) = Place::new() else { return };
+    let names = |which: &str| -> BTreeSet<String> {
+        let mut nm = Command::new("nm");
+        let output =
+            nm.args(["-D", which, "--format=posix"]).arg(preload(&place)).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let names = text.lines().filter_map(|line| line.split([' ', '@']).next());
+        names.map(str::to_owned).collect()
+    };
+    let map = std::fs::read_to_string(here().join("../../integrations/preload/preload.map"));
+    let map = map.unwrap();
+    let exported = map.lines().map(|line| line.trim().trim_end_matches(';'));
+    let exported: BTreeSet<_> =
+        exported.filter(|name| name.to_lowercase().starts_with("mpi_init")).collect();
+    assert_eq!(
+        names("--defined-only").iter().map(String::as_str).collect::<BTreeSet<_>>(),
+        exported
+    );
+    let of_mpi = |name: &&String| name.to_lowercase().contains("mpi_");
+    assert_eq!(
+        names("--undefined-only").iter().find(of_mpi),
+        None,
+        "they are looked up as it runs"
+    );
 }
 
 #[test]

@@ -288,6 +288,15 @@ impl Daemon {
         self.queue.look_again();
     }
 
+    /// Ends a job that had no process any more a while ago, and was not watched since, unless another one came.
+    pub fn end_if_over(&self, job: JobId) {
+        let address = self.address(job).ok().flatten();
+        let is_watched = address.is_some_and(|at| self.watch.add_job(job, &at.whereabouts).is_ok());
+        if !is_watched || self.watch.is_over(job) {
+            self.end(job);
+        }
+    }
+
     /// Ends a job that has no process yet: of it there is a slot page on file at most, and nobody watches it.
     pub fn end_unstarted(&self, job: JobId) {
         let filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);

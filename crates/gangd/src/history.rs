@@ -140,7 +140,11 @@ impl History {
                 row.get::<_, Option<i64>>(0)
             })
         };
-        read().ok().flatten().and_then(|job| u64::try_from(job).ok()).unwrap_or(0)
+        let last = read().unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot read the numbers of the jobs in the history");
+            None
+        });
+        last.and_then(|job| u64::try_from(job).ok()).unwrap_or(0)
     }
 
     /// Returns when all that was handed over is written; nothing is taken any more.

@@ -147,12 +147,14 @@ pub fn run(
     let ending = daemon.clone();
     let clearer = std::thread::Builder::new()
         .name("endings".into())
-        .spawn(move || std::iter::from_fn(|| ending.endings.next()).for_each(|job| ending.end(job)))
+        .spawn(move || {
+            std::iter::from_fn(|| ending.endings.next()).for_each(|job| ending.end_if_over(job))
+        })
         .context("cannot start the thread that clears jobs away")?;
     let waiting =
         Waiting { daemon: &daemon, listener: &listener, stop: &stop_receiver, reload: &reload };
     waiting.wait(&thread, &clients, args, &beats)?;
-    // What is not cleared away by then is when all jobs are.
+    // All that are over are in the history, then; the others are released with the daemon.
     daemon.endings.close();
     let _ = clearer.join();
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);

@@ -34,6 +34,17 @@ struct Place {
     daemon: Child,
 }
 
+fn start(programs: &Path, directory: &Path) -> Child {
+    Command::new(programs.join("gangd"))
+        .arg("--socket")
+        .arg(directory.join("gangd.sock"))
+        .arg("--config")
+        .arg(directory.join("gangd.toml"))
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
 impl Place {
     /// With all programs where they were built, or with copies of those that are named.
     fn new(copied: Option<&[&str]>) -> Option<Place> {
@@ -55,17 +66,23 @@ impl Place {
         // In two minutes nothing would be compared twice.
         std::fs::write(directory.path().join("gangd.toml"), "proof_cost = 0.5\n").unwrap();
         let programs = if copied.is_some() { directory.path().into() } else { built.to_owned() };
-        let daemon = Command::new(programs.join("gangd"))
-            .arg("--socket")
-            .arg(directory.path().join("gangd.sock"))
-            .arg("--config")
-            .arg(directory.path().join("gangd.toml"))
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
+        let daemon = start(&programs, directory.path());
         let place = Place { directory, programs, daemon };
-        wait_until("the daemon answers", || Client::connect(&place.socket()).is_ok());
+        place.wait_for_daemon();
         Some(place)
+    }
+
+    fn wait_for_daemon(&self) {
+        wait_until("the daemon answers", || Client::connect(&self.socket()).is_ok());
+    }
+
+    /// The daemon is killed, and another one started.
+    fn restart(&mut self) {
+        self.daemon.kill().unwrap();
+        self.daemon.wait().unwrap();
+        wait_until("it is gone", || Client::connect(&self.socket()).is_err());
+        self.daemon = start(&self.programs, self.directory.path());
+        self.wait_for_daemon();
     }
 
     fn socket(&self) -> PathBuf {
@@ -273,6 +290,10 @@ fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
         };
         all.into_iter().filter(is_doctor).filter_map(Pid::from_raw).collect()
     };
+    let unseen = "nobody has looked at it yet";
+    wait_until("it is looked at", || {
+        place.job("program").unwrap().because.is_some_and(|because| because != unseen)
+    });
     let first = doctors()[0];
     kill_process(first, Signal::KILL).unwrap();
     let told =
@@ -282,4 +303,23 @@ fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
     wait_until("another one comes", || doctors().first().is_some_and(|&it| it != first));
     drop(program);
     wait_until("it goes after the last job", || doctors().is_empty());
+}
+
+#[test]
+fn needs_root_what_a_daemon_decided_that_was_killed_is_decided_anew() {
+    let Some(mut place) = Place::new(None) else { return };
+    let spin = ["bash", "-c", "while [ $SECONDS -lt 100 ]; do :; done"];
+    let _program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);
+    let decision = Decision {
+        policy: Policy::none,
+        decided: true,
+        gain: None,
+        because: "it was tried".into(),
+    };
+    let id = place.job("program").unwrap().id;
+    place.client().decide(id, decision).unwrap();
+    place.restart();
+    let job = place.job("program").unwrap();
+    assert_eq!((job.id, job.policy, job.decided), (id, Policy::auto, None));
+    wait_until("it is a gang again", || place.job("program").unwrap().slots > 0);
 }

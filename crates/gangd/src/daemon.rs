@@ -403,6 +403,8 @@ impl Daemon {
                 self.clear_away(&record);
             }
         }
+        // What was decided of a job, and why, is not on file.
+        self.end_trials("");
     }
 
     /// The members of a job that comes, with a file of which CPUs they are given.

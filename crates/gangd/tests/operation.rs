@@ -3,14 +3,23 @@
 mod place;
 
 use std::{
+    collections::BTreeSet,
     fs,
+    os::unix::fs::{MetadataExt, symlink},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     process::{Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
 };
 
 use gang_linux::sched::Policy;
 use gang_protocol::client::Client;
 use gang_skips::skipped;
-use place::{Place, Program, is_released, is_root, job_with, policies, registration, wait_until};
+use place::{
+    Place, Program, is_released, is_root, job_with, policies, registration, wait_busily_until,
+    wait_until,
+};
 
 #[test]
 fn needs_root_the_last_release_leaves_jobs_to_the_next_daemon() {
@@ -101,6 +110,66 @@ fn a_history_that_cannot_be_kept_keeps_no_daemon_from_its_jobs() {
     let refused = place.client().history(10, None, None).unwrap_err().to_string();
     assert!(refused.contains("history"), "{refused}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "dear diary, this is no database at all");
+}
+
+#[test]
+fn who_reads_the_status_file_has_all_of_it_and_who_is_in_its_way_is_not_followed() {
+    // Whoever starts the daemon may keep his own files to himself.
+    let private = ["sh", "-c", r#"umask 077; exec "$0" "$@""#];
+    let place = Place::launched(&private, "status_file = true\n", &["--backend", "signal"]);
+    let file = place.directory.path().join("status.json");
+    wait_until("the status file is there", || file.exists());
+    let found = fs::metadata(&file).unwrap();
+    assert_eq!(
+        found.mode() & 0o7777,
+        0o644,
+        "everybody may read it, and only the daemon write (L32)"
+    );
+    assert_eq!(found.uid(), rustix::process::geteuid().as_raw());
+    let over = AtomicBool::new(false);
+    let (reads, versions, most) = thread::scope(|threads| {
+        threads.spawn(|| {
+            // Few, and many with long names: the file is short and long by turns.
+            for round in 0.. {
+                let mut client = place.client();
+                for _ in 0..if round % 2 == 0 { 1 } else { 40 } {
+                    client.register(&registration(&"long".repeat(16), 1)).unwrap();
+                }
+                thread::sleep(Duration::from_millis(150));
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let (mut reads, mut versions, mut most) = (0, BTreeSet::new(), 0);
+        let read_on = || {
+            let text = fs::read(&file).expect("it is always there");
+            let read: serde_json::Value = serde_json::from_slice(&text)
+                .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&text)));
+            reads += 1;
+            versions.insert(read["written_at_ns"].as_u64().unwrap());
+            most = most.max(read["jobs"].as_array().unwrap().len());
+            reads >= 1000 && versions.len() >= 10 && most >= 40
+        };
+        // Over, too, where this panics.
+        let outcome = catch_unwind(AssertUnwindSafe(|| wait_busily_until("1,000 reads", read_on)));
+        over.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|panic| resume_unwind(panic));
+        (reads, versions.len(), most)
+    });
+    assert!(reads >= 1000 && versions >= 10 && most >= 40, "{reads}, {versions}, {most}");
+    // Somebody lays a trap where the file is made.
+    let victim = place.directory.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let trap = file.with_extension("json.new");
+    wait_until("the trap is laid", || symlink(&victim, &trap).is_ok());
+    let mut client = place.client();
+    client.register(&registration("after the trap", 1)).unwrap();
+    wait_until("the file is written again", || {
+        fs::read_to_string(&file).is_ok_and(|text| text.contains("after the trap"))
+    });
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    assert!(!fs::symlink_metadata(&file).unwrap().is_symlink());
 }
 
 #[test]

@@ -37,11 +37,20 @@ pub fn is_root() -> bool {
 }
 
 /// Waits until something holds.
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    look_until(what, holds, Duration::from_millis(5));
+}
+
+/// The same, looking again at once: where what is looked for may last for a moment only.
+pub fn wait_busily_until(what: &str, holds: impl FnMut() -> bool) {
+    look_until(what, holds, Duration::ZERO);
+}
+
+fn look_until(what: &str, mut holds: impl FnMut() -> bool, pause: Duration) {
     let end = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(pause);
     }
 }
 

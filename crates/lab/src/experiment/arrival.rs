@@ -1,4 +1,5 @@
-//! What a gang of class interactive waits for its first slot, while four batch gangs spin on all CPUs.
+//! What a gang of class interactive waits for its first slot, from before it is registered, while four batch
+//! gangs spin on all CPUs.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::daemon::Settings;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
 use crate::report::{Must, Report};
-use crate::workload::arrivals::ArrivalsOutcome;
+use crate::workload::arrivals::{ArrivalsOutcome, Wait};
 
 const P99: &str = "waited_slices_p99";
 const CONDITION: &str = "an interactive gang beside four batch gangs";
@@ -49,13 +50,19 @@ fn measure(lab: &Lab, arrivals: usize) -> Result<Figures> {
     command.args(["workload", "arrivals", "--socket"]).arg(daemon.socket());
     command.args(["--arrivals", &arrivals.to_string(), "--cpus", &cpus.to_string()]);
     let outcome: ArrivalsOutcome = Running::start(&mut command)?.outcome(span.deadline)?;
-    let mut waited: Vec<f64> =
-        outcome.waited_ns.iter().map(|&ns| ns as f64 / outcome.slice_ns as f64).collect();
-    waited.sort_by(f64::total_cmp);
-    let quantile = |part: f64| waited[((waited.len() - 1) as f64 * part).round() as usize];
+    let waited = |of: fn(&Wait) -> u64| {
+        let mut slices: Vec<f64> =
+            outcome.waited.iter().map(|wait| of(wait) as f64 / outcome.slice_ns as f64).collect();
+        slices.sort_by(f64::total_cmp);
+        move |part: f64| slices[((slices.len() - 1) as f64 * part).round() as usize]
+    };
+    let since_arrival = waited(|wait| wait.since_arrival_ns);
+    let since_process = waited(|wait| wait.since_process_ns);
     Ok(Figures::from([
-        ("waited_slices_p50", quantile(0.5)),
-        (P99, quantile(0.99)),
-        ("waited_slices_max", quantile(1.0)),
+        ("waited_slices_p50", since_arrival(0.5)),
+        (P99, since_arrival(0.99)),
+        ("waited_slices_max", since_arrival(1.0)),
+        ("waited_since_process_slices_p50", since_process(0.5)),
+        ("waited_since_process_slices_p99", since_process(0.99)),
     ]))
 }

@@ -34,9 +34,18 @@ pub struct Arrivals {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ArrivalsOutcome {
-    /// From before the gang got its process to its first moment in a slot, one for each.
-    pub waited_ns: Vec<u64>,
+    /// One for each gang that came.
+    pub waited: Vec<Wait>,
     pub slice_ns: u64,
+}
+
+/// How long a gang waited for its first moment in a slot.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Wait {
+    /// From before it was registered.
+    pub since_arrival_ns: u64,
+    /// The part of it from before it got its process.
+    pub since_process_ns: u64,
 }
 
 /// A program that uses CPU until it is killed, or its parent has ended.
@@ -68,29 +77,33 @@ impl Arrivals {
         let mut client = Client::connect(&self.socket)?;
         let slice_ns = client.status()?.status.slice_ns as u64;
         let mut random = fastrand::Rng::new();
-        let waited_ns = (0..self.arrivals).map(|_| {
+        let waited = (0..self.arrivals).map(|_| {
             // Anywhere in a slice, as seldom as people start programs.
             std::thread::sleep(Duration::from_micros(random.u64(200_000..400_000)));
             self.arrive(&mut client)
         });
-        Ok(ArrivalsOutcome { waited_ns: waited_ns.collect::<Result<_>>()?, slice_ns })
+        Ok(ArrivalsOutcome { waited: waited.collect::<Result<_>>()?, slice_ns })
     }
 
-    fn arrive(&self, client: &mut Client) -> Result<u64> {
+    fn arrive(&self, client: &mut Client) -> Result<Wait> {
         let spinner = Spinner::start()?;
         let wanted = Registration {
             class: v1::Class::interactive,
             min_cpus: 1,
             ..Registration::new("arrival", self.cpus)
         };
+        let arrived = Instant::now();
         let job = client.register(&wanted)?;
+        let registering_ns = arrived.elapsed().as_nanos() as u64;
+        // No part of an arrival: nobody but this watcher needs the page.
         let path = client.slot_page(job)?;
         let page = File::open(&path).with_context(|| format!("opening the slot page {path}"))?;
         let began = Instant::now();
         // The slot may come before the answer.
         let watching = std::thread::spawn(move || first_slot(&page, began));
         client.add_process(job, spinner.0.id().into())?;
-        watching.join().expect("watching a page does not panic")
+        let since_process_ns = watching.join().expect("watching a page does not panic")?;
+        Ok(Wait { since_arrival_ns: registering_ns + since_process_ns, since_process_ns })
     }
 }
 

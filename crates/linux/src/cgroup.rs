@@ -252,9 +252,9 @@ impl OpenFile {
             match self.file.read_at(&mut bytes[length..], length as u64) {
                 Ok(0) => break,
                 Ok(read) => {
-                    // The kernel fills a buffer up to the last line that fits: so much room left
-                    // means that there was no further line.
-                    let room = bytes.len() - length - read;
+                    // The kernel fills a buffer up to the last line that fits, and a page of its own
+                    // before that: so much room left in both means that there was no further line.
+                    let room = (bytes.len() - length).min(PAGE).saturating_sub(read);
                     length += read;
                     if room >= LINE_MAX {
                         break;
@@ -271,6 +271,9 @@ impl OpenFile {
 
 /// Longer than any line of the files that are read again and again.
 const LINE_MAX: usize = 256;
+
+/// The kernel has no more than a page ready for one read (seq_file), which is as long as this at least.
+const PAGE: usize = 4096;
 
 fn parse_numbers(text: &[u8]) -> Vec<u32> {
     let mut numbers = Vec::new();
@@ -364,6 +367,21 @@ mod tests {
         fs::write(root.path().join("cgroup.threads"), "0\n5\n\nx\n6\n").unwrap();
         list.numbers(&mut bytes, &mut numbers).unwrap();
         assert_eq!(numbers, [5, 6]);
+    }
+
+    #[test]
+    fn what_the_kernel_tells_page_by_page_is_read_whole_each_time() {
+        // A list in the kernel's way that is long everywhere, as those of large groups are.
+        let Ok(whole) = fs::read("/proc/kallsyms") else {
+            return gang_skips::skipped("this kernel has no /proc/kallsyms");
+        };
+        let list = OpenFile::open(&Group::at("/proc"), "kallsyms").unwrap();
+        let mut bytes = Vec::new();
+        for _ in 0..3 {
+            list.fill(&mut bytes).unwrap();
+            // Programs that are loaded into the kernel meanwhile are in it, too.
+            assert!(bytes.len() > whole.len() / 2, "{} of {} bytes", bytes.len(), whole.len());
+        }
     }
 
     #[test]

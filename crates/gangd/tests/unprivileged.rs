@@ -1,18 +1,16 @@
-//! A daemon without privilege: jobs are trees of processes, and take turns by SIGSTOP and SIGCONT.
+//! A daemon without privilege: jobs are trees of processes, and take turns by SIGSTOP and SIGCONT. With
+//! CAP_SYS_NICE alone it raises them.
 //!
 //! These tests need root, to become somebody who has none.
 
 mod place;
 
-use std::{
-    os::unix::{fs::PermissionsExt, process::CommandExt},
-    path::Path,
-    process::Command,
-};
+use std::{os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-use gang_linux::process;
+use gang_linux::{process, sched::Policy};
 use gang_protocol::{client::Client, v1};
-use place::{Place, Program, is_root, registration, wait_until};
+use gang_skips::skipped;
+use place::{Place, Program, is_released, is_root, job_with, policies, registration, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Known to every machine as nobody.
@@ -22,11 +20,32 @@ const IS_NOBODY: &str = "GANG_TEST_IS_NOBODY";
 
 /// True in a process of nobody's, which starts the test once more and does what it says.
 fn is_nobody(test: &str) -> bool {
+    is_nobody_with(test, &[])
+}
+
+/// The same; nobody's programs are started with capabilities.
+fn is_nobody_with(test: &str, capabilities: &[&str]) -> bool {
     if std::env::var_os(IS_NOBODY).is_some() {
         return true;
     }
     if !is_root() {
         return false;
+    }
+    let mut becomes = Command::new("setpriv");
+    let nobody = NOBODY.to_string();
+    becomes.args(["--reuid", &nobody, "--regid", &nobody, "--clear-groups"]);
+    for capability in capabilities {
+        becomes.args(["--inh-caps", capability, "--ambient-caps", capability]);
+    }
+    let mut tried = Command::new("setpriv");
+    match tried.args(becomes.get_args()).arg("true").output() {
+        Ok(output) if output.status.success() => {}
+        refused => {
+            skipped(format!(
+                "needs setpriv of util-linux, which may set what it is to: {refused:?}"
+            ));
+            return false;
+        }
     }
     // Where nobody can reach the programs.
     let directory = tempfile::tempdir().unwrap();
@@ -40,14 +59,13 @@ fn is_nobody(test: &str) -> bool {
         copy
     };
     let gangd = copy("gangd", env!("CARGO_BIN_EXE_gangd").as_ref());
-    let output = Command::new(copy("test", &std::env::current_exe().unwrap()))
+    let output = becomes
+        .arg(copy("test", &std::env::current_exe().unwrap()))
         .args(["--exact", test, "--nocapture"])
         .env(IS_NOBODY, "1")
         .env("GANG_TEST_GANGD", gangd)
         .env("TMPDIR", "/tmp")
         .current_dir("/")
-        .uid(NOBODY)
-        .gid(NOBODY)
         .output()
         .unwrap();
     let said = [output.stdout, output.stderr].concat();
@@ -136,4 +154,48 @@ fn needs_root_a_job_that_sleeps_is_woken_by_a_child() {
     drop(program.0.stdin.take());
     wait_until("it is awake", || state() != v1::JobState::sleeping);
     assert_eq!(processes(&place, id).len(), 2);
+}
+
+#[test]
+fn needs_root_with_cap_sys_nice_alone_gangs_are_raised() {
+    const TEST: &str = "needs_root_with_cap_sys_nice_alone_gangs_are_raised";
+    if !is_nobody_with(TEST, &["+sys_nice"]) {
+        return;
+    }
+    let mut place = Place::new(&[]);
+    let status = place.status();
+    if status.backend != "rt" {
+        skipped(place.obstacle("rt").expect("the best that can be used is taken"));
+        return;
+    }
+    assert_eq!(status.guarantee, v1::Guarantee::exclusive);
+    for backend in &status.backends {
+        let needs_groups = ["weight", "freeze"].contains(&backend.name.as_str());
+        assert_eq!(backend.usable, !needs_groups, "{backend:?}");
+        let reason = backend.reason.as_deref().unwrap_or_default();
+        assert!(!needs_groups || reason.contains("cgroup"), "{backend:?}");
+    }
+    let machine = status.cpus;
+    let programs = [Program::spinner(), Program::spinner()];
+    let jobs = programs.each_ref().map(|program| job_with(&place, program, machine));
+    let fills = |policy: &Policy| matches!(policy, Policy::Idle | Policy::Batch);
+    for program in &programs {
+        wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
+        wait_until("filling", || policies(program.pid()).iter().any(fills));
+    }
+    assert_eq!(place.client().check().unwrap().violations, []);
+    assert_eq!(place.job(jobs[0]).unwrap().cgroup, None, "jobs are trees of processes");
+    // The guardian may do what the daemon may.
+    place.kill_daemon();
+    for program in &programs {
+        wait_until("released", || is_released(program.pid()));
+    }
+    place.start();
+    for program in &programs {
+        wait_until("raised by the next daemon", || policies(program.pid()).contains(&Policy::Fifo));
+    }
+    place.client().stop().unwrap();
+    for program in &programs {
+        wait_until("released", || is_released(program.pid()));
+    }
 }

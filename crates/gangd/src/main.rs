@@ -90,8 +90,10 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     if args.release && args.keep_jobs {
         // Whoever has the place sees to its jobs.
         if let Some(_place) = server::Place::take(&socket)? {
-            release::all(&roots, &store);
+            let (records, _) = store.records();
+            let found = release::all(&roots, &store);
             release::all_from_common_groups(&store);
+            tell_found(records.len(), found, "all are released, and on file for the next daemon");
         }
         return Ok(());
     }
@@ -167,18 +169,19 @@ fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Res
     store.destroy();
     let _ = std::fs::remove_file(status_file::path(socket));
     place.leave();
-    if !records.is_empty() {
+    tell_found(records.len(), found, "all are released");
+    Ok(())
+}
+
+/// Says what was found of the jobs on file, if there are any, and what became of them.
+fn tell_found(on_file: usize, found: release::Found, fate: &str) {
+    if on_file > 0 {
+        let release::Found { jobs, threads, lowered, paused } = found;
         println!(
-            "a daemon left {} job(s) behind, {} of them with {} thread(s): {} thread(s) were raised or \
-             at the lowest priority, {} job(s) stood still; all are released",
-            records.len(),
-            found.jobs,
-            found.threads,
-            found.lowered,
-            found.paused
+            "a daemon left {on_file} job(s) behind, {jobs} of them with {threads} thread(s): {lowered} \
+             thread(s) were raised or at the lowest priority, {paused} job(s) stood still; {fate}"
         );
     }
-    Ok(())
 }
 
 fn log() {

@@ -71,44 +71,6 @@ fn needs_root_the_check_finds_what_does_not_stand_as_it_is_to() {
 }
 
 #[test]
-fn needs_root_whoever_is_killed_everybody_is_released() {
-    if !is_root() {
-        return;
-    }
-    for round in 0..3 {
-        let mut place = Place::new(&["--backend", "rt"]);
-        let (one, other) = (Program::spinner(), Program::spinner());
-        let job = job_with(&place, &one, machine());
-        job_with(&place, &other, machine());
-        place.client().suspend(job).unwrap();
-        wait_until("raised", || policies(other.pid()).contains(&Policy::Fifo));
-        let guardian = place.status().guardian_pid.unwrap();
-        let guardian = rustix::process::Pid::from_raw(guardian as i32).unwrap();
-        if round > 0 {
-            rustix::process::kill_process(guardian, rustix::process::Signal::KILL).unwrap();
-        }
-        if round == 1 {
-            let replaced = || {
-                place
-                    .status()
-                    .guardian_pid
-                    .is_some_and(|pid| pid != i64::from(guardian.as_raw_pid()))
-            };
-            wait_until("another guardian", replaced);
-        }
-        place.kill_daemon();
-        if round == 2 {
-            // Another guardian may or may not have been started in between.
-            place.release();
-        }
-        for program in [&one, &other] {
-            wait_until("released", || is_released(program.pid()));
-            wait_until("gives way to nobody", || !gives_way(program.pid()));
-        }
-    }
-}
-
-#[test]
 fn needs_root_who_had_the_cpus_of_a_slot_may_run_anywhere_again() {
     if !is_root() {
         return;

@@ -7,10 +7,13 @@ mod place;
 
 use std::{os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-use gang_linux::{process, sched::Policy};
+use gang_linux::{
+    process,
+    sched::{self, Policy},
+};
 use gang_protocol::{client::Client, v1};
 use gang_skips::skipped;
-use place::{Place, Program, is_released, is_root, job_with, policies, registration, wait_until};
+use place::{Place, Program, is_released, is_root, job_with, registration, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Known to every machine as nobody.
@@ -178,10 +181,10 @@ fn needs_root_with_cap_sys_nice_alone_gangs_are_raised() {
     let machine = status.cpus;
     let programs = [Program::spinner(), Program::spinner()];
     let jobs = programs.each_ref().map(|program| job_with(&place, program, machine));
-    let fills = |policy: &Policy| matches!(policy, Policy::Idle | Policy::Batch);
+    let policy = |program: &Program| sched::get(program.pid()).unwrap().policy;
     for program in &programs {
-        wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
-        wait_until("filling", || policies(program.pid()).iter().any(fills));
+        wait_until("raised", || policy(program) == Policy::Fifo);
+        wait_until("filling", || matches!(policy(program), Policy::Idle | Policy::Batch));
     }
     assert_eq!(place.client().check().unwrap().violations, []);
     assert_eq!(place.job(jobs[0]).unwrap().cgroup, None, "jobs are trees of processes");
@@ -191,9 +194,7 @@ fn needs_root_with_cap_sys_nice_alone_gangs_are_raised() {
         wait_until("released", || is_released(program.pid()));
     }
     place.start();
-    for program in &programs {
-        wait_until("raised by the next daemon", || policies(program.pid()).contains(&Policy::Fifo));
-    }
+    wait_until("raised by the next daemon", || policy(&programs[0]) == Policy::Fifo);
     place.client().stop().unwrap();
     for program in &programs {
         wait_until("released", || is_released(program.pid()));

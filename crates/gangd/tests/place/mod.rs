@@ -16,13 +16,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_linux::{process, sched};
+use gang_linux::{Roots, cgroup::Hierarchies, process, sched};
 use gang_protocol::{
     client::{Client, Registration},
     paths::jobs_dir,
     v1,
 };
 use gang_skips::skipped;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// The longest that anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -155,16 +156,39 @@ impl Place {
         daemon.wait().unwrap();
     }
 
+    fn guardian(&self) -> Pid {
+        Pid::from_raw(self.status().guardian_pid.unwrap() as i32).unwrap()
+    }
+
+    /// Kills the guardian; the daemon starts another one.
+    pub fn kill_guardian(&self) {
+        let guardian = self.guardian();
+        kill_process(guardian, Signal::KILL).unwrap();
+        wait_until("another guardian", || {
+            self.status().guardian_pid.is_some_and(|pid| pid != i64::from(guardian.as_raw_pid()))
+        });
+    }
+
+    /// Kills both as if at the same instant: neither can do anything after the other's end.
+    pub fn kill_daemon_and_guardian(&mut self) {
+        let guardian = self.guardian();
+        // It does not hear of the daemon's end, and the daemon not of its.
+        kill_process(guardian, Signal::STOP).unwrap();
+        self.kill_daemon();
+        kill_process(guardian, Signal::KILL).unwrap();
+    }
+
     pub fn release(&self) -> String {
         let output = self.gangd().arg("--release").output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a service manager does after the daemon's end.
-    pub fn release_and_keep_jobs(&self) {
+    /// What a service manager does after the daemon's end; what it said.
+    pub fn release_and_keep_jobs(&self) -> String {
         let output = self.gangd().args(["--release", "--keep-jobs"]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// A line of the protocol, as it is; what came back until the connection was closed or
@@ -193,8 +217,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
-            let pid = rustix::process::Pid::from_child(&daemon);
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let pid = Pid::from_child(&daemon);
+            let _ = kill_process(pid, Signal::TERM);
             let end = Instant::now() + Duration::from_secs(5);
             while Instant::now() < end && !matches!(daemon.try_wait(), Ok(Some(_))) {
                 thread::sleep(Duration::from_millis(10));
@@ -239,8 +263,8 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let group = rustix::process::Pid::from_child(&self.0);
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        let group = Pid::from_child(&self.0);
+        let _ = kill_process_group(group, Signal::KILL);
         let _ = self.0.wait();
     }
 }
@@ -285,15 +309,13 @@ pub fn what_is_left(pid: u32) -> Option<String> {
                 .then(|| format!("thread {tid}: {now:?} on {cpus:?}"))
         });
         let of_process = stopped.then(|| format!("process {pid} is stopped"));
-        of_process.or(of_thread).or_else(|| what_its_groups_do(pid))
+        // What holds it back comes first.
+        of_process.or_else(|| what_its_groups_do(pid)).or(of_thread)
     })
 }
 
 /// How the groups that a process is in hold it back, or favour it.
 fn what_its_groups_do(pid: u32) -> Option<String> {
-    if gives_way(pid) {
-        return Some(format!("process {pid} gives way"));
-    }
     let favours = [
         ("cgroup.events", "frozen 1"),
         ("freezer.state", "FROZEN"),
@@ -307,22 +329,24 @@ fn what_its_groups_do(pid: u32) -> Option<String> {
             text.lines().any(|line| line == held).then(|| format!("{}: {held}", file.display()))
         })
     };
-    groups_of(pid).into_iter().find_map(of_group)
+    let of_groups = groups_of(pid).into_iter().find_map(of_group);
+    of_groups.or_else(|| gives_way(pid).then(|| format!("process {pid} gives way")))
 }
 
 /// The groups of a process that can change when it runs, of both versions.
 fn groups_of(pid: u32) -> Vec<PathBuf> {
+    let mounts = Hierarchies::detect(&Roots::default()).unwrap();
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let group = |line: &str| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        let mut controllers = controllers.split(',');
-        let below = controllers.find_map(|controller| match controller {
-            "" => Some("/sys/fs/cgroup"),
-            "cpu" => Some("/sys/fs/cgroup/cpu"),
-            "freezer" => Some("/sys/fs/cgroup/freezer"),
-            _ => None,
-        });
-        Some(PathBuf::from(format!("{}{path}", below?)))
+        let below = match controllers {
+            "" => mounts.v2.as_ref(),
+            _ => controllers
+                .split(',')
+                .filter(|controller| ["cpu", "freezer"].contains(controller))
+                .find_map(|controller| mounts.v1.get(controller)),
+        };
+        Some(below?.join(path.trim_start_matches('/')))
     };
     groups.lines().filter_map(group).collect()
 }

@@ -1,0 +1,117 @@
+//! Daemon and guardian are killed, in each order and with each backend: every program runs on as an
+//! ordinary one, and who cleans up says what was found.
+
+mod place;
+
+use gang_engine::backend::Backend;
+use gang_skips::skipped;
+use place::{Place, Program, is_root, job_with, wait_until, what_is_left};
+
+/// Runs a test with each backend that this machine permits.
+fn with_each_backend(test: fn(Place)) {
+    if !is_root() {
+        return;
+    }
+    let any = Place::new(&["--backend", "signal"]);
+    for name in Backend::ALL.map(Backend::name) {
+        match any.obstacle(name) {
+            Some(reason) => skipped(format!("{name}: {reason}")),
+            None => test(Place::new(&["--backend", name])),
+        }
+    }
+}
+
+/// A gang that takes turns with the rest of the machine, and one that is suspended.
+struct Jobs {
+    programs: [Program; 2],
+    running: i64,
+}
+
+impl Jobs {
+    fn new(place: &Place) -> Jobs {
+        let programs = [Program::spinner(), Program::spinner()];
+        let [running, suspended] = programs.each_ref().map(|program| job_with(place, program, 1));
+        place.client().suspend(suspended).unwrap();
+        let jobs = Jobs { programs, running };
+        jobs.are_held(place);
+        jobs
+    }
+
+    /// Until both feel the daemon.
+    fn are_held(&self, place: &Place) {
+        let before = place.job(self.running).expect("the daemon knows it").slots;
+        wait_until("slots", || place.job(self.running).unwrap().slots > before + 3);
+        wait_until("suspended", || self.stands_still());
+    }
+
+    fn stands_still(&self) -> bool {
+        let left = what_is_left(self.programs[1].pid()).unwrap_or_default();
+        ["is stopped", "frozen 1", "FROZEN"].iter().any(|held| left.contains(held))
+    }
+
+    fn are_released(&self, when: &str) {
+        for program in &self.programs {
+            // What it is that stays is told where it does.
+            let mut left = None;
+            let is_released = || {
+                let now = what_is_left(program.pid());
+                if now.is_some() && now != left {
+                    eprintln!("{when}: {now:?}");
+                }
+                left = now;
+                left.is_none()
+            };
+            wait_until(when, is_released);
+        }
+    }
+
+    /// What is said of them by who finds them.
+    fn are_told_of(told: &str, fate: &str) {
+        let begin = "a daemon left 2 job(s) behind, 2 of them with 2 thread(s): ";
+        let (paused, end) = told
+            .strip_prefix(begin)
+            .and_then(|rest| rest.split_once("at the lowest priority, "))
+            .and_then(|(_, rest)| rest.split_once(" job(s) stood still; "))
+            .unwrap_or_else(|| panic!("{told}"));
+        // The other one may stand still out of its slot.
+        assert!(["1", "2"].contains(&paused), "{told}");
+        assert_eq!(end.trim_end(), fate);
+    }
+}
+
+#[test]
+fn needs_root_whoever_is_killed_everybody_is_released() {
+    with_each_backend(|mut place| {
+        let jobs = Jobs::new(&place);
+        place.kill_daemon();
+        jobs.are_released("by the guardian");
+        place.start();
+        jobs.are_held(&place);
+        place.kill_guardian();
+        place.kill_daemon();
+        jobs.are_released("by the next guardian");
+        place.start();
+        jobs.are_held(&place);
+    });
+}
+
+#[test]
+fn needs_root_where_both_are_killed_at_once_who_cleans_up_says_what_was_found() {
+    with_each_backend(|mut place| {
+        let jobs = Jobs::new(&place);
+        place.kill_daemon_and_guardian();
+        assert!(jobs.stands_still(), "nobody is there who could have released it");
+        let told = place.release_and_keep_jobs();
+        Jobs::are_told_of(&told, "all are released, and on file for the next daemon");
+        jobs.are_released("by the stop command of a service manager");
+        place.start();
+        jobs.are_held(&place);
+        place.kill_daemon_and_guardian();
+        assert!(jobs.stands_still(), "nobody is there who could have released it");
+        let told = place.release();
+        Jobs::are_told_of(&told, "all are released");
+        jobs.are_released("by hand");
+        assert_eq!(place.jobs_on_file(), 0);
+        assert_eq!(place.release(), "", "there is nothing to be told");
+    });
+}

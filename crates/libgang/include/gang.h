@@ -176,8 +176,9 @@ gang_result gang_spec_init(gang_spec *spec);
 gang_result gang_change_init(gang_change *change);
 
 /* Registers a job without processes. It ends with its last process, or when this process ends
- * before one was added. The handle is to be closed. GANG_LIMIT for too many jobs or CPUs,
- * GANG_NOT_ENOUGH, GANG_NOT_PERMITTED for GANG_EXPRESS. */
+ * before one was added. The handle is to be closed; a process has 4,096 open at most, and no job is registered
+ * for one more. GANG_LIMIT for too many handles, jobs or CPUs, GANG_NOT_ENOUGH, GANG_NOT_PERMITTED for
+ * GANG_EXPRESS. */
 gang_result gang_register(const gang_spec *spec, gang_job **job);
 
 /* Makes a job of what runs already: a process with its descendants, without memory or disk. As
@@ -185,7 +186,7 @@ gang_result gang_register(const gang_spec *spec, gang_job **job);
 gang_result gang_adopt(const gang_spec *spec, pid_t pid, gang_job **job);
 
 /* A handle on a job by its id; and on the one that `gang run` made for this program. Of any user's:
- * GANG_NO_SUCH_JOB where there is none. */
+ * GANG_NO_SUCH_JOB where there is none, GANG_LIMIT for too many handles. */
 gang_result gang_open(int64_t id, gang_job **job);
 gang_result gang_current(gang_job **job);
 

@@ -14,6 +14,9 @@ use crate::{
 /// Handles that are open at a time.
 const PLACES: usize = 4096;
 
+/// No job has it.
+const NO_JOB: i64 = -1;
+
 struct Place {
     /// Odd while the handle is open.
     turn: AtomicU32,
@@ -30,6 +33,32 @@ static TABLE: [Place; PLACES] =
 #[repr(C)]
 pub struct Handle {
     _opaque: [u8; 0],
+}
+
+/// A handle without a job yet: who has none left is told before anything is asked of the daemon. It is given
+/// back where it gets no job.
+pub struct Blank(*mut Handle);
+
+impl Blank {
+    pub fn new() -> Result<Blank, Failure> {
+        open(NO_JOB).map(Blank)
+    }
+
+    /// The handle, on a job.
+    pub fn fill(self, job: i64) -> *mut Handle {
+        if let Ok((place, _)) = place(self.0) {
+            place.job.store(job, Ordering::Release);
+        }
+        let handle = self.0;
+        std::mem::forget(self);
+        handle
+    }
+}
+
+impl Drop for Blank {
+    fn drop(&mut self) {
+        let _ = close(self.0);
+    }
 }
 
 /// A handle on a job.
@@ -89,6 +118,17 @@ fn stale() -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_handle_that_gets_no_job_is_given_back() {
+        let blank = Blank::new().unwrap();
+        let token = blank.0;
+        drop(blank);
+        assert!(job(token).is_err());
+        let filled = Blank::new().unwrap().fill(7);
+        assert_eq!(job(filled).unwrap(), 7);
+        close(filled).unwrap();
+    }
 
     #[test]
     fn a_handle_is_good_until_it_is_given_back() {

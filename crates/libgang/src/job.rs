@@ -13,7 +13,7 @@ use gang_protocol::{
 
 use crate::{
     connection::{ask, has_process, register_apart},
-    handle::{self, Handle},
+    handle::{self, Blank, Handle},
     result::{Code, Failure, answer, last, text},
 };
 
@@ -278,9 +278,10 @@ pub unsafe extern "C" fn gang_register(spec: *const Spec, out: *mut *mut Handle)
         if out.is_null() {
             return Err(Failure::invalid("there is nowhere to put the job"));
         }
-        let handle = handle::open(register(wanted)?)?;
+        let handle = Blank::new()?;
+        let job = register(wanted)?;
         // SAFETY: not null, and the caller lets us write it.
-        unsafe { *out = handle };
+        unsafe { *out = handle.fill(job) };
         Ok(())
     })
 }
@@ -295,14 +296,14 @@ pub unsafe extern "C" fn gang_adopt(spec: *const Spec, pid: i32, out: *mut *mut 
         if out.is_null() {
             return Err(Failure::invalid("there is nowhere to put the job"));
         }
+        let handle = Blank::new()?;
         let adopted = Adopted::Process(pid.into());
         let job = ask(|client| client.adopt(&wanted, &adopted))?.job;
         if wanted.signals {
             ask(|client| client.set_signals(job, true))?;
         }
-        let handle = handle::open(job)?;
         // SAFETY: not null, and the caller lets us write it.
-        unsafe { *out = handle };
+        unsafe { *out = handle.fill(job) };
         Ok(())
     })
 }

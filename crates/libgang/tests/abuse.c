@@ -203,6 +203,47 @@ static void pages(void)
     EXPECT(GANG_OK, gang_close(job));
 }
 
+/* Where there is no handle for it, no job is registered or adopted. */
+static void no_handles_left(void)
+{
+    enum { MOST = 4096 };
+    static gang_job *handles[MOST];
+    gang_spec spec;
+    gang_job *job, *none = NULL;
+    gang_load load;
+    int64_t id;
+    int count = 0, status, end[2];
+    load.size = sizeof load;
+    gang_spec_init(&spec);
+    spec.cpus = 1;
+    EXPECT(GANG_OK, gang_register(&spec, &job));
+    EXPECT(GANG_OK, gang_id(job, &id));
+    gang_result result = GANG_OK;
+    while (result == GANG_OK && count < MOST)
+        if ((result = gang_open(id, &handles[count])) == GANG_OK)
+            count++;
+    EXPECT(GANG_LIMIT, result);
+    EXPECT(GANG_OK, gang_get_load(&load));
+    int jobs = load.jobs;
+    EXPECT(GANG_LIMIT, gang_register(&spec, &none));
+    EXPECT(0, pipe(end));
+    pid_t child = fork();
+    if (child == 0) {
+        char byte;
+        close(end[1]);
+        _exit((int)read(end[0], &byte, 1));
+    }
+    EXPECT(GANG_LIMIT, gang_adopt(&spec, child, &none));
+    close(end[1]);
+    EXPECT(child, waitpid(child, &status, 0));
+    EXPECT(0, none != NULL);
+    EXPECT(GANG_OK, gang_get_load(&load));
+    EXPECT(jobs, load.jobs);
+    while (count > 0)
+        EXPECT(GANG_OK, gang_close(handles[--count]));
+    EXPECT(GANG_OK, gang_close(job));
+}
+
 static void llnl(void)
 {
     struct GangJobId job = {0, 0}, foreign = {1, 1}, stale;
@@ -385,6 +426,7 @@ int main(void)
 {
     modern();
     pages();
+    no_handles_left();
     llnl();
     progress();
     across_fork();

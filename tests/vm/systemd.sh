@@ -41,6 +41,32 @@ becomes "daemon and guardian killed: systemd starts another daemon" has_restarte
 becomes "it finds the jobs again" is_found one "$one"
 go_on "with the next daemon" one other
 
+# Nobody comes after it: what is released now, is so by ExecStopPost. No gang command meanwhile, which would
+# start a daemon by the socket.
+mkdir -p /run/systemd/system/gangd.service.d
+printf '[Service]\nRestart=no\n' >/run/systemd/system/gangd.service.d/no-restart.conf
+systemctl daemon-reload
+check "they are raised before nobody comes" raised "${all[@]}"
+# By their numbers: systemd kills a whole group by cgroup.kill, and Linux 6.18 then kills whatever systemd starts
+# in that group later, ExecStopPost too.
+mapfile -t service < <(cat "$groups/system.slice/gangd.service/cgroup.procs")
+check "daemon and guardian are the service" test "${#service[@]}" = 2
+# The guardian stands still, and so releases nobody before it is killed.
+main=$(main_pid)
+for pid in "${service[@]}"; do [[ $pid == "$main" ]] || kill -STOP "$pid"; done
+kill -KILL "$main" "${service[@]}"
+has_failed() { [[ $(systemctl is-active gangd.service) == failed ]]; }
+becomes "daemon and guardian killed, and no other daemon is started" has_failed
+becomes "ExecStopPost releases all" are_released "${all[@]}"
+check "it was no other daemon" has_failed
+check "it ended well" grep -q 'code=exited ; status=0' <<<"$(systemctl show -p ExecStopPost gangd)"
+rm -r /run/systemd/system/gangd.service.d
+systemctl daemon-reload
+systemctl reset-failed gangd.service
+becomes "the next gang command starts a daemon" gang ls
+becomes "it has the jobs that ExecStopPost left on file" is_found one "$one"
+go_on "after ExecStopPost" one other
+
 before=$(restarts)
 kill -STOP "$(main_pid)"
 becomes "a daemon that hangs: its guardian releases all" are_lowered "${all[@]}"

@@ -369,8 +369,10 @@ impl Daemon {
         })
     }
 
-    pub fn has_jobs(&self) -> bool {
-        self.conductor.ask(|state| !state.jobs.is_empty()).unwrap_or(false)
+    /// Whether there are jobs, and whether there were any since the daemon began.
+    pub fn has_and_had_jobs(&self) -> (bool, bool) {
+        let asked = self.conductor.ask(|state| (!state.jobs.is_empty(), state.had_jobs));
+        asked.unwrap_or_default()
     }
 
     /// Asks the main thread to end the daemon.

@@ -246,7 +246,6 @@ impl Waiting<'_> {
         let Waiting { daemon, listener, mut stop, mut reload } = *self;
         let mut last_beat = beats.load(Ordering::Relaxed);
         let mut idle_since: Option<Instant> = None;
-        let mut had_jobs = false;
         let mut tended = None;
         let mut events = Vec::with_capacity(64);
         // Who connects is not to wait for a gap either.
@@ -306,8 +305,7 @@ impl Waiting<'_> {
             daemon.tend_trees();
             daemon.let_unused_leave();
             if args.exit_when_idle {
-                let has_jobs = daemon.has_jobs();
-                had_jobs |= has_jobs;
+                let (has_jobs, had_jobs) = daemon.has_and_had_jobs();
                 let busy = clients.count() > 0 || has_jobs;
                 idle_since = if busy { None } else { idle_since.or(Some(Instant::now())) };
                 let patience = if had_jobs { IDLE_FOR } else { FIRST_JOB_WITHIN };

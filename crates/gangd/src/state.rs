@@ -82,6 +82,8 @@ pub struct State {
     pub classes: ClassTimes,
     pub jobs: BTreeMap<JobId, Job>,
     next_id: u64,
+    /// There was a job, however short it was.
+    pub had_jobs: bool,
     pub load: Load,
     pub gauge: Gauge,
     /// The length of the gaps.
@@ -108,6 +110,7 @@ impl State {
             schedule: Forecast::new(schedule),
             jobs: BTreeMap::new(),
             next_id: 1,
+            had_jobs: false,
             load: Load::default(),
             gauge: Gauge::default(),
             gap,
@@ -197,6 +200,7 @@ impl State {
         self.schedule.apply(Event::Arrived { job: id, spec: spec.clone() })?;
         self.schedule.apply(Event::Slept { job: id })?;
         self.next_id = self.next_id.max(id.0 + 1);
+        self.had_jobs = true;
         let job = Job {
             id,
             name,

@@ -1,0 +1,202 @@
+//! `gang` with the real daemon, which it starts itself: that it begins, serves and ends, and what is left
+//! when nobody could see to it.
+
+use std::{
+    fs,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use gang_skips::skipped;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
+
+/// The longest that anything is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A directory with a socket, and this build's gang, which finds the gangd that lies beside it.
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// `None`, and said, where this build has no gangd.
+    fn new() -> Option<Place> {
+        let gangd = Path::new(env!("CARGO_BIN_EXE_gang")).with_file_name("gangd");
+        if !gangd.is_file() {
+            skipped("gangd is not beside gang");
+            return None;
+        }
+        Some(Place { dir: tempfile::tempdir().unwrap() })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn gang(&self, args: &[&str]) -> Command {
+        let mut gang = Command::new(env!("CARGO_BIN_EXE_gang"));
+        gang.args(args).env("GANG_SOCKET", self.path("run/gangd.sock"));
+        gang.env("GANG", env!("CARGO_BIN_EXE_gang")).env("DIR", self.dir.path());
+        gang.env_remove("GANG_JOB").stdin(Stdio::null());
+        gang
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
+        self.gang(args).output().unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let output = self.output(args);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// What a program wrote by the name.
+    fn written(&self, name: &str) -> Value {
+        serde_json::from_slice(&fs::read(self.path(name)).unwrap()).unwrap()
+    }
+
+    /// The backends that this user may use on this machine.
+    fn backends(&self) -> Vec<String> {
+        let output = self.output(&["run", "--", "sh", "-c", "$GANG status --json > $DIR/backends"]);
+        assert!(output.status.success(), "{output:?}");
+        let mut usable = Vec::new();
+        for backend in self.written("backends")["status"]["backends"].as_array().unwrap() {
+            let name = backend["name"].as_str().unwrap().to_owned();
+            match backend["usable"] == true {
+                true => usable.push(name),
+                false => skipped(format!("{name}: {}", backend["reason"])),
+            }
+        }
+        usable
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Numbers of the daemon and of its guardian.
+fn daemons(status: &Value) -> [Pid; 2] {
+    ["pid", "guardian_pid"]
+        .map(|name| Pid::from_raw(status["status"][name].as_i64().unwrap() as i32).unwrap())
+}
+
+/// With its last thread ends what it listens on, though nobody may have waited for its end yet.
+fn lives(pid: Pid) -> bool {
+    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())).into_iter().flatten();
+    let has_ended = |stat: String| stat.contains(") Z ") || stat.contains(") X ");
+    threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok())
+        .any(|stat| !has_ended(stat))
+}
+
+/// The groups, in all hierarchies, that have the name of one.
+fn groups_named(name: &str) -> Vec<PathBuf> {
+    let root = Path::new("/sys/fs/cgroup");
+    let mounts = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    let named = mounts.chain([root.to_owned()]).map(|mount| mount.join(name));
+    named.filter(|group| group.exists()).collect()
+}
+
+const PROGRAM: &str =
+    "$GANG status --json > $DIR/status; $GANG show --json $GANG_JOB > $DIR/show; exit 7";
+
+#[test]
+fn a_daemon_that_run_started_ends_after_its_last_job_and_leaves_nothing() {
+    let Some(place) = Place::new() else { return };
+    for backend in place.backends() {
+        let run = ["run", "--backend", &backend, "--", "sh", "-c"];
+        let output = place.output(&[&run[..], &[PROGRAM]].concat());
+        assert_eq!(output.status.code(), Some(7), "{backend}: {}", stderr(&output));
+        let (status, shown) = (place.written("status"), place.written("show"));
+        assert_eq!(status["status"]["backend"], *backend);
+        assert_eq!(status["status"]["jobs"], 1);
+        let killed = place.output(&[&run[..], &["kill -9 $$"]].concat());
+        assert_eq!(killed.status.signal(), Some(9), "{backend}: {}", stderr(&killed));
+        wait_until("daemon and guardian have ended", || !daemons(&status).into_iter().any(lives));
+        // But for the number that the next job gets.
+        wait_until("its files are gone", || {
+            let left = fs::read_dir(place.path("run")).into_iter().flatten().flatten();
+            left.filter(|entry| entry.file_name() != "gangd.next").count() == 0
+        });
+        if let Some(group) = shown["details"]["cgroup"].as_str() {
+            let group = Path::new(group);
+            let own = group.parent().unwrap().file_name().unwrap().to_str().unwrap();
+            assert!(own.starts_with("gangd-"), "{}", group.display());
+            wait_until("its groups are gone", || groups_named(own).is_empty());
+        }
+    }
+}
+
+/// A program of its own group, which ends when this is dropped.
+struct Program(Child);
+
+impl Program {
+    /// Spins for a minute at most.
+    fn spinner(place: &Place, backend: &str) -> Program {
+        let spins = "while [ $SECONDS -lt 60 ]; do :; done";
+        let run = ["run", "-q", "--backend", backend, "-n", "1", "--", "bash", "-c", spins];
+        Program(place.gang(&run).process_group(0).spawn().unwrap())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn the_next_command_releases_what_daemon_and_guardian_left_and_says_what_it_found() {
+    let Some(place) = Place::new() else { return };
+    for (backend, command) in place.backends().into_iter().zip(["ls", "status", "check", "show 1"])
+    {
+        let _programs = [Program::spinner(&place, &backend), Program::spinner(&place, &backend)];
+        let jobs = || {
+            let listed = place.output(&["ls", "--json"]);
+            let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+            let jobs = listed["jobs"].as_array().cloned().unwrap_or_default();
+            jobs.into_iter().filter(|job| job["slots"].as_i64() > Some(0)).collect::<Vec<_>>()
+        };
+        let mut running = Vec::new();
+        wait_until("both have had slots", || {
+            running = jobs();
+            running.len() == 2
+        });
+        let suspended = running[1]["id"].to_string();
+        assert!(place.output(&["suspend", &suspended]).status.success());
+        wait_until("one is suspended", || jobs().iter().any(|job| job["state"] == "suspended"));
+        let [daemon, guardian] = daemons(&place.json(&["status", "--json"]));
+        // Neither hears of the other's end.
+        kill_process(guardian, Signal::STOP).unwrap();
+        kill_process(daemon, Signal::KILL).unwrap();
+        wait_until("the daemon is dead", || !lives(daemon));
+        kill_process(guardian, Signal::KILL).unwrap();
+        let words: Vec<&str> = command.split(' ').collect();
+        let found = place.output(&words);
+        assert_eq!(found.status.code(), Some(3), "{backend}: {found:?}");
+        let told = stderr(&found);
+        let begin = "a daemon left 2 job(s) behind, 2 of them with ";
+        assert!(told.starts_with(begin), "{backend}: {told} of {running:?}");
+        assert!(
+            told.contains(" stood still; all are released\ngang: no gangd listens at "),
+            "{told}"
+        );
+        let again = stderr(&place.output(&words));
+        assert!(again.starts_with("gang: no gangd listens at "), "{again}");
+    }
+}

@@ -27,6 +27,9 @@ pub struct Cli {
     #[arg(short, long, default_value = "5", value_parser = seconds)]
     pub seconds: Duration,
     /// Prove it: schedule the program as a gang and by Linux alone in turn, and measure what it gains
+    ///
+    /// What it does is the time in which it works on CPUs, or, where it reports its progress through libgang
+    /// (gang_job_progress), how fast that grows. Then it takes half a minute at least.
     #[arg(long)]
     pub prove: bool,
     /// Watch a program that is started only after so many seconds

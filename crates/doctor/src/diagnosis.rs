@@ -57,6 +57,23 @@ pub struct Gain {
     pub interval: Option<[f64; 2]>,
 }
 
+/// By what it was measured how much a program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// The program's own count, as it reports it through libgang.
+    Progress,
+    /// The time in which it works on CPUs.
+    Work,
+}
+
+/// What an experiment has shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Proof {
+    pub gain: Gain,
+    pub by: Measure,
+}
+
 /// What is to be said of a program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
@@ -65,6 +82,9 @@ pub struct Diagnosis {
     pub sentence: String,
     pub predicted_gain: Option<Gain>,
     pub measured_gain: Option<Gain>,
+    /// By what that was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub measured_by: Option<Measure>,
     pub conditions: Vec<Condition>,
     pub figures: Figures,
 }
@@ -79,6 +99,7 @@ impl Diagnosis {
             sentence: String::new(),
             predicted_gain,
             measured_gain: None,
+            measured_by: None,
             conditions,
             figures,
         }
@@ -86,8 +107,10 @@ impl Diagnosis {
     }
 
     /// The same with what an experiment has shown, which counts for more than a prediction.
-    pub fn proven(mut self, gain: Gain) -> Diagnosis {
+    pub fn proven(mut self, proof: Proof) -> Diagnosis {
+        let gain = proof.gain;
         self.measured_gain = Some(gain);
+        self.measured_by = Some(proof.by);
         self.helps = match gain.interval {
             Some([low, _]) if low > HELPS => Some(true),
             Some([_, high]) if high < HELPS => Some(false),
@@ -363,7 +386,8 @@ mod tests {
         // While one waits for a CPU the other works on.
         let diagnosis = Diagnosis::of(&observation(10, 4, 2.0));
         assert_eq!(diagnosis.helps, Some(false), "{diagnosis:#?}");
-        let proven = diagnosis.proven(Gain { gain: 0.2, interval: Some([0.1, 0.3]) });
+        let gain = Gain { gain: 0.2, interval: Some([0.1, 0.3]) };
+        let proven = diagnosis.proven(Proof { gain, by: Measure::Work });
         assert_eq!(proven.helps, Some(true), "what was measured counts for more");
         assert!(proven.sentence.contains("measured"), "{}", proven.sentence);
     }

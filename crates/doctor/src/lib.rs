@@ -42,9 +42,9 @@ pub fn examine(cli: &Cli) -> Result<Diagnosis> {
     watch.until(Instant::now() + cli.seconds)?;
     let mut diagnosis = Diagnosis::of(&watch.end()?);
     if cli.prove {
-        let gain = proof::prove(&roots, &mut program, cli.seconds)
+        let proof = proof::prove(&roots, &mut program, cli.seconds)
             .context("cannot prove what the program gains")?;
-        diagnosis = diagnosis.proven(gain);
+        diagnosis = diagnosis.proven(proof);
     }
     Ok(diagnosis)
 }

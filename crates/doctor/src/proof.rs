@@ -2,7 +2,8 @@
 //!
 //! Approach: pairs of equal periods, one of each kind, the kind that comes first changing from pair to pair
 //! (ABBA), so that what drifts falls out. What the program does in a period is the share of the looks that
-//! see it work. The ends of a period are left out: the change takes a moment.
+//! see it work; or, where it counts its progress itself through libgang, how fast that count grows from its first
+//! report within the period to the last. The ends of a period are left out: the change takes a moment.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use gang_linux::{Roots, clock};
 use gang_protocol::v1::Policy;
 
 use crate::{
-    diagnosis::Gain,
+    diagnosis::{Gain, Measure, Proof},
     observation::{Doing, Look},
     program::Program,
     watch::Watch,
@@ -26,6 +27,12 @@ pub const PERIOD_MIN: Duration = Duration::from_millis(250);
 /// What the change takes at most, left out at the beginning of each period.
 pub const SETTLES: Duration = Duration::from_millis(50);
 
+/// The shortest period in which a program is believed that counts itself: it reports four times a second.
+const COUNTED_MIN: Duration = Duration::from_millis(1250);
+
+/// How often it is asked for another report.
+const REPORTS_EVERY: Duration = Duration::from_millis(50);
+
 /// Student's t for 1 and more degrees of freedom, 95 %; beyond them that of 40 is near enough.
 const T: [f64; 20] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
@@ -33,17 +40,30 @@ const T: [f64; 20] = [
 ];
 const T_MORE: f64 = 2.021;
 
-/// What the program did as a gang, and by Linux alone: shares of the looks that see it work.
+/// What the program did as a gang, and by Linux alone: shares of the looks that see it work, or units of its own
+/// in a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
     pub gang: f64,
     pub linux: f64,
 }
 
+/// How far a program was at a moment (nanoseconds), as it counts itself.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Report {
+    pub done: f64,
+    pub at_ns: i64,
+}
+
 /// Who is scheduled by one and the other.
 pub trait Subject {
     /// Has it scheduled by that policy, and the watch follow it to where it lives then.
     fn schedule(&mut self, policy: Policy, watch: &mut Watch) -> Result<()>;
+
+    /// The last report of its progress, of those that are to be used.
+    fn report(&mut self) -> Result<Option<Report>> {
+        Ok(None)
+    }
 }
 
 impl Subject for Program {
@@ -51,21 +71,45 @@ impl Subject for Program {
         self.set_policy(policy)?;
         watch.follow(&self.cgroup)
     }
+
+    fn report(&mut self) -> Result<Option<Report>> {
+        let job = self.client.show_job(self.job)?.details;
+        Ok(job.progress_done.zip(job.progress_at_ns).map(|(done, at_ns)| Report { done, at_ns }))
+    }
+}
+
+/// One pair of periods, by what the looks saw, and by what the program counted, where it did in both.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Seen {
+    pub works: Pair,
+    pub counts: Option<Pair>,
 }
 
 /// Measures what the program gains as a gang, in about `length` of time.
-pub fn prove(roots: &Roots, program: &mut Program, length: Duration) -> Result<Gain> {
-    let period = (length / (2 * PAIRS as u32)).max(PERIOD_MIN);
+pub fn prove(roots: &Roots, program: &mut Program, length: Duration) -> Result<Proof> {
+    let shortest = if program.report()?.is_some() { COUNTED_MIN } else { PERIOD_MIN };
+    let period = (length / (2 * PAIRS as u32)).max(shortest);
     let usual = program.policy.clone();
     let measured = alternate(roots, program, period);
     let restored = program.set_policy(usual);
     let pairs = measured?;
     restored?;
     ensure!(pairs.len() == PAIRS, "the program ended before it was measured often enough");
-    gain(&pairs).ok_or_else(|| anyhow::anyhow!("it did not compute while it was measured"))
+    conclude(&pairs).ok_or_else(|| anyhow::anyhow!("it did not compute while it was measured"))
 }
 
-fn alternate(roots: &Roots, program: &mut Program, period: Duration) -> Result<Vec<Pair>> {
+/// By what the program counts itself, where that is known of most pairs: a report may be late.
+fn conclude(pairs: &[Seen]) -> Option<Proof> {
+    let counts: Vec<Pair> = pairs.iter().filter_map(|seen| seen.counts).collect();
+    let counted = if 2 * counts.len() > pairs.len() { gain(&counts) } else { None };
+    let works = || gain(&pairs.iter().map(|seen| seen.works).collect::<Vec<_>>());
+    match counted {
+        Some(gain) => Some(Proof { gain, by: Measure::Progress }),
+        None => works().map(|gain| Proof { gain, by: Measure::Work }),
+    }
+}
+
+fn alternate(roots: &Roots, program: &mut Program, period: Duration) -> Result<Vec<Seen>> {
     let mut watch = Watch::begin(roots, &program.cgroup, program.cpus)?;
     let mut pairs = Vec::new();
     for number in 0..PAIRS {
@@ -82,28 +126,62 @@ pub fn pair(
     subject: &mut impl Subject,
     watch: &mut Watch,
     number: usize,
-    period: Duration,
-) -> Result<Option<Pair>> {
-    let mut pair = Pair { gang: 0.0, linux: 0.0 };
+    length: Duration,
+) -> Result<Option<Seen>> {
+    let mut of = |policy| period(subject, watch, policy, length);
+    let is_gang_first = number % 2 == 0;
     let order = [Policy::local, Policy::none];
-    for policy in if number % 2 == 0 { order } else { [Policy::none, Policy::local] } {
-        subject.schedule(policy.clone(), watch)?;
-        if !watch.until(Instant::now() + SETTLES)? {
+    let [first, second] = if is_gang_first { order } else { [Policy::none, Policy::local] };
+    let Some(first) = of(first)? else { return Ok(None) };
+    let Some(second) = of(second)? else { return Ok(None) };
+    let (gang, linux) = if is_gang_first { (first, second) } else { (second, first) };
+    let counts = gang.rate.zip(linux.rate).map(|(gang, linux)| Pair { gang, linux });
+    Ok(Some(Seen { works: Pair { gang: gang.worked, linux: linux.worked }, counts }))
+}
+
+/// What it did in one period.
+struct Period {
+    worked: f64,
+    /// Units of its own in a second.
+    rate: Option<f64>,
+}
+
+fn period(
+    subject: &mut impl Subject,
+    watch: &mut Watch,
+    policy: Policy,
+    length: Duration,
+) -> Result<Option<Period>> {
+    subject.schedule(policy, watch)?;
+    if !watch.until(Instant::now() + SETTLES)? {
+        return Ok(None);
+    }
+    let from_ns = clock::monotonic_ns();
+    let end = Instant::now() + length;
+    let mut reports = Vec::from_iter(subject.report()?);
+    let step = if reports.is_empty() { length } else { REPORTS_EVERY };
+    while Instant::now() < end {
+        if !watch.until(end.min(Instant::now() + step))? {
             return Ok(None);
         }
-        let from_ns = clock::monotonic_ns();
-        if !watch.until(Instant::now() + period)? {
-            return Ok(None);
-        }
-        // Whoever reads the ticks may be late: what came after the end is not of this period.
-        let until_ns = from_ns + period.as_nanos() as u64;
-        let worked = worked(watch.looks(), from_ns, until_ns);
-        match policy {
-            Policy::none => pair.linux = worked,
-            _ => pair.gang = worked,
+        if !reports.is_empty() {
+            reports.extend(subject.report()?);
         }
     }
-    Ok(Some(pair))
+    // Whoever reads the ticks may be late: what came after the end is not of this period.
+    let until_ns = from_ns + length.as_nanos() as u64;
+    let worked = worked(watch.looks(), from_ns, until_ns);
+    Ok(Some(Period { worked, rate: rate(&reports) }))
+}
+
+/// How fast a program goes on by its own count, of which the first report was made before.
+fn rate(reports: &[Report]) -> Option<f64> {
+    let before = reports.first()?;
+    let first = reports.iter().find(|report| report.at_ns > before.at_ns)?;
+    let last = reports.last().filter(|report| report.at_ns > first.at_ns)?;
+    // One that begins anew counts something else.
+    let grows = reports.is_sorted_by(|a, b| a.done <= b.done);
+    grows.then(|| (last.done - first.done) / (last.at_ns - first.at_ns) as f64 * 1e9)
 }
 
 /// The share of looks in a time that see the program work.
@@ -179,6 +257,26 @@ mod tests {
         let same = [(0.50, 0.51), (0.51, 0.50), (0.50, 0.50), (0.49, 0.50)];
         let same = same.map(|(gang, linux)| Pair { gang, linux });
         assert_eq!((is_above(&same, 0.05), is_above(&same, 0.0)), (Some(false), None));
+    }
+
+    #[test]
+    fn a_program_that_counts_itself_is_believed() {
+        let report = |done, at_ms: i64| Report { done, at_ns: at_ms * 1_000_000 };
+        // The first report is of the time before.
+        let reports = [report(5.0, 0), report(5.0, 0), report(10.0, 200), report(30.0, 700)];
+        assert_eq!(rate(&reports), Some(40.0));
+        assert_eq!(rate(&[report(5.0, 0), report(9.0, 250), report(1.0, 500)]), None, "begun anew");
+        assert_eq!(rate(&reports[..3]), None, "one report has no rate");
+        assert_eq!(rate(&[]), None);
+        let works = Pair { gang: 0.5, linux: 0.5 };
+        let counts = |gang| Some(Pair { gang, linux: 40.0 });
+        let seen = [Seen { works, counts: counts(60.0) }, Seen { works, counts: counts(64.0) }];
+        let proof = conclude(&seen).unwrap();
+        assert_eq!((proof.by, (proof.gain.gain * 100.0).round()), (Measure::Progress, 55.0));
+        let silent = Seen { works, counts: None };
+        assert_eq!(conclude(&[seen[0], silent, seen[1]]).unwrap().by, Measure::Progress);
+        let proof = conclude(&[seen[0], silent]).unwrap();
+        assert_eq!((proof.by, proof.gain.gain), (Measure::Work, 0.0));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::{Result, Write};
 
-use crate::diagnosis::{Diagnosis, Gain, cause, percent};
+use crate::diagnosis::{Diagnosis, Gain, Measure, cause, percent};
 
 pub fn text(diagnosis: &Diagnosis) -> std::result::Result<String, std::fmt::Error> {
     let mut out = String::new();
@@ -39,11 +39,15 @@ pub fn text(diagnosis: &Diagnosis) -> std::result::Result<String, std::fmt::Erro
     }
     writeln!(out)?;
     waits(&mut out, diagnosis)?;
-    for (what, gain) in
-        [("predicted", diagnosis.predicted_gain), ("measured", diagnosis.measured_gain)]
+    let by = match diagnosis.measured_by {
+        Some(Measure::Progress) => ", by its own count of its progress",
+        Some(Measure::Work) | None => "",
+    };
+    for (what, gain, by) in
+        [("predicted", diagnosis.predicted_gain, ""), ("measured", diagnosis.measured_gain, by)]
     {
         if let Some(gain) = gain {
-            writeln!(out, "  {:<12} {}", format!("{what} gain"), shown(gain))?;
+            writeln!(out, "  {:<12} {}{by}", format!("{what} gain"), shown(gain))?;
         }
     }
     writeln!(out, "\n{}", diagnosis.sentence)?;

@@ -1,10 +1,14 @@
 //! The program, on the real kernel, with a daemon of its own.
 
 use std::{
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::mpsc::{self, RecvTimeoutError},
+    time::{Duration, Instant},
 };
 
+use gang_protocol::client::Client;
 use gang_skips::skipped;
 use serde_json::Value;
 
@@ -110,7 +114,47 @@ fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
     program.wait().unwrap();
     let Some(diagnosis) = diagnosis(&output) else { return };
     assert!(diagnosis["measured_gain"]["gain"].is_number(), "{diagnosis:#}");
+    assert_eq!(diagnosis["measured_by"], "work", "{diagnosis:#}");
     assert_eq!(after, before);
+}
+
+#[test]
+fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
+    if !can_watch() {
+        return;
+    }
+    let place = Place::new();
+    let socket = place.0.path().join("gangd.sock");
+    let spin = ["bash", "-c", "while [ $SECONDS -lt 300 ]; do :; done"];
+    let mut program = Command::new(beside("gang").unwrap());
+    program.args(["run", "--policy", "none", "--min", "1", "--"]).args(spin);
+    let mut program = program.env("GANG_SOCKET", &socket).process_group(0).spawn().unwrap();
+    let job = loop {
+        let listed = Client::connect(&socket).and_then(|mut client| client.list_jobs());
+        match listed.ok().and_then(|it| it.jobs.into_iter().find(|job| job.processes > 0)) {
+            Some(job) => break job.id,
+            None => assert!(matches!(program.try_wait(), Ok(None)), "gang run ended"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let (stop, stopped) = mpsc::channel::<()>();
+    let report = std::thread::spawn(move || {
+        let mut client = Client::connect(&socket).unwrap();
+        let began = Instant::now();
+        while stopped.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
+            client.set_progress(job, began.elapsed().as_secs_f64(), 1e6).unwrap();
+        }
+    });
+    // Its first report is there.
+    std::thread::sleep(Duration::from_millis(500));
+    let output = place.doctor(&["--json", "--seconds", "1", "--prove", "--job", &job.to_string()]);
+    drop(stop);
+    report.join().unwrap();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let Some(diagnosis) = diagnosis(&output) else { return };
+    assert_eq!(diagnosis["measured_by"], "progress", "{diagnosis:#}");
+    assert!(diagnosis["measured_gain"]["gain"].is_number(), "{diagnosis:#}");
 }
 
 #[test]

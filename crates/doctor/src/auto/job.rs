@@ -20,7 +20,7 @@ use super::{
 use crate::{
     diagnosis::Diagnosis,
     observation::Observation,
-    proof::{self, PERIOD_MIN, Pair, SETTLES, Subject},
+    proof::{self, PERIOD_MIN, Pair, SETTLES, Seen, Subject},
     watch::Watch,
 };
 
@@ -222,7 +222,10 @@ impl AutoJob {
             .affords((self.lived + began.elapsed()).as_secs_f64(), cost_s(pairs, period))
         {
             let pair_began = Instant::now();
-            let Some(pair) = proof::pair(tried, &mut watch, pairs.len(), period)? else {
+            // Its own count is too coarse for periods as short as these.
+            let Some(Seen { works: pair, .. }) =
+                proof::pair(tried, &mut watch, pairs.len(), period)?
+            else {
                 return Ok(None);
             };
             self.ledger.watched(pair_began.elapsed().as_secs_f64());

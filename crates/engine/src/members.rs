@@ -8,7 +8,7 @@ use std::{path::Path, sync::Arc};
 
 use gang_linux::{
     cgroup::{Group, OpenFile},
-    error::unless_gone,
+    error::{if_there, unless_gone},
     process,
     sched::{self, Attributes},
 };
@@ -133,7 +133,8 @@ impl Members {
         everywhere: CpuSet,
     ) -> gang_linux::Result<Members> {
         let threads = OpenFile::open(group, "cgroup.threads")?;
-        let cpu = OpenFile::open(group, "cpu.stat").ok();
+        let cpu = if_there(OpenFile::open(group, "cpu.stat"))?;
+        // A kernel may refuse it, and jobs do without.
         let pressure = OpenFile::open(group, "cpu.pressure").ok();
         let roster =
             Roster::Cgroup { threads, cpu, pressure, leaving: Vec::new(), expected: Vec::new() };

@@ -337,10 +337,8 @@ impl Daemon {
                 };
                 let is_over = home.members.is_over();
                 let tree = home.members.tree();
-                let is_on_file = tree.len() == on_file.len()
-                    && tree
-                        .iter()
-                        .all(|process| on_file.iter().any(|(pid, _)| *pid == process.pid));
+                let pids = tree.iter().map(|process| process.pid);
+                let is_on_file = pids.eq(on_file.iter().map(|(pid, _)| *pid));
                 (is_over || !is_on_file).then(|| (job.id, is_over, tree.to_vec()))
             });
             trees.collect::<Vec<_>>()

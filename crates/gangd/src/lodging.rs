@@ -22,7 +22,7 @@ use gang_engine::{
 use gang_linux::{
     Result, Roots,
     cgroup::{self, Group, Hierarchies},
-    error::unless_gone,
+    error::{if_there, unless_gone},
     process,
     sched::Attributes,
 };
@@ -418,11 +418,12 @@ impl Lodging {
                     (Backend::Weight, CpuControl::V2, _) => Some((group, "cpu.weight")),
                     _ => None,
                 };
-                let open = |path: PathBuf| ControlFile::open(path).ok();
+                let open = |path: PathBuf| if_there(ControlFile::open(path));
+                let own = |(group, file): (&PathBuf, &str)| open(group.join(file));
                 let controls = Controls {
-                    freeze: open(group.join("cgroup.freeze")),
-                    cpu_idle: own_cpu.and_then(|(group, _)| open(group.join("cpu.idle"))),
-                    cpu_weight: own_cpu.and_then(|(group, weight)| open(group.join(weight))),
+                    freeze: open(group.join("cgroup.freeze"))?,
+                    cpu_idle: own_cpu.map_or(Ok(None), |(group, _)| own((group, "cpu.idle")))?,
+                    cpu_weight: own_cpu.map_or(Ok(None), own)?,
                     in_idle_group: match self.cpu {
                         CpuControl::V1(_) => self.shared.is_some() && cpu_group.is_some(),
                         _ => self.shared.is_some(),

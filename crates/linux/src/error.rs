@@ -37,6 +37,11 @@ pub fn unless_gone<T: Default>(found: Result<T>) -> Result<T> {
     }
 }
 
+/// What was opened; absent where it is not there: a kernel may lack a file.
+pub fn if_there<T>(opened: Result<T>) -> Result<Option<T>> {
+    unless_gone(opened.map(Some))
+}
+
 /// True where the thing asked about is gone: a thread that ended, a cgroup that was removed.
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT | libc::ENODEV))

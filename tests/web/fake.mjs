@@ -21,7 +21,7 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000 }) {
     version: "0.1.0", pid: 10, guardian_pid: 11, uptime_ns: (Date.now() - began) * 1e6, backend: "rt",
     guarantee: "exclusive", backends: [{ name: "rt", guarantee: "exclusive", usable: true }], slice_ns,
     gap_ns: 500_000, gap_period_ns: 10_000_000, fill: true, cap: 1, cpus, jobs, unregistered_threads: 3,
-    switches: { count: 5000, late: phase, lower: phase, raise: phase, skew: phase }, interactive_weight: 200,
+    switches: { count: 5000, late: phase, lower: phase, raise: phase, skew: phase, late_plans: 3, ran_out: 0 }, interactive_weight: 200,
     batch_weight: 100, class_slices: [{ class: "batch", slice_ns: slice_ns }], memory: supply, disk: supply,
     load_average: cpus, measuring: "yes",
   });

@@ -64,6 +64,11 @@ test("the row moves, and names are text", async () => {
   await until("another slice", async () => (await canvas.getAttribute("data-slice")) !== first);
   await link(page, EVIL).waitFor();
   assert.equal(await page.locator("tbody b").count(), 0);
+  const machine = page.getByRole("region", { name: "Machine" });
+  const plans = await machine.locator("dt", { hasText: "Plans" }).locator("xpath=following-sibling::dd[1]").textContent();
+  const [, late, out] = plans.match(/^(\d+) late, (\d+) ran out$/).map(Number);
+  const { status } = await place.call("GetStatus", {});
+  assert.ok(late <= status.switches.late_plans && out <= status.switches.ran_out, plans);
   await until("the picture in words", async () => /had \d/.test(await page.locator(".timeline canvas").getAttribute("aria-label") ?? ""));
   await close(page);
 });

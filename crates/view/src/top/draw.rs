@@ -122,8 +122,8 @@ fn draw_header(state: &State, look: Look, now_ns: i64, area: Rect, buffer: &mut 
                 let text = fitting(&parts, area.width.into());
                 put(buffer, area, line as u16, vec![Span::raw(look.text(&text))]);
             }
-            let classes = classes(snapshot, status, area.width >= 120);
-            put(buffer, area, 2, vec![Span::raw(look.text(&classes))]);
+            let last = last_line(snapshot, status, area.width.into());
+            put(buffer, area, 2, vec![Span::raw(look.text(&last))]);
         }
     }
     if state.is_paused {
@@ -180,8 +180,43 @@ fn supply(status: &v1::Status) -> Vec<String> {
     ]
 }
 
+/// The classes, and behind them the plans that went wrong. Where there is no room for both, classes without
+/// a job give way.
+fn last_line(snapshot: &Snapshot, status: &v1::Status, width: usize) -> String {
+    let is_wide = width >= 120;
+    let hours = match status.working_hours {
+        Some(true) if is_wide => Some("in working hours".to_owned()),
+        Some(false) if is_wide => Some("outside working hours".to_owned()),
+        _ => None,
+    };
+    let line = |with_empty: bool| {
+        let mut parts = classes(snapshot, status, is_wide, with_empty);
+        parts.extend(hours.clone());
+        parts.extend(plans(&status.switches));
+        parts.join("  ")
+    };
+    let whole = line(true);
+    if whole.chars().count() <= width { whole } else { line(false) }
+}
+
+/// The plans that came late, and those that no other followed in time. Neither is to happen, and nothing is
+/// told of it until it does.
+fn plans(switches: &v1::Switches) -> Option<String> {
+    match (switches.late_plans.unwrap_or(0), switches.ran_out.unwrap_or(0)) {
+        (0, 0) => None,
+        (late, 0) => Some(format!("{} late", count(late, "plan"))),
+        (0, out) => Some(format!("{} ran out", count(out, "plan"))),
+        (late, out) => Some(format!("{} late, {out} ran out", count(late, "plan"))),
+    }
+}
+
 /// The classes: what they weigh, how many jobs they have, and what those had of all CPUs.
-fn classes(snapshot: &Snapshot, status: &v1::Status, is_wide: bool) -> String {
+fn classes(
+    snapshot: &Snapshot,
+    status: &v1::Status,
+    is_wide: bool,
+    with_empty: bool,
+) -> Vec<String> {
     let of_class = |class: &v1::Class| {
         let weight = match class {
             v1::Class::interactive if is_wide => format!(" ({} %)", status.interactive_weight),
@@ -196,24 +231,16 @@ fn classes(snapshot: &Snapshot, status: &v1::Status, is_wide: bool) -> String {
         }
         let name = word(class);
         match number {
-            0 => format!("{name}{weight} none"),
-            _ if is_wide => {
-                format!(
-                    "{name}{weight} {} with {:.0} % of the CPUs",
-                    count(number, "job"),
-                    had * 100.0
-                )
-            }
-            _ => format!("{name} {number} {:.0} %", had * 100.0),
+            0 => with_empty.then(|| format!("{name}{weight} none")),
+            _ if is_wide => Some(format!(
+                "{name}{weight} {} with {:.0} % of the CPUs",
+                count(number, "job"),
+                had * 100.0
+            )),
+            _ => Some(format!("{name} {number} {:.0} %", had * 100.0)),
         }
     };
-    let classes: Vec<String> = CLASSES.iter().map(of_class).collect();
-    let hours = match status.working_hours {
-        Some(true) => "  in working hours",
-        Some(false) => "  outside working hours",
-        None => "",
-    };
-    format!("{}{}", classes.join("  "), if is_wide { hours } else { "" })
+    CLASSES.iter().filter_map(of_class).collect()
 }
 
 /// How the table differs from that of all jobs by id.

@@ -126,6 +126,32 @@ fn where_a_program_says_how_far_it_is_there_is_a_column() {
 }
 
 #[test]
+fn plans_that_went_wrong_are_told_and_none_that_did_not() {
+    let third_line = |late: Option<i64>, out: Option<i64>, width: u16| {
+        let mut model = model(2, vec![fixture::job(3, "lu")]);
+        let mut status = v1::Status { working_hours: Some(true), ..fixture::status() };
+        (status.switches.late_plans, status.switches.ran_out) = (late, out);
+        model.status(status);
+        let text = seen(&mut State::new(model.snapshot(at(NOW_NS))), PLAIN, (width, 24));
+        text.lines().nth(2).unwrap().to_owned()
+    };
+    for (late, out, told) in [
+        (Some(1), Some(0), "  1 plan late"),
+        (Some(0), Some(2), "  2 plans ran out"),
+        (Some(31_415), Some(27_182), "  31415 plans late, 27182 ran out"),
+    ] {
+        for width in [80, 200] {
+            let line = third_line(late, out, width);
+            assert!(line.contains("interactive ") && line.ends_with(told), "{line:?}");
+        }
+    }
+    for (late, out) in [(Some(0), Some(0)), (None, None)] {
+        let line = third_line(late, out, 200);
+        assert!(line.ends_with("standby none  in working hours"), "{line:?}");
+    }
+}
+
+#[test]
 fn without_unicode_there_is_none() {
     for keys in ["", "?", "c", "k"] {
         let mut state = State::new(two_jobs());

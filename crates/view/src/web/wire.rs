@@ -283,6 +283,18 @@ mod tests {
     }
 
     #[test]
+    fn plans_that_went_wrong_are_told_unless_the_daemon_does_not() {
+        let mut status = fixture::status();
+        let told = |status: &v1::Status| {
+            let switches = serde_json::to_value(Status::from(status)).unwrap()["switches"].take();
+            (switches["late_plans"].as_i64(), switches["ran_out"].as_i64())
+        };
+        assert_eq!(told(&status), (Some(3), Some(0)));
+        (status.switches.late_plans, status.switches.ran_out) = (None, None);
+        assert_eq!(told(&status), (None, None));
+    }
+
+    #[test]
     fn the_status_says_why_a_stronger_backend_is_not_used() {
         let mut status = fixture::status();
         assert!(Status::from(&status).obstacle.is_none());

@@ -54,8 +54,11 @@ export class Overview {
     figures.set("Classes", `interactive ${status.interactive_weight} %, batch ${status.batch_weight} %`, status.working_hours === undefined ? "at all hours" : status.working_hours ? "in working hours" : "outside working hours");
     figures.set("Others", `${plural(status.unregistered_threads, "thread")} outside all jobs`, `All gangs together may take ${percent(status.cap)}`);
     figures.set("Memory", `${bytes(status.memory.free)} free`, `of ${bytes(status.memory.total)}; ${bytes(status.memory.promised)} of it promised`);
-    const { late, skew } = status.switches;
+    const { late, skew, late_plans, ran_out } = status.switches;
     figures.set("Switches", `late ${micros(late.p99_us)}, skew ${micros(skew.p99_us)}`, `99 of 100 of the last 1,024; ${status.switches.count} in all`);
+    if (typeof late_plans === "number" && typeof ran_out === "number") {
+      figures.set("Plans", `${late_plans} late, ${ran_out} ran out`, "Plans that came after their beginning, and those that no other followed in time, since the daemon began; neither is to happen");
+    }
     const measuring = { yes: "yes", starting: "begins", no: "no" }[status.measuring] ?? status.measuring;
     figures.set("Measures", measuring, status.not_measured ? printable(status.not_measured) : "How gangs run together, by BPF");
     figures.set("Daemon", `up ${seconds(status.uptime_s)}`, `version ${status.version}`);

@@ -42,7 +42,8 @@ export interface Status {
   cpus: number;
   unregistered_threads: number;
   load_average: number;
-  switches: { count: number; late: Phase; lower: Phase; raise: Phase; skew: Phase };
+  /** Older daemons do not tell of plans. */
+  switches: { count: number; late: Phase; lower: Phase; raise: Phase; skew: Phase; late_plans: number | null; ran_out: number | null };
   measuring: "yes" | "starting" | "no";
   not_measured?: string;
   working_hours?: boolean;

@@ -28,7 +28,7 @@ use crate::{
     errands::Handle,
     gauge::Measuring,
     history::{Ended, History, Query},
-    job::{Address, Home, Progress},
+    job::{Address, Home, Job, Progress},
     lodging::Lodging,
     numbers::Numbers,
     precedence::Precedence,
@@ -116,6 +116,26 @@ pub struct Parts {
     pub guardian: Arc<AtomicU32>,
     pub stop: UnixStream,
     pub history: Option<History>,
+}
+
+/// A job without a cgroup that is over, or has other processes than are on file.
+struct Tree {
+    job: JobId,
+    is_over: bool,
+    processes: Vec<Arc<ProcessHandle>>,
+}
+
+impl Tree {
+    fn due(job: &Job) -> Option<Tree> {
+        let home = job.home.as_ref()?;
+        let Whereabouts::Tree { processes: on_file } = &home.whereabouts else { return None };
+        let is_over = home.members.is_over();
+        let processes = home.members.tree();
+        let pids = processes.iter().map(|process| process.pid);
+        let is_on_file = pids.eq(on_file.iter().map(|(pid, _)| *pid));
+        let is_due = is_over || !is_on_file;
+        is_due.then(|| Tree { job: job.id, is_over, processes: processes.to_vec() })
+    }
 }
 
 impl Daemon {
@@ -316,37 +336,36 @@ impl Daemon {
         }
     }
 
-    /// Ends the jobs that have used no CPU for long; their processes go on without gangd (L20).
-    pub fn let_unused_leave(&self) {
+    /// Does what is due for jobs now and then. Returns whether there were any, and whether there had been any
+    /// since the daemon began. Asks once: each question wakes the conductor.
+    pub fn tend(&self) -> (bool, bool) {
         let leave_after = self.settings().leave_after;
-        let unused = self.conductor.ask(move |state| state.unused_for(leave_after));
-        for job in unused.into_iter().flatten() {
+        let asked = self.conductor.ask(move |state| {
+            let had_jobs = (!state.jobs.is_empty(), state.had_jobs);
+            (
+                state.jobs.values().filter_map(Tree::due).collect(),
+                state.unused_for(leave_after),
+                had_jobs,
+            )
+        });
+        // Without a conductor there are no jobs either.
+        let Ok((trees, unused, had_jobs)) = asked else { return (false, false) };
+        self.tend_trees(trees);
+        // Their processes go on without gangd (L20).
+        for job in unused {
             tracing::info!(%job, ?leave_after, "a job that used no CPU leaves; its processes go on");
             self.end(job);
         }
+        had_jobs
     }
 
     /// Ends jobs without a cgroup whose processes have all ended. Of the others, puts on file the
     /// processes that they have now: one whose parents have ended, nobody would find again.
-    pub fn tend_trees(&self) {
-        let trees = self.conductor.ask(|state| {
-            let trees = state.jobs.values().filter_map(|job| {
-                let home = job.home.as_ref()?;
-                let Whereabouts::Tree { processes: on_file } = &home.whereabouts else {
-                    return None;
-                };
-                let is_over = home.members.is_over();
-                let tree = home.members.tree();
-                let pids = tree.iter().map(|process| process.pid);
-                let is_on_file = pids.eq(on_file.iter().map(|(pid, _)| *pid));
-                (is_over || !is_on_file).then(|| (job.id, is_over, tree.to_vec()))
-            });
-            trees.collect::<Vec<_>>()
-        });
-        for (job, is_over, tree) in trees.into_iter().flatten() {
+    fn tend_trees(&self, trees: Vec<Tree>) {
+        for Tree { job, is_over, processes } in trees {
             if is_over {
                 self.end(job);
-            } else if let Err(denied) = self.put_tree_on_file(job, &tree) {
+            } else if let Err(denied) = self.put_tree_on_file(job, &processes) {
                 tracing::warn!(%job, ?denied, "a restart may not find all processes of a job");
             }
         }
@@ -365,12 +384,6 @@ impl Daemon {
             }
             Ok(job.record())
         })
-    }
-
-    /// Whether there are jobs, and whether there were any since the daemon began.
-    pub fn has_and_had_jobs(&self) -> (bool, bool) {
-        let asked = self.conductor.ask(|state| (!state.jobs.is_empty(), state.had_jobs));
-        asked.unwrap_or_default()
     }
 
     /// Asks the main thread to end the daemon.

@@ -302,10 +302,8 @@ impl Waiting<'_> {
                 continue;
             }
             tended = Some(Instant::now());
-            daemon.tend_trees();
-            daemon.let_unused_leave();
+            let (has_jobs, had_jobs) = daemon.tend();
             if args.exit_when_idle {
-                let (has_jobs, had_jobs) = daemon.has_and_had_jobs();
                 let busy = clients.count() > 0 || has_jobs;
                 idle_since = if busy { None } else { idle_since.or(Some(Instant::now())) };
                 let patience = if had_jobs { IDLE_FOR } else { FIRST_JOB_WITHIN };

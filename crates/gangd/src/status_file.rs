@@ -28,6 +28,9 @@ use crate::{
 /// The shortest time from one writing to the next.
 const LEAST_NS: u64 = 100_000_000;
 
+/// While there is no job, how often it is looked whether one came: each look wakes the conductor.
+const QUIET_NS: u64 = 500_000_000;
+
 /// How much longer than a writing took there is none: it takes half a percent of a CPU at most.
 const REST: u64 = 200;
 
@@ -79,7 +82,8 @@ impl StatusFile {
                     }
                 };
                 let took_ns = clock::thread_cpu_ns().saturating_sub(began_ns) + asking_ns;
-                let rest_ns = took_ns.saturating_mul(REST);
+                let quiet_ns = if was_empty { QUIET_NS } else { 0 };
+                let rest_ns = took_ns.saturating_mul(REST).max(quiet_ns);
                 let next_ns = until_next(clock::utc_ns(), slice_ns, rest_ns);
                 if stopped.recv_timeout(Duration::from_nanos(next_ns))
                     != Err(RecvTimeoutError::Timeout)

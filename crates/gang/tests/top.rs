@@ -28,7 +28,17 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn open(place: &Place, args: &[&str], (columns, lines): (u16, u16)) -> Terminal {
+    fn open(place: &Place, args: &[&str], size: (u16, u16)) -> Terminal {
+        Terminal::open_with(place, args, &[], size)
+    }
+
+    /// With variables of the environment.
+    fn open_with(
+        place: &Place,
+        args: &[&str],
+        variables: &[(&str, &str)],
+        (columns, lines): (u16, u16),
+    ) -> Terminal {
         let master =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
@@ -43,7 +53,7 @@ impl Terminal {
         let mut command = std::process::Command::new("setsid");
         command.arg("--ctty").arg("--wait").arg(gang.get_program()).arg("top").args(args);
         command.env("GANG_SOCKET", place.socket()).env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
-        command.env_remove("NO_COLOR");
+        command.env_remove("NO_COLOR").envs(variables.iter().copied());
         let program = command.stdin(stdio()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
         let screen = vt100::Parser::new(lines, columns, 0);
         Terminal { master: master.into(), slave: slave.into(), screen, program }
@@ -74,6 +84,17 @@ impl Terminal {
         let length = self.master.read(&mut chunk).unwrap();
         self.screen.process(&chunk[..length]);
         true
+    }
+
+    /// Whether anything on the screen has a colour.
+    fn has_colours(&self) -> bool {
+        let screen = self.screen.screen();
+        let (lines, columns) = screen.size();
+        let cells = (0..lines).flat_map(|line| (0..columns).map(move |column| (line, column)));
+        let is_plain = |cell: &vt100::Cell| {
+            (cell.fgcolor(), cell.bgcolor()) == (vt100::Color::Default, vt100::Color::Default)
+        };
+        cells.filter_map(|(line, column)| screen.cell(line, column)).any(|cell| !is_plain(cell))
     }
 
     fn expect_text(&mut self, text: &str) {
@@ -192,6 +213,21 @@ fn a_refusal_is_shown_with_its_reason() {
     terminal.expect_text("suspending job 3 is not permitted: it is root's");
     terminal.send("\x03");
     assert!(terminal.end().success());
+}
+
+#[test]
+fn colours_are_switched_off_by_option_and_by_environment() {
+    let place = Place::of(&obedient());
+    let (option, variable) = (&["--no-color"][..], &[("NO_COLOR", "1")][..]);
+    for (args, variables, has_colours) in
+        [(&[][..], &[][..], true), (option, &[], false), (&[], variable, false)]
+    {
+        let mut terminal = Terminal::open_with(&place, args, variables, (80, 24));
+        terminal.expect("turns", |screen| screen.contains("ABABABAB"));
+        assert_eq!(terminal.has_colours(), has_colours, "{args:?} {variables:?}");
+        terminal.send("q");
+        assert!(terminal.end().success());
+    }
 }
 
 #[test]

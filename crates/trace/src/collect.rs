@@ -70,7 +70,8 @@ pub fn record(length: Duration) -> Result<Recorded> {
     let mut asked_ns = utc_ns();
     let mut rows: BTreeMap<i64, v1::Row> = BTreeMap::new();
     loop {
-        let is_over = Instant::now() >= end;
+        // Who may not record learns of it at once.
+        let is_over = recording.is_finished() || Instant::now() >= end;
         for row in client.frame(since_ns)?.rows {
             since_ns = since_ns.max(Some(row.start_ns));
             // Asked again, a slice that was planned is what became of it.

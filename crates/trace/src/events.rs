@@ -213,3 +213,69 @@ fn ran(recorded: &Recorded) -> Vec<Event> {
     }
     events
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Job 3 has CPU 0 from 1 to 2 µs, and job 4, of process 40, has nothing.
+    fn recorded() -> Recorded {
+        let stay = |pid: i32, start_ns: u64, end_ns: u64| Stay { pid, tid: pid, start_ns, end_ns };
+        let row = v1::Row {
+            slice: 1,
+            start_ns: 1_000,
+            end_ns: 2_000,
+            slots: vec![v1::Slot { job: 3, cpu_list: vec![0] }],
+            rest_cpus: 1,
+            rest_turn: false,
+        };
+        let on_0 = vec![
+            stay(30, 1_000, 1_400),
+            stay(40, 1_400, 1_600),
+            stay(50, 1_600, 1_900),
+            // Most of it is behind the slot.
+            stay(50, 1_900, 2_900),
+        ];
+        let on_1 = vec![stay(30, 1_000, 1_500), stay(50, 1_500, 2_000)];
+        Recorded {
+            start_ns: 500,
+            end_ns: 2_500,
+            jobs: BTreeMap::from([(3, "lu\u{1b}\"".to_owned()), (4, "sp".to_owned())]),
+            members: BTreeMap::from([(30, 3), (40, 4)]),
+            rows: vec![row],
+            cpus: vec![on_0, on_1],
+            names: BTreeMap::from([(30, "lu".to_owned()), (40, "sp".to_owned())]),
+            ..Recorded::default()
+        }
+    }
+
+    #[test]
+    fn who_runs_is_in_slot_fills_is_noise_or_somebody_else() {
+        let recorded = recorded();
+        let roles = |cpu: usize| {
+            recorded.cpus[cpu].iter().map(|stay| Role::of(&recorded, cpu, stay)).collect::<Vec<_>>()
+        };
+        assert_eq!(roles(0), [Role::InSlot, Role::Filling, Role::Noise, Role::Other]);
+        // On a CPU that is not its slot's, a gang fills as well.
+        assert_eq!(roles(1), [Role::Filling, Role::Other]);
+    }
+
+    #[test]
+    fn events_lie_in_the_record_and_names_are_text() {
+        let trace = serde_json::to_value(of(&recorded())).unwrap();
+        let events = trace["traceEvents"].as_array().unwrap();
+        let categories: Vec<&str> =
+            events.iter().filter_map(|event| event["cat"].as_str()).collect();
+        assert_eq!(
+            categories,
+            ["slot", "in slot", "filling", "noise", "other", "filling", "other"]
+        );
+        let slot = events.iter().find(|event| event["cat"] == "slot").unwrap();
+        assert_eq!(slot["name"], "lu\u{1b}\"");
+        assert_eq!((slot["ts"].as_f64(), slot["dur"].as_f64()), (Some(0.5), Some(1.0)));
+        // What goes on when the record ends is cut there.
+        let last = events.iter().find(|event| event["cat"] == "other").unwrap();
+        assert_eq!((last["ts"].as_f64(), last["dur"].as_f64()), (Some(1.4), Some(0.6)));
+        assert_eq!(last["args"]["job"], Value::Null);
+    }
+}

@@ -294,10 +294,25 @@ impl Members {
             }
         }
         self.crowded = self.numbers.len() > THREADS_MAX;
-        self.numbers.truncate(THREADS_MAX);
         self.numbers.sort_unstable();
         self.numbers.dedup();
+        if self.crowded {
+            self.leave_out_strangers();
+        }
         Ok(self.merge())
+    }
+
+    /// Of too many threads those stay that were known: they may be raised, and must be lowered. The order in
+    /// which the kernel lists them is not the same each time.
+    fn leave_out_strangers(&mut self) {
+        let known = &self.threads;
+        let is_known = |tid: &u32| known.binary_search_by_key(tid, |thread| thread.tid).is_ok();
+        let mut room = THREADS_MAX - self.numbers.iter().filter(|tid| is_known(tid)).count();
+        self.numbers.retain(|tid| {
+            let stays = is_known(tid) || room > 0;
+            room -= usize::from(stays && !is_known(tid));
+            stays
+        });
     }
 
     fn merge(&mut self) -> bool {

@@ -32,7 +32,7 @@ use gang_engine::{
     timetable::{self, Composition, Gang, Groups, Pin, Stretch},
 };
 use gang_linux::{clock, clock::Alarm, process::Census, sched};
-use gang_schedule::{Config, CpuSet, Event, JobId, Plan, clock as slices};
+use gang_schedule::{Config, CpuSet, JobId, Plan, clock as slices};
 use rustix::thread;
 
 use crate::{
@@ -88,6 +88,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         errands,
         alarm,
         threads_came,
+        crowded: BTreeSet::new(),
         composed: Composed::default(),
         generation: 0,
         lead_ns: LEAD_NS_MIN,
@@ -173,6 +174,9 @@ struct Conductor {
     alarm: Arc<Alarm>,
     /// A thread was started somewhere.
     threads_came: Arc<AtomicBool>,
+    /// Have more threads than are switched, which was found while there was a plan of them: they have no slots
+    /// from the next one on.
+    crowded: BTreeSet<JobId>,
     composed: Composed,
     generation: u64,
     lead_ns: u64,
@@ -198,6 +202,9 @@ impl Conductor {
             }
             if self.state.stopped {
                 break;
+            }
+            for job in std::mem::take(&mut self.crowded) {
+                let _ = self.state.wake(job, false);
             }
             self.pulse.fetch_add(1, Ordering::Relaxed);
             let sleep_ns = self.plan_what_is_due(now_ns);
@@ -488,9 +495,7 @@ impl Conductor {
             let threads = home.members.threads().iter().map(|thread| thread.tid);
             home.listeners.refresh(&state.roots.proc, threads);
         }
-        if home.members.is_crowded() && job.activity.awake {
-            job.activity.awake = false;
-            let _ = state.schedule.apply(Event::Slept { job: id });
+        if home.members.is_crowded() && job.activity.awake && self.crowded.insert(id) {
             tracing::warn!(job = %id, "more threads than gangd switches: no slots until it has fewer");
         }
         came

@@ -6,12 +6,15 @@ mod place;
 use std::{
     fs,
     io::{Read, Write},
-    os::unix::net::UnixStream,
+    os::unix::{net::UnixStream, process::CommandExt},
+    process::{Command, Stdio},
+    thread,
     time::Duration,
 };
 
-use gang_protocol::{client::Client, error::ClientError, limits::MESSAGE_MAX};
-use place::{Place, Program, job_with, registration, wait_until};
+use gang_protocol::{client::Client, error::ClientError, limits::MESSAGE_MAX, v1};
+use gang_skips::skipped;
+use place::{Place, Program, is_root, job_with, registration, wait_until, what_is_left};
 
 /// A daemon with a gang that is to notice nothing.
 struct Watched {
@@ -175,4 +178,65 @@ fn the_time_until_an_answer_is_taken() {
     // While their ends are still open here.
     wait_until("nothing of them is left", || watched.is_left_with(clients, sockets));
     drop(never_reads);
+}
+
+/// Set where this program plays one with very many threads.
+const IS_CROWD: &str = "GANG_TEST_IS_CROWD";
+
+/// More threads than a job may have to be switched.
+const CROWD: usize = 4_200;
+
+/// Has a crowd of threads that wait until it is killed.
+fn crowd() {
+    let mut lines = std::io::stdin().lines();
+    lines.next();
+    let of_threads = |count| (0..count).map(|_| thread::Builder::new().stack_size(16 << 10));
+    let started = of_threads(CROWD).map_while(|thread| thread.spawn(thread::park).ok()).count();
+    println!("crowd: {started}");
+    lines.next();
+}
+
+#[test]
+fn needs_root_threads_of_a_job() {
+    if std::env::var_os(IS_CROWD).is_some() {
+        return crowd();
+    }
+    if !is_root() {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt"]);
+    let neighbour = Program::spinner();
+    let beside = job_with(&place, &neighbour, 1);
+    let mut program = Program(
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "needs_root_threads_of_a_job", "--nocapture"])
+            .env(IS_CROWD, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap(),
+    );
+    let mut go = program.0.stdin.take().unwrap();
+    go.write_all(b"\n").unwrap();
+    let output = std::io::BufReader::new(program.0.stdout.take().unwrap());
+    let told = std::io::BufRead::lines(output).map_while(Result::ok);
+    let told = told.filter_map(|line| Some(line.rsplit_once("crowd: ")?.1.to_owned())).next();
+    if told.as_deref() != Some(&CROWD.to_string()) {
+        skipped(format!("this machine does not permit {CROWD} threads: {told:?}"));
+        return;
+    }
+    let crowd = job_with(&place, &program, 1);
+    let found = |job: i64| place.job(job).unwrap();
+    wait_until("it has no slots", || {
+        let job = found(crowd);
+        job.threads == 4096 && job.state == v1::JobState::sleeping
+    });
+    let before = (found(crowd).slots, found(beside).slots);
+    wait_until("the other one has", || found(beside).slots > before.1 + 20);
+    assert!(found(crowd).slots <= before.0 + 1, "{}", found(crowd).slots);
+    assert_eq!(place.client().check().unwrap().violations, []);
+    place.kill_daemon();
+    wait_until("released", || what_is_left(program.pid()).is_none());
+    drop(go);
 }

@@ -132,3 +132,21 @@ fn a_job_with_too_many_threads_is_crowded() {
     job.has(&[&thread]);
     assert!(!job.members.is_crowded());
 }
+
+#[test]
+fn of_too_many_threads_those_stay_that_were_known() {
+    let thread = Parked::ordinary();
+    let mut job = Job::start(Attributes::other(0), everywhere());
+    job.has(&[&thread]);
+    // Many that have ended, and before them in the list.
+    let many: String =
+        (1..=THREADS_MAX).map(|at| format!("{}\n", i32::MAX as usize - at)).collect();
+    let list = job.directory.path().join("cgroup.threads");
+    for text in [format!("{many}{}\n", thread.tid), format!("{}\n{many}", thread.tid)] {
+        fs::write(&list, text).unwrap();
+        job.members.refresh(Path::new(PROC)).unwrap();
+        assert!(job.members.is_crowded());
+        let known: Vec<u32> = job.members.threads().iter().map(|thread| thread.tid).collect();
+        assert_eq!(known, [thread.tid]);
+    }
+}

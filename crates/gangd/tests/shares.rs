@@ -1,0 +1,84 @@
+//! What gangs have of a machine that is full, by the kernel's count of their CPU time. Nothing here is a
+//! length of time: what one had is held against what another had meanwhile.
+
+mod place;
+
+use std::{fs, io::Write};
+
+use gang_protocol::client::Registration;
+use place::{Place, Program, is_root, registration, wait_until};
+
+fn machine() -> i64 {
+    std::thread::available_parallelism().unwrap().get() as i64
+}
+
+/// A program with a thread for each CPU, all of which spin.
+fn gang() -> Program {
+    let spins = "bash -c 'while [ $SECONDS -lt 60 ]; do :; done'";
+    Program::shell(&format!("read go; for i in $(seq {}); do {spins} & done; wait", machine()))
+}
+
+/// Registers it, as wide as the machine, and lets it begin.
+fn job(place: &Place, gang: &mut Program, weight: i64) -> i64 {
+    let mut client = place.client();
+    let job = client.register(&Registration { weight, ..registration("gang", machine()) }).unwrap();
+    client.add_process(job, gang.pid_i64()).unwrap();
+    gang.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    job
+}
+
+/// CPU time of jobs, in nanoseconds.
+fn cpu_time<const N: usize>(place: &Place, jobs: [i64; N]) -> [f64; N] {
+    jobs.map(|job| place.job(job).unwrap().cpu_time_ns as f64)
+}
+
+/// What all CPUs of the machine together have spent, idle or not, in nanoseconds.
+fn machine_time() -> f64 {
+    let text = fs::read_to_string("/proc/stat").unwrap();
+    // Guests are counted among users already.
+    let ticks = text.lines().next().unwrap().split_whitespace().skip(1).take(8);
+    ticks.map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() * 1e9 / 100.0
+}
+
+#[test]
+fn needs_root_all_gangs_together_stay_below_the_cap() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt", "--cap", "0.3"]);
+    let (mut one, mut other) = (gang(), gang());
+    // Somebody who uses what gangs leave: they fill what nobody wants, whatever the cap.
+    let mut load = gang();
+    load.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let jobs = [job(&place, &mut one, 100), job(&place, &mut other, 100)];
+    wait_until("both have slots", || jobs.iter().all(|&job| place.job(job).unwrap().slots > 3));
+    let (before, began) = (cpu_time(&place, jobs), machine_time());
+    let had = || {
+        let now = cpu_time(&place, jobs);
+        (0..2).map(|at| now[at] - before[at]).sum::<f64>()
+    };
+    wait_until("two seconds", || machine_time() - began > 2e9 * machine() as f64);
+    let share = had() / (machine_time() - began);
+    assert!((0.02..0.4).contains(&share), "{share} of the machine at a cap of 0.3");
+}
+
+#[test]
+fn needs_root_who_fills_takes_nothing_from_a_gang_in_its_slot() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let (mut heavy, mut light) = (gang(), gang());
+    let jobs = [job(&place, &mut heavy, 400), job(&place, &mut light, 100)];
+    wait_until("both have slots", || jobs.iter().all(|&job| place.job(job).unwrap().slots > 3));
+    let before = cpu_time(&place, jobs);
+    let had = || {
+        let now = cpu_time(&place, jobs);
+        [now[0] - before[0], now[1] - before[1]]
+    };
+    wait_until("a second for each CPU", || had().iter().sum::<f64>() > 1e9 * machine() as f64);
+    // Each spins all the time, and would have as much as the other if it ran in the other's slots.
+    let [heavy, light] = had();
+    let share = heavy / (heavy + light);
+    assert!(share > 0.7, "{share} of what both had, at four fifths of the weight");
+}

@@ -11,6 +11,8 @@ import { browser, ended, PATIENCE_MS, Place, until } from "./programs.mjs";
 const PICTURES = process.env.GANG_PICTURES;
 const SIZES = [[390, 844], [1280, 800], [1920, 1080]];
 const EVIL = `<b onclick="x">'&</b>`;
+/** Of a command, which has no rules. */
+const EVIL_WORD = "<i>\u202e\u001b]0;x";
 
 let place, gangd, chrome, address;
 
@@ -18,7 +20,7 @@ before(async () => {
   mkdirSync(PICTURES, { recursive: true });
   place = new Place();
   gangd = await place.startGangd("--slice", "20ms");
-  place.spin("solver");
+  place.spin("solver", EVIL_WORD);
   place.spin(EVIL);
   ({ address } = await place.startWeb());
   chrome = await browser(chromium);
@@ -86,7 +88,10 @@ test("the table sorts and filters by keyboard, the pictures zoom and hold", asyn
   await page.getByLabel("Filter").fill("");
   const timeline = page.locator(".timeline canvas");
   await timeline.focus();
+  const seconds = async () => Number((await timeline.getAttribute("aria-label")).match(/In the ([\d.]+) s that are shown/)?.[1]);
+  await until("five seconds are shown", async () => (await seconds()) === 5);
   await page.keyboard.press("+");
+  await until("fewer are shown", async () => (await seconds()) < 5);
   await page.keyboard.press("Space");
   await page.waitForTimeout(300);
   const held = await timeline.getAttribute("data-until");
@@ -95,6 +100,15 @@ test("the table sorts and filters by keyboard, the pictures zoom and hold", asyn
   await page.keyboard.press("ArrowLeft");
   await page.keyboard.press("0");
   await until("it goes on", async () => (await timeline.getAttribute("data-until")) !== held);
+  await until("all of it is shown again", async () => (await seconds()) === 5);
+  const matrix = page.locator(".matrix canvas");
+  const rows = async () => Number(await matrix.getAttribute("data-rows"));
+  const whole = await rows();
+  await page.locator(".matrix").getByRole("button", { name: /^Zoom in/ }).click();
+  await until("fewer rows are shown", async () => (await rows()) < whole);
+  await matrix.focus();
+  await page.keyboard.press("0");
+  await until("all rows are shown again", async () => (await rows()) === whole);
   await close(page);
 });
 
@@ -106,6 +120,21 @@ test("how far a program is, is shown where it says so", async () => {
   await line.getByText("25.0 %", { exact: true }).waitFor();
   await link(page, "solver").click();
   await page.locator(".figures").filter({ hasText: "25.0 %, 1 of 4" }).waitFor();
+  await close(page);
+});
+
+test("a job has a page with its past, its processes and the reason for its speed", async () => {
+  const page = await open();
+  const { jobs } = await place.call("ListJobs", {});
+  const classes = page.locator("dt", { hasText: "Had by classes" }).locator("xpath=following-sibling::dd[1]");
+  await classes.filter({ hasText: `batch` }).filter({ hasText: `(${jobs.length} jobs)` }).waitFor();
+  await link(page, "solver").click();
+  const section = (name) => page.locator("section").filter({ has: page.getByRole("heading", { name, exact: true }) });
+  await section("Why it is as fast or as slow as it is").getByText(/^Job \d+ \(solver\): /).waitFor();
+  await page.locator(".uplot").first().waitFor();
+  await section("Processes").getByText("<i>\\u{202e}\\u{1b}]0;x").first().waitFor();
+  assert.equal(await page.locator("i").count(), 0);
+  await page.locator("dt", { hasText: "Waiting out of slot" }).waitFor();
   await close(page);
 });
 

@@ -67,10 +67,10 @@ export class Place {
     return answer.parameters;
   }
 
-  /** A gang of two threads that spin for two minutes at most. */
-  spin(name) {
+  /** A gang of two threads that spin for two minutes at most; the last word of its command is of no use to it. */
+  spin(name, word = "sh") {
     const spin = "(while :; do :; done) & while :; do :; done";
-    return this.start(this.gang, ["run", "-n", "2", "--min", "1", "--name", name, "--", "timeout", "120", "sh", "-c", spin]);
+    return this.start(this.gang, ["run", "-n", "2", "--min", "1", "--name", name, "--", "timeout", "120", "sh", "-c", spin, word]);
   }
 
   /** The address that `gang web` prints. */

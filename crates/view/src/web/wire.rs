@@ -142,6 +142,8 @@ pub struct Job<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     mem_bytes: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mem_used_bytes: Option<i64>,
@@ -160,7 +162,7 @@ pub struct Job<'a> {
 impl<'a> From<&'a JobView> for Job<'a> {
     fn from(view: &'a JobView) -> Job<'a> {
         let JobView { job, owner, rates } = view;
-        let Rates { cpus_used, filling, lost, .. } = *rates;
+        let Rates { cpus_used, filling, lost, waiting, .. } = *rates;
         Job {
             id: job.id,
             name: &job.name,
@@ -183,6 +185,7 @@ impl<'a> From<&'a JobView> for Job<'a> {
             cpus_used,
             filling,
             lost,
+            waiting,
             mem_bytes: job.mem_bytes,
             mem_used_bytes: job.mem_used_bytes,
             mem_enforced: job.mem_enforced,
@@ -277,7 +280,9 @@ mod tests {
             (json["class"].as_str(), json["cpu_list"].as_str()),
             (Some("interactive"), Some("0-1"))
         );
-        for absent in ["progress", "coscheduled", "cpus_used", "filling", "lost", "mem_bytes"] {
+        for absent in
+            ["progress", "coscheduled", "cpus_used", "filling", "lost", "waiting", "mem_bytes"]
+        {
             assert!(json.get(absent).is_none(), "{absent}");
         }
     }

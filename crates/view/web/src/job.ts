@@ -6,9 +6,8 @@ import { element, Figures, say } from "./dom.js";
 import type { Machine } from "./machine.js";
 import { details, past, Refused } from "./server.js";
 import { bytes, count, doneOf, micros, moment, percent, printable, seconds } from "./text.js";
-import type { Class, Details, Hello, Job, Past } from "./wire.js";
+import { CLASSES, type Class, type Details, type Hello, type Job, type Past } from "./wire.js";
 
-const CLASSES: Class[] = ["express", "interactive", "batch", "standby"];
 const ASK_MS = 1000;
 
 export class JobPage {
@@ -113,6 +112,7 @@ export class JobPage {
     figures.set("CPUs used", count(job.cpus_used, 2));
     figures.set("Filling", percent(job.filling), "Share of its CPU time out of its slots, in holes that others left");
     figures.set("Waiting in slot", job.lost === undefined ? "–" : `${count(job.lost, 2)} threads`, "How many of its threads, on average, waited for a CPU in its slots");
+    figures.set("Waiting out of slot", job.waiting === undefined ? "–" : `${count(job.waiting, 2)} threads`, "How many of its threads, on average, waited for a CPU while the slots were others'");
     figures.set("Memory", job.mem_bytes === undefined ? "asked for none" : `${bytes(job.mem_used_bytes)} of ${bytes(job.mem_bytes)}${job.mem_enforced ? ", enforced" : ""}`);
     figures.set("Threads", `${job.threads} in ${job.processes} ${job.processes === 1 ? "process" : "processes"}`);
     if (job.progress) {

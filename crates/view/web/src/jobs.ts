@@ -4,7 +4,7 @@ import { jobColour } from "./colours.js";
 import { element, say } from "./dom.js";
 import type { Machine } from "./machine.js";
 import { bytes, count, doneOf, micros, percent, plural, printable } from "./text.js";
-import type { Job } from "./wire.js";
+import { CLASSES, type Job } from "./wire.js";
 
 interface Column {
   title: string;
@@ -21,7 +21,6 @@ interface Column {
 const TOGETHER_LEAST = 0.9;
 const isApart = (job: Job) => job.coscheduled !== undefined && job.coscheduled < TOGETHER_LEAST;
 
-const CLASSES = ["express", "interactive", "batch", "standby"];
 const missing = (value: number | undefined) => value ?? -1;
 
 const COLUMNS: Column[] = [

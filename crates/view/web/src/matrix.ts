@@ -103,6 +103,7 @@ export class Matrix extends Picture implements Controls {
     this.drawGrid(columns, columnWidth, rowHeight * rows);
     if (under) this.mark((current % rows) * rowHeight, rowHeight - gap, colours.accent);
     this.canvas.dataset["slice"] = String(current);
+    this.canvas.dataset["rows"] = String(rows);
   }
 
   private drawRow(row: Row, y: number, height: number, columnWidth: number, columns: number): void {

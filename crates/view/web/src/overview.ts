@@ -7,6 +7,7 @@ import { Matrix } from "./matrix.js";
 import { history, Refused } from "./server.js";
 import { bytes, micros, moment, percent, plural, printable, seconds } from "./text.js";
 import { Timeline } from "./timeline.js";
+import { CLASSES, type Job } from "./wire.js";
 
 const GUARANTEES: Record<string, string> = {
   exclusive: "nothing ordinary runs in the place of a gang",
@@ -52,6 +53,7 @@ export class Overview {
     figures.set("Backend", `${status.backend}, ${status.guarantee}`, `${GUARANTEES[status.guarantee] ?? ""}${status.obstacle ? `; a stronger one is not used: ${status.obstacle}` : ""}`);
     figures.set("Slice", `${micros(status.slice_us)}, gap ${micros(status.gap_us)} in ${micros(status.gap_period_us)}`);
     figures.set("Classes", `interactive ${status.interactive_weight} %, batch ${status.batch_weight} %`, status.working_hours === undefined ? "at all hours" : status.working_hours ? "in working hours" : "outside working hours");
+    figures.set("Had by classes", byClass(jobs, status.cpus), "What the jobs of each class had of all CPUs over the last ten seconds");
     figures.set("Others", `${plural(status.unregistered_threads, "thread")} outside all jobs`, `All gangs together may take ${percent(status.cap)}`);
     figures.set("Memory", `${bytes(status.memory.free)} free`, `of ${bytes(status.memory.total)}; ${bytes(status.memory.promised)} of it promised`);
     const { late, skew, late_plans, ran_out } = status.switches;
@@ -63,6 +65,16 @@ export class Overview {
     figures.set("Measures", measuring, status.not_measured ? printable(status.not_measured) : "How gangs run together, by BPF");
     figures.set("Daemon", `up ${seconds(status.uptime_s)}`, `version ${status.version}`);
   }
+}
+
+/** What the jobs of each class had of all CPUs, in order of priority. */
+function byClass(jobs: Job[], cpus: number): string {
+  const parts = CLASSES.flatMap((name) => {
+    const its = jobs.filter((job) => job.class === name);
+    const had = its.reduce((sum, job) => sum + (job.share_had * job.cpus) / cpus, 0);
+    return its.length ? [`${name} ${percent(had)} (${plural(its.length, "job")})`] : [];
+  });
+  return parts.join(", ") || "no job";
 }
 
 /** The jobs that have ended, asked for when they are wanted. */

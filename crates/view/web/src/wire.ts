@@ -4,6 +4,8 @@
 // texts such as "0-3,8". What was not measured is absent.
 
 export type Class = "express" | "interactive" | "batch" | "standby";
+/** In order of priority. */
+export const CLASSES: Class[] = ["express", "interactive", "batch", "standby"];
 export type State = "starting" | "waiting" | "running" | "sleeping" | "idle" | "suspended";
 
 /** Once, at the beginning of a stream. */
@@ -75,8 +77,9 @@ export interface Job {
   /** CPUs that it used over the last seconds, and the share of that out of its slots. */
   cpus_used?: number;
   filling?: number;
-  /** How many of its threads waited for a CPU in slot. */
+  /** How many of its threads waited for a CPU, in slot and out of slot. */
   lost?: number;
+  waiting?: number;
   mem_bytes?: number;
   mem_used_bytes?: number;
   mem_enforced: boolean;

@@ -185,6 +185,41 @@ fn barrier_under_gangd_needs_gangd() {
     assert_eq!(measures.len(), 2, "{measures:?}");
 }
 
+// Not here: idle starts a hundred programs and waits until they are, and openmp runs real programs for a
+// minute; switch needs jobs that alternate for seconds.
+#[test]
+fn fill_and_share_under_gangd_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let fill = report("fill --runs 1 --rounds 3 --copies 2");
+    assert_eq!(conditions(&fill), ["batch", "plain Linux", "gang without filling", "gang"]);
+    assert_eq!(fill["measures"].as_array().unwrap().len(), 2, "{fill}");
+    let share = report("share --runs 1 --seconds 0.4");
+    let expected = ["beside hogs, plain Linux", "beside hogs, gangd", "weights 1, 1, 2, gangd"];
+    assert_eq!(conditions(&share), expected);
+    assert_eq!(share["measures"].as_array().unwrap().len(), 2, "{share}");
+}
+
+#[test]
+fn overhead_and_lateness_under_gangd_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let overhead = report("overhead --runs 1 --seconds 0.4");
+    assert_eq!(conditions(&overhead), ["batch", "plain Linux", "gangd"]);
+    assert_eq!(overhead["measures"].as_array().unwrap().len(), 1, "{overhead}");
+    let lateness = report("lateness --runs 1 --seconds 0.4");
+    let expected = [
+        "plain Linux, gangs only",
+        "plain Linux, short task",
+        "gangd, gangs only",
+        "gangd, short task",
+    ];
+    assert_eq!(conditions(&lateness), expected);
+    assert_eq!(lateness["measures"].as_array().unwrap().len(), 2, "{lateness}");
+}
+
 #[test]
 fn release_after_a_kill_needs_gangd() {
     if !gangd_is_there() {

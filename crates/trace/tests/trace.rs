@@ -1,6 +1,8 @@
 //! The program, with a daemon of its own and two gangs.
 
 use std::{
+    fs::{self, Permissions},
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output},
 };
@@ -94,7 +96,7 @@ fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
             return;
         }
         assert!(output.status.success(), "{}", stderr(&output));
-        let trace: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let trace: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         let events = trace["traceEvents"].as_array().unwrap();
         let has_slot = |name: &&str| {
             events.iter().any(|event| event["cat"] == "slot" && event["name"] == **name)
@@ -127,7 +129,7 @@ fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
     }
     assert!(phases.iter().all(|phase| of("switch").any(|event| event["name"] == *phase)));
     if is_drawn {
-        let svg = std::fs::read_to_string(directory.path().join("t.svg")).unwrap();
+        let svg = fs::read_to_string(directory.path().join("t.svg")).unwrap();
         // Quotes need no escape in what is between tags.
         for drawn in [">one</text>", ">\"other\"</text>", "<g id=\"late\">", "<g id=\"raise\">"] {
             assert!(svg.contains(drawn), "{drawn} is not drawn");
@@ -154,4 +156,46 @@ fn without_a_daemon_there_is_nothing_to_record() {
     for wrong in [["--seconds", "0"], ["--picture", "a.gif"]] {
         assert_eq!(trace(directory.path(), &wrong).status.code(), Some(2), "{wrong:?}");
     }
+}
+
+#[test]
+fn needs_root_who_may_not_record_is_told_what_it_takes() {
+    if !rustix::process::geteuid().is_root() || !beside("gangd").is_file() {
+        skipped("needs root, and gangd beside it");
+        return;
+    }
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    if paranoid.trim().parse().unwrap_or(2) < 1 {
+        skipped("everybody may record here (kernel.perf_event_paranoid)");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("gangd.sock");
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    // Where another user can execute it; by another process, see ETXTBSY in execve(2).
+    let program = directory.path().join("gang-trace");
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_gang-trace")).arg(&program).status();
+    assert!(copied.unwrap().success());
+    let mut gangd = Command::new(beside("gangd")).arg("--socket").arg(&socket).spawn().unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !socket.exists() && std::time::Instant::now() < end {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let out = directory.path().join("t.json");
+    let output = Command::new(&program)
+        .args(["--seconds", "60", "--out"])
+        .arg(&out)
+        .current_dir("/")
+        .env("GANG_SOCKET", &socket)
+        .uid(65534)
+        .gid(65534)
+        .output();
+    let pid = rustix::process::Pid::from_child(&gangd);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    gangd.wait().unwrap();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    assert!(said.contains("cannot record what runs: recording takes root"), "{said}");
+    assert!(!out.exists());
 }

@@ -189,9 +189,10 @@ impl Lab {
         Under::Gangd(self.settings(Settings::default()))
     }
 
-    /// Settings of a daemon with the backend that was asked for.
+    /// Settings of a daemon with the backend that was asked for, or else that of the condition.
     pub fn settings(&self, settings: Settings) -> Settings {
-        Settings { backend: self.options.backend.clone(), ..settings }
+        let backend = self.options.backend.clone().or(settings.backend);
+        Settings { backend, ..settings }
     }
 
     pub fn daemon(&self, settings: &Settings) -> Result<Daemon> {
@@ -347,4 +348,46 @@ impl Span {
 /// Words of a command line.
 pub fn words(text: &str) -> Vec<String> {
     text.split_ascii_whitespace().map(String::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lab(options: Options) -> Lab {
+        Lab::new(&options).unwrap()
+    }
+
+    #[test]
+    fn a_condition_has_its_backend_unless_one_was_asked_for() {
+        let of = |asked: Option<&str>, own: Option<&str>| {
+            let lab = lab(Options { backend: asked.map(String::from), ..Options::default() });
+            lab.settings(Settings { backend: own.map(String::from), ..Settings::default() }).backend
+        };
+        assert_eq!(of(None, Some("signal")).as_deref(), Some("signal"));
+        assert_eq!(of(Some("rt"), Some("signal")).as_deref(), Some("rt"));
+        assert_eq!(of(Some("rt"), None).as_deref(), Some("rt"));
+        assert_eq!(of(None, None), None);
+    }
+
+    #[test]
+    fn rounds_are_those_of_the_paper_where_they_are_asked_for() {
+        let rounds = |options: Options| lab(options).rounds(20);
+        assert_eq!(rounds(Options::default()), 5);
+        assert_eq!(rounds(Options { quick: true, ..Options::default() }), 3);
+        assert_eq!(rounds(Options { paper: true, ..Options::default() }), 20);
+        assert_eq!(rounds(Options { paper: true, runs: Some(2), ..Options::default() }), 2);
+    }
+
+    #[test]
+    fn numbers_of_threads_by_that_of_cpus() {
+        let counts = |cpus, options| Lab { cpus, ..lab(options) }.thread_counts();
+        assert_eq!(counts(1, Options::default()), [1]);
+        assert_eq!(counts(4, Options::default()), [1, 2, 3, 4]);
+        assert_eq!(counts(12, Options::default()), [1, 2, 4, 8, 12]);
+        assert_eq!(counts(16, Options::default()), [1, 2, 4, 8, 16]);
+        let paper = || Options { paper: true, ..Options::default() };
+        assert_eq!(counts(16, paper()), (1..=16).collect::<Vec<_>>());
+        assert_eq!(counts(16, Options { threads: Some(6), ..paper() }), [6]);
+    }
 }

@@ -99,6 +99,7 @@ fn what_cannot_be_done_is_said() {
         ("barrier --copies 0", "between 1 and 100"),
         ("idle --noisy --runs 1 --gangd /nowhere", "/nowhere"),
         ("fill --quick --paper", "cannot be used with"),
+        ("slices --backend rt --backends rt,signal", "cannot be used with"),
     ] {
         let output = lab(arguments);
         assert!(!output.status.success(), "{arguments} succeeded");

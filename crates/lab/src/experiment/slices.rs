@@ -37,7 +37,7 @@ pub struct Slices {
     #[arg(long, value_delimiter = ',', value_parser = duration::parse)]
     pub slices: Vec<Duration>,
     /// Backends [default: all that can be used here, with --quick the daemon's own choice]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', conflicts_with = "backend")]
     pub backends: Vec<String>,
 }
 

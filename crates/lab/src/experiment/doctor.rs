@@ -203,4 +203,80 @@ fn tell(report: &mut Report, scores: &[Score]) {
     let median = costs.get(costs.len() / 2);
     let cost = median.map(|&value| Estimate { value, interval: None, samples: costs.len() });
     report.promise("what watching costs a program, median", Must::AtMost(COST_MAX), "%", cost);
+    // No program is to be slowed by more; the interval tells what is the doctor's from what is Linux's.
+    let cost = |it: &Score| it.cost_percent.map_or(f64::NEG_INFINITY, |cost| cost.value);
+    let worst = scores.iter().max_by(|a, b| cost(a).total_cmp(&cost(b)));
+    if let Some((name, Some(cost))) = worst.map(|it| (&it.name, it.cost_percent)) {
+        let what = format!("what watching costs a program, the worst: {name}");
+        report.promise(what, Must::AtMost(COST_MAX), "%", Some(cost));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::harness::{Run, Series};
+    use crate::lab::Options;
+    use crate::machine::Machine;
+
+    /// A program: its name, what was said of it, and its rates under plain Linux, watched, and as gangs.
+    type Program = (&'static str, Option<f64>, [f64; 3]);
+
+    /// What is told of programs.
+    fn told(programs: &[Program]) -> Report {
+        let lab = Lab::new(&Options { noisy: true, ..Options::default() }).unwrap();
+        let mut series = Vec::new();
+        for (name, said, rates) in programs {
+            for (way, rate) in ["plain Linux", "watched", "gangs"].into_iter().zip(rates) {
+                let mut samples = BTreeMap::from([(RATE, vec![*rate; 3])]);
+                if way == "watched" {
+                    samples.extend(said.map(|said| (HELPS, vec![said; 3])));
+                }
+                series.push(Series { condition: format!("{name}: {way}"), samples });
+            }
+        }
+        let (machine, noise) = (Machine::this(2), Vec::new());
+        let run = Run { experiment: "doctor", machine, rounds: 3, series, noise };
+        let mut report = Report::new(&lab, "about", run, RATE);
+        let scores: Vec<Score> =
+            programs.iter().filter_map(|(name, ..)| score(&mut report, name)).collect();
+        tell(&mut report, &scores);
+        report
+    }
+
+    #[test]
+    fn what_is_said_is_held_against_what_is_true() {
+        let (yes, no) = (Some(1.0), Some(0.0));
+        let report = told(&[
+            ("a", yes, [100.0, 99.0, 106.0]),
+            ("b", yes, [100.0, 99.0, 200.0]),
+            ("c", yes, [100.0, 99.0, 300.0]),
+            ("d", yes, [100.0, 99.0, 104.0]),
+            ("e", no, [100.0, 99.0, 104.0]),
+            ("f", no, [100.0, 99.0, 50.0]),
+            ("g", no, [100.0, 99.0, 106.0]),
+            ("h", None, [100.0, 99.0, 106.0]),
+        ]);
+        let matrix = "it is said to help 3 that it helps and 1 that it does not; not to help 2 that it \
+                      does not help and 1 that it does; 1 times it could not be told.";
+        assert!(report.verdict[0].ends_with(matrix), "{}", report.verdict[0]);
+        assert_eq!(report.verdict[2], "b: helps, – predicted, +100 % measured.");
+        let right = report.measures[0].measured.unwrap();
+        assert_eq!((right.value, report.measures[0].met), (5.0 / 8.0 * 100.0, false));
+    }
+
+    #[test]
+    fn a_program_that_watching_slows_is_named() {
+        let report = told(&[
+            ("a", Some(1.0), [100.0, 99.0, 200.0]),
+            ("b", Some(1.0), [100.0, 90.0, 200.0]),
+            ("c", Some(1.0), [100.0, 101.0, 200.0]),
+        ]);
+        let [_, median, worst] = &report.measures[..] else { panic!("{:?}", report.measures) };
+        assert!(median.met && !worst.met, "{worst:?}");
+        assert!(worst.measure.ends_with("the worst: b"), "{worst:?}");
+        assert!((worst.measured.unwrap().value - 10.0).abs() < 1e-9, "{worst:?}");
+    }
 }

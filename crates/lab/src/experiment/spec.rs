@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 use super::{
-    arrival, auto, barrier, barriers, calls, clients, coscheduled, deadlines, fill, holes, idle,
-    lateness, openmp, overhead, release, share, solvers, stream, switch, views,
+    arrival, auto, barrier, barriers, calls, clients, coscheduled, deadlines, doctor, fill, holes,
+    idle, lateness, openmp, overhead, release, share, solvers, stream, switch, views,
 };
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -63,6 +63,7 @@ pub fn run(lab: &Lab) -> Result<()> {
         ("deadlines", Box::new(|| deadlines::run(lab))),
         ("holes", Box::new(|| holes::run(lab))),
         ("stream", Box::new(|| stream.run(lab))),
+        ("doctor", Box::new(|| doctor::run(lab))),
     ];
     let machine = Machine::this(lab.cpus);
     let mut specification =

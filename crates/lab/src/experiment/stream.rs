@@ -85,7 +85,9 @@ impl Stream {
             Picture::lines("packets that come at once", "s until a stream is done", lines).log_x(),
         );
         let (lightest, heaviest) = (bursts[0], bursts[bursts.len() - 1]);
-        report.ratio(&name(heaviest, PLAIN), &name(lightest, PLAIN), TIME);
+        if heaviest > lightest {
+            report.judge(&name(heaviest, PLAIN), &name(lightest, PLAIN), TIME, Better::Less);
+        }
         if !lab.options.plain {
             report.judge(&name(heaviest, GANG), &name(heaviest, PLAIN), TIME, Better::Less);
             report.judge(&name(heaviest, GANG), &name(heaviest, PARTITION), TIME, Better::Less);

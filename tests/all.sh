@@ -3,6 +3,11 @@
 # installed what they need.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# What the caller ignores, as nohup and jobs in the background do, the programs under test would ignore as well.
+if [[ ! ${GANG_SIGNALS_HEARD-} ]] && env --default-signal true 2>/dev/null; then
+  GANG_SIGNALS_HEARD=1 exec env --default-signal bash tests/all.sh
+fi
 cargo=${CARGO:-cargo}
 
 # Tests append to it (tests/skips), those that are somebody else by then as well.

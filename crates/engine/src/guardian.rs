@@ -1,14 +1,18 @@
 //! The process that undoes everything when the daemon dies.
 //!
 //! It is a process of its own, so that whatever ends the daemon does not end it. The daemon holds
-//! the other end of its standard input and writes a byte there now and then: the end of the stream
-//! says that the daemon is gone, silence that it is stuck. It stands above every gang, so that it
-//! runs even while gangs spin on all CPUs.
+//! the other end of its standard input, a socket, and writes a byte there now and then: the end of the
+//! stream says that the daemon is gone, silence that it is stuck. One that was only slow reads a byte
+//! there when its jobs were released, since it alone knows which of them are to stand still. The guardian
+//! stands above every gang, so that it runs even while gangs spin on all CPUs.
 
 use std::{io::Read, os::fd::AsFd, time::Duration};
 
 use gang_linux::{Roots, clock, memory, sched};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    net::{SendFlags, send},
+};
 
 use crate::{priority, release, store::Store};
 
@@ -44,10 +48,11 @@ pub fn watch(roots: &Roots, store: &Store, mut daemon: impl Read + AsFd, silence
                 _ => stuck = false,
             }
         } else if !stuck {
-            // It raises its gangs again by itself, should it wake up.
             stuck = true;
             let found = release::all(roots, store);
             tracing::error!(?found, "the daemon is stuck: its jobs were released");
+            // Should it wake up. One that does not read has been told before.
+            let _ = send(&daemon, b".", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
     }
     let found = release::all(roots, store);

@@ -52,7 +52,7 @@ pub struct Setup {
     /// Calls that lift all gangs at once (see [`crate::lodging::Lodging::lift`]).
     pub lift: Option<(Vec<Action>, Vec<Action>)>,
     /// Shows the guardian that the conductor lives.
-    pub pulse: Pulse,
+    pub pulse: Arc<Pulse>,
     pub realtime: bool,
     pub precedence: Arc<Precedence>,
 }
@@ -166,7 +166,7 @@ struct Conductor {
     state: State,
     survey: Survey,
     lift: Option<(Vec<Action>, Vec<Action>)>,
-    pulse: Pulse,
+    pulse: Arc<Pulse>,
     precedence: Arc<Precedence>,
     switchers: Vec<Switcher>,
     groups: Groups,
@@ -206,7 +206,10 @@ impl Conductor {
             for job in std::mem::take(&mut self.crowded) {
                 let _ = self.state.wake(job, false);
             }
-            self.pulse.fetch_add(1, Ordering::Relaxed);
+            self.pulse.beat();
+            if self.pulse.take_released() {
+                self.state.suspend_again();
+            }
             let sleep_ns = self.plan_what_is_due(now_ns);
             if sleep_ns > 0 {
                 self.alarm.sleep(seen, Some(Duration::from_nanos(sleep_ns)));

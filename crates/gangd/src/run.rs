@@ -4,7 +4,7 @@ use std::{
     io::Read,
     os::unix::net::UnixStream,
     path::Path,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -75,8 +75,7 @@ pub fn run(
     if let Err(error) = memory::lock_all() {
         tracing::info!(%error, source = %error.source, "switches may wait for memory");
     }
-    let pulse = Pulse::default();
-    let beats = pulse.clone();
+    let pulse = Arc::<Pulse>::default();
     let realtime = backend == Backend::Rt;
     let ward =
         Ward::start(socket.into(), pulse.clone(), realtime).context("cannot start the guardian")?;
@@ -86,7 +85,7 @@ pub fn run(
     let (conductor, thread) = conductor::start(Setup {
         state,
         lift: lodging.lift(),
-        pulse,
+        pulse: pulse.clone(),
         realtime,
         precedence: precedence.clone(),
     })
@@ -153,7 +152,7 @@ pub fn run(
         .context("cannot start the thread that clears jobs away")?;
     let waiting =
         Waiting { daemon: &daemon, listener: &listener, stop: &stop_receiver, reload: &reload };
-    waiting.wait(&thread, &clients, args, &beats)?;
+    waiting.wait(&thread, &clients, args, &pulse)?;
     // All that are over are in the history, then; the others are released with the daemon.
     daemon.endings.close();
     let _ = clearer.join();
@@ -241,10 +240,10 @@ impl Waiting<'_> {
         conductor: &JoinHandle<()>,
         clients: &Arc<Clients>,
         args: &Args,
-        beats: &Pulse,
+        pulse: &Pulse,
     ) -> anyhow::Result<()> {
         let Waiting { daemon, listener, mut stop, mut reload } = *self;
-        let mut last_beat = beats.load(Ordering::Relaxed);
+        let mut last_beat = pulse.beats();
         let mut idle_since: Option<Instant> = None;
         let mut tended = None;
         let mut events = Vec::with_capacity(64);
@@ -293,7 +292,7 @@ impl Waiting<'_> {
                 bail!("the conductor has ended; the guardian releases all jobs");
             }
             // The service manager hears from the conductor, by us.
-            let beat = beats.load(Ordering::Relaxed);
+            let beat = pulse.beats();
             if std::mem::replace(&mut last_beat, beat) != beat {
                 let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
             }

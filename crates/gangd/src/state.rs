@@ -312,6 +312,16 @@ impl State {
         Ok(record)
     }
 
+    /// Somebody else has released all jobs. Gangs have their next slots all the same; but those that are suspended
+    /// run, and would go on.
+    pub fn suspend_again(&mut self) {
+        let is_still = |job: &&mut Job| job.suspended && job.standing == Standing::Paused;
+        for job in self.jobs.values_mut().filter(is_still) {
+            job.standing = Standing::Released;
+        }
+        self.schedule.renew();
+    }
+
     /// Whether the policy of a job is `auto`, and what came of it.
     pub fn set_auto(&mut self, id: JobId, auto: Option<Auto>) -> Result<Option<Record>, Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;

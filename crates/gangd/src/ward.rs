@@ -5,12 +5,16 @@
 //! get to end then, so that nothing they hold open is closed.
 //!
 //! Approach: one thread above the gangs, with a table of open files of its own, holds the guardian's
-//! pipe. It ends at once when the daemon is killed, and the pipe with it. It starts another guardian
-//! in the place of one that ends, and passes the conductor's pulse on.
+//! socket. It ends at once when the daemon is killed, and the socket with it. It starts another guardian
+//! in the place of one that ends, passes the conductor's pulse on, and tells the conductor where the guardian
+//! took it for stuck, and released all jobs.
 
 use std::{
     io,
-    os::{fd::OwnedFd, unix::process::CommandExt},
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -29,8 +33,29 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-/// Grows as long as the conductor lives.
-pub type Pulse = Arc<AtomicU64>;
+/// What conductor and guardian know of each other.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    /// Grows as long as the conductor lives.
+    beats: AtomicU64,
+    /// The guardian has released all jobs, and the conductor has not heard of it yet.
+    released: AtomicBool,
+}
+
+impl Pulse {
+    pub fn beat(&self) {
+        self.beats.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn beats(&self) -> u64 {
+        self.beats.load(Ordering::Relaxed)
+    }
+
+    /// Whether the guardian has released all jobs since this was asked last.
+    pub fn take_released(&self) -> bool {
+        self.released.swap(false, Ordering::Relaxed)
+    }
+}
 
 /// How often the pulse is passed on. Each time wakes this thread and the guardian.
 const ROUND: Duration = guardian::SILENCE.checked_div(8).unwrap();
@@ -47,7 +72,7 @@ pub struct Ward {
 
 impl Ward {
     /// Starts the first guardian and returns when it runs.
-    pub fn start(socket: PathBuf, pulse: Pulse, realtime: bool) -> io::Result<Ward> {
+    pub fn start(socket: PathBuf, pulse: Arc<Pulse>, realtime: bool) -> io::Result<Ward> {
         let (pid, stop) = (Arc::<AtomicU32>::default(), Arc::<AtomicBool>::default());
         let (first, started) = channel();
         let keeper = Keeper { socket, pulse, pid: Arc::clone(&pid), stop: Arc::clone(&stop) };
@@ -80,7 +105,7 @@ impl Ward {
 
 struct Keeper {
     socket: PathBuf,
-    pulse: Pulse,
+    pulse: Arc<Pulse>,
     pid: Arc<AtomicU32>,
     stop: Arc<AtomicBool>,
 }
@@ -89,12 +114,12 @@ impl Keeper {
     fn run(&self, first: &Sender<io::Result<()>>) {
         while !self.stop.load(Ordering::Acquire) {
             match spawn(&self.socket) {
-                Ok((mut child, pipe, pidfd)) => {
+                Ok((mut child, guardian, pidfd)) => {
                     self.pid.store(child.id(), Ordering::Relaxed);
                     let _ = first.send(Ok(()));
-                    self.watch(&pipe, &pidfd);
+                    self.watch(&guardian, &pidfd);
                     self.pid.store(0, Ordering::Relaxed);
-                    drop(pipe);
+                    drop(guardian);
                     let _ = child.wait();
                 }
                 Err(error) => {
@@ -109,41 +134,44 @@ impl Keeper {
     }
 
     /// Passes the pulse on until the guardian ends, or is to end.
-    fn watch(&self, pipe: &OwnedFd, pidfd: &OwnedFd) {
+    fn watch(&self, guardian: &UnixStream, pidfd: &OwnedFd) {
         let mut passed_on = None;
         while !self.stop.load(Ordering::Acquire) {
-            let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+            let mut fds = [PollFd::new(pidfd, PollFlags::IN), PollFd::new(guardian, PollFlags::IN)];
             match poll(&mut fds, Some(&clock::timespec(ROUND))) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(rustix::io::Errno::INTR) if fds[0].revents().is_empty() => {}
                 _ => {
                     tracing::warn!("the guardian was killed; another one takes its place");
                     return;
                 }
             }
-            let pulse = self.pulse.load(Ordering::Relaxed);
-            if passed_on.replace(pulse) != Some(pulse) {
+            if rustix::io::read(guardian, &mut [0; 64]).is_ok_and(|told| told > 0) {
+                self.pulse.released.store(true, Ordering::Relaxed);
+            }
+            let beats = self.pulse.beats();
+            if passed_on.replace(beats) != Some(beats) {
                 // Never waits: a guardian that does not read hears the next one.
-                let _ = rustix::io::write(pipe, b".");
+                let _ = rustix::io::write(guardian, b".");
             }
         }
     }
 }
 
-/// Starts a guardian; returns it, the pipe to it, and a descriptor that is readable when it ends.
-fn spawn(socket: &Path) -> io::Result<(Child, OwnedFd, OwnedFd)> {
-    let mut child = Command::new("/proc/self/exe")
+/// Starts a guardian; returns it, the socket to it, and a descriptor that is readable when it ends.
+fn spawn(socket: &Path) -> io::Result<(Child, UnixStream, OwnedFd)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let child = Command::new("/proc/self/exe")
         .arg("--guardian")
         .arg("--socket")
         .arg(socket)
         // Ctrl-C at the daemon's terminal is not for the guardian.
         .process_group(0)
         .current_dir("/")
-        .stdin(Stdio::piped())
+        .stdin(OwnedFd::from(theirs))
         .stdout(Stdio::null())
         .spawn()?;
-    let pipe = OwnedFd::from(child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?);
-    rustix::io::ioctl_fionbio(&pipe, true)?;
+    ours.set_nonblocking(true)?;
     let number = Pid::from_raw(child.id() as i32).ok_or(io::ErrorKind::InvalidData)?;
     let pidfd = pidfd_open(number, PidfdFlags::empty())?;
-    Ok((child, pipe, pidfd))
+    Ok((child, ours, pidfd))
 }

@@ -1,11 +1,12 @@
 //! Daemon and guardian are killed, in each order and with each backend: every program runs on as an
-//! ordinary one, and who cleans up says what was found.
+//! ordinary one, and who cleans up says what was found. A daemon that was only stopped goes on where it was.
 
 mod place;
 
 use gang_engine::backend::Backend;
 use gang_skips::skipped;
 use place::{Place, Program, is_root, job_with, wait_until, what_is_left};
+use rustix::process::Signal;
 
 /// Runs a test with each backend that this machine permits.
 fn with_each_backend(test: fn(Place)) {
@@ -92,6 +93,18 @@ fn needs_root_whoever_is_killed_everybody_is_released() {
         jobs.are_released("by the next guardian");
         place.start();
         jobs.are_held(&place);
+    });
+}
+
+#[test]
+fn needs_root_a_daemon_that_was_stuck_has_its_jobs_stand_as_before() {
+    with_each_backend(|place| {
+        let jobs = Jobs::new(&place);
+        place.signal_daemon(Signal::STOP);
+        wait_until("the guardian's release", || !jobs.stands_still());
+        place.signal_daemon(Signal::CONT);
+        jobs.are_held(&place);
+        assert_eq!(place.client().check().unwrap().violations, []);
     });
 }
 

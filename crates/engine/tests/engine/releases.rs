@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Write,
+    io::{Read, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -463,6 +463,7 @@ fn silence_releases_once_until_the_daemon_speaks_again() {
     let silence = Duration::from_millis(10);
     with_guardian(silence, |mut pipe, freeze| {
         wait_for(freeze, "0");
+        pipe.read_exact(&mut [0]).expect("the daemon is told");
         fs::write(freeze, "1").unwrap();
         std::thread::sleep(silence * 10);
         assert_eq!(read(freeze), "1", "the daemon may have woken up: its jobs are its own");

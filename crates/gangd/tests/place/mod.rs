@@ -156,6 +156,11 @@ impl Place {
         daemon.wait().unwrap();
     }
 
+    /// Stops the daemon, or has it go on.
+    pub fn signal_daemon(&self, signal: Signal) {
+        kill_process(Pid::from_child(self.daemon.as_ref().unwrap()), signal).unwrap();
+    }
+
     fn guardian(&self) -> Pid {
         Pid::from_raw(self.status().guardian_pid.unwrap() as i32).unwrap()
     }

@@ -108,7 +108,8 @@ fn measure(lab: &Lab, threads: usize, doing: Doing) -> Result<Figures> {
     seen
 }
 
-/// Of switches that lowered one job and raised the other: parts of several switchers each, as many as there are.
+/// Of switches in parts of several switchers each, as many as there are. At a gap the one job is lowered at its
+/// beginning and the other raised at its end, else both happen at once.
 fn figures(parts: &[v1::Switch]) -> Result<Figures> {
     let mut switches: BTreeMap<i64, Vec<&v1::Switch>> = BTreeMap::new();
     for part in parts {
@@ -118,20 +119,23 @@ fn figures(parts: &[v1::Switch]) -> Result<Figures> {
         [Histogram::<u64>::new(3)?, Histogram::new(3)?, Histogram::new(3)?];
     for parts in switches.values() {
         let sum = |of: fn(&v1::Switch) -> i64| parts.iter().map(|part| of(part)).sum::<i64>();
-        let (lowers, raises) = (sum(|part| part.lowers), sum(|part| part.raises));
+        let calls = sum(|part| part.lowers + part.raises);
+        if calls == 0 {
+            continue;
+        }
+        // All switchers work at once, each for its own CPUs: what they take together is the cost.
+        let took_ns = sum(|part| part.raised_ns - part.began_ns);
+        per_thread.record(u64::try_from(took_ns / calls).unwrap_or(0))?;
+        let late_ns = parts.iter().map(|part| part.began_ns - part.asked_ns).max();
+        late.record(late_ns.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0))?;
         let raising = || parts.iter().filter(|part| part.raises > 0);
         let first_ns = raising().map(|part| part.lowered_ns).min();
         let last_ns = raising().map(|part| part.raised_ns).max();
-        // At a gap gangs are only lowered, or raised.
-        let (Some(first_ns), Some(last_ns), 1..) = (first_ns, last_ns, lowers) else { continue };
-        // All switchers work at once, each for its own CPUs: what they take together is the cost.
-        let took_ns = sum(|part| part.raised_ns - part.began_ns);
-        per_thread.record(u64::try_from(took_ns / (lowers + raises)).unwrap_or(0))?;
-        skew.record(u64::try_from(last_ns - first_ns).unwrap_or(0))?;
-        let began_ns = parts.iter().map(|part| part.began_ns - part.asked_ns).max();
-        late.record(began_ns.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0))?;
+        if let Some((first_ns, last_ns)) = first_ns.zip(last_ns) {
+            skew.record(u64::try_from(last_ns - first_ns).unwrap_or(0))?;
+        }
     }
-    let count = per_thread.len();
+    let count = skew.len();
     ensure!(count >= FEWEST_SWITCHES, "the two jobs hardly alternated: {count} switches");
     let us = |of: &Histogram<u64>, quantile| of.value_at_quantile(quantile) as f64 / 1e3;
     Ok(Figures::from([
@@ -165,7 +169,7 @@ mod tests {
     fn parts_of_a_switch_add_up() {
         let switch = |at: i64| [part(0, at, 10, 21_000), part(1, at, 10, 41_000)];
         let mut parts: Vec<_> = (0..30).flat_map(|at| switch(at * 10_000_000)).collect();
-        // Into the gap: nobody is raised.
+        // Into the gap nobody is raised: 10 µs for 10 calls.
         parts.push(part(0, 5_000_000, 0, 11_000));
         let figures = figures(&parts).unwrap();
         // 20 µs and 40 µs for 20 calls each.

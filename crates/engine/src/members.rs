@@ -95,35 +95,6 @@ pub struct Members {
     numbers: Vec<u32>,
 }
 
-/// What a thread that was let go has again.
-#[derive(Clone, Copy, Debug)]
-pub struct LetGo {
-    pub tid: u32,
-    pub attributes: Attributes,
-    /// Absent where it chose them itself.
-    pub cpus: Option<CpuSet>,
-}
-
-impl LetGo {
-    /// One that has ended misses nothing.
-    pub fn is_as_before(&self) -> bool {
-        let has_cpus = |cpus| affinity(self.tid).map_or(true, |now| now == cpus);
-        sched::get(self.tid).map_or(true, |now| now == self.attributes)
-            && self.cpus.is_none_or(has_cpus)
-    }
-
-    /// Gives it what it had.
-    ///
-    /// # Errors
-    /// The kernel's, for instance where it has ended meanwhile.
-    pub fn give_back(&self) -> std::io::Result<()> {
-        if let Some(cpus) = &self.cpus {
-            thread::sched_setaffinity(thread::Pid::from_raw(self.tid as i32), cpus)?;
-        }
-        sched::set(self.tid, &self.attributes)
-    }
-}
-
 impl Members {
     /// The members of a cgroup.
     pub fn of_group(
@@ -206,23 +177,18 @@ impl Members {
     }
 
     /// Lets a process go: appends the calls that give its threads back what they had, and does not find
-    /// it again. Returns the threads that the job knew, with what they had.
+    /// it again. Returns the threads that the job knew.
     pub fn let_go(
         &mut self,
         proc_root: &Path,
         process: &Arc<ProcessHandle>,
         out: &mut Vec<Action>,
-    ) -> Vec<LetGo> {
+    ) -> Vec<u32> {
         let pid = process.pid;
         // Where they cannot be read, who sees the process off gives them back what they had.
         let tids = process::threads(proc_root, pid).unwrap_or_default();
         let of_process = self.threads.iter().filter(|thread| tids.contains(&thread.tid));
-        let known = of_process.clone().map(|thread| LetGo {
-            tid: thread.tid,
-            attributes: thread.original,
-            cpus: (!thread.moored).then_some(self.everywhere),
-        });
-        let known = known.collect();
+        let known = of_process.clone().map(|thread| thread.tid).collect();
         for thread in of_process.filter(|thread| !thread.is_exempt()) {
             out.push(Action::Attributes { tid: thread.tid, attributes: thread.original });
             if self.pinned.is_some() && !thread.moored {

@@ -19,7 +19,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
@@ -155,8 +155,6 @@ pub struct Switcher {
     input: Input<Arc<Timetable>>,
     /// Those it was handed, as long as it may hold them: none is freed by the switcher's thread.
     published: Vec<Arc<Timetable>>,
-    /// The generation of the one in force.
-    in_force: Arc<AtomicU64>,
     alarm: Arc<Alarm>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -175,10 +173,8 @@ impl Switcher {
         let first = Arc::<Timetable>::default();
         let (input, output) = triple_buffer(&first);
         let (alarm, stop, timings) = (Arc::<Alarm>::default(), Arc::default(), Arc::default());
-        let in_force = Arc::<AtomicU64>::default();
         let body = Body {
             current: Arc::clone(&first),
-            in_force: Arc::clone(&in_force),
             output,
             alarm: Arc::clone(&alarm),
             stop: Arc::clone(&stop),
@@ -195,7 +191,7 @@ impl Switcher {
             body.run();
         })?;
         let published = vec![first];
-        Ok(Switcher { input, published, in_force, alarm, stop, thread: Some(thread), timings })
+        Ok(Switcher { input, published, alarm, stop, thread: Some(thread), timings })
     }
 
     /// Hands the switcher another timetable, which holds from its beginning on. The switcher sees it
@@ -220,7 +216,7 @@ impl Switcher {
 
     /// The last timetable is not in force yet.
     pub fn is_behind(&self) -> bool {
-        let in_force = self.in_force.load(Ordering::Acquire);
+        let in_force = self.timings.in_force();
         self.published.last().is_some_and(|last| last.generation != in_force)
     }
 
@@ -258,7 +254,6 @@ fn is_belated(before: &Timetable, next: &Timetable) -> bool {
 struct Body {
     /// The timetable in force.
     current: Arc<Timetable>,
-    in_force: Arc<AtomicU64>,
     output: Output<Arc<Timetable>>,
     alarm: Arc<Alarm>,
     stop: Arc<AtomicBool>,
@@ -307,7 +302,7 @@ impl Body {
         self.advance(cursor, now_ns.min(begins_ns.saturating_sub(1)));
         self.current = next;
         let wake_ns = self.advance(cursor, now_ns);
-        self.in_force.store(self.current.generation, Ordering::Release);
+        self.timings.record_in_force(self.current.generation);
         wake_ns
     }
 

@@ -41,6 +41,7 @@ pub struct Timings {
     late_timetables: AtomicU64,
     ran_out: AtomicU64,
     due_ns: AtomicU64,
+    in_force: AtomicU64,
 }
 
 impl Default for Timings {
@@ -53,6 +54,7 @@ impl Default for Timings {
             late_timetables: AtomicU64::new(0),
             ran_out: AtomicU64::new(0),
             due_ns: AtomicU64::new(u64::MAX),
+            in_force: AtomicU64::new(0),
         }
     }
 }
@@ -123,6 +125,16 @@ impl Timings {
     /// Something was to be done by then, and is not done yet.
     pub fn is_overdue(&self, at_ns: u64) -> bool {
         self.due_ns.load(Ordering::Acquire) <= at_ns
+    }
+
+    /// The timetable of this generation is followed from now on, and none before it any more.
+    pub fn record_in_force(&self, generation: u64) {
+        self.in_force.store(generation, Ordering::Release);
+    }
+
+    /// The generation of the timetable that is followed; 0 before the first one.
+    pub fn in_force(&self) -> u64 {
+        self.in_force.load(Ordering::Acquire)
     }
 
     /// A timetable was handed over after its beginning.

@@ -12,7 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_engine::{action::ProcessHandle, members, release, store::Whereabouts};
+use gang_engine::{
+    action::{Action, Kernel, Linux, ProcessHandle},
+    members, release,
+    store::Whereabouts,
+};
 use gang_linux::{cgroup::Group, memory, process, sched};
 use gang_schedule::{Class, JobId, Spec};
 
@@ -27,7 +31,7 @@ use crate::{
 /// The longest that a process is waited for that leaves its job: slices may be long.
 const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 
-/// For how long its threads must have had again what they had.
+/// For how long none of its threads may come that has what its parent had in the job.
 const STAYS_FOR: Duration = Duration::from_millis(25);
 
 /// The longest that who registers a job waits for those that are over; less than a client waits for an answer.
@@ -238,29 +242,30 @@ impl Daemon {
         Ok(moved?)
     }
 
-    /// Waits until the threads of a process have back what they had; those that the job did not know
-    /// yet are given it here.
+    /// Waits until nobody follows a timetable that has a process, and gives its threads what they had;
+    /// those that the job did not know yet are given what they would have had.
     pub fn see_off(&self, process: &ProcessHandle, leaver: &Leaver) {
-        let Leaver { before, normal, .. } = leaver;
         let end = Instant::now() + LEAVES_WITHIN;
-        let mut since: Option<Instant> = None;
-        let is_as_before = |tid: u32, was_before: bool| {
+        while process.is_alive()
+            && Instant::now() < end
+            && !self.conductor.is_in_force(leaver.gone_from)
+        {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        // One switcher has done it, and another may have been late with what it did before.
+        perform(&leaver.actions);
+        let is_as_before = |tid: u32| {
             let Ok(now) = sched::get(tid) else { return true };
-            match before.iter().find(|known| known.tid == tid) {
-                // A switcher that a host kept from its CPU may have come after the one that gave it back.
-                Some(known) => known.is_as_before() || (was_before && known.give_back().is_ok()),
-                None => {
-                    let before = members::original(now, *normal, true);
-                    now == before || sched::set(tid, &before).is_err()
-                }
-            }
+            let before = members::original(now, leaver.normal, true);
+            now == before || sched::set(tid, &before).is_err()
         };
+        let mut since: Option<Instant> = None;
         while process.is_alive() && Instant::now() < end {
             let threads = process::threads(&self.roots.proc, process.pid);
             // All of them are looked at, also after one that is not yet as it was.
-            let was_before = since.is_some();
             let behind = threads.map(|threads| {
-                threads.into_iter().filter(|&tid| !is_as_before(tid, was_before)).count()
+                let strangers = threads.into_iter().filter(|tid| !leaver.known.contains(tid));
+                strangers.filter(|&tid| !is_as_before(tid)).count()
             });
             if !matches!(behind, Ok(0)) {
                 since = None;
@@ -269,5 +274,12 @@ impl Daemon {
             }
             std::thread::sleep(LOOK_EVERY);
         }
+    }
+}
+
+/// Does once more what switchers were told to do. A thread or process that has ended misses nothing.
+pub fn perform(actions: &[Action]) {
+    for action in actions {
+        let _ = Linux.perform(action);
     }
 }

@@ -90,7 +90,6 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         threads_came,
         crowded: BTreeSet::new(),
         composed: Composed::default(),
-        generation: 0,
         lead_ns: LEAD_NS_MIN,
         reach: AHEAD_SLICES,
         look_ns: None,
@@ -178,7 +177,6 @@ struct Conductor {
     /// from the next one on.
     crowded: BTreeSet<JobId>,
     composed: Composed,
-    generation: u64,
     lead_ns: u64,
     /// Slices that are planned ahead.
     reach: u64,
@@ -445,11 +443,11 @@ impl Conductor {
                 Some((job.id, gang))
             })
             .collect();
-        self.generation += 1;
+        state.generation += 1;
         let machine: CpuSet = state.schedule.topology().cpus().iter().map(|cpu| cpu.id).collect();
         let config = Config { gap: state.gap.gap(), ..state.schedule.config().clone() };
         let composition = timetable::compose(&Stretch {
-            generation: self.generation,
+            generation: state.generation,
             config: &config,
             backend: state.backend,
             groups: &self.groups,
@@ -469,7 +467,7 @@ impl Conductor {
     fn publish(&mut self, now_ns: u64, from_ns: u64, timetables: Vec<timetable::Timetable>) {
         let pending = std::mem::take(&mut self.state.pending);
         let mut immediate: Vec<_> =
-            pending.into_iter().map(|action| (self.generation, action)).collect();
+            pending.into_iter().map(|action| (self.state.generation, action)).collect();
         for (switcher, mut timetable) in self.switchers.iter_mut().zip(timetables) {
             // Woken in time, they find it by themselves.
             let sleeps_on = !switcher.wakes_between(clock::utc_ns(), from_ns);

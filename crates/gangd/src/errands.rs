@@ -88,6 +88,11 @@ impl Handle {
         self.timings.iter().any(|(_, timings)| timings.is_overdue(at_ns))
     }
 
+    /// No switcher follows a timetable any more that was made before this generation.
+    pub fn is_in_force(&self, generation: u64) -> bool {
+        self.timings.iter().all(|(_, timings)| timings.in_force() >= generation)
+    }
+
     /// The switchers' own records, by their CPUs.
     pub fn timings(&self) -> &[(CpuSet, Arc<Timings>)] {
         &self.timings

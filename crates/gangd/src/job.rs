@@ -4,9 +4,9 @@ use std::{collections::VecDeque, sync::Arc};
 
 use gang_engine::{
     Standing,
-    action::ProcessHandle,
+    action::{Action, ProcessHandle},
     listeners::Listeners,
-    members::{LetGo, Members},
+    members::Members,
     page::{SlotPage, Validity, Word},
     store::{Newcomer, Record, Whereabouts},
 };
@@ -76,12 +76,16 @@ pub struct Home {
 /// What must be known of a process that leaves its job.
 #[derive(Clone, Debug)]
 pub struct Leaver {
-    /// What its threads had before, of those that the job knew.
-    pub before: Vec<LetGo>,
+    /// Its threads, of those that the job knew.
+    pub known: Vec<u32>,
+    /// Gives back to them what they had.
+    pub actions: Vec<Action>,
     /// What the others have by default.
     pub normal: Attributes,
     /// Where it came from, if not from where the first one of the job did.
     pub newcomer: Option<Newcomer>,
+    /// Timetables of this generation do not have it any more.
+    pub gone_from: u64,
 }
 
 /// Where to find the processes of a job, for those who do not own the state.

@@ -10,10 +10,9 @@
 use std::time::{Duration, Instant};
 
 use gang_engine::{Standing, action::ProcessHandle, store::Whereabouts};
-use gang_linux::sched;
 use gang_schedule::{JobId, Policy};
 
-use crate::{daemon::Daemon, denied::Denied};
+use crate::{changes::perform, daemon::Daemon, denied::Denied};
 
 /// The longest that threads are waited for that get back what they had: slices may be long.
 const RELEASED_WITHIN: Duration = Duration::from_secs(5);
@@ -68,25 +67,24 @@ impl Daemon {
         moved
     }
 
-    /// Waits until the threads of a job that takes no turns have back what they had.
+    /// Waits until nobody follows a timetable that has a job which takes no turns, and gives its threads what
+    /// they had.
     fn wait_until_released(&self, job: JobId) {
         let end = Instant::now() + RELEASED_WITHIN;
         while Instant::now() < end {
-            let threads = self.conductor.ask(move |state| {
+            let released = self.conductor.ask(move |state| {
                 let job = state.jobs.get(&job)?;
                 let home = job.home.as_ref()?;
-                let threads = home.members.threads().iter();
-                let had = threads.map(|thread| (thread.tid, thread.original)).collect::<Vec<_>>();
-                Some((job.standing, had))
+                let mut actions = Vec::new();
+                let (from, to) = (Standing::Filling, Standing::Released);
+                state.backend.actions(&home.members, from, to, false, &mut actions);
+                Some((job.standing == to, state.generation, actions))
             });
-            match threads {
-                Ok(Some((Standing::Released, had))) => {
-                    let is_as_before = |&(tid, before): &(u32, sched::Attributes)| {
-                        sched::get(tid).map_or(true, |now| now == before)
-                    };
-                    if had.iter().all(is_as_before) {
-                        return;
-                    }
+            match released {
+                Ok(Some((true, generation, actions))) if self.conductor.is_in_force(generation) => {
+                    // One switcher has done it, and another may have been late with what it did before.
+                    perform(&actions);
+                    return;
                 }
                 Ok(Some(_)) => {}
                 // It has ended, or everything has.

@@ -92,6 +92,8 @@ pub struct State {
     accounted_until_ns: u64,
     /// Calls for what changed outside the clock; they go with the next timetable.
     pub pending: Vec<Action>,
+    /// Of the timetables that were made last.
+    pub generation: u64,
     /// Where the round of looks at the jobs' CPU time stands.
     pub next_look: JobId,
     /// The conductor is to end.
@@ -116,6 +118,7 @@ impl State {
             gap,
             accounted_until_ns: 0,
             pending: Vec::new(),
+            generation: 0,
             next_look: JobId(0),
             stopped: false,
         }

@@ -150,13 +150,16 @@ impl State {
         let gone = Denied::NoSuchProcess(process.pid);
         let home = job.home.as_mut().ok_or(gone)?;
         let _ = home.members.refresh(&self.roots.proc);
-        let before = home.members.let_go(&self.roots.proc, &process, &mut self.pending);
+        let mut actions = Vec::new();
+        let known = home.members.let_go(&self.roots.proc, &process, &mut actions);
+        self.pending.extend_from_slice(&actions);
         home.listeners.dismiss(process.pid, &mut self.pending);
         let normal = home.normal;
         let newcomer = home.newcomers.iter().find(|it| it.pid == process.pid).cloned();
         // The timetables in force still have its threads.
         self.schedule.renew();
-        Ok(Leaver { before, normal, newcomer })
+        let gone_from = self.generation + 1;
+        Ok(Leaver { known, actions, normal, newcomer, gone_from })
     }
 
     /// A process that was let go is in the job's groups no more, or could not be moved out of them.

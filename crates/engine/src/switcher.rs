@@ -198,7 +198,10 @@ impl Switcher {
     /// when it wakes next.
     ///
     /// Where the one before is not in force yet, this one has to begin where that one would have.
-    pub fn publish(&mut self, mut timetable: Timetable) {
+    ///
+    /// True where it came too late: the switcher may have done something after its beginning that one
+    /// before it said.
+    pub fn publish(&mut self, mut timetable: Timetable) -> bool {
         if self.is_behind() {
             let replaced = self.published.last().map(|last| last.immediate.clone());
             let mut immediate = replaced.unwrap_or_default();
@@ -206,12 +209,17 @@ impl Switcher {
             timetable.immediate = immediate;
         }
         timetable.ready_ns = clock::utc_ns();
+        let from_ns = timetable.from_ns;
         let timetable = Arc::new(timetable);
         *self.input.input_buffer_mut() = Arc::clone(&timetable);
-        self.published.push(timetable);
         self.input.publish();
+        let overrun = from_ns..=clock::utc_ns();
+        let mut edges = self.published.iter().flat_map(|before| &before.edges);
+        let is_late = edges.any(|edge| overrun.contains(&edge.at_ns));
+        self.published.push(timetable);
         // Those that nobody else holds are freed here.
         self.published.retain(|timetable| Arc::strong_count(timetable) > 1);
+        is_late
     }
 
     /// The last timetable is not in force yet.

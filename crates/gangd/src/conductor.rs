@@ -90,6 +90,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         threads_came,
         crowded: BTreeSet::new(),
         composed: Composed::default(),
+        is_unsure: false,
         lead_ns: LEAD_NS_MIN,
         reach: AHEAD_SLICES,
         look_ns: None,
@@ -177,6 +178,8 @@ struct Conductor {
     /// from the next one on.
     crowded: BTreeSet<JobId>,
     composed: Composed,
+    /// Switchers may have done what was taken back: how any gang stands is not known.
+    is_unsure: bool,
     lead_ns: u64,
     /// Slices that are planned ahead.
     reach: u64,
@@ -229,7 +232,10 @@ impl Conductor {
         if quiet && self.survey.is_due() {
             self.survey.look(&mut self.state);
         }
-        let newcomers = self.newcomers();
+        let newcomers = match self.newcomers() {
+            _ if std::mem::take(&mut self.is_unsure) => Newcomers::Anywhere,
+            newcomers => newcomers,
+        };
         // The end was not reached, or the clock was set back, or far ahead.
         let is_planned =
             (now_ns..=now_ns + 2 * self.most_ahead_ns()).contains(&self.composed.until_ns);
@@ -314,6 +320,9 @@ impl Conductor {
         };
         let until_ns = (resume_ns + self.ahead_of(self.reach)).next_multiple_of(period_ns);
         self.rewind(from_ns);
+        if matches!(newcomers, Newcomers::Anywhere) {
+            self.assume_lowered();
+        }
         self.state.settle();
         self.state.schedule.extend(resume_ns, until_ns);
         let config = self.state.schedule.config();
@@ -321,6 +330,7 @@ impl Conductor {
         let plans = self.state.schedule.plans().iter().filter(|plan| slices.contains(&plan.slice));
         let plans: Vec<Plan> = plans.map(|plan| Plan::clone(plan)).collect();
         let came = self.read_members(&plans);
+        let before = self.composed.gangs.clone();
         let composition = self.compose(from_ns, until_ns, &plans, |job| match &newcomers {
             Newcomers::Anywhere => true,
             Newcomers::Of(jobs) => jobs.contains(&job) || came.contains(&job),
@@ -334,6 +344,9 @@ impl Conductor {
             }
         }
         self.publish(now_ns, from_ns, composition.timetables);
+        if self.is_unsure {
+            self.composed.gangs.extend(before);
+        }
         let pinned = composition.pins.iter().map(|pin| pin.job).collect::<BTreeSet<_>>();
         self.composed.pinned = pinned.iter().map(|&job| (job, self.pinned(job))).collect();
         self.composed.pins = composition.pins;
@@ -385,6 +398,22 @@ impl Conductor {
             .collect();
         for (job, cpus) in moved {
             self.pin(job, cpus);
+        }
+    }
+
+    /// Where nothing is known of how gangs stand: those in their slots are raised anew, out of whatever holds
+    /// them back, and those that take no turns any more are released anew.
+    fn assume_lowered(&mut self) {
+        let fill = self.state.schedule.config().fill;
+        for id in &self.composed.gangs {
+            let Some(job) = self.state.jobs.get_mut(id) else { continue };
+            job.standing = match (job.standing, job.standing_out_of_row(fill)) {
+                (Standing::Raised, Standing::Paused) => Standing::Paused,
+                (Standing::Raised, _) | (Standing::Released, Standing::Released) => {
+                    Standing::Filling
+                }
+                (standing, _) => standing,
+            };
         }
     }
 
@@ -472,7 +501,7 @@ impl Conductor {
             // Woken in time, they find it by themselves.
             let sleeps_on = !switcher.wakes_between(clock::utc_ns(), from_ns);
             timetable.immediate = std::mem::take(&mut immediate);
-            switcher.publish(timetable);
+            self.is_unsure |= switcher.publish(timetable);
             if sleeps_on || now_ns >= from_ns {
                 switcher.ring();
             }

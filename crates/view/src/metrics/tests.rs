@@ -111,6 +111,24 @@ fn alerts_and_dashboard_use_metrics_that_there_are() {
     assert!(dashboard["panels"].as_array().unwrap().len() > 10);
 }
 
+/// Whether they do as the cases say, promtool knows.
+#[test]
+fn each_alert_has_a_case_in_which_it_comes_and_one_in_which_it_does_not() {
+    let read = |name| std::fs::read_to_string(file("integrations/prometheus").join(name)).unwrap();
+    let (rules, cases) = (read("gangd.rules.yml"), read("gangd.rules.test.yml"));
+    let alerts: Vec<&str> =
+        rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(alerts.len() > 6, "{alerts:?}");
+    for alert in alerts {
+        let is_of = |case: &&str| case.lines().next() == Some(alert);
+        let of: Vec<&str> = cases.split("alertname: ").filter(is_of).collect();
+        for (expected, what) in [("exp_alerts:\n", "comes"), ("exp_alerts: []\n", "does not come")]
+        {
+            assert!(of.iter().any(|case| case.contains(expected)), "no case where {alert} {what}");
+        }
+    }
+}
+
 #[test]
 fn needs_promtool_prometheus_accepts_metrics_and_alerts() {
     let promtool = |args: &[&str], input: String| {

@@ -1,5 +1,6 @@
-//! Which thread ran on which CPU, from the kernel's own records of its context switches
-//! (`perf_event_open(2)`, PERF_RECORD_SWITCH_CPU_WIDE on a dummy event of each CPU).
+//! Which thread ran on which CPU, and who started whom, from the kernel's own records of its context switches
+//! and forks (`perf_event_open(2)`, PERF_RECORD_SWITCH_CPU_WIDE and PERF_RECORD_FORK on a dummy event of each
+//! CPU).
 
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::{Error, Result, clock};
 const BUFFER_BYTES: usize = 2 << 20;
 
 const RECORD_LOST: u32 = 2;
+const RECORD_FORK: u32 = 7;
 const RECORD_SWITCH_CPU_WIDE: u32 = 15;
 const MISC_SWITCH_OUT: u16 = 1 << 13;
 
@@ -25,16 +27,26 @@ pub struct Switch {
     pub leaves: bool,
 }
 
-/// The switches of each CPU in the order of time.
+/// A process starts another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fork {
+    /// UTC.
+    pub at_ns: u64,
+    pub parent: i32,
+    pub child: i32,
+}
+
+/// The switches of each CPU, and all forks, in the order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recording {
     /// UTC.
     pub start_ns: u64,
     pub end_ns: u64,
     pub cpus: Vec<Vec<Switch>>,
+    pub forks: Vec<Fork>,
 }
 
-/// Records all context switches of the CPUs from 0 on for a while. Needs CAP_PERFMON, or a low
+/// Records all context switches and forks of the CPUs from 0 on for a while. Needs CAP_PERFMON, or a low
 /// `kernel.perf_event_paranoid`. Where one switches too often for the room there is, it is an error.
 pub fn record(cpus: usize, length: Duration) -> Result<Recording> {
     let failed = |operation: &'static str, cpu: usize| {
@@ -51,7 +63,7 @@ pub fn record(cpus: usize, length: Duration) -> Result<Recording> {
     let start_ns = clock::utc_ns();
     std::thread::sleep(length);
     let end_ns = start_ns + length.as_nanos() as u64;
-    let mut recording = Recording { start_ns, end_ns, cpus: Vec::new() };
+    let mut recording = Recording { start_ns, end_ns, cpus: Vec::new(), forks: Vec::new() };
     for (cpu, sampler) in samplers.iter_mut().enumerate() {
         let disabled = sampler.as_counter_mut().disable();
         disabled.map_err(failed("end the record of the context switches of", cpu))?;
@@ -64,11 +76,15 @@ pub fn record(cpus: usize, length: Duration) -> Result<Recording> {
                 return Err(failed("record the context switches of", cpu)(lost));
             }
             if record.ty() == RECORD_SWITCH_CPU_WIDE {
-                switches.extend(parse(record.misc(), &record.to_contiguous()));
+                switches.extend(parse_switch(record.misc(), &record.to_contiguous()));
+            }
+            if record.ty() == RECORD_FORK {
+                recording.forks.extend(parse_fork(&record.to_contiguous()));
             }
         }
         recording.cpus.push(switches);
     }
+    recording.forks.sort_by_key(|fork| fork.at_ns);
     Ok(recording)
 }
 
@@ -115,6 +131,7 @@ fn sampler(cpu: usize) -> std::io::Result<Sampler> {
         .one_cpu(cpu)
         .include_kernel()
         .context_switch(true)
+        .task(true)
         .sample_id_all(true)
         .sample(SampleFlag::TID | SampleFlag::TIME)
         .clockid(Clock::REALTIME)
@@ -124,34 +141,56 @@ fn sampler(cpu: usize) -> std::io::Result<Sampler> {
 
 /// The body of a record: pid and tid of the other side of the switch, then pid, tid and time of
 /// the thread that the record is about (perf_event_open(2), `sample_id`).
-fn parse(misc: u16, body: &[u8]) -> Option<Switch> {
-    let pid = body.get(8..12)?.try_into().ok()?;
-    let tid = body.get(12..16)?.try_into().ok()?;
-    let at_ns = body.get(16..24)?.try_into().ok()?;
+fn parse_switch(misc: u16, body: &[u8]) -> Option<Switch> {
     Some(Switch {
-        at_ns: u64::from_ne_bytes(at_ns),
-        pid: i32::from_ne_bytes(pid),
-        tid: i32::from_ne_bytes(tid),
+        at_ns: time(body, 16)?,
+        pid: number(body, 8)?,
+        tid: number(body, 12)?,
         leaves: misc & MISC_SWITCH_OUT != 0,
     })
+}
+
+/// The body of a record: pid and parent, tid and that of the parent, time (perf_event_open(2)). A thread that is
+/// started in its process is no fork.
+fn parse_fork(body: &[u8]) -> Option<Fork> {
+    let fork = Fork { at_ns: time(body, 16)?, child: number(body, 0)?, parent: number(body, 4)? };
+    (fork.child != fork.parent).then_some(fork)
+}
+
+fn number(body: &[u8], at: usize) -> Option<i32> {
+    Some(i32::from_ne_bytes(body.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn time(body: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(body.get(at..at + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn bodies() {
-        let mut body = Vec::new();
-        for word in [7u32, 8, 42, 43] {
-            body.extend(word.to_ne_bytes());
-        }
+    fn body(words: [u32; 4]) -> Vec<u8> {
+        let mut body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         body.extend(1_000_000_007u64.to_ne_bytes());
+        body
+    }
+
+    #[test]
+    fn bodies_of_switches() {
+        let body = body([7, 8, 42, 43]);
         let switch = Switch { at_ns: 1_000_000_007, pid: 42, tid: 43, leaves: false };
-        assert_eq!(parse(0, &body), Some(switch));
+        assert_eq!(parse_switch(0, &body), Some(switch));
         let leaves = Switch { leaves: true, ..switch };
-        assert_eq!(parse(MISC_SWITCH_OUT | 1 << 14, &body), Some(leaves));
-        assert_eq!(parse(0, &body[..20]), None);
+        assert_eq!(parse_switch(MISC_SWITCH_OUT | 1 << 14, &body), Some(leaves));
+        assert_eq!(parse_switch(0, &body[..20]), None);
+    }
+
+    #[test]
+    fn bodies_of_forks() {
+        let fork = Fork { at_ns: 1_000_000_007, parent: 42, child: 77 };
+        assert_eq!(parse_fork(&body([77, 42, 77, 43])), Some(fork));
+        assert_eq!(parse_fork(&body([42, 42, 78, 43])), None, "a thread");
+        assert_eq!(parse_fork(&body([77, 42, 77, 43])[..20]), None);
     }
 
     #[test]
@@ -159,7 +198,9 @@ mod tests {
         match record(1, Duration::from_millis(20)) {
             Ok(recording) => {
                 assert_eq!(recording.cpus.len(), 1);
-                assert!(recording.cpus[0].iter().all(|s| s.at_ns > 1_000_000_000_000_000_000));
+                let is_now = |at_ns: u64| at_ns > 1_000_000_000_000_000_000;
+                assert!(recording.cpus[0].iter().all(|switch| is_now(switch.at_ns)));
+                assert!(recording.forks.iter().all(|fork| is_now(fork.at_ns)));
             }
             Err(error) => gang_skips::skipped(format!("{error}: {}", error.source)),
         }

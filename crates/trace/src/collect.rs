@@ -14,6 +14,8 @@ use gang_linux::{
 };
 use gang_protocol::{client::Client, v1};
 
+use crate::members::Members;
+
 /// How often the daemon is asked meanwhile, at least. It keeps 2,048 slices, and 1,024 switches of each CPU, of
 /// which a slice may have four: two at its own edges, and two at those of a gap.
 const ASK_EVERY: Duration = Duration::from_millis(200);
@@ -39,10 +41,7 @@ pub struct Recorded {
     pub switches: Vec<v1::Switch>,
     /// Those of which the daemon had lost the record before it was asked.
     pub switches_lost: i64,
-    /// Names by the numbers of jobs.
-    pub jobs: BTreeMap<i64, String>,
-    /// Which job a process is of.
-    pub members: BTreeMap<i32, i64>,
+    pub members: Members,
     pub rows: Vec<v1::Row>,
     /// Who was on each CPU.
     pub cpus: Vec<Vec<Stay>>,
@@ -64,11 +63,13 @@ pub fn record(length: Duration) -> Result<Recorded> {
         ..Recorded::default()
     };
     let end = Instant::now() + length;
-    let every = ASK_EVERY.min(Duration::from_nanos((SLICES_AT_A_TIME * status.slice_ns) as u64));
+    let slices_ns = u64::try_from(status.slice_ns.saturating_mul(SLICES_AT_A_TIME)).unwrap_or(0);
+    let every = ASK_EVERY.min(Duration::from_nanos(slices_ns));
     let mut since_ns = None;
     let mut switches: BTreeMap<(i64, i64), v1::Switch> = BTreeMap::new();
     let mut asked_ns = utc_ns();
     let mut rows: BTreeMap<i64, v1::Row> = BTreeMap::new();
+    let mut look_at = Instant::now();
     loop {
         // Who may not record learns of it at once.
         let is_over = recording.is_finished() || Instant::now() >= end;
@@ -83,7 +84,11 @@ pub fn record(length: Duration) -> Result<Recorded> {
         let told = client.switches(from_ns)?;
         switches.extend(told.switches.into_iter().map(|it| ((it.switcher, it.number), it)));
         recorded.switchers = told.switchers;
-        recorded.look_at_jobs(&mut client)?;
+        // Short slices are asked for more often than jobs come.
+        if is_over || Instant::now() >= look_at {
+            recorded.members.look(&mut client, is_over)?;
+            look_at = Instant::now() + ASK_EVERY;
+        }
         if is_over {
             break;
         }
@@ -102,6 +107,7 @@ pub fn record(length: Duration) -> Result<Recorded> {
     recorded.switches_lost = lost(switches.keys());
     let is_whole = |switch: &v1::Switch| switch.asked_ns >= start_ns && switch.raised_ns <= end_ns;
     recorded.switches = switches.into_values().filter(is_whole).collect();
+    recorded.members.add_children(&recording.forks);
     recorded.cpus = (0..recording.cpus.len()).map(|cpu| recording.stays(cpu)).collect();
     recorded.name_threads();
     Ok(recorded)
@@ -118,18 +124,6 @@ fn utc_ns() -> i64 {
 }
 
 impl Recorded {
-    fn look_at_jobs(&mut self, client: &mut Client) -> Result<()> {
-        for job in client.list_jobs()?.jobs {
-            self.jobs.insert(job.id, job.name);
-            // One that ends meanwhile, or that is somebody else's, has no processes to be seen.
-            let processes = client.show_job(job.id).ok().and_then(|it| it.processes);
-            for process in processes.into_iter().flatten() {
-                self.members.insert(process.pid as i32, job.id);
-            }
-        }
-        Ok(())
-    }
-
     /// Those that have ended by now keep their numbers.
     fn name_threads(&mut self) {
         for stay in self.cpus.iter().flatten() {

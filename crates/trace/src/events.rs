@@ -95,7 +95,7 @@ impl Role {
 
     pub fn of(recorded: &Recorded, cpu: usize, stay: &Stay) -> Role {
         let middle_ns = stay.start_ns + (stay.end_ns - stay.start_ns) / 2;
-        match (recorded.members.get(&stay.pid), recorded.slot_at(cpu, middle_ns)) {
+        match (recorded.members.of.get(&stay.pid), recorded.slot_at(cpu, middle_ns)) {
             (Some(job), Some(slot)) if *job == slot => Role::InSlot,
             (Some(_), _) => Role::Filling,
             (None, Some(_)) => Role::Noise,
@@ -118,7 +118,7 @@ pub fn of(recorded: &Recorded) -> Trace {
         "slice_ns": recorded.slice_ns,
         "gap_ns": recorded.gap_ns,
         "gap_period_ns": recorded.gap_period_ns,
-        "jobs": recorded.jobs,
+        "jobs": recorded.members.jobs,
         "switches": recorded.summary,
         "switches_lost": recorded.switches_lost,
     });
@@ -151,7 +151,7 @@ fn planned(recorded: &Recorded) -> Vec<Event> {
     for row in &recorded.rows {
         let span = (row.start_ns as u64, row.end_ns as u64);
         for slot in &row.slots {
-            let name = recorded.jobs.get(&slot.job).cloned();
+            let name = recorded.members.jobs.get(&slot.job).cloned();
             let name = name.unwrap_or_else(|| format!("job {}", slot.job));
             let args = BTreeMap::from([("job", json!(slot.job)), ("slice", json!(row.slice))]);
             events.extend(slot.cpu_list.iter().map(|&cpu| {
@@ -199,7 +199,7 @@ fn ran(recorded: &Recorded) -> Vec<Event> {
     for (cpu, stays) in recorded.cpus.iter().enumerate() {
         for stay in stays {
             let role = Role::of(recorded, cpu, stay).name();
-            let job = recorded.members.get(&stay.pid);
+            let job = recorded.members.of.get(&stay.pid);
             let mut args = BTreeMap::from([
                 ("pid", json!(stay.pid)),
                 ("tid", json!(stay.tid)),
@@ -217,6 +217,7 @@ fn ran(recorded: &Recorded) -> Vec<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::members::Members;
 
     /// Job 3 has CPU 0 from 1 to 2 µs, and job 4, of process 40, has nothing.
     fn recorded() -> Recorded {
@@ -240,8 +241,11 @@ mod tests {
         Recorded {
             start_ns: 500,
             end_ns: 2_500,
-            jobs: BTreeMap::from([(3, "lu\u{1b}\"".to_owned()), (4, "sp".to_owned())]),
-            members: BTreeMap::from([(30, 3), (40, 4)]),
+            members: Members {
+                jobs: BTreeMap::from([(3, "lu\u{1b}\"".to_owned()), (4, "sp".to_owned())]),
+                of: BTreeMap::from([(30, 3), (40, 4)]),
+                ..Members::default()
+            },
             rows: vec![row],
             cpus: vec![on_0, on_1],
             names: BTreeMap::from([(30, "lu".to_owned()), (40, "sp".to_owned())]),

@@ -3,11 +3,13 @@
 //! Problem: figures say that a gang was kept from its slot; a picture says by whom, and at which edge.
 //!
 //! Approach: the kernel's own records of its context switches are put beside the slots that the daemon
-//! planned, on one clock ([`collect`]). Both become events of the trace event format ([`events`]); a picture
-//! shows the same ([`picture`]).
+//! planned, on one clock ([`collect`]); whose job a process is, the daemon knows and the kernel's records of forks
+//! ([`members`]). All of it becomes events of the trace event format ([`events`]); a picture shows the same
+//! ([`picture`]).
 
 mod collect;
 mod events;
+mod members;
 mod picture;
 
 use std::{
@@ -18,6 +20,11 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use gang_protocol::{error::ClientError, name::escaped};
+
+/// Exit codes, as those of gang.
+const FAILED: u8 = 1;
+const NO_DAEMON: u8 = 3;
 
 /// Record slots and context switches as a trace for Perfetto or Chrome
 ///
@@ -53,8 +60,10 @@ fn main() -> ExitCode {
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("gang trace: {error:#}");
-            ExitCode::FAILURE
+            // Names and reasons in it may come from elsewhere.
+            eprintln!("gang trace: {}", escaped(&format!("{error:#}")));
+            let is_no_daemon = error.downcast_ref().is_some_and(ClientError::is_no_daemon);
+            ExitCode::from(if is_no_daemon { NO_DAEMON } else { FAILED })
         }
     }
 }

@@ -23,13 +23,13 @@ pub fn draw(recorded: &Recorded, paths: &[&Path]) -> Result<()> {
         });
         let ran = stays.iter().map(|stay| {
             let role = Role::of(recorded, cpu, stay);
-            let job = recorded.members.get(&stay.pid);
+            let job = recorded.members.of.get(&stay.pid);
             json!([ms(stay.start_ns), ms(stay.end_ns), job, role.name()])
         });
         json!({ "slots": slots.collect::<Vec<_>>(), "ran": ran.collect::<Vec<_>>() })
     });
     // What cannot be printed would make the picture one that no program opens.
-    let names = recorded.jobs.iter().map(|(&job, name)| (job, escaped(name).into_owned()));
+    let names = recorded.members.jobs.iter().map(|(&job, name)| (job, escaped(name).into_owned()));
     let description = json!({
         "length_ms": length_ms,
         "jobs": names.collect::<BTreeMap<i64, String>>(),
@@ -58,6 +58,7 @@ mod tests {
     use gang_protocol::v1;
 
     use super::*;
+    use crate::members::Members;
 
     /// Two CPUs, each with a switcher, that change at 1 ms and at 2 ms; CPU 1 is the slower one.
     fn two_edges() -> Recorded {
@@ -95,10 +96,13 @@ mod tests {
                 switch(2, 0, 10_000),
                 switch(2, 1, 40_000),
             ],
-            jobs: BTreeMap::from([
-                (3, r#"$\frac{<b>&""#.to_owned()),
-                (4, "_\u{1b}[2J\u{202e}".to_owned()),
-            ]),
+            members: Members {
+                jobs: BTreeMap::from([
+                    (3, r#"$\frac{<b>&""#.to_owned()),
+                    (4, "_\u{1b}[2J\u{202e}".to_owned()),
+                ]),
+                ..Members::default()
+            },
             rows: vec![row(0, 3), row(1, 4), row(2, 3)],
             cpus: vec![Vec::new(), Vec::new()],
             ..Recorded::default()

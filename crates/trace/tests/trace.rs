@@ -1,6 +1,7 @@
 //! The program, with a daemon of its own and two gangs.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, Permissions},
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::{Path, PathBuf},
@@ -38,9 +39,9 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Two gangs that spin, for two minutes at most.
+/// Two gangs for two minutes at most: one spins, the other one has short processes do it.
 fn gangs(directory: &Path) -> Gangs {
-    let start = |name: &str| {
+    let start = |name: &str, what: &str| {
         Command::new(beside("gang"))
             .args([
                 "run",
@@ -49,13 +50,13 @@ fn gangs(directory: &Path) -> Gangs {
                 "--",
                 "bash",
                 "-c",
-                "while [ $SECONDS -lt 120 ]; do :; done",
+                &format!("while [ $SECONDS -lt 120 ]; do {what}; done"),
             ])
             .env("GANG_SOCKET", directory.join("gangd.sock"))
             .spawn()
             .unwrap()
     };
-    let gangs = Gangs(vec![start("one"), start("\"other\"")]);
+    let gangs = Gangs(vec![start("one", ":"), start("\"other\"", "(:)")]);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     loop {
         let output = Command::new(beside("gang"))
@@ -71,6 +72,15 @@ fn gangs(directory: &Path) -> Gangs {
         assert!(std::time::Instant::now() < end, "two gangs take turns");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+}
+
+/// How many processes of a job ran.
+fn processes(events: &[Value], job: &str) -> usize {
+    let is_slot = |event: &&Value| event["cat"] == "slot" && event["name"] == job;
+    let Some(slot) = events.iter().find(is_slot) else { return 0 };
+    let arguments = events.iter().map(|event| &event["args"]);
+    let its = arguments.filter(|of| of["job"] == slot["args"]["job"]);
+    its.filter_map(|of| of["pid"].as_i64()).collect::<BTreeSet<i64>>().len()
 }
 
 #[test]
@@ -101,11 +111,17 @@ fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
         let has_slot = |name: &&str| {
             events.iter().any(|event| event["cat"] == "slot" && event["name"] == **name)
         };
-        // Where a thousand others want the CPUs, half a second may be none of theirs.
-        if ["one", "\"other\""].iter().all(has_slot) {
+        // Where a thousand others want the CPUs, half a second may be none of theirs. Processes of the other one
+        // come and go in a millisecond, and each is of its job.
+        let (ones, others) = (processes(events, "one"), processes(events, "\"other\""));
+        assert!(ones <= 1, "{ones}");
+        if ["one", "\"other\""].iter().all(has_slot) && others > 4 {
             break trace;
         }
-        assert!(std::time::Instant::now() < end, "both have slots");
+        assert!(
+            std::time::Instant::now() < end,
+            "both have slots, and the other {others} processes"
+        );
     };
     let events = trace["traceEvents"].as_array().unwrap();
     let of = |cat: &'static str| events.iter().filter(move |event| event["cat"] == cat);
@@ -150,7 +166,7 @@ fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
 fn without_a_daemon_there_is_nothing_to_record() {
     let directory = tempfile::tempdir().unwrap();
     let output = trace(directory.path(), &[]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).starts_with("gang trace: "), "{}", stderr(&output));
     assert!(!directory.path().join("gang-trace.json").exists());
     for wrong in [["--seconds", "0"], ["--picture", "a.gif"]] {

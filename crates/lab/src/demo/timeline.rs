@@ -116,7 +116,8 @@ mod tests {
 
     /// The stretches of one CPU.
     fn found(switches: &[Switch], start_ns: u64, end_ns: u64, pids: &[i32]) -> Vec<Stretch> {
-        let recording = Recording { start_ns, end_ns, cpus: vec![switches.to_vec()] };
+        let cpus = vec![switches.to_vec()];
+        let recording = Recording { start_ns, end_ns, cpus, forks: Vec::new() };
         stretches(&recording.stays(0), start_ns, pids)
     }
 
@@ -151,8 +152,12 @@ mod tests {
     #[test]
     fn text_shows_who_had_most_of_a_column() {
         let switches = [comes(0, 7), leaves(46, 7), comes(46, 8), leaves(70, 8), comes(70, 0)];
-        let recording =
-            Recording { start_ns: 0, end_ns: 100, cpus: vec![switches.to_vec(), vec![]] };
+        let recording = Recording {
+            start_ns: 0,
+            end_ns: 100,
+            cpus: vec![switches.to_vec(), vec![]],
+            forks: Vec::new(),
+        };
         let timeline = Timeline::new("plain Linux", &recording, &[7, 8]);
         assert_eq!(timeline.ascii(10), "  CPU 0   AAAAABB   \n  CPU 1             \n");
         assert_eq!(timeline.panel()["cpus"][0][1][2], 1);

@@ -25,4 +25,4 @@ pub use model::{Model, Moment};
 pub use past::Past;
 pub use rates::Rates;
 pub use snapshot::{JobView, Link, Snapshot, Trouble, told};
-pub use watch::{Pace, Watch, host, once};
+pub use watch::{PATIENCE, Pace, Watch, host, once};

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use gang_protocol::client::Client;
 use gang_protocol::paths::Surroundings;
+use gang_view::live::PATIENCE;
 use gang_view::top::{self, Look};
 
 use crate::cli::Top;
@@ -18,7 +19,8 @@ pub fn top(args: &Top) -> Result<()> {
     let surroundings = Surroundings::of_this_process();
     let look = Look::of_this_process(args.no_color);
     // As every command does that finds no daemon.
-    if Client::find_from(&surroundings).is_err_and(|error| error.is_no_daemon()) {
+    let found = Client::find_within(&surroundings, PATIENCE);
+    if found.is_err_and(|error| error.is_no_daemon()) {
         leftovers::release_and_tell(&surroundings);
     }
     if args.once {

@@ -13,7 +13,7 @@ use super::model::{Model, Moment};
 use super::snapshot::Snapshot;
 
 /// Longest wait for an answer. One that takes longer is told as a daemon that hangs.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// From one try to find a daemon to the next.
 const RETRY: Duration = Duration::from_millis(500);

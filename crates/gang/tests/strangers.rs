@@ -1,0 +1,260 @@
+//! Every command against a daemon that is not what it should be: one that hangs, wherever it does, and one of
+//! another version. What stays open, `gang top` and `gang web`, is looked at so in `top.rs` and `web.rs`.
+
+mod fake;
+
+use std::io::{BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use fake::{Fake, Place, job, stderr, stdout};
+use gang_protocol::frame::read_message;
+use gang_protocol::limits::REPLY_MAX;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+use serde_json::{Value, json};
+
+/// Far beyond what any command waits for a daemon.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// A command: what is typed, its exit code when it fails, and what it needs of what is answered.
+struct Command {
+    args: &'static [&'static str],
+    code: i32,
+    needs: Needs,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Needs {
+    /// No more than that it is done.
+    Nothing,
+    /// One answer.
+    One,
+    /// More than one answer, one after the other.
+    Several,
+}
+
+const fn command(needs: Needs, args: &'static [&'static str]) -> Command {
+    Command { args, code: 1, needs }
+}
+
+const COMMANDS: &[Command] = &[
+    command(Needs::Several, &["top", "--once"]),
+    command(Needs::Several, &["metrics"]),
+    command(Needs::Several, &["metrics", "--textfile", "gangd.prom"]),
+    command(Needs::Several, &["why", "3"]),
+    command(Needs::Several, &["why", "lu.C", "--json"]),
+    command(Needs::Several, &["trace", "--seconds", "0.1", "--out", "t.json"]),
+    command(Needs::Several, &["trace", "--seconds", "0.1", "--picture", "t.svg"]),
+    command(Needs::One, &["ls"]),
+    command(Needs::One, &["show", "3"]),
+    command(Needs::One, &["status"]),
+    command(Needs::One, &["check"]),
+    command(Needs::One, &["history"]),
+    command(Needs::One, &["adopt", "--cgroup", "/a.scope", "-n", "1"]),
+    Command { code: 125, ..command(Needs::Several, &["run", "-q", "--", "true"]) },
+    command(Needs::Nothing, &["suspend", "3"]),
+    command(Needs::Nothing, &["resume", "3"]),
+    command(Needs::Nothing, &["kill", "3"]),
+    command(Needs::Nothing, &["class", "3", "standby"]),
+    command(Needs::Nothing, &["policy", "3", "none"]),
+    command(Needs::Nothing, &["resize", "3", "-n", "1"]),
+    command(Needs::Nothing, &["stop"]),
+];
+
+/// `gang trace` is a program of its own, and of another package.
+fn is_built(command: &Command) -> bool {
+    let trace = Path::new(env!("CARGO_BIN_EXE_gang")).with_file_name("gang-trace");
+    command.args[0] != "trace" || trace.is_file() || {
+        gang_skips::skipped("gang trace is not built beside gang");
+        false
+    }
+}
+
+/// What comes in the place of an answer, which has a number on its connection; nothing: never again anything.
+type Twist = fn(usize, Value) -> Option<Value>;
+
+/// A place where `twist` stands between gang and a daemon.
+fn place(twist: Twist) -> Place {
+    let place = Place::new();
+    let behind = place.dir.path().join("behind.sock");
+    Fake::with_jobs(vec![job(3, "lu.C")]).listen(&behind);
+    let listener = UnixListener::bind(place.socket()).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, behind) = (stream.unwrap(), UnixStream::connect(&behind).unwrap());
+            std::thread::spawn(move || stand_between(stream, behind, twist));
+        }
+    });
+    place
+}
+
+fn stand_between(mut front: UnixStream, mut behind: UnixStream, twist: Twist) {
+    let mut requests = BufReader::new(front.try_clone().unwrap());
+    let mut answers = BufReader::new(behind.try_clone().unwrap());
+    for number in 0.. {
+        let Ok(Some(mut request)) = read_message(&mut requests, REPLY_MAX) else { return };
+        request.push(0);
+        behind.write_all(&request).unwrap();
+        let answer = read_message(&mut answers, REPLY_MAX).unwrap().unwrap();
+        let Some(answer) = twist(number, serde_json::from_slice(&answer).unwrap()) else {
+            // Until the other one gives up.
+            let _ = read_message(&mut requests, REPLY_MAX);
+            return;
+        };
+        let mut answer = serde_json::to_vec(&answer).unwrap();
+        answer.push(0);
+        if front.write_all(&answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// A command that was started at a place.
+struct Started<'a> {
+    command: &'a Command,
+    child: Child,
+}
+
+impl<'a> Started<'a> {
+    fn at(place: &Place, command: &'a Command) -> Started<'a> {
+        let mut gang = place.gang(command.args);
+        gang.current_dir(place.dir.path()).stdin(Stdio::null());
+        let child = gang.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Started { command, child }
+    }
+
+    fn end(mut self) -> Output {
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.try_wait().unwrap().is_none() {
+            if Instant::now() > deadline {
+                self.child.kill().unwrap();
+                panic!("{:?} hangs", self.command.args);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.child.wait_with_output().unwrap()
+    }
+
+    /// It failed, said so in one line with these words, and nothing else.
+    fn fails(self, words: &[&str]) {
+        let command = self.command;
+        let output = self.end();
+        let said = format!("{:?}: {output:?}", command.args);
+        assert_eq!(output.status.code(), Some(command.code), "{said}");
+        let errors = stderr(&output);
+        let prefix = if command.args[0] == "trace" { "gang trace: " } else { "gang: " };
+        assert!(errors.starts_with(prefix) && errors.lines().count() == 1, "{said}");
+        assert!(words.iter().all(|word| errors.contains(word)), "{words:?} in {said}");
+        let is_print = |c: char| !c.is_control() && c != '\u{202e}';
+        assert!(errors.trim_end().chars().all(is_print), "{said}");
+        // That there is none is a metric.
+        let told = if command.args == ["metrics"] { "gangd_up 0.0" } else { "" };
+        assert!(stdout(&output).contains(told) && (!told.is_empty() || output.stdout.is_empty()));
+    }
+}
+
+/// Starts all commands for which `is_meant` holds at once: some wait.
+fn start<'a>(place: &Place, is_meant: impl Fn(&Command) -> bool) -> Vec<Started<'a>> {
+    let meant = COMMANDS.iter().filter(|command| is_meant(command) && is_built(command));
+    meant.map(|command| Started::at(place, command)).collect()
+}
+
+#[test]
+fn a_daemon_that_does_not_know_a_request_is_one_of_another_version() {
+    let place = place(|_, _| {
+        let method = json!({ "method": "org.gangd.v1.\u{1b}[2J\u{202e}" });
+        Some(json!({ "error": "org.varlink.service.MethodNotFound", "parameters": method }))
+    });
+    for started in start(&place, |_| true) {
+        started.fails(&["are both of the same version?", "MethodNotFound"]);
+    }
+}
+
+#[test]
+fn a_daemon_that_answers_something_else_is_one_of_another_version() {
+    let needs_an_answer = |command: &Command| command.needs != Needs::Nothing;
+    let others: [Twist; 3] = [
+        |_, _| Some(json!({ "parameters": { "surprise": [1] } })),
+        |_, _| Some(json!({ "parameters": { "jobs": 5, "status": {}, "job": "3" } })),
+        |_, _| Some(json!(["HTTP/1.1 400 Bad Request"])),
+    ];
+    for other in others {
+        for started in start(&place(other), needs_an_answer) {
+            started.fails(&["are both of the same version?"]);
+        }
+    }
+    // A state of jobs and a guarantee that nobody has heard of.
+    let unheard: Twist = |_, answer| {
+        let text = answer.to_string().replace("\"suspended\"", "\"dreaming\"");
+        Some(serde_json::from_str(&text.replace("\"exclusive\"", "\"cosmic\"")).unwrap())
+    };
+    let reads = |command: &Command| {
+        needs_an_answer(command) && !["check", "history", "adopt", "run"].contains(&command.args[0])
+    };
+    for started in start(&place(unheard), reads) {
+        started.fails(&["are both of the same version?", "unknown variant"]);
+    }
+}
+
+/// Adds a field to each object there is.
+fn add_fields(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.values_mut().for_each(add_fields);
+            object.insert("novelty".to_owned(), json!({ "of": ["another", null, 7] }));
+        }
+        Value::Array(values) => values.iter_mut().for_each(add_fields),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_daemon_that_tells_more_than_is_known_is_understood() {
+    let place = place(|_, mut answer| {
+        answer.as_object_mut()?.entry("parameters").or_insert_with(|| json!({}));
+        add_fields(&mut answer["parameters"]);
+        Some(answer)
+    });
+    // Recording takes root.
+    for started in start(&place, |command| command.args[0] != "trace") {
+        let args = started.command.args;
+        let output = started.end();
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+        assert_eq!(stderr(&output), "", "{args:?}");
+    }
+}
+
+#[test]
+fn a_daemon_that_hangs_keeps_no_command_waiting_for_ever() {
+    let is_view = |command: &Command| ["top", "metrics"].contains(&command.args[0]);
+    let waits = |command: &Command| if is_view(command) { "within 2 s" } else { "within 10 s" };
+
+    let silent = place(|_, _| None);
+    let after_one = place(|number, answer| (number == 0).then_some(answer));
+    // It is stopped, and takes no connection any more: there is room for one.
+    let full = Place::new();
+    let queue = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&queue, &SocketAddrUnix::new(full.socket()).unwrap()).unwrap();
+    listen(&queue, 0).unwrap();
+    let _first = UnixStream::connect(full.socket()).unwrap();
+
+    let is_several = |command: &Command| command.needs == Needs::Several;
+    let waiting = [
+        (start(&silent, |_| true), " while "),
+        (start(&after_one, is_several), " while "),
+        (start(&full, |_| true), " while connecting"),
+    ];
+    for (started, doing) in waiting {
+        for started in started {
+            let within = waits(started.command);
+            started.fails(&["did not answer", within, doing, "may be stuck"]);
+        }
+    }
+    // Whoever reads the file is to learn of it, too.
+    for place in [silent, after_one, full] {
+        let written = std::fs::read_to_string(place.dir.path().join("gangd.prom")).unwrap();
+        assert!(written.ends_with("gangd_up 0.0\n"), "{written}");
+    }
+}

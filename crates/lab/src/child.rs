@@ -12,8 +12,13 @@ use serde::de::DeserializeOwned;
 pub struct Running {
     what: String,
     child: Child,
-    output: Receiver<std::io::Result<(String, String)>>,
+    output: Receiver<Output>,
+    /// What it wrote, where it was waited for before.
+    written: Option<Output>,
 }
+
+/// What a program wrote to its output, and of errors.
+type Output = std::io::Result<(String, String)>;
 
 impl Running {
     pub fn start(command: &mut Command) -> Result<Self> {
@@ -35,17 +40,26 @@ impl Running {
             let errors = errors.join().unwrap_or_else(|_| Ok(String::new()));
             let _ = sender.send(out.and_then(|out| Ok((out, errors?))));
         });
-        Ok(Self { what, child, output })
+        Ok(Self { what, child, output, written: None })
     }
 
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
+    /// Waits for the end until then; false where it runs on.
+    pub fn ends_by(&mut self, at: Instant) -> bool {
+        if self.written.is_none() {
+            self.written =
+                self.output.recv_timeout(at.saturating_duration_since(Instant::now())).ok();
+        }
+        self.written.is_some()
+    }
+
     /// Waits for the end, at most until `deadline`, and returns what it wrote to its output.
     pub fn finish(mut self, deadline: Instant) -> Result<String> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let Ok(output) = self.output.recv_timeout(left) else {
+        self.ends_by(deadline);
+        let Some(output) = self.written.take() else {
             bail!("{} did not end in its time and was killed", self.what)
         };
         let (out, errors) = output.with_context(|| format!("reading from {}", self.what))?;
@@ -113,6 +127,15 @@ mod tests {
         assert!(error.contains("no such thing") && error.contains('3'), "{error}");
         assert_eq!(shell("echo x; echo 7").outcome::<u32>(soon()).unwrap(), 7);
         assert!(shell("echo x").outcome::<u32>(soon()).is_err());
+    }
+
+    #[test]
+    fn one_that_was_waited_for_has_its_output_yet() {
+        let mut running = shell("read line < /dev/null; echo a");
+        assert!(running.ends_by(soon()) && running.ends_by(Instant::now()));
+        assert_eq!(running.finish(Instant::now()).unwrap(), "a\n");
+        let mut running = shell("exec sleep 600");
+        assert!(!running.ends_by(Instant::now() + Duration::from_millis(1)));
     }
 
     #[test]

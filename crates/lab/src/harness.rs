@@ -18,6 +18,14 @@ use crate::noise::{self, Noise};
 /// Figures of one measurement, by name with the unit last.
 pub type Figures = BTreeMap<&'static str, f64>;
 
+/// What one measurement of a condition gave.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    pub figures: Figures,
+    /// Why it is not known how much its gangs ran as a whole; absent where it is, and where it has no gangs.
+    pub not_measured: Option<String>,
+}
+
 /// One way to run the workload of an experiment.
 pub struct Condition<'a> {
     pub name: String,
@@ -35,6 +43,23 @@ impl<'a> Condition<'a> {
 pub struct Series {
     pub condition: String,
     pub samples: BTreeMap<&'static str, Vec<f64>>,
+    /// As of a [`Sample`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_measured: Option<String>,
+}
+
+impl Series {
+    pub fn new(condition: impl Into<String>, samples: BTreeMap<&'static str, Vec<f64>>) -> Self {
+        Self { condition: condition.into(), samples, not_measured: None }
+    }
+
+    /// Takes in the figures of one round.
+    fn add(&mut self, sample: Sample) {
+        for (name, value) in sample.figures {
+            self.samples.entry(name).or_default().push(value);
+        }
+        self.not_measured = sample.not_measured.or(self.not_measured.take());
+    }
 }
 
 /// What was measured, and on what.
@@ -75,10 +100,8 @@ pub fn alternate(
     };
 
     let bar = progress(experiment, all_missing);
-    let mut series: Vec<Series> = conditions
-        .iter()
-        .map(|c| Series { condition: c.name.clone(), samples: BTreeMap::new() })
-        .collect();
+    let mut series: Vec<Series> =
+        conditions.iter().map(|c| Series::new(&c.name, BTreeMap::new())).collect();
     for round in 0..rounds {
         if missing(round) > 0 {
             listen(&mut noise)?;
@@ -86,24 +109,23 @@ pub fn alternate(
         for step in 0..conditions.len() {
             let index = if round % 2 == 0 { step } else { conditions.len() - 1 - step };
             let condition = &conditions[index];
-            let figures = match known(round, condition) {
-                Some(figures) => figures.clone(),
+            let sample = match known(round, condition) {
+                Some(sample) => sample,
                 None => {
                     bar.set_message(format!("round {} of {rounds}: {}", round + 1, condition.name));
                     lab.measured.take();
-                    let mut figures = (condition.measure)()
+                    let figures = (condition.measure)()
                         .with_context(|| format!("round {}, {}", round + 1, condition.name))?;
-                    figures.extend(lab.measured.take());
+                    let mut sample = lab.measured.take();
+                    sample.figures.extend(figures);
                     if let Some(journal) = journal {
-                        journal.add_sample(experiment, &condition.name, round, &figures)?;
+                        journal.add_sample(experiment, &condition.name, round, &sample)?;
                     }
                     bar.inc(1);
-                    figures
+                    sample
                 }
             };
-            for (name, value) in figures {
-                series[index].samples.entry(name).or_default().push(value);
-            }
+            series[index].add(sample);
         }
     }
     if all_missing > 0 {

@@ -76,9 +76,10 @@ fn section(report: &Report, picture: &Result<String, String>) -> Markup {
                 (table(report.ratio_rows()))
             }
         }
-        @if !report.notes.is_empty() {
+        @let left_out = report.left_out();
+        @if !left_out.is_empty() {
             p { "Left out:" }
-            ul { @for note in &report.notes { li { (note) } } }
+            ul { @for note in left_out { li { (note) } } }
         }
         p {
             (report.rounds) " rounds. "
@@ -107,7 +108,7 @@ mod tests {
     fn a_page_has_what_was_found_and_what_failed() {
         let lab = Lab::new(&Options::default()).unwrap();
         let samples = BTreeMap::from([("per_s", vec![1.0, 2.0])]);
-        let series = vec![Series { condition: "a <b>".into(), samples }];
+        let series = vec![Series::new("a <b>", samples)];
         let machine = Machine::this(2);
         let run =
             Run { experiment: "speed", machine: machine.clone(), rounds: 2, series, noise: vec![] };

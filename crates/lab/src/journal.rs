@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::harness::Figures;
+use crate::harness::{Figures, Sample};
 use crate::noise::Noise;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ enum Entry {
         condition: String,
         round: usize,
         figures: Figures,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        not_measured: Option<String>,
     },
     Noise {
         experiment: String,
@@ -90,12 +92,13 @@ impl Journal {
     }
 
     /// A sample that was taken before.
-    pub fn sample(&self, experiment: &str, condition: &str, round: usize) -> Option<&Figures> {
+    pub fn sample(&self, experiment: &str, condition: &str, round: usize) -> Option<Sample> {
         self.found.iter().find_map(|entry| match entry {
-            Entry::Sample { experiment: e, condition: c, round: r, figures }
+            Entry::Sample { experiment: e, condition: c, round: r, figures, not_measured }
                 if e == experiment && c == condition && *r == round =>
             {
-                Some(figures)
+                let (figures, not_measured) = (figures.clone(), not_measured.clone());
+                Some(Sample { figures, not_measured })
             }
             _ => None,
         })
@@ -115,13 +118,14 @@ impl Journal {
         experiment: &str,
         condition: &str,
         round: usize,
-        figures: &Figures,
+        sample: &Sample,
     ) -> Result<()> {
         self.append(&Entry::Sample {
             experiment: experiment.into(),
             condition: condition.into(),
             round,
-            figures: figures.clone(),
+            figures: sample.figures.clone(),
+            not_measured: sample.not_measured.clone(),
         })
     }
 
@@ -149,11 +153,13 @@ mod tests {
         let noise = Noise { lost_percent: 1.5, longest_ms: 4.0 };
         let first = Journal::open(&path).unwrap();
         first.begin("gauss", "2 CPUs").unwrap();
-        first.add_sample("gauss", "1 thread, gang", 0, &Figures::from([("mflops", 7.5)])).unwrap();
+        let figures = Figures::from([("mflops", 7.5)]);
+        let sample = Sample { figures, not_measured: Some("it takes CAP_BPF".into()) };
+        first.add_sample("gauss", "1 thread, gang", 0, &sample).unwrap();
         first.add_noise("gauss", noise).unwrap();
         drop(first);
         let again = Journal::open(&path).unwrap();
-        assert_eq!(again.sample("gauss", "1 thread, gang", 0).unwrap()["mflops"], 7.5);
+        assert_eq!(again.sample("gauss", "1 thread, gang", 0), Some(sample));
         assert_eq!(again.sample("gauss", "1 thread, gang", 1), None);
         assert_eq!(again.sample("matmul", "1 thread, gang", 0), None);
         assert_eq!(again.noise("gauss"), [noise]);
@@ -167,7 +173,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run");
         let journal = Journal::open(&path).unwrap();
-        journal.add_sample("a", "b", 0, &Figures::from([("c", 1.0)])).unwrap();
+        let figures = Figures::from([("c", 1.0)]);
+        journal.add_sample("a", "b", 0, &Sample { figures, ..Sample::default() }).unwrap();
         let whole = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, format!("{whole}{{\"sample\":{{\"exp")).unwrap();
         let journal = Journal::open(&path).unwrap();

@@ -12,12 +12,11 @@ use clap::Args;
 use crate::child::Running;
 use crate::daemon::{Daemon, Settings};
 use crate::duration;
-use crate::harness::Figures;
+use crate::harness::Sample;
 use crate::journal::Journal;
 use crate::machine::Machine;
 use crate::programs::Programs;
-use crate::stats;
-use crate::workload::window::{now_ns, sleep_until_ns};
+use crate::workload::window::now_ns;
 use crate::workload::{Outcome, seconds, thread_count};
 
 /// Options that all experiments share.
@@ -81,7 +80,7 @@ pub struct Lab {
     pub parameters: String,
     /// What the daemon measured of the gangs of the condition that runs; the harness adds it to the
     /// condition's figures.
-    pub measured: RefCell<Figures>,
+    pub measured: RefCell<Sample>,
 }
 
 /// How the copies of an experiment share the machine.
@@ -107,8 +106,6 @@ pub struct Gang {
 
 /// Time that copies have to start, register and warm up before the window opens.
 const LEAD: Duration = Duration::from_millis(800);
-/// How long before the end of the window the daemon is asked.
-const LOOK: Duration = Duration::from_millis(100);
 /// Time that copies have to end after the window has closed, whatever the load.
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -205,7 +202,13 @@ impl Lab {
             Under::Plain if self.options.watch_plain => {
                 self.daemon(&Settings { only_watch: true, ..Settings::default() }).map(Some)
             }
-            Under::Plain => Ok(None),
+            Under::Plain => {
+                // Where only plain Linux is measured nobody compares it with gangs.
+                if !self.options.plain {
+                    self.note_plain();
+                }
+                Ok(None)
+            }
             Under::Gangd(settings) => self.daemon(settings).map(Some),
         }
     }
@@ -266,7 +269,7 @@ impl Lab {
             let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
             running.push(self.start_workload(daemon, copy.gang, &arguments)?);
         }
-        self.look_at_gangs(daemon, span)?;
+        self.look_at_gangs(daemon, span);
         let mut outcomes: Vec<Outcome> = Vec::new();
         for copy in running {
             outcomes.push(copy.outcome(span.deadline)?);
@@ -281,25 +284,6 @@ impl Lab {
             }
         }
         Ok(outcomes)
-    }
-
-    /// Waits until just before the end of the window, when all gangs are there yet, and notes which part of
-    /// their slots they ran as a whole. What was not measured is left out.
-    pub fn look_at_gangs(&self, daemon: Option<&Daemon>, span: &Span) -> Result<()> {
-        let Some(daemon) = daemon else { return Ok(()) };
-        sleep_until_ns(span.end_ns() - (span.length / 4).min(LOOK).as_nanos() as u64);
-        // A machine so busy that the daemon does not answer says so by the figures themselves.
-        let Ok(jobs) = daemon.jobs() else { return Ok(()) };
-        let all = |key: &str| jobs.iter().filter_map(|job| job[key].as_f64()).collect::<Vec<f64>>();
-        let (shares, skews) = (all("coscheduled"), all("skew_us_p99"));
-        let mut measured = self.measured.borrow_mut();
-        if let Some((share, _)) = stats::mean_sd(&shares) {
-            measured.insert("coscheduled_percent", share * 100.0);
-        }
-        if !skews.is_empty() {
-            measured.insert("gangs_skew_us_p99", skews.into_iter().fold(0.0, f64::max));
-        }
-        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ mod daemon;
 mod demo;
 mod duration;
 mod experiment;
+mod gangs;
 mod harness;
 mod html;
 mod journal;

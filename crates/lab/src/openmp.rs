@@ -131,9 +131,19 @@ impl Program {
 }
 
 impl Copies {
-    /// Like [`Copies::finish`]; none where the copies were not done in that time, and were killed.
-    pub fn finish_within(mut self, limit: Duration) -> Result<Option<f64>> {
+    /// The same, with less time to end.
+    pub fn within(mut self, limit: Duration) -> Self {
         self.deadline = self.deadline.min(Instant::now() + limit);
+        self
+    }
+
+    /// Looks at those that are gangs of the daemon, while they run.
+    pub fn look_at_gangs(&mut self, lab: &Lab, daemon: Option<&Daemon>) {
+        lab.look_at_gangs_until_done(daemon, &mut self.running, self.deadline);
+    }
+
+    /// Like [`Copies::finish`]; none where the copies were not done in their time, and were killed.
+    pub fn finish_in_time(self) -> Result<Option<f64>> {
         let deadline = self.deadline;
         match self.finish() {
             Ok(time_s) => Ok(Some(time_s)),

@@ -1,13 +1,14 @@
 //! What an experiment found: its series, the ratios between them, the promises it checks and a verdict,
 //! as tables, as JSON, as CSV, and as a picture.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::gangs::COSCHEDULED;
 use crate::harness::{Run, Series};
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -16,6 +17,9 @@ use crate::picture::{self, Picture};
 use crate::stats::{self, Estimate};
 use crate::table;
 use crate::verdict::{self, Better};
+
+/// In place of a figure that there is none of.
+const NOT_MEASURED: &str = "not measured";
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -257,6 +261,20 @@ impl Report {
         all
     }
 
+    /// What was left out, with what is not known of gangs.
+    pub fn left_out(&self) -> Vec<String> {
+        let mut all = self.notes.clone();
+        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+        for reason in self.series.iter().filter_map(|series| series.not_measured.as_deref()) {
+            *reasons.entry(reason).or_default() += 1;
+        }
+        all.extend(reasons.into_iter().map(|(reason, count)| {
+            let of = self.series.len();
+            format!("How much programs ran as a whole, in {count} of {of} conditions: {reason}.")
+        }));
+        all
+    }
+
     pub fn promise(
         &mut self,
         measure: impl Into<String>,
@@ -286,7 +304,7 @@ impl Report {
             text += "\n";
             text += &measure_table(&self.measures);
         }
-        for (heading, lines) in [("Verdict", self.verdicts()), ("Left out", self.notes.clone())] {
+        for (heading, lines) in [("Verdict", self.verdicts()), ("Left out", self.left_out())] {
             if !lines.is_empty() {
                 text += &format!("\n{heading}:\n");
                 text.extend(lines.iter().map(|line| format!("- {line}\n")));
@@ -297,8 +315,10 @@ impl Report {
 
     /// Heading and rows of what was measured: a condition each, mean and interval of each figure.
     pub fn series_rows(&self) -> (Vec<&str>, Vec<Vec<String>>) {
-        let all: BTreeSet<&str> =
+        let mut all: BTreeSet<&str> =
             self.series.iter().flat_map(|series| series.samples.keys().copied()).collect();
+        // Where nothing of it was measured that is told, too.
+        all.extend(self.series.iter().find(|it| it.not_measured.is_some()).map(|_| COSCHEDULED));
         // The figure that matters comes first.
         let mut figures: Vec<&str> = all.into_iter().collect();
         figures.sort_by_key(|figure| *figure != self.shown);
@@ -307,6 +327,7 @@ impl Report {
         let row = |series: &Series| {
             let cell = |figure: &&str| match series.samples.get(*figure).map(|s| stats::mean(s)) {
                 Some(Some(estimate)) => plus_minus(&estimate),
+                _ if *figure == COSCHEDULED && series.not_measured.is_some() => NOT_MEASURED.into(),
                 _ => "–".into(),
             };
             [series.condition.clone()].into_iter().chain(figures.iter().map(cell)).collect()
@@ -412,7 +433,7 @@ pub fn measure_rows(measures: &[Measure]) -> (Vec<&'static str>, Vec<Vec<String>
     let row = |measure: &Measure| {
         let measured = match &measure.measured {
             Some(estimate) => interval(estimate),
-            None => "not measured".into(),
+            None => NOT_MEASURED.into(),
         };
         let must = format!("{} {}", measure.must.show(), measure.unit);
         vec![measure.measure.clone(), must.trim().into(), measured, measure.answer().into()]
@@ -461,13 +482,11 @@ mod tests {
     use super::*;
     use crate::lab::Options;
     use crate::noise::Noise;
-    use std::collections::BTreeMap;
 
     fn report(lost_percent: f64, noisy: bool) -> Report {
         let lab = Lab::new(&Options { noisy, ..Options::default() }).unwrap();
-        let series = |condition: &str, samples: [f64; 3]| Series {
-            condition: condition.into(),
-            samples: BTreeMap::from([("per_s", samples.to_vec())]),
+        let series = |condition: &str, samples: [f64; 3]| {
+            Series::new(condition, BTreeMap::from([("per_s", samples.to_vec())]))
         };
         let run = Run {
             experiment: "speed",
@@ -497,6 +516,20 @@ mod tests {
         assert!(refused.text().contains("plain, 1"), "what was measured is shown");
         let asked = report(30.0, true);
         assert!(asked.measures[0].met && asked.verdicts()[0].contains("too noisy"));
+    }
+
+    #[test]
+    fn what_is_not_known_of_gangs_is_told_with_its_reason() {
+        let mut report = report(1.0, false);
+        assert!(!report.text().contains(COSCHEDULED), "a run without gangs has none");
+        report.series[1].not_measured = Some("it takes CAP_BPF".into());
+        let text = report.text();
+        let row = text.lines().find(|line| line.contains("gangd, 1 ")).unwrap();
+        assert!(text.contains(COSCHEDULED) && row.contains("not measured"), "{text}");
+        assert!(text.contains("in 1 of 2 conditions: it takes CAP_BPF."), "{text}");
+        let json = serde_json::to_value(report.value()).unwrap();
+        assert_eq!(json["series"][1]["not_measured"], "it takes CAP_BPF");
+        assert!(json["series"][0].get("not_measured").is_none());
     }
 
     #[test]

@@ -37,6 +37,21 @@ fn gangd_is_there() -> bool {
     there && root
 }
 
+/// Of the conditions with gangs it is told how much these ran as a whole, or why that is not known.
+fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
+    let mut told = 0;
+    for series in report["series"].as_array().unwrap() {
+        if with_gangs(series["condition"].as_str().unwrap()) {
+            let percent = series["samples"]["coscheduled_percent"][0].as_f64();
+            let why_not = series["not_measured"].as_str();
+            assert!(percent.is_some() || why_not.is_some_and(|why| !why.is_empty()), "{series}");
+            assert!(percent.is_none_or(|percent| (0.0..=100.0).contains(&percent)), "{series}");
+            told += 1;
+        }
+    }
+    assert!(told > 0, "{report}");
+}
+
 #[test]
 fn barrier_under_plain_linux() {
     let report = report("barrier --plain --runs 2 --seconds 0.3 --hogs 1 --interval 1us");
@@ -195,6 +210,7 @@ fn fill_and_share_under_gangd_need_gangd() {
     }
     let fill = report("fill --runs 1 --rounds 3 --copies 2");
     assert_eq!(conditions(&fill), ["batch", "plain Linux", "gang without filling", "gang"]);
+    gangs_are_told(&fill, |condition| condition != "batch");
     assert_eq!(fill["measures"].as_array().unwrap().len(), 2, "{fill}");
     let share = report("share --runs 1 --seconds 0.4");
     let expected = ["beside hogs, plain Linux", "beside hogs, gangd", "weights 1, 1, 2, gangd"];
@@ -219,6 +235,38 @@ fn overhead_and_lateness_under_gangd_need_gangd() {
     ];
     assert_eq!(conditions(&lateness), expected);
     assert_eq!(lateness["measures"].as_array().unwrap().len(), 2, "{lateness}");
+}
+
+#[test]
+fn what_the_kernel_does_not_let_gangd_measure_is_told_as_that_needs_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let gangd = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("gangd");
+    let without = dir.path().join("gangd");
+    // Written by another process: one that this one had open for writing could still be open in a child.
+    let script = format!(
+        "printf '#!/bin/sh\\nexec setpriv --bounding-set=-bpf,-perfmon,-sys_admin {} \"$@\"\\n' >{1} && \
+         chmod +x {1}",
+        gangd.display(),
+        without.display()
+    );
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    let dropped = ["--bounding-set=-bpf,-perfmon,-sys_admin", "true"];
+    if !Command::new("setpriv").args(dropped).status().is_ok_and(|status| status.success()) {
+        skipped("setpriv cannot drop rights");
+        return;
+    }
+    let gangd = without.display();
+    let report = report(&format!("fill --runs 1 --rounds 3 --copies 2 --gangd {gangd}"));
+    for series in &report["series"].as_array().unwrap()[1..] {
+        assert!(series["not_measured"].is_string(), "{series}");
+        assert!(series["samples"].get("coscheduled_percent").is_none(), "{series}");
+    }
+    let text = lab(&format!("fill --noisy --runs 1 --rounds 3 --copies 2 --gangd {gangd}"));
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.contains("coscheduled_percent") && text.contains("not measured"), "{text}");
 }
 
 #[test]
@@ -296,6 +344,7 @@ fn deadlines_and_holes_under_gangd_need_gangd() {
     assert_eq!(deadlines["measures"].as_array().unwrap().len(), 1);
     let holes = report("holes --quick --runs 1 --seconds 0.02");
     assert_eq!(conditions(&holes).len(), 17);
+    gangs_are_told(&holes, |condition| !condition.ends_with("batch"));
 }
 
 #[test]

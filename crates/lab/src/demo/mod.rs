@@ -156,7 +156,7 @@ fn watched(
     let timeline = gang_linux::switches::record(lab.cpus, RECORDED)
         .map_err(anyhow::Error::from)
         .map(|recording| Timeline::new(name, &recording, &pids));
-    Ok((copies.finish_within(LONGEST)?, timeline))
+    Ok((copies.within(LONGEST).finish_in_time()?, timeline))
 }
 
 fn table(all: &[Times]) -> String {

@@ -12,6 +12,7 @@ use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
 use crate::report::{Must, Report};
 use crate::workload::arrivals::{ArrivalsOutcome, Wait};
+use crate::workload::window::now_ns;
 
 const P99: &str = "waited_slices_p99";
 const CONDITION: &str = "an interactive gang beside four batch gangs";
@@ -50,6 +51,8 @@ fn measure(lab: &Lab, arrivals: usize) -> Result<Figures> {
     command.args(["workload", "arrivals", "--socket"]).arg(daemon.socket());
     command.args(["--arrivals", &arrivals.to_string(), "--cpus", &cpus.to_string()]);
     let outcome: ArrivalsOutcome = Running::start(&mut command)?.outcome(span.deadline)?;
+    // Those that came are gone again.
+    lab.look_at_gangs_at(Some(&daemon), now_ns());
     let waited = |of: fn(&Wait) -> u64| {
         let mut slices: Vec<f64> =
             outcome.waited.iter().map(|wait| of(wait) as f64 / outcome.slice_ns as f64).collect();

@@ -85,6 +85,7 @@ fn measure(lab: &Lab, auto: bool, decided: bool) -> Result<Figures> {
             daemon.jobs()?.iter().map(|job| job["because"].clone()).collect::<Vec<Value>>()
         );
     }
+    lab.look_at_gangs(Some(&daemon), &span);
     let outcome: crate::workload::Outcome = program.outcome(span.deadline)?;
     rival.finish(span.deadline)?;
     Ok(Figures::from([(RATE, outcome.rate())]))

@@ -85,13 +85,15 @@ enum Way {
 }
 
 fn measure(lab: &Lab, arguments: &str, way: Way) -> Result<Figures> {
-    let daemon = lab.daemon(&lab.settings(Settings::default()))?;
+    // Under plain Linux programs are jobs only where they are to be looked at.
+    let only_watch = way == Way::Plain && lab.options.watch_plain;
+    let daemon = lab.daemon(&lab.settings(Settings { only_watch, ..Settings::default() }))?;
     let span = Span::soon(lab.length(Duration::from_secs(6)));
     let threads = lab.threads();
     let arguments = format!("{arguments} --threads {threads}");
     let copy = match way {
-        Way::Gangs => Launch::gang(threads.min(lab.cpus), &arguments),
-        _ => Launch::unregistered(&arguments),
+        Way::Plain | Way::Watched if !only_watch => Launch::unregistered(&arguments),
+        _ => Launch::gang(threads.min(lab.cpus), &arguments),
     };
     let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
     let mut running = Vec::new();
@@ -105,11 +107,19 @@ fn measure(lab: &Lab, arguments: &str, way: Way) -> Result<Figures> {
         let mut command = daemon.program(lab.programs.gang()?);
         command.args(["doctor", "--json", "--seconds", &seconds]);
         command.arg(running[0].pid().to_string());
-        let said = Running::start(&mut command)?.finish(span.deadline)?;
+        let doctor = Running::start(&mut command)?;
+        // The program is a job while the doctor watches it.
+        lab.look_at_gangs_at(Some(&daemon), span.start_ns + span.length.as_nanos() as u64 / 2);
+        let said = doctor.finish(span.deadline)?;
         let said: Value =
             serde_json::from_str(&said).with_context(|| format!("gang doctor wrote {said:?}"))?;
         figures.extend(said["predicted_gain"]["gain"].as_f64().map(|gain| (PREDICTED, gain)));
         figures.extend(said["helps"].as_bool().map(|helps| (HELPS, f64::from(u8::from(helps)))));
+    }
+    match way {
+        Way::Watched => {}
+        Way::Plain if !only_watch => lab.note_plain(),
+        _ => lab.look_at_gangs(Some(&daemon), &span),
     }
     let mut rate = 0.0;
     for copy in running {
@@ -234,7 +244,7 @@ mod tests {
                 if way == "watched" {
                     samples.extend(said.map(|said| (HELPS, vec![said; 3])));
                 }
-                series.push(Series { condition: format!("{name}: {way}"), samples });
+                series.push(Series::new(format!("{name}: {way}"), samples));
             }
         }
         let (machine, noise) = (Machine::this(2), Vec::new());

@@ -15,6 +15,7 @@ use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Gang, Lab, Span, Under, words};
 use crate::report::{Must, Report};
 use crate::workload::phases::PhasesOutcome;
+use crate::workload::window::sleep_until_ns;
 
 pub const TIME: &str = "time_to_finish_s";
 /// A copy that has not finished by then stops, and counts as if it had; under plain Linux that
@@ -105,6 +106,8 @@ pub fn together(lab: &Lab, under: &Under, copies: &[Vec<String>]) -> Result<Figu
         let arguments = [arguments.as_slice(), &start].concat();
         running.push(lab.start_workload(daemon.as_ref(), Some(gang), &arguments)?);
     }
+    sleep_until_ns(span.start_ns);
+    lab.look_at_gangs_until_done(daemon.as_ref(), &mut running, span.deadline);
     let mut finished_at_ns = 0;
     let mut unfinished = 0;
     for copy in running {

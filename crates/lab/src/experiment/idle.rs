@@ -10,6 +10,7 @@ use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
 use crate::proc;
 use crate::report::{Must, Report};
+use crate::workload::window::now_ns;
 
 const SUM: &str = "cpu_percent";
 const JOBS: usize = 100;
@@ -51,6 +52,7 @@ fn measure(lab: &Lab) -> Result<Figures> {
     std::thread::sleep(length);
     let (daemon_end_ns, guardian_end_ns) = cpu_ns(&daemon)?;
     let elapsed_ns = before.elapsed().as_nanos() as f64;
+    lab.look_at_gangs_at(Some(&daemon), now_ns());
     let percent = |ns: u64| ns as f64 / elapsed_ns * 100.0;
     let daemon_percent = percent(daemon_end_ns.saturating_sub(daemon_ns));
     let guardian_percent = percent(guardian_end_ns.saturating_sub(guardian_ns));

@@ -63,10 +63,14 @@ fn name(program: &Program, way: &str, copies: usize) -> String {
 
 fn measure(lab: &Lab, program: &Program, under: &Under, copies: usize) -> Result<Figures> {
     let daemon = lab.daemon_of(under)?;
-    let running = program.start(lab, daemon.as_ref(), copies)?;
+    let mut running = program.start(lab, daemon.as_ref(), copies)?;
     // Plain Linux may keep two copies from each other for minutes.
+    if matches!(under, Under::Plain) {
+        running = running.within(PATIENCE);
+    }
+    running.look_at_gangs(lab, daemon.as_ref());
     let time_s = match under {
-        Under::Plain => running.finish_within(PATIENCE)?,
+        Under::Plain => running.finish_in_time()?,
         _ => Some(running.finish()?),
     };
     let ended = f64::from(u8::from(time_s.is_some()));

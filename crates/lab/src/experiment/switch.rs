@@ -18,7 +18,7 @@ use crate::daemon::Settings;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
 use crate::report::{Must, Report};
-use crate::workload::window::sleep_until_ns;
+use crate::workload::window::{now_ns, sleep_until_ns};
 
 const PER_THREAD: &str = "us_per_thread_p50";
 const SKEW: &str = "skew_us_p50";
@@ -102,6 +102,7 @@ fn measure(lab: &Lab, threads: usize, doing: Doing) -> Result<Figures> {
         sleep_until_ns(span.end_ns() - 100_000_000);
         figures(&client.switches(since_ns)?.switches)
     }();
+    lab.look_at_gangs_at(Some(&daemon), now_ns());
     for job in jobs {
         job.finish(span.deadline)?;
     }

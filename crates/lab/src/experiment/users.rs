@@ -75,7 +75,9 @@ fn name(program: &Program, way: &str) -> String {
 fn measure(lab: &Lab, program: &Program, under: &Under, jobs: usize) -> Result<Figures> {
     let daemon = lab.daemon_of(under)?;
     let patience = if lab.options.quick { PATIENCE / 3 } else { PATIENCE };
-    let time_s = program.start(lab, daemon.as_ref(), jobs)?.finish_within(patience)?;
+    let mut running = program.start(lab, daemon.as_ref(), jobs)?.within(patience);
+    running.look_at_gangs(lab, daemon.as_ref());
+    let time_s = running.finish_in_time()?;
     let ended = f64::from(u8::from(time_s.is_some()));
     let time_s = time_s.unwrap_or(patience.as_secs_f64());
     Ok(Figures::from([(TIME, time_s / jobs as f64), ("ended", ended)]))

@@ -13,6 +13,7 @@ use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
 use crate::onlookers::{Top, Web};
 use crate::report::{Must, Report};
+use crate::workload::window::now_ns;
 
 const BOTH: &str = "cpu_percent";
 const LATE: &str = "late_us_p99";
@@ -67,6 +68,7 @@ fn measure(lab: &Lab, is_looked_at: bool) -> Result<Figures> {
         std::thread::sleep(SETTLE + length);
         Figures::new()
     };
+    lab.look_at_gangs_at(Some(&daemon), now_ns());
     let status = daemon.status()?;
     let read = |path: &str| number(&status, path);
     ensure!(

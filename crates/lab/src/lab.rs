@@ -167,18 +167,26 @@ impl Lab {
         self.options.threads.unwrap_or(self.cpus)
     }
 
-    /// Numbers of threads that are compared: all from 1 to the number of CPUs where those are few or the
-    /// paper's are asked for, else powers of two up to it; with `--threads` that number alone.
+    /// Numbers of threads that are compared: all from 1 to the number of CPUs; where those are many, or for a first
+    /// answer, powers of two and the number of CPUs, unless the paper's are asked for; with `--threads` that number
+    /// alone.
     pub fn thread_counts(&self) -> Vec<usize> {
         if let Some(threads) = self.options.threads {
             return vec![threads];
         }
-        const FEW: usize = 4;
-        if self.cpus <= FEW || self.options.paper {
+        const MANY: usize = 17;
+        if self.options.paper || self.cpus < MANY && !self.options.quick {
             return (1..=self.cpus).collect();
         }
         let powers = (0..).map(|power| 1 << power).take_while(|threads| *threads < self.cpus);
         powers.chain([self.cpus]).collect()
+    }
+
+    /// What [`Lab::thread_counts`] leaves out.
+    pub fn thread_counts_left_out(&self) -> Option<String> {
+        let is_all = self.options.threads.is_some() || self.thread_counts().len() == self.cpus;
+        let measured = "powers of two and the number of CPUs are measured, all with --paper";
+        (!is_all).then(|| format!("Other numbers of threads: {measured}."))
     }
 
     /// gangd with its defaults, and the backend that was asked for.
@@ -368,10 +376,19 @@ mod tests {
         let counts = |cpus, options| Lab { cpus, ..lab(options) }.thread_counts();
         assert_eq!(counts(1, Options::default()), [1]);
         assert_eq!(counts(4, Options::default()), [1, 2, 3, 4]);
-        assert_eq!(counts(12, Options::default()), [1, 2, 4, 8, 12]);
-        assert_eq!(counts(16, Options::default()), [1, 2, 4, 8, 16]);
+        assert_eq!(counts(16, Options::default()), (1..=16).collect::<Vec<_>>());
+        assert_eq!(counts(24, Options::default()), [1, 2, 4, 8, 16, 24]);
+        let quick = || Options { quick: true, ..Options::default() };
+        assert_eq!(counts(2, quick()), [1, 2]);
+        assert_eq!(counts(12, quick()), [1, 2, 4, 8, 12]);
+        assert_eq!(counts(16, quick()), [1, 2, 4, 8, 16]);
         let paper = || Options { paper: true, ..Options::default() };
-        assert_eq!(counts(16, paper()), (1..=16).collect::<Vec<_>>());
+        assert_eq!(counts(24, paper()), (1..=24).collect::<Vec<_>>());
         assert_eq!(counts(16, Options { threads: Some(6), ..paper() }), [6]);
+        let left_out = |cpus, options| Lab { cpus, ..lab(options) }.thread_counts_left_out();
+        assert_eq!(left_out(16, Options::default()), None);
+        assert_eq!(left_out(2, quick()), None);
+        assert!(left_out(16, quick()).unwrap().contains("--paper"));
+        assert_eq!(left_out(24, Options { threads: Some(6), ..quick() }), None);
     }
 }

@@ -64,6 +64,7 @@ pub fn run(lab: &Lab, solver: Solver) -> Result<Report> {
     let run = alternate(lab, solver.name(), lab.rounds(PUBLISHED), &conditions)?;
     let about = format!("{}, beside {} competitors of one thread", solver.about(), lab.cpus);
     let mut report = Report::new(lab, about, run, MFLOPS);
+    report.notes.extend(lab.thread_counts_left_out());
     let ways = [ALONE, PLAIN, GANG];
     let lines = ways.map(|way| {
         let names: Vec<String> = counts.iter().map(|&threads| name(threads, way)).collect();

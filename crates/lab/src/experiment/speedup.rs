@@ -36,6 +36,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let about =
         format!("speedup of a compute-bound program beside {others} runnable threads (L34)");
     let mut report = Report::new(lab, about, run, MFLOPS);
+    report.notes.extend(lab.thread_counts_left_out());
     let most = counts.last().copied().unwrap_or(1);
     let mut lines = Vec::new();
     for way in &WAYS[..ways] {

@@ -10,6 +10,7 @@
 
 use serde::Serialize;
 
+use crate::competitors::Competitor;
 use crate::observation::{Cause, Figures, Observation};
 
 /// Synchronisation that is rarer does not suffer (E13).
@@ -235,8 +236,11 @@ fn sensitive(figures: &Figures) -> Condition {
 }
 
 fn contended(figures: &Figures) -> Condition {
+    let name = |it: &Competitor| format!("{} ({}) has {:.1} CPUs", it.name, it.pid, it.cpus);
+    let names: Vec<String> = figures.competitors.iter().map(name).collect();
+    let names = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
     let finding = format!(
-        "{:.1} threads of others want to run; one of its threads waits for a CPU {} of the time",
+        "{:.1} threads of others want to run{names}; one of its threads waits for a CPU {} of the time",
         figures.others,
         percent(figures.apart)
     );
@@ -411,6 +415,94 @@ mod tests {
             }
         }
         assert_eq!(Diagnosis::of(&independent).helps, Some(false));
+    }
+
+    /// A program that meets all conditions but for the last.
+    fn figures() -> Figures {
+        Figures {
+            threads: 2,
+            cpus: 2,
+            pace_clear: Some(0.9),
+            pace_apart: Some(0.1),
+            pace_apart_if_independent: Some(0.45),
+            apart: 0.8,
+            spinning: 0.3,
+            interval_us: Some(100.0),
+            others: 2.0,
+            ..Figures::default()
+        }
+    }
+
+    /// What is judged of a condition, and why.
+    fn judged(id: &str, figures: Figures) -> (Option<bool>, String) {
+        let found = conditions(&figures).into_iter().find(|condition| condition.id == id).unwrap();
+        (found.holds, found.finding)
+    }
+
+    #[test]
+    fn each_condition_has_its_name_and_one_verdict() {
+        let all = conditions(&figures());
+        let ids: Vec<_> = all.iter().map(|condition| condition.id).collect();
+        assert_eq!(ids, ["E1", "E2", "E3", "E4", "E5"]);
+        let holds: Vec<_> = all.iter().map(|condition| condition.holds).collect();
+        assert_eq!(holds, [Some(true), Some(true), Some(true), Some(true), None]);
+        assert!(all.iter().all(|it| !it.name.is_empty() && !it.finding.is_empty()), "{all:?}");
+    }
+
+    #[test]
+    fn fine_grained_is_judged_by_the_interval() {
+        let every = |us| Figures { interval_us: Some(us), ..figures() };
+        assert_eq!(judged("E1", every(INTERVAL_MAX_US)).0, Some(true));
+        let (holds, finding) = judged("E1", every(20_000.0));
+        assert_eq!((holds, finding.contains("every 20.0 ms")), (Some(false), true), "{finding}");
+        let bound = Figures { interval_is_bound: true, ..every(1_000.0) };
+        assert!(judged("E1", bound).1.ends_with("1.0 ms or less"));
+        let unseen = Figures { interval_us: None, ..figures() };
+        assert_eq!(judged("E1", unseen).0, None, "they wait, nobody knows how often");
+        let never = Figures { interval_us: None, spinning: 0.0, ..figures() };
+        assert_eq!(judged("E1", never).0, Some(false));
+        assert_eq!(judged("E1", Figures { threads: 1, ..figures() }).0, Some(false));
+    }
+
+    #[test]
+    fn balance_is_judged_by_what_is_waited_at_a_time() {
+        let of = |pace, us| Figures { pace_clear: Some(pace), interval_us: Some(us), ..figures() };
+        let (holds, finding) = judged("E2", of(0.5, 10_000.0));
+        assert_eq!((holds, finding.contains("5.0 ms at a time")), (Some(false), true), "{finding}");
+        assert_eq!(judged("E2", of(0.5, 6_000.0)).0, Some(true), "3 ms are the bound");
+        assert_eq!(judged("E2", of(0.95, 10_000.0)).0, Some(true));
+        assert_eq!(judged("E2", Figures { pace_clear: None, ..figures() }).0, None);
+        let never = Figures { interval_us: None, spinning: 0.0, ..figures() };
+        assert_eq!(judged("E2", never).0, None);
+    }
+
+    #[test]
+    fn latency_matters_where_the_others_stop() {
+        let does = |pace| Figures { pace_apart: Some(pace), ..figures() };
+        assert_eq!(judged("E3", does(0.45)).0, Some(false), "all that they could");
+        assert_eq!(judged("E3", does(0.4)).0, Some(true));
+        let few = Figures { pace_apart: None, ..figures() };
+        assert_eq!(judged("E3", few).0, None);
+    }
+
+    #[test]
+    fn who_competes_is_told_by_name() {
+        let competitors =
+            ["make", "cc1"].map(|name| Competitor { pid: 7, name: name.into(), cpus: 0.94 });
+        let (holds, finding) =
+            judged("E4", Figures { competitors: competitors.into(), ..figures() });
+        assert_eq!(holds, Some(true));
+        assert!(finding.contains("run: make (7) has 0.9 CPUs, cc1 (7) has 0.9 CPUs;"), "{finding}");
+        assert!(judged("E4", figures()).1.contains("want to run; one"), "nobody is named");
+        assert_eq!(judged("E4", Figures { apart: 0.01, ..figures() }).0, Some(false));
+        assert_eq!(judged("E4", Figures { others: 0.1, ..figures() }).0, Some(false));
+    }
+
+    #[test]
+    fn demand_changes_where_that_of_others_varies() {
+        let (holds, finding) = judged("E5", Figures { others_sd: 0.5, ..figures() });
+        assert_eq!((holds, finding.contains("0.5 threads")), (Some(true), true), "{finding}");
+        assert_eq!(judged("E5", Figures { others_sd: 0.3, ..figures() }).0, None);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 
 pub mod auto;
 pub mod cli;
+pub mod competitors;
 pub mod diagnosis;
 pub mod observation;
 pub mod program;
@@ -27,6 +28,7 @@ use gang_linux::Roots;
 
 use cli::Cli;
 use diagnosis::Diagnosis;
+use observation::Observation;
 use program::{Meant, Program};
 use watch::Watch;
 
@@ -38,9 +40,12 @@ pub fn examine(cli: &Cli) -> Result<Diagnosis> {
     if matches!(meant, Meant::Command(_)) {
         std::thread::sleep(cli.after);
     }
+    let before = competitors::Before::now(&roots.proc)?;
     let mut watch = Watch::begin(&roots, &program.cgroup, program.cpus)?;
     watch.until(Instant::now() + cli.seconds)?;
-    let mut diagnosis = Diagnosis::of(&watch.end()?);
+    let competitors = before.competitors(&roots.proc, &program.cgroup)?;
+    let seen = Observation { competitors, ..watch.end()? };
+    let mut diagnosis = Diagnosis::of(&seen);
     if cli.prove {
         let proof = proof::prove(&roots, &mut program, cli.seconds)
             .context("cannot prove what the program gains")?;

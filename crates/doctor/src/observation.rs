@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::competitors::Competitor;
+
 /// What a CPU does at a look.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doing {
@@ -73,6 +75,8 @@ pub struct Observation {
     pub sleeps: BTreeMap<Cause, Sleeps>,
     /// Runnable threads of others, at moments through the time that was watched.
     pub others: Vec<(u64, f64)>,
+    /// Who they were; empty where nobody asked.
+    pub competitors: Vec<Competitor>,
 }
 
 /// A thread that ran less than this share of what the busiest did is none of those that compute.
@@ -122,6 +126,8 @@ pub struct Figures {
     /// of a second.
     pub others: f64,
     pub others_sd: f64,
+    /// The processes of others that used the most CPU.
+    pub competitors: Vec<Competitor>,
     /// The share of the machine's time that a gang would have.
     pub fair_share: f64,
     /// Share of the ticks that were lost; all else is of the others.
@@ -172,6 +178,7 @@ impl Observation {
             interval_is_bound,
             others,
             others_sd,
+            competitors: self.competitors.clone(),
             lost: self.lost as f64 / (self.lost + self.looks.len() as u64).max(1) as f64,
             fair_share: if wanted > self.machine as f64 { cpus as f64 / wanted } else { 1.0 },
         }

@@ -69,6 +69,28 @@ fn holds(diagnosis: &Value, id: &str) -> Value {
     conditions.iter().find(|condition| condition["id"] == id).unwrap()["holds"].clone()
 }
 
+/// What `--json` promises of every diagnosis.
+fn is_whole(diagnosis: &Value) {
+    let conditions = diagnosis["conditions"].as_array().unwrap();
+    let ids: Vec<_> = conditions.iter().map(|it| it["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["E1", "E2", "E3", "E4", "E5"]);
+    for condition in conditions {
+        assert!(condition["holds"].is_boolean() || condition["holds"].is_null(), "{condition}");
+        let is_text = |key: &str| condition[key].as_str().is_some_and(|text| !text.is_empty());
+        assert!(is_text("name") && is_text("finding"), "{condition}");
+    }
+    assert!(!diagnosis["sentence"].as_str().unwrap().is_empty(), "{diagnosis:#}");
+    for name in ["predicted_gain", "measured_gain"] {
+        let gain = diagnosis.get(name).unwrap();
+        assert!(gain.is_null() || gain["gain"].is_f64(), "{gain}");
+        if let Some(interval) = gain["interval"].as_array() {
+            let [low, high] = [0, 1].map(|at| interval[at].as_f64().unwrap());
+            let gain = gain["gain"].as_f64().unwrap();
+            assert!(low <= gain && gain <= high, "{diagnosis:#}");
+        }
+    }
+}
+
 #[test]
 fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_alone() {
     if !can_watch() {
@@ -78,7 +100,9 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
     let options = ["--json", "--seconds", "2", "--after", "0.5", "--"];
     let alone = place.doctor(&[&options[..], &["sh", "-c", "while :; do :; done"]].concat());
     let Some(alone) = diagnosis(&alone) else { return };
+    is_whole(&alone);
     assert_eq!(alone["figures"]["threads"], 1, "{alone:#}");
+    assert!(alone["measured_gain"].is_null(), "nothing was proved: {alone:#}");
     assert_eq!(holds(&alone, "E1"), false, "{alone:#}");
     let program = place.0.path().join("meet");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/meet.c");
@@ -93,7 +117,9 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
     assert_eq!(meeting["figures"]["threads"], 2, "{meeting:#}");
     assert_eq!(holds(&meeting, "E1"), true, "{meeting:#}");
     assert!(meeting["figures"]["spinning"].as_f64().unwrap() > 0.0, "{meeting:#}");
-    assert!(!meeting["sentence"].as_str().unwrap().is_empty());
+    is_whole(&meeting);
+    // Without a gain predicted it is judged by the bounds, and told all the same.
+    assert!(meeting["helps"].is_boolean(), "{meeting:#}");
 }
 
 #[test]
@@ -113,7 +139,10 @@ fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
     program.kill().unwrap();
     program.wait().unwrap();
     let Some(diagnosis) = diagnosis(&output) else { return };
+    is_whole(&diagnosis);
     assert!(diagnosis["measured_gain"]["gain"].is_number(), "{diagnosis:#}");
+    assert_eq!(diagnosis["measured_gain"]["interval"].as_array().unwrap().len(), 2);
+    assert!(diagnosis["helps"].is_boolean(), "{diagnosis:#}");
     assert_eq!(diagnosis["measured_by"], "work", "{diagnosis:#}");
     assert_eq!(after, before);
 }
@@ -155,6 +184,32 @@ fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
     let Some(diagnosis) = diagnosis(&output) else { return };
     assert_eq!(diagnosis["measured_by"], "progress", "{diagnosis:#}");
     assert!(diagnosis["measured_gain"]["gain"].is_number(), "{diagnosis:#}");
+}
+
+#[test]
+fn needs_root_and_bpf_who_competes_is_told_by_name() {
+    if !can_watch() {
+        return;
+    }
+    let place = Place::new();
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let script = "while [ $SECONDS -lt 60 ]; do :; done";
+    let mut rivals: Vec<_> =
+        (0..2 * cpus).map(|_| Command::new("bash").args(["-c", script]).spawn().unwrap()).collect();
+    let output =
+        place.doctor(&["--json", "--seconds", "3", "--after", "0.5", "--", "bash", "-c", script]);
+    for rival in &mut rivals {
+        rival.kill().unwrap();
+        rival.wait().unwrap();
+    }
+    let Some(diagnosis) = diagnosis(&output) else { return };
+    let competitors = diagnosis["figures"]["competitors"].as_array().unwrap();
+    assert!(!competitors.is_empty(), "{diagnosis:#}");
+    // Others may use more of a busy machine, but not the program itself, which is a bash as well.
+    assert!(competitors.iter().all(|it| it["cpus"].as_f64().unwrap() > 0.0 && it["pid"].is_u64()));
+    let first = competitors[0]["name"].as_str().unwrap();
+    let conditions = diagnosis["conditions"].as_array().unwrap();
+    assert!(conditions[3]["finding"].as_str().unwrap().contains(first), "{diagnosis:#}");
 }
 
 #[test]

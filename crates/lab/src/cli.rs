@@ -54,7 +54,7 @@ enum Command {
     /// Time until all threads are released after kill -9 of the daemon
     Release(Only),
     /// What an interactive gang waits for its first slot beside four batch gangs
-    Arrival(Only),
+    Arrival(With<arrival::Arrival>),
     /// 50 clients at once, 1,000 jobs at a time; and the times of calls
     Clients(Only),
     /// Gaussian elimination beside competitors, by the number of threads (L35)
@@ -86,11 +86,11 @@ enum Command {
     /// How often gang doctor is right, over programs of every kind
     Doctor(Only),
     /// What policy auto costs a program that runs long
-    Auto(Only),
+    Auto(With<auto::Auto>),
     /// Every experiment, and one page with all figures
     All(With<all::All>),
     /// Everything that SPECIFICATION.md promises, in one table
-    Spec(Only),
+    Spec(With<spec::Spec>),
     /// Two real OpenMP programs, in under a minute, with a picture of which gang ran where
     Demo(demo::Demo),
     /// A program that experiments run
@@ -130,7 +130,7 @@ impl Cli {
             Command::Idle(it) => report(&it.options, idle::run),
             Command::Views(it) => report(&it.options, views::run),
             Command::Release(it) => report(&it.options, release::run),
-            Command::Arrival(it) => report(&it.options, arrival::run),
+            Command::Arrival(it) => it.report(|it, lab| it.run(lab)),
             Command::Clients(it) => report(&it.options, clients::run),
             Command::Gauss(it) => {
                 report(&it.options, |lab| solvers::run(lab, solvers::Solver::Gauss))
@@ -150,9 +150,9 @@ impl Cli {
             Command::Slices(it) => it.report(|it, lab| it.run(lab)),
             Command::Users(it) => report(&it.options, users::run),
             Command::Doctor(it) => report(&it.options, doctor::run),
-            Command::Auto(it) => report(&it.options, auto::run),
+            Command::Auto(it) => it.report(|it, lab| it.run(lab)),
             Command::All(it) => it.experiment.run(&Lab::new(&it.options)?),
-            Command::Spec(it) => spec::run(&Lab::new(&it.options)?),
+            Command::Spec(it) => it.experiment.run(&Lab::new(&it.options)?),
             Command::Demo(it) => it.run(),
             Command::Workload(it) => it.run(),
         }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
@@ -67,9 +68,14 @@ pub struct Run {
     pub experiment: &'static str,
     pub machine: Machine,
     pub rounds: usize,
+    /// Rounds for which a first answer had no time.
+    pub rounds_left_out: usize,
     pub series: Vec<Series>,
     pub noise: Vec<Noise>,
 }
+
+/// In so much time a first answer is there, but for the last round and what is measured in one piece.
+const FIRST_ANSWER: Duration = Duration::from_secs(60);
 
 /// Runs all conditions `rounds` times, and says on the standard error how far it is. What the file of
 /// `--resume` has of them is not measured again.
@@ -102,9 +108,17 @@ pub fn alternate(
     let bar = progress(experiment, all_missing);
     let mut series: Vec<Series> =
         conditions.iter().map(|c| Series::new(&c.name, BTreeMap::new())).collect();
+    let bounded = lab.options.quick && lab.options.runs.is_none();
+    let begun = Instant::now();
+    let (mut done, mut measured) = (0, 0);
     for round in 0..rounds {
         if missing(round) > 0 {
+            if bounded && !is_time_for_another(measured, begun.elapsed(), lab.began.get().elapsed())
+            {
+                break;
+            }
             listen(&mut noise)?;
+            measured += 1;
         }
         for step in 0..conditions.len() {
             let index = if round % 2 == 0 { step } else { conditions.len() - 1 - step };
@@ -127,12 +141,20 @@ pub fn alternate(
             };
             series[index].add(sample);
         }
+        done = round + 1;
     }
     if all_missing > 0 {
         listen(&mut noise)?;
     }
     machine.look_again();
-    Ok(Run { experiment, machine, rounds, series, noise })
+    let rounds_left_out = rounds - done;
+    Ok(Run { experiment, machine, rounds: done, rounds_left_out, series, noise })
+}
+
+/// Whether a first answer has time for one more round: where it takes as long as those that were measured in
+/// `taken`. There is one in any case.
+fn is_time_for_another(measured: u32, taken: Duration, since_beginning: Duration) -> bool {
+    measured == 0 || since_beginning + taken / measured <= FIRST_ANSWER
 }
 
 /// Refuses a machine on which a run could not be compared, before it is measured for minutes.
@@ -226,6 +248,31 @@ mod tests {
         let again = alternate(&lab(Some(&path)), "count", 2, &conditions).unwrap();
         assert_eq!(*measured.borrow(), 5);
         assert_eq!(again.series[0].samples, run.series[0].samples);
+    }
+
+    #[test]
+    fn a_first_answer_takes_a_minute() {
+        let s = Duration::from_secs;
+        assert!(is_time_for_another(0, s(0), s(500)), "without a round there is no answer");
+        assert!(is_time_for_another(1, s(20), s(30)) && is_time_for_another(2, s(40), s(40)));
+        assert!(!is_time_for_another(1, s(31), s(31)) && !is_time_for_another(2, s(40), s(41)));
+    }
+
+    #[test]
+    fn rounds_without_time_are_counted() {
+        let run = |options: Options| {
+            let lab = Lab::new(&Options { noisy: true, ..options }).unwrap();
+            // So long ago that there is no time for a second round.
+            lab.began.set(Instant::now().checked_sub(FIRST_ANSWER).unwrap());
+            let conditions = [Condition::new("a", || Ok(Figures::from([("n", 1.0)])))];
+            let run = alternate(&lab, "count", 3, &conditions).unwrap();
+            assert_eq!(run.series[0].samples["n"].len(), run.rounds);
+            (run.rounds, run.rounds_left_out)
+        };
+        let quick = || Options { quick: true, ..Options::default() };
+        assert_eq!(run(quick()), (1, 2));
+        assert_eq!(run(Options { runs: Some(3), ..quick() }), (3, 0), "as many were asked for");
+        assert_eq!(run(Options::default()), (3, 0));
     }
 
     #[test]

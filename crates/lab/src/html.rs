@@ -110,8 +110,14 @@ mod tests {
         let samples = BTreeMap::from([("per_s", vec![1.0, 2.0])]);
         let series = vec![Series::new("a <b>", samples)];
         let machine = Machine::this(2);
-        let run =
-            Run { experiment: "speed", machine: machine.clone(), rounds: 2, series, noise: vec![] };
+        let run = Run {
+            experiment: "speed",
+            machine: machine.clone(),
+            rounds: 2,
+            rounds_left_out: 0,
+            series,
+            noise: vec![],
+        };
         let report = Report::new(&lab, "about", run, "per_s");
         let done = [
             Done { name: "speed", found: Ok(report), picture: Ok("data:image/png,x".into()) },

@@ -1,7 +1,7 @@
 //! What every experiment has at hand: the options, the programs, and a way to run several copies
 //! over one window, under plain Linux or under a daemon.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -22,13 +22,14 @@ use crate::workload::{Outcome, seconds, thread_count};
 /// Options that all experiments share.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Options {
-    /// Rounds; each runs every condition once [default: 5, with --quick 3, with --paper as published]
+    /// Rounds; each runs every condition once [default: 5, with --quick up to 3 in a minute, with --paper as
+    /// published]
     #[arg(long)]
     pub runs: Option<usize>,
     /// Length of one measurement [default: 2 to 10, by experiment; with --quick half of it]
     #[arg(long, value_parser = seconds)]
     pub seconds: Option<Duration>,
-    /// A first answer: fewer rounds, conditions and seconds
+    /// A first answer in about a minute: fewer rounds, conditions and seconds
     #[arg(long)]
     pub quick: bool,
     /// As many rounds and conditions as the paper had
@@ -78,6 +79,8 @@ pub struct Lab {
     pub journal: Option<Journal>,
     /// What the experiment was asked for by options of its own.
     pub parameters: String,
+    /// When the experiment began.
+    pub began: Cell<Instant>,
     /// What the daemon measured of the gangs of the condition that runs; the harness adds it to the
     /// condition's figures.
     pub measured: RefCell<Sample>,
@@ -117,7 +120,8 @@ impl Lab {
         let journal = options.resume.as_deref().map(Journal::open).transpose()?;
         let options = options.clone();
         let (parameters, measured) = (String::new(), RefCell::default());
-        Ok(Self { programs, options, cpus, journal, parameters, measured })
+        let began = Cell::new(Instant::now());
+        Ok(Self { programs, options, cpus, journal, parameters, began, measured })
     }
 
     /// Rounds of an experiment that nobody has published.

@@ -34,6 +34,9 @@ pub struct Report {
     #[serde(skip)]
     asked: bool,
     pub rounds: usize,
+    /// Rounds for which a first answer had no time.
+    #[serde(skip_serializing_if = "is_none")]
+    pub rounds_left_out: usize,
     pub series: Vec<Series>,
     pub ratios: Vec<Ratio>,
     pub measures: Vec<Measure>,
@@ -180,6 +183,7 @@ impl Report {
             compared: quiet || lab.options.noisy,
             asked: lab.options.noisy,
             rounds: run.rounds,
+            rounds_left_out: run.rounds_left_out,
             series: run.series,
             ratios: Vec::new(),
             measures: Vec::new(),
@@ -193,6 +197,7 @@ impl Report {
     /// Takes in a run of the same experiment with other conditions.
     pub fn add(&mut self, run: Run) {
         self.series.extend(run.series);
+        self.rounds_left_out = self.rounds_left_out.max(run.rounds_left_out);
         // Either part can be too noisy to compare.
         let worse =
             |a: Summary, b: Summary| if b.lost_percent_mean > a.lost_percent_mean { b } else { a };
@@ -264,6 +269,10 @@ impl Report {
     /// What was left out, with what is not known of gangs.
     pub fn left_out(&self) -> Vec<String> {
         let mut all = self.notes.clone();
+        if self.rounds_left_out > 0 {
+            let rounds = self.rounds_left_out;
+            all.push(format!("{rounds} more rounds: --quick is to answer within a minute."));
+        }
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
         for reason in self.series.iter().filter_map(|series| series.not_measured.as_deref()) {
             *reasons.entry(reason).or_default() += 1;
@@ -402,6 +411,10 @@ impl Report {
     }
 }
 
+fn is_none(number: &usize) -> bool {
+    *number == 0
+}
+
 /// Raw samples, one for each line: for those who count themselves.
 pub fn write_csv<'a>(path: &Path, reports: impl IntoIterator<Item = &'a Report>) -> Result<()> {
     let writing = || format!("writing {}", path.display());
@@ -492,6 +505,7 @@ mod tests {
             experiment: "speed",
             machine: Machine::this(2),
             rounds: 3,
+            rounds_left_out: 0,
             series: vec![series("plain, 1", [1.0, 1.0, 1.1]), series("gangd, 1", [2.9, 3.0, 3.1])],
             noise: vec![Noise { lost_percent, longest_ms: 1.0 }],
         };
@@ -516,6 +530,14 @@ mod tests {
         assert!(refused.text().contains("plain, 1"), "what was measured is shown");
         let asked = report(30.0, true);
         assert!(asked.measures[0].met && asked.verdicts()[0].contains("too noisy"));
+    }
+
+    #[test]
+    fn rounds_that_were_left_out_are_told() {
+        let mut report = report(1.0, false);
+        assert!(!report.text().contains("more rounds"));
+        report.rounds_left_out = 2;
+        assert!(report.text().contains("- 2 more rounds: --quick"), "{}", report.text());
     }
 
     #[test]

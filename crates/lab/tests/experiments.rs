@@ -310,13 +310,23 @@ fn stream_deadlines_and_holes_under_plain_linux() {
     assert_eq!(conditions(&deadlines), ["2 domains, plain Linux", "8 domains, plain Linux"]);
     let holes = report("holes --plain --quick --runs 1 --seconds 0.02");
     assert_eq!(conditions(&holes).len(), 8);
-    let users = lab("users --plain --noisy --runs 1 --seconds 0.05 --json -");
+}
+
+#[test]
+fn users_under_gangd_where_it_is_there() {
+    let with_gangd = gangd_is_there();
+    let plain = if with_gangd { "--quick" } else { "--plain --quick" };
+    let users = lab(&format!("users {plain} --noisy --runs 1 --seconds 0.05 --json -"));
     let errors = String::from_utf8_lossy(&users.stderr);
-    if users.status.success() {
-        let users: Value = serde_json::from_slice(&users.stdout).unwrap();
-        assert!(!users["notes"].as_array().unwrap().is_empty(), "{users}");
-    } else {
+    if !users.status.success() {
         assert!(errors.contains("nothing to run"), "{errors}");
+        skipped(errors);
+        return;
+    }
+    let users: Value = serde_json::from_slice(&users.stdout).unwrap();
+    assert!(!users["notes"].as_array().unwrap().is_empty(), "{users}");
+    if with_gangd {
+        gangs_are_told(&users, |condition| condition.ends_with("gangd"));
     }
 }
 
@@ -359,6 +369,82 @@ fn stream_slices_and_noise_under_gangd_need_gangd() {
 }
 
 #[test]
+fn matmul_speedup_and_variance_under_gangd_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let matmul = report("matmul --runs 1 --seconds 0.2 --threads 2");
+    assert_eq!(conditions(&matmul).len(), 3);
+    gangs_are_told(&matmul, |condition| condition.ends_with("gangd"));
+    let speedup = report("speedup --runs 1 --seconds 0.2 --threads 1");
+    assert_eq!(conditions(&speedup), ["1 thread, plain Linux", "1 thread, gangd"]);
+    let variance = report("variance --runs 1 --seconds 0.2 --points 1ms --halvings 0");
+    assert_eq!(conditions(&variance), ["1ms, plain Linux", "1ms, gangd"]);
+}
+
+#[test]
+fn arrival_and_clients_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let arrival = report("arrival --runs 1 --arrivals 3");
+    gangs_are_told(&arrival, |_| true);
+    let worst = &arrival["series"][0]["samples"]["waited_slices_max"][0];
+    assert!(worst.as_f64().unwrap() > 0.0, "{arrival}");
+    let clients = report("clients --quick --runs 1 --seconds 0.3");
+    assert_eq!(conditions(&clients).len(), 3);
+    assert_eq!(clients["measures"].as_array().unwrap().len(), 8, "{clients}");
+    assert_eq!(clients["series"][0]["samples"]["lost"][0], 0.0, "{clients}");
+}
+
+#[test]
+fn auto_needs_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let output = lab("auto --noisy --runs 1 --seconds 0.3 --decides 1.5s --json -");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if errors.contains("cannot be measured here") {
+        skipped(errors);
+        return;
+    }
+    // In so little time it is decided on a quiet machine at best.
+    if !output.status.success() {
+        assert!(errors.contains("was not decided to be a gang within 1.5s"), "{errors}");
+        return;
+    }
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(conditions(&report), ["a gang", "auto, from its beginning", "auto, decided"]);
+    gangs_are_told(&report, |_| true);
+}
+
+#[test]
+fn the_specification_is_one_table_needs_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let spec = report("spec --only share,release --runs 1 --seconds 0.3");
+    assert_eq!(spec["measures"].as_array().unwrap().len(), 3, "{spec}");
+    assert_eq!(spec["failures"].as_array().unwrap().len(), 0, "{spec}");
+    assert_eq!(spec["reports"][1]["experiment"], "release");
+    let error = lab("spec --only nothing");
+    assert!(String::from_utf8_lossy(&error.stderr).contains("nothing of nothing; it has barrier"));
+}
+
+/// That a page needs no other file and no network.
+fn is_complete_in_itself(page: &str) {
+    let all = |attribute: &str| -> Vec<String> {
+        let parts = page.split(attribute).skip(1);
+        parts.map(|part| part.split('"').next().unwrap().to_owned()).collect()
+    };
+    assert!(all("src=\"").iter().all(|source| source.starts_with("data:")), "{page}");
+    assert!(all("href=\"").iter().all(|target| target.starts_with('#')), "{page}");
+    for outside in ["<link", "<script", "<iframe", "@import", "url(", "srcset"] {
+        assert!(!page.contains(outside), "{outside} in {page}");
+    }
+}
+
+#[test]
 fn all_makes_one_page() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().display();
@@ -368,6 +454,11 @@ fn all_makes_one_page() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let page = std::fs::read_to_string(dir.path().join("index.html")).unwrap();
     assert!(page.contains("same priority") && page.contains("no switches"), "{page}");
+    is_complete_in_itself(&page);
+    match page.contains("No picture: ") {
+        true => skipped(format!("needs python3-matplotlib: {page}")),
+        false => assert!(page.contains("src=\"data:image/svg+xml;base64,"), "{page}"),
+    }
     let json = std::fs::read(dir.path().join("figures.json")).unwrap();
     let json: Value = serde_json::from_slice(&json).unwrap();
     assert_eq!(json["reports"][0]["experiment"], "priority");
@@ -394,6 +485,55 @@ fn a_run_goes_on_from_its_file() {
 }
 
 #[test]
+fn all_experiments_go_on_from_their_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    let run = || -> Value {
+        let output = lab(&format!(
+            "all --plain --noisy --runs 1 --seconds 0.1 --threads 1 --only priority,speedup --out {} --resume {}",
+            dir.path().display(),
+            path.display()
+        ));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&std::fs::read(dir.path().join("figures.json")).unwrap()).unwrap()
+    };
+    let first = run();
+    assert_eq!(first["reports"][1]["experiment"], "priority", "{first}");
+    // Killed while the second experiment wrote its first line.
+    let written = std::fs::read_to_string(&path).unwrap();
+    let cut = written.find("priority").unwrap();
+    std::fs::write(&path, &written[..cut]).unwrap();
+    let again = run();
+    assert_eq!(again["reports"][0]["series"], first["reports"][0]["series"]);
+    assert_eq!(again["reports"][1]["series"].as_array().unwrap().len(), 3, "{again}");
+    let resumed = std::fs::read_to_string(&path).unwrap();
+    let samples = |of: &str| {
+        let is_sample = |line: &&str| line.starts_with("{\"sample\"") && line.contains(of);
+        resumed.lines().filter(is_sample).count()
+    };
+    assert_eq!((samples("\"speedup\""), samples("\"priority\"")), (1, 3), "{resumed}");
+}
+
+#[test]
+fn a_terminal_shows_how_far_a_run_is_and_a_pipe_does_not() {
+    let run = "fill --plain --noisy --runs 2 --rounds 3 --copies 1";
+    let piped = lab(run);
+    let errors = String::from_utf8_lossy(&piped.stderr);
+    assert!(piped.status.success() && !errors.contains("left: "), "{errors}");
+    let at_terminal = format!("stty cols 120; exec '{}' {run}", env!("CARGO_BIN_EXE_gang-lab"));
+    let mut script = Command::new("script");
+    script.args(["-qec", &at_terminal, "/dev/null"]).env("TERM", "xterm");
+    let Ok(shown) = script.stdin(std::process::Stdio::null()).output() else {
+        skipped("there is no script, of the package bsdutils");
+        return;
+    };
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("left: round 1 of 2: batch"), "{shown}");
+    assert!(shown.contains("fill ") && shown.contains("0/4"), "{shown}");
+    assert!(shown.contains("time_to_finish_s"), "the table comes after: {shown}");
+}
+
+#[test]
 fn the_doctor_is_scored() {
     let doctor = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("gang-doctor");
     if !gangd_is_there() {
@@ -403,14 +543,17 @@ fn the_doctor_is_scored() {
         skipped("gang-doctor is not beside gang-lab");
         return;
     }
-    let output = lab("doctor --quick --runs 1 --seconds 0.5 --noisy --json -");
+    let output = lab("doctor --quick --runs 1 --seconds 1 --noisy --json -");
     let errors = String::from_utf8_lossy(&output.stderr);
-    if errors.contains("built without") || errors.contains("the kernel refuses") {
+    // On a machine that is far too busy a program has ended before the doctor gets to see it.
+    let reasons =
+        ["built without", "the kernel refuses", "did not become a job", "No such process"];
+    if reasons.iter().any(|reason| errors.contains(reason)) {
         skipped(errors);
         return;
     }
     assert!(output.status.success(), "{errors}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["measures"][0]["measure"], "gang doctor is right");
-    assert!(report["verdict"].as_array().unwrap().len() > 8);
+    assert!(report["verdict"].as_array().unwrap().len() > 5);
 }

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
@@ -48,7 +49,7 @@ const EXPERIMENTS: [Experiment; 30] = [
     ("slices", |lab| slices::Slices::default().run(lab)),
     ("users", users::run),
     ("doctor", doctor::run),
-    ("auto", auto::run),
+    ("auto", |lab| auto::Auto::default().run(lab)),
     ("barrier", |lab| barrier::Barrier::default().run(lab)),
     ("fill", |lab| fill::Fill::default().run(lab)),
     ("share", share::run),
@@ -59,7 +60,7 @@ const EXPERIMENTS: [Experiment; 30] = [
     ("idle", idle::run),
     ("views", views::run),
     ("release", release::run),
-    ("arrival", arrival::run),
+    ("arrival", |lab| arrival::Arrival::default().run(lab)),
     ("clients", clients::run),
     ("barriers", |lab| barriers::Barriers { work: barriers::WORK }.run(lab)),
     ("calls", calls::run),
@@ -101,6 +102,7 @@ impl All {
         let mut done = Vec::new();
         for (number, (name, run)) in wanted.iter().enumerate() {
             eprintln!("{name} ({} of {}) …", number + 1, wanted.len());
+            lab.began.set(Instant::now());
             let found = run(lab).map_err(|error| format!("{error:#}"));
             let picture = match &found {
                 Ok(report) => self.draw(name, report).map_err(|error| format!("{error:#}")),
@@ -174,6 +176,35 @@ mod tests {
             let page = docs.join(name).with_extension("md");
             assert!(page.exists(), "{} is missing", page.display());
         }
+    }
+
+    #[test]
+    fn the_page_names_every_experiment_with_its_picture() {
+        use crate::harness::{Run, Series};
+        use crate::lab::Options;
+        let lab = Lab::new(&Options::default()).unwrap();
+        let machine = Machine::this(2);
+        let done = EXPERIMENTS.map(|(name, _)| {
+            let samples = std::collections::BTreeMap::from([("per_s", vec![1.0])]);
+            let (series, noise) = (vec![Series::new("gangd", samples)], Vec::new());
+            let machine = machine.clone();
+            let run =
+                Run { experiment: name, machine, rounds: 1, rounds_left_out: 0, series, noise };
+            let found = Ok(Report::new(&lab, format!("about {name}"), run, "per_s"));
+            let picture = Ok(format!("data:image/svg+xml;base64,{}", STANDARD.encode(name)));
+            Done { name, found, picture }
+        });
+        let page = html::page(&machine, &done);
+        for (name, _) in EXPERIMENTS {
+            for part in [
+                format!("<a href=\"#{name}\">{name}</a>"),
+                format!("<h2 id=\"{name}\">{name}</h2>"),
+                format!("<img src=\"data:image/svg+xml;base64,{}\"", STANDARD.encode(name)),
+            ] {
+                assert!(page.contains(&part), "no {part} in {page}");
+            }
+        }
+        assert!(!page.contains("http"), "the page needs nothing else");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use clap::Args;
 
 use crate::child::Running;
 use crate::daemon::Settings;
@@ -16,14 +17,27 @@ use crate::workload::window::now_ns;
 
 const P99: &str = "waited_slices_p99";
 const CONDITION: &str = "an interactive gang beside four batch gangs";
-const ARRIVALS: usize = 200;
+const ARRIVALS: u64 = 200;
 const BATCH: usize = 4;
 /// Longer than all arrivals take.
 const LENGTH: Duration = Duration::from_secs(120);
 
-pub fn run(lab: &Lab) -> Result<Report> {
+#[derive(Args, Debug, Clone, Default)]
+pub struct Arrival {
+    /// Gangs that arrive [default: 200, with --quick 50]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub arrivals: Option<u64>,
+}
+
+impl Arrival {
+    pub fn run(&self, lab: &Lab) -> Result<Report> {
+        let default = if lab.options.quick { ARRIVALS / 4 } else { ARRIVALS };
+        run(lab, self.arrivals.unwrap_or(default))
+    }
+}
+
+fn run(lab: &Lab, arrivals: u64) -> Result<Report> {
     ensure!(!lab.options.plain, "plain Linux has no slots");
-    let arrivals = if lab.options.quick { ARRIVALS / 4 } else { ARRIVALS };
     let conditions = [Condition::new(CONDITION, || measure(lab, arrivals))];
     let run = alternate(lab, "arrival", lab.runs(), &conditions)?;
     let about = format!("wait of an interactive gang for its first slot, {arrivals} arrivals");
@@ -34,7 +48,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     Ok(report)
 }
 
-fn measure(lab: &Lab, arrivals: usize) -> Result<Figures> {
+fn measure(lab: &Lab, arrivals: u64) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
     let span = Span::soon(LENGTH);
     let cpus = lab.threads().min(lab.cpus);

@@ -19,6 +19,8 @@ const CONDITION: &str = "50 clients, 1,000 jobs at a time";
 const CALLS: &str = "one client, 100 jobs at a time";
 const RESTING: &str = "1,000 jobs at rest, 10,000 ended";
 const LENGTH: Duration = Duration::from_secs(60);
+/// For a first answer.
+const QUICK_LENGTH: Duration = Duration::from_secs(20);
 /// Before it, the daemon gets what it keeps: among that the plans of the last 2,048 slices, 20 s of them
 /// at its default. What it has then it may have; more would be growth.
 const WARM_UP: Duration = Duration::from_secs(25);
@@ -27,11 +29,14 @@ const ENDED: usize = 10_000;
 /// For which at least as many are waited for as long.
 const ENDING: Duration = Duration::from_secs(240);
 const DRAIN: Duration = Duration::from_secs(20);
+/// How long jobs are at rest: enough for as many to come.
+const REST: Duration = Duration::from_secs(20);
 
 pub fn run(lab: &Lab) -> Result<Report> {
     ensure!(!lab.options.plain, "plain Linux has no daemon");
+    let long = if lab.options.quick { QUICK_LENGTH } else { LENGTH };
     let conditions = [
-        Condition::new(CONDITION, || measure(lab, MANY, lab.length(LENGTH))),
+        Condition::new(CONDITION, || measure(lab, MANY, lab.length(long))),
         Condition::new(CALLS, || {
             let one = Load { clients: 1, jobs: 100, hold: false };
             measure(lab, one, lab.length(Duration::from_secs(5)))
@@ -126,8 +131,7 @@ fn rest(lab: &Lab) -> Result<Figures> {
         finish(start(lab, &daemon, MANY, part)?, part)?;
         drain(&daemon)?;
     }
-    // Enough for as many to come.
-    let length = Duration::from_secs(20);
+    let length = lab.length(REST);
     let running = start(lab, &daemon, Load { hold: true, ..MANY }, length)?;
     std::thread::sleep(length * 3 / 4);
     let timed = |ask: &dyn Fn() -> Result<usize>| -> Result<(f64, f64)> {

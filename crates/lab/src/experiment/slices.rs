@@ -72,7 +72,7 @@ impl Slices {
         let about =
             "what two copies of programs lose as gangs against batch, by the length of slices";
         let mut report = Report::new(lab, about, run, RATE);
-        report.notes = notes;
+        report.notes.extend(notes);
         let mut lines = Vec::new();
         for backend in &backends {
             let mut little = slices.clone();

@@ -1,9 +1,10 @@
 //! Every promise in one table: the experiments with fixed settings, one after the other. This is
 //! the command that SPECIFICATION.md quotes.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
+use clap::Args;
 use serde::Serialize;
 
 use super::{
@@ -13,6 +14,13 @@ use super::{
 use crate::lab::Lab;
 use crate::machine::Machine;
 use crate::report::{Measure, Report, deliver, measure_table, write_csv};
+
+#[derive(Args, Debug, Clone, Default)]
+pub struct Spec {
+    /// Only what these experiments show
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub only: Vec<String>,
+}
 
 #[derive(Serialize)]
 struct Specification {
@@ -29,8 +37,14 @@ struct Failure {
     error: String,
 }
 
-/// Runs everything; what fails is listed, and does not keep the rest from being measured.
-pub fn run(lab: &Lab) -> Result<()> {
+impl Spec {
+    /// Runs everything; what fails is listed, and does not keep the rest from being measured.
+    pub fn run(&self, lab: &Lab) -> Result<()> {
+        run(lab, &self.only)
+    }
+}
+
+fn run(lab: &Lab, only: &[String]) -> Result<()> {
     ensure!(!lab.options.plain, "the specification is about gangd");
     ensure!(lab.options.picture.is_empty(), "each experiment draws its own picture");
     let barrier = barrier::Barrier {
@@ -53,23 +67,31 @@ pub fn run(lab: &Lab) -> Result<()> {
         ("idle", Box::new(|| idle::run(lab))),
         ("views", Box::new(|| views::run(lab))),
         ("release", Box::new(|| release::run(lab))),
-        ("arrival", Box::new(|| arrival::run(lab))),
+        ("arrival", Box::new(|| arrival::Arrival::default().run(lab))),
         ("barriers", Box::new(|| barriers.run(lab))),
         ("calls", Box::new(|| calls::run(lab))),
         ("clients", Box::new(|| clients::run(lab))),
         ("coscheduled", Box::new(|| coscheduled::run(lab))),
-        ("auto", Box::new(|| auto::run(lab))),
+        ("auto", Box::new(|| auto::Auto::default().run(lab))),
         ("gauss", Box::new(|| solvers::run(lab, solvers::Solver::Gauss))),
         ("deadlines", Box::new(|| deadlines::run(lab))),
         ("holes", Box::new(|| holes::run(lab))),
         ("stream", Box::new(|| stream.run(lab))),
         ("doctor", Box::new(|| doctor::run(lab))),
     ];
+    let named = |name: &str| only.iter().any(|only| only == name);
+    if let Some(name) = only.iter().find(|name| !experiments.iter().any(|(known, _)| known == name))
+    {
+        let names: Vec<&str> = experiments.iter().map(|(name, _)| *name).collect();
+        bail!("the specification has nothing of {name}; it has {}", names.join(", "));
+    }
+    let wanted = experiments.iter().filter(|(name, _)| only.is_empty() || named(name));
     let machine = Machine::this(lab.cpus);
     let mut specification =
         Specification { machine, measures: Vec::new(), failures: Vec::new(), reports: Vec::new() };
-    for (experiment, run) in &experiments {
+    for (experiment, run) in wanted {
         eprintln!("{experiment} …");
+        lab.began.set(Instant::now());
         match run() {
             Ok(report) => {
                 specification.measures.extend(report.measures.iter().cloned());

@@ -56,7 +56,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let run = alternate(lab, "users", lab.runs(), &conditions)?;
     let about = format!("{JOBS} jobs of numerical libraries and of MPI at once, default settings");
     let mut report = Report::new(lab, about, run, TIME);
-    report.notes = notes;
+    report.notes.extend(notes);
     for program in &programs {
         report.ratio(&name(program, "plain Linux"), &name(program, "alone"), TIME);
         report.ratio(&name(program, "gangd"), &name(program, "alone"), TIME);

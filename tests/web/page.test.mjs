@@ -75,6 +75,35 @@ test("the row moves, and names are text", async () => {
   await close(page);
 });
 
+test("what is drawn row by row is what is drawn at once", async () => {
+  const page = await open();
+  const matrix = page.locator(".matrix canvas");
+  const hold = page.locator(".matrix").getByRole("button", { name: /^Hold the picture/ });
+  const drawn = () => matrix.evaluate((canvas) => canvas.toDataURL());
+  const wide = () => matrix.evaluate((canvas) => canvas.width);
+  const frames = () => page.evaluate(() => new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(then))));
+  await until("both are the same", async () => {
+    await hold.click();
+    // What was planned when it was held arrives yet.
+    let [before, parts] = ["", await drawn()];
+    while (before !== parts) {
+      await page.waitForTimeout(300);
+      [before, parts] = [parts, await drawn()];
+    }
+    // In another width all of it is drawn anew.
+    const [size, width] = [page.viewportSize(), await wide()];
+    await page.setViewportSize({ ...size, width: size.width - 300 });
+    await until("it is narrow", async () => (await wide()) !== width);
+    await page.setViewportSize(size);
+    await until("it is as it was", async () => (await wide()) === width);
+    await frames();
+    const whole = await drawn();
+    await hold.click();
+    return whole === parts;
+  });
+  await close(page);
+});
+
 test("the table sorts and filters by keyboard, the pictures zoom and hold", async () => {
   const page = await open();
   const names = () => page.locator("tbody tr[data-job] th").allTextContents();

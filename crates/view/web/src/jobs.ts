@@ -1,4 +1,7 @@
 // The list of jobs: a table that is sorted by its heads and filtered by a word.
+//
+// What changes in a table has all of it laid out, which takes as long as half a frame with 200 jobs. So the lines
+// that can be seen are renewed each time, and of the others some, in turn.
 
 import { jobColour } from "./colours.js";
 import { element, say } from "./dom.js";
@@ -20,6 +23,9 @@ interface Column {
 /** Below this share of its slots together, a gang is no gang. */
 const TOGETHER_LEAST = 0.9;
 const isApart = (job: Job) => job.coscheduled !== undefined && job.coscheduled < TOGETHER_LEAST;
+
+/** How many of the lines that cannot be seen are renewed at a time. */
+const UNSEEN_AT_A_TIME = 20;
 
 const missing = (value: number | undefined) => value ?? -1;
 
@@ -58,6 +64,11 @@ export class Jobs {
   private readonly found = element("p", { class: "quiet", role: "status" });
   private readonly lines = new Map<number, Line>();
   private shown: number[] = [];
+  /** Lines on the screen, or nearly. */
+  private readonly seen = new Set<Element>();
+  private readonly watcher = new IntersectionObserver((entries) => this.look(entries), { rootMargin: "50%" });
+  /** The place in the list of the next line that is not seen and has its turn. */
+  private turn = 0;
 
   constructor(private readonly machine: Machine) {
     const head = element("tr");
@@ -97,6 +108,23 @@ export class Jobs {
     this.showOrder();
   }
 
+  close(): void {
+    this.watcher.disconnect();
+  }
+
+  private look(entries: IntersectionObserverEntry[]): void {
+    for (const { target, isIntersecting } of entries) {
+      if (!isIntersecting) {
+        this.seen.delete(target);
+        continue;
+      }
+      this.seen.add(target);
+      const id = Number((target as HTMLElement).dataset["job"]);
+      const [line, job] = [this.lines.get(id), this.machine.jobs.get(id)];
+      if (line && job) this.fill(line, job);
+    }
+  }
+
   private sortBy(at: number): void {
     if (order.column === at) order.isDown = !order.isDown;
     else [order.column, order.isDown] = [at, COLUMNS[at]!.isNumber && at !== 0];
@@ -130,7 +158,14 @@ export class Jobs {
   }
 
   private place(jobs: Job[]): void {
-    for (const job of jobs) this.fill(this.lines.get(job.id) ?? this.add(job.id), job);
+    if (this.turn >= jobs.length) this.turn = 0;
+    const until = this.turn + UNSEEN_AT_A_TIME;
+    jobs.forEach((job, at) => {
+      const known = this.lines.get(job.id);
+      const hasTurn = at >= this.turn && at < until;
+      if (!known || hasTurn || this.seen.has(known.row)) this.fill(known ?? this.add(job.id), job);
+    });
+    this.turn = until;
     const ids = jobs.map((job) => job.id);
     if (ids.length !== this.shown.length || ids.some((id, at) => id !== this.shown[at])) {
       // Whoever is at a link of the table stays there.
@@ -139,7 +174,12 @@ export class Jobs {
       if (focused instanceof HTMLElement && this.body.contains(focused)) focused.focus();
       this.shown = ids;
     }
-    for (const [id] of this.lines) if (!this.machine.jobs.has(id)) this.lines.delete(id);
+    for (const [id, line] of this.lines) {
+      if (this.machine.jobs.has(id)) continue;
+      this.lines.delete(id);
+      this.watcher.unobserve(line.row);
+      this.seen.delete(line.row);
+    }
   }
 
   private add(id: number): Line {
@@ -164,6 +204,7 @@ export class Jobs {
     });
     const line = { row, cells, link };
     this.lines.set(id, line);
+    this.watcher.observe(row);
     return line;
   }
 

@@ -1,6 +1,10 @@
 // The current frame as an Ousterhout matrix: a column for each CPU, a row for each slice. Like the beam of an
 // oscilloscope the row of the slice under way moves down and begins again at the top; below it stands what is
 // planned, and, dimmed, what was there the last time round.
+//
+// A round has up to 160 rows of a hundred CPUs, of which one or two change from a frame to the next. So a frame
+// draws those, and what the mark of the row under way was on. All edges are those of pixels: what is drawn on top
+// of what was there before leaves nothing of it.
 
 import { jobColour, jobInk, palette } from "./colours.js";
 import { jobOn, type Machine, type Row } from "./machine.js";
@@ -12,11 +16,20 @@ const ROUND_US = 1_600_000;
 const ROWS_MIN = 16;
 const ROWS_MAX = 160;
 const LABEL_PX = 12;
+const ARROW_PX = 7;
 
 export class Matrix extends Picture implements Controls {
   private zoomed = 1;
   private firstColumn = 0;
   private heldAt_us = 0;
+  /** What stands at each place of the round, and how strongly; nothing of it holds where there are none. */
+  private drawn: (Row | undefined)[] = [];
+  private shades: number[] = [];
+  private wanted: (Row | undefined)[] = [];
+  private drawnColumns = 0;
+  private drawnFirst = 0;
+  /** The place that is marked, or -1. */
+  private marked = -1;
 
   constructor(private readonly machine: Machine) {
     super(
@@ -34,7 +47,9 @@ export class Matrix extends Picture implements Controls {
     return pictureHeight();
   }
 
-  protected forget(): void {}
+  protected forget(): void {
+    this.drawn.length = 0;
+  }
 
   protected override hold(held: boolean): void {
     this.heldAt_us = this.machine.now_us();
@@ -77,77 +92,151 @@ export class Matrix extends Picture implements Controls {
   }
 
   protected draw(): void {
-    const { context, width, height, machine } = this;
-    const colours = palette();
-    context.fillStyle = colours.ground;
-    context.fillRect(0, 0, width, height);
-    const now = this.now_us();
+    const { machine } = this;
     const rows = this.rows();
     const columns = this.columns();
-    const [rowHeight, columnWidth] = [height / rows, width / columns];
+    const isNew =
+      this.drawn.length !== rows || this.drawnColumns !== columns || this.drawnFirst !== this.firstColumn;
+    if (isNew) this.begin(rows, columns);
     // Where the last known round is over, the oldest row that is shown is the one below the newest.
-    const under = machine.rowAt(now);
-    const current = under?.slice ?? machine.rows[machine.rows.length - 1]?.slice ?? 0;
+    const under = machine.rowAt(this.now_us());
     const last = machine.rows[machine.rows.length - 1];
+    const current = under?.slice ?? last?.slice ?? 0;
     const until = Math.min(last?.slice ?? 0, current + rows - 1);
-    const gap = rowHeight >= 4 ? 1 : 0;
+    this.wanted.fill(undefined);
     for (let at = machine.rows.length - 1; at >= 0; at--) {
       const row = machine.rows[at]!;
       if (row.slice > until) continue;
       if (row.slice <= until - rows) break;
-      context.globalAlpha = row.slice === current ? 1 : row.slice > current ? 0.75 : 0.32;
-      const y = (row.slice % rows) * rowHeight;
-      this.drawRow(row, y, rowHeight - gap, columnWidth, columns);
+      this.wanted[row.slice % rows] = row;
     }
-    context.globalAlpha = 1;
-    this.drawGrid(columns, columnWidth, rowHeight * rows);
-    if (under) this.mark((current % rows) * rowHeight, rowHeight - gap, colours.accent);
-    this.canvas.dataset["slice"] = String(current);
-    this.canvas.dataset["rows"] = String(rows);
+    const mark = under ? current % rows : -1;
+    const shade = (row: Row) => (row.slice === current ? 1 : row.slice > current ? 0.75 : 0.32);
+    let isSame = !isNew && mark === this.marked;
+    for (let at = 0; isSame && at < rows; at++) isSame = this.stands(at, this.wanted[at], shade);
+    if (isSame) return;
+
+    const [markFrom, markUntil] = this.reachOfMark(this.marked, rows);
+    let [top, bottom] = isNew ? [0, rows] : [rows, 0];
+    this.context.setTransform(1, 0, 0, 1, 0, 0);
+    for (let at = 0; at < rows; at++) {
+      const row = this.wanted[at];
+      if ((at < markFrom || at >= markUntil) && this.stands(at, row, shade)) continue;
+      this.drawn[at] = row;
+      this.shades[at] = row ? shade(row) : 0;
+      this.drawRow(at, rows, columns);
+      [top, bottom] = [Math.min(top, at), Math.max(bottom, at + 1)];
+    }
+    this.drawGrid(columns, this.top(top, rows), this.top(bottom, rows));
+    if (mark >= 0) this.drawMark(mark, rows);
+    this.marked = mark;
+    this.note("slice", String(current));
+    this.note("rows", String(rows));
   }
 
-  private drawRow(row: Row, y: number, height: number, columnWidth: number, columns: number): void {
-    const { context, firstColumn } = this;
+  /** Draws the empty picture: nothing of what was drawn holds. */
+  private begin(rows: number, columns: number): void {
+    const { context, canvas } = this;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.fillStyle = palette().ground;
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    this.drawn = new Array<Row | undefined>(rows).fill(undefined);
+    this.shades = new Array<number>(rows).fill(0);
+    this.wanted = new Array<Row | undefined>(rows).fill(undefined);
+    [this.drawnColumns, this.drawnFirst, this.marked] = [columns, this.firstColumn, -1];
+  }
+
+  private stands(at: number, row: Row | undefined, shade: (row: Row) => number): boolean {
+    return this.drawn[at] === row && (row === undefined || this.shades[at] === shade(row));
+  }
+
+  /** The first line of pixels of a place, and the first column of pixels of a CPU. */
+  private top(at: number, rows: number): number {
+    return Math.round((at * this.canvas.height) / rows);
+  }
+
+  private left(column: number, columns: number): number {
+    return Math.round((column * this.canvas.width) / columns);
+  }
+
+  /** Where there is room, there is a line between rows. */
+  private gap(rows: number): number {
+    return this.height / rows >= 4 ? Math.max(1, Math.round(this.ratio)) : 0;
+  }
+
+  private drawRow(at: number, rows: number, columns: number): void {
+    const { context, firstColumn, ratio } = this;
+    const y = this.top(at, rows);
+    const deep = this.top(at + 1, rows) - y;
+    const high = deep - this.gap(rows);
+    context.fillStyle = palette().ground;
+    context.fillRect(0, y, this.canvas.width, deep);
+    const row = this.drawn[at];
+    if (!row) return;
+    context.globalAlpha = this.shades[at]!;
     for (const { job, cpus } of row.slots) {
       context.fillStyle = jobColour(job);
-      for (let at = 0; at < cpus.length; at += 2) {
-        const from = Math.max(cpus[at]!, firstColumn) - firstColumn;
-        const until = Math.min(cpus[at + 1]! + 1, firstColumn + columns) - firstColumn;
+      for (let pair = 0; pair < cpus.length; pair += 2) {
+        const from = Math.max(cpus[pair]!, firstColumn) - firstColumn;
+        const until = Math.min(cpus[pair + 1]! + 1, firstColumn + columns) - firstColumn;
         if (until <= from) continue;
-        const [x, wide] = [from * columnWidth, (until - from) * columnWidth];
-        context.fillRect(x, y, wide, height);
-        if (height >= LABEL_PX && wide >= 28) {
+        const x = this.left(from, columns);
+        const wide = this.left(until, columns) - x;
+        context.fillRect(x, y, wide, high);
+        if (high >= LABEL_PX * ratio && wide >= 28 * ratio) {
           context.fillStyle = jobInk(job);
-          context.font = "11px system-ui, sans-serif";
+          context.font = `${11 * ratio}px system-ui, sans-serif`;
           context.textBaseline = "middle";
           context.textAlign = "left";
-          context.fillText(String(job), x + 5, y + height / 2 + 0.5, wide - 8);
+          context.fillText(String(job), x + 5 * ratio, y + high / 2 + 0.5, wide - 8 * ratio);
           context.fillStyle = jobColour(job);
         }
       }
     }
+    context.globalAlpha = 1;
   }
 
   /** Marks the row that runs, around it, so that what is in it can be seen. */
-  private mark(y: number, height: number, colour: string): void {
-    const { context, width } = this;
-    context.fillStyle = colour;
-    context.fillRect(0, y - 1.5, width, 1.5);
-    context.fillRect(0, y + height, width, 1.5);
-    for (const [x, way] of [[0, 1], [width, -1]] as const) {
+  private drawMark(at: number, rows: number): void {
+    const { context, ratio } = this;
+    const wide = this.canvas.width;
+    const { y, under, line } = this.placeOfMark(at, rows);
+    const middle = (y + under) / 2;
+    context.fillStyle = palette().accent;
+    context.fillRect(0, y - line, wide, line);
+    context.fillRect(0, under, wide, line);
+    for (const [x, way] of [[0, 1], [wide, -1]] as const) {
       context.beginPath();
-      context.moveTo(x, y + height / 2 - 7);
-      context.lineTo(x + way * 10, y + height / 2);
-      context.lineTo(x, y + height / 2 + 7);
+      context.moveTo(x, middle - ARROW_PX * ratio);
+      context.lineTo(x + way * 10 * ratio, middle);
+      context.lineTo(x, middle + ARROW_PX * ratio);
       context.fill();
     }
   }
 
-  private drawGrid(columns: number, columnWidth: number, height: number): void {
-    if (columnWidth < 5) return;
+  private placeOfMark(at: number, rows: number): { y: number; under: number; line: number } {
+    const line = Math.max(1, Math.round(1.5 * this.ratio));
+    return { y: this.top(at, rows), under: this.top(at + 1, rows) - this.gap(rows), line };
+  }
+
+  /** The places that the mark of a row is on. */
+  private reachOfMark(at: number, rows: number): [from: number, until: number] {
+    if (at < 0) return [0, 0];
+    const { y, under, line } = this.placeOfMark(at, rows);
+    const middle = (y + under) / 2;
+    const reach = ARROW_PX * this.ratio + 1;
+    const [first, last] = [Math.min(y - line, middle - reach), Math.max(under + line, middle + reach)];
+    const at_px = rows / this.canvas.height;
+    return [Math.floor(first * at_px) - 1, Math.ceil(last * at_px) + 1];
+  }
+
+  /** Lines between CPUs, from one line of pixels to another. */
+  private drawGrid(columns: number, from: number, until: number): void {
+    if (this.width / columns < 5) return;
     this.context.fillStyle = palette().ground;
+    const line = Math.max(1, Math.round(this.ratio));
     for (let column = 1; column < columns; column++) {
-      this.context.fillRect(column * columnWidth - 0.5, 0, 1, height);
+      this.context.fillRect(this.left(column, columns) - (line >> 1), from, line, until - from);
     }
   }
 

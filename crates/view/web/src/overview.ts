@@ -39,6 +39,7 @@ export class Overview {
   close(): void {
     this.matrix.close();
     this.timeline.close();
+    this.jobs.close();
   }
 
   renew(): void {

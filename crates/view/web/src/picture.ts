@@ -19,9 +19,13 @@ const CALM_MS = 1000;
 /** How often the words for screen readers are renewed. */
 const WORDS_MS = 5000;
 
+/** Of the window: who asks for it in a frame has the page laid out for it. */
+let innerHeight_px = window.innerHeight;
+addEventListener("resize", () => (innerHeight_px = window.innerHeight));
+
 /** So high that the jobs below begin on the same screen. */
 export function pictureHeight(): number {
-  return Math.round(Math.min(420, Math.max(180, window.innerHeight * 0.3)));
+  return Math.round(Math.min(420, Math.max(180, innerHeight_px * 0.3)));
 }
 
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -34,6 +38,8 @@ export abstract class Picture {
   protected height = 0;
   protected ratio = 1;
   protected held = false;
+  /** How wide its place is. */
+  private available = 0;
   private readonly holdButton: HTMLButtonElement;
   private readonly pointed = element("p", { class: "pointed" }, "");
   private readonly words = element("details", { class: "words" });
@@ -114,7 +120,11 @@ export abstract class Picture {
       const done = this.key(event.key);
       if (done && !event.ctrlKey && !event.metaKey && !event.altKey) event.preventDefault();
     });
-    new ResizeObserver(() => this.fit()).observe(this.canvas.parentElement!);
+    const place = this.canvas.parentElement!;
+    new ResizeObserver(() => {
+      this.available = place.clientWidth;
+      this.fit();
+    }).observe(place);
     new IntersectionObserver(([entry]) => {
       this.isSeen = entry!.isIntersecting;
     }).observe(this.canvas);
@@ -158,8 +168,7 @@ export abstract class Picture {
   }
 
   protected fit(): void {
-    const place = this.canvas.parentElement!;
-    const width = place.clientWidth;
+    const width = this.available;
     const height = this.wantedHeight();
     const ratio = window.devicePixelRatio || 1;
     if (width === this.width && height === this.height && ratio === this.ratio) return;
@@ -168,6 +177,11 @@ export abstract class Picture {
     this.canvas.height = Math.max(1, Math.round(height * ratio));
     this.canvas.style.height = `${height}px`;
     this.forget();
+  }
+
+  /** Says what is drawn, for who looks at the page as text. */
+  protected note(name: string, value: string): void {
+    if (this.canvas.dataset[name] !== value) this.canvas.dataset[name] = value;
   }
 
   private tick(now: number): void {

@@ -27,6 +27,8 @@ export class Timeline extends Picture implements Controls {
   private missedFrom_us: number | undefined;
   private drawnSpan_us = 0;
   private drawnColumns = 0;
+  /** For what the axis was drawn: it does not move. */
+  private axis: { span_us: number; back_us: number; held: boolean } | undefined;
 
   constructor(private readonly machine: Machine) {
     super(
@@ -47,6 +49,7 @@ export class Timeline extends Picture implements Controls {
 
   protected forget(): void {
     this.drawnUntil_us = undefined;
+    this.axis = undefined;
   }
 
   protected override hold(held: boolean): void {
@@ -81,23 +84,30 @@ export class Timeline extends Picture implements Controls {
   }
 
   protected draw(): void {
-    const colours = palette();
-    const { context, width } = this;
-    const height = this.height - AXIS_PX;
+    const { context } = this;
     const right = this.right_us();
     this.renew(right);
-    context.fillStyle = colours.ground;
-    context.fillRect(0, 0, width, this.height);
     // The sheet in two parts: the older one is right of the place where it is written on.
     const scale = this.sheet.width / this.span_us;
     const at = Math.round((right % this.span_us) * scale);
-    const deep = this.sheet.height;
+    const [wide, deep] = [this.sheet.width, this.sheet.height];
     context.setTransform(1, 0, 0, 1, 0, 0);
-    const wide = this.sheet.width;
+    context.imageSmoothingEnabled = false;
     if (at < wide) context.drawImage(this.sheet, at, 0, wide - at, deep, 0, 0, wide - at, deep);
     if (at > 0) context.drawImage(this.sheet, 0, 0, at, deep, wide - at, 0, at, deep);
+    this.renewAxis();
+    this.note("until", String(Math.round(right)));
+  }
+
+  /** Draws the axis where it is another one than before. */
+  private renewAxis(): void {
+    const { axis, span_us, back_us, held, context } = this;
+    if (axis && axis.span_us === span_us && axis.back_us === back_us && axis.held === held) return;
+    this.axis = { span_us, back_us, held };
+    context.fillStyle = palette().ground;
+    context.fillRect(0, this.sheet.height, this.canvas.width, this.canvas.height - this.sheet.height);
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    this.drawAxis(right, height);
+    this.drawAxis(this.height - AXIS_PX);
   }
 
   /** Draws on the sheet what came since it was drawn last; all of it where nothing of it holds. */
@@ -191,7 +201,7 @@ export class Timeline extends Picture implements Controls {
     if (wide > fits + 0.01) paint(0, wide - fits);
   }
 
-  private drawAxis(right_us: number, top: number): void {
+  private drawAxis(top: number): void {
     const { context, width } = this;
     const colours = palette();
     const step = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5].find(
@@ -213,7 +223,6 @@ export class Timeline extends Picture implements Controls {
         context.fillText(label, Math.min(x, width), top + 11);
       }
     }
-    this.canvas.dataset["until"] = String(Math.round(right_us));
   }
 
   at(x: number, y: number): string {

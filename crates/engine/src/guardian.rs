@@ -2,8 +2,9 @@
 //!
 //! It is a process of its own, so that whatever ends the daemon does not end it. The daemon holds
 //! the other end of its standard input, a socket, and writes a byte there now and then: the end of the
-//! stream says that the daemon is gone, silence that it is stuck. One that was only slow reads a byte
-//! there when its jobs were released, since it alone knows which of them are to stand still. The guardian
+//! stream says that the daemon is gone, silence that it is stuck. The jobs of one that is stuck also leave the
+//! group that gives way to everybody. One that was only slow reads a byte there when its jobs were released,
+//! since it alone knows which of them are to stand still, and takes them back into that group. The guardian
 //! stands above every gang, so that it runs even while gangs spin on all CPUs.
 
 use std::{io::Read, os::fd::AsFd, time::Duration};
@@ -18,6 +19,12 @@ use crate::{priority, release, store::Store};
 
 /// Silence after which the daemon counts as stuck. It writes several times as often.
 pub const SILENCE: Duration = Duration::from_secs(2);
+
+/// The daemon goes on, or is gone.
+fn has_news(daemon: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(daemon, PollFlags::IN)];
+    poll(&mut fds, Some(&clock::timespec(Duration::ZERO))).is_ok_and(|ready| ready > 0)
+}
 
 /// Waits above all gangs for the end of the daemon, then releases its jobs and returns.
 pub fn run(roots: &Roots, store: &Store, daemon: impl Read + AsFd) {
@@ -51,6 +58,7 @@ pub fn watch(roots: &Roots, store: &Store, mut daemon: impl Read + AsFd, silence
             stuck = true;
             let found = release::all(roots, store);
             tracing::error!(?found, "the daemon is stuck: its jobs were released");
+            release::all_from_common_groups(store, || !has_news(&daemon));
             // Should it wake up. One that does not read has been told before.
             let _ = send(&daemon, b".", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }

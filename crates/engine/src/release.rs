@@ -121,16 +121,17 @@ fn level(group: &Group) {
     }
 }
 
-/// Lets no job give way to the rest of the machine any more, for as long as there is no daemon: the group
-/// that gangs have in common is idle as a whole. For who has the place of the daemon, because the next one
-/// makes it idle again.
-pub fn all_from_common_groups(store: &Store) {
+/// Lets no job give way to the rest of the machine any more, for as long as no daemon schedules them: the
+/// group that gangs have in common is idle as a whole. For who has the place of the daemon, because the next
+/// one makes it idle again; or while the daemon is stuck, which does so when it goes on. Moving many processes
+/// takes a while, and ends as soon as it is not `wanted` any more.
+pub fn all_from_common_groups(store: &Store, wanted: impl Fn() -> bool) {
     for record in store.records().0 {
-        from_common_group(&record);
+        from_common_group(&record, &wanted);
     }
 }
 
-fn from_common_group(record: &Record) {
+fn from_common_group(record: &Record, wanted: &impl Fn() -> bool) {
     let Whereabouts::Cgroup { group, cpu_group, cpu_home, cpu_group_is_shared, adopted, .. } =
         &record.whereabouts
     else {
@@ -142,10 +143,21 @@ fn from_common_group(record: &Record) {
     match (cpu_group, cpu_home) {
         // Jobs of other daemons are in it too: it stays as it is, and those of this one leave.
         (Some(shared), Some(home)) => {
-            let in_shared = known(Group::at(shared).processes());
-            let of_job = known(Group::at(group).processes());
-            let leave = of_job.into_iter().filter(|pid| in_shared.contains(pid));
-            leave.for_each(|pid| move_home(pid, home));
+            // Those that have not left may start others meanwhile.
+            for _ in 0..ROUNDS_MAX {
+                let in_shared = BTreeSet::from_iter(known(Group::at(shared).processes()));
+                let mut of_job = known(Group::at(group).processes());
+                of_job.retain(|pid| in_shared.contains(pid));
+                let mut left = of_job.iter().take_while(|_| wanted()).peekable();
+                if left.peek().is_none() {
+                    break;
+                }
+                left.for_each(|&pid| {
+                    let newcomer = record.newcomers.iter().find(|newcomer| newcomer.pid == pid);
+                    let own = newcomer.and_then(|newcomer| newcomer.cpu_home.as_ref());
+                    move_home(pid, own.unwrap_or(home));
+                });
+            }
         }
         _ if !adopted => group.parent().map(Group::at).iter().for_each(level),
         _ => {}
@@ -327,7 +339,7 @@ pub fn sweep(roots: &Roots, store: &Store) -> usize {
     let mut left = 0;
     for record in &records {
         if job(roots, store, record).threads > 0 {
-            from_common_group(record);
+            from_common_group(record, &|| true);
             left += 1;
             continue;
         }

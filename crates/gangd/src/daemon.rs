@@ -235,7 +235,7 @@ impl Daemon {
     }
 
     /// Where the processes of a job are; absent until its first one came.
-    fn address(&self, job: JobId) -> Result<Option<Address>, Denied> {
+    pub fn address(&self, job: JobId) -> Result<Option<Address>, Denied> {
         let address =
             move |state: &mut State| state.job(job).map(|job| job.home.as_ref().map(Home::address));
         self.conductor.ask(address)?

@@ -267,13 +267,7 @@ impl Lodging {
             Group::at(group).add(process.pid)?;
         }
         if let Some(cpu_group) = cpu_group {
-            let moved = Group::at(cpu_group).add(process.pid);
-            if let (Err(_), CpuControl::V1(root), Some(_)) = (&moved, &self.cpu, &self.shared) {
-                // Another daemon found it empty meanwhile, and removed it.
-                shared_group::prepare(root)?.add(process.pid)?;
-            } else {
-                moved?;
-            }
+            self.move_into_cpu(cpu_group, process)?;
         }
         let memory = memory.as_ref().and_then(|at| Some((&at.group, at.home.as_ref()?)));
         if let Some((group, _)) = memory {
@@ -291,6 +285,39 @@ impl Lodging {
             }
         }
         Ok(())
+    }
+
+    fn move_into_cpu(&self, cpu_group: &Path, process: &ProcessHandle) -> Result<()> {
+        let moved = Group::at(cpu_group).add(process.pid);
+        match (&moved, &self.cpu, &self.shared) {
+            // Another daemon found it empty meanwhile, and removed it.
+            (Err(_), CpuControl::V1(root), Some(_)) => {
+                shared_group::prepare(root)?.add(process.pid)
+            }
+            _ => moved,
+        }
+    }
+
+    /// Has the group that all gangs share give way again, whatever was made of it.
+    pub fn give_way(&self) -> Result<()> {
+        match (&self.cpu, &self.shared) {
+            (CpuControl::V1(root), Some(_)) => shared_group::prepare(root).map(drop),
+            (_, Some(shared)) => shared.write("cpu.idle", "1"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves a process of a job back into the group that all gangs share; true where it was not there.
+    pub fn take_back(&self, whereabouts: &Whereabouts, process: &ProcessHandle) -> Result<bool> {
+        let Whereabouts::Cgroup { group, cpu_group: Some(shared), .. } = whereabouts else {
+            return Ok(false);
+        };
+        let (at, cpu_at) = self.homes(process.pid)?;
+        // Who is in no group of the job any more is none of it.
+        if at != *group || cpu_at.as_ref() == Some(shared) {
+            return Ok(false);
+        }
+        self.move_into_cpu(shared, process).map(|()| true)
     }
 
     /// Moves a process back to where it, or the job's first one, came from. One that has ended is out.

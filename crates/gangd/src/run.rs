@@ -296,6 +296,14 @@ impl Waiting<'_> {
             if std::mem::replace(&mut last_beat, beat) != beat {
                 let _ = sd_notify::notify(false, &[NotifyState::Watchdog]);
             }
+            if pulse.take_astray() {
+                let daemon = Arc::clone(daemon);
+                // The service manager and those who connect are not to wait for it.
+                let returning = std::thread::Builder::new().name("returning".into());
+                if let Err(error) = returning.spawn(move || daemon.take_back()) {
+                    tracing::error!(%error, "jobs do not give way to the rest of the machine");
+                }
+            }
             // All of what follows looks at every job.
             if tended.is_some_and(|at: Instant| at.elapsed() < ROUND) {
                 continue;

@@ -40,6 +40,8 @@ pub struct Pulse {
     beats: AtomicU64,
     /// The guardian has released all jobs, and the conductor has not heard of it yet.
     released: AtomicBool,
+    /// It has heard of it, and nobody has taken the jobs back into the groups of gangs yet.
+    astray: AtomicBool,
 }
 
 impl Pulse {
@@ -51,9 +53,16 @@ impl Pulse {
         self.beats.load(Ordering::Relaxed)
     }
 
-    /// Whether the guardian has released all jobs since this was asked last.
+    /// Whether the guardian has released all jobs since the conductor asked last.
     pub fn take_released(&self) -> bool {
-        self.released.swap(false, Ordering::Relaxed)
+        let released = self.released.swap(false, Ordering::Relaxed);
+        self.astray.fetch_or(released, Ordering::Relaxed);
+        released
+    }
+
+    /// Whether jobs are to be taken back since this was asked last: not before the conductor goes on.
+    pub fn take_astray(&self) -> bool {
+        self.astray.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -357,6 +357,9 @@ fn without_a_daemon_no_job_is_in_a_group_that_gives_way() {
     if let Whereabouts::Cgroup { cpu_group, cpu_home, .. } = &mut of_v1 {
         (*cpu_group, *cpu_home) = (Some(shared.clone()), Some(home.clone()));
     }
+    let store = store_of(root.path(), &[record(1, of_v1.clone())]);
+    release::all_from_common_groups(&store, || false);
+    assert_eq!(read(&home.join("cgroup.procs")), "", "the daemon went on before anybody was moved");
     sweep(of_v1);
     assert_eq!(read(&home.join("cgroup.procs")), "77");
     assert_eq!(read(&shared.join("cpu.idle")), "1");

@@ -1,0 +1,77 @@
+//! Jobs that come back to the groups of gangs.
+//!
+//! Problem: while the daemon is stuck its jobs give way to nobody: the guardian takes them out of the group
+//! that is idle as a whole, or has that group weigh what others do. A daemon that goes on has to undo that,
+//! process by process, which takes the kernel milliseconds each.
+//!
+//! Approach: a thread of its own, once the conductor goes on; gangs have their slots meanwhile. It is done
+//! again until nobody is found, because who is not back yet may start others.
+
+use std::sync::PoisonError;
+
+use gang_engine::action::ProcessHandle;
+use gang_schedule::JobId;
+
+use crate::{daemon::Daemon, denied::Denied, job::Address, precedence::Rank};
+
+/// Rounds over the processes of a job.
+const ROUNDS_MAX: usize = 100;
+
+impl Daemon {
+    /// Has all gangs give way again to the rest of the machine, out of their slots.
+    pub fn take_back(&self) {
+        // While gangs spin on all CPUs, an ordinary thread would move one process in each gap.
+        let mut rank = Rank::of(&self.precedence);
+        if let Err(error) = self.lodging.give_way() {
+            let source = &error.source;
+            tracing::warn!(%error, %source, "gangs do not give way to the rest of the machine");
+        }
+        let jobs = self.conductor.ask(|state| state.jobs.keys().copied().collect::<Vec<_>>());
+        // Without a conductor there are no jobs either.
+        for job in jobs.unwrap_or_default() {
+            match self.take_job_back(job, &mut rank) {
+                Ok(0) | Err(Denied::NoSuchJob(_)) => {}
+                Ok(moved) => {
+                    tracing::info!(%job, moved, "processes are back in the group of gangs")
+                }
+                Err(denied) => tracing::warn!(%job, ?denied, "a job may not give way to others"),
+            }
+        }
+    }
+
+    /// Returns how many processes were away.
+    fn take_job_back(&self, job: JobId, rank: &mut Rank) -> Result<usize, Denied> {
+        // Where it lives stays as it is meanwhile.
+        let _rehoming = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(address) = self.address(job)? else { return Ok(0) };
+        let mut moved = 0;
+        for _ in 0..ROUNDS_MAX {
+            let before = moved;
+            let mut failed = None;
+            self.lodging.each_process(&address, |process| {
+                match self.take_process_back(&address, process) {
+                    Ok(was_away) => moved += usize::from(was_away),
+                    Err(error) if error.is_gone() => {}
+                    Err(error) => failed = Some(error),
+                }
+                rank.settle();
+            })?;
+            match failed {
+                Some(error) => return Err(error.into()),
+                None if moved == before => break,
+                None => {}
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Who takes a process out of a job meanwhile holds the same lock: nobody is moved who has left.
+    fn take_process_back(
+        &self,
+        address: &Address,
+        process: &ProcessHandle,
+    ) -> gang_linux::Result<bool> {
+        let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lodging.take_back(&address.whereabouts, process)
+    }
+}

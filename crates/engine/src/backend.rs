@@ -111,6 +111,11 @@ fn attributes(original: &Attributes, to: Standing, wide: bool, in_idle_group: bo
     }
 }
 
+/// What a thread has out of its slot with [`Backend::Rt`], which had `original` without gangd.
+pub fn lowered(original: &Attributes, in_idle_group: bool) -> Attributes {
+    attributes(original, Standing::Filling, false, in_idle_group)
+}
+
 /// The range of cpu.weight (version 2) is 1 to 10,000, default 100; of cpu.shares (version 1), 2 to
 /// 262,144, default 1024. Which of them the file is, its name tells.
 fn weigh(job: &Members, to: Standing, out: &mut Vec<Action>) {

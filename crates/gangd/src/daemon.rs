@@ -23,6 +23,7 @@ use gang_schedule::JobId;
 
 use crate::{
     admission::Queue,
+    crowds::Crowd,
     denied::Denied,
     endings::Endings,
     errands::Handle,
@@ -344,13 +345,17 @@ impl Daemon {
             let had_jobs = (!state.jobs.is_empty(), state.had_jobs);
             (
                 state.jobs.values().filter_map(Tree::due).collect(),
+                state.jobs.values().filter_map(Crowd::of).collect::<Vec<Crowd>>(),
                 state.unused_for(leave_after),
                 had_jobs,
             )
         });
         // Without a conductor there are no jobs either.
-        let Ok((trees, unused, had_jobs)) = asked else { return (false, false) };
+        let Ok((trees, crowds, unused, had_jobs)) = asked else { return (false, false) };
         self.tend_trees(trees);
+        if self.backend == Backend::Rt {
+            crowds.iter().for_each(Crowd::lower);
+        }
         // Their processes go on without gangd (L20).
         for job in unused {
             tracing::info!(%job, ?leave_after, "a job that used no CPU leaves; its processes go on");

@@ -8,6 +8,7 @@ mod changes;
 mod check;
 mod classes;
 mod conductor;
+mod crowds;
 mod daemon;
 mod denied;
 mod description;

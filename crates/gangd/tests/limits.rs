@@ -240,3 +240,74 @@ fn needs_root_threads_of_a_job() {
     wait_until("released", || what_is_left(program.pid()).is_none());
     drop(go);
 }
+
+/// Whether the machine has room for so many processes more, and as many again for everybody else.
+fn has_room_for(processes: usize) -> bool {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let number = |path: &str| read(path).trim().parse::<usize>().unwrap_or(0);
+    let most = number("/proc/sys/kernel/pid_max").min(number("/proc/sys/kernel/threads-max"));
+    // The fourth word is `running/all`.
+    let load = read("/proc/loadavg");
+    let there = load.split([' ', '/']).nth(4).and_then(|all| all.parse().ok()).unwrap_or(most);
+    let memory = read("/proc/meminfo");
+    let free = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let free_kib = free.and_then(|text| text.trim().strip_suffix(" kB")?.parse().ok()).unwrap_or(0);
+    // A shell that waits has less than this.
+    let has_room = there + 2 * processes < most && processes * 512 < free_kib;
+    if !has_room {
+        skipped(format!(
+            "no room for {processes} processes: {there} of {most}, {free_kib} KiB free"
+        ));
+    }
+    has_room
+}
+
+#[test]
+fn needs_root_processes_of_a_job() {
+    if !is_root() || !has_room_for(CROWD) {
+        return;
+    }
+    // These switch a job as a whole: others take so long for thousands of threads that hardly more are started.
+    let any = Place::new(&["--backend", "signal"]);
+    let Some(backend) = ["weight", "freeze"].into_iter().find(|it| any.obstacle(it).is_none())
+    else {
+        skipped("no backend here switches jobs as a whole");
+        return;
+    };
+    drop(any);
+    let mut place = Place::new(&["--backend", backend]);
+    let neighbour = Program::spinner();
+    let beside = job_with(&place, &neighbour, 1);
+    // All wait for a line that never comes, and end with this test.
+    let mut bomb = Program::shell(&format!(
+        "read go; exec 3<&0; i=0; while [ $i -lt {CROWD} ]; do (read line <&3) & i=$((i+1)); done; \
+         echo $i; read line <&3"
+    ));
+    let job = job_with(&place, &bomb, 1);
+    bomb.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let output = std::io::BufReader::new(bomb.0.stdout.take().unwrap());
+    let told = std::io::BufRead::lines(output).map_while(Result::ok).next();
+    if told.as_deref() != Some(&CROWD.to_string()) {
+        skipped(format!("this machine does not permit {CROWD} processes: {told:?}"));
+        return;
+    }
+    let found = |job: i64| place.job(job).unwrap();
+    wait_until("it has no slots", || {
+        let job = found(job);
+        job.threads == 4096 && job.state == v1::JobState::sleeping
+    });
+    let shown = place.client().show_job(job).unwrap();
+    let processes = shown.processes.unwrap_or_default();
+    assert_eq!(shown.details.processes, CROWD as i64 + 1);
+    assert_eq!(processes.len(), CROWD + 1, "all of them are told");
+    let before = (found(job).slots, found(beside).slots);
+    wait_until("the other one has", || found(beside).slots > before.1 + 20);
+    assert!(found(job).slots <= before.0 + 1, "{}", found(job).slots);
+    assert_eq!(place.client().check().unwrap().violations, []);
+    place.kill_daemon();
+    // All are in the same groups, and nothing else was done to them.
+    let last = processes.iter().map(|process| process.pid).max().unwrap() as u32;
+    for pid in [last, neighbour.pid()] {
+        wait_until("released", || what_is_left(pid).is_none());
+    }
+}

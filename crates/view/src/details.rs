@@ -7,6 +7,7 @@ use gang_protocol::v1;
 
 use crate::table::{Align, render};
 use crate::values::{count, cpu_list, duration, gain, owner, percent, progress, size, word};
+use crate::why::THREADS_MAX;
 
 /// What was measured of a job, or why nothing was.
 fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
@@ -75,7 +76,13 @@ fn write(
         word(&job.policy)
     )?;
     decided(out, job)?;
-    writeln!(out, "  state       {}", word(&job.state))?;
+    let state = word(&job.state);
+    match job.threads >= THREADS_MAX {
+        true => {
+            writeln!(out, "  state       {state}: no slots with {THREADS_MAX} threads or more")?
+        }
+        false => writeln!(out, "  state       {state}")?,
+    }
     writeln!(
         out,
         "  cpus        {} (at least {}), on {}",
@@ -131,4 +138,21 @@ fn write(
         write!(out, "\n{}", render(&columns, &rows, width))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn whoever_has_too_many_threads_is_told_why_it_has_no_slots() {
+        let of = |threads| {
+            let state = v1::JobState::sleeping;
+            let details = v1::Job { threads, state, ..fixture::job(1, "bomb") };
+            text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
+        };
+        assert!(of(4095).contains("  state       sleeping\n"));
+        assert!(of(4096).contains("  state       sleeping: no slots with 4096 threads or more\n"));
+    }
 }

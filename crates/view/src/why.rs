@@ -11,6 +11,7 @@
 
 mod findings;
 
+pub use findings::THREADS_MAX;
 use gang_protocol::name::escaped;
 use gang_protocol::v1::{Job, JobState, Status};
 use serde::Serialize;

@@ -21,8 +21,8 @@ const SKEW_MAX: f64 = 0.05;
 const MEMORY_FULL: f64 = 0.95;
 /// Of the machine's memory that is free.
 const MEMORY_LEAST: f64 = 0.03;
-/// The daemon switches jobs of at most so many threads.
-const THREADS_MAX: i64 = 4096;
+/// The daemon switches jobs of at most so many threads, and tells of no more.
+pub const THREADS_MAX: i64 = 4096;
 
 fn finding(kind: Kind, grade: Grade, text: String) -> Option<Finding> {
     Some(Finding { kind, grade, text, advice: None })

@@ -1,0 +1,95 @@
+//! Jobs of more threads than are switched.
+//!
+//! Problem: such a job has no slots. But what it starts while it is lowered may have what its parent had in
+//! the last one, and there are threads that the switchers are never told of. They would run as ordinary
+//! threads beside everybody else, or before them: those of a wide gang have the highest weight.
+//!
+//! Approach: as long as there is a crowd, the main thread looks at all of its threads now and then, and takes
+//! each out of a slot that the job does not have. Whoever does so by mistake, because the job is none any
+//! more, costs it a slot.
+
+use gang_engine::{backend::lowered, members, store::Whereabouts};
+use gang_linux::{cgroup::Group, error::unless_gone, sched, sched::Attributes};
+
+use crate::job::Job;
+
+/// What must be known of a job to lower all of it.
+pub struct Crowd {
+    group: Group,
+    normal: Attributes,
+    in_idle_group: bool,
+}
+
+impl Crowd {
+    /// Absent for a job that has slots, and for one without a cgroup, whose processes are not raised.
+    pub fn of(job: &Job) -> Option<Crowd> {
+        let home = job.home.as_ref().filter(|home| home.members.is_crowded())?;
+        let Whereabouts::Cgroup { group, .. } = &home.whereabouts else { return None };
+        let takes_part = !job.activity.awake && job.spec.policy == gang_schedule::Policy::Local;
+        takes_part.then(|| Crowd {
+            group: Group::at(group),
+            normal: home.normal,
+            in_idle_group: home.members.controls.in_idle_group,
+        })
+    }
+
+    /// Lowers every thread that does not stand as the job does. Those that are real-time by their own choice
+    /// stay so.
+    pub fn lower(&self) {
+        for tid in unless_gone(self.group.threads()).unwrap_or_default() {
+            // One that ended meanwhile needs nothing.
+            let Ok(now) = sched::get(tid) else { continue };
+            let original = members::original(now, self.normal, true);
+            let wanted = lowered(&original, self.in_idle_group);
+            if now != wanted && !original.policy.is_realtime() {
+                let _ = sched::set(tid, &wanted);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::mpsc::channel, thread};
+
+    use gang_linux::sched::Policy;
+    use gang_skips::skipped;
+
+    use super::*;
+
+    #[test]
+    fn needs_root_whatever_a_thread_has_of_a_slot_it_is_lowered_once() {
+        let raised = Attributes::fifo(gang_engine::priority::GANG);
+        let (began, tids) = channel();
+        let threads = [(); 3].map(|()| {
+            let began = began.clone();
+            thread::spawn(move || {
+                began.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+                thread::park();
+            })
+        });
+        let tids: Vec<u32> = tids.iter().take(3).collect();
+        let normal = sched::get(tids[0]).unwrap();
+        // As a gang has it in its slot, as a wide one has it, and what was started in either.
+        let had = [raised, Attributes::other(-20), Attributes::other(0)];
+        let set: Vec<_> = tids.iter().zip(had).map(|(&tid, had)| sched::set(tid, &had)).collect();
+        if set.iter().any(Result::is_err) {
+            skipped("needs root");
+        } else {
+            let group = tempfile::tempdir().unwrap();
+            let lines: String = tids.iter().map(|tid| format!("{tid}\n")).collect();
+            fs::write(group.path().join("cgroup.threads"), lines).unwrap();
+            let group = Group::at(group.path());
+            let crowd = Crowd { group, normal, in_idle_group: true };
+            crowd.lower();
+            for &tid in &tids {
+                let now = sched::get(tid).unwrap();
+                assert_eq!((now.policy, now.nice), (Policy::Batch, normal.nice));
+            }
+        }
+        for thread in threads {
+            thread.thread().unpark();
+            thread.join().unwrap();
+        }
+    }
+}

@@ -23,6 +23,7 @@
 //!   `passive` blocks at every barrier, which is what gang scheduling makes unnecessary. Left
 //!   alone, libgomp spins for some 300,000 rounds and then blocks; and because a gang has a CPU
 //!   for every thread, it does not take itself for oversubscribed.
+//!   `gang lab openmp --wait default,active,passive` compares the three.
 //! - `OMP_PROC_BIND`, `OMP_PLACES`, `GOMP_CPU_AFFINITY`: which CPUs a gang has is the daemon's to
 //!   say, and may change from slice to slice.
 

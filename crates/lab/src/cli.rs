@@ -42,11 +42,11 @@ enum Command {
     /// How late a short ordinary task is beside two gangs
     Lateness(Only),
     /// Two OpenMP programs with default settings, alone and two copies at once
-    Openmp(Only),
+    Openmp(With<openmp::Openmp>),
     /// Cost and skew of a switch for 2 to 1,000 threads (X8)
     Switch(With<switch::Switch>),
-    /// CPU of the daemon with 100 idle jobs
-    Idle(Only),
+    /// CPU of the daemon with 100 idle jobs, and two that run
+    Idle(With<idle::Idle>),
     /// What it costs to look on: gang top and gang web with 20 jobs, and the switches meanwhile
     Views(Only),
     /// What is measured of gangs: how much of their slots they run as a whole, and what that costs
@@ -124,10 +124,10 @@ impl Cli {
             Command::Overhead(it) => report(&it.options, overhead::run),
             Command::Share(it) => report(&it.options, share::run),
             Command::Lateness(it) => report(&it.options, lateness::run),
-            Command::Openmp(it) => report(&it.options, openmp::run),
+            Command::Openmp(it) => it.report(|it, lab| it.run(lab)),
             Command::Switch(it) => it.report(|it, lab| it.run(lab)),
             Command::Coscheduled(it) => report(&it.options, coscheduled::run),
-            Command::Idle(it) => report(&it.options, idle::run),
+            Command::Idle(it) => it.report(|it, lab| it.run(lab)),
             Command::Views(it) => report(&it.options, views::run),
             Command::Release(it) => report(&it.options, release::run),
             Command::Arrival(it) => it.report(|it, lab| it.run(lab)),

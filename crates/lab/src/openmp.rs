@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use gang_picture::python_with;
 use serde::Deserialize;
 
@@ -25,10 +26,23 @@ const CLUSTERS: &str = include_str!("../../../demo/clusters.py");
 pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// A program that takes the size of its problem and how many times to solve it.
+#[derive(Clone)]
 pub struct Program {
     pub name: &'static str,
     command: Vec<String>,
-    times: u64,
+    /// How often it solves its problem.
+    pub times: u64,
+}
+
+/// How threads of OpenMP wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Wait {
+    /// As the runtime has it, which for libgomp is to spin for a while
+    Default,
+    /// OMP_WAIT_POLICY=active: they spin
+    Active,
+    /// OMP_WAIT_POLICY=passive: they block
+    Passive,
 }
 
 #[derive(Deserialize)]
@@ -92,6 +106,23 @@ pub struct Copies {
 }
 
 impl Program {
+    /// The same program, whose threads wait so, whatever the lab's own environment says.
+    pub fn waiting(&self, how: Wait) -> Program {
+        let mut command = words("env -u OMP_WAIT_POLICY");
+        match how {
+            Wait::Default => {}
+            Wait::Active => command.push("OMP_WAIT_POLICY=active".into()),
+            Wait::Passive => command.push("OMP_WAIT_POLICY=passive".into()),
+        }
+        command.extend(self.command.iter().cloned());
+        Program { command, ..self.clone() }
+    }
+
+    /// The same program with so much to do.
+    pub fn with_times(self, times: u64) -> Program {
+        Program { times, ..self }
+    }
+
     /// Gives the program as much to do as takes about `length` alone on this machine.
     pub fn sized(mut self, lab: &Lab, length: Duration) -> Result<Self> {
         // The difference between two runs leaves out their start; of several, the best was the

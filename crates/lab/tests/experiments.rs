@@ -112,6 +112,8 @@ fn what_cannot_be_done_is_said() {
         ("coscheduled --plain", "measures no gangs"),
         ("barrier --runs 0", "at least one round"),
         ("barrier --copies 0", "between 1 and 100"),
+        ("idle --jobs 0", "between 1 and 1000"),
+        ("openmp --times 0", "at least once"),
         ("idle --noisy --runs 1 --gangd /nowhere", "/nowhere"),
         ("fill --quick --paper", "cannot be used with"),
         ("slices --backend rt --backends rt,signal", "cannot be used with"),
@@ -201,8 +203,100 @@ fn barrier_under_gangd_needs_gangd() {
     assert_eq!(measures.len(), 2, "{measures:?}");
 }
 
-// Not here: idle starts a hundred programs and waits until they are, and openmp runs real programs for a
-// minute; switch needs jobs that alternate for seconds.
+/// A figure of the only round of a condition.
+fn figure(report: &Value, condition: &str, figure: &str) -> f64 {
+    let series = report["series"].as_array().unwrap();
+    let of = series.iter().find(|series| series["condition"] == condition);
+    let sample = of.and_then(|series| series["samples"][figure][0].as_f64());
+    sample.unwrap_or_else(|| panic!("no {figure} of {condition}: {report}"))
+}
+
+/// The table of a report, for people, beside its JSON.
+fn table_and_report(arguments: &str) -> (String, Value) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("figures.json");
+    let output = lab(&format!("{arguments} --noisy --json {}", path.display()));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {errors}");
+    let report = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    (String::from_utf8(output.stdout).unwrap(), report)
+}
+
+#[test]
+fn a_switch_needs_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let (table, report) = table_and_report("switch --runs 1 --seconds 1.5 --sizes 3");
+    assert_eq!(conditions(&report), ["3 asleep", "3 computing"]);
+    for condition in conditions(&report) {
+        let of = |name: &str| figure(&report, condition, name);
+        for (median, most) in [
+            ("us_per_thread_p50", "us_per_thread_p99"),
+            ("skew_us_p50", "skew_us_p99"),
+            ("late_us_p50", "late_us_p99"),
+        ] {
+            assert!(0.0 <= of(median) && of(median) <= of(most), "{condition}: {report}");
+            assert!(table.contains(median), "{table}");
+        }
+        assert!(of("us_per_thread_p50") > 0.0, "nothing costs nothing: {report}");
+        assert!(table.contains(condition), "{table}");
+    }
+    // What is promised is about 64 threads.
+    assert_eq!(report["measures"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn idle_jobs_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let (table, report) = table_and_report("idle --runs 1 --seconds 0.5 --jobs 3");
+    let condition = "3 idle jobs, 2 gangs";
+    assert_eq!(conditions(&report), [condition]);
+    let of = |name: &str| figure(&report, condition, name);
+    // Its CPU time is counted in ticks or finer; of two gangs it has some in any case.
+    let (sum, daemon, guardian) = (of("cpu_percent"), of("daemon_percent"), of("guardian_percent"));
+    assert!(daemon > 0.0 && guardian >= 0.0, "{report}");
+    assert!((sum - daemon - guardian).abs() < 1e-6, "{report}");
+    assert!(sum <= 100.0 * report["machine"]["cpus"].as_f64().unwrap(), "{report}");
+    assert!(table.contains(condition) && table.contains("guardian_percent"), "{table}");
+    // What is promised is about 100 jobs.
+    assert_eq!(report["measures"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn openmp_programs_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    if Command::new("gcc").arg("--version").output().is_err() {
+        skipped("there is no gcc");
+        return;
+    }
+    let arguments =
+        "openmp --runs 1 --programs gauss --times 1 --patience 2 --wait default,passive";
+    let (table, report) = table_and_report(arguments);
+    let expected = ["plain Linux", "gangd", "plain Linux, passive", "gangd, passive"]
+        .map(|way| ["alone", "2 copies"].map(|copies| format!("gauss (libgomp), {copies}, {way}")));
+    assert_eq!(conditions(&report), expected.concat());
+    for condition in conditions(&report) {
+        assert!(figure(&report, condition, "s_for_each_copy") > 0.0, "{report}");
+        let ended = figure(&report, condition, "ended");
+        // Plain Linux may keep copies from each other for longer than they are waited for.
+        assert!(ended == 1.0 || (ended == 0.0 && condition.contains("plain")), "{report}");
+        assert!(table.contains(condition), "{table}");
+    }
+    let measures = report["measures"].as_array().unwrap();
+    assert_eq!(measures.len(), 1, "{report}");
+    assert_eq!(measures[0]["measure"], "two copies of gauss (libgomp), time over twice one alone");
+    let of_waits = report["ratios"].as_array().unwrap().iter().filter(|ratio| {
+        ratio["of"] == "gauss (libgomp), 2 copies, gangd, passive"
+            && ratio["over"] == "gauss (libgomp), 2 copies, gangd"
+    });
+    assert_eq!(of_waits.count(), 1, "how to wait is compared: {report}");
+}
+
 #[test]
 fn fill_and_share_under_gangd_need_gangd() {
     if !gangd_is_there() {

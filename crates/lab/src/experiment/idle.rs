@@ -1,9 +1,10 @@
-//! What the daemon itself uses while 100 jobs of 16 threads idle and two gangs run.
+//! What the daemon itself uses while jobs of 16 threads idle and two gangs run.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use clap::Args;
 
 use crate::daemon::{Daemon, Settings};
 use crate::harness::{Condition, Figures, alternate};
@@ -13,24 +14,47 @@ use crate::report::{Must, Report};
 use crate::workload::window::now_ns;
 
 const SUM: &str = "cpu_percent";
+/// What is promised is about so many.
 const JOBS: usize = 100;
 const SLICE: Duration = Duration::from_millis(20);
 /// Time in which the daemon notices that jobs are idle.
 const SETTLE: Duration = Duration::from_secs(3);
 
-pub fn run(lab: &Lab) -> Result<Report> {
-    ensure!(!lab.options.plain, "plain Linux has no daemon");
-    let conditions = [Condition::new("100 idle jobs, 2 gangs", || measure(lab))];
-    let run = alternate(lab, "idle", lab.runs(), &conditions)?;
-    let about = "CPU of the daemon: 100 idle jobs of 16 threads, two gangs, slices of 20 ms";
-    let mut report = Report::new(lab, about, run, SUM);
-    let cpu = report.mean("100 idle jobs, 2 gangs", SUM);
-    let what = "CPU of the daemon, 100 idle jobs of 16 threads and 2 gangs";
-    report.promise(what, Must::Below(1.0), "%", cpu);
-    Ok(report)
+#[derive(Args, Debug, Clone)]
+pub struct Idle {
+    /// Jobs that idle; the promise is about 100
+    #[arg(long, default_value_t = JOBS)]
+    pub jobs: usize,
 }
 
-fn measure(lab: &Lab) -> Result<Figures> {
+impl Default for Idle {
+    fn default() -> Self {
+        Self { jobs: JOBS }
+    }
+}
+
+impl Idle {
+    pub fn run(&self, lab: &Lab) -> Result<Report> {
+        ensure!(!lab.options.plain, "plain Linux has no daemon");
+        ensure!((1..=1000).contains(&self.jobs), "between 1 and 1000 jobs idle");
+        let jobs = self.jobs;
+        let name = format!("{jobs} idle jobs, 2 gangs");
+        let conditions = [Condition::new(name.clone(), || measure(lab, jobs))];
+        let run = alternate(lab, "idle", lab.runs(), &conditions)?;
+        let about = format!(
+            "CPU of the daemon: {jobs} idle jobs of 16 threads, two gangs, slices of 20 ms"
+        );
+        let mut report = Report::new(lab, about, run, SUM);
+        if jobs == JOBS {
+            let cpu = report.mean(&name, SUM);
+            let what = "CPU of the daemon, 100 idle jobs of 16 threads and 2 gangs";
+            report.promise(what, Must::Below(1.0), "%", cpu);
+        }
+        Ok(report)
+    }
+}
+
+fn measure(lab: &Lab, jobs: usize) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::slice(SLICE)))?;
     let length = lab.length(Duration::from_secs(5));
     // Jobs last longer than the measurement, and are killed when it is over.
@@ -39,14 +63,18 @@ fn measure(lab: &Lab) -> Result<Figures> {
     let gang =
         Launch::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));
     let mut running = Vec::new();
-    for number in 0..JOBS + 2 {
-        let copy = if number < JOBS { &idle } else { &gang };
+    for number in 0..jobs + 2 {
+        let copy = if number < jobs { &idle } else { &gang };
         let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
         running.push(lab.start_workload(Some(&daemon), copy.gang, &arguments)?);
     }
     std::thread::sleep(SETTLE);
-    let jobs = daemon.status()?.pointer("/jobs").and_then(|jobs| jobs.as_u64());
-    ensure!(jobs == Some(JOBS as u64 + 2), "the daemon has {jobs:?} jobs instead of {}", JOBS + 2);
+    let known = daemon.status()?.pointer("/jobs").and_then(|jobs| jobs.as_u64());
+    ensure!(
+        known == Some(jobs as u64 + 2),
+        "the daemon has {known:?} jobs instead of {}",
+        jobs + 2
+    );
     let (daemon_ns, guardian_ns) = cpu_ns(&daemon)?;
     let before = Instant::now();
     std::thread::sleep(length);

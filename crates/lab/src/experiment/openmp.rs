@@ -3,67 +3,164 @@
 //!
 //! "Alone" is one copy under plain Linux, as a person has it who does not know of gangd; one copy
 //! alone as a gang stands beside it.
+//!
+//! `--wait default,active,passive` measures what `gang run` decides for all programs: whether it should
+//! say how their threads wait for each other (OMP_WAIT_POLICY).
 
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use clap::{Args, ValueEnum};
 
 use super::plain_and_default;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Under};
-use crate::openmp::{Program, gauss, numpy};
+use crate::openmp::{Program, Wait, gauss, numpy};
 use crate::report::{Must, Report};
+use crate::workload::seconds;
 
 const TIME: &str = "s_for_each_copy";
 
-/// Copies under plain Linux that have not ended by then count as if they had, in favour of plain
-/// Linux, and as not ended (`ended`). A third of it with `--quick`.
+/// How long copies under plain Linux are waited for, unless something else is asked for. A third of it with
+/// `--quick`.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-pub fn run(lab: &Lab) -> Result<Report> {
-    let dir = tempfile::tempdir().context("making a directory for the programs")?;
-    let length = lab.length(Duration::from_secs(2));
-    let mut programs = vec![gauss(dir.path())?.sized(lab, length)?];
-    match numpy(dir.path()) {
-        Ok(program) => programs.push(program.sized(lab, length)?),
-        Err(error) => eprintln!("gang lab: without numpy: {error:#}"),
-    }
-    let ways = plain_and_default(lab);
-    let mut conditions = Vec::new();
-    for program in &programs {
-        for (way, under) in &ways {
-            for copies in [1, 2] {
-                conditions.push(Condition::new(name(program, way, copies), move || {
-                    measure(lab, program, under, copies)
-                }));
-            }
-        }
-    }
-    let run = alternate(lab, "openmp", lab.runs(), &conditions)?;
-    let about = "OpenMP programs with default settings, alone and two copies at once";
-    let mut report = Report::new(lab, about, run, TIME);
-    for program in &programs {
-        let alone = name(program, "plain Linux", 1);
-        for (way, _) in &ways {
-            let ratio = report.ratio(&name(program, way, 2), &alone, TIME);
-            if *way == "gangd" {
-                report.ratio(&name(program, way, 2), &name(program, way, 1), TIME);
-                let what = format!("two copies of {}, time over twice one alone", program.name);
-                report.promise(what, Must::AtMost(1.05), "", ratio);
-            }
-        }
-    }
-    Ok(report)
+#[derive(Args, Debug, Clone, Default)]
+pub struct Openmp {
+    /// Programs [default: all that are installed]
+    #[arg(long, value_delimiter = ',')]
+    pub programs: Vec<Which>,
+    /// How their threads wait for each other [default: default]
+    #[arg(long, value_delimiter = ',')]
+    pub wait: Vec<Wait>,
+    /// How often each solves its problem [default: as often as takes --seconds alone]
+    #[arg(long)]
+    pub times: Option<u64>,
+    /// Copies under plain Linux that have not ended by then count as if they had, in favour of plain
+    /// Linux, and as not ended [default: 30s, with --quick 10s]
+    #[arg(long, value_parser = seconds)]
+    pub patience: Option<Duration>,
 }
 
-fn name(program: &Program, way: &str, copies: usize) -> String {
-    let copies = if copies == 1 { "alone".into() } else { format!("{copies} copies") };
-    format!("{}, {copies}, {way}", program.name)
+/// A program that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Which {
+    /// A Gaussian elimination with libgomp
+    Gauss,
+    /// numpy on the OpenMP build of OpenBLAS
+    Numpy,
 }
 
-fn measure(lab: &Lab, program: &Program, under: &Under, copies: usize) -> Result<Figures> {
+impl Which {
+    fn prepare(self, dir: &Path) -> Result<Program> {
+        match self {
+            Which::Gauss => gauss(dir),
+            Which::Numpy => numpy(dir),
+        }
+    }
+}
+
+/// A program whose threads wait in one way.
+struct Subject {
+    program: Program,
+    wait: Wait,
+}
+
+impl Subject {
+    fn name(&self, way: &str, copies: usize) -> String {
+        self.name_waiting(self.wait, way, copies)
+    }
+
+    fn name_waiting(&self, wait: Wait, way: &str, copies: usize) -> String {
+        let copies = if copies == 1 { "alone".into() } else { format!("{copies} copies") };
+        let wait = match wait {
+            Wait::Default => "",
+            Wait::Active => ", active",
+            Wait::Passive => ", passive",
+        };
+        format!("{}, {copies}, {way}{wait}", self.program.name)
+    }
+}
+
+impl Openmp {
+    pub fn run(&self, lab: &Lab) -> Result<Report> {
+        ensure!(self.times != Some(0), "each program solves its problem at least once");
+        let dir = tempfile::tempdir().context("making a directory for the programs")?;
+        let subjects = self.subjects(lab, dir.path())?;
+        let usual = if lab.options.quick { PATIENCE / 3 } else { PATIENCE };
+        let patience = self.patience.unwrap_or(usual);
+        let ways = plain_and_default(lab);
+        let mut conditions = Vec::new();
+        for subject in &subjects {
+            for (way, under) in &ways {
+                for copies in [1, 2] {
+                    conditions.push(Condition::new(subject.name(way, copies), move || {
+                        measure(lab, &subject.program, under, copies, patience)
+                    }));
+                }
+            }
+        }
+        let run = alternate(lab, "openmp", lab.runs(), &conditions)?;
+        let about = "OpenMP programs, alone and two copies at once";
+        let mut report = Report::new(lab, about, run, TIME);
+        for subject in &subjects {
+            let alone = subject.name("plain Linux", 1);
+            for (way, _) in &ways {
+                let ratio = report.ratio(&subject.name(way, 2), &alone, TIME);
+                if *way == "gangd" {
+                    report.ratio(&subject.name(way, 2), &subject.name(way, 1), TIME);
+                    if subject.wait == Wait::Default {
+                        let name = subject.program.name;
+                        let what = format!("two copies of {name}, time over twice one alone");
+                        report.promise(what, Must::AtMost(1.05), "", ratio);
+                    } else if self.wait.contains(&Wait::Default) {
+                        let by_default = subject.name_waiting(Wait::Default, way, 2);
+                        report.ratio(&subject.name(way, 2), &by_default, TIME);
+                    }
+                }
+            }
+        }
+        Ok(report)
+    }
+
+    /// Each program in each way to wait, with as much to do in all of them.
+    fn subjects(&self, lab: &Lab, dir: &Path) -> Result<Vec<Subject>> {
+        let length = lab.length(Duration::from_secs(2));
+        let all = || vec![Which::Gauss, Which::Numpy];
+        let which = if self.programs.is_empty() { all() } else { self.programs.clone() };
+        let wait = if self.wait.is_empty() { vec![Wait::Default] } else { self.wait.clone() };
+        let mut subjects = Vec::new();
+        for which in which {
+            let program = match which.prepare(dir) {
+                Ok(program) => program,
+                // The other program needs no more than a compiler, and is always measured.
+                Err(error) if self.programs.is_empty() && which == Which::Numpy => {
+                    eprintln!("gang lab: without numpy: {error:#}");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let times = match self.times {
+                Some(times) => times,
+                None => program.waiting(Wait::Default).sized(lab, length)?.times,
+            };
+            let waiting =
+                |&wait| Subject { program: program.waiting(wait).with_times(times), wait };
+            subjects.extend(wait.iter().map(waiting));
+        }
+        Ok(subjects)
+    }
+}
+
+fn measure(
+    lab: &Lab,
+    program: &Program,
+    under: &Under,
+    copies: usize,
+    patience: Duration,
+) -> Result<Figures> {
     let daemon = lab.daemon_of(under)?;
-    let patience = if lab.options.quick { PATIENCE / 3 } else { PATIENCE };
     let mut running = program.start(lab, daemon.as_ref(), copies)?;
     // Plain Linux may keep two copies from each other for minutes.
     if matches!(under, Under::Plain) {

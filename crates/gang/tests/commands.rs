@@ -28,6 +28,18 @@ ID  NAME           OWNER  CLASS        STATE      CPUS   SHARE  WANTED  TOGETHER
 }
 
 #[test]
+fn ls_tells_what_is_not_measured_from_what_had_no_slot() {
+    let no_slot = v1::Job { coscheduled: None, ..job(3, "new") };
+    let not_measured = Some("it takes CAP_BPF".to_owned());
+    let not_measured = v1::Job { not_measured, ..no_slot.clone() };
+    let column = |job: v1::Job| {
+        let shown = stdout(&Place::of(&Fake::with_jobs(vec![job])).output(&["ls"]));
+        shown.lines().nth(1).unwrap().contains("50.0 %  not measured    24.5 s")
+    };
+    assert!(column(not_measured) && !column(no_slot));
+}
+
+#[test]
 fn show_takes_an_id_or_a_unique_name() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C"), job(4, "sp"), job(5, "sp")]);
     let place = Place::of(&fake);

@@ -50,11 +50,20 @@ fn table(jobs: &[v1::Job], width: Option<usize>) -> String {
             job.cpus.to_string(),
             percent(job.share_had),
             percent(job.share_wanted),
-            job.coscheduled.map_or_else(|| "-".into(), percent),
+            together(job),
             duration(job.cpu_time_ns),
         ];
         row.extend(is_told.then(|| progress(job).map_or_else(|| "-".into(), percent)));
         row
     };
     render(&columns, &jobs.iter().map(row).collect::<Vec<_>>(), width)
+}
+
+/// Why it is not measured is in `gang show`.
+fn together(job: &v1::Job) -> String {
+    match (job.coscheduled, &job.not_measured) {
+        (Some(share), _) => percent(share),
+        (None, Some(_)) => "not measured".into(),
+        (None, None) => "-".into(),
+    }
 }

@@ -352,14 +352,16 @@ fn what_the_kernel_does_not_let_gangd_measure_is_told_as_that_needs_gangd() {
         skipped("setpriv cannot drop rights");
         return;
     }
-    let gangd = without.display();
-    let report = report(&format!("fill --runs 1 --rounds 3 --copies 2 --gangd {gangd}"));
+    let (gangd, json) = (without.display(), dir.path().join("figures.json"));
+    let run = "fill --noisy --runs 1 --rounds 3 --copies 2";
+    let output = lab(&format!("{run} --gangd {gangd} --json {}", json.display()));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     for series in &report["series"].as_array().unwrap()[1..] {
         assert!(series["not_measured"].is_string(), "{series}");
         assert!(series["samples"].get("coscheduled_percent").is_none(), "{series}");
     }
-    let text = lab(&format!("fill --noisy --runs 1 --rounds 3 --copies 2 --gangd {gangd}"));
-    let text = String::from_utf8(text.stdout).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("coscheduled_percent") && text.contains("not measured"), "{text}");
 }
 

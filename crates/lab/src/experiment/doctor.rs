@@ -56,7 +56,7 @@ const PROGRAMS: [(&str, &str); 22] = [
 /// A first answer is made of every so many of them, watched for a shorter time.
 const QUICK: usize = 5;
 const LENGTH: Duration = Duration::from_secs(6);
-const QUICK_LENGTH: Duration = Duration::from_secs(4);
+const QUICK_LENGTH: Duration = Duration::from_secs(3);
 
 pub fn run(lab: &Lab) -> Result<Report> {
     anyhow::ensure!(!lab.options.plain, "without gangd there is nothing to be right about");

@@ -289,6 +289,24 @@ fn top_prints_one_picture_into_a_pipe_and_needs_a_terminal_otherwise() {
 }
 
 #[test]
+fn needs_root_trace_asks_for_the_processes_of_a_job_twice_however_long_it_records() {
+    let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
+    let place = Place::of(&fake);
+    let mut gang = place.gang(&["trace", "--seconds", "1", "--out", "t.json"]);
+    let output = gang.current_dir(place.dir.path()).output().unwrap();
+    if stderr(&output).contains("cannot find") || stderr(&output).contains("cannot record") {
+        gang_skips::skipped(stderr(&output).trim_end());
+        return;
+    }
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let calls = fake.calls();
+    let count = |call: &str| calls.iter().filter(|made| *made == call).count();
+    // When it is seen first, and at the end.
+    assert!((1..=2).contains(&count("ShowJob(3)")), "{calls:?}");
+    assert!(count("ListJobs()") >= count("ShowJob(3)"), "{calls:?}");
+}
+
+#[test]
 fn why_is_a_paragraph_and_json() {
     let mut noisy = job(3, "lu.C");
     noisy.state = v1::JobState::waiting;

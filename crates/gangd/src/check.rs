@@ -3,22 +3,31 @@
 //! Problem: at each edge of the clock it changes how threads are to stand, and neither the state of the
 //! daemon nor that of the kernel can be looked at as a whole at one moment.
 //!
-//! Approach: what is planned is copied. Then each thread, group and process is looked at by itself, with the
-//! clock before and after: where an edge passed, nothing was seen. Plans that were changed meanwhile count for
-//! nothing either, nor does what was seen while a switcher was late: without a right of its own to run, it
-//! waits as long as whoever looks. And a thread may be new: so what is wrong must be so at several looks, with
-//! none in between at which the same was to be so and was.
+//! Approach: what is planned is copied, in portions. Then each thread, group and process is looked at by itself,
+//! with the clock before and after: where an edge passed, nothing was seen. Plans that were changed meanwhile
+//! count for nothing either, nor does what was seen while a switcher was late: without a right of its own to
+//! run, it waits as long as whoever looks. And a thread may be new: so what is wrong must be so at several
+//! looks, with none in between at which the same was to be so and was.
+//!
+//! Any user may ask, and no job is to wait for that: the conductor is kept for one portion at a time, and
+//! however many ask at once, one check is under way.
 //!
 //! Where gangs have all CPUs and the checker waits for their gaps, it sees them out of their slots only.
 
 mod look;
 
-use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
 
 use gang_engine::{Standing, backend::Backend};
 use gang_linux::clock;
 use gang_protocol::v1;
-use gang_schedule::{Config, CpuSet, JobId, Plan, check, clock as slices};
+use gang_schedule::{Config, CpuSet, JobId, Plan, Schedule, check, clock as slices};
 
 use crate::{daemon::Daemon, denied::Denied, errands::Handle, job::Job, state::State};
 use look::{Subject, Wanted};
@@ -40,41 +49,94 @@ const SETTLES_NS: u64 = 100_000;
 /// How often a look is tried over which an edge passes.
 const TRIES: u32 = 4;
 
+/// The most that is copied at a time of what can be looked at.
+const PORTION: usize = 256;
+
+/// How much there was to check, and what does not hold.
+type Found = (usize, Vec<v1::Violation>);
+
+/// The checks of a daemon, one after the other. Who asks while one is under way has what the next one finds,
+/// together with all others who do.
+#[derive(Default)]
+pub struct Checks {
+    /// When the last one began (CLOCK_MONOTONIC), and what it found.
+    last: Mutex<Option<(u64, Found)>>,
+}
+
+impl Checks {
+    /// What a check finds that began after somebody asked for it.
+    fn since(
+        &self,
+        asked_ns: u64,
+        check: impl FnOnce() -> Result<Found, Denied>,
+    ) -> Result<Found, Denied> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((begun_ns, found)) = &*last {
+            if *begun_ns > asked_ns {
+                return Ok(found.clone());
+            }
+        }
+        let begun_ns = clock::monotonic_ns();
+        let found = check()?;
+        *last = Some((begun_ns, found.clone()));
+        Ok(found)
+    }
+}
+
 /// Checks everything; returns how much there was to check, and what does not hold.
-pub fn all(daemon: &Daemon) -> Result<(usize, Vec<v1::Violation>), Denied> {
+pub fn all(daemon: &Daemon) -> Result<Found, Denied> {
+    daemon.checks.since(clock::monotonic_ns(), || of_everything(daemon))
+}
+
+fn of_everything(daemon: &Daemon) -> Result<Found, Denied> {
     let (plans, mut violations) = of_plans(daemon)?;
+    let slice_ns = daemon.conductor.ask(|state| state.schedule.config().slice_ns)?;
     let mut ledger = Ledger::default();
     let mut subjects = 0;
     for look in 1..=LOOKS_MAX {
-        let picture = Picture::take(daemon)?;
-        subjects = picture.jobs.iter().map(|job| job.subjects.len()).sum();
-        let seen = picture.look(&daemon.conductor);
-        let after = Picture::take(daemon)?;
-        for (case, (slice, wrong)) in seen {
-            if picture.agrees(&after, case.job, slice) {
-                ledger.add(case, slice, wrong);
-            }
-        }
+        subjects = look_at_all(daemon, &mut ledger)?;
         if look >= LOOKS && !ledger.is_in_doubt() {
             break;
         }
         let [least, most] = BETWEEN_LOOKS;
-        thread::sleep(Duration::from_nanos(picture.config.slice_ns / 4 * 3).clamp(least, most));
+        thread::sleep(Duration::from_nanos(slice_ns / 4 * 3).clamp(least, most));
     }
     violations.extend(ledger.violations());
     Ok((plans + subjects, violations))
 }
 
+/// Looks once at each thing that there is, portion by portion; returns how many there are.
+fn look_at_all(daemon: &Daemon, ledger: &mut Ledger) -> Result<usize, Denied> {
+    let (backend, mut from, mut subjects) = (daemon.backend, Some(Bookmark::BEGIN), 0);
+    while let Some(begin) = from {
+        let portion = move |state: &mut State| Picture::portion(backend, state, begin);
+        let (picture, next) = daemon.conductor.ask(portion)?;
+        subjects += picture.jobs.iter().map(|job| job.subjects.len()).sum::<usize>();
+        let seen = picture.look(&daemon.conductor, &daemon.roots.proc);
+        let jobs: Vec<JobId> = picture.jobs.iter().map(|of| of.job).collect();
+        let after = move |state: &mut State| Picture::of(backend, state, &jobs);
+        let after = daemon.conductor.ask(after)?;
+        for (case, (slice, wrong)) in seen {
+            if picture.agrees(&after, case.job, slice) {
+                ledger.add(case, slice, wrong);
+            }
+        }
+        from = next;
+    }
+    Ok(subjects)
+}
+
 /// Checks the last plan. One that was made before something changed need not hold any more: the next
 /// one is there within a slice.
-fn of_plans(daemon: &Daemon) -> Result<(usize, Vec<v1::Violation>), Denied> {
+fn of_plans(daemon: &Daemon) -> Result<Found, Denied> {
     for _ in 0..LOOKS_AT_PLANS {
-        let checked = daemon.conductor.ask(|state| {
-            let schedule = &state.schedule;
-            let last = schedule.plans().last().filter(|_| !schedule.is_changed())?;
-            Some(check::plan(schedule, last))
+        let planned = daemon.conductor.ask(|state| {
+            let forecast = &state.schedule;
+            let last = forecast.plans().last().filter(|_| !forecast.is_changed())?;
+            Some((Schedule::clone(forecast), last.clone()))
         })?;
-        if let Some(violations) = checked {
+        if let Some((schedule, last)) = planned {
+            let violations = check::plan(&schedule, &last);
             let violations = violations.into_iter().map(|violation| v1::Violation {
                 invariant: violation.invariant.to_owned(),
                 found: violation.found,
@@ -98,6 +160,17 @@ struct Picture {
     jobs: Vec<Expected>,
 }
 
+/// How far a walk over all that can be looked at has come: to a job, and some of what it has.
+#[derive(Clone, Copy, Debug)]
+struct Bookmark {
+    job: JobId,
+    subjects: usize,
+}
+
+impl Bookmark {
+    const BEGIN: Bookmark = Bookmark { job: JobId(0), subjects: 0 };
+}
+
 /// A job, and what of it can be looked at.
 struct Expected {
     job: JobId,
@@ -119,30 +192,42 @@ struct Case {
 type Sight = (u64, Option<String>);
 
 impl Picture {
-    fn take(daemon: &Daemon) -> Result<Picture, Denied> {
-        let backend = daemon.backend;
-        Ok(daemon.conductor.ask(move |state| Picture::of(backend, state))?)
-    }
-
-    fn of(backend: Backend, state: &mut State) -> Picture {
+    /// What is to be of some jobs, with nothing to look at.
+    fn of(backend: Backend, state: &State, jobs: &[JobId]) -> Picture {
         let schedule = &state.schedule;
-        let fill = schedule.config().fill;
-        let expected = |job: &Job| {
-            let out_of_row = job.standing_out_of_row(fill);
-            let takes_turns = matches!(out_of_row, Standing::Filling | Standing::Paused)
-                && job.is_scheduled()
-                && !job.suspended;
-            let subjects =
-                job.home.as_ref().map_or_else(Vec::new, |home| Subject::all(backend, home));
-            Expected { job: job.id, takes_turns, out_of_row, subjects }
-        };
+        let jobs = jobs.iter().filter_map(|id| state.jobs.get(id));
         Picture {
             backend,
             config: Config { gap: state.gap.gap(), ..schedule.config().clone() },
             machine: schedule.topology().cpus().iter().map(|cpu| cpu.id).collect(),
             plans: schedule.plans().to_vec(),
-            jobs: state.jobs.values().map(expected).collect(),
+            jobs: jobs.map(|job| Expected::of(job, schedule.config().fill)).collect(),
         }
+    }
+
+    /// The next jobs with what can be looked at of them, and where the one after these begins.
+    fn portion(backend: Backend, state: &State, from: Bookmark) -> (Picture, Option<Bookmark>) {
+        let fill = state.schedule.config().fill;
+        let (mut jobs, mut room, mut next) = (Vec::new(), PORTION, None);
+        for job in state.jobs.range(from.job..).map(|(_, job)| job) {
+            let seen = if job.id == from.job { from.subjects } else { 0 };
+            if room == 0 {
+                next = Some(Bookmark { job: job.id, subjects: 0 });
+                break;
+            }
+            let mut of = Expected::of(job, fill);
+            let all = job.home.iter().flat_map(|home| Subject::all(backend, home));
+            of.subjects.extend(all.skip(seen).take(room));
+            let taken = of.subjects.len();
+            jobs.push(of);
+            if taken == room {
+                next = Some(Bookmark { job: job.id, subjects: seen + taken });
+                break;
+            }
+            // A job takes its time even where nothing of it can be looked at.
+            room -= taken.max(1);
+        }
+        (Picture { jobs, ..Picture::of(backend, state, &[]) }, next)
     }
 
     fn plan_of(&self, slice: u64) -> Option<&Plan> {
@@ -169,11 +254,12 @@ impl Picture {
         next_ns(from_ns.saturating_sub(SETTLES_NS)) != next_ns(to_ns)
     }
 
-    fn look(&self, conductor: &Handle) -> Vec<(Case, Sight)> {
+    fn look(&self, conductor: &Handle, proc_root: &Path) -> Vec<(Case, Sight)> {
         let mut seen = Vec::new();
         for of in &self.jobs {
             for subject in &of.subjects {
-                seen.extend((0..TRIES).find_map(|_| self.look_at(conductor, of, subject)));
+                let look = |_| self.look_at(conductor, proc_root, of, subject);
+                seen.extend((0..TRIES).find_map(look));
             }
         }
         seen
@@ -182,6 +268,7 @@ impl Picture {
     fn look_at(
         &self,
         conductor: &Handle,
+        proc_root: &Path,
         of: &Expected,
         subject: &Subject,
     ) -> Option<(Case, Sight)> {
@@ -190,7 +277,7 @@ impl Picture {
             return None;
         }
         let wanted = self.wanted(of, before_ns)?;
-        let wrong = subject.look(self.backend, &wanted);
+        let wrong = subject.look(self.backend, proc_root, &wanted);
         if self.is_edge_between(before_ns, clock::utc_ns()) {
             return None;
         }
@@ -207,6 +294,15 @@ impl Picture {
         };
         let slot = |picture: &Picture| picture.plan_of(slice).map(|plan| plan.slot(job).cloned());
         of(self) == of(later) && slot(self) == slot(later)
+    }
+}
+
+impl Expected {
+    fn of(job: &Job, fill: bool) -> Expected {
+        let out_of_row = job.standing_out_of_row(fill);
+        let by_clock = matches!(out_of_row, Standing::Filling | Standing::Paused);
+        let takes_turns = by_clock && job.is_scheduled() && !job.suspended;
+        Expected { job: job.id, takes_turns, out_of_row, subjects: Vec::new() }
     }
 }
 
@@ -255,6 +351,8 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use gang_schedule::Gap;
 
     use super::*;
@@ -341,6 +439,25 @@ mod tests {
         assert!(!before.agrees(&after, JobId(2), 7));
         after.jobs.clear();
         assert!(!before.agrees(&after, JobId(4), 7), "it has ended");
+    }
+
+    #[test]
+    fn who_asks_meanwhile_has_what_the_next_check_finds() {
+        let checks = Checks::default();
+        let begun = AtomicU64::new(0);
+        let find = || Ok((begun.fetch_add(1, Ordering::Relaxed) as usize, Vec::new()));
+        let asked_ns = clock::monotonic_ns();
+        thread::scope(|scope| {
+            let askers: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| checks.since(asked_ns, find).unwrap().0)).collect();
+            let found: Vec<usize> = askers.into_iter().map(|asker| asker.join().unwrap()).collect();
+            assert_eq!(found, [0; 8], "all had asked before the first one began");
+        });
+        let denied = Denied::NoSuchJob(JobId(1));
+        let later_ns = clock::monotonic_ns();
+        assert_eq!(checks.since(later_ns, || Err(denied.clone())), Err(denied));
+        assert_eq!(checks.since(later_ns, find).unwrap().0, 1, "nothing is known of then");
+        assert_eq!(checks.since(asked_ns, find).unwrap().0, 1);
     }
 
     #[test]

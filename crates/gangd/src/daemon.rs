@@ -23,6 +23,7 @@ use gang_schedule::JobId;
 
 use crate::{
     admission::Queue,
+    check::Checks,
     crowds::Crowd,
     denied::Denied,
     endings::Endings,
@@ -74,6 +75,7 @@ pub struct Daemon {
     pub history: Option<History>,
     /// The numbers that jobs get.
     pub numbers: Numbers,
+    pub checks: Checks,
 }
 
 /// Who asks.
@@ -167,6 +169,7 @@ impl Daemon {
             queue: Queue::default(),
             endings: Endings::default(),
             history,
+            checks: Checks::default(),
         }
     }
 

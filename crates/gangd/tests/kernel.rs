@@ -71,6 +71,33 @@ fn needs_root_the_check_finds_what_does_not_stand_as_it_is_to() {
 }
 
 #[test]
+fn needs_root_the_check_looks_at_all_threads_however_many_there_are_and_ask() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let sleepers = "i=0; while [ $i -lt 300 ]; do sleep 60 & i=$((i + 1)); done";
+    let crowd = Program::shell(&format!("read go; {sleepers}; echo all; while :; do :; done"));
+    let last = Program::spinner();
+    let (first, second) = (job_with(&place, &crowd, 1), job_with(&place, &last, 1));
+    let mut crowd = crowd;
+    crowd.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let threads = |job| place.job(job).unwrap().threads;
+    wait_until("all are there", || (threads(first), threads(second)) == (301, 1));
+    // Those that came are read before they are switched.
+    wait_until("all of both are looked at", || place.client().check().unwrap().checked >= 302);
+    std::thread::scope(|scope| {
+        let ask = || scope.spawn(|| place.client().check().unwrap());
+        let askers: Vec<_> = (0..20).map(|_| ask()).collect();
+        for asker in askers {
+            let check = asker.join().unwrap();
+            assert_eq!(check.violations, []);
+            assert!(check.checked >= 302, "{}", check.checked);
+        }
+    });
+}
+
+#[test]
 fn needs_root_who_had_the_cpus_of_a_slot_may_run_anywhere_again() {
     if !is_root() {
         return;

@@ -1,6 +1,10 @@
 //! What of a job can be looked at, and how it must be.
 
-use std::{fmt, fs, path::PathBuf, sync::Arc};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use gang_engine::{
     Standing,
@@ -69,26 +73,23 @@ pub fn name(standing: Standing) -> &'static str {
 
 impl Subject {
     /// All of a job that a backend changes.
-    pub fn all(backend: Backend, home: &Home) -> Vec<Subject> {
+    pub fn all(backend: Backend, home: &Home) -> impl Iterator<Item = Subject> {
         let controls = &home.members.controls;
-        let mut all = Vec::new();
-        if backend == Backend::Rt {
-            let threads = home.members.threads().iter().filter(|thread| !thread.is_exempt());
-            all.extend(
-                threads.map(|thread| Subject::Thread { tid: thread.tid, moored: thread.moored }),
-            );
-        }
-        if let (Some(idle), Some(weight)) = (&controls.cpu_idle, &controls.cpu_weight) {
-            all.push(Subject::Weight { idle: idle.path.clone(), weight: weight.path.clone() });
-        }
-        let group = controls.freeze.as_ref().and_then(|file| file.path.parent());
-        all.extend(group.map(|group| Subject::Group(group.into())));
-        all.extend(home.members.tree().iter().cloned().map(Subject::Process));
-        all
+        let threads = home.members.threads().iter();
+        let threads = threads
+            .filter(move |thread| backend == Backend::Rt && !thread.is_exempt())
+            .map(|thread| Subject::Thread { tid: thread.tid, moored: thread.moored });
+        let weight = controls.cpu_idle.iter().zip(&controls.cpu_weight).map(|(idle, weight)| {
+            Subject::Weight { idle: idle.path.clone(), weight: weight.path.clone() }
+        });
+        let group = controls.freeze.iter().filter_map(|file| file.path.parent());
+        let group = group.map(|group| Subject::Group(group.into()));
+        let processes = home.members.tree().iter().cloned().map(Subject::Process);
+        threads.chain(weight).chain(group).chain(processes)
     }
 
     /// What is wrong with it. Of what is gone, nothing is.
-    pub fn look(&self, backend: Backend, wanted: &Wanted<'_>) -> Option<String> {
+    pub fn look(&self, backend: Backend, proc_root: &Path, wanted: &Wanted<'_>) -> Option<String> {
         // Where nobody fills, those who would stand still.
         let is_still = match wanted.standing {
             Standing::Paused => true,
@@ -114,7 +115,7 @@ impl Subject {
             }
             // One that its user stopped stands still in its slot too.
             Subject::Process(process) if is_still => {
-                let stat = process::stat("/proc".as_ref(), process.pid).ok()?;
+                let stat = process::stat(proc_root, process.pid).ok()?;
                 let stands = matches!(stat.state, b'T' | b't' | b'Z' | b'X');
                 (!stands && process.is_alive()).then(|| "is not stopped".into())
             }
@@ -216,7 +217,8 @@ mod tests {
         let subject = Subject::Group(directory.path().into());
         let look = |frozen: u8, backend, standing| {
             fs::write(directory.path().join("cgroup.freeze"), format!("{frozen}\n")).unwrap();
-            subject.look(backend, &Wanted { standing, cpus: None, machine: &machine }).is_none()
+            let wanted = Wanted { standing, cpus: None, machine: &machine };
+            subject.look(backend, Path::new("/proc"), &wanted).is_none()
         };
         assert!(
             look(0, Backend::Freeze, Standing::Raised)

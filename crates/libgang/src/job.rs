@@ -299,9 +299,6 @@ pub unsafe extern "C" fn gang_adopt(spec: *const Spec, pid: i32, out: *mut *mut 
         let handle = Blank::new()?;
         let adopted = Adopted::Process(pid.into());
         let job = ask(|client| client.adopt(&wanted, &adopted))?.job;
-        if wanted.signals {
-            ask(|client| client.set_signals(job, true))?;
-        }
         // SAFETY: not null, and the caller lets us write it.
         unsafe { *out = handle.fill(job) };
         Ok(())

@@ -174,6 +174,8 @@ static void pages(void)
     EXPECT(GANG_INVALID, gang_page_close((const gang_page *)garbage(4096)));
     EXPECT(GANG_OK, gang_page_open(job, &page));
     EXPECT(GANG_OK, gang_page_open(job, &other));
+    /* The daemon alone writes it. */
+    EXPECT(-1, mprotect((void *)page, 4096, PROT_READ | PROT_WRITE));
     EXPECT(GANG_INVALID, gang_page_close((const gang_page *)((const char *)page + 8)));
     pid_t child = fork();
     if (child == 0) {

@@ -3,8 +3,14 @@
 mod place;
 mod rows;
 
-use std::{fs, os::unix::fs::PermissionsExt, process::Command};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::fs::PermissionsExt,
+    process::{Command, Stdio},
+};
 
+use gang_protocol::{client::Client, v1};
 use gang_skips::skipped;
 use place::{Place, here};
 
@@ -71,13 +77,19 @@ fn threads_of_a_gang_meet_by_its_slot_page() {
 }
 
 #[test]
-fn a_program_for_llnls_interface_runs_linked_statically_too() {
+fn a_program_for_llnls_interface_runs_as_c_and_as_cpp_linked_statically_too() {
     let Some(place) = Place::new() else { return };
-    let source = here().join("examples/llnl.c");
+    let (source, cpp) = (here().join("examples/llnl.c"), place.path("llnl.cc"));
+    fs::copy(&source, &cpp).unwrap();
     let archive = place.path("libgang.a");
     let archive = [archive.to_str().unwrap(), "-lpthread", "-ldl", "-lm"];
-    for (flags, name) in [(&SHARED[..], "shared"), (&archive[..], "static")] {
-        let output = place.run(place.compile("cc", &source, flags, name));
+    let shared = &SHARED[..];
+    for (compiler, source, flags, name) in [
+        ("cc", &source, shared, "shared"),
+        ("cc", &source, &archive, "static"),
+        ("c++", &cpp, shared, "of-cpp"),
+    ] {
+        let output = place.run(place.compile(compiler, source, flags, name));
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(said.contains("3 processes") && said.contains("load "), "{said}");
     }
@@ -88,6 +100,45 @@ fn calls_go_on_where_signals_come_and_children_are_forked_and_no_thread_is_start
     let Some(place) = Place::new() else { return };
     let source = here().join("tests/signals.c");
     place.run(place.compile("cc", &source, &["-lgang", "-lpthread"], "signals"));
+}
+
+#[test]
+fn a_job_of_llnls_interface_is_changed_by_its_id_or_stays_as_it_is() {
+    let Some(place) = Place::new() else { return };
+    let program = place.compile("cc", &here().join("tests/changed.c"), &SHARED, "changed");
+    let mut child = Command::new("timeout")
+        .arg("60")
+        .arg(program)
+        .env("GANG_SOCKET", place.path("gangd.sock"))
+        .env("LD_LIBRARY_PATH", place.directory.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut client = Client::connect(&place.path("gangd.sock")).unwrap();
+    let (mib, gib) = (1 << 20, 1 << 30);
+    use v1::Class::{batch, interactive, standby};
+    for (step, class, cpus, mem_bytes, disk_bytes) in [
+        ("registered", interactive, 2, 16 * mib, None),
+        ("too much", interactive, 2, 16 * mib, None),
+        ("by its id", standby, 1, 32 * mib, None),
+        ("its resources", standby, 3, 32 * mib, Some(gib)),
+        ("its class", batch, 3, 32 * mib, Some(gib)),
+    ] {
+        assert_eq!(said.next().expect("it ended").unwrap(), step);
+        let [job] = &client.list_jobs().unwrap().jobs[..] else { panic!("{step}") };
+        let now = (job.class.clone(), job.cpus, job.mem_bytes, job.disk_bytes);
+        assert_eq!(now, (class, cpus, Some(mem_bytes), disk_bytes), "{step}");
+        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn gangs_that_ask_for_it_hear_of_their_slots_by_signals() {
+    let Some(place) = Place::new() else { return };
+    place.run(place.compile("cc", &here().join("tests/heard.c"), &SHARED, "heard"));
 }
 
 #[test]

@@ -210,16 +210,33 @@ __attribute__((constructor)) static void start(void)
         join();
 }
 
-/* The profiling interface: what MPI calls MPI_X is here first, and goes on to PMPI_X. */
+/* The profiling interface: what MPI calls MPI_X is here first, and goes on to PMPI_X. In Fortran of 2008
+ * Open MPI and MPICH have different names for that. */
 
 typedef int (*init_function)(int *, char ***);
 typedef int (*init_thread_function)(int *, char ***, int, int *);
 typedef void (*fortran_function)(int *);
 typedef void (*fortran_thread_function)(int *, int *, int *);
 
-static void *next(const char *name)
+static void *find(void *where, const char *name, const char *or_name)
 {
-    void *function = dlsym(RTLD_NEXT, name);
+    void *function = dlsym(where, name);
+    return function || !or_name ? function : dlsym(where, or_name);
+}
+
+/* An interpreter has no MPI, and loads a module that has: then only the libraries of this module, which is
+ * the caller, know it. */
+static void *next(const char *name, const char *or_name, void *caller)
+{
+    Dl_info module;
+    void *function = find(RTLD_NEXT, name, or_name);
+    if (!function && dladdr(caller, &module)) {
+        void *library = dlopen(module.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+        if (library) {
+            function = find(library, name, or_name);
+            dlclose(library);
+        }
+    }
     if (!function) {
         fprintf(stderr, "gang: %s is missing: this is no MPI with a profiling interface\n", name);
         abort();
@@ -227,39 +244,44 @@ static void *next(const char *name)
     return function;
 }
 
+#define NEXT(name, or_name) next(name, or_name, __builtin_return_address(0))
+
 int MPI_Init(int *argc, char ***argv)
 {
     join();
-    return ((init_function)next("PMPI_Init"))(argc, argv);
+    return ((init_function)NEXT("PMPI_Init", NULL))(argc, argv);
 }
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
     join();
-    return ((init_thread_function)next("PMPI_Init_thread"))(argc, argv, required, provided);
+    init_thread_function init = NEXT("PMPI_Init_thread", NULL);
+    return init(argc, argv, required, provided);
 }
 
 /* Fortran's calls do not come by those of C in every MPI. */
 void mpi_init_(int *error)
 {
     join();
-    ((fortran_function)next("pmpi_init_"))(error);
+    ((fortran_function)NEXT("pmpi_init_", NULL))(error);
 }
 
 void mpi_init_thread_(int *required, int *provided, int *error)
 {
     join();
-    ((fortran_thread_function)next("pmpi_init_thread_"))(required, provided, error);
+    fortran_thread_function init = NEXT("pmpi_init_thread_", NULL);
+    init(required, provided, error);
 }
 
 void mpi_init_f08_(int *error)
 {
     join();
-    ((fortran_function)next("pmpi_init_f08_"))(error);
+    ((fortran_function)NEXT("pmpi_init_f08_", "pmpir_init_f08_"))(error);
 }
 
 void mpi_init_thread_f08_(int *required, int *provided, int *error)
 {
     join();
-    ((fortran_thread_function)next("pmpi_init_thread_f08_"))(required, provided, error);
+    fortran_thread_function init = NEXT("pmpi_init_thread_f08_", "pmpir_init_thread_f08_");
+    init(required, provided, error);
 }

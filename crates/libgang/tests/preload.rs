@@ -213,54 +213,104 @@ fn what_is_wrong_is_told_in_one_line_and_the_program_runs_on() {
     }
 }
 
-/// The launcher and the compiler of one MPI, with what lets it start more ranks than there are CPUs.
-const MPIS: [(&str, &str, &[&str]); 2] = [
-    ("mpirun.openmpi", "mpicc.openmpi", &["--oversubscribe", "--allow-run-as-root"]),
-    ("mpirun.mpich", "mpicc.mpich", &[]),
-];
+/// An MPI, with what lets it start more ranks than there are CPUs.
+const MPIS: [(&str, &[&str]); 2] =
+    [("openmpi", &["--oversubscribe", "--allow-run-as-root"]), ("mpich", &[])];
 
-fn with_each_mpi(check: impl Fn(&Place, &[&str], &Path)) {
+/// Calls with the place of a daemon, the MPI's name and the beginning of the line that starts three ranks.
+fn with_each_mpi(check: impl Fn(&Place, &str, &[&str])) {
     if !is_root() {
         return;
     }
     let Some(place) = Place::new() else { return };
-    for (launcher, compiler, flags) in MPIS {
-        if !has(launcher) || !has(compiler) {
+    for (mpi, flags) in MPIS {
+        let (launcher, compiler) = (format!("mpirun.{mpi}"), format!("mpicc.{mpi}"));
+        if !has(&launcher) || !has(&compiler) {
             skipped(format!("{launcher} or {compiler} is not here"));
             continue;
         }
-        let program = place.path(compiler);
-        let compiled = Command::new(compiler)
-            .arg(here().join("tests/ranks.c"))
-            .arg("-o")
-            .arg(&program)
-            .output()
-            .unwrap();
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-        let line: Vec<&str> =
-            [launcher].into_iter().chain(flags.iter().copied()).chain(["-n", "3"]).collect();
-        check(&place, &line, &program);
+        let line = [&[launcher.as_str()], flags, &["-n", "3"]].concat();
+        check(&place, mpi, &line);
     }
+}
+
+/// Compiles a program of the tests by an MPI's compiler; where the program is.
+fn compile(place: &Place, compiler: &str, source: &str, flags: &[&str], name: &str) -> String {
+    let program = place.path(name);
+    let mut line = Command::new(compiler);
+    line.arg(here().join("tests").join(source)).args(flags).arg("-o").arg(&program);
+    let output = line.output().unwrap();
+    assert!(output.status.success(), "{line:?}: {}", String::from_utf8_lossy(&output.stderr));
+    program.to_str().unwrap().to_owned()
+}
+
+fn compile_ranks(place: &Place, mpi: &str, flags: &[&str]) -> String {
+    compile(place, &format!("mpicc.{mpi}"), "ranks.c", flags, mpi)
+}
+
+/// Ranks are one gang by one variable.
+fn assert_one_gang(place: &Place, library: &Path, line: &[&str]) {
+    let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("GANG", "1")];
+    assert_one_job(&run(place, line, &variables), 3);
+}
+
+/// And none without it.
+fn assert_no_gang(place: &Place, library: &Path, line: &[&str]) {
+    let (found, _) = groups(&run(place, line, &[("LD_PRELOAD", library.to_str().unwrap())]));
+    assert!(!found.first().unwrap().contains("/job-"), "nobody asked: {found:?}");
 }
 
 #[test]
 fn needs_root_ranks_of_either_mpi_become_one_gang_by_one_variable() {
-    with_each_mpi(|place, line, program| {
+    with_each_mpi(|place, mpi, line| {
         let library = preload(place);
-        let variables = [("LD_PRELOAD", library.to_str().unwrap()), ("GANG", "1")];
-        let line = [line, &[program.to_str().unwrap()]].concat();
-        assert_one_job(&run(place, &line, &variables), 3);
-        let (found, _) = groups(&run(place, &line, &variables[..1]));
-        assert!(!found.first().unwrap().contains("/job-"), "nobody asked: {found:?}");
+        let program = compile_ranks(place, mpi, &["-DMEETINGS=30"]);
+        let ranks = [line, &[&program]].concat();
+        assert_one_gang(place, &library, &ranks);
+        assert_no_gang(place, &library, &ranks);
+        let program = compile_ranks(place, mpi, &["-DMEETINGS=1", "-DTHREADED"]);
+        assert_one_gang(place, &library, &[line, &[&program]].concat());
+    });
+}
+
+#[test]
+fn needs_root_ranks_whose_program_has_loaded_mpi_become_one_gang() {
+    with_each_mpi(|place, mpi, line| {
+        let library = preload(place);
+        let flags = ["-DMEETINGS=1", "-shared", "-fPIC", "-Dmain=ranks"];
+        let module = compile_ranks(place, mpi, &flags);
+        let program = compile(place, "cc", "loads.c", &["-ldl"], "loads");
+        let ranks = [line, &[&program, &module]].concat();
+        assert_one_gang(place, &library, &ranks);
+        assert_no_gang(place, &library, &ranks);
+    });
+}
+
+#[test]
+fn needs_root_ranks_in_fortran_become_one_gang_by_either_interface() {
+    with_each_mpi(|place, mpi, line| {
+        let library = preload(place);
+        let compiler = format!("mpifort.{mpi}");
+        if !has(&compiler) || !has("gfortran") {
+            skipped(format!("{compiler} or gfortran is not here"));
+            return;
+        }
+        for flags in [&[][..], &["-DF08"]] {
+            let program = compile(place, &compiler, "ranks.F90", flags, &compiler);
+            for how in ["alone", "threads"] {
+                assert_one_gang(place, &library, &[line, &[&program, how]].concat());
+            }
+        }
     });
 }
 
 #[test]
 fn needs_root_ranks_of_either_mpi_are_one_gang_under_gang_run() {
     let Some(gang) = built("gang") else { return };
-    with_each_mpi(|place, line, program| {
-        let gang = gang.to_str().unwrap();
-        let line = [&[gang, "run", "--"], line, &[program.to_str().unwrap()]].concat();
+    with_each_mpi(|place, mpi, line| {
+        let (gang, program) =
+            (gang.to_str().unwrap(), compile_ranks(place, mpi, &["-DMEETINGS=30"]));
+        let line = [&[gang, "run", "--"], line, &[&program]].concat();
         assert_one_job(&run(place, &line, &[]), 3);
     });
 }

@@ -1,4 +1,4 @@
-/* Each rank says in which job it is, twice: when all are there, and after some work together. */
+/* Each rank says in which job it is, after MEETINGS with the others. THREADED: it is to have threads. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,9 +17,14 @@ static void say(int rank)
 int main(int argc, char **argv)
 {
     int rank, sum = 0;
+#ifdef THREADED
+    int provided;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+#else
     MPI_Init(&argc, &argv);
+#endif
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    for (int i = 0; i < 30; i++)
+    for (int i = 0; i < MEETINGS; i++)
         MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     say(rank);
     MPI_Barrier(MPI_COMM_WORLD);

@@ -25,6 +25,12 @@ impl Load {
         self.last.push_back(all.saturating_sub(of_jobs + of_daemon));
     }
 
+    /// More threads want to run than at the count before: one that came, or one that slept.
+    pub fn rises(&self) -> bool {
+        let mut counts = self.last.iter().rev();
+        counts.next() > counts.next()
+    }
+
     /// Runnable threads that stayed so.
     pub fn threads(&self) -> u32 {
         if self.last.len() < REMEMBERED { 0 } else { self.last.iter().copied().min().unwrap_or(0) }
@@ -48,5 +54,17 @@ mod tests {
         assert_eq!(load.threads(), 2);
         load.saw(3, 2, 1);
         assert_eq!(load.threads(), 0);
+    }
+
+    #[test]
+    fn who_wants_to_run_besides_is_noticed_at_once() {
+        let mut load = Load::default();
+        let mut rises = |all, of_jobs| {
+            load.saw(all, of_jobs, 1);
+            load.rises()
+        };
+        assert!(rises(5, 2), "nothing is known of before");
+        assert!(!rises(5, 2) && !rises(6, 3) && !rises(4, 2));
+        assert!(rises(5, 2) && !rises(5, 2));
     }
 }

@@ -5,8 +5,9 @@ use gang_schedule::{Cpu, Event, JobId, Policy, Topology};
 
 use crate::state::State;
 
-/// Jobs whose CPU time is looked at in one go.
+/// Jobs whose CPU time is looked at in one go; and while one of those that sleep may have woken.
 const LOOKS: usize = 8;
+const LOOKS_AT_ONCE: usize = 32;
 
 /// How often the survey looks (CLOCK_MONOTONIC).
 const LOOK_EVERY_NS: u64 = 100_000_000;
@@ -35,6 +36,8 @@ pub struct Survey {
     look_at_ns: u64,
     topology_at_ns: u64,
     online: String,
+    /// Jobs that are still to be looked at because one of them may have woken.
+    suspects: usize,
 }
 
 impl Survey {
@@ -45,6 +48,7 @@ impl Survey {
             topology_at_ns: 0,
             // Where it cannot be read, the first look that can reads the topology anew.
             online: topology::online_text(roots).unwrap_or_default(),
+            suspects: 0,
         })
     }
 
@@ -90,6 +94,9 @@ impl Survey {
             }
         }
         state.load.saw(all, of_jobs, OF_DAEMON);
+        if state.load.rises() {
+            self.suspects = state.jobs.len();
+        }
         let threads = state.load.threads();
         if threads != state.schedule.load() {
             let _ = state.schedule.apply(Event::Load { threads });
@@ -99,8 +106,9 @@ impl Survey {
     /// Looks at a few jobs, in turn: who fell asleep, who woke?
     fn look_at_jobs(&mut self, state: &mut State, now_ns: u64) {
         let after = state.jobs.range(state.next_look..).map(|(&id, _)| id);
-        let ids: Vec<JobId> =
-            after.chain(state.jobs.keys().copied()).take(LOOKS.min(state.jobs.len())).collect();
+        let looks = self.suspects.clamp(LOOKS, LOOKS_AT_ONCE).min(state.jobs.len());
+        self.suspects = self.suspects.saturating_sub(looks);
+        let ids: Vec<JobId> = after.chain(state.jobs.keys().copied()).take(looks).collect();
         state.next_look = ids.last().map_or(JobId(0), |id| JobId(id.0 + 1));
         for id in ids {
             let Some(job) = state.jobs.get_mut(&id) else { continue };

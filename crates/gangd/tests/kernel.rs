@@ -273,6 +273,30 @@ fn needs_root_an_idle_job_has_no_slots_and_ordinary_threads_until_it_uses_cpu() 
 }
 
 #[test]
+fn needs_root_an_idle_job_among_many_has_slots_again_though_hogs_have_all_cpus() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let others: Vec<Program> = (0..24).map(|_| Program::shell("exec sleep 60")).collect();
+    for other in &others {
+        job_with(&place, other, 1);
+    }
+    let script = "read go; exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'";
+    let mut program = Program::shell(script);
+    let job = job_with(&place, &program, machine());
+    let _hogs: Vec<Program> = (0..machine()).map(|_| Program::spinner()).collect();
+    let state = || place.job(job).unwrap().state;
+    wait_until("it sleeps", || state() == v1::JobState::sleeping);
+    let slots = place.job(job).unwrap().slots;
+    let begun = std::time::Instant::now();
+    program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    wait_until("slots", || place.job(job).unwrap().slots > slots);
+    println!("its first slot was planned within {:?}", begun.elapsed());
+    wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
+}
+
+#[test]
 fn needs_root_what_uses_no_cpu_leaves_and_is_where_it_was() {
     if !is_root() {
         return;

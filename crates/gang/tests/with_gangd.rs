@@ -71,8 +71,11 @@ impl Place {
     fn backends(&self) -> Vec<String> {
         let output = self.output(&["run", "--", "sh", "-c", "$GANG status --json > $DIR/backends"]);
         assert!(output.status.success(), "{output:?}");
+        // What runs next has a daemon of its own.
+        let status = self.written("backends");
+        wait_until("the daemon has ended", || !daemons(&status).into_iter().any(lives));
         let mut usable = Vec::new();
-        for backend in self.written("backends")["status"]["backends"].as_array().unwrap() {
+        for backend in status["status"]["backends"].as_array().unwrap() {
             let name = backend["name"].as_str().unwrap().to_owned();
             match backend["usable"] == true {
                 true => usable.push(name),

@@ -134,12 +134,28 @@ class Block(unittest.TestCase):
 
     @unittest.skipUnless(numpy, "numpy is not here")
     def test_threads_of_numpy_are_in_the_job(self):
-        with gang.job(cpus=2, min_cpus=1) as job:
+        meeting, results = threading.Barrier(4), []
+
+        def multiply():
             matrix = numpy.ones((300, 300))
             for _ in range(20):
                 matrix = matrix @ matrix / 300
-            self.assertAlmostEqual(matrix[0, 0], 1)
-            self.assertGreaterEqual(job.use().threads, 1)
+            results.append(matrix[0, 0])
+            meeting.wait(60)
+            meeting.wait(60)
+
+        with gang.job(cpus=2, min_cpus=1) as job:
+            threads = [threading.Thread(target=multiply) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            meeting.wait(60)
+            until(lambda: job.use().threads >= 4)
+            meeting.wait(60)
+            for thread in threads:
+                thread.join()
+        for result in results:
+            self.assertAlmostEqual(result, 1)
+        self.assertEqual(len(results), 3)
 
 
 class Calls(unittest.TestCase):

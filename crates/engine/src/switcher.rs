@@ -31,7 +31,7 @@ use triple_buffer::{Input, Output, triple_buffer};
 use crate::{
     action::{Action, Kernel},
     priority,
-    timetable::{TAKEN_IN_NS, Timetable},
+    timetable::Timetable,
     timing::{Switch, Timings},
 };
 
@@ -197,25 +197,25 @@ impl Switcher {
     /// Hands the switcher another timetable, which holds from its beginning on. The switcher sees it
     /// when it wakes next.
     ///
-    /// Where the one before is not in force yet, what it says until this one begins is done first.
+    /// Where the one before is not in force yet, this one has to begin where that one would have.
     ///
-    /// True where it came too late: the switcher may have done something after its beginning that the one
-    /// before said, or will not do all of it.
+    /// True where it came too late: the switcher may have done something after its beginning that one
+    /// before it said.
     pub fn publish(&mut self, mut timetable: Timetable) -> bool {
-        let from_ns = timetable.from_ns;
-        let is_behind = self.is_behind();
-        timetable.ready_ns = clock::utc_ns();
-        if let Some(last) = self.published.last().filter(|_| is_behind) {
-            timetable.take_in(last);
+        if self.is_behind() {
+            let replaced = self.published.last().map(|last| last.immediate.clone());
+            let mut immediate = replaced.unwrap_or_default();
+            immediate.append(&mut timetable.immediate);
+            timetable.immediate = immediate;
         }
+        timetable.ready_ns = clock::utc_ns();
+        let from_ns = timetable.from_ns;
         let timetable = Arc::new(timetable);
         *self.input.input_buffer_mut() = Arc::clone(&timetable);
         self.input.publish();
         let overrun = from_ns..=clock::utc_ns();
-        let is_late = self.published.last().is_some_and(|before| match is_behind {
-            true => before.from_ns + TAKEN_IN_NS < from_ns,
-            false => before.edges.iter().any(|edge| overrun.contains(&edge.at_ns)),
-        });
+        let mut edges = self.published.iter().flat_map(|before| &before.edges);
+        let is_late = edges.any(|edge| overrun.contains(&edge.at_ns));
         self.published.push(timetable);
         // Those that nobody else holds are freed here.
         self.published.retain(|timetable| Arc::strong_count(timetable) > 1);

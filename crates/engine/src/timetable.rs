@@ -48,16 +48,7 @@ impl Edge {
             .flatten()
             .copied()
     }
-
-    fn parts_mut(&mut self) -> impl Iterator<Item = &mut usize> {
-        [&mut self.tell_before, &mut self.lower, &mut self.raise, &mut self.tell_after]
-            .into_iter()
-            .flatten()
-    }
 }
-
-/// How much of a timetable that did not come into force its successor takes in.
-pub const TAKEN_IN_NS: u64 = 1_000_000_000;
 
 /// What one switcher does in one stretch of time.
 #[derive(Clone, Debug, Default)]
@@ -79,30 +70,6 @@ pub struct Timetable {
     /// Without another timetable by then, every gang leaves its slot.
     pub deadline_ns: u64,
     pub at_deadline: Vec<usize>,
-}
-
-impl Timetable {
-    /// Takes in one that was to hold until this one begins and is not in force yet: its edges come
-    /// before, with the calls that they need. Of one that is long over, the last part.
-    pub fn take_in(&mut self, before: &Timetable) {
-        let since_ns = before.from_ns.max(self.from_ns.saturating_sub(TAKEN_IN_NS));
-        let taken = since_ns..self.from_ns;
-        let edges = before.edges.iter().filter(|edge| taken.contains(&edge.at_ns));
-        let mut edges: Vec<Edge> = edges.cloned().collect();
-        let mut numbers = BTreeMap::new();
-        for number in edges.iter_mut().flat_map(Edge::parts_mut) {
-            *number = *numbers.entry(*number).or_insert_with(|| {
-                self.parts.push(before.parts[*number].clone());
-                self.parts.len() - 1
-            });
-        }
-        edges.append(&mut self.edges);
-        self.edges = edges;
-        let mut immediate = before.immediate.clone();
-        immediate.append(&mut self.immediate);
-        self.immediate = immediate;
-        (self.from_ns, self.ready_ns) = (since_ns.min(self.from_ns), before.ready_ns);
-    }
 }
 
 /// A job, as far as a switch is concerned.

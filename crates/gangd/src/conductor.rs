@@ -151,6 +151,7 @@ const FAILURES_EVERY_NS: u64 = 10_000_000_000;
 /// What the switchers were told last, as far as it must be known to tell them something else.
 #[derive(Debug, Default)]
 struct Composed {
+    from_ns: u64,
     until_ns: u64,
     /// With the gaps in force.
     config: Config,
@@ -303,22 +304,27 @@ impl Conductor {
     }
 
     /// Plans from a boundary on, and hands the timetables to the switchers.
-    fn plan(&mut self, now_ns: u64, from_ns: u64, newcomers: Newcomers) {
+    fn plan(&mut self, now_ns: u64, resume_ns: u64, newcomers: Newcomers) {
+        // A timetable that is not in force everywhere is replaced as a whole.
+        let is_waiting = self.switchers.iter().any(Switcher::is_behind);
+        let last_ns = self.composed.from_ns;
+        let is_recent = last_ns + self.most_ahead_ns() > now_ns;
+        let from_ns = if is_waiting && is_recent { resume_ns.min(last_ns) } else { resume_ns };
         let period_ns = self.state.schedule.config().gap.period_ns;
         // What is soon taken back was planned in vain: where changes come one after the other, plans reach
         // less far, and farther again when they have ended.
-        let is_taken_back = self.state.schedule.is_changed() && self.composed.until_ns > from_ns;
+        let is_taken_back = self.state.schedule.is_changed() && self.composed.until_ns > resume_ns;
         self.reach = match is_taken_back {
             true => (self.reach / 2).max(REACH_MIN),
             false => (self.reach * 2).min(AHEAD_SLICES),
         };
-        let until_ns = (from_ns + self.ahead_of(self.reach)).next_multiple_of(period_ns);
+        let until_ns = (resume_ns + self.ahead_of(self.reach)).next_multiple_of(period_ns);
         self.rewind(from_ns);
         if matches!(newcomers, Newcomers::Anywhere) {
             self.assume_lowered();
         }
         self.state.settle();
-        self.state.schedule.extend(from_ns, until_ns);
+        self.state.schedule.extend(resume_ns, until_ns);
         let config = self.state.schedule.config();
         let slices = slices::slice_at(config, from_ns)..=slices::slice_at(config, until_ns - 1);
         let plans = self.state.schedule.plans().iter().filter(|plan| slices.contains(&plan.slice));
@@ -356,7 +362,7 @@ impl Conductor {
             self.pin(pin.job, Some(pin.cpus));
         }
         self.state.gauge.plan(&self.composed.config, from_ns, until_ns, &plans);
-        self.composed.until_ns = until_ns;
+        (self.composed.from_ns, self.composed.until_ns) = (from_ns, until_ns);
         self.log_failures();
         let took_ns = clock::utc_ns().saturating_sub(now_ns);
         // Rises at once, falls slowly.

@@ -330,52 +330,19 @@ fn what_is_immediate_goes_on_with_the_timetable_that_replaces_one_not_in_force()
 }
 
 #[test]
-fn a_timetable_that_did_not_come_into_force_is_done_before_the_next_one_and_none_twice() {
-    let mut first = timetable(1, 10 * MS, 20 * MS, &[10 * MS, 15 * MS]);
-    first.immediate = vec![(1, call(6))];
-    let mut second = timetable(2, 14 * MS, 30 * MS, &[14 * MS, 16 * MS, 25 * MS]);
-    second.immediate = vec![(2, call(7))];
-    second.take_in(&first);
-    let mut third = timetable(3, 25 * MS, 40 * MS, &[25 * MS]);
-    third.take_in(&second);
-    assert_eq!(
-        (third.from_ns, third.parts.len()),
-        (10 * MS, 9),
-        "parts that nobody needs are left"
-    );
-    let calls = [vec![6, 7], numbers(1, 0..1), numbers(2, 0..2), numbers(3, 0..1)].concat();
-    assert_eq!(Bench::default().advance(&third, 26 * MS).0, calls);
-    let long_over = timetable(1, 0, HOUR, &[0, HOUR - MS]);
-    let mut next = timetable(2, HOUR, 2 * HOUR, &[HOUR]);
-    next.take_in(&long_over);
-    assert_eq!(next.edges.len(), 2, "of one that is long over, the last part");
-    assert!(next.from_ns > 0);
-}
-
-#[test]
 fn who_hands_a_timetable_over_hears_that_the_one_before_was_followed_for_too_long() {
     let kernel = Arc::new(Recording::default());
     let mut switcher = start(&kernel);
-    let publish = |switcher: &mut Switcher, timetable| {
-        let is_late = switcher.publish(timetable);
-        switcher.ring();
-        while switcher.is_behind() {
-            std::thread::yield_now();
-        }
-        is_late
-    };
     let now_ns = clock::utc_ns();
     let edges = [now_ns - 2 * MS, now_ns - MS, now_ns + HOUR];
     let first = timetable(1, now_ns - 2 * MS, now_ns + 2 * HOUR, &edges);
-    assert!(!publish(&mut switcher, first), "there was none before");
-    let late = timetable(2, now_ns - MS, now_ns + HOUR, &[now_ns - MS]);
-    assert!(publish(&mut switcher, late), "an edge lies between its beginning and now");
-    let after = timetable(3, clock::utc_ns(), now_ns + HOUR, &[]);
-    assert!(!publish(&mut switcher, after), "no edge does, though it came after its beginning");
-    let in_time = timetable(4, now_ns + HOUR, now_ns + 2 * HOUR, &[now_ns + HOUR]);
+    assert!(!switcher.publish(first), "there was none before");
+    let in_time = timetable(2, now_ns + HOUR, now_ns + 2 * HOUR, &[now_ns + HOUR]);
     assert!(!switcher.publish(in_time), "it begins later than now");
-    let much_later = timetable(5, now_ns + 2 * HOUR, now_ns + 3 * HOUR, &[now_ns + 2 * HOUR]);
-    assert!(switcher.publish(much_later), "the one before is not taken in from its beginning on");
+    let late = timetable(3, now_ns - MS, now_ns + HOUR, &[now_ns - MS]);
+    assert!(switcher.publish(late), "an edge lies between its beginning and now");
+    let after = timetable(4, clock::utc_ns(), now_ns + HOUR, &[]);
+    assert!(!switcher.publish(after), "no edge does, though it came after its beginning");
 }
 
 #[test]

@@ -118,8 +118,16 @@ pub fn lowered(original: &Attributes, in_idle_group: bool) -> Attributes {
 
 /// The range of cpu.weight (version 2) is 1 to 10,000, default 100; of cpu.shares (version 1), 2 to
 /// 262,144, default 1024. Which of them the file is, its name tells.
+///
+/// Who is paused has its usual weight: a thread freezes by itself when it runs, and a group that is idle
+/// may not run for minutes beside others.
 fn weigh(job: &Members, to: Standing, out: &mut Vec<Action>) {
-    let idle = if matches!(to, Standing::Filling | Standing::Paused) { "1" } else { "0" };
+    let gives_way = match to {
+        Standing::Filling => true,
+        Standing::Paused => job.controls.freeze.is_none(),
+        Standing::Raised | Standing::Released => false,
+    };
+    let idle = if gives_way { "1" } else { "0" };
     out.extend(job.controls.cpu_idle.iter().map(|file| write(file, idle)));
     // An idle group has no weight to set: the kernel refuses.
     if idle == "0" {

@@ -182,7 +182,8 @@ impl Model {
             if weight.path.ends_with("cpu.shares") { ("262144", "1024") } else { ("10000", "100") };
         let right = match standing {
             Standing::Raised => idle == Some("0") && weight_now == Some(most),
-            Standing::Filling | Standing::Paused => idle == Some("1"),
+            Standing::Filling => idle == Some("1"),
+            Standing::Paused => (idle == Some("1")) == job.controls.freeze.is_none(),
             Standing::Released => {
                 idle.is_none_or(|idle| idle == "0") && weight_now.is_none_or(|now| now == usual)
             }

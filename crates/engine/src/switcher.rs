@@ -202,7 +202,8 @@ impl Switcher {
     /// True where it came too late: the switcher may have done something after its beginning that one
     /// before it said.
     pub fn publish(&mut self, mut timetable: Timetable) -> bool {
-        if self.is_behind() {
+        let is_behind = self.is_behind();
+        if is_behind {
             let replaced = self.published.last().map(|last| last.immediate.clone());
             let mut immediate = replaced.unwrap_or_default();
             immediate.append(&mut timetable.immediate);
@@ -214,7 +215,9 @@ impl Switcher {
         *self.input.input_buffer_mut() = Arc::clone(&timetable);
         self.input.publish();
         let overrun = from_ns..=clock::utc_ns();
-        let mut edges = self.published.iter().flat_map(|before| &before.edges);
+        // One that replaces the last as a whole has all its edges done again.
+        let in_force = self.published.last().filter(|last| !is_behind && last.from_ns < from_ns);
+        let mut edges = in_force.into_iter().flat_map(|last| &last.edges);
         let is_late = edges.any(|edge| overrun.contains(&edge.at_ns));
         self.published.push(timetable);
         // Those that nobody else holds are freed here.

@@ -310,6 +310,9 @@ impl Conductor {
         let last_ns = self.composed.from_ns;
         let is_recent = last_ns + self.most_ahead_ns() > now_ns;
         let from_ns = if is_waiting && is_recent { resume_ns.min(last_ns) } else { resume_ns };
+        // What it brought is not done any more.
+        let is_lost = is_waiting && !is_recent;
+        let newcomers = if is_lost { Newcomers::Anywhere } else { newcomers };
         let period_ns = self.state.schedule.config().gap.period_ns;
         // What is soon taken back was planned in vain: where changes come one after the other, plans reach
         // less far, and farther again when they have ended.
@@ -320,7 +323,9 @@ impl Conductor {
         };
         let until_ns = (resume_ns + self.ahead_of(self.reach)).next_multiple_of(period_ns);
         self.rewind(from_ns);
-        if matches!(newcomers, Newcomers::Anywhere) {
+        if is_lost {
+            self.assume_nothing();
+        } else if matches!(newcomers, Newcomers::Anywhere) {
             self.assume_lowered();
         }
         self.state.settle();
@@ -413,6 +418,18 @@ impl Conductor {
                     Standing::Filling
                 }
                 (standing, _) => standing,
+            };
+        }
+    }
+
+    /// Where a switcher kept still for so long that what it was told is over: each job is brought anew to
+    /// where it stands, from where most has to be done for it.
+    fn assume_nothing(&mut self) {
+        let fill = self.state.schedule.config().fill;
+        for job in self.state.jobs.values_mut().filter(|job| job.home.is_some()) {
+            job.standing = match job.standing_out_of_row(fill) {
+                Standing::Paused => Standing::Filling,
+                Standing::Raised | Standing::Filling | Standing::Released => Standing::Paused,
             };
         }
     }

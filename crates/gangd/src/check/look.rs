@@ -153,7 +153,9 @@ fn of_thread(
 fn of_weight(standing: Standing, idle: &str, weight: &str) -> Option<String> {
     let stands = match standing {
         Standing::Raised => idle == "0" && matches!(weight, "10000" | "262144"),
-        Standing::Filling | Standing::Paused => idle == "1",
+        Standing::Filling => idle == "1",
+        // Idle only where it cannot be frozen.
+        Standing::Paused => !matches!(weight, "10000" | "262144"),
         Standing::Released => idle == "0",
     };
     (!stands).then(|| format!("has cpu.idle {idle} and weight {weight}"))

@@ -198,31 +198,20 @@ impl Switcher {
     /// when it wakes next.
     ///
     /// Where the one before is not in force yet, this one has to begin where that one would have.
-    ///
-    /// True where it came too late: the switcher may have done something after its beginning that one
-    /// before it said.
-    pub fn publish(&mut self, mut timetable: Timetable) -> bool {
-        let is_behind = self.is_behind();
-        if is_behind {
+    pub fn publish(&mut self, mut timetable: Timetable) {
+        if self.is_behind() {
             let replaced = self.published.last().map(|last| last.immediate.clone());
             let mut immediate = replaced.unwrap_or_default();
             immediate.append(&mut timetable.immediate);
             timetable.immediate = immediate;
         }
         timetable.ready_ns = clock::utc_ns();
-        let from_ns = timetable.from_ns;
         let timetable = Arc::new(timetable);
         *self.input.input_buffer_mut() = Arc::clone(&timetable);
-        self.input.publish();
-        let overrun = from_ns..=clock::utc_ns();
-        // One that replaces the last as a whole has all its edges done again.
-        let in_force = self.published.last().filter(|last| !is_behind && last.from_ns < from_ns);
-        let mut edges = in_force.into_iter().flat_map(|last| &last.edges);
-        let is_late = edges.any(|edge| overrun.contains(&edge.at_ns));
         self.published.push(timetable);
+        self.input.publish();
         // Those that nobody else holds are freed here.
         self.published.retain(|timetable| Arc::strong_count(timetable) > 1);
-        is_late
     }
 
     /// The last timetable is not in force yet.

@@ -90,7 +90,6 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         threads_came,
         crowded: BTreeSet::new(),
         composed: Composed::default(),
-        is_unsure: false,
         lead_ns: LEAD_NS_MIN,
         reach: AHEAD_SLICES,
         look_ns: None,
@@ -178,8 +177,6 @@ struct Conductor {
     /// from the next one on.
     crowded: BTreeSet<JobId>,
     composed: Composed,
-    /// Switchers may have done what was taken back: how any gang stands is not known.
-    is_unsure: bool,
     lead_ns: u64,
     /// Slices that are planned ahead.
     reach: u64,
@@ -232,10 +229,7 @@ impl Conductor {
         if quiet && self.survey.is_due() {
             self.survey.look(&mut self.state);
         }
-        let newcomers = match self.newcomers() {
-            _ if std::mem::take(&mut self.is_unsure) => Newcomers::Anywhere,
-            newcomers => newcomers,
-        };
+        let newcomers = self.newcomers();
         // The end was not reached, or the clock was set back, or far ahead.
         let is_planned =
             (now_ns..=now_ns + 2 * self.most_ahead_ns()).contains(&self.composed.until_ns);
@@ -310,9 +304,6 @@ impl Conductor {
         let last_ns = self.composed.from_ns;
         let is_recent = last_ns + self.most_ahead_ns() > now_ns;
         let from_ns = if is_waiting && is_recent { resume_ns.min(last_ns) } else { resume_ns };
-        // What it brought is not done any more.
-        let is_lost = is_waiting && !is_recent;
-        let newcomers = if is_lost { Newcomers::Anywhere } else { newcomers };
         let period_ns = self.state.schedule.config().gap.period_ns;
         // What is soon taken back was planned in vain: where changes come one after the other, plans reach
         // less far, and farther again when they have ended.
@@ -323,11 +314,6 @@ impl Conductor {
         };
         let until_ns = (resume_ns + self.ahead_of(self.reach)).next_multiple_of(period_ns);
         self.rewind(from_ns);
-        if is_lost {
-            self.assume_nothing();
-        } else if matches!(newcomers, Newcomers::Anywhere) {
-            self.assume_lowered();
-        }
         self.state.settle();
         self.state.schedule.extend(resume_ns, until_ns);
         let config = self.state.schedule.config();
@@ -335,7 +321,6 @@ impl Conductor {
         let plans = self.state.schedule.plans().iter().filter(|plan| slices.contains(&plan.slice));
         let plans: Vec<Plan> = plans.map(|plan| Plan::clone(plan)).collect();
         let came = self.read_members(&plans);
-        let before = self.composed.gangs.clone();
         let composition = self.compose(from_ns, until_ns, &plans, |job| match &newcomers {
             Newcomers::Anywhere => true,
             Newcomers::Of(jobs) => jobs.contains(&job) || came.contains(&job),
@@ -349,9 +334,6 @@ impl Conductor {
             }
         }
         self.publish(now_ns, from_ns, composition.timetables);
-        if self.is_unsure {
-            self.composed.gangs.extend(before);
-        }
         let pinned = composition.pins.iter().map(|pin| pin.job).collect::<BTreeSet<_>>();
         self.composed.pinned = pinned.iter().map(|&job| (job, self.pinned(job))).collect();
         self.composed.pins = composition.pins;
@@ -389,6 +371,7 @@ impl Conductor {
             job.standing = match job.standing {
                 _ if in_row && !in_gap => Standing::Raised,
                 _ if in_row => Standing::Filling,
+                Standing::Raised | Standing::Filling if !config.fill => Standing::Paused,
                 Standing::Raised => Standing::Filling,
                 standing => standing,
             };
@@ -403,34 +386,6 @@ impl Conductor {
             .collect();
         for (job, cpus) in moved {
             self.pin(job, cpus);
-        }
-    }
-
-    /// Where nothing is known of how gangs stand: those in their slots are raised anew, out of whatever holds
-    /// them back, and those that take no turns any more are released anew.
-    fn assume_lowered(&mut self) {
-        let fill = self.state.schedule.config().fill;
-        for id in &self.composed.gangs {
-            let Some(job) = self.state.jobs.get_mut(id) else { continue };
-            job.standing = match (job.standing, job.standing_out_of_row(fill)) {
-                (Standing::Raised, Standing::Paused) => Standing::Paused,
-                (Standing::Raised, _) | (Standing::Released, Standing::Released) => {
-                    Standing::Filling
-                }
-                (standing, _) => standing,
-            };
-        }
-    }
-
-    /// Where a switcher kept still for so long that what it was told is over: each job is brought anew to
-    /// where it stands, from where most has to be done for it.
-    fn assume_nothing(&mut self) {
-        let fill = self.state.schedule.config().fill;
-        for job in self.state.jobs.values_mut().filter(|job| job.home.is_some()) {
-            job.standing = match job.standing_out_of_row(fill) {
-                Standing::Paused => Standing::Filling,
-                Standing::Raised | Standing::Filling | Standing::Released => Standing::Paused,
-            };
         }
     }
 
@@ -518,7 +473,7 @@ impl Conductor {
             // Woken in time, they find it by themselves.
             let sleeps_on = !switcher.wakes_between(clock::utc_ns(), from_ns);
             timetable.immediate = std::mem::take(&mut immediate);
-            self.is_unsure |= switcher.publish(timetable);
+            switcher.publish(timetable);
             if sleeps_on || now_ns >= from_ns {
                 switcher.ring();
             }

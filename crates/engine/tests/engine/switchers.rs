@@ -330,32 +330,6 @@ fn what_is_immediate_goes_on_with_the_timetable_that_replaces_one_not_in_force()
 }
 
 #[test]
-fn who_hands_a_timetable_over_hears_that_the_one_before_was_followed_for_too_long() {
-    let kernel = Arc::new(Recording::default());
-    let mut switcher = start(&kernel);
-    let publish = |switcher: &mut Switcher, timetable| {
-        let is_late = switcher.publish(timetable);
-        switcher.ring();
-        while switcher.is_behind() {
-            std::thread::yield_now();
-        }
-        is_late
-    };
-    let now_ns = clock::utc_ns();
-    let edges = [now_ns - 2 * MS, now_ns - MS, now_ns + HOUR];
-    let first = timetable(1, now_ns - 2 * MS, now_ns + 2 * HOUR, &edges);
-    assert!(!publish(&mut switcher, first), "there was none before");
-    let again = timetable(2, now_ns - 2 * MS, now_ns + 2 * HOUR, &edges);
-    assert!(!publish(&mut switcher, again), "it has all edges done again");
-    let late = timetable(3, now_ns - MS, now_ns + HOUR, &[now_ns - MS]);
-    assert!(publish(&mut switcher, late), "an edge lies between its beginning and now");
-    let after = timetable(4, clock::utc_ns(), now_ns + HOUR, &[]);
-    assert!(!publish(&mut switcher, after), "no edge does, though it came after its beginning");
-    let in_time = timetable(5, now_ns + HOUR, now_ns + 2 * HOUR, &[now_ns + HOUR]);
-    assert!(!switcher.publish(in_time), "it begins later than now");
-}
-
-#[test]
 fn a_switcher_that_ends_leaves_nobody_in_a_slot() {
     let kernel = Arc::new(Recording::default());
     let mut switcher = start(&kernel);

@@ -71,6 +71,13 @@ fn handles_of(
     Ok(handles)
 }
 
+/// Removes the groups of jobs in which nobody is.
+fn remove_unused(parent: &Group) {
+    for group in parent.children().unwrap_or_default() {
+        let _ = group.remove();
+    }
+}
+
 impl Lodging {
     /// Makes the groups above the jobs.
     pub fn open(roots: Roots, means: &Means, backend: Backend, name: &str) -> Lodging {
@@ -90,10 +97,7 @@ impl Lodging {
             }
         }
         // What an earlier daemon had no time to remove would give its CPU time to a job of this one.
-        for group in lodging.parent().and_then(|parent| parent.children().ok()).unwrap_or_default()
-        {
-            let _ = group.remove();
-        }
+        lodging.parent().iter().chain(&lodging.plain_parent()).for_each(remove_unused);
         match lodging.prepare_cpu() {
             Ok(shared) => lodging.shared = shared,
             Err(error) => {
@@ -475,16 +479,27 @@ impl Lodging {
         }
     }
 
-    /// Removes what a daemon of that name left above its jobs, where nobody is in it.
+    /// Removes what a daemon of that name left of its groups, where nobody is in them. For who has its place.
     pub fn clear_up(roots: &Roots, name: &str) {
         let Ok(hierarchies) = Hierarchies::detect(roots) else { return };
         let of_v2 = hierarchies.v2.iter().flat_map(|root| {
             [name.to_owned(), format!("{name}.none")].map(|name| Group::at(root).child(name))
         });
         for group in of_v2 {
+            // Those of jobs that nobody has on file any more: whoever removes a runtime directory does not
+            // wait for the guardian.
+            remove_unused(&group);
             let _ = group.remove();
         }
-        hierarchies.v1.get("cpu").into_iter().for_each(|root| shared_group::remove(root));
+        let Some(root) = hierarchies.v1.get("cpu") else { return };
+        let of_jobs = format!("{name}-job-");
+        for group in Group::at(root).children().unwrap_or_default() {
+            let name = group.path().file_name().and_then(|name| name.to_str());
+            if name.is_some_and(|name| name.starts_with(&of_jobs)) {
+                let _ = group.remove();
+            }
+        }
+        shared_group::remove(root);
     }
 
     /// Removes the groups above the jobs; those that still have jobs of another daemon stay.

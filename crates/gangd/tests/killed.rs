@@ -3,12 +3,15 @@
 
 mod place;
 
+use std::{fs, path::Path};
+
 use gang_engine::backend::Backend;
 use gang_linux::sched::Policy;
+use gang_protocol::paths::jobs_dir;
 use gang_skips::skipped;
 use place::{
-    Place, Program, gives_way, is_root, job_with, policies, wait_busily_until, wait_until,
-    what_is_left,
+    Place, Program, gives_way, groups_of, is_root, job_with, policies, wait_busily_until,
+    wait_until, what_is_left,
 };
 use rustix::process::Signal;
 
@@ -141,5 +144,26 @@ fn needs_root_where_both_are_killed_at_once_who_cleans_up_says_what_was_found() 
         jobs.are_released("by hand");
         assert_eq!(place.jobs_on_file(), 0);
         assert_eq!(place.release(), "", "there is nothing to be told");
+    });
+}
+
+#[test]
+fn needs_root_no_group_is_left_of_jobs_whose_files_are_gone() {
+    with_each_backend(|mut place| {
+        let program = Program::shell("exec sleep 60");
+        let job = job_with(&place, &program, 1);
+        let Some(group) = place.job(job).unwrap().cgroup else { return };
+        let parent = Path::new(&group).parent().unwrap();
+        let name = parent.file_name().unwrap().to_str().unwrap();
+        let mut groups = groups_of(program.pid());
+        groups.retain(|group| group.to_str().unwrap().contains(name));
+        assert!(groups.iter().any(|it| it.starts_with(parent)), "{groups:?}");
+        place.kill_daemon();
+        drop(program);
+        // As with the runtime directory of a session that has ended. The guardian may have been faster.
+        let _ = fs::remove_dir_all(jobs_dir(&place.socket()));
+        wait_until("no group is left", || {
+            !parent.exists() && !groups.iter().any(|group| group.exists())
+        });
     });
 }

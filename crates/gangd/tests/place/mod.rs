@@ -339,7 +339,7 @@ fn what_its_groups_do(pid: u32) -> Option<String> {
 }
 
 /// The groups of a process that can change when it runs, of both versions.
-fn groups_of(pid: u32) -> Vec<PathBuf> {
+pub fn groups_of(pid: u32) -> Vec<PathBuf> {
     let mounts = Hierarchies::detect(&Roots::default()).unwrap();
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let group = |line: &str| {

@@ -4,14 +4,16 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use gang_doctor::{cli::Cli, examine, report};
+use gang_protocol::{exit, name::escaped};
 
 fn main() -> ExitCode {
     sigpipe::reset();
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("gang doctor: {error:#}");
-            ExitCode::FAILURE
+            // Names and reasons in it may come from elsewhere.
+            eprintln!("gang doctor: {}", escaped(&format!("{error:#}")));
+            ExitCode::from(exit::code(error.as_ref()))
         }
     }
 }

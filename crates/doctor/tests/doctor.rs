@@ -219,6 +219,6 @@ fn what_is_not_there_cannot_be_watched() {
     assert_eq!(gone.status.code(), Some(1));
     assert!(stderr(&gone).starts_with("gang doctor: "), "{}", stderr(&gone));
     let no_daemon = place.doctor(&["--job", "7"]);
-    assert_eq!(no_daemon.status.code(), Some(1), "{}", stderr(&no_daemon));
+    assert_eq!(no_daemon.status.code(), Some(3), "{}", stderr(&no_daemon));
     assert_eq!(place.doctor(&[]).status.code(), Some(2));
 }

@@ -3,17 +3,14 @@
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use gang_protocol::error::ClientError;
+use gang_protocol::exit;
+pub use gang_protocol::exit::{FAILED, NO_DAEMON};
 use gang_protocol::name::escaped;
 
 use crate::cli::Command;
 
-/// A command other than `run` failed or was refused.
-pub const FAILED: u8 = 1;
 /// What was typed makes no sense.
 pub const USAGE: u8 = 2;
-/// No daemon listens.
-pub const NO_DAEMON: u8 = 3;
 /// `gang run` itself failed, and the program was not started. As env, nice and timeout have it.
 pub const RUN_FAILED: u8 = 125;
 /// `gang run` found the program, which cannot be executed.
@@ -73,8 +70,5 @@ fn code(command: &Command, error: &anyhow::Error) -> u8 {
     if error.downcast_ref::<Usage>().is_some() {
         return USAGE;
     }
-    match error.downcast_ref::<ClientError>() {
-        Some(error) if error.is_no_daemon() => NO_DAEMON,
-        _ => FAILED,
-    }
+    exit::code(error.as_ref())
 }

@@ -6,6 +6,7 @@
 pub mod client;
 mod convert;
 pub mod error;
+pub mod exit;
 pub mod frame;
 pub mod limits;
 pub mod name;

@@ -20,11 +20,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use gang_protocol::{error::ClientError, name::escaped};
-
-/// Exit codes, as those of gang.
-const FAILED: u8 = 1;
-const NO_DAEMON: u8 = 3;
+use gang_protocol::{exit, name::escaped};
 
 /// Record slots and context switches as a trace for Perfetto or Chrome
 ///
@@ -62,8 +58,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // Names and reasons in it may come from elsewhere.
             eprintln!("gang trace: {}", escaped(&format!("{error:#}")));
-            let is_no_daemon = error.downcast_ref().is_some_and(ClientError::is_no_daemon);
-            ExitCode::from(if is_no_daemon { NO_DAEMON } else { FAILED })
+            ExitCode::from(exit::code(error.as_ref()))
         }
     }
 }

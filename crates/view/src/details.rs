@@ -7,7 +7,7 @@ use gang_protocol::v1;
 
 use crate::table::{Align, render};
 use crate::values::{count, cpu_list, duration, gain, owner, percent, progress, size, word};
-use crate::why::THREADS_MAX;
+use crate::why::{THREADS_MAX, is_crowded};
 
 /// What was measured of a job, or why nothing was.
 fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
@@ -77,9 +77,9 @@ fn write(
     )?;
     decided(out, job)?;
     let state = word(&job.state);
-    match job.threads >= THREADS_MAX {
+    match is_crowded(job) {
         true => {
-            writeln!(out, "  state       {state}: no slots with {THREADS_MAX} threads or more")?
+            writeln!(out, "  state       {state}: no slots with more than {THREADS_MAX} threads")?
         }
         false => writeln!(out, "  state       {state}")?,
     }
@@ -147,12 +147,14 @@ mod tests {
 
     #[test]
     fn whoever_has_too_many_threads_is_told_why_it_has_no_slots() {
-        let of = |threads| {
-            let state = v1::JobState::sleeping;
+        let of = |threads, state| {
             let details = v1::Job { threads, state, ..fixture::job(1, "bomb") };
             text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
         };
-        assert!(of(4095).contains("  state       sleeping\n"));
-        assert!(of(4096).contains("  state       sleeping: no slots with 4096 threads or more\n"));
+        assert!(of(4095, v1::JobState::sleeping).contains("  state       sleeping\n"));
+        let told = "  state       sleeping: no slots with more than 4096 threads\n";
+        assert!(of(4096, v1::JobState::sleeping).contains(told));
+        let switched = of(4096, v1::JobState::running);
+        assert!(switched.contains("  state       running\n"), "so many have slots");
     }
 }

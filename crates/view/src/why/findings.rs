@@ -24,6 +24,12 @@ const MEMORY_LEAST: f64 = 0.03;
 /// The daemon switches jobs of at most so many threads, and tells of no more.
 pub const THREADS_MAX: i64 = 4096;
 
+/// Has no slots because of its threads, as far as can be told: one of exactly so many that sleeps looks the same.
+pub fn is_crowded(job: &Job) -> bool {
+    let has_no_slots = matches!(job.state, JobState::sleeping | JobState::idle);
+    job.threads >= THREADS_MAX && has_no_slots
+}
+
 fn finding(kind: Kind, grade: Grade, text: String) -> Option<Finding> {
     Some(Finding { kind, grade, text, advice: None })
 }
@@ -36,13 +42,12 @@ fn advised(kind: Kind, grade: Grade, text: String, advice: String) -> Option<Fin
 pub fn standing(job: &Job) -> Option<Finding> {
     use Grade::{Bad, Note};
     let id = job.id;
-    if job.threads >= THREADS_MAX {
+    if is_crowded(job) {
         return advised(
             Kind::Crowded,
             Bad,
             format!(
-                "It has {} threads or more; a job gets no slots until it has less than {THREADS_MAX}.",
-                job.threads
+                "It has more than {THREADS_MAX} threads; a job gets no slots until it has fewer."
             ),
             "start fewer threads, or make several jobs of it".to_owned(),
         );

@@ -50,7 +50,18 @@ fn each_reason_is_found() {
         ("sleeping", |job| job.state = JobState::sleeping, |_| (), &[(Asleep, Note)]),
         ("idle", |job| job.state = JobState::idle, |_| (), &[(Asleep, Note)]),
         ("policy none", |job| job.policy = Policy::none, |_| (), &[(NotGangScheduled, Note)]),
-        ("fork bomb", |job| job.threads = 4096, |_| (), &[(Crowded, Bad)]),
+        (
+            "fork bomb",
+            |job| (job.threads, job.state) = (4096, JobState::sleeping),
+            |_| (),
+            &[(Crowded, Bad)],
+        ),
+        (
+            "as many threads as are switched",
+            |job| (job.threads, job.cpus) = (4096, 4096),
+            |status| status.cpus = 4096,
+            &[(Unused, Bad), (Share, Note), (Together, Good)],
+        ),
         (
             "wider than its CPUs",
             |job| (job.threads, job.coscheduled) = (4, Some(0.1)),

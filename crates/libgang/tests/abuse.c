@@ -1,5 +1,7 @@
 /* Every call with null, foreign, stale and garbage arguments gives its documented result, and
  * leaves what its arguments point to as it was. */
+#include "expect.h"
+
 #include <GangUserAPI.h>
 #include <gang.h>
 #include <math.h>
@@ -20,16 +22,6 @@ _Static_assert(sizeof(gang_page) == 48 && offsetof(gang_page, validity) == 36, "
 _Static_assert(sizeof(gang_barrier) == 384 && sizeof(gang_mutex) == 32, "barrier and lock");
 _Static_assert(sizeof(struct GangUse) == 40 && sizeof(struct GangLoad) == 32, "LLNL");
 #endif
-
-#define EXPECT(wanted, call)                                                             \
-    do {                                                                                 \
-        int got = (int)(call);                                                           \
-        if (got != (int)(wanted)) {                                                      \
-            fprintf(stderr, "%s:%d: %s gave %d, not %d: %s\n", __FILE__, __LINE__, #call, \
-                    got, (int)(wanted), gang_error());                                   \
-            exit(1);                                                                     \
-        }                                                                                \
-    } while (0)
 
 static gang_job *garbage(uintptr_t number)
 {

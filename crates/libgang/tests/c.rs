@@ -47,9 +47,8 @@ fn every_wrong_argument_of_every_call_has_its_documented_result() {
     let tests = here().join("tests");
     let source = place.path("arguments.cc");
     fs::copy(tests.join("arguments.c"), &source).unwrap();
-    let of_tests = ["-I", tests.to_str().unwrap(), SHARED[0]];
-    let in_c = place.compile("cc", &tests.join("arguments.c"), &of_tests, "arguments-c");
-    let in_cpp = place.compile("c++", &source, &of_tests, "arguments-cc");
+    let in_c = place.compile("cc", &tests.join("arguments.c"), &SHARED, "arguments-c");
+    let in_cpp = place.compile("c++", &source, &SHARED, "arguments-cc");
     for program in [in_c, in_cpp] {
         let seen = rows::of(&place.run(program));
         let needed = rows::needed(rows::Parameter::kinds);

@@ -1,4 +1,6 @@
 /* Two gangs that take turns hear of their slots by signals: one by LLNL's calls, and one that is adopted. */
+#include "expect.h"
+
 #include <GangUserAPI.h>
 #include <gang.h>
 #include <signal.h>
@@ -7,16 +9,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-#define EXPECT(wanted, call)                                                             \
-    do {                                                                                 \
-        int got = (int)(call);                                                           \
-        if (got != (int)(wanted)) {                                                      \
-            fprintf(stderr, "%s:%d: %s gave %d, not %d: %s\n", __FILE__, __LINE__, #call, \
-                    got, (int)(wanted), gang_error());                                   \
-            exit(1);                                                                     \
-        }                                                                                \
-    } while (0)
 
 static volatile sig_atomic_t pauses, continues;
 

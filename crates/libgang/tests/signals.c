@@ -1,5 +1,7 @@
 /* Calls in the middle of which signals come, whose handler calls what the header lets it call; in one thread, in
  * two, and in children of a fork. No call may fail or hang for it, and none starts a thread. */
+#include "expect.h"
+
 #include <dirent.h>
 #include <gang.h>
 #include <pthread.h>
@@ -10,16 +12,6 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define EXPECT(wanted, call)                                                             \
-    do {                                                                                 \
-        int got = (int)(call);                                                           \
-        if (got != (int)(wanted)) {                                                      \
-            fprintf(stderr, "%s:%d: %s gave %d, not %d: %s\n", __FILE__, __LINE__, #call, \
-                    got, (int)(wanted), gang_error());                                   \
-            exit(1);                                                                     \
-        }                                                                                \
-    } while (0)
 
 static const gang_page *page;
 static volatile sig_atomic_t heard, wrong;

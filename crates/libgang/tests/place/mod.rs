@@ -63,6 +63,8 @@ impl Place {
         let output = Command::new(compiler)
             .args(["-Wall", "-Wextra", "-Werror", "-O1", "-I"])
             .arg(here().join("include"))
+            .arg("-I")
+            .arg(here().join("tests"))
             .arg(source)
             .arg("-L")
             .arg(self.directory.path())

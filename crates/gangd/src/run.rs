@@ -12,6 +12,7 @@ use std::{
 use anyhow::{Context, bail};
 use gang_engine::{backend::Backend, probe::Means, release, store::Store};
 use gang_linux::{Roots, clock, descriptors, memory};
+use gang_protocol::hash::fnv1a;
 use gang_schedule::{Gap, Schedule};
 use rustix::event::epoll;
 use sd_notify::NotifyState;
@@ -180,12 +181,8 @@ pub fn group_name(socket: &Path) -> String {
     if socket == Path::new(gang_protocol::paths::SYSTEM_SOCKET) {
         return "gangd".into();
     }
-    // FNV-1a, 64 bits: the same for the next daemon at this socket.
-    let bytes = socket.as_os_str().as_encoded_bytes();
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("gangd-{hash:016x}")
+    // The next daemon at this socket finds them.
+    format!("gangd-{:016x}", fnv1a(socket.as_os_str().as_encoded_bytes()))
 }
 
 fn wait_for_listener(socket: &Path) -> bool {

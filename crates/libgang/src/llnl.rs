@@ -7,6 +7,7 @@ use std::{
 
 use gang_protocol::{
     client::{Change, Registration},
+    hash::fnv1a,
     v1,
 };
 
@@ -143,11 +144,7 @@ fn own_computer() -> u64 {
 /// The number of a computer by a text that only it has: never 0. Not the text itself, which
 /// machine-id(5) wants kept from others.
 fn computer(text: &[u8]) -> u64 {
-    // FNV-1a, 64 bits: the same in every program.
-    let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    hash.max(1)
+    fnv1a(text).max(1)
 }
 
 /// # Safety

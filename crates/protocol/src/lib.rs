@@ -8,6 +8,7 @@ mod convert;
 pub mod error;
 pub mod exit;
 pub mod frame;
+pub mod hash;
 pub mod limits;
 pub mod name;
 pub mod paths;

@@ -14,13 +14,9 @@ use gang_protocol::{
 };
 use gang_skips::skipped;
 use place::{
-    Place, Program, gives_way, is_released, is_root, job_with, policies, registration, wait_until,
-    what_is_left,
+    Place, Program, gives_way, is_released, is_root, job_with, machine, policies, registration,
+    wait_until, what_is_left,
 };
-
-fn machine() -> i64 {
-    std::thread::available_parallelism().unwrap().get() as i64
-}
 
 #[test]
 fn needs_root_a_gang_is_raised_in_its_slot_and_fills_out_of_it() {
@@ -40,61 +36,6 @@ fn needs_root_a_gang_is_raised_in_its_slot_and_fills_out_of_it() {
     let check = place.client().check().unwrap();
     assert_eq!(check.violations, []);
     assert!(check.checked > 1);
-}
-
-#[test]
-fn needs_root_the_check_finds_what_does_not_stand_as_it_is_to() {
-    if !is_root() {
-        return;
-    }
-    let place = Place::new(&["--backend", "rt"]);
-    let program = Program::spinner();
-    let job = job_with(&place, &program, machine());
-    wait_until("slots", || place.job(job).unwrap().slots > 3);
-    place.client().suspend(job).unwrap();
-    let found = || place.client().check().unwrap().violations;
-    wait_until("nothing is wrong", || found().is_empty());
-    // Nobody changes what stands still.
-    let attributes = sched::get(program.pid()).unwrap();
-    sched::set(program.pid(), &sched::Attributes::fifo(gang_engine::priority::GANG)).unwrap();
-    let wrong = found();
-    assert_eq!(wrong.len(), 1, "{wrong:?}");
-    let thread = format!("thread {} of job {job} is to be paused", program.pid());
-    assert!(wrong[0].found.contains(&thread), "{wrong:?}");
-    sched::set(program.pid(), &attributes).unwrap();
-    let freezer = format!("{}/cgroup.freeze", place.job(job).unwrap().cgroup.unwrap());
-    fs::write(&freezer, "0").unwrap();
-    let wrong = found();
-    assert!(wrong.iter().any(|wrong| wrong.found.contains("is not frozen")), "{wrong:?}");
-    fs::write(&freezer, "1").unwrap();
-    wait_until("nothing is wrong", || found().is_empty());
-}
-
-#[test]
-fn needs_root_the_check_looks_at_all_threads_however_many_there_are_and_ask() {
-    if !is_root() {
-        return;
-    }
-    let place = Place::new(&["--backend", "rt"]);
-    let sleepers = "i=0; while [ $i -lt 300 ]; do sleep 60 & i=$((i + 1)); done";
-    let crowd = Program::shell(&format!("read go; {sleepers}; echo all; while :; do :; done"));
-    let last = Program::spinner();
-    let (first, second) = (job_with(&place, &crowd, 1), job_with(&place, &last, 1));
-    let mut crowd = crowd;
-    crowd.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let threads = |job| place.job(job).unwrap().threads;
-    wait_until("all are there", || (threads(first), threads(second)) == (301, 1));
-    // Those that came are read before they are switched.
-    wait_until("all of both are looked at", || place.client().check().unwrap().checked >= 302);
-    std::thread::scope(|scope| {
-        let ask = || scope.spawn(|| place.client().check().unwrap());
-        let askers: Vec<_> = (0..20).map(|_| ask()).collect();
-        for asker in askers {
-            let check = asker.join().unwrap();
-            assert_eq!(check.violations, []);
-            assert!(check.checked >= 302, "{}", check.checked);
-        }
-    });
 }
 
 #[test]
@@ -243,108 +184,6 @@ fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
         assert_eq!(limit.trim(), (100 << 20).to_string());
         drop(program);
         wait_until("the group is gone", || !Path::new(&group).exists());
-    }
-}
-
-#[test]
-fn needs_root_an_idle_job_has_no_slots_and_ordinary_threads_until_it_uses_cpu() {
-    if !is_root() {
-        return;
-    }
-    let settings = "idle_after = '1s'\nleave_after = '1h'\n";
-    let place = Place::configured(settings, &["--backend", "rt"]);
-    let mut program =
-        Program::shell("read go; exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'");
-    let job = job_with(&place, &program, machine());
-    let shown = || place.job(job).unwrap();
-    wait_until("idle", || shown().state == v1::JobState::idle);
-    wait_until("an ordinary thread", || policies(program.pid()) == [Policy::Other]);
-    let (slots, cpu_time_ns) = (shown().slots, shown().cpu_time_ns);
-    let rival = Program::spinner();
-    let other = job_with(&place, &rival, machine());
-    wait_until("the other has slots", || place.job(other).unwrap().slots > 20);
-    assert_eq!((shown().slots, shown().cpu_time_ns), (slots, cpu_time_ns));
-    assert_eq!(policies(program.pid()), [Policy::Other]);
-    assert_eq!(place.client().check().unwrap().violations, []);
-    program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    wait_until("slots again", || shown().slots > slots + 3);
-    wait_until("raised again", || policies(program.pid()).contains(&Policy::Fifo));
-    assert!(shown().state != v1::JobState::idle && shown().cpu_time_ns > cpu_time_ns);
-}
-
-#[test]
-fn needs_root_an_idle_job_among_many_has_slots_again_though_hogs_have_all_cpus() {
-    if !is_root() {
-        return;
-    }
-    let place = Place::new(&["--backend", "rt"]);
-    let others: Vec<Program> = (0..24).map(|_| Program::shell("exec sleep 60")).collect();
-    for other in &others {
-        job_with(&place, other, 1);
-    }
-    let script = "read go; exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'";
-    let mut program = Program::shell(script);
-    let job = job_with(&place, &program, machine());
-    let _hogs: Vec<Program> = (0..machine()).map(|_| Program::spinner()).collect();
-    let state = || place.job(job).unwrap().state;
-    wait_until("it sleeps", || state() == v1::JobState::sleeping);
-    let slots = place.job(job).unwrap().slots;
-    let begun = std::time::Instant::now();
-    program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    wait_until("slots", || place.job(job).unwrap().slots > slots);
-    println!("its first slot was planned within {:?}", begun.elapsed());
-    wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
-}
-
-#[test]
-fn needs_root_what_uses_no_cpu_leaves_and_is_where_it_was() {
-    if !is_root() {
-        return;
-    }
-    let settings = "idle_after = '1s'\nleave_after = '2s'\n";
-    let place = Place::configured(settings, &["--backend", "rt"]);
-    let home = |program: &Program| fs::read_to_string(format!("/proc/{}/cgroup", program.pid()));
-    // The first wakes now and then, the second never does.
-    let one = Program::shell(
-        "while :; do sleep 0.3; i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; done",
-    );
-    let other = Program::shell("exec sleep 60");
-    let before = home(&other).unwrap();
-    let (first, second) = (job_with(&place, &one, 1), job_with(&place, &other, 1));
-    let state = |job| place.job(job).map(|job| job.state);
-    wait_until("sleeping", || state(second) == Some(v1::JobState::sleeping));
-    wait_until("idle", || state(second) == Some(v1::JobState::idle));
-    wait_until("it leaves", || place.job(second).is_none());
-    wait_until("its process is where it was", || home(&other).unwrap() == before);
-    wait_until("released", || is_released(other.pid()));
-    let slots = place.job(first).expect("who wakes now and then stays").slots;
-    wait_until("slots", || place.job(first).is_some_and(|job| job.slots > slots));
-    assert_eq!(place.client().check().unwrap().violations, []);
-}
-
-#[test]
-fn needs_root_who_waits_for_a_slot_has_not_been_idle() {
-    if !is_root() {
-        return;
-    }
-    let settings = "idle_after = '1s'\nleave_after = '1s'\n";
-    // Who is out of its slot stands still.
-    for backend in ["freeze", "signal"] {
-        let place = Place::configured(settings, &["--backend", backend]);
-        let (busy, waits) = (Program::spinner(), Program::spinner());
-        let idle = Program::shell("exec sleep 60");
-        job_with(&place, &busy, machine());
-        let standby =
-            Registration { class: v1::Class::standby, ..registration("waits", machine()) };
-        let mut client = place.client();
-        let waiting = client.register(&standby).unwrap();
-        client.add_process(waiting, waits.pid_i64()).unwrap();
-        let state = |job| place.job(job).map(|job| job.state);
-        wait_until("it waits", || state(waiting) == Some(v1::JobState::waiting));
-        // The other one came later, and so has been without CPU for less long.
-        let leaves = job_with(&place, &idle, 1);
-        wait_until("the idle one leaves", || state(leaves).is_none());
-        assert_eq!(state(waiting), Some(v1::JobState::waiting), "{backend}");
     }
 }
 
@@ -501,111 +340,6 @@ fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
     wait_until("turns again", || idle(&one) != idle(&other));
     place.client().stop().unwrap();
     wait_until("back where it was", || group(&one) != was && !Path::new(&was).exists());
-}
-
-#[test]
-fn needs_root_the_slot_page_counts_threads_as_planned() {
-    if !is_root() {
-        return;
-    }
-    let place = Place::new(&["--backend", "rt"]);
-    // One spins, three sleep.
-    let mut program = Program::shell(
-        "exec bash -c 'read go; sleep 60 & sleep 60 & sleep 60 & \
-         while [ $SECONDS -lt 60 ]; do :; done'",
-    );
-    let job = job_with(&place, &program, machine());
-    let path = place.client().slot_page(job).unwrap();
-    program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    wait_until("all have come", || place.job(job).unwrap().threads == 4);
-    let on_cpus = || {
-        let page = fs::read(&path).unwrap();
-        let number = |at: usize| u32::from_ne_bytes(page[at..at + 4].try_into().unwrap());
-        (number(8) == 1).then(|| i64::from(number(12)))
-    };
-    wait_until("planned for all, or the CPUs", || on_cpus() == Some(machine().min(4)));
-}
-
-#[test]
-fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
-    if !is_root() {
-        return;
-    }
-    let mut place = Place::new(&["--backend", "rt"]);
-    let (one, other) = (Program::spinner(), Program::spinner());
-    let (job, _) = (job_with(&place, &one, machine()), job_with(&place, &other, machine()));
-    let path = place.client().slot_page(job).unwrap();
-    assert_eq!(place.client().slot_page(job).unwrap(), path);
-    // Kept open, as a program keeps it mapped.
-    let page = fs::File::open(&path).unwrap();
-    let number = |at: u64| {
-        let mut bytes = [0; 4];
-        std::os::unix::fs::FileExt::read_exact_at(&page, &mut bytes, at).unwrap();
-        u32::from_ne_bytes(bytes)
-    };
-    let (running, validity) = (8, 36);
-    for wanted in [1, 0, 1] {
-        wait_until("a slot begins, and ends", || {
-            (number(validity), number(running)) == (0, wanted)
-        });
-    }
-    place.client().suspend(job).unwrap();
-    wait_until("not scheduled", || (number(validity), number(running)) == (1, 0));
-    place.client().resume(job).unwrap();
-    wait_until("a slot again", || number(running) == 1);
-    place.kill_daemon();
-    wait_until("the daemon is gone", || (number(validity), number(running)) == (2, 0));
-    place.start();
-    wait_until("another daemon", || (number(validity), number(running)) == (0, 1));
-    drop(one);
-    wait_until("the job is gone", || number(validity) == 2 && !Path::new(&path).exists());
-}
-
-#[test]
-fn needs_root_signals_tell_of_slots_those_who_listen() {
-    if !is_root() {
-        return;
-    }
-    let mut place = Place::new(&["--backend", "rt", "--slice", "20ms"]);
-    let log = place.directory.path().join("heard");
-    let path = log.display();
-    // The first one listens; its child would be killed by either signal.
-    let script = format!(
-        "trap 'echo pause >> {path}' USR1; trap 'echo continue >> {path}' USR2; \
-         read go; sh -c 'while :; do :; done' & child=$!; while kill -0 $child; do :; done"
-    );
-    let (mut one, other) = (Program::shell(&script), Program::spinner());
-    let (job, _) = (job_with(&place, &one, machine()), job_with(&place, &other, machine()));
-    one.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
-    let heard = |word: &str| {
-        let text = fs::read_to_string(&log).unwrap_or_default();
-        text.lines().filter(|line| *line == word).count()
-    };
-    // Nobody sees it raised: it has all CPUs then.
-    wait_until("slots", || place.job(job).unwrap().slots > 3);
-    assert_eq!(heard("pause") + heard("continue"), 0, "nobody asked for signals");
-    place.client().set_signals(job, true).unwrap();
-    wait_until("pauses and goes on", || heard("pause") > 2 && heard("continue") > 2);
-    assert_eq!(place.job(job).unwrap().processes, 2);
-    place.kill_daemon();
-    wait_until("released", || is_released(one.pid()));
-    let last = || fs::read_to_string(&log).unwrap().lines().last().map(str::to_owned);
-    wait_until("told to go on", || last().as_deref() == Some("continue"));
-    place.start();
-    let before = heard("pause");
-    wait_until("still signalled", || heard("pause") > before);
-    place.client().set_signals(job, false).unwrap();
-    let slots_pass = |count: i64| {
-        let before = place.job(job).unwrap().slots;
-        wait_until("slots", || place.job(job).unwrap().slots > before + count);
-    };
-    // What was sent before is heard by then.
-    slots_pass(10);
-    wait_until("told to go on", || last().as_deref() == Some("continue"));
-    let words = || heard("pause") + heard("continue");
-    let before = words();
-    slots_pass(20);
-    assert_eq!(words(), before, "nobody is told any more");
 }
 
 #[test]

@@ -6,11 +6,7 @@ mod place;
 use std::{fs, io::Write};
 
 use gang_protocol::client::Registration;
-use place::{Place, Program, is_root, registration, wait_until};
-
-fn machine() -> i64 {
-    std::thread::available_parallelism().unwrap().get() as i64
-}
+use place::{Place, Program, is_root, machine, registration, wait_until};
 
 /// A program with a thread for each CPU, all of which spin.
 fn gang() -> Program {

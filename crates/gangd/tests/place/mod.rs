@@ -274,6 +274,11 @@ impl Drop for Program {
     }
 }
 
+/// How many CPUs there are for jobs.
+pub fn machine() -> i64 {
+    thread::available_parallelism().unwrap().get() as i64
+}
+
 pub fn registration(name: &str, cpus: i64) -> Registration {
     Registration { min_cpus: 1, ..Registration::new(name, cpus) }
 }

@@ -1,0 +1,113 @@
+//! Jobs that use no CPU, on the real kernel: they have no slots, and leave after a while.
+
+mod place;
+
+use std::{fs, io::Write};
+
+use gang_linux::sched::Policy;
+use gang_protocol::{client::Registration, v1};
+use place::{
+    Place, Program, is_released, is_root, job_with, machine, policies, registration, wait_until,
+};
+
+#[test]
+fn needs_root_an_idle_job_has_no_slots_and_ordinary_threads_until_it_uses_cpu() {
+    if !is_root() {
+        return;
+    }
+    let settings = "idle_after = '1s'\nleave_after = '1h'\n";
+    let place = Place::configured(settings, &["--backend", "rt"]);
+    let mut program =
+        Program::shell("read go; exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'");
+    let job = job_with(&place, &program, machine());
+    let shown = || place.job(job).unwrap();
+    wait_until("idle", || shown().state == v1::JobState::idle);
+    wait_until("an ordinary thread", || policies(program.pid()) == [Policy::Other]);
+    let (slots, cpu_time_ns) = (shown().slots, shown().cpu_time_ns);
+    let rival = Program::spinner();
+    let other = job_with(&place, &rival, machine());
+    wait_until("the other has slots", || place.job(other).unwrap().slots > 20);
+    assert_eq!((shown().slots, shown().cpu_time_ns), (slots, cpu_time_ns));
+    assert_eq!(policies(program.pid()), [Policy::Other]);
+    assert_eq!(place.client().check().unwrap().violations, []);
+    program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    wait_until("slots again", || shown().slots > slots + 3);
+    wait_until("raised again", || policies(program.pid()).contains(&Policy::Fifo));
+    assert!(shown().state != v1::JobState::idle && shown().cpu_time_ns > cpu_time_ns);
+}
+
+#[test]
+fn needs_root_an_idle_job_among_many_has_slots_again_though_hogs_have_all_cpus() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let others: Vec<Program> = (0..24).map(|_| Program::shell("exec sleep 60")).collect();
+    for other in &others {
+        job_with(&place, other, 1);
+    }
+    let script = "read go; exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'";
+    let mut program = Program::shell(script);
+    let job = job_with(&place, &program, machine());
+    let _hogs: Vec<Program> = (0..machine()).map(|_| Program::spinner()).collect();
+    let state = || place.job(job).unwrap().state;
+    wait_until("it sleeps", || state() == v1::JobState::sleeping);
+    let slots = place.job(job).unwrap().slots;
+    let begun = std::time::Instant::now();
+    program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    wait_until("slots", || place.job(job).unwrap().slots > slots);
+    println!("its first slot was planned within {:?}", begun.elapsed());
+    wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
+}
+
+#[test]
+fn needs_root_what_uses_no_cpu_leaves_and_is_where_it_was() {
+    if !is_root() {
+        return;
+    }
+    let settings = "idle_after = '1s'\nleave_after = '2s'\n";
+    let place = Place::configured(settings, &["--backend", "rt"]);
+    let home = |program: &Program| fs::read_to_string(format!("/proc/{}/cgroup", program.pid()));
+    // The first wakes now and then, the second never does.
+    let one = Program::shell(
+        "while :; do sleep 0.3; i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; done",
+    );
+    let other = Program::shell("exec sleep 60");
+    let before = home(&other).unwrap();
+    let (first, second) = (job_with(&place, &one, 1), job_with(&place, &other, 1));
+    let state = |job| place.job(job).map(|job| job.state);
+    wait_until("sleeping", || state(second) == Some(v1::JobState::sleeping));
+    wait_until("idle", || state(second) == Some(v1::JobState::idle));
+    wait_until("it leaves", || place.job(second).is_none());
+    wait_until("its process is where it was", || home(&other).unwrap() == before);
+    wait_until("released", || is_released(other.pid()));
+    let slots = place.job(first).expect("who wakes now and then stays").slots;
+    wait_until("slots", || place.job(first).is_some_and(|job| job.slots > slots));
+    assert_eq!(place.client().check().unwrap().violations, []);
+}
+
+#[test]
+fn needs_root_who_waits_for_a_slot_has_not_been_idle() {
+    if !is_root() {
+        return;
+    }
+    let settings = "idle_after = '1s'\nleave_after = '1s'\n";
+    // Who is out of its slot stands still.
+    for backend in ["freeze", "signal"] {
+        let place = Place::configured(settings, &["--backend", backend]);
+        let (busy, waits) = (Program::spinner(), Program::spinner());
+        let idle = Program::shell("exec sleep 60");
+        job_with(&place, &busy, machine());
+        let standby =
+            Registration { class: v1::Class::standby, ..registration("waits", machine()) };
+        let mut client = place.client();
+        let waiting = client.register(&standby).unwrap();
+        client.add_process(waiting, waits.pid_i64()).unwrap();
+        let state = |job| place.job(job).map(|job| job.state);
+        wait_until("it waits", || state(waiting) == Some(v1::JobState::waiting));
+        // The other one came later, and so has been without CPU for less long.
+        let leaves = job_with(&place, &idle, 1);
+        wait_until("the idle one leaves", || state(leaves).is_none());
+        assert_eq!(state(waiting), Some(v1::JobState::waiting), "{backend}");
+    }
+}

@@ -1,0 +1,112 @@
+//! How programs learn of their slots, on the real kernel: the slot page, and signals.
+
+mod place;
+
+use std::{fs, io::Write, path::Path};
+
+use place::{Place, Program, is_released, is_root, job_with, machine, wait_until};
+
+#[test]
+fn needs_root_the_slot_page_counts_threads_as_planned() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    // One spins, three sleep.
+    let mut program = Program::shell(
+        "exec bash -c 'read go; sleep 60 & sleep 60 & sleep 60 & \
+         while [ $SECONDS -lt 60 ]; do :; done'",
+    );
+    let job = job_with(&place, &program, machine());
+    let path = place.client().slot_page(job).unwrap();
+    program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    wait_until("all have come", || place.job(job).unwrap().threads == 4);
+    let on_cpus = || {
+        let page = fs::read(&path).unwrap();
+        let number = |at: usize| u32::from_ne_bytes(page[at..at + 4].try_into().unwrap());
+        (number(8) == 1).then(|| i64::from(number(12)))
+    };
+    wait_until("planned for all, or the CPUs", || on_cpus() == Some(machine().min(4)));
+}
+
+#[test]
+fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
+    if !is_root() {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt"]);
+    let (one, other) = (Program::spinner(), Program::spinner());
+    let (job, _) = (job_with(&place, &one, machine()), job_with(&place, &other, machine()));
+    let path = place.client().slot_page(job).unwrap();
+    assert_eq!(place.client().slot_page(job).unwrap(), path);
+    // Kept open, as a program keeps it mapped.
+    let page = fs::File::open(&path).unwrap();
+    let number = |at: u64| {
+        let mut bytes = [0; 4];
+        std::os::unix::fs::FileExt::read_exact_at(&page, &mut bytes, at).unwrap();
+        u32::from_ne_bytes(bytes)
+    };
+    let (running, validity) = (8, 36);
+    for wanted in [1, 0, 1] {
+        wait_until("a slot begins, and ends", || {
+            (number(validity), number(running)) == (0, wanted)
+        });
+    }
+    place.client().suspend(job).unwrap();
+    wait_until("not scheduled", || (number(validity), number(running)) == (1, 0));
+    place.client().resume(job).unwrap();
+    wait_until("a slot again", || number(running) == 1);
+    place.kill_daemon();
+    wait_until("the daemon is gone", || (number(validity), number(running)) == (2, 0));
+    place.start();
+    wait_until("another daemon", || (number(validity), number(running)) == (0, 1));
+    drop(one);
+    wait_until("the job is gone", || number(validity) == 2 && !Path::new(&path).exists());
+}
+
+#[test]
+fn needs_root_signals_tell_of_slots_those_who_listen() {
+    if !is_root() {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt", "--slice", "20ms"]);
+    let log = place.directory.path().join("heard");
+    let path = log.display();
+    // The first one listens; its child would be killed by either signal.
+    let script = format!(
+        "trap 'echo pause >> {path}' USR1; trap 'echo continue >> {path}' USR2; \
+         read go; sh -c 'while :; do :; done' & child=$!; while kill -0 $child; do :; done"
+    );
+    let (mut one, other) = (Program::shell(&script), Program::spinner());
+    let (job, _) = (job_with(&place, &one, machine()), job_with(&place, &other, machine()));
+    one.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let heard = |word: &str| {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        text.lines().filter(|line| *line == word).count()
+    };
+    // Nobody sees it raised: it has all CPUs then.
+    wait_until("slots", || place.job(job).unwrap().slots > 3);
+    assert_eq!(heard("pause") + heard("continue"), 0, "nobody asked for signals");
+    place.client().set_signals(job, true).unwrap();
+    wait_until("pauses and goes on", || heard("pause") > 2 && heard("continue") > 2);
+    assert_eq!(place.job(job).unwrap().processes, 2);
+    place.kill_daemon();
+    wait_until("released", || is_released(one.pid()));
+    let last = || fs::read_to_string(&log).unwrap().lines().last().map(str::to_owned);
+    wait_until("told to go on", || last().as_deref() == Some("continue"));
+    place.start();
+    let before = heard("pause");
+    wait_until("still signalled", || heard("pause") > before);
+    place.client().set_signals(job, false).unwrap();
+    let slots_pass = |count: i64| {
+        let before = place.job(job).unwrap().slots;
+        wait_until("slots", || place.job(job).unwrap().slots > before + count);
+    };
+    // What was sent before is heard by then.
+    slots_pass(10);
+    wait_until("told to go on", || last().as_deref() == Some("continue"));
+    let words = || heard("pause") + heard("continue");
+    let before = words();
+    slots_pass(20);
+    assert_eq!(words(), before, "nobody is told any more");
+}

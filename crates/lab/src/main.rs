@@ -19,6 +19,7 @@ mod openmp;
 mod picture;
 mod proc;
 mod programs;
+mod promise;
 mod report;
 mod stats;
 mod table;

@@ -1,5 +1,10 @@
 //! Tables for the terminal: the first column to the left, the others to the right.
 
+use crate::stats::Estimate;
+
+/// In place of a figure that there is none of.
+pub const NOT_MEASURED: &str = "not measured";
+
 /// Aligns rows below their heading.
 pub fn render(heading: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
@@ -50,6 +55,15 @@ fn thousands(value: f64) -> String {
         text.push(digit);
     }
     if value < 0.0 { format!("-{text}") } else { text }
+}
+
+/// A figure with its interval, where it has one.
+pub fn interval(estimate: &Estimate) -> String {
+    let value = figure(estimate.value);
+    match estimate.interval {
+        Some([low, high]) => format!("{value} [{}, {}]", figure(low), figure(high)),
+        None => value,
+    }
 }
 
 #[cfg(test)]

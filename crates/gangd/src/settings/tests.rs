@@ -1,0 +1,222 @@
+use super::*;
+use crate::manual;
+
+fn settings(text: &str) -> anyhow::Result<Settings> {
+    Settings::new(&parse(text)?, &Overrides::default())
+}
+
+#[test]
+fn an_empty_file_is_the_default() {
+    assert_eq!(settings("").unwrap(), Settings::default());
+}
+
+#[test]
+fn every_key_is_read() {
+    let read = settings(
+        "slice = '20ms'\ngap = '1ms/20ms'\nbackend = 'weight'\nfill = false\nmeasure = false\ncap = 0.8\n[limits]\njobs = 7\n",
+    )
+    .unwrap();
+    assert_eq!(read.schedule.slice_ns, 20_000_000);
+    assert_eq!(read.schedule.gap, Gap { length_ns: 1_000_000, period_ns: 20_000_000 });
+    assert_eq!(read.backend, Some(Backend::Weight));
+    assert!(!read.schedule.fill && !read.measure);
+    assert_eq!(read.schedule.cap_permille, 800);
+    assert_eq!(read.limits, Limits { jobs: 7, ..Limits::default() });
+}
+
+#[test]
+fn the_example_is_what_holds_without_a_file() {
+    let example = include_str!("../../../../etc/gangd.toml");
+    let keys = example
+        .lines()
+        .filter_map(|line| manual::setting(line.strip_prefix("# ")?).map(|(setting, _)| setting));
+    // Nobody has this group.
+    let text = keys.filter(|line| !line.starts_with("admin_group")).collect::<Vec<_>>();
+    let read = settings(&text.join("\n")).unwrap();
+    assert!(read.working_hours.is_some() && read.history.is_some());
+    let usual =
+        Settings { working_hours: None, history: None, status_file: None, backend: None, ..read };
+    assert_eq!(usual, Settings::default());
+}
+
+#[test]
+fn the_example_has_every_key() {
+    let example = include_str!("../../../../etc/gangd.toml");
+    for table in ["", "[limits]", "[history]", "[classes.batch]", "[working_hours]"] {
+        // The error names all keys that would be right.
+        let wrong = parse(&format!("{table}\nnosuchkey = 1")).unwrap_err().to_string();
+        let (_, keys) =
+            wrong.split_once("expected one of").or(wrong.split_once("expected")).unwrap();
+        for key in keys.split('`').skip(1).step_by(2) {
+            let is_there = example.contains(&format!("# {key} = "))
+                || example.contains(&format!("# [{key}"))
+                || example.contains(&format!(".{key}]"));
+            assert!(is_there, "{table} {key}");
+        }
+    }
+}
+
+#[test]
+fn classes_weigh_something_else_outside_working_hours() {
+    let read = settings(
+        "idle_after = '3s'\nleave_after = '1h'\n[classes.interactive]\nweight = 400\n\
+         weight_outside = 50\n[working_hours]\ndays = ['mon']\nfrom = '08:00'\nto = '18:00'\n\
+         time_zone = 'Europe/Berlin'\n",
+    )
+    .unwrap();
+    let inside = read.schedule.class_weights;
+    assert_eq!((inside.interactive, inside.batch), (400, 100));
+    let outside = read.outside.weights;
+    assert_eq!((outside.interactive, outside.batch), (50, 100));
+    assert_eq!(read.idle_after, Duration::from_secs(3));
+    assert_eq!(read.leave_after, Duration::from_secs(3600));
+    assert!(read.working_hours.is_some());
+}
+
+#[test]
+fn the_command_line_wins() {
+    let file = parse("slice = '20ms'\ncap = 0.5").unwrap();
+    let slice = Some(Duration::from_millis(5));
+    let overrides = Overrides { slice, cap: Some(0.9), ..Overrides::default() };
+    let read = Settings::new(&file, &overrides).unwrap();
+    assert_eq!((read.schedule.slice_ns, read.schedule.cap_permille), (5_000_000, 900));
+}
+
+#[test]
+fn mistakes_name_their_key_and_line() {
+    for (text, expected) in [
+        ("slice = '10'", "slice"),
+        ("slice = '1ns'", "slice_ns"),
+        ("gap = '9ms/10ms'", "gap.length_ns"),
+        ("backend = 'magic'", "none of rt, weight"),
+        ("cap = 0", "cap"),
+        ("proof_cost = 1", "proof_cost: 1 is not 0.001 to 0.5"),
+        ("\n\nslices = 3", "line 3: unknown field"),
+        ("[limits]\njobs = 0", "limits.jobs: 0 is not 1 to 10000"),
+        ("slice = ", "line 1"),
+        ("[history]\nkeep_days = 0", "history.keep_days: 0 is not 1 to 36500"),
+        ("leave_after = '1s'", "leave_after: 1s is less than idle_after"),
+        ("admin_group = 'nosuchgroup'", "admin_group: there is no group"),
+        ("[classes.batch]\nweight = 0", "classes.batch.weight: 0 is not 1 to 10000"),
+        ("[classes.batch]\nweight_outside = 5", "there are no [working_hours]"),
+        ("slice = '30ms'\n[classes.batch]\nslice = '100ms'", "whole slices of 30ms"),
+        ("[classes.royal]\nweight = 1", "line 1: unknown field `royal`"),
+        ("[working_hours]\ndays = ['mon']\nfrom = '8'\nto = '9:00'", "working_hours.from"),
+        ("[working_hours]\ndays = []\nfrom = '8:00'\nto = '9:00'", "working_hours.days"),
+        (
+            "[working_hours]\ndays = ['mon']\nfrom = '8:00'\nto = '9:00'\ntime_zone = 'X/Y'",
+            "working_hours.time_zone",
+        ),
+    ] {
+        let message = format!("{:#}", settings(text).unwrap_err());
+        assert!(message.contains(expected), "{text:?} gave {message:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_told_with_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("gangd.toml");
+    for (text, expected) in [
+        ("\nslice = '10'", "line 2: slice: \"10\" is not a time"),
+        ("# gap = 1\n\ngap = '9ms/10ms'", "line 3: gap.length_ns"),
+        ("cap = 0.5\n[classes.batch]\n weight = 0", "line 3: classes.batch.weight: 0"),
+        ("cap = 0.5\n[limits]\njobs_per_user = 7\njobs = 0", "line 4: limits.jobs"),
+        ("fill = true\nslices = 3", "line 2: unknown field"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let error = Settings::read(Some(&path), &Overrides::default()).unwrap_err();
+        let message = format!("{error:#}");
+        let begin = format!("in {}: {expected}", path.display());
+        assert!(message.starts_with(&begin), "{text:?} gave {message:?}");
+    }
+    std::fs::write(&path, "").unwrap();
+    let slice = Some(Duration::from_nanos(1));
+    let error = Settings::read(Some(&path), &Overrides { slice, ..Overrides::default() });
+    assert!(!format!("{:#}", error.unwrap_err()).contains("gangd.toml"));
+}
+
+#[test]
+fn whichever_key_is_wrong_its_line_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("gangd.toml");
+    const HOURS: &str = "days = ['mon']\nfrom = '8:00'\nto = '9:00'\n";
+    let of_hours = |key: &str, wrong: &str| {
+        let lines = HOURS.lines().filter(|line| !line.starts_with(key));
+        format!("[working_hours]\n{}\n{key} = {wrong}", lines.collect::<Vec<_>>().join("\n"))
+    };
+    let mut wrong: Vec<String> = [
+        "slice = '1w'",
+        "slice = '1ns'",
+        "gap = '1ms'",
+        "gap = '9ms/10ms'",
+        "backend = 'magic'",
+        "fill = 3",
+        "measure = 'yes'",
+        "cap = 2",
+        "proof_cost = 0.6",
+        "disk = '/nosuchdirectory'",
+        "idle_after = '3h'",
+        "idle_after = 'soon'",
+        "leave_after = '1s'",
+        "leave_after = 'late'",
+        "admin_group = 'nosuchgroup'",
+        "status_file = 'here'",
+        "[history]\npath = 7",
+        "[history]\nkeep_jobs = 0",
+        "[history]\nkeep_days = 36501",
+        "[limits]\njobs = 10001",
+        "[limits]\njobs_per_user = 0",
+        "[limits]\nclients = 1001",
+        "[limits]\nclients_per_user = -1",
+        "[limits]\ncpus_per_user = 1000001",
+        "[limits]\npatience = '1'",
+        "[limits]\npatience = '1ms'",
+        "[limits]\nnosuchlimit = 1",
+        "[classes.express]\nweight = 1",
+        "[classes.interactive]\nslice = '10ms'\nweight = 0",
+        "[classes.batch]\nweight = 10001",
+        "[classes.batch]\nweight_outside = 50",
+        "[classes.standby]\nslice = '15ms'",
+        "[classes.batch]\nslice_outside = '20ms'",
+    ]
+    .map(str::to_owned)
+    .into();
+    for (key, value) in
+        [("days", "['someday']"), ("from", "'8'"), ("to", "'25:00'"), ("time_zone", "'X/Y'")]
+    {
+        wrong.push(of_hours(key, value));
+    }
+    for outside in ["weight = 50\nweight_outside = 0", "slice_outside = '1s 1'"] {
+        wrong.push(format!("[working_hours]\n{HOURS}[classes.interactive]\n{outside}"));
+    }
+    for text in wrong {
+        // What is wrong is last.
+        let text = format!("# slice = '10ms'\n\n{text}\n");
+        std::fs::write(&path, &text).unwrap();
+        let error = Settings::read(Some(&path), &Overrides::default()).unwrap_err();
+        let (message, line) = (format!("{error:#}"), text.lines().count());
+        let expected = format!("in {}: line {line}: ", path.display());
+        assert!(message.starts_with(&expected), "{text:?} gave {message:?}");
+    }
+}
+
+#[test]
+fn gaps_follow_the_slice_unless_they_are_set() {
+    let gap = |text| settings(text).unwrap().schedule.gap;
+    let ms = |period: u64, length: u64| Gap { period_ns: period * 1000, length_ns: length * 1000 };
+    assert_eq!(gap("slice = '1ms'"), ms(10_000, 500));
+    assert_eq!(gap("slice = '20ms'"), ms(20_000, 1000));
+    assert_eq!(gap("slice = '1s'"), ms(20_000, 1000));
+    assert_eq!(gap("slice = '1s'\ngap = '500us/10ms'"), ms(10_000, 500));
+}
+
+#[test]
+fn times_have_units() {
+    assert_eq!(duration("500us"), Ok(Duration::from_micros(500)));
+    assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+    assert_eq!(gap("none"), Ok(Gap::NONE));
+    for wrong in ["", "5", "ms", "-1ms", "1w", "1e400s", "infs"] {
+        assert!(duration(wrong).is_err(), "{wrong}");
+    }
+}

@@ -82,7 +82,7 @@ enum Command {
     /// What gangs cost by the length of slices, for each backend and three programs
     Slices(With<slices::Slices>),
     /// Four jobs of numerical libraries at once, as their users report it
-    Users(Only),
+    Users(With<users::Users>),
     /// How often gang doctor is right, over programs of every kind
     Doctor(Only),
     /// What policy auto costs a program that runs long
@@ -148,7 +148,7 @@ impl Cli {
             Command::Holes(it) => report(&it.options, holes::run),
             Command::Noise(it) => report(&it.options, noise::run),
             Command::Slices(it) => it.report(|it, lab| it.run(lab)),
-            Command::Users(it) => report(&it.options, users::run),
+            Command::Users(it) => it.report(|it, lab| it.run(lab)),
             Command::Doctor(it) => report(&it.options, doctor::run),
             Command::Auto(it) => it.report(|it, lab| it.run(lab)),
             Command::All(it) => it.experiment.run(&Lab::new(&it.options)?),

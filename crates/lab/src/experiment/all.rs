@@ -47,7 +47,7 @@ const EXPERIMENTS: [Experiment; 30] = [
     ("holes", holes::run),
     ("noise", noise::run),
     ("slices", |lab| slices::Slices::default().run(lab)),
-    ("users", users::run),
+    ("users", |lab| users::Users::default().run(lab)),
     ("doctor", doctor::run),
     ("auto", |lab| auto::Auto::default().run(lab)),
     ("barrier", |lab| barrier::Barrier::default().run(lab)),

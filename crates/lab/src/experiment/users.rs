@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use clap::Args;
 
 use super::plain_and_default;
 use crate::harness::{Condition, Figures, alternate};
@@ -12,11 +13,11 @@ use crate::lab::{Lab, Under};
 use crate::openmp::{Program, numpy, open_mpi, scikit_learn};
 use crate::report::Report;
 use crate::verdict::Better;
+use crate::workload::seconds;
 
 const TIME: &str = "s_for_each_job";
 const JOBS: usize = 4;
-/// Jobs that have not ended by then are killed, and count as if they had, in favour of who ran them.
-/// A third of it with `--quick`.
+/// How long jobs are waited for, unless something else is asked for. A third of it with `--quick`.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The reports that cannot be run from packages everywhere.
 const LEFT_OUT: [&str; 2] = [
@@ -25,9 +26,32 @@ const LEFT_OUT: [&str; 2] = [
      values stand for them.",
 ];
 
-pub fn run(lab: &Lab) -> Result<Report> {
+#[derive(Args, Debug, Clone, Default)]
+pub struct Users {
+    /// How often each job solves its problem [default: as often as takes --seconds alone]
+    #[arg(long)]
+    pub times: Option<u64>,
+    /// Jobs that have not ended by then are killed, and count as if they had, in favour of who ran them
+    /// [default: 30s, with --quick 10s]
+    #[arg(long, value_parser = seconds)]
+    pub patience: Option<Duration>,
+}
+
+impl Users {
+    pub fn run(&self, lab: &Lab) -> Result<Report> {
+        ensure!(self.times != Some(0), "each job solves its problem at least once");
+        let usual = if lab.options.quick { PATIENCE / 3 } else { PATIENCE };
+        run(lab, self.times, self.patience.unwrap_or(usual))
+    }
+}
+
+fn run(lab: &Lab, times: Option<u64>, patience: Duration) -> Result<Report> {
     let dir = tempfile::tempdir().context("making a directory for the programs")?;
     let length = lab.length(Duration::from_secs(1));
+    let with_work = |program: Program| match times {
+        Some(times) => Ok(program.with_times(times)),
+        None => program.sized(lab, length),
+    };
     let mut programs = Vec::new();
     let mut notes = LEFT_OUT.map(String::from).to_vec();
     for (name, program) in [
@@ -35,7 +59,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
         ("scikit-learn", scikit_learn(dir.path())),
         ("Open MPI", open_mpi(dir.path(), lab.cpus)),
     ] {
-        match program.and_then(|program| program.sized(lab, length)) {
+        match program.and_then(with_work) {
             Ok(program) => programs.push(program),
             Err(error) => notes.push(format!("{name}: {error:#}.")),
         }
@@ -45,11 +69,11 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let mut conditions = Vec::new();
     for program in &programs {
         conditions.push(Condition::new(name(program, "alone"), move || {
-            measure(lab, program, &Under::Plain, 1)
+            measure(lab, program, &Under::Plain, 1, patience)
         }));
         for (way, under) in &ways {
             conditions.push(Condition::new(name(program, way), move || {
-                measure(lab, program, under, JOBS)
+                measure(lab, program, under, JOBS, patience)
             }));
         }
     }
@@ -72,9 +96,14 @@ fn name(program: &Program, way: &str) -> String {
     }
 }
 
-fn measure(lab: &Lab, program: &Program, under: &Under, jobs: usize) -> Result<Figures> {
+fn measure(
+    lab: &Lab,
+    program: &Program,
+    under: &Under,
+    jobs: usize,
+    patience: Duration,
+) -> Result<Figures> {
     let daemon = lab.daemon_of(under)?;
-    let patience = if lab.options.quick { PATIENCE / 3 } else { PATIENCE };
     let mut running = program.start(lab, daemon.as_ref(), jobs)?.within(patience);
     running.look_at_gangs(lab, daemon.as_ref());
     let time_s = running.finish_in_time()?;

@@ -76,7 +76,7 @@ enum Command {
     /// Missed deadlines, by the number of domains (X5)
     Deadlines(Only),
     /// Programs that leave CPUs idle: batch, plain Linux, gangs without and with filling (X6, X7)
-    Holes(Only),
+    Holes(With<holes::Holes>),
     /// When slots begin and end, against when they should (X8)
     Noise(Only),
     /// What gangs cost by the length of slices, for each backend and three programs
@@ -145,7 +145,7 @@ impl Cli {
             Command::Priority(it) => report(&it.options, priority::run),
             Command::Stream(it) => it.report(|it, lab| it.run(lab)),
             Command::Deadlines(it) => report(&it.options, deadlines::run),
-            Command::Holes(it) => report(&it.options, holes::run),
+            Command::Holes(it) => it.report(|it, lab| it.run(lab)),
             Command::Noise(it) => report(&it.options, noise::run),
             Command::Slices(it) => it.report(|it, lab| it.run(lab)),
             Command::Users(it) => it.report(|it, lab| it.run(lab)),

@@ -44,7 +44,7 @@ const EXPERIMENTS: [Experiment; 30] = [
     ("overhead", overhead::run),
     ("stream", |lab| stream::Stream::default().run(lab)),
     ("deadlines", deadlines::run),
-    ("holes", holes::run),
+    ("holes", |lab| holes::Holes::default().run(lab)),
     ("noise", noise::run),
     ("slices", |lab| slices::Slices::default().run(lab)),
     ("users", |lab| users::Users::default().run(lab)),

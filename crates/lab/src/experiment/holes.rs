@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
 use tempfile::TempDir;
 
 use super::deadlines::MISSED;
@@ -47,15 +48,32 @@ const PROFILES: [Profile; 2] = [
     Profile { name: "CoHMM", used: 12.37 / 14.0, cache: true },
 ];
 
-pub fn run(lab: &Lab) -> Result<Report> {
+#[derive(Args, Debug, Clone, Default)]
+pub struct Holes {
+    /// How many of each program there are at once [default: 1,2,4,8, with --quick 1,4, with --paper 1 to 8]
+    #[arg(long, value_delimiter = ',')]
+    pub instances: Vec<usize>,
+}
+
+impl Holes {
+    pub fn run(&self, lab: &Lab) -> Result<Report> {
+        ensure!(
+            self.instances.iter().all(|count| (1..=100).contains(count)),
+            "between 1 and 100 of each program run at once"
+        );
+        let instances = match (lab.options.quick, lab.options.paper) {
+            _ if !self.instances.is_empty() => self.instances.clone(),
+            (true, _) => vec![1, 4],
+            (_, true) => (1..=8).collect(),
+            _ => vec![1, 2, 4, 8],
+        };
+        run(lab, &instances)
+    }
+}
+
+fn run(lab: &Lab, instances: &[usize]) -> Result<Report> {
     let redis = Redis::start();
     let socket = redis.as_ref().ok().map(|redis| redis.socket.as_path());
-    let paper: Vec<usize> = (1..=8).collect();
-    let instances: &[usize] = match (lab.options.quick, lab.options.paper) {
-        (true, _) => &[1, 4],
-        (_, true) => &paper,
-        _ => &[1, 2, 4, 8],
-    };
     let gangd = |no_fill| Under::Gangd(lab.settings(Settings { no_fill, ..Settings::default() }));
     let unders = [Under::Plain, gangd(true), gangd(false)];
     let ways = if lab.options.plain { 2 } else { WAYS.len() };
@@ -93,7 +111,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
 }
 
 fn compare(report: &mut Report, instances: &[usize]) {
-    let most = instances.last().copied().unwrap_or(1);
+    let most = instances.iter().copied().max().unwrap_or(1);
     for over in ["plain Linux", "batch"] {
         let mut worst: Option<Estimate> = None;
         for profile in &PROFILES {

@@ -75,7 +75,7 @@ fn run(lab: &Lab, only: &[String]) -> Result<()> {
         ("auto", Box::new(|| auto::Auto::default().run(lab))),
         ("gauss", Box::new(|| solvers::run(lab, solvers::Solver::Gauss))),
         ("deadlines", Box::new(|| deadlines::run(lab))),
-        ("holes", Box::new(|| holes::run(lab))),
+        ("holes", Box::new(|| holes::Holes::default().run(lab))),
         ("stream", Box::new(|| stream.run(lab))),
         ("doctor", Box::new(|| doctor::run(lab))),
     ];

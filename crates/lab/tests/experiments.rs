@@ -1,56 +1,17 @@
 //! Experiments with tiny durations: that they run to their end and report what they promise to
 //! report. No figure is judged here.
 
+mod lab;
+
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use gang_skips::skipped;
+use lab::{
+    conditions, figure, gangd_is_there, gangs_are_told, lab, libgang_is_there, report,
+    table_and_report,
+};
 use serde_json::Value;
-
-fn lab(arguments: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_gang-lab")).args(arguments.split(' ')).output().unwrap()
-}
-
-fn report(arguments: &str) -> Value {
-    let output = lab(&format!("{arguments} --noisy --json -"));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments}: {errors}");
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-fn conditions(report: &Value) -> Vec<&str> {
-    let series = report["series"].as_array().unwrap();
-    series.iter().map(|series| series["condition"].as_str().unwrap()).collect()
-}
-
-/// Whether gang and gangd lie beside the lab and may raise threads; says so where they do not.
-fn gangd_is_there() -> bool {
-    let lab = Path::new(env!("CARGO_BIN_EXE_gang-lab"));
-    let there = ["gang", "gangd"].iter().all(|name| lab.with_file_name(name).is_file());
-    let id = Command::new("id").arg("-u").output().unwrap();
-    let root = id.stdout == b"0\n";
-    if !there {
-        skipped("gang and gangd are not beside gang-lab");
-    } else if !root {
-        skipped("needs root");
-    }
-    there && root
-}
-
-/// Of the conditions with gangs it is told how much these ran as a whole, or why that is not known.
-fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
-    let mut told = 0;
-    for series in report["series"].as_array().unwrap() {
-        if with_gangs(series["condition"].as_str().unwrap()) {
-            let percent = series["samples"]["coscheduled_percent"][0].as_f64();
-            let why_not = series["not_measured"].as_str();
-            assert!(percent.is_some() || why_not.is_some_and(|why| !why.is_empty()), "{series}");
-            assert!(percent.is_none_or(|percent| (0.0..=100.0).contains(&percent)), "{series}");
-            told += 1;
-        }
-    }
-    assert!(told > 0, "{report}");
-}
 
 #[test]
 fn barrier_under_plain_linux() {
@@ -87,52 +48,6 @@ fn overhead_share_and_lateness_under_plain_linux() {
     let lateness = report("lateness --plain --runs 1 --seconds 0.4");
     let samples = &lateness["series"][1]["samples"];
     assert!(samples["completion_ms_p99"][0].as_f64().is_some(), "{lateness}");
-}
-
-#[test]
-fn a_table_is_printed_and_json_goes_to_its_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("figures.json");
-    let output = lab(&format!(
-        "fill --noisy --plain --runs 1 --rounds 3 --copies 1 --json {}",
-        path.display()
-    ));
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("time_to_finish_s") && text.contains("plain Linux"), "{text}");
-    let json: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    assert_eq!(json["experiment"], "fill");
-}
-
-#[test]
-fn what_cannot_be_done_is_said() {
-    for (arguments, message) in [
-        ("switch --plain", "no switches"),
-        ("calls --plain", "no calls"),
-        ("views --plain", "nothing to look at"),
-        ("coscheduled --plain", "measures no gangs"),
-        ("barrier --runs 0", "at least one round"),
-        ("barrier --copies 0", "between 1 and 100"),
-        ("idle --jobs 0", "between 1 and 1000"),
-        ("openmp --times 0", "at least once"),
-        ("idle --noisy --runs 1 --gangd /nowhere", "/nowhere"),
-        ("fill --quick --paper", "cannot be used with"),
-        ("slices --backend rt --backends rt,signal", "cannot be used with"),
-    ] {
-        let output = lab(arguments);
-        assert!(!output.status.success(), "{arguments} succeeded");
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(errors.contains(message), "{arguments}: {errors}");
-    }
-}
-
-/// Whether libgang lies beside the lab, for programs that it compiles; says so where it does not.
-fn libgang_is_there() -> bool {
-    let there = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("libgang.a").is_file();
-    let gcc = Command::new("gcc").arg("--version").output().is_ok();
-    if !there || !gcc {
-        skipped("libgang.a is not beside gang-lab, or there is no gcc");
-    }
-    there && gcc
 }
 
 #[test]
@@ -201,25 +116,6 @@ fn barrier_under_gangd_needs_gangd() {
     assert!(conditions(&report).contains(&"2 copies, gangd 20ms"));
     let measures = report["measures"].as_array().unwrap();
     assert_eq!(measures.len(), 2, "{measures:?}");
-}
-
-/// A figure of the only round of a condition.
-fn figure(report: &Value, condition: &str, figure: &str) -> f64 {
-    let series = report["series"].as_array().unwrap();
-    let of = series.iter().find(|series| series["condition"] == condition);
-    let sample = of.and_then(|series| series["samples"][figure][0].as_f64());
-    sample.unwrap_or_else(|| panic!("no {figure} of {condition}: {report}"))
-}
-
-/// The table of a report, for people, beside its JSON.
-fn table_and_report(arguments: &str) -> (String, Value) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("figures.json");
-    let output = lab(&format!("{arguments} --noisy --json {}", path.display()));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments}: {errors}");
-    let report = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    (String::from_utf8(output.stdout).unwrap(), report)
 }
 
 #[test]
@@ -512,121 +408,6 @@ fn auto_needs_gangd() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(conditions(&report), ["a gang", "auto, from its beginning", "auto, decided"]);
     gangs_are_told(&report, |_| true);
-}
-
-#[test]
-fn the_specification_is_one_table_needs_gangd() {
-    if !gangd_is_there() {
-        return;
-    }
-    let spec = report("spec --only share,release --runs 1 --seconds 0.3");
-    assert_eq!(spec["measures"].as_array().unwrap().len(), 3, "{spec}");
-    assert_eq!(spec["failures"].as_array().unwrap().len(), 0, "{spec}");
-    assert_eq!(spec["reports"][1]["experiment"], "release");
-    let error = lab("spec --only nothing");
-    assert!(String::from_utf8_lossy(&error.stderr).contains("nothing of nothing; it has barrier"));
-}
-
-/// That a page needs no other file and no network.
-fn is_complete_in_itself(page: &str) {
-    let all = |attribute: &str| -> Vec<String> {
-        let parts = page.split(attribute).skip(1);
-        parts.map(|part| part.split('"').next().unwrap().to_owned()).collect()
-    };
-    assert!(all("src=\"").iter().all(|source| source.starts_with("data:")), "{page}");
-    assert!(all("href=\"").iter().all(|target| target.starts_with('#')), "{page}");
-    for outside in ["<link", "<script", "<iframe", "@import", "url(", "srcset"] {
-        assert!(!page.contains(outside), "{outside} in {page}");
-    }
-}
-
-#[test]
-fn all_makes_one_page() {
-    let dir = tempfile::tempdir().unwrap();
-    let out = dir.path().display();
-    let output = lab(&format!(
-        "all --plain --noisy --quick --runs 1 --seconds 0.1 --only priority,switch --out {out}"
-    ));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let page = std::fs::read_to_string(dir.path().join("index.html")).unwrap();
-    assert!(page.contains("same priority") && page.contains("no switches"), "{page}");
-    is_complete_in_itself(&page);
-    match page.contains("No picture: ") {
-        true => skipped(format!("needs python3-matplotlib: {page}")),
-        false => assert!(page.contains("src=\"data:image/svg+xml;base64,"), "{page}"),
-    }
-    let json = std::fs::read(dir.path().join("figures.json")).unwrap();
-    let json: Value = serde_json::from_slice(&json).unwrap();
-    assert_eq!(json["reports"][0]["experiment"], "priority");
-    assert_eq!(json["failures"][0][0], "switch");
-    let csv = std::fs::read_to_string(dir.path().join("samples.csv")).unwrap();
-    assert!(csv.lines().count() > 3, "{csv}");
-    let error = lab(&format!("all --only nothing --out {out}"));
-    assert!(String::from_utf8_lossy(&error.stderr).contains("no experiment nothing"));
-}
-
-#[test]
-fn a_run_goes_on_from_its_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run");
-    let arguments = format!("fill --plain --rounds 3 --copies 1 --resume {}", path.display());
-    let first = report(&format!("{arguments} --runs 1"));
-    let more = report(&format!("{arguments} --runs 2"));
-    let samples = |report: &Value| report["series"][0]["samples"]["time_to_finish_s"].clone();
-    assert_eq!(samples(&more)[0], samples(&first)[0]);
-    assert_eq!(samples(&more).as_array().unwrap().len(), 2);
-    let other = lab(&format!("{arguments} --noisy --runs 1 --threads 1"));
-    let errors = String::from_utf8_lossy(&other.stderr);
-    assert!(errors.contains("measured differently"), "{errors}");
-}
-
-#[test]
-fn all_experiments_go_on_from_their_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run");
-    let run = || -> Value {
-        let output = lab(&format!(
-            "all --plain --noisy --runs 1 --seconds 0.1 --threads 1 --only priority,speedup --out {} --resume {}",
-            dir.path().display(),
-            path.display()
-        ));
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&std::fs::read(dir.path().join("figures.json")).unwrap()).unwrap()
-    };
-    let first = run();
-    assert_eq!(first["reports"][1]["experiment"], "priority", "{first}");
-    // Killed while the second experiment wrote its first line.
-    let written = std::fs::read_to_string(&path).unwrap();
-    let cut = written.find("priority").unwrap();
-    std::fs::write(&path, &written[..cut]).unwrap();
-    let again = run();
-    assert_eq!(again["reports"][0]["series"], first["reports"][0]["series"]);
-    assert_eq!(again["reports"][1]["series"].as_array().unwrap().len(), 3, "{again}");
-    let resumed = std::fs::read_to_string(&path).unwrap();
-    let samples = |of: &str| {
-        let is_sample = |line: &&str| line.starts_with("{\"sample\"") && line.contains(of);
-        resumed.lines().filter(is_sample).count()
-    };
-    assert_eq!((samples("\"speedup\""), samples("\"priority\"")), (1, 3), "{resumed}");
-}
-
-#[test]
-fn a_terminal_shows_how_far_a_run_is_and_a_pipe_does_not() {
-    let run = "fill --plain --noisy --runs 2 --rounds 3 --copies 1";
-    let piped = lab(run);
-    let errors = String::from_utf8_lossy(&piped.stderr);
-    assert!(piped.status.success() && !errors.contains("left: "), "{errors}");
-    let at_terminal = format!("stty cols 120; exec '{}' {run}", env!("CARGO_BIN_EXE_gang-lab"));
-    let mut script = Command::new("script");
-    script.args(["-qec", &at_terminal, "/dev/null"]).env("TERM", "xterm");
-    let Ok(shown) = script.stdin(std::process::Stdio::null()).output() else {
-        skipped("there is no script, of the package bsdutils");
-        return;
-    };
-    let shown = String::from_utf8_lossy(&shown.stdout);
-    assert!(shown.contains("left: round 1 of 2: batch"), "{shown}");
-    assert!(shown.contains("fill ") && shown.contains("0/4"), "{shown}");
-    assert!(shown.contains("time_to_finish_s"), "the table comes after: {shown}");
 }
 
 #[test]

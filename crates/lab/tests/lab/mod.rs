@@ -1,0 +1,83 @@
+//! The program gang-lab, for tests that run it.
+
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use gang_skips::skipped;
+use serde_json::Value;
+
+pub fn lab(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_gang-lab")).args(arguments.split(' ')).output().unwrap()
+}
+
+pub fn report(arguments: &str) -> Value {
+    let output = lab(&format!("{arguments} --noisy --json -"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+pub fn conditions(report: &Value) -> Vec<&str> {
+    let series = report["series"].as_array().unwrap();
+    series.iter().map(|series| series["condition"].as_str().unwrap()).collect()
+}
+
+/// Whether gang and gangd lie beside the lab and may raise threads; says so where they do not.
+pub fn gangd_is_there() -> bool {
+    let lab = Path::new(env!("CARGO_BIN_EXE_gang-lab"));
+    let there = ["gang", "gangd"].iter().all(|name| lab.with_file_name(name).is_file());
+    let id = Command::new("id").arg("-u").output().unwrap();
+    let root = id.stdout == b"0\n";
+    if !there {
+        skipped("gang and gangd are not beside gang-lab");
+    } else if !root {
+        skipped("needs root");
+    }
+    there && root
+}
+
+/// Of the conditions with gangs it is told how much these ran as a whole, or why that is not known.
+pub fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
+    let mut told = 0;
+    for series in report["series"].as_array().unwrap() {
+        if with_gangs(series["condition"].as_str().unwrap()) {
+            let percent = series["samples"]["coscheduled_percent"][0].as_f64();
+            let why_not = series["not_measured"].as_str();
+            assert!(percent.is_some() || why_not.is_some_and(|why| !why.is_empty()), "{series}");
+            assert!(percent.is_none_or(|percent| (0.0..=100.0).contains(&percent)), "{series}");
+            told += 1;
+        }
+    }
+    assert!(told > 0, "{report}");
+}
+
+/// Whether libgang lies beside the lab, for programs that it compiles; says so where it does not.
+pub fn libgang_is_there() -> bool {
+    let there = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("libgang.a").is_file();
+    let gcc = Command::new("gcc").arg("--version").output().is_ok();
+    if !there || !gcc {
+        skipped("libgang.a is not beside gang-lab, or there is no gcc");
+    }
+    there && gcc
+}
+
+/// A figure of the only round of a condition.
+pub fn figure(report: &Value, condition: &str, figure: &str) -> f64 {
+    let series = report["series"].as_array().unwrap();
+    let of = series.iter().find(|series| series["condition"] == condition);
+    let sample = of.and_then(|series| series["samples"][figure][0].as_f64());
+    sample.unwrap_or_else(|| panic!("no {figure} of {condition}: {report}"))
+}
+
+/// The table of a report, for people, beside its JSON.
+pub fn table_and_report(arguments: &str) -> (String, Value) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("figures.json");
+    let output = lab(&format!("{arguments} --noisy --json {}", path.display()));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {errors}");
+    let report = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    (String::from_utf8(output.stdout).unwrap(), report)
+}

@@ -1,0 +1,161 @@
+//! What is the same for all experiments: tables and files, what is refused, going on where a run was interrupted,
+//! and several experiments in one go.
+
+mod lab;
+
+use std::process::Command;
+
+use gang_skips::skipped;
+use lab::{gangd_is_there, lab, report};
+use serde_json::Value;
+
+#[test]
+fn a_table_is_printed_and_json_goes_to_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("figures.json");
+    let output = lab(&format!(
+        "fill --noisy --plain --runs 1 --rounds 3 --copies 1 --json {}",
+        path.display()
+    ));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("time_to_finish_s") && text.contains("plain Linux"), "{text}");
+    let json: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert_eq!(json["experiment"], "fill");
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    for (arguments, message) in [
+        ("switch --plain", "no switches"),
+        ("calls --plain", "no calls"),
+        ("views --plain", "nothing to look at"),
+        ("coscheduled --plain", "measures no gangs"),
+        ("barrier --runs 0", "at least one round"),
+        ("barrier --copies 0", "between 1 and 100"),
+        ("idle --jobs 0", "between 1 and 1000"),
+        ("openmp --times 0", "at least once"),
+        ("idle --noisy --runs 1 --gangd /nowhere", "/nowhere"),
+        ("fill --quick --paper", "cannot be used with"),
+        ("slices --backend rt --backends rt,signal", "cannot be used with"),
+    ] {
+        let output = lab(arguments);
+        assert!(!output.status.success(), "{arguments} succeeded");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.contains(message), "{arguments}: {errors}");
+    }
+}
+
+#[test]
+fn the_specification_is_one_table_needs_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let spec = report("spec --only share,release --runs 1 --seconds 0.3");
+    assert_eq!(spec["measures"].as_array().unwrap().len(), 3, "{spec}");
+    assert_eq!(spec["failures"].as_array().unwrap().len(), 0, "{spec}");
+    assert_eq!(spec["reports"][1]["experiment"], "release");
+    let error = lab("spec --only nothing");
+    assert!(String::from_utf8_lossy(&error.stderr).contains("nothing of nothing; it has barrier"));
+}
+
+/// That a page needs no other file and no network.
+fn is_complete_in_itself(page: &str) {
+    let all = |attribute: &str| -> Vec<String> {
+        let parts = page.split(attribute).skip(1);
+        parts.map(|part| part.split('"').next().unwrap().to_owned()).collect()
+    };
+    assert!(all("src=\"").iter().all(|source| source.starts_with("data:")), "{page}");
+    assert!(all("href=\"").iter().all(|target| target.starts_with('#')), "{page}");
+    for outside in ["<link", "<script", "<iframe", "@import", "url(", "srcset"] {
+        assert!(!page.contains(outside), "{outside} in {page}");
+    }
+}
+
+#[test]
+fn all_makes_one_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().display();
+    let output = lab(&format!(
+        "all --plain --noisy --quick --runs 1 --seconds 0.1 --only priority,switch --out {out}"
+    ));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = std::fs::read_to_string(dir.path().join("index.html")).unwrap();
+    assert!(page.contains("same priority") && page.contains("no switches"), "{page}");
+    is_complete_in_itself(&page);
+    match page.contains("No picture: ") {
+        true => skipped(format!("needs python3-matplotlib: {page}")),
+        false => assert!(page.contains("src=\"data:image/svg+xml;base64,"), "{page}"),
+    }
+    let json = std::fs::read(dir.path().join("figures.json")).unwrap();
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(json["reports"][0]["experiment"], "priority");
+    assert_eq!(json["failures"][0][0], "switch");
+    let csv = std::fs::read_to_string(dir.path().join("samples.csv")).unwrap();
+    assert!(csv.lines().count() > 3, "{csv}");
+    let error = lab(&format!("all --only nothing --out {out}"));
+    assert!(String::from_utf8_lossy(&error.stderr).contains("no experiment nothing"));
+}
+
+#[test]
+fn a_run_goes_on_from_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    let arguments = format!("fill --plain --rounds 3 --copies 1 --resume {}", path.display());
+    let first = report(&format!("{arguments} --runs 1"));
+    let more = report(&format!("{arguments} --runs 2"));
+    let samples = |report: &Value| report["series"][0]["samples"]["time_to_finish_s"].clone();
+    assert_eq!(samples(&more)[0], samples(&first)[0]);
+    assert_eq!(samples(&more).as_array().unwrap().len(), 2);
+    let other = lab(&format!("{arguments} --noisy --runs 1 --threads 1"));
+    let errors = String::from_utf8_lossy(&other.stderr);
+    assert!(errors.contains("measured differently"), "{errors}");
+}
+
+#[test]
+fn all_experiments_go_on_from_their_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run");
+    let run = || -> Value {
+        let output = lab(&format!(
+            "all --plain --noisy --runs 1 --seconds 0.1 --threads 1 --only priority,speedup --out {} --resume {}",
+            dir.path().display(),
+            path.display()
+        ));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&std::fs::read(dir.path().join("figures.json")).unwrap()).unwrap()
+    };
+    let first = run();
+    assert_eq!(first["reports"][1]["experiment"], "priority", "{first}");
+    // Killed while the second experiment wrote its first line.
+    let written = std::fs::read_to_string(&path).unwrap();
+    let cut = written.find("priority").unwrap();
+    std::fs::write(&path, &written[..cut]).unwrap();
+    let again = run();
+    assert_eq!(again["reports"][0]["series"], first["reports"][0]["series"]);
+    assert_eq!(again["reports"][1]["series"].as_array().unwrap().len(), 3, "{again}");
+    let resumed = std::fs::read_to_string(&path).unwrap();
+    let samples = |of: &str| {
+        let is_sample = |line: &&str| line.starts_with("{\"sample\"") && line.contains(of);
+        resumed.lines().filter(is_sample).count()
+    };
+    assert_eq!((samples("\"speedup\""), samples("\"priority\"")), (1, 3), "{resumed}");
+}
+
+#[test]
+fn a_terminal_shows_how_far_a_run_is_and_a_pipe_does_not() {
+    let run = "fill --plain --noisy --runs 2 --rounds 3 --copies 1";
+    let piped = lab(run);
+    let errors = String::from_utf8_lossy(&piped.stderr);
+    assert!(piped.status.success() && !errors.contains("left: "), "{errors}");
+    let at_terminal = format!("stty cols 120; exec '{}' {run}", env!("CARGO_BIN_EXE_gang-lab"));
+    let mut script = Command::new("script");
+    script.args(["-qec", &at_terminal, "/dev/null"]).env("TERM", "xterm");
+    let Ok(shown) = script.stdin(std::process::Stdio::null()).output() else {
+        skipped("there is no script, of the package bsdutils");
+        return;
+    };
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("left: round 1 of 2: batch"), "{shown}");
+    assert!(shown.contains("fill ") && shown.contains("0/4"), "{shown}");
+    assert!(shown.contains("time_to_finish_s"), "the table comes after: {shown}");
+}

@@ -6,7 +6,7 @@ mod lab;
 use std::process::Command;
 
 use gang_skips::skipped;
-use lab::{gangd_is_there, lab, report};
+use lab::{conditions, gangd_is_there, lab, report};
 use serde_json::Value;
 
 #[test]
@@ -46,14 +46,20 @@ fn what_cannot_be_done_is_said() {
 }
 
 #[test]
-fn the_specification_is_one_table_needs_gangd() {
+fn the_specification_is_one_table_of_share_and_release_needs_gangd() {
     if !gangd_is_there() {
         return;
     }
     let spec = report("spec --only share,release --runs 1 --seconds 0.3");
     assert_eq!(spec["measures"].as_array().unwrap().len(), 3, "{spec}");
     assert_eq!(spec["failures"].as_array().unwrap().len(), 0, "{spec}");
-    assert_eq!(spec["reports"][1]["experiment"], "release");
+    let [share, release] = &spec["reports"].as_array().unwrap()[..] else { panic!("{spec}") };
+    let expected = ["beside hogs, plain Linux", "beside hogs, gangd", "weights 1, 1, 2, gangd"];
+    assert_eq!(conditions(share), expected);
+    assert_eq!(share["measures"].as_array().unwrap().len(), 2, "{share}");
+    assert_eq!(release["experiment"], "release");
+    let samples = release["series"][0]["samples"]["released_after_ms"].as_array().unwrap();
+    assert_eq!(samples.len(), 3, "three rounds of it are one of others");
     let error = lab("spec --only nothing");
     assert!(String::from_utf8_lossy(&error.stderr).contains("nothing of nothing; it has barrier"));
 }

@@ -177,7 +177,7 @@ impl Members {
     }
 
     /// Lets a process go: appends the calls that give its threads back what they had, and does not find
-    /// it again. Returns the threads that the job knew.
+    /// it again. Returns the threads that the job knew, in order of number.
     pub fn let_go(
         &mut self,
         proc_root: &Path,

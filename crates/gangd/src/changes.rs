@@ -264,7 +264,8 @@ impl Daemon {
             let threads = process::threads(&self.roots.proc, process.pid);
             // All of them are looked at, also after one that is not yet as it was.
             let behind = threads.map(|threads| {
-                let strangers = threads.into_iter().filter(|tid| !leaver.known.contains(tid));
+                let strangers =
+                    threads.into_iter().filter(|tid| leaver.known.binary_search(tid).is_err());
                 strangers.filter(|&tid| !is_as_before(tid)).count()
             });
             if !matches!(behind, Ok(0)) {

@@ -76,7 +76,7 @@ pub struct Home {
 /// What must be known of a process that leaves its job.
 #[derive(Clone, Debug)]
 pub struct Leaver {
-    /// Its threads, of those that the job knew.
+    /// Its threads, of those that the job knew, in order of number.
     pub known: Vec<u32>,
     /// Gives back to them what they had.
     pub actions: Vec<Action>,

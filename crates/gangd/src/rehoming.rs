@@ -74,17 +74,13 @@ impl Daemon {
         while Instant::now() < end {
             let released = self.conductor.ask(move |state| {
                 let job = state.jobs.get(&job)?;
-                let home = job.home.as_ref()?;
-                let mut actions = Vec::new();
-                let (from, to) = (Standing::Filling, Standing::Released);
-                state.backend.actions(&home.members, from, to, false, &mut actions);
-                Some((job.standing == to, state.generation, actions))
+                job.home.as_ref()?;
+                Some((job.standing == Standing::Released).then_some(state.generation))
             });
             match released {
-                Ok(Some((true, generation, actions))) if self.conductor.is_in_force(generation) => {
+                Ok(Some(Some(generation))) if self.conductor.is_in_force(generation) => {
                     // One switcher has done it, and another may have been late with what it did before.
-                    perform(&actions);
-                    return;
+                    return self.release_again(job);
                 }
                 Ok(Some(_)) => {}
                 // It has ended, or everything has.
@@ -92,6 +88,19 @@ impl Daemon {
             }
             std::thread::sleep(LOOK_EVERY);
         }
+    }
+
+    fn release_again(&self, job: JobId) {
+        let actions = self.conductor.ask(move |state| {
+            let mut actions = Vec::new();
+            if let Some(home) = state.jobs.get(&job).and_then(|job| job.home.as_ref()) {
+                let (from, to) = (Standing::Filling, Standing::Released);
+                state.backend.actions(&home.members, from, to, false, &mut actions);
+            }
+            actions
+        });
+        // Without a conductor everything is released.
+        perform(&actions.unwrap_or_default());
     }
 
     /// Moves all processes of a job.

@@ -38,10 +38,11 @@ pub enum Subject {
         tid: u32,
         moored: bool,
     },
-    /// The group whose weight is changed; the file of its weight.
+    /// The group whose weight is changed; the files of its weight, and whether it can be frozen, too.
     Weight {
         idle: PathBuf,
         weight: PathBuf,
+        freezes: bool,
     },
     /// The group that stands still, or does not.
     Group(PathBuf),
@@ -80,7 +81,8 @@ impl Subject {
             .filter(move |thread| backend == Backend::Rt && !thread.is_exempt())
             .map(|thread| Subject::Thread { tid: thread.tid, moored: thread.moored });
         let weight = controls.cpu_idle.iter().zip(&controls.cpu_weight).map(|(idle, weight)| {
-            Subject::Weight { idle: idle.path.clone(), weight: weight.path.clone() }
+            let freezes = controls.freeze.is_some();
+            Subject::Weight { idle: idle.path.clone(), weight: weight.path.clone(), freezes }
         });
         let group = controls.freeze.iter().filter_map(|file| file.path.parent());
         let group = group.map(|group| Subject::Group(group.into()));
@@ -101,9 +103,9 @@ impl Subject {
                 let (now, cpus) = (sched::get(*tid).ok()?, members::affinity(*tid).ok()?);
                 of_thread(wanted, &now, (!moored).then_some(&cpus))
             }
-            Subject::Weight { idle, weight } => {
+            Subject::Weight { idle, weight, freezes } => {
                 let read = |file| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
-                of_weight(wanted.standing, &read(idle)?, &read(weight)?)
+                of_weight(wanted.standing, &read(idle)?, &read(weight)?, *freezes)
             }
             Subject::Group(group) => {
                 // Who is frozen stands still once it comes to run: how soon, the machine says.
@@ -150,12 +152,13 @@ fn of_thread(
 }
 
 /// The backend writes these.
-fn of_weight(standing: Standing, idle: &str, weight: &str) -> Option<String> {
+fn of_weight(standing: Standing, idle: &str, weight: &str, freezes: bool) -> Option<String> {
     let stands = match standing {
         Standing::Raised => idle == "0" && matches!(weight, "10000" | "262144"),
         Standing::Filling => idle == "1",
         // Idle only where it cannot be frozen.
-        Standing::Paused => !matches!(weight, "10000" | "262144"),
+        Standing::Paused if freezes => idle == "0" && !matches!(weight, "10000" | "262144"),
+        Standing::Paused => idle == "1",
         Standing::Released => idle == "0",
     };
     (!stands).then(|| format!("has cpu.idle {idle} and weight {weight}"))
@@ -197,7 +200,18 @@ mod tests {
 
     #[test]
     fn a_group_that_does_not_weigh_as_its_standing_is_found() {
-        use Standing::{Filling, Raised, Released};
+        use Standing::{Filling, Paused, Raised, Released};
+        for (freezes, idle, weight, is_right) in [
+            (true, "0", "100", true),
+            (true, "0", "1024", true),
+            (true, "0", "262144", false),
+            (true, "1", "100", false),
+            (false, "1", "100", true),
+            (false, "0", "100", false),
+        ] {
+            let wrong = of_weight(Paused, idle, weight, freezes);
+            assert_eq!(wrong.is_none(), is_right, "{freezes} {idle} {weight}");
+        }
         for (standing, idle, weight, is_right) in [
             (Raised, "0", "10000", true),
             (Raised, "0", "262144", true),
@@ -208,7 +222,8 @@ mod tests {
             (Released, "0", "100", true),
             (Released, "1", "100", false),
         ] {
-            assert_eq!(of_weight(standing, idle, weight).is_none(), is_right, "{standing:?}");
+            let wrong = of_weight(standing, idle, weight, true);
+            assert_eq!(wrong.is_none(), is_right, "{standing:?}");
         }
     }
 

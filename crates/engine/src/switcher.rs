@@ -11,6 +11,10 @@
 //! A timetable holds until the beginning of the next one, which may lie before its own end: plans are
 //! made far ahead, and taken back when something changes.
 //!
+//! A switcher is *out of step* where it carries out edges when the next timetable has begun already, or such
+//! as that one has instead, or never sees some: what it did may come after what others did, and undo it. It
+//! says so, and the conductor has the gangs told anew.
+//!
 //! Properties: each edge of a timetable that lies before the next one is carried out once, in order, late
 //! rather than never; a timetable that is not replaced in time, or whose switcher ends, leaves everybody
 //! out of their slots (fail open); a step of the clock loses no edge of a timetable that comes after it.
@@ -42,6 +46,9 @@ pub struct Cursor {
     /// Edges up to this point of time were carried out.
     done_until_ns: u64,
     expired: bool,
+    /// The edges of the timetable in force that were carried out, and the last of them.
+    edges: u64,
+    last_edge_ns: u64,
     /// A gang left its slot since this was last looked at.
     has_lowered: bool,
 }
@@ -62,12 +69,14 @@ impl Cursor {
             let new = timetable.immediate.iter().filter(|(generation, _)| *generation > last);
             new.for_each(|(_, action)| perform(kernel, action, timings));
             self.expired = false;
+            (self.edges, self.last_edge_ns) = (0, 0);
             // A clock that was set back makes past edges future ones.
             self.done_until_ns = self.done_until_ns.min(timetable.from_ns.saturating_sub(1));
         }
         let due = timetable.edges.partition_point(|edge| edge.at_ns <= now_ns);
         let done = timetable.edges.partition_point(|edge| edge.at_ns <= self.done_until_ns);
         for edge in timetable.edges.get(done..due).unwrap_or_default() {
+            (self.edges, self.last_edge_ns) = (self.edges + 1, edge.at_ns);
             perform_parts(kernel, timetable, &edge.tell_before, timings);
             let began_ns = clock();
             let lowers = perform_parts(kernel, timetable, &edge.lower, timings);
@@ -197,11 +206,13 @@ impl Switcher {
     /// Hands the switcher another timetable, which holds from its beginning on. The switcher sees it
     /// when it wakes next.
     ///
-    /// Where the one before is not in force yet, this one has to begin where that one would have.
+    /// Where the one before is not in force yet, this one should begin where that one would have: else its
+    /// edges may be lost.
     pub fn publish(&mut self, mut timetable: Timetable) {
-        if self.is_behind() {
-            let replaced = self.published.last().map(|last| last.immediate.clone());
-            let mut immediate = replaced.unwrap_or_default();
+        if let Some(last) = self.published.last().filter(|_| self.is_behind()) {
+            let is_whole = timetable.from_ns <= last.from_ns;
+            timetable.loses_up_to = if is_whole { last.loses_up_to } else { last.generation };
+            let mut immediate = last.immediate.clone();
             immediate.append(&mut timetable.immediate);
             timetable.immediate = immediate;
         }
@@ -299,7 +310,14 @@ impl Body {
             self.timings.record_late_timetable();
         }
         let next = Arc::clone(next);
+        let edges = cursor.edges;
         self.advance(cursor, now_ns.min(begins_ns.saturating_sub(1)));
+        let is_late = cursor.edges > edges;
+        let went_on = cursor.last_edge_ns >= begins_ns
+            || (cursor.expired && self.current.deadline_ns >= begins_ns);
+        if is_late || went_on || next.loses_up_to > self.current.generation {
+            self.timings.record_out_of_step();
+        }
         self.current = next;
         let wake_ns = self.advance(cursor, now_ns);
         self.timings.record_in_force(self.current.generation);

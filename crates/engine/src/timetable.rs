@@ -61,6 +61,9 @@ pub struct Timetable {
     pub until_ns: u64,
     /// When it was handed over, UTC; 0 until then.
     pub ready_ns: u64,
+    /// Of timetables up to this generation, those that were never in force have edges that this one does not
+    /// have: 0 where none is lost.
+    pub loses_up_to: u64,
     /// Calls to be made as soon as it is in force, for what changed outside the clock; with the
     /// generation that brought them, since those of a timetable that never was go on with the next one.
     pub immediate: Vec<(u64, Action)>,
@@ -273,6 +276,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             from_ns: stretch.from_ns,
             until_ns: stretch.until_ns,
             ready_ns: 0,
+            loses_up_to: 0,
             immediate: Vec::new(),
             edges: edges.values().filter(has_work).cloned().collect(),
             deadline_ns: stretch.deadline_ns,

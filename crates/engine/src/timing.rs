@@ -40,6 +40,7 @@ pub struct Timings {
     last_failure: AtomicU32,
     late_timetables: AtomicU64,
     ran_out: AtomicU64,
+    out_of_step: AtomicU64,
     due_ns: AtomicU64,
     in_force: AtomicU64,
 }
@@ -53,6 +54,7 @@ impl Default for Timings {
             last_failure: AtomicU32::new(0),
             late_timetables: AtomicU64::new(0),
             ran_out: AtomicU64::new(0),
+            out_of_step: AtomicU64::new(0),
             due_ns: AtomicU64::new(u64::MAX),
             in_force: AtomicU64::new(0),
         }
@@ -150,6 +152,17 @@ impl Timings {
     /// How many timetables came after their beginning since the start, and how many ran out.
     pub fn belated(&self) -> (u64, u64) {
         (self.late_timetables.load(Ordering::Relaxed), self.ran_out.load(Ordering::Relaxed))
+    }
+
+    /// A timetable came into force where the one before it had not been followed as it was meant to be: what the
+    /// threads of gangs are now may not be what was planned.
+    pub fn record_out_of_step(&self) {
+        self.out_of_step.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often that was so since the start. It is counted before the timetable is [`Timings::in_force`].
+    pub fn out_of_step(&self) -> u64 {
+        self.out_of_step.load(Ordering::Acquire)
     }
 
     pub fn record_failure(&self, errno: i32) {

@@ -49,6 +49,7 @@ fn a_switch_on_this_kernel_allocates_nothing() {
         from_ns: 100,
         until_ns: 200,
         ready_ns: 0,
+        loses_up_to: 0,
         immediate: part().into_iter().map(|call| (1, call)).collect(),
         parts: vec![part(), part(), part(), part(), part()],
         edges: (100..110)

@@ -9,6 +9,8 @@
 //! hands the timetables to the switchers. Clients' questions are functions that it runs in between; what
 //! takes the kernel long was done before they are asked. Where one changes the schedule, or a gang has
 //! new threads, what was planned is taken back from the next slice or gap on ([`crate::forecast`]).
+//! Where a switcher was out of step, how the gangs stand is not known any more: those that it may have been
+//! told of are told anew with the next plans.
 //!
 //! Properties: after a stop, or a panic, no gang is raised: the switchers see to it as they end. A step
 //! of the clock costs one period at most.
@@ -90,6 +92,8 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         threads_came,
         crowded: BTreeSet::new(),
         composed: Composed::default(),
+        told: BTreeSet::new(),
+        out_of_step: 0,
         lead_ns: LEAD_NS_MIN,
         reach: AHEAD_SLICES,
         look_ns: None,
@@ -177,6 +181,10 @@ struct Conductor {
     /// from the next one on.
     crowded: BTreeSet<JobId>,
     composed: Composed,
+    /// The gangs of all timetables that a switcher may have followed lately.
+    told: BTreeSet<JobId>,
+    /// How often switchers were out of step, as last seen.
+    out_of_step: u64,
     lead_ns: u64,
     /// Slices that are planned ahead.
     reach: u64,
@@ -299,12 +307,18 @@ impl Conductor {
 
     /// Plans from a boundary on, and hands the timetables to the switchers.
     fn plan(&mut self, now_ns: u64, resume_ns: u64, newcomers: Newcomers) {
-        // A timetable that is not in force everywhere is replaced as a whole.
+        // A timetable that is not in force everywhere yet is replaced as a whole; who does not come for it loses
+        // it, rather than that the others go through all of it again.
         let is_waiting = self.switchers.iter().any(Switcher::is_behind);
+        let astray = self.gone_astray();
+        if !is_waiting {
+            self.told.clear();
+        }
+        self.told.extend(&self.composed.gangs);
         let last_ns = self.composed.from_ns;
-        let is_recent = last_ns + self.most_ahead_ns() > now_ns;
-        let from_ns = if is_waiting && is_recent { resume_ns.min(last_ns) } else { resume_ns };
         let period_ns = self.state.schedule.config().gap.period_ns;
+        let is_recent = last_ns + period_ns > now_ns;
+        let from_ns = if is_waiting && is_recent { resume_ns.min(last_ns) } else { resume_ns };
         // What is soon taken back was planned in vain: where changes come one after the other, plans reach
         // less far, and farther again when they have ended.
         let is_taken_back = self.state.schedule.is_changed() && self.composed.until_ns > resume_ns;
@@ -314,6 +328,7 @@ impl Conductor {
         };
         let until_ns = (resume_ns + self.ahead_of(self.reach)).next_multiple_of(period_ns);
         self.rewind(from_ns);
+        self.assume_nothing_of(&astray);
         self.state.settle();
         self.state.schedule.extend(resume_ns, until_ns);
         let config = self.state.schedule.config();
@@ -321,11 +336,15 @@ impl Conductor {
         let plans = self.state.schedule.plans().iter().filter(|plan| slices.contains(&plan.slice));
         let plans: Vec<Plan> = plans.map(|plan| Plan::clone(plan)).collect();
         let came = self.read_members(&plans);
-        let composition = self.compose(from_ns, until_ns, &plans, |job| match &newcomers {
-            Newcomers::Anywhere => true,
-            Newcomers::Of(jobs) => jobs.contains(&job) || came.contains(&job),
-            Newcomers::None => came.contains(&job),
+        let composition = self.compose(from_ns, until_ns, &plans, |job| {
+            let is_new = match &newcomers {
+                Newcomers::Anywhere => true,
+                Newcomers::Of(jobs) => jobs.contains(&job),
+                Newcomers::None => false,
+            };
+            is_new || came.contains(&job) || astray.contains(&job)
         });
+        self.told.extend(&self.composed.gangs);
         // On file before a switcher may hear of it.
         for pin in &composition.pins {
             if let Some(home) = self.state.jobs.get_mut(&pin.job).and_then(|job| job.home.as_mut())
@@ -387,6 +406,29 @@ impl Conductor {
         for (job, cpus) in moved {
             self.pin(job, cpus);
         }
+    }
+
+    /// The gangs of which it is not known how they stand, because a switcher was out of step.
+    fn gone_astray(&mut self) -> BTreeSet<JobId> {
+        let count = self.switchers.iter().map(|switcher| switcher.timings.out_of_step()).sum();
+        let is_same = std::mem::replace(&mut self.out_of_step, count) == count;
+        if is_same { BTreeSet::new() } else { self.told.clone() }
+    }
+
+    /// Has gangs stand, as far as anybody here knows, so that whatever they are to be next has to be told to the
+    /// kernel: the calls that bring a job somewhere take back a pause only where it was paused.
+    fn assume_nothing_of(&mut self, gangs: &BTreeSet<JobId>) {
+        let pauses = !self.state.schedule.config().fill || !self.state.backend.can_fill();
+        for id in gangs {
+            let Some(job) = self.state.jobs.get_mut(id) else { continue };
+            job.standing = match job.standing {
+                _ if job.suspended => Standing::Filling,
+                Standing::Paused => Standing::Paused,
+                _ if pauses => Standing::Paused,
+                _ => Standing::Filling,
+            };
+        }
+        self.composed.gangs.extend(gangs);
     }
 
     fn pinned(&self, job: JobId) -> Option<thread::CpuSet> {

@@ -8,26 +8,11 @@ use std::{fs, path::Path};
 use gang_engine::backend::Backend;
 use gang_linux::sched::Policy;
 use gang_protocol::paths::jobs_dir;
-use gang_skips::skipped;
 use place::{
-    Place, Program, gives_way, groups_of, is_root, job_with, policies, wait_busily_until,
-    wait_until, what_is_left,
+    Place, Program, gives_way, groups_of, job_with, policies, stands_still, wait_busily_until,
+    wait_until, what_is_left, with_each_backend,
 };
 use rustix::process::Signal;
-
-/// Runs a test with each backend that this machine permits.
-fn with_each_backend(test: fn(Place)) {
-    if !is_root() {
-        return;
-    }
-    let any = Place::new(&["--backend", "signal"]);
-    for name in Backend::ALL.map(Backend::name) {
-        match any.obstacle(name) {
-            Some(reason) => skipped(format!("{name}: {reason}")),
-            None => test(Place::new(&["--backend", name])),
-        }
-    }
-}
 
 /// A gang that takes turns with the rest of the machine, and one that is suspended.
 struct Jobs {
@@ -49,12 +34,7 @@ impl Jobs {
     fn are_held(&self, place: &Place) {
         let before = place.job(self.running).expect("the daemon knows it").slots;
         wait_until("slots", || place.job(self.running).unwrap().slots > before + 3);
-        wait_until("suspended", || self.stands_still());
-    }
-
-    fn stands_still(&self) -> bool {
-        let left = what_is_left(self.programs[1].pid()).unwrap_or_default();
-        ["is stopped", "frozen 1", "FROZEN"].iter().any(|held| left.contains(held))
+        wait_until("suspended", || stands_still(self.programs[1].pid()));
     }
 
     fn are_released(&self, when: &str) {
@@ -89,7 +69,7 @@ impl Jobs {
 
 #[test]
 fn needs_root_whoever_is_killed_everybody_is_released() {
-    with_each_backend(|mut place| {
+    with_each_backend(&[], |mut place| {
         let jobs = Jobs::new(&place);
         place.kill_daemon();
         jobs.are_released("by the guardian");
@@ -105,7 +85,7 @@ fn needs_root_whoever_is_killed_everybody_is_released() {
 
 #[test]
 fn needs_root_a_daemon_that_was_stuck_has_its_jobs_stand_as_before() {
-    with_each_backend(|place| {
+    with_each_backend(&[], |place| {
         let jobs = Jobs::new(&place);
         let is_exclusive = place.status().backend == Backend::Rt.name();
         let give_way = || jobs.programs.each_ref().map(|program| gives_way(program.pid()));
@@ -128,17 +108,17 @@ fn needs_root_a_daemon_that_was_stuck_has_its_jobs_stand_as_before() {
 
 #[test]
 fn needs_root_where_both_are_killed_at_once_who_cleans_up_says_what_was_found() {
-    with_each_backend(|mut place| {
+    with_each_backend(&[], |mut place| {
         let jobs = Jobs::new(&place);
         place.kill_daemon_and_guardian();
-        assert!(jobs.stands_still(), "nobody is there who could have released it");
+        assert!(stands_still(jobs.programs[1].pid()), "nobody is there who could have released it");
         let told = place.release_and_keep_jobs();
         Jobs::are_told_of(&told, "all are released, and on file for the next daemon");
         jobs.are_released("by the stop command of a service manager");
         place.start();
         jobs.are_held(&place);
         place.kill_daemon_and_guardian();
-        assert!(jobs.stands_still(), "nobody is there who could have released it");
+        assert!(stands_still(jobs.programs[1].pid()), "nobody is there who could have released it");
         let told = place.release();
         Jobs::are_told_of(&told, "all are released");
         jobs.are_released("by hand");
@@ -149,7 +129,7 @@ fn needs_root_where_both_are_killed_at_once_who_cleans_up_says_what_was_found() 
 
 #[test]
 fn needs_root_no_group_is_left_of_jobs_whose_files_are_gone() {
-    with_each_backend(|mut place| {
+    with_each_backend(&[], |mut place| {
         let program = Program::shell("exec sleep 60");
         let job = job_with(&place, &program, 1);
         let Some(group) = place.job(job).unwrap().cgroup else { return };

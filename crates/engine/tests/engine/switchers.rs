@@ -1,6 +1,12 @@
 //! What is due is carried out: by a cursor, whatever the clock does, and by a thread.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc, Mutex,
+        mpsc::{Receiver, channel},
+    },
+    time::Duration,
+};
 
 use gang_engine::{
     action::{Action, Kernel},
@@ -38,6 +44,7 @@ fn timetable(generation: u64, from_ns: u64, until_ns: u64, edges: &[u64]) -> Tim
         from_ns,
         until_ns,
         ready_ns: 0,
+        loses_up_to: 0,
         immediate: Vec::new(),
         edges: edges.iter().enumerate().map(edge).collect(),
         deadline_ns: until_ns + 5,
@@ -221,7 +228,7 @@ fn wait_for(kernel: &Recording, number: u32, so_far: &mut Vec<u32>) {
         if so_far.contains(&number) {
             return;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(MILLISECOND);
     }
     panic!("call {number} was never made; made were {so_far:?}");
 }
@@ -232,6 +239,7 @@ fn start(kernel: &Arc<Recording>) -> Switcher {
 }
 
 const MS: u64 = 1_000_000;
+const MILLISECOND: Duration = Duration::from_millis(1);
 const HOUR: u64 = 3_600_000 * MS;
 
 #[test]
@@ -348,4 +356,86 @@ fn a_switcher_without_a_timetable_ends() {
     let kernel = Arc::new(Recording::default());
     drop(start(&kernel));
     assert!(made(&kernel).is_empty());
+}
+
+/// A kernel whose call of one number takes until it is let go: the switcher has no CPU, as it were.
+struct Slow {
+    kernel: Recording,
+    number: u32,
+    gate: Mutex<Receiver<()>>,
+}
+
+impl Kernel for Slow {
+    fn perform(&self, action: &Action) -> std::io::Result<()> {
+        let done = self.kernel.perform(action);
+        if matches!(action, Action::Attributes { tid, .. } if *tid == self.number) {
+            // An end of the test is as good.
+            let _ = self.gate.lock().unwrap().recv();
+        }
+        done
+    }
+}
+
+/// A switcher that is held at the first edge of timetable 1, which has one more after 20 ms, and is handed others
+/// meanwhile; how often it was out of step when the last of them is in force.
+fn out_of_step_after(others: &[(u64, u64)]) -> u64 {
+    let (go, gate) = channel();
+    let kernel = Recording::default();
+    let kernel = Arc::new(Slow { kernel, number: 10_000, gate: Mutex::new(gate) });
+    let mut switcher = Switcher::start(vec![0], false, kernel.clone(), None).unwrap();
+    let now_ns = clock::utc_ns();
+    switcher.publish(timetable(1, now_ns, now_ns + HOUR, &[now_ns, now_ns + 20 * MS]));
+    switcher.ring();
+    wait_for(&kernel.kernel, 10_000, &mut Vec::new());
+    for &(generation, from_ns) in others {
+        let from_ns = now_ns + from_ns;
+        switcher.publish(timetable(generation, from_ns, now_ns + HOUR, &[from_ns]));
+    }
+    while clock::utc_ns() < now_ns + 50 * MS {
+        std::thread::sleep(MILLISECOND);
+    }
+    go.send(()).unwrap();
+    while switcher.is_behind() {
+        std::thread::sleep(MILLISECOND);
+    }
+    switcher.timings.out_of_step()
+}
+
+#[test]
+fn a_switcher_is_out_of_step_where_the_next_timetable_has_begun_without_it() {
+    assert_eq!(
+        out_of_step_after(&[(2, 30 * MS)]),
+        1,
+        "an edge of the one before came after it began"
+    );
+    assert_eq!(out_of_step_after(&[(2, 10 * MS)]), 0, "nothing was to be done before it");
+}
+
+#[test]
+fn a_switcher_is_out_of_step_where_a_timetable_passed_it_by() {
+    assert_eq!(
+        out_of_step_after(&[(2, 5 * MS), (3, 10 * MS)]),
+        1,
+        "what 2 has before 10 ms is lost"
+    );
+    assert_eq!(out_of_step_after(&[(2, 10 * MS), (3, 5 * MS)]), 0, "3 has it, too");
+    assert_eq!(out_of_step_after(&[(2, 5 * MS), (3, 10 * MS), (4, 10 * MS)]), 1, "4 has not");
+}
+
+#[test]
+fn a_switcher_is_out_of_step_where_it_followed_a_timetable_for_too_long() {
+    let kernel = Arc::new(Recording::default());
+    for (from_ns, is) in [(5 * MS, 1), (15 * MS, 0)] {
+        let mut switcher = start(&kernel);
+        let now_ns = clock::utc_ns() - 20 * MS;
+        switcher.publish(timetable(1, now_ns, now_ns + HOUR, &[now_ns, now_ns + 10 * MS]));
+        switcher.ring();
+        wait_for(&kernel, 11_001, &mut Vec::new());
+        switcher.publish(timetable(2, now_ns + from_ns, now_ns + HOUR, &[]));
+        switcher.ring();
+        while switcher.is_behind() {
+            std::thread::sleep(MILLISECOND);
+        }
+        assert_eq!(switcher.timings.out_of_step(), is, "from {from_ns} ns on");
+    }
 }

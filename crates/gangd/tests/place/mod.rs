@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gang_engine::backend::Backend;
 use gang_linux::{Roots, cgroup::Hierarchies, process, sched};
 use gang_protocol::{
     client::{Client, Registration},
@@ -35,6 +36,20 @@ pub fn is_root() -> bool {
         skipped("needs root");
     }
     root
+}
+
+/// Runs a test with each backend that this machine permits; the daemon has further flags.
+pub fn with_each_backend(flags: &[&str], test: fn(Place)) {
+    if !is_root() {
+        return;
+    }
+    let any = Place::new(&["--backend", "signal"]);
+    for name in Backend::ALL.map(Backend::name) {
+        match any.obstacle(name) {
+            Some(reason) => skipped(format!("{name}: {reason}")),
+            None => test(Place::new(&[&["--backend", name], flags].concat())),
+        }
+    }
 }
 
 /// Waits until something holds.
@@ -154,6 +169,10 @@ impl Place {
         let mut daemon = self.daemon.take().unwrap();
         daemon.kill().unwrap();
         daemon.wait().unwrap();
+    }
+
+    pub fn daemon_pid(&self) -> u32 {
+        self.daemon.as_ref().unwrap().id()
     }
 
     /// Stops the daemon, or has it go on.
@@ -322,6 +341,12 @@ pub fn what_is_left(pid: u32) -> Option<String> {
         // What holds it back comes first.
         of_process.or_else(|| what_its_groups_do(pid)).or(of_thread)
     })
+}
+
+/// A process is stopped, or a group of it frozen.
+pub fn stands_still(pid: u32) -> bool {
+    let left = what_is_left(pid).unwrap_or_default();
+    ["is stopped", "frozen 1", "FROZEN"].iter().any(|held| left.contains(held))
 }
 
 /// How the groups that a process is in hold it back, or favour it.

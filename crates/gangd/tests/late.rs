@@ -1,0 +1,114 @@
+//! A switcher that has no CPU for a while, as an ordinary thread on a crowded machine: what it does afterwards
+//! comes after what others have done, and does not last.
+
+mod place;
+
+use std::{fs, thread, time::Duration};
+
+use gang_linux::process;
+use nix::{
+    sys::{
+        ptrace,
+        wait::{WaitPidFlag, waitpid},
+    },
+    unistd::Pid,
+};
+use place::{Place, Program, job_with, stands_still, wait_until, what_is_left, with_each_backend};
+
+/// Most of them end where there is no gap in which all gangs leave their slots anyway.
+const SHORT_SLICES: [&str; 2] = ["--slice", "2ms"];
+
+/// Longer than plans are made ahead, so that timetables pass a switcher by.
+const LONG: Duration = Duration::from_millis(700);
+
+/// The threads of a daemon that switch: the first one writes to groups, too, and all others are alike.
+fn switchers(place: &Place) -> Vec<u32> {
+    let (root, daemon) = (std::path::Path::new("/proc"), place.daemon_pid());
+    let name = |tid| fs::read_to_string(format!("/proc/{daemon}/task/{tid}/comm"));
+    let threads = process::threads(root, daemon).unwrap().into_iter();
+    threads.filter(|&tid| name(tid).is_ok_and(|name| name == "switcher\n")).take(2).collect()
+}
+
+/// Has a thread do nothing while something is done, and for long after it.
+fn without<T>(tid: u32, what: impl FnOnce() -> T) -> T {
+    let tid = Pid::from_raw(tid as i32);
+    ptrace::seize(tid, ptrace::Options::empty()).unwrap();
+    ptrace::interrupt(tid).unwrap();
+    waitpid(tid, Some(WaitPidFlag::__WALL)).unwrap();
+    let done = what();
+    thread::sleep(LONG);
+    ptrace::detach(tid, None).unwrap();
+    done
+}
+
+/// CPU time of a process, in ticks.
+fn used(program: &Program) -> u64 {
+    process::stat(std::path::Path::new("/proc"), program.pid()).unwrap().cpu_ticks
+}
+
+fn goes_on(program: &Program) {
+    let before = used(program);
+    wait_until("it goes on", || used(program) > before + 3);
+}
+
+/// Everybody stands as the daemon thinks, and stays so.
+fn is_as_planned(place: &Place, when: &str) {
+    for _ in 0..3 {
+        let violations = || place.client().check().unwrap().violations;
+        let mut last = Vec::new();
+        wait_until(when, || {
+            let now = violations();
+            if now != last {
+                eprintln!("{when}: {now:?}");
+            }
+            last = now;
+            last.is_empty()
+        });
+    }
+}
+
+#[test]
+fn needs_root_who_is_suspended_while_a_switcher_is_late_stands_still_and_goes_on_when_resumed() {
+    with_each_backend(&SHORT_SLICES, |place| {
+        let programs = [Program::spinner(), Program::spinner()];
+        let [_, job] = programs.each_ref().map(|program| job_with(&place, program, 2));
+        let mut client = place.client();
+        for tid in switchers(&place) {
+            goes_on(&programs[1]);
+            without(tid, || client.suspend(job).unwrap());
+            wait_until("suspended", || stands_still(programs[1].pid()));
+            is_as_planned(&place, "suspended");
+            assert!(stands_still(programs[1].pid()), "it stays so");
+            without(tid, || client.resume(job).unwrap());
+            goes_on(&programs[1]);
+            is_as_planned(&place, "resumed");
+        }
+    });
+}
+
+#[test]
+fn needs_root_a_gang_that_is_alone_after_a_switcher_was_late_runs() {
+    with_each_backend(&SHORT_SLICES, |place| {
+        let stays = Program::spinner();
+        job_with(&place, &stays, 2);
+        let mut client = place.client();
+        for tid in switchers(&place) {
+            let rival = Program::spinner();
+            let job = job_with(&place, &rival, 2);
+            goes_on(&rival);
+            without(tid, || client.suspend(job).unwrap());
+            goes_on(&stays);
+            is_as_planned(&place, "alone");
+            client.resume(job).unwrap();
+            goes_on(&rival);
+            // It is waited for until no switcher can undo it.
+            let (mut another, pid) = (place.client(), rival.pid_i64());
+            let remove = move || another.remove_process(job, pid);
+            let removed = without(tid, || thread::spawn(remove));
+            removed.join().unwrap().unwrap();
+            wait_until("released", || what_is_left(rival.pid()).is_none());
+            goes_on(&stays);
+            is_as_planned(&place, "alone again");
+        }
+    });
+}

@@ -22,7 +22,8 @@ module gang
   public :: gang_job, gang_page, gang_use, gang_load
   public :: gang_error, gang_result_text
   public :: gang_register, gang_adopt, gang_open, gang_current, gang_close, gang_id
-  public :: gang_add, gang_remove, gang_set_class, gang_resize, gang_set_signals
+  public :: gang_add, gang_remove, gang_add_thread, gang_remove_thread
+  public :: gang_set_class, gang_resize, gang_set_signals
   public :: gang_suspend, gang_resume, gang_job_progress, gang_get_use, gang_get_load
   public :: gang_page_open, gang_page_close, gang_page_running, gang_page_is_valid
   public :: gang_page_until_ns, gang_page_slice_ns, gang_page_on_cpus, gang_page_cpus, &
@@ -148,6 +149,23 @@ contains
     integer(c_int) :: code
     code = c_gang_remove(job%handle, or_this(pid))
   end function gang_remove
+
+  ! Takes a single thread into the job, by the number that the kernel gives it; without tid, the one that
+  ! calls. A job has either processes or single threads.
+  function gang_add_thread(job, tid) result(code)
+    type(gang_job), intent(in) :: job
+    integer(c_int), intent(in), optional :: tid
+    integer(c_int) :: code
+    code = c_gang_add_thread(job%handle, or_this(tid))
+  end function gang_add_thread
+
+  ! Takes it out again: it is scheduled as it was before. With its last thread the job ends.
+  function gang_remove_thread(job, tid) result(code)
+    type(gang_job), intent(in) :: job
+    integer(c_int), intent(in), optional :: tid
+    integer(c_int) :: code
+    code = c_gang_remove_thread(job%handle, or_this(tid))
+  end function gang_remove_thread
 
   ! The owner of a job may lower its class, administrators may set any.
   function gang_set_class(job, job_class) result(code)

@@ -192,6 +192,20 @@ module gang_c
        integer(c_int) :: code
      end function c_gang_remove
 
+     function c_gang_add_thread(job, tid) bind(c, name="gang_add_thread") result(code)
+       import :: c_int, c_ptr
+       type(c_ptr), value :: job
+       integer(c_int), value :: tid
+       integer(c_int) :: code
+     end function c_gang_add_thread
+
+     function c_gang_remove_thread(job, tid) bind(c, name="gang_remove_thread") result(code)
+       import :: c_int, c_ptr
+       type(c_ptr), value :: job
+       integer(c_int), value :: tid
+       integer(c_int) :: code
+     end function c_gang_remove_thread
+
      function c_gang_set_class(job, job_class) bind(c, name="gang_set_class") result(code)
        import :: c_int, c_ptr
        type(c_ptr), value :: job

@@ -16,6 +16,8 @@ program calls
   call hold("a failed call leaves the id", id == 7)
   call expect("add to nothing", GANG_INVALID, gang_add(none))
   call expect("remove from nothing", GANG_INVALID, gang_remove(none))
+  call expect("add a thread to nothing", GANG_INVALID, gang_add_thread(none))
+  call expect("remove a thread from nothing", GANG_INVALID, gang_remove_thread(none))
   call expect("class of nothing", GANG_INVALID, gang_set_class(none, GANG_BATCH))
   call expect("resize nothing", GANG_INVALID, gang_resize(none, cpus=1))
   call expect("signals of nothing", GANG_INVALID, gang_set_signals(none, .true.))
@@ -52,6 +54,9 @@ program calls
        wait=.true., signals=.false.))
   call expect("add", GANG_OK, gang_add(job))
   call expect("add a stranger", GANG_NO_SUCH_PROCESS, gang_add(job, 99999999))
+  call expect("add a thread of a member", GANG_OK, gang_add_thread(job))
+  call expect("it is none by itself", GANG_NO_SUCH_PROCESS, gang_remove_thread(job))
+  call expect("add a thread that is not there", GANG_NO_SUCH_PROCESS, gang_add_thread(job, 99999999))
   ! Not lower: a program in standby may have no CPU for long.
   call expect("class", GANG_OK, gang_set_class(job, GANG_BATCH))
   call expect("no class", GANG_INVALID, gang_set_class(job, 0))

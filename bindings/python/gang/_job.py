@@ -90,6 +90,18 @@ class Job:
         """Takes it out again: it is scheduled as it was before."""
         ask(library.gang_remove, self._handle, _number("pid", pid, 32))
 
+    def add_thread(self, tid: int = 0) -> None:
+        """Takes a single thread into the job, by its native id; 0 is the one that calls.
+
+        The rest of its process is none of the job, nor is what the thread starts. A job has either
+        processes or single threads.
+        """
+        ask(library.gang_add_thread, self._handle, _number("tid", tid, 32))
+
+    def remove_thread(self, tid: int = 0) -> None:
+        """Takes it out again: it is scheduled as it was before. With its last thread the job ends."""
+        ask(library.gang_remove_thread, self._handle, _number("tid", tid, 32))
+
     def set_class(self, job_class: Union[Class, str]) -> None:
         """The owner may lower the class, administrators set any."""
         ask(library.gang_set_class, self._handle, _class(job_class))

@@ -93,6 +93,8 @@ _FUNCTIONS = {
     "gang_id": [_JOB, POINTER(c_int64)],
     "gang_add": [_JOB, c_int],
     "gang_remove": [_JOB, c_int],
+    "gang_add_thread": [_JOB, c_int],
+    "gang_remove_thread": [_JOB, c_int],
     "gang_set_class": [_JOB, c_uint32],
     "gang_resize": [_JOB, POINTER(Change)],
     "gang_set_signals": [_JOB, c_int],

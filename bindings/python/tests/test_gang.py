@@ -182,6 +182,28 @@ class Calls(unittest.TestCase):
             self.assertEqual(pickle.loads(pickle.dumps(job)).id, job.id)
             self.assertEqual(repr(job), f"<gang.Job {job.id}>")
 
+    def test_a_thread_is_a_gang_while_its_process_is_not(self):
+        job = gang.register(cpus=1, name="single")
+        with self.assertRaises(gang.NoSuchProcess):
+            job.remove_thread()
+        try:
+            job.add_thread()
+        except gang.Error as error:
+            # Other backends than rt act on whole processes, and say so.
+            self.assertEqual(error.code, gang.Result.FAILED)
+            self.assertIn("process", str(error))
+            self.skipTest(str(error))
+        job.add_thread(threading.get_native_id())
+        used = job.use()
+        self.assertEqual(used.processes, 0)
+        with self.assertRaises(gang.NotPermitted):
+            job.suspend()
+        with self.assertRaises(gang.NotPermitted):
+            job.add()
+        job.remove_thread()
+        with self.assertRaises(gang.NoSuchJob):
+            job.use()
+
     def test_a_child_is_added_suspended_resumed_and_removed(self):
         job = gang.register(cpus=1, name="sleeper")
         with subprocess.Popen(["sleep", "60"]) as child:

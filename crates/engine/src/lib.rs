@@ -19,6 +19,7 @@ pub mod probe;
 pub mod recording;
 pub mod release;
 pub mod shared_group;
+pub mod singles;
 pub mod store;
 pub mod switcher;
 pub mod timetable;

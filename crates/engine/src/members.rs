@@ -21,6 +21,7 @@ use crate::{
     action::{Action, ControlFile, ProcessHandle},
     pins::Pins,
     priority,
+    singles::{self, Heirs, Single},
 };
 
 /// More threads than this and a job gets no slots until it has fewer: the lists would take longer
@@ -60,6 +61,8 @@ enum Roster {
     },
     /// Those that were taken out of the job are not found again.
     Tree { processes: Vec<Arc<ProcessHandle>>, removed: Vec<Arc<ProcessHandle>> },
+    /// Single threads; the rest of their processes is none of the job.
+    Threads { singles: Vec<Single>, heirs: Heirs },
 }
 
 /// Control files of a job's own cgroups, where it has them.
@@ -118,6 +121,12 @@ impl Members {
         Members::new(roster, Controls::default(), default, everywhere)
     }
 
+    /// Single threads.
+    pub fn of_threads(singles: Vec<Single>, default: Attributes, everywhere: CpuSet) -> Members {
+        let roster = Roster::Threads { singles, heirs: Heirs::default() };
+        Members::new(roster, Controls::default(), default, everywhere)
+    }
+
     fn new(roster: Roster, controls: Controls, default: Attributes, everywhere: CpuSet) -> Members {
         Members {
             roster,
@@ -158,14 +167,58 @@ impl Members {
     pub fn tree(&self) -> &[Arc<ProcessHandle>] {
         match &self.roster {
             Roster::Tree { processes, .. } => processes,
-            Roster::Cgroup { .. } => &[],
+            Roster::Cgroup { .. } | Roster::Threads { .. } => &[],
         }
     }
 
-    /// True for a tree of which no process is left.
-    pub fn is_over(&self) -> bool {
-        let Roster::Tree { processes, .. } = &self.roster else { return false };
-        !processes.iter().any(|process| process.is_alive())
+    /// The members of a job of single threads; empty for one of processes.
+    pub fn singles(&self) -> &[Single] {
+        match &self.roster {
+            Roster::Threads { singles, .. } => singles,
+            Roster::Cgroup { .. } | Roster::Tree { .. } => &[],
+        }
+    }
+
+    /// True for a tree of which no process is left, and where no single thread is.
+    pub fn is_over(&self, proc_root: &Path) -> bool {
+        match &self.roster {
+            Roster::Cgroup { .. } => false,
+            Roster::Tree { processes, .. } => !processes.iter().any(|process| process.is_alive()),
+            Roster::Threads { singles, .. } => {
+                !singles.iter().any(|single| single.is_there(proc_root))
+            }
+        }
+    }
+
+    /// Adds a thread to a job of single ones.
+    pub fn add_single(&mut self, single: Single) {
+        if let Roster::Threads { singles, .. } = &mut self.roster {
+            singles.push(single);
+        }
+    }
+
+    /// Lets a single thread go: appends the calls that give it back what it had. True where it was a member.
+    pub fn let_single_go(&mut self, tid: u32, out: &mut Vec<Action>) -> bool {
+        let Roster::Threads { singles, .. } = &mut self.roster else { return false };
+        let before = singles.len();
+        singles.retain(|single| single.tid != tid);
+        let was_member = singles.len() < before;
+        if let Ok(at) = self.threads.binary_search_by_key(&tid, |thread| thread.tid) {
+            let thread = self.threads.remove(at);
+            self.give_back(&thread, out);
+        }
+        was_member
+    }
+
+    /// Appends the calls that give a thread back what it had.
+    fn give_back(&self, thread: &Thread, out: &mut Vec<Action>) {
+        if thread.is_exempt() {
+            return;
+        }
+        out.push(Action::Attributes { tid: thread.tid, attributes: thread.original });
+        if self.pinned.is_some() && !thread.moored {
+            out.push(Action::Affinity { tid: thread.tid, cpus: self.everywhere });
+        }
     }
 
     /// Adds a process to a job that is a tree.
@@ -189,12 +242,7 @@ impl Members {
         let tids = process::threads(proc_root, pid).unwrap_or_default();
         let of_process = self.threads.iter().filter(|thread| tids.contains(&thread.tid));
         let known = of_process.clone().map(|thread| thread.tid).collect();
-        for thread in of_process.filter(|thread| !thread.is_exempt()) {
-            out.push(Action::Attributes { tid: thread.tid, attributes: thread.original });
-            if self.pinned.is_some() && !thread.moored {
-                out.push(Action::Affinity { tid: thread.tid, cpus: self.everywhere });
-            }
-        }
+        of_process.for_each(|thread| self.give_back(thread, out));
         match &mut self.roster {
             Roster::Cgroup { leaving, .. } => leaving.push(process.clone()),
             Roster::Tree { processes, removed } => {
@@ -203,6 +251,7 @@ impl Members {
                 // The next slot would have continued it.
                 out.push(Action::Signal { process: process.clone(), signal: Signal::CONT });
             }
+            Roster::Threads { .. } => {}
         }
         self.threads.retain(|thread| !tids.contains(&thread.tid));
         known
@@ -241,6 +290,7 @@ impl Members {
     /// Reads the threads again; those known keep what is remembered of them. True where one came
     /// that was not known. Where they cannot be read, those known before stay.
     pub fn refresh(&mut self, proc_root: &Path) -> gang_linux::Result<bool> {
+        let mut beside = 0;
         match &mut self.roster {
             Roster::Cgroup { threads, leaving, expected, .. } => {
                 threads.numbers(&mut self.bytes, &mut self.numbers)?;
@@ -258,8 +308,18 @@ impl Members {
                     self.numbers.extend(unless_gone(process::threads(proc_root, process.pid))?);
                 }
             }
+            Roster::Threads { singles, heirs } => {
+                let (came, listed) = heirs.find(proc_root, singles);
+                for (tid, member) in came {
+                    singles::disinherit(tid, &member, &self.everywhere, Some(&self.pins));
+                }
+                singles.retain(|single| single.is_there(proc_root));
+                self.numbers.clear();
+                self.numbers.extend(singles.iter().map(|single| single.tid));
+                beside = listed;
+            }
         }
-        self.crowded = self.numbers.len() > THREADS_MAX;
+        self.crowded = self.numbers.len().max(beside) > THREADS_MAX;
         self.numbers.sort_unstable();
         self.numbers.dedup();
         if self.crowded {
@@ -300,7 +360,11 @@ impl Members {
                     came = true;
                     // One that is gone already is not worth remembering.
                     if let (Ok(now), Ok(cpus)) = (sched::get(tid), affinity(tid)) {
-                        let original = original(now, self.default, was_started_here);
+                        let single = self.singles().iter().find(|single| single.tid == tid);
+                        let original = single.map_or_else(
+                            || original(now, self.default, was_started_here),
+                            |single| single.normal.into(),
+                        );
                         let moored = self.is_moored(&cpus);
                         self.threads.push(Thread { tid, original, moored, cpu: None });
                     }
@@ -361,7 +425,7 @@ impl Members {
             Roster::Cgroup { pressure, .. } => {
                 pressure.as_ref()?.pressure_us(&mut self.bytes).ok().flatten()
             }
-            Roster::Tree { .. } => None,
+            Roster::Tree { .. } | Roster::Threads { .. } => None,
         }
     }
 
@@ -377,6 +441,11 @@ impl Members {
                 // Nobody else looks for the children of a job that is asleep.
                 grow_tree(proc_root, processes, removed);
                 let stats = processes.iter().filter_map(|p| process::stat(proc_root, p.pid).ok());
+                Some(stats.map(|stat| stat.cpu_ticks * 10_000_000).sum())
+            }
+            Roster::Threads { singles, .. } => {
+                let stat = |of: &Single| process::thread_stat(proc_root, of.pid, of.tid).ok();
+                let stats = singles.iter().filter_map(stat);
                 Some(stats.map(|stat| stat.cpu_ticks * 10_000_000).sum())
             }
         }

@@ -22,6 +22,7 @@ use crate::{
     page,
     pins::Pins,
     shared_group,
+    singles::{self, Single},
     store::{Confinement, Record, Store, Whereabouts},
     timetable,
 };
@@ -81,6 +82,7 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
             Found { lowered, threads: found.threads.max(coming.threads), ..found }
         }
         Whereabouts::Tree { processes } => release_tree(&roots.proc, processes, record),
+        Whereabouts::Threads { threads } => release_singles(&roots.proc, threads, record),
     };
     if let Some(at) = record.whereabouts.confinement() {
         lift_limit(at);
@@ -245,11 +247,35 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -
     found
 }
 
+/// Releases single threads, and what they have started without its being a member.
+fn release_singles(proc_root: &Path, threads: &[Single], record: &Past<'_>) -> Found {
+    let mut found = Found::default();
+    for single in threads.iter().filter(|single| single.is_there(proc_root)) {
+        found.threads += 1;
+        found.lowered += usize::from(release_to(single.tid, single.normal.into(), record));
+    }
+    let everywhere = timetable::affinity(&record.affinity.iter().copied().collect());
+    for _ in 0..ROUNDS_MAX {
+        let heirs = singles::heirs(proc_root, threads);
+        let had = heirs.iter().filter(|(tid, member)| {
+            singles::disinherit(*tid, member, &everywhere, record.pins.as_ref())
+        });
+        if had.count() == 0 {
+            break;
+        }
+    }
+    found
+}
+
 /// Gives a thread back what the job's first process had; false where it has nothing of gangd's.
 fn release_thread(tid: u32, record: &Past<'_>) -> bool {
+    release_to(tid, record.normal.into(), record)
+}
+
+/// Gives a thread back what it had.
+fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
     let unpinned = record.pins.as_ref().is_some_and(|pins| unpin(tid, record, pins));
     let Ok(now) = sched::get(tid) else { return unpinned };
-    let normal = Attributes::from(record.normal);
     // A wide gang in its slot is an ordinary thread of the highest weight.
     let wide = now.policy == Policy::Other && now.nice == -20 && normal.nice != -20;
     let filling = matches!(now.policy, Policy::Idle | Policy::Batch) && now.policy != normal.policy;

@@ -11,6 +11,8 @@ use std::{
 use gang_linux::sched::{Attributes, Policy};
 use serde::{Deserialize, Serialize};
 
+use crate::singles::Single;
+
 /// How to find the processes of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -32,6 +34,8 @@ pub enum Whereabouts {
     },
     /// Processes, each with the time it started (clock ticks since boot).
     Tree { processes: Vec<(u32, u64)> },
+    /// Single threads, wherever their processes are.
+    Threads { threads: Vec<Single> },
 }
 
 impl Whereabouts {
@@ -39,7 +43,7 @@ impl Whereabouts {
     pub fn confinement(&self) -> Option<&Confinement> {
         match self {
             Whereabouts::Cgroup { memory, .. } => memory.as_ref(),
-            Whereabouts::Tree { .. } => None,
+            Whereabouts::Tree { .. } | Whereabouts::Threads { .. } => None,
         }
     }
 

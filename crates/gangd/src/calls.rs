@@ -92,6 +92,24 @@ impl v1::VarlinkInterface for Session {
         })
     }
 
+    fn add_thread(
+        &self,
+        call: &mut dyn v1::Call_AddThread,
+        job: i64,
+        tid: i64,
+    ) -> varlink::Result<()> {
+        answer(call, Session::add_thread(self, job, tid), |call, ()| call.reply())
+    }
+
+    fn remove_thread(
+        &self,
+        call: &mut dyn v1::Call_RemoveThread,
+        job: i64,
+        tid: i64,
+    ) -> varlink::Result<()> {
+        answer(call, Session::remove_thread(self, job, tid), |call, ()| call.reply())
+    }
+
     fn remove_process(
         &self,
         call: &mut dyn v1::Call_RemoveProcess,

@@ -242,9 +242,8 @@ impl Daemon {
         Ok(moved?)
     }
 
-    /// Waits until nobody follows a timetable that has a process, and gives its threads what they had;
-    /// those that the job did not know yet are given what they would have had.
-    pub fn see_off(&self, process: &ProcessHandle, leaver: &Leaver) {
+    /// Waits until nobody follows a timetable that has who leaves, and gives to the threads what they had.
+    pub fn wait_until_gone(&self, process: &ProcessHandle, leaver: &Leaver) {
         let end = Instant::now() + LEAVES_WITHIN;
         while process.is_alive()
             && Instant::now() < end
@@ -254,6 +253,13 @@ impl Daemon {
         }
         // One switcher has done it, and another may have been late with what it did before.
         perform(&leaver.actions);
+    }
+
+    /// Waits until nobody follows a timetable that has a process, and gives its threads what they had;
+    /// those that the job did not know yet are given what they would have had.
+    pub fn see_off(&self, process: &ProcessHandle, leaver: &Leaver) {
+        let end = Instant::now() + LEAVES_WITHIN;
+        self.wait_until_gone(process, leaver);
         let is_as_before = |tid: u32| {
             let Ok(now) = sched::get(tid) else { return true };
             let before = members::original(now, leaver.normal, true);

@@ -3,7 +3,7 @@
 use std::{
     io::Write,
     os::unix::net::UnixStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicU32},
     time::Instant,
 };
@@ -26,6 +26,7 @@ use crate::{
     check::Checks,
     crowds::Crowd,
     denied::Denied,
+    doors::Doors,
     endings::Endings,
     errands::Handle,
     gauge::Measuring,
@@ -65,6 +66,8 @@ pub struct Daemon {
     pub filing: Mutex<()>,
     /// How far clients are served before the gangs.
     pub precedence: Arc<Precedence>,
+    /// Held for each process that is brought into a job, or a thread of it.
+    pub doors: Doors,
     /// Held while the policy of a job changes.
     pub rehoming: Mutex<()>,
     /// Jobs that wait for memory or disk.
@@ -129,10 +132,10 @@ struct Tree {
 }
 
 impl Tree {
-    fn due(job: &Job) -> Option<Tree> {
+    fn due(proc_root: &Path, job: &Job) -> Option<Tree> {
         let home = job.home.as_ref()?;
         let Whereabouts::Tree { processes: on_file } = &home.whereabouts else { return None };
-        let is_over = home.members.is_over();
+        let is_over = home.members.is_over(proc_root);
         let processes = home.members.tree();
         let pids = processes.iter().map(|process| process.pid);
         let is_on_file = pids.eq(on_file.iter().map(|(pid, _)| *pid));
@@ -165,6 +168,7 @@ impl Daemon {
             leaving: OnceLock::new(),
             filing: Mutex::default(),
             precedence,
+            doors: Doors::default(),
             rehoming: Mutex::default(),
             queue: Queue::default(),
             endings: Endings::default(),
@@ -346,16 +350,19 @@ impl Daemon {
         let leave_after = self.settings().leave_after;
         let asked = self.conductor.ask(move |state| {
             let had_jobs = (!state.jobs.is_empty(), state.had_jobs);
+            let proc_root = &state.roots.proc;
             (
-                state.jobs.values().filter_map(Tree::due).collect(),
+                state.jobs.values().filter_map(|job| Tree::due(proc_root, job)).collect(),
+                state.jobs.values().filter_map(|job| job.singles_due(proc_root)).collect(),
                 state.jobs.values().filter_map(Crowd::of).collect::<Vec<Crowd>>(),
                 state.unused_for(leave_after),
                 had_jobs,
             )
         });
         // Without a conductor there are no jobs either.
-        let Ok((trees, crowds, unused, had_jobs)) = asked else { return (false, false) };
+        let Ok((trees, singles, crowds, unused, had_jobs)) = asked else { return (false, false) };
         self.tend_trees(trees);
+        self.tend_singles(singles);
         if self.backend == Backend::Rt {
             crowds.iter().for_each(Crowd::lower);
         }

@@ -11,6 +11,7 @@ use crate::admission::Supply;
 pub enum Denied {
     NoSuchJob(JobId),
     NoSuchProcess(u32),
+    NoSuchThread(u32),
     NoSuchCgroup(String),
     NotPermitted { operation: String, reason: String },
     InvalidValue { parameter: &'static str, value: String, accepted: String },
@@ -32,11 +33,22 @@ impl Denied {
         Denied::InvalidValue { parameter, value: value.to_string(), accepted: accepted.into() }
     }
 
+    /// A job has processes or single threads, never both; `has_threads` says which it has.
+    pub fn mixed(job: JobId, has_threads: bool) -> Denied {
+        let (wanted, has) = match has_threads {
+            true => ("a process", "single threads"),
+            false => ("a single thread", "processes"),
+        };
+        let reason = format!("it is of {has}, and a job has either; register another one");
+        Denied::not_permitted(format!("add {wanted} to job {job}"), reason)
+    }
+
     /// Answers a call with it.
     pub fn reply<C: VarlinkCallError + ?Sized>(self, call: &mut C) -> varlink::Result<()> {
         match self {
             Denied::NoSuchJob(job) => call.reply_no_such_job(job.0 as i64),
             Denied::NoSuchProcess(pid) => call.reply_no_such_process(pid.into()),
+            Denied::NoSuchThread(tid) => call.reply_no_such_thread(tid.into()),
             Denied::NoSuchCgroup(cgroup) => call.reply_no_such_cgroup(cgroup),
             Denied::NotPermitted { operation, reason } => {
                 call.reply_not_permitted(operation, reason)

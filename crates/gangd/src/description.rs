@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use gang_engine::{backend::Backend, timing};
+use gang_engine::{backend::Backend, singles::Single, store::Whereabouts, timing};
 use gang_linux::{Roots, clock};
 use gang_protocol::v1;
 use gang_schedule::{Class, Config, JobId, Plan, clock as slices};
@@ -47,6 +47,14 @@ impl Described {
         self.job
     }
 
+    /// The members of a job of single threads.
+    pub fn singles(&self) -> &[Single] {
+        match self.address.as_ref().map(|at| &at.whereabouts) {
+            Some(Whereabouts::Threads { threads }) => threads,
+            _ => &[],
+        }
+    }
+
     /// Whom the job waited for in its slots.
     pub fn lost_to(&self, daemon: &Daemon) -> Option<Vec<v1::Culprit>> {
         gauge::lost_to(&daemon.measuring, &self.address.as_ref()?.whereabouts)
@@ -69,7 +77,6 @@ impl Described {
 }
 
 fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
-    use gang_engine::store::Whereabouts;
     let cgroup = match job.home.as_ref().map(|home| &home.whereabouts) {
         Some(Whereabouts::Cgroup { group, .. }) => Some(group.display().to_string()),
         _ => None,
@@ -92,6 +99,10 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
         state: state.phase(job, now_ns),
         cgroup,
         processes: 0,
+        single_threads: job
+            .home
+            .as_ref()
+            .map(|home| matches!(home.whereabouts, Whereabouts::Threads { .. })),
         threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
         cpu_list: job.cpus.iter().map(i64::from).collect(),
         share_wanted: share,

@@ -203,6 +203,10 @@ fn figures(measuring: &Measuring, whereabouts: Option<&Whereabouts>) -> Result<F
             return Err("it has no cgroup of its own: the kernel tells gangs apart by those".into());
         }
         Some(Whereabouts::Cgroup { group, .. }) => group,
+        Some(Whereabouts::Threads { .. }) => {
+            let reason = "it is of single threads: the kernel tells gangs apart by their cgroups";
+            return Err(reason.into());
+        }
     };
     let group = number(group).ok_or_else(|| NotMeasured::NotWatched.to_string())?;
     meter.read(group).map_err(|reason| reason.to_string())

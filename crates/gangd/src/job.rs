@@ -1,6 +1,6 @@
 //! A job as the daemon keeps it.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, path::Path, sync::Arc};
 
 use gang_engine::{
     Standing,
@@ -8,12 +8,12 @@ use gang_engine::{
     listeners::Listeners,
     members::Members,
     page::{SlotPage, Validity, Word},
-    store::{Newcomer, Record, Whereabouts},
+    store::{Newcomer, Normal, Record, Whereabouts},
 };
 use gang_linux::sched::Attributes;
 use gang_schedule::{CpuSet, JobId, Spec};
 
-use crate::{admission::Resources, auto::Auto};
+use crate::{admission::Resources, auto::Auto, denied::Denied};
 
 /// A registered job.
 #[derive(Debug)]
@@ -202,10 +202,54 @@ impl Job {
         Word { slice_ns, validity, ..Word::default() }
     }
 
+    /// Whether its members have all ended, where that is to be looked at.
+    pub fn is_over(&self, proc_root: &Path) -> bool {
+        self.home.as_ref().is_some_and(|home| home.members.is_over(proc_root))
+    }
+
+    /// Of a job of single threads, where one of them has ended: whether all have.
+    pub fn singles_due(&self, proc_root: &Path) -> Option<(JobId, bool)> {
+        let home = self.home.as_ref()?;
+        let Whereabouts::Threads { threads } = &home.whereabouts else { return None };
+        let left = home.members.singles().iter().filter(|single| single.is_there(proc_root));
+        let left = left.count();
+        (left < threads.len()).then_some((self.id, left == 0))
+    }
+
+    /// Refuses, where it is `wanted`, what cannot be done to single threads.
+    pub fn permit_on_processes(
+        &self,
+        wanted: bool,
+        operation: &str,
+        reason: &str,
+    ) -> Result<(), Denied> {
+        let whereabouts = self.home.as_ref().map(|home| &home.whereabouts);
+        if !wanted || !matches!(whereabouts, Some(Whereabouts::Threads { .. })) {
+            return Ok(());
+        }
+        let reason = format!("it is of single threads, and {reason}");
+        Err(Denied::not_permitted(format!("{operation} job {}", self.id), reason))
+    }
+
     /// What must be on file; `None` for a job without processes.
     pub fn record(&self) -> Option<Record> {
         let home = self.home.as_ref()?;
+        let at = (home.whereabouts.clone(), home.normal.into(), home.affinity.clone());
         Some(Record {
+            newcomers: home.newcomers.clone(),
+            coming: home.coming,
+            ..self.record_at(at.0, at.1, at.2)
+        })
+    }
+
+    /// What must be on file of it as soon as its members are there.
+    pub fn record_at(
+        &self,
+        whereabouts: Whereabouts,
+        normal: Normal,
+        affinity: Vec<u32>,
+    ) -> Record {
+        Record {
             id: self.id.0,
             name: self.name.clone(),
             owner_uid: self.owner_uid,
@@ -216,16 +260,16 @@ impl Job {
             min_cpus: self.spec.min_cpus,
             registered_at_ns: self.registered_at_ns,
             suspended: self.suspended,
-            whereabouts: home.whereabouts.clone(),
-            normal: home.normal.into(),
-            affinity: home.affinity.clone(),
+            whereabouts,
+            normal,
+            affinity,
             signals: self.signals,
             auto: self.auto.is_some(),
             mem_bytes: self.resources.mem_bytes,
             disk_bytes: self.resources.disk_bytes,
-            newcomers: home.newcomers.clone(),
-            coming: home.coming,
-        })
+            newcomers: Vec::new(),
+            coming: None,
+        }
     }
 }
 

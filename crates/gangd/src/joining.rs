@@ -28,6 +28,12 @@ impl Daemon {
     pub fn add_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Denied> {
         let owner_uid = self.permit(peer, job, "add a process")?;
         let process = self.claim(peer, owner_uid, pid)?;
+        let _door = self.doors.of(pid);
+        if let Some((other, tid)) = self.single_of(pid)? {
+            let reason =
+                format!("its thread {tid} is in job {other} by itself; take that out first");
+            return Err(Denied::not_permitted(format!("add process {pid} to job {job}"), reason));
+        }
         if let Some(other) = self.lodging.job_of(pid) {
             return match other == job {
                 true => Ok(()),
@@ -46,6 +52,7 @@ impl Daemon {
         let (policy, home) = home;
         match home {
             Some((Whereabouts::Tree { .. }, _)) => self.grow_tree(job, process),
+            Some((Whereabouts::Threads { .. }, _)) => Err(Denied::mixed(job, true)),
             Some((whereabouts, normal)) => self.follow_in(job, &whereabouts, normal, &process),
             None => {
                 let whereabouts = self.lodging.found(job, policy, &process)?;
@@ -203,10 +210,38 @@ impl Daemon {
     /// A handle on a process that the peer may put into a job of that owner. The handle is taken
     /// first: what is checked then is the process that the handle names.
     fn claim(&self, peer: Peer, owner_uid: u32, pid: u32) -> Result<Arc<ProcessHandle>, Denied> {
+        self.claim_as(peer, owner_uid, pid, || format!("take process {pid} into a job"))
+    }
+
+    /// The same, for what the operation says.
+    pub fn claim_as(
+        &self,
+        peer: Peer,
+        owner_uid: u32,
+        pid: u32,
+        operation: impl Fn() -> String,
+    ) -> Result<Arc<ProcessHandle>, Denied> {
         let process = ProcessHandle::open(pid).map_err(|_| Denied::NoSuchProcess(pid))?;
+        self.permit_owner(peer, owner_uid, pid, &operation)?;
+        let of_daemon = [std::process::id(), self.guardian.load(Ordering::Relaxed), 1, 2];
+        let is_kernel = process::stat(&self.roots.proc, pid).is_ok_and(|stat| stat.parent == 2);
+        if of_daemon.contains(&pid) || is_kernel {
+            let reason = "it belongs to the system, which runs the gangs";
+            return Err(Denied::not_permitted(operation(), reason));
+        }
+        Ok(process)
+    }
+
+    /// Whether the peer may put a process, or a thread by its own number, into a job of that owner.
+    pub fn permit_owner(
+        &self,
+        peer: Peer,
+        owner_uid: u32,
+        pid: u32,
+        operation: impl Fn() -> String,
+    ) -> Result<(), Denied> {
         let (real, effective) =
             process::owner(&self.roots.proc, pid).map_err(|_| Denied::NoSuchProcess(pid))?;
-        let operation = || format!("take process {pid} into a job");
         if !peer.is_administrator() && (real != peer.uid || effective != peer.uid) {
             let reason = format!("it belongs to user {effective}, not to user {}", peer.uid);
             return Err(Denied::not_permitted(operation(), reason));
@@ -216,13 +251,7 @@ impl Daemon {
             let reason = format!("it belongs to user {real}, the job to user {owner_uid}");
             return Err(Denied::not_permitted(operation(), reason));
         }
-        let of_daemon = [std::process::id(), self.guardian.load(Ordering::Relaxed), 1, 2];
-        let is_kernel = process::stat(&self.roots.proc, pid).is_ok_and(|stat| stat.parent == 2);
-        if of_daemon.contains(&pid) || is_kernel {
-            let reason = "it belongs to the system, which runs the gangs";
-            return Err(Denied::not_permitted(operation(), reason));
-        }
-        Ok(process)
+        Ok(())
     }
 
     /// Makes a job of a process and its descendants; returns how many there were.
@@ -282,7 +311,8 @@ impl Daemon {
                 Err(Denied::NoSuchProcess(_)) => {}
                 Err(denied) => return Err(denied),
             }
-            if let Some(other) = self.lodging.job_of(pid) {
+            let single = self.single_of(pid)?.map(|(other, _)| other);
+            if let Some(other) = self.lodging.job_of(pid).or(single) {
                 let reason = format!("process {pid} in it is in job {other}");
                 return Err(Denied::not_permitted(format!("adopt cgroup {path}"), reason));
             }

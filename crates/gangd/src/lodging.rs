@@ -259,6 +259,13 @@ impl Lodging {
         name.strip_prefix("job-")?.parse().ok().map(JobId)
     }
 
+    /// The group of version 1 that a thread is in, where it may have no real-time threads (RT_GROUP_SCHED).
+    pub fn barred_from_realtime(&self, tid: u32) -> Result<Option<PathBuf>> {
+        let (_, Some(group)) = self.homes(tid)? else { return Ok(None) };
+        let runtime = if_there(Group::at(&group).read("cpu.rt_runtime_us"))?;
+        Ok(runtime.filter(|runtime| runtime.trim() == "0").map(|_| group))
+    }
+
     /// Moves a process with its threads in. Its number may have been given to another process
     /// meanwhile: where it was, nothing of the kind has happened, or it is moved back.
     pub fn move_in(&self, whereabouts: &Whereabouts, process: &ProcessHandle) -> Result<()> {
@@ -403,7 +410,7 @@ impl Lodging {
         match whereabouts {
             Whereabouts::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
             // They do not live anywhere.
-            Whereabouts::Tree { .. } => Ok(Vec::new()),
+            Whereabouts::Tree { .. } | Whereabouts::Threads { .. } => Ok(Vec::new()),
         }
     }
 
@@ -415,6 +422,7 @@ impl Lodging {
                 let alive = at.tree.iter().filter(|process| process.is_alive());
                 Ok(alive.map(|process| process.pid).collect())
             }
+            Whereabouts::Threads { .. } => Ok(Vec::new()),
         }
     }
 
@@ -428,6 +436,7 @@ impl Lodging {
                 }
             }
             Whereabouts::Tree { .. } => at.tree.iter().for_each(|process| act(process)),
+            Whereabouts::Threads { .. } => {}
         }
         Ok(())
     }
@@ -475,6 +484,16 @@ impl Lodging {
                 let mut members = Members::of_tree(first, normal, everywhere);
                 handles.for_each(|handle| members.add_process(handle));
                 Ok(members)
+            }
+            Whereabouts::Threads { threads } => {
+                let members = Members::of_threads(threads.clone(), normal, everywhere);
+                match members.is_over(&self.roots.proc) {
+                    false => Ok(members),
+                    true => {
+                        let gone = std::io::Error::from_raw_os_error(3);
+                        Err(gang_linux::Error::new("find", "any thread of the job", gone))
+                    }
+                }
             }
         }
     }

@@ -20,6 +20,7 @@ use crate::{
     history::Query,
     job::Progress,
     prover::Prover,
+    singles,
     state::Candidate,
 };
 
@@ -165,6 +166,10 @@ impl Session {
         self.daemon.remove_process(self.peer, job_id(job)?, process_number(pid)?)
     }
 
+    pub fn remove_thread(&self, job: i64, tid: i64) -> Result<(), Denied> {
+        self.daemon.remove_thread(self.peer, job_id(job)?, thread_number(tid)?)
+    }
+
     pub fn set_class(&self, job: i64, class: v1::Class) -> Result<(), Denied> {
         self.daemon.set_class(self.peer, job_id(job)?, class.into())
     }
@@ -207,6 +212,13 @@ impl Session {
         Ok(())
     }
 
+    pub fn add_thread(&self, job: i64, tid: i64) -> Result<(), Denied> {
+        let job = job_id(job)?;
+        self.daemon.add_thread(self.peer, job, thread_number(tid)?)?;
+        self.started().remove(&job);
+        Ok(())
+    }
+
     pub fn list(&self) -> Result<Vec<v1::Job>, Denied> {
         let jobs = self.daemon.conductor.ask(|state| {
             let (now_ns, shares) = (clock::utc_ns(), state.schedule.shares());
@@ -225,6 +237,7 @@ impl Session {
             state.job(id).map(|job| Described::of(state, job, &shares, clock::utc_ns()))
         })??;
         let lost_to = described.lost_to(&self.daemon);
+        let singles = described.singles().to_vec();
         let (mut details, pids) = described.complete(&self.daemon)?;
         if !self.peer.may_act_for(details.owner_uid as u32) {
             return Ok((details, None));
@@ -234,14 +247,21 @@ impl Session {
         let processes = pids.into_iter().filter_map(|pid| {
             let command = process::command(proc_root, pid).ok()?;
             let threads = process::threads(proc_root, pid).ok()?.len() as i64;
-            Some(v1::Process { pid: pid.into(), threads, command })
+            Some(v1::Process { pid: pid.into(), threads, command, tids: None })
         });
-        Ok((details, Some(processes.collect())))
+        let mut processes: Vec<v1::Process> = processes.collect();
+        processes.extend(singles::processes(proc_root, &singles));
+        Ok((details, Some(processes)))
     }
 
     pub fn kill(&self, job: i64, signal: i64) -> Result<(), Denied> {
         let id = job_id(job)?;
         self.daemon.permit(self.peer, id, "send a signal")?;
+        self.daemon.conductor.ask(move |state| {
+            let reason =
+                "a signal acts on a whole process: remove the threads, or signal their process";
+            state.job(id)?.permit_on_processes(true, "send a signal to", reason)
+        })??;
         let accepted = || Denied::invalid("signal", signal, "1 to 64");
         let number =
             i32::try_from(signal).ok().filter(|n| (1..=64).contains(n)).ok_or_else(accepted)?;
@@ -347,6 +367,14 @@ fn job_id(job: i64) -> Result<JobId, Denied> {
 }
 
 fn process_number(pid: i64) -> Result<u32, Denied> {
-    let number = u32::try_from(pid).ok().filter(|&pid| pid > 0 && i32::try_from(pid).is_ok());
-    number.ok_or_else(|| Denied::invalid("pid", pid, "the number of a process"))
+    pid_number(pid).ok_or_else(|| Denied::invalid("pid", pid, "the number of a process"))
+}
+
+fn thread_number(tid: i64) -> Result<u32, Denied> {
+    pid_number(tid).ok_or_else(|| Denied::invalid("tid", tid, "the number of a thread"))
+}
+
+/// As the kernel numbers processes and threads.
+fn pid_number(number: i64) -> Option<u32> {
+    u32::try_from(number).ok().filter(|&number| number > 0 && i32::try_from(number).is_ok())
 }

@@ -303,6 +303,7 @@ impl State {
 
     pub fn suspend(&mut self, id: JobId, suspended: bool) -> Result<Option<Record>, Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        job.permit_on_processes(suspended, "suspend", "only whole processes can stand still")?;
         job.suspended = suspended;
         // Nobody can use CPU while it stands still: that is not to be held against it.
         job.activity.last_used_ns = clock::monotonic_ns();
@@ -335,6 +336,11 @@ impl State {
     /// Whether the processes of a job hear of its slots by signals.
     pub fn set_signals(&mut self, id: JobId, signals: bool) -> Result<Option<Record>, Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        job.permit_on_processes(
+            signals,
+            "tell of slots by signals",
+            "signals go to whole processes",
+        )?;
         job.signals = signals;
         if let Some(home) = job.home.as_mut().filter(|_| !signals) {
             home.listeners.tell(listeners::CONTINUE, &mut self.pending);

@@ -1,6 +1,6 @@
 /* libgang: parallel programs that know they are gangs.
  *
- * A program registers a job, adds processes to it, and can then read without a system call
+ * A program registers a job, adds processes or single threads to it, and can then read without a system call
  * whether its slot runs. All functions return a gang_result; GANG_OK is 0. A function that
  * fails leaves what its arguments point to as it was, and gang_error() says why.
  *
@@ -36,7 +36,7 @@ typedef enum gang_result {
     GANG_NO_DAEMON = 2,
     /* The job has ended, or was never there. */
     GANG_NO_SUCH_JOB = 3,
-    /* There is no process of that number, or it is not of the job. */
+    /* There is no process or thread of that number, or it is not of the job. */
     GANG_NO_SUCH_PROCESS = 4,
     /* The job or the process is another user's, or only administrators may. */
     GANG_NOT_PERMITTED = 5,
@@ -101,7 +101,7 @@ typedef struct gang_change {
 typedef struct gang_use {
     size_t size;
     gang_state state;
-    int32_t processes;
+    int32_t processes; /* 0 for a job of single threads */
     int32_t threads;
     int64_t slots;
     int64_t in_slot_ns;
@@ -201,6 +201,19 @@ gang_result gang_add(gang_job *job, pid_t pid);
 /* Takes it out again: it is scheduled as it was before. GANG_NO_SUCH_PROCESS where it is not of the
  * job. */
 gang_result gang_remove(gang_job *job, pid_t pid);
+
+/* Takes a single thread into the job, by the number that gettid(2) tells; 0 is the one that calls. The rest
+ * of its process is none of the job, nor is what the thread starts. A job has either processes or single
+ * threads, 256 of these at most (GANG_LIMIT). GANG_NO_SUCH_PROCESS where there is no such thread;
+ * GANG_NOT_PERMITTED for one of another user, one that is in a job already or whose process is, and for a
+ * job that has processes, is suspended or asks for signals. GANG_FAILED where a thread cannot be switched
+ * by itself: by other backends than rt, where gangs do not fill, or where its cgroup may have no real-time
+ * threads; gang_error() says which, and what to do. Out of its slots the thread is SCHED_IDLE in its own
+ * cgroups. Such a job cannot be suspended or told of its slots by signals: GANG_NOT_PERMITTED. */
+gang_result gang_add_thread(gang_job *job, pid_t tid);
+/* Takes it out again: it is scheduled as it was before. With its last thread the job ends, as it does
+ * within a second where that has ended. GANG_NO_SUCH_PROCESS where it is not of the job by itself. */
+gang_result gang_remove_thread(gang_job *job, pid_t tid);
 
 /* The owner of a job may lower its class, administrators may set any: GANG_NOT_PERMITTED. */
 gang_result gang_set_class(gang_job *job, gang_class job_class);

@@ -378,6 +378,30 @@ pub extern "C" fn gang_remove(job: *mut Handle, pid: i32) -> u32 {
     answer(|| remove(handle::job(job)?, pid))
 }
 
+/// The number of a thread; 0 is the one that calls.
+fn thread_number(tid: i32) -> i64 {
+    // SAFETY: gettid(2) takes nothing and always succeeds.
+    if tid == 0 { i64::from(unsafe { libc::gettid() }) } else { i64::from(tid) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gang_add_thread(job: *mut Handle, tid: i32) -> u32 {
+    answer(|| {
+        let (job, tid) = (handle::job(job)?, thread_number(tid));
+        ask(|client| client.add_thread(job, tid))?;
+        has_process(job);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn gang_remove_thread(job: *mut Handle, tid: i32) -> u32 {
+    answer(|| {
+        let (job, tid) = (handle::job(job)?, thread_number(tid));
+        ask(|client| client.remove_thread(job, tid))
+    })
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn gang_set_class(job: *mut Handle, job_class: u32) -> u32 {
     answer(|| {

@@ -140,6 +140,16 @@ static void modern(void)
     ROW(GANG_NO_SUCH_PROCESS, gang_remove, pid, stale, job, gone);
     ROW(GANG_NO_SUCH_PROCESS, gang_remove, pid, foreign, job, 1);
 
+    HANDLE(GANG_NO_SUCH_JOB, gang_add_thread, , 0);
+    ROW(GANG_INVALID, gang_add_thread, tid, garbage, job, -5);
+    ROW(GANG_NO_SUCH_PROCESS, gang_add_thread, tid, stale, job, gone);
+    ROW(GANG_NOT_PERMITTED, gang_add_thread, tid, foreign, job, 1);
+
+    HANDLE(GANG_NO_SUCH_JOB, gang_remove_thread, , 0);
+    ROW(GANG_INVALID, gang_remove_thread, tid, garbage, job, -5);
+    ROW(GANG_NO_SUCH_PROCESS, gang_remove_thread, tid, stale, job, gone);
+    ROW(GANG_NO_SUCH_PROCESS, gang_remove_thread, tid, foreign, job, 1);
+
     HANDLE(GANG_NO_SUCH_JOB, gang_set_class, , GANG_BATCH);
     ROW(GANG_INVALID, gang_set_class, job_class, garbage, job, (gang_class)0);
 

@@ -45,6 +45,8 @@ static void stranger(int64_t id, pid_t pid)
     change.weight = 1;
     ROW(GANG_NOT_PERMITTED, gang_add, job, anothers, job, 0);
     ROW(GANG_NOT_PERMITTED, gang_remove, job, anothers, job, pid);
+    ROW(GANG_NOT_PERMITTED, gang_add_thread, job, anothers, job, 0);
+    ROW(GANG_NOT_PERMITTED, gang_remove_thread, job, anothers, job, pid);
     ROW(GANG_NOT_PERMITTED, gang_set_class, job, anothers, job, GANG_STANDBY);
     ROW(GANG_NOT_PERMITTED, gang_resize, job, anothers, job, &change);
     ROW(GANG_NOT_PERMITTED, gang_set_signals, job, anothers, job, 1);
@@ -62,6 +64,8 @@ static void stranger(int64_t id, pid_t pid)
     NEEDED(GANG_OK, gang_register(&spec, &job));
     ROW(GANG_NOT_PERMITTED, gang_add, pid, anothers, job, pid);
     ROW(GANG_NO_SUCH_PROCESS, gang_remove, pid, anothers, job, pid);
+    ROW(GANG_NOT_PERMITTED, gang_add_thread, tid, anothers, job, pid);
+    ROW(GANG_NO_SUCH_PROCESS, gang_remove_thread, tid, anothers, job, pid);
     NEEDED(GANG_OK, gang_close(job));
 }
 

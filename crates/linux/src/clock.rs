@@ -20,6 +20,11 @@ pub fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
+/// Clock ticks of 10 ms since boot, as `/proc` counts the starts of threads (proc(5)).
+pub fn boot_ticks() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Boottime)) / 10_000_000
+}
+
 /// CPU time of this process, in nanoseconds.
 pub fn process_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime))

@@ -50,9 +50,18 @@ pub fn parse_stat(line: &[u8]) -> Option<Stat> {
     Some(Stat { state, parent, cpu_ticks: utime + stime, start_ticks, cpu, policy })
 }
 
-/// The state of a thread or process.
+/// The state of a thread or process. The time that it used is that of its process.
 pub fn stat(proc_root: &Path, tid: u32) -> Result<Stat> {
-    let path = proc_root.join(tid.to_string()).join("stat");
+    stat_at(&proc_root.join(tid.to_string()))
+}
+
+/// The state of one thread of a process, and the time that it used by itself.
+pub fn thread_stat(proc_root: &Path, pid: u32, tid: u32) -> Result<Stat> {
+    stat_at(&proc_root.join(format!("{pid}/task/{tid}")))
+}
+
+fn stat_at(directory: &Path) -> Result<Stat> {
+    let path = directory.join("stat");
     let error = |e: io::Error| Error::new("read", path.display(), e);
     let mut line = [0; 1024];
     let read = File::open(&path).and_then(|mut file| file.read(&mut line)).map_err(error)?;
@@ -89,6 +98,16 @@ pub fn handles(proc_root: &Path, tid: u32, signals: &[Signal]) -> Result<Option<
     Ok((of_process == tid).then(|| signals.iter().all(is_caught)))
 }
 
+/// The process that a thread is of.
+pub fn of_thread(proc_root: &Path, tid: u32) -> Result<u32> {
+    let path = proc_root.join(tid.to_string()).join("status");
+    let error = |e: io::Error| Error::new("read", path.display(), e);
+    let text = fs::read_to_string(&path).map_err(error)?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    let pid = line.and_then(|line| line.trim().parse().ok());
+    pid.ok_or_else(|| error(io::ErrorKind::InvalidData.into()))
+}
+
 /// The command a process was started as: its arguments, joined by blanks, or its name in brackets.
 pub fn command(proc_root: &Path, pid: u32) -> Result<String> {
     let directory = proc_root.join(pid.to_string());
@@ -122,6 +141,13 @@ fn numbered_entries(directory: &Path) -> Result<Vec<u32>> {
         numbers.extend(entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
     }
     Ok(numbers)
+}
+
+/// The children that a thread has started, where the kernel lists them; none where it does not.
+pub fn children_of_thread(proc_root: &Path, pid: u32, tid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(proc_root.join(format!("{pid}/task/{tid}/children")));
+    let list = list.unwrap_or_default();
+    list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// The children of a process, whichever of its threads started them.

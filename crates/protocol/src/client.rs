@@ -221,6 +221,20 @@ impl Client {
             .map(|v1::AddProcess_Reply {}| ())
     }
 
+    /// Takes a single thread into a job; the rest of its process is none of it.
+    pub fn add_thread(&mut self, job: i64, tid: i64) -> Result<(), ClientError> {
+        let doing = format!("adding thread {tid} to job {job}");
+        self.call("AddThread", v1::AddThread_Args { job, tid }, doing)
+            .map(|v1::AddThread_Reply {}| ())
+    }
+
+    /// Takes a single thread out of its job; it is scheduled as before.
+    pub fn remove_thread(&mut self, job: i64, tid: i64) -> Result<(), ClientError> {
+        let doing = format!("taking thread {tid} out of job {job}");
+        self.call("RemoveThread", v1::RemoveThread_Args { job, tid }, doing)
+            .map(|v1::RemoveThread_Reply {}| ())
+    }
+
     /// Makes a job of what already runs; returns its id and the number of processes found. It does not
     /// wait for memory or disk.
     pub fn adopt(

@@ -57,6 +57,9 @@ pub enum ClientError {
     #[error("while {doing}: there is no process {pid}")]
     NoSuchProcess { doing: String, pid: i64 },
 
+    #[error("while {doing}: there is no thread {tid}, or it is not of the job by itself")]
+    NoSuchThread { doing: String, tid: i64 },
+
     #[error(
         "while {doing}: there is no cgroup {cgroup}; its path counts from the root of the \
         hierarchy, as in /proc/PID/cgroup"
@@ -110,6 +113,7 @@ impl ClientError {
         match v1::ErrorKind::from(reply) {
             NoSuchJob(Some(e)) => Self::NoSuchJob { doing, job: e.job },
             NoSuchProcess(Some(e)) => Self::NoSuchProcess { doing, pid: e.pid },
+            NoSuchThread(Some(e)) => Self::NoSuchThread { doing, tid: e.tid },
             NoSuchCgroup(Some(e)) => Self::NoSuchCgroup { doing, cgroup: e.cgroup },
             NotPermitted(Some(e)) => {
                 Self::NotPermitted { doing, operation: e.operation, reason: e.reason }

@@ -122,22 +122,38 @@ fn write(
     if let Some(cgroup) = &job.cgroup {
         writeln!(out, "  cgroup      {}", escaped(cgroup))?;
     }
-    writeln!(
-        out,
-        "  holds       {}, {}",
-        count(job.processes, "process"),
-        count(job.threads, "thread")
-    )?;
+    match job.single_threads {
+        Some(true) => writeln!(out, "  holds       {}", count(job.threads, "single thread"))?,
+        _ => writeln!(
+            out,
+            "  holds       {}, {}",
+            count(job.processes, "process"),
+            count(job.threads, "thread")
+        )?,
+    }
     if let Some(processes) = reply.processes.as_ref().filter(|list| !list.is_empty()) {
-        let columns =
-            [("PID", Align::Right), ("THREADS", Align::Right), ("COMMAND", Align::Shrink)];
+        // Of single threads their numbers, of the others how many there are.
+        let heading = if job.single_threads == Some(true) { "TIDS" } else { "THREADS" };
+        let columns = [("PID", Align::Right), (heading, Align::Right), ("COMMAND", Align::Shrink)];
         let row = |process: &v1::Process| {
-            vec![process.pid.to_string(), process.threads.to_string(), process.command.clone()]
+            vec![process.pid.to_string(), threads(process), process.command.clone()]
         };
         let rows: Vec<_> = processes.iter().map(row).collect();
         write!(out, "\n{}", render(&columns, &rows, width))?;
     }
     Ok(())
+}
+
+/// Numbers of threads that are listed one by one.
+const TIDS_SHOWN: usize = 8;
+
+fn threads(process: &v1::Process) -> String {
+    let Some(tids) = &process.tids else { return process.threads.to_string() };
+    let shown: Vec<String> = tids.iter().take(TIDS_SHOWN).map(i64::to_string).collect();
+    match tids.len().saturating_sub(TIDS_SHOWN) {
+        0 => shown.join(","),
+        more => format!("{} and {more} more", shown.join(",")),
+    }
 }
 
 #[cfg(test)]
@@ -156,5 +172,22 @@ mod tests {
         assert!(of(4096, v1::JobState::sleeping).contains(told));
         let switched = of(4096, v1::JobState::running);
         assert!(switched.contains("  state       running\n"), "so many have slots");
+    }
+
+    #[test]
+    fn single_threads_are_shown_by_their_numbers() {
+        let of = |tids: std::ops::Range<i64>| {
+            let threads = tids.end - tids.start;
+            let details =
+                v1::Job { threads, single_threads: Some(true), ..fixture::job(1, "server") };
+            let tids = Some(tids.collect());
+            let process = v1::Process { pid: 7, threads, command: "serve".into(), tids };
+            text(&v1::ShowJob_Reply { details, processes: Some(vec![process]) }, 0, None)
+        };
+        assert!(of(8..9).contains("  holds       1 single thread\n"));
+        let two = of(8..10);
+        assert!(two.contains("  holds       2 single threads\n"), "{two}");
+        assert!(two.contains("8,9"), "{two}");
+        assert!(of(10..22).contains("10,11,12,13,14,15,16,17 and 4 more"));
     }
 }

@@ -20,6 +20,7 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         cgroup: None,
         processes: 1,
         threads: 2,
+        single_threads: None,
         cpu_list: vec![0, 1],
         share_wanted: 0.5,
         share_had: 0.49,

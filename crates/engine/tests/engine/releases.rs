@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{Read, Write},
-    os::unix::net::UnixStream,
+    os::unix::{net::UnixStream, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -15,6 +15,7 @@ use gang_engine::{
     members::Members,
     pins::Pins,
     release::{self, Found},
+    singles::Single,
     store::{Normal, Record, Store, Whereabouts},
     timetable,
 };
@@ -24,7 +25,7 @@ use gang_linux::{
     process,
     sched::{self, Policy},
 };
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 use crate::{jobs::group, parked::Parked};
 
@@ -263,6 +264,55 @@ fn stopped_processes_go_on_unless_their_number_is_anothers_now() {
         std::thread::yield_now();
     }
     assert_eq!(other.state(), b'T');
+}
+
+/// The first thread of a process is a thread like others.
+#[test]
+fn single_threads_are_ordinary_again_and_what_they_started_unless_their_number_is_anothers_now() {
+    let script = "sleep 60 & exec chrt -i 0 sh -c 'sleep 60 & echo all; wait'";
+    let start = || {
+        let command = &mut Command::new("sh");
+        let child = command.args(["-c", script]).stdout(Stdio::piped()).process_group(0).spawn();
+        let mut child = child.unwrap();
+        let mut said = [0; 4];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        Family(child)
+    };
+    let (one, other) = (start(), start());
+    let single = |of: &Family, later: u64| {
+        let started = process::stat(Path::new("/proc"), of.0.id()).unwrap().start_ticks + later;
+        let (tid, pid) = (of.0.id(), of.0.id());
+        let normal = Normal::default();
+        // What it started before it was a member was there before: here all came later.
+        Single { tid, started, pid, process_started: started, since: started, normal }
+    };
+    let threads = vec![single(&one, 0), single(&other, 1)];
+    let record = record(1, Whereabouts::Threads { threads });
+    let found = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
+    assert_eq!(found, Found { jobs: 1, threads: 1, lowered: 1, paused: 0 });
+    assert_eq!(one.policies(), [Policy::Other; 3]);
+    // Its older child never was anything else.
+    assert_eq!(other.policies(), [Policy::Idle, Policy::Other, Policy::Idle]);
+    let again = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
+    assert_eq!(again, Found { jobs: 1, threads: 1, lowered: 0, paused: 0 });
+}
+
+/// A process with its descendants, in a group of their own.
+struct Family(Child);
+
+impl Family {
+    /// In order of number.
+    fn policies(&self) -> Vec<Policy> {
+        let pids = process::descendants(Path::new("/proc"), self.0.id()).unwrap();
+        pids.into_iter().map(|pid| sched::get(pid).unwrap().policy).collect()
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+        let _ = self.0.wait();
+    }
 }
 
 #[test]

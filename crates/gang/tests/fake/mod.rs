@@ -228,6 +228,26 @@ impl v1::VarlinkInterface for Fake {
         }
     }
 
+    fn add_thread(
+        &self,
+        call: &mut dyn v1::Call_AddThread,
+        job: i64,
+        tid: i64,
+    ) -> varlink::Result<()> {
+        self.record(format!("AddThread({job}, {tid})"));
+        call.reply()
+    }
+
+    fn remove_thread(
+        &self,
+        call: &mut dyn v1::Call_RemoveThread,
+        job: i64,
+        tid: i64,
+    ) -> varlink::Result<()> {
+        self.record(format!("RemoveThread({job}, {tid})"));
+        call.reply()
+    }
+
     fn remove_process(
         &self,
         call: &mut dyn v1::Call_RemoveProcess,
@@ -299,7 +319,10 @@ impl v1::VarlinkInterface for Fake {
 
     fn show_job(&self, call: &mut dyn v1::Call_ShowJob, job: i64) -> varlink::Result<()> {
         self.record(format!("ShowJob({job})"));
-        let process = |pid, command: &str| v1::Process { pid, threads: 2, command: command.into() };
+        let process = |pid, command: &str| {
+            let command = command.into();
+            v1::Process { pid, threads: 2, command, tids: None }
+        };
         match self.present().iter().find(|known| known.id == job) {
             Some(known) => call.reply(
                 known.clone(),

@@ -149,6 +149,8 @@ impl Lodging {
                 let pids: Vec<u32> = processes.iter().map(|(pid, _)| *pid).collect();
                 return memory::of_processes(&self.roots.proc, &pids);
             }
+            // Threads share the memory of their process, which is none of the job.
+            Whereabouts::Threads { .. } => return 0,
             Whereabouts::Cgroup { group, memory, .. } => (group, memory),
         };
         let counted = at.as_ref().and_then(|at| memory::of_group(&Group::at(&at.group)));

@@ -9,6 +9,7 @@ use gang_engine::{
     action::ProcessHandle,
     listeners::Listeners,
     members::Members,
+    singles::Single,
     store::{Confinement, Newcomer, Record, Whereabouts},
 };
 use gang_linux::{clock, sched::Attributes};
@@ -18,6 +19,7 @@ use super::State;
 use crate::{
     denied::Denied,
     job::{Home, Leaver},
+    singles::{SINGLES_MAX, SingleLeaver},
 };
 
 impl State {
@@ -31,7 +33,11 @@ impl State {
         affinity: Vec<u32>,
     ) -> Result<Option<Record>, Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
-        if job.home.is_some() {
+        if let Some(home) = &job.home {
+            let of_threads = |at: &Whereabouts| matches!(at, Whereabouts::Threads { .. });
+            if of_threads(&home.whereabouts) != of_threads(&whereabouts) {
+                return Err(Denied::mixed(id, of_threads(&home.whereabouts)));
+            }
             return Ok(None);
         }
         let listeners = Listeners::default();
@@ -160,6 +166,77 @@ impl State {
         self.schedule.renew();
         let gone_from = self.generation + 1;
         Ok(Leaver { known, actions, normal, newcomer, gone_from })
+    }
+
+    /// What is to be on file of a job before a single thread comes into it; absent where it is the first one.
+    pub fn with_single(&self, id: JobId, single: Single) -> Result<Option<Record>, Denied> {
+        let job = self.job(id)?;
+        let operation = || format!("add thread {} to job {id}", single.tid);
+        if job.suspended || job.signals {
+            let reason = match job.suspended {
+                true => "it is suspended, and a single thread cannot stand still: resume it first",
+                false => "it asks for signals, which go to whole processes: switch them off first",
+            };
+            return Err(Denied::not_permitted(operation(), reason));
+        }
+        let Some(mut record) = job.record() else { return Ok(None) };
+        let Whereabouts::Threads { threads } = &mut record.whereabouts else {
+            return Err(Denied::mixed(id, false));
+        };
+        if threads.len() >= SINGLES_MAX {
+            let limit = "single threads of a job";
+            return Err(Denied::LimitReached { limit, maximum: SINGLES_MAX });
+        }
+        threads.push(single);
+        Ok(Some(record))
+    }
+
+    /// A further single thread comes; it is on file.
+    pub fn add_single(&mut self, id: JobId, single: Single) -> Result<(), Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        if let Some(home) = &mut job.home {
+            if let Whereabouts::Threads { threads } = &mut home.whereabouts {
+                threads.push(single);
+            }
+            home.members.add_single(single);
+        }
+        // The timetables in force do not have it.
+        self.schedule.renew();
+        Ok(())
+    }
+
+    /// A single thread leaves its job. It stays on file until they are [settled](State::settle_singles).
+    pub fn let_single_go(&mut self, id: JobId, tid: u32) -> Result<SingleLeaver, Denied> {
+        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
+        let gone = || Denied::NoSuchThread(tid);
+        let home = job.home.as_mut().ok_or_else(gone)?;
+        let _ = home.members.refresh(&self.roots.proc);
+        let singles = home.members.singles();
+        let pid = singles.iter().find(|single| single.tid == tid).ok_or_else(gone)?.pid;
+        let of_process = singles.iter().filter(|single| single.pid == pid).copied().collect();
+        let process = ProcessHandle::open(pid).map_err(|_| gone())?;
+        let mut actions = Vec::new();
+        home.members.let_single_go(tid, &mut actions);
+        self.pending.extend_from_slice(&actions);
+        let (normal, affinity) = (home.normal, home.affinity.iter().copied().collect());
+        // The timetables in force still have it.
+        self.schedule.renew();
+        let gone_from = self.generation + 1;
+        let leaver = Leaver { known: vec![tid], actions, normal, newcomer: None, gone_from };
+        Ok(SingleLeaver { process, leaver, of_process, affinity })
+    }
+
+    /// What is on file of a job of single threads are those that it has.
+    pub fn settle_singles(&mut self, id: JobId) -> Option<Record> {
+        let job = self.jobs.get_mut(&id)?;
+        if let Some(home) = &mut job.home {
+            if let Whereabouts::Threads { threads } = &mut home.whereabouts {
+                threads.clear();
+                let singles = home.members.singles().iter();
+                threads.extend(singles.filter(|single| single.is_there(&self.roots.proc)));
+            }
+        }
+        job.record()
     }
 
     /// A process that was let go is in the job's groups no more, or could not be moved out of them.

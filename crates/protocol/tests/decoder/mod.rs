@@ -85,6 +85,8 @@ not_implemented! {
     decide, Call_Decide, i64, v1::Policy, bool, Option<v1::Gain>, String;
     resize, Call_Resize, i64, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>;
     add_process, Call_AddProcess, i64, i64;
+    add_thread, Call_AddThread, i64, i64;
+    remove_thread, Call_RemoveThread, i64, i64;
     adopt, Call_Adopt, String, i64, i64, v1::Class, v1::Policy, i64, Option<i64>, Option<String>,
         Option<i64>, Option<i64>, Option<bool>;
     list_jobs, Call_ListJobs;

@@ -198,7 +198,8 @@ fn questions_help_and_details_have_their_place() {
     press(&mut state, "?\n");
     let mut details = two_jobs().jobs[1].job.clone();
     details.id = 3;
-    let processes = vec![v1::Process { pid: 7, threads: 2, command: "a\u{1b}b".into() }];
+    let processes =
+        vec![v1::Process { pid: 7, threads: 2, command: "a\u{1b}b".into(), tids: None }];
     let reply = v1::ShowJob_Reply { details, processes: Some(processes) };
     state.told(Outcome::Shown(Box::new(reply)));
     compare("80x24-details", &seen(&mut state, PLAIN, (80, 24)));

@@ -43,6 +43,7 @@ impl From<ClientError> for Refusal {
             Malformed { .. } | Unsupported { .. } => (StatusCode::BAD_GATEWAY, "OtherVersion"),
             NoSuchJob { .. } => (StatusCode::NOT_FOUND, "NoSuchJob"),
             NoSuchProcess { .. } => (StatusCode::NOT_FOUND, "NoSuchProcess"),
+            NoSuchThread { .. } => (StatusCode::NOT_FOUND, "NoSuchThread"),
             NoSuchCgroup { .. } => (StatusCode::NOT_FOUND, "NoSuchCgroup"),
             NotPermitted { .. } => (StatusCode::FORBIDDEN, "NotPermitted"),
             InvalidValue { .. } => (StatusCode::BAD_REQUEST, "InvalidValue"),

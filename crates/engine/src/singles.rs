@@ -1,0 +1,236 @@
+//! Single threads as members of a job, which the rest of their processes is none of.
+//!
+//! Problem: a thread has a number that may be given to another one, and not every kernel has descriptors of
+//! threads. And what a member starts inherits its policy and its CPUs without being a member: nobody would give
+//! it back what it would have without gangd.
+//!
+//! Approach: a thread is known by its number, its process and when it started. What is younger than the
+//! membership, in the process or started by the member, is looked at once: where it has what a member has, it is
+//! an *heir*, and gets what the member had before.
+//!
+//! Properties: a thread that has ended is no member, whoever has its number then. What was there before is never
+//! touched. A younger one that chose SCHED_IDLE, or exactly the CPUs of a slot, before it was looked at, loses
+//! that choice.
+
+use std::{collections::BTreeSet, path::Path};
+
+use gang_linux::{
+    clock, process,
+    sched::{self, Policy},
+};
+use rustix::thread::{self, CpuSet};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    members::{self, THREADS_MAX},
+    pins::Pins,
+    store::Normal,
+};
+
+/// A thread that is a member of a job by itself. Moments are clock ticks since boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Single {
+    pub tid: u32,
+    pub started: u64,
+    pub pid: u32,
+    pub process_started: u64,
+    /// When it became a member.
+    pub since: u64,
+    /// As it was then.
+    pub normal: Normal,
+}
+
+impl Single {
+    /// A thread of a process, as it is now.
+    pub fn of(proc_root: &Path, pid: u32, tid: u32) -> gang_linux::Result<Single> {
+        let process_started = process::stat(proc_root, pid)?.start_ticks;
+        let started = process::thread_stat(proc_root, pid, tid)?.start_ticks;
+        let read = |source| gang_linux::Error::new("read the attributes of thread", tid, source);
+        let mut normal = sched::get(tid).map_err(read)?;
+        // Nobody's own choice: an earlier daemon left it so.
+        if members::is_raised(&normal) {
+            normal = sched::Attributes::other(normal.nice);
+        }
+        let since = clock::boot_ticks();
+        Ok(Single { tid, started, pid, process_started, since, normal: normal.into() })
+    }
+
+    /// False as soon as the thread has ended.
+    pub fn is_there(&self, proc_root: &Path) -> bool {
+        let stat = process::thread_stat(proc_root, self.pid, self.tid);
+        // The first thread of a process stays on the list until the others have ended.
+        stat.is_ok_and(|stat| {
+            stat.start_ticks == self.started && !matches!(stat.state, b'Z' | b'X')
+        })
+    }
+
+    fn process_is_there(&self, proc_root: &Path) -> bool {
+        let stat = process::stat(proc_root, self.pid);
+        stat.is_ok_and(|stat| stat.start_ticks == self.process_started)
+    }
+}
+
+/// What may have inherited from members.
+#[derive(Debug, Default)]
+pub struct Heirs {
+    looked_at: BTreeSet<u32>,
+}
+
+impl Heirs {
+    /// Those that nobody has looked at yet, each with the member it may have inherited from. Returns how many
+    /// threads the members' processes have besides.
+    pub fn find(&mut self, proc_root: &Path, members: &[Single]) -> (Vec<(u32, Single)>, usize) {
+        let (mut new, mut there, mut listed) = (Vec::new(), BTreeSet::new(), 0);
+        for single in members_by_process(members).filter(|it| it.process_is_there(proc_root)) {
+            let tids = process::threads(proc_root, single.pid).unwrap_or_default();
+            listed += tids.len();
+            let is_member = |tid: &u32| members.iter().any(|member| member.tid == *tid);
+            for tid in tids.into_iter().filter(|tid| !is_member(tid)) {
+                there.insert(tid);
+                let is_new = !self.looked_at.contains(&tid);
+                if is_new && is_younger(proc_root, single.pid, tid, single.since) {
+                    new.push((tid, *single));
+                }
+            }
+        }
+        for single in members.iter().filter(|single| single.is_there(proc_root)) {
+            for child in process::children_of_thread(proc_root, single.pid, single.tid) {
+                there.insert(child);
+                if !self.looked_at.contains(&child) {
+                    let all = family(proc_root, child);
+                    new.extend(all.into_iter().map(|tid| (tid, *single)));
+                }
+            }
+        }
+        // Of those that ended the numbers may be given to others.
+        self.looked_at = there;
+        (new, listed)
+    }
+}
+
+/// One member for each process: the one that was the first.
+fn members_by_process(members: &[Single]) -> impl Iterator<Item = &Single> {
+    members.iter().enumerate().filter_map(|(at, single)| {
+        let is_first = members[..at].iter().all(|earlier| earlier.pid != single.pid);
+        is_first.then_some(single)
+    })
+}
+
+fn is_younger(proc_root: &Path, pid: u32, tid: u32, than: u64) -> bool {
+    process::thread_stat(proc_root, pid, tid).is_ok_and(|stat| stat.start_ticks >= than)
+}
+
+/// The threads of a process that has just been started, and of all that it has started since.
+fn family(proc_root: &Path, first: u32) -> Vec<u32> {
+    let (mut processes, mut next) = (vec![first], 0);
+    while next < processes.len() && processes.len() <= THREADS_MAX {
+        processes.extend(process::children(proc_root, processes[next]).unwrap_or_default());
+        next += 1;
+    }
+    let threads = processes.into_iter().map(|pid| process::threads(proc_root, pid));
+    threads.flat_map(Result::unwrap_or_default).collect()
+}
+
+/// All that may have inherited from members, whoever has looked at it: for who knows them from a file alone.
+pub fn heirs(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
+    let mut found = Vec::new();
+    for single in members_by_process(members).filter(|it| it.process_is_there(proc_root)) {
+        let family = process::descendants(proc_root, single.pid).unwrap_or_default();
+        for pid in family {
+            let tids = process::threads(proc_root, pid).unwrap_or_default();
+            let heirs = tids.into_iter().filter(|&tid| {
+                let is_member = members.iter().any(|member| member.tid == tid);
+                !is_member && is_younger(proc_root, pid, tid, single.since)
+            });
+            found.extend(heirs.map(|tid| (tid, *single)));
+        }
+    }
+    found
+}
+
+/// Gives an heir what the member had; true where it had something of gangd's.
+pub fn disinherit(tid: u32, of: &Single, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
+    let (normal, mut changed) = (sched::Attributes::from(of.normal), false);
+    // Who was started in a slot is an ordinary thread by then (SCHED_RESET_ON_FORK).
+    let now = sched::get(tid);
+    if let Some(now) =
+        now.ok().filter(|now| now.policy == Policy::Idle && now.policy != normal.policy)
+    {
+        changed |= sched::set(tid, &sched::Attributes { nice: now.nice, ..normal }).is_ok();
+    }
+    let is_given =
+        |cpus: &CpuSet| cpus != everywhere && pins.is_some_and(|pins| pins.has_pinned(tid, cpus));
+    if members::affinity(tid).is_ok_and(|cpus| is_given(&cpus)) {
+        let pid = thread::Pid::from_raw(tid as i32);
+        changed |= thread::sched_setaffinity(pid, everywhere).is_ok();
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// What `/proc` shows of threads: process, number and start.
+    fn proc_of(threads: &[(u32, u32, u64)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for &(pid, tid, started) in threads {
+            let fields = "0 0 0 0 0 0 0 0 0 1 1 0 0 20 0 1 0";
+            let tail = "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
+            let line = format!("{tid} (x) S 1 {fields} {started} {tail}");
+            let process = root.path().join(pid.to_string());
+            let task = process.join(format!("task/{tid}"));
+            fs::create_dir_all(&task).unwrap();
+            fs::write(task.join("stat"), &line).unwrap();
+            if pid == tid {
+                fs::write(process.join("stat"), &line).unwrap();
+            }
+        }
+        root
+    }
+
+    fn single(pid: u32, tid: u32, started: u64) -> Single {
+        let normal = Normal::default();
+        Single { tid, started, pid, process_started: 10, since: 50, normal }
+    }
+
+    #[test]
+    fn whoever_has_the_number_of_a_thread_that_ended_is_no_member() {
+        let root = proc_of(&[(7, 7, 10), (7, 8, 20)]);
+        assert!(single(7, 8, 20).is_there(root.path()));
+        assert!(!single(7, 8, 21).is_there(root.path()), "it started at another time");
+        assert!(!single(9, 8, 20).is_there(root.path()), "it is of another process");
+        assert!(!single(7, 9, 20).is_there(root.path()));
+    }
+
+    #[test]
+    fn heirs_are_younger_than_the_membership_and_are_looked_at_once() {
+        let root =
+            proc_of(&[(7, 7, 10), (7, 8, 20), (7, 9, 49), (7, 11, 50), (7, 12, 60), (20, 20, 70)]);
+        let children = root.path().join("7/task/8/children");
+        fs::write(&children, "20 ").unwrap();
+        let members = [single(7, 8, 20)];
+        let mut heirs_of = Heirs::default();
+        let mut found = |members: &[Single]| {
+            let (new, listed) = heirs_of.find(root.path(), members);
+            let mut new: Vec<u32> = new.into_iter().map(|(tid, _)| tid).collect();
+            new.sort_unstable();
+            (new, listed)
+        };
+        assert_eq!(found(&members), (vec![11, 12, 20], 5));
+        assert_eq!(found(&members), (vec![], 5));
+        // One ends, and its number is given to another one; a member is none.
+        fs::remove_dir_all(root.path().join("7/task/12")).unwrap();
+        assert!(found(&members).0.is_empty());
+        let again = root.path().join("7/task/12");
+        fs::create_dir_all(&again).unwrap();
+        fs::copy(root.path().join("7/task/11/stat"), again.join("stat")).unwrap();
+        assert!(found(&[members[0], single(7, 12, 50)]).0.is_empty());
+        assert_eq!(found(&members).0, [12]);
+        // The number of the process is another's now; or that of the member, which started nobody then.
+        assert!(found(&[Single { process_started: 11, ..members[0] }]).0.is_empty());
+        assert_eq!(found(&[single(7, 8, 21)]).0, [11, 12]);
+    }
+}

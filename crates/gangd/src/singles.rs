@@ -1,0 +1,255 @@
+//! Single threads that come into a job, and leave it.
+//!
+//! Problem: a program may have one thread that works with those of others while the rest of it does not. But
+//! whatever stops, freezes or weighs acts on processes or on groups of them, and in version 2 of cgroups a
+//! thread is where its process is.
+//!
+//! Approach: a job has either processes or single threads. Single ones stay in the groups of their process, and
+//! out of their slots they are SCHED_IDLE there. Where a thread by itself cannot be switched, it is refused,
+//! with what to do instead. What is to be undone is on file before it is done.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, PoisonError},
+};
+
+use gang_engine::{
+    action::ProcessHandle,
+    backend::Backend,
+    pins::Pins,
+    singles::{self, Single},
+    store::{Record, Whereabouts},
+    timetable,
+};
+use gang_linux::{process, sched};
+use gang_protocol::v1;
+use gang_schedule::{CpuSet, JobId};
+
+use crate::{
+    daemon::{Daemon, Peer},
+    denied::Denied,
+    job::Leaver,
+    state::State,
+};
+
+/// The most that a job has of them: each is looked at by itself before every stretch that is planned.
+pub const SINGLES_MAX: usize = 256;
+
+/// Who has a thread already, or all threads of its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The thread by itself.
+    OfThread(JobId),
+    OfProcess(JobId),
+}
+
+/// What must be known of a single thread that leaves its job.
+pub struct SingleLeaver {
+    pub process: Arc<ProcessHandle>,
+    pub leaver: Leaver,
+    /// The members of its process, itself among them.
+    pub of_process: Vec<Single>,
+    /// The CPUs that the first thread of the job might run on.
+    pub affinity: CpuSet,
+}
+
+/// The processes of single threads, in the terms of the interface.
+pub fn processes(proc_root: &Path, singles: &[Single]) -> Vec<v1::Process> {
+    let mut of: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+    for single in singles.iter().filter(|single| single.is_there(proc_root)) {
+        of.entry(single.pid).or_default().push(single.tid.into());
+    }
+    let process = |(pid, tids): (u32, Vec<i64>)| {
+        let command = process::command(proc_root, pid).ok()?;
+        Some(v1::Process { pid: pid.into(), threads: tids.len() as i64, command, tids: Some(tids) })
+    };
+    of.into_iter().filter_map(process).collect()
+}
+
+impl Daemon {
+    /// Takes a single thread into a job, as its first one or as a further one.
+    pub fn add_thread(&self, peer: Peer, job: JobId, tid: u32) -> Result<(), Denied> {
+        let owner_uid = self.permit(peer, job, "add a thread")?;
+        let operation = || format!("add thread {tid} to job {job}");
+        let (process, single) = self.claim_thread(peer, owner_uid, tid)?;
+        let _door = self.doors.of(process.pid);
+        match self.owner_of(single)? {
+            Some(Owner::OfThread(owner) | Owner::OfProcess(owner)) if owner == job => return Ok(()),
+            Some(Owner::OfThread(owner)) => {
+                let reason = format!("it is in job {owner}; a thread is in one job at a time");
+                return Err(Denied::not_permitted(operation(), reason));
+            }
+            Some(Owner::OfProcess(owner)) => {
+                let pid = process.pid;
+                let reason = format!(
+                    "its process {pid} is in job {owner} with all its threads; take it out first"
+                );
+                return Err(Denied::not_permitted(operation(), reason));
+            }
+            None => {}
+        }
+        self.can_switch(&single)
+            .map_err(|reason| Denied::Failed { operation: operation(), reason })?;
+        let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = self.conductor.ask(move |state| state.with_single(job, single))??;
+        match record {
+            Some(record) => self.follow_in_alone(job, single, record),
+            None => self.settle_in_alone(job, single),
+        }
+    }
+
+    /// A thread, and its process, that the peer may put into a job of that owner.
+    fn claim_thread(
+        &self,
+        peer: Peer,
+        owner_uid: u32,
+        tid: u32,
+    ) -> Result<(Arc<ProcessHandle>, Single), Denied> {
+        let gone = || Denied::NoSuchThread(tid);
+        let proc_root = &self.roots.proc;
+        let pid = process::of_thread(proc_root, tid).map_err(|_| gone())?;
+        let operation = || format!("take thread {tid} of process {pid} into a job");
+        let process =
+            self.claim_as(peer, owner_uid, pid, operation).map_err(|denied| match denied {
+                Denied::NoSuchProcess(_) => gone(),
+                denied => denied,
+            })?;
+        // A thread may have become another user by itself.
+        self.permit_owner(peer, owner_uid, tid, operation).map_err(|denied| match denied {
+            Denied::NoSuchProcess(_) => gone(),
+            denied => denied,
+        })?;
+        let single = Single::of(proc_root, pid, tid).map_err(|_| gone())?;
+        if process.is_alive() { Ok((process, single)) } else { Err(gone()) }
+    }
+
+    /// Whose member a thread is.
+    fn owner_of(&self, single: Single) -> Result<Option<Owner>, Denied> {
+        if let Some(job) = self.lodging.job_of(single.pid) {
+            return Ok(Some(Owner::OfProcess(job)));
+        }
+        let of_state = move |state: &mut State| {
+            let homes = state.jobs.values().filter_map(|job| Some((job.id, job.home.as_ref()?)));
+            homes.into_iter().find_map(|(id, home)| {
+                let members = &home.members;
+                if members.tree().iter().any(|process| process.pid == single.pid) {
+                    return Some(Owner::OfProcess(id));
+                }
+                let is_same = |it: &Single| (it.tid, it.started) == (single.tid, single.started);
+                members.singles().iter().any(is_same).then_some(Owner::OfThread(id))
+            })
+        };
+        Ok(self.conductor.ask(of_state)?)
+    }
+
+    /// The job that has a thread of a process, and which one.
+    pub fn single_of(&self, pid: u32) -> Result<Option<(JobId, u32)>, Denied> {
+        let proc_root = self.roots.proc.clone();
+        let of_state = move |state: &mut State| {
+            let homes = state.jobs.values().filter_map(|job| Some((job.id, job.home.as_ref()?)));
+            homes.into_iter().find_map(|(id, home)| {
+                let mut singles = home.members.singles().iter();
+                let of_process = |it: &&Single| it.pid == pid && it.is_there(&proc_root);
+                singles.find(of_process).map(|single| (id, single.tid))
+            })
+        };
+        Ok(self.conductor.ask(of_state)?)
+    }
+
+    /// Whether this daemon can switch a thread by itself; or why not, and what to do.
+    fn can_switch(&self, single: &Single) -> Result<(), String> {
+        let backend = self.backend;
+        if backend != Backend::Rt {
+            return Err(format!(
+                "the backend {} acts on whole processes; add process {}, or use the backend rt \
+                 (gang status says what it needs)",
+                backend.name(),
+                single.pid
+            ));
+        }
+        if !self.settings().schedule.fill {
+            return Err(format!(
+                "with --no-fill members stand still out of their slots, and only whole processes can; \
+                 add process {}, or let gangs fill (fill = true)",
+                single.pid
+            ));
+        }
+        let barred = self.lodging.barred_from_realtime(single.tid).map_err(|e| e.to_string())?;
+        if let Some(group) = barred {
+            return Err(format!(
+                "its group {} may have no real-time threads (cpu.rt_runtime_us is 0), and a single \
+                 thread stays in the group of its process; add process {}, or give that group some",
+                group.display(),
+                single.pid
+            ));
+        }
+        Ok(())
+    }
+
+    /// Ends jobs whose last single thread has ended; puts on file who is left in the others.
+    pub fn tend_singles(&self, due: Vec<(JobId, bool)>) {
+        for (job, is_over) in due {
+            if is_over {
+                self.end(job);
+            } else if let Err(denied) =
+                self.change_on_file(move |state| Ok(state.settle_singles(job)))
+            {
+                tracing::warn!(%job, ?denied, "threads that have ended stay on file");
+            }
+        }
+    }
+
+    /// A further one, on file before anybody raises it.
+    fn follow_in_alone(&self, job: JobId, single: Single, record: Record) -> Result<(), Denied> {
+        self.put_on_file(Some(record))?;
+        let added = self.conductor.ask(move |state| state.add_single(job, single))?;
+        // It has ended meanwhile.
+        added.inspect_err(|_| drop(self.store.remove(job.0)))
+    }
+
+    /// The first one of a job, and the schedule learns of it.
+    fn settle_in_alone(&self, job: JobId, single: Single) -> Result<(), Denied> {
+        let affinity = sched::affinity(single.tid).map_err(|_| Denied::NoSuchThread(single.tid))?;
+        let whereabouts = Whereabouts::Threads { threads: vec![single] };
+        let record = self.conductor.ask({
+            let (whereabouts, affinity) = (whereabouts.clone(), affinity.clone());
+            move |state| {
+                state.job(job).map(|job| job.record_at(whereabouts, single.normal, affinity))
+            }
+        })??;
+        self.put_on_file(Some(record))?;
+        let normal = single.normal.into();
+        let joined = self.members(job, &whereabouts, normal, &affinity).map_err(Denied::from);
+        let joined = joined.and_then(|members| {
+            self.conductor
+                .ask(move |state| state.join(job, whereabouts, members, normal, affinity))?
+        });
+        joined.and_then(|record| self.put_on_file(record)).inspect_err(|_| {
+            let _ = self.store.remove(job.0);
+        })
+    }
+
+    /// Takes a single thread out of a job: when this returns, it is scheduled as it was before.
+    pub fn remove_thread(&self, peer: Peer, job: JobId, tid: u32) -> Result<(), Denied> {
+        self.permit(peer, job, "remove a thread")?;
+        let gone = self.conductor.ask(move |state| state.let_single_go(job, tid))??;
+        let SingleLeaver { process, leaver, of_process, affinity } = gone;
+        self.wait_until_gone(&process, &leaver);
+        let pins = Pins::read(&self.store.pins(job.0)).ok().flatten();
+        for (heir, member) in singles::heirs(&self.roots.proc, &of_process) {
+            singles::disinherit(heir, &member, &timetable::affinity(&affinity), pins.as_ref());
+        }
+        let of_job =
+            move |state: &mut State| state.job(job).map(|job| job.is_over(&state.roots.proc));
+        match self.conductor.ask(of_job)? {
+            Ok(true) => {
+                self.end(job);
+                Ok(())
+            }
+            Ok(false) => self.change_on_file(move |state| Ok(state.settle_singles(job))),
+            // It has ended meanwhile.
+            Err(_) => Ok(()),
+        }
+    }
+}

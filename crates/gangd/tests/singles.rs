@@ -1,0 +1,387 @@
+//! Single threads as members of a job, on the real kernel: they take turns, and the rest of their process does
+//! not.
+//!
+//! The threads are this program's own. What a member starts is looked at by the daemon, and that is every thread
+//! of this process which is younger: so the tests take turns.
+
+mod place;
+
+use std::{
+    os::unix::process::CommandExt,
+    process::{Child, Command},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, Sender, TryRecvError, channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use gang_engine::backend::Backend;
+use gang_linux::sched::{self, Attributes, Policy};
+use gang_protocol::{client::Client, error::ClientError};
+use place::{Place, Program, is_root, job_with, registration, wait_until};
+
+/// To be had after the daemon: that takes its time to end, and does not mind who comes next.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn machine() -> i64 {
+    thread::available_parallelism().unwrap().get() as i64
+}
+
+/// Of single threads nothing is measured.
+fn daemon(backend: &str) -> Place {
+    Place::new(&["--backend", backend, "--no-measure"])
+}
+
+fn own_tid() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
+/// What a worker is told to do, apart from what it does all the time.
+enum Order {
+    StartThread(Sender<Worker>),
+    StartChild(Sender<Child>),
+}
+
+/// A thread that ends when this is dropped, after a minute at the latest.
+struct Worker {
+    tid: u32,
+    orders: Option<Sender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    fn start(work: impl FnOnce(Receiver<Order>) + Send + 'static) -> Worker {
+        let (orders, received) = channel();
+        let (began, begins) = channel();
+        let thread = thread::spawn(move || {
+            began.send(own_tid()).unwrap();
+            work(received);
+        });
+        Worker { tid: begins.recv().unwrap(), orders: Some(orders), thread: Some(thread) }
+    }
+
+    fn spins() -> Worker {
+        Worker::start(|orders| {
+            let end = Instant::now() + Duration::from_secs(60);
+            while Instant::now() < end {
+                match orders.try_recv() {
+                    Err(TryRecvError::Empty) => {}
+                    Err(TryRecvError::Disconnected) => return,
+                    Ok(Order::StartThread(to)) => to.send(Worker::waits()).unwrap(),
+                    Ok(Order::StartChild(to)) => {
+                        to.send(sleeper()).unwrap();
+                    }
+                }
+            }
+        })
+    }
+
+    fn waits() -> Worker {
+        Worker::start(|orders| drop(orders.recv()))
+    }
+
+    fn tells<T>(&self, order: impl FnOnce(Sender<T>) -> Order) -> T {
+        let (to, answer) = channel();
+        self.orders.as_ref().unwrap().send(order(to)).unwrap();
+        answer.recv().unwrap()
+    }
+
+    fn tid_i64(&self) -> i64 {
+        self.tid.into()
+    }
+
+    fn attributes(&self) -> Attributes {
+        sched::get(self.tid).unwrap()
+    }
+
+    fn policy(&self) -> Policy {
+        self.attributes().policy
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.orders = None;
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// How this thread is scheduled, which the daemon knows nothing of.
+fn untouched() -> (Attributes, Vec<u32>) {
+    (sched::get(0).unwrap(), sched::affinity(0).unwrap())
+}
+
+fn of(tid: u32) -> (Attributes, Vec<u32>) {
+    (sched::get(tid).unwrap(), sched::affinity(tid).unwrap())
+}
+
+fn sleeper() -> Child {
+    Command::new("sleep").arg("60").process_group(0).spawn().unwrap()
+}
+
+/// A job of a single thread.
+fn job_of(place: &Place, worker: &Worker, cpus: i64) -> i64 {
+    let mut client = place.client();
+    let job = client.register(&registration("single", cpus)).unwrap();
+    client.add_thread(job, worker.tid_i64()).unwrap();
+    job
+}
+
+fn is_raised_and_fills(worker: &Worker) {
+    wait_until("raised", || worker.policy() == Policy::Fifo);
+    wait_until("filling", || worker.policy() == Policy::Idle);
+}
+
+fn not_permitted(outcome: Result<(), ClientError>, why: &str) {
+    match outcome {
+        Err(ClientError::NotPermitted { reason, .. }) => assert!(reason.contains(why), "{reason}"),
+        other => panic!("not refused because {why}: {other:?}"),
+    }
+}
+
+fn no_such_thread(outcome: Result<(), ClientError>) {
+    assert!(matches!(outcome, Err(ClientError::NoSuchThread { .. })), "{outcome:?}");
+}
+
+#[test]
+fn needs_root_single_threads_take_turns_while_the_rest_of_their_process_does_not() {
+    if !is_root() {
+        return;
+    }
+    let place = daemon("rt");
+    let _alone = alone();
+    // On two CPUs a third one that spins would keep this thread from seeing any of them raised.
+    let workers = [Worker::spins(), Worker::spins(), Worker::waits()];
+    let before = untouched();
+    let one = job_of(&place, &workers[0], machine());
+    let other = job_of(&place, &workers[1], machine());
+    place.client().add_thread(other, workers[2].tid_i64()).unwrap();
+    place.client().add_thread(other, workers[2].tid_i64()).expect("it is one already");
+    workers.iter().for_each(is_raised_and_fills);
+    assert_eq!(untouched(), before, "this thread is of the same process");
+    let job = place.job(other).unwrap();
+    assert_eq!((job.single_threads, job.processes, job.threads), (Some(true), 0, 2));
+    assert_eq!(job.cgroup, None);
+    assert!(job.coscheduled.is_none() && job.not_measured.is_some());
+    let shown = place.client().show_job(other).unwrap().processes.unwrap();
+    let tids = vec![workers[1].tid_i64(), workers[2].tid_i64()];
+    assert_eq!(shown.len(), 1, "{shown:?}");
+    assert_eq!((shown[0].pid, &shown[0].tids), (std::process::id().into(), &Some(tids)));
+    let check = place.client().check().unwrap();
+    assert_eq!(check.violations, []);
+    assert!(check.checked > 3, "{}", check.checked);
+
+    place.client().remove_thread(other, workers[2].tid_i64()).unwrap();
+    assert_eq!(of(workers[2].tid), before, "it has back what it had");
+    no_such_thread(place.client().remove_thread(other, workers[2].tid_i64()));
+    let slots = place.job(other).unwrap().slots;
+    wait_until("more slots", || place.job(other).unwrap().slots > slots + 5);
+    assert_eq!(of(workers[2].tid), before, "no timetable has it");
+    place.client().remove_thread(other, workers[1].tid_i64()).unwrap();
+    assert_eq!(of(workers[1].tid), before);
+    assert!(place.job(other).is_none(), "it ends with its last thread");
+    // Who is nobody's any more may come into another one.
+    place.client().add_thread(one, workers[2].tid_i64()).unwrap();
+    wait_until("raised", || workers[2].policy() == Policy::Fifo);
+}
+
+#[test]
+fn needs_root_a_job_ends_with_its_last_single_thread() {
+    if !is_root() {
+        return;
+    }
+    let place = daemon("rt");
+    let _alone = alone();
+    let (one, other) = (Worker::spins(), Worker::spins());
+    let job = job_of(&place, &one, 1);
+    place.client().add_thread(job, other.tid_i64()).unwrap();
+    let (first, second) = (one.tid_i64(), other.tid_i64());
+    let tid = |of: i64| format!("\"tid\": {of},");
+    assert!(place.jobs_text().contains(&tid(first)), "{}", place.jobs_text());
+    drop(one);
+    wait_until("the first is off file", || !place.jobs_text().contains(&tid(first)));
+    assert!(place.jobs_text().contains(&tid(second)));
+    no_such_thread(place.client().remove_thread(job, first));
+    drop(other);
+    wait_until("it has ended", || place.job(job).is_none());
+    wait_until("nothing is on file", || place.jobs_on_file() == 0);
+    no_such_thread(place.client().add_thread(job_of(&place, &Worker::waits(), 1), second));
+}
+
+#[test]
+fn needs_root_threads_that_cannot_come_or_go_are_refused_with_the_reason() {
+    if !is_root() {
+        return;
+    }
+    let place = daemon("rt");
+    let _alone = alone();
+    let (worker, spinner) = (Worker::spins(), Program::spinner());
+    let of_processes = job_with(&place, &spinner, 1);
+    let of_threads = job_of(&place, &worker, 1);
+    let mut client = place.client();
+    let empty = client.register(&registration("empty", 1)).unwrap();
+    for wrong in [0, -1, 1 << 40] {
+        for outcome in [client.add_thread(empty, wrong), client.remove_thread(empty, wrong)] {
+            match outcome {
+                Err(ClientError::InvalidValue { parameter, .. }) => assert_eq!(parameter, "tid"),
+                other => panic!("{wrong}: {other:?}"),
+            }
+        }
+    }
+    let gone = {
+        let ends = Worker::waits();
+        ends.tid_i64()
+    };
+    no_such_thread(client.add_thread(empty, gone));
+    no_such_thread(client.remove_thread(of_threads, gone));
+    no_such_thread(client.remove_thread(of_processes, spinner.pid_i64()));
+    no_such_thread(client.remove_thread(empty, worker.tid_i64()));
+    not_permitted(client.add_thread(empty, 1), "belongs to the system");
+    let of_daemon = place.status().pid;
+    not_permitted(client.add_thread(empty, of_daemon), "belongs to the system");
+    not_permitted(client.add_thread(empty, worker.tid_i64()), &format!("in job {of_threads}"));
+    not_permitted(client.add_thread(empty, spinner.pid_i64()), "with all its threads");
+    let idle = Worker::waits();
+    not_permitted(client.add_thread(of_processes, idle.tid_i64()), "it is of processes");
+    let own = i64::from(std::process::id());
+    not_permitted(client.add_process(empty, own), &format!("thread {} is in", worker.tid));
+    let stranger = Program::spinner();
+    not_permitted(client.add_process(of_threads, stranger.pid_i64()), "it is of single threads");
+    not_permitted(client.suspend(of_threads), "stand still");
+    not_permitted(client.kill(of_threads, 15), "whole process");
+    not_permitted(client.set_signals(of_threads, true), "whole processes");
+    client.set_signals(of_threads, false).expect("they are off");
+    client.set_signals(empty, true).unwrap();
+    not_permitted(client.add_thread(empty, idle.tid_i64()), "asks for signals");
+    client.set_signals(empty, false).unwrap();
+    client.suspend(empty).unwrap();
+    not_permitted(client.add_thread(empty, idle.tid_i64()), "is suspended");
+    // Nothing has changed.
+    assert_eq!(of(idle.tid), untouched());
+    let threads = |job| place.job(job).map(|job| (job.processes, job.threads));
+    wait_until("its thread", || threads(of_threads) == Some((0, 1)));
+    assert_eq!(threads(empty), Some((0, 0)));
+    assert!(client.add_thread(1 << 40, idle.tid_i64()).is_err());
+}
+
+#[test]
+fn needs_root_a_job_has_no_more_single_threads_than_the_limit() {
+    if !is_root() {
+        return;
+    }
+    let place = daemon("rt");
+    let _alone = alone();
+    let workers: Vec<Worker> = (0..257).map(|_| Worker::waits()).collect();
+    let job = job_of(&place, &workers[0], 1);
+    let mut client = place.client();
+    for worker in &workers[1..256] {
+        client.add_thread(job, worker.tid_i64()).unwrap();
+    }
+    match client.add_thread(job, workers[256].tid_i64()) {
+        Err(ClientError::LimitReached { limit, maximum, .. }) => {
+            assert_eq!((limit.as_str(), maximum), ("single threads of a job", 256));
+        }
+        other => panic!("{other:?}"),
+    }
+    client.remove_thread(job, workers[7].tid_i64()).unwrap();
+    client.add_thread(job, workers[256].tid_i64()).unwrap();
+}
+
+#[test]
+fn backends_that_act_on_processes_refuse_single_threads_and_say_what_to_do() {
+    let worker = Worker::waits();
+    let refused = |client: &mut Client| {
+        let job = client.register(&registration("single", 1)).unwrap();
+        match client.add_thread(job, worker.tid_i64()) {
+            Err(ClientError::Failed { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        }
+    };
+    let any = daemon("signal");
+    for backend in [Backend::Signal, Backend::Freeze, Backend::Weight].map(Backend::name) {
+        if let Some(reason) = any.obstacle(backend) {
+            gang_skips::skipped(format!("{backend}: {reason}"));
+            continue;
+        }
+        let place = daemon(backend);
+        let reason = refused(&mut place.client());
+        assert!(reason.contains(backend) && reason.contains("rt"), "{reason}");
+        assert!(reason.contains(&format!("add process {}", std::process::id())), "{reason}");
+    }
+    if any.obstacle("rt").is_none() {
+        let place = Place::new(&["--backend", "rt", "--no-fill", "--no-measure"]);
+        let reason = refused(&mut place.client());
+        assert!(reason.contains("--no-fill"), "{reason}");
+    }
+    assert_eq!(of(worker.tid), untouched());
+}
+
+#[test]
+fn needs_root_single_threads_run_on_whoever_is_killed_and_the_next_daemon_finds_them() {
+    if !is_root() {
+        return;
+    }
+    let mut place = daemon("rt");
+    let _alone = alone();
+    let (worker, rival) = (Worker::spins(), Worker::spins());
+    let before = untouched();
+    let job = job_of(&place, &worker, machine());
+    job_of(&place, &rival, machine());
+    is_raised_and_fills(&worker);
+    place.kill_daemon();
+    for worker in [&worker, &rival] {
+        wait_until("the guardian has released it", || of(worker.tid) == before);
+    }
+    place.start();
+    is_raised_and_fills(&worker);
+    assert_eq!(place.job(job).unwrap().single_threads, Some(true));
+    place.kill_daemon_and_guardian();
+    place.release();
+    assert_eq!((of(worker.tid), of(rival.tid)), (before.clone(), before.clone()));
+    place.start();
+    assert!(place.job(job).is_none(), "who releases ends the jobs");
+    drop(worker);
+    assert_eq!(place.client().check().unwrap().violations, []);
+}
+
+#[test]
+fn needs_root_what_a_single_thread_starts_has_nothing_of_its_slots() {
+    if !is_root() {
+        return;
+    }
+    let place = daemon("rt");
+    let _alone = alone();
+    let (worker, rival) = (Worker::spins(), Worker::spins());
+    let before = untouched();
+    let job = job_of(&place, &worker, 1);
+    job_of(&place, &rival, machine());
+    let mut children = Vec::new();
+    let threads: Vec<Worker> = (0..20)
+        .map(|round| {
+            // In its slot and out of it.
+            let standing = if round % 2 == 0 { Policy::Idle } else { Policy::Fifo };
+            wait_until("it stands so", || worker.policy() == standing);
+            if round < 4 {
+                children.push(Program(worker.tells(Order::StartChild)));
+            }
+            worker.tells(Order::StartThread)
+        })
+        .collect();
+    for thread in &threads {
+        wait_until("a thread that it started is ordinary", || of(thread.tid) == before);
+    }
+    for child in &children {
+        wait_until("a child is ordinary", || of(child.pid()) == before);
+    }
+    assert_eq!(place.job(job).unwrap().threads, 1, "none of them is a member");
+    // Those of the last moment, too.
+    let last = [(); 4].map(|()| worker.tells(Order::StartThread));
+    place.client().remove_thread(job, worker.tid_i64()).unwrap();
+    last.iter().for_each(|thread| assert_eq!(of(thread.tid), before));
+    assert!(place.job(job).is_none(), "it has ended");
+}

@@ -9,7 +9,8 @@ use std::{fs, time::Duration};
 
 use gang_linux::clock;
 use gang_protocol::{client::Registration, v1};
-use place::{Place, Program, is_root, registration, wait_until};
+use place::{Place, Program, is_root, job_with, registration, wait_until};
+use rustix::process::Signal;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -134,7 +135,7 @@ fn needs_root_when_working_hours_begin_classes_have_other_terms_and_jobs_run_on(
     let file = day.place.directory.path().join("gangd.toml");
     fs::write(file, "[classes.batch]\nweight = 70\n").unwrap();
     let daemon = rustix::process::Pid::from_raw(day.place.status().pid as i32).unwrap();
-    rustix::process::kill_process(daemon, rustix::process::Signal::HUP).unwrap();
+    rustix::process::kill_process(daemon, Signal::HUP).unwrap();
     wait_until("there are no hours", || day.place.status().working_hours.is_none());
     let status = day.place.status();
     assert_eq!((status.interactive_weight, status.batch_weight), (200, 70));
@@ -148,4 +149,42 @@ fn needs_root_when_working_hours_end_classes_have_other_terms_and_jobs_run_on() 
     }
     let mut day = Day::before_noon("06:00", "12:00", true);
     day.goes_on(false);
+}
+
+#[test]
+fn by_a_signal_working_hours_and_the_time_after_which_a_job_is_idle_are_read_again() {
+    // It is six in the morning.
+    let zone = noon_in(Duration::from_secs(6 * 3_600));
+    let idle_after = |time: &str| format!("idle_after = '{time}'\n");
+    let hours = |from: &str, to: &str| {
+        format!(
+            "[working_hours]\ndays = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun']\n\
+             from = '{from}'\nto = '{to}'\n"
+        )
+    };
+    let first = idle_after("1h");
+    let place = Place::launched(&["env", &zone], &first, &["--backend", "signal"]);
+    let sleeper = Program::shell("exec sleep 60");
+    let job = job_with(&place, &sleeper, 1);
+    let state = || place.job(job).unwrap().state;
+    wait_until("it sleeps", || state() == v1::JobState::sleeping);
+    assert_eq!(place.status().working_hours, None);
+    let configure = |text: String| {
+        fs::write(place.directory.path().join("gangd.toml"), text).unwrap();
+        place.signal_daemon(Signal::HUP);
+    };
+    configure(first + CLASSES + &hours("12:00", "18:00"));
+    wait_until("these are not the hours", || place.status().working_hours == Some(false));
+    let weights = || (place.status().interactive_weight, place.status().batch_weight);
+    assert_eq!(weights(), weights_of(false));
+    assert_eq!(state(), v1::JobState::sleeping, "it is not idle before an hour has passed");
+    configure(idle_after("1s") + CLASSES + &hours("03:00", "12:00"));
+    wait_until("these are the hours", || place.status().working_hours == Some(true));
+    assert_eq!(weights(), weights_of(true));
+    wait_until("it is idle after a second", || state() == v1::JobState::idle);
+    // A wrong file changes neither; a later one is read all the same.
+    configure(idle_after("never") + CLASSES + &hours("12:00", "18:00"));
+    configure(idle_after("1h") + CLASSES + &hours("12:00", "18:00"));
+    wait_until("the hours are others", || place.status().working_hours == Some(false));
+    wait_until("it sleeps again", || state() == v1::JobState::sleeping);
 }

@@ -20,6 +20,7 @@ use place::{
     Place, Program, is_released, is_root, job_with, policies, registration, wait_busily_until,
     wait_until,
 };
+use rustix::process::Signal;
 
 #[test]
 fn needs_root_the_last_release_leaves_jobs_to_the_next_daemon() {
@@ -98,6 +99,57 @@ fn a_configuration_is_checked_without_a_daemon() {
     assert!(code == Some(1) && said.contains("line 1: unknown field `slices`"), "{said}");
     fs::remove_file(&path).unwrap();
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "it makes nothing");
+}
+
+/// A level, and something that is told at it. The first ones are for whoever has to act, the last for whoever
+/// looks for mistakes in programs.
+const TOLD: [(&str, &str); 4] = [
+    ("ERROR", "the configuration stays as it was"),
+    ("WARN", "needs a restart to take effect"),
+    ("INFO", "job ended"),
+    ("DEBUG", "a client was disconnected"),
+];
+
+/// A daemon with that level, if any, tells as many of those, when all of it happens, and nothing of the others.
+fn tells(level: Option<&str>, count: usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let set = level.map_or("-uGANGD_LOG".to_owned(), |level| format!("GANGD_LOG={level}"));
+    let to_file = format!("exec \"$@\" 2> {}", log.display());
+    let launcher = ["env", &set, "sh", "-c", &to_file, "sh"];
+    let place = Place::launched(&launcher, "", &["--backend", "signal", "--no-measure"]);
+    let configure = |text: &str| {
+        fs::write(place.directory.path().join("gangd.toml"), text).unwrap();
+        place.signal_daemon(Signal::HUP);
+    };
+    let unreadable = place.raw(b"no request\0", 1);
+    assert!(unreadable.contains("InvalidValue"), "{unreadable}");
+    let program = Program::shell("exec sleep 60");
+    let job = job_with(&place, &program, 1);
+    drop(program);
+    wait_until("the job has ended", || place.job(job).is_none());
+    configure("slice = '20ms'\n[classes.batch]\nweight = 70\n");
+    wait_until("the new weight", || place.status().batch_weight == 70);
+    configure("slice = 'long'\n");
+    let read = || fs::read_to_string(&log).unwrap();
+    for (level, what) in TOLD.into_iter().take(count) {
+        let tells = |line: &str| line.contains(level) && line.contains(what);
+        wait_until(what, || read().lines().any(tells));
+    }
+    let text = read();
+    for (level, _) in TOLD.into_iter().skip(count) {
+        assert!(!text.contains(&format!(" {level} ")), "{text}");
+    }
+}
+
+#[test]
+fn the_log_has_what_its_audience_wants_and_no_more() {
+    thread::scope(|scope| {
+        for (level, count) in [(Some("error"), 1), (Some("warn"), 2), (None, 3), (Some("debug"), 4)]
+        {
+            scope.spawn(move || tells(level, count));
+        }
+    });
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod place;
 
 use std::{
     io::{BufRead, BufReader},
-    os::unix::{fs::PermissionsExt, process::CommandExt},
+    os::unix::{fs::PermissionsExt, net::UnixStream, process::CommandExt},
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -424,13 +424,93 @@ fn who_waits_is_served_in_turn_and_forgotten_when_he_goes() {
 }
 
 /// A client that waits for memory, as bytes on a socket: it can go at any moment.
-fn raw_waiting(place: &Place, mem_bytes: i64) -> Option<std::os::unix::net::UnixStream> {
+fn raw_waiting(place: &Place, mem_bytes: i64) -> Option<UnixStream> {
     use std::io::Write;
-    let mut stream = std::os::unix::net::UnixStream::connect(place.socket()).unwrap();
-    let call = format!(
-        r#"{{"method":"org.gangd.v1.Register","parameters":{{"name":"great","cpus":1,"min_cpus":1,
-        "class":"batch","policy":"local","weight":100,"mem_bytes":{mem_bytes},"wait":true}}}}"#
-    );
-    stream.write_all(call.as_bytes()).and_then(|()| stream.write_all(b"\0")).unwrap();
+    let mut stream = UnixStream::connect(place.socket()).unwrap();
+    stream.write_all(waiting_call(mem_bytes).as_bytes()).unwrap();
     Some(stream)
+}
+
+fn waiting_call(mem_bytes: i64) -> String {
+    let parameters = format!(
+        r#"{{"name":"great","cpus":1,"min_cpus":1,"class":"batch","policy":"local","weight":100,
+        "mem_bytes":{mem_bytes},"wait":true}}"#
+    );
+    format!("{{\"method\":\"org.gangd.v1.Register\",\"parameters\":{parameters}}}\0")
+}
+
+/// Requests of one user that wait, or are refused because too many do.
+const REQUESTS: usize = 270;
+
+/// Plays somebody who waits again and again for what is not there.
+fn patient() {
+    use std::io::{ErrorKind, Read, Write};
+    let mem_bytes = client().status().unwrap().status.memory.total - 1;
+    let mut waiting: Vec<UnixStream> = (0..REQUESTS)
+        .map(|_| {
+            let mut stream = UnixStream::connect(told("GANG_TEST_SOCKET")).unwrap();
+            stream.write_all(waiting_call(mem_bytes).as_bytes()).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        })
+        .collect();
+    let mut answers = vec![Vec::new(); REQUESTS];
+    wait_until("all but 256 are answered", || {
+        for (stream, answer) in waiting.iter_mut().zip(&mut answers) {
+            let mut bytes = [0; 4096];
+            match stream.read(&mut bytes) {
+                Ok(read) => answer.extend_from_slice(&bytes[..read]),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        answers.iter().filter(|answer| answer.ends_with(b"\0")).count() >= REQUESTS - 256
+    });
+    let answered = answers.iter().filter(|answer| !answer.is_empty());
+    let answered: Vec<_> = answered.map(|answer| String::from_utf8_lossy(answer)).collect();
+    assert_eq!(answered.len(), REQUESTS - 256);
+    for answer in answered {
+        assert!(answer.contains("LimitReached") && answer.contains("256"), "{answer}");
+        assert!(answer.contains("jobs that wait"), "{answer}");
+    }
+    client().register(&registration("humble", 1)).expect("who needs nothing does not wait");
+    println!("job: 0");
+    // Until it is killed.
+    let _ = std::io::stdin().lines().next();
+}
+
+#[test]
+fn needs_root_a_user_who_waits_too_often_is_told_the_limit_and_others_are_served() {
+    const TEST: &str =
+        "needs_root_a_user_who_waits_too_often_is_told_the_limit_and_others_are_served";
+    if plays("patient") {
+        return patient();
+    }
+    if plays("humble") {
+        client().register(&registration("other's", 1)).expect("he needs nothing");
+        let refused = client().register(&Registration {
+            mem_bytes: Some(client().status().unwrap().status.memory.total - 1),
+            ..registration("needy", 1)
+        });
+        assert!(matches!(refused, Err(ClientError::NotEnough { .. })), "{refused:?}");
+        return;
+    }
+    if !is_root() {
+        return;
+    }
+    let place = Place::configured(
+        "[limits]\nclients = 600\nclients_per_user = 400\n",
+        &["--backend", "freeze"],
+    );
+    let program = Program::spinner();
+    let watched = job_with(&place, &program, 1);
+    let patient = User::start(as_user(&place, ONE, TEST, "patient"));
+    let slots = || place.job(watched).unwrap().slots;
+    let before = slots();
+    succeeds(as_user(&place, OTHER, TEST, "humble"));
+    wait_until("the gang of somebody else goes on", || slots() > before + 3);
+    assert_eq!(place.client().check().unwrap().violations, []);
+    drop(patient);
+    let little = Registration { mem_bytes: Some(1 << 20), ..registration("little", 1) };
+    wait_until("they are forgotten", || place.client().register(&little).is_ok());
+    wait_until("and their jobs", || place.client().list_jobs().unwrap().jobs.len() == 1);
 }

@@ -1,0 +1,89 @@
+//! A program whose signal handler never returns: it keeps nobody from its slots, nor anybody from taking it out
+//! of its own.
+
+mod place;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::Command,
+};
+
+use gang_protocol::client::Registration;
+use gang_skips::skipped;
+use place::{Place, Program, is_root, job_with, registration, wait_until, what_is_left};
+
+/// Neither handler may be interrupted by the other.
+const NEVER_RETURNS: &str = r#"
+#include <signal.h>
+#include <unistd.h>
+
+static void never_return(int signal)
+{
+    (void)signal;
+    if (write(1, "inside\n", 7) == 7)
+        for (;;)
+            continue;
+}
+
+int main(void)
+{
+    struct sigaction action = {0};
+    action.sa_handler = never_return;
+    sigfillset(&action.sa_mask);
+    sigaction(SIGUSR1, &action, 0);
+    sigaction(SIGUSR2, &action, 0);
+    for (;;)
+        continue;
+}
+"#;
+
+#[test]
+fn needs_root_a_handler_that_never_returns_keeps_nobody_from_its_slots() {
+    if !is_root() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (source, stuck) = (directory.path().join("stuck.c"), directory.path().join("stuck"));
+    fs::write(&source, NEVER_RETURNS).unwrap();
+    match Command::new("cc").arg("-O1").arg(&source).arg("-o").arg(&stuck).output() {
+        Ok(compiled) => {
+            assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        }
+        Err(error) => return skipped(format!("needs a compiler of C: {error}")),
+    }
+    for backend in ["rt", "freeze"] {
+        let mut place = Place::new(&["--backend", backend, "--no-measure"]);
+        if let Some(reason) = place.obstacle(backend) {
+            skipped(format!("{backend}: {reason}"));
+            continue;
+        }
+        let mut program = Program::shell(&format!("exec {}", stuck.display()));
+        let mut said = BufReader::new(program.0.stdout.take().unwrap());
+        let mut client = place.client();
+        let listens = Registration { signals: true, ..registration("stuck", 1) };
+        let job = client.register(&listens).unwrap();
+        client.add_process(job, program.pid_i64()).unwrap();
+        let rivals = [(); 2].map(|()| Program::spinner());
+        let machine = std::thread::available_parallelism().unwrap().get() as i64;
+        let others = rivals.each_ref().map(|rival| job_with(&place, rival, machine));
+        let mut line = String::new();
+        said.read_line(&mut line).unwrap();
+        assert_eq!(line, "inside\n", "{backend}: it has been told, and never comes back");
+        let slots = |job: i64| place.job(job).unwrap().slots;
+        for job in others.into_iter().chain([job]) {
+            let before = slots(job);
+            wait_until("ten more slots", || slots(job) > before + 10);
+        }
+        assert_eq!(place.client().check().unwrap().violations, [], "{backend}");
+        // It leaves, and is taken from a daemon that dies, as others are.
+        place.client().remove_process(job, program.pid_i64()).unwrap();
+        wait_until("nothing of it is left", || what_is_left(program.pid()).is_none());
+        let again = client.register(&listens).unwrap();
+        client.add_process(again, program.pid_i64()).unwrap();
+        wait_until("slots again", || slots(again) > 3);
+        place.kill_daemon();
+        wait_until("released", || what_is_left(program.pid()).is_none());
+        place.start();
+    }
+}

@@ -9,7 +9,9 @@
  * Approach: a gang is known by the number of its cgroup (version 2). Each of its threads is sleeping,
  * waiting for a CPU, or running; the gang knows how many wait and run. Before one of these numbers
  * changes, the time since the last change is booked by what they were. When the gang's slots are comes
- * from user space ahead of time, so that nobody has to say at an edge that one begins.
+ * from user space ahead of time, so that nobody has to say at an edge that one begins. What a gang had of
+ * each CPU is summed up there, in memory that no other CPU writes: its run when a thread leaves the CPU, its
+ * waiting when one gets it.
  *
  * Properties: a thread's state and the numbers of its gang change together, so that an event that is
  * missed or comes twice is made up for by the thread's next one. All time from the moment on at which
@@ -104,6 +106,25 @@ struct culprit {
 	__u32 epoch;
 };
 
+/* What a gang had of one CPU. */
+struct share {
+	__u64 in_slot_ns;
+	__u64 out_of_slot_ns;
+	/* Threads that ran here next had waited for so long in slot. */
+	__u64 lost_ns;
+};
+
+/* A CPU, and the gang that runs there. */
+struct cpu {
+	/* Its last switch. */
+	__u64 at_ns;
+	/* 0: no thread of a gang that has been seen to come. */
+	__u64 gang;
+	__u64 epoch;
+	/* slot_ns of the gang at the switch. */
+	__u64 slot_ns;
+};
+
 struct damage {
 	__u64 ns;
 	__u32 policy;
@@ -141,13 +162,21 @@ struct {
 	__type(value, struct damage);
 } damages SEC(".maps");
 
-/* When the last switch of each CPU was. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
-} switched SEC(".maps");
+	__type(value, struct cpu);
+} cpus SEC(".maps");
+
+/* Of the gangs that are watched; made and cleared away with them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GANGS_MAX);
+	__type(key, __u64);
+	__type(value, struct share);
+} shares SEC(".maps");
 
 /* Where a skew is counted. */
 static __always_inline __u32 bucket(__u64 ns)
@@ -377,6 +406,53 @@ static __noinline void blame(__u64 gang, __u32 epoch, struct task_struct *who, _
 	__sync_fetch_and_add(&damage->ns, ns);
 }
 
+static __always_inline struct cpu *this_cpu(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&cpus, &zero);
+}
+
+/* A thread of the gang has left this CPU, on which it ran since the last switch. */
+static __noinline void book_run(struct change *c)
+{
+	struct cpu *cpu = this_cpu();
+	struct share *share;
+	__u64 id, ran_ns, in_slot_ns;
+
+	if (!c || !cpu || cpu->gang != c->gang || cpu->epoch != c->epoch)
+		return;
+	id = c->gang;
+	share = bpf_map_lookup_elem(&shares, &id);
+	if (!share)
+		return;
+	ran_ns = c->now - cpu->at_ns;
+	in_slot_ns = c->slot_ns - cpu->slot_ns;
+	/* The gang's clock may be ahead of this CPU's. */
+	if (in_slot_ns > ran_ns)
+		in_slot_ns = ran_ns;
+	share->in_slot_ns += in_slot_ns;
+	share->out_of_slot_ns += ran_ns - in_slot_ns;
+}
+
+/* A thread of the gang comes to this CPU, and had waited in slot. */
+static __always_inline void begin_run(struct change *c, __u64 lost_ns)
+{
+	struct cpu *cpu = this_cpu();
+	struct share *share;
+
+	if (!cpu)
+		return;
+	cpu->epoch = c->epoch;
+	cpu->slot_ns = c->slot_ns;
+	cpu->gang = c->gang;
+	if (!lost_ns)
+		return;
+	share = bpf_map_lookup_elem(&shares, &c->gang);
+	if (share)
+		share->lost_ns += lost_ns;
+}
+
 /* A thread sleeps, waits or runs from now on. One that runs follows `before`, who ran for `ran_ns`. */
 static __noinline void set(struct task_struct *task, __u32 state, struct task_struct *before,
 			   __u64 ran_ns, __u64 now)
@@ -394,7 +470,8 @@ static __noinline void set(struct task_struct *task, __u32 state, struct task_st
 		c.epoch = t->epoch;
 		c.was = t->state;
 		c.is = SLEEPING;
-		carry_out(&c);
+		if (!carry_out(&c) && c.was == RUNNING)
+			book_run(&c);
 		t->gang = 0;
 		t->state = SLEEPING;
 	}
@@ -409,13 +486,16 @@ static __noinline void set(struct task_struct *task, __u32 state, struct task_st
 	t->state = state;
 	if (c.was == state || carry_out(&c))
 		return;
+	if (c.was == RUNNING)
+		book_run(&c);
 	if (state == WAITING)
 		t->slot_ns = c.slot_ns;
-	if (c.was == WAITING && state == RUNNING && before) {
-		lost_ns = c.slot_ns - t->slot_ns;
-		if (lost_ns)
-			blame(id, c.epoch, before, lost_ns < ran_ns ? lost_ns : ran_ns);
-	}
+	if (state != RUNNING)
+		return;
+	lost_ns = c.was == WAITING ? c.slot_ns - t->slot_ns : 0;
+	begin_run(&c, lost_ns);
+	if (lost_ns && before)
+		blame(id, c.epoch, before, lost_ns < ran_ns ? lost_ns : ran_ns);
 }
 
 static __noinline void wake(struct task_struct *task)
@@ -431,16 +511,15 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	     unsigned int prev_state)
 {
 	__u64 now = bpf_ktime_get_ns(), ran_ns = 0;
-	__u64 *last;
-	__u32 zero = 0;
+	struct cpu *cpu = this_cpu();
 
-	last = bpf_map_lookup_elem(&switched, &zero);
-	if (last) {
-		ran_ns = now - *last;
-		*last = now;
-	}
 	if (prev->pid)
 		set(prev, left_for(preempt, prev_state), 0, 0, now);
+	if (cpu) {
+		ran_ns = now - cpu->at_ns;
+		cpu->at_ns = now;
+		cpu->gang = 0;
+	}
 	if (next->pid)
 		set(next, RUNNING, prev, ran_ns, now);
 	return 0;

@@ -19,6 +19,25 @@ pub struct Figures {
     pub skews: Vec<u32>,
 }
 
+/// What a gang had of one CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnCpu {
+    pub cpu: u32,
+    /// Running there in slot.
+    pub in_slot_ns: u64,
+    /// Waiting in slot, of threads that ran there next.
+    pub lost_ns: u64,
+    /// Running there out of slot.
+    pub filled_ns: u64,
+}
+
+impl OnCpu {
+    /// It was there, or waited to be.
+    pub fn is_used(&self) -> bool {
+        self.in_slot_ns + self.lost_ns + self.filled_ns > 0
+    }
+}
+
 /// A process that ran in the place of a thread of the gang, in its slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {

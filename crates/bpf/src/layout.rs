@@ -1,6 +1,6 @@
 //! The structures that the programs share with us, as `cosched.bpf.c` lays them out.
 
-use crate::{Culprit, Figures, SLOTS_MAX, SchedClass, Slot};
+use crate::{Culprit, Figures, OnCpu, SLOTS_MAX, SchedClass, Slot};
 
 const BUCKETS: usize = 144;
 
@@ -10,6 +10,10 @@ pub const GANG_SIZE: usize = 120 + 4 * BUCKETS;
 pub const SLOTS_SIZE: usize = 16 + 16 * SLOTS_MAX;
 /// `struct damage`
 pub const DAMAGE_SIZE: usize = 32;
+/// `struct share`
+pub const SHARE_SIZE: usize = 24;
+/// `struct cpu`
+pub const CPU_SIZE: usize = 32;
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
@@ -72,5 +76,64 @@ pub fn culprit(culprit: &[u8], damage: &[u8]) -> Culprit {
         pid,
         class: SchedClass::of(u32_at(damage, 8), u32_at(damage, 12) != 0, pid),
         ns: u64_at(damage, 0),
+    }
+}
+
+/// What a gang had of a CPU, as far as it has been summed up there, and what it has of it since.
+pub fn on_cpu(number: usize, share: &[u8], since: Run) -> OnCpu {
+    OnCpu {
+        cpu: number as u32,
+        in_slot_ns: u64_at(share, 0) + since.in_slot_ns,
+        filled_ns: u64_at(share, 8) + since.out_of_slot_ns,
+        lost_ns: u64_at(share, 16),
+    }
+}
+
+/// A run that is not over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    pub in_slot_ns: u64,
+    pub out_of_slot_ns: u64,
+}
+
+impl Run {
+    /// Of a gang, on a CPU, up to a moment at which the gang has been settled.
+    pub fn of(gang: u64, gang_bytes: &[u8], cpu: &[u8]) -> Run {
+        if (u64_at(cpu, 8), u64_at(cpu, 16)) != (gang, epoch(gang_bytes)) {
+            return Run::default();
+        }
+        // The gang's own clock: it has been settled up to there.
+        let ran_ns = u64_at(gang_bytes, 24).saturating_sub(u64_at(cpu, 0));
+        let in_slot_ns = u64_at(gang_bytes, 72).saturating_sub(u64_at(cpu, 24)).min(ran_ns);
+        Run { in_slot_ns, out_of_slot_ns: ran_ns - in_slot_ns }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpu(at_ns: u64, gang: u64, epoch: u64, slot_ns: u64) -> Vec<u8> {
+        [at_ns, gang, epoch, slot_ns].iter().flat_map(|field| field.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn a_run_that_is_not_over_counts_up_to_now() {
+        let mut gang = new_gang(5, 1000);
+        gang[72..80].copy_from_slice(&300u64.to_ne_bytes());
+        let run = Run::of(9, &gang, &cpu(600, 9, 5, 200));
+        assert_eq!(run, Run { in_slot_ns: 100, out_of_slot_ns: 300 });
+        let share: Vec<u8> = [10u64, 20, 30].iter().flat_map(|sum| sum.to_ne_bytes()).collect();
+        let told = on_cpu(3, &share, run);
+        assert_eq!((told.cpu, told.in_slot_ns, told.filled_ns, told.lost_ns), (3, 110, 320, 30));
+    }
+
+    #[test]
+    fn of_another_gang_nothing_counts() {
+        let gang = new_gang(5, 1000);
+        assert_eq!(Run::of(9, &gang, &cpu(600, 8, 5, 0)), Run::default());
+        assert_eq!(Run::of(9, &gang, &cpu(600, 9, 4, 0)), Run::default());
+        // It has been switched since the gang was settled.
+        assert_eq!(Run::of(9, &gang, &cpu(1001, 9, 5, 1)), Run::default());
     }
 }

@@ -30,7 +30,7 @@ mod profiler;
 mod profiler;
 mod ticks;
 
-pub use figures::{Culprit, Figures, SchedClass};
+pub use figures::{Culprit, Figures, OnCpu, SchedClass};
 pub use meter::Meter;
 pub use profiler::Profiler;
 pub use ticks::{Sleep, Tick, Who};

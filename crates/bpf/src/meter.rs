@@ -8,7 +8,8 @@ use std::{
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ProgramInput};
 
 use crate::{
-    Culprit, Figures, NotMeasured, Slot, layout,
+    Culprit, Figures, NotMeasured, OnCpu, Slot,
+    layout::{self, Run},
     object::{self, Aligned, map, program, refused},
 };
 
@@ -42,6 +43,8 @@ impl Meter {
             ("gangs", layout::GANG_SIZE),
             ("slots", layout::SLOTS_SIZE),
             ("damages", layout::DAMAGE_SIZE),
+            ("shares", layout::SHARE_SIZE),
+            ("cpus", layout::CPU_SIZE),
         ];
         for (name, size) in sizes {
             let found = map(&object, name).value_size() as usize;
@@ -61,6 +64,14 @@ impl Meter {
     ///
     /// None of the time is slot unless [`Meter::set_slots`] says so, before or after.
     pub fn watch(&self, gang: u64, epoch: u64) -> Result<(), NotMeasured> {
+        let cpus = libbpf_rs::num_possible_cpus().map_err(refused("count the CPUs"))?;
+        map(&self.object, "shares")
+            .update_percpu(
+                &gang.to_ne_bytes(),
+                &vec![vec![0; layout::SHARE_SIZE]; cpus],
+                MapFlags::ANY,
+            )
+            .map_err(refused("watch a gang"))?;
         let gang_bytes = layout::new_gang(epoch, monotonic_ns());
         map(&self.object, "gangs")
             .update(&gang.to_ne_bytes(), &gang_bytes, MapFlags::ANY)
@@ -82,16 +93,33 @@ impl Meter {
     pub fn forget(&self, gang: u64) {
         let _ = map(&self.object, "gangs").delete(&gang.to_ne_bytes());
         let _ = map(&self.object, "slots").delete(&gang.to_ne_bytes());
+        let _ = map(&self.object, "shares").delete(&gang.to_ne_bytes());
     }
 
     /// What was measured of a gang up to now.
     pub fn read(&self, gang: u64) -> Result<Figures, NotMeasured> {
-        self.settle(gang)?;
-        let bytes = map(&self.object, "gangs")
-            .lookup(&gang.to_ne_bytes(), MapFlags::LOCK)
-            .map_err(refused("read what was measured"))?
-            .ok_or(NotMeasured::NotWatched)?;
-        Ok(layout::figures(&bytes))
+        Ok(layout::figures(&self.settled(gang)?))
+    }
+
+    /// What a gang had of each CPU that it used, up to now. A thread that is switched at this moment may be
+    /// missing by its last run.
+    pub fn per_cpu(&self, gang: u64) -> Result<Vec<OnCpu>, NotMeasured> {
+        let reading = refused("read what a gang had of each CPU");
+        let of_cpus = |name, key: &[u8]| {
+            map(&self.object, name)
+                .lookup_percpu(key, MapFlags::ANY)
+                .map_err(&reading)?
+                .ok_or(NotMeasured::NotWatched)
+        };
+        // Before the sums: who is switched meanwhile is not counted twice.
+        let gang_bytes = self.settled(gang)?;
+        let shares = of_cpus("shares", &gang.to_ne_bytes())?;
+        let cpus = of_cpus("cpus", &0u32.to_ne_bytes())?;
+        let on_cpu = |(number, (share, cpu)): (usize, (&Vec<u8>, &Vec<u8>))| {
+            layout::on_cpu(number, share, Run::of(gang, &gang_bytes, cpu))
+        };
+        let of_gang = shares.iter().zip(&cpus).enumerate().map(on_cpu);
+        Ok(of_gang.filter(OnCpu::is_used).collect())
     }
 
     /// Whom a gang waited for in its slots, the worst first. Looks through those of all gangs.
@@ -113,6 +141,15 @@ impl Meter {
         lost_to.sort_by_key(|culprit| std::cmp::Reverse(culprit.ns));
         lost_to.truncate(CULPRITS_TOLD);
         Ok(lost_to)
+    }
+
+    /// A gang as the kernel has it, its time booked up to now.
+    fn settled(&self, gang: u64) -> Result<Vec<u8>, NotMeasured> {
+        self.settle(gang)?;
+        map(&self.object, "gangs")
+            .lookup(&gang.to_ne_bytes(), MapFlags::LOCK)
+            .map_err(refused("read what was measured"))?
+            .ok_or(NotMeasured::NotWatched)
     }
 
     /// Has the time of a gang booked up to now.

@@ -1,6 +1,6 @@
 //! A meter for builds that have no programs for the kernel.
 
-use crate::{Culprit, Figures, NotMeasured, Slot};
+use crate::{Culprit, Figures, NotMeasured, OnCpu, Slot};
 
 /// Cannot be made here.
 #[derive(Debug)]
@@ -25,6 +25,10 @@ impl Meter {
     }
 
     pub fn read(&self, _gang: u64) -> Result<Figures, NotMeasured> {
+        match *self {}
+    }
+
+    pub fn per_cpu(&self, _gang: u64) -> Result<Vec<OnCpu>, NotMeasured> {
         match *self {}
     }
 

@@ -64,6 +64,9 @@ job 3: lu.C
   cgroup      /gangd/3
   holds       2 processes, 4 threads
 
+CPU  IN SLOT   LOST  OUT OF SLOT
+  3    6.2 s  61 ms         4 ms
+
 PID  THREADS  COMMAND
 100        2  ./lu.C -x
 101        2  evil\\u{1b}[2J\\nname"

@@ -60,6 +60,11 @@ impl Described {
         gauge::lost_to(&daemon.measuring, &self.address.as_ref()?.whereabouts)
     }
 
+    /// What the job had of each CPU.
+    pub fn per_cpu(&self, daemon: &Daemon) -> Option<Vec<v1::OnCpu>> {
+        gauge::per_cpu(&daemon.measuring, &self.address.as_ref()?.whereabouts)
+    }
+
     /// All of it, and the processes of the job.
     pub fn complete(self, daemon: &Daemon) -> Result<(v1::Job, Vec<u32>), Denied> {
         let Described { mut job, address } = self;
@@ -126,6 +131,7 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
         filled_ns: None,
         waiting_ns: None,
         lost_to: None,
+        per_cpu: None,
     };
     auto::describe(job, &mut described);
     described

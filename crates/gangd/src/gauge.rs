@@ -225,6 +225,19 @@ pub fn lost_to(measuring: &Measuring, whereabouts: &Whereabouts) -> Option<Vec<v
     Some(told.collect())
 }
 
+/// What a job had of each CPU that it used; absent where that was not measured.
+pub fn per_cpu(measuring: &Measuring, whereabouts: &Whereabouts) -> Option<Vec<v1::OnCpu>> {
+    let Whereabouts::Cgroup { group, .. } = whereabouts else { return None };
+    let of_cpus = measuring.meter().ok()?.per_cpu(number(group)?).ok()?;
+    let told = of_cpus.into_iter().map(|it| v1::OnCpu {
+        cpu: it.cpu.into(),
+        in_slot_ns: it.in_slot_ns as i64,
+        lost_ns: it.lost_ns as i64,
+        filled_ns: it.filled_ns as i64,
+    });
+    Some(told.collect())
+}
+
 #[cfg(test)]
 mod tests {
     use gang_schedule::Gap;

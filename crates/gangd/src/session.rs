@@ -236,13 +236,13 @@ impl Session {
             let shares = state.schedule.shares();
             state.job(id).map(|job| Described::of(state, job, &shares, clock::utc_ns()))
         })??;
-        let lost_to = described.lost_to(&self.daemon);
+        let (lost_to, per_cpu) = (described.lost_to(&self.daemon), described.per_cpu(&self.daemon));
         let singles = described.singles().to_vec();
         let (mut details, pids) = described.complete(&self.daemon)?;
         if !self.peer.may_act_for(details.owner_uid as u32) {
             return Ok((details, None));
         }
-        details.lost_to = lost_to;
+        (details.lost_to, details.per_cpu) = (lost_to, per_cpu);
         let proc_root = &self.daemon.roots.proc;
         let processes = pids.into_iter().filter_map(|pid| {
             let command = process::command(proc_root, pid).ok()?;

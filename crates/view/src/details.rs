@@ -42,6 +42,25 @@ fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
     Ok(())
 }
 
+/// What a job had of each CPU.
+fn by_cpu(out: &mut String, of_cpus: &[v1::OnCpu], width: Option<usize>) -> std::fmt::Result {
+    if of_cpus.is_empty() {
+        return Ok(());
+    }
+    let columns = [
+        ("CPU", Align::Right),
+        ("IN SLOT", Align::Right),
+        ("LOST", Align::Right),
+        ("OUT OF SLOT", Align::Right),
+    ];
+    let row = |it: &v1::OnCpu| {
+        let times = [it.in_slot_ns, it.lost_ns, it.filled_ns].map(duration);
+        std::iter::once(it.cpu.to_string()).chain(times).collect()
+    };
+    let rows: Vec<Vec<String>> = of_cpus.iter().map(row).collect();
+    write!(out, "\n{}", render(&columns, &rows, width))
+}
+
 /// What came of a job of policy auto.
 fn decided(out: &mut String, job: &v1::Job) -> std::fmt::Result {
     let Some(because) = &job.because else { return Ok(()) };
@@ -131,6 +150,7 @@ fn write(
             count(job.threads, "thread")
         )?,
     }
+    by_cpu(&mut *out, job.per_cpu.as_deref().unwrap_or_default(), width)?;
     if let Some(processes) = reply.processes.as_ref().filter(|list| !list.is_empty()) {
         // Of single threads their numbers, of the others how many there are.
         let heading = if job.single_threads == Some(true) { "TIDS" } else { "THREADS" };

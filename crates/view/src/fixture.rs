@@ -43,6 +43,7 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         filled_ns: Some(500_000_000),
         waiting_ns: Some(9_000_000_000),
         lost_to: None,
+        per_cpu: None,
     }
 }
 

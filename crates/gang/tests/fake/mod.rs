@@ -472,6 +472,12 @@ pub fn job(id: i64, name: &str) -> v1::Job {
             class: "other".to_owned(),
             ns: 60_000_000,
         }]),
+        per_cpu: Some(vec![v1::OnCpu {
+            cpu: 3,
+            in_slot_ns: 6_170_000_000,
+            lost_ns: 61_000_000,
+            filled_ns: 4_000_000,
+        }]),
         ..fixture::job(id, name)
     }
 }

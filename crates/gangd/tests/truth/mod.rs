@@ -1,0 +1,341 @@
+//! Programs that know when they ran, and what follows from that.
+//!
+//! They are this test program once more, in another process. What is expected of the daemon is worked out
+//! from what they tell without any of its code: step by step through all moments at which something changes.
+
+use std::{
+    io::{BufRead, BufReader, Lines, Write},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::{Arc, Mutex},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use gang_linux::{clock, sched};
+use nix::sys::resource::{UsageWho, getrusage};
+
+/// Set for a process that is such a program: what it is to be.
+const TRUTH: &str = "GANG_TEST_TRUTH";
+
+/// The test that is none, but the program.
+const ITSELF: &str = "the_program_that_knows";
+
+pub const LASTS: Duration = Duration::from_secs(4);
+pub const THREADS: usize = 2;
+
+/// How long before its beginning a program is told of it.
+const AHEAD: Duration = Duration::from_millis(300);
+
+/// What each thread says that waits to be started.
+const READY: &str = "waits to be started";
+
+/// A pause between two looks at the clock that is longer than this may be a switch.
+const PAUSE_NS: u64 = 10_000;
+
+/// The rival runs for this long, then sleeps for so long.
+const RIVAL_RUNS: Duration = Duration::from_millis(1);
+const RIVAL_SLEEPS: Duration = Duration::from_millis(6);
+
+/// A thread that stays on its CPU for longer after a slot fills a hole (ARCHITECTURE.md).
+const FILLS_NS: u64 = 10_000_000;
+
+/// The CPUs that the programs' threads are kept to, one each.
+pub fn cpus() -> Vec<u32> {
+    let all = sched::affinity(0).unwrap();
+    (0..THREADS).map(|thread| all[thread % all.len()]).collect()
+}
+
+/// What the process does that is such a program; nothing in any other.
+pub fn be_what_is_asked_for() {
+    match std::env::var(TRUTH).as_deref() {
+        Ok("gang") => be_gang(),
+        Ok("rival") => be_rival(),
+        _ => {}
+    }
+}
+
+/// Its threads do nothing but read the clock. Where it jumps and the kernel has switched the thread, the
+/// thread did not run.
+///
+/// Nobody else of it is runnable meanwhile: each thread reads for itself when it was started, and the last
+/// to end tells the truth.
+fn be_gang() {
+    let ended = Arc::<Mutex<Vec<Ended>>>::default();
+    let threads = cpus().into_iter().map(|cpu| {
+        let ended = Arc::clone(&ended);
+        thread::spawn(move || {
+            sched::set_affinity(0, [cpu]).unwrap();
+            let this = not_running(cpu, read_start());
+            let mut ended = ended.lock().unwrap();
+            ended.push(this);
+            if ended.len() == THREADS {
+                ended.iter().for_each(Ended::tell);
+                println!("truth is told");
+            }
+        })
+    });
+    stay(threads.collect());
+}
+
+/// One thread that fails ends the process.
+fn stay(threads: Vec<JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    loop {
+        thread::park();
+    }
+}
+
+/// Takes its CPU from whoever has it, again and again.
+fn be_rival() {
+    let rival = thread::Builder::new().name("rival".into()).spawn(|| {
+        let cpu = cpus()[0];
+        sched::set_affinity(0, [cpu]).unwrap();
+        // Above gangs, and below whoever switches them.
+        sched::become_fifo(2).unwrap();
+        let start_ns = read_start();
+        let lasts_ns = LASTS.as_nanos() as u64;
+        let mut off_ns = Vec::new();
+        let mut since_ns = start_ns;
+        while since_ns < start_ns + lasts_ns {
+            let from_ns = clock::monotonic_ns();
+            off_ns.push((since_ns, from_ns));
+            while clock::monotonic_ns() < from_ns + RIVAL_RUNS.as_nanos() as u64 {}
+            since_ns = clock::monotonic_ns();
+            thread::sleep(RIVAL_SLEEPS);
+        }
+        Ended { cpu, start_ns, off_ns, at_ns: since_ns }.tell();
+        println!("truth is told");
+    });
+    stay(vec![rival.unwrap()]);
+}
+
+/// Waits to be started; from then on no other thread of the process has anything to do.
+fn read_start() -> u64 {
+    println!("{READY}");
+    let mut start = [0; 8];
+    assert_eq!(rustix::io::read(std::io::stdin(), &mut start), Ok(start.len()));
+    let start_ns = u64::from_ne_bytes(start);
+    // Woken by the clock, and not by whoever reads before, who may have no CPU.
+    let ahead_ns = start_ns.saturating_sub(clock::monotonic_ns());
+    thread::sleep(Duration::from_nanos(ahead_ns));
+    start_ns
+}
+
+fn not_running(cpu: u32, start_ns: u64) -> Ended {
+    let mut off_ns = Vec::new();
+    let mut switches = times_switched();
+    let mut last_ns = clock::monotonic_ns();
+    off_ns.push((start_ns, last_ns));
+    // When it ran last for certain, and what the kernel had counted of it.
+    let mut since = (last_ns, clock::thread_cpu_ns());
+    let lasts_ns = LASTS.as_nanos() as u64;
+    while last_ns < start_ns + lasts_ns {
+        let mut now_ns = clock::monotonic_ns();
+        if now_ns - last_ns > PAUSE_NS {
+            let switched = times_switched();
+            if switched != switches {
+                // It may have been switched while it asked for that, too.
+                let (cpu_ns, after_ns) = (clock::thread_cpu_ns(), clock::monotonic_ns());
+                now_ns = if after_ns - now_ns > PAUSE_NS { after_ns } else { now_ns };
+                // Of a CPU that its host took away the kernel knows nothing: to it, the thread ran.
+                let ran_ns =
+                    cpu_ns.saturating_sub(since.1).saturating_sub(last_ns.saturating_sub(since.0));
+                let ran_ns = ran_ns.saturating_sub(after_ns - now_ns);
+                off_ns.push((now_ns.min(last_ns + ran_ns), now_ns));
+                switches = switched;
+                since = (after_ns, cpu_ns);
+            }
+        }
+        last_ns = now_ns;
+    }
+    Ended { cpu, start_ns, off_ns, at_ns: last_ns }
+}
+
+fn times_switched() -> i64 {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).unwrap();
+    usage.voluntary_context_switches() + usage.involuntary_context_switches()
+}
+
+/// When a thread did not run, and when it ended (CLOCK_MONOTONIC).
+#[derive(Debug)]
+pub struct Ended {
+    pub cpu: u32,
+    pub start_ns: u64,
+    pub off_ns: Vec<(u64, u64)>,
+    pub at_ns: u64,
+}
+
+impl Ended {
+    fn tell(&self) {
+        let Ended { cpu, start_ns, off_ns, at_ns } = self;
+        let off: Vec<String> = off_ns.iter().map(|(from, to)| format!("{from} {to}")).collect();
+        println!("truth {cpu} {start_ns} {at_ns} {}", off.join(" "));
+    }
+
+    fn read(told: &str) -> Option<Ended> {
+        let numbers: Vec<u64> = told.split(' ').map_while(|word| word.parse().ok()).collect();
+        let (&[cpu, start_ns, at_ns], off) = numbers.split_first_chunk()?;
+        let off_ns = off.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
+        Some(Ended { cpu: cpu as u32, start_ns, off_ns, at_ns })
+    }
+
+    /// Runs, or wants to.
+    fn is_runnable(&self, at_ns: u64) -> bool {
+        (self.start_ns..self.at_ns).contains(&at_ns)
+    }
+
+    fn runs(&self, at_ns: u64) -> bool {
+        let before = self.off_ns.partition_point(|&(from, _)| from <= at_ns);
+        let is_off = before > 0 && at_ns < self.off_ns[before - 1].1;
+        self.is_runnable(at_ns) && !is_off
+    }
+}
+
+/// Such a program, which waits to be started. It is killed when this is dropped.
+pub struct Knowing {
+    child: Child,
+    told: Lines<BufReader<ChildStdout>>,
+}
+
+impl Knowing {
+    pub fn gang() -> Knowing {
+        Knowing::start("gang", THREADS)
+    }
+
+    pub fn rival() -> Knowing {
+        Knowing::start("rival", 1)
+    }
+
+    fn start(what: &str, threads: usize) -> Knowing {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", ITSELF, "--nocapture"])
+            .env(TRUTH, what)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut told = BufReader::new(child.stdout.take().unwrap()).lines();
+        for _ in 0..threads {
+            assert!(told.any(|line| line.unwrap().ends_with(READY)), "it waits to be started");
+        }
+        Knowing { child, told }
+    }
+
+    pub fn pid(&self) -> i64 {
+        self.child.id().into()
+    }
+
+    /// Lets it run.
+    pub fn go(&mut self) {
+        let start_ns = clock::monotonic_ns() + AHEAD.as_nanos() as u64;
+        let all = [start_ns.to_ne_bytes(); THREADS].concat();
+        self.child.stdin.as_mut().unwrap().write_all(&all).unwrap();
+    }
+
+    /// Waits for what it tells of its threads, in the order of its CPUs.
+    pub fn truth(&mut self) -> Vec<Ended> {
+        let lines = self.told.by_ref().map(Result::unwrap);
+        let told = lines.filter_map(|line| Some(line.split_once("truth ")?.1.to_owned()));
+        let mut threads: Vec<Ended> = told.map_while(|told| Ended::read(&told)).collect();
+        assert!(!threads.is_empty(), "the program tells its truth");
+        threads.sort_by_key(|thread| thread.cpu);
+        threads
+    }
+}
+
+impl Drop for Knowing {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What is true of a gang: sums over its threads, but for the first three.
+#[derive(Debug, Default)]
+pub struct Truth {
+    /// Time in slot with threads that want to run, and with all of these on CPUs.
+    pub wanted_ns: u64,
+    pub together_ns: u64,
+    /// First to last thread at the ends of slots, in order of size.
+    pub skews_ns: Vec<u64>,
+    pub lost_ns: u64,
+    pub filled_ns: u64,
+    pub waiting_ns: u64,
+}
+
+impl Truth {
+    /// Of threads whose slots are these, in order and without overlap.
+    pub fn of(threads: &[Ended], slots: &[(u64, u64)]) -> Truth {
+        let mut moments: Vec<u64> = slots.iter().flat_map(|&(from, to)| [from, to]).collect();
+        for thread in threads {
+            moments.extend(thread.off_ns.iter().flat_map(|&(from, to)| [from, to]));
+            moments.extend([thread.start_ns, thread.at_ns]);
+        }
+        moments.sort_unstable();
+        moments.dedup();
+        let mut truth = Truth::default();
+        for step in moments.windows(2) {
+            let (at_ns, length_ns) = (step[0], step[1] - step[0]);
+            let running = running(threads, at_ns);
+            let waiting =
+                threads.iter().filter(|it| it.is_runnable(at_ns)).count() as u64 - running;
+            if !is_within(slots, at_ns) {
+                truth.filled_ns += running * length_ns;
+                truth.waiting_ns += waiting * length_ns;
+                continue;
+            }
+            truth.lost_ns += waiting * length_ns;
+            truth.wanted_ns += if running + waiting > 0 { length_ns } else { 0 };
+            truth.together_ns += if running > 0 && waiting == 0 { length_ns } else { 0 };
+        }
+        truth.skews_ns = skews(threads, slots, &moments);
+        truth
+    }
+
+    pub fn coscheduled(&self) -> f64 {
+        self.together_ns as f64 / self.wanted_ns as f64
+    }
+
+    /// The skew which this share of them does not exceed.
+    pub fn skew_us(&self, share: f64) -> f64 {
+        let at = (self.skews_ns.len() as f64 * share).ceil() as usize;
+        self.skews_ns[at.clamp(1, self.skews_ns.len()) - 1] as f64 / 1e3
+    }
+}
+
+fn running(threads: &[Ended], at_ns: u64) -> u64 {
+    threads.iter().filter(|thread| thread.runs(at_ns)).count() as u64
+}
+
+pub fn is_within(spans: &[(u64, u64)], at_ns: u64) -> bool {
+    let before = spans.partition_point(|&(from, _)| from <= at_ns);
+    before > 0 && at_ns < spans[before - 1].1
+}
+
+fn skews(threads: &[Ended], slots: &[(u64, u64)], moments: &[u64]) -> Vec<u64> {
+    let between = |from_ns: u64, to_ns: u64| {
+        moments.iter().copied().filter(move |at_ns| (from_ns..to_ns).contains(at_ns))
+    };
+    let all = |at_ns| threads.iter().filter(|it| it.is_runnable(at_ns)).count() as u64;
+    let mut skews = Vec::new();
+    for (number, &(from_ns, to_ns)) in slots.iter().enumerate() {
+        let first = between(from_ns, to_ns).find(|&at_ns| running(threads, at_ns) > 0);
+        let last = between(from_ns, to_ns)
+            .find(|&at_ns| running(threads, at_ns) > 0 && running(threads, at_ns) == all(at_ns));
+        skews.extend(first.map(|first| last.unwrap_or(to_ns) - first));
+        let level = running(threads, to_ns);
+        let next_ns = slots.get(number + 1).map_or(u64::MAX, |next| next.0);
+        let mut first = None;
+        for at_ns in between(to_ns, next_ns).take_while(|_| level > 0) {
+            let running = running(threads, at_ns);
+            first = if running >= level { None } else { first.or(Some(at_ns)) };
+            if running == 0 {
+                let skew = at_ns - first.expect("fewer run than did");
+                skews.extend((skew < FILLS_NS).then_some(skew));
+                break;
+            }
+        }
+    }
+    skews.sort_unstable();
+    skews
+}

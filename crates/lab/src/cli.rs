@@ -84,7 +84,9 @@ enum Command {
     /// Four jobs of numerical libraries at once, as their users report it
     Users(With<users::Users>),
     /// How often gang doctor is right, over programs of every kind
-    Doctor(Only),
+    ///
+    /// Three rounds of up to 29 programs take about 35 minutes; a first answer (--quick), of 5 of them, a minute.
+    Doctor(With<doctor::Doctor>),
     /// What policy auto costs a program that runs long
     Auto(With<auto::Auto>),
     /// Every experiment, and one page with all figures
@@ -149,7 +151,7 @@ impl Cli {
             Command::Noise(it) => report(&it.options, noise::run),
             Command::Slices(it) => it.report(|it, lab| it.run(lab)),
             Command::Users(it) => it.report(|it, lab| it.run(lab)),
-            Command::Doctor(it) => report(&it.options, doctor::run),
+            Command::Doctor(it) => it.report(|it, lab| it.run(lab)),
             Command::Auto(it) => it.report(|it, lab| it.run(lab)),
             Command::All(it) => it.experiment.run(&Lab::new(&it.options)?),
             Command::Spec(it) => it.experiment.run(&Lab::new(&it.options)?),

@@ -15,13 +15,14 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// Compiles a program into `dir`; `flags` come after the source.
 pub fn compile(dir: &Path, name: &str, source: &str, flags: &[&str]) -> Result<PathBuf> {
-    compile_by("gcc", dir, name, source, flags)
-        .with_context(|| format!("{name} needs a compiler: install the package gcc"))
+    compile_by(("gcc", "the package gcc"), dir, name, source, flags)
 }
 
-/// Like [`compile`], by another compiler that takes gcc's options.
+/// Like [`compile`], by another compiler that takes gcc's options, and what it comes with.
+///
+/// Where it does not compile the program, its own words say why.
 pub fn compile_by(
-    compiler: &str,
+    (compiler, comes_with): (&str, &str),
     dir: &Path,
     name: &str,
     source: &str,
@@ -30,9 +31,12 @@ pub fn compile_by(
     let text = dir.join(name).with_extension("c");
     let program = dir.join(name);
     fs::write(&text, source).with_context(|| format!("writing {}", text.display()))?;
-    let mut compiler = Command::new(compiler);
-    compiler.args(["-O2", "-fopenmp", "-o"]).arg(&program).arg(&text).args(flags);
-    Running::start(&mut compiler)?.finish(Instant::now() + LIMIT)?;
+    let mut command = Command::new(compiler);
+    command.args(["-O2", "-fopenmp", "-o"]).arg(&program).arg(&text).args(flags);
+    Running::start(&mut command)
+        .with_context(|| format!("{name} needs the compiler {compiler}: install {comes_with}"))?
+        .finish(Instant::now() + LIMIT)
+        .with_context(|| format!("{compiler} could not make {name}"))?;
     Ok(program)
 }
 
@@ -48,4 +52,29 @@ pub fn compile_with_libgang(
     fs::write(&header, HEADER).with_context(|| format!("writing {}", header.display()))?;
     let include = format!("-I{}", dir.display());
     compile(dir, name, source, &[&include, &archive, "-lpthread", "-ldl", "-lm"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compiler_that_is_not_there_is_told_from_one_that_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let calls = "int missing_function(void); int main(void) { return missing_function(); }";
+        let absent = ("gang-test-no-compiler", "nothing");
+        let error = compile_by(absent, dir.path(), "calls", calls, &[]).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("needs the compiler gang-test-no-compiler: install nothing"),
+            "{error}"
+        );
+        let error = format!("{:#}", compile(dir.path(), "calls", calls, &[]).unwrap_err());
+        if error.contains("install the package gcc") {
+            gang_skips::skipped(error);
+            return;
+        }
+        assert!(error.starts_with("gcc could not make calls"), "{error}");
+        assert!(error.contains("missing_function") && !error.contains("install"), "{error}");
+    }
 }

@@ -220,6 +220,7 @@ mod tests {
         assert_eq!(run.series[1].condition, "b");
         assert_eq!(run.series[1].samples["rounds"], [2.0, 5.0, 8.0]);
         assert_eq!(run.noise.len(), 4, "before each round and after the last");
+        assert!(run.machine.load_before.is_some() && run.machine.load_after.is_some());
     }
 
     #[test]

@@ -57,7 +57,11 @@ impl Machine {
 
     /// Notes how loaded the machine is now that the experiment has ended.
     pub fn look_again(&mut self) {
-        self.load_after = load(Path::new("/"));
+        self.look_again_at(Path::new("/"));
+    }
+
+    fn look_again_at(&mut self, root: &Path) {
+        self.load_after = load(root);
     }
 
     pub fn line(&self) -> String {
@@ -125,10 +129,14 @@ mod tests {
             write(&format!("{dir}/type"), &format!("{kind}\n"));
             write(&format!("{dir}/size"), &format!("{size}\n"));
         }
-        let machine = Machine::read(root.path(), 4);
+        let mut machine = Machine::read(root.path(), 4);
         assert_eq!(machine.last_cache, Some(Cache { level: 3, bytes: 16 << 20 }));
         assert_eq!(machine.memory_bytes, Some(2 << 20));
         assert_eq!(machine.line(), "4 CPUs (Fast One), Linux 6.18, load 0.25");
+        assert_eq!(machine.load_after, None, "it has not ended");
+        write("proc/loadavg", "3.5 1 2 3/4 5\n");
+        machine.look_again_at(root.path());
+        assert_eq!((machine.load_before, machine.load_after), (Some(0.25), Some(3.5)));
         let nothing = Machine::read(&root.path().join("nowhere"), 1);
         assert_eq!((nothing.last_cache, nothing.load_before), (None, None));
     }

@@ -81,8 +81,8 @@ pub fn scikit_learn(dir: &Path) -> Result<Program> {
 
 /// A program of Open MPI with a rank for each CPU; an error names the packages where they are missing.
 pub fn open_mpi(dir: &Path, ranks: usize) -> Result<Program> {
-    let program = compile_by("mpicc.openmpi", dir, "exchange", EXCHANGE, &[])
-        .context("install the packages openmpi-bin and libopenmpi-dev")?;
+    let compiler = ("mpicc.openmpi", "the packages openmpi-bin and libopenmpi-dev");
+    let program = compile_by(compiler, dir, "exchange", EXCHANGE, &[])?;
     // Bound, the ranks of all jobs would have the same CPUs.
     let launcher = "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n";
     let mut command = words(launcher);

@@ -2,6 +2,7 @@
 //! and of policy auto, which comes to the same. Once from its beginning, while it is measured, and once when
 //! that is decided and it is only glanced at.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -21,6 +22,8 @@ const RATE: &str = "iterations_per_s";
 const GANG: &str = "a gang";
 const FIRST: &str = "auto, from its beginning";
 const DECIDED: &str = "auto, decided";
+/// 1 where the program was decided to be a gang when it was to be.
+const IS_DECIDED: &str = "was_decided";
 /// How long it takes until the program has been decided: as long it is watched from its beginning, or waited for.
 const DECIDES: Duration = Duration::from_secs(12);
 /// A program that runs for so long runs long.
@@ -42,10 +45,12 @@ impl Auto {
 
 fn run(lab: &Lab, decides: Duration) -> Result<Report> {
     ensure!(!lab.options.plain, "plain Linux has no policies");
+    let reasons = RefCell::<Vec<String>>::default();
+    let of = |way| measure(lab, way, decides, &reasons);
     let conditions = [
-        Condition::new(GANG, || measure(lab, Way::Gang, decides)),
-        Condition::new(FIRST, || measure(lab, Way::First, decides)),
-        Condition::new(DECIDED, || measure(lab, Way::Decided, decides)),
+        Condition::new(GANG, || of(Way::Gang)),
+        Condition::new(FIRST, || of(Way::First)),
+        Condition::new(DECIDED, || of(Way::Decided)),
     ];
     let run = alternate(lab, "auto", lab.runs(), &conditions)?;
     let about = "what policy auto costs BARRIER beside another gang of its kind";
@@ -53,8 +58,24 @@ fn run(lab: &Lab, decides: Duration) -> Result<Report> {
     let first = report.ratio(FIRST, GANG, RATE);
     let decided = report.ratio(DECIDED, GANG, RATE);
     let cost = first.zip(decided).map(|(first, decided)| cost_percent(first, decided, decides));
+    tell_undecided(&mut report, decides, &reasons.borrow());
     report.promise("what policy auto costs in five minutes", Must::AtMost(1.0), "%", cost);
     Ok(report)
+}
+
+/// Rounds in which it was not decided are measured all the same: what auto costs then is its price, too.
+fn tell_undecided(report: &mut Report, decides: Duration, reasons: &[String]) {
+    let decided = report.samples(DECIDED, IS_DECIDED).unwrap_or_default();
+    let undecided = decided.iter().filter(|&&decided| decided == 0.0).count();
+    if undecided > 0 {
+        let rounds = decided.len();
+        let because =
+            if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
+        report.notes.push(format!(
+            "In {undecided} of {rounds} rounds BARRIER was not decided to be a gang within {decides:?}, and \
+             \"{DECIDED}\" has what it did all the same{because}."
+        ));
+    }
 }
 
 /// Of a program that runs long, in percent: what the beginning costs once, and the rest all the time.
@@ -79,7 +100,12 @@ enum Way {
 }
 
 /// The rate of the first of two copies.
-fn measure(lab: &Lab, way: Way, decides: Duration) -> Result<Figures> {
+fn measure(
+    lab: &Lab,
+    way: Way,
+    decides: Duration,
+    reasons: &RefCell<Vec<String>>,
+) -> Result<Figures> {
     let decided = way == Way::Decided;
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
     let threads = lab.threads();
@@ -98,18 +124,22 @@ fn measure(lab: &Lab, way: Way, decides: Duration) -> Result<Figures> {
     if way != Way::Gang {
         become_auto(lab, &daemon, program.pid())?;
     }
+    let mut figures = Figures::new();
     if decided {
         sleep_until_ns(span.start_ns);
-        ensure!(
-            daemon.jobs()?.iter().any(|job| job["decided"] == "local"),
-            "BARRIER was not decided to be a gang within {decides:?}: {:?}",
-            daemon.jobs()?.iter().map(|job| job["because"].clone()).collect::<Vec<Value>>()
-        );
+        let jobs = daemon.jobs()?;
+        let is_decided = jobs.iter().any(|job| job["decided"] == "local");
+        figures.insert(IS_DECIDED, f64::from(u8::from(is_decided)));
+        if !is_decided {
+            let because = jobs.iter().find_map(|job| job["because"].as_str());
+            reasons.borrow_mut().extend(because.map(String::from));
+        }
     }
     lab.look_at_gangs(Some(&daemon), &span);
     let outcome: crate::workload::Outcome = program.outcome(span.deadline)?;
     rival.finish(span.deadline)?;
-    Ok(Figures::from([(RATE, outcome.rate())]))
+    figures.insert(RATE, outcome.rate());
+    Ok(figures)
 }
 
 /// Has the job of a process measured, as soon as it is one.
@@ -141,6 +171,37 @@ fn become_auto(lab: &Lab, daemon: &Daemon, pid: i32) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rounds_in_which_it_was_not_decided_are_told_and_kept() {
+        use crate::{
+            harness::{Run, Series},
+            lab::Options,
+            machine::Machine,
+        };
+        let report = |decided: [f64; 3]| {
+            let lab = Lab::new(&Options { noisy: true, ..Options::default() }).unwrap();
+            let of = |name, figures: &[(&'static str, [f64; 3])]| {
+                Series::new(name, figures.iter().map(|(name, it)| (*name, it.to_vec())).collect())
+            };
+            let rate = (RATE, [100.0; 3]);
+            let series = vec![of(GANG, &[rate]), of(DECIDED, &[rate, (IS_DECIDED, decided)])];
+            let (machine, noise) = (Machine::this(2), Vec::new());
+            let run =
+                Run { experiment: "auto", machine, rounds: 3, rounds_left_out: 0, series, noise };
+            let mut report = Report::new(&lab, "about", run, RATE);
+            tell_undecided(&mut report, DECIDES, &["it is being measured".into()]);
+            let ratio = report.ratio(DECIDED, GANG, RATE).unwrap();
+            assert_eq!((ratio.value, ratio.samples), (1.0, 3), "all rounds count");
+            report.notes
+        };
+        assert_eq!(report([1.0; 3]).len(), 0);
+        let notes = report([1.0, 0.0, 1.0]);
+        assert!(
+            notes[0].starts_with("In 1 of 3 rounds")
+                && notes[0].ends_with(": it is being measured.")
+        );
+    }
 
     #[test]
     fn the_beginning_counts_once() {

@@ -4,86 +4,79 @@
 //! them, and as gangs. The doctor is right where it says that gang scheduling helps by more than 5 %, and it
 //! does, or that it does not, and it does not. What watching costs is the first against the second.
 
+mod subjects;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::Args;
 use serde_json::Value;
 
 use crate::child::Running;
-use crate::daemon::Settings;
+use crate::daemon::{Daemon, Settings};
 use crate::harness::{Condition, Figures, alternate};
-use crate::lab::{Lab, Launch, Span};
+use crate::lab::{Lab, Span};
 use crate::report::{Must, Report};
 use crate::stats::{self, Estimate};
 use crate::workload::window::sleep_until_ns;
+use subjects::{Subject, choose};
 
 const RATE: &str = "iterations_per_s";
 const PREDICTED: &str = "predicted_gain";
 /// 1 where the doctor says that it helps, 0 where not; absent where it cannot tell.
 const HELPS: &str = "said_to_help";
-const COPIES: usize = 2;
 /// A gain that counts as help.
 const GAIN: f64 = 0.05;
 /// What watching may cost, in percent.
 const COST_MAX: f64 = 2.0;
 
-/// Programs, by what they are for.
-const PROGRAMS: [(&str, &str); 22] = [
-    ("barrier, 1 µs, spins", "barrier --interval 1us --wait spin"),
-    ("barrier, 10 µs, spins", "barrier --interval 10us --wait spin"),
-    ("barrier, 100 µs, spins", "barrier --interval 100us --wait spin"),
-    ("barrier, 1 ms, spins", "barrier --interval 1ms --wait spin"),
-    ("barrier, 5 ms, spins", "barrier --interval 5ms --wait spin"),
-    ("barrier, 20 ms, spins", "barrier --interval 20ms --wait spin"),
-    ("barrier, 50 ms, spins", "barrier --interval 50ms --wait spin"),
-    ("barrier, 10 µs, blocks", "barrier --interval 10us --wait spin-block"),
-    ("barrier, 100 µs, blocks", "barrier --interval 100us --wait spin-block"),
-    ("barrier, 1 ms, blocks", "barrier --interval 1ms --wait spin-block"),
-    ("barrier, 10 ms, blocks", "barrier --interval 10ms --wait spin-block"),
-    ("barrier, 50 ms, blocks", "barrier --interval 50ms --wait spin-block"),
-    ("barrier, 100 µs ± 100 µs, spins", "barrier --interval 100us --variance 200us --wait spin"),
-    ("barrier, 1 ms ± 3 ms, spins", "barrier --interval 1ms --variance 6ms --wait spin"),
-    ("gauss, spins", "gauss --wait spin"),
-    ("gauss, blocks", "gauss --wait spin-block"),
-    ("gauss, small, spins", "gauss --size 128 --wait spin"),
-    ("matmul, spins", "matmul --wait spin"),
-    ("matmul, small, spins", "matmul --size 96 --wait spin"),
-    ("matmul, blocks", "matmul --wait spin-block"),
-    ("independent threads", "hog"),
-    ("independent threads over memory", "scan"),
-];
-
-/// A first answer is made of every so many of them, watched for a shorter time.
-const QUICK: usize = 5;
+/// How long workloads count. Half of it is what real programs take alone.
 const LENGTH: Duration = Duration::from_secs(6);
 const QUICK_LENGTH: Duration = Duration::from_secs(3);
+/// With more rounds, it takes hours.
+const ROUNDS: usize = 3;
+
+#[derive(Args, Debug, Clone, Default)]
+pub struct Doctor {
+    /// Only programs with one of these words in their names [default: all, with --quick some of the lab's own]
+    #[arg(long, value_delimiter = ',', value_name = "WORD")]
+    pub only: Vec<String>,
+}
 
 pub fn run(lab: &Lab) -> Result<Report> {
-    anyhow::ensure!(!lab.options.plain, "without gangd there is nothing to be right about");
-    let every = if lab.options.quick { QUICK } else { 1 };
-    let programs: Vec<_> = PROGRAMS.iter().step_by(every).collect();
-    let mut conditions = Vec::new();
-    for (name, arguments) in &programs {
-        let under = |way: &str| format!("{name}: {way}");
-        conditions
-            .push(Condition::new(under("plain Linux"), || measure(lab, arguments, Way::Plain)));
-        conditions.push(Condition::new(under("watched"), || measure(lab, arguments, Way::Watched)));
-        conditions.push(Condition::new(under("gangs"), || measure(lab, arguments, Way::Gangs)));
+    Doctor::default().run(lab)
+}
+
+impl Doctor {
+    pub fn run(&self, lab: &Lab) -> Result<Report> {
+        anyhow::ensure!(!lab.options.plain, "without gangd there is nothing to be right about");
+        let dir = tempfile::tempdir().context("making a directory for the programs")?;
+        let subjects = choose(lab, dir.path(), &self.only, length(lab) / 2)?;
+        let mut conditions = Vec::new();
+        for subject in &subjects.chosen {
+            for (way, name) in WAYS {
+                let name = format!("{}: {name}", subject.name());
+                conditions.push(Condition::new(name, move || measure(lab, subject, way)));
+            }
+        }
+        let rounds = lab.options.runs.unwrap_or(ROUNDS);
+        let run = alternate(lab, "doctor", rounds, &conditions)?;
+        let chosen = subjects.chosen.len();
+        let about = format!("what gang doctor says of {chosen} programs, and what is true");
+        let mut report = Report::new(lab, about, run, RATE);
+        if chosen + subjects.missing.len() < subjects.all && self.only.is_empty() {
+            report.notes.push(format!(
+                "{} of {} programs: --quick is to answer within a minute.",
+                subjects.all - chosen,
+                subjects.all
+            ));
+        }
+        report.notes.extend(subjects.missing);
+        let names = subjects.chosen.iter().map(Subject::name);
+        let scores: Vec<Score> = names.filter_map(|name| score(&mut report, name)).collect();
+        tell(&mut report, &scores);
+        Ok(report)
     }
-    let run = alternate(lab, "doctor", lab.rounds(3), &conditions)?;
-    let about = format!("what gang doctor says of {} programs, and what is true", programs.len());
-    let mut report = Report::new(lab, about, run, RATE);
-    if programs.len() < PROGRAMS.len() {
-        let left_out = PROGRAMS.len() - programs.len();
-        report.notes.push(format!(
-            "{left_out} of {} programs: --quick is to answer within a minute.",
-            PROGRAMS.len()
-        ));
-    }
-    let scores: Vec<Score> =
-        programs.iter().filter_map(|(name, _)| score(&mut report, name)).collect();
-    tell(&mut report, &scores);
-    Ok(report)
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -93,51 +86,47 @@ enum Way {
     Gangs,
 }
 
-fn measure(lab: &Lab, arguments: &str, way: Way) -> Result<Figures> {
+const WAYS: [(Way, &str); 3] =
+    [(Way::Plain, "plain Linux"), (Way::Watched, "watched"), (Way::Gangs, "gangs")];
+
+fn length(lab: &Lab) -> Duration {
+    lab.length(if lab.options.quick { QUICK_LENGTH } else { LENGTH })
+}
+
+fn measure(lab: &Lab, subject: &Subject, way: Way) -> Result<Figures> {
     // Under plain Linux programs are jobs only where they are to be looked at.
     let only_watch = way == Way::Plain && lab.options.watch_plain;
     let daemon = lab.daemon(&lab.settings(Settings { only_watch, ..Settings::default() }))?;
-    let long = if lab.options.quick { QUICK_LENGTH } else { LENGTH };
-    let span = Span::soon(lab.length(long));
-    let threads = lab.threads();
-    let arguments = format!("{arguments} --threads {threads}");
-    let copy = match way {
-        Way::Plain | Way::Watched if !only_watch => Launch::unregistered(&arguments),
-        _ => Launch::gang(threads.min(lab.cpus), &arguments),
-    };
-    let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
-    let mut running = Vec::new();
-    for _ in 0..COPIES {
-        running.push(lab.start_workload(Some(&daemon), copy.gang, &arguments)?);
-    }
+    let span = Span::soon(length(lab));
+    let is_job = way == Way::Gangs || only_watch;
+    let mut copies = subject.start(lab, Some(&daemon).filter(|_| is_job), &span)?;
     let mut figures = Figures::new();
     if way == Way::Watched {
         sleep_until_ns(span.start_ns);
-        let seconds = (span.length * 3 / 4).as_secs_f64().to_string();
-        let mut command = daemon.program(lab.programs.gang()?);
-        command.args(["doctor", "--json", "--seconds", &seconds]);
-        command.arg(running[0].pid().to_string());
-        let doctor = Running::start(&mut command)?;
-        // The program is a job while the doctor watches it.
-        lab.look_at_gangs_at(Some(&daemon), span.start_ns + span.length.as_nanos() as u64 / 2);
-        let said = doctor.finish(span.deadline)?;
-        let said: Value =
-            serde_json::from_str(&said).with_context(|| format!("gang doctor wrote {said:?}"))?;
-        figures.extend(said["predicted_gain"]["gain"].as_f64().map(|gain| (PREDICTED, gain)));
-        figures.extend(said["helps"].as_bool().map(|helps| (HELPS, f64::from(u8::from(helps)))));
+        figures.extend(ask(lab, &daemon, copies.first(), &span)?);
+    } else if is_job {
+        copies.look_at_gangs(lab, Some(&daemon), &span);
+    } else {
+        lab.note_plain();
     }
-    match way {
-        Way::Watched => {}
-        Way::Plain if !only_watch => lab.note_plain(),
-        _ => lab.look_at_gangs(Some(&daemon), &span),
-    }
-    let mut rate = 0.0;
-    for copy in running {
-        let outcome: crate::workload::Outcome = copy.outcome(span.deadline)?;
-        rate += outcome.rate();
-    }
-    figures.insert(RATE, rate);
+    figures.insert(RATE, copies.rate(&span)?);
     Ok(figures)
+}
+
+/// What the doctor says of a process.
+fn ask(lab: &Lab, daemon: &Daemon, pid: i32, span: &Span) -> Result<Figures> {
+    let seconds = (span.length * 3 / 4).as_secs_f64().to_string();
+    let mut command = daemon.program(lab.programs.gang()?);
+    command.args(["doctor", "--json", "--seconds", &seconds]).arg(pid.to_string());
+    let doctor = Running::start(&mut command)?;
+    // The program is a job while the doctor watches it.
+    lab.look_at_gangs_at(Some(daemon), span.start_ns + span.length.as_nanos() as u64 / 2);
+    let said = doctor.finish(span.deadline)?;
+    let said: Value =
+        serde_json::from_str(&said).with_context(|| format!("gang doctor wrote {said:?}"))?;
+    let gain = said["predicted_gain"]["gain"].as_f64().map(|gain| (PREDICTED, gain));
+    let helps = said["helps"].as_bool().map(|helps| (HELPS, f64::from(u8::from(helps))));
+    Ok(gain.into_iter().chain(helps).collect())
 }
 
 /// What was said of a program, and what is true.

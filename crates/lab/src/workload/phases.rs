@@ -56,6 +56,8 @@ pub struct PhasesOutcome {
     pub finished_at_ns: u64,
     pub elapsed_ns: u64,
     pub cpu_ns: u64,
+    /// Pairs of phases that were done.
+    pub rounds: u64,
     /// False where the limit came first.
     pub finished: bool,
 }
@@ -75,7 +77,8 @@ impl Phases {
         // Whoever starts connects, so that what is wrong is told before anybody waits.
         let cache = self.cache.as_deref().map(Cache::connect).transpose()?;
         let cache = Mutex::new(cache);
-        let cpu = on_threads(self.threads, |number| {
+        let done = on_threads(self.threads, |number| {
+            let mut done = 0;
             for round in 0..self.rounds {
                 for _ in 0..self.barriers {
                     spend(interval, number as u64);
@@ -88,11 +91,12 @@ impl Phases {
                 barrier.meet(block_at_once, || {
                     given_up.store(now_ns() >= limit_ns, Ordering::Relaxed);
                 });
+                done = round + 1;
                 if given_up.load(Ordering::Relaxed) {
                     break;
                 }
             }
-            super::window::thread_cpu_ns()
+            (done, super::window::thread_cpu_ns())
         })?;
         let finished_at_ns = now_ns();
         Ok(PhasesOutcome {
@@ -101,7 +105,8 @@ impl Phases {
             started_at_ns,
             finished_at_ns,
             elapsed_ns: finished_at_ns.saturating_sub(started_at_ns),
-            cpu_ns: cpu.iter().sum(),
+            cpu_ns: done.iter().map(|(_, cpu_ns)| cpu_ns).sum(),
+            rounds: done[0].0,
             finished: !given_up.into_inner(),
         })
     }

@@ -1,0 +1,214 @@
+//! The programs that the doctor is asked about: of every kind that the lab has, and real ones where they are
+//! installed.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::child::Running;
+use crate::daemon::Daemon;
+use crate::lab::{Gang, Lab, Span, words};
+use crate::openmp::{self, Program, numpy, open_mpi, scikit_learn};
+
+/// Workloads of the lab, by what they are for.
+const WORKLOADS: [(&str, &str); 26] = [
+    ("barrier, 1 µs, spins", "barrier --interval 1us --wait spin"),
+    ("barrier, 10 µs, spins", "barrier --interval 10us --wait spin"),
+    ("barrier, 100 µs, spins", "barrier --interval 100us --wait spin"),
+    ("barrier, 1 ms, spins", "barrier --interval 1ms --wait spin"),
+    ("barrier, 5 ms, spins", "barrier --interval 5ms --wait spin"),
+    ("barrier, 20 ms, spins", "barrier --interval 20ms --wait spin"),
+    ("barrier, 50 ms, spins", "barrier --interval 50ms --wait spin"),
+    ("barrier, 10 µs, blocks", "barrier --interval 10us --wait spin-block"),
+    ("barrier, 100 µs, blocks", "barrier --interval 100us --wait spin-block"),
+    ("barrier, 1 ms, blocks", "barrier --interval 1ms --wait spin-block"),
+    ("barrier, 10 ms, blocks", "barrier --interval 10ms --wait spin-block"),
+    ("barrier, 50 ms, blocks", "barrier --interval 50ms --wait spin-block"),
+    ("barrier, 100 µs ± 100 µs, spins", "barrier --interval 100us --variance 200us --wait spin"),
+    ("barrier, 1 ms ± 3 ms, spins", "barrier --interval 1ms --variance 6ms --wait spin"),
+    ("gauss, spins", "gauss --wait spin"),
+    ("gauss, blocks", "gauss --wait spin-block"),
+    ("gauss, small, spins", "gauss --size 128 --wait spin"),
+    ("matmul, spins", "matmul --wait spin"),
+    ("matmul, small, spins", "matmul --size 96 --wait spin"),
+    ("matmul, blocks", "matmul --wait spin-block"),
+    ("independent threads", "hog"),
+    ("independent threads over memory", "scan"),
+    // More packets than can be clustered, which come at once.
+    ("stream, spins", "stream --packets 10000000 --patience 0s --wait spin"),
+    ("stream, blocks", "stream --packets 10000000 --patience 0s --wait spin-block"),
+    // More rounds than there is time for.
+    ("phases, spins", "phases --rounds 1000000000 --wait spin"),
+    ("deadlines", "deadlines --step 1ms"),
+];
+
+/// A first answer is made of every so many of them.
+const QUICK: usize = 6;
+
+/// Real programs that have not ended by then are killed, and count as if they had.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+pub const COPIES: usize = 2;
+
+pub enum Subject {
+    Workload { name: &'static str, arguments: &'static str },
+    Real(Program),
+}
+
+/// Those that are asked about, and how many there are in all.
+pub struct Subjects {
+    pub chosen: Vec<Subject>,
+    pub all: usize,
+    /// Why real programs are not among them.
+    pub missing: Vec<String>,
+}
+
+/// Chooses those whose name has one of the words of `only` in it; without any, all, or for a first answer some of
+/// the lab's own. Each real program is to run for `alone` by itself.
+pub fn choose(lab: &Lab, dir: &Path, only: &[String], alone: Duration) -> Result<Subjects> {
+    let is_meant =
+        |name: &str| only.is_empty() || only.iter().any(|word| name.contains(word.as_str()));
+    let every = if lab.options.quick && only.is_empty() { QUICK } else { 1 };
+    let workloads = WORKLOADS.iter().step_by(every).filter(|(name, _)| is_meant(name));
+    let mut chosen: Vec<Subject> =
+        workloads.map(|&(name, arguments)| Subject::Workload { name, arguments }).collect();
+    type Find = fn(&Path, usize) -> Result<Program>;
+    let real: [(&str, Find); 3] = [
+        ("numpy (OpenBLAS)", |dir, _| numpy(dir)),
+        ("scikit-learn", |dir, _| scikit_learn(dir)),
+        ("Open MPI", open_mpi),
+    ];
+    let all = WORKLOADS.len() + real.len();
+    let mut missing = Vec::new();
+    for (name, find) in real {
+        if every > 1 || !is_meant(name) {
+            continue;
+        }
+        match find(dir, lab.cpus).and_then(|program| program.sized(lab, alone)) {
+            Ok(program) => chosen.push(Subject::Real(program)),
+            Err(error) => missing.push(format!("Without {name}: {error:#}.")),
+        }
+    }
+    ensure!(!chosen.is_empty(), "no such program: {}. {}", only.join(", "), missing.join(" "));
+    Ok(Subjects { chosen, all, missing })
+}
+
+impl Subject {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Subject::Workload { name, .. } => name,
+            Subject::Real(program) => program.name,
+        }
+    }
+
+    /// Starts copies at once, as gangs of the daemon where there is one; workloads count over the span.
+    pub fn start(&self, lab: &Lab, daemon: Option<&Daemon>, span: &Span) -> Result<Copies> {
+        match self {
+            Subject::Workload { arguments, .. } => {
+                let threads = lab.threads();
+                let gang = Gang { cpus: threads.min(lab.cpus), weight: None };
+                let mut words = words(&format!("{arguments} --threads {threads}"));
+                words.extend(span_arguments(&words[0], span));
+                let start = |_| lab.start_workload(daemon, Some(gang), &words);
+                (0..COPIES).map(start).collect::<Result<_>>().map(Copies::Workload)
+            }
+            Subject::Real(program) => {
+                let patience = if lab.options.quick { PATIENCE / 3 } else { PATIENCE };
+                let copies = program.start(lab, daemon, COPIES)?.within(patience);
+                Ok(Copies::Real { copies, times: program.times, patience })
+            }
+        }
+    }
+}
+
+/// What says to a workload when it counts.
+fn span_arguments(workload: &str, span: &Span) -> Vec<String> {
+    let mut arguments = span.arguments();
+    if workload == "phases" {
+        // It does what it can until it gives up.
+        for argument in arguments.iter_mut().filter(|it| *it == "--seconds") {
+            *argument = "--limit".into();
+        }
+    }
+    arguments
+}
+
+/// Copies that run.
+pub enum Copies {
+    Workload(Vec<Running>),
+    Real { copies: openmp::Copies, times: u64, patience: Duration },
+}
+
+impl Copies {
+    /// The process that the doctor looks at.
+    pub fn first(&self) -> i32 {
+        match self {
+            Copies::Workload(running) => running[0].pid(),
+            Copies::Real { copies, .. } => copies.pids()[0],
+        }
+    }
+
+    pub fn look_at_gangs(&mut self, lab: &Lab, daemon: Option<&Daemon>, span: &Span) {
+        match self {
+            Copies::Workload(_) => lab.look_at_gangs(daemon, span),
+            Copies::Real { copies, .. } => copies.look_at_gangs(lab, daemon),
+        }
+    }
+
+    /// What they do in a second, in units of their own, when they have ended.
+    pub fn rate(self, span: &Span) -> Result<f64> {
+        match self {
+            Copies::Workload(running) => {
+                let rates = running.into_iter().map(|copy| rate(&copy.outcome(span.deadline)?));
+                rates.sum()
+            }
+            Copies::Real { copies, times, patience } => {
+                let time_s = copies.finish_in_time()?.unwrap_or(patience.as_secs_f64());
+                Ok(COPIES as f64 * times as f64 / time_s)
+            }
+        }
+    }
+}
+
+/// What a workload counts, by the name that it has there.
+const COUNTS: [&str; 4] = ["iterations", "packets", "rounds", "steps"];
+
+fn rate(outcome: &Value) -> Result<f64> {
+    let count = COUNTS.iter().find_map(|name| outcome[*name].as_f64());
+    let seconds = outcome["elapsed_ns"].as_f64().map(|ns| ns / 1e9);
+    let both = count.zip(seconds).filter(|(_, seconds)| *seconds > 0.0);
+    both.map(|(count, seconds)| count / seconds)
+        .with_context(|| format!("a workload did not say what it did: {outcome}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::Options;
+
+    #[test]
+    fn each_kind_of_workload_has_a_rate() {
+        for name in COUNTS {
+            let outcome = serde_json::json!({ name: 30, "elapsed_ns": 2e9 });
+            assert_eq!(rate(&outcome).unwrap(), 15.0, "{name}");
+        }
+        assert!(rate(&serde_json::json!({ "elapsed_ns": 2e9 })).is_err());
+        assert!(rate(&serde_json::json!({ "steps": 1, "elapsed_ns": 0 })).is_err());
+    }
+
+    #[test]
+    fn some_are_chosen_by_name_or_for_a_first_answer() {
+        let chosen = |only: &str, quick| {
+            let lab = Lab::new(&Options { quick, ..Options::default() }).unwrap();
+            let only: Vec<String> = only.split_whitespace().map(String::from).collect();
+            let dir = tempfile::tempdir().unwrap();
+            choose(&lab, dir.path(), &only, Duration::ZERO).map(|it| it.chosen.len())
+        };
+        assert_eq!(chosen("gauss, deadlines", false).unwrap(), 4);
+        assert_eq!(chosen("phases", true).unwrap(), 1);
+        assert_eq!(chosen("", true).unwrap(), 5);
+        assert!(chosen("nothing", true).is_err());
+    }
+}

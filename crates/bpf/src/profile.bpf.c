@@ -58,7 +58,8 @@ struct thread {
 	__u32 state;
 	__s32 call;
 	__u32 uninterruptible;
-	__u32 unused;
+	/* A thread of the program waited for a CPU when it fell asleep. */
+	__u32 apart;
 	__u64 since_ns;
 	__u64 epoch;
 };
@@ -72,6 +73,9 @@ struct cause {
 struct sleeps {
 	__u64 count;
 	__u64 ns;
+	/* Of those at whose beginning and end no thread of the program waited for a CPU. */
+	__u64 clear_count;
+	__u64 clear_ns;
 };
 
 struct {
@@ -166,6 +170,7 @@ static __noinline void set(struct program *p, struct task_struct *task, __u32 st
 		t->since_ns = now;
 		t->call = call_of(task);
 		t->uninterruptible = uninterruptible;
+		t->apart = p->waiting > 0;
 	} else if (t->state == SLEEPING && t->since_ns) {
 		cause.tid = task->pid;
 		cause.call = t->call;
@@ -178,6 +183,10 @@ static __noinline void set(struct program *p, struct task_struct *task, __u32 st
 		if (sum) {
 			__sync_fetch_and_add(&sum->count, 1);
 			__sync_fetch_and_add(&sum->ns, now - t->since_ns);
+			if (!t->apart && p->waiting <= 0) {
+				__sync_fetch_and_add(&sum->clear_count, 1);
+				__sync_fetch_and_add(&sum->clear_ns, now - t->since_ns);
+			}
 		}
 		t->since_ns = 0;
 	}

@@ -102,6 +102,8 @@ impl Profiler {
                 uninterruptible: u32_at(&key, 8) != 0,
                 count: u64_at(&sums, 0),
                 ns: u64_at(&sums, 8),
+                clear_count: u64_at(&sums, 16),
+                clear_ns: u64_at(&sums, 24),
             })
         };
         sleeping.keys().map(read).collect()

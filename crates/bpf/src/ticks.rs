@@ -36,4 +36,7 @@ pub struct Sleep {
     pub uninterruptible: bool,
     pub count: u64,
     pub ns: u64,
+    /// Of those at whose beginning and end no thread of the program waited for a CPU.
+    pub clear_count: u64,
+    pub clear_ns: u64,
 }

@@ -19,6 +19,9 @@ const INTERVAL_MAX_US: f64 = 15_000.0;
 /// Threads that differ by more wait for each other however they are scheduled (E14).
 const IMBALANCE_MAX_US: f64 = 3_000.0;
 
+/// Watched for so long without a change, the demand of others does not change.
+const STEADY_S: f64 = 30.0;
+
 /// Below this share of its time, waiting does not matter.
 const NOTABLE: f64 = 0.01;
 
@@ -201,6 +204,14 @@ fn balanced(figures: &Figures, waits: bool) -> Condition {
         return condition(None, "its threads were hardly ever all on CPUs".into());
     };
     let idle = (1.0 - clear).clamp(0.0, 1.0);
+    if let Some(us) = figures.spread_us {
+        let finding = format!(
+            "with all threads on CPUs, {} of the time is waited; who sleeps until the others are there sleeps {} at a time",
+            percent(idle),
+            time(us)
+        );
+        return condition(Some(us <= IMBALANCE_MAX_US), finding);
+    }
     let Some(us) = figures.interval_us.filter(|_| waits) else {
         let finding = format!("{} of its CPUs' time is not worked in", percent(idle));
         return condition(None, finding);
@@ -251,9 +262,18 @@ fn contended(figures: &Figures) -> Condition {
 fn changing(figures: &Figures) -> Condition {
     let (holds, finding) = if figures.others_sd > 0.3 {
         (Some(true), format!("the others' demand varies by {:.1} threads", figures.others_sd))
+    } else if figures.seconds >= STEADY_S {
+        let seconds = figures.seconds;
+        (
+            Some(false),
+            format!("it did not change in {seconds:.0} s: fixed CPUs for each do as well"),
+        )
     } else {
-        let finding = "it did not change while it was watched; if it never does, fixed CPUs for each do as well";
-        (None, finding.to_owned())
+        let finding = format!(
+            "it did not change in {:.1} s; if it does not in {STEADY_S:.0} s (--seconds), fixed CPUs for each do as well",
+            figures.seconds
+        );
+        (None, finding)
     };
     Condition { id: "E5", name: "demand that changes", holds, finding }
 }
@@ -471,6 +491,14 @@ mod tests {
         assert_eq!((holds, finding.contains("5.0 ms at a time")), (Some(false), true), "{finding}");
         assert_eq!(judged("E2", of(0.5, 6_000.0)).0, Some(true), "3 ms are the bound");
         assert_eq!(judged("E2", of(0.95, 10_000.0)).0, Some(true));
+        let spread = |us| judged("E2", Figures { spread_us: Some(us), ..of(0.5, 10_000.0) });
+        let (holds, finding) = spread(2_500.0);
+        assert_eq!(
+            (holds, finding.contains("sleeps 2.5 ms at a time")),
+            (Some(true), true),
+            "{finding}"
+        );
+        assert_eq!(spread(3_500.0).0, Some(false));
         assert_eq!(judged("E2", Figures { pace_clear: None, ..figures() }).0, None);
         let never = Figures { interval_us: None, spinning: 0.0, ..figures() };
         assert_eq!(judged("E2", never).0, None);
@@ -503,6 +531,10 @@ mod tests {
         let (holds, finding) = judged("E5", Figures { others_sd: 0.5, ..figures() });
         assert_eq!((holds, finding.contains("0.5 threads")), (Some(true), true), "{finding}");
         assert_eq!(judged("E5", Figures { others_sd: 0.3, ..figures() }).0, None);
+        let watched =
+            |seconds, others_sd| judged("E5", Figures { seconds, others_sd, ..figures() }).0;
+        assert_eq!((watched(29.9, 0.1), watched(30.0, 0.1)), (None, Some(false)));
+        assert_eq!(watched(60.0, 0.5), Some(true), "it changes, however long that took");
     }
 
     #[test]

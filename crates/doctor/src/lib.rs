@@ -14,11 +14,13 @@ pub mod auto;
 pub mod cli;
 pub mod competitors;
 pub mod diagnosis;
+pub mod memory;
 pub mod observation;
 pub mod program;
 pub mod proof;
 pub mod report;
 pub mod sites;
+pub mod symbols;
 pub mod watch;
 
 use std::time::Instant;
@@ -42,9 +44,11 @@ pub fn examine(cli: &Cli) -> Result<Diagnosis> {
     }
     let before = competitors::Before::now(&roots.proc)?;
     let mut watch = Watch::begin(&roots, &program.cgroup, program.cpus)?;
+    let memory = memory::Memory::<perf_event::Counter>::count(&program.cgroup);
     watch.until(Instant::now() + cli.seconds)?;
     let competitors = before.competitors(&roots.proc, &program.cgroup)?;
-    let seen = Observation { competitors, ..watch.end()? };
+    let memory = Some(memory.bandwidth());
+    let seen = Observation { competitors, memory, ..watch.end()? };
     let mut diagnosis = Diagnosis::of(&seen);
     if cli.prove {
         let proof = proof::prove(&roots, &mut program, cli.seconds)

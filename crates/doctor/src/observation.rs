@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::competitors::Competitor;
+use crate::{competitors::Competitor, memory::Bandwidth, sites::libc_number};
 
 /// What a CPU does at a look.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,11 +54,27 @@ pub enum Cause {
     Elsewhere,
 }
 
+impl Cause {
+    /// By the system call that a thread sleeps in, if any, and whether no signal could end that.
+    pub fn of(call: Option<u32>, uninterruptible: bool) -> Cause {
+        match call {
+            _ if uninterruptible => Cause::Device,
+            None => Cause::Device,
+            Some(libc_number::FUTEX | libc_number::FUTEX_WAITV) => Cause::Partner,
+            Some(call) if libc_number::SLEEPS.contains(&call) => Cause::Time,
+            Some(_) => Cause::Elsewhere,
+        }
+    }
+}
+
 /// Sleeps of the busy threads, by what they were for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Sleeps {
     pub count: u64,
     pub ns: u64,
+    /// Of those at whose beginning and end no thread of the program waited for a CPU.
+    pub clear_count: u64,
+    pub clear_ns: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -77,6 +93,8 @@ pub struct Observation {
     pub others: Vec<(u64, f64)>,
     /// Who they were; empty where nobody asked.
     pub competitors: Vec<Competitor>,
+    /// What it fetched from memory; absent where nobody asked.
+    pub memory: Option<Bandwidth>,
 }
 
 /// A thread that ran less than this share of what the busiest did is none of those that compute.
@@ -84,6 +102,9 @@ const BUSY: f64 = 0.05;
 
 /// Looks of this many are too few to say anything.
 pub const ENOUGH: usize = 200;
+
+/// Sleeps of this many say how long they are on average.
+const SLEEPS_ENOUGH: u64 = 20;
 
 /// The looks of one kind, counted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,12 +143,21 @@ pub struct Figures {
     pub interval_us: Option<f64>,
     /// It is that or less: the clock is too coarse for more.
     pub interval_is_bound: bool,
+    /// How long a thread that sleeps until its partners have arrived sleeps at a time, while none of them waits for a
+    /// CPU; absent where they hardly ever do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread_us: Option<f64>,
     /// Runnable threads of others on average, and how much that varied: standard deviation over quarters
     /// of a second.
     pub others: f64,
     pub others_sd: f64,
     /// The processes of others that used the most CPU.
     pub competitors: Vec<Competitor>,
+    /// What it fetched past the last cache, or why that is not known; both absent where nobody asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes_per_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_not_measured: Option<String>,
     /// The share of the machine's time that a gang would have.
     pub fair_share: f64,
     /// Share of the ticks that were lost; all else is of the others.
@@ -176,9 +206,12 @@ impl Observation {
             sleeps: self.sleeps.clone(),
             interval_us,
             interval_is_bound,
+            spread_us: self.spread_us(interval_us),
             others,
             others_sd,
             competitors: self.competitors.clone(),
+            memory_bytes_per_s: self.memory.as_ref().and_then(|it| it.as_ref().ok()).copied(),
+            memory_not_measured: self.memory.as_ref().and_then(|it| it.as_ref().err()).cloned(),
             lost: self.lost as f64 / (self.lost + self.looks.len() as u64).max(1) as f64,
             fair_share: if wanted > self.machine as f64 { cpus as f64 / wanted } else { 1.0 },
         }
@@ -215,6 +248,16 @@ impl Observation {
         sites.sort_by(|a, b| b.1.total_cmp(&a.1));
         sites.truncate(3);
         sites
+    }
+
+    /// How far apart threads arrive where they meet, by those that sleep until the last one is there. Where they
+    /// mostly spin, the few that sleep are those that wait for long.
+    fn spread_us(&self, interval_us: Option<f64>) -> Option<f64> {
+        let sleeps = self.sleeps.get(&Cause::Partner)?;
+        let every_us = self.length_ns as f64 / 1e3 * self.busy().len() as f64 / sleeps.count as f64;
+        let mostly_sleep = every_us <= interval_us? * 2.0;
+        (mostly_sleep && sleeps.clear_count >= SLEEPS_ENOUGH)
+            .then(|| sleeps.clear_ns as f64 / sleeps.clear_count as f64 / 1e3)
     }
 
     /// The time between two waits of a thread for its partners, in microseconds, and whether that is only
@@ -404,6 +447,27 @@ mod tests {
     }
 
     #[test]
+    fn why_threads_sleep() {
+        let read = 0;
+        assert_eq!(Cause::of(Some(read), true), Cause::Device, "a disk");
+        assert_eq!(Cause::of(None, false), Cause::Device, "memory that is to be fetched");
+        assert_eq!(Cause::of(Some(read), false), Cause::Elsewhere, "a pipe");
+        assert_eq!(Cause::of(Some(libc_number::FUTEX), false), Cause::Partner);
+        assert_eq!(Cause::of(Some(libc_number::SLEEPS[1]), false), Cause::Time);
+    }
+
+    #[test]
+    fn memory_is_told_or_why_it_is_not() {
+        let of = |memory| {
+            let figures = Observation { memory, ..two_threads(Vec::new()) }.figures();
+            (figures.memory_bytes_per_s, figures.memory_not_measured)
+        };
+        assert_eq!(of(Some(Ok(5e9))), (Some(5e9), None));
+        assert_eq!(of(Some(Err("none here".into()))), (None, Some("none here".into())));
+        assert_eq!(of(None), (None, None));
+    }
+
+    #[test]
     fn what_was_lost_is_a_share_of_all_ticks() {
         let mut observation = two_threads((0..30).map(|at| look(at, Doing::Else, 0, 0)).collect());
         assert_eq!(observation.figures().lost, 0.0);
@@ -427,9 +491,25 @@ mod tests {
     #[test]
     fn the_interval_between_sleeps() {
         let mut observation = two_threads(Vec::new());
-        observation.sleeps.insert(Cause::Partner, Sleeps { count: 2000, ns: MS });
+        observation
+            .sleeps
+            .insert(Cause::Partner, Sleeps { count: 2000, ns: MS, ..Sleeps::default() });
         let figures = observation.figures();
         assert_eq!((figures.interval_us, figures.interval_is_bound), (Some(1000.0), false));
+        assert_eq!(figures.spread_us, None, "always some thread waited for a CPU");
+    }
+
+    #[test]
+    fn the_spread_of_arrival_is_what_is_slept_while_all_have_cpus() {
+        let mut observation = two_threads(Vec::new());
+        let sleeps = Sleeps { count: 2000, ns: 9_000 * MS, clear_count: 100, clear_ns: 50 * MS };
+        observation.sleeps.insert(Cause::Partner, sleeps);
+        assert_eq!(observation.figures().spread_us, Some(500.0));
+        let few = Sleeps { clear_count: 19, ..sleeps };
+        observation.sleeps.insert(Cause::Partner, few);
+        assert_eq!(observation.figures().spread_us, None);
+        // It meets every millisecond, and sleeps once in a hundred times.
+        assert_eq!(observation.spread_us(Some(10.0)), None);
     }
 
     #[test]

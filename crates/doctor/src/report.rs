@@ -67,6 +67,12 @@ fn waits(out: &mut String, diagnosis: &Diagnosis) -> Result {
             sites.join(", ")
         )?;
     }
+    if let Some(bytes) = figures.memory_bytes_per_s {
+        writeln!(out, "  memory       {:.2} GB/s past the last cache", bytes / 1e9)?;
+    }
+    if let Some(reason) = &figures.memory_not_measured {
+        writeln!(out, "  memory       not measured: {reason}")?;
+    }
     for (&why, sleeps) in &figures.sleeps {
         writeln!(
             out,
@@ -97,6 +103,17 @@ fn plural<'a>(number: usize, one: &'a str, many: &'a str) -> &'a str {
 mod tests {
     use super::*;
     use crate::observation::{Doing, Look, Observation};
+
+    #[test]
+    fn memory_is_told_or_why_it_is_not() {
+        let of = |memory| {
+            let seen = Observation { memory, ..Observation::default() };
+            text(&Diagnosis::of(&seen)).unwrap()
+        };
+        assert!(of(Some(Ok(12.3e9))).contains("  memory       12.30 GB/s past the last cache\n"));
+        assert!(of(Some(Err("here".into()))).contains("  memory       not measured: here\n"));
+        assert!(!of(None).contains("memory"), "nobody asked");
+    }
 
     #[test]
     fn lost_ticks_make_a_diagnosis_incomplete() {

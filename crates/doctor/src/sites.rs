@@ -4,7 +4,7 @@
 //! executes tells them apart.
 //!
 //! Approach: four signs, each sufficient. The code belongs to a runtime that does nothing but bring
-//! threads together (OpenMP's, MPI's). The thread is in a system call by which it gives its CPU away or
+//! threads together (OpenMP's, MPI's); the function is told where the runtime has a name for it. The thread is in a system call by which it gives its CPU away or
 //! waits for others. Or it is in a short loop that changes nothing but waits for a change: one with a pause
 //! instruction, or one that reads memory, writes none, and starts each round as it started the one before. Or it
 //! reads the clock, as loops do that wait for a while before they block.
@@ -17,9 +17,10 @@ use std::{
     collections::{BTreeMap, HashMap},
     fs::File,
     os::unix::fs::FileExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
+use crate::symbols::Symbols;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess};
 
 /// Runtimes that bring threads together, by the beginnings of their files' names.
@@ -105,13 +106,20 @@ impl Sites {
 }
 
 struct Process {
+    /// Its directory in /proc.
+    directory: PathBuf,
     maps: Vec<Mapping>,
     memory: Option<File>,
+    /// Of the runtimes among what is mapped, by path; read when they are first needed.
+    symbols: BTreeMap<PathBuf, Symbols>,
 }
 
 struct Mapping {
     start: u64,
     end: u64,
+    /// Where in the file it begins.
+    offset: u64,
+    path: PathBuf,
     /// The file's name, without its directory.
     name: String,
 }
@@ -119,7 +127,8 @@ struct Mapping {
 impl Process {
     fn open(proc_root: &Path, pid: u32) -> Process {
         let directory = proc_root.join(pid.to_string());
-        Process { maps: mappings(pid), memory: File::open(directory.join("mem")).ok() }
+        let memory = File::open(directory.join("mem")).ok();
+        Process { directory, maps: mappings(pid), memory, symbols: BTreeMap::new() }
     }
 
     fn look(&mut self, proc_root: &Path, pid: u32, ip: u64) -> Site {
@@ -127,11 +136,20 @@ impl Process {
             // It has loaded something since.
             *self = Process::open(proc_root, pid);
         }
-        let name = self.maps.iter().find(|map| map.holds(ip)).map(|map| map.name.as_str());
-        let name = name.filter(|name| !name.is_empty());
-        if let Some(name) = name {
+        let map = self.maps.iter().find(|map| map.holds(ip));
+        let name = map.map(|map| map.name.as_str()).filter(|name| !name.is_empty());
+        if let Some((map, name)) = map.zip(name) {
             if RUNTIMES.iter().any(|runtime| name.starts_with(runtime)) {
-                return Site::Wait(name.to_owned());
+                let symbols = self.symbols.entry(map.path.clone()).or_insert_with(|| {
+                    // As the process sees it, which may have another root.
+                    let inside = map.path.strip_prefix("/").unwrap_or(&map.path);
+                    Symbols::of(&self.directory.join("root").join(inside))
+                });
+                let function = symbols.at(ip - map.start + map.offset);
+                return Site::Wait(match function {
+                    Some(function) => format!("{function} of {name}"),
+                    None => name.to_owned(),
+                });
             }
             if name == VDSO {
                 return Site::Wait("a loop that looks at the clock".into());
@@ -162,12 +180,17 @@ fn mappings(pid: u32) -> Vec<Mapping> {
     let mapping = |map: procfs::process::MemoryMap| Mapping {
         start: map.address.0,
         end: map.address.1,
-        name: match map.pathname {
+        offset: map.offset,
+        name: match &map.pathname {
             MMapPath::Path(path) => {
                 path.file_name().unwrap_or_default().to_string_lossy().into_owned()
             }
             MMapPath::Vdso => VDSO.to_owned(),
             _ => String::new(),
+        },
+        path: match map.pathname {
+            MMapPath::Path(path) => path,
+            _ => PathBuf::new(),
         },
     };
     maps.into_iter().flatten().filter(executable).map(mapping).collect()

@@ -15,7 +15,7 @@ use perf_event::{Builder, Counter, events::Software};
 
 use crate::{
     observation::{Cause, Doing, Look, Observation, Use},
-    sites::{Site, Sites, libc_number},
+    sites::{Site, Sites},
 };
 
 /// Ticks of each CPU's clock in a second: not a divisor of what programs do every millisecond.
@@ -190,16 +190,12 @@ impl Watch {
         self.seen.lost = self.profiler.lost()?;
         self.seen.sleeps.clear();
         for sleep in self.profiler.sleeps()? {
-            let cause = match sleep.call {
-                _ if sleep.uninterruptible => Cause::Device,
-                None => Cause::Device,
-                Some(libc_number::FUTEX | libc_number::FUTEX_WAITV) => Cause::Partner,
-                Some(call) if libc_number::SLEEPS.contains(&call) => Cause::Time,
-                Some(_) => Cause::Elsewhere,
-            };
+            let cause = Cause::of(sleep.call, sleep.uninterruptible);
             let sum = self.seen.sleeps.entry(cause).or_default();
             sum.count += sleep.count;
             sum.ns += sleep.ns;
+            sum.clear_count += sleep.clear_count;
+            sum.clear_ns += sleep.clear_ns;
         }
         Ok(())
     }

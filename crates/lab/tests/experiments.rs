@@ -406,7 +406,7 @@ fn the_doctor_is_scored() {
         skipped("gang-doctor is not beside gang-lab");
         return;
     }
-    let output = lab("doctor --quick --runs 1 --seconds 1 --noisy --json -");
+    let output = lab("doctor --only phases,small --runs 1 --seconds 1 --noisy --json -");
     let errors = String::from_utf8_lossy(&output.stderr);
     // On a machine that is far too busy a program has ended before the doctor gets to see it.
     let reasons =
@@ -418,7 +418,7 @@ fn the_doctor_is_scored() {
     assert!(output.status.success(), "{errors}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["measures"][0]["measure"], "gang doctor is right");
-    assert!(report["verdict"].as_array().unwrap().len() > 5);
+    assert!(report["verdict"].as_array().unwrap().len() > 3);
     let conditions = conditions(&report);
     assert!(conditions.contains(&"phases, spins: watched"), "not only barriers: {conditions:?}");
 }

@@ -56,7 +56,7 @@ enum Command {
     /// What an interactive gang waits for its first slot beside four batch gangs
     Arrival(With<arrival::Arrival>),
     /// 50 clients at once, 1,000 jobs at a time; and the times of calls
-    Clients(Only),
+    Clients(With<clients::Clients>),
     /// Gaussian elimination beside competitors, by the number of threads (L35)
     Gauss(Only),
     /// Matrix multiply beside competitors, by the number of threads (L36)
@@ -133,7 +133,7 @@ impl Cli {
             Command::Views(it) => report(&it.options, views::run),
             Command::Release(it) => report(&it.options, release::run),
             Command::Arrival(it) => it.report(|it, lab| it.run(lab)),
-            Command::Clients(it) => report(&it.options, clients::run),
+            Command::Clients(it) => it.report(|it, lab| it.run(lab)),
             Command::Gauss(it) => {
                 report(&it.options, |lab| solvers::run(lab, solvers::Solver::Gauss))
             }

@@ -45,7 +45,8 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-fn thousands(value: f64) -> String {
+/// A whole number, thousands apart.
+pub fn thousands(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {

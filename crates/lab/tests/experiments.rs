@@ -9,7 +9,7 @@ use std::process::Command;
 use gang_skips::skipped;
 use lab::{
     conditions, figure, gangd_is_there, gangs_are_told, lab, libgang_is_there, report,
-    table_and_report,
+    table_and_report, try_table_and_report,
 };
 use serde_json::Value;
 
@@ -123,7 +123,13 @@ fn a_switch_needs_gangd() {
     if !gangd_is_there() {
         return;
     }
-    let (table, report) = table_and_report("switch --runs 1 --seconds 1.5 --sizes 3");
+    // Where a thousand others want the CPUs, gangs have few slots in little time.
+    let measured = ["1.5", "6", "20"].into_iter().find_map(|seconds| {
+        try_table_and_report(&format!("switch --runs 1 --seconds {seconds} --sizes 3"))
+            .map_err(|error| assert!(error.contains("hardly alternated"), "{error}"))
+            .ok()
+    });
+    let (table, report) = measured.expect("the two jobs take turns");
     assert_eq!(conditions(&report), ["3 asleep", "3 computing"]);
     for condition in conditions(&report) {
         let of = |name: &str| figure(&report, condition, name);
@@ -272,8 +278,8 @@ fn solvers_and_speedup_under_plain_linux() {
 
 #[test]
 fn sweeps_and_alternatives_under_plain_linux() {
-    let interval = report("interval --plain --runs 1 --seconds 0.2 --points 40us,1ms");
-    assert_eq!(conditions(&interval), ["40us, plain Linux", "1ms, plain Linux"]);
+    let interval = report("interval --plain --runs 1 --seconds 0.2 --points 40us");
+    assert_eq!(conditions(&interval), ["40us, plain Linux"]);
     let variance = report("variance --plain --runs 1 --seconds 0.2 --points 0ns,1ms");
     assert_eq!(conditions(&variance), ["0ns, plain Linux", "1ms, plain Linux"]);
     assert_eq!(conditions(&report("batch --plain --runs 1 --seconds 0.4")).len(), 2);
@@ -319,6 +325,13 @@ fn solvers_and_sweeps_under_gangd_need_gangd() {
     let interval = report("interval --runs 1 --seconds 0.2 --points 40us,4ms --halvings 1");
     let verdicts = interval["verdict"].as_array().unwrap();
     assert!(verdicts.iter().any(|v| v.as_str().unwrap().contains("ETH")), "{interval}");
+}
+
+#[test]
+fn batch_and_priority_under_gangd_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
     assert_eq!(conditions(&report("batch --runs 1 --seconds 0.4")).len(), 4);
     assert_eq!(conditions(&report("priority --runs 1 --seconds 0.2")).len(), 5);
 }
@@ -341,8 +354,8 @@ fn stream_slices_and_noise_under_gangd_need_gangd() {
         return;
     }
     assert_eq!(conditions(&report("stream --runs 1 --seconds 0.3 --bursts 1,4")).len(), 6);
-    let slices = report("slices --quick --runs 1 --seconds 0.1 --slices 1ms,10ms");
-    assert_eq!(conditions(&slices).len(), 9);
+    let slices = report("slices --quick --runs 1 --seconds 0.1 --slices 10ms");
+    assert_eq!(conditions(&slices).len(), 6);
     assert_eq!(conditions(&report("noise --runs 1 --seconds 0.6")), ["1ms", "10ms", "50ms"]);
 }
 
@@ -361,7 +374,7 @@ fn matmul_speedup_and_variance_under_gangd_need_gangd() {
 }
 
 #[test]
-fn arrival_and_clients_need_gangd() {
+fn arrival_needs_gangd() {
     if !gangd_is_there() {
         return;
     }
@@ -369,10 +382,18 @@ fn arrival_and_clients_need_gangd() {
     gangs_are_told(&arrival, |_| true);
     let worst = &arrival["series"][0]["samples"]["waited_slices_max"][0];
     assert!(worst.as_f64().unwrap() > 0.0, "{arrival}");
-    let clients = report("clients --quick --runs 1 --seconds 0.3");
+}
+
+#[test]
+fn clients_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let clients = report("clients --quick --runs 1 --seconds 0.3 --ended 20");
     assert_eq!(conditions(&clients).len(), 3);
     assert_eq!(clients["measures"].as_array().unwrap().len(), 8, "{clients}");
     assert_eq!(clients["series"][0]["samples"]["lost"][0], 0.0, "{clients}");
+    assert!(figure(&clients, "1,000 jobs at rest, 20 ended", "jobs_ended") >= 20.0, "{clients}");
 }
 
 #[test]

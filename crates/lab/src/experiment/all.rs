@@ -61,7 +61,7 @@ const EXPERIMENTS: [Experiment; 30] = [
     ("views", views::run),
     ("release", release::run),
     ("arrival", |lab| arrival::Arrival::default().run(lab)),
-    ("clients", clients::run),
+    ("clients", |lab| clients::Clients::default().run(lab)),
     ("barriers", |lab| barriers::Barriers { work: barriers::WORK }.run(lab)),
     ("calls", calls::run),
 ];

@@ -7,24 +7,25 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use clap::Args;
 
 use crate::child::Running;
 use crate::daemon::{Daemon, Settings};
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::Lab;
 use crate::report::{Must, Report};
+use crate::table::thousands;
 use crate::workload::clients::ClientsOutcome;
 
 const CONDITION: &str = "50 clients, 1,000 jobs at a time";
 const CALLS: &str = "one client, 100 jobs at a time";
-const RESTING: &str = "1,000 jobs at rest, 10,000 ended";
 const LENGTH: Duration = Duration::from_secs(60);
 /// For a first answer.
 const QUICK_LENGTH: Duration = Duration::from_secs(20);
 /// Before it, the daemon gets what it keeps: among that the plans of the last 2,048 slices, 20 s of them
 /// at its default. What it has then it may have; more would be growth.
 const WARM_UP: Duration = Duration::from_secs(25);
-/// Jobs that have ended, beside those at rest; fewer with `--quick`.
+/// Jobs that have ended, beside those at rest; what is promised is about so many. Fewer with `--quick`.
 const ENDED: usize = 10_000;
 /// For which at least as many are waited for as long.
 const ENDING: Duration = Duration::from_secs(240);
@@ -32,8 +33,26 @@ const DRAIN: Duration = Duration::from_secs(20);
 /// How long jobs are at rest: enough for as many to come.
 const REST: Duration = Duration::from_secs(20);
 
-pub fn run(lab: &Lab) -> Result<Report> {
+#[derive(Args, Debug, Clone, Default)]
+pub struct Clients {
+    /// Jobs that have ended before others are at rest [default: 10000, with --quick 500]
+    #[arg(long)]
+    pub ended: Option<usize>,
+}
+
+impl Clients {
+    pub fn run(&self, lab: &Lab) -> Result<Report> {
+        let usual = if lab.options.quick { ENDED / 20 } else { ENDED };
+        run(lab, self.ended.unwrap_or(usual))
+    }
+}
+
+fn run(lab: &Lab, ended: usize) -> Result<Report> {
     ensure!(!lab.options.plain, "plain Linux has no daemon");
+    let ended_jobs = thousands(ended as f64);
+    let resting = format!("1,000 jobs at rest, {ended_jobs} ended");
+    let listing = format!("listing 1,000 jobs, by gang ls, with {ended_jobs} ended");
+    let history = format!("gang history of {ended_jobs} ended jobs, with 1,000 live");
     let long = if lab.options.quick { QUICK_LENGTH } else { LENGTH };
     let conditions = [
         Condition::new(CONDITION, || measure(lab, MANY, lab.length(long))),
@@ -41,7 +60,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
             let one = Load { clients: 1, jobs: 100, hold: false };
             measure(lab, one, lab.length(Duration::from_secs(5)))
         }),
-        Condition::new(RESTING, || rest(lab)),
+        Condition::new(&resting, || rest(lab, ended)),
     ];
     // One long round says more than several short ones.
     let run = alternate(lab, "clients", lab.options.runs.unwrap_or(1), &conditions)?;
@@ -65,10 +84,10 @@ pub fn run(lab: &Lab) -> Result<Report> {
     for (figure, what, most, unit) in [
         ("register_ms_p99", "registering a job, one client with 100 jobs, p99", 2.0, "ms"),
         ("add_ms_p99", "adding a process, one client with 100 jobs, p99", 0.2, "ms"),
-        ("list_ms", "listing 1,000 jobs, by gang ls, with 10,000 ended", 100.0, "ms"),
-        ("history_ms", "gang history of 10,000 ended jobs, with 1,000 live", 100.0, "ms"),
+        ("list_ms", &listing, 100.0, "ms"),
+        ("history_ms", &history, 100.0, "ms"),
     ] {
-        let of = if matches!(figure, "list_ms" | "history_ms") { RESTING } else { CALLS };
+        let of = if matches!(figure, "list_ms" | "history_ms") { &resting } else { CALLS };
         let estimate = report.mean(of, figure);
         report.promise(what, Must::Below(most), unit, estimate);
     }
@@ -121,9 +140,8 @@ fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Figures> {
 }
 
 /// Who asks while nothing else happens, and what is kept is kept.
-fn rest(lab: &Lab) -> Result<Figures> {
+fn rest(lab: &Lab, wanted: usize) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings { keeps: true, ..Settings::default() }))?;
-    let wanted = if lab.options.quick { ENDED / 20 } else { ENDED };
     let part = lab.length(Duration::from_secs(10));
     let end = Instant::now() + ENDING;
     while daemon.history(wanted)? < wanted {

@@ -70,7 +70,7 @@ fn run(lab: &Lab, only: &[String]) -> Result<()> {
         ("arrival", Box::new(|| arrival::Arrival::default().run(lab))),
         ("barriers", Box::new(|| barriers.run(lab))),
         ("calls", Box::new(|| calls::run(lab))),
-        ("clients", Box::new(|| clients::run(lab))),
+        ("clients", Box::new(|| clients::Clients::default().run(lab))),
         ("coscheduled", Box::new(|| coscheduled::run(lab))),
         ("auto", Box::new(|| auto::Auto::default().run(lab))),
         ("gauss", Box::new(|| solvers::run(lab, solvers::Solver::Gauss))),

@@ -73,11 +73,17 @@ pub fn figure(report: &Value, condition: &str, figure: &str) -> f64 {
 
 /// The table of a report, for people, beside its JSON.
 pub fn table_and_report(arguments: &str) -> (String, Value) {
+    try_table_and_report(arguments).unwrap_or_else(|error| panic!("{arguments}: {error}"))
+}
+
+/// The same, or what the lab said of its failure.
+pub fn try_table_and_report(arguments: &str) -> Result<(String, Value), String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("figures.json");
     let output = lab(&format!("{arguments} --noisy --json {}", path.display()));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments}: {errors}");
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
     let report = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    (String::from_utf8(output.stdout).unwrap(), report)
+    Ok((String::from_utf8(output.stdout).unwrap(), report))
 }

@@ -22,8 +22,8 @@ const CALLS: &str = "one client, 100 jobs at a time";
 const LENGTH: Duration = Duration::from_secs(60);
 /// For a first answer.
 const QUICK_LENGTH: Duration = Duration::from_secs(20);
-/// Before it, the daemon gets what it keeps: among that the plans of the last 2,048 slices, 20 s of them
-/// at its default. What it has then it may have; more would be growth.
+/// Before it, the daemon gets what it keeps, for as long as is measured and this at least: among that the plans
+/// of the last 2,048 slices, 20 s of them at its default. What it has then it may have; more would be growth.
 const WARM_UP: Duration = Duration::from_secs(25);
 /// Jobs that have ended, beside those at rest; what is promised is about so many. Fewer with `--quick`.
 const ENDED: usize = 10_000;
@@ -107,7 +107,7 @@ const MANY: Load = Load { clients: 50, jobs: 20, hold: false };
 
 fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings { keeps: true, ..Settings::default() }))?;
-    let warm_up = lab.length(WARM_UP);
+    let warm_up = lab.length(WARM_UP).max(length);
     finish(start(lab, &daemon, load, warm_up)?, warm_up)?;
     drain(&daemon)?;
     let before = (descriptors(&daemon)?, memory_mib(&daemon)?);

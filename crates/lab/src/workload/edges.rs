@@ -1,9 +1,10 @@
 //! Threads that look at the clock all the time and so know when they did not run: what X8 took from the
 //! scheduler's record, seen by those who were scheduled.
 //!
-//! A stretch without CPU for half a slice or longer is a slot of others. When it ends, the thread's own
-//! slot has begun, and the distance from the boundary of the slices says how exact that was. Shorter
-//! stretches are interruptions of its slot.
+//! A slice in most of which the thread had no CPU was the slot of others: also where it ran in the gaps, of which
+//! a long slice has several. Where such a slice and one of its own meet, the stretch without CPU that ends, or
+//! begins, nearest to the boundary says how exact the switch was. All others within its own slices are
+//! interruptions of its slot.
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -11,7 +12,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-use super::window::{Place, now_ns};
+use super::window::{Place, Window, now_ns};
 use super::{When, on_threads, thread_count};
 use crate::duration;
 
@@ -47,6 +48,13 @@ pub struct EdgesOutcome {
     pub interrupted_ns: u64,
 }
 
+/// A stretch in which a thread had no CPU.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    from_ns: u64,
+    to_ns: u64,
+}
+
 /// What one thread saw.
 struct Seen {
     begins_ns: Histogram<u64>,
@@ -61,15 +69,15 @@ impl Edges {
         ensure!(slice_ns >= 2 * GAP_NS, "slices below 100us are not told from the timer tick");
         let window = self.when.window()?;
         let all = on_threads(self.threads, |_| -> Result<Seen> {
-            let mut seen = Seen::new()?;
+            let mut pauses = Vec::new();
             let mut before_ns = now_ns();
             loop {
                 let ns = now_ns();
                 match window.place(ns) {
                     Place::Before => {}
                     Place::Inside if ns.saturating_sub(before_ns) < GAP_NS => {}
-                    Place::Inside => seen.gap(before_ns, ns, slice_ns)?,
-                    Place::After => return Ok(seen),
+                    Place::Inside => pauses.push(Pause { from_ns: before_ns, to_ns: ns }),
+                    Place::After => return Seen::of(&pauses, window, slice_ns),
                 }
                 before_ns = ns;
             }
@@ -109,35 +117,75 @@ impl Seen {
         })
     }
 
-    fn gap(&mut self, from_ns: u64, to_ns: u64, slice_ns: u64) -> Result<()> {
-        if to_ns - from_ns < slice_ns / 2 {
-            self.interruptions += 1;
-            self.interrupted_ns += to_ns - from_ns;
-            return Ok(());
+    /// Of pauses in order of time.
+    fn of(pauses: &[Pause], window: Window, slice_ns: u64) -> Result<Self> {
+        let (first, end) = (window.start_ns.div_ceil(slice_ns), window.end_ns / slice_ns);
+        let within = |pause: &Pause, slice: u64| {
+            let (from_ns, to_ns) = (slice * slice_ns, (slice + 1) * slice_ns);
+            pause.to_ns.min(to_ns).saturating_sub(pause.from_ns.max(from_ns))
+        };
+        let touched = |slice: u64| {
+            let begin = pauses.partition_point(|pause| pause.to_ns <= slice * slice_ns);
+            pauses[begin..].iter().take_while(move |pause| pause.from_ns < (slice + 1) * slice_ns)
+        };
+        let is_own = |slice: u64| {
+            touched(slice).map(|pause| within(pause, slice)).sum::<u64>() * 2 < slice_ns
+        };
+        let mut seen = Seen::new()?;
+        // Where the pauses begin that are the ends of slots.
+        let mut of_edges = Vec::new();
+        for slice in first + 1..end {
+            let boundary_ns = slice * slice_ns;
+            let at = match (is_own(slice - 1), is_own(slice)) {
+                (false, true) => |pause: &Pause| pause.to_ns,
+                (true, false) => |pause: &Pause| pause.from_ns,
+                _ => continue,
+            };
+            let next = pauses.partition_point(|pause| at(pause) < boundary_ns);
+            let around = &pauses[next.saturating_sub(1)..(next + 1).min(pauses.len())];
+            let nearest = around.iter().min_by_key(|pause| at(pause).abs_diff(boundary_ns));
+            let Some(pause) = nearest else { continue };
+            let ends = if is_own(slice) { &mut seen.begins_ns } else { &mut seen.ends_ns };
+            ends.record(at(pause).abs_diff(boundary_ns))?;
+            of_edges.push(pause.from_ns);
         }
-        self.ends_ns.record(from_boundary(from_ns, slice_ns))?;
-        self.begins_ns.record(from_boundary(to_ns, slice_ns))?;
-        Ok(())
+        for slice in (first..end).filter(|&slice| is_own(slice)) {
+            let others = |pause: &&Pause| of_edges.binary_search(&pause.from_ns).is_err();
+            for pause in touched(slice).filter(others) {
+                seen.interruptions += u64::from(pause.from_ns >= slice * slice_ns);
+                seen.interrupted_ns += within(pause, slice);
+            }
+        }
+        Ok(seen)
     }
-}
-
-/// Distance to the nearest boundary of slices.
-fn from_boundary(ns: u64, slice_ns: u64) -> u64 {
-    let after = ns % slice_ns;
-    after.min(slice_ns - after)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const MS: u64 = 1_000_000;
+
+    fn seen(slice_ns: u64, pauses: &[(u64, u64)]) -> Seen {
+        let pause = |&(from_ns, to_ns): &(u64, u64)| Pause { from_ns, to_ns };
+        let pauses: Vec<Pause> = pauses.iter().map(pause).collect();
+        let window = Window::new(0, Duration::from_millis(40));
+        Seen::of(&pauses, window, slice_ns).unwrap()
+    }
+
     #[test]
     fn slots_of_others_and_interruptions_are_told_apart() {
-        let mut seen = Seen::new().unwrap();
-        seen.gap(10_000_900, 20_000_050, 10_000_000).unwrap();
-        seen.gap(23_000_000, 23_000_200, 10_000_000).unwrap();
+        let seen = seen(10 * MS, &[(10 * MS + 900, 20 * MS + 50), (23 * MS, 23 * MS + 200)]);
         assert_eq!((seen.begins_ns.max(), seen.ends_ns.max()), (50, 900));
+        assert_eq!((seen.begins_ns.len(), seen.ends_ns.len()), (1, 1));
         assert_eq!((seen.interruptions, seen.interrupted_ns), (1, 200));
-        assert_eq!(from_boundary(19_999_990, 10_000_000), 10);
+    }
+
+    #[test]
+    fn who_runs_in_the_gaps_of_a_long_slot_of_others_has_no_slot_there() {
+        let pauses = [(20 * MS + 30, 24 * MS), (25 * MS, 29 * MS), (30 * MS, 39 * MS)];
+        let seen = seen(20 * MS, &[&[(5 * MS, 6 * MS)], &pauses[..]].concat());
+        assert_eq!((seen.begins_ns.len(), seen.ends_ns.len(), seen.ends_ns.max()), (0, 1, 30));
+        assert_eq!((seen.interruptions, seen.interrupted_ns), (1, MS));
     }
 }

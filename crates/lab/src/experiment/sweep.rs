@@ -3,7 +3,7 @@
 //! plain Linux is taken at each point.
 //!
 //! The point from which on there is no benefit worth speaking of is found, not assumed: between the last
-//! measured point with one and the first without, points are halved in (geometrically) and measured as
+//! measured point at which one is shown and the one after it, points are halved in (geometrically) and measured as
 //! well, and the crossing is interpolated.
 //!
 //! The barrier spins for 50 µs and then blocks, as a good one does (E8): with one that only spins, plain
@@ -52,6 +52,8 @@ pub struct Sweep {
 struct Benefit {
     at: Duration,
     ratio: f64,
+    /// It is more than nothing, and 1 is not in its interval.
+    is_shown: bool,
 }
 
 impl Over {
@@ -162,15 +164,16 @@ fn benefits(report: &mut Report, points: &[Duration]) -> Vec<Benefit> {
     let mut benefits = Vec::new();
     for &at in points {
         if let Some(ratio) = report.ratio(&name(at, "gangd"), &name(at, "plain Linux"), SWEPT) {
-            benefits.push(Benefit { at, ratio: ratio.value });
+            let is_shown = ratio.value > NOTHING && ratio.interval.is_none_or(|[low, _]| low > 1.0);
+            benefits.push(Benefit { at, ratio: ratio.value, is_shown });
         }
     }
     benefits
 }
 
-/// The last point with a benefit and the one after it; none where all have one, or none has.
+/// The last point at which a benefit is shown and the one after it; none where it is at all, or at none.
 fn bracket(benefits: &[Benefit]) -> Option<(Benefit, Benefit)> {
-    let last = benefits.iter().rposition(|benefit| benefit.ratio > NOTHING)?;
+    let last = benefits.iter().rposition(|benefit| benefit.is_shown)?;
     Some((benefits[last], *benefits.get(last + 1)?))
 }
 
@@ -185,7 +188,9 @@ fn between(low: Duration, high: Duration) -> Duration {
 
 /// Where the benefit falls to nothing, along a straight line between two points.
 fn crossing(with: Benefit, without: Benefit) -> Duration {
-    let part = (with.ratio - NOTHING) / (with.ratio - without.ratio);
+    // The second may be as good, and not shown to be.
+    let falls = with.ratio - without.ratio.min(NOTHING);
+    let part = (with.ratio - NOTHING) / falls;
     let (low, high) = (with.at.as_secs_f64(), without.at.as_secs_f64());
     let at_s = if low == 0.0 { high * part } else { low * (high / low).powf(part) };
     Duration::from_secs_f64(at_s)
@@ -201,13 +206,13 @@ fn verdict(over: Over, benefits: &[Benefit]) -> String {
     );
     let rest = match bracket(benefits) {
         Some((with, without)) => format!(
-            "below 2 % at {} and more of {name}, interpolated between {} and {}",
+            "below 2 %, or not shown, at {} and more of {name}, interpolated between {} and {}",
             duration::show(Duration::from_micros(crossing(with, without).as_micros() as u64)),
             duration::show(with.at),
             duration::show(without.at)
         ),
-        None if benefits.iter().all(|benefit| benefit.ratio <= NOTHING) => {
-            format!("below 2 % at every {name}")
+        None if benefits.iter().all(|benefit| !benefit.is_shown) => {
+            format!("below 2 %, or not shown, at every {name}")
         }
         None => format!("there yet at the largest {name} measured"),
     };
@@ -246,7 +251,10 @@ mod tests {
     use super::*;
 
     fn benefits(of: &[(u64, f64)]) -> Vec<Benefit> {
-        let benefit = |&(us, ratio): &(u64, f64)| Benefit { at: Duration::from_micros(us), ratio };
+        let benefit = |&(us, ratio): &(u64, f64)| {
+            let is_shown = ratio > NOTHING;
+            Benefit { at: Duration::from_micros(us), ratio, is_shown }
+        };
         of.iter().map(benefit).collect()
     }
 
@@ -258,7 +266,16 @@ mod tests {
         // Half of the way from 1.04 to 1.00 on a logarithmic axis.
         let at = crossing(with, without);
         assert!((at.as_secs_f64() * 1e3 - 12.65).abs() < 0.1, "{at:?}");
-        assert!(verdict(Over::Interval, &all).contains("below 2 % at 12.6"));
+        assert!(verdict(Over::Interval, &all).contains("not shown, at 12.6"));
+    }
+
+    #[test]
+    fn a_benefit_that_is_not_shown_does_not_move_the_crossing() {
+        let mut all = benefits(&[(40, 3.0), (400, 1.1), (4_000, 1.03), (40_000, 1.03)]);
+        (all[2].is_shown, all[3].is_shown) = (false, false);
+        let (with, without) = bracket(&all).unwrap();
+        assert_eq!((with.at.as_micros(), without.at.as_micros()), (400, 4_000));
+        assert!((crossing(with, without).as_secs_f64() * 1e3 - 4.0).abs() < 1e-6);
     }
 
     #[test]

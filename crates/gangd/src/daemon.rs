@@ -452,6 +452,7 @@ impl Daemon {
 
     fn restore_job(&self, record: &Record) -> Result<(), Denied> {
         let (job, mut record) = (JobId(record.id), record.clone());
+        self.can_go_on(&record.whereabouts)?;
         if let Whereabouts::Cgroup { group, .. } = &record.whereabouts {
             let group = Group::at(group);
             if !group.is_populated()? {

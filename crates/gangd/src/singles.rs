@@ -200,6 +200,16 @@ impl Daemon {
         }
     }
 
+    /// Whether this daemon can switch the single threads that an earlier one left, if it has left such.
+    pub fn can_go_on(&self, whereabouts: &Whereabouts) -> Result<(), Denied> {
+        let Whereabouts::Threads { threads } = whereabouts else { return Ok(()) };
+        let mut can = threads.iter().map(|single| self.can_switch(single));
+        can.try_for_each(|can| can).map_err(|reason| Denied::Failed {
+            operation: "take single threads over".into(),
+            reason,
+        })
+    }
+
     /// A further one, on file before anybody raises it.
     fn follow_in_alone(&self, job: JobId, single: Single, record: Record) -> Result<(), Denied> {
         self.put_on_file(Some(record))?;

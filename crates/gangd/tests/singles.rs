@@ -19,7 +19,7 @@ use std::{
 
 use gang_engine::backend::Backend;
 use gang_linux::sched::{self, Attributes, Policy};
-use gang_protocol::{client::Client, error::ClientError};
+use gang_protocol::{client::Client, error::ClientError, v1};
 use place::{Place, Program, is_root, job_with, registration, wait_until};
 
 /// To be had after the daemon: that takes its time to end, and does not mind who comes next.
@@ -175,6 +175,13 @@ fn needs_root_single_threads_take_turns_while_the_rest_of_their_process_does_not
     let check = place.client().check().unwrap();
     assert_eq!(check.violations, []);
     assert!(check.checked > 3, "{}", check.checked);
+
+    place.client().set_policy(other, v1::Policy::none).unwrap();
+    for worker in &workers[1..] {
+        assert_eq!(of(worker.tid), before, "Linux alone schedules it");
+    }
+    place.client().set_policy(other, v1::Policy::local).unwrap();
+    is_raised_and_fills(&workers[2]);
 
     place.client().remove_thread(other, workers[2].tid_i64()).unwrap();
     assert_eq!(of(workers[2].tid), before, "it has back what it had");
@@ -347,6 +354,24 @@ fn needs_root_single_threads_run_on_whoever_is_killed_and_the_next_daemon_finds_
     assert!(place.job(job).is_none(), "who releases ends the jobs");
     drop(worker);
     assert_eq!(place.client().check().unwrap().violations, []);
+}
+
+#[test]
+fn needs_root_a_daemon_that_cannot_switch_single_threads_lets_them_go() {
+    if !is_root() {
+        return;
+    }
+    let mut place = Place::configured("backend = 'rt'\n", &["--no-measure"]);
+    let _alone = alone();
+    let (worker, before) = (Worker::spins(), untouched());
+    let job = job_of(&place, &worker, 1);
+    wait_until("it has slots", || place.job(job).unwrap().slots > 3);
+    std::fs::write(place.directory.path().join("gangd.toml"), "backend = 'signal'\n").unwrap();
+    place.kill_daemon();
+    place.start();
+    assert!(place.job(job).is_none(), "it says in its log why");
+    assert_eq!(of(worker.tid), before);
+    assert_eq!(place.jobs_on_file(), 0);
 }
 
 #[test]

@@ -79,7 +79,8 @@ pub fn record(length: Duration) -> Result<Recorded> {
             rows.insert(row.slice, row);
         }
         // Ended slices are asked for from the first one on that may still change.
-        since_ns = since_ns.map(|ns: i64| ns.min(utc_ns() - 2 * recorded.slice_ns));
+        since_ns = since_ns
+            .map(|ns: i64| ns.min(utc_ns().saturating_sub(recorded.slice_ns.saturating_mul(2))));
         let from_ns = std::mem::replace(&mut asked_ns, utc_ns()) - LATEST.as_nanos() as i64;
         let told = client.switches(from_ns)?;
         switches.extend(told.switches.into_iter().map(|it| ((it.switcher, it.number), it)));

@@ -79,10 +79,10 @@ impl Measure {
     }
 
     /// Whether the promise was kept, in a word: where the interval says that other runs may say
-    /// otherwise, so does the word.
+    /// otherwise, so does the word, and where nothing was measured.
     fn answer(&self) -> &'static str {
-        let has_interval = self.measured.is_some_and(|estimate| estimate.interval.is_some());
-        match (self.met, self.told_apart || !has_interval) {
+        let Some(measured) = self.measured else { return "unproven" };
+        match (self.met, self.told_apart || measured.interval.is_none()) {
             (true, true) => "yes",
             (true, false) => "likely",
             (false, true) => "no",
@@ -142,6 +142,7 @@ mod tests {
     fn what_was_not_measured_is_not_met() {
         let measure = Measure::new("speed", Must::AtMost(9.0), "µs", None);
         assert!(!measure.met);
+        assert_eq!(measure.answer(), "unproven");
         let table = measure_table(&[measure]);
         assert!(table.contains("≤ 9 µs") && table.contains("not measured"), "{table}");
     }

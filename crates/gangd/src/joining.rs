@@ -21,6 +21,7 @@ use gang_schedule::JobId;
 use crate::{
     daemon::{Daemon, Peer},
     denied::Denied,
+    singles,
 };
 
 impl Daemon {
@@ -29,11 +30,6 @@ impl Daemon {
         let owner_uid = self.permit(peer, job, "add a process")?;
         let process = self.claim(peer, owner_uid, pid)?;
         let _door = self.doors.of(pid);
-        if let Some((other, tid)) = self.single_of(pid)? {
-            let reason =
-                format!("its thread {tid} is in job {other} by itself; take that out first");
-            return Err(Denied::not_permitted(format!("add process {pid} to job {job}"), reason));
-        }
         if let Some(other) = self.lodging.job_of(pid) {
             return match other == job {
                 true => Ok(()),
@@ -44,7 +40,14 @@ impl Daemon {
             };
         }
         let home = self.conductor.ask(move |state| {
+            let single = singles::of_process(state, pid);
             let job = state.job(job)?;
+            if let Some((other, tid)) = single {
+                let reason =
+                    format!("its thread {tid} is in job {other} by itself; take that out first");
+                let operation = format!("add process {pid} to job {}", job.id);
+                return Err(Denied::not_permitted(operation, reason));
+            }
             let home = job.home.as_ref();
             let home = home.map(|home| (home.whereabouts.clone(), home.normal));
             Ok::<_, Denied>((job.spec.policy, home))
@@ -311,8 +314,8 @@ impl Daemon {
                 Err(Denied::NoSuchProcess(_)) => {}
                 Err(denied) => return Err(denied),
             }
-            let single = self.single_of(pid)?.map(|(other, _)| other);
-            if let Some(other) = self.lodging.job_of(pid).or(single) {
+            let single = self.conductor.ask(move |state| singles::of_process(state, pid))?;
+            if let Some(other) = self.lodging.job_of(pid).or(single.map(|(other, _)| other)) {
                 let reason = format!("process {pid} in it is in job {other}");
                 return Err(Denied::not_permitted(format!("adopt cgroup {path}"), reason));
             }

@@ -54,6 +54,16 @@ pub struct SingleLeaver {
     pub affinity: CpuSet,
 }
 
+/// The job that has a thread of a process, and which one.
+pub fn of_process(state: &State, pid: u32) -> Option<(JobId, u32)> {
+    let proc_root = &state.roots.proc;
+    state.jobs.values().find_map(|job| {
+        let mut singles = job.home.as_ref()?.members.singles().iter();
+        let single = singles.find(|it| it.pid == pid && it.is_there(proc_root))?;
+        Some((job.id, single.tid))
+    })
+}
+
 /// The processes of single threads, in the terms of the interface.
 pub fn processes(proc_root: &Path, singles: &[Single]) -> Vec<v1::Process> {
     let mut of: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
@@ -138,20 +148,6 @@ impl Daemon {
                 }
                 let is_same = |it: &Single| (it.tid, it.started) == (single.tid, single.started);
                 members.singles().iter().any(is_same).then_some(Owner::OfThread(id))
-            })
-        };
-        Ok(self.conductor.ask(of_state)?)
-    }
-
-    /// The job that has a thread of a process, and which one.
-    pub fn single_of(&self, pid: u32) -> Result<Option<(JobId, u32)>, Denied> {
-        let proc_root = self.roots.proc.clone();
-        let of_state = move |state: &mut State| {
-            let homes = state.jobs.values().filter_map(|job| Some((job.id, job.home.as_ref()?)));
-            homes.into_iter().find_map(|(id, home)| {
-                let mut singles = home.members.singles().iter();
-                let of_process = |it: &&Single| it.pid == pid && it.is_there(&proc_root);
-                singles.find(of_process).map(|single| (id, single.tid))
             })
         };
         Ok(self.conductor.ask(of_state)?)

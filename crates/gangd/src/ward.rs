@@ -105,7 +105,7 @@ impl Ward {
         Arc::clone(&self.pid)
     }
 
-    /// Lets the guardian go: it finds nothing to release, and ends.
+    /// Ends the guardian. For when nothing is left for it to release.
     pub fn dismiss(self) {
         self.stop.store(true, Ordering::Release);
         let _ = self.thread.join();
@@ -128,6 +128,10 @@ impl Keeper {
                     let _ = first.send(Ok(()));
                     self.watch(&guardian, &pidfd);
                     self.pid.store(0, Ordering::Relaxed);
+                    if self.stop.load(Ordering::Acquire) {
+                        // By itself it would wait for the daemon to leave its place, to clear up after it.
+                        let _ = child.kill();
+                    }
                     drop(guardian);
                     let _ = child.wait();
                 }

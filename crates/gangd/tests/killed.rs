@@ -6,7 +6,7 @@ mod place;
 use std::{fs, path::Path};
 
 use gang_engine::backend::Backend;
-use gang_linux::sched::Policy;
+use gang_linux::{process, sched::Policy};
 use gang_protocol::paths::jobs_dir;
 use place::{
     Place, Program, gives_way, groups_of, job_with, policies, stands_still, wait_busily_until,
@@ -146,4 +146,15 @@ fn needs_root_no_group_is_left_of_jobs_whose_files_are_gone() {
             !parent.exists() && !groups.iter().any(|group| group.exists())
         });
     });
+}
+
+#[test]
+fn a_daemon_that_is_told_to_end_does_not_wait_for_its_guardian() {
+    let mut place = Place::new(&[]);
+    let guardian = place.halt_guardian();
+    place.client().stop().unwrap();
+    // After the end of the one before.
+    place.start();
+    let is_there = process::stat(Path::new("/proc"), guardian as u32).is_ok();
+    assert!(!is_there, "the guardian has ended with its daemon");
 }

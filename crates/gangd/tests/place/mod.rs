@@ -193,6 +193,12 @@ impl Place {
         });
     }
 
+    /// Has the guardian do nothing any more; its number.
+    pub fn halt_guardian(&self) -> i32 {
+        kill_process(self.guardian(), Signal::STOP).unwrap();
+        self.guardian().as_raw_pid()
+    }
+
     /// Kills both as if at the same instant: neither can do anything after the other's end.
     pub fn kill_daemon_and_guardian(&mut self) {
         let guardian = self.guardian();

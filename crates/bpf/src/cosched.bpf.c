@@ -112,9 +112,10 @@ struct share {
 	__u64 out_of_slot_ns;
 	/* Threads that ran here next had waited for so long in slot. */
 	__u64 lost_ns;
+	__u64 epoch;
 };
 
-/* A CPU, and the gang that runs there. */
+/* A CPU, the gang that runs there, and what the last gang had of it that is not in `shares` yet. */
 struct cpu {
 	/* Its last switch. */
 	__u64 at_ns;
@@ -123,6 +124,10 @@ struct cpu {
 	__u64 epoch;
 	/* slot_ns of the gang at the switch. */
 	__u64 slot_ns;
+	__u64 owner;
+	struct share had;
+	/* Another one each time that something was moved to `shares`. */
+	__u64 moved;
 };
 
 struct damage {
@@ -413,44 +418,59 @@ static __always_inline struct cpu *this_cpu(void)
 	return bpf_map_lookup_elem(&cpus, &zero);
 }
 
+/* Another gang has the CPU: gangs change less often than threads. */
+static __noinline void move_share(struct cpu *cpu, __u64 owner, __u64 epoch)
+{
+	struct share *share;
+	__u64 before;
+
+	if (!cpu)
+		return;
+	before = cpu->owner;
+	share = before ? bpf_map_lookup_elem(&shares, &before) : 0;
+	if (share && share->epoch == cpu->had.epoch) {
+		share->in_slot_ns += cpu->had.in_slot_ns;
+		share->out_of_slot_ns += cpu->had.out_of_slot_ns;
+		share->lost_ns += cpu->had.lost_ns;
+	}
+	cpu->moved++;
+	cpu->owner = owner;
+	cpu->had.epoch = epoch;
+	cpu->had.in_slot_ns = 0;
+	cpu->had.out_of_slot_ns = 0;
+	cpu->had.lost_ns = 0;
+}
+
 /* A thread of the gang has left this CPU, on which it ran since the last switch. */
-static __noinline void book_run(struct change *c)
+static __always_inline void book_run(struct change *c)
 {
 	struct cpu *cpu = this_cpu();
-	struct share *share;
-	__u64 id, ran_ns, in_slot_ns;
+	__u64 ran_ns, in_slot_ns;
 
-	if (!c || !cpu || cpu->gang != c->gang || cpu->epoch != c->epoch)
-		return;
-	id = c->gang;
-	share = bpf_map_lookup_elem(&shares, &id);
-	if (!share)
+	if (!cpu || cpu->gang != c->gang || cpu->epoch != c->epoch)
 		return;
 	ran_ns = c->now - cpu->at_ns;
 	in_slot_ns = c->slot_ns - cpu->slot_ns;
 	/* The gang's clock may be ahead of this CPU's. */
 	if (in_slot_ns > ran_ns)
 		in_slot_ns = ran_ns;
-	share->in_slot_ns += in_slot_ns;
-	share->out_of_slot_ns += ran_ns - in_slot_ns;
+	cpu->had.in_slot_ns += in_slot_ns;
+	cpu->had.out_of_slot_ns += ran_ns - in_slot_ns;
 }
 
 /* A thread of the gang comes to this CPU, and had waited in slot. */
 static __always_inline void begin_run(struct change *c, __u64 lost_ns)
 {
 	struct cpu *cpu = this_cpu();
-	struct share *share;
 
 	if (!cpu)
 		return;
+	if (cpu->owner != c->gang || cpu->had.epoch != c->epoch)
+		move_share(cpu, c->gang, c->epoch);
 	cpu->epoch = c->epoch;
 	cpu->slot_ns = c->slot_ns;
 	cpu->gang = c->gang;
-	if (!lost_ns)
-		return;
-	share = bpf_map_lookup_elem(&shares, &c->gang);
-	if (share)
-		share->lost_ns += lost_ns;
+	cpu->had.lost_ns += lost_ns;
 }
 
 /* A thread sleeps, waits or runs from now on. One that runs follows `before`, who ran for `ran_ns`. */

@@ -11,9 +11,9 @@ pub const SLOTS_SIZE: usize = 16 + 16 * SLOTS_MAX;
 /// `struct damage`
 pub const DAMAGE_SIZE: usize = 32;
 /// `struct share`
-pub const SHARE_SIZE: usize = 24;
+pub const SHARE_SIZE: usize = 32;
 /// `struct cpu`
-pub const CPU_SIZE: usize = 32;
+pub const CPU_SIZE: usize = 80;
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
@@ -79,14 +79,31 @@ pub fn culprit(culprit: &[u8], damage: &[u8]) -> Culprit {
     }
 }
 
-/// What a gang had of a CPU, as far as it has been summed up there, and what it has of it since.
-pub fn on_cpu(number: usize, share: &[u8], since: Run) -> OnCpu {
+/// What a gang has had of no CPU yet.
+pub fn new_share(epoch: u64) -> Vec<u8> {
+    let mut bytes = vec![0; SHARE_SIZE];
+    bytes[24..].copy_from_slice(&epoch.to_ne_bytes());
+    bytes
+}
+
+/// What a gang had of a CPU, as far as another has had it since; what it had after that, and its run that is not
+/// over.
+pub fn on_cpu(number: usize, gang: u64, gang_bytes: &[u8], share: &[u8], cpu: &[u8]) -> OnCpu {
+    let run = Run::of(gang, gang_bytes, cpu);
+    let had = &cpu[40..72];
+    let is_owner = (u64_at(cpu, 32), u64_at(had, 24)) == (gang, epoch(gang_bytes));
+    let sum = |at| u64_at(share, at) + if is_owner { u64_at(had, at) } else { 0 };
     OnCpu {
         cpu: number as u32,
-        in_slot_ns: u64_at(share, 0) + since.in_slot_ns,
-        filled_ns: u64_at(share, 8) + since.out_of_slot_ns,
-        lost_ns: u64_at(share, 16),
+        in_slot_ns: sum(0) + run.in_slot_ns,
+        filled_ns: sum(8) + run.out_of_slot_ns,
+        lost_ns: sum(16),
     }
+}
+
+/// How often something was moved from a CPU to its share.
+pub fn moved(cpu: &[u8]) -> u64 {
+    u64_at(cpu, 72)
 }
 
 /// A run that is not over.
@@ -113,8 +130,10 @@ impl Run {
 mod tests {
     use super::*;
 
+    /// Of which gang 9 of epoch 5 had 1, 2 and 3 ns last.
     fn cpu(at_ns: u64, gang: u64, epoch: u64, slot_ns: u64) -> Vec<u8> {
-        [at_ns, gang, epoch, slot_ns].iter().flat_map(|field| field.to_ne_bytes()).collect()
+        let fields = [at_ns, gang, epoch, slot_ns, 9, 1, 2, 3, 5, 0];
+        fields.iter().flat_map(|field| field.to_ne_bytes()).collect()
     }
 
     #[test]
@@ -123,9 +142,14 @@ mod tests {
         gang[72..80].copy_from_slice(&300u64.to_ne_bytes());
         let run = Run::of(9, &gang, &cpu(600, 9, 5, 200));
         assert_eq!(run, Run { in_slot_ns: 100, out_of_slot_ns: 300 });
-        let share: Vec<u8> = [10u64, 20, 30].iter().flat_map(|sum| sum.to_ne_bytes()).collect();
-        let told = on_cpu(3, &share, run);
-        assert_eq!((told.cpu, told.in_slot_ns, told.filled_ns, told.lost_ns), (3, 110, 320, 30));
+        let share: Vec<u8> = [10u64, 20, 30, 5].iter().flat_map(|sum| sum.to_ne_bytes()).collect();
+        let told = on_cpu(3, 9, &gang, &share, &cpu(600, 9, 5, 200));
+        assert_eq!((told.cpu, told.in_slot_ns, told.filled_ns, told.lost_ns), (3, 111, 322, 33));
+        // Another gang runs there, or has had it since.
+        let told = on_cpu(3, 9, &gang, &share, &cpu(600, 8, 5, 200));
+        assert_eq!((told.in_slot_ns, told.filled_ns, told.lost_ns), (11, 22, 33));
+        let told = on_cpu(3, 8, &gang, &share, &cpu(600, 7, 5, 200));
+        assert_eq!((told.in_slot_ns, told.filled_ns, told.lost_ns), (10, 20, 30));
     }
 
     #[test]

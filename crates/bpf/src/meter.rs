@@ -8,13 +8,15 @@ use std::{
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ProgramInput};
 
 use crate::{
-    Culprit, Figures, NotMeasured, OnCpu, Slot,
-    layout::{self, Run},
+    Culprit, Figures, NotMeasured, OnCpu, Slot, layout,
     object::{self, Aligned, map, program, refused},
 };
 
 /// Of those whom a gang waited for, so many are told.
 const CULPRITS_TOLD: usize = 5;
+
+/// What was moved while it was read is read again, so often.
+const READ_AGAIN: usize = 10;
 
 static PROGRAM: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cosched.bpf.o")));
@@ -68,7 +70,7 @@ impl Meter {
         map(&self.object, "shares")
             .update_percpu(
                 &gang.to_ne_bytes(),
-                &vec![vec![0; layout::SHARE_SIZE]; cpus],
+                &vec![layout::new_share(epoch); cpus],
                 MapFlags::ANY,
             )
             .map_err(refused("watch a gang"))?;
@@ -111,12 +113,20 @@ impl Meter {
                 .map_err(&reading)?
                 .ok_or(NotMeasured::NotWatched)
         };
-        // Before the sums: who is switched meanwhile is not counted twice.
-        let gang_bytes = self.settled(gang)?;
-        let shares = of_cpus("shares", &gang.to_ne_bytes())?;
-        let cpus = of_cpus("cpus", &0u32.to_ne_bytes())?;
+        let moved = |cpus: &[Vec<u8>]| cpus.iter().map(|cpu| layout::moved(cpu)).sum::<u64>();
+        let mut tries = 0..READ_AGAIN;
+        let (gang_bytes, shares, cpus) = loop {
+            // First: who is switched meanwhile is not counted twice.
+            let gang_bytes = self.settled(gang)?;
+            let before = of_cpus("cpus", &0u32.to_ne_bytes())?;
+            let shares = of_cpus("shares", &gang.to_ne_bytes())?;
+            let cpus = of_cpus("cpus", &0u32.to_ne_bytes())?;
+            if moved(&before) == moved(&cpus) || tries.next().is_none() {
+                break (gang_bytes, shares, cpus);
+            }
+        };
         let on_cpu = |(number, (share, cpu)): (usize, (&Vec<u8>, &Vec<u8>))| {
-            layout::on_cpu(number, share, Run::of(gang, &gang_bytes, cpu))
+            layout::on_cpu(number, gang, &gang_bytes, share, cpu)
         };
         let of_gang = shares.iter().zip(&cpus).enumerate().map(on_cpu);
         Ok(of_gang.filter(OnCpu::is_used).collect())

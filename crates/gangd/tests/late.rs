@@ -19,7 +19,7 @@ use place::{Place, Program, job_with, stands_still, wait_until, what_is_left, wi
 const SHORT_SLICES: [&str; 2] = ["--slice", "2ms"];
 
 /// Longer than plans are made ahead, so that timetables pass a switcher by.
-const LONG: Duration = Duration::from_millis(700);
+const LONG: Duration = Duration::from_millis(450);
 
 /// The threads of a daemon that switch: the first one writes to groups, too, and all others are alike.
 fn switchers(place: &Place) -> Vec<u32> {

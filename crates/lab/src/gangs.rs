@@ -12,7 +12,6 @@ use crate::child::Running;
 use crate::daemon::Daemon;
 use crate::harness::{Figures, Sample};
 use crate::lab::{Lab, Span};
-use crate::stats;
 use crate::workload::window::sleep_until_ns;
 
 pub const COSCHEDULED: &str = "coscheduled_percent";
@@ -26,22 +25,27 @@ const FIRST: Duration = Duration::from_millis(100);
 /// What the daemon says of one job.
 struct Job {
     coscheduled: Option<f64>,
+    cpu_time_ns: i64,
     skew_us_p99: Option<f64>,
     not_measured: Option<String>,
 }
 
-/// The mean over gangs, and the largest skew.
+/// The mean over the CPU time of all gangs, and the largest skew: a job that sleeps, and had one slot to begin in,
+/// says little of how gangs ran.
 fn summed(jobs: &[Job]) -> Sample {
-    let all = |of: fn(&Job) -> Option<f64>| jobs.iter().filter_map(of).collect::<Vec<f64>>();
-    let Some((share, _)) = stats::mean_sd(&all(|job| job.coscheduled)) else {
+    let measured =
+        jobs.iter().filter_map(|job| Some((job.coscheduled?, job.cpu_time_ns.max(1) as f64)));
+    let (sum, time) =
+        measured.fold((0.0, 0.0), |(sum, time), (share, used)| (sum + share * used, time + used));
+    if time == 0.0 {
         let reason = jobs.iter().find_map(|job| job.not_measured.clone());
         return not_measured(reason.unwrap_or_else(|| match jobs {
             [] => "no gang was there when they were looked at".into(),
             _ => "no gang had a slot in which it wanted to run".into(),
         }));
-    };
-    let skew = all(|job| job.skew_us_p99).into_iter().reduce(f64::max);
-    let mut figures = Figures::from([(COSCHEDULED, share * 100.0)]);
+    }
+    let skew = jobs.iter().filter_map(|job| job.skew_us_p99).reduce(f64::max);
+    let mut figures = Figures::from([(COSCHEDULED, sum / time * 100.0)]);
     figures.extend(skew.map(|us| (SKEW, us)));
     Sample { figures, not_measured: None }
 }
@@ -108,6 +112,7 @@ fn jobs(daemon: &Daemon) -> Result<Vec<Job>> {
     let jobs = Client::connect(daemon.socket())?.list_jobs()?.jobs;
     let job = |job: gang_protocol::v1::Job| Job {
         coscheduled: job.coscheduled,
+        cpu_time_ns: job.cpu_time_ns,
         skew_us_p99: job.skew_us_p99,
         not_measured: job.not_measured,
     };
@@ -119,7 +124,7 @@ mod tests {
     use super::*;
 
     fn job(coscheduled: Option<f64>, skew_us_p99: Option<f64>) -> Job {
-        Job { coscheduled, skew_us_p99, not_measured: None }
+        Job { coscheduled, cpu_time_ns: 1_000, skew_us_p99, not_measured: None }
     }
 
     #[test]
@@ -129,6 +134,9 @@ mod tests {
         let one = summed(&[job(Some(0.5), None), job(None, None)]);
         assert_eq!(one.figures, Figures::from([(COSCHEDULED, 50.0)]));
         assert_eq!((gangs.not_measured, one.not_measured), (None, None));
+        let short = Job { cpu_time_ns: 10, ..job(Some(0.0), None) };
+        let gangs = summed(&[short, Job { cpu_time_ns: 990, ..job(Some(1.0), None) }]);
+        assert_eq!(gangs.figures, Figures::from([(COSCHEDULED, 99.0)]));
     }
 
     #[test]

@@ -39,27 +39,47 @@ impl<'a> Condition<'a> {
     }
 }
 
-/// The raw samples of one condition, one for each round.
+/// The raw samples of one condition, one for each round in which the figure was there.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
     pub condition: String,
     pub samples: BTreeMap<&'static str, Vec<f64>>,
+    /// The rounds that they are of.
+    #[serde(skip)]
+    rounds: BTreeMap<&'static str, Vec<usize>>,
     /// As of a [`Sample`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_measured: Option<String>,
 }
 
 impl Series {
+    /// Of all rounds, from the first one on.
     pub fn new(condition: impl Into<String>, samples: BTreeMap<&'static str, Vec<f64>>) -> Self {
-        Self { condition: condition.into(), samples, not_measured: None }
+        let rounds = samples.iter().map(|(&name, values)| (name, (0..values.len()).collect()));
+        let rounds = rounds.collect();
+        Self { condition: condition.into(), samples, rounds, not_measured: None }
     }
 
     /// Takes in the figures of one round.
-    fn add(&mut self, sample: Sample) {
+    fn add(&mut self, round: usize, sample: Sample) {
         for (name, value) in sample.figures {
             self.samples.entry(name).or_default().push(value);
+            self.rounds.entry(name).or_default().push(round);
         }
         self.not_measured = sample.not_measured.or(self.not_measured.take());
+    }
+
+    /// What was measured of a figure, with the round, counted from 0.
+    pub fn by_round(&self, figure: &str) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let rounds = self.rounds.get(figure).into_iter().flatten().copied();
+        rounds.zip(self.samples.get(figure).into_iter().flatten().copied())
+    }
+
+    /// A figure of two conditions, of the rounds in which both have it.
+    pub fn paired(&self, other: &Series, figure: &str) -> (Vec<f64>, Vec<f64>) {
+        let others: BTreeMap<usize, f64> = other.by_round(figure).collect();
+        let both = |(round, value)| Some((value, *others.get(&round)?));
+        self.by_round(figure).filter_map(both).unzip()
     }
 }
 
@@ -139,7 +159,7 @@ pub fn alternate(
                     sample
                 }
             };
-            series[index].add(sample);
+            series[index].add(round, sample);
         }
         done = round + 1;
     }
@@ -221,6 +241,26 @@ mod tests {
         assert_eq!(run.series[1].samples["rounds"], [2.0, 5.0, 8.0]);
         assert_eq!(run.noise.len(), 4, "before each round and after the last");
         assert!(run.machine.load_before.is_some() && run.machine.load_after.is_some());
+    }
+
+    #[test]
+    fn a_figure_that_a_round_does_not_have_is_paired_with_none() {
+        let series = |missing: usize| {
+            let mut series = Series::new("a", BTreeMap::new());
+            for round in 0..3 {
+                let value = (round * 10 + missing) as f64;
+                let figures = (round != missing).then_some(("n", value));
+                series.add(
+                    round,
+                    Sample { figures: figures.into_iter().collect(), ..Sample::default() },
+                );
+            }
+            series
+        };
+        let (first, second) = (series(0), series(1));
+        assert_eq!(first.by_round("n").collect::<Vec<_>>(), [(1, 10.0), (2, 20.0)]);
+        assert_eq!(first.paired(&second, "n"), (vec![20.0], vec![21.0]));
+        assert_eq!(first.paired(&second, "m"), (vec![], vec![]));
     }
 
     #[test]

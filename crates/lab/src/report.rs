@@ -122,8 +122,11 @@ impl Report {
     }
 
     pub fn samples(&self, condition: &str, figure: &str) -> Option<&[f64]> {
-        let series = self.series.iter().find(|series| series.condition == condition)?;
-        series.samples.get(figure).map(Vec::as_slice)
+        self.of(condition)?.samples.get(figure).map(Vec::as_slice)
+    }
+
+    fn of(&self, condition: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.condition == condition)
     }
 
     pub fn mean(&self, condition: &str, figure: &str) -> Option<Estimate> {
@@ -143,7 +146,8 @@ impl Report {
         if !self.compared {
             return None;
         }
-        let estimate = stats::ratio(self.samples(of, figure)?, self.samples(over, figure)?)?;
+        let (samples, bases) = self.of(of)?.paired(self.of(over)?, figure);
+        let estimate = stats::ratio(&samples, &bases)?;
         self.ratios.push(Ratio { of: of.into(), over: over.into(), figure, estimate });
         Some(estimate)
     }
@@ -336,8 +340,8 @@ pub fn write_csv<'a>(path: &Path, reports: impl IntoIterator<Item = &'a Report>)
         .with_context(writing)?;
     for report in reports {
         for series in &report.series {
-            for (figure, samples) in &series.samples {
-                for (round, value) in samples.iter().enumerate() {
+            for figure in series.samples.keys() {
+                for (round, value) in series.by_round(figure) {
                     let (round, value) = ((round + 1).to_string(), value.to_string());
                     let record = [report.experiment, &series.condition, figure, &round, &value];
                     writer.write_record(record).with_context(writing)?;

@@ -6,11 +6,14 @@ mod fake;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::process::{Child, ExitStatus, Stdio};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use fake::{Fake, Place, job};
 use gang_protocol::v1;
+use gang_skips::skipped;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -37,8 +40,17 @@ impl Terminal {
         place: &Place,
         args: &[&str],
         variables: &[(&str, &str)],
-        (columns, lines): (u16, u16),
+        size: (u16, u16),
     ) -> Terminal {
+        let mut command = Command::new(place.gang(&[]).get_program());
+        command.arg("top").args(args);
+        command.env("GANG_SOCKET", place.socket()).env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
+        command.env_remove("NO_COLOR").envs(variables.iter().copied());
+        Terminal::running(&command, size)
+    }
+
+    /// With another program in it, its arguments and its variables.
+    fn running(wanted: &Command, (columns, lines): (u16, u16)) -> Terminal {
         let master =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
@@ -49,11 +61,14 @@ impl Terminal {
         let slave = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
         let stdio = || Stdio::from(slave.try_clone().unwrap());
         // A terminal belongs to a session.
-        let gang = place.gang(&[]);
-        let mut command = std::process::Command::new("setsid");
-        command.arg("--ctty").arg("--wait").arg(gang.get_program()).arg("top").args(args);
-        command.env("GANG_SOCKET", place.socket()).env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
-        command.env_remove("NO_COLOR").envs(variables.iter().copied());
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait"]).arg(wanted.get_program()).args(wanted.get_args());
+        for (name, value) in wanted.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
         let program = command.stdin(stdio()).stdout(stdio()).stderr(stdio()).spawn().unwrap();
         let screen = vt100::Parser::new(lines, columns, 0);
         Terminal { master: master.into(), slave: slave.into(), screen, program }
@@ -273,6 +288,71 @@ fn it_ends_with_its_terminal() {
     let deadline = Instant::now() + PATIENCE;
     while program.try_wait().unwrap().is_none() {
         assert!(Instant::now() < deadline, "it goes on without a terminal");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A connection of ssh to this machine and this user, with keys of its own and a server that listens nowhere;
+/// what it is to run follows. None where there is no server of OpenSSH, which says so.
+fn ssh(directory: &Path) -> Option<Command> {
+    let sshd =
+        ["/usr/sbin/sshd", "/usr/bin/sshd"].into_iter().find(|path| Path::new(path).exists());
+    let Some(sshd) = sshd.filter(|_| rustix::process::geteuid().is_root()) else {
+        skipped("needs root and the server of OpenSSH");
+        return None;
+    };
+    // Where the server's system has not been started, its directory is not there yet.
+    std::fs::create_dir_all("/run/sshd").unwrap();
+    let file = |name: &str| directory.join(name).display().to_string();
+    for key in ["host", "user"] {
+        let mut keygen = Command::new("ssh-keygen");
+        let done = keygen.args(["-q", "-t", "ed25519", "-N", "", "-f", &file(key)]).status();
+        assert!(done.unwrap().success());
+    }
+    let mode = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(directory, mode).unwrap();
+    let config = format!(
+        "HostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nPermitRootLogin yes\nUsePAM no\n",
+        file("host"),
+        file("user.pub")
+    );
+    std::fs::write(file("config"), config).unwrap();
+    let mut ssh = Command::new("ssh");
+    ssh.args(["-tt", "-F", "none", "-i", &file("user"), "-o", "StrictHostKeyChecking=no"]);
+    ssh.arg("-o").arg(format!("UserKnownHostsFile={}", file("known")));
+    ssh.arg("-o").arg(format!("ProxyCommand={sshd} -i -f {}", file("config")));
+    ssh.arg("root@this").env("TERM", "xterm");
+    Some(ssh)
+}
+
+#[test]
+fn needs_root_and_sshd_it_is_the_same_over_ssh_and_ends_with_the_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(mut ssh) = ssh(directory.path()) else { return };
+    let place = Place::of(&obedient());
+    ssh.arg("exec").arg("env").arg(format!("GANG_SOCKET={}", place.socket().display()));
+    ssh.arg("LC_ALL=C.UTF-8").arg(place.gang(&[]).get_program()).arg("top");
+    let mut terminal = Terminal::running(&ssh, (80, 24));
+    terminal.expect_text("lu.C");
+    terminal.send("?");
+    terminal.expect_text("any other key goes back");
+    terminal.send("qq");
+    assert!(terminal.end().success());
+
+    let mut terminal = Terminal::running(&ssh, (80, 24));
+    terminal.expect_text("lu.C");
+    let socket = format!("GANG_SOCKET={}", place.socket().display());
+    let is_there = || {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut environments =
+            processes.filter_map(|of| std::fs::read(of.path().join("environ")).ok());
+        environments.any(|it| it.split(|&byte| byte == 0).any(|one| one == socket.as_bytes()))
+    };
+    assert!(is_there());
+    kill_process(terminal.pid(), Signal::KILL).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while is_there() {
+        assert!(Instant::now() < deadline, "it goes on without a connection");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

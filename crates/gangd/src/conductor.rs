@@ -421,11 +421,10 @@ impl Conductor {
         let pauses = !self.state.schedule.config().fill || !self.state.backend.can_fill();
         for id in gangs {
             let Some(job) = self.state.jobs.get_mut(id) else { continue };
-            job.standing = match job.standing {
-                _ if job.suspended => Standing::Filling,
-                Standing::Paused => Standing::Paused,
-                _ if pauses => Standing::Paused,
-                _ => Standing::Filling,
+            let may_be_paused = pauses || job.standing == Standing::Paused;
+            job.standing = match may_be_paused && !job.suspended {
+                true => Standing::Paused,
+                false => Standing::Filling,
             };
         }
         self.composed.gangs.extend(gangs);

@@ -2,10 +2,12 @@
 //!
 //! Terms. A *look* is a tick of a CPU's clock with what was found there. It is *clear* when no thread of
 //! the program waits for a CPU, and *apart* when one does: then some of its threads may run without the
-//! partners that they wait for. The *pace* is the time in which CPUs work for the program, over the time of
-//! all the CPUs that it can use at once: 1 where all of them work all of the time, and none waits.
+//! partners that they wait for. What follows it may still be its doing: one thread makes up for what it missed,
+//! and the others sleep until it has. So clear looks count as *undisturbed* only once all of its CPUs were in use
+//! at the same moment. The *pace* is the time in which CPUs work for the program, over the time of all the CPUs
+//! that it can use at once: 1 where all of them work all of the time, and none waits.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap};
 
 use serde::Serialize;
 
@@ -103,6 +105,9 @@ const BUSY: f64 = 0.05;
 /// Looks of this many are too few to say anything.
 pub const ENOUGH: usize = 200;
 
+/// Undisturbed looks of this many say what the pace would be, to a few percent: they are rare where others compete.
+const UNDISTURBED_ENOUGH: usize = 50;
+
 /// Sleeps of this many say how long they are on average.
 const SLEEPS_ENOUGH: u64 = 20;
 
@@ -121,7 +126,7 @@ pub struct Figures {
     /// Threads that compute, and the CPUs that they can use at once.
     pub threads: usize,
     pub cpus: usize,
-    /// The pace (see the module), over all of the time, while no thread waits for a CPU, and while one does.
+    /// The pace (see the module), over all of the time, while it is undisturbed, and while a thread waits for a CPU.
     pub pace: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pace_clear: Option<f64>,
@@ -180,11 +185,11 @@ impl Observation {
             (count.all > 0)
                 .then(|| count.work as f64 / count.all as f64 * self.machine as f64 / cpus as f64)
         };
-        let clear = self.count(|look| look.waiting == 0);
+        let clear = self.undisturbed(cpus);
         let apart = self.count(|look| look.waiting > 0);
         let all = self.count(|_| true);
         let enough = |count: Count| (count.all >= ENOUGH).then(|| pace(count)).flatten();
-        let pace_clear = enough(clear);
+        let pace_clear = (clear.all >= UNDISTURBED_ENOUGH).then(|| pace(clear)).flatten();
         let waiting = self.mean_waiting();
         let left = ((busy.len() as f64 - waiting) / cpus as f64).clamp(0.0, 1.0);
         let own = (all.work + all.wait).max(1) as f64;
@@ -215,6 +220,17 @@ impl Observation {
             lost: self.lost as f64 / (self.lost + self.looks.len() as u64).max(1) as f64,
             fair_share: if wanted > self.machine as f64 { cpus as f64 / wanted } else { 1.0 },
         }
+    }
+
+    /// The looks at which no thread waits for a CPU, nor has to make up for having waited. The look that shows all
+    /// of its CPUs in use is not among them: there will always be work in it.
+    fn undisturbed(&self, cpus: usize) -> Count {
+        let is_undisturbed = Cell::new(true);
+        self.count(|look| {
+            let is_so = is_undisturbed.get() && look.waiting == 0;
+            is_undisturbed.set(look.waiting == 0 && (is_so || look.running as usize >= cpus));
+            is_so
+        })
     }
 
     fn count(&self, of: impl Fn(&Look) -> bool) -> Count {
@@ -434,6 +450,24 @@ mod tests {
         assert_eq!(figures.apart, 0.5);
         assert!((figures.spinning - 1.0 / 3.0).abs() < 1e-9);
         assert_eq!(figures.waits_at[0].0, "here");
+    }
+
+    #[test]
+    fn who_makes_up_for_having_waited_is_no_measure_of_the_pace() {
+        // Every ten milliseconds one thread waits for a CPU for three; for three more the other one sleeps until it
+        // has come, and then both work.
+        let looks = (0..1000).flat_map(|at| match at % 10 {
+            0..3 => [look(at, Doing::Work { tid: 1 }, 1, 1), look(at, Doing::Else, 1, 1)],
+            3..6 => [look(at, Doing::Work { tid: 2 }, 1, 0), look(at, Doing::Else, 1, 0)],
+            _ => [1, 2].map(|tid| look(at, Doing::Work { tid }, 2, 0)),
+        });
+        let figures = two_threads(looks.collect()).figures();
+        assert_eq!((figures.pace, figures.pace_clear), (0.7, Some(1.0)));
+        assert_eq!(figures.pace_apart, Some(0.5));
+        // Nobody competes, and one thread always sleeps.
+        let serial = |at| [look(at, Doing::Work { tid: 2 }, 1, 0), look(at, Doing::Else, 1, 0)];
+        let figures = two_threads((0..1000).flat_map(serial).collect()).figures();
+        assert_eq!(figures.pace_clear, Some(0.5));
     }
 
     #[test]

@@ -149,8 +149,9 @@ mod tests {
                 used_ns += MS / 10;
             }
         }
-        let share = used_ns as f64 / (10_000 * MS) as f64;
-        assert!(share < SHARE + 0.001, "{share}");
+        // What grew in the ten seconds, what was saved before, and a tenth of a millisecond that was begun.
+        let allowed_ns = (10_000 * MS) as f64 * SHARE + (AT_ONCE_NS as u64 + MS / 10) as f64;
+        assert!(used_ns as f64 <= allowed_ns, "{used_ns} of {allowed_ns}");
         assert!((allowance.used - SHARE).abs() < 0.002, "{}", allowance.used);
     }
 }

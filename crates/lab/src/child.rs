@@ -1,4 +1,5 @@
-//! Programs that experiments start: bounded in time, quiet while they run, gone afterwards.
+//! Programs that experiments start: bounded in time, quiet while they run, gone afterwards, also where the lab
+//! itself is killed.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -6,6 +7,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use gang_linux::child::ends_with_its_parent;
 use serde::de::DeserializeOwned;
 
 /// A running program. Dropping it kills it.
@@ -23,7 +25,7 @@ type Output = std::io::Result<(String, String)>;
 impl Running {
     pub fn start(command: &mut Command) -> Result<Self> {
         let what = format!("{:?}", command);
-        let mut child = command
+        let mut child = ends_with_its_parent(command)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -1,5 +1,5 @@
 //! Those who look on: `gang top` in a terminal that nobody sees, `gang web` with one reader. Both end when they
-//! are dropped.
+//! are dropped, and with the lab.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context, Result};
+use gang_linux::child::ends_with_its_parent;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -55,7 +56,7 @@ impl Top {
         top.arg("--ctty").arg(gang.get_program()).args(["top", "--rate"]);
         top.arg(pictures_per_s.to_string()).env("TERM", "xterm");
         top.envs(gang.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let child = top
+        let child = ends_with_its_parent(&mut top)
             .stdin(stdio()?)
             .stdout(stdio()?)
             .stderr(stdio()?)
@@ -108,7 +109,7 @@ impl Web {
     pub fn start(mut gang: Command) -> Result<Web> {
         gang.args(["web", "--listen", "127.0.0.1:0"]).stdin(Stdio::null());
         gang.stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = gang.spawn().context("starting gang web")?;
+        let mut child = ends_with_its_parent(&mut gang).spawn().context("starting gang web")?;
         let output = child.stdout.take();
         let count = Arc::<AtomicU64>::default();
         let program = Watched { child, count: Arc::clone(&count) };

@@ -10,6 +10,7 @@
 pub mod error;
 
 pub mod cgroup;
+pub mod child;
 pub mod clock;
 pub mod descriptors;
 pub mod inherited;

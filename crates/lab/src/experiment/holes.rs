@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use gang_linux::child::ends_with_its_parent;
 use tempfile::TempDir;
 
 use super::deadlines::MISSED;
@@ -210,7 +211,7 @@ impl Redis {
         const LIMIT: Duration = Duration::from_secs(5);
         let dir = tempfile::tempdir().context("making a directory for the socket of Redis")?;
         let socket = dir.path().join("redis");
-        let child = Command::new("redis-server")
+        let child = ends_with_its_parent(&mut Command::new("redis-server"))
             .args(["--port", "0", "--save", "", "--appendonly", "no", "--unixsocket"])
             .arg(&socket)
             .arg("--dir")

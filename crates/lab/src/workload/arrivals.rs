@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use gang_linux::child::ends_with_its_parent;
 use gang_protocol::client::{Client, Registration};
 use gang_protocol::v1;
 use serde::{Deserialize, Serialize};
@@ -54,7 +55,7 @@ struct Spinner(Child);
 impl Spinner {
     fn start() -> Result<Spinner> {
         let program = std::env::current_exe().context("finding this program")?;
-        let child = Command::new("chrt")
+        let child = ends_with_its_parent(&mut Command::new("chrt"))
             .args(["-o", "0"])
             .arg(program)
             .args(["workload", "hog", "--threads", "1", "--seconds", "10"])

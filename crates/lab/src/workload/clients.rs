@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use gang_linux::child::ends_with_its_parent;
 use gang_protocol::client::{Client, Registration};
 use serde::{Deserialize, Serialize};
 
@@ -44,8 +45,8 @@ struct Sleeper(Child);
 impl Sleeper {
     fn start() -> Result<Sleeper> {
         let mut command = Command::new("sleep");
-        let child = command.arg("120").stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-        child.map(Sleeper).context("starting sleep")
+        ends_with_its_parent(command.arg("120").stdin(Stdio::null()).stdout(Stdio::null()));
+        command.spawn().map(Sleeper).context("starting sleep")
     }
 }
 

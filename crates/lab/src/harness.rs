@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -44,12 +44,15 @@ impl<'a> Condition<'a> {
 pub struct Series {
     pub condition: String,
     pub samples: BTreeMap<&'static str, Vec<f64>>,
-    /// The rounds that they are of.
-    #[serde(skip)]
+    /// The rounds that they are of, counted from 0; written, from 1, where a figure is not there in all of them.
+    #[serde(skip_serializing_if = "are_all", serialize_with = "from_one")]
     rounds: BTreeMap<&'static str, Vec<usize>>,
-    /// As of a [`Sample`].
+    /// As of a [`Sample`], of the last round in which it was so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_measured: Option<String>,
+    /// In how many rounds it was so, by the reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rounds_not_measured: BTreeMap<String, usize>,
 }
 
 impl Series {
@@ -57,16 +60,26 @@ impl Series {
     pub fn new(condition: impl Into<String>, samples: BTreeMap<&'static str, Vec<f64>>) -> Self {
         let rounds = samples.iter().map(|(&name, values)| (name, (0..values.len()).collect()));
         let rounds = rounds.collect();
-        Self { condition: condition.into(), samples, rounds, not_measured: None }
+        let condition = condition.into();
+        Self {
+            condition,
+            samples,
+            rounds,
+            not_measured: None,
+            rounds_not_measured: BTreeMap::new(),
+        }
     }
 
     /// Takes in the figures of one round.
-    fn add(&mut self, round: usize, sample: Sample) {
+    pub fn add(&mut self, round: usize, sample: Sample) {
         for (name, value) in sample.figures {
             self.samples.entry(name).or_default().push(value);
             self.rounds.entry(name).or_default().push(round);
         }
-        self.not_measured = sample.not_measured.or(self.not_measured.take());
+        if let Some(reason) = sample.not_measured {
+            *self.rounds_not_measured.entry(reason.clone()).or_default() += 1;
+            self.not_measured = Some(reason);
+        }
     }
 
     /// What was measured of a figure, with the round, counted from 0.
@@ -81,6 +94,19 @@ impl Series {
         let both = |(round, value)| Some((value, *others.get(&round)?));
         self.by_round(figure).filter_map(both).unzip()
     }
+}
+
+fn are_all(rounds: &BTreeMap<&'static str, Vec<usize>>) -> bool {
+    let most = rounds.values().flatten().max().map_or(0, |last| last + 1);
+    rounds.values().all(|of| of.len() == most)
+}
+
+fn from_one<S: Serializer>(
+    rounds: &BTreeMap<&'static str, Vec<usize>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let from_one = |of: &Vec<usize>| of.iter().map(|round| round + 1).collect::<Vec<_>>();
+    serializer.collect_map(rounds.iter().map(|(figure, of)| (figure, from_one(of))))
 }
 
 /// What was measured, and on what.
@@ -261,6 +287,12 @@ mod tests {
         assert_eq!(first.by_round("n").collect::<Vec<_>>(), [(1, 10.0), (2, 20.0)]);
         assert_eq!(first.paired(&second, "n"), (vec![20.0], vec![21.0]));
         assert_eq!(first.paired(&second, "m"), (vec![], vec![]));
+        assert_eq!(
+            serde_json::to_value(&second).unwrap()["rounds"]["n"],
+            serde_json::json!([1, 3])
+        );
+        let whole = serde_json::to_value(series(3)).unwrap();
+        assert!(whole.get("rounds").is_none(), "{whole}");
     }
 
     #[test]

@@ -189,13 +189,14 @@ impl Report {
             let rounds = self.rounds_left_out;
             all.push(format!("{rounds} more rounds: --quick is to answer within a minute."));
         }
+        // A condition of which one round lacks it has it of the others.
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-        for reason in self.series.iter().filter_map(|series| series.not_measured.as_deref()) {
-            *reasons.entry(reason).or_default() += 1;
+        for (reason, rounds) in self.series.iter().flat_map(|series| &series.rounds_not_measured) {
+            *reasons.entry(reason).or_default() += rounds;
         }
         all.extend(reasons.into_iter().map(|(reason, count)| {
-            let of = self.series.len();
-            format!("How much programs ran as a whole, in {count} of {of} conditions: {reason}.")
+            let of = self.series.len() * self.rounds;
+            format!("How much programs ran as a whole, in {count} of {of} measurements: {reason}.")
         }));
         all
     }
@@ -381,6 +382,7 @@ fn plus_minus(estimate: &Estimate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::Sample;
     use crate::lab::Options;
     use crate::noise::Noise;
 
@@ -432,14 +434,35 @@ mod tests {
     fn what_is_not_known_of_gangs_is_told_with_its_reason() {
         let mut report = report(1.0, false);
         assert!(!report.text().contains(COSCHEDULED), "a run without gangs has none");
-        report.series[1].not_measured = Some("it takes CAP_BPF".into());
+        for round in 3..6 {
+            let not_measured = Some("it takes CAP_BPF".into());
+            report.series[1].add(round, Sample { not_measured, ..Sample::default() });
+        }
         let text = report.text();
         let row = text.lines().find(|line| line.contains("gangd, 1 ")).unwrap();
         assert!(text.contains(COSCHEDULED) && row.contains("not measured"), "{text}");
-        assert!(text.contains("in 1 of 2 conditions: it takes CAP_BPF."), "{text}");
+        assert!(text.contains("in 3 of 6 measurements: it takes CAP_BPF."), "{text}");
         let json = serde_json::to_value(report.value()).unwrap();
         assert_eq!(json["series"][1]["not_measured"], "it takes CAP_BPF");
         assert!(json["series"][0].get("not_measured").is_none());
+    }
+
+    #[test]
+    fn a_condition_that_lacks_it_in_one_round_has_it_of_the_others() {
+        let mut report = report(1.0, false);
+        let not_measured = Some("no gang was there".into());
+        report.series[1].add(0, Sample { not_measured, ..Sample::default() });
+        for (round, percent) in [(1, 98.0), (2, 99.0)] {
+            let figures = [(COSCHEDULED, percent)].into();
+            report.series[1].add(round, Sample { figures, ..Sample::default() });
+        }
+        let text = report.text();
+        let row = text.lines().find(|line| line.contains("gangd, 1 ")).unwrap();
+        assert!(row.contains("98.5") && !row.contains("not measured"), "{text}");
+        assert!(text.contains("in 1 of 6 measurements: no gang was there."), "{text}");
+        let json = serde_json::to_value(report.value()).unwrap();
+        assert_eq!(json["series"][1]["rounds_not_measured"]["no gang was there"], 1);
+        assert!(json["series"][0].get("rounds_not_measured").is_none());
     }
 
     #[test]

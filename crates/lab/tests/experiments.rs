@@ -65,6 +65,16 @@ fn barriers_under_plain_linux_need_libgang() {
 }
 
 #[test]
+fn barriers_under_gangd_need_libgang() {
+    if !gangd_is_there() || !libgang_is_there() {
+        return;
+    }
+    let report = report("barriers --runs 1 --seconds 0.1");
+    assert_eq!(conditions(&report).len(), 20);
+    gangs_are_told(&report, |condition| condition.contains("gangd"));
+}
+
+#[test]
 fn views_are_measured_with_what_they_show_and_need_gangd() {
     if !gangd_is_there() {
         return;
@@ -73,6 +83,7 @@ fn views_are_measured_with_what_they_show_and_need_gangd() {
     assert_eq!(conditions(&report), ["nobody looks on", "gang top and gang web"]);
     assert_eq!(report["measures"].as_array().unwrap().len(), 2);
     let looked_at = &report["series"][1]["samples"];
+    gangs_are_told(&report, |_| true);
     for figure in ["cpu_percent", "pictures_per_s", "frames_per_s", "late_us_p99"] {
         assert!(looked_at[figure][0].as_f64().unwrap() > 0.0, "{figure}: {report}");
     }
@@ -114,6 +125,7 @@ fn barrier_under_gangd_needs_gangd() {
     }
     let report = report("barrier --runs 1 --seconds 0.5 --slices 20ms --hogs 0");
     assert!(conditions(&report).contains(&"2 copies, gangd 20ms"));
+    gangs_are_told(&report, |condition| condition.contains("gangd"));
     let measures = report["measures"].as_array().unwrap();
     assert_eq!(measures.len(), 2, "{measures:?}");
 }
@@ -131,6 +143,7 @@ fn a_switch_needs_gangd() {
     });
     let (table, report) = measured.expect("the two jobs take turns");
     assert_eq!(conditions(&report), ["3 asleep", "3 computing"]);
+    gangs_are_told(&report, |_| true);
     for condition in conditions(&report) {
         let of = |name: &str| figure(&report, condition, name);
         for (median, most) in [
@@ -156,6 +169,7 @@ fn idle_jobs_need_gangd() {
     let (table, report) = table_and_report("idle --runs 1 --seconds 0.5 --jobs 3");
     let condition = "3 idle jobs, 2 gangs";
     assert_eq!(conditions(&report), [condition]);
+    gangs_are_told(&report, |_| true);
     let of = |name: &str| figure(&report, condition, name);
     // Its CPU time is counted in ticks or finer; of two gangs it has some in any case.
     let (sum, daemon, guardian) = (of("cpu_percent"), of("daemon_percent"), of("guardian_percent"));
@@ -217,6 +231,7 @@ fn overhead_and_lateness_under_gangd_need_gangd() {
     }
     let overhead = report("overhead --runs 1 --seconds 0.4");
     assert_eq!(conditions(&overhead), ["batch", "plain Linux", "gangd"]);
+    gangs_are_told(&overhead, |condition| condition == "gangd");
     assert_eq!(overhead["measures"].as_array().unwrap().len(), 1, "{overhead}");
     let lateness = report("lateness --runs 1 --seconds 0.4");
     let expected = [
@@ -226,6 +241,7 @@ fn overhead_and_lateness_under_gangd_need_gangd() {
         "gangd, short task",
     ];
     assert_eq!(conditions(&lateness), expected);
+    gangs_are_told(&lateness, |condition| condition.contains("gangd"));
     assert_eq!(lateness["measures"].as_array().unwrap().len(), 2, "{lateness}");
 }
 
@@ -296,6 +312,50 @@ fn stream_deadlines_and_holes_under_plain_linux() {
     assert_eq!(conditions(&holes).len(), 4);
 }
 
+/// As published: all numbers of threads, domains and instances, and the steps of the paper; in one round.
+#[test]
+fn with_paper_experiments_run_to_their_end() {
+    let gauss = report("gauss --plain --paper --runs 1 --seconds 0.1");
+    let cpus = gauss["machine"]["cpus"].as_u64().unwrap();
+    assert_eq!(conditions(&gauss).len() as u64, 2 * cpus);
+    assert_eq!(gauss["notes"].as_array().unwrap().len(), 0, "nothing is left out: {gauss}");
+    assert_eq!(conditions(&report("batch --plain --paper --runs 1 --seconds 0.4")).len(), 2);
+    let deadlines = report("deadlines --plain --paper --runs 1 --seconds 0.5");
+    let expected = ["1 domain", "2 domains", "4 domains", "8 domains"];
+    assert_eq!(conditions(&deadlines), expected.map(|of| format!("{of}, plain Linux")));
+    let holes = report("holes --plain --paper --runs 1 --seconds 0.02");
+    assert_eq!(conditions(&holes).len(), 2 * 8 * 2, "1 to 8 of both programs");
+    for report in [gauss, deadlines, holes] {
+        assert_eq!(report["rounds"], 1);
+        for series in report["series"].as_array().unwrap() {
+            assert!(!series["samples"].as_object().unwrap().is_empty(), "{series}");
+        }
+    }
+}
+
+#[test]
+fn with_paper_experiments_run_to_their_end_under_gangd_need_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    let gauss = report("gauss --paper --runs 1 --seconds 0.1 --threads 1");
+    assert_eq!(conditions(&gauss).len(), 3);
+    let deadlines = report("deadlines --paper --runs 1 --seconds 0.5");
+    assert_eq!(conditions(&deadlines).len(), 8);
+    gangs_are_told(&deadlines, |condition| condition.ends_with("gangd"));
+}
+
+/// A gang of more threads than CPUs is what a larger machine's gang is to this one.
+#[test]
+fn sixteen_threads_run_to_their_end() {
+    let gauss = report("gauss --plain --runs 1 --seconds 0.2 --threads 16");
+    assert_eq!(conditions(&gauss), ["16 threads, alone", "16 threads, plain Linux"]);
+    let barrier = report("barrier --plain --runs 1 --seconds 0.2 --hogs 0 --threads 16");
+    assert_eq!(conditions(&barrier).len(), 2);
+    let stream = report("stream --plain --runs 1 --seconds 0.3 --bursts 2 --threads 16");
+    assert_eq!(conditions(&stream).len(), 2);
+}
+
 #[test]
 fn users_under_gangd_where_it_is_there() {
     let with_gangd = gangd_is_there();
@@ -322,9 +382,15 @@ fn solvers_and_sweeps_under_gangd_need_gangd() {
     let gauss = report("gauss --runs 2 --seconds 0.2 --threads 2 --watch-plain");
     assert_eq!(conditions(&gauss).len(), 3);
     assert_eq!(gauss["measures"].as_array().unwrap().len(), 2);
+    // Under plain Linux programs are jobs of policy none: that nobody looked is no reason.
+    gangs_are_told(&gauss, |_| true);
+    assert!(!gauss.to_string().contains("is looked at with --watch-plain"), "{gauss}");
     let interval = report("interval --runs 1 --seconds 0.2 --points 40us,4ms --halvings 1");
     let verdicts = interval["verdict"].as_array().unwrap();
     assert!(verdicts.iter().any(|v| v.as_str().unwrap().contains("ETH")), "{interval}");
+    gangs_are_told(&interval, |condition| condition.ends_with("gangd"));
+    let plain = &interval["series"][0];
+    assert!(plain["not_measured"].as_str().unwrap().contains("--watch-plain"), "{plain}");
 }
 
 #[test]
@@ -332,8 +398,12 @@ fn batch_and_priority_under_gangd_need_gangd() {
     if !gangd_is_there() {
         return;
     }
-    assert_eq!(conditions(&report("batch --runs 1 --seconds 0.4")).len(), 4);
-    assert_eq!(conditions(&report("priority --runs 1 --seconds 0.2")).len(), 5);
+    let batch = report("batch --runs 1 --seconds 0.4");
+    assert_eq!(conditions(&batch).len(), 4);
+    gangs_are_told(&batch, |condition| condition.contains("gangd"));
+    let priority = report("priority --runs 1 --seconds 0.2");
+    assert_eq!(conditions(&priority).len(), 5);
+    gangs_are_told(&priority, |condition| condition.starts_with("gangs"));
 }
 
 #[test]
@@ -343,6 +413,7 @@ fn deadlines_and_holes_under_gangd_need_gangd() {
     }
     let deadlines = report("deadlines --quick --runs 1 --seconds 0.5");
     assert_eq!(deadlines["measures"].as_array().unwrap().len(), 1);
+    gangs_are_told(&deadlines, |condition| !condition.ends_with("plain Linux"));
     let holes = report("holes --runs 1 --seconds 0.02 --instances 2");
     assert_eq!(conditions(&holes).len(), 9);
     gangs_are_told(&holes, |condition| !condition.ends_with("batch"));
@@ -353,10 +424,15 @@ fn stream_slices_and_noise_under_gangd_need_gangd() {
     if !gangd_is_there() {
         return;
     }
-    assert_eq!(conditions(&report("stream --runs 1 --seconds 0.3 --bursts 1,4")).len(), 6);
+    let stream = report("stream --runs 1 --seconds 0.3 --bursts 1,4");
+    assert_eq!(conditions(&stream).len(), 6);
+    gangs_are_told(&stream, |condition| condition.ends_with("gangd"));
     let slices = report("slices --quick --runs 1 --seconds 0.1 --slices 10ms");
     assert_eq!(conditions(&slices).len(), 6);
-    assert_eq!(conditions(&report("noise --runs 1 --seconds 0.6")), ["1ms", "10ms", "50ms"]);
+    gangs_are_told(&slices, |condition| condition.contains("gangd"));
+    let noise = report("noise --runs 1 --seconds 0.6");
+    assert_eq!(conditions(&noise), ["1ms", "10ms", "50ms"]);
+    gangs_are_told(&noise, |_| true);
 }
 
 #[test]

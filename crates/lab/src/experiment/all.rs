@@ -174,7 +174,18 @@ mod tests {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab");
         for (name, _) in &EXPERIMENTS[..OF_PAPERS] {
             let page = docs.join(name).with_extension("md");
-            assert!(page.exists(), "{} is missing", page.display());
+            let text = fs::read_to_string(&page)
+                .unwrap_or_else(|error| panic!("{}: {error}", page.display()));
+            let command = format!("    gang lab {name}");
+            for line in [
+                &command,
+                "## What the paper did",
+                "## What we do",
+                "## What came out here",
+                "## Agreement, and why",
+            ] {
+                assert!(text.lines().any(|it| it == line), "no {line:?} in {}", page.display());
+            }
         }
     }
 

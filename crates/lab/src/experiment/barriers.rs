@@ -113,6 +113,7 @@ impl Barriers {
         for _ in 0..copies {
             running.push(lab.start(daemon.as_ref(), Some(gang), &command)?);
         }
+        lab.look_at_gangs(daemon.as_ref(), &span);
         let mut barriers = 0;
         for copy in running {
             let counted: Counted = copy.outcome(span.deadline)?;

@@ -225,6 +225,19 @@ mod tests {
     }
 
     #[test]
+    fn the_curve_is_from_200_us_to_10_s_where_that_is_asked_for() {
+        use crate::lab::Options;
+        let slices = |options: Options| Slices::default().slices(&Lab::new(&options).unwrap());
+        let ends = |slices: &[Duration]| (slices[0], slices[slices.len() - 1]);
+        let us = Duration::from_micros;
+        let usual = slices(Options::default());
+        assert_eq!(ends(&usual), (us(200), us(1_000_000)));
+        let paper = slices(Options { paper: true, ..Options::default() });
+        assert_eq!((paper.len(), ends(&paper)), (11, (us(200), us(10_000_000))));
+        assert!(usual.iter().all(|slice| paper.contains(slice)) && paper.contains(&DEFAULT));
+    }
+
+    #[test]
     fn the_shortest_cheap_slice_is_told() {
         let ms = Duration::from_millis;
         let text = verdict("rt", &[ms(10), ms(5)]);

@@ -22,6 +22,9 @@ ID  NAME           OWNER  CLASS        STATE      CPUS   SHARE  WANTED  TOGETHER
     assert_eq!(json["jobs"][0]["id"], 3);
     assert_eq!(json["jobs"][0]["in_slot_ns"], 12_340_000_000_i64);
     assert_eq!(json["jobs"][0]["coscheduled"], 0.993);
+    assert_eq!(json["jobs"][0]["skew_us_p99"], 120.0);
+    assert_eq!(json["jobs"][0]["lost_ns"], 61_000_000);
+    assert_eq!(json["jobs"][0]["filled_ns"], 4_000_000);
     assert_eq!(json["jobs"][1]["name"], "evil\u{1b}[2J");
 
     assert_eq!(stdout(&Place::of(&Fake::new()).output(&["ls"])), "no jobs\n");

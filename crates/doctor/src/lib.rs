@@ -14,6 +14,7 @@ pub mod auto;
 pub mod cli;
 pub mod competitors;
 pub mod diagnosis;
+pub mod interruption;
 pub mod memory;
 pub mod observation;
 pub mod program;
@@ -30,20 +31,21 @@ use gang_linux::Roots;
 
 use cli::Cli;
 use diagnosis::Diagnosis;
+use interruption::Interruption;
 use observation::Observation;
 use program::{Meant, Program};
 use watch::Watch;
 
-/// Examines the program that is meant.
-pub fn examine(cli: &Cli) -> Result<Diagnosis> {
+/// Examines the program that is meant, unless it is interrupted, and leaves it as it was in any case.
+pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
     let roots = Roots::default();
     let meant = cli.meant();
     let mut program = Program::find(&meant, cli.json)?;
     if matches!(meant, Meant::Command(_)) {
-        std::thread::sleep(cli.after);
+        interruption.sleep(cli.after)?;
     }
     let before = competitors::Before::now(&roots.proc)?;
-    let mut watch = Watch::begin(&roots, &program.cgroup, program.cpus)?;
+    let mut watch = Watch::begin(&roots, &program.cgroup, program.cpus)?.unless(interruption);
     let memory = memory::Memory::<perf_event::Counter>::count(&program.cgroup);
     watch.until(Instant::now() + cli.seconds)?;
     let competitors = before.competitors(&roots.proc, &program.cgroup)?;
@@ -51,7 +53,7 @@ pub fn examine(cli: &Cli) -> Result<Diagnosis> {
     let seen = Observation { competitors, memory, ..watch.end()? };
     let mut diagnosis = Diagnosis::of(&seen);
     if cli.prove {
-        let proof = proof::prove(&roots, &mut program, cli.seconds)
+        let proof = proof::prove(&roots, &mut program, cli.seconds, interruption)
             .context("cannot prove what the program gains")?;
         diagnosis = diagnosis.proven(proof);
     }

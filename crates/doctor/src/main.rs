@@ -3,7 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use gang_doctor::{cli::Cli, examine, report};
+use gang_doctor::{
+    cli::Cli,
+    examine,
+    interruption::{Interrupted, Interruption},
+    report,
+};
 use gang_protocol::{exit, name::escaped};
 
 fn main() -> ExitCode {
@@ -11,6 +16,10 @@ fn main() -> ExitCode {
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            if let Some(&Interrupted(signal)) = error.downcast_ref() {
+                // Whoever called sees by what it ended.
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
             // Names and reasons in it may come from elsewhere.
             eprintln!("gang doctor: {}", escaped(&format!("{error:#}")));
             ExitCode::from(exit::code(error.as_ref()))
@@ -22,7 +31,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     if cli.auto {
         return gang_doctor::auto::run(cli.cost);
     }
-    let diagnosis = examine(cli)?;
+    let diagnosis = examine(cli, &Interruption::listen()?)?;
     if cli.json {
         println!("{}", serde_json::to_string_pretty(&diagnosis)?);
     } else {

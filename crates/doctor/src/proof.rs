@@ -13,6 +13,7 @@ use gang_protocol::v1::Policy;
 
 use crate::{
     diagnosis::{Gain, Measure, Proof},
+    interruption::Interruption,
     observation::{Doing, Look},
     program::Program,
     watch::Watch,
@@ -86,11 +87,17 @@ pub struct Seen {
 }
 
 /// Measures what the program gains as a gang, in about `length` of time.
-pub fn prove(roots: &Roots, program: &mut Program, length: Duration) -> Result<Proof> {
+pub fn prove(
+    roots: &Roots,
+    program: &mut Program,
+    length: Duration,
+    interruption: &Interruption,
+) -> Result<Proof> {
     let shortest = if program.report()?.is_some() { COUNTED_MIN } else { PERIOD_MIN };
     let period = (length / (2 * PAIRS as u32)).max(shortest);
     let usual = program.policy.clone();
-    let measured = alternate(roots, program, period);
+    let watch = Watch::begin(roots, &program.cgroup, program.cpus)?.unless(interruption);
+    let measured = alternate(program, watch, period);
     let restored = program.set_policy(usual);
     let pairs = measured?;
     restored?;
@@ -109,8 +116,7 @@ fn conclude(pairs: &[Seen]) -> Option<Proof> {
     }
 }
 
-fn alternate(roots: &Roots, program: &mut Program, period: Duration) -> Result<Vec<Seen>> {
-    let mut watch = Watch::begin(roots, &program.cgroup, program.cpus)?;
+fn alternate(program: &mut Program, mut watch: Watch, period: Duration) -> Result<Vec<Seen>> {
     let mut pairs = Vec::new();
     for number in 0..PAIRS {
         match pair(program, &mut watch, number, period)? {

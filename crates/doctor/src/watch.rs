@@ -14,6 +14,7 @@ use gang_linux::{Roots, cgroup::Group, clock, error::unless_gone, process::Censu
 use perf_event::{Builder, Counter, events::Software};
 
 use crate::{
+    interruption::Interruption,
     observation::{Cause, Doing, Look, Observation, Use},
     sites::{Site, Sites},
 };
@@ -52,6 +53,7 @@ pub struct Watch {
     began: Instant,
     began_ns: u64,
     rounds: u64,
+    interruption: Interruption,
 }
 
 impl Watch {
@@ -75,9 +77,15 @@ impl Watch {
             began: Instant::now(),
             began_ns: clock::monotonic_ns(),
             rounds: 0,
+            interruption: Interruption::default(),
         };
         watch.before = watch.uses()?;
         Ok(watch)
+    }
+
+    /// The same, which fails once it is interrupted.
+    pub fn unless(self, interruption: &Interruption) -> Watch {
+        Watch { interruption: interruption.clone(), ..self }
     }
 
     /// The program lives in another cgroup now, or in the same.
@@ -92,6 +100,7 @@ impl Watch {
     /// Watches on until then, or until the program has ended; false when it has.
     pub fn until(&mut self, end: Instant) -> Result<bool> {
         loop {
+            self.interruption.check()?;
             self.look()?;
             if Instant::now() >= end {
                 return Ok(true);

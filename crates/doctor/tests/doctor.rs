@@ -1,15 +1,18 @@
 //! The program, on the real kernel, with a daemon of its own.
 
 use std::{
-    os::unix::process::CommandExt,
+    io::{BufRead, BufReader, Write},
+    os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
     time::{Duration, Instant},
 };
 
+use gang_doctor::sites::{Site, Sites};
 use gang_protocol::client::Client;
 use gang_skips::skipped;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 struct Place(tempfile::TempDir);
@@ -20,13 +23,17 @@ impl Place {
     }
 
     /// `gang doctor` with these arguments; its daemon ends by itself.
-    fn doctor(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_gang-doctor"))
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_gang-doctor"));
+        doctor
             .args(arguments)
             .env("GANG_SOCKET", self.0.path().join("gangd.sock"))
-            .env("XDG_RUNTIME_DIR", self.0.path())
-            .output()
-            .unwrap()
+            .env("XDG_RUNTIME_DIR", self.0.path());
+        doctor
+    }
+
+    fn doctor(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
     }
 }
 
@@ -156,6 +163,39 @@ fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
 }
 
 #[test]
+fn needs_root_and_bpf_who_is_interrupted_leaves_the_program_as_it_was() {
+    if !can_watch() {
+        return;
+    }
+    let place = Place::new();
+    let spin = "while [ $SECONDS -lt 300 ]; do :; done";
+    let mut program = Command::new("bash").args(["-c", spin]).spawn().unwrap();
+    let groups = || std::fs::read_to_string(format!("/proc/{}/cgroup", program.id())).unwrap();
+    let before = groups();
+    for options in [&["--seconds", "300"][..], &["--seconds", "0.2", "--prove"]] {
+        let mut doctor = place.command(options);
+        let mut doctor =
+            doctor.arg(program.id().to_string()).stderr(Stdio::piped()).spawn().unwrap();
+        // It is watched, or compared, from when it is in a group of its own.
+        while groups() == before && doctor.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let _ = kill_process(Pid::from_child(&doctor), Signal::TERM);
+        let ended = doctor.wait_with_output().unwrap();
+        let said = stderr(&ended);
+        if said.contains("built without") || said.contains("the kernel refuses") {
+            skipped(said);
+            break;
+        }
+        assert_eq!(ended.status.signal(), Some(Signal::TERM.as_raw()), "{ended:?}");
+        assert_eq!(groups(), before);
+    }
+    program.kill().unwrap();
+    program.wait().unwrap();
+}
+
+#[test]
 fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
     if !can_watch() {
         return;
@@ -244,21 +284,22 @@ fn needs_root_and_bpf_who_waits_for_a_disk_is_told() {
     assert!(device["count"].as_u64() > Some(0) && device["ns"].as_u64() > Some(0), "{diagnosis:#}");
 }
 
-/// A thread that waits in libgomp is said to be in its barrier.
-#[test]
-fn an_address_in_libgomp_is_that_of_its_barrier_needs_gcc() {
-    use gang_doctor::sites::{Site, Sites};
-    use std::io::{BufRead, BufReader, Write};
+/// What is said of a thread whose next instruction is the first of this function; none where no program with it can
+/// be made.
+fn said_of(function: &str, compiler: &str, flags: &[&str]) -> Option<Site> {
     let directory = tempfile::tempdir().unwrap();
     let [source, program] = ["barrier.c", "barrier"].map(|name| directory.path().join(name));
-    let text = "#include <stdio.h>\nvoid GOMP_barrier(void);\nint main(void) {\n\
-                printf(\"%p\\n\", (void *)GOMP_barrier); fflush(stdout); return getchar() == 0; }\n";
+    let text = format!(
+        "#include <stdio.h>\nvoid {function}(void);\nint main(void) {{\n\
+         printf(\"%p\\n\", (void *){function}); fflush(stdout); return getchar() == 0; }}\n"
+    );
     std::fs::write(&source, text).unwrap();
-    let mut gcc = Command::new("gcc");
-    let gcc = gcc.args(["-fopenmp", "-fPIE", "-pie", "-o"]).arg(&program).arg(&source).output();
-    if !gcc.as_ref().is_ok_and(|output| output.status.success()) {
-        skipped(format!("gcc does not compile programs of OpenMP: {gcc:?}"));
-        return;
+    let mut command = Command::new(compiler);
+    let made =
+        command.args(["-fPIE", "-pie", "-o"]).arg(&program).arg(&source).args(flags).output();
+    if !made.as_ref().is_ok_and(|output| output.status.success()) {
+        skipped(format!("{compiler} makes no program with {function}: {made:?}"));
+        return None;
     }
     let mut waiting = Command::new(&program);
     waiting.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -269,8 +310,32 @@ fn an_address_in_libgomp_is_that_of_its_barrier_needs_gcc() {
     let site = Sites::default().of(Path::new("/proc"), waiting.id(), address, None);
     waiting.stdin.take().unwrap().write_all(b"\n").unwrap();
     waiting.wait().unwrap();
-    let Site::Wait(site) = site else { panic!("it works in libgomp") };
-    assert!(site.starts_with("GOMP_barrier of libgomp.so"), "{site}");
+    Some(site)
+}
+
+/// A thread that waits in a runtime is said to be in its barrier.
+fn is_told(site: Option<Site>, barrier: &str) {
+    match site {
+        Some(Site::Wait(site)) => assert!(site.contains(barrier), "{site} is not {barrier}"),
+        Some(Site::Work) => panic!("it works in {barrier}"),
+        None => {}
+    }
+}
+
+#[test]
+fn an_address_in_libgomp_is_that_of_its_barrier_needs_gcc() {
+    is_told(said_of("GOMP_barrier", "gcc", &["-fopenmp"]), "GOMP_barrier of libgomp.so");
+}
+
+#[test]
+fn an_address_in_libomp_is_that_of_its_barrier_needs_clang() {
+    is_told(said_of("__kmpc_barrier", "clang", &["-fopenmp"]), "__kmpc_barrier of libomp");
+}
+
+#[test]
+fn an_address_in_open_mpi_is_that_of_its_barrier_needs_open_mpi() {
+    // It has a second name, for profilers.
+    is_told(said_of("MPI_Barrier", "mpicc.openmpi", &[]), "MPI_Barrier of libmpi.so");
 }
 
 #[test]

@@ -170,7 +170,7 @@ impl Found {
             if in_row.contains(&id) || job.standing(machine) != Standing::Runnable {
                 continue;
             }
-            let usable = match job.tier() {
+            let usable = match job.tier {
                 Tier::Express => free,
                 Tier::Shared => beside_kept,
                 Tier::Standby => beside_rest,
@@ -249,7 +249,7 @@ impl Frame {
             let Account { ahead, slices, slots, ahead_then, waited } = *account;
             let share = self.shares[job];
             // Whoever leads does so for as much as it asks for.
-            let request = longest(schedule, schedule.jobs[job].tier());
+            let request = longest(schedule, schedule.jobs[job].tier);
             // Under a cap, the slices of all gangs are within one of their own.
             let under_cap = if cap < 1.0 { share / cap } else { 0.0 };
             // The rest and gangs that were packed are served in part by the
@@ -281,7 +281,7 @@ impl Frame {
 /// The slices of the longest request among those who can lead a tier.
 fn longest(schedule: &Schedule, tier: Tier) -> f64 {
     let machine = schedule.topology().len();
-    let runnable = |job: &&Job| job.tier() == tier && job.standing(machine) == Standing::Runnable;
+    let runnable = |job: &&Job| job.tier == tier && job.standing(machine) == Standing::Runnable;
     let requests = schedule.jobs.values().filter(runnable).map(|job| job.request.slices());
     requests.max().unwrap_or(1).into()
 }
@@ -290,9 +290,10 @@ fn longest(schedule: &Schedule, tier: Tier) -> f64 {
 fn ahead(schedule: &Schedule) -> BTreeMap<JobId, f64> {
     let machine = schedule.topology().len();
     let runnable = |tier: Tier| {
-        schedule.jobs.iter().filter(move |(_, job)| {
-            job.tier() == tier && job.standing(machine) == Standing::Runnable
-        })
+        schedule
+            .jobs
+            .iter()
+            .filter(move |(_, job)| job.tier == tier && job.standing(machine) == Standing::Runnable)
     };
     let mut all = BTreeMap::new();
     for tier in [Tier::Express, Tier::Shared, Tier::Standby] {

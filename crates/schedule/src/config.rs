@@ -1,5 +1,6 @@
 //! The settings of the policy, with units, defaults and bounds.
 
+use crate::turn::Tier;
 use crate::{Class, Refusal, Spec};
 
 const MS: u64 = 1_000_000;
@@ -30,9 +31,13 @@ impl Default for Gap {
 
 /// What the weight of a job is multiplied by, in percent, for the classes
 /// that share by weight. A thread of the rest of the machine counts like a
-/// thread of a gang of default weight at 100 %.
+/// thread of a gang of default weight at 100 %. Standby has none: it has what
+/// nobody else wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassWeights {
+    /// 1 to 10,000 %. Without one, which is the default, express comes before
+    /// all others.
+    pub express: Option<u32>,
     /// 1 to 10,000 %, default 200 %.
     pub interactive: u32,
     /// 1 to 10,000 %, default 100 %.
@@ -41,7 +46,7 @@ pub struct ClassWeights {
 
 impl Default for ClassWeights {
     fn default() -> ClassWeights {
-        ClassWeights { interactive: 200, batch: 100 }
+        ClassWeights { express: None, interactive: 200, batch: 100 }
     }
 }
 
@@ -93,7 +98,7 @@ pub struct Config {
     /// What all gangs together may take of the slices (L8), 1 to 1,000 ‰,
     /// default 1,000 ‰.
     pub cap_permille: u32,
-    /// Interactive 200 %, batch 100 %.
+    /// Interactive 200 %, batch 100 %, express before both.
     pub class_weights: ClassWeights,
     /// One slice each.
     pub class_slices: ClassSlices,
@@ -125,6 +130,9 @@ impl Config {
             within("gap.length_ns", gap.length_ns, 0, gap.period_ns / 2)?;
         }
         within("cap_permille", cap_permille.into(), 1, 1000)?;
+        if let Some(express) = class_weights.express {
+            within("class_weights.express", express.into(), 1, 10_000)?;
+        }
         within("class_weights.interactive", class_weights.interactive.into(), 1, 10_000)?;
         within("class_weights.batch", class_weights.batch.into(), 1, 10_000)?;
         let ClassSlices { express, interactive, batch, standby } = class_slices;
@@ -139,12 +147,22 @@ impl Config {
         Ok(())
     }
 
+    /// With whom a job shares.
+    pub(crate) fn tier(&self, spec: &Spec) -> Tier {
+        match spec.class {
+            Class::Express if self.class_weights.express.is_none() => Tier::Express,
+            Class::Express | Class::Interactive | Class::Batch => Tier::Shared,
+            Class::Standby => Tier::Standby,
+        }
+    }
+
     /// The weight of a job among those it shares with, at most 10⁸.
     pub(crate) fn weight(&self, spec: &Spec) -> u64 {
         let percent = match spec.class {
             Class::Interactive => self.class_weights.interactive,
             Class::Batch => self.class_weights.batch,
-            Class::Express | Class::Standby => 100,
+            Class::Express => self.class_weights.express.unwrap_or(100),
+            Class::Standby => 100,
         };
         u64::from(spec.weight) * u64::from(percent)
     }

@@ -28,7 +28,8 @@ pub enum Class {
     Batch,
     /// Shares with batch, at a greater weight (L22).
     Interactive,
-    /// Before everybody; only administrators put a job there (L21).
+    /// Before everybody, unless the class has a weight; only administrators put
+    /// a job there (L21).
     Express,
 }
 

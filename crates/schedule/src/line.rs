@@ -131,7 +131,7 @@ impl<'a> Lines<'a> {
             match job.standing(machine) {
                 Standing::Runnable => {
                     let turn = job.turn(id);
-                    let line = lines.of(job.tier());
+                    let line = lines.of(job.tier);
                     let who = Who::Gang { id, width: job.width(machine), job, in_row: false };
                     line.waiting.push(Waiting { who, turn });
                 }

@@ -8,7 +8,7 @@
 //!
 //! Algorithm, for one slice:
 //! 1. Under the cap (L8) gangs may be out of allowance: then the row is empty.
-//! 2. Express gangs are packed in order.
+//! 2. Express gangs without a weight are packed in order.
 //! 3. Interactive and batch gangs are packed beside them in order. When it is
 //!    the turn of the rest, a CPU for each of its threads is kept from those
 //!    that come after it.

@@ -37,7 +37,9 @@ pub(crate) struct Job {
     pub spec: Spec,
     pub asleep: bool,
     pub suspended: bool,
-    /// Its weight among those it shares with, see [`Config`].
+    /// Those it shares with.
+    pub tier: Tier,
+    /// Its weight among them, see [`Config`].
     pub weight: u64,
     /// How far a slice moves its virtual time, see `turn`.
     pub stride: u128,
@@ -114,10 +116,6 @@ impl Job {
         }
     }
 
-    pub fn tier(&self) -> Tier {
-        Tier::of(self.spec.class)
-    }
-
     pub fn turn(&self, id: JobId) -> Turn {
         let weight = self.weight.into();
         Turn {
@@ -145,6 +143,16 @@ impl Job {
         let request = stride * u128::from(slices);
         self.vtime = turn::reweigh(self.vtime, average, old, weight, request);
         (self.weight, self.stride, self.request) = (weight, stride, Request::new(slices));
+    }
+
+    /// It shares with others from now on. Another tier has another virtual time;
+    /// what the job is ahead goes with it, so that changing the class back and
+    /// forth gains nothing.
+    fn go_to(&mut self, tier: Tier, floors: &Floors) {
+        if tier != self.tier {
+            let ahead = self.vtime.saturating_sub(floors.of(self.tier));
+            (self.tier, self.vtime) = (tier, floors.of(tier) + ahead);
+        }
     }
 
     /// Where it is behind the floor, it starts there, with a new request.
@@ -284,8 +292,9 @@ impl Schedule {
                 let averages = Tier::ALL.map(|tier| self.average(tier));
                 for job in self.jobs.values_mut() {
                     let slices = config.class_slices.of(job.spec.class);
-                    let average = averages[job.tier() as usize];
+                    let average = averages[job.tier as usize];
                     job.reweigh(config.weight(&job.spec), slices, average);
+                    job.go_to(config.tier(&job.spec), &self.floors);
                 }
                 self.config = config;
             }
@@ -306,13 +315,15 @@ impl Schedule {
             return Err(Refusal::TooManyJobs { max: MAX_JOBS });
         }
         spec.validate(self.topology.len())?;
-        let vtime = self.floors.of(Tier::of(spec.class));
+        let tier = self.config.tier(&spec);
+        let vtime = self.floors.of(tier);
         let weight = self.config.weight(&spec);
         let request = Request::new(self.config.class_slices.of(spec.class));
         let new = Job {
             spec,
             asleep: false,
             suspended: false,
+            tier,
             weight,
             stride: turn::stride(weight),
             vtime,
@@ -327,19 +338,13 @@ impl Schedule {
     fn change(&mut self, id: JobId, spec: Spec) -> Result<(), Refusal> {
         let machine = self.topology.len();
         let floors = self.floors.clone();
-        let weight = self.config.weight(&spec);
+        let (weight, tier) = (self.config.weight(&spec), self.config.tier(&spec));
         let slices = self.config.class_slices.of(spec.class);
         let averages = Tier::ALL.map(|tier| self.average(tier));
         let job = self.job(id)?;
         spec.validate(machine)?;
-        job.reweigh(weight, slices, averages[job.tier() as usize]);
-        // Another tier has another virtual time; what the job is ahead goes
-        // with it, so that changing the class back and forth gains nothing.
-        let (old, new) = (job.tier(), Tier::of(spec.class));
-        if old != new {
-            let ahead = job.vtime.saturating_sub(floors.of(old));
-            job.vtime = floors.of(new) + ahead;
-        }
+        job.reweigh(weight, slices, averages[job.tier as usize]);
+        job.go_to(tier, &floors);
         job.spec = spec;
         self.forget_credit(id);
         Ok(())
@@ -349,7 +354,7 @@ impl Schedule {
     fn average(&self, tier: Tier) -> u128 {
         let machine = self.topology.len();
         let can_run = |job: &Job| job.standing(machine) == Standing::Runnable;
-        let gangs = self.jobs.iter().filter(|(_, job)| job.tier() == tier && can_run(job));
+        let gangs = self.jobs.iter().filter(|(_, job)| job.tier == tier && can_run(job));
         let mut turns: Vec<Turn> = gangs.map(|(&id, job)| job.turn(id)).collect();
         if tier == Tier::Shared && self.rest.threads > 0 {
             turns.push(self.rest.turn(machine));
@@ -361,7 +366,7 @@ impl Schedule {
     /// starts there.
     fn forget_credit(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.lift(self.floors.of(job.tier()));
+            job.lift(self.floors.of(job.tier));
         }
     }
 }

@@ -78,7 +78,7 @@ impl Schedule {
         let cap = f64::from(self.config.cap_permille) / 1000.0;
         let runnable = |tier: Tier| -> Vec<(JobId, &Job)> {
             let jobs = self.jobs.iter().map(|(&id, job)| (id, job));
-            jobs.filter(|(_, j)| j.standing(machine) == Standing::Runnable && j.tier() == tier)
+            jobs.filter(|(_, j)| j.standing(machine) == Standing::Runnable && j.tier == tier)
                 .collect()
         };
         let mut shares = BTreeMap::new();

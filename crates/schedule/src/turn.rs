@@ -16,7 +16,8 @@
 //! - *eligible*: not ahead of the average, weighted by weight, when its request
 //!   began; and so until it is used up.
 //! - *tier*: jobs with one virtual time: express; interactive, batch and the
-//!   rest; standby. Tiers are strict.
+//!   rest; standby. Tiers are strict. Express is in the second one where its
+//!   class has a weight.
 //! - *contender*: who could lead its tier in this slice.
 //! - *floor*: the least virtual time of the contenders of the last slice.
 //!
@@ -42,7 +43,7 @@
 //! - no one is ahead by more than `LEAD` + 4 longest requests;
 //! - virtual times of common weights are exact, so that ties are ties.
 
-use crate::{Class, Config, Gap, Spec, clock};
+use crate::{Config, Gap, Spec, clock};
 
 /// A slice at weight 1: divisible by 10,000 · k for each k up to 40, so that
 /// strides of common weights have no remainder.
@@ -66,14 +67,6 @@ pub(crate) enum Tier {
 impl Tier {
     /// In the order in which they choose.
     pub const ALL: [Tier; 3] = [Tier::Express, Tier::Shared, Tier::Standby];
-
-    pub fn of(class: Class) -> Tier {
-        match class {
-            Class::Express => Tier::Express,
-            Class::Interactive | Class::Batch => Tier::Shared,
-            Class::Standby => Tier::Standby,
-        }
-    }
 }
 
 /// Where virtual time begins: as far from 0 as anyone may be behind.

@@ -73,10 +73,10 @@ impl Naive {
         self.jobs.iter_mut().find(|job| job.id == id.0)
     }
 
-    fn tier(spec: &Spec) -> usize {
+    fn tier(&self, spec: &Spec) -> usize {
         match spec.class {
-            Class::Express => 0,
-            Class::Interactive | Class::Batch => 1,
+            Class::Express if self.config.class_weights.express.is_none() => 0,
+            Class::Express | Class::Interactive | Class::Batch => 1,
             Class::Standby => 2,
         }
     }
@@ -85,7 +85,8 @@ impl Naive {
         let percent = match spec.class {
             Class::Interactive => self.config.class_weights.interactive,
             Class::Batch => self.config.class_weights.batch,
-            _ => 100,
+            Class::Express => self.config.class_weights.express.unwrap_or(100),
+            Class::Standby => 100,
         };
         u128::from(spec.weight) * u128::from(percent)
     }
@@ -137,10 +138,15 @@ impl Naive {
         }
     }
 
+    /// In another tier: ahead of its floor by as much as in the old one.
+    fn moved(vtime: u128, old: usize, new: usize, floors: [u128; 3]) -> u128 {
+        if old == new { vtime } else { floors[new] + vtime.saturating_sub(floors[old]) }
+    }
+
     /// Whoever is behind the floor starts there, and asks anew.
     fn lift(&mut self, id: u64) {
         let spec = self.job(JobId(id)).unwrap().spec.clone();
-        let (floor, slices) = (self.floors[Naive::tier(&spec)], self.slices(spec.class));
+        let (floor, slices) = (self.floors[self.tier(&spec)], self.slices(spec.class));
         let job = self.job(JobId(id)).unwrap();
         if job.vtime < floor {
             (job.vtime, job.used, job.left) = (floor, 0, slices);
@@ -168,7 +174,7 @@ impl Naive {
                     spec: spec.clone(),
                     asleep: false,
                     suspended: false,
-                    vtime: floors[Naive::tier(spec)],
+                    vtime: floors[self.tier(spec)],
                     used: 0,
                     left,
                     home: vec![],
@@ -196,22 +202,24 @@ impl Naive {
                 return true;
             }
             Event::Classes { weights, slices } => {
-                let known = (1..=10_000).contains(&weights.interactive)
+                let known = (1..=10_000).contains(&weights.express.unwrap_or(1))
+                    && (1..=10_000).contains(&weights.interactive)
                     && (1..=10_000).contains(&weights.batch)
                     && [slices.express, slices.interactive, slices.batch, slices.standby]
                         .iter()
                         .all(|slices| (1..=1000).contains(slices));
                 if known {
                     let means = [self.mean(0), self.mean(1), self.mean(2)];
-                    let old: Vec<u128> =
-                        self.jobs.iter().map(|job| self.weight(&job.spec)).collect();
+                    let of_job = |job: &Job| (self.weight(&job.spec), self.tier(&job.spec));
+                    let old: Vec<(u128, usize)> = self.jobs.iter().map(of_job).collect();
                     self.config.class_weights = *weights;
                     self.config.class_slices = *slices;
-                    for at in 0..self.jobs.len() {
+                    for (at, (before, tier)) in old.into_iter().enumerate() {
                         let left = self.slices(self.jobs[at].spec.class);
                         let (vtime, new) = (self.jobs[at].vtime, self.weight(&self.jobs[at].spec));
-                        let mean = means[Naive::tier(&self.jobs[at].spec)];
-                        self.jobs[at].vtime = Naive::rescaled(vtime, mean, old[at], new, left);
+                        let vtime = Naive::rescaled(vtime, means[tier], before, new, left);
+                        let now = self.tier(&self.jobs[at].spec);
+                        self.jobs[at].vtime = Naive::moved(vtime, tier, now, floors);
                         (self.jobs[at].used, self.jobs[at].left) = (0, left);
                     }
                 }
@@ -244,6 +252,8 @@ impl Naive {
         let means = [self.mean(0), self.mean(1), self.mean(2)];
         let Some(job) = self.job(*id).cloned() else { return false };
         let before = self.weight(&job.spec);
+        let now = if let Event::Changed { spec, .. } = event { spec } else { &job.spec };
+        let tiers = (self.tier(&job.spec), self.tier(now));
         let Some(job) = self.job(*id) else { return false };
         match event {
             Event::Woke { .. } => job.asleep = false,
@@ -251,11 +261,9 @@ impl Naive {
             Event::Suspended { .. } => job.suspended = true,
             Event::Resumed { .. } => job.suspended = false,
             Event::Changed { spec, .. } => {
-                let (old, new) = (Naive::tier(&job.spec), Naive::tier(spec));
-                job.vtime = Naive::rescaled(job.vtime, means[old], before, weight, renewed);
-                if old != new {
-                    job.vtime = floors[new] + job.vtime.saturating_sub(floors[old]);
-                }
+                let (old, new) = tiers;
+                let vtime = Naive::rescaled(job.vtime, means[old], before, weight, renewed);
+                job.vtime = Naive::moved(vtime, old, new, floors);
                 job.spec = spec.clone();
                 (job.used, job.left) = (0, renewed);
             }
@@ -277,7 +285,7 @@ impl Naive {
     fn line(&self, tier: usize) -> Vec<One> {
         let mut line: Vec<One> = vec![];
         for job in &self.jobs {
-            if self.runnable(job) && Naive::tier(&job.spec) == tier {
+            if self.runnable(job) && self.tier(&job.spec) == tier {
                 let weight = self.weight(&job.spec);
                 let width = (job.spec.cpus as usize).min(self.machine());
                 let stride = SLICE / weight;

@@ -23,16 +23,29 @@ pub fn topology() -> impl Strategy<Value = Topology> {
 
 pub fn config() -> impl Strategy<Value = Config> {
     let cap_permille = prop_oneof![3 => Just(1000u32), 1 => 1u32..=1000];
-    let percent = prop_oneof![3 => Just(100u32), 1 => 1u32..=10_000];
-    (cap_permille, any::<bool>(), percent.clone(), percent, class_slices()).prop_map(
-        |(cap_permille, fill, interactive, batch, class_slices)| Config {
+    let percent = || prop_oneof![3 => Just(100u32), 1 => 1u32..=10_000];
+    let express = proptest::option::of(percent());
+    let weights = (express, percent(), percent())
+        .prop_map(|(express, interactive, batch)| ClassWeights { express, interactive, batch });
+    (cap_permille, any::<bool>(), weights, class_slices()).prop_map(
+        |(cap_permille, fill, class_weights, class_slices)| Config {
             cap_permille,
             fill,
-            class_weights: ClassWeights { interactive, batch },
+            class_weights,
             class_slices,
             ..Config::default()
         },
     )
+}
+
+/// Now and then some that are refused.
+fn class_weights() -> impl Strategy<Value = ClassWeights> {
+    let express = proptest::option::of(0u32..=2_000);
+    (express, 0u32..=400, 1u32..=10_001).prop_map(|(express, interactive, batch)| ClassWeights {
+        express,
+        interactive,
+        batch,
+    })
 }
 
 pub fn class_slices() -> impl Strategy<Value = ClassSlices> {
@@ -78,9 +91,9 @@ fn event() -> impl Strategy<Value = Event> {
         1 => job().prop_map(|job| Event::Resumed { job }),
         3 => prop_oneof![9 => 0u32..20, 1 => Just(u32::MAX)].prop_map(|threads| Event::Load { threads }),
         1 => topology().prop_map(Event::Topology),
-        1 => (0u32..=400, 1u32..=10_001, class_slices(), 0u32..=20).prop_map(
-            |(interactive, batch, slices, standby)| Event::Classes {
-                weights: ClassWeights { interactive, batch },
+        1 => (class_weights(), class_slices(), 0u32..=20).prop_map(
+            |(weights, slices, standby)| Event::Classes {
+                weights,
                 slices: ClassSlices { standby, ..slices },
             }
         ),

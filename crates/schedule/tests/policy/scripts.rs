@@ -128,7 +128,11 @@ impl Session {
                 let weights = self.schedule.config().class_weights;
                 let interactive = words.get("interactive").unwrap_or(weights.interactive);
                 let batch = words.get("batch").unwrap_or(weights.batch);
-                let weights = ClassWeights { interactive, batch };
+                // Of none it is before all others.
+                let express = words.keys.remove("express").map_or(weights.express, |weight| {
+                    (weight != "none").then(|| weight.parse().unwrap())
+                });
+                let weights = ClassWeights { express, interactive, batch };
                 let slices = self.schedule.config().class_slices;
                 said = self.event(Event::Classes { weights, slices });
                 words.done();

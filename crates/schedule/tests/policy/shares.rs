@@ -74,6 +74,26 @@ fn interactive_is_worth_two_of_batch() {
 }
 
 #[test]
+fn express_comes_before_all_others_unless_it_has_a_weight() {
+    let express = |schedule: &mut Schedule, express| {
+        let weights = ClassWeights { express, ..ClassWeights::default() };
+        let slices = schedule.config().class_slices;
+        schedule.apply(Event::Classes { weights, slices }).unwrap();
+    };
+    let specs = [Class::Express, Class::Interactive, Class::Batch];
+    let mut schedule = machine(2, 0, &specs.map(|class| Spec { class, ..Spec::new(2) }));
+    shares_are(schedule.clone(), 100, &[100, 0, 0]);
+    express(&mut schedule, Some(700));
+    shares_are(schedule.clone(), 100, &[70, 20, 10]);
+    // Beside as many other threads, each of which counts like a batch gang.
+    schedule.apply(Event::Load { threads: 2 }).unwrap();
+    shares_are(schedule.clone(), 110, &[70, 20, 10]);
+    schedule.apply(Event::Load { threads: 0 }).unwrap();
+    express(&mut schedule, None);
+    shares_are(schedule, 100, &[100, 0, 0]);
+}
+
+#[test]
 fn the_cap_holds_without_load() {
     let config = Config { cap_permille: 900, ..Config::default() };
     let mut schedule = Schedule::new(config, Topology::flat(2)).unwrap();

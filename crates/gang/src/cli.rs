@@ -233,7 +233,7 @@ pub struct ResizeTo {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Class {
-    /// Before all others (administrators only)
+    /// Before all others, unless the class was given a weight (administrators only)
     Express,
     /// Shares with batch, at a greater weight
     Interactive,

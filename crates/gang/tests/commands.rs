@@ -126,6 +126,12 @@ signal   paused     yes
         serde_json::from_str(&stdout(&place.output(&["status", "--json"]))).unwrap();
     assert_eq!(json["status"]["slice_ns"], 10_000_000);
     assert_eq!(json["status"]["switches"]["skew"]["p99_us"], 45.6);
+    assert!(json["status"]["express_weight"].is_null(), "it comes before all others");
+    let mut fake = Fake::new();
+    fake.status.express_weight = Some(900);
+    let text = stdout(&Place::of(&fake).output(&["status"]));
+    let line = "\nclasses   express 900 %, interactive 200 %, batch 100 %, in working hours\n";
+    assert!(text.contains(line), "{text}");
 }
 
 #[test]

@@ -15,16 +15,17 @@ use crate::settings::duration;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct File {
-    express: Alone,
-    interactive: Shared,
-    batch: Shared,
-    standby: Alone,
+    /// Before all others where it has no weight.
+    express: Weighed,
+    interactive: Weighed,
+    batch: Weighed,
+    standby: Last,
 }
 
-/// A class that shares the machine with another one.
+/// A class that shares the machine with others, by its weight.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Shared {
+struct Weighed {
     /// In percent.
     weight: Option<u32>,
     /// Outside the working hours; the same unless it is set.
@@ -34,10 +35,10 @@ struct Shared {
     slice_outside: Option<String>,
 }
 
-/// A class that comes before all others, or after them: it has no weight.
+/// The class that has what nobody else wants: it has no weight.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Alone {
+struct Last {
     slice: Option<String>,
     slice_outside: Option<String>,
 }
@@ -73,22 +74,26 @@ impl File {
     pub fn read(&self, slice_ns: u64, has_hours: bool) -> anyhow::Result<(Terms, Terms)> {
         let (mut inside, mut outside) = (Terms::default(), Terms::default());
         let File { express, interactive, batch, standby } = self;
-        for (class, file, inside, outside) in [
-            (
-                "interactive",
-                interactive,
-                &mut inside.weights.interactive,
-                &mut outside.weights.interactive,
-            ),
-            ("batch", batch, &mut inside.weights.batch, &mut outside.weights.batch),
-        ] {
+        for (class, file) in
+            [(Class::Express, express), (Class::Interactive, interactive), (Class::Batch, batch)]
+        {
             ensure!(
                 file.weight_outside.is_none() || has_hours,
                 "classes.{class}.weight_outside: there are no [working_hours]"
             );
-            *inside = file.weight.unwrap_or(*inside);
-            *outside = file.weight_outside.unwrap_or(*inside);
         }
+        let usual = ClassWeights::default();
+        inside.weights = ClassWeights {
+            express: express.weight,
+            interactive: interactive.weight.unwrap_or(usual.interactive),
+            batch: batch.weight.unwrap_or(usual.batch),
+        };
+        let usual = inside.weights;
+        outside.weights = ClassWeights {
+            express: express.weight_outside.or(usual.express),
+            interactive: interactive.weight_outside.unwrap_or(usual.interactive),
+            batch: batch.weight_outside.unwrap_or(usual.batch),
+        };
         for (class, slice, slice_outside) in [
             (Class::Express, &express.slice, &express.slice_outside),
             (Class::Interactive, &interactive.slice, &interactive.slice_outside),
@@ -154,6 +159,19 @@ mod tests {
     }
 
     #[test]
+    fn express_has_a_weight_where_it_is_given_one() {
+        let weights = |text: &str| {
+            let (inside, outside) = read(text, true).unwrap();
+            (inside.weights.express, outside.weights.express)
+        };
+        assert_eq!(weights("[express]\nslice = '20ms'"), (None, None));
+        assert_eq!(weights("[express]\nweight = 900"), (Some(900), Some(900)));
+        assert_eq!(weights("[express]\nweight_outside = 300"), (None, Some(300)));
+        let both = "[express]\nweight = 900\nweight_outside = 300";
+        assert_eq!(weights(both), (Some(900), Some(300)));
+    }
+
+    #[test]
     fn mistakes_name_their_key() {
         for (text, expected) in [
             ("[batch]\nslice = '15ms'", "classes.batch.slice: 15ms is not 1 to 1000 whole slices"),
@@ -161,11 +179,12 @@ mod tests {
             ("[batch]\nslice = '1h'", "classes.batch.slice: 3600s is not 1 to 1000"),
             ("[batch]\nslice = '10'", "classes.batch.slice: \"10\" is not a time"),
             ("[batch]\nslice_outside = '20ms'", "classes.batch.slice_outside: there are no"),
+            ("[express]\nweight_outside = 5", "classes.express.weight_outside: there are no"),
         ] {
             let message = format!("{:#}", read(text, false).unwrap_err());
             assert!(message.starts_with(expected), "{text:?} gave {message:?}");
         }
-        let weighty = toml::from_str::<File>("[express]\nweight = 2").unwrap_err().to_string();
+        let weighty = toml::from_str::<File>("[standby]\nweight = 2").unwrap_err().to_string();
         assert!(weighty.contains("unknown field `weight`"), "{weighty}");
     }
 

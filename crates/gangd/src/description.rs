@@ -196,6 +196,7 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
         not_proved: daemon.prover.obstacle(),
         working_hours: are_working,
         interactive_weight: config.class_weights.interactive.into(),
+        express_weight: config.class_weights.express.map(Into::into),
         batch_weight: config.class_weights.batch.into(),
         class_slices: Class::ALL.map(class_slice).into(),
         memory: supply(stock.memory),

@@ -14,8 +14,8 @@ use rustix::process::Signal;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Inside the hours gangs take turns of one slice, outside of them of eight.
-const CLASSES: &str = "[classes.interactive]\nweight = 300\nweight_outside = 50\nslice_outside = '80ms'\n\
+/// Inside the hours gangs take turns of one slice, outside of them of eight, and express does not come first.
+const CLASSES: &str = "[classes.express]\nweight_outside = 900\n[classes.interactive]\nweight = 300\nweight_outside = 50\nslice_outside = '80ms'\n\
     [classes.batch]\nweight = 100\nweight_outside = 400\nslice_outside = '80ms'\n";
 
 fn weights_of(are_working: bool) -> (i64, i64) {
@@ -89,6 +89,7 @@ impl Day {
         let status = self.place.status();
         assert_eq!(status.working_hours, Some(are_working));
         assert_eq!((status.interactive_weight, status.batch_weight), weights);
+        assert_eq!(status.express_weight, (!are_working).then_some(900));
         for of in status.class_slices {
             let own = matches!(of.class, v1::Class::interactive | v1::Class::batch);
             assert_eq!(of.slice_ns, if own { slice_ns } else { 10_000_000 }, "{of:?}");

@@ -99,6 +99,7 @@ pub fn status() -> v1::Status {
         not_proved: None,
         working_hours: None,
         interactive_weight: 200,
+        express_weight: None,
         batch_weight: 100,
         class_slices: vec![v1::ClassSlice { class: v1::Class::batch, slice_ns: 100_000_000 }],
         memory: v1::Supply { total: 16 << 30, free: 10 << 30, promised: 2 << 30 },

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use gang_protocol::v1::{Phase, Status};
+use gang_protocol::v1::{self, Phase, Status};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -158,6 +158,13 @@ fn of_daemon(
         .class_slices
         .iter()
         .map(|of| (vec![("class", word(&of.class))], seconds(of.slice_ns)));
+    let class_weights = [
+        (v1::Class::express, status.express_weight),
+        (v1::Class::interactive, Some(status.interactive_weight)),
+        (v1::Class::batch, Some(status.batch_weight)),
+    ]
+    .into_iter()
+    .filter_map(|(class, weight)| Some((vec![("class", word(&class))], weight? as f64 / 100.0)));
     let hours = status.working_hours.map_or(Vec::new(), |are| one(f64::from(u8::from(are))));
     let (memory, disk) = (&status.memory, &status.disk);
     vec![
@@ -192,18 +199,7 @@ fn of_daemon(
             Gauge,
             class_slices.collect(),
         ),
-        (
-            "gangd_class_weight_ratio",
-            "What a class weighs",
-            Gauge,
-            vec![
-                (
-                    vec![("class", "interactive".to_owned())],
-                    status.interactive_weight as f64 / 100.0,
-                ),
-                (vec![("class", "batch".to_owned())], status.batch_weight as f64 / 100.0),
-            ],
-        ),
+        ("gangd_class_weight_ratio", "What a class weighs", Gauge, class_weights.collect()),
         ("gangd_cap_ratio", "What all gangs together may take", Gauge, one(status.cap)),
         ("gangd_cpus", "CPUs that are scheduled", Gauge, one(status.cpus as f64)),
         ("gangd_jobs", "Jobs", Gauge, one(status.jobs as f64)),

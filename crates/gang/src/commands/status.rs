@@ -61,9 +61,11 @@ fn text(
         Some(true) => ", in working hours",
         Some(false) => ", outside working hours",
     };
+    let express =
+        status.express_weight.map_or_else(String::new, |weight| format!("express {weight} %, "));
     writeln!(
         out,
-        "classes   interactive {} %, batch {} %{hours}",
+        "classes   {express}interactive {} %, batch {} %{hours}",
         status.interactive_weight, status.batch_weight
     )?;
     let slots: Vec<String> = status.class_slices.iter().filter_map(|of| slot(of, status)).collect();

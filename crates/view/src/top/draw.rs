@@ -219,10 +219,12 @@ fn classes(
 ) -> Vec<String> {
     let of_class = |class: &v1::Class| {
         let weight = match class {
-            v1::Class::interactive if is_wide => format!(" ({} %)", status.interactive_weight),
-            v1::Class::batch if is_wide => format!(" ({} %)", status.batch_weight),
-            _ => String::new(),
+            v1::Class::express => status.express_weight,
+            v1::Class::interactive => Some(status.interactive_weight),
+            v1::Class::batch => Some(status.batch_weight),
+            v1::Class::standby => None,
         };
+        let weight = weight.filter(|_| is_wide).map_or_else(String::new, |it| format!(" ({it} %)"));
         let jobs = snapshot.jobs.iter().map(|view| &view.job).filter(|job| job.class == *class);
         let (mut number, mut had) = (0, 0.0);
         for job in jobs {

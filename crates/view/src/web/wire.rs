@@ -76,6 +76,8 @@ pub struct Status<'a> {
     not_measured: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     working_hours: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    express_weight: Option<i64>,
     interactive_weight: i64,
     batch_weight: i64,
     memory: &'a v1::Supply,
@@ -104,6 +106,7 @@ impl<'a> From<&'a v1::Status> for Status<'a> {
             measuring: &status.measuring,
             not_measured: status.not_measured.as_deref(),
             working_hours: status.working_hours,
+            express_weight: status.express_weight,
             interactive_weight: status.interactive_weight,
             batch_weight: status.batch_weight,
             memory: &status.memory,

@@ -53,7 +53,8 @@ export class Overview {
     figures.set("Jobs", `${jobs.length}, of them ${active} take turns`);
     figures.set("Backend", `${status.backend}, ${status.guarantee}`, `${GUARANTEES[status.guarantee] ?? ""}${status.obstacle ? `; a stronger one is not used: ${status.obstacle}` : ""}`);
     figures.set("Slice", `${micros(status.slice_us)}, gap ${micros(status.gap_us)} in ${micros(status.gap_period_us)}`);
-    figures.set("Classes", `interactive ${status.interactive_weight} %, batch ${status.batch_weight} %`, status.working_hours === undefined ? "at all hours" : status.working_hours ? "in working hours" : "outside working hours");
+    const express = status.express_weight === undefined ? "" : `express ${status.express_weight} %, `;
+    figures.set("Classes", `${express}interactive ${status.interactive_weight} %, batch ${status.batch_weight} %`, status.working_hours === undefined ? "at all hours" : status.working_hours ? "in working hours" : "outside working hours");
     figures.set("Had by classes", byClass(jobs, status.cpus), "What the jobs of each class had of all CPUs over the last ten seconds");
     figures.set("Others", `${plural(status.unregistered_threads, "thread")} outside all jobs`, `All gangs together may take ${percent(status.cap)}`);
     figures.set("Memory", `${bytes(status.memory.free)} free`, `of ${bytes(status.memory.total)}; ${bytes(status.memory.promised)} of it promised`);

@@ -49,6 +49,8 @@ export interface Status {
   measuring: "yes" | "starting" | "no";
   not_measured?: string;
   working_hours?: boolean;
+  /** Absent: express comes before all others. */
+  express_weight?: number;
   interactive_weight: number;
   batch_weight: number;
   memory: Supply;

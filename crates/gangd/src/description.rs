@@ -108,6 +108,7 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
             .home
             .as_ref()
             .map(|home| matches!(home.whereabouts, Whereabouts::Threads { .. })),
+        crowded: Some(job.home.as_ref().is_some_and(|home| home.members.is_crowded())),
         threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
         cpu_list: job.cpus.iter().map(i64::from).collect(),
         share_wanted: share,
@@ -195,8 +196,8 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
         not_measured,
         not_proved: daemon.prover.obstacle(),
         working_hours: are_working,
-        interactive_weight: config.class_weights.interactive.into(),
         express_weight: config.class_weights.express.map(Into::into),
+        interactive_weight: config.class_weights.interactive.into(),
         batch_weight: config.class_weights.batch.into(),
         class_slices: Class::ALL.map(class_slice).into(),
         memory: supply(stock.memory),

@@ -230,7 +230,7 @@ fn needs_root_threads_of_a_job() {
     let found = |job: i64| place.job(job).unwrap();
     wait_until("it has no slots", || {
         let job = found(crowd);
-        job.threads == 4096 && job.state == v1::JobState::sleeping
+        job.threads == 4096 && job.crowded == Some(true) && job.state == v1::JobState::sleeping
     });
     let before = (found(crowd).slots, found(beside).slots);
     wait_until("the other one has", || found(beside).slots > before.1 + 20);
@@ -274,6 +274,7 @@ fn needs_root_processes_of_a_job() {
         skipped("no backend here switches jobs as a whole");
         return;
     };
+    assert_eq!(found(beside).crowded, Some(false));
     drop(any);
     let mut place = Place::new(&["--backend", backend]);
     let neighbour = Program::spinner();
@@ -294,7 +295,7 @@ fn needs_root_processes_of_a_job() {
     let found = |job: i64| place.job(job).unwrap();
     wait_until("it has no slots", || {
         let job = found(job);
-        job.threads == 4096 && job.state == v1::JobState::sleeping
+        job.threads == 4096 && job.crowded == Some(true) && job.state == v1::JobState::sleeping
     });
     let shown = place.client().show_job(job).unwrap();
     let processes = shown.processes.unwrap_or_default();

@@ -11,7 +11,7 @@
 
 mod findings;
 
-pub use findings::{THREADS_MAX, is_crowded};
+pub use findings::{crowd, is_crowded};
 use gang_protocol::name::escaped;
 use gang_protocol::v1::{Job, JobState, Status};
 use serde::Serialize;

@@ -24,10 +24,17 @@ const MEMORY_LEAST: f64 = 0.03;
 /// The daemon switches jobs of at most so many threads, and tells of no more.
 pub const THREADS_MAX: i64 = 4096;
 
-/// Has no slots because of its threads, as far as can be told: one of exactly so many that sleeps looks the same.
+/// Has no slots because of its threads. Older daemons do not tell: to them one of exactly so many that sleeps looks
+/// the same.
 pub fn is_crowded(job: &Job) -> bool {
     let has_no_slots = matches!(job.state, JobState::sleeping | JobState::idle);
-    job.threads >= THREADS_MAX && has_no_slots
+    has_no_slots && job.crowded.unwrap_or(job.threads >= THREADS_MAX)
+}
+
+/// Of whom there are too many.
+pub fn crowd(job: &Job) -> String {
+    let whose = if job.single_threads == Some(true) { " in its processes" } else { "" };
+    format!("more than {THREADS_MAX} threads{whose}")
 }
 
 fn finding(kind: Kind, grade: Grade, text: String) -> Option<Finding> {
@@ -46,9 +53,7 @@ pub fn standing(job: &Job) -> Option<Finding> {
         return advised(
             Kind::Crowded,
             Bad,
-            format!(
-                "It has more than {THREADS_MAX} threads; a job gets no slots until it has fewer."
-            ),
+            format!("It has {}; a job gets no slots until it has fewer.", crowd(job)),
             "start fewer threads, or make several jobs of it".to_owned(),
         );
     }

@@ -52,9 +52,17 @@ fn each_reason_is_found() {
         ("policy none", |job| job.policy = Policy::none, |_| (), &[(NotGangScheduled, Note)]),
         (
             "fork bomb",
-            |job| (job.threads, job.state) = (4096, JobState::sleeping),
+            |job| {
+                (job.threads, job.crowded, job.state) = (4096, Some(true), JobState::sleeping);
+            },
             |_| (),
             &[(Crowded, Bad)],
+        ),
+        (
+            "as many threads as are switched, which sleep",
+            |job| (job.threads, job.state) = (4096, JobState::sleeping),
+            |_| (),
+            &[(Asleep, Note)],
         ),
         (
             "as many threads as are switched",

@@ -342,8 +342,10 @@ pub struct Kill {
 
 /// Make a job of what runs already
 ///
-/// Of a process with its descendants, or of all processes of a cgroup. Where a job is made of a
-/// process, what it has started since must still be its descendant.
+/// Of a process with its descendants, of all processes of a cgroup, or of single threads, while the rest of
+/// their processes is none of it. Where a job is made of a process, what it has started since must still be
+/// its descendant. Single threads are all taken or none, need the backend rt (gang status), and want a CPU
+/// each unless -n says otherwise.
 #[derive(Debug, Args)]
 pub struct Adopt {
     #[command(flatten)]
@@ -361,6 +363,10 @@ pub struct AdoptWhat {
     /// A cgroup, from the root of the hierarchy as in /proc/PID/cgroup
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<String>,
+    /// Single threads, by the numbers that ps -L shows as LWP
+    #[arg(long = "thread", value_name = "TID", num_args = 1..,
+        value_parser = clap::value_parser!(i64).range(1..=i64::from(i32::MAX)))]
+    pub threads: Vec<i64>,
 }
 
 /// Show the daemon as a page in a browser
@@ -512,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn adopt_takes_a_process_or_a_cgroup() {
+    fn adopt_takes_a_process_a_cgroup_or_threads() {
         let adopt = |line: &[&str]| Cli::try_parse_from([&["gang", "adopt"], line].concat());
         assert!(adopt(&["42"]).is_ok());
         assert!(adopt(&["--cgroup", "/a/b", "-n", "2"]).is_ok());
@@ -520,6 +526,17 @@ mod tests {
         assert!(adopt(&["42", "--cgroup", "/a"]).is_err());
         assert!(adopt(&["0"]).is_err());
         assert!(adopt(&["4294967297"]).is_err());
+        for right in ["--thread 7", "--thread 7 8 -n 1", "--thread 7 --name x --thread 8"] {
+            let line: Vec<&str> = right.split(' ').collect();
+            let Command::Adopt(adopt) = adopt(&line).unwrap().command else { panic!("{right}") };
+            assert!(adopt.what.threads.starts_with(&[7]), "{right}: {:?}", adopt.what);
+        }
+        for wrong in
+            ["--thread", "--thread 0", "--thread x", "7 --thread 8", "--cgroup /a --thread 8"]
+        {
+            let line: Vec<&str> = wrong.split(' ').collect();
+            assert!(adopt(&line).is_err(), "{wrong}");
+        }
     }
 
     #[test]

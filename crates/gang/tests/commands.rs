@@ -216,6 +216,53 @@ fn adopt_takes_name_and_cpus_from_what_it_adopts() {
 }
 
 #[test]
+fn adopt_takes_single_threads_all_or_none() {
+    let fake = Fake::new();
+    let place = Place::of(&fake);
+    let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let tid = sleeper.id().to_string();
+    let gone = fake::NO_THREAD.to_string();
+    // What the sleeper may use, too.
+    let most = rustix::thread::sched_getaffinity(None).unwrap().count().min(4);
+    let two = place.output(&["adopt", "--thread", &tid, "17", &tid, "-n", "2", "--min", "1"]);
+    let one = place.output(&["adopt", "--thread", &tid, "--weight", "7"]);
+    let named = place.output(&["adopt", "--name", "server", "--thread", &tid]);
+    let missing = place.output(&["adopt", "--thread", &tid, "17", &gone, "18"]);
+    let first_missing = place.output(&["adopt", "--thread", &gone]);
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+
+    assert_eq!(stdout(&two), "job 42: sleep, 2 single threads\n", "{two:?}");
+    assert_eq!(stdout(&one), "job 42: sleep, 1 single thread\n", "{one:?}");
+    assert_eq!(stdout(&named), "job 42: server, 1 single thread\n", "{named:?}");
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(stderr(&missing).contains(&format!("no thread {gone}")), "{missing:?}");
+    assert_eq!(stdout(&missing), "");
+    assert!(stderr(&first_missing).contains(&format!("cannot adopt thread {gone}")));
+    let adds = |tid: &str| format!("AddThread(42, {tid})");
+    let removes = |tid: &str| format!("RemoveThread(42, {tid})");
+    let register = |job: &str| format!("Register({job})");
+    assert_eq!(
+        fake.calls(),
+        [
+            register("sleep, 2, 1, batch, local, 100"),
+            adds(&tid),
+            adds("17"),
+            register("sleep, 1, 1, batch, local, 7"),
+            adds(&tid),
+            register("server, 1, 1, batch, local, 100"),
+            adds(&tid),
+            register(&format!("sleep, {0}, {0}, batch, local, 100", most)),
+            adds(&tid),
+            adds("17"),
+            adds(&gone),
+            removes(&tid),
+            removes("17"),
+        ]
+    );
+}
+
+#[test]
 fn check_ends_with_1_when_an_invariant_does_not_hold() {
     let place = Place::of(&Fake::new());
     let fine = place.output(&["check"]);

@@ -53,6 +53,7 @@ const COMMANDS: &[Command] = &[
     command(Needs::One, &["check"]),
     command(Needs::One, &["history"]),
     command(Needs::One, &["adopt", "--cgroup", "/a.scope", "-n", "1"]),
+    command(Needs::Several, &["adopt", "--thread", "1", "-n", "1"]),
     Command { code: 125, ..command(Needs::Several, &["run", "-q", "--", "true"]) },
     command(Needs::Nothing, &["suspend", "3"]),
     command(Needs::Nothing, &["resume", "3"]),

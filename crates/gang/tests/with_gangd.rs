@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
@@ -142,6 +143,78 @@ fn a_daemon_that_run_started_ends_after_its_last_job_and_leaves_nothing() {
             wait_until("its groups are gone", || groups_named(own).is_empty());
         }
     }
+}
+
+/// Set where this program plays one that has two threads more, which wait until it is told to end.
+const HAS_THREADS: &str = "GANG_TEST_HAS_THREADS";
+
+fn has_threads() {
+    let tid = || rustix::thread::gettid().as_raw_nonzero().get();
+    let (told, tids) = std::sync::mpsc::channel();
+    for _ in 0..2 {
+        let told = told.clone();
+        std::thread::spawn(move || {
+            told.send(tid()).unwrap();
+            std::thread::park();
+        });
+    }
+    println!("threads: {} {}", tids.recv().unwrap(), tids.recv().unwrap());
+    let _ = std::io::stdin().lines().next();
+}
+
+#[test]
+fn single_threads_are_adopted_by_their_numbers_all_or_none() {
+    const TEST: &str = "single_threads_are_adopted_by_their_numbers_all_or_none";
+    if std::env::var_os(HAS_THREADS).is_some() {
+        return has_threads();
+    }
+    let Some(place) = Place::new() else { return };
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", TEST, "--nocapture"]).env(HAS_THREADS, "1").process_group(0);
+    program.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = Program(program.spawn().unwrap());
+    let lines = BufReader::new(program.0.stdout.take().unwrap()).lines();
+    let told = lines
+        .map_while(Result::ok)
+        .find_map(|line| Some(line.split_once("threads: ")?.1.to_owned()));
+    let told = told.unwrap();
+    let (one, other) = told.split_once(' ').unwrap();
+    // It outlives its threads' job, so that the daemon is there for what comes next.
+    let backend = if place.backends().iter().any(|it| it == "rt") { "rt" } else { "signal" };
+    let _beside = Program::spinner(&place, backend);
+    wait_until("a daemon is there", || place.output(&["status"]).status.success());
+    let names = || {
+        let listed = place.json(&["ls", "--json"]);
+        let jobs = listed["jobs"].as_array().unwrap().clone();
+        jobs.into_iter().map(|job| job["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let adopted =
+        place.output(&["adopt", "--thread", one, other, "-n", "1", "--name", "threads of it"]);
+    if backend == "signal" {
+        skipped("needs the backend rt: single threads are only refused");
+        assert_eq!(adopted.status.code(), Some(1), "{adopted:?}");
+        assert!(stderr(&adopted).contains("acts on whole processes"), "{adopted:?}");
+        wait_until("no job is left of it", || names() == ["bash"]);
+        return;
+    }
+    assert!(adopted.status.success(), "{adopted:?}");
+    let said = String::from_utf8_lossy(&adopted.stdout).into_owned();
+    assert!(said.ends_with(": threads of it, 2 single threads\n"), "{said}");
+    let shown = place.json(&["show", "threads of it", "--json"]);
+    let (details, processes) = (&shown["details"], shown["processes"].as_array().unwrap());
+    assert!(details["single_threads"] == true && details["threads"] == 2, "{details}");
+    let tids: Vec<String> =
+        processes[0]["tids"].as_array().unwrap().iter().map(Value::to_string).collect();
+    assert!(tids.iter().all(|tid| [one, other].contains(&tid.as_str())), "{tids:?}");
+    assert_eq!((processes.len(), tids.len()), (1, 2));
+    // One of them is in a job: of what comes with it, nobody is taken.
+    let main = program.0.id().to_string();
+    let refused = place.output(&["adopt", "--thread", &main, one, "-n", "1", "--name", "more"]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(stderr(&refused).contains("a thread is in one job at a time"), "{refused:?}");
+    wait_until("no job is left of it", || names() == ["bash", "threads of it"]);
+    drop(program);
+    wait_until("it ends with its threads", || names() == ["bash"]);
 }
 
 /// A program of its own group, which ends when this is dropped.

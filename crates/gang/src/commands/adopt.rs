@@ -18,6 +18,9 @@ use crate::show_values::count;
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 
 pub fn adopt(args: &Adopt) -> Result<()> {
+    if !args.what.threads.is_empty() {
+        return adopt_threads(args);
+    }
     let adopted = meant(&args.what)?;
     let (name, cpus) = defaults(&adopted)?;
     let job = args.job.registration(&name, cpus)?;
@@ -30,11 +33,51 @@ pub fn adopt(args: &Adopt) -> Result<()> {
     Ok(())
 }
 
+/// All of them or none.
+fn adopt_threads(args: &Adopt) -> Result<()> {
+    let tids = each_once(&args.what.threads);
+    let (name, cpus) = defaults_of_threads(&tids)?;
+    let job = args.job.registration(&name, cpus)?;
+    let mut client = connect_or_start(None)?;
+    let id = client.register(&job)?;
+    for (at, &tid) in tids.iter().enumerate() {
+        if let Err(error) = client.add_thread(id, tid) {
+            // The job ends with the last one. Who has ended meanwhile has left it already.
+            for &tid in &tids[..at] {
+                let _ = client.remove_thread(id, tid);
+            }
+            return Err(error.into());
+        }
+    }
+    if job.policy == v1::Policy::auto {
+        tell_unproved(&mut client)?;
+    }
+    println!("job {id}: {}, {}", job.name, count(tids.len() as i64, "single thread"));
+    Ok(())
+}
+
+fn each_once(tids: &[i64]) -> Vec<i64> {
+    let mut once = Vec::new();
+    for tid in tids {
+        if !once.contains(tid) {
+            once.push(*tid);
+        }
+    }
+    once
+}
+
+/// Name and CPUs of a job of threads for which none were asked: the name of the first one, and a CPU for each,
+/// as far as that one may use so many.
+fn defaults_of_threads(tids: &[i64]) -> Result<(String, i64)> {
+    let (name, most) = defaults_of("thread", tids[0])?;
+    Ok((name, most.min(tids.len() as i64)))
+}
+
 fn meant(what: &AdoptWhat) -> Result<Adopted> {
     match (what.pid, &what.cgroup) {
         (Some(pid), None) => Ok(Adopted::Process(pid)),
         (None, Some(path)) => Ok(Adopted::Cgroup(from_the_root(path))),
-        _ => anyhow::bail!("exactly one of PID and --cgroup is needed"),
+        _ => anyhow::bail!("exactly one of PID, --cgroup and --thread is needed"),
     }
 }
 
@@ -51,20 +94,23 @@ fn from_the_root(path: &str) -> String {
 /// cgroup and the CPUs of this program.
 fn defaults(adopted: &Adopted) -> Result<(String, i64)> {
     match adopted {
-        Adopted::Process(pid) => {
-            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"))
-                .with_context(|| format!("cannot adopt process {pid}: there is none"))?;
-            let raw = i32::try_from(*pid).ok().and_then(Pid::from_raw);
-            let cpus = allowed_cpus(raw)
-                .with_context(|| format!("cannot ask which CPUs process {pid} may use"))?;
-            Ok((nearest_name(comm.trim_end(), "job"), cpus))
-        }
+        Adopted::Process(pid) => defaults_of("process", *pid),
         Adopted::Cgroup(path) => {
             let cpus = allowed_cpus(None).context("cannot ask which CPUs may be used")?;
             let base = Path::new(path).file_name().unwrap_or_default();
             Ok((nearest_name(&base.to_string_lossy(), "cgroup"), cpus))
         }
     }
+}
+
+/// The name of a process or thread, and the CPUs that it may use.
+fn defaults_of(what: &str, id: i64) -> Result<(String, i64)> {
+    let comm = std::fs::read_to_string(format!("/proc/{id}/comm"))
+        .with_context(|| format!("cannot adopt {what} {id}: there is none"))?;
+    let raw = i32::try_from(id).ok().and_then(Pid::from_raw);
+    let cpus =
+        allowed_cpus(raw).with_context(|| format!("cannot ask which CPUs {what} {id} may use"))?;
+    Ok((nearest_name(comm.trim_end(), "job"), cpus))
 }
 
 #[cfg(test)]
@@ -86,5 +132,22 @@ mod tests {
         assert!(cpus >= 1);
         let error = defaults(&Adopted::Process(i32::MAX.into())).unwrap_err();
         assert!(error.to_string().contains("there is none"), "{error:#}");
+    }
+
+    #[test]
+    fn a_thread_gives_its_name_and_each_wants_a_cpu() {
+        let own = i64::from(rustix::thread::gettid().as_raw_nonzero().get());
+        let (name, cpus) = defaults_of_threads(&[own]).unwrap();
+        assert!(!name.is_empty());
+        assert_eq!(cpus, 1);
+        let most = allowed_cpus(None).unwrap();
+        assert_eq!(defaults_of_threads(&[own; 10_000]).unwrap().1, most);
+        let error = defaults_of_threads(&[i32::MAX.into()]).unwrap_err();
+        assert!(error.to_string().contains("thread 2147483647: there is none"), "{error:#}");
+    }
+
+    #[test]
+    fn who_is_named_twice_is_taken_once() {
+        assert_eq!(each_once(&[7, 8, 7, 9, 8]), [7, 8, 9]);
     }
 }

@@ -18,6 +18,9 @@ use varlink::{ConnectionHandler, VarlinkService};
 
 pub use place::{Place, stderr, stdout, write_script};
 
+/// No thread has this number.
+pub const NO_THREAD: i64 = i32::MAX as i64;
+
 /// What a fake daemon says, and what it was asked.
 #[derive(Clone)]
 pub struct Fake {
@@ -235,7 +238,10 @@ impl v1::VarlinkInterface for Fake {
         tid: i64,
     ) -> varlink::Result<()> {
         self.record(format!("AddThread({job}, {tid})"));
-        call.reply()
+        match tid == NO_THREAD {
+            true => call.reply_no_such_thread(tid),
+            false => call.reply(),
+        }
     }
 
     fn remove_thread(

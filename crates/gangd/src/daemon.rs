@@ -177,7 +177,7 @@ impl Daemon {
         }
     }
 
-    /// The settings as last read.
+    /// The settings as last read, as far as they are in force.
     pub fn settings(&self) -> Arc<Settings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -189,8 +189,8 @@ impl Daemon {
         if !later.is_empty() {
             tracing::warn!(keys = later.join(", "), "changed, and needs a restart to take effect");
         }
-        let new = Arc::new(new);
-        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = new.clone();
+        let renewed = Arc::new(old.renewed(new.clone()));
+        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = renewed;
         self.conductor.ask(move |state| state.reconfigure(&new))?;
         tracing::info!("the configuration was read again");
         Ok(())

@@ -170,6 +170,20 @@ impl Settings {
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
+
+    /// What holds once `new` was read: the rest of it takes effect only in another daemon.
+    pub fn renewed(&self, new: Settings) -> Settings {
+        let Config { class_weights, class_slices, .. } = new.schedule;
+        Settings {
+            schedule: Config { class_weights, class_slices, ..self.schedule.clone() },
+            backend: self.backend,
+            measure: self.measure,
+            status_file: self.status_file,
+            history: self.history.clone(),
+            retention: self.retention.clone(),
+            ..new
+        }
+    }
 }
 
 /// What the command line says; what it does not say is absent.

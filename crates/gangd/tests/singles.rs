@@ -7,7 +7,9 @@
 mod place;
 
 use std::{
+    fs,
     os::unix::process::CommandExt,
+    path::PathBuf,
     process::{Child, Command},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -18,7 +20,11 @@ use std::{
 };
 
 use gang_engine::backend::Backend;
-use gang_linux::sched::{self, Attributes, Policy};
+use gang_linux::{
+    Roots,
+    cgroup::Hierarchies,
+    sched::{self, Attributes, Policy},
+};
 use gang_protocol::{client::Client, error::ClientError, v1};
 use place::{Place, Program, is_root, job_with, registration, wait_until};
 
@@ -328,6 +334,90 @@ fn backends_that_act_on_processes_refuse_single_threads_and_say_what_to_do() {
     assert_eq!(of(worker.tid), untouched());
 }
 
+/// A group of the cpu controller of version 1; it is removed when this is dropped.
+struct CpuGroup(PathBuf);
+
+impl CpuGroup {
+    /// `None`, and said, where real-time threads are not divided among groups (RT_GROUP_SCHED).
+    fn new() -> Option<CpuGroup> {
+        let mounts = Hierarchies::detect(&Roots::default()).unwrap();
+        let name = format!("gangd-test-{}-barred", std::process::id());
+        let group = mounts.v1.get("cpu").map(|mount| CpuGroup(mount.join(name)));
+        let group = group.filter(|group| fs::create_dir(&group.0).is_ok());
+        let group = group.filter(|group| group.0.join("cpu.rt_runtime_us").exists());
+        if group.is_none() {
+            gang_skips::skipped("needs version 1 of the cpu controller with cpu.rt_runtime_us");
+        }
+        group
+    }
+
+    fn set(&self, file: &str, value: &str) {
+        fs::write(self.0.join(file), value).unwrap();
+    }
+}
+
+impl Drop for CpuGroup {
+    fn drop(&mut self) {
+        // Its threads have ended, or do so in a moment.
+        let _ = (0..200).find(|_| {
+            let gone = fs::remove_dir(&self.0).is_ok() || !self.0.exists();
+            if !gone {
+                thread::sleep(Duration::from_millis(10));
+            }
+            gone
+        });
+    }
+}
+
+#[test]
+fn needs_root_a_thread_whose_group_may_have_no_real_time_threads_is_refused_with_the_group() {
+    if !is_root() {
+        return;
+    }
+    let place = daemon("rt");
+    let _alone = alone();
+    let Some(group) = CpuGroup::new() else { return };
+    let (barred, free) = (Worker::waits(), Worker::waits());
+    group.set("cpu.rt_runtime_us", "0");
+    group.set("tasks", &barred.tid.to_string());
+    let before = of(barred.tid);
+    let mut client = place.client();
+    let job = client.register(&registration("single", 1)).unwrap();
+    match client.add_thread(job, barred.tid_i64()) {
+        Err(ClientError::Failed { reason, .. }) => {
+            let named = format!("its group {} may have no real-time threads", group.0.display());
+            assert!(reason.contains(&named), "{reason}");
+            assert!(reason.contains("cpu.rt_runtime_us is 0"), "{reason}");
+            assert!(reason.contains(&format!("add process {}", std::process::id())), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(of(barred.tid), before, "nothing was done to it");
+    assert_eq!(place.job(job).unwrap().threads, 0);
+    assert_eq!(place.jobs_on_file(), 0);
+    // Of the same process, and in a group that may.
+    client.add_thread(job, free.tid_i64()).expect("it is in another group");
+    wait_until("it is there", || place.job(job).is_some_and(|job| job.threads == 1));
+    drop(barred);
+}
+
+#[test]
+fn needs_root_whether_gangs_fill_is_what_holds_and_not_what_was_read_since() {
+    if !is_root() {
+        return;
+    }
+    let place = daemon("rt");
+    let _alone = alone();
+    let settings = "fill = false\n[classes.batch]\nweight = 70\n";
+    fs::write(place.directory.path().join("gangd.toml"), settings).unwrap();
+    place.signal_daemon(rustix::process::Signal::HUP);
+    wait_until("it was read", || place.status().batch_weight == 70);
+    assert!(place.status().fill, "that needs a restart");
+    let worker = Worker::spins();
+    let job = job_of(&place, &worker, 1);
+    wait_until("slots", || place.job(job).unwrap().slots > 3);
+}
+
 #[test]
 fn needs_root_single_threads_run_on_whoever_is_killed_and_the_next_daemon_finds_them() {
     if !is_root() {
@@ -366,7 +456,7 @@ fn needs_root_a_daemon_that_cannot_switch_single_threads_lets_them_go() {
     let (worker, before) = (Worker::spins(), untouched());
     let job = job_of(&place, &worker, 1);
     wait_until("it has slots", || place.job(job).unwrap().slots > 3);
-    std::fs::write(place.directory.path().join("gangd.toml"), "backend = 'signal'\n").unwrap();
+    fs::write(place.directory.path().join("gangd.toml"), "backend = 'signal'\n").unwrap();
     place.kill_daemon();
     place.start();
     assert!(place.job(job).is_none(), "it says in its log why");

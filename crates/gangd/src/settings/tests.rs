@@ -74,6 +74,23 @@ fn classes_weigh_something_else_outside_working_hours() {
 }
 
 #[test]
+fn what_needs_a_restart_stays_as_it_is_and_is_told_until_there_is_one() {
+    let old = settings("slice = '20ms'\nfill = false\n").unwrap();
+    let file = "slice = '20ms'\nfill = true\ncap = 0.5\nbackend = 'freeze'\nmeasure = false\n\
+        idle_after = '3s'\nstatus_file = true\n[limits]\njobs = 7\n[classes.batch]\n\
+        weight = 70\n[history]\nkeep_days = 7\n";
+    let new = settings(file).unwrap();
+    let needed = ["fill", "cap", "backend", "measure", "status_file", "history"];
+    assert_eq!(old.what_needs_a_restart(&new), needed);
+    let renewed = old.renewed(new.clone());
+    assert_eq!(old.what_needs_a_restart(&renewed), [""; 0]);
+    assert_eq!((renewed.limits.jobs, renewed.idle_after), (7, Duration::from_secs(3)));
+    assert_eq!(renewed.schedule.class_weights, new.schedule.class_weights);
+    assert_eq!(renewed.what_needs_a_restart(&new), needed, "as long as the file has it");
+    assert_eq!(renewed.what_needs_a_restart(&old), [""; 0]);
+}
+
+#[test]
 fn the_command_line_wins() {
     let file = parse("slice = '20ms'\ncap = 0.5").unwrap();
     let slice = Some(Duration::from_millis(5));

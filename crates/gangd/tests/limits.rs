@@ -7,6 +7,7 @@ use std::{
     fs,
     io::{Read, Write},
     os::unix::{net::UnixStream, process::CommandExt},
+    path::Path,
     process::{Command, Stdio},
     thread,
     time::Duration,
@@ -96,6 +97,44 @@ fn jobs() {
         let mut client = watched.place.client();
         register(&mut client).is_ok()
     });
+}
+
+#[test]
+fn by_a_signal_limits_disk_and_the_time_after_which_a_job_leaves_are_read_again() {
+    let watched = Watched::new("jobs = 2\n");
+    let place = &watched.place;
+    let configure = |text: &str| {
+        fs::write(place.directory.path().join("gangd.toml"), text).unwrap();
+        place.signal_daemon(rustix::process::Signal::HUP);
+    };
+    let mut client = place.client();
+    let mut register = || client.register(&registration("job", 1));
+    let sleeper = Program::shell("exec sleep 60");
+    let sleeps = job_with(place, &sleeper, 1);
+    let told = limit(register().unwrap_err());
+    assert!(told.contains("limit of 2 jobs is reached"), "{told}");
+    configure("[limits]\njobs = 4\n");
+    let mut more = Vec::new();
+    wait_until("there is room", || register().map(|job| more.push(job)).is_ok());
+    more.push(register().unwrap());
+    let told = limit(register().unwrap_err());
+    assert!(told.contains("limit of 4 jobs is reached"), "{told}");
+    // Who is there already stays, and there is no space on /proc.
+    configure("disk = '/proc'\n[limits]\njobs = 1\n");
+    wait_until("another directory", || place.status().disk.total == 0);
+    let told = limit(register().unwrap_err());
+    assert!(told.contains("limit of 1 jobs is reached"), "{told}");
+    let there: Vec<i64> =
+        place.client().list_jobs().unwrap().jobs.iter().map(|job| job.id).collect();
+    assert_eq!(there, [watched.job, sleeps, more[0], more[1]]);
+    watched.goes_on();
+    // A wrong file changes nothing, and the next one is read all the same.
+    configure("disk = '/nosuchdirectory'\n[limits]\njobs = 9\n");
+    configure("idle_after = '1s'\nleave_after = '1s'\n");
+    wait_until("the usual directory", || place.status().disk.total > 0);
+    wait_until("who sleeps leaves", || place.job(sleeps).is_none());
+    assert!(Path::new(&format!("/proc/{}", sleeper.pid())).exists(), "and its process runs on");
+    watched.goes_on();
 }
 
 #[test]
@@ -235,6 +274,7 @@ fn needs_root_threads_of_a_job() {
     let before = (found(crowd).slots, found(beside).slots);
     wait_until("the other one has", || found(beside).slots > before.1 + 20);
     assert!(found(crowd).slots <= before.0 + 1, "{}", found(crowd).slots);
+    assert_eq!(found(beside).crowded, Some(false));
     assert_eq!(place.client().check().unwrap().violations, []);
     place.kill_daemon();
     wait_until("released", || what_is_left(program.pid()).is_none());
@@ -274,7 +314,6 @@ fn needs_root_processes_of_a_job() {
         skipped("no backend here switches jobs as a whole");
         return;
     };
-    assert_eq!(found(beside).crowded, Some(false));
     drop(any);
     let mut place = Place::new(&["--backend", backend]);
     let neighbour = Program::spinner();

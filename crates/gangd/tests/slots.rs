@@ -2,9 +2,12 @@
 
 mod place;
 
-use std::{fs, io::Write, path::Path};
+use std::{collections::BTreeSet, fs, io::Write, path::Path};
 
-use place::{Place, Program, is_released, is_root, job_with, machine, wait_until};
+use gang_linux::clock;
+use place::{
+    Place, Program, is_released, is_root, job_with, machine, wait_busily_until, wait_until,
+};
 
 #[test]
 fn needs_root_the_slot_page_counts_threads_as_planned() {
@@ -62,6 +65,38 @@ fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
     wait_until("another daemon", || (number(validity), number(running)) == (0, 1));
     drop(one);
     wait_until("the job is gone", || number(validity) == 2 && !Path::new(&path).exists());
+}
+
+#[test]
+fn needs_root_a_slot_lasts_until_the_slot_page_says_at_least() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt", "--slice", "20ms"]);
+    let (one, other) = (Program::spinner(), Program::spinner());
+    let (job, _) = (job_with(&place, &one, machine()), job_with(&place, &other, machine()));
+    let page = fs::File::open(place.client().slot_page(job).unwrap()).unwrap();
+    // Whether the slot runs, and until when.
+    let word = || {
+        let mut bytes = [0; 24];
+        std::os::unix::fs::FileExt::read_exact_at(&page, &mut bytes, 0).unwrap();
+        let running = u32::from_ne_bytes(bytes[8..12].try_into().unwrap());
+        (running == 1, u64::from_ne_bytes(bytes[16..24].try_into().unwrap()))
+    };
+    let mut slots = BTreeSet::new();
+    wait_busily_until("fifty slots were seen while they ran", || {
+        let (was_running, until_ns) = word();
+        let (is_running, _) = word();
+        // What was read was so before this moment.
+        if was_running && clock::utc_ns() < until_ns {
+            assert!(is_running, "it was to run until {until_ns}");
+            slots.insert(until_ns);
+        }
+        slots.len() >= 50
+    });
+    let slots: Vec<u64> = slots.into_iter().collect();
+    let told_twice = slots.windows(2).any(|pair| pair[1] - pair[0] < 1_000_000);
+    assert!(!told_twice, "each ends at an edge of the clock: {slots:?}");
 }
 
 #[test]

@@ -6,14 +6,14 @@
 mod place;
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     os::unix::{fs::PermissionsExt, net::UnixStream, process::CommandExt},
     path::Path,
     process::{Child, Command, Stdio},
 };
 
 use gang_protocol::{
-    client::{Adopted, Change, Client, Registration},
+    client::{Adopted, Change, Client, Decision, Registration},
     error::ClientError,
     v1,
 };
@@ -161,15 +161,25 @@ fn stranger() {
     not_permitted(client.remove_process(job, pid));
     not_permitted(client.set_class(job, v1::Class::standby));
     not_permitted(client.set_policy(job, v1::Policy::none));
+    let decision = Decision {
+        policy: v1::Policy::none,
+        decided: true,
+        gain: None,
+        because: "a stranger says so".into(),
+    };
+    not_permitted(client.decide(job, decision));
     not_permitted(client.set_signals(job, true));
     not_permitted(client.slot_page(job).map(drop));
     not_permitted(client.add_process(job, std::process::id().into()));
+    not_permitted(client.add_thread(job, std::process::id().into()));
+    not_permitted(client.remove_thread(job, pid));
     not_permitted(change(Change { weight: Some(1), ..Change::default() })(&mut client));
     not_permitted(change(Change { mem_bytes: Some(1 << 20), ..Change::default() })(&mut client));
     let shown = client.show_job(job).unwrap();
     assert_eq!(shown.processes, None, "what others run is not shown");
     let own = client.register(&registration("own", 9)).expect("limits are each user's own");
     not_permitted(client.add_process(own, pid));
+    not_permitted(client.add_thread(own, pid));
     not_permitted(client.adopt(&registration("theirs", 1), &Adopted::Process(pid)).map(drop));
     assert!(matches!(
         client.register(&registration("too many", 2)),
@@ -178,6 +188,94 @@ fn stranger() {
     // Nothing of what was refused is left over.
     let jobs = client.list_jobs().unwrap().jobs;
     assert_eq!(jobs.iter().map(|job| job.id).collect::<Vec<_>>(), [job, own]);
+}
+
+/// Of the arguments of every process that plays a part in this test.
+const ARGUMENT: &str = "has_nothing_of_arguments_and_variables";
+
+/// Everything that anybody may ask the daemon, as it comes.
+fn all_that_is_told(job: i64) -> String {
+    let calls = [
+        ("ListJobs", "{}".to_owned()),
+        ("ShowJob", format!("{{\"job\":{job}}}")),
+        ("GetStatus", "{}".to_owned()),
+        ("GetFrame", "{\"since_ns\":0}".to_owned()),
+        ("GetSwitches", "{\"since_ns\":0}".to_owned()),
+        ("GetHistory", "{}".to_owned()),
+        ("Check", "{}".to_owned()),
+    ];
+    let mut stream = UnixStream::connect(told("GANG_TEST_SOCKET")).unwrap();
+    let mut all = Vec::new();
+    for (method, parameters) in calls {
+        let call =
+            format!("{{\"method\":\"org.gangd.v1.{method}\",\"parameters\":{parameters}}}\0");
+        stream.write_all(call.as_bytes()).unwrap();
+        BufReader::new(&stream).read_until(0, &mut all).unwrap();
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// What can be read of the files below a directory, but for programs and what the test wrote.
+fn all_that_lies_in(directory: &Path) -> String {
+    let mut all = String::new();
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let is_ours = ["test", "gangd.toml"].map(Into::into).contains(&entry.file_name());
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            all.push_str(&all_that_lies_in(&entry.path()));
+        } else if kind.is_file() && !is_ours {
+            let text = std::fs::read(entry.path()).unwrap_or_default();
+            all.push_str(&String::from_utf8_lossy(&text));
+        }
+    }
+    all
+}
+
+#[test]
+fn needs_root_a_stranger_has_nothing_of_arguments_and_variables() {
+    const TEST: &str = "needs_root_a_stranger_has_nothing_of_arguments_and_variables";
+    if plays("owner") {
+        return owner();
+    }
+    if plays("stranger") {
+        let seen = all_that_is_told(number("GANG_TEST_JOB"));
+        assert!(seen.contains("\"mine\""), "it is told of: {seen}");
+        let socket = told("GANG_TEST_SOCKET");
+        let files = all_that_lies_in(Path::new(&socket).parent().unwrap());
+        assert!(files.contains("\"mine\""), "the status file tells of it: {files}");
+        for secret in [ARGUMENT, PART, "GANG_TEST_"] {
+            assert!(!seen.contains(secret), "{secret} in {seen}");
+            assert!(!files.contains(secret), "{secret} in {files}");
+        }
+        return;
+    }
+    if !is_root() {
+        return;
+    }
+    assert!(TEST.contains(ARGUMENT));
+    let history = tempfile::tempdir().unwrap();
+    let settings =
+        format!("status_file = true\n[history]\npath = {:?}\n", history.path().join("history.db"));
+    let place = Place::configured(&settings, &["--backend", "freeze"]);
+    let before = User::start(as_user(&place, ONE, TEST, "owner"));
+    let ended = before.job;
+    drop(before);
+    let owner = User::start(as_user(&place, ONE, TEST, "owner"));
+    wait_until("one of them has ended", || {
+        let jobs = place.client().history(10, None, None).unwrap().jobs;
+        jobs.iter().any(|job| job.id == ended)
+    });
+    let status = place.directory.path().join("status.json");
+    wait_until("the other one is in the status file", || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        text.contains(&format!("\"id\":{},", owner.job))
+    });
+    // Who may see them does.
+    let shown = place.client().show_job(owner.job).unwrap().processes.unwrap();
+    assert!(shown.iter().any(|process| process.command.contains(ARGUMENT)), "{shown:?}");
+    let mut stranger = as_user(&place, OTHER, TEST, "stranger");
+    stranger.env("GANG_TEST_JOB", owner.job.to_string());
+    succeeds(stranger);
 }
 
 #[test]
@@ -425,7 +523,6 @@ fn who_waits_is_served_in_turn_and_forgotten_when_he_goes() {
 
 /// A client that waits for memory, as bytes on a socket: it can go at any moment.
 fn raw_waiting(place: &Place, mem_bytes: i64) -> Option<UnixStream> {
-    use std::io::Write;
     let mut stream = UnixStream::connect(place.socket()).unwrap();
     stream.write_all(waiting_call(mem_bytes).as_bytes()).unwrap();
     Some(stream)
@@ -444,7 +541,7 @@ const REQUESTS: usize = 270;
 
 /// Plays somebody who waits again and again for what is not there.
 fn patient() {
-    use std::io::{ErrorKind, Read, Write};
+    use std::io::{ErrorKind, Read};
     let mem_bytes = client().status().unwrap().status.memory.total - 1;
     let mut waiting: Vec<UnixStream> = (0..REQUESTS)
         .map(|_| {

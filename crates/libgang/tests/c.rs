@@ -5,9 +5,11 @@ mod rows;
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Write},
-    os::unix::fs::PermissionsExt,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::{fs::PermissionsExt, net::UnixListener},
+    path::Path,
     process::{Command, Stdio},
+    thread,
 };
 
 use gang_protocol::{client::Client, v1};
@@ -132,6 +134,115 @@ fn a_job_of_llnls_interface_is_changed_by_its_id_or_stays_as_it_is() {
         child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
     assert!(child.wait().unwrap().success());
+}
+
+/// Calls that ask nobody, and so do not mind who is there.
+const ASK_NOBODY: [&str; 14] = [
+    "gang_result_text",
+    "gang_error",
+    "gang_spec_init",
+    "gang_change_init",
+    "gang_close",
+    "gang_id",
+    "gang_page_close",
+    "gang_barrier_init",
+    "gang_barrier_wait",
+    "gang_barrier_destroy",
+    "gang_mutex_init",
+    "gang_mutex_lock",
+    "gang_mutex_unlock",
+    "gang_mutex_destroy",
+];
+
+/// Who is there in the place of the daemon.
+#[derive(Clone, Copy)]
+enum Instead {
+    Nobody,
+    /// It takes connections, and closes them.
+    HangsUp,
+    /// It answers everything so.
+    Says(&'static str),
+}
+
+impl Instead {
+    fn listen(self, socket: &Path) {
+        let says = match self {
+            Instead::Nobody => return,
+            Instead::HangsUp => None,
+            Instead::Says(text) => Some(text),
+        };
+        // Not there any more, where the daemon has tidied up.
+        let _ = fs::remove_file(socket);
+        let listener = UnixListener::bind(socket).unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let Some(says) = says else { continue };
+                thread::spawn(move || {
+                    let (mut requests, mut answers) = (BufReader::new(&stream), &stream);
+                    while requests.read_until(0, &mut Vec::new()).is_ok_and(|length| length > 0) {
+                        if answers.write_all(says.as_bytes()).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn without_its_daemon_each_call_says_what_became_of_it() {
+    const UNKNOWN: &str = "{\"error\":\"org.varlink.service.MethodNotFound\",\"parameters\":\
+        {\"method\":\"org.gangd.v1.Any\"}}\0";
+    const FAILED: &str = "{\"error\":\"org.gangd.v1.Failed\",\"parameters\":\
+        {\"operation\":\"do that\",\"reason\":\"it is broken\"}}\0";
+    const FULL: &str = "{\"error\":\"org.gangd.v1.LimitReached\",\"parameters\":\
+        {\"limit\":\"clients\",\"maximum\":1}}\0";
+    for (instead, modern, llnl) in [
+        (Instead::Nobody, ("GANG_NO_DAEMON", "2"), ("gsNoDaemon", "2")),
+        (Instead::HangsUp, ("GANG_LOST", "8"), ("gsNoAnswer", "8")),
+        (Instead::Says(UNKNOWN), ("GANG_UNSUPPORTED", "10"), ("gsUnsupported", "10")),
+        (Instead::Says(FAILED), ("GANG_FAILED", "9"), ("gsFailed", "9")),
+        (Instead::Says(FULL), ("GANG_LIMIT", "6"), ("gsLimit", "6")),
+    ] {
+        let Some(mut place) = Place::new() else { return };
+        let program = place.compile("cc", &here().join("tests/nobody.c"), &SHARED, "nobody");
+        let mut child = Command::new("timeout")
+            .arg("60")
+            .arg(program)
+            .args([modern.0, modern.1, llnl.0, llnl.1])
+            .env("GANG_SOCKET", place.path("gangd.sock"))
+            .env("LD_LIBRARY_PATH", place.directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, "daemon\n", "{}", modern.0);
+        place.end_daemon();
+        instead.listen(&place.path("gangd.sock"));
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        let mut said = String::new();
+        stdout.read_to_string(&mut said).unwrap();
+        assert!(child.wait().unwrap().success(), "{}: {said}", modern.0);
+        let seen = rows::named(&said);
+        let missing: Vec<String> = rows::functions()
+            .into_iter()
+            .map(|function| function.name)
+            .filter(|name| name != "GangErrMsg" && !ASK_NOBODY.contains(&name.as_str()))
+            .filter(|name| !seen.contains(&name.as_str()))
+            .collect();
+        assert_eq!(missing, [""; 0], "{}", modern.0);
+        // For all calls that ask, as the headers begin.
+        for (header, name) in [("gang.h", modern.0), ("GangUserAPI.h", llnl.0)] {
+            let text = fs::read_to_string(here().join("include").join(header)).unwrap();
+            let (before, _) = text.split_once("typedef enum").unwrap();
+            let of_all = before.rsplit_once("/* Of all ").unwrap().1;
+            assert!(of_all.contains(name), "{header} does not say {name} of all calls");
+        }
+    }
 }
 
 #[test]

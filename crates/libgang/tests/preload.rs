@@ -165,6 +165,33 @@ fn the_daemon_is_asked_for_what_the_variables_say() {
 }
 
 #[test]
+fn needs_root_who_is_in_a_job_of_gang_run_stays_in_it_with_the_variable_too() {
+    if !is_root() {
+        return;
+    }
+    let Some(place) = Place::new() else { return };
+    let library = preload(&place);
+    let Some(gang) = built("gang") else {
+        skipped("it takes `cargo build --workspace --bins`");
+        return;
+    };
+    let file = place.path("jobs");
+    let (gang_is, jobs_to) = (gang.display(), file.display());
+    let script = format!("cat /proc/self/cgroup; {gang_is} ls --json > {jobs_to}");
+    let on = [("GANG", "1"), ("LD_PRELOAD", library.to_str().unwrap()), ("GANG_CPUS", "1")];
+    let line = [gang.to_str().unwrap(), "run", "-q", "--name", "outer", "--", "sh", "-c", &script];
+    let output = run(&place, &line, &on);
+    let groups = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        groups.lines().any(|line| line.starts_with("0::") && line.contains("/job-")),
+        "{groups}"
+    );
+    let jobs = std::fs::read_to_string(&file).unwrap();
+    let is_outer = jobs.contains("\"outer\"");
+    assert!(is_outer && jobs.matches("\"name\":").count() == 1, "one job, and no other: {jobs}");
+}
+
+#[test]
 fn of_mpi_the_profiling_interface_is_used_and_nothing_else() {
     let Some(place) = Place::new() else { return };
     let names = |which: &str| -> BTreeSet<String> {

@@ -1,13 +1,13 @@
 //! A blocking client: one connection, one request at a time.
 
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
@@ -451,7 +451,7 @@ impl Client {
     ) -> Result<Option<Vec<u8>>, FrameError> {
         let message = request(method, args)?;
         self.unanswered.settle(&mut self.stream)?;
-        match self.stream.get_mut().write_all(&message) {
+        match send_all(self.stream.get_ref(), &message) {
             Ok(()) => read_message(&mut self.stream, REPLY_MAX),
             // Who has too many clients says so and closes, without waiting for what is asked.
             Err(error) if is_closed(&error) => match read_message(&mut self.stream, REPLY_MAX) {
@@ -472,6 +472,19 @@ impl Client {
             source => ClientError::Lost { doing, socket, source },
         }
     }
+}
+
+/// No program is to die by SIGPIPE because a daemon has gone: libgang is in programs that leave it as it is.
+fn send_all(stream: &UnixStream, mut message: &[u8]) -> io::Result<()> {
+    while !message.is_empty() {
+        match net::send(stream, message, SendFlags::NOSIGNAL) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(sent) => message = &message[sent..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
 /// The other end is not there any more.

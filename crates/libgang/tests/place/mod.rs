@@ -77,6 +77,15 @@ impl Place {
         program
     }
 
+    /// It ends as whoever runs it wishes.
+    pub fn end_daemon(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.daemon);
+        if matches!(self.daemon.try_wait(), Ok(None)) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.daemon.wait();
+    }
+
     pub fn run(&self, program: impl AsRef<OsStr>) -> Output {
         let output = Command::new("timeout")
             .arg("60")
@@ -93,9 +102,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.daemon);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        let _ = self.daemon.wait();
+        self.end_daemon();
     }
 }
 

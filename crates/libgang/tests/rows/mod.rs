@@ -117,6 +117,11 @@ pub fn of(output: &Output) -> Vec<Row> {
     said.lines().map(row).collect()
 }
 
+/// The functions of its lines.
+pub fn named(said: &str) -> Vec<&str> {
+    said.lines().filter_map(|line| line.split(' ').next()).collect()
+}
+
 pub fn missing(needed: &[String], seen: &[Row]) -> Vec<String> {
     let is_missing = |what: &&String| !seen.iter().any(|row| row.what == **what);
     needed.iter().filter(is_missing).cloned().collect()

@@ -31,5 +31,6 @@ $cargo build --workspace --locked --lib --bins --tests
 $cargo test --workspace --locked --no-fail-fast
 tests/deps.sh
 tests/install.sh
+tests/deb.sh
 tests/units.sh
 tests/web.sh

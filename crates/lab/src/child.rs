@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use gang_linux::child::ends_with_its_parent;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 
 /// A running program. Dropping it kills it.
@@ -47,6 +48,12 @@ impl Running {
 
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
+    }
+
+    /// Asks it to end (SIGTERM), so that it can remove what it would leave behind where it is killed.
+    pub fn ask_to_end(&self) {
+        // One that has ended, and was not waited for, has its number yet.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
     }
 
     /// Waits for the end until then; false where it runs on.

@@ -401,8 +401,11 @@ impl State {
         self.limits = settings.limits.clone();
         self.idle_after = settings.idle_after;
         self.classes = ClassTimes::new(settings, self.schedule.config().slice_ns);
-        let accepted = self.schedule.apply(self.classes.inside.event());
-        debug_assert!(accepted.is_ok(), "settings were checked as they were read");
+        // Not first those of hours that these are not: gangs would be ahead by them, or behind.
+        if self.classes.hours.is_none() {
+            let accepted = self.schedule.apply(self.classes.inside.event());
+            debug_assert!(accepted.is_ok(), "settings were checked as they were read");
+        }
         self.look_at_hours(clock::utc_ns());
     }
 

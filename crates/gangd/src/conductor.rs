@@ -9,8 +9,7 @@
 //! hands the timetables to the switchers. Clients' questions are functions that it runs in between; what
 //! takes the kernel long was done before they are asked. Where one changes the schedule, or a gang has
 //! new threads, what was planned is taken back from the next slice or gap on ([`crate::forecast`]).
-//! Where a switcher was out of step, how the gangs stand is not known any more: those that it may have been
-//! told of are told anew with the next plans.
+//! From where on they are told something else, [`crate::told`] knows.
 //!
 //! Properties: after a stop, or a panic, no gang is raised: the switchers see to it as they end. A step
 //! of the clock costs one period at most.
@@ -31,17 +30,17 @@ use gang_engine::{
     action::{Action, Linux},
     guardian, priority,
     switcher::{Lookout, Switcher},
-    timetable::{self, Composition, Gang, Groups, Pin, Stretch},
+    timetable::{self, Composition, Gang, Groups, Stretch},
 };
 use gang_linux::{clock, clock::Alarm, process::Census, sched};
 use gang_schedule::{Config, CpuSet, JobId, Plan, clock as slices};
-use rustix::thread;
 
 use crate::{
     errands::{self, Errand, Handle},
     precedence::Precedence,
     state::State,
     survey::Survey,
+    told::Told,
     ward::Pulse,
 };
 
@@ -91,9 +90,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         alarm,
         threads_came,
         crowded: BTreeSet::new(),
-        composed: Composed::default(),
-        told: BTreeSet::new(),
-        out_of_step: 0,
+        told: Told::default(),
         lead_ns: LEAD_NS_MIN,
         reach: AHEAD_SLICES,
         look_ns: None,
@@ -151,20 +148,6 @@ const QUIET_NS: u64 = 50_000_000;
 /// Failures of calls are logged at most this often.
 const FAILURES_EVERY_NS: u64 = 10_000_000_000;
 
-/// What the switchers were told last, as far as it must be known to tell them something else.
-#[derive(Debug, Default)]
-struct Composed {
-    from_ns: u64,
-    until_ns: u64,
-    /// With the gaps in force.
-    config: Config,
-    /// The gangs it is about.
-    gangs: BTreeSet<JobId>,
-    /// The CPUs to which they were restricted before, and when that changes.
-    pinned: BTreeMap<JobId, Option<thread::CpuSet>>,
-    pins: Vec<Pin>,
-}
-
 struct Conductor {
     state: State,
     survey: Survey,
@@ -180,11 +163,7 @@ struct Conductor {
     /// Have more threads than are switched, which was found while there was a plan of them: they have no slots
     /// from the next one on.
     crowded: BTreeSet<JobId>,
-    composed: Composed,
-    /// The gangs of all timetables that a switcher may have followed lately.
-    told: BTreeSet<JobId>,
-    /// How often switchers were out of step, as last seen.
-    out_of_step: u64,
+    told: Told,
     lead_ns: u64,
     /// Slices that are planned ahead.
     reach: u64,
@@ -229,7 +208,7 @@ impl Conductor {
         // The guardian is not to think that the conductor is stuck.
         let beat_ns = guardian::SILENCE.as_nanos() as u64 / 10;
         // What the last job leaves behind is done first: its processes may live on.
-        let is_settled = self.composed.gangs.is_empty() && self.state.pending.is_empty();
+        let is_settled = self.told.gangs().is_empty() && self.state.pending.is_empty();
         if is_settled && self.state.jobs.values().all(|job| job.home.is_none()) {
             return beat_ns;
         }
@@ -239,8 +218,7 @@ impl Conductor {
         }
         let newcomers = self.newcomers();
         // The end was not reached, or the clock was set back, or far ahead.
-        let is_planned =
-            (now_ns..=now_ns + 2 * self.most_ahead_ns()).contains(&self.composed.until_ns);
+        let is_planned = (now_ns..=now_ns + 2 * self.most_ahead_ns()).contains(&self.told.until_ns);
         if !is_planned {
             let period_ns = self.state.schedule.config().gap.period_ns;
             let under_way_ns = now_ns - now_ns % period_ns;
@@ -260,7 +238,7 @@ impl Conductor {
             return QUIET_NS.min(beat_ns);
         }
         // Short tasks have been served at the end of a gap: who is runnable then will stay so.
-        let look_ns = self.look_ns.filter(|&at_ns| at_ns <= self.composed.until_ns);
+        let look_ns = self.look_ns.filter(|&at_ns| at_ns <= self.told.until_ns);
         let look_ns = look_ns.unwrap_or_else(|| self.next_look_ns(now_ns));
         self.look_ns = Some(look_ns).filter(|&at_ns| now_ns < at_ns);
         if now_ns < look_ns {
@@ -302,7 +280,7 @@ impl Conductor {
 
     /// When to plan on, so that another timetable is there in time.
     fn runs_out_ns(&self) -> u64 {
-        self.composed.until_ns - 2 * self.state.schedule.config().gap.period_ns
+        self.told.until_ns - 2 * self.state.schedule.config().gap.period_ns
     }
 
     /// Plans from a boundary on, and hands the timetables to the switchers.
@@ -310,25 +288,26 @@ impl Conductor {
         // A timetable that is not in force everywhere yet is replaced as a whole; who does not come for it loses
         // it, rather than that the others go through all of it again.
         let is_waiting = self.switchers.iter().any(Switcher::is_behind);
-        let astray = self.gone_astray();
+        let out_of_step =
+            self.switchers.iter().map(|switcher| switcher.timings.out_of_step()).sum();
+        let astray = self.told.gone_astray(out_of_step);
         if !is_waiting {
-            self.told.clear();
+            self.told.all_follow();
         }
-        self.told.extend(&self.composed.gangs);
-        let last_ns = self.composed.from_ns;
+        let last_ns = self.told.from_ns;
         let period_ns = self.state.schedule.config().gap.period_ns;
         let is_recent = last_ns + period_ns > now_ns;
         let from_ns = if is_waiting && is_recent { resume_ns.min(last_ns) } else { resume_ns };
         // What is soon taken back was planned in vain: where changes come one after the other, plans reach
         // less far, and farther again when they have ended.
-        let is_taken_back = self.state.schedule.is_changed() && self.composed.until_ns > resume_ns;
+        let is_taken_back = self.state.schedule.is_changed() && self.told.until_ns > resume_ns;
         self.reach = match is_taken_back {
             true => (self.reach / 2).max(REACH_MIN),
             false => (self.reach * 2).min(AHEAD_SLICES),
         };
         let until_ns = (resume_ns + self.ahead_of(self.reach)).next_multiple_of(period_ns);
-        self.rewind(from_ns);
-        self.assume_nothing_of(&astray);
+        self.told.rewind(&mut self.state, from_ns);
+        self.told.assume_nothing_of(&astray, &mut self.state);
         self.state.settle();
         self.state.schedule.extend(resume_ns, until_ns);
         let config = self.state.schedule.config();
@@ -344,7 +323,6 @@ impl Conductor {
             };
             is_new || came.contains(&job) || astray.contains(&job)
         });
-        self.told.extend(&self.composed.gangs);
         // On file before a switcher may hear of it.
         for pin in &composition.pins {
             if let Some(home) = self.state.jobs.get_mut(&pin.job).and_then(|job| job.home.as_mut())
@@ -353,91 +331,17 @@ impl Conductor {
             }
         }
         self.publish(now_ns, from_ns, composition.timetables);
-        let pinned = composition.pins.iter().map(|pin| pin.job).collect::<BTreeSet<_>>();
-        self.composed.pinned = pinned.iter().map(|&job| (job, self.pinned(job))).collect();
-        self.composed.pins = composition.pins;
-        for (id, standing) in composition.standings {
-            if let Some(job) = self.state.jobs.get_mut(&id) {
-                job.standing = standing;
-            }
-        }
+        self.told.end(&mut self.state, composition.pins, composition.standings);
         for job in self.state.jobs.values() {
             job.page.iter().for_each(|page| drop(page.write_slots(job.slots)));
         }
-        for pin in self.composed.pins.clone() {
-            self.pin(pin.job, Some(pin.cpus));
-        }
-        self.state.gauge.plan(&self.composed.config, from_ns, until_ns, &plans);
-        (self.composed.from_ns, self.composed.until_ns) = (from_ns, until_ns);
+        self.state.gauge.plan(self.told.config(), from_ns, until_ns, &plans);
+        (self.told.from_ns, self.told.until_ns) = (from_ns, until_ns);
         self.log_failures();
         let took_ns = clock::utc_ns().saturating_sub(now_ns);
         // Rises at once, falls slowly.
         let lead_ns = (took_ns + took_ns / 2).max(self.lead_ns - self.lead_ns / 64);
         self.lead_ns = lead_ns.clamp(LEAD_NS_MIN, LEAD_NS_MAX);
-    }
-
-    /// Takes standings and pins back to where they are at a moment of the last timetable.
-    fn rewind(&mut self, to_ns: u64) {
-        let Composed { config, gangs, pinned, pins, until_ns, .. } = &self.composed;
-        let before_ns = to_ns - 1;
-        let schedule = &self.state.schedule;
-        let plan = schedule.plan_of(slices::slice_at(config, before_ns));
-        let in_gap = slices::in_gap(config, before_ns);
-        let ended = before_ns >= *until_ns;
-        for &id in gangs {
-            let Some(job) = self.state.jobs.get_mut(&id) else { continue };
-            let in_row = plan.is_some_and(|plan| plan.slot(id).is_some()) && !ended;
-            job.standing = match job.standing {
-                _ if in_row && !in_gap => Standing::Raised,
-                _ if in_row => Standing::Filling,
-                Standing::Raised | Standing::Filling if !config.fill => Standing::Paused,
-                Standing::Raised => Standing::Filling,
-                standing => standing,
-            };
-        }
-        let moved: Vec<(JobId, Option<thread::CpuSet>)> = pinned
-            .iter()
-            .map(|(&job, &first)| {
-                let mut moves = pins.iter().rev().filter(|pin| pin.job == job);
-                let last = moves.find(|pin| pin.at_ns <= before_ns);
-                (job, last.map_or(first, |pin| Some(pin.cpus)))
-            })
-            .collect();
-        for (job, cpus) in moved {
-            self.pin(job, cpus);
-        }
-    }
-
-    /// The gangs of which it is not known how they stand, because a switcher was out of step.
-    fn gone_astray(&mut self) -> BTreeSet<JobId> {
-        let count = self.switchers.iter().map(|switcher| switcher.timings.out_of_step()).sum();
-        let is_same = std::mem::replace(&mut self.out_of_step, count) == count;
-        if is_same { BTreeSet::new() } else { self.told.clone() }
-    }
-
-    /// Has gangs stand, as far as anybody here knows, so that whatever they are to be next has to be told to the
-    /// kernel: the calls that bring a job somewhere take back a pause only where it was paused.
-    fn assume_nothing_of(&mut self, gangs: &BTreeSet<JobId>) {
-        let pauses = !self.state.schedule.config().fill || !self.state.backend.can_fill();
-        for id in gangs {
-            let Some(job) = self.state.jobs.get_mut(id) else { continue };
-            let may_be_paused = pauses || job.standing == Standing::Paused;
-            job.standing = match may_be_paused && !job.suspended {
-                true => Standing::Paused,
-                false => Standing::Filling,
-            };
-        }
-        self.composed.gangs.extend(gangs);
-    }
-
-    fn pinned(&self, job: JobId) -> Option<thread::CpuSet> {
-        self.state.jobs.get(&job)?.home.as_ref()?.members.pinned
-    }
-
-    fn pin(&mut self, job: JobId, cpus: Option<thread::CpuSet>) {
-        if let Some(home) = self.state.jobs.get_mut(&job).and_then(|job| job.home.as_mut()) {
-            home.members.pinned = cpus;
-        }
     }
 
     fn compose(
@@ -458,7 +362,7 @@ impl Conductor {
             .values()
             .filter(|job| {
                 let left_over = !fill && job.standing == Standing::Filling && job.is_scheduled();
-                let is_known = self.composed.gangs.contains(&job.id) && job.is_scheduled();
+                let is_known = self.told.gangs().contains(&job.id) && job.is_scheduled();
                 let listens = job.home.as_ref().is_some_and(|home| !home.listeners.is_empty());
                 in_rows.contains(&job.id)
                     || (listens && job.is_scheduled())
@@ -501,8 +405,7 @@ impl Conductor {
             gangs: &gangs,
             lift: self.lift.as_ref(),
         });
-        self.composed.gangs = gangs.into_keys().collect();
-        self.composed.config = config;
+        self.told.begin(gangs.into_keys().collect(), config);
         composition
     }
 
@@ -524,7 +427,7 @@ impl Conductor {
     /// Reads the threads of those in the rows, and of those that were; says whose are not all known.
     fn read_members(&mut self, plans: &[Plan]) -> BTreeSet<JobId> {
         let in_rows = plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job);
-        let ids: BTreeSet<JobId> = in_rows.chain(self.composed.gangs.iter().copied()).collect();
+        let ids: BTreeSet<JobId> = in_rows.chain(self.told.gangs().iter().copied()).collect();
         ids.into_iter().filter(|&id| self.read_members_of(id)).collect()
     }
 
@@ -550,7 +453,7 @@ impl Conductor {
         if !self.threads_came.swap(false, Ordering::AcqRel) {
             return Newcomers::None;
         }
-        let gangs: Vec<JobId> = self.composed.gangs.iter().copied().collect();
+        let gangs: Vec<JobId> = self.told.gangs().iter().copied().collect();
         let came: BTreeSet<JobId> =
             gangs.into_iter().filter(|&id| self.read_members_of(id)).collect();
         if came.is_empty() { Newcomers::None } else { Newcomers::Of(came) }

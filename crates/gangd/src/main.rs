@@ -39,6 +39,7 @@ mod singles;
 mod state;
 mod status_file;
 mod survey;
+mod told;
 mod ward;
 mod watch;
 

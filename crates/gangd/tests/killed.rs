@@ -1,16 +1,17 @@
-//! Daemon and guardian are killed, in each order and with each backend: every program runs on as an
-//! ordinary one, and who cleans up says what was found. A daemon that was only stopped goes on where it was.
+//! Daemon and guardian are killed, in each order, half way through a switch, and with each backend: every program
+//! runs on as an ordinary one, and who cleans up says what was found. A daemon that was only stopped goes on where it was.
 
 mod place;
 
-use std::{fs, path::Path};
+use std::{fs, io::Write, path::Path, thread, time::Duration};
 
 use gang_engine::backend::Backend;
 use gang_linux::{process, sched::Policy};
 use gang_protocol::paths::jobs_dir;
+use gang_skips::skipped;
 use place::{
-    Place, Program, gives_way, groups_of, job_with, policies, stands_still, wait_busily_until,
-    wait_until, what_is_left, with_each_backend,
+    Held, Place, Program, gives_way, groups_of, job_with, machine, policies, stands_still,
+    wait_busily_until, wait_until, what_is_left, with_each_backend,
 };
 use rustix::process::Signal;
 
@@ -80,6 +81,70 @@ fn needs_root_whoever_is_killed_everybody_is_released() {
         jobs.are_released("by the next guardian");
         place.start();
         jobs.are_held(&place);
+    });
+}
+
+/// A gang of one that spins and of many that sleep, and its job: to switch it takes a while.
+fn crowd(place: &Place) -> (Program, i64) {
+    const SLEEPERS: i64 = 60;
+    let mut program = Program::shell(&format!(
+        "read go; i=0; while [ $i -lt {SLEEPERS} ]; do sleep 60 & i=$((i + 1)); done; \
+         while :; do :; done"
+    ));
+    let job = job_with(place, &program, machine());
+    program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    wait_until("all are there", || place.job(job).unwrap().processes == SLEEPERS + 1);
+    (program, job)
+}
+
+/// Whether of two gangs that take turns one has left its slot and the other not entered its own, or one of them
+/// did so in part.
+fn is_half_way(backend: &str, gangs: [u32; 2]) -> bool {
+    match backend {
+        "rt" => gangs.iter().any(|&gang| {
+            let policies = policies(gang);
+            let raised = policies.iter().filter(|&&policy| policy == Policy::Fifo).count();
+            (1..policies.len()).contains(&raised)
+        }),
+        "weight" => gives_way(gangs[0]) == gives_way(gangs[1]),
+        _ => stands_still(gangs[0]) == stands_still(gangs[1]),
+    }
+}
+
+#[test]
+fn needs_root_who_kills_the_daemon_half_way_through_a_switch_leaves_nobody_in_or_out_of_a_slot() {
+    with_each_backend(&["--slice", "2ms"], |mut place| {
+        if machine() < 2 {
+            skipped("whoever looks on has no CPU while a gang is raised");
+            return;
+        }
+        let gangs = [crowd(&place), crowd(&place)];
+        let pids = gangs.each_ref().map(|(program, _)| program.pid());
+        for round in 0..4 {
+            for &(_, job) in &gangs {
+                let slots = |place: &Place| place.job(job).unwrap().slots;
+                let before = slots(&place);
+                wait_until("slots", || slots(&place) > before + 3);
+            }
+            let (backend, switchers) = (place.status().backend, place.switchers());
+            // Groups are written to by the first one alone.
+            let tid = switchers[if backend == "rt" { round % switchers.len() } else { 0 }];
+            let mut held = None;
+            wait_until("half way", || {
+                drop(held.take());
+                held = Some(Held::thread(tid));
+                // The others do their part meanwhile.
+                thread::sleep(Duration::from_millis(3));
+                is_half_way(&backend, pids)
+            });
+            place.signal_daemon(Signal::KILL);
+            drop(held);
+            place.kill_daemon();
+            for pid in pids {
+                wait_until("released", || what_is_left(pid).is_none());
+            }
+            place.start();
+        }
     });
 }
 

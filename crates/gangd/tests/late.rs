@@ -3,17 +3,12 @@
 
 mod place;
 
-use std::{fs, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use gang_linux::process;
-use nix::{
-    sys::{
-        ptrace,
-        wait::{WaitPidFlag, waitpid},
-    },
-    unistd::Pid,
+use place::{
+    Held, Place, Program, job_with, stands_still, wait_until, what_is_left, with_each_backend,
 };
-use place::{Place, Program, job_with, stands_still, wait_until, what_is_left, with_each_backend};
 
 /// Most of them end where there is no gap in which all gangs leave their slots anyway.
 const SHORT_SLICES: [&str; 2] = ["--slice", "2ms"];
@@ -21,23 +16,11 @@ const SHORT_SLICES: [&str; 2] = ["--slice", "2ms"];
 /// Longer than plans are made ahead, so that timetables pass a switcher by.
 const LONG: Duration = Duration::from_millis(450);
 
-/// The threads of a daemon that switch: the first one writes to groups, too, and all others are alike.
-fn switchers(place: &Place) -> Vec<u32> {
-    let (root, daemon) = (std::path::Path::new("/proc"), place.daemon_pid());
-    let name = |tid| fs::read_to_string(format!("/proc/{daemon}/task/{tid}/comm"));
-    let threads = process::threads(root, daemon).unwrap().into_iter();
-    threads.filter(|&tid| name(tid).is_ok_and(|name| name == "switcher\n")).take(2).collect()
-}
-
 /// Has a thread do nothing while something is done, and for long after it.
 fn without<T>(tid: u32, what: impl FnOnce() -> T) -> T {
-    let tid = Pid::from_raw(tid as i32);
-    ptrace::seize(tid, ptrace::Options::empty()).unwrap();
-    ptrace::interrupt(tid).unwrap();
-    waitpid(tid, Some(WaitPidFlag::__WALL)).unwrap();
+    let _held = Held::thread(tid);
     let done = what();
     thread::sleep(LONG);
-    ptrace::detach(tid, None).unwrap();
     done
 }
 
@@ -73,7 +56,7 @@ fn needs_root_who_is_suspended_while_a_switcher_is_late_stands_still_and_goes_on
         let programs = [Program::spinner(), Program::spinner()];
         let [_, job] = programs.each_ref().map(|program| job_with(&place, program, 2));
         let mut client = place.client();
-        for tid in switchers(&place) {
+        for tid in place.switchers() {
             goes_on(&programs[1]);
             without(tid, || client.suspend(job).unwrap());
             wait_until("suspended", || stands_still(programs[1].pid()));
@@ -92,7 +75,7 @@ fn needs_root_a_gang_that_is_alone_after_a_switcher_was_late_runs() {
         let stays = Program::spinner();
         job_with(&place, &stays, 2);
         let mut client = place.client();
-        for tid in switchers(&place) {
+        for tid in place.switchers() {
             let rival = Program::spinner();
             let job = job_with(&place, &rival, 2);
             goes_on(&rival);

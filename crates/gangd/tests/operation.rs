@@ -76,6 +76,43 @@ fn the_number_of_a_job_is_not_given_again_whatever_becomes_of_the_daemon() {
 }
 
 #[test]
+fn the_best_backend_that_can_be_used_is_taken_and_why_no_better_one_is_told() {
+    let place = Place::new(&[]);
+    let status = place.status();
+    let names: Vec<&str> = status.backends.iter().map(|found| found.name.as_str()).collect();
+    assert_eq!(names, ["rt", "weight", "freeze", "signal"], "the strongest first");
+    let best = status.backends.iter().find(|found| found.usable).unwrap();
+    assert_eq!((&status.backend, &status.guarantee), (&best.name, &best.guarantee));
+    for found in &status.backends {
+        assert_eq!(found.usable, found.reason.is_none(), "{found:?}");
+        if found.usable {
+            let place = Place::new(&["--backend", &found.name]);
+            assert_eq!(place.status().backend, found.name, "who asks for another one has it");
+        }
+    }
+}
+
+#[test]
+fn whoever_knows_varlink_alone_is_told_the_interface_and_its_version() {
+    let place = Place::new(&["--backend", "signal"]);
+    let ask = |method: &str, parameters: serde_json::Value| {
+        let method = format!("org.varlink.service.{method}");
+        let call = serde_json::json!({ "method": method, "parameters": parameters });
+        let answer = place.raw(format!("{call}\0").as_bytes(), 1);
+        serde_json::from_str::<serde_json::Value>(answer.trim_end_matches('\0')).unwrap()
+    };
+    let info = &ask("GetInfo", serde_json::json!({}))["parameters"];
+    assert_eq!(info["interfaces"], serde_json::json!(["org.varlink.service", "org.gangd.v1"]));
+    assert_eq!(info["product"], "gang scheduling daemon");
+    assert_eq!(info["version"], env!("CARGO_PKG_VERSION"));
+    let interface = serde_json::json!({ "interface": "org.gangd.v1" });
+    let described = &ask("GetInterfaceDescription", interface)["parameters"]["description"];
+    assert_eq!(described, include_str!("../../protocol/src/org.gangd.v1.varlink"));
+    let other = serde_json::json!({ "interface": "org.gangd.v2" });
+    assert!(ask("GetInterfaceDescription", other)["error"].is_string());
+}
+
+#[test]
 fn a_configuration_is_checked_without_a_daemon() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("gangd.toml");

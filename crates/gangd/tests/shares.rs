@@ -3,8 +3,9 @@
 
 mod place;
 
-use std::{fs, io::Write};
+use std::{fs, io::Write, path::Path};
 
+use gang_linux::process;
 use gang_protocol::client::Registration;
 use place::{Place, Program, is_root, machine, registration, wait_until};
 
@@ -77,4 +78,34 @@ fn needs_root_who_fills_takes_nothing_from_a_gang_in_its_slot() {
     let [heavy, light] = had();
     let share = heavy / (heavy + light);
     assert!(share > 0.7, "{share} of what both had, at four fifths of the weight");
+}
+
+/// CPU time of all processes below one, in nanoseconds.
+fn time_below(program: &Program) -> f64 {
+    let root = Path::new("/proc");
+    let all = process::descendants(root, program.pid()).unwrap().into_iter();
+    let ticks = all.filter_map(|pid| Some(process::stat(root, pid).ok()?.cpu_ticks));
+    ticks.sum::<u64>() as f64 * 1e7
+}
+
+#[test]
+fn needs_root_a_gang_shares_with_what_is_no_job() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let mut load = gang();
+    load.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let mut gang = gang();
+    let jobs = [job(&place, &mut gang, 100)];
+    let threads = || place.status().unregistered_threads;
+    wait_until("they are seen", || threads() >= machine());
+    let before = [cpu_time(&place, jobs)[0], time_below(&load)];
+    let had = || [cpu_time(&place, jobs)[0] - before[0], time_below(&load) - before[1]];
+    wait_until("a second for each CPU", || had().iter().sum::<f64>() > 1e9 * machine() as f64);
+    // As many threads as the gang has: half (L18). It would have next to all where nobody else were planned for, and
+    // next to nothing were it a filler all the time.
+    let [of_gang, of_load] = had();
+    let share = of_gang / (of_gang + of_load);
+    assert!((0.25..0.75).contains(&share), "{share} beside as many threads that are no job");
 }

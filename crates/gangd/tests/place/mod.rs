@@ -24,6 +24,10 @@ use gang_protocol::{
     v1,
 };
 use gang_skips::skipped;
+use nix::sys::{
+    ptrace,
+    wait::{WaitPidFlag, waitpid},
+};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// The longest that anything is waited for.
@@ -175,6 +179,14 @@ impl Place {
         self.daemon.as_ref().unwrap().id()
     }
 
+    /// The threads of the daemon that switch: the first one writes to groups, too, and all others are alike.
+    pub fn switchers(&self) -> Vec<u32> {
+        let (root, daemon) = (Path::new("/proc"), self.daemon_pid());
+        let name = |tid| fs::read_to_string(format!("/proc/{daemon}/task/{tid}/comm"));
+        let threads = process::threads(root, daemon).unwrap().into_iter();
+        threads.filter(|&tid| name(tid).is_ok_and(|name| name == "switcher\n")).take(2).collect()
+    }
+
     /// Stops the daemon, or has it go on.
     pub fn signal_daemon(&self, signal: Signal) {
         kill_process(Pid::from_child(self.daemon.as_ref().unwrap()), signal).unwrap();
@@ -257,6 +269,28 @@ impl Drop for Place {
             let _ = daemon.wait();
         }
         let _ = self.gangd().arg("--release").output();
+    }
+}
+
+/// A thread that does nothing, until this is dropped or it is killed. Its process ends only then.
+pub struct Held(nix::unistd::Pid);
+
+impl Held {
+    pub fn thread(tid: u32) -> Held {
+        let tid = nix::unistd::Pid::from_raw(tid as i32);
+        ptrace::seize(tid, ptrace::Options::empty()).unwrap();
+        ptrace::interrupt(tid).unwrap();
+        waitpid(tid, Some(WaitPidFlag::__WALL)).unwrap();
+        Held(tid)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if ptrace::detach(self.0, None).is_err() {
+            // It was killed, and its end is ours to hear of.
+            let _ = waitpid(self.0, Some(WaitPidFlag::__WALL));
+        }
     }
 }
 

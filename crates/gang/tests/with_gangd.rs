@@ -4,7 +4,10 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    os::unix::process::{CommandExt, ExitStatusExt},
+    os::unix::{
+        fs::PermissionsExt,
+        process::{CommandExt, ExitStatusExt},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
@@ -215,6 +218,48 @@ fn single_threads_are_adopted_by_their_numbers_all_or_none() {
     wait_until("no job is left of it", || names() == ["bash", "threads of it"]);
     drop(program);
     wait_until("it ends with its threads", || names() == ["bash"]);
+}
+
+/// Known to every machine as nobody.
+const NOBODY: [&str; 5] = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+
+#[test]
+fn needs_root_without_privilege_run_starts_a_daemon_all_the_same_and_says_in_a_line_what_it_is() {
+    let Some(place) = Place::new() else { return };
+    let becomes_nobody = || {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(NOBODY);
+        setpriv
+    };
+    if !becomes_nobody().arg("true").status().is_ok_and(|status| status.success()) {
+        skipped("needs root and setpriv, to become somebody who has no privilege");
+        return;
+    }
+    // Where nobody can reach the programs, and write.
+    fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let built = Path::new(env!("CARGO_BIN_EXE_gang"));
+    // By another process: one that is started meanwhile would keep them open for writing.
+    let mut copy = Command::new("cp");
+    copy.arg(built).arg(built.with_file_name("gangd")).arg(place.dir.path());
+    assert!(copy.status().unwrap().success());
+    let (own, by_gang) = (place.path("gang"), place.gang(&[]));
+    let mut gang = becomes_nobody();
+    gang.arg(&own).args(["run", "--", "sh", "-c", PROGRAM]).stdin(Stdio::null()).current_dir("/");
+    for (name, value) in by_gang.get_envs() {
+        match value {
+            Some(value) => gang.env(name, value),
+            None => gang.env_remove(name),
+        };
+    }
+    let output = gang.env("GANG", &own).output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    let line = "gang: gangs take turns by SIGSTOP and SIGCONT, because rt cannot be used: ";
+    assert!(said.starts_with(line) && said.lines().count() == 1, "{said}");
+    let status = place.written("status");
+    assert_eq!(status["status"]["backend"], "signal");
+    assert_eq!(place.written("show")["details"]["owner_uid"], 65534);
+    wait_until("daemon and guardian have ended", || !daemons(&status).into_iter().any(lives));
 }
 
 /// A program of its own group, which ends when this is dropped.

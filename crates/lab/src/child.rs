@@ -3,7 +3,7 @@
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -59,8 +59,15 @@ impl Running {
     /// Waits for the end until then; false where it runs on.
     pub fn ends_by(&mut self, at: Instant) -> bool {
         if self.written.is_none() {
-            self.written =
-                self.output.recv_timeout(at.saturating_duration_since(Instant::now())).ok();
+            let left = at.saturating_duration_since(Instant::now());
+            self.written = match self.output.recv_timeout(left) {
+                Ok(output) => Some(output),
+                Err(RecvTimeoutError::Timeout) => None,
+                // Who reads it has ended without a word: waiting for it again would be no waiting.
+                Err(RecvTimeoutError::Disconnected) => {
+                    Some(Err(std::io::Error::other("nobody reads what it writes")))
+                }
+            };
         }
         self.written.is_some()
     }
@@ -145,6 +152,14 @@ mod tests {
         assert_eq!(running.finish(Instant::now()).unwrap(), "a\n");
         let mut running = shell("exec sleep 600");
         assert!(!running.ends_by(Instant::now() + Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn one_whose_reader_has_ended_is_not_waited_for_in_vain() {
+        let mut running = shell("exec sleep 600");
+        running.output = channel().1;
+        assert!(running.ends_by(soon()));
+        assert!(running.finish(soon()).unwrap_err().to_string().starts_with("reading from "));
     }
 
     #[test]

@@ -174,3 +174,52 @@ fn a_terminal_shows_how_far_a_run_is_and_a_pipe_does_not() {
     assert!(shown.contains("fill ") && shown.contains("0/4"), "{shown}");
     assert!(shown.contains("time_to_finish_s"), "the table comes after: {shown}");
 }
+
+#[test]
+fn the_demo_is_a_table_and_a_timeline_of_both_ways_needs_gangd() {
+    if !gangd_is_there() {
+        return;
+    }
+    if Command::new("gcc").arg("--version").output().is_err() {
+        skipped("there is no gcc");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let output = lab(&format!("demo --seconds 0.3 --out {}", dir.path().display()));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("two, plain Linux") && text.contains("two, gang run"), "{text}");
+    let times = std::fs::read(dir.path().join("times.json")).unwrap();
+    let times: Vec<Value> = serde_json::from_slice(&times).unwrap();
+    assert_eq!(times[0]["program"], "gauss (libgomp)");
+    if times.len() == 1 {
+        skipped(text.lines().find(|line| line.starts_with("Without numpy: ")).expect("why not"));
+    }
+    for times in &times {
+        assert!(text.contains(times["program"].as_str().unwrap()), "{text}");
+        assert!(times["alone_s"].as_f64() > Some(0.0), "{times}");
+        // On a busy machine neither may end in its time.
+        let both = ["plain_s", "gangs_s"].map(|time| times.get(time));
+        assert!(both.iter().all(Option::is_some), "{times}");
+    }
+    if let Some(why) = text.lines().find(|line| line.starts_with("No picture of ")) {
+        skipped(why);
+        return;
+    }
+    // A line for each CPU, of either way.
+    let ways = ["plain Linux\n  CPU 0 ", "gangd\n  CPU 0 "];
+    assert!(ways.iter().all(|way| text.contains(way)), "{text}");
+    match text.lines().find(|line| line.starts_with("Not drawn: ")) {
+        Some(why) => skipped(why),
+        None => {
+            let picture = std::fs::read_to_string(dir.path().join("timeline.svg")).unwrap();
+            let told = ["plain Linux", "gangd", "copy A", "copy B"];
+            assert!(
+                told.iter().all(|what| picture.contains(what)),
+                "the picture says what is what"
+            );
+            assert!(dir.path().join("timeline.png").is_file());
+        }
+    }
+}

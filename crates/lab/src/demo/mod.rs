@@ -18,16 +18,16 @@ use crate::lab::{Lab, Options};
 use crate::openmp::{Copies, Program, gauss, numpy};
 use crate::picture;
 use crate::table::{figure, render};
+use crate::workload::seconds;
 use timeline::Timeline;
 
 /// Time that copies run before the recording, and its length.
 const BEFORE: Duration = Duration::from_millis(300);
 const RECORDED: Duration = Duration::from_millis(300);
 const COPIES: usize = 2;
-/// How long a program takes alone, and how long it is waited for where it shares the machine: so
-/// that the demo ends within a minute, whatever becomes of the programs under plain Linux.
-const ALONE: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(12);
+/// How many times as long as alone a program is waited for where it shares the machine: so that the demo
+/// ends within a minute, whatever becomes of the programs under plain Linux.
+const LONGEST: u32 = 12;
 const COLUMNS: usize = 72;
 
 #[derive(Args, Debug)]
@@ -44,9 +44,12 @@ pub struct Demo {
     /// Backend of the daemon [default: its own choice]
     #[arg(long)]
     backend: Option<String>,
+    /// About how long each program takes alone; where it shares the machine it is waited for 12 times as long
+    #[arg(long, default_value = "1s", value_parser = seconds)]
+    seconds: Duration,
 }
 
-/// Times of one program, in seconds; none where it was not done after [`LONGEST`].
+/// Times of one program, in seconds; none where it was not done in its time.
 #[derive(Serialize)]
 struct Times {
     program: &'static str,
@@ -70,9 +73,9 @@ impl Demo {
         lab.programs.gang()?;
         lab.programs.gangd()?;
         let dir = tempfile::tempdir().context("making a directory for the programs")?;
-        let mut programs = vec![gauss(dir.path())?.sized(&lab, ALONE)?];
+        let mut programs = vec![gauss(dir.path())?.sized(&lab, self.seconds)?];
         match numpy(dir.path()) {
-            Ok(program) => programs.push(program.sized(&lab, ALONE)?),
+            Ok(program) => programs.push(program.sized(&lab, self.seconds)?),
             Err(error) => println!("Without numpy: {error:#}\n"),
         }
         println!(
@@ -82,11 +85,11 @@ impl Demo {
         let mut all = Vec::new();
         let mut recording: Option<Recording> = None;
         for program in &programs {
-            let (times, recorded) = measure(&lab, program)?;
+            let (times, recorded) = measure(&lab, program, self.longest())?;
             all.push(times);
             recording.get_or_insert(recorded);
         }
-        println!("{}", table(&all));
+        println!("{}", table(&all, self.longest()));
         fs::create_dir_all(&self.out).with_context(|| format!("making {}", self.out.display()))?;
         let json = serde_json::to_string_pretty(&all).context("writing times as JSON")?;
         let path = self.out.join("times.json");
@@ -99,6 +102,10 @@ impl Demo {
             }
             None => Ok(()),
         }
+    }
+
+    fn longest(&self) -> Duration {
+        self.seconds.saturating_mul(LONGEST)
     }
 
     fn show(&self, program: &str, timelines: &[Timeline]) -> Result<()> {
@@ -128,16 +135,16 @@ impl Demo {
     }
 }
 
-fn measure(lab: &Lab, program: &Program) -> Result<(Times, Recording)> {
+fn measure(lab: &Lab, program: &Program, longest: Duration) -> Result<(Times, Recording)> {
     say(&format!("{}: alone", program.name));
     // The better of two: the yardstick should be the machine's, not that of what else ran.
     let alone_s = program.start(lab, None, 1)?.finish()?;
     let alone_s = program.start(lab, None, 1)?.finish()?.min(alone_s);
     say(&format!("{}: two copies, plain Linux", program.name));
-    let (plain_s, plain) = watched(lab, program, None, "plain Linux")?;
+    let (plain_s, plain) = watched(lab, program, None, longest)?;
     say(&format!("{}: two copies, gangs", program.name));
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
-    let (gangs_s, gangs) = watched(lab, program, Some(&daemon), "gangd")?;
+    let (gangs_s, gangs) = watched(lab, program, Some(&daemon), longest)?;
     say("");
     let times = Times { program: program.name, alone_s, plain_s, gangs_s };
     Ok((times, plain.and_then(|plain| Ok(vec![plain, gangs?]))))
@@ -148,22 +155,23 @@ fn watched(
     lab: &Lab,
     program: &Program,
     daemon: Option<&Daemon>,
-    name: &str,
+    longest: Duration,
 ) -> Result<(Option<f64>, Result<Timeline>)> {
+    let name = if daemon.is_some() { "gangd" } else { "plain Linux" };
     let copies: Copies = program.start(lab, daemon, COPIES)?;
     let pids = copies.pids();
     std::thread::sleep(BEFORE);
     let timeline = gang_linux::switches::record(lab.cpus, RECORDED)
         .map_err(anyhow::Error::from)
         .map(|recording| Timeline::new(name, &recording, &pids));
-    Ok((copies.within(LONGEST).finish_in_time()?, timeline))
+    Ok((copies.within(longest).finish_in_time()?, timeline))
 }
 
-fn table(all: &[Times]) -> String {
+fn table(all: &[Times], longest: Duration) -> String {
     let row = |times: &Times| {
         let seconds = |time_s: Option<f64>| match time_s {
             Some(time_s) => format!("{} s", figure(time_s)),
-            None => format!("> {} s", LONGEST.as_secs()),
+            None => format!("> {} s", figure(longest.as_secs_f64())),
         };
         let over = |time_s: Option<f64>| {
             time_s.map_or("".into(), |time_s| format!("{} ×", figure(time_s / times.alone_s)))

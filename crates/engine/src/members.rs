@@ -94,6 +94,10 @@ pub struct Members {
     pub pins: Pins,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
     crowded: bool,
+    /// How many it had then.
+    listed: usize,
+    /// Threads that came since its runnable ones were counted.
+    came: u32,
     bytes: Vec<u8>,
     numbers: Vec<u32>,
 }
@@ -137,6 +141,8 @@ impl Members {
             pinned: None,
             pins: Pins::default(),
             crowded: false,
+            listed: 0,
+            came: 0,
             bytes: Vec::new(),
             numbers: Vec::new(),
         }
@@ -322,6 +328,7 @@ impl Members {
         self.crowded = self.numbers.len().max(beside) > THREADS_MAX;
         self.numbers.sort_unstable();
         self.numbers.dedup();
+        self.listed = self.numbers.len();
         if self.crowded {
             self.leave_out_strangers();
         }
@@ -358,6 +365,7 @@ impl Members {
                 Some(thread) => self.threads.push(thread),
                 None => {
                     came = true;
+                    self.came = self.came.saturating_add(1);
                     // One that is gone already is not worth remembering.
                     if let (Ok(now), Ok(cpus)) = (sched::get(tid), affinity(tid)) {
                         let single = self.singles().iter().find(|single| single.tid == tid);
@@ -406,16 +414,18 @@ impl Members {
 
     /// Counts the runnable threads, and notes on which CPU each thread was last. Of more than
     /// `most` threads, a part stands for all.
-    pub fn count_runnable(&mut self, proc_root: &Path, most: usize) -> u32 {
+    pub fn count_runnable(&mut self, proc_root: &Path, most: usize) -> Runnable {
         let step = self.threads.len().div_ceil(most).max(1);
-        let mut runnable = 0;
+        let (mut looked_at, mut runnable) = (0, 0);
         for thread in self.threads.iter_mut().step_by(step) {
             if let Ok(stat) = process::stat(proc_root, thread.tid) {
                 runnable += u32::from(stat.is_runnable());
                 thread.cpu = Some(stat.cpu);
             }
+            looked_at += 1;
         }
-        runnable * step as u32
+        let came = std::mem::take(&mut self.came);
+        Runnable::of_part(runnable, looked_at, step as u32, self.listed, came)
     }
 
     /// Time in which one of its threads or more waited for a CPU, in microseconds; absent where the
@@ -449,6 +459,31 @@ impl Members {
                 Some(stats.map(|stat| stat.cpu_ticks * 10_000_000).sum())
             }
         }
+    }
+}
+
+/// How many threads of a job want to run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Runnable {
+    pub threads: u32,
+    /// They may be fewer or more by so many, which is told of large jobs alone.
+    pub give_or_take: u32,
+}
+
+impl Runnable {
+    /// Of a job with more threads than this, it matters that a part stood for all.
+    const LARGE: usize = 512;
+
+    /// What `runnable` of each `step`th thread say of all of them.
+    fn of_part(runnable: u32, looked_at: u32, step: u32, listed: usize, came: u32) -> Runnable {
+        if listed <= Runnable::LARGE || looked_at == 0 {
+            return Runnable { threads: runnable * step, give_or_take: 0 };
+        }
+        let part = f64::from(runnable) / f64::from(looked_at);
+        // Two standard deviations; and as many may have come since as came before.
+        let deviation = (part * (1.0 - part) / f64::from(looked_at)).sqrt();
+        let of_all = |part: f64| (part * listed as f64).round() as u32;
+        Runnable { threads: of_all(part), give_or_take: of_all(2.0 * deviation) + came }
     }
 }
 

@@ -89,6 +89,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         errands,
         alarm,
         threads_came,
+        newcomers_from_ns: 0,
         crowded: BTreeSet::new(),
         told: Told::default(),
         lead_ns: LEAD_NS_MIN,
@@ -145,6 +146,11 @@ const GRACE_NS: u64 = 5_000_000;
 /// How often the machine is looked at while no job takes part in the schedule.
 const QUIET_NS: u64 = 50_000_000;
 
+/// A gang that starts threads all the time would have its threads read, and everything planned anew, in each of its
+/// slots, which takes the longer the more there are: nobody else would be switched in time. So what that costs is
+/// kept to a part of the time; threads that are not known yet give way to everybody.
+const NEWCOMERS_PART: u64 = 10;
+
 /// Failures of calls are logged at most this often.
 const FAILURES_EVERY_NS: u64 = 10_000_000_000;
 
@@ -160,6 +166,8 @@ struct Conductor {
     alarm: Arc<Alarm>,
     /// A thread was started somewhere.
     threads_came: Arc<AtomicBool>,
+    /// Not before then (CLOCK_MONOTONIC) is it looked whose they are.
+    newcomers_from_ns: u64,
     /// Have more threads than are switched, which was found while there was a plan of them: they have no slots
     /// from the next one on.
     crowded: BTreeSet<JobId>,
@@ -195,7 +203,11 @@ impl Conductor {
             if self.pulse.take_released() {
                 self.state.suspend_again();
             }
-            let sleep_ns = self.plan_what_is_due(now_ns);
+            let mut sleep_ns = self.plan_what_is_due(now_ns);
+            if self.threads_came.load(Ordering::Acquire) {
+                sleep_ns =
+                    sleep_ns.min(self.newcomers_from_ns.saturating_sub(clock::monotonic_ns()));
+            }
             if sleep_ns > 0 {
                 self.alarm.sleep(seen, Some(Duration::from_nanos(sleep_ns)));
             }
@@ -216,7 +228,9 @@ impl Conductor {
         if quiet && self.survey.is_due() {
             self.survey.look(&mut self.state);
         }
-        let newcomers = self.newcomers();
+        let before_ns = clock::thread_cpu_ns();
+        let looks = self.may_look_for_newcomers();
+        let newcomers = if looks { self.newcomers() } else { Newcomers::None };
         // The end was not reached, or the clock was set back, or far ahead.
         let is_planned = (now_ns..=now_ns + 2 * self.most_ahead_ns()).contains(&self.told.until_ns);
         if !is_planned {
@@ -230,6 +244,10 @@ impl Conductor {
             let due_ns = stands_until_ns.saturating_sub(self.lead_ns);
             if now_ns >= due_ns || !newcomers.is_none() {
                 self.plan(now_ns, stands_until_ns, newcomers);
+                if looks {
+                    let cost_ns = clock::thread_cpu_ns() - before_ns;
+                    self.newcomers_from_ns = clock::monotonic_ns() + NEWCOMERS_PART * cost_ns;
+                }
                 return 0;
             }
             return due_ns - now_ns;
@@ -445,6 +463,11 @@ impl Conductor {
             tracing::warn!(job = %id, "more threads than gangd switches: no slots until it has fewer");
         }
         came
+    }
+
+    /// Whether a thread was started somewhere, and it is time to look where.
+    fn may_look_for_newcomers(&self) -> bool {
+        self.threads_came.load(Ordering::Acquire) && clock::monotonic_ns() >= self.newcomers_from_ns
     }
 
     /// The gangs that have threads which are in no timetable: where one was started somewhere, those

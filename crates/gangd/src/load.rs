@@ -4,8 +4,13 @@
 //! one by one and taken off. A thread that wakes for a moment is no load that needs slices of its
 //! own: it is served in the gaps. So counts are taken at the end of a gap, when short tasks are done,
 //! and the least of the last few is what counts.
+//!
+//! Of a job with very many threads only a part is counted, and new ones may not be known yet. What may be its own is
+//! no reason to take others for load: within the limits of what is known, the figure stays as it was.
 
 use std::collections::VecDeque;
+
+use gang_engine::members::Runnable;
 
 /// The counts that the least is taken of.
 const REMEMBERED: usize = 3;
@@ -14,15 +19,21 @@ const REMEMBERED: usize = 3;
 #[derive(Clone, Debug, Default)]
 pub struct Load {
     last: VecDeque<u32>,
+    threads: u32,
 }
 
 impl Load {
     /// Takes note of a count: all runnable threads, those of jobs, and those of the daemon itself.
-    pub fn saw(&mut self, all: u32, of_jobs: u32, of_daemon: u32) {
+    pub fn saw(&mut self, all: u32, of_jobs: Runnable, of_daemon: u32) {
         if self.last.len() == REMEMBERED {
             self.last.pop_front();
         }
-        self.last.push_back(all.saturating_sub(of_jobs + of_daemon));
+        let others = all.saturating_sub(of_jobs.threads + of_daemon);
+        self.last.push_back(others);
+        let least = self.last.iter().copied().min().filter(|_| self.last.len() == REMEMBERED);
+        let likely = least.unwrap_or(0);
+        let certain = likely.saturating_sub(of_jobs.give_or_take);
+        self.threads = self.threads.clamp(certain, likely);
     }
 
     /// More threads want to run than at the count before: one that came, or one that slept.
@@ -33,7 +44,7 @@ impl Load {
 
     /// Runnable threads that stayed so.
     pub fn threads(&self) -> u32 {
-        if self.last.len() < REMEMBERED { 0 } else { self.last.iter().copied().min().unwrap_or(0) }
+        self.threads
     }
 }
 
@@ -41,18 +52,22 @@ impl Load {
 mod tests {
     use super::*;
 
+    fn exactly(threads: u32) -> Runnable {
+        Runnable { threads, give_or_take: 0 }
+    }
+
     #[test]
     fn what_wakes_for_a_moment_is_no_load() {
         let mut load = Load::default();
         for all in [3, 4, 3, 4, 3] {
-            load.saw(all, 2, 1);
+            load.saw(all, exactly(2), 1);
         }
         assert_eq!(load.threads(), 0);
         for _ in 0..3 {
-            load.saw(5, 2, 1);
+            load.saw(5, exactly(2), 1);
         }
         assert_eq!(load.threads(), 2);
-        load.saw(3, 2, 1);
+        load.saw(3, exactly(2), 1);
         assert_eq!(load.threads(), 0);
     }
 
@@ -60,11 +75,27 @@ mod tests {
     fn who_wants_to_run_besides_is_noticed_at_once() {
         let mut load = Load::default();
         let mut rises = |all, of_jobs| {
-            load.saw(all, of_jobs, 1);
+            load.saw(all, exactly(of_jobs), 1);
             load.rises()
         };
         assert!(rises(5, 2), "nothing is known of before");
         assert!(!rises(5, 2) && !rises(6, 3) && !rises(4, 2));
         assert!(rises(5, 2) && !rises(5, 2));
+    }
+
+    #[test]
+    fn what_may_be_of_a_large_job_is_no_load() {
+        let mut load = Load::default();
+        let mut after = |all, threads, give_or_take| {
+            (0..3).for_each(|_| load.saw(all, Runnable { threads, give_or_take }, 1));
+            load.threads()
+        };
+        assert_eq!(after(5, 2, 0), 2);
+        // More than were counted of it, or others: nobody knows.
+        assert_eq!(after(2_100, 2_000, 300), 2);
+        assert_eq!(after(1_900, 2_000, 300), 0, "there is nobody else");
+        assert_eq!(after(2_100, 2_000, 300), 0);
+        assert_eq!(after(2_501, 2_000, 300), 200, "that many are others in any case");
+        assert_eq!(after(2_051, 2_000, 300), 50, "and no more than these");
     }
 }

@@ -1,5 +1,6 @@
 //! What the conductor looks at before it plans: who wants to run.
 
+use gang_engine::members::Runnable;
 use gang_linux::{Roots, clock, process::Census, topology};
 use gang_schedule::{Cpu, Event, JobId, Policy, Topology};
 
@@ -79,17 +80,24 @@ impl Survey {
         // This thread is runnable; the switchers sleep.
         const OF_DAEMON: u32 = 1;
         let Some(all) = self.census.count().map(|count| count.runnable) else { return };
-        let mut of_jobs = 0;
+        let mut of_jobs = Runnable::default();
         if all > OF_DAEMON {
             let proc_root = &state.roots.proc;
             let machine = state.schedule.topology().cpus().len() as u32;
-            for job in state.jobs.values_mut().filter(|job| job.activity.awake) {
+            for job in state.jobs.values_mut() {
                 let Some(home) = &mut job.home else { continue };
+                // One with too many threads has no slots, and is no load for others all the same.
+                if !job.activity.awake && !home.members.is_crowded() {
+                    continue;
+                }
                 let runnable = home.members.count_runnable(proc_root, THREADS_COUNTED);
-                job.width.saw(runnable, job.spec.cpus.min(machine));
+                if job.activity.awake {
+                    job.width.saw(runnable.threads, job.spec.cpus.min(machine));
+                }
                 // Those that Linux alone schedules have their time with the rest (L18).
                 if job.spec.policy == Policy::Local {
-                    of_jobs += runnable;
+                    of_jobs.threads += runnable.threads;
+                    of_jobs.give_or_take += runnable.give_or_take;
                 }
             }
         }
@@ -145,7 +153,7 @@ impl Survey {
             let sleeps = activity.awake
                 && had_slots
                 && now_ns.saturating_sub(activity.last_used_ns) > IDLE_AFTER_NS
-                && home.members.count_runnable(&state.roots.proc, THREADS_COUNTED) == 0;
+                && home.members.count_runnable(&state.roots.proc, THREADS_COUNTED).threads == 0;
             if crowded {
                 let _ = home.members.refresh(&state.roots.proc);
             }

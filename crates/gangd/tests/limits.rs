@@ -10,7 +10,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use gang_protocol::{client::Client, error::ClientError, limits::MESSAGE_MAX, v1};
@@ -225,14 +225,36 @@ const IS_CROWD: &str = "GANG_TEST_IS_CROWD";
 /// More threads than a job may have to be switched.
 const CROWD: usize = 4_200;
 
-/// Has a crowd of threads that wait until it is killed.
+/// So many of these spin when they are told to.
+const SPINNERS: usize = 300;
+
+/// Has a crowd of threads that wait until it is killed. After a second line some of them spin, not for long: when
+/// they are ordinary threads again, they are so beside the test's own.
 fn crowd() {
     let mut lines = std::io::stdin().lines();
     lines.next();
+    let waits_and_spins = || {
+        thread::park();
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(8) {
+            std::hint::spin_loop();
+        }
+        thread::park();
+    };
     let of_threads = |count| (0..count).map(|_| thread::Builder::new().stack_size(16 << 10));
-    let started = of_threads(CROWD).map_while(|thread| thread.spawn(thread::park).ok()).count();
-    println!("crowd: {started}");
-    lines.next();
+    let started = of_threads(CROWD).map_while(|thread| thread.spawn(waits_and_spins).ok());
+    let started: Vec<_> = started.collect();
+    println!("crowd: {}", started.len());
+    if lines.next().is_some() {
+        started.iter().take(SPINNERS).for_each(|thread| thread.thread().unpark());
+        lines.next();
+    }
+}
+
+/// Threads of the whole machine that want to run.
+fn runnable() -> usize {
+    let load = fs::read_to_string("/proc/loadavg").unwrap();
+    load.split([' ', '/']).nth(3).unwrap().parse().unwrap()
 }
 
 #[test]
@@ -275,6 +297,17 @@ fn needs_root_threads_of_a_job() {
     wait_until("the other one has", || found(beside).slots > before.1 + 20);
     assert!(found(crowd).slots <= before.0 + 1, "{}", found(crowd).slots);
     assert_eq!(found(beside).crowded, Some(false));
+    // Those of it that want to run have no slots, and are no load either to which the others would have to leave
+    // nearly all of theirs.
+    go.write_all(b"spin\n").unwrap();
+    wait_until("they want to run", || runnable() > SPINNERS);
+    let (before, mut load, mut all) = (found(beside).slots, 0, 0);
+    wait_until("the other one has slots", || {
+        (load, all) = (load.max(place.status().unregistered_threads as usize), all.max(runnable()));
+        found(beside).slots > before + 20
+    });
+    // Other tests may run beside this one.
+    assert!(load + SPINNERS / 2 < all, "{load} of {all} threads are taken for nobody's");
     assert_eq!(place.client().check().unwrap().violations, []);
     place.kill_daemon();
     wait_until("released", || what_is_left(program.pid()).is_none());

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::{Serialize, Serializer};
 
+use crate::gangs::COSCHEDULED;
 use crate::lab::Lab;
 use crate::machine::Machine;
 use crate::noise::{self, Noise};
@@ -47,10 +48,10 @@ pub struct Series {
     /// The rounds that they are of, counted from 0; written, from 1, where a figure is not there in all of them.
     #[serde(skip_serializing_if = "are_all", serialize_with = "from_one")]
     rounds: BTreeMap<&'static str, Vec<usize>>,
-    /// As of a [`Sample`], of the last round in which it was so.
+    /// As of a [`Sample`], where it is known of no round.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_measured: Option<String>,
-    /// In how many rounds it was so, by the reason.
+    /// In how many rounds it is not known, by the reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rounds_not_measured: BTreeMap<String, usize>,
 }
@@ -79,6 +80,9 @@ impl Series {
         if let Some(reason) = sample.not_measured {
             *self.rounds_not_measured.entry(reason.clone()).or_default() += 1;
             self.not_measured = Some(reason);
+        }
+        if self.samples.contains_key(COSCHEDULED) {
+            self.not_measured = None;
         }
     }
 

@@ -462,6 +462,7 @@ mod tests {
         assert!(text.contains("in 1 of 6 measurements: no gang was there."), "{text}");
         let json = serde_json::to_value(report.value()).unwrap();
         assert_eq!(json["series"][1]["rounds_not_measured"]["no gang was there"], 1);
+        assert!(json["series"][1].get("not_measured").is_none(), "it is known of two rounds");
         assert!(json["series"][0].get("rounds_not_measured").is_none());
     }
 

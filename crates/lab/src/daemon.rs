@@ -33,6 +33,8 @@ pub struct Settings {
     pub backend: Option<String>,
     /// It keeps a history and a status file, as a machine's own daemon does.
     pub keeps: bool,
+    /// What it may cost a job of policy auto to be measured, as a share of its time.
+    pub proof_cost: Option<f64>,
 }
 
 impl Settings {
@@ -105,13 +107,14 @@ impl Daemon {
         // A configuration of its own: the defaults that are measured are those of the program, not
         // of the machine's own daemon.
         let config = dir.path().join("gangd.toml");
-        let text = match settings.keeps {
-            true => format!(
-                "status_file = true\n[history]\npath = {:?}\n",
-                dir.path().join("history.db")
-            ),
-            false => String::new(),
-        };
+        let mut text = String::new();
+        if let Some(cost) = settings.proof_cost {
+            text += &format!("proof_cost = {cost}\n");
+        }
+        if settings.keeps {
+            let history = dir.path().join("history.db");
+            text += &format!("status_file = true\n[history]\npath = {history:?}\n");
+        }
         fs::write(&config, text).context("writing a daemon's configuration")?;
         let log = File::create(dir.path().join("log")).context("making a daemon's log")?;
         let child = Command::new(gangd)

@@ -1,12 +1,8 @@
 //! What proving a job has cost it, and what it may.
 //!
-//! Approach: a job has to its account a share of the time that it has lived, a hundredth unless it is set, and
-//! a little from the beginning. What is taken from it: of each pair of periods the part that was lost in the
+//! Approach: a job has to its account a share of the time that it has lived, a hundredth unless it is set. What is taken from it: of each pair of periods the part that was lost in the
 //! worse of the two, and a share of all time in which it is watched. A comparison that it cannot pay is not
 //! made until it can. Glances, which cost little and come seldom, are taken from it in any case.
-
-/// What may be spent anyway, in seconds: so that something is known of programs that run for a minute.
-const CREDIT_S: f64 = 1.5;
 
 /// What watching costs: twice what was measured (SPECIFICATION.md).
 const WATCHING: f64 = 0.03;
@@ -25,7 +21,7 @@ impl Ledger {
 
     /// Whether something can be paid that costs at most `cost_s`, by a job that has lived for `lived_s`.
     pub fn affords(&self, lived_s: f64, cost_s: f64) -> bool {
-        self.spent_s + cost_s <= (self.share * lived_s).max(CREDIT_S)
+        self.spent_s + cost_s <= self.share * lived_s
     }
 
     /// What watching for so long costs.
@@ -71,13 +67,19 @@ mod tests {
     }
 
     #[test]
+    fn who_has_not_lived_long_enough_pays_nothing() {
+        let ledger = Ledger::new(0.01);
+        assert!(!ledger.affords(31.0, 0.32) && ledger.affords(33.0, 0.32));
+    }
+
+    #[test]
     fn what_makes_no_difference_costs_next_to_nothing() {
         let mut ledger = Ledger::new(0.01);
         (0..12).for_each(|_| {
             ledger.lost(0.3, 0.50, 0.49);
             ledger.watched(0.6);
         });
-        assert!(ledger.spent_s() < CREDIT_S / 4.0, "{}", ledger.spent_s());
+        assert!(ledger.spent_s() < 0.35, "{}", ledger.spent_s());
         ledger.lost(1.0, 0.0, 0.0);
     }
 }

@@ -116,6 +116,31 @@ fn unsafe_code_is_where_it_may_be() {
     assert!(wrong.is_empty(), "unsafe code is not for {}", wrong.join(", "));
 }
 
+/// What a lock file has a package depend on.
+fn locked(lock: &str, package: &str) -> BTreeSet<String> {
+    let begin = format!("[[package]]\nname = \"{package}\"\n");
+    let (_, after) = lock.split_once(&begin).unwrap_or_else(|| panic!("no {package} in the lock"));
+    let one = after.split("[[package]]").next().unwrap();
+    let list = one.split_once("dependencies = [").map_or("", |(_, list)| list);
+    // Of one of which there are several versions, the version comes after the name.
+    let names = list.lines().filter_map(|line| line.trim().strip_prefix('"'));
+    names.filter_map(|name| name.split([' ', '"']).next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_fuzz_target_is_built_with_the_versions_that_its_lock_names() {
+    let lock = fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
+    for package in packages("fuzz/Cargo.toml").iter().chain(&packages("Cargo.toml")) {
+        // Whose tests are not built with it.
+        let wanted = dependencies(package).iter().filter(|it| it["kind"] != "dev").map(name);
+        if !["gangd-fuzz", "gang-protocol", "gang-schedule"].contains(&name(package)) {
+            continue;
+        }
+        let wanted: BTreeSet<String> = wanted.map(str::to_owned).collect();
+        assert_eq!(locked(&lock, name(package)), wanted, "fuzz/Cargo.lock of {}", name(package));
+    }
+}
+
 /// All Rust files below a directory.
 fn sources(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();

@@ -260,6 +260,7 @@ mod tests {
             only_watch: true,
             backend: Some("weight".into()),
             keeps: true,
+            proof_cost: Some(0.5),
         };
         let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --no-fill --no-measure --backend weight";
         assert_eq!(join(all), flags);

@@ -222,6 +222,8 @@ impl Conductor {
         // What the last job leaves behind is done first: its processes may live on.
         let is_settled = self.told.gangs().is_empty() && self.state.pending.is_empty();
         if is_settled && self.state.jobs.values().all(|job| job.home.is_none()) {
+            // Whoever it was is of no gang.
+            self.threads_came.store(false, Ordering::Release);
             return beat_ns;
         }
         let quiet = !self.state.jobs.values().any(|job| job.is_scheduled());
@@ -229,8 +231,7 @@ impl Conductor {
             self.survey.look(&mut self.state);
         }
         let before_ns = clock::thread_cpu_ns();
-        let looks = self.may_look_for_newcomers();
-        let newcomers = if looks { self.newcomers() } else { Newcomers::None };
+        let newcomers = self.newcomers();
         // The end was not reached, or the clock was set back, or far ahead.
         let is_planned = (now_ns..=now_ns + 2 * self.most_ahead_ns()).contains(&self.told.until_ns);
         if !is_planned {
@@ -243,10 +244,10 @@ impl Conductor {
         if self.state.schedule.is_changed() || !newcomers.is_none() {
             let due_ns = stands_until_ns.saturating_sub(self.lead_ns);
             if now_ns >= due_ns || !newcomers.is_none() {
+                let is_for_newcomers = !newcomers.is_none();
                 self.plan(now_ns, stands_until_ns, newcomers);
-                if looks {
-                    let cost_ns = clock::thread_cpu_ns() - before_ns;
-                    self.newcomers_from_ns = clock::monotonic_ns() + NEWCOMERS_PART * cost_ns;
+                if is_for_newcomers {
+                    self.looked_for_newcomers(before_ns);
                 }
                 return 0;
             }
@@ -465,21 +466,25 @@ impl Conductor {
         came
     }
 
-    /// Whether a thread was started somewhere, and it is time to look where.
-    fn may_look_for_newcomers(&self) -> bool {
-        self.threads_came.load(Ordering::Acquire) && clock::monotonic_ns() >= self.newcomers_from_ns
-    }
-
-    /// The gangs that have threads which are in no timetable: where one was started somewhere, those
-    /// in their slots are read again.
+    /// The gangs that have threads which are in no timetable: where one was started somewhere, and it is time to
+    /// look where, those in their slots are read again.
     fn newcomers(&mut self) -> Newcomers {
-        if !self.threads_came.swap(false, Ordering::AcqRel) {
+        let is_due = clock::monotonic_ns() >= self.newcomers_from_ns;
+        if !is_due || !self.threads_came.swap(false, Ordering::AcqRel) {
             return Newcomers::None;
         }
+        let before_ns = clock::thread_cpu_ns();
         let gangs: Vec<JobId> = self.told.gangs().iter().copied().collect();
         let came: BTreeSet<JobId> =
             gangs.into_iter().filter(|&id| self.read_members_of(id)).collect();
+        self.looked_for_newcomers(before_ns);
         if came.is_empty() { Newcomers::None } else { Newcomers::Of(came) }
+    }
+
+    /// What this cost, since a moment of the thread's CPU time, says when it is done next.
+    fn looked_for_newcomers(&mut self, before_ns: u64) {
+        let cost_ns = clock::thread_cpu_ns() - before_ns;
+        self.newcomers_from_ns = clock::monotonic_ns() + NEWCOMERS_PART * cost_ns;
     }
 
     fn log_failures(&mut self) {

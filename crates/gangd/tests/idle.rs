@@ -60,6 +60,38 @@ fn needs_root_an_idle_job_among_many_has_slots_again_though_hogs_have_all_cpus()
     wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
 }
 
+/// CPU time that a process has used, in milliseconds.
+fn used_ms(pid: u32) -> u64 {
+    let ns = |tid: fs::DirEntry| {
+        let text = fs::read_to_string(tid.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    };
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    threads.filter_map(ns).sum::<u64>() / 1_000_000
+}
+
+#[test]
+fn needs_root_a_daemon_without_jobs_sleeps() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt", "--slice", "2ms"]);
+    // The last job ends while threads of its were started that nobody has looked for yet.
+    for _ in 0..4 {
+        let program = Program::shell("read go; while :; do /bin/true; done");
+        let job = job_with(&place, &program, 1);
+        (&mut program.0.stdin.as_ref().unwrap()).write_all(b"go\n").unwrap();
+        wait_until("slots", || place.job(job).unwrap().slots > 50);
+        drop(program);
+        wait_until("its end", || place.job(job).is_none());
+    }
+    let (begun, before_ms) = (std::time::Instant::now(), used_ms(place.daemon_pid()));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let (used_ms, passed_ms) =
+        (used_ms(place.daemon_pid()) - before_ms, begun.elapsed().as_millis());
+    assert!(u128::from(used_ms) * 10 < passed_ms, "{used_ms} of {passed_ms} ms");
+}
+
 #[test]
 fn needs_root_what_uses_no_cpu_leaves_and_is_where_it_was() {
     if !is_root() {

@@ -98,6 +98,8 @@ pub struct Members {
     listed: usize,
     /// Threads that came since its runnable ones were counted.
     came: u32,
+    /// How often that was done.
+    counts: usize,
     bytes: Vec<u8>,
     numbers: Vec<u32>,
 }
@@ -143,6 +145,7 @@ impl Members {
             crowded: false,
             listed: 0,
             came: 0,
+            counts: 0,
             bytes: Vec::new(),
             numbers: Vec::new(),
         }
@@ -413,11 +416,13 @@ impl Members {
     }
 
     /// Counts the runnable threads, and notes on which CPU each thread was last. Of more than
-    /// `most` threads, a part stands for all.
+    /// `most` threads, a part stands for all; of a large job, another one each time.
     pub fn count_runnable(&mut self, proc_root: &Path, most: usize) -> Runnable {
         let step = self.threads.len().div_ceil(most).max(1);
         let (mut looked_at, mut runnable) = (0, 0);
-        for thread in self.threads.iter_mut().step_by(step) {
+        self.counts = self.counts.wrapping_add(1);
+        let first = if self.listed > Runnable::LARGE { self.counts % step } else { 0 };
+        for thread in self.threads.iter_mut().skip(first).step_by(step) {
             if let Ok(stat) = process::stat(proc_root, thread.tid) {
                 runnable += u32::from(stat.is_runnable());
                 thread.cpu = Some(stat.cpu);

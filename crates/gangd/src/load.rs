@@ -6,14 +6,19 @@
 //! and the least of the last few is what counts.
 //!
 //! Of a job with very many threads only a part is counted, and new ones may not be known yet. What may be its own is
-//! no reason to take others for load: within the limits of what is known, the figure stays as it was.
+//! no reason to take others for load: within the limits of what is known, the figure stays as it was. But a large job
+//! is no reason either to keep the rest from its turns: where every count of a second finds others, they are a load, of
+//! as many threads as there are CPUs at most.
 
 use std::collections::VecDeque;
 
 use gang_engine::members::Runnable;
 
 /// The counts that the least is taken of.
-const REMEMBERED: usize = 3;
+const RECENT: usize = 3;
+
+/// As many of them as make a second.
+const REMEMBERED: usize = 10;
 
 /// The load of the rest of the machine.
 #[derive(Clone, Debug, Default)]
@@ -24,16 +29,22 @@ pub struct Load {
 
 impl Load {
     /// Takes note of a count: all runnable threads, those of jobs, and those of the daemon itself.
-    pub fn saw(&mut self, all: u32, of_jobs: Runnable, of_daemon: u32) {
+    pub fn saw(&mut self, all: u32, of_jobs: Runnable, of_daemon: u32, machine: u32) {
         if self.last.len() == REMEMBERED {
             self.last.pop_front();
         }
         let others = all.saturating_sub(of_jobs.threads + of_daemon);
         self.last.push_back(others);
-        let least = self.last.iter().copied().min().filter(|_| self.last.len() == REMEMBERED);
-        let likely = least.unwrap_or(0);
+        let likely = self.least_of(RECENT);
         let certain = likely.saturating_sub(of_jobs.give_or_take);
-        self.threads = self.threads.clamp(certain, likely);
+        let lasting = self.least_of(REMEMBERED).min(machine);
+        self.threads = self.threads.clamp(certain.max(lasting), likely);
+    }
+
+    /// The least of the last counts; 0 where there have been fewer.
+    fn least_of(&self, counts: usize) -> u32 {
+        let last = self.last.iter().rev().take(counts).copied();
+        last.min().filter(|_| self.last.len() >= counts).unwrap_or(0)
     }
 
     /// More threads want to run than at the count before: one that came, or one that slept.
@@ -60,14 +71,14 @@ mod tests {
     fn what_wakes_for_a_moment_is_no_load() {
         let mut load = Load::default();
         for all in [3, 4, 3, 4, 3] {
-            load.saw(all, exactly(2), 1);
+            load.saw(all, exactly(2), 1, 2);
         }
         assert_eq!(load.threads(), 0);
         for _ in 0..3 {
-            load.saw(5, exactly(2), 1);
+            load.saw(5, exactly(2), 1, 2);
         }
         assert_eq!(load.threads(), 2);
-        load.saw(3, exactly(2), 1);
+        load.saw(3, exactly(2), 1, 2);
         assert_eq!(load.threads(), 0);
     }
 
@@ -75,7 +86,7 @@ mod tests {
     fn who_wants_to_run_besides_is_noticed_at_once() {
         let mut load = Load::default();
         let mut rises = |all, of_jobs| {
-            load.saw(all, exactly(of_jobs), 1);
+            load.saw(all, exactly(of_jobs), 1, 2);
             load.rises()
         };
         assert!(rises(5, 2), "nothing is known of before");
@@ -87,7 +98,7 @@ mod tests {
     fn what_may_be_of_a_large_job_is_no_load() {
         let mut load = Load::default();
         let mut after = |all, threads, give_or_take| {
-            (0..3).for_each(|_| load.saw(all, Runnable { threads, give_or_take }, 1));
+            (0..3).for_each(|_| load.saw(all, Runnable { threads, give_or_take }, 1, 2));
             load.threads()
         };
         assert_eq!(after(5, 2, 0), 2);
@@ -97,5 +108,21 @@ mod tests {
         assert_eq!(after(2_100, 2_000, 300), 0);
         assert_eq!(after(2_501, 2_000, 300), 200, "that many are others in any case");
         assert_eq!(after(2_051, 2_000, 300), 50, "and no more than these");
+    }
+
+    #[test]
+    fn a_large_job_does_not_keep_others_from_their_turns() {
+        let mut load = Load::default();
+        let unsure = Runnable { threads: 300, give_or_take: 106 };
+        (0..9).for_each(|_| load.saw(305, unsure, 1, 2));
+        assert_eq!(load.threads(), 0, "it may be the job's own");
+        load.saw(305, unsure, 1, 2);
+        assert_eq!(
+            load.threads(),
+            2,
+            "as many as there are CPUs: there have been others for a second"
+        );
+        load.saw(301, unsure, 1, 2);
+        assert_eq!(load.threads(), 0, "a count without");
     }
 }

@@ -81,9 +81,9 @@ impl Survey {
         const OF_DAEMON: u32 = 1;
         let Some(all) = self.census.count().map(|count| count.runnable) else { return };
         let mut of_jobs = Runnable::default();
+        let machine = state.schedule.topology().cpus().len() as u32;
         if all > OF_DAEMON {
             let proc_root = &state.roots.proc;
-            let machine = state.schedule.topology().cpus().len() as u32;
             for job in state.jobs.values_mut() {
                 let Some(home) = &mut job.home else { continue };
                 // One with too many threads has no slots, and is no load for others all the same.
@@ -101,7 +101,7 @@ impl Survey {
                 }
             }
         }
-        state.load.saw(all, of_jobs, OF_DAEMON);
+        state.load.saw(all, of_jobs, OF_DAEMON, machine);
         if state.load.rises() {
             self.suspects = state.jobs.len();
         }

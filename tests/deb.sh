@@ -34,6 +34,7 @@ if [[ ${1-} == on-the-copy ]]; then
     (cd "$changes" && find . ! -type d ! -type c ! -path './var/lib/dpkg/*' ! -path './var/log/dpkg.log' \
       ! -path './etc/ld.so.cache' ! -path './var/cache/*' ! -path ./gangd.deb ! -path ./try.toml -printf '%P\n' | LC_ALL=C sort)
   }
+  # shellcheck disable=SC2016 # dpkg-query's own.
   state() { on_copy dpkg-query -W -f '${db:Status-Abbrev}' gangd 2>/dev/null || true; }
   [[ ! $(state) ]] || { echo "gangd is installed on this machine already" >&2; exit 9; }
   before=$(left)
@@ -43,6 +44,7 @@ if [[ ${1-} == on-the-copy ]]; then
   on_copy gangd --check-config >/dev/null || fail "the configuration that comes with it is not accepted"
   on_copy gangd --socket "$socket" --config /try.toml --backend signal --no-measure </dev/null >"$2/log" 2>&1 &
   daemon=$!
+  trap 'kill "$daemon" 2>/dev/null || true' EXIT
   for _ in $(seq 600); do
     on_copy gang status >/dev/null 2>&1 && break
     kill -0 "$daemon" 2>/dev/null || { cat "$2/log" >&2; fail "the daemon ended"; }
@@ -54,6 +56,7 @@ if [[ ${1-} == on-the-copy ]]; then
   seen || fail "the job is not in the history"
   on_copy gang stop || fail "the daemon does not end"
   wait "$daemon" || fail "the daemon ended badly: $(<"$2/log")"
+  trap - EXIT
   echo "ok: it is installed, and its daemon serves"
 
   on_copy dpkg -i /gangd.deb >"$2/log" 2>&1 || { cat "$2/log" >&2; fail "it is not installed over itself"; }

@@ -25,7 +25,7 @@ const CLUSTERS: &str = include_str!("../../../demo/clusters.py");
 /// A copy that has not ended by then is killed, and the measurement fails.
 pub const LIMIT: Duration = Duration::from_secs(120);
 /// How long copies that are to end have for it: mpirun removes the memory that its ranks share.
-const GRACE: Duration = Duration::from_secs(3);
+const GRACE: Duration = Duration::from_secs(30);
 
 /// A program that takes the size of its problem and how many times to solve it.
 #[derive(Clone)]

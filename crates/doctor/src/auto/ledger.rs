@@ -1,8 +1,9 @@
 //! What proving a job has cost it, and what it may.
 //!
-//! Approach: a job has to its account a share of the time that it has lived, a hundredth unless it is set. What is taken from it: of each pair of periods the part that was lost in the
-//! worse of the two, and a share of all time in which it is watched. A comparison that it cannot pay is not
-//! made until it can. Glances, which cost little and come seldom, are taken from it in any case.
+//! Approach: a job has to its account a share of the time that it has lived, a hundredth unless it is set. What is
+//! taken from it: of each pair of periods the part that was lost in the worse of the two, and a share of all time in
+//! which it is watched. A comparison that it cannot pay is not made until it can. Glances, which cost little and come
+//! seldom, are taken from it in any case.
 
 /// What watching costs: twice what was measured (SPECIFICATION.md).
 const WATCHING: f64 = 0.03;

@@ -168,14 +168,17 @@ fn track(switcher: &v1::Switcher) -> usize {
     switcher.cpu_list.first().map_or(0, |&cpu| cpu as usize)
 }
 
-/// Each switch, from the moment that it was asked for on, and in it its phases (X8).
+/// Each switch, from the moment that it was asked for on, and in it its phases (X8). Where that was during the one
+/// before, which was late, it is from the end of that one on.
 fn switched(recorded: &Recorded) -> Vec<Event> {
     let mut events = Vec::new();
+    let mut ended: BTreeMap<i64, u64> = BTreeMap::new();
     for switch in &recorded.switches {
         let Some(switcher) = recorded.switchers.get(switch.switcher as usize) else { continue };
         let [asked, began, lowered, raised] =
             [switch.asked_ns, switch.began_ns, switch.lowered_ns, switch.raised_ns]
                 .map(|ns| ns as u64);
+        let asked = asked.max(ended.insert(switch.switcher, raised).unwrap_or(0));
         let counts = [("lowers", json!(switch.lowers)), ("raises", json!(switch.raises))];
         let number = ("number", json!(switch.number));
         let mut add = |name: &str, span, args: BTreeMap<_, _>| {
@@ -281,5 +284,32 @@ mod tests {
         let last = events.iter().find(|event| event["cat"] == "other").unwrap();
         assert_eq!((last["ts"].as_f64(), last["dur"].as_f64()), (Some(1.4), Some(0.6)));
         assert_eq!(last["args"]["job"], Value::Null);
+    }
+
+    #[test]
+    fn switches_of_one_that_was_late_follow_each_other() {
+        let switch = |number, asked_ns, began_ns, raised_ns| v1::Switch {
+            switcher: 0,
+            number,
+            asked_ns,
+            began_ns,
+            lowered_ns: began_ns,
+            raised_ns,
+            lowers: 0,
+            raises: 1,
+        };
+        let mut recorded = recorded();
+        recorded.switchers = vec![v1::Switcher { cpu_list: vec![0], count: 2 }];
+        // The second one was to be while the first, which was late, was carried out.
+        recorded.switches = vec![switch(1, 600, 1_600, 1_700), switch(2, 1_650, 1_710, 1_800)];
+        let spans = |name: &str| {
+            let events = switched(&recorded);
+            let named = events.iter().filter(|event| event.name == name);
+            named.map(|event| (event.ts, event.dur)).collect::<Vec<_>>()
+        };
+        assert_eq!(spans("switch").len(), 2);
+        let [(first, lasts), (second, _)] = spans("switch")[..] else { panic!() };
+        assert!(first + lasts <= second + 1e-9, "{first} {lasts} {second}");
+        assert!((second - 1.2).abs() < 1e-9, "{second}");
     }
 }

@@ -81,13 +81,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 built=$(cd "${CARGO_TARGET_DIR:-target}/debug" && pwd)
 stage=$work/built
-mkdir "$stage" "$work/mounts"
-for name in gang gangd gang-doctor gang-lab gang-trace libgang.a; do
-  [[ -e $built/$name ]] || fail "there is no $built/$name: cargo build --workspace --lib --bins"
-  ln -s "$built/$name" "$stage/$name"
-done
-scripts/link-libgang "$stage/libgang.a" "$stage"
-scripts/link-preload "$stage/libgang.a" "$stage"
+mkdir "$work/mounts"
+tests/stage.sh "$built" "$stage"
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 # It need not be small.
 DPKG_DEB_COMPRESSOR_TYPE=none MAKEFLAGS="-- BUILT=$stage" scripts/make-deb "$version" "$work" >"$work/log" 2>&1 ||

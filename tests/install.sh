@@ -40,15 +40,8 @@ wait_until() {
   done
 }
 
-# As `make build` leaves them, but not optimised.
 stage=$work/built
-mkdir "$stage"
-for name in gang gangd gang-doctor gang-lab gang-trace libgang.a; do
-  [[ -e $built/$name ]] || fail "there is no $built/$name: cargo build --workspace --lib --bins"
-  ln -s "$built/$name" "$stage/$name"
-done
-scripts/link-libgang "$stage/libgang.a" "$stage"
-scripts/link-preload "$stage/libgang.a" "$stage"
+tests/stage.sh "$built" "$stage"
 scripts/build-fortran "$stage/fortran" 2>/dev/null
 run_make() { make -s --no-print-directory BUILT="$stage" "$@"; }
 # What is below a directory, but directories.

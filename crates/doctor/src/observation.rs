@@ -7,7 +7,7 @@
 //! at the same moment. The *pace* is the time in which CPUs work for the program, over the time of all the CPUs
 //! that it can use at once: 1 where all of them work all of the time, and none waits.
 
-use std::{cell::Cell, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
@@ -225,15 +225,16 @@ impl Observation {
     /// The looks at which no thread waits for a CPU, nor has to make up for having waited. The look that shows all
     /// of its CPUs in use is not among them: there will always be work in it.
     fn undisturbed(&self, cpus: usize) -> Count {
-        let is_undisturbed = Cell::new(true);
+        let mut is_undisturbed = true;
         self.count(|look| {
-            let is_so = is_undisturbed.get() && look.waiting == 0;
-            is_undisturbed.set(look.waiting == 0 && (is_so || look.running as usize >= cpus));
+            let is_so = is_undisturbed && look.waiting == 0;
+            is_undisturbed = look.waiting == 0 && (is_so || look.running as usize >= cpus);
             is_so
         })
     }
 
-    fn count(&self, of: impl Fn(&Look) -> bool) -> Count {
+    /// The looks that are of it, asked in the order of their time.
+    fn count(&self, mut of: impl FnMut(&Look) -> bool) -> Count {
         let mut count = Count::default();
         for look in self.looks.iter().filter(|look| of(look)) {
             count.all += 1;

@@ -107,15 +107,8 @@ fn calls_go_on_where_signals_come_and_children_are_forked_and_no_thread_is_start
 fn a_job_of_llnls_interface_is_changed_by_its_id_or_stays_as_it_is() {
     let Some(place) = Place::new() else { return };
     let program = place.compile("cc", &here().join("tests/changed.c"), &SHARED, "changed");
-    let mut child = Command::new("timeout")
-        .arg("60")
-        .arg(program)
-        .env("GANG_SOCKET", place.path("gangd.sock"))
-        .env("LD_LIBRARY_PATH", place.directory.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        place.command(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut client = Client::connect(&place.path("gangd.sock")).unwrap();
     let (mib, gib) = (1 << 20, 1 << 30);
@@ -207,12 +200,9 @@ fn without_its_daemon_each_call_says_what_became_of_it() {
     ] {
         let Some(mut place) = Place::new() else { return };
         let program = place.compile("cc", &here().join("tests/nobody.c"), &SHARED, "nobody");
-        let mut child = Command::new("timeout")
-            .arg("60")
-            .arg(program)
+        let mut child = place
+            .command(program)
             .args([modern.0, modern.1, llnl.0, llnl.1])
-            .env("GANG_SOCKET", place.path("gangd.sock"))
-            .env("LD_LIBRARY_PATH", place.directory.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -86,14 +86,17 @@ impl Place {
         let _ = self.daemon.wait();
     }
 
+    /// A program that finds the library and the daemon, and has a minute.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(program);
+        command.env("GANG_SOCKET", self.path("gangd.sock"));
+        command.env("LD_LIBRARY_PATH", self.directory.path());
+        command
+    }
+
     pub fn run(&self, program: impl AsRef<OsStr>) -> Output {
-        let output = Command::new("timeout")
-            .arg("60")
-            .arg(program)
-            .env("GANG_SOCKET", self.path("gangd.sock"))
-            .env("LD_LIBRARY_PATH", self.directory.path())
-            .output()
-            .unwrap();
+        let output = self.command(program).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{}: {said}", output.status);
         output

@@ -203,9 +203,12 @@ fn single_threads_are_adopted_by_their_numbers_all_or_none() {
     assert!(adopted.status.success(), "{adopted:?}");
     let said = String::from_utf8_lossy(&adopted.stdout).into_owned();
     assert!(said.ends_with(": threads of it, 2 single threads\n"), "{said}");
-    let shown = place.json(&["show", "threads of it", "--json"]);
+    let show = || place.json(&["show", "threads of it", "--json"]);
+    // How many there are is what the daemon saw when it looked last.
+    wait_until("both are seen", || show()["details"]["threads"] == 2);
+    let shown = show();
     let (details, processes) = (&shown["details"], shown["processes"].as_array().unwrap());
-    assert!(details["single_threads"] == true && details["threads"] == 2, "{details}");
+    assert_eq!(details["single_threads"], true, "{details}");
     let tids: Vec<String> =
         processes[0]["tids"].as_array().unwrap().iter().map(Value::to_string).collect();
     assert!(tids.iter().all(|tid| [one, other].contains(&tid.as_str())), "{tids:?}");

@@ -8,7 +8,7 @@
 //! with a gang, such as what views ask for, is done by ordinary threads at all times.
 //!
 //! Properties: however much clients ask for, gangs lose no more than the allowance. What was used lengthens
-//! the gaps, so that gangs and daemon together stay below the kernel's limit on real-time threads.
+//! the gaps, so that gangs and daemon together leave ordinary threads what the kernel keeps for them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

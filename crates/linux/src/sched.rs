@@ -2,7 +2,7 @@
 
 use std::{io, path::Path, time::Duration};
 
-use crate::{Error, Result};
+use crate::{Error, Result, Roots};
 
 /// The scheduling policies of Linux, by their numbers in `sched(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,20 +186,44 @@ pub fn affinity(tid: u32) -> io::Result<Vec<u32>> {
         .collect())
 }
 
-/// The share of time that real-time threads may have of a CPU, 0 to 1.
+/// The share of each CPU that the kernel keeps for ordinary threads, 0 to 1.
 ///
-/// What is above it the kernel keeps for others: it stops real-time threads for the rest of each
-/// second, at another moment on every CPU (`sched_rt_runtime_us` in sched(7); since Linux 6.12 a
-/// deadline server that serves ordinary threads does so where they starve).
-pub fn realtime_share(proc_root: &Path) -> Result<f64> {
+/// Real-time threads that take more are stopped for the rest of each second, or for as long as the deadline
+/// server serves ordinary threads, at another moment on every CPU. Two mechanisms do so, of which the one that
+/// keeps more counts: `sched_rt_runtime_us` (sched(7)), and since Linux 6.12 the deadline server, whatever that
+/// says (Documentation/scheduler/sched-deadline.rst; `fair_server` in debugfs).
+pub fn kept_for_ordinary(roots: &Roots) -> Result<f64> {
     let read = |name: &str| {
-        let path = proc_root.join("sys/kernel").join(name);
-        let error = |e: io::Error| Error::new("read", path.display(), e);
-        let text = std::fs::read_to_string(&path).map_err(error)?;
-        text.trim().parse::<f64>().map_err(|_| error(io::ErrorKind::InvalidData.into()))
+        let path = roots.proc.join("sys/kernel").join(name);
+        std::fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))
     };
-    let (runtime, period) = (read("sched_rt_runtime_us")?, read("sched_rt_period_us")?);
-    Ok(if runtime < 0.0 { 1.0 } else { (runtime / period).clamp(0.0, 1.0) })
+    let number = |name: &str| {
+        let invalid = || Error::new("read", name, io::Error::from(io::ErrorKind::InvalidData));
+        read(name)?.trim().parse::<f64>().map_err(|_| invalid())
+    };
+    let (runtime, period) = (number("sched_rt_runtime_us")?, number("sched_rt_period_us")?);
+    let limited = if runtime < 0.0 { 0.0 } else { 1.0 - (runtime / period).clamp(0.0, 1.0) };
+    // Without debugfs it is what it is unless somebody set it.
+    let by_default = if release(&read("osrelease")?) >= [6, 12] { 0.05 } else { 0.0 };
+    let served = fair_server(&roots.sys.join("kernel/debug/sched/fair_server"));
+    Ok(limited.max(served.unwrap_or(by_default)))
+}
+
+/// The first two numbers of a kernel's release.
+fn release(text: &str) -> [u32; 2] {
+    let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+    [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)]
+}
+
+/// What the deadline server has of the CPU where it has most; absent where that cannot be read.
+fn fair_server(directory: &Path) -> Option<f64> {
+    let share = |cpu: io::Result<std::fs::DirEntry>| {
+        let cpu = cpu.ok()?.path();
+        let number =
+            |name| std::fs::read_to_string(cpu.join(name)).ok()?.trim().parse::<f64>().ok();
+        Some(number("runtime")? / number("period")?).filter(|share| (0.0..=1.0).contains(share))
+    };
+    std::fs::read_dir(directory).ok()?.filter_map(share).max_by(f64::total_cmp)
 }
 
 #[cfg(test)]
@@ -207,15 +231,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_of_realtime_threads_is_read() {
+    fn what_the_kernel_keeps_for_ordinary_threads_is_read() {
         let root = tempfile::tempdir().unwrap();
-        let directory = root.path().join("sys/kernel");
-        std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("sched_rt_period_us"), "1000000\n").unwrap();
-        for (runtime, share) in [("950000\n", 0.95), ("-1\n", 1.0)] {
-            std::fs::write(directory.join("sched_rt_runtime_us"), runtime).unwrap();
-            assert_eq!(realtime_share(root.path()).unwrap(), share);
+        let roots = Roots { proc: root.path().join("proc"), sys: root.path().join("sys") };
+        let write = |file: &str, text: &str| {
+            let path = root.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("proc/sys/kernel/sched_rt_period_us", "1000000\n");
+        let kept = |release: &str, runtime: &str| {
+            write("proc/sys/kernel/osrelease", release);
+            write("proc/sys/kernel/sched_rt_runtime_us", runtime);
+            (kept_for_ordinary(&roots).unwrap() * 1000.0).round() / 1000.0
+        };
+        for (release, runtime, share) in [
+            ("6.1.0-30-amd64\n", "950000\n", 0.05),
+            ("6.1.0-30-amd64\n", "-1\n", 0.0),
+            ("5.15.0\n", "-1\n", 0.0),
+            ("6.12.48+deb13-amd64\n", "-1\n", 0.05),
+            ("6.18-rc1\n", "900000\n", 0.1),
+            ("7.0.1\n", "-1\n", 0.05),
+        ] {
+            assert_eq!(kept(release, runtime), share, "{release} {runtime}");
         }
+        for (cpu, runtime) in [("cpu0", "0\n"), ("cpu1", "20000000\n")] {
+            write(&format!("sys/kernel/debug/sched/fair_server/{cpu}/runtime"), runtime);
+            write(&format!("sys/kernel/debug/sched/fair_server/{cpu}/period"), "1000000000\n");
+        }
+        assert_eq!(kept("6.18.0\n", "-1\n"), 0.02);
     }
 
     #[test]

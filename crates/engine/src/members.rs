@@ -21,6 +21,7 @@ use crate::{
     action::{Action, ControlFile, ProcessHandle},
     pins::Pins,
     priority,
+    runnable::Runnable,
     singles::{self, Heirs, Single},
 };
 
@@ -464,31 +465,6 @@ impl Members {
                 Some(stats.map(|stat| stat.cpu_ticks * 10_000_000).sum())
             }
         }
-    }
-}
-
-/// How many threads of a job want to run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Runnable {
-    pub threads: u32,
-    /// They may be fewer or more by so many, which is told of large jobs alone.
-    pub give_or_take: u32,
-}
-
-impl Runnable {
-    /// Of a job with more threads than this, it matters that a part stood for all.
-    const LARGE: usize = 512;
-
-    /// What `runnable` of each `step`th thread say of all of them.
-    fn of_part(runnable: u32, looked_at: u32, step: u32, listed: usize, came: u32) -> Runnable {
-        if listed <= Runnable::LARGE || looked_at == 0 {
-            return Runnable { threads: runnable * step, give_or_take: 0 };
-        }
-        let part = f64::from(runnable) / f64::from(looked_at);
-        // Two standard deviations; and as many may have come since as came before.
-        let deviation = (part * (1.0 - part) / f64::from(looked_at)).sqrt();
-        let of_all = |part: f64| (part * listed as f64).round() as u32;
-        Runnable { threads: of_all(part), give_or_take: of_all(2.0 * deviation) + came }
     }
 }
 

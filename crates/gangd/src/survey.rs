@@ -1,6 +1,6 @@
 //! What the conductor looks at before it plans: who wants to run.
 
-use gang_engine::members::Runnable;
+use gang_engine::runnable::Runnable;
 use gang_linux::{Roots, clock, process::Census, topology};
 use gang_schedule::{Cpu, Event, JobId, Policy, Topology};
 

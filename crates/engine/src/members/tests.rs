@@ -39,15 +39,3 @@ fn a_child_of_a_thread_in_its_slot_gets_its_nice_value_back() {
     assert_eq!(original(Attributes::other(0), BATCH, true), BATCH);
     assert_eq!(original(Attributes::other(0), BATCH, false), Attributes::other(0));
 }
-
-#[test]
-fn what_a_part_says_of_a_large_job_is_told_with_its_uncertainty() {
-    let of = |runnable, listed, came| Runnable::of_part(runnable, 32, 128, listed, came);
-    let exactly = |threads| Runnable { threads, give_or_take: 0 };
-    assert_eq!((of(0, 4200, 0), of(32, 4200, 0)), (exactly(0), exactly(4200)));
-    assert_eq!(of(16, 4200, 0), Runnable { threads: 2100, give_or_take: 742 });
-    assert_eq!(of(32, 4200, 60), Runnable { threads: 4200, give_or_take: 60 });
-    // Of others the part stands for all, as ever.
-    assert_eq!(Runnable::of_part(3, 32, 4, 128, 60), exactly(12));
-    assert_eq!(Runnable::of_part(0, 0, 1, 4200, 0), exactly(0));
-}

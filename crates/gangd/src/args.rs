@@ -35,7 +35,7 @@ pub struct Args {
     pub slice: Option<Duration>,
 
     /// Time in which no gang is raised, at the end of each period of the clock, as LENGTH/PERIOD,
-    /// or none [default: a twentieth of each slice, every 10 to 20 ms]
+    /// or none [default: a twentieth of each slice at least, every 10 to 20 ms]
     #[arg(long, value_name = "GAP", value_parser = settings::gap)]
     pub gap: Option<Gap>,
 

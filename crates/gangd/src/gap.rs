@@ -1,10 +1,10 @@
 //! How long gaps must be.
 //!
 //! Problem: the kernel keeps a share of each CPU for ordinary threads, 5 % unless it is set otherwise. Where gangs
-//! leave them less in a second, it takes it from the gangs, at another moment on every CPU: not what was missing, but
-//! up to 50 ms at once, in which a gang stands still, and the switchers with it.
+//! leave them less in a second, it stops the gangs, at another moment on every CPU, and the switchers with them. The
+//! deadline server does so not for what was missing, but for up to 50 ms at once.
 //!
-//! Approach: gangs leave that share by themselves. A gap takes what the kernel keeps, what gangs have of it because
+//! Approach: gangs leave that share by themselves, where periods are well below a second. A gap takes what the kernel keeps, what gangs have of it because
 //! they are lowered late, by as much as was measured, and a margin: that threads are interrupted in a gap, too, is not
 //! measured. Two gangs that spin on two CPUs had a switch late by 50 to 70 ms in four of six tens of seconds without
 //! the margin, and none later than 8 ms in twelve with it.
@@ -34,7 +34,7 @@ pub struct GapLength {
 
 impl GapLength {
     pub fn new(roots: &Roots, asked: Gap) -> GapLength {
-        let kept = sched::kept_for_ordinary(roots).unwrap_or(0.0);
+        let kept = sched::kept_for_ordinary(roots);
         let length_ns = needed_ns(asked, kept, LATE_NS_AT_FIRST);
         GapLength { asked, kept, length_ns, next_ns: 0 }
     }

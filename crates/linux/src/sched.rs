@@ -188,29 +188,28 @@ pub fn affinity(tid: u32) -> io::Result<Vec<u32>> {
 
 /// The share of each CPU that the kernel keeps for ordinary threads, 0 to 1.
 ///
-/// Real-time threads that take more are stopped for the rest of each second, or for as long as the deadline
-/// server serves ordinary threads, at another moment on every CPU. Two mechanisms do so, of which the one that
-/// keeps more counts: `sched_rt_runtime_us` (sched(7)), and since Linux 6.12 the deadline server, whatever that
-/// says (Documentation/scheduler/sched-deadline.rst; `fair_server` in debugfs).
-pub fn kept_for_ordinary(roots: &Roots) -> Result<f64> {
-    let read = |name: &str| {
-        let path = roots.proc.join("sys/kernel").join(name);
-        std::fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))
+/// Two mechanisms stop real-time threads that leave less, at another moment on every CPU, and the one that keeps
+/// more counts: the limit `sched_rt_runtime_us` (sched(7); since Linux 6.12 only with CONFIG_RT_GROUP_SCHED, which is
+/// not asked for), and since Linux 6.12 the deadline server, whatever that limit is
+/// (Documentation/scheduler/sched-deadline.rst; `fair_server` in debugfs). What cannot be read is taken for Linux'
+/// default.
+pub fn kept_for_ordinary(roots: &Roots) -> f64 {
+    const DEFAULT: f64 = 0.05;
+    let kernel = roots.proc.join("sys/kernel");
+    let number = |name: &str| number_in(&kernel.join(name));
+    let limited = match (number("sched_rt_runtime_us"), number("sched_rt_period_us")) {
+        (Some(runtime), _) if runtime < 0.0 => 0.0,
+        (Some(runtime), Some(period)) => 1.0 - (runtime / period).clamp(0.0, 1.0),
+        _ => DEFAULT,
     };
-    let number = |name: &str| {
-        let invalid = || Error::new("read", name, io::Error::from(io::ErrorKind::InvalidData));
-        read(name)?.trim().parse::<f64>().map_err(|_| invalid())
-    };
-    let (runtime, period) = (number("sched_rt_runtime_us")?, number("sched_rt_period_us")?);
-    let limited = if runtime < 0.0 { 0.0 } else { 1.0 - (runtime / period).clamp(0.0, 1.0) };
-    // Without debugfs it is what it is unless somebody set it.
-    let by_default = if release(&read("osrelease")?) >= [6, 12] { 0.05 } else { 0.0 };
+    let release = std::fs::read_to_string(kernel.join("osrelease")).ok();
+    let has_server = release.is_none_or(|text| release_of(&text) >= [6, 12]);
     let served = fair_server(&roots.sys.join("kernel/debug/sched/fair_server"));
-    Ok(limited.max(served.unwrap_or(by_default)))
+    limited.max(served.unwrap_or(if has_server { DEFAULT } else { 0.0 }))
 }
 
 /// The first two numbers of a kernel's release.
-fn release(text: &str) -> [u32; 2] {
+fn release_of(text: &str) -> [u32; 2] {
     let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)]
 }
@@ -219,11 +218,14 @@ fn release(text: &str) -> [u32; 2] {
 fn fair_server(directory: &Path) -> Option<f64> {
     let share = |cpu: io::Result<std::fs::DirEntry>| {
         let cpu = cpu.ok()?.path();
-        let number =
-            |name| std::fs::read_to_string(cpu.join(name)).ok()?.trim().parse::<f64>().ok();
-        Some(number("runtime")? / number("period")?).filter(|share| (0.0..=1.0).contains(share))
+        let share = number_in(&cpu.join("runtime"))? / number_in(&cpu.join("period"))?;
+        (0.0..=1.0).contains(&share).then_some(share)
     };
     std::fs::read_dir(directory).ok()?.filter_map(share).max_by(f64::total_cmp)
+}
+
+fn number_in(path: &Path) -> Option<f64> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -239,11 +241,12 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
+        assert_eq!(kept_for_ordinary(&roots), 0.05, "nothing can be read");
         write("proc/sys/kernel/sched_rt_period_us", "1000000\n");
         let kept = |release: &str, runtime: &str| {
             write("proc/sys/kernel/osrelease", release);
             write("proc/sys/kernel/sched_rt_runtime_us", runtime);
-            (kept_for_ordinary(&roots).unwrap() * 1000.0).round() / 1000.0
+            (kept_for_ordinary(&roots) * 1000.0).round() / 1000.0
         };
         for (release, runtime, share) in [
             ("6.1.0-30-amd64\n", "950000\n", 0.05),
@@ -260,6 +263,9 @@ mod tests {
             write(&format!("sys/kernel/debug/sched/fair_server/{cpu}/period"), "1000000000\n");
         }
         assert_eq!(kept("6.18.0\n", "-1\n"), 0.02);
+        assert_eq!(kept("6.18.0\n", "950000\n"), 0.05);
+        write("sys/kernel/debug/sched/fair_server/cpu1/runtime", "0\n");
+        assert_eq!(kept("6.18.0\n", "-1\n"), 0.0);
     }
 
     #[test]

@@ -3,22 +3,22 @@
 # systemd, suspended, with a clock that steps. They are virtual (QEMU, without KVM where there is none),
 # so this takes minutes, and is no part of `make test`.
 #
-#   tests/vm.sh [--deb FILE] [CHECK…]      checks: see tests/vm/README.md; all unless some are named
+#   tests/vm.sh [--deb FILE] [CHECK…]      checks: see tests/vm/README.md; all but lab unless some are named
 #
 # What is downloaded, a kernel and a small Debian, stays in target/vm.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 all=(cgroup2 clock suspend cpus pids systemd)
+# Takes long, and so has to be named.
+more=(lab)
 suite=trixie
 mirror=${VM_MIRROR:-http://deb.debian.org/debian}
 # Of trixie-backports; it has sched_ext, too.
 kernel_package=${VM_KERNEL:-linux-image-6.18.15+deb13-amd64}
-packages=dbus,init-system-helpers,jq,libelf1t64,procps,systemd,systemd-sysv,util-linux,zlib1g
-memory_mib=2048
-cpus=2
-# Of one guest, in seconds.
-limit=${VM_LIMIT:-1800}
+packages=dbus,init-system-helpers,jq,kmod,libelf1t64,procps,systemd,systemd-sysv,util-linux,zlib1g
+# What the guest of the lab needs to see the files of this machine.
+modules=(netfs 9pnet 9pnet_virtio 9p overlay)
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 target=${CARGO_TARGET_DIR:-target}
@@ -37,7 +37,7 @@ fi
 checks=("$@")
 ((${#checks[@]})) || checks=("${all[@]}")
 for check in "${checks[@]}"; do
-  [[ " ${all[*]} " == *" $check "* ]] || fail "there is no check $check; there are ${all[*]}"
+  [[ " ${all[*]} ${more[*]} " == *" $check "* ]] || fail "there is no check $check; there are ${all[*]} ${more[*]}"
 done
 [[ $(uname -m) == x86_64 ]] || fail "the guests are of x86_64, this machine is of $(uname -m)"
 [[ -e $deb ]] || fail "there is no package $deb: make deb makes it"
@@ -61,9 +61,16 @@ get_kernel() {
     -o Dir::Cache::srcpkgcache= -o APT::Architecture=amd64 -o APT::Sandbox::User=root)
   apt-get "${options[@]}" update
   (cd "$apt" && apt-get "${options[@]}" download "$kernel_package")
+  rm -rf "$cache/modules" "$cache/modules.new"
+  mkdir "$cache/modules.new"
+  local wanted=("${modules[@]/#/*/}")
+  dpkg-deb --fsys-tarfile "$apt/$kernel_package"_*.deb |
+    tar -x -C "$cache/modules.new" --wildcards "${wanted[@]/%/.ko*}" --transform 's:.*/::'
+  xz -d "$cache"/modules.new/*.xz
   dpkg-deb --fsys-tarfile "$apt/$kernel_package"_*.deb |
     tar -x --to-stdout --wildcards './boot/vmlinuz-*' >"$cache/kernel.new"
   mv "$cache/kernel.new" "$cache/kernel"
+  mv "$cache/modules.new" "$cache/modules"
   rm -r "$apt"
 }
 
@@ -74,21 +81,24 @@ get_system() {
     >"$cache/debootstrap.log" || fail "debootstrap failed: $cache/debootstrap.log"
   (cd "$cache/system" && root rm -rf usr/share/{doc,locale,man}/* var/lib/apt/lists/* var/cache/apt/*)
   archive "$cache/system" >"$cache/system.cpio.new"
+  echo "$packages" >"$cache/system.of"
   mv "$cache/system.cpio.new" "$cache/system.cpio"
   root rm -rf "$cache/system"
 }
 
 mkdir -p "$cache"
-[[ -s $cache/kernel ]] || get_kernel
-[[ -s $cache/system.cpio ]] || get_system
+[[ -s $cache/kernel && -d $cache/modules ]] || get_kernel
+[[ -s $cache/system.cpio && $(cat "$cache/system.of" 2>/dev/null) == "$packages" ]] || get_system
 
 # What is ours, unpacked over the system when the guest starts.
 ours=$(mktemp -d)
 trap 'rm -rf "$ours"' EXIT
 chmod 755 "$ours"
-mkdir -p "$ours"/{vm,opt/gangd,etc/systemd/system/multi-user.target.wants}
+mkdir -p "$ours"/{vm/modules,opt/gangd,etc/systemd/system/multi-user.target.wants}
 cp tests/vm/{init,report,*.sh} "$ours/vm"
 chmod 755 "$ours"/vm/*
+cp "$cache"/modules/*.ko "$ours/vm/modules"
+printf '%s\n' "${modules[@]}" >"$ours/vm/modules/order"
 cp "$deb" "$ours/vm/gangd.deb"
 dpkg-deb -x "$deb" "$ours/opt/gangd"
 cp tests/vm/check.service "$ours/etc/systemd/system"
@@ -104,12 +114,20 @@ accel=tcg,thread=multi
 
 # guest CHECK: its second serial line is what the check says; the first one goes into a file.
 guest() {
-  local check=$1 init=/vm/init
-  # Without udev no unit hears of a serial line.
-  [[ $check != systemd ]] || init="/sbin/init systemd.getty_auto=no"
-  timeout -k 5 "$limit" qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
+  local check=$1 init=/vm/init cpus=2 memory_mib=2048 limit=1800 files=()
+  case $check in
+    # Without udev no unit hears of a serial line.
+    systemd) init="/sbin/init systemd.getty_auto=no" ;;
+    lab)
+      cpus=${VM_CPUS:-16} memory_mib=8192 limit=10800
+      # Where the kernel doubts the emulated clock, it patches its own code: see lab.sh.
+      init="/vm/init tsc=nowatchdog vm.cpus=$cpus vm.of=${VM_OF-} vm.ways=${VM_WAYS:-quick,paper}"
+      files=(-virtfs "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap")
+      ;;
+  esac
+  timeout -k 5 "${VM_LIMIT:-$limit}" qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot \
     -m "$memory_mib" -smp "$cpus" -accel "$accel" -cpu max -rtc base=utc \
-    -serial "file:$cache/$check.console" -serial stdio \
+    -serial "file:$cache/$check.console" -serial stdio "${files[@]}" \
     -kernel "$cache/kernel" -initrd "$ours.cpio" \
     -append "console=ttyS0 panic=-1 loglevel=4 vm.check=$check rdinit=$init" </dev/null
 }

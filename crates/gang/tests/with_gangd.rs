@@ -191,6 +191,8 @@ fn single_threads_are_adopted_by_their_numbers_all_or_none() {
         let jobs = listed["jobs"].as_array().unwrap().clone();
         jobs.into_iter().map(|job| job["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
+    // Jobs are listed in the order in which they came.
+    wait_until("a job is beside", || names() == ["bash"]);
     let adopted =
         place.output(&["adopt", "--thread", one, other, "-n", "1", "--name", "threads of it"]);
     if backend == "signal" {

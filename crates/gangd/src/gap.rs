@@ -4,10 +4,10 @@
 //! leave them less in a second, it stops the gangs, at another moment on every CPU, and the switchers with them. The
 //! deadline server does so not for what was missing, but for up to 50 ms at once.
 //!
-//! Approach: gangs leave that share by themselves, where periods are well below a second. A gap takes what the kernel keeps, what gangs have of it because
-//! they are lowered late, by as much as was measured, and a margin: that threads are interrupted in a gap, too, is not
-//! measured. Two gangs that spin on two CPUs had a switch late by 50 to 70 ms in four of six tens of seconds without
-//! the margin, and none later than 8 ms in twelve with it.
+//! Approach: gangs leave that share by themselves, where periods are well below a second. A gap takes what the kernel
+//! keeps, what gangs have of it because they are lowered late, by as much as was measured, and a margin: that threads
+//! are interrupted in a gap, too, is not measured. Two gangs that spin on two CPUs had a switch late by 50 to 70 ms in
+//! four of six tens of seconds without the margin, and none later than 8 ms in twelve with it.
 
 use gang_engine::timing::Timings;
 use gang_linux::{Roots, sched};

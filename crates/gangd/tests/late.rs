@@ -37,16 +37,16 @@ fn goes_on(program: &Program) {
     wait_until("it goes on", || used(program) > before + 3);
 }
 
-/// For longer than plans are made ahead.
+/// For longer than plans are made ahead, and has not run meanwhile.
 fn stays_still(program: &Program) -> bool {
-    let began = Instant::now();
+    let (began, before) = (Instant::now(), used(program));
     while began.elapsed() < LONG {
         if !stands_still(program.pid()) {
             return false;
         }
         thread::sleep(Duration::from_millis(10));
     }
-    true
+    used(program) == before
 }
 
 /// Everybody stands as the daemon thinks, and stays so.
@@ -74,9 +74,11 @@ fn needs_root_who_is_suspended_while_a_switcher_is_late_stands_still_and_goes_on
         for tid in place.switchers() {
             goes_on(&programs[1]);
             without(tid, || client.suspend(job).unwrap());
-            // What the switcher does late may continue it, for a moment.
+            // What the switcher does late continues it, until the conductor has it told anew.
+            wait_until("suspended", || stays_still(&programs[1]));
             is_as_planned(&place, "suspended");
-            wait_until("it stands still for good", || stays_still(&programs[1]));
+            let left = what_is_left(programs[1].pid());
+            assert!(stands_still(programs[1].pid()), "it stays so: {left:?}");
             without(tid, || client.resume(job).unwrap());
             goes_on(&programs[1]);
             is_as_planned(&place, "resumed");

@@ -383,26 +383,29 @@ pub fn what_is_left(pid: u32) -> Option<String> {
     })
 }
 
-/// A process is stopped, or a group of it frozen.
+/// A process is stopped, or a group of it frozen; nothing else that is done to it hides that.
 pub fn stands_still(pid: u32) -> bool {
-    let left = what_is_left(pid).unwrap_or_default();
-    ["is stopped", "frozen 1", "FROZEN"].iter().any(|held| left.contains(held))
+    let root = Path::new("/proc");
+    let stopped = |pid| process::stat(root, pid).is_ok_and(|stat| stat.state == b'T');
+    let frozen = |group: PathBuf| FROZEN.iter().any(|state| has(&group, state));
+    process::descendants(root, pid).unwrap().into_iter().any(stopped)
+        || groups_of(pid).into_iter().any(frozen)
+}
+
+/// What a file of a group says where its processes are frozen, in version 2 and 1.
+const FROZEN: [(&str, &str); 2] = [("cgroup.events", "frozen 1"), ("freezer.state", "FROZEN")];
+
+/// A file of a group has this line.
+fn has(group: &Path, (file, line): &(&str, &str)) -> bool {
+    fs::read_to_string(group.join(file)).is_ok_and(|text| text.lines().any(|read| read == *line))
 }
 
 /// How the groups that a process is in hold it back, or favour it.
 fn what_its_groups_do(pid: u32) -> Option<String> {
-    let favours = [
-        ("cgroup.events", "frozen 1"),
-        ("freezer.state", "FROZEN"),
-        ("cpu.weight", "10000"),
-        ("cpu.shares", "262144"),
-    ];
+    let favours = [("cpu.weight", "10000"), ("cpu.shares", "262144")];
     let of_group = |group: PathBuf| {
-        favours.into_iter().find_map(|(file, held)| {
-            let text = fs::read_to_string(group.join(file)).ok()?;
-            let file = group.join(file);
-            text.lines().any(|line| line == held).then(|| format!("{}: {held}", file.display()))
-        })
+        let found = FROZEN.iter().chain(&favours).find(|state| has(&group, state))?;
+        Some(format!("{}: {}", group.join(found.0).display(), found.1))
     };
     let of_groups = groups_of(pid).into_iter().find_map(of_group);
     of_groups.or_else(|| gives_way(pid).then(|| format!("process {pid} gives way")))

@@ -30,6 +30,8 @@ const LARGEST_BYTES: u64 = 512 << 20;
 const DEFAULT: Duration = Duration::from_millis(10);
 /// What is little enough for a slice to be chosen.
 const LITTLE_PERCENT: f64 = 1.0;
+/// Rounds with `--paper`, though there is none: one takes ten minutes with all backends.
+const ROUNDS: usize = 5;
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct Slices {
@@ -68,7 +70,7 @@ impl Slices {
                 }
             }
         }
-        let run = alternate(lab, "slices", lab.runs(), &conditions)?;
+        let run = alternate(lab, "slices", lab.rounds(ROUNDS), &conditions)?;
         let about =
             "what two copies of programs lose as gangs against batch, by the length of slices";
         let mut report = Report::new(lab, about, run, RATE);

@@ -1,6 +1,6 @@
 //! Real parallel programs: a Gaussian elimination of our own, numpy on OpenBLAS and scikit-learn from the
-//! distribution's packages, which use OpenMP, and ranks of Open MPI. All run with the default settings of
-//! their runtime, and say when they were done.
+//! distribution's packages, which use OpenMP, ranks of Open MPI, and mpi4py's own tests. All run with the default
+//! settings of their runtime, and say when they were done.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,7 @@ const GAUSS: &str = include_str!("../../../demo/gauss.c");
 const INVERSE: &str = include_str!("../../../demo/inverse.py");
 const EXCHANGE: &str = include_str!("../../../demo/exchange.c");
 const CLUSTERS: &str = include_str!("../../../demo/clusters.py");
+const TESTS: &str = include_str!("../../../demo/mpi4py_tests.py");
 
 /// A copy that has not ended by then is killed, and the measurement fails.
 pub const LIMIT: Duration = Duration::from_secs(120);
@@ -85,11 +86,25 @@ pub fn scikit_learn(dir: &Path) -> Result<Program> {
 pub fn open_mpi(dir: &Path, ranks: usize) -> Result<Program> {
     let compiler = ("mpicc.openmpi", "the packages openmpi-bin and libopenmpi-dev");
     let program = compile_by(compiler, dir, "exchange", EXCHANGE, &[])?;
-    // Bound, the ranks of all jobs would have the same CPUs.
-    let launcher = "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n";
-    let mut command = words(launcher);
-    command.extend([ranks.to_string(), program.display().to_string(), "10000".into()]);
-    Ok(Program { name: "Open MPI", command, times: 1 })
+    let command = [ranks_of_open_mpi(ranks), vec![program.display().to_string(), "10000".into()]];
+    Ok(Program { name: "Open MPI", command: command.concat(), times: 1 })
+}
+
+/// mpi4py's own tests that exchange messages, of its unpacked `source`, by a rank for each CPU; an error names the
+/// packages where they are missing.
+pub fn mpi4py(dir: &Path, ranks: usize, source: &Path) -> Result<Program> {
+    let python =
+        python_with("mpi4py").context("install the packages python3-mpi4py and openmpi-bin")?;
+    let script = dir.join("mpi4py_tests.py");
+    fs::write(&script, TESTS).with_context(|| format!("writing {}", script.display()))?;
+    let of_python = [python.into(), script.display().to_string(), source.display().to_string()];
+    let command = [ranks_of_open_mpi(ranks), of_python.to_vec()].concat();
+    Ok(Program { name: "mpi4py's tests", command, times: 1 })
+}
+
+/// What starts so many ranks. Bound, those of all jobs would have the same CPUs.
+fn ranks_of_open_mpi(ranks: usize) -> Vec<String> {
+    words(&format!("mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n {ranks}"))
 }
 
 /// The directory of the OpenMP build of OpenBLAS, as Debian and Ubuntu lay it out.
@@ -269,6 +284,31 @@ mod tests {
         assert_eq!(copies.within(Duration::ZERO).finish_in_time().unwrap(), None);
         let left: Vec<_> = files.iter().filter(|file| file.exists()).collect();
         assert!(!files.is_empty() && left.is_empty(), "{left:?} of {files:?}");
+    }
+
+    #[test]
+    fn tests_of_mpi4py_are_run_and_one_that_fails_is_told_needs_mpi4py() {
+        let (dir, source) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let tests = source.path().join("test");
+        fs::create_dir(&tests).unwrap();
+        let test = |name: &str, what: &str| {
+            let text = format!(
+                "import unittest\nfrom mpi4py import MPI\n\n\nclass Test(unittest.TestCase):\n    \
+                 def test_it(self):\n        {what}\n"
+            );
+            fs::write(tests.join(name), text).unwrap();
+        };
+        test("test_cco_sum.py", "self.assertEqual(MPI.COMM_WORLD.allreduce(1), 2)");
+        test("test_spawn.py", "self.fail('it exchanges no messages')");
+        let program = match mpi4py(dir.path(), 2, source.path()) {
+            Ok(program) => program.with_times(2),
+            Err(error) => return gang_skips::skipped(format!("{error:#}")),
+        };
+        let lab = Lab::new(&crate::lab::Options::default()).unwrap();
+        let run = || program.start(&lab, None, 1).and_then(Copies::finish);
+        assert!(run().unwrap() > 0.0);
+        test("test_p2p_rank.py", "self.assertEqual(MPI.COMM_WORLD.rank, 0)");
+        assert!(run().is_err());
     }
 
     #[test]

@@ -35,6 +35,7 @@ fn what_cannot_be_done_is_said() {
         ("idle --jobs 0", "between 1 and 1000"),
         ("openmp --times 0", "at least once"),
         ("users --times 0", "at least once"),
+        ("users --mpi4py /dev", "/dev is no source of mpi4py"),
         ("holes --instances 0", "between 1 and 100"),
         ("interval --points 11s", "10 s at most"),
         ("auto --plain", "no policies"),

@@ -2,15 +2,16 @@
 //! thread or rank for every CPU, are many times slower than one after the other. Four jobs at once, under plain Linux and
 //! as gangs, with the default settings of their runtimes.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 
 use super::plain_and_default;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Under};
-use crate::openmp::{Program, numpy, open_mpi, scikit_learn};
+use crate::openmp::{Program, mpi4py, numpy, open_mpi, scikit_learn};
 use crate::report::Report;
 use crate::verdict::Better;
 use crate::workload::seconds;
@@ -19,12 +20,10 @@ const TIME: &str = "s_for_each_job";
 const JOBS: usize = 4;
 /// How long jobs are waited for, unless something else is asked for. A third of it with `--quick`.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The reports that cannot be run from packages everywhere.
-const LEFT_OUT: [&str; 2] = [
-    "PyTorch (pytorch 3021): no package of the distribution; numpy on OpenBLAS has the same threads.",
-    "mpi4py's own tests (open-mpi/ompi 10426): packages come without them; ranks of Open MPI that exchange \
-     values stand for them.",
-];
+/// The report that cannot be run from packages everywhere.
+const LEFT_OUT: &str = "PyTorch (pytorch 3021): no package of the distribution; numpy on OpenBLAS has the same threads.";
+const NO_SOURCE: &str = "packages come without them, --mpi4py names its source; ranks of Open MPI that exchange values \
+                         stand for them";
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct Users {
@@ -35,31 +34,48 @@ pub struct Users {
     /// [default: 30s, with --quick 10s]
     #[arg(long, value_parser = seconds)]
     pub patience: Option<Duration>,
+    /// Unpacked source of mpi4py of the version that is installed, whose own tests are run too
+    /// (pip download --no-deps --no-binary :all: mpi4py==VERSION)
+    #[arg(long, value_name = "DIR")]
+    pub mpi4py: Option<PathBuf>,
 }
 
 impl Users {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
         ensure!(self.times != Some(0), "each job solves its problem at least once");
+        if let Some(source) = &self.mpi4py {
+            let is_there = source.join("test/mpiunittest.py").is_file();
+            ensure!(is_there, "{} is no source of mpi4py: it has no tests", source.display());
+        }
         let usual = if lab.options.quick { PATIENCE / 3 } else { PATIENCE };
-        run(lab, self.times, self.patience.unwrap_or(usual))
+        run(lab, self, self.patience.unwrap_or(usual))
     }
 }
 
-fn run(lab: &Lab, times: Option<u64>, patience: Duration) -> Result<Report> {
+fn run(lab: &Lab, users: &Users, patience: Duration) -> Result<Report> {
     let dir = tempfile::tempdir().context("making a directory for the programs")?;
     let length = lab.length(Duration::from_secs(1));
-    let with_work = |program: Program| match times {
+    let with_work = |program: Program| match users.times {
         Some(times) => Ok(program.with_times(times)),
         None => program.sized(lab, length),
     };
+    let tests = match &users.mpi4py {
+        Some(source) => mpi4py(dir.path(), lab.cpus, source),
+        None => Err(anyhow!(NO_SOURCE)),
+    };
     let mut programs = Vec::new();
-    let mut notes = LEFT_OUT.map(String::from).to_vec();
+    let mut notes = vec![LEFT_OUT.to_owned()];
     for (name, program) in [
-        ("numpy (OpenBLAS)", numpy(dir.path())),
-        ("scikit-learn", scikit_learn(dir.path())),
-        ("Open MPI", open_mpi(dir.path(), lab.cpus)),
+        ("numpy (OpenBLAS)", numpy(dir.path()).and_then(with_work)),
+        ("scikit-learn", scikit_learn(dir.path()).and_then(with_work)),
+        ("Open MPI", open_mpi(dir.path(), lab.cpus).and_then(with_work)),
+        // All of them once is what their users run.
+        (
+            "mpi4py's own tests (open-mpi/ompi 10426)",
+            tests.map(|tests| tests.with_times(users.times.unwrap_or(1))),
+        ),
     ] {
-        match program.and_then(with_work) {
+        match program {
             Ok(program) => programs.push(program),
             Err(error) => notes.push(format!("{name}: {error:#}.")),
         }

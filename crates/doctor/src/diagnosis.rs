@@ -5,6 +5,8 @@
 //! threads waits for a CPU. That, over the pace that it has now, is what it would gain. The conditions say
 //! why.
 //!
+//! A gang of which more threads want CPUs than it has does not run as a whole in its slots either: no gain follows.
+//!
 //! The bounds: waits every 15 ms or less (E13: from there on there was nothing to gain on Linux), and an
 //! imbalance below 3 ms (E14: a few milliseconds end it).
 
@@ -27,6 +29,10 @@ const NOTABLE: f64 = 0.01;
 
 /// Below this share of the time nobody competes.
 const COMPETES: f64 = 0.02;
+
+/// Where more threads than it has CPUs want them for more than this share of its time, no slot holds them all. Three
+/// threads that spin for each other on two CPUs gained nothing as a gang.
+const CROWDED: f64 = 0.25;
 
 /// It helps where it gains more than this.
 pub const HELPS: f64 = 0.05;
@@ -130,8 +136,12 @@ impl Diagnosis {
     }
 }
 
-/// What the program would gain as a gang: jackknife estimate over parts of the time.
+/// What the program would gain as a gang: jackknife estimate over parts of the time. None where that cannot be told,
+/// and where it would not run as a whole.
 pub fn predict(observation: &Observation) -> Option<Gain> {
+    if observation.figures().crowded > CROWDED {
+        return None;
+    }
     let of = |observation: &Observation| {
         let figures = observation.figures();
         let clear = figures.pace_clear?;
@@ -156,6 +166,7 @@ fn helps(predicted: Option<Gain>, figures: &Figures, conditions: &[Condition]) -
     match predicted {
         Some(gain) => Some(gain.gain > HELPS),
         None if figures.pace <= 0.0 && figures.spinning <= 0.0 => None,
+        None if figures.crowded > CROWDED => Some(false),
         // Threads that do not wait for each other do not mind, however seldom all of them run.
         None if fails("E1") || fails("E4") => Some(false),
         None => Some(figures.fair_share * PACE_UNSEEN > figures.pace * (1.0 + HELPS)),
@@ -287,10 +298,16 @@ fn sentence(diagnosis: &Diagnosis) -> String {
             .find(|condition| condition.id == id && condition.holds == Some(false))
     };
     let reason = ["E4", "E1", "E2", "E3"].into_iter().find_map(fails);
-    let because = reason.map_or_else(String::new, |it| match it.id {
-        "E4" => ": nobody competes for its CPUs now".to_owned(),
-        _ => format!(": {}", it.finding),
-    });
+    let because = match reason {
+        Some(it) if it.id == "E4" => ": nobody competes for its CPUs now".to_owned(),
+        _ if figures.crowded > CROWDED => format!(
+            ": more of its threads want CPUs than it may use, {} of the time, and no slot holds them all; give it no \
+             more threads than CPUs",
+            percent(figures.crowded)
+        ),
+        Some(it) => format!(": {}", it.finding),
+        None => String::new(),
+    };
     match (diagnosis.helps, diagnosis.measured_gain, diagnosis.predicted_gain) {
         (Some(true), Some(gain), _) => {
             format!(
@@ -403,6 +420,25 @@ mod tests {
         let [low, high] = gain.interval.unwrap();
         assert!(low <= gain.gain && gain.gain <= high);
         assert_eq!(holds(&diagnosis)[..4], [Some(true); 4], "{diagnosis:#?}");
+    }
+
+    #[test]
+    fn threads_that_no_slot_holds_gain_nothing() {
+        let mut seen = observation(9, 0, 2.0);
+        for (at, look) in seen.looks.iter_mut().enumerate() {
+            look.waiting += if at % 10 < 2 { 1 } else { 0 };
+        }
+        assert_eq!(Diagnosis::of(&seen).helps, Some(true), "a fifth of the time is little");
+        for (at, look) in seen.looks.iter_mut().enumerate() {
+            look.waiting += if (2..4).contains(&(at % 10)) { 1 } else { 0 };
+        }
+        let diagnosis = Diagnosis::of(&seen);
+        assert_eq!(
+            (diagnosis.helps, diagnosis.predicted_gain),
+            (Some(false), None),
+            "{diagnosis:#?}"
+        );
+        assert!(diagnosis.sentence.contains("40 % of the time"), "{}", diagnosis.sentence);
     }
 
     #[test]

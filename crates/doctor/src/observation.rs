@@ -137,6 +137,8 @@ pub struct Figures {
     pub pace_apart_if_independent: Option<f64>,
     /// Share of the time in which a thread waits for a CPU.
     pub apart: f64,
+    /// Share of the time in which it wants CPUs and more of its threads do than it may use: no slot holds all of them.
+    pub crowded: f64,
     /// Looks that found one of its threads on a CPU, and the share of them that found it waiting for others.
     pub looks_on_cpu: usize,
     pub spinning: f64,
@@ -205,6 +207,7 @@ impl Observation {
             pace_apart: enough(apart),
             pace_apart_if_independent: enough(apart).and(pace_clear).map(|pace| pace * left),
             apart: apart.all as f64 / all.all.max(1) as f64,
+            crowded: self.crowded(),
             looks_on_cpu: all.work + all.wait,
             spinning: all.wait as f64 / own,
             waits_at: self.waits_at(own),
@@ -245,6 +248,14 @@ impl Observation {
             }
         }
         count
+    }
+
+    fn crowded(&self) -> f64 {
+        let wanted = self.looks.iter().map(|look| (look.running + look.waiting) as usize);
+        let (more, any) = wanted.fold((0usize, 0usize), |(more, any), wanted| {
+            (more + usize::from(wanted > self.allowed), any + usize::from(wanted > 0))
+        });
+        more as f64 / any.max(1) as f64
     }
 
     /// How many threads wait for a CPU on average, while one does.
@@ -432,6 +443,19 @@ mod tests {
         let figures = two_threads(Vec::new()).figures();
         assert_eq!((figures.threads, figures.cpus), (2, 2));
         assert_eq!((figures.pace, figures.pace_clear), (0.0, None));
+    }
+
+    #[test]
+    fn more_threads_than_cpus_are_a_crowd() {
+        // In a quarter of the time nobody wants a CPU; in a third of the rest three do.
+        let looks = (0..400).map(|at| match at % 4 {
+            0 => look(at, Doing::Else, 0, 0),
+            1 => look(at, Doing::Work { tid: 1 }, 2, 1),
+            _ => look(at, Doing::Work { tid: 1 }, 1, 1),
+        });
+        let crowded = two_threads(looks.collect()).figures().crowded;
+        assert!((crowded - 1.0 / 3.0).abs() < 1e-9, "{crowded}");
+        assert_eq!(two_threads(Vec::new()).figures().crowded, 0.0);
     }
 
     #[test]

@@ -70,6 +70,7 @@ fn section(report: &Report, picture: &Result<String, String>) -> Markup {
             Err(error) => p { "No picture: " (error) },
         }
         div.wide { (table(report.series_rows())) }
+        @if let Some(confusion) = &report.confusion { (table(confusion.rows())) }
         @if !report.ratios.is_empty() {
             details open[report.ratios.len() <= 12] {
                 summary { "Ratios" }

@@ -3,6 +3,7 @@
 mod child;
 mod cli;
 mod compiled;
+mod confusion;
 mod daemon;
 mod demo;
 mod duration;

@@ -192,9 +192,14 @@ impl Copies {
 
     /// Like [`Copies::finish`]; none where the copies were not done in their time, and were killed.
     pub fn finish_in_time(self) -> Result<Option<f64>> {
+        Ok(self.finish_each_in_time()?.map(latest))
+    }
+
+    /// The time until each copy was done; none where one was not in time, and all were killed.
+    pub fn finish_each_in_time(self) -> Result<Option<Vec<f64>>> {
         let deadline = self.deadline;
-        match self.finish() {
-            Ok(time_s) => Ok(Some(time_s)),
+        match self.finish_each() {
+            Ok(times_s) => Ok(Some(times_s)),
             Err(_) if Instant::now() >= deadline => Ok(None),
             Err(error) => Err(error),
         }
@@ -205,7 +210,11 @@ impl Copies {
     }
 
     /// The time until the last copy was done, in seconds.
-    pub fn finish(mut self) -> Result<f64> {
+    pub fn finish(self) -> Result<f64> {
+        self.finish_each().map(latest)
+    }
+
+    fn finish_each(mut self) -> Result<Vec<f64>> {
         if !self.running.iter_mut().all(|copy| copy.ends_by(self.deadline)) {
             self.running.iter().for_each(Running::ask_to_end);
             let end = Instant::now() + GRACE;
@@ -213,13 +222,16 @@ impl Copies {
                 copy.ends_by(end);
             }
         }
-        let mut finished_at_ns = self.started_at_ns;
-        for copy in self.running {
+        let finish = |copy: Running| -> Result<f64> {
             let finished: Finished = copy.outcome(self.deadline)?;
-            finished_at_ns = finished_at_ns.max(finished.finished_at_ns);
-        }
-        Ok((finished_at_ns - self.started_at_ns) as f64 / 1e9)
+            Ok(finished.finished_at_ns.saturating_sub(self.started_at_ns) as f64 / 1e9)
+        };
+        self.running.into_iter().map(finish).collect()
     }
+}
+
+fn latest(times_s: Vec<f64>) -> f64 {
+    times_s.into_iter().fold(0.0, f64::max)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
+use crate::confusion::Confusion;
 use crate::gangs::COSCHEDULED;
 use crate::harness::{Run, Series};
 use crate::lab::Lab;
@@ -22,6 +23,8 @@ use crate::verdict::{self, Better};
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub experiment: &'static str,
+    /// Of gangd.
+    version: &'static str,
     /// What was measured, in a sentence.
     pub about: String,
     pub machine: Machine,
@@ -38,6 +41,9 @@ pub struct Report {
     pub series: Vec<Series>,
     pub ratios: Vec<Ratio>,
     pub measures: Vec<Measure>,
+    /// Where programs were judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confusion: Option<Confusion>,
     /// What the figures say, in sentences; [`Report::verdicts`] has all of them.
     #[serde(skip)]
     pub verdict: Vec<String>,
@@ -89,6 +95,7 @@ impl Report {
         let quiet = !noise.is_some_and(|noise| noise.too_noisy());
         Self {
             experiment: run.experiment,
+            version: env!("CARGO_PKG_VERSION"),
             about: about.into(),
             machine: run.machine,
             noise,
@@ -99,6 +106,7 @@ impl Report {
             series: run.series,
             ratios: Vec::new(),
             measures: Vec::new(),
+            confusion: None,
             verdict: Vec::new(),
             notes: Vec::new(),
             shown,
@@ -220,11 +228,16 @@ impl Report {
         if let Some(noise) = &self.noise {
             text += &format!("While nothing was measured {}.\n", noise.line());
         }
-        text += "Mean ± 95 % interval:\n\n";
+        let shown = self.shown;
+        text += &format!("Mean ± 95 % interval, of {shown} with the standard deviation (sd):\n\n");
         text += &self.series_table();
         if !self.ratios.is_empty() {
             text += "\n";
             text += &self.ratio_table();
+        }
+        if let Some((heading, rows)) = self.confusion.as_ref().map(Confusion::rows) {
+            text += "\n";
+            text += &table::render(&heading, &rows);
         }
         if !self.measures.is_empty() {
             text += "\n";
@@ -239,7 +252,8 @@ impl Report {
         text
     }
 
-    /// Heading and rows of what was measured: a condition each, mean and interval of each figure.
+    /// Heading and rows of what was measured: a condition each, mean and interval of each figure, and the standard
+    /// deviation of the one that matters.
     pub fn series_rows(&self) -> (Vec<&str>, Vec<Vec<String>>) {
         let mut all: BTreeSet<&str> =
             self.series.iter().flat_map(|series| series.samples.keys().copied()).collect();
@@ -252,6 +266,9 @@ impl Report {
         heading.extend(figures.iter().copied());
         let row = |series: &Series| {
             let cell = |figure: &&str| match series.samples.get(*figure).map(|s| stats::mean(s)) {
+                Some(Some(estimate)) if *figure == self.shown => {
+                    plus_minus(&estimate) + &with_sd(&series.samples[*figure])
+                }
                 Some(Some(estimate)) => plus_minus(&estimate),
                 _ if *figure == COSCHEDULED && series.not_measured.is_some() => NOT_MEASURED.into(),
                 _ => "–".into(),
@@ -379,6 +396,14 @@ fn plus_minus(estimate: &Estimate) -> String {
     }
 }
 
+/// Nothing of a single sample.
+fn with_sd(samples: &[f64]) -> String {
+    match stats::mean_sd(samples) {
+        Some((_, sd)) if samples.len() > 1 => format!(" (sd {})", table::figure(sd)),
+        _ => String::new(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -480,5 +505,7 @@ mod tests {
         let json = serde_json::to_value(report.value()).unwrap();
         assert_eq!(json["figures"][1]["mean"], 3.0);
         assert!((json["figures"][1]["sd"].as_f64().unwrap() - 0.1).abs() < 1e-9);
+        assert!(report.text().contains("3.00 ± 0.248 (sd 0.100)"), "{}", report.text());
+        assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Two copies of each program share the machine: under plain Linux, the same while the doctor watches one of
 //! them, and as gangs. The doctor is right where it says that gang scheduling helps by more than 5 %, and it
-//! does, or that it does not, and it does not. What watching costs is the first against the second.
+//! does, or that it does not, and it does not. What watching costs the copy that is watched is the first against the
+//! second, over the part of its time in which it is watched.
 
 mod subjects;
 
@@ -13,6 +14,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::child::Running;
+use crate::confusion::Confusion;
 use crate::daemon::{Daemon, Settings};
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Span};
@@ -22,6 +24,10 @@ use crate::workload::window::sleep_until_ns;
 use subjects::{Subject, choose};
 
 const RATE: &str = "iterations_per_s";
+/// The same of the copy that is watched, where one is.
+const OF_FIRST: &str = "first_copy_iterations_per_s";
+/// For how much of its time that copy was watched.
+const PART_WATCHED: &str = "part_watched";
 const PREDICTED: &str = "predicted_gain";
 /// 1 where the doctor says that it helps, 0 where not; absent where it cannot tell.
 const HELPS: &str = "said_to_help";
@@ -33,6 +39,8 @@ const COST_MAX: f64 = 2.0;
 /// How long workloads count. Half of it is what real programs take alone.
 const LENGTH: Duration = Duration::from_secs(6);
 const QUICK_LENGTH: Duration = Duration::from_secs(3);
+/// What the doctor has to begin in, so that it ends before the programs do.
+const BEGINS: Duration = Duration::from_millis(500);
 /// With more rounds, it takes hours.
 const ROUNDS: usize = 3;
 
@@ -109,13 +117,22 @@ fn measure(lab: &Lab, subject: &Subject, way: Way) -> Result<Figures> {
     } else {
         lab.note_plain();
     }
-    figures.insert(RATE, copies.rate(&span)?);
+    let done = copies.done(&span)?;
+    figures.extend([(RATE, done.rate), (OF_FIRST, done.of_first)]);
+    if way == Way::Watched {
+        figures.insert(PART_WATCHED, (watched(&span).as_secs_f64() / done.first_s).min(1.0));
+    }
     Ok(figures)
+}
+
+/// For how long the doctor watches.
+fn watched(span: &Span) -> Duration {
+    span.length.saturating_sub(BEGINS).max(span.length / 2)
 }
 
 /// What the doctor says of a process.
 fn ask(lab: &Lab, daemon: &Daemon, pid: i32, span: &Span) -> Result<Figures> {
-    let seconds = (span.length * 3 / 4).as_secs_f64().to_string();
+    let seconds = watched(span).as_secs_f64().to_string();
     let mut command = daemon.program(lab.programs.gang()?);
     command.args(["doctor", "--json", "--seconds", &seconds]).arg(pid.to_string());
     let doctor = Running::start(&mut command)?;
@@ -144,7 +161,8 @@ fn score(report: &mut Report, name: &str) -> Option<Score> {
     let (plain, watched, gangs) =
         (condition("plain Linux"), condition("watched"), condition("gangs"));
     let ratio = report.ratio(&gangs, &plain, RATE)?;
-    let cost = report.ratio(&watched, &plain, RATE);
+    let cost = report.ratio(&watched, &plain, OF_FIRST);
+    let part = report.mean(&watched, PART_WATCHED).map_or(1.0, |part| part.value);
     let rounds = report.rounds;
     let votes = report.samples(&watched, HELPS).unwrap_or_default();
     let predicted = report.samples(&watched, PREDICTED).and_then(stats::mean_sd);
@@ -160,10 +178,10 @@ fn score(report: &mut Report, name: &str) -> Option<Score> {
             .flatten(),
         predicted: predicted.map(|(mean, _)| mean),
         gain: minus_one(ratio),
-        cost_percent: cost.map(|it| Estimate {
-            value: (1.0 - it.value) * 100.0,
-            interval: it.interval.map(|[low, high]| [(1.0 - high) * 100.0, (1.0 - low) * 100.0]),
-            ..it
+        cost_percent: cost.map(|it| {
+            let percent = |ratio: f64| (1.0 - ratio) / part * 100.0;
+            let interval = it.interval.map(|[low, high]| [percent(high), percent(low)]);
+            Estimate { value: percent(it.value), interval, ..it }
         }),
     })
 }
@@ -172,20 +190,12 @@ fn tell(report: &mut Report, scores: &[Score]) {
     if scores.is_empty() {
         return;
     }
-    let count = |said: Option<bool>, helps: bool| {
-        scores.iter().filter(|it| it.said == said && (it.gain.value > GAIN) == helps).count()
-    };
-    let [yes_right, yes_wrong] = [count(Some(true), true), count(Some(true), false)];
-    let [no_right, no_wrong] = [count(Some(false), false), count(Some(false), true)];
-    let silent = scores.iter().filter(|it| it.said.is_none()).count();
+    let confusion = Confusion::of(scores.iter().map(|it| (it.said, it.gain.value > GAIN)));
+    report.confusion = Some(confusion);
     report.verdict.push(format!(
-        "Of {} programs it is said to help {} that it helps and {} that it does not; not to help {} that it \
-         does not help and {} that it does; {silent} times it could not be told.",
+        "Of {} programs {} are judged right.",
         scores.len(),
-        yes_right,
-        yes_wrong,
-        no_right,
-        no_wrong
+        confusion.right()
     ));
     for it in scores {
         let said = match it.said {
@@ -201,7 +211,7 @@ fn tell(report: &mut Report, scores: &[Score]) {
             percent(it.gain.value)
         ));
     }
-    let right = (yes_right + no_right) as f64 / scores.len() as f64 * 100.0;
+    let right = confusion.right() as f64 / scores.len() as f64 * 100.0;
     let right = Estimate { value: right, interval: None, samples: scores.len() };
     report.promise("gang doctor is right", Must::AtLeast(90.0), "%", Some(right));
     // The median over programs: of those that plain Linux now and then lets collapse, a round says more of
@@ -226,6 +236,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::confusion::True;
     use crate::harness::{Run, Series};
     use crate::lab::Options;
     use crate::machine::Machine;
@@ -234,13 +245,16 @@ mod tests {
     type Program = (&'static str, Option<f64>, [f64; 3]);
 
     /// What is told of programs.
-    fn told(programs: &[Program]) -> Report {
+    fn told(programs: &[Program], part: f64) -> Report {
         let lab = Lab::new(&Options { noisy: true, ..Options::default() }).unwrap();
         let mut series = Vec::new();
         for (name, said, rates) in programs {
             for (way, rate) in ["plain Linux", "watched", "gangs"].into_iter().zip(rates) {
-                let mut samples = BTreeMap::from([(RATE, vec![*rate; 3])]);
+                // The other copy has what the one that is watched loses.
+                let of_first = vec![*rate / 2.0; 3];
+                let mut samples = BTreeMap::from([(RATE, vec![*rate; 3]), (OF_FIRST, of_first)]);
                 if way == "watched" {
+                    samples.insert(PART_WATCHED, vec![part; 3]);
                     samples.extend(said.map(|said| (HELPS, vec![said; 3])));
                 }
                 series.push(Series::new(format!("{name}: {way}"), samples));
@@ -259,19 +273,27 @@ mod tests {
     #[test]
     fn what_is_said_is_held_against_what_is_true() {
         let (yes, no) = (Some(1.0), Some(0.0));
-        let report = told(&[
-            ("a", yes, [100.0, 99.0, 106.0]),
-            ("b", yes, [100.0, 99.0, 200.0]),
-            ("c", yes, [100.0, 99.0, 300.0]),
-            ("d", yes, [100.0, 99.0, 104.0]),
-            ("e", no, [100.0, 99.0, 104.0]),
-            ("f", no, [100.0, 99.0, 50.0]),
-            ("g", no, [100.0, 99.0, 106.0]),
-            ("h", None, [100.0, 99.0, 106.0]),
-        ]);
-        let matrix = "it is said to help 3 that it helps and 1 that it does not; not to help 2 that it \
-                      does not help and 1 that it does; 1 times it could not be told.";
-        assert!(report.verdict[0].ends_with(matrix), "{}", report.verdict[0]);
+        let report = told(
+            &[
+                ("a", yes, [100.0, 99.0, 106.0]),
+                ("b", yes, [100.0, 99.0, 200.0]),
+                ("c", yes, [100.0, 99.0, 300.0]),
+                ("d", yes, [100.0, 99.0, 104.0]),
+                ("e", no, [100.0, 99.0, 104.0]),
+                ("f", no, [100.0, 99.0, 50.0]),
+                ("g", no, [100.0, 99.0, 106.0]),
+                ("h", None, [100.0, 99.0, 106.0]),
+            ],
+            1.0,
+        );
+        let verdict = "Of 8 programs 5 are judged right.";
+        assert_eq!(report.verdict[0], verdict);
+        let [helps, does_not, none] =
+            [(3, 1), (1, 2), (1, 0)].map(|(helps, does_not_help)| True { helps, does_not_help });
+        let matrix =
+            Confusion { said_to_help: helps, said_not_to_help: does_not, could_not_be_told: none };
+        assert_eq!(report.confusion, Some(matrix));
+        assert!(report.text().contains("could not be told"), "{}", report.text());
         assert_eq!(report.verdict[2], "b: helps, – predicted, +100 % measured.");
         let right = report.measures[0].measured.unwrap();
         assert_eq!((right.value, report.measures[0].met), (5.0 / 8.0 * 100.0, false));
@@ -279,14 +301,20 @@ mod tests {
 
     #[test]
     fn a_program_that_watching_slows_is_named() {
-        let report = told(&[
-            ("a", Some(1.0), [100.0, 99.0, 200.0]),
-            ("b", Some(1.0), [100.0, 90.0, 200.0]),
-            ("c", Some(1.0), [100.0, 101.0, 200.0]),
-        ]);
+        let report = told(
+            &[
+                ("a", Some(1.0), [100.0, 99.0, 200.0]),
+                ("b", Some(1.0), [100.0, 90.0, 200.0]),
+                ("c", Some(1.0), [100.0, 101.0, 200.0]),
+            ],
+            0.8,
+        );
         let [_, median, worst] = &report.measures[..] else { panic!("{:?}", report.measures) };
         assert!(median.met && !worst.met, "{worst:?}");
         assert!(worst.measure.ends_with("the worst: b"), "{worst:?}");
-        assert!((worst.measured.unwrap().value - 10.0).abs() < 1e-9, "{worst:?}");
+        assert!(
+            (worst.measured.unwrap().value - 12.5).abs() < 1e-9,
+            "while it is watched: {worst:?}"
+        );
     }
 }

@@ -157,19 +157,38 @@ impl Copies {
         }
     }
 
-    /// What they do in a second, in units of their own, when they have ended.
-    pub fn rate(self, span: &Span) -> Result<f64> {
+    /// What they did, when they have ended.
+    pub fn done(self, span: &Span) -> Result<Done> {
         match self {
             Copies::Workload(running) => {
-                let rates = running.into_iter().map(|copy| rate(&copy.outcome(span.deadline)?));
-                rates.sum()
+                let outcomes = running.into_iter().map(|copy| copy.outcome(span.deadline));
+                let outcomes: Vec<Value> = outcomes.collect::<Result<_>>()?;
+                let rates: Vec<f64> = outcomes.iter().map(rate).collect::<Result<_>>()?;
+                let first_s = outcomes[0]["elapsed_ns"].as_f64().unwrap_or_default() / 1e9;
+                Ok(Done { rate: rates.iter().sum(), of_first: rates[0], first_s })
             }
             Copies::Real { copies, times, patience } => {
-                let time_s = copies.finish_in_time()?.unwrap_or(patience.as_secs_f64());
-                Ok(COPIES as f64 * times as f64 / time_s)
+                let patience_s = patience.as_secs_f64();
+                let times_s =
+                    copies.finish_each_in_time()?.unwrap_or_else(|| vec![patience_s; COPIES]);
+                let last_s = times_s.iter().copied().fold(0.0, f64::max);
+                let rate = |time_s: f64| times as f64 / time_s;
+                Ok(Done {
+                    rate: COPIES as f64 * rate(last_s),
+                    of_first: rate(times_s[0]),
+                    first_s: times_s[0],
+                })
             }
         }
     }
+}
+
+/// What copies did in a second, in units of their own.
+pub struct Done {
+    pub rate: f64,
+    /// What the first of them did, at which the doctor looks, and for how long it ran.
+    pub of_first: f64,
+    pub first_s: f64,
 }
 
 /// What a workload counts, by the name that it has there.

@@ -41,6 +41,17 @@ pub fn mean(samples: &[f64]) -> Option<Estimate> {
     Some(Estimate { value: mean, interval, samples: samples.len() })
 }
 
+/// A share of which nothing was seen in `n` independent cases, in percent: the rule of three (Hanley and Lippman-Hand,
+/// JAMA 249, 1983) has 3/n as its bound with 95 %.
+pub fn none_of(n: f64) -> Option<Estimate> {
+    let samples = n as usize;
+    (n > 0.0).then(|| Estimate {
+        value: 0.0,
+        interval: Some([0.0, (300.0 / n).min(100.0)]),
+        samples,
+    })
+}
+
 /// The ratio of the means of two series whose samples belong together in pairs, with its interval.
 ///
 /// None where a pair is missing or a mean is not above 0, which has no ratio.
@@ -71,6 +82,13 @@ mod tests {
 
     fn near(a: f64, b: f64) -> bool {
         (a - b).abs() < 1e-3 * b.abs().max(1.0)
+    }
+
+    #[test]
+    fn nothing_of_many_is_bounded_by_the_rule_of_three() {
+        assert_eq!(none_of(3_000.0).unwrap().interval, Some([0.0, 0.1]));
+        assert_eq!(none_of(1.0).unwrap().interval, Some([0.0, 100.0]));
+        assert_eq!(none_of(0.0), None);
     }
 
     #[test]

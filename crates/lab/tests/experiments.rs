@@ -415,7 +415,12 @@ fn deadlines_and_holes_under_gangd_need_gangd() {
     assert_eq!(deadlines["measures"].as_array().unwrap().len(), 1);
     gangs_are_told(&deadlines, |condition| !condition.ends_with("plain Linux"));
     let holes = report("holes --runs 1 --seconds 0.02 --instances 2");
-    assert_eq!(conditions(&holes).len(), 9);
+    assert_eq!(conditions(&holes).len(), 10);
+    assert_eq!(
+        conditions(&holes).iter().filter(|it| it.starts_with("deadlines beside")).count(),
+        2
+    );
+    assert!(figure(&holes, "2 of CoEVP, batch", "cpus_used") > 0.0, "{holes}");
     gangs_are_told(&holes, |condition| !condition.ends_with("batch"));
 }
 

@@ -18,6 +18,7 @@ use crate::workload::phases::PhasesOutcome;
 use crate::workload::window::sleep_until_ns;
 
 pub const TIME: &str = "time_to_finish_s";
+const CPUS_USED: &str = "cpus_used";
 /// A copy that has not finished by then stops, and counts as if it had; under plain Linux that
 /// happens. A third of it with `--quick`.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -83,16 +84,18 @@ impl Fill {
 
 /// The time that copies take which run one after the other.
 pub fn batch(lab: &Lab, copies: &[Vec<String>]) -> Result<Figures> {
-    let mut time_s = 0.0;
+    let (mut time_s, mut cpu_s) = (0.0, 0.0);
     let mut unfinished = 0;
     for arguments in copies {
         let deadline = Instant::now() + 2 * LIMIT;
         let copy = lab.start_workload(None, None, arguments)?;
         let outcome: PhasesOutcome = copy.outcome(deadline)?;
         time_s += outcome.elapsed_ns as f64 / 1e9;
+        cpu_s += outcome.cpu_ns as f64 / 1e9;
         unfinished += usize::from(!outcome.finished);
     }
-    Ok(Figures::from([(TIME, time_s), ("unfinished_copies", unfinished as f64)]))
+    let unfinished = ("unfinished_copies", unfinished as f64);
+    Ok(Figures::from([(TIME, time_s), (CPUS_USED, cpu_s / time_s), unfinished]))
 }
 
 /// The time that copies take which run at once, until the last of them is done.

@@ -9,7 +9,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressFinish, ProgressState, ProgressStyle};
 use serde::{Serialize, Serializer};
 
 use crate::gangs::COSCHEDULED;
@@ -224,14 +224,22 @@ fn quiet_enough(noise: Noise) -> Result<()> {
 fn progress(experiment: &'static str, steps: usize) -> ProgressBar {
     let bar = ProgressBar::new(steps as u64).with_finish(ProgressFinish::AndClear);
     let style =
-        ProgressStyle::with_template("{prefix} {bar:20} {pos}/{len}, {eta} left: {wide_msg}");
+        ProgressStyle::with_template("{prefix} {bar:20} {pos}/{len}, {left} left: {wide_msg}");
     // Without a style of its own the bar says the same in another order.
     if let Ok(style) = style {
-        bar.set_style(style);
+        bar.set_style(style.with_key("left", left));
     }
     bar.set_prefix(experiment);
     // No thread that redraws it: the lab uses no CPU while it measures.
     bar
+}
+
+/// How long it will take yet, which nobody knows before something was measured.
+fn left(state: &ProgressState, to: &mut dyn std::fmt::Write) {
+    let _ = match state.pos() {
+        0 => write!(to, "not known how long is"),
+        _ => write!(to, "{}", HumanDuration(state.eta())),
+    };
 }
 
 /// Shows what is being done, in place; nothing where nobody watches.

@@ -144,6 +144,7 @@ impl Lab {
         let options = &self.options;
         let mut text = machine.identity();
         let of = [
+            ("version", Some(env!("CARGO_PKG_VERSION").to_owned())),
             ("threads", options.threads.map(|threads| threads.to_string())),
             ("seconds", options.seconds.map(duration::show)),
             ("backend", options.backend.clone()),

@@ -10,17 +10,31 @@ use lab::{conditions, gangd_is_there, lab, report};
 use serde_json::Value;
 
 #[test]
-fn a_table_is_printed_and_json_goes_to_its_file() {
+fn a_table_is_printed_and_figures_go_to_their_files() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("figures.json");
-    let output = lab(&format!(
-        "fill --noisy --plain --runs 1 --rounds 3 --copies 1 --json {}",
-        path.display()
-    ));
+    let [path, samples, picture] =
+        ["figures.json", "samples.csv", "figures.svg"].map(|name| dir.path().join(name));
+    let fill = format!(
+        "fill --noisy --plain --runs 1 --rounds 3 --copies 1 --json {} --csv {}",
+        path.display(),
+        samples.display()
+    );
+    let output = lab(&fill);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("time_to_finish_s") && text.contains("plain Linux"), "{text}");
     let json: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     assert_eq!(json["experiment"], "fill");
+    let samples = std::fs::read_to_string(samples).unwrap();
+    let time =
+        json["figures"].as_array().unwrap().iter().find(|it| it["figure"] == "time_to_finish_s");
+    let condition = time.unwrap()["condition"].as_str().unwrap();
+    assert!(samples.contains(&format!("fill,{condition},time_to_finish_s,1,")), "{samples}");
+    if gang_picture::python_with("matplotlib").is_none() {
+        skipped("matplotlib is not installed");
+        return;
+    }
+    assert!(lab(&format!("{fill} --picture {}", picture.display())).status.success());
+    assert!(std::fs::read_to_string(picture).unwrap().contains("<svg"));
 }
 
 #[test]

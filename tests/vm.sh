@@ -120,8 +120,8 @@ guest() {
     systemd) init="/sbin/init systemd.getty_auto=no" ;;
     lab)
       cpus=${VM_CPUS:-16} memory_mib=8192 limit=10800
-      # Where the kernel doubts the emulated clock, it patches its own code: see lab.sh.
-      init="/vm/init tsc=nowatchdog vm.cpus=$cpus vm.of=${VM_OF-} vm.ways=${VM_WAYS:-quick,paper}"
+      # Where the kernel doubts the emulated clock, at boot or later, it patches its own code: see lab.sh.
+      init="/vm/init tsc=reliable vm.cpus=$cpus vm.of=${VM_OF-} vm.ways=${VM_WAYS:-quick,paper}"
       files=(-virtfs "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap")
       ;;
   esac

@@ -30,17 +30,24 @@ fn needs_root_auxiliary_threads_have_their_part_of_a_slot() {
     wait_until("slots", || place.job(job).unwrap().slots > 3);
     place.client().add_process(job, auxiliary.pid_i64()).unwrap();
     let both = || [used(&main), used(&auxiliary)];
-    // Until it was seen for some time that there are two, the first has it all but the gaps; and before the second
-    // has come, it runs on a CPU of its own.
-    wait_until("half a second of one CPU of which each has a part", || {
+    // What each has of half a second of CPU, whether that was of one, and the slots in it.
+    let half_a_second = || {
         let (began, before, slots) = (Instant::now(), both(), place.job(job).unwrap().slots);
         let since = || [both()[0] - before[0], both()[1] - before[1]];
         wait_until("half a second of CPU", || since().into_iter().sum::<u64>() >= 50);
         let (elapsed, since) = (began.elapsed(), since());
         let one_cpu = elapsed > Duration::from_millis(9 * since.iter().sum::<u64>());
-        // About half each; in gaps alone it would be less than a tenth.
-        let parts = since.iter().all(|ticks| *ticks >= 10);
-        one_cpu && parts && place.job(job).unwrap().slots > slots
+        (since, one_cpu, place.job(job).unwrap().slots - slots)
+    };
+    // About half each; in gaps alone it would be less than a tenth.
+    let both_have_a_part = |since: [u64; 2]| since.iter().all(|ticks| *ticks >= 10);
+    // Until it was seen for some time that there are two, the first has it all but the gaps; and before the second
+    // has come, it runs on a CPU of its own.
+    wait_until("it is seen that there are two", || {
+        let (since, one_cpu, _) = half_a_second();
+        one_cpu && both_have_a_part(since)
     });
+    let (since, one_cpu, slots) = half_a_second();
+    assert!(both_have_a_part(since) && one_cpu && slots > 0, "{since:?}, {one_cpu}, {slots} slots");
     assert_eq!(place.client().check().unwrap().violations, []);
 }

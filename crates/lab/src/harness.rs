@@ -234,7 +234,7 @@ fn progress(experiment: &'static str, steps: usize) -> ProgressBar {
     bar
 }
 
-/// How long it will take yet, which nobody knows before something was measured.
+/// How much longer it takes, which nobody knows before something was measured.
 fn left(state: &ProgressState, to: &mut dyn std::fmt::Write) {
     let _ = match state.pos() {
         0 => write!(to, "not known how long is"),

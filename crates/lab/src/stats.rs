@@ -41,15 +41,11 @@ pub fn mean(samples: &[f64]) -> Option<Estimate> {
     Some(Estimate { value: mean, interval, samples: samples.len() })
 }
 
-/// A share of which nothing was seen in `n` independent cases, in percent: the rule of three (Hanley and Lippman-Hand,
-/// JAMA 249, 1983) has 3/n as its bound with 95 %.
-pub fn none_of(n: f64) -> Option<Estimate> {
-    let samples = n as usize;
-    (n > 0.0).then(|| Estimate {
-        value: 0.0,
-        interval: Some([0.0, (300.0 / n).min(100.0)]),
-        samples,
-    })
+/// A share in percent, of which nothing was seen in so many independent cases: the rule of three (Hanley and
+/// Lippman-Hand, JAMA 249, 1983) has 3 over their number as its bound with 95 %.
+pub fn none_of(cases: f64, samples: usize) -> Option<Estimate> {
+    let interval = Some([0.0, (300.0 / cases).min(100.0)]);
+    (cases > 0.0).then_some(Estimate { value: 0.0, interval, samples })
 }
 
 /// The ratio of the means of two series whose samples belong together in pairs, with its interval.
@@ -86,9 +82,9 @@ mod tests {
 
     #[test]
     fn nothing_of_many_is_bounded_by_the_rule_of_three() {
-        assert_eq!(none_of(3_000.0).unwrap().interval, Some([0.0, 0.1]));
-        assert_eq!(none_of(1.0).unwrap().interval, Some([0.0, 100.0]));
-        assert_eq!(none_of(0.0), None);
+        assert_eq!(none_of(3_000.0, 8).unwrap().interval, Some([0.0, 0.1]));
+        assert_eq!(none_of(1.0, 1).unwrap().interval, Some([0.0, 100.0]));
+        assert_eq!(none_of(0.0, 1), None);
     }
 
     #[test]

@@ -12,8 +12,7 @@ use serde_json::Value;
 #[test]
 fn a_table_is_printed_and_figures_go_to_their_files() {
     let dir = tempfile::tempdir().unwrap();
-    let [path, samples, picture] =
-        ["figures.json", "samples.csv", "figures.svg"].map(|name| dir.path().join(name));
+    let [path, samples] = ["figures.json", "samples.csv"].map(|name| dir.path().join(name));
     let fill = format!(
         "fill --noisy --plain --runs 1 --rounds 3 --copies 1 --json {} --csv {}",
         path.display(),
@@ -29,12 +28,21 @@ fn a_table_is_printed_and_figures_go_to_their_files() {
         json["figures"].as_array().unwrap().iter().find(|it| it["figure"] == "time_to_finish_s");
     let condition = time.unwrap()["condition"].as_str().unwrap();
     assert!(samples.contains(&format!("fill,{condition},time_to_finish_s,1,")), "{samples}");
+}
+
+#[test]
+fn a_picture_is_drawn_needs_matplotlib() {
     if gang_picture::python_with("matplotlib").is_none() {
         skipped("matplotlib is not installed");
         return;
     }
-    assert!(lab(&format!("{fill} --picture {}", picture.display())).status.success());
-    assert!(std::fs::read_to_string(picture).unwrap().contains("<svg"));
+    let dir = tempfile::tempdir().unwrap();
+    let [svg, png] = ["figures.svg", "figures.png"].map(|name| dir.path().join(name));
+    let fill = "fill --noisy --plain --runs 1 --rounds 3 --copies 1";
+    let fill = lab(&format!("{fill} --picture {} --picture {}", svg.display(), png.display()));
+    assert!(fill.status.success(), "{}", String::from_utf8_lossy(&fill.stderr));
+    assert!(std::fs::read_to_string(svg).unwrap().contains("<svg"));
+    assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG"));
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn score(report: &mut Report, name: &str) -> Option<Score> {
         (condition("plain Linux"), condition("watched"), condition("gangs"));
     let ratio = report.ratio(&gangs, &plain, RATE)?;
     let cost = report.ratio(&watched, &plain, OF_FIRST);
-    let part = report.mean(&watched, PART_WATCHED).map_or(1.0, |part| part.value);
+    let part = report.mean(&watched, PART_WATCHED);
     let rounds = report.rounds;
     let votes = report.samples(&watched, HELPS).unwrap_or_default();
     let predicted = report.samples(&watched, PREDICTED).and_then(stats::mean_sd);
@@ -178,8 +178,8 @@ fn score(report: &mut Report, name: &str) -> Option<Score> {
             .flatten(),
         predicted: predicted.map(|(mean, _)| mean),
         gain: minus_one(ratio),
-        cost_percent: cost.map(|it| {
-            let percent = |ratio: f64| (1.0 - ratio) / part * 100.0;
+        cost_percent: cost.zip(part).map(|(it, part)| {
+            let percent = |ratio: f64| (1.0 - ratio) / part.value * 100.0;
             let interval = it.interval.map(|[low, high]| [percent(high), percent(low)]);
             Estimate { value: percent(it.value), interval, ..it }
         }),
@@ -251,8 +251,9 @@ mod tests {
         for (name, said, rates) in programs {
             for (way, rate) in ["plain Linux", "watched", "gangs"].into_iter().zip(rates) {
                 // The other copy has what the one that is watched loses.
-                let of_first = vec![*rate / 2.0; 3];
-                let mut samples = BTreeMap::from([(RATE, vec![*rate; 3]), (OF_FIRST, of_first)]);
+                let of_both = if way == "watched" { rates[0] } else { *rate };
+                let (of_both, of_first) = (vec![of_both; 3], vec![*rate / 2.0; 3]);
+                let mut samples = BTreeMap::from([(RATE, of_both), (OF_FIRST, of_first)]);
                 if way == "watched" {
                     samples.insert(PART_WATCHED, vec![part; 3]);
                     samples.extend(said.map(|said| (HELPS, vec![said; 3])));

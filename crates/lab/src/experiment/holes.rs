@@ -108,12 +108,12 @@ fn run(lab: &Lab, instances: &[usize]) -> Result<Report> {
         report.notes.push(format!("Redis, in which CoHMM looks results up: {error:#}."));
     }
     if !lab.options.plain {
-        compare(&mut report, instances);
+        compare(lab, &mut report, instances);
     }
     Ok(report)
 }
 
-fn compare(report: &mut Report, instances: &[usize]) {
+fn compare(lab: &Lab, report: &mut Report, instances: &[usize]) {
     let most = instances.iter().copied().max().unwrap_or(1);
     for over in ["plain Linux", "batch"] {
         let mut worst: Option<Estimate> = None;
@@ -138,7 +138,7 @@ fn compare(report: &mut Report, instances: &[usize]) {
         report.judge(&name(profile, most, "gang"), &strict, TIME, Better::Less);
     }
     for profile in &PROFILES {
-        let missed = missed_of(report, &name_beside(profile));
+        let missed = missed_of(lab, report, &name_beside(profile));
         let what = format!("deadlines missed beside 2 of {}", profile.name);
         report.promise(what, Must::AtMost(1.0), "%", missed);
     }

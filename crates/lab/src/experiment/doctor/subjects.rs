@@ -164,13 +164,14 @@ impl Copies {
                 let outcomes = running.into_iter().map(|copy| copy.outcome(span.deadline));
                 let outcomes: Vec<Value> = outcomes.collect::<Result<_>>()?;
                 let rates: Vec<f64> = outcomes.iter().map(rate).collect::<Result<_>>()?;
-                let first_s = outcomes[0]["elapsed_ns"].as_f64().unwrap_or_default() / 1e9;
+                let first_ns = outcomes[0]["elapsed_ns"].as_f64();
+                let first_s = first_ns.context("a workload did not say how long it ran")? / 1e9;
                 Ok(Done { rate: rates.iter().sum(), of_first: rates[0], first_s })
             }
             Copies::Real { copies, times, patience } => {
-                let patience_s = patience.as_secs_f64();
-                let times_s =
-                    copies.finish_each_in_time()?.unwrap_or_else(|| vec![patience_s; COPIES]);
+                let killed = |time_s: Option<f64>| time_s.unwrap_or(patience.as_secs_f64());
+                let times_s: Vec<f64> =
+                    copies.finish_each_in_time()?.into_iter().map(killed).collect();
                 let last_s = times_s.iter().copied().fold(0.0, f64::max);
                 let rate = |time_s: f64| times as f64 / time_s;
                 Ok(Done {

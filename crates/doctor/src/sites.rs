@@ -3,11 +3,11 @@
 //! Problem: a thread that spins until its partner comes uses as much CPU as one that works. Only what it
 //! executes tells them apart.
 //!
-//! Approach: four signs, each sufficient. The code belongs to a runtime that does nothing but bring
-//! threads together (OpenMP's, MPI's); the function is told where the runtime has a name for it. The thread is in a system call by which it gives its CPU away or
-//! waits for others. Or it is in a short loop that changes nothing but waits for a change: one with a pause
-//! instruction, or one that reads memory, writes none, and starts each round as it started the one before. Or it
-//! reads the clock, as loops do that wait for a while before they block.
+//! Approach: four signs, each sufficient. The code belongs to a runtime that does nothing but bring threads together
+//! (OpenMP's, MPI's); the function is told where the runtime has a name for it. The thread is in a system call by
+//! which it gives its CPU away or waits for others. Or it is in a short loop that changes nothing but waits for a
+//! change: one with a pause instruction, or one that reads memory, writes none, and starts each round as it started
+//! the one before. Or it reads the clock, as loops do that wait for a while before they block.
 //!
 //! Properties: a loop that advances, by a counter, a pointer or a sum, is work. Of loops that call functions
 //! to wait, only what they spend in the clock is known: what they wait is underestimated.

@@ -16,8 +16,8 @@
 //! says so, and the conductor has the gangs told anew.
 //!
 //! A thread that sleeps until a moment runs some time after it, tens of microseconds on a virtual machine, which
-//! would be lost to every slot. So a switcher sets its alarm earlier, by what it was late at least of late, and where it
-//! is not late it waits for the edge on its CPU: no edge is carried out before its time.
+//! would be lost to every slot. So a switcher sets its alarm earlier, by what it was late at least of late, and where
+//! it is not late it waits for the edge on its CPU: no edge is carried out before its time.
 //!
 //! Properties: each edge of a timetable that lies before the next one is carried out once, in order, late
 //! rather than never; a timetable that is not replaced in time, or whose switcher ends, leaves everybody

@@ -102,10 +102,10 @@ pub enum Command {
 /// where they are not set already, OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS and
 /// KMP_BLOCKTIME to what fits the gang.
 ///
-/// The variables GANG_CPUS, GANG_MIN_CPUS, GANG_CLASS, GANG_WEIGHT, GANG_NAME, GANG_MEM, GANG_DISK and
-/// GANG_SIGNALS (1, or 0 for none) stand for the options of these names. With the library libgang-preload.so in LD_PRELOAD and GANG=1
-/// they make a gang of a program that is not started by gang run, and one of all ranks of an MPI
-/// program: mpirun -x GANG=1 -x LD_PRELOAD=libgang-preload.so.
+/// The variables GANG_CPUS, GANG_MIN_CPUS, GANG_CLASS, GANG_WEIGHT, GANG_NAME, GANG_MEM, GANG_DISK and GANG_SIGNALS
+/// (1, or 0 for none) stand for the options of these names. With the library libgang-preload.so in LD_PRELOAD and
+/// GANG=1 they make a gang of a program that is not started by gang run, and one of all ranks of an MPI program:
+/// mpirun -x GANG=1 -x LD_PRELOAD=libgang-preload.so.
 ///
 /// Without privilege gangs take turns by SIGSTOP and SIGCONT (gang status: backend signal). Then
 /// gang run stays as the parent of the program, so that the shell does not see it stop with every

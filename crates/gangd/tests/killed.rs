@@ -1,5 +1,6 @@
 //! Daemon and guardian are killed, in each order, half way through a switch, and with each backend: every program
-//! runs on as an ordinary one, and who cleans up says what was found. A daemon that was only stopped goes on where it was.
+//! runs on as an ordinary one, and who cleans up says what was found. A daemon that was only stopped goes on where it
+//! was.
 
 mod place;
 

@@ -190,9 +190,8 @@ pub fn affinity(tid: u32) -> io::Result<Vec<u32>> {
 ///
 /// Two mechanisms stop real-time threads that leave less, at another moment on every CPU, and the one that keeps
 /// more counts: the limit `sched_rt_runtime_us` (sched(7); since Linux 6.12 only with CONFIG_RT_GROUP_SCHED, which is
-/// not asked for), and since Linux 6.12 the deadline server, whatever that limit is
-/// (Documentation/scheduler/sched-deadline.rst; `fair_server` in debugfs). What cannot be read is taken for Linux'
-/// default.
+/// not asked for), and since Linux 6.12 the deadline server, whatever that limit is (`fair_server` in debugfs: Linux
+/// d741f297bcea, "sched/fair: Fair server interface"). What cannot be read is taken for Linux' default.
 pub fn kept_for_ordinary(roots: &Roots) -> f64 {
     const DEFAULT: f64 = 0.05;
     let kernel = roots.proc.join("sys/kernel");

@@ -1,7 +1,8 @@
 //! The trace event format, as Perfetto and Chrome read it.
 //!
 //! Three "processes" stand for what was planned, for the switches and for what ran, each with a "thread" for each
-//! CPU; for each that switches, of the switches. Times are microseconds from the beginning of the record; the metadata say when that was.
+//! CPU; for each that switches, of the switches. Times are microseconds from the beginning of the record; the
+//! metadata say when that was.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
-//! What users of today's software report: several jobs of a numerical library or of MPI at once, each with a
-//! thread or rank for every CPU, are many times slower than one after the other. Four jobs at once, under plain Linux and
-//! as gangs, with the default settings of their runtimes.
+//! What users of today's software report: several jobs of a numerical library or of MPI at once, each with a thread
+//! or rank for every CPU, are many times slower than one after the other. Four jobs at once, under plain Linux and as
+//! gangs, with the default settings of their runtimes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const JOBS: usize = 4;
 /// How long jobs are waited for, unless something else is asked for. A third of it with `--quick`.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The report that cannot be run from packages everywhere.
-const LEFT_OUT: &str = "PyTorch (pytorch 3021): no package of the distribution; numpy on OpenBLAS has the same threads.";
+const LEFT_OUT: &str = "PyTorch (pytorch 3021): no package of the distribution; numpy on OpenBLAS has as many threads.";
 const NO_SOURCE: &str = "packages come without them, --mpi4py names its source; ranks of Open MPI that exchange values \
                          stand for them";
 

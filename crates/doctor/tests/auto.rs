@@ -1,5 +1,7 @@
 //! Jobs of policy `auto`, on the real kernel, with a daemon of their own and real programs.
 
+mod programs;
+
 use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
@@ -14,6 +16,7 @@ use gang_protocol::{
     v1::{self, Gain, Policy},
 };
 use gang_skips::skipped;
+use programs::Program;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The longest that a decision is waited for: the machine may have other work.
@@ -162,39 +165,15 @@ impl Drop for Place {
     }
 }
 
-/// Killed when this is dropped.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Compiles meet.c.
-fn compiled(directory: &Path) -> Option<String> {
-    let program = directory.join("meet");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/meet.c");
-    let mut cc = Command::new("cc");
-    let done = cc.args(["-O2", "-pthread", "-o"]).arg(&program).arg(source).status();
-    if !done.is_ok_and(|status| status.success()) {
-        skipped("no C compiler");
-        return None;
-    }
-    Some(program.to_str().unwrap().to_owned())
-}
-
 #[test]
 fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again() {
     let Some(place) = Place::new(None) else { return };
-    let Some(meet) = compiled(place.directory.path()) else { return };
+    let Some(meet) = programs::meet(place.directory.path()) else { return };
+    let meet = meet.to_str().unwrap();
     // Beside ordinary programs, the more the clearer: beside another gang it would be open what is better.
     let cpus = thread::available_parallelism().unwrap().get();
-    let spin = "while [ $SECONDS -lt 600 ]; do :; done";
-    let rival = || Program(Command::new("bash").args(["-c", spin]).spawn().unwrap());
-    let _rivals: Vec<Program> = (0..3 * cpus).map(|_| rival()).collect();
-    let program = place.run("program", &["--policy", "auto"], &[&meet]);
+    let _rivals: Vec<Program> = (0..3 * cpus).map(|_| Program::spinner()).collect();
+    let program = place.run("program", &["--policy", "auto"], &[meet]);
     if let Some(reason) = place.client().status().unwrap().status.not_proved {
         skipped(reason);
         return;
@@ -212,7 +191,7 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
     // for it, whatever else the machine does.
     let weight = 20;
     let options = ["--policy", "auto", "--weight", &weight.to_string()];
-    let apart = place.run("apart", &options, &[&meet, "apart"]);
+    let apart = place.run("apart", &options, &[meet, "apart"]);
     place.wait_until_decided("apart", &Policy::none);
     drop(apart);
 

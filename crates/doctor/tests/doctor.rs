@@ -1,5 +1,7 @@
 //! The program, on the real kernel, with a daemon of its own.
 
+mod programs;
+
 use std::{
     io::{BufRead, BufReader, Write},
     os::unix::process::{CommandExt, ExitStatusExt},
@@ -12,6 +14,7 @@ use std::{
 use gang_doctor::sites::{Site, Sites};
 use gang_protocol::client::Client;
 use gang_skips::skipped;
+use programs::Program;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -119,14 +122,7 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
     }
     assert!(alone["measured_gain"].is_null(), "nothing was proved: {alone:#}");
     assert_eq!(holds(&alone, "E1"), false, "{alone:#}");
-    let program = place.0.path().join("meet");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/meet.c");
-    let mut cc = Command::new("cc");
-    let compiled = cc.args(["-O2", "-pthread", "-o"]).arg(&program).arg(source).status();
-    if !compiled.is_ok_and(|status| status.success()) {
-        skipped("no C compiler");
-        return;
-    }
+    let Some(program) = programs::meet(place.0.path()) else { return };
     let meeting = place.doctor(&[&options[..], &[program.to_str().unwrap()]].concat());
     let Some(meeting) = diagnosis(&meeting) else { return };
     assert_eq!(meeting["figures"]["threads"], 2, "{meeting:#}");
@@ -160,6 +156,31 @@ fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
     assert!(diagnosis["helps"].is_boolean(), "{diagnosis:#}");
     assert_eq!(diagnosis["measured_by"], "work", "{diagnosis:#}");
     assert_eq!(after, before);
+}
+
+#[test]
+fn needs_root_and_bpf_what_threads_gain_that_wait_for_each_other_is_measured_and_others_gain_less()
+{
+    if !can_watch() {
+        return;
+    }
+    let place = Place::new();
+    let Some(program) = programs::meet(place.0.path()) else { return };
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let _competitors: Vec<Program> = (0..3 * cpus).map(|_| Program::spinner()).collect();
+    let gain = |arguments: &[&str]| {
+        let options = ["--json", "--seconds", "1", "--after", "0.5", "--prove", "--"];
+        let command = [&options[..], &[program.to_str().unwrap()], arguments].concat();
+        let diagnosis = diagnosis(&place.doctor(&command))?;
+        is_whole(&diagnosis);
+        let gain = diagnosis["measured_gain"]["gain"].as_f64().unwrap();
+        eprintln!("{arguments:?}: {}", diagnosis["measured_gain"]);
+        Some((gain, diagnosis["helps"].as_bool()))
+    };
+    let Some((meet, helps)) = gain(&[]) else { return };
+    let Some((apart, _)) = gain(&["apart"]) else { return };
+    assert!(meet > 0.05 && helps == Some(true), "{meet}, {helps:?}");
+    assert!(apart < meet, "{apart} of threads that work apart, {meet} of those that meet");
 }
 
 #[test]

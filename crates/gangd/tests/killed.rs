@@ -130,9 +130,12 @@ fn needs_root_who_kills_the_daemon_half_way_through_a_switch_leaves_nobody_in_or
             let (backend, switchers) = (place.status().backend, place.switchers());
             // Groups are written to by the first one alone.
             let tid = switchers[if backend == "rt" { round % switchers.len() } else { 0 }];
-            let mut held = None;
-            wait_until("half way", || {
+            let (mut held, mut tries) = (None, 0);
+            wait_busily_until("half way", || {
                 drop(held.take());
+                // Each time at another moment of a slice: as long pauses as four of them would always find the same.
+                tries += 1;
+                thread::sleep(Duration::from_micros(tries * 370 % 2_000));
                 held = Some(Held::thread(tid));
                 // The others do their part meanwhile.
                 thread::sleep(Duration::from_millis(3));

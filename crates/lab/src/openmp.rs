@@ -192,19 +192,8 @@ impl Copies {
 
     /// Like [`Copies::finish`]; none where one was not done in its time, and was killed.
     pub fn finish_in_time(self) -> Result<Option<f64>> {
-        let times_s: Option<Vec<f64>> = self.finish_each_in_time()?.into_iter().collect();
+        let times_s: Option<Vec<f64>> = self.finish_each()?.into_iter().collect();
         Ok(times_s.map(latest))
-    }
-
-    /// The time until each copy was done; none of those that were not in time, and were killed.
-    pub fn finish_each_in_time(self) -> Result<Vec<Option<f64>>> {
-        let deadline = self.deadline;
-        let in_time = |time_s: Result<f64>| match time_s {
-            Ok(time_s) => Ok(Some(time_s)),
-            Err(_) if Instant::now() >= deadline => Ok(None),
-            Err(error) => Err(error),
-        };
-        self.finish_each().into_iter().map(in_time).collect()
     }
 
     pub fn pids(&self) -> Vec<i32> {
@@ -213,23 +202,30 @@ impl Copies {
 
     /// The time until the last copy was done, in seconds.
     pub fn finish(self) -> Result<f64> {
-        let times_s: Result<Vec<f64>> = self.finish_each().into_iter().collect();
-        times_s.map(latest)
+        self.finish_in_time()?.context("a copy did not end in its time and was killed")
     }
 
-    fn finish_each(mut self) -> Vec<Result<f64>> {
-        if !self.running.iter_mut().all(|copy| copy.ends_by(self.deadline)) {
+    /// The time until each copy was done, in seconds; none of those that were not in time, and were killed.
+    pub fn finish_each(mut self) -> Result<Vec<Option<f64>>> {
+        let deadline = self.deadline;
+        let in_time: Vec<bool> =
+            self.running.iter_mut().map(|copy| copy.ends_by(deadline)).collect();
+        if in_time.contains(&false) {
             self.running.iter().for_each(Running::ask_to_end);
             let end = Instant::now() + GRACE;
             for copy in &mut self.running {
                 copy.ends_by(end);
             }
         }
-        let finish = |copy: Running| -> Result<f64> {
-            let finished: Finished = copy.outcome(self.deadline)?;
-            Ok(finished.finished_at_ns.saturating_sub(self.started_at_ns) as f64 / 1e9)
+        let finish = |(copy, in_time): (Running, bool)| -> Result<Option<f64>> {
+            if !in_time {
+                return Ok(None);
+            }
+            let finished: Finished = copy.outcome(deadline)?;
+            let time_ns = finished.finished_at_ns.saturating_sub(self.started_at_ns);
+            Ok(Some(time_ns as f64 / 1e9))
         };
-        self.running.into_iter().map(finish).collect()
+        self.running.into_iter().zip(in_time).map(finish).collect()
     }
 }
 
@@ -325,6 +321,23 @@ mod tests {
         test("test_p2p_rank.py", "self.assertEqual(MPI.COMM_WORLD.rank, 0)");
         let error = format!("{:#}", run().unwrap_err());
         assert!(error.contains("test_p2p_rank"), "{error}");
+    }
+
+    #[test]
+    fn a_copy_that_fails_is_no_late_one() {
+        let copies = |scripts: &[&str]| {
+            let start =
+                |script: &&str| Running::start(Command::new("sh").args(["-c", script])).unwrap();
+            let running = scripts.iter().map(start).collect();
+            let deadline = Instant::now() + Duration::from_millis(500);
+            Copies { running, started_at_ns: 0, deadline }
+        };
+        let (done, late) = ("echo '{\"finished_at_ns\": 2000000000}'", "exec sleep 60");
+        assert_eq!(copies(&[done, late]).finish_each().unwrap(), [Some(2.0), None]);
+        assert_eq!(copies(&[late, done]).finish_in_time().unwrap(), None);
+        assert!(copies(&[late, "exit 3"]).finish_in_time().is_err(), "it was not killed");
+        let error = format!("{:#}", copies(&[late]).finish().unwrap_err());
+        assert!(error.contains("did not end in its time"), "{error}");
     }
 
     #[test]

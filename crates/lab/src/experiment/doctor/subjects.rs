@@ -170,8 +170,7 @@ impl Copies {
             }
             Copies::Real { copies, times, patience } => {
                 let killed = |time_s: Option<f64>| time_s.unwrap_or(patience.as_secs_f64());
-                let times_s: Vec<f64> =
-                    copies.finish_each_in_time()?.into_iter().map(killed).collect();
+                let times_s: Vec<f64> = copies.finish_each()?.into_iter().map(killed).collect();
                 let last_s = times_s.iter().copied().fold(0.0, f64::max);
                 let rate = |time_s: f64| times as f64 / time_s;
                 Ok(Done {

@@ -417,12 +417,13 @@ impl Members {
     }
 
     /// Counts the runnable threads, and notes on which CPU each thread was last. Of more than
-    /// `most` threads, a part stands for all; of a large job, another one each time.
+    /// `most` threads, a part stands for all; of a large job, another one each time: neighbours in a row do the same
+    /// more often than others.
     pub fn count_runnable(&mut self, proc_root: &Path, most: usize) -> Runnable {
         let step = self.threads.len().div_ceil(most).max(1);
         let (mut looked_at, mut runnable) = (0, 0);
         self.counts = self.counts.wrapping_add(1);
-        let first = if self.listed > Runnable::LARGE { self.counts % step } else { 0 };
+        let first = if self.listed > Runnable::LARGE { spread(self.counts) % step } else { 0 };
         for thread in self.threads.iter_mut().skip(first).step_by(step) {
             if let Ok(stat) = process::stat(proc_root, thread.tid) {
                 runnable += u32::from(stat.is_runnable());
@@ -466,6 +467,12 @@ impl Members {
             }
         }
     }
+}
+
+/// Numbers far from each other for `count`s that follow each other (Fibonacci hashing: Knuth, The Art of Computer
+/// Programming, 6.4).
+fn spread(count: usize) -> usize {
+    ((count as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize
 }
 
 /// The CPUs a thread may run on, as the kernel has it.

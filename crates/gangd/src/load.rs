@@ -36,7 +36,7 @@ impl Load {
         let others = all.saturating_sub(of_jobs.threads + of_daemon);
         self.last.push_back(others);
         let likely = self.least_of(RECENT);
-        let certain = likely.saturating_sub(of_jobs.give_or_take);
+        let certain = likely.saturating_sub(of_jobs.unseen);
         let lasting = self.least_of(REMEMBERED).min(machine);
         self.threads = self.threads.clamp(certain.max(lasting), likely);
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     fn exactly(threads: u32) -> Runnable {
-        Runnable { threads, give_or_take: 0 }
+        Runnable { threads, unseen: 0 }
     }
 
     #[test]
@@ -97,8 +97,8 @@ mod tests {
     #[test]
     fn what_may_be_of_a_large_job_is_no_load() {
         let mut load = Load::default();
-        let mut after = |all, threads, give_or_take| {
-            (0..3).for_each(|_| load.saw(all, Runnable { threads, give_or_take }, 1, 2));
+        let mut after = |all, threads, unseen| {
+            (0..3).for_each(|_| load.saw(all, Runnable { threads, unseen }, 1, 2));
             load.threads()
         };
         assert_eq!(after(5, 2, 0), 2);
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_large_job_does_not_keep_others_from_their_turns() {
         let mut load = Load::default();
-        let unsure = Runnable { threads: 300, give_or_take: 106 };
+        let unsure = Runnable { threads: 300, unseen: 106 };
         (0..9).for_each(|_| load.saw(305, unsure, 1, 2));
         assert_eq!(load.threads(), 0, "it may be the job's own");
         load.saw(305, unsure, 1, 2);

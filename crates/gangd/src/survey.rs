@@ -97,7 +97,7 @@ impl Survey {
                 // Those that Linux alone schedules have their time with the rest (L18).
                 if job.spec.policy == Policy::Local {
                     of_jobs.threads += runnable.threads;
-                    of_jobs.give_or_take += runnable.give_or_take;
+                    of_jobs.unseen += runnable.unseen;
                 }
             }
         }

@@ -40,19 +40,7 @@ impl Jobs {
     }
 
     fn are_released(&self, when: &str) {
-        for program in &self.programs {
-            // What it is that stays is told where it does.
-            let mut left = None;
-            let is_released = || {
-                let now = what_is_left(program.pid());
-                if now.is_some() && now != left {
-                    eprintln!("{when}: {now:?}");
-                }
-                left = now;
-                left.is_none()
-            };
-            wait_until(when, is_released);
-        }
+        self.programs.iter().for_each(|program| is_released(program.pid(), when));
     }
 
     /// What is said of them by who finds them.
@@ -67,6 +55,19 @@ impl Jobs {
         assert!(["1", "2"].contains(&paused), "{told}");
         assert_eq!(end.trim_end(), fate);
     }
+}
+
+/// Waits until nothing is left of gangd with a program. What it is that stays is told where it does.
+fn is_released(pid: u32, when: &str) {
+    let mut left = None;
+    wait_until(when, || {
+        let now = what_is_left(pid);
+        if now.is_some() && now != left {
+            eprintln!("{when}: {now:?}");
+        }
+        left = now;
+        left.is_none()
+    });
 }
 
 #[test]
@@ -144,9 +145,7 @@ fn needs_root_who_kills_the_daemon_half_way_through_a_switch_leaves_nobody_in_or
             place.signal_daemon(Signal::KILL);
             drop(held);
             place.kill_daemon();
-            for pid in pids {
-                wait_until("released", || what_is_left(pid).is_none());
-            }
+            pids.iter().for_each(|&pid| is_released(pid, "half way"));
             place.start();
         }
     });

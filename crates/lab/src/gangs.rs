@@ -15,6 +15,8 @@ use crate::lab::{Lab, Span};
 use crate::workload::window::sleep_until_ns;
 
 pub const COSCHEDULED: &str = "coscheduled_percent";
+/// Why it is not known yet of programs under plain Linux: a daemon would be part of what gangs are compared with.
+pub const APART: &str = "plain Linux is looked at in a round of its own";
 const SKEW: &str = "gangs_skew_us_p99";
 /// How long before the end of a window the daemon is asked.
 const LOOK: Duration = Duration::from_millis(100);
@@ -98,9 +100,15 @@ impl Lab {
         self.note(seen);
     }
 
-    /// Plain Linux is looked at by a daemon that does nothing else, where that is asked for.
+    /// Plain Linux is looked at by a daemon that does nothing else, and not while it is compared unless that is asked
+    /// for.
     pub fn note_plain(&self) {
-        self.note(not_measured("plain Linux is looked at with --watch-plain"));
+        self.note(not_measured(APART));
+    }
+
+    /// It is not looked at how much the gangs of the condition run as a whole.
+    pub fn note_not_measured(&self, reason: &str) {
+        self.note(not_measured(reason));
     }
 
     fn note(&self, seen: Sample) {

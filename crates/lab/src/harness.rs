@@ -3,6 +3,10 @@
 //! A machine drifts: other users come and go, clocks change their frequency. So every round runs
 //! each condition once, every second round in the reverse order, and figures are compared within
 //! rounds only. Before each round, and after the last, the noise of the machine is sampled.
+//!
+//! How much programs run as a whole a daemon says, which beside plain Linux would be part of what gangs are compared
+//! with. So conditions under plain Linux run once more in the end, beside a daemon that does nothing else, and nothing
+//! else is taken of that round.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -12,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use indicatif::{HumanDuration, ProgressBar, ProgressFinish, ProgressState, ProgressStyle};
 use serde::{Serialize, Serializer};
 
-use crate::gangs::COSCHEDULED;
+use crate::gangs::{APART, COSCHEDULED};
 use crate::lab::Lab;
 use crate::machine::Machine;
 use crate::noise::{self, Noise};
@@ -54,6 +58,9 @@ pub struct Series {
     /// In how many rounds it is not known, by the reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rounds_not_measured: BTreeMap<String, usize>,
+    /// How much its programs ran as a whole is of one more round, of which nothing else is told.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub looked_at_apart: bool,
 }
 
 impl Series {
@@ -68,6 +75,7 @@ impl Series {
             rounds,
             not_measured: None,
             rounds_not_measured: BTreeMap::new(),
+            looked_at_apart: false,
         }
     }
 
@@ -84,6 +92,18 @@ impl Series {
         if self.samples.contains_key(COSCHEDULED) {
             self.not_measured = None;
         }
+    }
+
+    /// Whether it is to be looked at apart how much its programs run as a whole.
+    fn wants_look(&self) -> bool {
+        self.not_measured.as_deref() == Some(APART)
+    }
+
+    /// Takes in what was seen then, after so many rounds.
+    fn add_look(&mut self, rounds: usize, seen: Sample) {
+        self.rounds_not_measured.clear();
+        self.looked_at_apart = seen.figures.contains_key(COSCHEDULED);
+        self.add(rounds, seen);
     }
 
     /// What was measured of a figure, with the round, counted from 0.
@@ -193,12 +213,59 @@ pub fn alternate(
         }
         done = round + 1;
     }
+    // A first answer takes no longer for it than for a round more.
+    let apart = series.iter().filter(|series| series.wants_look()).count();
+    let part = apart as f64 / conditions.len().max(1) as f64;
+    let has_time = || {
+        let round = begun.elapsed().mul_f64(part) / measured.max(1);
+        !bounded || lab.began.get().elapsed() + round <= FIRST_ANSWER
+    };
+    if measured == 0 || has_time() {
+        bar.inc_length(apart as u64);
+        for (condition, series) in conditions.iter().zip(&mut series) {
+            if series.wants_look() {
+                bar.set_message(format!("looking at {}", condition.name));
+                series.add_look(done, look(lab, experiment, condition)?);
+                bar.inc(1);
+            }
+        }
+    } else {
+        for series in series.iter_mut().filter(|series| series.wants_look()) {
+            series.add_look(done, not_seen("--quick had no time to look at plain Linux"));
+        }
+    }
     if all_missing > 0 {
         listen(&mut noise)?;
     }
     machine.look_again();
     let rounds_left_out = rounds - done;
     Ok(Run { experiment, machine, rounds: done, rounds_left_out, series, noise })
+}
+
+fn not_seen(reason: impl Into<String>) -> Sample {
+    Sample { not_measured: Some(reason.into()), ..Sample::default() }
+}
+
+/// Runs a condition once more, to see how much its programs run as a whole.
+fn look(lab: &Lab, experiment: &str, condition: &Condition) -> Result<Sample> {
+    let name = format!("{}, looked at", condition.name);
+    let journal = lab.journal.as_ref();
+    if let Some(known) = journal.and_then(|journal| journal.sample(experiment, &name, 0)) {
+        return Ok(known);
+    }
+    lab.measured.take();
+    lab.only_looks.set(true);
+    let measured = (condition.measure)();
+    lab.only_looks.set(false);
+    let seen = lab.measured.take();
+    if let Err(error) = measured {
+        // What was compared is there all the same.
+        return Ok(not_seen(format!("{error:#}")));
+    }
+    if let Some(journal) = journal {
+        journal.add_sample(experiment, &name, 0, &seen)?;
+    }
+    Ok(seen)
 }
 
 /// Whether a first answer has time for one more round: where it takes as long as those that were measured in
@@ -333,6 +400,52 @@ mod tests {
         let again = alternate(&lab(Some(&path)), "count", 2, &conditions).unwrap();
         assert_eq!(*measured.borrow(), 5);
         assert_eq!(again.series[0].samples, run.series[0].samples);
+    }
+
+    #[test]
+    fn plain_linux_is_looked_at_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        let looks = RefCell::new(0);
+        let measure = |lab: &Lab, fails: bool| {
+            if !lab.only_looks.get() {
+                lab.note_plain();
+                return Ok(Figures::from([("n", 1.0)]));
+            }
+            *looks.borrow_mut() += 1;
+            anyhow::ensure!(!fails, "smoke");
+            let figures = Figures::from([(COSCHEDULED, 40.0)]);
+            lab.measured.replace(Sample { figures, ..Sample::default() });
+            Ok(Figures::from([("n", 7.0)]))
+        };
+        let run = |quick: bool, began: Instant| {
+            let lab = match quick {
+                true => Lab::new(&Options { noisy: true, quick, ..Options::default() }).unwrap(),
+                false => lab(Some(&path)),
+            };
+            lab.began.set(began);
+            let conditions = [
+                Condition::new("a", || measure(&lab, false)),
+                Condition::new("b", || measure(&lab, true)),
+                Condition::new("gangs", || Ok(Figures::from([("n", 2.0)]))),
+            ];
+            alternate(&lab, "look", 2, &conditions).unwrap().series
+        };
+        for _ in 0..2 {
+            let [a, b, gangs] = &run(false, Instant::now())[..] else { panic!() };
+            assert_eq!(a.samples["n"], [1.0, 1.0], "nothing else is taken of that round");
+            assert_eq!(a.samples[COSCHEDULED], [40.0]);
+            assert!(a.looked_at_apart && a.not_measured.is_none());
+            assert!(a.rounds_not_measured.is_empty());
+            assert_eq!(b.samples["n"], [1.0, 1.0], "and nothing is lost where it fails");
+            assert_eq!(b.not_measured.as_deref(), Some("smoke"));
+            assert!(!b.looked_at_apart && !gangs.looked_at_apart);
+        }
+        assert_eq!(*looks.borrow(), 3, "what was seen is on file");
+        let long_ago = Instant::now().checked_sub(FIRST_ANSWER).unwrap();
+        let series = run(true, long_ago);
+        assert!(series[0].not_measured.as_ref().unwrap().contains("no time"));
+        assert_eq!(*looks.borrow(), 3);
     }
 
     #[test]

@@ -47,8 +47,8 @@ pub struct Options {
     /// Only the conditions without gangd
     #[arg(long)]
     pub plain: bool,
-    /// Measure of programs under plain Linux, too, how much they run as a whole: as jobs of policy none,
-    /// beside a daemon that does nothing else
+    /// Look in every round at how much programs under plain Linux run as a whole, not apart from what is compared:
+    /// as jobs of policy none, beside a daemon that does nothing else
     #[arg(long, conflicts_with = "plain")]
     pub watch_plain: bool,
     /// Write figures and raw samples as JSON; - for the standard output, without the table
@@ -84,6 +84,8 @@ pub struct Lab {
     /// What the daemon measured of the gangs of the condition that runs; the harness adds it to the
     /// condition's figures.
     pub measured: RefCell<Sample>,
+    /// What runs is looked at and not compared.
+    pub only_looks: Cell<bool>,
 }
 
 /// How the copies of an experiment share the machine.
@@ -119,9 +121,9 @@ impl Lab {
         ensure!(options.runs != Some(0), "an experiment has at least one round");
         let journal = options.resume.as_deref().map(Journal::open).transpose()?;
         let options = options.clone();
-        let (parameters, measured) = (String::new(), RefCell::default());
+        let (parameters, measured, only_looks) = Default::default();
         let began = Cell::new(Instant::now());
-        Ok(Self { programs, options, cpus, journal, parameters, began, measured })
+        Ok(Self { programs, options, cpus, journal, parameters, began, measured, only_looks })
     }
 
     /// Rounds of an experiment that nobody has published.
@@ -212,7 +214,7 @@ impl Lab {
     /// A daemon where the condition has one.
     pub fn daemon_of(&self, under: &Under) -> Result<Option<Daemon>> {
         match under {
-            Under::Plain if self.options.watch_plain => {
+            Under::Plain if self.options.watch_plain || self.only_looks.get() => {
                 self.daemon(&Settings { only_watch: true, ..Settings::default() }).map(Some)
             }
             Under::Plain => {

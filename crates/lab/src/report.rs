@@ -197,6 +197,11 @@ impl Report {
             let rounds = self.rounds_left_out;
             all.push(format!("{rounds} more rounds: --quick is to answer within a minute."));
         }
+        if self.series.iter().any(|series| series.looked_at_apart) {
+            all.push(format!(
+                "{COSCHEDULED} under plain Linux is of one more round, beside a daemon that does nothing else."
+            ));
+        }
         // A condition of which one round lacks it has it of the others.
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
         for (reason, rounds) in self.series.iter().flat_map(|series| &series.rounds_not_measured) {

@@ -35,6 +35,9 @@ const HELPS: &str = "said_to_help";
 const GAIN: f64 = 0.05;
 /// What watching may cost, in percent.
 const COST_MAX: f64 = 2.0;
+/// Programs whose rate under plain Linux varies by less than this part of it (sd) are steady: what differs while they
+/// are watched is due to watching. Others plain Linux now and then lets collapse.
+const STEADY: f64 = 0.03;
 
 /// How long workloads count. Half of it is what real programs take alone.
 const LENGTH: Duration = Duration::from_secs(6);
@@ -115,7 +118,7 @@ fn measure(lab: &Lab, subject: &Subject, way: Way) -> Result<Figures> {
     } else if is_job {
         copies.look_at_gangs(lab, Some(&daemon), &span);
     } else {
-        lab.note_plain();
+        lab.note_not_measured("it is that of the same program, watched");
     }
     let done = copies.done(&span)?;
     figures.extend([(RATE, done.rate), (OF_FIRST, done.of_first)]);
@@ -153,7 +156,14 @@ struct Score {
     said: Option<bool>,
     predicted: Option<f64>,
     gain: Estimate,
+    is_steady: bool,
     cost_percent: Option<Estimate>,
+}
+
+impl Score {
+    fn cost(&self) -> f64 {
+        self.cost_percent.map_or(f64::NEG_INFINITY, |cost| cost.value)
+    }
 }
 
 fn score(report: &mut Report, name: &str) -> Option<Score> {
@@ -161,6 +171,7 @@ fn score(report: &mut Report, name: &str) -> Option<Score> {
     let (plain, watched, gangs) =
         (condition("plain Linux"), condition("watched"), condition("gangs"));
     let ratio = report.ratio(&gangs, &plain, RATE)?;
+    let alone = report.samples(&plain, OF_FIRST).and_then(stats::mean_sd);
     let cost = report.ratio(&watched, &plain, OF_FIRST);
     let part = report.mean(&watched, PART_WATCHED);
     let rounds = report.rounds;
@@ -178,6 +189,7 @@ fn score(report: &mut Report, name: &str) -> Option<Score> {
             .flatten(),
         predicted: predicted.map(|(mean, _)| mean),
         gain: minus_one(ratio),
+        is_steady: rounds > 1 && alone.is_some_and(|(mean, sd)| sd < STEADY * mean),
         cost_percent: cost.zip(part).map(|(it, part)| {
             let percent = |ratio: f64| (1.0 - ratio) / part.value * 100.0;
             let interval = it.interval.map(|[low, high]| [percent(high), percent(low)]);
@@ -214,21 +226,22 @@ fn tell(report: &mut Report, scores: &[Score]) {
     let right = confusion.right() as f64 / scores.len() as f64 * 100.0;
     let right = Estimate { value: right, interval: None, samples: scores.len() };
     report.promise("gang doctor is right", Must::AtLeast(90.0), "%", Some(right));
-    // The median over programs: of those that plain Linux now and then lets collapse, a round says more of
-    // Linux than of the doctor.
-    let costs = scores.iter().filter_map(|it| it.cost_percent).map(|cost| cost.value);
-    let mut costs: Vec<f64> = costs.collect();
-    costs.sort_by(f64::total_cmp);
-    let median = costs.get(costs.len() / 2);
-    let cost = median.map(|&value| Estimate { value, interval: None, samples: costs.len() });
-    report.promise("what watching costs a program, median", Must::AtMost(COST_MAX), "%", cost);
-    // No program is to be slowed by more; the interval tells what is the doctor's from what is Linux's.
-    let cost = |it: &Score| it.cost_percent.map_or(f64::NEG_INFINITY, |cost| cost.value);
-    let worst = scores.iter().max_by(|a, b| cost(a).total_cmp(&cost(b)));
-    if let Some((name, Some(cost))) = worst.map(|it| (&it.name, it.cost_percent)) {
-        let what = format!("what watching costs a program, the worst: {name}");
-        report.promise(what, Must::AtMost(COST_MAX), "%", Some(cost));
-    }
+    tell_costs(report, "a program", scores.iter().collect());
+    let steady: Vec<&Score> = scores.iter().filter(|it| it.is_steady).collect();
+    tell_costs(report, "a program that plain Linux treats alike in all rounds", steady);
+}
+
+/// What watching costs programs at the median, and the one that it costs most; the interval tells what is the doctor's
+/// from what is Linux's.
+fn tell_costs(report: &mut Report, whom: &str, mut scores: Vec<&Score>) {
+    scores.retain(|it| it.cost_percent.is_some());
+    scores.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
+    let (Some(middle), Some(worst)) = (scores.get(scores.len() / 2), scores.last()) else { return };
+    let median = Estimate { value: middle.cost(), interval: None, samples: scores.len() };
+    let what = format!("what watching costs {whom}, median of {}", scores.len());
+    report.promise(what, Must::AtMost(COST_MAX), "%", Some(median));
+    let what = format!("what watching costs {whom}, the worst: {}", worst.name);
+    report.promise(what, Must::AtMost(COST_MAX), "%", worst.cost_percent);
 }
 
 #[cfg(test)]
@@ -244,6 +257,9 @@ mod tests {
     /// A program: its name, what was said of it, and its rates under plain Linux, watched, and as gangs.
     type Program = (&'static str, Option<f64>, [f64; 3]);
 
+    /// One that plain Linux lets collapse in one of three rounds.
+    const COLLAPSES: &str = "collapses";
+
     /// What is told of programs.
     fn told(programs: &[Program], part: f64) -> Report {
         let lab = Lab::new(&Options { noisy: true, ..Options::default() }).unwrap();
@@ -252,7 +268,10 @@ mod tests {
             for (way, rate) in ["plain Linux", "watched", "gangs"].into_iter().zip(rates) {
                 // The other copy has what the one that is watched loses.
                 let of_both = if way == "watched" { rates[0] } else { *rate };
-                let (of_both, of_first) = (vec![of_both; 3], vec![*rate / 2.0; 3]);
+                let (of_both, mut of_first) = (vec![of_both; 3], vec![*rate / 2.0; 3]);
+                if *name == COLLAPSES && way == "plain Linux" {
+                    of_first[1] /= 10.0;
+                }
                 let mut samples = BTreeMap::from([(RATE, of_both), (OF_FIRST, of_first)]);
                 if way == "watched" {
                     samples.insert(PART_WATCHED, vec![part; 3]);
@@ -310,12 +329,30 @@ mod tests {
             ],
             0.8,
         );
-        let [_, median, worst] = &report.measures[..] else { panic!("{:?}", report.measures) };
+        let [_, median, worst, steady_median, steady_worst] = &report.measures[..] else {
+            panic!("{:?}", report.measures)
+        };
         assert!(median.met && !worst.met, "{worst:?}");
         assert!(worst.measure.ends_with("the worst: b"), "{worst:?}");
         assert!(
             (worst.measured.unwrap().value - 12.5).abs() < 1e-9,
             "while it is watched: {worst:?}"
         );
+        assert!(
+            steady_median.measure.ends_with("median of 3"),
+            "all are steady: {steady_median:?}"
+        );
+        assert!(steady_worst.measure.ends_with("the worst: b"), "{steady_worst:?}");
+    }
+
+    #[test]
+    fn who_collapses_under_plain_linux_says_nothing_of_watching() {
+        let report = told(
+            &[("a", Some(1.0), [100.0, 99.0, 200.0]), (COLLAPSES, Some(1.0), [100.0, 50.0, 200.0])],
+            1.0,
+        );
+        let [.., worst, _, steady] = &report.measures[..] else { panic!("{:?}", report.measures) };
+        assert!(worst.measure.ends_with(COLLAPSES) && steady.measure.ends_with("worst: a"));
+        assert!(steady.met, "{steady:?}");
     }
 }

@@ -20,7 +20,8 @@ use crate::{
 };
 
 /// Ticks of each CPU's clock in a second: not a divisor of what programs do every millisecond. A virtual machine
-/// pays some 20 µs for each, so twice as many cost what is watched more than a percent.
+/// pays some 20 µs for each, so twice as many cost what is watched more than a percent; and of half as many too few
+/// are of the moments that tell what a program would gain (docs/lab/doctor.md).
 const TICKS_PER_SECOND: u64 = 499;
 
 /// How often the ticks are read.

@@ -183,8 +183,9 @@ pub fn alternate(
     let (mut done, mut measured) = (0, 0);
     for round in 0..rounds {
         if missing(round) > 0 {
-            if bounded && !is_time_for_another(measured, begun.elapsed(), lab.began.get().elapsed())
-            {
+            // And for the looks that follow.
+            let taken = begun.elapsed().mul_f64(1.0 + part_apart(&series));
+            if bounded && !is_time_for_another(measured, taken, lab.began.get().elapsed()) {
                 break;
             }
             listen(&mut noise)?;
@@ -213,15 +214,9 @@ pub fn alternate(
         }
         done = round + 1;
     }
-    // A first answer takes no longer for it than for a round more.
-    let apart = series.iter().filter(|series| series.wants_look()).count();
-    let part = apart as f64 / conditions.len().max(1) as f64;
-    let has_time = || {
-        let round = begun.elapsed().mul_f64(part) / measured.max(1);
-        !bounded || lab.began.get().elapsed() + round <= FIRST_ANSWER
-    };
-    if measured == 0 || has_time() {
-        bar.inc_length(apart as u64);
+    let taken = begun.elapsed().mul_f64(part_apart(&series));
+    if !bounded || is_time_for_another(measured, taken, lab.began.get().elapsed()) {
+        bar.inc_length(series.iter().filter(|series| series.wants_look()).count() as u64);
         for (condition, series) in conditions.iter().zip(&mut series) {
             if series.wants_look() {
                 bar.set_message(format!("looking at {}", condition.name));
@@ -240,6 +235,12 @@ pub fn alternate(
     machine.look_again();
     let rounds_left_out = rounds - done;
     Ok(Run { experiment, machine, rounds: done, rounds_left_out, series, noise })
+}
+
+/// How many of the conditions are to be looked at apart.
+fn part_apart(series: &[Series]) -> f64 {
+    let apart = series.iter().filter(|series| series.wants_look()).count();
+    apart as f64 / series.len().max(1) as f64
 }
 
 fn not_seen(reason: impl Into<String>) -> Sample {

@@ -33,18 +33,20 @@ ends() {
   jq -e --arg name "$name" '(.failures | length == 0) and .reports[0].experiment == $name' "$copy/tmp/lab/figures.json"
 }
 
-# The daemon's measuring begins and ends to read the tracepoint of context switches, for which the kernel patches its own
-# code, and an emulated CPU may run what stood there before: it panics. With two other readers nothing is patched.
-hold_tracepoint() {
-  local reader
+# The daemon's measuring begins and ends to read tracepoints of the scheduler, for which the kernel patches its own code,
+# and an emulated CPU may run what stood there before: it panics. With two other readers nothing is patched.
+hold_tracepoints() {
+  local reader event
   mount -t tracefs tracefs /sys/kernel/tracing || return
   for reader in one other; do
     mkdir "/sys/kernel/tracing/instances/$reader" || return
-    echo 1 >"/sys/kernel/tracing/instances/$reader/events/sched/sched_switch/enable" || return
+    for event in sched_switch sched_wakeup sched_wakeup_new; do
+      echo 1 >"/sys/kernel/tracing/instances/$reader/events/sched/$event/enable" || return
+    done
   done
 }
 
-check "the tracepoint of context switches has two readers" hold_tracepoint
+check "the tracepoints of the scheduler have two readers" hold_tracepoints
 check "the files of the machine outside" mount_copy
 asked() { sed -n "s/.*vm\.$1=\([a-z0-9,]*\).*/\1/p" /proc/cmdline; }
 check "it has $(asked cpus) CPUs" test "$(nproc)" = "$(asked cpus)"

@@ -39,3 +39,13 @@ fn a_child_of_a_thread_in_its_slot_gets_its_nice_value_back() {
     assert_eq!(original(Attributes::other(0), BATCH, true), BATCH);
     assert_eq!(original(Attributes::other(0), BATCH, false), Attributes::other(0));
 }
+
+#[test]
+fn threads_in_a_row_are_looked_at_soon_however_few_are_looked_at() {
+    // Of every 132 threads one is looked at: of three looks in succession one is of any hundred in a row.
+    let offsets: Vec<usize> = (0..10_000).map(|count| spread(count) % 132).collect();
+    for looks in offsets.windows(3) {
+        let is_seen = |first: usize| looks.iter().any(|look| (look + 132 - first) % 132 < 100);
+        assert!((0..132).all(is_seen), "{looks:?}");
+    }
+}

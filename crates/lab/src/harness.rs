@@ -263,6 +263,13 @@ fn look(lab: &Lab, experiment: &str, condition: &Condition) -> Result<Sample> {
         // What was compared is there all the same.
         return Ok(not_seen(format!("{error:#}")));
     }
+    let is_told = match &seen.not_measured {
+        Some(reason) => reason != APART,
+        None => seen.figures.contains_key(COSCHEDULED),
+    };
+    if !is_told {
+        return Ok(not_seen("its programs were not looked at"));
+    }
     if let Some(journal) = journal {
         journal.add_sample(experiment, &name, 0, &seen)?;
     }
@@ -429,18 +436,23 @@ mod tests {
                 Condition::new("a", || measure(&lab, false)),
                 Condition::new("b", || measure(&lab, true)),
                 Condition::new("gangs", || Ok(Figures::from([("n", 2.0)]))),
+                Condition::new("blind", || {
+                    lab.note_plain();
+                    Ok(Figures::from([("n", 3.0)]))
+                }),
             ];
             alternate(&lab, "look", 2, &conditions).unwrap().series
         };
         for _ in 0..2 {
-            let [a, b, gangs] = &run(false, Instant::now())[..] else { panic!() };
+            let [a, b, gangs, blind] = &run(false, Instant::now())[..] else { panic!() };
             assert_eq!(a.samples["n"], [1.0, 1.0], "nothing else is taken of that round");
             assert_eq!(a.samples[COSCHEDULED], [40.0]);
             assert!(a.looked_at_apart && a.not_measured.is_none());
             assert!(a.rounds_not_measured.is_empty());
             assert_eq!(b.samples["n"], [1.0, 1.0], "and nothing is lost where it fails");
             assert_eq!(b.not_measured.as_deref(), Some("smoke"));
-            assert!(!b.looked_at_apart && !gangs.looked_at_apart);
+            assert!(!b.looked_at_apart && !gangs.looked_at_apart && !blind.looked_at_apart);
+            assert_eq!(blind.not_measured.as_deref(), Some("its programs were not looked at"));
         }
         assert_eq!(*looks.borrow(), 3, "what was seen is on file");
         let long_ago = Instant::now().checked_sub(FIRST_ANSWER).unwrap();

@@ -145,7 +145,7 @@ pub fn predict(observation: &Observation) -> Option<Gain> {
     }
     let of = |observation: &Observation| {
         let figures = observation.figures();
-        let clear = figures.pace_clear?;
+        let clear = figures.pace_clear.filter(|&clear| clear > 0.0)?;
         (figures.pace > 0.0).then(|| (figures.fair_share * clear / figures.pace).ln())
     };
     let whole = of(observation)?;

@@ -69,7 +69,7 @@ impl Cause {
     }
 }
 
-/// Sleeps of the busy threads, by what they were for.
+/// Sleeps of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Sleeps {
     pub count: u64,
@@ -89,8 +89,12 @@ pub struct Observation {
     pub looks: Vec<Look>,
     /// Ticks of which nobody knows what was there: they were not read in time.
     pub lost: u64,
+    /// Also of those that have ended.
     pub threads: BTreeMap<u32, Use>,
-    pub sleeps: BTreeMap<Cause, Sleeps>,
+    /// The most of those that compute which there were at once; absent where nobody counted.
+    pub threads_at_once: Option<usize>,
+    /// By the thread that slept.
+    pub sleeps: BTreeMap<(u32, Cause), Sleeps>,
     /// Runnable threads of others, at moments through the time that was watched.
     pub others: Vec<(u64, f64)>,
     /// Who they were; empty where nobody asked.
@@ -144,6 +148,7 @@ pub struct Figures {
     pub spinning: f64,
     /// Where, as shares of that time, the most first.
     pub waits_at: Vec<(String, f64)>,
+    /// Of the threads that compute.
     pub sleeps: BTreeMap<Cause, Sleeps>,
     /// Time between two waits of a thread for its partners; absent where it does not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -171,9 +176,18 @@ pub struct Figures {
     pub lost: f64,
 }
 
+impl std::ops::AddAssign for Sleeps {
+    fn add_assign(&mut self, other: Sleeps) {
+        self.count += other.count;
+        self.ns += other.ns;
+        self.clear_count += other.clear_count;
+        self.clear_ns += other.clear_ns;
+    }
+}
+
 impl Observation {
     /// Those of its threads that compute.
-    fn busy(&self) -> Vec<u32> {
+    pub fn busy(&self) -> Vec<u32> {
         let most = self.threads.values().map(|used| used.run_ns).max().unwrap_or(0);
         let least = (most as f64 * BUSY).max(1.0);
         let busy = self.threads.iter().filter(|(_, used)| used.run_ns as f64 >= least);
@@ -182,7 +196,10 @@ impl Observation {
 
     pub fn figures(&self) -> Figures {
         let busy = self.busy();
-        let cpus = busy.len().min(self.allowed).max(1);
+        // Those that come and go are as many as there are at once.
+        let threads = busy.len().min(self.threads_at_once.unwrap_or(busy.len()));
+        let cpus = threads.min(self.allowed).max(1);
+        let sleeps = self.sleeps_of(&busy);
         let pace = |count: Count| {
             (count.all > 0)
                 .then(|| count.work as f64 / count.all as f64 * self.machine as f64 / cpus as f64)
@@ -193,14 +210,15 @@ impl Observation {
         let enough = |count: Count| (count.all >= ENOUGH).then(|| pace(count)).flatten();
         let pace_clear = (clear.all >= UNDISTURBED_ENOUGH).then(|| pace(clear)).flatten();
         let waiting = self.mean_waiting();
-        let left = ((busy.len() as f64 - waiting) / cpus as f64).clamp(0.0, 1.0);
+        let left = ((threads as f64 - waiting) / cpus as f64).clamp(0.0, 1.0);
         let own = (all.work + all.wait).max(1) as f64;
-        let (interval_us, interval_is_bound) = self.interval(&busy);
+        let partner = sleeps.get(&Cause::Partner).copied().unwrap_or_default();
+        let (interval_us, interval_is_bound) = self.interval(threads, partner);
         let (others, others_sd) = self.others();
         let wanted = cpus as f64 + others;
         Figures {
             seconds: self.length_ns as f64 / 1e9,
-            threads: busy.len(),
+            threads,
             cpus,
             pace: pace(all).unwrap_or(0.0),
             pace_clear,
@@ -211,10 +229,10 @@ impl Observation {
             looks_on_cpu: all.work + all.wait,
             spinning: all.wait as f64 / own,
             waits_at: self.waits_at(own),
-            sleeps: self.sleeps.clone(),
             interval_us,
             interval_is_bound,
-            spread_us: self.spread_us(interval_us),
+            spread_us: self.spread_us(threads, partner, interval_us),
+            sleeps,
             others,
             others_sd,
             competitors: self.competitors.clone(),
@@ -225,10 +243,22 @@ impl Observation {
         }
     }
 
+    /// What threads slept for, those that compute.
+    fn sleeps_of(&self, busy: &[u32]) -> BTreeMap<Cause, Sleeps> {
+        let mut sums = BTreeMap::<Cause, Sleeps>::new();
+        for (&(tid, cause), sleeps) in &self.sleeps {
+            if busy.contains(&tid) {
+                *sums.entry(cause).or_default() += *sleeps;
+            }
+        }
+        sums
+    }
+
     /// The looks at which no thread waits for a CPU, nor has to make up for having waited. The look that shows all
     /// of its CPUs in use is not among them: there will always be work in it.
     fn undisturbed(&self, cpus: usize) -> Count {
-        let mut is_undisturbed = true;
+        // What went before the first look is not known, unless nobody ever competes.
+        let mut is_undisturbed = self.looks.iter().all(|look| look.waiting == 0);
         self.count(|look| {
             let is_so = is_undisturbed && look.waiting == 0;
             is_undisturbed = look.waiting == 0 && (is_so || look.running as usize >= cpus);
@@ -280,9 +310,13 @@ impl Observation {
 
     /// How far apart threads arrive where they meet, by those that sleep until the last one is there. Where they
     /// mostly spin, the few that sleep are those that wait for long.
-    fn spread_us(&self, interval_us: Option<f64>) -> Option<f64> {
-        let sleeps = self.sleeps.get(&Cause::Partner)?;
-        let every_us = self.length_ns as f64 / 1e3 * self.busy().len() as f64 / sleeps.count as f64;
+    fn spread_us(
+        &self,
+        threads: usize,
+        sleeps: Sleeps,
+        interval_us: Option<f64>,
+    ) -> Option<f64> {
+        let every_us = self.between_sleeps_us(threads, sleeps)?;
         let mostly_sleep = every_us <= interval_us? * 2.0;
         (mostly_sleep && sleeps.clear_count >= SLEEPS_ENOUGH)
             .then(|| sleeps.clear_ns as f64 / sleeps.clear_count as f64 / 1e3)
@@ -290,10 +324,8 @@ impl Observation {
 
     /// The time between two waits of a thread for its partners, in microseconds, and whether that is only
     /// a bound.
-    fn interval(&self, busy: &[u32]) -> (Option<f64>, bool) {
-        let asleep = self.sleeps.get(&Cause::Partner).map_or(0, |sleeps| sleeps.count);
-        let of_sleeps = (asleep > 0)
-            .then(|| self.length_ns as f64 / 1e3 * busy.len().max(1) as f64 / asleep as f64);
+    fn interval(&self, threads: usize, sleeps: Sleeps) -> (Option<f64>, bool) {
+        let of_sleeps = self.between_sleeps_us(threads, sleeps);
         // Where the kernel or a host keeps a CPU from its thread unseen, others wait long and the estimate is
         // too large; the bound holds.
         let of_spins = [self.interval_of_spins(), self.bound_of_spins()];
@@ -305,6 +337,11 @@ impl Observation {
             (Some(sleeps), Some(spins)) if sleeps < spins.0 => (Some(sleeps), false),
             (_, Some(spins)) => (Some(spins.0), spins.1),
         }
+    }
+
+    fn between_sleeps_us(&self, threads: usize, sleeps: Sleeps) -> Option<f64> {
+        let length_us = self.length_ns as f64 / 1e3;
+        (sleeps.count > 0).then(|| length_us * threads.max(1) as f64 / sleeps.count as f64)
     }
 
     /// From how often a thread that worked at one tick waits at the next. For a thread that goes from
@@ -446,6 +483,26 @@ mod tests {
     }
 
     #[test]
+    fn threads_that_come_and_go_are_as_many_as_there_are_at_once() {
+        let used = Use { run_ns: 900 * MS, wait_ns: 0 };
+        let threads = (1..=100).map(|tid| (tid, used)).collect();
+        let passing = Observation { threads, allowed: 16, ..two_threads(Vec::new()) };
+        assert_eq!((passing.figures().threads, passing.figures().cpus), (100, 16));
+        let passing = Observation { threads_at_once: Some(3), ..passing };
+        assert_eq!((passing.figures().threads, passing.figures().cpus), (3, 3));
+    }
+
+    #[test]
+    fn what_went_before_the_first_look_is_not_known() {
+        // It reads its input, which is no measure of its pace, before it competes.
+        let looks = (0..1000).flat_map(|at| match at {
+            0..500 => [look(at, Doing::Else, 0, 0), look(at, Doing::Else, 0, 0)],
+            _ => [look(at, Doing::Work { tid: 1 }, 1, 1), look(at, Doing::Else, 1, 1)],
+        });
+        assert_eq!(two_threads(looks.collect()).figures().pace_clear, None);
+    }
+
+    #[test]
     fn more_threads_than_cpus_are_a_crowd() {
         // In a quarter of the time nobody wants a CPU; in a third of the rest three do.
         let looks = (0..400).map(|at| match at % 4 {
@@ -550,9 +607,12 @@ mod tests {
     #[test]
     fn the_interval_between_sleeps() {
         let mut observation = two_threads(Vec::new());
-        observation
-            .sleeps
-            .insert(Cause::Partner, Sleeps { count: 2000, ns: MS, ..Sleeps::default() });
+        let sleeps = Sleeps { count: 1000, ns: MS, ..Sleeps::default() };
+        for tid in [1, 2] {
+            observation.sleeps.insert((tid, Cause::Partner), sleeps);
+        }
+        // The third one hardly runs: for whom it waits is no matter.
+        observation.sleeps.insert((3, Cause::Partner), Sleeps { count: 100_000, ..sleeps });
         let figures = observation.figures();
         assert_eq!((figures.interval_us, figures.interval_is_bound), (Some(1000.0), false));
         assert_eq!(figures.spread_us, None, "always some thread waited for a CPU");
@@ -562,13 +622,13 @@ mod tests {
     fn the_spread_of_arrival_is_what_is_slept_while_all_have_cpus() {
         let mut observation = two_threads(Vec::new());
         let sleeps = Sleeps { count: 2000, ns: 9_000 * MS, clear_count: 100, clear_ns: 50 * MS };
-        observation.sleeps.insert(Cause::Partner, sleeps);
+        observation.sleeps.insert((1, Cause::Partner), sleeps);
         assert_eq!(observation.figures().spread_us, Some(500.0));
         let few = Sleeps { clear_count: 19, ..sleeps };
-        observation.sleeps.insert(Cause::Partner, few);
+        observation.sleeps.insert((1, Cause::Partner), few);
         assert_eq!(observation.figures().spread_us, None);
         // It meets every millisecond, and sleeps once in a hundred times.
-        assert_eq!(observation.spread_us(Some(10.0)), None);
+        assert_eq!(observation.spread_us(2, sleeps, Some(10.0)), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use perf_event::{Builder, Counter, events::Software};
 
 use crate::{
     interruption::Interruption,
-    observation::{Cause, Doing, Look, Observation, Use},
+    observation::{Cause, Doing, Look, Observation, Sleeps, Use},
     sites::{Site, Sites},
 };
 
@@ -36,6 +36,8 @@ fn clock_of(cpu: u32) -> Result<Counter> {
     Builder::new(Software::CPU_CLOCK)
         .one_cpu(cpu as usize)
         .any_pid()
+        // Also while the kernel works for a thread, or nobody runs: else shares of ticks are no shares of time.
+        .include_kernel()
         .sample_frequency(TICKS_PER_SECOND)
         .enabled(false)
         .build()
@@ -157,7 +159,8 @@ impl Watch {
     }
 
     fn look_at_threads(&mut self) -> Result<()> {
-        for (tid, now) in self.uses()? {
+        let uses = self.uses()?;
+        for (&tid, now) in &uses {
             let before = self.before.get(&tid).copied().unwrap_or_default();
             let used = Use {
                 run_ns: now.run_ns.saturating_sub(before.run_ns),
@@ -165,6 +168,8 @@ impl Watch {
             };
             self.seen.threads.insert(tid, used);
         }
+        let at_once = self.seen.busy().iter().filter(|tid| uses.contains_key(tid)).count();
+        self.seen.threads_at_once = self.seen.threads_at_once.max(Some(at_once));
         Ok(())
     }
 
@@ -202,11 +207,12 @@ impl Watch {
         self.seen.sleeps.clear();
         for sleep in self.profiler.sleeps()? {
             let cause = Cause::of(sleep.call, sleep.uninterruptible);
-            let sum = self.seen.sleeps.entry(cause).or_default();
-            sum.count += sleep.count;
-            sum.ns += sleep.ns;
-            sum.clear_count += sleep.clear_count;
-            sum.clear_ns += sleep.clear_ns;
+            *self.seen.sleeps.entry((sleep.tid, cause)).or_default() += Sleeps {
+                count: sleep.count,
+                ns: sleep.ns,
+                clear_count: sleep.clear_count,
+                clear_ns: sleep.clear_ns,
+            };
         }
         Ok(())
     }

@@ -68,6 +68,9 @@ pub struct Gain {
     pub interval: Option<[f64; 2]>,
 }
 
+/// A gain that is greater is not told apart from it.
+pub const GAIN_MAX: f64 = 1000.0;
+
 /// By what it was measured how much a program does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -312,6 +315,9 @@ fn sentence(diagnosis: &Diagnosis) -> String {
         None => String::new(),
     };
     match (diagnosis.helps, diagnosis.measured_gain, diagnosis.predicted_gain) {
+        (Some(true), Some(gain), _) if gain.gain >= GAIN_MAX => {
+            "Gang scheduling helps: by Linux alone it did nothing while that was measured. Start it by gang run.".into()
+        }
         (Some(true), Some(gain), _) => {
             format!(
                 "Gang scheduling helps: {} more work in the same time, measured. Start it by gang run.",

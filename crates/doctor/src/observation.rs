@@ -310,12 +310,7 @@ impl Observation {
 
     /// How far apart threads arrive where they meet, by those that sleep until the last one is there. Where they
     /// mostly spin, the few that sleep are those that wait for long.
-    fn spread_us(
-        &self,
-        threads: usize,
-        sleeps: Sleeps,
-        interval_us: Option<f64>,
-    ) -> Option<f64> {
+    fn spread_us(&self, threads: usize, sleeps: Sleeps, interval_us: Option<f64>) -> Option<f64> {
         let every_us = self.between_sleeps_us(threads, sleeps)?;
         let mostly_sleep = every_us <= interval_us? * 2.0;
         (mostly_sleep && sleeps.clear_count >= SLEEPS_ENOUGH)

@@ -11,7 +11,7 @@ use crate::program::Meant;
 /// Watches a program for some seconds: one that runs, or one that it starts, and ends when it has seen
 /// enough. It judges the five conditions under which gang scheduling helps, predicts the gain, and says in
 /// one sentence what to do. Watch it where and when it usually runs: where nobody competes for its CPUs,
-/// nothing can be gained.
+/// nothing can be gained. A job that is a gang is scheduled by Linux alone while it is watched.
 #[derive(Debug, Parser)]
 #[command(name = "gang doctor", version, max_term_width = 100)]
 pub struct Cli {
@@ -29,7 +29,8 @@ pub struct Cli {
     /// Prove it: schedule the program as a gang and by Linux alone in turn, and measure what it gains
     ///
     /// What it does is the time in which it works on CPUs, or, where it reports its progress through libgang
-    /// (gang_job_progress), how fast that grows. Then it takes half a minute at least.
+    /// (gang_job_progress), how fast that grows. Then it takes half a minute at least, and in any case 80 slices of
+    /// each gang that competes.
     #[arg(long)]
     pub prove: bool,
     /// Watch a program that is started only after so many seconds

@@ -3,7 +3,7 @@
 //! Problem: on today's Linux most programs gain nothing from gang scheduling, and some gain a factor of
 //! ten. Which, depends on five conditions at once (E1 to E5), which people cannot see.
 //!
-//! Approach: a program is made a job that Linux schedules, so that its threads are in a cgroup. At each tick
+//! Approach: a program is made a job that Linux schedules, while it is watched, so that its threads are in a cgroup. At each tick
 //! of each CPU it is seen whether the program works there or waits ([`sites`]), and whether all of its
 //! threads have CPUs ([`watch`]). Figures and conditions follow from that ([`observation`],
 //! [`diagnosis`]), without the kernel. With `--prove` the program is a gang in one half of the time and
@@ -28,6 +28,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use gang_linux::Roots;
+use gang_protocol::v1::Policy;
 
 use cli::Cli;
 use diagnosis::Diagnosis;
@@ -44,6 +45,8 @@ pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
     if matches!(meant, Meant::Command(_)) {
         interruption.sleep(cli.after)?;
     }
+    // A gang runs as a whole whatever it gains by that: what it is like without is to be seen.
+    program.set_policy(Policy::none)?;
     let before = competitors::Before::now(&roots.proc)?;
     let mut watch = Watch::begin(&roots, &program.cgroup, program.cpus)?.unless(interruption);
     let memory = memory::Memory::<perf_event::Counter>::count(&program.cgroup);
@@ -57,5 +60,6 @@ pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
             .context("cannot prove what the program gains")?;
         diagnosis = diagnosis.proven(proof);
     }
+    program.restore()?;
     Ok(diagnosis)
 }

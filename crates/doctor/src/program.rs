@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use gang_protocol::{client::Client, error::ClientError, v1};
+use gang_protocol::{client::Client, error::ClientError, name::escaped, v1};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a program may take to become a job.
@@ -28,17 +28,25 @@ pub enum Meant {
     Command(Vec<OsString>),
 }
 
-/// A program that is a job. What was not a job before is none after.
+/// A program that is a job. What was not a job before is none after, and a job is scheduled as before.
 pub struct Program {
     pub client: Client,
     pub job: i64,
-    /// What it is scheduled by when nobody looks.
-    pub policy: v1::Policy,
+    /// What it is scheduled by when nobody looks, and now.
+    policy: v1::Policy,
+    is_at: v1::Policy,
     pub cgroup: PathBuf,
     /// CPUs that it may use at once.
     pub cpus: usize,
-    is_ours: bool,
-    child: Option<Child>,
+    origin: Origin,
+}
+
+/// How a program came to be a job.
+enum Origin {
+    /// It was one before.
+    Job,
+    Adopted,
+    Started(Child),
 }
 
 impl Program {
@@ -47,12 +55,11 @@ impl Program {
     pub fn find(meant: &Meant, quiet: bool) -> Result<Program> {
         let name = format!("doctor-{}", std::process::id());
         let options = ["--policy", "none", "--min", "1", "--name", &name];
-        let mut child = None;
-        match meant {
-            Meant::Job(job) => return Program::of_job(Client::find()?, *job, false, None),
+        let mut origin = match meant {
+            Meant::Job(job) => return Program::of_job(Client::find()?, *job, Origin::Job),
             Meant::Process(pid) => {
                 if let Some(job) = job_of(*pid)? {
-                    return Program::of_job(Client::find()?, job, false, None);
+                    return Program::of_job(Client::find()?, job, Origin::Job);
                 }
                 let output = Command::new(gang()?)
                     .arg("adopt")
@@ -63,6 +70,7 @@ impl Program {
                 let said = String::from_utf8_lossy(&output.stderr);
                 let said = said.trim().trim_start_matches("gang: ");
                 ensure!(output.status.success(), "{said}");
+                Origin::Adopted
             }
             Meant::Command(command) => {
                 let mut gang = Command::new(gang()?);
@@ -70,49 +78,108 @@ impl Program {
                 if quiet {
                     gang.stdout(std::io::stderr());
                 }
-                child = Some(gang.stdin(Stdio::null()).spawn().context("cannot execute gang")?);
+                let child = gang.stdin(Stdio::null()).spawn().context("cannot execute gang")?;
+                Origin::Started(child)
             }
-        }
-        let end = Instant::now() + JOB_WITHIN;
-        loop {
-            if let Some(status) =
-                child.as_mut().map(|child| child.try_wait()).transpose()?.flatten()
-            {
-                bail!("the program ended with {status} before it could be watched");
+        };
+        match wait_for_job(&name, &mut origin) {
+            Ok((client, job)) => Program::of_job(client, job, origin),
+            Err(error) => {
+                if let Origin::Started(child) = origin {
+                    end(child, None);
+                }
+                Err(error)
             }
-            if let Some(job) =
-                Client::find().ok().and_then(|mut client| by_name(&mut client, &name))
-            {
-                return Program::of_job(Client::find()?, job, true, child);
-            }
-            ensure!(Instant::now() < end, "the program did not become a job within {JOB_WITHIN:?}");
-            std::thread::sleep(LOOK_EVERY);
         }
     }
 
-    fn of_job(
-        mut client: Client,
-        job: i64,
-        is_ours: bool,
-        child: Option<Child>,
-    ) -> Result<Program> {
-        let details = client.show_job(job)?.details;
-        let cgroup = details.cgroup.map(PathBuf::from).with_context(|| {
+    fn of_job(client: Client, job: i64, origin: Origin) -> Result<Program> {
+        // Whatever fails from here on, it is left as it was.
+        let mut program = Program {
+            client,
+            job,
+            policy: v1::Policy::none,
+            is_at: v1::Policy::none,
+            cgroup: PathBuf::new(),
+            cpus: 1,
+            origin,
+        };
+        let details = program.client.show_job(job)?.details;
+        (program.policy, program.is_at) = (details.policy.clone(), details.policy);
+        program.cpus = usize::try_from(details.cpus).unwrap_or(1);
+        program.cgroup = details.cgroup.map(PathBuf::from).with_context(|| {
             format!(
                 "job {job} has no cgroup of its own (version 2), by which its threads are known"
             )
         })?;
-        let cpus = usize::try_from(details.cpus).unwrap_or(1);
-        Ok(Program { client, job, policy: details.policy, cgroup, cpus, is_ours, child })
+        // Of its own proofs nothing would be left, nor of what was decided.
+        ensure!(
+            program.policy != v1::Policy::auto,
+            "job {job} is of policy auto: gangd itself measures what it gains, and gang show {job} tells it"
+        );
+        Ok(program)
     }
 
     /// Has it scheduled by another policy.
     pub fn set_policy(&mut self, policy: v1::Policy) -> Result<()> {
+        if self.is_at == policy {
+            return Ok(());
+        }
+        // It may be so even where the answer is lost.
+        self.is_at = policy.clone();
         self.client.set_policy(self.job, policy)?;
         if let Some(cgroup) = self.client.show_job(self.job)?.details.cgroup {
             self.cgroup = cgroup.into();
         }
         Ok(())
+    }
+
+    /// Has it scheduled as before, if it is still there.
+    pub fn restore(&mut self) -> Result<()> {
+        let restored = self.set_policy(self.policy.clone());
+        restored.or_else(|error| if is_no_such_job(&error) { Ok(()) } else { Err(error) })
+    }
+
+    /// Other jobs that are gangs and want to run, and the length of a slice.
+    pub fn other_gangs(&mut self) -> Result<(usize, Duration)> {
+        let jobs = self.client.list_jobs()?.jobs;
+        let gangs = jobs.iter().filter(|it| it.id != self.job && is_awake(it) && is_gang(it));
+        let slice_ns = self.client.status()?.status.slice_ns;
+        Ok((gangs.count(), Duration::from_nanos(slice_ns.max(0) as u64)))
+    }
+}
+
+/// Has processes that want to run.
+pub fn is_awake(job: &v1::Job) -> bool {
+    matches!(job.state, v1::JobState::running | v1::JobState::waiting)
+}
+
+pub fn is_gang(job: &v1::Job) -> bool {
+    match job.policy {
+        v1::Policy::local => true,
+        v1::Policy::none => false,
+        v1::Policy::auto => job.decided != Some(v1::Policy::none),
+    }
+}
+
+/// The job of that name, with a client.
+fn wait_for_job(name: &str, origin: &mut Origin) -> Result<(Client, i64)> {
+    let end = Instant::now() + JOB_WITHIN;
+    loop {
+        if let Origin::Started(child) = origin {
+            if let Some(status) = child.try_wait()? {
+                bail!("the program ended with {status} before it could be watched");
+            }
+        }
+        let found = Client::find().ok().and_then(|mut client| {
+            let job = by_name(&mut client, name)?;
+            Some((client, job))
+        });
+        match found {
+            Some(found) => return Ok(found),
+            None if Instant::now() < end => std::thread::sleep(LOOK_EVERY),
+            None => bail!("the program did not become a job within {JOB_WITHIN:?}"),
+        }
     }
 }
 
@@ -141,32 +208,72 @@ fn job_of(pid: i64) -> Result<Option<i64>> {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        if !self.is_ours {
-            return;
+        let left = match std::mem::replace(&mut self.origin, Origin::Job) {
+            Origin::Job => self.restore(),
+            Origin::Adopted => self.leave(),
+            Origin::Started(child) => {
+                end(child, Some((&mut self.client, self.job)));
+                Ok(())
+            }
+        };
+        if let Err(error) = left {
+            let error = format!("{error:#}");
+            eprintln!("gang doctor: job {} is not as it was: {}", self.job, escaped(&error));
         }
-        match self.child.take() {
-            Some(child) => end(child),
-            None => {
-                let processes = self.client.show_job(self.job).ok().and_then(|it| it.processes);
-                for process in processes.into_iter().flatten() {
-                    // One that has ended is out of the job as well.
-                    let _: Result<(), ClientError> =
-                        self.client.remove_process(self.job, process.pid);
-                }
+    }
+}
+
+impl Program {
+    /// Takes all processes out of the job, those that come meanwhile, too.
+    fn leave(&mut self) -> Result<()> {
+        let end = Instant::now() + ENDS_WITHIN;
+        loop {
+            let processes = processes(&mut self.client, self.job)?;
+            if processes.is_empty() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "it has {} processes still", processes.len());
+            for pid in processes {
+                // One that has ended is out of the job as well.
+                let _: Result<(), ClientError> = self.client.remove_process(self.job, pid);
             }
         }
     }
 }
 
-/// Ends a program: asks it first.
-fn end(mut child: Child) {
-    let pid = Pid::from_child(&child);
-    if matches!(child.try_wait(), Ok(None)) {
-        let _ = kill_process(pid, Signal::TERM);
+fn is_no_such_job(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(ClientError::NoSuchJob { .. }))
+}
+
+/// The processes of a job; none where there is no such job any more.
+fn processes(client: &mut Client, job: i64) -> Result<Vec<i64>, ClientError> {
+    match client.show_job(job) {
+        Ok(reply) => Ok(reply.processes.into_iter().flatten().map(|it| it.pid).collect()),
+        Err(ClientError::NoSuchJob { .. }) => Ok(Vec::new()),
+        Err(error) => Err(error),
     }
-    let end = Instant::now() + ENDS_WITHIN;
-    while matches!(child.try_wait(), Ok(None)) && Instant::now() < end {
-        std::thread::sleep(LOOK_EVERY);
+}
+
+/// Ends a program with all the processes of its job, where it is one: asks them first.
+fn end(mut child: Child, mut job: Option<(&mut Client, i64)>) {
+    let pid = Pid::from_child(&child);
+    for (signal, patience) in [(Signal::TERM, ENDS_WITHIN), (Signal::KILL, Duration::ZERO)] {
+        if let Some((client, job)) = &mut job {
+            // It may be gone.
+            let _: Result<(), ClientError> = client.kill(*job, i64::from(signal.as_raw()));
+        } else if matches!(child.try_wait(), Ok(None)) {
+            let _ = kill_process(pid, signal);
+        }
+        let end = Instant::now() + patience;
+        let mut is_over = || {
+            let is_empty = |(client, job): &mut (&mut Client, i64)| {
+                processes(client, *job).is_ok_and(|processes| processes.is_empty())
+            };
+            !matches!(child.try_wait(), Ok(None)) && job.as_mut().is_none_or(is_empty)
+        };
+        while !is_over() && Instant::now() < end {
+            std::thread::sleep(LOOK_EVERY);
+        }
     }
     let _ = child.kill();
     let _ = child.wait();

@@ -12,7 +12,7 @@ use gang_linux::{Roots, clock};
 use gang_protocol::v1::Policy;
 
 use crate::{
-    diagnosis::{Gain, Measure, Proof},
+    diagnosis::{GAIN_MAX, Gain, Measure, Proof},
     interruption::Interruption,
     observation::{Doing, Look},
     program::Program,
@@ -24,6 +24,9 @@ const PAIRS: usize = 10;
 
 /// The shortest period: some slices of each gang, some scheduling of Linux.
 pub const PERIOD_MIN: Duration = Duration::from_millis(250);
+
+/// A period has room for so many turns of each gang.
+const TURNS: u32 = 4;
 
 /// What the change takes at most, left out at the beginning of each period.
 pub const SETTLES: Duration = Duration::from_millis(50);
@@ -86,19 +89,25 @@ pub struct Seen {
     pub counts: Option<Pair>,
 }
 
-/// Measures what the program gains as a gang, in about `length` of time.
+/// How long a period is at least, beside so many other gangs.
+pub fn shortest_period(slice: Duration, gangs: usize) -> Duration {
+    (slice * TURNS * (2 + gangs as u32)).max(PERIOD_MIN)
+}
+
+/// Measures what the program gains as a gang, in about `length` of time, or longer where slices are long.
 pub fn prove(
     roots: &Roots,
     program: &mut Program,
     length: Duration,
     interruption: &Interruption,
 ) -> Result<Proof> {
-    let shortest = if program.report()?.is_some() { COUNTED_MIN } else { PERIOD_MIN };
+    let (gangs, slice) = program.other_gangs()?;
+    let counted = if program.report()?.is_some() { COUNTED_MIN } else { Duration::ZERO };
+    let shortest = shortest_period(slice, gangs).max(counted);
     let period = (length / (2 * PAIRS as u32)).max(shortest);
-    let usual = program.policy.clone();
     let watch = Watch::begin(roots, &program.cgroup, program.cpus)?.unless(interruption);
     let measured = alternate(program, watch, period);
-    let restored = program.set_policy(usual);
+    let restored = program.restore();
     let pairs = measured?;
     restored?;
     ensure!(pairs.len() == PAIRS, "the program ended before it was measured often enough");
@@ -108,8 +117,8 @@ pub fn prove(
 /// By what the program counts itself, where that is known of most pairs: a report may be late.
 fn conclude(pairs: &[Seen]) -> Option<Proof> {
     let counts: Vec<Pair> = pairs.iter().filter_map(|seen| seen.counts).collect();
-    let counted = if 2 * counts.len() > pairs.len() { gain(&counts) } else { None };
-    let works = || gain(&pairs.iter().map(|seen| seen.works).collect::<Vec<_>>());
+    let counted = if 2 * counts.len() > pairs.len() { gain_or_bound(&counts) } else { None };
+    let works = || gain_or_bound(&pairs.iter().map(|seen| seen.works).collect::<Vec<_>>());
     match counted {
         Some(gain) => Some(Proof { gain, by: Measure::Progress }),
         None => works().map(|gain| Proof { gain, by: Measure::Work }),
@@ -141,15 +150,42 @@ pub fn pair(
     let Some(first) = of(first)? else { return Ok(None) };
     let Some(second) = of(second)? else { return Ok(None) };
     let (gang, linux) = if is_gang_first { (first, second) } else { (second, first) };
-    let counts = gang.rate.zip(linux.rate).map(|(gang, linux)| Pair { gang, linux });
+    let counts = counts(gang.counted, linux.counted, length);
     Ok(Some(Seen { works: Pair { gang: gang.worked, linux: linux.worked }, counts }))
+}
+
+/// Where it made no two reports in one of the periods, it did less there than from one report to the next.
+fn counts(gang: Counted, linux: Counted, length: Duration) -> Option<Pair> {
+    let at_most = |rate: f64, step: f64| rate.min(step / length.as_secs_f64());
+    match (gang, linux) {
+        (Counted::Rate { rate: gang, .. }, Counted::Rate { rate: linux, .. }) => {
+            Some(Pair { gang, linux })
+        }
+        (Counted::Rate { rate, step }, Counted::Silence) => {
+            Some(Pair { gang: rate, linux: at_most(rate, step) })
+        }
+        (Counted::Silence, Counted::Rate { rate, step }) => {
+            Some(Pair { gang: at_most(rate, step), linux: rate })
+        }
+        _ => None,
+    }
 }
 
 /// What it did in one period.
 struct Period {
     worked: f64,
-    /// Units of its own in a second.
-    rate: Option<f64>,
+    counted: Counted,
+}
+
+/// What it counted itself in one period.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Counted {
+    /// It does not count, or began anew.
+    Nothing,
+    /// It does, but made fewer than two reports.
+    Silence,
+    /// Units of its own in a second, and from one report to the next.
+    Rate { rate: f64, step: f64 },
 }
 
 fn period(
@@ -177,17 +213,20 @@ fn period(
     // Whoever reads the ticks may be late: what came after the end is not of this period.
     let until_ns = from_ns + length.as_nanos() as u64;
     let worked = worked(watch.looks(), from_ns, until_ns);
-    Ok(Some(Period { worked, rate: rate(&reports) }))
+    Ok(Some(Period { worked, counted: counted(&reports) }))
 }
 
 /// How fast a program goes on by its own count, of which the first report was made before.
-fn rate(reports: &[Report]) -> Option<f64> {
-    let before = reports.first()?;
-    let first = reports.iter().find(|report| report.at_ns > before.at_ns)?;
-    let last = reports.last().filter(|report| report.at_ns > first.at_ns)?;
+fn counted(reports: &[Report]) -> Counted {
     // One that begins anew counts something else.
-    let grows = reports.is_sorted_by(|a, b| a.done <= b.done);
-    grows.then(|| (last.done - first.done) / (last.at_ns - first.at_ns) as f64 * 1e9)
+    if reports.is_empty() || !reports.is_sorted_by(|a, b| a.done <= b.done) {
+        return Counted::Nothing;
+    }
+    let news: Vec<&[Report]> = reports.chunk_by(|a, b| a.at_ns == b.at_ns).skip(1).collect();
+    let [first, .., last] = news[..] else { return Counted::Silence };
+    let done = last[0].done - first[0].done;
+    let seconds = (last[0].at_ns - first[0].at_ns) as f64 / 1e9;
+    Counted::Rate { rate: done / seconds, step: done / (news.len() - 1) as f64 }
 }
 
 /// The share of looks in a time that see the program work.
@@ -213,6 +252,15 @@ pub fn gain(pairs: &[Pair]) -> Option<Gain> {
         [ratio - half - 1.0, ratio + half - 1.0]
     });
     Some(Gain { gain: ratio - 1.0, interval })
+}
+
+/// The same, with a bound where Linux alone has the program do nothing at all. None where it does nothing as a gang,
+/// either.
+pub fn gain_or_bound(pairs: &[Pair]) -> Option<Gain> {
+    gain(pairs).or_else(|| {
+        let works = pairs.iter().any(|pair| pair.gang > 0.0);
+        works.then_some(Gain { gain: GAIN_MAX, interval: None })
+    })
 }
 
 /// Whether the gain is above a bound, or is not; `None` where that is not sure. It is also told where Linux
@@ -270,10 +318,11 @@ mod tests {
         let report = |done, at_ms: i64| Report { done, at_ns: at_ms * 1_000_000 };
         // The first report is of the time before.
         let reports = [report(5.0, 0), report(5.0, 0), report(10.0, 200), report(30.0, 700)];
-        assert_eq!(rate(&reports), Some(40.0));
-        assert_eq!(rate(&[report(5.0, 0), report(9.0, 250), report(1.0, 500)]), None, "begun anew");
-        assert_eq!(rate(&reports[..3]), None, "one report has no rate");
-        assert_eq!(rate(&[]), None);
+        assert_eq!(counted(&reports), Counted::Rate { rate: 40.0, step: 20.0 });
+        let anew = [report(5.0, 0), report(9.0, 250), report(1.0, 500)];
+        assert_eq!(counted(&anew), Counted::Nothing);
+        assert_eq!(counted(&reports[..3]), Counted::Silence, "one report has no rate");
+        assert_eq!(counted(&[]), Counted::Nothing);
         let works = Pair { gang: 0.5, linux: 0.5 };
         let counts = |gang| Some(Pair { gang, linux: 40.0 });
         let seen = [Seen { works, counts: counts(60.0) }, Seen { works, counts: counts(64.0) }];
@@ -283,6 +332,35 @@ mod tests {
         assert_eq!(conclude(&[seen[0], silent, seen[1]]).unwrap().by, Measure::Progress);
         let proof = conclude(&[seen[0], silent]).unwrap();
         assert_eq!((proof.by, proof.gain.gain), (Measure::Work, 0.0));
+    }
+
+    #[test]
+    fn a_period_without_reports_counts_as_less_than_one() {
+        let length = Duration::from_secs(2);
+        let fast = Counted::Rate { rate: 40.0, step: 10.0 };
+        let pair = |gang, linux| Some(Pair { gang, linux });
+        assert_eq!(counts(fast, Counted::Silence, length), pair(40.0, 5.0));
+        assert_eq!(counts(Counted::Silence, fast, length), pair(5.0, 40.0));
+        // Reports that are rarer than periods say nothing of a single one.
+        let rare = Counted::Rate { rate: 4.0, step: 10.0 };
+        assert_eq!(counts(rare, Counted::Silence, length), pair(4.0, 4.0));
+        assert_eq!(counts(Counted::Silence, Counted::Silence, length), None);
+        assert_eq!(counts(fast, Counted::Nothing, length), None);
+        // By Linux alone it did nothing at all.
+        let stalls = Seen { works: Pair { gang: 0.5, linux: 0.0 }, counts: None };
+        let proof = conclude(&[stalls; PAIRS]).unwrap();
+        assert_eq!(
+            (proof.by, proof.gain),
+            (Measure::Work, Gain { gain: GAIN_MAX, interval: None })
+        );
+        let idle = Seen { works: Pair { gang: 0.0, linux: 0.0 }, counts: None };
+        assert_eq!(conclude(&[idle; PAIRS]), None);
+    }
+
+    #[test]
+    fn periods_have_room_for_turns_of_all() {
+        let slices = [10, 1000].map(Duration::from_millis);
+        assert_eq!(slices.map(|slice| shortest_period(slice, 1).as_millis()), [250, 12_000]);
     }
 
     #[test]

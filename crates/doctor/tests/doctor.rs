@@ -1,12 +1,13 @@
 //! The program, on the real kernel, with a daemon of its own.
 
+mod place;
 mod programs;
 
 use std::{
     io::{BufRead, BufReader, Write},
-    os::unix::process::{CommandExt, ExitStatusExt},
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
+    os::unix::process::CommandExt,
+    path::Path,
+    process::{Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
     time::{Duration, Instant},
 };
@@ -14,65 +15,9 @@ use std::{
 use gang_doctor::sites::{Site, Sites};
 use gang_protocol::client::Client;
 use gang_skips::skipped;
+use place::{Place, beside, can_watch, diagnosis, stderr};
 use programs::Program;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-
-struct Place(tempfile::TempDir);
-
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
-    }
-
-    /// `gang doctor` with these arguments; its daemon ends by itself.
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut doctor = Command::new(env!("CARGO_BIN_EXE_gang-doctor"));
-        doctor
-            .args(arguments)
-            .env("GANG_SOCKET", self.0.path().join("gangd.sock"))
-            .env("XDG_RUNTIME_DIR", self.0.path());
-        doctor
-    }
-
-    fn doctor(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-}
-
-/// A program that `make test` has built beside this one.
-fn beside(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_BIN_EXE_gang-doctor")).with_file_name(name);
-    path.is_file().then_some(path)
-}
-
-/// False where this cannot be tried; says why.
-fn can_watch() -> bool {
-    let reason = if !rustix::process::geteuid().is_root() {
-        "needs root"
-    } else if ["gang", "gangd"].iter().any(|name| beside(name).is_none()) {
-        "gang and gangd are not built (make test builds them)"
-    } else {
-        return true;
-    };
-    skipped(reason);
-    false
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// The diagnosis, unless this machine cannot watch; then says so.
-fn diagnosis(output: &Output) -> Option<Value> {
-    let said = stderr(output);
-    if said.contains("built without") || said.contains("the kernel refuses") {
-        skipped(said);
-        return None;
-    }
-    assert!(output.status.success(), "{said}");
-    Some(serde_json::from_slice(&output.stdout).unwrap())
-}
 
 fn holds(diagnosis: &Value, id: &str) -> Value {
     let conditions = diagnosis["conditions"].as_array().unwrap();
@@ -121,6 +66,9 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
         skipped(format!("memory is not measured: {reason}"));
     }
     assert!(alone["measured_gain"].is_null(), "nothing was proved: {alone:#}");
+    // Of CPUs that nobody uses it is seen as well that they are not.
+    let pace = alone["figures"]["pace"].as_f64().unwrap();
+    assert!(pace <= 1.01, "{alone:#}");
     assert_eq!(holds(&alone, "E1"), false, "{alone:#}");
     let Some(program) = programs::meet(place.0.path()) else { return };
     let meeting = place.doctor(&[&options[..], &[program.to_str().unwrap()]].concat());
@@ -131,6 +79,20 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
     is_whole(&meeting);
     // Without a gain predicted it is judged by the bounds, and told all the same.
     assert!(meeting["helps"].is_boolean(), "{meeting:#}");
+}
+
+#[test]
+fn needs_root_and_bpf_who_waits_in_the_kernel_is_seen_to_wait() {
+    if !can_watch() {
+        return;
+    }
+    let place = Place::new();
+    let Some(program) = programs::meet(place.0.path()) else { return };
+    let options = ["--json", "--seconds", "2", "--after", "0.5", "--"];
+    let yields = place.doctor(&[&options[..], &[program.to_str().unwrap(), "yield"]].concat());
+    let Some(yields) = diagnosis(&yields) else { return };
+    let waits_at = yields["figures"]["waits_at"].as_array().unwrap();
+    assert!(waits_at.iter().any(|site| site[0] == "sched_yield"), "{yields:#}");
 }
 
 #[test]
@@ -184,45 +146,12 @@ fn needs_root_and_bpf_what_threads_gain_that_wait_for_each_other_is_measured_and
 }
 
 #[test]
-fn needs_root_and_bpf_who_is_interrupted_leaves_the_program_as_it_was() {
-    if !can_watch() {
-        return;
-    }
-    let place = Place::new();
-    let spin = "while [ $SECONDS -lt 300 ]; do :; done";
-    let mut program = Command::new("bash").args(["-c", spin]).spawn().unwrap();
-    let groups = || std::fs::read_to_string(format!("/proc/{}/cgroup", program.id())).unwrap();
-    let before = groups();
-    for options in [&["--seconds", "300"][..], &["--seconds", "0.2", "--prove"]] {
-        let mut doctor = place.command(options);
-        let mut doctor =
-            doctor.arg(program.id().to_string()).stderr(Stdio::piped()).spawn().unwrap();
-        // It is watched, or compared, from when it is in a group of its own.
-        while groups() == before && doctor.try_wait().unwrap().is_none() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        std::thread::sleep(Duration::from_millis(500));
-        let _ = kill_process(Pid::from_child(&doctor), Signal::TERM);
-        let ended = doctor.wait_with_output().unwrap();
-        let said = stderr(&ended);
-        if said.contains("built without") || said.contains("the kernel refuses") {
-            skipped(said);
-            break;
-        }
-        assert_eq!(ended.status.signal(), Some(Signal::TERM.as_raw()), "{ended:?}");
-        assert_eq!(groups(), before);
-    }
-    program.kill().unwrap();
-    program.wait().unwrap();
-}
-
-#[test]
 fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
     if !can_watch() {
         return;
     }
     let place = Place::new();
-    let socket = place.0.path().join("gangd.sock");
+    let socket = place.socket();
     let spin = ["bash", "-c", "while [ $SECONDS -lt 300 ]; do :; done"];
     let mut program = Command::new(beside("gang").unwrap());
     program.args(["run", "--policy", "none", "--min", "1", "--"]).args(spin);

@@ -20,15 +20,12 @@ use super::{
 use crate::{
     diagnosis::Diagnosis,
     observation::Observation,
-    proof::{self, PERIOD_MIN, Pair, SETTLES, Seen, Subject},
+    proof::{self, Pair, SETTLES, Seen, Subject},
     watch::Watch,
 };
 
 /// A job that has just begun reads its input, or waits for its threads.
 const BEGINS: Duration = Duration::from_secs(1);
-
-/// A period has room for so many turns of each gang.
-const TURNS: u32 = 4;
 
 /// How long a glance is.
 const GLANCE: Duration = Duration::from_millis(500);
@@ -173,18 +170,15 @@ impl AutoJob {
         }
     }
 
-    /// It could not be measured; it is tried again later.
+    /// It could not be measured, or looked at; that is tried again later. What is decided remains.
     pub fn put_off(&mut self, because: String) {
         // The daemon takes no more of it.
         self.because = because.chars().filter(|it| !it.is_control()).take(200).collect();
         self.not_before = Instant::now() + LATER;
-        if let Stage::Decided { policy, .. } = &self.stage {
-            self.stage = Stage::Open { pairs: Vec::new(), usual: policy.clone() };
-        }
     }
 
     fn period(&self) -> Duration {
-        (self.around.slice * TURNS * (2 + self.around.gangs as u32)).max(PERIOD_MIN)
+        proof::shortest_period(self.around.slice, self.around.gangs)
     }
 
     /// Compares as long as it can be paid for and nothing is decided.
@@ -199,8 +193,9 @@ impl AutoJob {
             Err(error) => Err(error),
         };
         if let Ok(true) = decided {
-            // What it is like now, whatever comes.
+            // What it is like now, whatever comes; it may live elsewhere by what was decided.
             std::thread::sleep(SETTLES);
+            self.cgroup = client.show_job(self.id)?.details.cgroup.map(PathBuf::from);
             return self.glance(roots);
         }
         // One that has ended needs it not.

@@ -27,10 +27,13 @@ use gang_linux::Roots;
 use gang_protocol::{
     client::Client,
     error::ClientError,
-    v1::{self, JobState, Policy},
+    v1::{self, Policy},
 };
 
-use crate::watch::Watch;
+use crate::{
+    program::{is_awake, is_gang},
+    watch::Watch,
+};
 use behaviour::Competition;
 use job::{Around, AutoJob};
 
@@ -143,12 +146,6 @@ fn survived(job: &mut AutoJob, outcome: Result<()>) -> Result<()> {
 
 /// What a job competes with.
 fn around(job: &v1::Job, jobs: &[v1::Job], status: &v1::Status) -> Around {
-    let is_awake = |job: &v1::Job| matches!(job.state, JobState::running | JobState::waiting);
-    let is_gang = |job: &v1::Job| match job.policy {
-        Policy::local => true,
-        Policy::none => false,
-        Policy::auto => job.decided != Some(Policy::none),
-    };
     let wants = |job: &v1::Job| job.threads.min(job.cpus).max(0);
     let gangs = || jobs.iter().filter(|it| it.id != job.id && is_awake(it) && is_gang(it));
     // One that Linux schedules counts among the rest.

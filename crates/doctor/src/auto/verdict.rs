@@ -42,15 +42,8 @@ pub fn verdict(pairs: &[Pair], nature: Nature) -> Option<Verdict> {
     if pairs.len() < PAIRS_MIN {
         return None;
     }
-    // By Linux alone it does nothing at all: a bound in place of a ratio without one.
-    let gain = proof::gain(pairs).or_else(|| {
-        let works = pairs.iter().any(|pair| pair.gang > 0.0);
-        works.then_some(Gain { gain: GAIN_MAX, interval: None })
-    });
-    let Some(gain) = gain else {
-        // It did not compute; one that does may come.
-        return None;
-    };
+    // One that did not compute may do so later.
+    let gain = proof::gain_or_bound(pairs)?;
     let is_above = proof::is_above(pairs, HELPS);
     if is_above.is_none() && pairs.len() < PAIRS_MAX {
         return None;
@@ -73,9 +66,6 @@ pub fn verdict(pairs: &[Pair], nature: Nature) -> Option<Verdict> {
     };
     Some(Verdict { policy, gain, because: because.to_owned() })
 }
-
-/// A gain that is greater is not told apart from it.
-const GAIN_MAX: f64 = 1000.0;
 
 #[cfg(test)]
 mod tests {

@@ -1,14 +1,18 @@
 /*
  * Two threads that meet at a spinning barrier, after a little work each, until they are killed, for ten
- * minutes at most. With an argument, or once SIGUSR1 has come, they work apart and meet no more.
+ * minutes at most. With "apart", or once SIGUSR1 has come, they work apart and meet no more; with "yield" they
+ * give their CPUs away while they wait.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <time.h>
 
 static atomic_uint arrived, generation;
 static atomic_int apart;
+static int yields;
 
 static void go_apart(int signal)
 {
@@ -33,7 +37,8 @@ static void *meet(void *start)
 			atomic_fetch_add(&generation, 1);
 		} else {
 			while (atomic_load(&generation) == now)
-				;
+				if (yields)
+					sched_yield();
 		}
 	}
 	return 0;
@@ -44,10 +49,10 @@ int main(int arguments, char **argument)
 	time_t start = time(0);
 	pthread_t other;
 
-	(void)argument;
 	signal(SIGUSR1, go_apart);
-	if (arguments > 1)
+	if (arguments > 1 && !strcmp(argument[1], "apart"))
 		go_apart(0);
+	yields = arguments > 1 && !strcmp(argument[1], "yield");
 	pthread_create(&other, 0, meet, &start);
 	meet(&start);
 	return 0;

@@ -1,0 +1,205 @@
+//! What is left of a doctor: nothing, whatever it was asked about and however it ended.
+
+mod place;
+mod programs;
+
+use std::{
+    fs,
+    os::unix::{
+        fs::PermissionsExt,
+        process::{CommandExt, ExitStatusExt},
+    },
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use gang_protocol::{
+    client::Client,
+    v1::{Job, Policy},
+};
+use gang_skips::skipped;
+use place::{Place, beside, can_watch, cannot_watch, diagnosis, stderr};
+use programs::Program;
+use rustix::process::{Pid, Signal, kill_process};
+
+const SPIN: &str = "while [ $SECONDS -lt 300 ]; do :; done";
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn jobs(place: &Place) -> Vec<Job> {
+    Client::connect(&place.socket())
+        .and_then(|mut client| client.list_jobs())
+        .map_or_else(|_| Vec::new(), |it| it.jobs)
+}
+
+/// A program as a job of that policy; none without a compiler.
+fn job(place: &Place, policy: &str) -> Option<(Program, i64)> {
+    let meet = programs::meet(place.0.path())?;
+    let mut gang = Command::new(beside("gang").unwrap());
+    gang.args(["run", "--policy", policy, "--"]).arg(meet);
+    let child = gang.env("GANG_SOCKET", place.socket()).process_group(0).spawn().unwrap();
+    let program = Program(child);
+    wait_until("it is a job", || jobs(place).iter().any(|job| job.processes > 0));
+    let id = jobs(place)[0].id;
+    Some((program, id))
+}
+
+fn policy(place: &Place) -> Option<Policy> {
+    jobs(place).first().map(|job| job.policy.clone())
+}
+
+/// Waits until it ends, for longer than it may take.
+fn ended(mut doctor: Child) -> Output {
+    wait_until("the doctor ends", || !matches!(doctor.try_wait(), Ok(None)));
+    doctor.wait_with_output().unwrap()
+}
+
+fn lives(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().starts_with(" Z"))
+}
+
+#[test]
+fn needs_root_and_bpf_who_is_interrupted_leaves_the_program_as_it_was() {
+    if !can_watch() {
+        return;
+    }
+    let place = Place::new();
+    let program = Program::spinner();
+    let pid = program.0.id().to_string();
+    let groups = || fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let before = groups();
+    for options in [&["--seconds", "300"][..], &["--seconds", "0.2", "--prove"]] {
+        let mut doctor = place.command(options);
+        let mut doctor = doctor.arg(&pid).stderr(Stdio::piped()).spawn().unwrap();
+        // It is watched, or compared, from when it is in a group of its own.
+        while groups() == before && doctor.try_wait().unwrap().is_none() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        thread::sleep(Duration::from_millis(500));
+        let _ = kill_process(Pid::from_child(&doctor), Signal::TERM);
+        let ended = doctor.wait_with_output().unwrap();
+        let said = stderr(&ended);
+        if cannot_watch(&said) {
+            skipped(said);
+            break;
+        }
+        assert_eq!(ended.status.signal(), Some(Signal::TERM.as_raw()), "{ended:?}");
+        assert_eq!(groups(), before);
+    }
+}
+
+#[test]
+fn needs_root_and_bpf_a_gang_is_watched_without_its_slots_and_is_a_gang_again() {
+    if !can_watch() {
+        return;
+    }
+    let place = Place::new();
+    let Some((program, id)) = job(&place, "local") else { return };
+    let id = id.to_string();
+    for is_interrupted in [false, true] {
+        let seconds = if is_interrupted { "300" } else { "1" };
+        let mut doctor = place.command(&["--json", "--seconds", seconds, "--job", &id]);
+        let mut doctor = doctor.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_until("it is Linux's, or cannot be watched", || {
+            policy(&place) == Some(Policy::none) || !matches!(doctor.try_wait(), Ok(None))
+        });
+        if is_interrupted {
+            let _ = kill_process(Pid::from_child(&doctor), Signal::TERM);
+        }
+        let output = ended(doctor);
+        assert_eq!(policy(&place), Some(Policy::local), "{output:?}");
+        if cannot_watch(&stderr(&output)) {
+            skipped(stderr(&output));
+            return;
+        }
+        assert!(is_interrupted || diagnosis(&output).is_some());
+    }
+    drop(program);
+}
+
+#[test]
+fn needs_root_a_job_that_gangd_itself_measures_is_left_to_it() {
+    if !can_watch() {
+        return;
+    }
+    let place = Place::new();
+    let Some((_program, id)) = job(&place, "auto") else { return };
+    let output = place.doctor(&["--job", &id.to_string()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("policy auto"), "{}", stderr(&output));
+    assert_eq!(policy(&place), Some(Policy::auto));
+}
+
+#[test]
+fn needs_root_and_bpf_all_processes_of_a_program_that_it_started_end_with_the_doctor() {
+    if !can_watch() {
+        return;
+    }
+    let place = Place::new();
+    let pids = place.0.path().join("pids");
+    let script = format!(
+        "sleep 1000 & echo $! >>{0}; (trap '' TERM; sleep 1000 & echo $! >>{0}; wait; sleep 1000) & \
+         echo $! >>{0}; {SPIN}",
+        pids.display()
+    );
+    let output = place.doctor(&["--json", "--seconds", "0.5", "--", "bash", "-c", &script]);
+    let written = fs::read_to_string(&pids).unwrap();
+    assert_eq!(written.lines().count(), 3, "{output:?}");
+    let left: Vec<&str> = written.lines().filter(|pid| lives(pid)).collect();
+    assert!(left.is_empty(), "{left:?} live on: {output:?}");
+    assert!(jobs(&place).is_empty());
+}
+
+#[test]
+fn needs_root_what_cannot_be_watched_is_left_as_it_was_or_ended() {
+    if !can_watch() {
+        return;
+    }
+    let place = Place::new();
+    let becomes_nobody = || {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
+        setpriv
+    };
+    if !becomes_nobody().arg("true").status().is_ok_and(|status| status.success()) {
+        skipped("needs setpriv, to become somebody who has no privilege");
+        return;
+    }
+    // Where nobody can reach the programs, and write.
+    let own = place.0.path();
+    fs::set_permissions(own, fs::Permissions::from_mode(0o777)).unwrap();
+    let built = Path::new(env!("CARGO_BIN_EXE_gang-doctor"));
+    // By another process: one that is started meanwhile would keep them open for writing.
+    let mut copy = Command::new("cp");
+    copy.arg(built).args(["gang", "gangd"].map(|name| built.with_file_name(name))).arg(own);
+    assert!(copy.status().unwrap().success());
+    let doctor = |arguments: &[&str]| {
+        let mut doctor = becomes_nobody();
+        doctor.arg(own.join("gang-doctor")).args(arguments).current_dir("/");
+        doctor.env("GANG_SOCKET", place.socket()).env("XDG_RUNTIME_DIR", own);
+        let output = doctor.stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(stderr(&output).contains("has no cgroup of its own"), "{output:?}");
+        assert!(jobs(&place).is_empty(), "{output:?}");
+    };
+    let pid = own.join("pid");
+    let script = format!("echo $$ >{}; {SPIN}", pid.display());
+    doctor(&["--", "bash", "-c", &script]);
+    let pid = fs::read_to_string(pid).unwrap();
+    assert!(!lives(pid.trim()), "it runs on");
+    let mut spins = becomes_nobody();
+    let spins = Program(spins.args(["bash", "-c", SPIN]).spawn().unwrap());
+    doctor(&[&spins.0.id().to_string()]);
+    assert!(lives(&spins.0.id().to_string()), "it was not ours to end");
+}

@@ -1,0 +1,75 @@
+//! Where a doctor is called, with a daemon of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use gang_skips::skipped;
+use serde_json::Value;
+
+/// A directory, with the socket of a daemon that doctors start, and which ends by itself.
+pub struct Place(pub tempfile::TempDir);
+
+impl Place {
+    pub fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    /// `gang doctor` with these arguments.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_gang-doctor"));
+        doctor
+            .args(arguments)
+            .env("GANG_SOCKET", self.socket())
+            .env("XDG_RUNTIME_DIR", self.0.path());
+        doctor
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.0.path().join("gangd.sock")
+    }
+
+    pub fn doctor(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+}
+
+/// A program that `make test` has built beside this one.
+pub fn beside(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_BIN_EXE_gang-doctor")).with_file_name(name);
+    path.is_file().then_some(path)
+}
+
+/// False where this cannot be tried; says why.
+pub fn can_watch() -> bool {
+    let reason = if !rustix::process::geteuid().is_root() {
+        "needs root"
+    } else if ["gang", "gangd"].iter().any(|name| beside(name).is_none()) {
+        "gang and gangd are not built (make test builds them)"
+    } else {
+        return true;
+    };
+    skipped(reason);
+    false
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// It says that nothing can be watched here.
+pub fn cannot_watch(said: &str) -> bool {
+    said.contains("built without") || said.contains("the kernel refuses")
+}
+
+/// The diagnosis, unless this machine cannot watch; then says so.
+pub fn diagnosis(output: &Output) -> Option<Value> {
+    let said = stderr(output);
+    if cannot_watch(&said) {
+        skipped(said);
+        return None;
+    }
+    assert!(output.status.success(), "{said}");
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}

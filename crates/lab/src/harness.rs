@@ -158,7 +158,7 @@ pub fn alternate(
     let mut machine = Machine::this(lab.cpus);
     let journal = lab.journal.as_ref();
     if let Some(journal) = journal {
-        journal.begin(experiment, &lab.describe(&machine))?;
+        journal.begin(experiment, &lab.describe(&machine)?)?;
     }
     let known = |round: usize, condition: &Condition| {
         journal.and_then(|journal| journal.sample(experiment, &condition.name, round))

@@ -34,6 +34,11 @@ enum Entry {
         experiment: String,
         noise: Noise,
     },
+    /// How much work it is that programs are given.
+    Amount {
+        what: String,
+        amount: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -129,6 +134,18 @@ impl Journal {
         })
     }
 
+    /// An amount of work that was measured before.
+    pub fn amount(&self, what: &str) -> Option<u64> {
+        self.found.iter().find_map(|entry| match entry {
+            Entry::Amount { what: of, amount } if of == what => Some(*amount),
+            _ => None,
+        })
+    }
+
+    pub fn add_amount(&self, what: &str, amount: u64) -> Result<()> {
+        self.append(&Entry::Amount { what: what.into(), amount })
+    }
+
     pub fn add_noise(&self, experiment: &str, noise: Noise) -> Result<()> {
         self.append(&Entry::Noise { experiment: experiment.into(), noise })
     }
@@ -145,6 +162,17 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_goes_on_gives_programs_as_much_to_do_as_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let journal = Journal::open(&path).unwrap();
+        journal.add_amount("numpy in 1s", 180).unwrap();
+        let journal = Journal::open(&path).unwrap();
+        assert_eq!(journal.amount("numpy in 1s"), Some(180));
+        assert_eq!(journal.amount("numpy in 2s"), None);
+    }
 
     #[test]
     fn what_was_appended_is_found_again() {

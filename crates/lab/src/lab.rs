@@ -142,16 +142,18 @@ impl Lab {
     }
 
     /// What samples must have in common with others that they are compared with.
-    pub fn describe(&self, machine: &Machine) -> String {
+    pub fn describe(&self, machine: &Machine) -> Result<String> {
         let options = &self.options;
         let mut text = machine.identity();
         let of = [
             ("version", Some(env!("CARGO_PKG_VERSION").to_owned())),
+            ("programs", Some(self.programs.identity()?)),
             ("threads", options.threads.map(|threads| threads.to_string())),
             ("seconds", options.seconds.map(duration::show)),
             ("backend", options.backend.clone()),
             ("quick", options.quick.then(|| "yes".into())),
             ("paper", options.paper.then(|| "yes".into())),
+            ("plain", options.plain.then(|| "yes".into())),
             ("watch-plain", options.watch_plain.then(|| "yes".into())),
             ("own", Some(self.parameters.clone()).filter(|own| !own.is_empty())),
         ];
@@ -160,7 +162,19 @@ impl Lab {
                 text += &format!(", {name} {value}");
             }
         }
-        text
+        Ok(text)
+    }
+
+    /// An amount of work that is measured on this machine when an experiment begins; one that goes on has the same as
+    /// before. `what` tells it from others.
+    pub fn amount(&self, what: &str, measure: impl FnOnce() -> Result<u64>) -> Result<u64> {
+        let Some(journal) = &self.journal else { return measure() };
+        if let Some(amount) = journal.amount(what) {
+            return Ok(amount);
+        }
+        let amount = measure()?;
+        journal.add_amount(what, amount)?;
+        Ok(amount)
     }
 
     /// Length of one measurement; `long` is the default of an experiment that needs more than two

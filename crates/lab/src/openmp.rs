@@ -14,6 +14,7 @@ use serde::Deserialize;
 use crate::child::Running;
 use crate::compiled::{compile, compile_by};
 use crate::daemon::Daemon;
+use crate::duration;
 use crate::lab::{Gang, Lab, words};
 use crate::workload::window::now_ns;
 
@@ -146,16 +147,20 @@ impl Program {
         // least disturbed.
         const FEW: u64 = 2;
         const MORE: u64 = 22;
+        let mut program = self.clone();
         let mut alone_s = |times| -> Result<f64> {
-            self.times = times;
+            program.times = times;
             let mut best_s = f64::INFINITY;
             for _ in 0..3 {
-                best_s = best_s.min(self.start(lab, None, 1)?.finish()?);
+                best_s = best_s.min(program.start(lab, None, 1)?.finish()?);
             }
             Ok(best_s)
         };
-        let once_s = (alone_s(MORE)? - alone_s(FEW)?) / (MORE - FEW) as f64;
-        self.times = ((length.as_secs_f64() / once_s.max(1e-4)) as u64).clamp(FEW, 10_000);
+        let what = format!("{} in {}", self.name, duration::show(length));
+        self.times = lab.amount(&what, || {
+            let once_s = (alone_s(MORE)? - alone_s(FEW)?) / (MORE - FEW) as f64;
+            Ok(((length.as_secs_f64() / once_s.max(1e-4)) as u64).clamp(FEW, 10_000))
+        })?;
         Ok(self)
     }
 

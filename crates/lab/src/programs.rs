@@ -1,5 +1,6 @@
 //! Where the programs are that experiments start.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -27,6 +28,19 @@ impl Programs {
             libgang: first("libgang.a", &library_places(&lab)),
             lab,
         })
+    }
+
+    /// What tells these programs from others, or from the same before they were built anew; nothing of those that are
+    /// missing.
+    pub fn identity(&self) -> Result<String> {
+        let mut hasher = DefaultHasher::new();
+        for path in [Some(&self.lab), self.gang.as_ref(), self.gangd.as_ref()].into_iter().flatten()
+        {
+            let bytes =
+                std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+            bytes.hash(&mut hasher);
+        }
+        Ok(format!("{:016x}", hasher.finish()))
     }
 
     pub fn gang(&self) -> Result<&Path> {
@@ -82,6 +96,19 @@ fn first(name: &str, places: &[PathBuf]) -> Option<PathBuf> {
 mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn programs_that_were_built_anew_are_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let [lab, gangd] = ["gang-lab", "gangd"].map(|name| dir.path().join(name));
+        fs::write(&lab, "lab").unwrap();
+        fs::write(&gangd, "one").unwrap();
+        let programs = Programs { lab, gang: None, gangd: Some(gangd.clone()), libgang: None };
+        let before = programs.identity().unwrap();
+        assert_eq!(programs.identity().unwrap(), before);
+        fs::write(&gangd, "two").unwrap();
+        assert_ne!(programs.identity().unwrap(), before);
+    }
 
     #[test]
     fn beside_comes_before_sbin_and_path() {

@@ -50,12 +50,13 @@ pub fn none_of(cases: f64, samples: usize) -> Option<Estimate> {
 
 /// The ratio of the means of two series whose samples belong together in pairs, with its interval.
 ///
-/// None where a pair is missing or a mean is not above 0, which has no ratio.
+/// None where a pair is missing, or where there is nothing to divide by.
 pub fn ratio(of: &[f64], over: &[f64]) -> Option<Estimate> {
     let (mean_of, _) = mean_sd(of)?;
     let (mean_over, _) = mean_sd(over)?;
-    let positive = |mean: f64| mean > 0.0 && mean.is_finite();
-    if of.len() != over.len() || !positive(mean_of) || !positive(mean_over) {
+    let has_ratio =
+        mean_of >= 0.0 && mean_of.is_finite() && mean_over > 0.0 && mean_over.is_finite();
+    if of.len() != over.len() || !has_ratio {
         return None;
     }
     let value = mean_of / mean_over;
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn ratios_without_meaning_are_none() {
         assert_eq!(ratio(&[1.0], &[0.0]), None);
-        assert_eq!(ratio(&[0.0], &[1.0]), None);
+        assert_eq!(ratio(&[0.0, 0.0], &[1.0, 2.0]).map(|it| it.value), Some(0.0), "it starved");
         assert_eq!(ratio(&[1.0, 2.0], &[1.0]), None);
         assert_eq!(ratio(&[], &[]), None);
         assert_eq!(ratio(&[f64::NAN], &[1.0]), None);

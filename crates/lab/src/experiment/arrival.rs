@@ -2,7 +2,7 @@
 //! gangs spin on all CPUs.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -19,8 +19,9 @@ const P99: &str = "waited_slices_p99";
 const CONDITION: &str = "an interactive gang beside four batch gangs";
 const ARRIVALS: u64 = 200;
 const BATCH: usize = 4;
-/// Longer than all arrivals take.
-const LENGTH: Duration = Duration::from_secs(120);
+/// Longer than what is before the arrivals takes, and each of them.
+const BEFORE: Duration = Duration::from_secs(20);
+const EACH: Duration = Duration::from_secs(1);
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct Arrival {
@@ -50,7 +51,7 @@ fn run(lab: &Lab, arrivals: u64) -> Result<Report> {
 
 fn measure(lab: &Lab, arrivals: u64) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
-    let span = Span::soon(LENGTH);
+    let span = Span::soon(BEFORE + EACH * arrivals as u32);
     let cpus = lab.threads().min(lab.cpus);
     let gang = Launch::gang(cpus, &format!("hog --threads {}", lab.threads()));
     let arguments = [gang.arguments.as_slice(), &span.arguments()].concat();
@@ -65,6 +66,8 @@ fn measure(lab: &Lab, arrivals: u64) -> Result<Figures> {
     command.args(["workload", "arrivals", "--socket"]).arg(daemon.socket());
     command.args(["--arrivals", &arrivals.to_string(), "--cpus", &cpus.to_string()]);
     let outcome: ArrivalsOutcome = Running::start(&mut command)?.outcome(span.deadline)?;
+    let all_ran = gangs.iter_mut().all(|gang| !gang.ends_by(Instant::now()));
+    ensure!(all_ran, "the batch gangs ended before all others had come");
     // Those that came are gone again.
     lab.look_at_gangs_at(Some(&daemon), now_ns());
     let waited = |of: fn(&Wait) -> u64| {

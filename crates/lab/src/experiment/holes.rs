@@ -77,7 +77,9 @@ fn run(lab: &Lab, instances: &[usize]) -> Result<Report> {
     let gangd = |no_fill| Under::Gangd(lab.settings(Settings { no_fill, ..Settings::default() }));
     let unders = [Under::Plain, gangd(true), gangd(false)];
     let ways = if lab.options.plain { 2 } else { WAYS.len() };
-    let cycles = Amount::Time(Duration::from_millis(1)).cycles() as f64;
+    let cycles = lab
+        .amount("cycles of a millisecond", || Ok(Amount::Time(Duration::from_millis(1)).cycles()))?
+        as f64;
     let programs = PROFILES.map(|profile| profile.arguments(lab, cycles, socket));
     let mut conditions = Vec::new();
     for (profile, program) in PROFILES.iter().zip(&programs) {
@@ -204,6 +206,8 @@ fn beside(lab: &Lab, under: &Under, program: &[String]) -> Result<Figures> {
     let domain = lab.start_workload(daemon.as_ref(), Some(gang), &arguments)?;
     lab.look_at_gangs(daemon.as_ref(), &span);
     let outcome: DeadlinesOutcome = domain.outcome(span.deadline)?;
+    let all_ran = others.iter_mut().all(|other| !other.ends_by(Instant::now()));
+    ensure!(all_ran, "one of the programs beside those with deadlines has ended before them");
     let missed = outcome.missed as f64 / outcome.steps.max(1) as f64 * 100.0;
     Ok(Figures::from([(MISSED, missed), (STEPS, outcome.steps as f64)]))
 }

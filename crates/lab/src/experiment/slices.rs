@@ -83,14 +83,14 @@ impl Slices {
                 for &slice in &slices {
                     let of = name(program, backend.as_deref(), slice);
                     let batch = format!("{}, batch", program.name);
-                    let Some(loss) = report.ratio(&of, &batch, RATE).map(loss_percent) else {
-                        continue;
-                    };
-                    let [low, high] = loss.interval.unwrap_or([loss.value; 2]);
-                    points.push([slice.as_secs_f64() * 1e3, loss.value, low, high]);
-                    if loss.value >= LITTLE_PERCENT {
+                    let loss = report.ratio(&of, &batch, RATE).map(loss_percent);
+                    if !loss.and_then(|loss| loss.interval).is_some_and(|it| it[1] < LITTLE_PERCENT)
+                    {
                         little.retain(|other| *other != slice);
                     }
+                    let Some(loss) = loss else { continue };
+                    let [low, high] = loss.interval.unwrap_or([loss.value; 2]);
+                    points.push([slice.as_secs_f64() * 1e3, loss.value, low, high]);
                 }
                 let name = format!("{}, {}", program.name, shown(backend.as_deref()));
                 lines.push(Line::new(name, points));
@@ -182,13 +182,13 @@ fn name(program: &Program, backend: Option<&str>, slice: Duration) -> String {
 fn verdict(backend: &str, little: &[Duration]) -> String {
     let Some(shortest) = little.iter().min() else {
         return format!(
-            "With {backend} no slice costs less than {LITTLE_PERCENT} % for all three programs."
+            "With {backend} no slice costs all three programs less than {LITTLE_PERCENT} %, by the whole of its interval."
         );
     };
     let default = if little.contains(&DEFAULT) { "does" } else { "does not" };
     format!(
-        "With {backend} the shortest slice that costs all three programs less than {LITTLE_PERCENT} % is {}; \
-         the default of {} {default} stay below it.",
+        "With {backend} the shortest slice that costs all three programs less than {LITTLE_PERCENT} %, by the whole \
+         of its interval, is {}; the default of {} {default} stay below it.",
         duration::show(*shortest),
         duration::show(DEFAULT)
     )

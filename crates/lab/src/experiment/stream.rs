@@ -56,7 +56,7 @@ impl Stream {
         };
         bursts.sort();
         bursts.dedup();
-        let load = &Load::of(lab)?;
+        let load = &Load::of(lab, bursts[bursts.len() - 1])?;
         let gangd = &lab.gangd();
         let mut ways = vec![(PLAIN, &Under::Plain, false), (PARTITION, &Under::Plain, true)];
         if !lab.options.plain {
@@ -100,24 +100,19 @@ impl Stream {
 }
 
 impl Load {
-    fn of(lab: &Lab) -> Result<Self> {
+    fn of(lab: &Lab, heaviest: u64) -> Result<Self> {
         let cpus = allowed_cpus()?;
         ensure!(!cpus.is_empty(), "this process may use no CPU");
         let threads = lab.options.threads.unwrap_or((cpus.len() / 2).max(2));
         let length_s = lab.length(LENGTH).as_secs_f64();
         let packet_cpu_s = WORK.as_secs_f64() * (CANDIDATES * threads as u64) as f64;
         let packets = BUSY * cpus.len() as f64 * length_s / (packet_cpu_s * STREAMS as f64);
-        let share = (cpus.len() / STREAMS).max(1);
-        let part = |stream: usize| {
-            let first = (stream * cpus.len() / STREAMS).min(cpus.len() - share);
-            cpus[first..first + share].to_vec()
-        };
-        Ok(Self {
-            threads,
-            points: points_for(WORK),
-            packets: (packets as u64).max(1),
-            parts: (0..STREAMS).map(part).collect(),
-        })
+        // As many whole bursts as there are, so that each length of bursts is the same load.
+        let packets = packets as u64 / heaviest * heaviest;
+        ensure!(packets > 0, "a burst of {heaviest} is more than all packets of a stream");
+        let points = lab.amount("points of a candidate", || Ok(points_for(WORK) as u64))?;
+        let parts = (0..STREAMS).map(|stream| part(&cpus, stream)).collect();
+        Ok(Self { threads, points: points as usize, packets, parts })
     }
 
     fn measure(&self, lab: &Lab, under: &Under, burst: u64, pinned: bool) -> Result<Figures> {
@@ -166,6 +161,32 @@ impl Load {
     }
 }
 
+/// The CPUs of one stream: a quarter of them. Where four do not divide their number, neighbours share one, so that
+/// all are used and each stream has as many.
+fn part(cpus: &[usize], stream: usize) -> Vec<usize> {
+    let size = cpus.len().div_ceil(STREAMS);
+    let last = STREAMS - 1;
+    // To the nearest.
+    let first = (2 * stream * (cpus.len() - size) + last) / (2 * last);
+    cpus[first..first + size].to_vec()
+}
+
 fn name(burst: u64, way: &str) -> String {
     format!("bursts of {burst}, {way}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_use_all_cpus_and_are_of_the_same_size() {
+        for count in 1..=40 {
+            let cpus: Vec<usize> = (0..count).collect();
+            let parts: Vec<_> = (0..STREAMS).map(|stream| part(&cpus, stream)).collect();
+            let is_used = |cpu: &usize| parts.iter().any(|part| part.contains(cpu));
+            assert!(cpus.iter().all(is_used), "{count} CPUs: {parts:?}");
+            assert!(parts.iter().all(|part| part.len() == count.div_ceil(STREAMS)), "{parts:?}");
+        }
+    }
 }

@@ -164,7 +164,8 @@ fn benefits(report: &mut Report, points: &[Duration]) -> Vec<Benefit> {
     let mut benefits = Vec::new();
     for &at in points {
         if let Some(ratio) = report.ratio(&name(at, "gangd"), &name(at, "plain Linux"), SWEPT) {
-            let is_shown = ratio.value > NOTHING && ratio.interval.is_none_or(|[low, _]| low > 1.0);
+            let is_shown =
+                ratio.value > NOTHING && ratio.interval.is_some_and(|[low, _]| low > 1.0);
             benefits.push(Benefit { at, ratio: ratio.value, is_shown });
         }
     }

@@ -55,7 +55,7 @@ pub struct StreamOutcome {
     pub workload: String,
     pub threads: usize,
     pub started_at_ns: u64,
-    /// From the first arrival until the last packet was done.
+    /// From the beginning of the window until the last packet was done.
     pub elapsed_ns: u64,
     pub packets: u64,
     /// False where it gave up.
@@ -75,8 +75,12 @@ impl Stream {
         let stream = Clustering::new(self.threads, self.points);
         let given_up = AtomicBool::new(false);
         let interval_ns = window.length_ns() / self.packets;
-        let arrival_ns =
-            |packet: u64| window.start_ns + packet / self.burst * self.burst * interval_ns;
+        // A burst comes when its last packet would have come alone, so that the last one ends the window, whatever
+        // its length.
+        let arrival_ns = |packet: u64| {
+            let come = ((packet / self.burst + 1) * self.burst).min(self.packets);
+            window.start_ns + come * interval_ns
+        };
         let mut done = on_threads(self.threads, |number| {
             let mut part = Part::new(number, self.points);
             let mut done_ns = Vec::new();

@@ -32,7 +32,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define SLOTS_MAX 320
 #define CULPRITS_MAX 4096
 
-/* Slots that can pass between two events of a gang; those after them wait for the next event. */
+/* Slots that are booked at once: more are too much for the verifier. */
 #define STEPS 16
 
 /* Skews: 8 buckets for each power of two, of microseconds; the last is everything above. */
@@ -291,20 +291,20 @@ static __always_inline void end(struct gang *g, __u64 at)
 	g->ending = g->running > 0;
 }
 
-/* Books the time up to now, slot by slot. */
-static __always_inline void book(struct gang *g, struct slots *s, __u64 now)
+/* Books the time up to now, slot by slot; 0 where more slots have passed than are booked at once. */
+static __always_inline __u32 book(struct gang *g, struct slots *s, __u64 now)
 {
 	__u32 i, step;
 	__u64 start, stop;
 
 	/* Read before the lock was taken, by several CPUs. */
 	if (now <= g->at_ns)
-		return;
+		return 1;
 	if (!s || s->always) {
 		g->in_slot = s != 0;
 		spend(g, now - g->at_ns);
 		g->at_ns = now;
-		return;
+		return 1;
 	}
 	if (g->generation != s->generation) {
 		g->generation = s->generation;
@@ -334,18 +334,51 @@ static __always_inline void book(struct gang *g, struct slots *s, __u64 now)
 			spend(g, stop - g->at_ns);
 			g->at_ns = stop;
 			if (s->slot[i].end_ns > now)
-				return;
+				return 1;
 			end(g, g->at_ns);
 		}
 		g->cursor = i + 1;
 	}
 	if (step == STEPS)
-		return;
+		return 0;
 	/* A list that was taken back ends a slot early. */
 	if (g->in_slot)
 		end(g, g->at_ns);
 	spend(g, now - g->at_ns);
 	g->at_ns = now;
+	return 1;
+}
+
+/* A gang of which nothing happened for long, and until when it is to be booked. */
+struct behind {
+	__u64 gang;
+	__u64 now;
+};
+
+/* One step of catching up; ends the loop when it has. */
+static long book_more(__u32 step, struct behind *b)
+{
+	__u64 id = b->gang, noted_ns;
+	struct gang *g = bpf_map_lookup_elem(&gangs, &id);
+	struct slots *s = bpf_map_lookup_elem(&slots, &id);
+	__u32 is_booked;
+
+	if (!g)
+		return 1;
+	bpf_spin_lock(&g->lock);
+	is_booked = book(g, s, b->now);
+	noted_ns = take_note(g);
+	bpf_spin_unlock(&g->lock);
+	count_skew(g, noted_ns);
+	return is_booked;
+}
+
+/* Books all slots that there can be. Nobody's state changes before that, which is that of all this time. */
+static __noinline void catch_up(__u64 gang, __u64 now)
+{
+	struct behind b = { .gang = gang, .now = now };
+
+	bpf_loop(SLOTS_MAX / STEPS + 1, book_more, &b, 0);
 }
 
 /* A thread of a gang that does something else now. */
@@ -365,6 +398,7 @@ __noinline int carry_out(struct change *c)
 	struct gang *g;
 	struct slots *s;
 	__u64 id, now, noted_ns;
+	__u32 is_booked;
 
 	if (!c)
 		return 1;
@@ -376,7 +410,15 @@ __noinline int carry_out(struct change *c)
 	if (!g || g->epoch != c->epoch)
 		return 1;
 	bpf_spin_lock(&g->lock);
-	book(g, s, now);
+	is_booked = book(g, s, now);
+	if (!is_booked) {
+		noted_ns = take_note(g);
+		bpf_spin_unlock(&g->lock);
+		count_skew(g, noted_ns);
+		catch_up(id, now);
+		bpf_spin_lock(&g->lock);
+		book(g, s, now);
+	}
 	/* Another CPU was here first, whose clock was read later. */
 	if (now < g->at_ns)
 		now = g->at_ns;
@@ -398,17 +440,18 @@ static __noinline void blame(__u64 gang, __u32 epoch, struct task_struct *who, _
 	struct damage *damage = bpf_map_lookup_elem(&damages, &culprit);
 
 	if (!damage) {
-		struct damage first = {
-			.policy = who->policy,
-			.is_kernel = !!(who->flags & PF_KTHREAD),
-		};
-		__builtin_memcpy(first.name, who->comm, sizeof(first.name));
+		struct damage first = {};
+
 		bpf_map_update_elem(&damages, &culprit, &first, BPF_NOEXIST);
 		damage = bpf_map_lookup_elem(&damages, &culprit);
 		if (!damage)
 			return;
 	}
 	__sync_fetch_and_add(&damage->ns, ns);
+	/* As it is now: a process becomes another program, or of another class. */
+	damage->policy = who->policy;
+	damage->is_kernel = !!(who->flags & PF_KTHREAD);
+	__builtin_memcpy(damage->name, who->comm, sizeof(damage->name));
 }
 
 static __always_inline struct cpu *this_cpu(void)
@@ -549,16 +592,10 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 SEC("syscall")
 int settle(__u64 *id)
 {
-	__u64 gang = *id, now = bpf_ktime_get_ns(), noted_ns;
-	struct gang *g = bpf_map_lookup_elem(&gangs, &gang);
-	struct slots *s = bpf_map_lookup_elem(&slots, &gang);
+	__u64 gang = *id;
 
-	if (!g)
+	if (!bpf_map_lookup_elem(&gangs, &gang))
 		return 1;
-	bpf_spin_lock(&g->lock);
-	book(g, s, now);
-	noted_ns = take_note(g);
-	bpf_spin_unlock(&g->lock);
-	count_skew(g, noted_ns);
+	catch_up(gang, bpf_ktime_get_ns());
 	return 0;
 }

@@ -29,6 +29,8 @@ pub struct Meter {
     /// The programs run as long as these are there.
     _links: Vec<Link>,
     generation: AtomicU64,
+    /// What tells a gang from whoever has the number of its group before or later.
+    epoch: AtomicU64,
 }
 
 impl fmt::Debug for Meter {
@@ -58,14 +60,16 @@ impl Meter {
             .map(|program| program.attach())
             .collect::<Result<Vec<_>, _>>()
             .map_err(refused("attach the BPF programs"))?;
-        Ok(Meter { object, _links: links, generation: AtomicU64::new(1) })
+        let [generation, epoch] = [1, 1].map(AtomicU64::new);
+        Ok(Meter { object, _links: links, generation, epoch })
     }
 
-    /// Measures a gang from now on: the threads in the cgroup (version 2) of this number. Whoever has
-    /// the number later is another gang by its `epoch`, which is not 0.
+    /// Measures a gang from now on: the threads in the cgroup (version 2) of this number. What was measured there
+    /// before is that of another gang.
     ///
     /// None of the time is slot unless [`Meter::set_slots`] says so, before or after.
-    pub fn watch(&self, gang: u64, epoch: u64) -> Result<(), NotMeasured> {
+    pub fn watch(&self, gang: u64) -> Result<(), NotMeasured> {
+        let epoch = self.epoch.fetch_add(1, Ordering::Relaxed);
         let cpus = libbpf_rs::num_possible_cpus().map_err(refused("count the CPUs"))?;
         map(&self.object, "shares")
             .update_percpu(

@@ -12,7 +12,7 @@ impl Meter {
         Err(NotMeasured::NotBuilt)
     }
 
-    pub fn watch(&self, _gang: u64, _epoch: u64) -> Result<(), NotMeasured> {
+    pub fn watch(&self, _gang: u64) -> Result<(), NotMeasured> {
         match *self {}
     }
 

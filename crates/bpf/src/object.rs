@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 
 use libbpf_rs::{Map, MapCore, Object, ObjectBuilder, ProgramMut};
+use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::NotMeasured;
 
@@ -20,11 +21,19 @@ pub fn load(object: &'static Aligned<[u8]>) -> Result<Object, NotMeasured> {
         .map_err(refused("load the BPF programs"))
 }
 
+/// Why the kernel did not do it. It denies permission also for what it finds wrong with a program, or where it is locked
+/// down: who has the rights is told the cause.
 pub fn refused(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> NotMeasured {
     move |error| match error.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => NotMeasured::NotPermitted,
+        libbpf_rs::ErrorKind::PermissionDenied if !has_rights() => NotMeasured::NotPermitted,
         _ => NotMeasured::Refused { operation, cause: format!("{error:#}") },
     }
+}
+
+fn has_rights() -> bool {
+    let Ok(own) = capabilities(None) else { return false };
+    let all = CapabilitySet::BPF | CapabilitySet::PERFMON;
+    own.effective.contains(all) || own.effective.contains(CapabilitySet::SYS_ADMIN)
 }
 
 pub fn map<'a>(object: &'a Object, name: &str) -> Map<'a> {

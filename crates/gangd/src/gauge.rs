@@ -102,7 +102,7 @@ impl Gauge {
         let Some(group) = number(group) else { return };
         let slots = (job.spec.policy != Policy::None).then(Vec::new);
         let told = meter.set_slots(group, slots.as_deref());
-        match told.and_then(|()| meter.watch(group, job.id.0)) {
+        match told.and_then(|()| meter.watch(group)) {
             Ok(()) => drop(self.gangs.insert(job.id, Gang { group, slots })),
             Err(reason) => tracing::warn!(job = %job.id, %reason, "a job is not measured"),
         }

@@ -30,7 +30,7 @@ impl Daemon {
         let owner_uid = self.permit(peer, job, "add a process")?;
         let process = self.claim(peer, owner_uid, pid)?;
         let _door = self.doors.of(pid);
-        if let Some(other) = self.lodging.job_of(pid) {
+        if let Some(other) = self.job_of(pid)? {
             return match other == job {
                 true => Ok(()),
                 false => Err(Denied::not_permitted(
@@ -281,6 +281,16 @@ impl Daemon {
         Ok(adopted.len())
     }
 
+    /// The job that a process is in already.
+    pub fn job_of(&self, pid: u32) -> Result<Option<JobId>, Denied> {
+        // The group of a job that has just come has its name before the conductor knows that it lives there.
+        if let Some(job) = self.lodging.job_of(pid) {
+            return Ok(Some(job));
+        }
+        let Some(group) = self.lodging.group_of(pid) else { return Ok(None) };
+        Ok(self.conductor.ask(move |state| state.lives_in(&group))?)
+    }
+
     /// Makes a job of all processes of a cgroup; returns how many there were.
     pub fn adopt_group(&self, peer: Peer, job: JobId, path: &str) -> Result<usize, Denied> {
         let owner_uid = self.permit(peer, job, "adopt a cgroup")?;
@@ -315,7 +325,7 @@ impl Daemon {
                 Err(denied) => return Err(denied),
             }
             let single = self.conductor.ask(move |state| singles::of_process(state, pid))?;
-            if let Some(other) = self.lodging.job_of(pid).or(single.map(|(other, _)| other)) {
+            if let Some(other) = self.job_of(pid)?.or(single.map(|(other, _)| other)) {
                 let reason = format!("process {pid} in it is in job {other}");
                 return Err(Denied::not_permitted(format!("adopt cgroup {path}"), reason));
             }

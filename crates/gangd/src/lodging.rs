@@ -247,11 +247,15 @@ impl Lodging {
         Ok((!is_the_same).then_some(Newcomer { pid, home, cpu_home, memory_home }))
     }
 
-    /// The job of this daemon that a process is in already.
+    /// The group of version 2 that a process is in.
+    pub fn group_of(&self, pid: u32) -> Option<PathBuf> {
+        let (group, _) = cgroup::of_process(&self.roots, pid, "cpu").ok()?;
+        Some(self.root.as_ref()?.join(group.trim_start_matches('/')))
+    }
+
+    /// The job of this daemon that a process is in already, by the name of its group: not one that adopted a group.
     pub fn job_of(&self, pid: u32) -> Option<JobId> {
-        let root = self.root.as_ref()?;
-        let (v2, _) = cgroup::of_process(&self.roots, pid, "cpu").ok()?;
-        let group = root.join(v2.trim_start_matches('/'));
+        let group = self.group_of(pid)?;
         let parents = self.parent().into_iter().chain(self.plain_parent());
         let name = parents.into_iter().find_map(|parent| {
             Some(group.strip_prefix(parent.path()).ok()?.to_str()?.to_owned())

@@ -136,7 +136,7 @@ impl Daemon {
 
     /// Whose member a thread is.
     fn owner_of(&self, single: Single) -> Result<Option<Owner>, Denied> {
-        if let Some(job) = self.lodging.job_of(single.pid) {
+        if let Some(job) = self.job_of(single.pid)? {
             return Ok(Some(Owner::OfProcess(job)));
         }
         let of_state = move |state: &mut State| {

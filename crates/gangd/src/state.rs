@@ -5,7 +5,7 @@
 
 mod membership;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use gang_bpf::Meter;
 use gang_engine::{
@@ -15,7 +15,7 @@ use gang_engine::{
     listeners::{self, Listeners},
     members::Members,
     page::SlotPage,
-    store::Record,
+    store::{Record, Whereabouts},
 };
 use gang_linux::{Roots, clock};
 use gang_schedule::{Config, Event, JobId, Policy, Schedule, Spec};
@@ -137,6 +137,15 @@ impl State {
 
     pub fn job(&self, job: JobId) -> Result<&Job, Denied> {
         self.jobs.get(&job).ok_or(Denied::NoSuchJob(job))
+    }
+
+    /// The job that lives in a group.
+    pub fn lives_in(&self, group: &Path) -> Option<JobId> {
+        let is_there = |job: &&Job| {
+            let home = job.home.as_ref().map(|home| &home.whereabouts);
+            matches!(home, Some(Whereabouts::Cgroup { group: own, .. }) if own == group)
+        };
+        self.jobs.values().find(is_there).map(|job| job.id)
     }
 
     /// A new job without processes.

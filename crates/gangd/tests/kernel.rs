@@ -448,6 +448,18 @@ fn needs_root_a_cgroup_is_adopted_and_stays() {
         .unwrap();
     assert_eq!(reply.processes, 1);
     assert_eq!(place.job(reply.job).unwrap().processes, 1);
+    // Its processes are in a job, so that nobody else has them.
+    let again = [
+        gang_protocol::client::Adopted::Cgroup(name.clone()),
+        gang_protocol::client::Adopted::Process(program.pid_i64()),
+    ];
+    for again in again {
+        let refused = client.adopt(&registration("again", 1), &again).unwrap_err();
+        let is_told = refused.to_string().contains(&format!("in job {}", reply.job));
+        assert!(is_told, "{refused:?}");
+    }
+    client.add_process(reply.job, program.pid_i64()).unwrap();
+    assert_eq!(place.client().list_jobs().unwrap().jobs.len(), 1);
     drop(program);
     wait_until("the job has ended", || place.job(reply.job).is_none());
     assert!(group.exists(), "what was there before is there after");

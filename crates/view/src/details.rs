@@ -19,6 +19,9 @@ fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
         return Ok(());
     };
     match (job.coscheduled, job.skew_us_p99) {
+        (None, _) if job.slots > 0 => {
+            writeln!(out, "  together    wanted no CPU in its slots yet")?;
+        }
         (None, _) => writeln!(out, "  together    had no slot yet")?,
         (Some(share), None) => writeln!(out, "  together    {} of its slots", percent(share))?,
         (Some(share), Some(skew_us)) => writeln!(
@@ -201,6 +204,25 @@ mod tests {
         let of_singles = text(&v1::ShowJob_Reply { details, processes: None }, 0, None);
         let told = "sleeping: no slots with more than 4096 threads in its processes\n";
         assert!(of_singles.contains(told), "{of_singles}");
+    }
+
+    #[test]
+    fn a_gang_that_wanted_no_cpu_in_its_slots_had_them() {
+        let of = |slots| {
+            let measured = Some(0);
+            let details = v1::Job {
+                slots,
+                coscheduled: None,
+                not_measured: None,
+                lost_ns: measured,
+                filled_ns: measured,
+                waiting_ns: measured,
+                ..fixture::job(1, "sleeps")
+            };
+            text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
+        };
+        assert!(of(0).contains("had no slot yet"), "{}", of(0));
+        assert!(of(7).contains("wanted no CPU in its slots yet"), "{}", of(7));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The processes of a job that hear of its slots by signals.
 //!
 //! SIGUSR1 pauses and SIGUSR2 continues, as LLNL's scheduler had it (L5). Both end a program that does
-//! not expect them. So only a process that handles both gets them, whatever the job has asked for.
+//! not expect them. So only a process that handles both gets them, whatever the job has asked for. One that was just
+//! forked has the handlers of its parent until it executes another program: it listens only once it has lived for a
+//! while.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use gang_linux::process;
+use gang_linux::{clock, process};
 use rustix::process::Signal;
 
 use crate::action::{Action, ProcessHandle};
@@ -18,6 +20,10 @@ use crate::action::{Action, ProcessHandle};
 pub const PAUSE: Signal = Signal::USR1;
 /// After it was started.
 pub const CONTINUE: Signal = Signal::USR2;
+
+/// Ticks that a process lives before it listens: longer than from a fork to what is executed then, also where both
+/// have to wait for a slot.
+const SETTLED_TICKS: u64 = 50;
 
 /// Those of one job.
 #[derive(Debug, Default)]
@@ -35,7 +41,8 @@ impl Listeners {
         self.processes.retain(|tid, process| threads.contains(tid) && process.is_alive());
         for &tid in threads.difference(&self.others.clone()) {
             match process::handles(proc_root, tid, &[PAUSE, CONTINUE]) {
-                Ok(Some(true)) if !self.processes.contains_key(&tid) => {
+                Ok(Some(true)) if self.processes.contains_key(&tid) => {}
+                Ok(Some(true)) if is_settled(proc_root, tid) => {
                     self.processes.extend(listener(proc_root, tid).map(|process| (tid, process)));
                 }
                 Ok(Some(true)) => {}
@@ -73,6 +80,11 @@ impl Listeners {
         let processes = processes.into_iter().map(|process| (process.pid, process)).collect();
         Listeners { processes, others: BTreeSet::new() }
     }
+}
+
+fn is_settled(proc_root: &Path, pid: u32) -> bool {
+    let is_old = |stat: process::Stat| stat.start_ticks + SETTLED_TICKS <= clock::boot_ticks();
+    process::stat(proc_root, pid).is_ok_and(is_old)
 }
 
 /// Its number may have been given to another process before it was opened.

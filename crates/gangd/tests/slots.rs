@@ -145,3 +145,25 @@ fn needs_root_signals_tell_of_slots_those_who_listen() {
     slots_pass(20);
     assert_eq!(words(), before, "nobody is told any more");
 }
+
+#[test]
+fn needs_root_what_a_listener_starts_is_not_ended_by_what_only_its_parent_handles() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt", "--slice", "2ms"]);
+    let log = place.directory.path().join("said");
+    // Between fork and exec each of them has the handlers of the shell.
+    let script = format!(
+        "trap : USR1; trap : USR2; read go; i=0; \
+         while [ $i -lt 300 ]; do sh -c : || echo ended; i=$((i+1)); done >{0}; echo done >>{0}; exec sleep 60",
+        log.display()
+    );
+    let (mut one, other) = (Program::shell(&script), Program::spinner());
+    let (job, _) = (job_with(&place, &one, machine()), job_with(&place, &other, machine()));
+    place.client().set_signals(job, true).unwrap();
+    one.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let said = || fs::read_to_string(&log).unwrap_or_default();
+    wait_until("all have run", || said().ends_with("done\n"));
+    assert_eq!(said(), "done\n");
+}

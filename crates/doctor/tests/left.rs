@@ -166,7 +166,7 @@ fn needs_root_and_bpf_all_processes_of_a_program_that_it_started_end_with_the_do
     assert_eq!(written.lines().count(), 3, "{output:?}");
     let left: Vec<&str> = written.lines().filter(|pid| lives(pid)).collect();
     assert!(left.is_empty(), "{left:?} live on: {output:?}");
-    assert!(jobs(&place).is_empty());
+    wait_until("its job has ended", || jobs(&place).is_empty());
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn needs_root_what_cannot_be_watched_is_left_as_it_was_or_ended() {
         let output = doctor.stdin(Stdio::null()).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert!(stderr(&output).contains("has no cgroup of its own"), "{output:?}");
-        assert!(jobs(&place).is_empty(), "{output:?}");
+        wait_until("no job is left", || jobs(&place).is_empty());
     };
     let script = format!("cd {}; {SPIN}", own.display());
     doctor(&["--", "bash", "-c", &script]);

@@ -91,7 +91,7 @@ pub fn batch(lab: &Lab, copies: &[Vec<String>]) -> Result<Figures> {
         let outcome: PhasesOutcome = copy.outcome(deadline)?;
         time_s += outcome.elapsed_ns as f64 / 1e9;
         cpu_s += outcome.cpu_ns as f64 / 1e9;
-        ensure!(outcome.finished, "a copy that runs alone did not finish in its time (--limit)");
+        ensure!(outcome.finished, "a copy that runs alone did not finish in its time");
     }
     Ok(Figures::from([(TIME, time_s), (CPUS_USED, cpu_s / time_s), ("unfinished_copies", 0.0)]))
 }

@@ -109,7 +109,11 @@ impl Load {
         let packets = BUSY * cpus.len() as f64 * length_s / (packet_cpu_s * STREAMS as f64);
         // As many whole bursts as there are, so that each length of bursts is the same load.
         let packets = packets as u64 / heaviest * heaviest;
-        ensure!(packets > 0, "a burst of {heaviest} is more than all packets of a stream");
+        ensure!(
+            packets > 0,
+            "a burst of {heaviest} is more than all packets that come in that time; let it be longer (--seconds), or \
+             name shorter bursts (--bursts)"
+        );
         let points = lab.amount("points of a candidate", || Ok(points_for(WORK) as u64))?;
         let parts = (0..STREAMS).map(|stream| part(&cpus, stream)).collect();
         Ok(Self { threads, points: points as usize, packets, parts })

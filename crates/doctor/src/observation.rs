@@ -243,11 +243,11 @@ impl Observation {
         }
     }
 
-    /// What threads slept for, those that compute.
+    /// What threads slept for, those that compute, in order.
     fn sleeps_of(&self, busy: &[u32]) -> BTreeMap<Cause, Sleeps> {
         let mut sums = BTreeMap::<Cause, Sleeps>::new();
         for (&(tid, cause), sleeps) in &self.sleeps {
-            if busy.contains(&tid) {
+            if busy.binary_search(&tid).is_ok() {
                 *sums.entry(cause).or_default() += *sleeps;
             }
         }

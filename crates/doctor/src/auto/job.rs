@@ -9,6 +9,7 @@ use anyhow::Result;
 use gang_linux::Roots;
 use gang_protocol::{
     client::{Client, Decision},
+    name::escaped,
     v1::{self, Policy},
 };
 
@@ -172,9 +173,14 @@ impl AutoJob {
 
     /// It could not be measured, or looked at; that is tried again later. What is decided remains.
     pub fn put_off(&mut self, because: String) {
+        self.not_before = Instant::now() + LATER;
+        if let Stage::Decided { .. } = &self.stage {
+            // Where the daemon's own messages go.
+            eprintln!("gang doctor: job {} is not glanced at: {}", self.id, escaped(&because));
+            return;
+        }
         // The daemon takes no more of it.
         self.because = because.chars().filter(|it| !it.is_control()).take(200).collect();
-        self.not_before = Instant::now() + LATER;
     }
 
     fn period(&self) -> Duration {

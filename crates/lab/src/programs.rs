@@ -34,8 +34,10 @@ impl Programs {
     /// missing.
     pub fn identity(&self) -> Result<String> {
         let mut hasher = DefaultHasher::new();
-        for path in [Some(&self.lab), self.gang.as_ref(), self.gangd.as_ref()].into_iter().flatten()
-        {
+        // It lies beside this one, wherever both are installed.
+        let doctor = Some(self.lab.with_file_name("gang-doctor")).filter(|path| path.is_file());
+        let all = [Some(&self.lab), self.gang.as_ref(), self.gangd.as_ref(), doctor.as_ref()];
+        for path in all.into_iter().flatten() {
             let bytes =
                 std::fs::read(path).with_context(|| format!("reading {}", path.display()))?;
             bytes.hash(&mut hasher);
@@ -107,7 +109,10 @@ mod tests {
         let before = programs.identity().unwrap();
         assert_eq!(programs.identity().unwrap(), before);
         fs::write(&gangd, "two").unwrap();
-        assert_ne!(programs.identity().unwrap(), before);
+        let after = programs.identity().unwrap();
+        assert_ne!(after, before);
+        fs::write(dir.path().join("gang-doctor"), "three").unwrap();
+        assert_ne!(programs.identity().unwrap(), after);
     }
 
     #[test]

@@ -85,12 +85,17 @@ impl Told {
     /// Has gangs stand, as far as anybody here knows, so that whatever they are to be next has to be told to the
     /// kernel: the calls that bring a job somewhere take back a pause only where it was paused.
     pub fn assume_nothing_of(&mut self, gangs: &BTreeSet<JobId>, state: &mut State) {
-        let pauses = !state.schedule.config().fill || !state.backend.can_fill();
+        let fill = state.schedule.config().fill;
+        let pauses = !fill || !state.backend.can_fill();
         for id in gangs {
             let Some(job) = state.jobs.get_mut(id) else { continue };
             let may_be_paused = pauses || job.standing == Standing::Paused;
+            // A crowd fills, and has no turns of which it would be told that.
+            let stays_out =
+                !job.is_scheduled() && job.standing_out_of_row(fill) == Standing::Filling;
             job.standing = match may_be_paused && !job.suspended {
                 true => Standing::Paused,
+                false if stays_out => Standing::Raised,
                 false => Standing::Filling,
             };
         }
@@ -125,5 +130,78 @@ fn pinned(state: &State, job: JobId) -> Option<CpuSet> {
 fn pin(state: &mut State, job: JobId, cpus: Option<CpuSet>) {
     if let Some(home) = state.jobs.get_mut(&job).and_then(|job| job.home.as_mut()) {
         home.members.pinned = cpus;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use gang_engine::{
+        action::ControlFile,
+        backend::Backend,
+        members::{Controls, Members, THREADS_MAX},
+        store::Whereabouts,
+    };
+    use gang_linux::{Roots, cgroup::Group, sched::Attributes};
+    use gang_schedule::{Schedule, Spec, Topology};
+
+    use super::*;
+    use crate::{admission::Resources, settings::Settings, state::Candidate};
+
+    /// A job in a group of its own, in its slot.
+    fn job(state: &mut State, group: &Path, threads: usize) -> JobId {
+        fs::create_dir(group).unwrap();
+        let tids: String = (1..=threads).map(|tid| format!("{tid}\n")).collect();
+        fs::write(group.join("cgroup.threads"), tids).unwrap();
+        let [cpu_idle, cpu_weight] = ["cpu.idle", "cpu.weight"].map(|file| {
+            fs::write(group.join(file), "").unwrap();
+            ControlFile::open(group.join(file)).ok()
+        });
+        let controls = Controls { cpu_idle, cpu_weight, ..Controls::default() };
+        let (normal, anywhere) = (Attributes::other(0), CpuSet::new());
+        let mut members = Members::of_group(&Group::at(group), controls, normal, anywhere).unwrap();
+        members.refresh(Path::new("/proc")).unwrap();
+        let candidate = Candidate {
+            name: "job".into(),
+            owner_uid: 0,
+            spec: Spec::new(1),
+            resources: Resources::default(),
+            signals: false,
+            auto: false,
+        };
+        let id = state.register(candidate).unwrap();
+        let at = Whereabouts::Tree { processes: Vec::new() };
+        state.join(id, at, members, normal, Vec::new()).unwrap();
+        state.jobs.get_mut(&id).unwrap().standing = Standing::Raised;
+        id
+    }
+
+    #[test]
+    fn of_whom_nothing_is_known_and_who_has_no_turns_is_told_what_it_is_to_be() {
+        let directory = tempfile::tempdir().unwrap();
+        for backend in Backend::ALL {
+            let settings = Settings::default();
+            let schedule = Schedule::new(Config::default(), Topology::flat(2)).unwrap();
+            let mut state = State::new(Roots::default(), backend, &settings, schedule);
+            for (what, threads) in [("sleeps", 1), ("crowd", THREADS_MAX + 1), ("suspended", 1)] {
+                let group = directory.path().join(format!("{}-{what}", backend.name()));
+                let id = job(&mut state, &group, threads);
+                match what {
+                    "suspended" => drop(state.suspend(id, true).unwrap()),
+                    _ => state.wake(id, false).unwrap(),
+                }
+                // As it was told, which came to nothing.
+                let standing = |state: &State| state.jobs[&id].standing;
+                state.jobs.get_mut(&id).unwrap().standing = Standing::Filling;
+                state.settle();
+                Told::default().assume_nothing_of(&[id].into(), &mut state);
+                let assumed = standing(&state);
+                state.settle();
+                // Who is raised, the next composition takes out of its slot.
+                let is_told = assumed == Standing::Raised || assumed != standing(&state);
+                assert!(is_told, "{backend:?}, {what}: {:?} as before", standing(&state));
+            }
+        }
     }
 }

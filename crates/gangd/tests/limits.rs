@@ -319,6 +319,7 @@ fn needs_root_threads_of_a_job() {
     assert_eq!(found(beside).crowded, Some(false));
     // Those of it that want to run have no slots, and are no load either to which the others would have to leave
     // nearly all of theirs.
+    wait_until("all have begun to wait", || runnable(program.pid()) == 0);
     go.write_all(GO).unwrap();
     wait_until("they want to run", || runnable(program.pid()) >= SPINNERS);
     let (before, mut load) = (found(beside).slots, 0);

@@ -71,11 +71,16 @@ fn handles_of(
     Ok(handles)
 }
 
-/// Removes the groups of jobs in which nobody is.
-fn remove_unused(parent: &Group) {
-    for group in parent.children().unwrap_or_default() {
-        let _ = group.remove();
-    }
+/// Removes a group in which nobody is; true where somebody is.
+fn remove_unused(group: &Group) -> bool {
+    group.remove().is_err_and(|error| error.source.kind() == std::io::ErrorKind::ResourceBusy)
+}
+
+/// Removes the groups of jobs in which nobody is; true where somebody is in one of them.
+fn remove_all_unused(parent: &Group) -> bool {
+    let used =
+        parent.children().unwrap_or_default().iter().filter(|group| remove_unused(group)).count();
+    used > 0
 }
 
 impl Lodging {
@@ -97,7 +102,9 @@ impl Lodging {
             }
         }
         // What an earlier daemon had no time to remove would give its CPU time to a job of this one.
-        lodging.parent().iter().chain(&lodging.plain_parent()).for_each(remove_unused);
+        for parent in lodging.parent().iter().chain(&lodging.plain_parent()) {
+            remove_all_unused(parent);
+        }
         match lodging.prepare_cpu() {
             Ok(shared) => lodging.shared = shared,
             Err(error) => {
@@ -502,27 +509,30 @@ impl Lodging {
         }
     }
 
-    /// Removes what a daemon of that name left of its groups, where nobody is in them. For who has its place.
-    pub fn clear_up(roots: &Roots, name: &str) {
-        let Ok(hierarchies) = Hierarchies::detect(roots) else { return };
+    /// Removes what a daemon of that name left of its groups, where nobody is in them; true where somebody is in one,
+    /// if only until it has ended: a process that was killed, say. For who has the daemon's place.
+    pub fn clear_up(roots: &Roots, name: &str) -> bool {
+        let Ok(hierarchies) = Hierarchies::detect(roots) else { return false };
+        let mut used = false;
         let of_v2 = hierarchies.v2.iter().flat_map(|root| {
             [name.to_owned(), format!("{name}.none")].map(|name| Group::at(root).child(name))
         });
         for group in of_v2 {
             // Those of jobs that nobody has on file any more: whoever removes a runtime directory does not
             // wait for the guardian.
-            remove_unused(&group);
-            let _ = group.remove();
+            used |= remove_all_unused(&group);
+            used |= remove_unused(&group);
         }
-        let Some(root) = hierarchies.v1.get("cpu") else { return };
+        let Some(root) = hierarchies.v1.get("cpu") else { return used };
         let of_jobs = format!("{name}-job-");
         for group in Group::at(root).children().unwrap_or_default() {
             let name = group.path().file_name().and_then(|name| name.to_str());
             if name.is_some_and(|name| name.starts_with(&of_jobs)) {
-                let _ = group.remove();
+                used |= remove_unused(&group);
             }
         }
         shared_group::remove(root);
+        used
     }
 
     /// Removes the groups above the jobs; those that still have jobs of another daemon stay.

@@ -133,8 +133,8 @@ fn clear_up(roots: &Roots, store: &Store, socket: &Path) {
                 had_place = true;
                 // Nobody keeps it true any more.
                 let _ = std::fs::remove_file(status_file::path(socket));
-                if release::sweep(roots, store) == 0 {
-                    lodging::Lodging::clear_up(roots, &run::group_name(socket));
+                let is_clear = || !lodging::Lodging::clear_up(roots, &run::group_name(socket));
+                if release::sweep(roots, store) == 0 && is_clear() {
                     place.leave();
                     return;
                 }

@@ -11,7 +11,7 @@ use gang_linux::{process, sched::Policy};
 use gang_protocol::paths::jobs_dir;
 use gang_skips::skipped;
 use place::{
-    Held, Place, Program, gives_way, groups_of, job_with, machine, policies, stands_still,
+    Held, Place, Program, gives_way, groups_of, is_root, job_with, machine, policies, stands_still,
     wait_busily_until, wait_until, what_is_left, with_each_backend,
 };
 use rustix::process::Signal;
@@ -214,6 +214,27 @@ fn needs_root_no_group_is_left_of_jobs_whose_files_are_gone() {
             !parent.exists() && !groups.iter().any(|group| group.exists())
         });
     });
+}
+
+#[test]
+fn needs_root_a_group_whose_files_are_gone_is_removed_once_its_processes_have_ended() {
+    if !is_root() {
+        return;
+    }
+    let mut place = Place::new(&[]);
+    let program = Program::shell("exec sleep 60");
+    let job = job_with(&place, &program, 1);
+    let Some(group) = place.job(job).unwrap().cgroup else {
+        skipped("jobs have no groups of their own here");
+        return;
+    };
+    place.kill_daemon();
+    let _ = fs::remove_dir_all(jobs_dir(&place.socket()));
+    // The guardian looks once a second.
+    thread::sleep(Duration::from_millis(2_500));
+    assert!(Path::new(&group).exists(), "a process is in it");
+    drop(program);
+    wait_until("the group is gone", || !Path::new(&group).exists());
 }
 
 #[test]

@@ -22,6 +22,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#include "book.h"
 #include "states.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -29,64 +30,7 @@ char LICENSE[] SEC("license") = "GPL";
 /* The structures below are repeated in layout.rs. */
 
 #define GANGS_MAX 10240
-#define SLOTS_MAX 320
 #define CULPRITS_MAX 4096
-
-/* Slots that are booked at once: more are too much for the verifier. */
-#define STEPS 16
-
-/* Skews: 8 buckets for each power of two, of microseconds; the last is everything above. */
-#define BUCKETS 144
-
-/* A thread that leaves its CPU this much later than the first was filling, not late. */
-#define FILLS_NS (10 * 1000 * 1000)
-
-/* CLOCK_MONOTONIC, in order, without overlap. */
-struct slot {
-	__u64 start_ns;
-	__u64 end_ns;
-};
-
-struct slots {
-	/* Another one for each list. */
-	__u64 generation;
-	__u32 count;
-	/* All of the time is slot. */
-	__u32 always;
-	struct slot slot[SLOTS_MAX];
-};
-
-struct gang {
-	struct bpf_spin_lock lock;
-	__u32 running;
-	/* Waiting or running. */
-	__u32 runnable;
-	__u32 in_slot;
-	/* What a thread remembers to have been counted in. */
-	__u64 epoch;
-	/* Booked up to here. */
-	__u64 at_ns;
-	__u64 generation;
-	__u32 cursor;
-	/* Whose edge is waited for. */
-	__u32 starting;
-	__u32 ending;
-	/* Threads that ran when the slot ended. */
-	__u32 level;
-	/* The first thread of an edge; 0 before there is one. */
-	__u64 first_ns;
-	/* A skew that has not been counted yet, plus one. */
-	__u64 noted_ns;
-	/* Time in slot, time in slot with threads that want to run, and with all of those on CPUs. */
-	__u64 slot_ns;
-	__u64 wanted_ns;
-	__u64 together_ns;
-	/* Sums over threads: waiting in slot, running out of slot, waiting out of slot. */
-	__u64 lost_ns;
-	__u64 filled_ns;
-	__u64 waiting_ns;
-	__u32 skew[BUCKETS];
-};
 
 struct thread {
 	/* The number of the gang's group, and its epoch, while the thread is counted there. */
@@ -183,172 +127,6 @@ struct {
 	__type(value, struct share);
 } shares SEC(".maps");
 
-/* Where a skew is counted. */
-static __always_inline __u32 bucket(__u64 ns)
-{
-	__u64 us = ns / 1000, top = us;
-	__u32 log = 0;
-
-	if (us < 8)
-		return us;
-	if (us >> 20)
-		return BUCKETS - 1;
-	if (top >> 16) { log += 16; top >>= 16; }
-	if (top >> 8) { log += 8; top >>= 8; }
-	if (top >> 4) { log += 4; top >>= 4; }
-	if (top >> 2) { log += 2; top >>= 2; }
-	if (top >> 1) log += 1;
-	return (log - 2) * 8 + ((us >> (log - 3)) & 7);
-}
-
-/* Counts a skew that was noted, without the lock: in a loop below it, it is too much for the verifier. */
-static __noinline void count_skew(struct gang *g, __u64 noted_ns)
-{
-	__u32 at;
-
-	if (!g || !noted_ns)
-		return;
-	at = bucket(noted_ns - 1);
-	barrier_var(at);
-	if (at < BUCKETS)
-		__sync_fetch_and_add(&g->skew[at], 1);
-}
-
-/* Of the edges passed at once, the last one that had a skew is noted; 0 is none. */
-static __always_inline void note_skew(struct gang *g, __u64 ns)
-{
-	g->noted_ns = ns + 1;
-}
-
-static __always_inline __u64 take_note(struct gang *g)
-{
-	__u64 noted_ns = g->noted_ns;
-
-	g->noted_ns = 0;
-	return noted_ns;
-}
-
-/* Books some time by what the gang's threads do. */
-static __always_inline void spend(struct gang *g, __u64 ns)
-{
-	__u64 waiting = g->runnable - g->running;
-
-	if (!g->in_slot) {
-		g->filled_ns += ns * g->running;
-		g->waiting_ns += ns * waiting;
-		return;
-	}
-	g->slot_ns += ns;
-	g->lost_ns += ns * waiting;
-	if (g->runnable) {
-		g->wanted_ns += ns;
-		if (!waiting)
-			g->together_ns += ns;
-	}
-}
-
-/* After any change: whether the edge under way has seen its first and its last thread. */
-static __always_inline void look_at_edge(struct gang *g, __u64 now)
-{
-	if (g->starting) {
-		if (!g->first_ns && g->running)
-			g->first_ns = now;
-		if (g->running && g->running == g->runnable) {
-			note_skew(g, now - g->first_ns);
-			g->starting = 0;
-		}
-	} else if (g->ending) {
-		if (g->running >= g->level)
-			g->first_ns = 0;
-		else if (!g->first_ns)
-			g->first_ns = now;
-		if (!g->running) {
-			if (now - g->first_ns < FILLS_NS)
-				note_skew(g, now - g->first_ns);
-			g->ending = 0;
-		}
-	}
-}
-
-static __always_inline void begin(struct gang *g, __u64 at)
-{
-	g->in_slot = 1;
-	g->ending = 0;
-	g->starting = 1;
-	g->first_ns = 0;
-	look_at_edge(g, at);
-}
-
-static __always_inline void end(struct gang *g, __u64 at)
-{
-	/* The last thread never came. */
-	if (g->starting && g->first_ns)
-		note_skew(g, at - g->first_ns);
-	g->in_slot = 0;
-	g->starting = 0;
-	g->first_ns = 0;
-	g->level = g->running;
-	g->ending = g->running > 0;
-}
-
-/* Books the time up to now, slot by slot; 0 where more slots have passed than are booked at once. */
-static __always_inline __u32 book(struct gang *g, struct slots *s, __u64 now)
-{
-	__u32 i, step;
-	__u64 start, stop;
-
-	/* Read before the lock was taken, by several CPUs. */
-	if (now <= g->at_ns)
-		return 1;
-	if (!s || s->always) {
-		g->in_slot = s != 0;
-		spend(g, now - g->at_ns);
-		g->at_ns = now;
-		return 1;
-	}
-	if (g->generation != s->generation) {
-		g->generation = s->generation;
-		g->cursor = 0;
-	}
-	for (step = 0; step < STEPS; step++) {
-		i = g->cursor;
-		/* For the verifier: one index, compared and used. */
-		barrier_var(i);
-		if (i >= s->count || i >= SLOTS_MAX)
-			break;
-		start = s->slot[i].start_ns;
-		stop = s->slot[i].end_ns;
-		if (now < start)
-			break;
-		if (g->at_ns < stop) {
-			if (g->at_ns < start) {
-				if (g->in_slot)
-					end(g, g->at_ns);
-				spend(g, start - g->at_ns);
-				g->at_ns = start;
-			}
-			if (!g->in_slot)
-				begin(g, g->at_ns);
-			if (stop > now)
-				stop = now;
-			spend(g, stop - g->at_ns);
-			g->at_ns = stop;
-			if (s->slot[i].end_ns > now)
-				return 1;
-			end(g, g->at_ns);
-		}
-		g->cursor = i + 1;
-	}
-	if (step == STEPS)
-		return 0;
-	/* A list that was taken back ends a slot early. */
-	if (g->in_slot)
-		end(g, g->at_ns);
-	spend(g, now - g->at_ns);
-	g->at_ns = now;
-	return 1;
-}
-
 /* A gang of which nothing happened for long, and until when it is to be booked. */
 struct behind {
 	__u64 gang;
@@ -358,18 +136,19 @@ struct behind {
 /* One step of catching up; ends the loop when it has. */
 static long book_more(__u32 step, struct behind *b)
 {
-	__u64 id = b->gang, noted_ns;
+	__u64 id = b->gang;
 	struct gang *g = bpf_map_lookup_elem(&gangs, &id);
 	struct slots *s = bpf_map_lookup_elem(&slots, &id);
+	struct notes notes;
 	__u32 is_booked;
 
 	if (!g)
 		return 1;
 	bpf_spin_lock(&g->lock);
 	is_booked = book(g, s, b->now);
-	noted_ns = take_note(g);
+	notes = take_notes(g);
 	bpf_spin_unlock(&g->lock);
-	count_skew(g, noted_ns);
+	count_skews(g, notes.start_ns, notes.end_ns);
 	return is_booked;
 }
 
@@ -386,6 +165,8 @@ struct change {
 	__u64 gang;
 	__u64 epoch;
 	__u64 now;
+	/* Of one that runs, since when it does. */
+	__u64 since_ns;
 	__u32 was;
 	__u32 is;
 	/* What comes back: slot_ns of the gang. */
@@ -397,7 +178,8 @@ __noinline int carry_out(struct change *c)
 {
 	struct gang *g;
 	struct slots *s;
-	__u64 id, now, noted_ns;
+	struct notes notes;
+	__u64 id, now;
 	__u32 is_booked;
 
 	if (!c)
@@ -412,9 +194,9 @@ __noinline int carry_out(struct change *c)
 	bpf_spin_lock(&g->lock);
 	is_booked = book(g, s, now);
 	if (!is_booked) {
-		noted_ns = take_note(g);
+		notes = take_notes(g);
 		bpf_spin_unlock(&g->lock);
-		count_skew(g, noted_ns);
+		count_skews(g, notes.start_ns, notes.end_ns);
 		catch_up(id, now);
 		bpf_spin_lock(&g->lock);
 		book(g, s, now);
@@ -426,11 +208,13 @@ __noinline int carry_out(struct change *c)
 	g->runnable -= c->was != SLEEPING;
 	g->running += c->is == RUNNING;
 	g->runnable += c->is != SLEEPING;
-	look_at_edge(g, now);
+	look_at_start(g, now);
+	if (c->was == RUNNING)
+		look_at_end(g, c->since_ns, now);
 	c->slot_ns = g->slot_ns;
-	noted_ns = take_note(g);
+	notes = take_notes(g);
 	bpf_spin_unlock(&g->lock);
-	count_skew(g, noted_ns);
+	count_skews(g, notes.start_ns, notes.end_ns);
 	return 0;
 }
 
@@ -516,13 +300,16 @@ static __always_inline void begin_run(struct change *c, __u64 lost_ns)
 	cpu->had.lost_ns += lost_ns;
 }
 
-/* A thread sleeps, waits or runs from now on. One that runs follows `before`, who ran for `ran_ns`. */
+/*
+ * A thread sleeps, waits or runs from now on. The last one on this CPU has run since a moment: one that leaves it,
+ * or `before`, whom one follows that runs.
+ */
 static __noinline void set(struct task_struct *task, __u32 state, struct task_struct *before,
-			   __u64 ran_ns, __u64 now)
+			   __u64 since_ns, __u64 now)
 {
-	__u64 id = task->cgroups->dfl_cgrp->kn->id, lost_ns;
+	__u64 id = task->cgroups->dfl_cgrp->kn->id, lost_ns, ran_ns = now - since_ns;
 	struct gang *g = bpf_map_lookup_elem(&gangs, &id);
-	struct change c = { .now = now };
+	struct change c = { .now = now, .since_ns = since_ns };
 	struct thread *t;
 
 	t = bpf_task_storage_get(&threads, task, 0, g ? BPF_LOCAL_STORAGE_GET_F_CREATE : 0);
@@ -535,18 +322,18 @@ static __noinline void set(struct task_struct *task, __u32 state, struct task_st
 		c.is = SLEEPING;
 		if (!carry_out(&c) && c.was == RUNNING)
 			book_run(&c);
-		t->gang = 0;
 		t->state = SLEEPING;
+		t->gang = 0;
 	}
 	if (!g)
 		return;
 	c.gang = id;
 	c.epoch = g->epoch;
-	c.was = t->state;
 	c.is = state;
 	t->gang = id;
 	t->epoch = c.epoch;
-	t->state = state;
+	/* Somebody may be looking around. */
+	c.was = __sync_lock_test_and_set(&t->state, state);
 	if (c.was == state || carry_out(&c))
 		return;
 	if (c.was == RUNNING)
@@ -573,18 +360,75 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
-	__u64 now = bpf_ktime_get_ns(), ran_ns = 0;
+	__u64 now = bpf_ktime_get_ns(), since_ns;
 	struct cpu *cpu = this_cpu();
 
+	if (!cpu)
+		return 0;
+	since_ns = cpu->at_ns;
 	if (prev->pid)
-		set(prev, left_for(preempt, prev_state), 0, 0, now);
-	if (cpu) {
-		ran_ns = now - cpu->at_ns;
-		cpu->at_ns = now;
-		cpu->gang = 0;
-	}
+		set(prev, left_for(preempt, prev_state), 0, since_ns, now);
+	cpu->at_ns = now;
+	cpu->gang = 0;
 	if (next->pid)
-		set(next, RUNNING, prev, ran_ns, now);
+		set(next, RUNNING, prev, since_ns, now);
+	return 0;
+}
+
+/*
+ * The kernel accounts for the thread on this CPU, at each tick at least. One that was not seen to come runs all the
+ * same: there are kernels that do not tell each switch.
+ */
+SEC("tp_btf/sched_stat_runtime")
+int BPF_PROG(on_runtime, struct task_struct *task)
+{
+	struct thread *t;
+
+	if (task != bpf_get_current_task_btf())
+		return 0;
+	t = bpf_task_storage_get(&threads, task, 0, 0);
+	if (t && t->gang && t->state == WAITING)
+		set(task, RUNNING, 0, 0, bpf_ktime_get_ns());
+	return 0;
+}
+
+/*
+ * Looks at all threads once: those that run or wait for a CPU already are not seen otherwise until they are
+ * switched. Of those that have been in a gang before, the state is known.
+ */
+SEC("iter/task")
+int look_around(struct bpf_iter__task *context)
+{
+	struct task_struct *task = context->task;
+	struct change c = { .now = bpf_ktime_get_ns() };
+	struct thread *t;
+	struct gang *g;
+
+	if (!task || !task->pid)
+		return 0;
+	c.gang = task->cgroups->dfl_cgrp->kn->id;
+	g = bpf_map_lookup_elem(&gangs, &c.gang);
+	if (!g)
+		return 0;
+	t = bpf_task_storage_get(&threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t || t->gang || task->__state)
+		return 0;
+	c.epoch = g->epoch;
+	c.is = task->on_cpu ? RUNNING : WAITING;
+	t->gang = c.gang;
+	t->epoch = c.epoch;
+	t->slot_ns = g->slot_ns;
+	if (!__sync_bool_compare_and_swap(&t->state, SLEEPING, c.is))
+		return 0;
+	if (!carry_out(&c))
+		t->slot_ns = c.slot_ns;
+	/* It fell asleep before that, and its CPU found it asleep already. */
+	if (task->__state && __sync_bool_compare_and_swap(&t->state, c.is, SLEEPING)) {
+		c.was = c.is;
+		c.is = SLEEPING;
+		c.now = bpf_ktime_get_ns();
+		carry_out(&c);
+	}
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 //! What was measured of a gang.
 
-/// Sums since the gang is watched.
+/// Sums since the gang is watched, or started over.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
     /// Time in slot.
@@ -32,6 +32,17 @@ pub struct OnCpu {
 }
 
 impl OnCpu {
+    /// What it had since those of all CPUs were these.
+    pub fn since(self, earlier: &[OnCpu]) -> OnCpu {
+        let Some(then) = earlier.iter().find(|then| then.cpu == self.cpu) else { return self };
+        OnCpu {
+            cpu: self.cpu,
+            in_slot_ns: self.in_slot_ns.saturating_sub(then.in_slot_ns),
+            lost_ns: self.lost_ns.saturating_sub(then.lost_ns),
+            filled_ns: self.filled_ns.saturating_sub(then.filled_ns),
+        }
+    }
+
     /// It was there, or waited to be.
     pub fn is_used(&self) -> bool {
         self.in_slot_ns + self.lost_ns + self.filled_ns > 0
@@ -46,6 +57,16 @@ pub struct Culprit {
     pub pid: u32,
     pub class: SchedClass,
     pub ns: u64,
+}
+
+impl Culprit {
+    /// What it took since all were these; `None` where it took nothing. One that made room for another may have begun
+    /// anew.
+    pub fn since(mut self, earlier: &[Culprit]) -> Option<Culprit> {
+        let then = earlier.iter().find(|then| then.pid == self.pid && then.ns <= self.ns);
+        self.ns -= then.map_or(0, |then| then.ns);
+        (self.ns > 0).then_some(self)
+    }
 }
 
 /// How a thread was scheduled that others waited for.
@@ -95,6 +116,21 @@ impl SchedClass {
 }
 
 impl Figures {
+    /// What was added to earlier ones of the same gang.
+    pub fn since(&self, earlier: &Figures) -> Figures {
+        let skews_then = earlier.skews.iter().copied().chain(std::iter::repeat(0));
+        let skews = self.skews.iter().zip(skews_then).map(|(now, then)| now.saturating_sub(then));
+        Figures {
+            slot_ns: self.slot_ns.saturating_sub(earlier.slot_ns),
+            wanted_ns: self.wanted_ns.saturating_sub(earlier.wanted_ns),
+            together_ns: self.together_ns.saturating_sub(earlier.together_ns),
+            lost_ns: self.lost_ns.saturating_sub(earlier.lost_ns),
+            filled_ns: self.filled_ns.saturating_sub(earlier.filled_ns),
+            waiting_ns: self.waiting_ns.saturating_sub(earlier.waiting_ns),
+            skews: skews.collect(),
+        }
+    }
+
     /// The share of the time in slot, as far as the gang wanted to run, in which all of its runnable
     /// threads were on CPUs; `None` where it never wanted to.
     pub fn coscheduled(&self) -> Option<f64> {
@@ -139,6 +175,22 @@ mod tests {
     fn what_was_not_measured_is_absent() {
         let none = Figures { skews: vec![0; 144], ..Figures::default() };
         assert_eq!((none.coscheduled(), none.skew_us_p99()), (None, None));
+    }
+
+    #[test]
+    fn what_was_measured_before_is_left_out() {
+        let of = |slot_ns, skew| Figures { slot_ns, skews: vec![1, skew], ..Figures::default() };
+        assert_eq!(of(7, 5).since(&Figures::default()), of(7, 5));
+        assert_eq!(of(7, 5).since(&of(3, 2)).skews, [0, 3]);
+        assert_eq!(of(7, 5).since(&of(3, 2)).slot_ns, 4);
+        let on_cpu = |cpu, lost_ns| OnCpu { cpu, lost_ns, in_slot_ns: 0, filled_ns: 0 };
+        assert_eq!(on_cpu(1, 9).since(&[on_cpu(0, 5), on_cpu(1, 2)]), on_cpu(1, 7));
+        assert_eq!(on_cpu(2, 9).since(&[on_cpu(0, 5)]), on_cpu(2, 9));
+        let culprit = |pid, ns| Culprit { name: "it".into(), pid, class: SchedClass::Other, ns };
+        let before = [culprit(4, 3), culprit(5, 8)];
+        assert_eq!(culprit(4, 9).since(&before), Some(culprit(4, 6)));
+        assert_eq!(culprit(4, 3).since(&before), None);
+        assert_eq!(culprit(5, 2).since(&before), Some(culprit(5, 2)));
     }
 
     #[test]

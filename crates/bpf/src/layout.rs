@@ -5,7 +5,7 @@ use crate::{Culprit, Figures, OnCpu, SLOTS_MAX, SchedClass, Slot};
 const BUCKETS: usize = 144;
 
 /// `struct gang`
-pub const GANG_SIZE: usize = 120 + 4 * BUCKETS;
+pub const GANG_SIZE: usize = 136 + 4 * BUCKETS;
 /// `struct slots`
 pub const SLOTS_SIZE: usize = 16 + 16 * SLOTS_MAX;
 /// `struct damage`
@@ -33,13 +33,13 @@ pub fn new_gang(epoch: u64, now_ns: u64) -> [u8; GANG_SIZE] {
 
 pub fn figures(gang: &[u8]) -> Figures {
     Figures {
-        slot_ns: u64_at(gang, 72),
-        wanted_ns: u64_at(gang, 80),
-        together_ns: u64_at(gang, 88),
-        lost_ns: u64_at(gang, 96),
-        filled_ns: u64_at(gang, 104),
-        waiting_ns: u64_at(gang, 112),
-        skews: (0..BUCKETS).map(|at| u32_at(gang, 120 + 4 * at)).collect(),
+        slot_ns: u64_at(gang, 80),
+        wanted_ns: u64_at(gang, 88),
+        together_ns: u64_at(gang, 96),
+        lost_ns: u64_at(gang, 104),
+        filled_ns: u64_at(gang, 112),
+        waiting_ns: u64_at(gang, 120),
+        skews: (0..BUCKETS).map(|at| u32_at(gang, 136 + 4 * at)).collect(),
     }
 }
 
@@ -121,7 +121,7 @@ impl Run {
         }
         // The gang's own clock: it has been settled up to there.
         let ran_ns = u64_at(gang_bytes, 24).saturating_sub(u64_at(cpu, 0));
-        let in_slot_ns = u64_at(gang_bytes, 72).saturating_sub(u64_at(cpu, 24)).min(ran_ns);
+        let in_slot_ns = u64_at(gang_bytes, 80).saturating_sub(u64_at(cpu, 24)).min(ran_ns);
         Run { in_slot_ns, out_of_slot_ns: ran_ns - in_slot_ns }
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_run_that_is_not_over_counts_up_to_now() {
         let mut gang = new_gang(5, 1000);
-        gang[72..80].copy_from_slice(&300u64.to_ne_bytes());
+        gang[80..88].copy_from_slice(&300u64.to_ne_bytes());
         let run = Run::of(9, &gang, &cpu(600, 9, 5, 200));
         assert_eq!(run, Run { in_slot_ns: 100, out_of_slot_ns: 300 });
         let share: Vec<u8> = [10u64, 20, 30, 5].iter().flat_map(|sum| sum.to_ne_bytes()).collect();

@@ -1,8 +1,12 @@
 //! The programs in the kernel, and what they share with us.
 
 use std::{
+    collections::HashMap,
     fmt,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, ProgramInput};
@@ -18,12 +22,15 @@ const CULPRITS_TOLD: usize = 5;
 /// What was moved while it was read is read again, so often.
 const READ_AGAIN: usize = 10;
 
+/// The programs that are not told of by the scheduler.
+const CALLED: [&str; 2] = ["settle", "look_around"];
+
 static PROGRAM: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cosched.bpf.o")));
 
 /// Measures the gangs that it is told of, as long as it is there.
 ///
-/// Its functions may be called from several threads at once, and wait for none of them.
+/// Its functions may be called from several threads at once.
 pub struct Meter {
     object: Object,
     /// The programs run as long as these are there.
@@ -31,6 +38,16 @@ pub struct Meter {
     generation: AtomicU64,
     /// What tells a gang from whoever has the number of its group before or later.
     epoch: AtomicU64,
+    /// What had been measured of gangs when they started over.
+    before: Mutex<HashMap<u64, Measured>>,
+}
+
+/// All that is measured of a gang.
+#[derive(Clone, Default)]
+struct Measured {
+    figures: Figures,
+    per_cpu: Vec<OnCpu>,
+    lost_to: Vec<Culprit>,
 }
 
 impl fmt::Debug for Meter {
@@ -56,18 +73,19 @@ impl Meter {
         }
         let links = object
             .progs_mut()
-            .filter(|program| program.name() != "settle")
+            .filter(|program| !CALLED.iter().any(|name| program.name() == *name))
             .map(|program| program.attach())
             .collect::<Result<Vec<_>, _>>()
             .map_err(refused("attach the BPF programs"))?;
         let [generation, epoch] = [1, 1].map(AtomicU64::new);
-        Ok(Meter { object, _links: links, generation, epoch })
+        Ok(Meter { object, _links: links, generation, epoch, before: Mutex::default() })
     }
 
     /// Measures a gang from now on: the threads in the cgroup (version 2) of this number. What was measured there
     /// before is that of another gang.
     ///
-    /// None of the time is slot unless [`Meter::set_slots`] says so, before or after.
+    /// None of the time is slot unless [`Meter::set_slots`] says so, before or after. Threads that run or wait for a
+    /// CPU at this moment count once they are switched, or with the next [`Meter::look_around`].
     pub fn watch(&self, gang: u64) -> Result<(), NotMeasured> {
         let epoch = self.epoch.fetch_add(1, Ordering::Relaxed);
         let cpus = libbpf_rs::num_possible_cpus().map_err(refused("count the CPUs"))?;
@@ -81,7 +99,35 @@ impl Meter {
         let gang_bytes = layout::new_gang(epoch, monotonic_ns());
         map(&self.object, "gangs")
             .update(&gang.to_ne_bytes(), &gang_bytes, MapFlags::ANY)
-            .map_err(refused("watch a gang"))
+            .map_err(refused("watch a gang"))?;
+        self.before().remove(&gang);
+        Ok(())
+    }
+
+    /// Looks at all threads of the machine, for those of gangs that run or wait for a CPU and have not been switched
+    /// since. Takes the longer, the more threads there are.
+    pub fn look_around(&self) -> Result<(), NotMeasured> {
+        object::look_around(&self.object)
+    }
+
+    /// What is told of a gang from now on is what is measured from now on.
+    pub fn start_over(&self, gang: u64) -> Result<(), NotMeasured> {
+        let measured = Measured {
+            figures: layout::figures(&self.settled(gang)?),
+            per_cpu: self.of_cpus(gang)?,
+            lost_to: self.culprits(gang)?,
+        };
+        self.before().insert(gang, measured);
+        Ok(())
+    }
+
+    fn before(&self) -> MutexGuard<'_, HashMap<u64, Measured>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What had been measured of a gang when it started over.
+    fn before_of(&self, gang: u64) -> Measured {
+        self.before().get(&gang).cloned().unwrap_or_default()
     }
 
     /// The slots of a gang, in order, without overlap; `None`: all of the time is slot. Time that has
@@ -100,16 +146,23 @@ impl Meter {
         let _ = map(&self.object, "gangs").delete(&gang.to_ne_bytes());
         let _ = map(&self.object, "slots").delete(&gang.to_ne_bytes());
         let _ = map(&self.object, "shares").delete(&gang.to_ne_bytes());
+        self.before().remove(&gang);
     }
 
     /// What was measured of a gang up to now.
     pub fn read(&self, gang: u64) -> Result<Figures, NotMeasured> {
-        Ok(layout::figures(&self.settled(gang)?))
+        Ok(layout::figures(&self.settled(gang)?).since(&self.before_of(gang).figures))
     }
 
     /// What a gang had of each CPU that it used, up to now. A thread that is switched at this moment may be
     /// missing by its last run.
     pub fn per_cpu(&self, gang: u64) -> Result<Vec<OnCpu>, NotMeasured> {
+        let before = self.before_of(gang).per_cpu;
+        let since = self.of_cpus(gang)?.into_iter().map(|on_cpu| on_cpu.since(&before));
+        Ok(since.filter(OnCpu::is_used).collect())
+    }
+
+    fn of_cpus(&self, gang: u64) -> Result<Vec<OnCpu>, NotMeasured> {
         let reading = refused("read what a gang had of each CPU");
         let of_cpus = |name, key: &[u8]| {
             map(&self.object, name)
@@ -132,12 +185,20 @@ impl Meter {
         let on_cpu = |(number, (share, cpu)): (usize, (&Vec<u8>, &Vec<u8>))| {
             layout::on_cpu(number, gang, &gang_bytes, share, cpu)
         };
-        let of_gang = shares.iter().zip(&cpus).enumerate().map(on_cpu);
-        Ok(of_gang.filter(OnCpu::is_used).collect())
+        Ok(shares.iter().zip(&cpus).enumerate().map(on_cpu).collect())
     }
 
     /// Whom a gang waited for in its slots, the worst first. Looks through those of all gangs.
     pub fn lost_to(&self, gang: u64) -> Result<Vec<Culprit>, NotMeasured> {
+        let before = self.before_of(gang).lost_to;
+        let all = self.culprits(gang)?.into_iter();
+        let mut lost_to: Vec<_> = all.filter_map(|culprit| culprit.since(&before)).collect();
+        lost_to.sort_by_key(|culprit| std::cmp::Reverse(culprit.ns));
+        lost_to.truncate(CULPRITS_TOLD);
+        Ok(lost_to)
+    }
+
+    fn culprits(&self, gang: u64) -> Result<Vec<Culprit>, NotMeasured> {
         let known = map(&self.object, "gangs")
             .lookup(&gang.to_ne_bytes(), MapFlags::LOCK)
             .map_err(refused("read whom a gang waited for"))?
@@ -145,16 +206,12 @@ impl Meter {
         let harmed = (gang, layout::epoch(&known) as u32);
         let damages = map(&self.object, "damages");
         let of_gang = damages.keys().filter(|key| layout::harmed(key) == harmed);
-        let mut lost_to: Vec<_> = of_gang
-            .filter_map(|key| {
-                // It may have made room for another one since its key was read.
-                let damage = damages.lookup(&key, MapFlags::ANY).ok()??;
-                Some(layout::culprit(&key, &damage))
-            })
-            .collect();
-        lost_to.sort_by_key(|culprit| std::cmp::Reverse(culprit.ns));
-        lost_to.truncate(CULPRITS_TOLD);
-        Ok(lost_to)
+        let culprit = |key: Vec<u8>| {
+            // It may have made room for another one since its key was read.
+            let damage = damages.lookup(&key, MapFlags::ANY).ok()??;
+            Some(layout::culprit(&key, &damage))
+        };
+        Ok(of_gang.filter_map(culprit).collect())
     }
 
     /// A gang as the kernel has it, its time booked up to now.

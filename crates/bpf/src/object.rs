@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 
-use libbpf_rs::{Map, MapCore, Object, ObjectBuilder, ProgramMut};
+use libbpf_rs::{Iter, Map, MapCore, Object, ObjectBuilder, ProgramMut};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::NotMeasured;
@@ -21,8 +21,8 @@ pub fn load(object: &'static Aligned<[u8]>) -> Result<Object, NotMeasured> {
         .map_err(refused("load the BPF programs"))
 }
 
-/// Why the kernel did not do it. It denies permission also for what it finds wrong with a program, or where it is locked
-/// down: who has the rights is told the cause.
+/// Why the kernel did not do it. It denies permission also for what it finds wrong with a program, or where it is
+/// locked down: who has the rights is told the cause.
 pub fn refused(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> NotMeasured {
     move |error| match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied if !has_rights() => NotMeasured::NotPermitted,
@@ -34,6 +34,16 @@ fn has_rights() -> bool {
     let Ok(own) = capabilities(None) else { return false };
     let all = CapabilitySet::BPF | CapabilitySet::PERFMON;
     own.effective.contains(all) || own.effective.contains(CapabilitySet::SYS_ADMIN)
+}
+
+/// Has the programs look at the threads that are there already.
+pub fn look_around(object: &Object) -> Result<(), NotMeasured> {
+    let doing = "look at the threads that are there already";
+    let link = program(object, "look_around").attach().map_err(refused(doing))?;
+    let mut threads = Iter::new(&link).map_err(refused(doing))?;
+    let read = std::io::copy(&mut threads, &mut std::io::sink());
+    read.map(drop)
+        .map_err(|error| NotMeasured::Refused { operation: doing, cause: error.to_string() })
 }
 
 pub fn map<'a>(object: &'a Object, name: &str) -> Map<'a> {

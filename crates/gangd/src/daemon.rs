@@ -290,12 +290,13 @@ impl Daemon {
         })?
     }
 
-    /// Begins to measure which gangs run together.
+    /// Measures which gangs run together: the thread of this returns where it cannot, or is not to.
     pub fn measure(&self) {
         self.measuring.begin(self.settings().measure, |meter| {
             // Without a conductor there is nothing to measure.
             let _ = self.conductor.ask(move |state| state.begin_measuring(meter));
         });
+        self.measuring.look_when_asked();
     }
 
     /// A job has no process any more, or never got one.

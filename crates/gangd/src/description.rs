@@ -131,6 +131,7 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
         lost_ns: None,
         filled_ns: None,
         waiting_ns: None,
+        measured_slot_ns: None,
         lost_to: None,
         per_cpu: None,
     };

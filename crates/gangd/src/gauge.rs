@@ -11,7 +11,11 @@ use std::{
     collections::BTreeMap,
     os::unix::fs::MetadataExt,
     path::Path,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, Thread},
 };
 
 use gang_bpf::{Figures, Meter, NotMeasured, Slot};
@@ -42,20 +46,63 @@ struct Gang {
 /// The kernel takes longer to check the programs than the daemon takes to start, and nobody's program
 /// is to wait for that.
 #[derive(Debug, Default)]
-pub struct Measuring(OnceLock<Result<Arc<Meter>, String>>);
+pub struct Measuring {
+    meter: OnceLock<Result<Arc<Meter>, String>>,
+    /// The thread that looks at the threads of the machine, once there is one, and whether it is to.
+    looker: OnceLock<Thread>,
+    is_asked: AtomicBool,
+}
 
 impl Measuring {
     /// The meter, or why there is none.
     fn meter(&self) -> Result<&Arc<Meter>, String> {
-        match self.0.get() {
+        match self.meter.get() {
             None => Err("measuring has not begun yet; ask again in a second".into()),
             Some(meter) => meter.as_ref().map_err(String::clone),
         }
     }
 
+    /// Processes have come, or gone to another group: those of their threads count that run or wait for a CPU. Nobody
+    /// waits for that; with many threads it takes the kernel milliseconds.
+    pub fn look_around(&self) {
+        self.is_asked.store(true, Ordering::Release);
+        if let Some(looker) = self.looker.get() {
+            looker.unpark();
+        }
+    }
+
+    /// Looks at the threads that are there, and again whenever somebody asks. Returns where nothing is measured.
+    pub fn look_when_asked(&self) {
+        let Ok(meter) = self.meter() else { return };
+        let _ = self.looker.set(thread::current());
+        loop {
+            if let Err(reason) = meter.look_around() {
+                tracing::warn!(%reason, "threads are not measured before they are switched");
+            }
+            while !self.is_asked.swap(false, Ordering::Acquire) {
+                thread::park();
+            }
+        }
+    }
+
+    /// A job is scheduled by another policy: what was measured before is of another schedule.
+    pub fn start_over(&self, whereabouts: &Whereabouts) {
+        let (Ok(meter), Whereabouts::Cgroup { group, .. }) = (self.meter(), whereabouts) else {
+            return;
+        };
+        match number(group).map(|group| meter.start_over(group)) {
+            Some(Ok(())) => self.look_around(),
+            // It has ended.
+            None | Some(Err(NotMeasured::NotWatched)) => {}
+            Some(Err(reason)) => {
+                tracing::warn!(%reason, "what was measured before counts with a job's new policy");
+            }
+        }
+    }
+
     /// Whether it does, and if not, why.
     pub fn state(&self) -> (v1::Measuring, Option<String>) {
-        let is_settled = self.0.get().is_some();
+        let is_settled = self.meter.get().is_some();
         match self.meter() {
             Ok(_) => (v1::Measuring::yes, None),
             Err(reason) if is_settled => (v1::Measuring::no, Some(reason)),
@@ -76,7 +123,7 @@ impl Measuring {
         if let Ok(meter) = &meter {
             hand_over(meter.clone());
         }
-        let _ = self.0.set(meter);
+        let _ = self.meter.set(meter);
     }
 }
 
@@ -108,8 +155,7 @@ impl Gauge {
         }
     }
 
-    /// A job has another policy, and may live elsewhere: what was measured of it before stays where it
-    /// has the same group.
+    /// A job has another policy, and may live elsewhere.
     pub fn follow(&mut self, job: &Job) {
         let Some(meter) = &self.meter else { return };
         let Some(gang) = self.gangs.get_mut(&job.id) else { return };
@@ -191,6 +237,7 @@ pub fn describe(measuring: &Measuring, whereabouts: Option<&Whereabouts>, job: &
             job.lost_ns = Some(figures.lost_ns as i64);
             job.filled_ns = Some(figures.filled_ns as i64);
             job.waiting_ns = Some(figures.waiting_ns as i64);
+            job.measured_slot_ns = Some(figures.slot_ns as i64);
         }
     }
 }

@@ -139,6 +139,7 @@ impl Daemon {
         let members = self.lodging.members(to, normal, &affinity)?;
         let at = to.clone();
         self.change_on_file(move |state| state.rehome(job, policy, at, members))?;
+        self.measuring.start_over(to);
         if let (Whereabouts::Cgroup { group: old, .. }, Whereabouts::Cgroup { group: new, .. }) =
             (from, to)
         {

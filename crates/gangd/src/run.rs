@@ -135,7 +135,7 @@ pub fn run(
     std::thread::Builder::new()
         .name("measuring".into())
         .spawn(move || measured.measure())
-        .context("cannot start the thread that begins to measure")?;
+        .context("cannot start the thread that measures")?;
     if daemon.has_auto() {
         let proved = daemon.clone();
         std::thread::Builder::new()

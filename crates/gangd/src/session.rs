@@ -153,6 +153,7 @@ impl Session {
             (None, None) => Ok(0),
         };
         self.started().remove(&job);
+        self.daemon.measuring.look_around();
         match adopted {
             Ok(processes) => Ok((job, processes)),
             Err(denied) => {
@@ -207,7 +208,12 @@ impl Session {
 
     pub fn add_process(&self, job: i64, pid: i64) -> Result<(), Denied> {
         let job = job_id(job)?;
-        self.daemon.add_process(self.peer, job, process_number(pid)?)?;
+        let pid = process_number(pid)?;
+        self.daemon.add_process(self.peer, job, pid)?;
+        // Who adds itself waits for the answer; if it has other threads, they count once they are switched.
+        if pid != self.peer.pid {
+            self.daemon.measuring.look_around();
+        }
         self.started().remove(&job);
         Ok(())
     }

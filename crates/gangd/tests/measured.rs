@@ -6,7 +6,10 @@ mod truth;
 use std::{os::unix::fs::MetadataExt, thread, time::Duration};
 
 use gang_bpf::{Meter, SLOTS_MAX, Slot};
-use gang_linux::{clock, sched};
+use gang_linux::{
+    clock,
+    sched::{self, Attributes},
+};
 use gang_protocol::{client::Registration, v1};
 use gang_skips::skipped;
 use place::{Place, Program, is_root, job_with, registration, wait_until};
@@ -34,6 +37,23 @@ fn measures(job: &v1::Job) -> bool {
 
 fn details(place: &Place, job: i64) -> v1::Job {
     place.client().show_job(job).unwrap().details
+}
+
+/// A meter of the test's own, where there can be one; says why not.
+fn own_meter() -> Option<Meter> {
+    if !is_root() {
+        return None;
+    }
+    Meter::start().inspect_err(|reason| skipped(format!("not measured: {reason}"))).ok()
+}
+
+/// The number of a job's group; says where it has none.
+fn group_of(place: &Place, job: i64) -> Option<u64> {
+    let group = details(place, job).cgroup;
+    if group.is_none() {
+        skipped("jobs have no groups of their own here");
+    }
+    group.map(|group| std::fs::metadata(group).unwrap().ino())
 }
 
 /// A share of the time that each of the gang's threads had.
@@ -139,13 +159,7 @@ fn short_slots(from_ns: u64) -> Vec<Slot> {
 
 #[test]
 fn needs_root_and_bpf_who_sleeps_for_many_slots_has_not_lost_them() {
-    if !is_root() {
-        return;
-    }
-    let meter = match Meter::start() {
-        Ok(meter) => meter,
-        Err(reason) => return skipped(format!("not measured: {reason}")),
-    };
+    let Some(meter) = own_meter() else { return };
     agrees_in_time(|| {
         let place = Place::new(&["--backend", "rt", "--no-measure"]);
         let mut none = Registration { policy: v1::Policy::none, ..registration("sleeps", 1) };
@@ -155,8 +169,7 @@ fn needs_root_and_bpf_who_sleeps_for_many_slots_has_not_lost_them() {
         let sleeper =
             Program::shell("sleep 0.4; exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'");
         client.add_process(job, sleeper.pid_i64()).unwrap();
-        let group = details(&place, job).cgroup?;
-        let group = std::fs::metadata(group).unwrap().ino();
+        let group = group_of(&place, job)?;
         meter.watch(group).unwrap();
         meter.set_slots(group, Some(&short_slots(clock::monotonic_ns()))).unwrap();
         thread::sleep(Duration::from_millis(600));
@@ -166,6 +179,40 @@ fn needs_root_and_bpf_who_sleeps_for_many_slots_has_not_lost_them() {
         // It wants to run in the last third.
         compared.near("wanted by who sleeps", of(figures.wanted_ns), 1.0 / 3.0, 0.15);
         compared.near("lost by who sleeps", of(figures.lost_ns), 0.0, 0.15);
+        meter.forget(group);
+        Some(compared)
+    });
+}
+
+/// From here on the skews that are counted are of 1,024 microseconds and more.
+const LONG: usize = 64;
+
+/// Whoever fills is interrupted at the end of its slot and goes on; when it leaves after that is up to others.
+#[test]
+fn needs_root_and_bpf_who_fills_has_left_its_slot_when_it_was_interrupted() {
+    let Some(meter) = own_meter() else { return };
+    agrees_in_time(|| {
+        let place = Place::new(&["--backend", "rt", "--no-measure"]);
+        let mut none = Registration { policy: v1::Policy::none, ..registration("fills", 2) };
+        none.min_cpus = 1;
+        let mut client = place.client();
+        let job = client.register(&none).unwrap();
+        let mut program = Knowing::filler();
+        client.add_process(job, program.pid()).unwrap();
+        let group = group_of(&place, job)?;
+        meter.watch(group).unwrap();
+        let slots = truth::filled_slots(program.go());
+        let told = slots.iter().map(|&(start_ns, end_ns)| Slot { start_ns, end_ns });
+        meter.set_slots(group, Some(&told.collect::<Vec<_>>())).unwrap();
+        let truth = Truth::of(&program.truth(), &slots);
+        let mut compared = Compared::default();
+        let skews = meter.read(group).unwrap().skews;
+        let of_all = |some: usize, all: usize| some as f64 / all as f64;
+        let long = skews[LONG..].iter().sum::<u32>() as usize;
+        let long = of_all(long, skews.iter().sum::<u32>() as usize);
+        let in_truth = truth.skews_ns.iter().filter(|&&skew| skew >= 1_024_000).count();
+        let in_truth = of_all(in_truth, truth.skews_ns.len());
+        compared.near("skews of a millisecond and more", long, in_truth, 0.05);
         meter.forget(group);
         Some(compared)
     });
@@ -230,7 +277,7 @@ fn taking_turns(place: &Place) -> Option<Compared> {
     let before = late(switches());
     let began_ns = clock::utc_ns() as i64;
     rival.go();
-    gangs.iter_mut().for_each(|(_, program)| program.go());
+    gangs.iter_mut().for_each(|(_, program)| _ = program.go());
     let threads = gangs.each_mut().map(|(_, program)| program.truth());
     let rival_ran = rival.truth();
     let rows = client.frame(Some(began_ns)).unwrap().rows;
@@ -316,6 +363,91 @@ fn needs_root_and_bpf_a_gang_is_measured_in_its_slots_and_out_of_them() {
     assert!((0.0..=1.0).contains(&share), "{share}");
     assert!(job.lost_to.is_none(), "only who asks for one job hears whom it waited for");
     assert!(place.client().show_job(one).unwrap().details.lost_to.is_some());
+}
+
+/// Two programs of one job that Linux schedules, on one CPU. Both run before they are the job's; the first one keeps
+/// the other from its CPU where it is real-time.
+fn in_each_others_way(place: &Place, of_first: Attributes) -> (i64, [Program; 2]) {
+    let programs = [(); 2].map(|()| Program::spinner());
+    for program in &programs {
+        sched::set_affinity(program.pid(), [cpus()[0]]).unwrap();
+    }
+    sched::set(programs[0].pid(), &of_first).unwrap();
+    let none = Registration { policy: v1::Policy::none, ..registration("crowd", 1) };
+    let mut client = place.client();
+    let job = client.register(&none).unwrap();
+    for program in &programs {
+        client.add_process(job, program.pid_i64()).unwrap();
+    }
+    (job, programs)
+}
+
+#[test]
+fn needs_root_and_bpf_who_waits_already_is_measured_at_once() {
+    if !is_root() {
+        return;
+    }
+    let place = settled(Place::new(&["--backend", "rt"]));
+    place.look_from_elsewhere(cpus()[0]);
+    let of_its_own = Attributes { reset_on_fork: false, ..Attributes::fifo(10) };
+    let (job, _programs) = in_each_others_way(&place, of_its_own);
+    let before = details(&place, job);
+    if !measures(&before) {
+        return;
+    }
+    thread::sleep(Duration::from_millis(100));
+    let after = details(&place, job);
+    let lasted_ns = after.measured_slot_ns.unwrap() - before.measured_slot_ns.unwrap();
+    let lost_ns = after.lost_ns.unwrap() - before.lost_ns.unwrap();
+    // Of each second the kernel keeps some for who is not real-time, half of this time at most.
+    assert!(lost_ns as f64 > 0.4 * lasted_ns as f64, "{lost_ns} ns lost in {lasted_ns} ns");
+}
+
+/// The one that has the CPU leaves it after the slot, first and last of those who ran: that is an edge of its own.
+#[test]
+fn needs_root_and_bpf_a_slot_to_which_one_never_came_is_as_long_as_its_skew() {
+    let Some(meter) = own_meter() else { return };
+    let place = Place::new(&["--backend", "rt", "--no-measure"]);
+    let (job, _programs) = in_each_others_way(&place, Attributes::other(0));
+    let Some(group) = group_of(&place, job) else { return };
+    meter.watch(group).unwrap();
+    meter.look_around().unwrap();
+    let slots = truth::filled_slots(clock::monotonic_ns());
+    let told = slots.iter().map(|&(start_ns, end_ns)| Slot { start_ns, end_ns });
+    meter.set_slots(group, Some(&told.collect::<Vec<_>>())).unwrap();
+    thread::sleep(Duration::from_secs(1));
+    let figures = meter.read(group).unwrap();
+    let length_ns = slots[0].1 - slots[0].0;
+    let long = figures.skews[LONG..].iter().sum::<u32>();
+    // One of the two waits all the time, and both do while somebody else has the CPU.
+    let slots = (2 * figures.slot_ns - figures.lost_ns) / length_ns;
+    assert!(
+        u64::from(long) > slots * 3 / 4,
+        "{long} skews in {slots} slots are of a millisecond and more"
+    );
+}
+
+#[test]
+fn needs_root_and_bpf_what_was_measured_is_of_the_policy_that_it_has() {
+    if !is_root() {
+        return;
+    }
+    let place = settled(Place::new(&["--backend", "rt"]));
+    let (job, _programs) = in_each_others_way(&place, Attributes::other(0));
+    if !measures(&details(&place, job)) {
+        return;
+    }
+    wait_until("it has lost a second", || details(&place, job).lost_ns.unwrap() > 1_000_000_000);
+    let sums = |job: v1::Job| {
+        let of_cpus = job.per_cpu.unwrap().iter().map(|it| it.in_slot_ns + it.lost_ns).sum();
+        let to = job.lost_to.unwrap().iter().map(|culprit| culprit.ns).sum();
+        [job.measured_slot_ns.unwrap(), job.lost_ns.unwrap(), of_cpus, to]
+    };
+    let none: [i64; 4] = sums(details(&place, job));
+    place.client().set_policy(job, v1::Policy::local).unwrap();
+    let local = sums(details(&place, job));
+    assert!(local.iter().zip(&none).all(|(local, none)| local < none), "{local:?}, then {none:?}");
+    wait_until("it is measured as a gang", || details(&place, job).measured_slot_ns > Some(0));
 }
 
 #[test]

@@ -43,6 +43,7 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         lost_ns: Some(100_000_000),
         filled_ns: Some(500_000_000),
         waiting_ns: Some(9_000_000_000),
+        measured_slot_ns: Some(10_000_000_000),
         lost_to: None,
         per_cpu: None,
     }

@@ -19,7 +19,7 @@ use serde::Serialize;
 /// What the judgement rests on.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
-    /// With the culprits, as `ShowJob` has it.
+    /// With the culprits and what it had of each CPU, as `ShowJob` has it.
     pub job: &'a Job,
     pub status: &'a Status,
     /// All jobs of the daemon; this one may be among them.
@@ -32,7 +32,7 @@ pub struct Figures {
     pub share_wanted: f64,
     /// Over the last ten seconds.
     pub share_had: f64,
-    /// Of the CPUs of its slots: on how many it ran, since it began.
+    /// Of the CPUs of its slots: on how many it ran, as long as it is measured.
     pub busy: Option<f64>,
     /// Of the CPUs of its slots: for how many it waited.
     pub lost: Option<f64>,
@@ -138,13 +138,15 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
 
 impl Figures {
     fn of(Evidence { job, status, jobs }: Evidence<'_>) -> Figures {
-        let slot_ns = (job.in_slot_ns * job.cpus) as f64;
-        let is_enough = job.in_slot_ns >= SLOT_LEAST_NS && job.cpus > 0;
-        let of_slots = |ns: f64| is_enough.then(|| (ns / slot_ns).clamp(0.0, 1.0));
-        let in_slot_ns = |filled_ns: i64| (job.cpu_time_ns - filled_ns).max(0) as f64;
+        let measured_slot_ns = job.measured_slot_ns.unwrap_or(0);
+        let slot_ns = (measured_slot_ns * job.cpus) as f64;
+        let is_enough = measured_slot_ns >= SLOT_LEAST_NS && job.cpus > 0;
+        let of_slots = |ns: i64| is_enough.then(|| (ns as f64 / slot_ns).clamp(0.0, 1.0));
+        let ran_ns: Option<i64> =
+            job.per_cpu.as_ref().map(|of_cpus| of_cpus.iter().map(|it| it.in_slot_ns).sum());
         let of_time = |filled_ns: i64| {
-            let is_enough = job.cpu_time_ns >= SLOT_LEAST_NS;
-            is_enough.then(|| (filled_ns as f64 / job.cpu_time_ns as f64).min(1.0))
+            let all_ns = ran_ns? + filled_ns;
+            (all_ns >= SLOT_LEAST_NS).then(|| filled_ns as f64 / all_ns as f64)
         };
         let competes = |other: &&&Job| {
             other.id != job.id && matches!(other.state, JobState::running | JobState::waiting)
@@ -152,8 +154,8 @@ impl Figures {
         Figures {
             share_wanted: job.share_wanted,
             share_had: job.share_had,
-            busy: job.filled_ns.and_then(|filled_ns| of_slots(in_slot_ns(filled_ns))),
-            lost: job.lost_ns.and_then(|lost_ns| of_slots(lost_ns as f64)),
+            busy: ran_ns.and_then(of_slots),
+            lost: job.lost_ns.and_then(of_slots),
             filled: job.filled_ns.and_then(of_time),
             coscheduled: job.coscheduled.filter(|_| is_enough),
             skew_us_p99: job.skew_us_p99.filter(|_| is_enough),

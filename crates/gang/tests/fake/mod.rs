@@ -472,6 +472,7 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         lost_ns: Some(61_000_000),
         filled_ns: Some(4_000_000),
         waiting_ns: Some(11_900_000_000),
+        measured_slot_ns: Some(12_340_000_000),
         lost_to: Some(vec![v1::Culprit {
             name: "cc1\u{1b}".to_owned(),
             pid: 77,

@@ -179,12 +179,30 @@ impl Place {
         self.daemon.as_ref().unwrap().id()
     }
 
-    /// The threads of the daemon that switch: the first one writes to groups, too, and all others are alike.
-    pub fn switchers(&self) -> Vec<u32> {
+    fn threads(&self, called: &str) -> Vec<u32> {
         let (root, daemon) = (Path::new("/proc"), self.daemon_pid());
         let name = |tid| fs::read_to_string(format!("/proc/{daemon}/task/{tid}/comm"));
         let threads = process::threads(root, daemon).unwrap().into_iter();
-        threads.filter(|&tid| name(tid).is_ok_and(|name| name == "switcher\n")).take(2).collect()
+        threads.filter(|&tid| name(tid).is_ok_and(|name| name.trim_end() == called)).collect()
+    }
+
+    /// The threads of the daemon that switch: the first one writes to groups, too, and all others are alike.
+    pub fn switchers(&self) -> Vec<u32> {
+        self.threads("switcher").into_iter().take(2).collect()
+    }
+
+    /// Has the thread that looks for those who wait already look from another CPU, where there is one. Behind a
+    /// real-time program it would wait itself, until Linux takes it elsewhere at some time.
+    pub fn look_from_elsewhere(&self, taken: u32) {
+        let lookers = self.threads("measuring");
+        assert!(!lookers.is_empty() || self.status().measuring != v1::Measuring::yes);
+        for looker in lookers {
+            let anywhere = sched::affinity(looker).unwrap().into_iter();
+            let others: Vec<_> = anywhere.filter(|&cpu| cpu != taken).collect();
+            if !others.is_empty() {
+                sched::set_affinity(looker, others).unwrap();
+            }
+        }
     }
 
     /// Stops the daemon, or has it go on.

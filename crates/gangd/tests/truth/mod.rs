@@ -39,6 +39,25 @@ const RIVAL_SLEEPS: Duration = Duration::from_millis(6);
 /// A thread that stays on its CPU for longer after a slot fills a hole (ARCHITECTURE.md).
 const FILLS_NS: u64 = 10_000_000;
 
+/// The slots of a program that fills: when they come, and how long they are.
+const FILLED_EVERY_NS: u64 = 10_000_000;
+const FILLED_NS: u64 = 2_000_000;
+
+/// From the beginning of each slot, when each of its threads leaves its CPU and how long for: just after the slot, as
+/// one whom a switcher interrupts, and milliseconds later, as one that gives way.
+const FILLER_LEAVES_NS: [[(u64, u64); 2]; THREADS] =
+    [[(2_200_000, 100_000), (6_000_000, 2_500_000)], [(2_500_000, 100_000), (8_000_000, 500_000)]];
+
+/// The slots of a program that fills and was started at a moment.
+pub fn filled_slots(start_ns: u64) -> Vec<(u64, u64)> {
+    let starts = (0..LASTS.as_nanos() as u64 / FILLED_EVERY_NS).map(|it| it * FILLED_EVERY_NS);
+    starts
+        .map(|from_ns| (start_ns + from_ns, start_ns + from_ns + FILLED_NS))
+        .skip(1)
+        .take(300)
+        .collect()
+}
+
 /// The CPUs that the programs' threads are kept to, one each.
 pub fn cpus() -> Vec<u32> {
     let all = sched::affinity(0).unwrap();
@@ -50,12 +69,12 @@ pub fn be_what_is_asked_for() {
     match std::env::var(TRUTH).as_deref() {
         Ok("gang") => be_gang(),
         Ok("rival") => be_rival(),
+        Ok("filler") => be_filler(),
         _ => {}
     }
 }
 
-/// Its threads do nothing but read the clock. Where it jumps and the kernel has switched the thread, the
-/// thread did not run.
+/// Its threads run all the time.
 ///
 /// Nobody else of it is runnable meanwhile: each thread reads for itself when it was started, and the last
 /// to end tells the truth.
@@ -65,7 +84,10 @@ fn be_gang() {
         let ended = Arc::clone(&ended);
         thread::spawn(move || {
             sched::set_affinity(0, [cpu]).unwrap();
-            let this = not_running(cpu, read_start());
+            let start_ns = read_start();
+            let mut reader = Reader::started(start_ns);
+            reader.read_until(start_ns + LASTS.as_nanos() as u64);
+            let this = reader.end(cpu, start_ns);
             let mut ended = ended.lock().unwrap();
             ended.push(this);
             if ended.len() == THREADS {
@@ -109,6 +131,29 @@ fn be_rival() {
     stay(vec![rival.unwrap()]);
 }
 
+/// Its threads run but for the moments at which they leave, or are made to.
+fn be_filler() {
+    let threads = cpus().into_iter().zip(FILLER_LEAVES_NS).map(|(cpu, leaves)| {
+        thread::spawn(move || {
+            sched::set_affinity(0, [cpu]).unwrap();
+            let start_ns = read_start();
+            let mut reader = Reader::started(start_ns);
+            for (slot_ns, _) in filled_slots(start_ns) {
+                for (after_ns, length_ns) in leaves {
+                    reader.read_until(slot_ns + after_ns);
+                    reader.sleep(Duration::from_nanos(length_ns));
+                }
+            }
+            reader.end(cpu, start_ns)
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    let ended: Vec<Ended> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    ended.iter().for_each(Ended::tell);
+    println!("truth is told");
+    stay(Vec::new());
+}
+
 /// Waits to be started; from then on no other thread of the process has anything to do.
 fn read_start() -> u64 {
     println!("{READY}");
@@ -121,34 +166,66 @@ fn read_start() -> u64 {
     start_ns
 }
 
-fn not_running(cpu: u32, start_ns: u64) -> Ended {
-    let mut off_ns = Vec::new();
-    let mut switches = times_switched();
-    let mut last_ns = clock::monotonic_ns();
-    off_ns.push((start_ns, last_ns));
-    // When it ran last for certain, and what the kernel had counted of it.
-    let mut since = (last_ns, clock::thread_cpu_ns());
-    let lasts_ns = LASTS.as_nanos() as u64;
-    while last_ns < start_ns + lasts_ns {
-        let mut now_ns = clock::monotonic_ns();
-        if now_ns - last_ns > PAUSE_NS {
-            let switched = times_switched();
-            if switched != switches {
-                // It may have been switched while it asked for that, too.
-                let (cpu_ns, after_ns) = (clock::thread_cpu_ns(), clock::monotonic_ns());
-                now_ns = if after_ns - now_ns > PAUSE_NS { after_ns } else { now_ns };
-                // Of a CPU that its host took away the kernel knows nothing: to it, the thread ran.
-                let ran_ns =
-                    cpu_ns.saturating_sub(since.1).saturating_sub(last_ns.saturating_sub(since.0));
-                let ran_ns = ran_ns.saturating_sub(after_ns - now_ns);
-                off_ns.push((now_ns.min(last_ns + ran_ns), now_ns));
-                switches = switched;
-                since = (after_ns, cpu_ns);
-            }
-        }
-        last_ns = now_ns;
+/// A thread that does nothing but read the clock. Where it jumps and the kernel has switched the thread, the
+/// thread did not run.
+struct Reader {
+    off_ns: Vec<(u64, u64)>,
+    last_ns: u64,
+    /// When it ran last for certain, and what the kernel had counted of it.
+    since: (u64, u64),
+    switches: i64,
+}
+
+impl Reader {
+    fn started(start_ns: u64) -> Reader {
+        let switches = times_switched();
+        let last_ns = clock::monotonic_ns();
+        let since = (last_ns, clock::thread_cpu_ns());
+        Reader { off_ns: vec![(start_ns, last_ns)], last_ns, since, switches }
     }
-    Ended { cpu, start_ns, off_ns, at_ns: last_ns }
+
+    fn read_until(&mut self, until_ns: u64) {
+        while self.last_ns < until_ns {
+            let mut now_ns = clock::monotonic_ns();
+            if now_ns - self.last_ns > PAUSE_NS {
+                now_ns = self.jumped(now_ns);
+            }
+            self.last_ns = now_ns;
+        }
+    }
+
+    /// When it runs for certain.
+    fn jumped(&mut self, mut now_ns: u64) -> u64 {
+        let switched = times_switched();
+        if switched == self.switches {
+            return now_ns;
+        }
+        // It may have been switched while it asked for that, too.
+        let (cpu_ns, after_ns) = (clock::thread_cpu_ns(), clock::monotonic_ns());
+        now_ns = if after_ns - now_ns > PAUSE_NS { after_ns } else { now_ns };
+        // Of a CPU that its host took away the kernel knows nothing: to it, the thread ran.
+        let (since_ns, since_cpu_ns) = self.since;
+        let ran_ns = cpu_ns.saturating_sub(since_cpu_ns);
+        let ran_ns = ran_ns.saturating_sub(self.last_ns.saturating_sub(since_ns));
+        let ran_ns = ran_ns.saturating_sub(after_ns - now_ns);
+        self.off_ns.push((now_ns.min(self.last_ns + ran_ns), now_ns));
+        self.switches = switched;
+        self.since = (after_ns, cpu_ns);
+        now_ns
+    }
+
+    fn sleep(&mut self, length: Duration) {
+        let from_ns = clock::monotonic_ns();
+        thread::sleep(length);
+        self.last_ns = clock::monotonic_ns();
+        self.off_ns.push((from_ns, self.last_ns));
+        self.switches = times_switched();
+        self.since = (self.last_ns, clock::thread_cpu_ns());
+    }
+
+    fn end(self, cpu: u32, start_ns: u64) -> Ended {
+        Ended { cpu, start_ns, off_ns: self.off_ns, at_ns: self.last_ns }
+    }
 }
 
 fn times_switched() -> i64 {
@@ -189,6 +266,12 @@ impl Ended {
         let is_off = before > 0 && at_ns < self.off_ns[before - 1].1;
         self.is_runnable(at_ns) && !is_off
     }
+
+    /// When it is off its CPU next, before a moment.
+    fn leaves(&self, at_ns: u64, before_ns: u64) -> Option<u64> {
+        let mut ends = self.off_ns.iter().map(|&(from, _)| from).chain([self.at_ns]);
+        ends.find(|&from| from >= at_ns).filter(|&from| from < before_ns)
+    }
 }
 
 /// Such a program, which waits to be started. It is killed when this is dropped.
@@ -200,6 +283,10 @@ pub struct Knowing {
 impl Knowing {
     pub fn gang() -> Knowing {
         Knowing::start("gang", THREADS)
+    }
+
+    pub fn filler() -> Knowing {
+        Knowing::start("filler", THREADS)
     }
 
     pub fn rival() -> Knowing {
@@ -225,11 +312,12 @@ impl Knowing {
         self.child.id().into()
     }
 
-    /// Lets it run.
-    pub fn go(&mut self) {
+    /// Lets it run, from a moment on.
+    pub fn go(&mut self) -> u64 {
         let start_ns = clock::monotonic_ns() + AHEAD.as_nanos() as u64;
         let all = [start_ns.to_ne_bytes(); THREADS].concat();
         self.child.stdin.as_mut().unwrap().write_all(&all).unwrap();
+        start_ns
     }
 
     /// Waits for what it tells of its threads, in the order of its CPUs.
@@ -323,18 +411,12 @@ fn skews(threads: &[Ended], slots: &[(u64, u64)], moments: &[u64]) -> Vec<u64> {
         let last = between(from_ns, to_ns)
             .find(|&at_ns| running(threads, at_ns) > 0 && running(threads, at_ns) == all(at_ns));
         skews.extend(first.map(|first| last.unwrap_or(to_ns) - first));
-        let level = running(threads, to_ns);
         let next_ns = slots.get(number + 1).map_or(u64::MAX, |next| next.0);
-        let mut first = None;
-        for at_ns in between(to_ns, next_ns).take_while(|_| level > 0) {
-            let running = running(threads, at_ns);
-            first = if running >= level { None } else { first.or(Some(at_ns)) };
-            if running == 0 {
-                let skew = at_ns - first.expect("fewer run than did");
-                skews.extend((skew < FILLS_NS).then_some(skew));
-                break;
-            }
-        }
+        // Those that ran when it ended leave once each, whoever of them comes back to fill.
+        let left = threads.iter().filter(|it| it.runs(to_ns)).map(|it| it.leaves(to_ns, next_ns));
+        let left: Option<Vec<u64>> = left.collect();
+        let skew = left.and_then(|left| Some(left.iter().max()? - left.iter().min()?));
+        skews.extend(skew.filter(|skew| *skew < FILLS_NS));
     }
     skews.sort_unstable();
     skews

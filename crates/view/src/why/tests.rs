@@ -1,6 +1,6 @@
 //! The judgement, case by case.
 
-use gang_protocol::v1::{Class, Culprit, Guarantee, Policy};
+use gang_protocol::v1::{Class, Culprit, Guarantee, OnCpu, Policy};
 
 use super::*;
 use crate::fixture;
@@ -9,11 +9,17 @@ use crate::fixture;
 fn healthy() -> Job {
     // Ten seconds in slot on two CPUs, and nothing lost.
     Job {
-        cpu_time_ns: 19_900_000_000,
         lost_ns: Some(0),
         filled_ns: Some(0),
+        per_cpu: ran(19_900_000_000),
         ..fixture::job(3, "lu")
     }
+}
+
+/// Half of it on each of two CPUs.
+fn ran(in_slot_ns: i64) -> Option<Vec<OnCpu>> {
+    let on_cpu = |cpu| OnCpu { cpu, in_slot_ns: in_slot_ns / 2, lost_ns: 0, filled_ns: 0 };
+    Some(vec![on_cpu(0), on_cpu(1)])
 }
 
 fn verdict_of(job: Job, change: impl FnOnce(&mut Status)) -> Verdict {
@@ -127,7 +133,7 @@ fn each_reason_is_found() {
         ),
         (
             "imbalanced",
-            |job| job.cpu_time_ns = 9_000_000_000,
+            |job| job.per_cpu = ran(9_000_000_000),
             |_| (),
             &[(Unused, Bad), (Share, Note), (Together, Good)],
         ),
@@ -170,6 +176,7 @@ fn each_reason_is_found() {
                 job.not_measured = Some("it is switched off".into());
                 (job.coscheduled, job.skew_us_p99) = (None, None);
                 (job.lost_ns, job.filled_ns, job.waiting_ns) = (None, None, None);
+                (job.measured_slot_ns, job.per_cpu) = (None, None);
             },
             |_| (),
             &[(Share, Note), (NotMeasured, Note)],
@@ -177,8 +184,8 @@ fn each_reason_is_found() {
         (
             "too new to tell",
             |job| {
-                job.in_slot_ns = 10_000_000;
-                job.cpu_time_ns = 1_000_000;
+                job.measured_slot_ns = Some(10_000_000);
+                job.per_cpu = ran(1_000_000);
                 job.coscheduled = Some(0.1);
             },
             |_| (),
@@ -224,7 +231,7 @@ fn gangd_is_told_as_itself() {
 fn the_paragraph_is_plain() {
     let job = Job {
         name: "lu\u{1b}[2J".into(),
-        cpu_time_ns: 9_000_000_000,
+        per_cpu: ran(9_000_000_000),
         lost_ns: Some(1_000_000_000),
         lost_to: Some(vec![Culprit {
             name: "cc1".into(),

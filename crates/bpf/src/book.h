@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * How the time of a gang is booked: by whether it is in slot, and how many of its threads run and want to.
+ *
+ * Who calls says what a thread does from now on, and holds the gang's lock; nothing here knows threads or CPUs.
+ * The structures are repeated in layout.rs.
+ */
+#ifndef GANGD_BOOK_H
+#define GANGD_BOOK_H
+
+#define SLOTS_MAX 320
+
+/* Slots that are booked at once: more are too much for the verifier. */
+#define STEPS 16
+
+/* Skews: 8 buckets for each power of two, of microseconds; the last is everything above. */
+#define BUCKETS 144
+
+/* A thread that leaves its CPU this much later than the first was filling, and nobody interrupted it for that. */
+#define FILLS_NS (10 * 1000 * 1000)
+
+/* Skews that have not been counted yet, plus one: of the start of a slot, and of the end of one. */
+struct notes {
+	__u64 start_ns;
+	__u64 end_ns;
+};
+
+/* CLOCK_MONOTONIC, in order, without overlap. */
+struct slot {
+	__u64 start_ns;
+	__u64 end_ns;
+};
+
+struct slots {
+	/* Another one for each list. */
+	__u64 generation;
+	__u32 count;
+	/* All of the time is slot. */
+	__u32 always;
+	struct slot slot[SLOTS_MAX];
+};
+
+struct gang {
+	struct bpf_spin_lock lock;
+	__u32 running;
+	/* Waiting or running. */
+	__u32 runnable;
+	__u32 in_slot;
+	/* What a thread remembers to have been counted in. */
+	__u64 epoch;
+	/* Booked up to here. */
+	__u64 at_ns;
+	__u64 generation;
+	__u32 cursor;
+	/* Whose edge is waited for. */
+	__u32 starting;
+	__u32 ending;
+	/* Threads that ran when the slot ended, and have not left since. */
+	__u32 staying;
+	/* The first thread of an edge; 0 before there is one. */
+	__u64 first_ns;
+	struct notes notes;
+	/* Time in slot, time in slot with threads that want to run, and with all of those on CPUs. */
+	__u64 slot_ns;
+	__u64 wanted_ns;
+	__u64 together_ns;
+	/* Sums over threads: waiting in slot, running out of slot, waiting out of slot. */
+	__u64 lost_ns;
+	__u64 filled_ns;
+	__u64 waiting_ns;
+	/* When the last slot ended. */
+	__u64 ended_ns;
+	__u32 skew[BUCKETS];
+};
+
+/* Where a skew is counted. */
+static __always_inline __u32 bucket(__u64 ns)
+{
+	__u64 us = ns / 1000, top = us;
+	__u32 log = 0;
+
+	if (us < 8)
+		return us;
+	if (us >> 20)
+		return BUCKETS - 1;
+	if (top >> 16) { log += 16; top >>= 16; }
+	if (top >> 8) { log += 8; top >>= 8; }
+	if (top >> 4) { log += 4; top >>= 4; }
+	if (top >> 2) { log += 2; top >>= 2; }
+	if (top >> 1) log += 1;
+	return (log - 2) * 8 + ((us >> (log - 3)) & 7);
+}
+
+/* Counts a skew that was noted. */
+static __always_inline void count_skew(struct gang *g, __u64 noted_ns)
+{
+	__u32 at;
+
+	if (!noted_ns)
+		return;
+	at = bucket(noted_ns - 1);
+	barrier_var(at);
+	if (at < BUCKETS)
+		__sync_fetch_and_add(&g->skew[at], 1);
+}
+
+/* Counts those that were noted, without the lock: in a loop below it, it is too much for the verifier. */
+static __noinline void count_skews(struct gang *g, __u64 start_ns, __u64 end_ns)
+{
+	if (!g)
+		return;
+	count_skew(g, start_ns);
+	count_skew(g, end_ns);
+}
+
+/* Of the starts and ends passed at once, the last ones that had a skew are noted. */
+static __always_inline struct notes take_notes(struct gang *g)
+{
+	struct notes notes = g->notes;
+
+	g->notes.start_ns = 0;
+	g->notes.end_ns = 0;
+	return notes;
+}
+
+/* Books some time by what the gang's threads do. */
+static __always_inline void spend(struct gang *g, __u64 ns)
+{
+	/* Two CPUs may carry changes of one thread out in another order. */
+	__u64 waiting = g->runnable > g->running ? g->runnable - g->running : 0;
+
+	if (!g->in_slot) {
+		g->filled_ns += ns * g->running;
+		g->waiting_ns += ns * waiting;
+		return;
+	}
+	g->slot_ns += ns;
+	g->lost_ns += ns * waiting;
+	if (g->runnable) {
+		g->wanted_ns += ns;
+		if (!waiting)
+			g->together_ns += ns;
+	}
+}
+
+/* After any change: whether the slot that begins has seen its first and its last thread. */
+static __always_inline void look_at_start(struct gang *g, __u64 now)
+{
+	if (!g->starting)
+		return;
+	if (!g->first_ns && g->running)
+		g->first_ns = now;
+	if (g->running && g->running == g->runnable) {
+		g->notes.start_ns = now - g->first_ns + 1;
+		g->starting = 0;
+	}
+}
+
+/* A thread leaves its CPU, on which it has run since a moment. Who comes back has left all the same: it fills. */
+static __always_inline void look_at_end(struct gang *g, __u64 since_ns, __u64 now)
+{
+	if (!g->ending || since_ns > g->ended_ns)
+		return;
+	if (!g->first_ns)
+		g->first_ns = now;
+	if (--g->staying)
+		return;
+	if (now - g->first_ns < FILLS_NS)
+		g->notes.end_ns = now - g->first_ns + 1;
+	g->ending = 0;
+}
+
+static __always_inline void begin(struct gang *g, __u64 at)
+{
+	g->in_slot = 1;
+	g->ending = 0;
+	g->starting = 1;
+	g->first_ns = 0;
+	look_at_start(g, at);
+}
+
+static __always_inline void end(struct gang *g, __u64 at)
+{
+	/* The last thread never came. */
+	if (g->starting && g->first_ns)
+		g->notes.start_ns = at - g->first_ns + 1;
+	g->in_slot = 0;
+	g->starting = 0;
+	g->first_ns = 0;
+	g->ended_ns = at;
+	g->staying = g->running;
+	g->ending = g->running > 0;
+}
+
+/* Books the time up to now, slot by slot; 0 where more slots have passed than are booked at once. */
+static __always_inline __u32 book(struct gang *g, struct slots *s, __u64 now)
+{
+	__u32 i, step;
+	__u64 start, stop;
+
+	/* Read before the lock was taken, by several CPUs. */
+	if (now <= g->at_ns)
+		return 1;
+	if (!s || s->always) {
+		g->in_slot = s != 0;
+		spend(g, now - g->at_ns);
+		g->at_ns = now;
+		return 1;
+	}
+	if (g->generation != s->generation) {
+		g->generation = s->generation;
+		g->cursor = 0;
+	}
+	for (step = 0; step < STEPS; step++) {
+		i = g->cursor;
+		/* For the verifier: one index, compared and used. */
+		barrier_var(i);
+		if (i >= s->count || i >= SLOTS_MAX)
+			break;
+		start = s->slot[i].start_ns;
+		stop = s->slot[i].end_ns;
+		if (now < start)
+			break;
+		if (g->at_ns < stop) {
+			if (g->at_ns < start) {
+				if (g->in_slot)
+					end(g, g->at_ns);
+				spend(g, start - g->at_ns);
+				g->at_ns = start;
+			}
+			if (!g->in_slot)
+				begin(g, g->at_ns);
+			if (stop > now)
+				stop = now;
+			spend(g, stop - g->at_ns);
+			g->at_ns = stop;
+			if (s->slot[i].end_ns > now)
+				return 1;
+			end(g, g->at_ns);
+		}
+		g->cursor = i + 1;
+	}
+	if (step == STEPS)
+		return 0;
+	/* A list that was taken back ends a slot early. */
+	if (g->in_slot)
+		end(g, g->at_ns);
+	spend(g, now - g->at_ns);
+	g->at_ns = now;
+	return 1;
+}
+
+#endif

@@ -27,6 +27,9 @@ char LICENSE[] SEC("license") = "GPL";
 #define SLEEPS_MAX 16384
 #define TICKS_BYTES (1 << 20)
 
+/* Who waits for a CPU for less than this was woken: its partners hardly notice. */
+#define APART_NS 100000
+
 enum { NOBODY, OTHERS, IN_PROGRAM, IN_KERNEL };
 
 struct tick {
@@ -41,7 +44,9 @@ struct tick {
 	__u16 running;
 	__u16 waiting;
 	__u32 who;
-	__u32 unused;
+	/* The most of them that ran at once since one last waited for a CPU, and since when. */
+	__u32 at_once;
+	__u64 since_ns;
 };
 
 struct program {
@@ -52,6 +57,9 @@ struct program {
 	__s64 waiting;
 	/* Ticks for which there was no room. */
 	__u64 lost;
+	/* As in a tick. */
+	__s64 at_once;
+	__u64 since_ns;
 };
 
 struct thread {
@@ -60,7 +68,9 @@ struct thread {
 	__u32 uninterruptible;
 	/* A thread of the program waited for a CPU when it fell asleep. */
 	__u32 apart;
+	/* Asleep, and waiting for a CPU. */
 	__u64 since_ns;
+	__u64 waits_since_ns;
 	__u64 epoch;
 };
 
@@ -125,8 +135,10 @@ static __always_inline __s32 call_of(struct task_struct *task)
 	return regs ? (__s32)regs->CALL : -1;
 }
 
-static __always_inline void count(struct program *p, __u32 was, __u32 is)
+static __always_inline void count(struct program *p, __u32 was, __u32 is, __u64 now)
 {
+	__s64 running;
+
 	if (was == is)
 		return;
 	if (was == RUNNING)
@@ -137,6 +149,22 @@ static __always_inline void count(struct program *p, __u32 was, __u32 is)
 		__sync_fetch_and_add(&p->running, 1);
 	if (is == WAITING)
 		__sync_fetch_and_add(&p->waiting, 1);
+	running = p->running;
+	if (running > p->at_once) {
+		p->at_once = running;
+		p->since_ns = now;
+	}
+}
+
+/* Who waited for a CPU for long has kept its partners waiting. */
+static __always_inline void move(struct program *p, struct thread *t, __u32 state, __u64 now)
+{
+	if (t->state == WAITING && now - t->waits_since_ns > APART_NS)
+		p->at_once = 0;
+	if (t->state != WAITING)
+		t->waits_since_ns = now;
+	count(p, t->state, state, now);
+	t->state = state;
 }
 
 /* What is known of a thread; nothing of one that was last seen when another group was watched. */
@@ -190,8 +218,7 @@ static __noinline void set(struct program *p, struct task_struct *task, __u32 st
 		}
 		t->since_ns = 0;
 	}
-	count(p, t->state, state);
-	t->state = state;
+	move(p, t, state, now);
 }
 
 SEC("tp_btf/sched_switch")
@@ -260,15 +287,12 @@ int on_tick(struct bpf_perf_event_data *context)
 	tick->tgid = task->tgid;
 	tick->tid = task->pid;
 	tick->call = -1;
-	tick->unused = 0;
 	tick->who = task->pid ? OTHERS : NOBODY;
 	if (is_in(p, task)) {
 		t = known(p, task, BPF_LOCAL_STORAGE_GET_F_CREATE);
-		/* It ran before anybody looked. */
-		if (t && t->state != RUNNING) {
-			count(p, t->state, RUNNING);
-			t->state = RUNNING;
-		}
+		/* It ran before anybody looked, or was not told to have come. */
+		if (t && t->state != RUNNING)
+			move(p, t, RUNNING, tick->at_ns);
 		regs = (struct pt_regs *)bpf_task_pt_regs(task);
 		tick->ip = regs->IP;
 		tick->call = (__s32)regs->CALL;
@@ -279,6 +303,8 @@ int on_tick(struct bpf_perf_event_data *context)
 	waiting = p->waiting;
 	tick->running = running < 0 ? 0 : running > 65535 ? 65535 : running;
 	tick->waiting = waiting < 0 ? 0 : waiting > 65535 ? 65535 : waiting;
+	tick->at_once = p->at_once;
+	tick->since_ns = p->since_ns;
 	bpf_ringbuf_submit(tick, BPF_RB_NO_WAKEUP);
 	return 0;
 }

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, fmt, os::fd::IntoRawFd, rc::Rc};
 
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 
 use crate::{
     NotMeasured, Sleep, Tick, Who,
@@ -47,7 +47,7 @@ impl Profiler {
             let link = program(&object, "on_tick").attach_perf_event(clock.into_raw_fd());
             links.push(link.map_err(refused("attach to the clock of a CPU"))?);
         }
-        look_around(&object)?;
+        object::look_around(&object)?;
         let ticks = Rc::<RefCell<Vec<Tick>>>::default();
         let heard = ticks.clone();
         let mut builder = RingBufferBuilder::new();
@@ -68,7 +68,7 @@ impl Profiler {
             self.lost = self.lost()?;
             (self.group, self.epoch) = (group, self.epoch + 1);
             watch(&self.object, self.group, self.epoch)?;
-            look_around(&self.object)?;
+            object::look_around(&self.object)?;
         }
         Ok(())
     }
@@ -119,19 +119,9 @@ fn watch(object: &Object, group: u64, epoch: u64) -> Result<(), NotMeasured> {
         .map_err(refused("say which threads to watch"))
 }
 
-/// Has the threads counted that are there already.
-fn look_around(object: &Object) -> Result<(), NotMeasured> {
-    let doing = "look at the threads that are there already";
-    let link = program(object, "look_around").attach().map_err(refused(doing))?;
-    let mut threads = Iter::new(&link).map_err(refused(doing))?;
-    let read = std::io::copy(&mut threads, &mut std::io::sink());
-    read.map(drop)
-        .map_err(|error| NotMeasured::Refused { operation: doing, cause: error.to_string() })
-}
-
 // The structures of profile.bpf.c: struct program, struct tick.
-const PROGRAM_SIZE: usize = 40;
-const TICK_SIZE: usize = 40;
+const PROGRAM_SIZE: usize = 56;
+const TICK_SIZE: usize = 48;
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
@@ -162,7 +152,14 @@ fn tick(bytes: &[u8]) -> Option<Tick> {
     };
     let halves = u32_at(bytes, 28).to_ne_bytes();
     let half = |at: usize| u32::from(u16::from_ne_bytes([halves[at], halves[at + 1]]));
-    Some(Tick { at_ns: u64_at(bytes, 0), who, running: half(0), waiting: half(2) })
+    Some(Tick {
+        at_ns: u64_at(bytes, 0),
+        who,
+        running: half(0),
+        waiting: half(2),
+        at_once: u32_at(bytes, 36),
+        since_ns: u64_at(bytes, 40),
+    })
 }
 
 #[cfg(test)]
@@ -179,7 +176,8 @@ mod tests {
         bytes.extend(2u16.to_ne_bytes());
         bytes.extend(1u16.to_ne_bytes());
         bytes.extend(who.to_ne_bytes());
-        bytes.extend(0u32.to_ne_bytes());
+        bytes.extend(3u32.to_ne_bytes());
+        bytes.extend(4u64.to_ne_bytes());
         bytes
     }
 
@@ -187,6 +185,7 @@ mod tests {
     fn ticks_are_read_as_the_kernel_writes_them() {
         let read = tick(&bytes(3, 202)).unwrap();
         assert_eq!((read.at_ns, read.running, read.waiting), (5, 2, 1));
+        assert_eq!((read.at_once, read.since_ns), (3, 4));
         let program = |call| Who::Program { tgid: 7, tid: 8, ip: 0x1000, call };
         assert_eq!(read.who, program(Some(202)));
         // What the thread last called says nothing of one that is in its program.

@@ -24,6 +24,9 @@ pub struct Tick {
     /// How many threads of the program run at that moment, and how many wait for a CPU.
     pub running: u32,
     pub waiting: u32,
+    /// The most that ran at once since one last waited for a CPU for longer than it takes to wake, and since when.
+    pub at_once: u32,
+    pub since_ns: u64,
 }
 
 /// What a thread slept for, and how long in all.

@@ -24,7 +24,9 @@ pub struct Cli {
     #[arg(long, value_name = "ID", conflicts_with = "command")]
     pub job: Option<i64>,
     /// For how long to watch, in seconds
-    #[arg(short, long, default_value = "5", value_parser = seconds)]
+    ///
+    /// From ten seconds on it is looked at half as often, which costs the program less.
+    #[arg(short, long, default_value = "10", value_parser = seconds)]
     pub seconds: Duration,
     /// Prove it: schedule the program as a gang and by Linux alone in turn, and measure what it gains
     ///
@@ -73,6 +75,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::Ticks;
 
     #[test]
     fn what_is_meant() {
@@ -81,6 +84,7 @@ mod tests {
         };
         assert_eq!(parse("77").unwrap().meant(), Meant::Process(77));
         assert_eq!(parse("--job 3 --prove").unwrap().meant(), Meant::Job(3));
+        assert_eq!(Ticks::over(parse("77").unwrap().seconds), Ticks::Few);
         let command = Meant::Command(vec!["ls".into(), "-l".into()]);
         assert_eq!(parse("--seconds 2 -- ls -l").unwrap().meant(), command);
         for wrong in ["", "0", "77 --job 3", "77 -- ls", "--seconds 0 77", "--seconds x 77"] {

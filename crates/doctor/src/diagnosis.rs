@@ -391,6 +391,8 @@ mod tests {
             doing,
             running: 2 - waiting,
             waiting,
+            at_once: 2 - 2 * waiting,
+            since_ns: 0,
         };
         let looks = (0..10_000).map(|at| {
             let is_clear = others == 0.0 || at / 10 % 10 < 2;

@@ -3,9 +3,9 @@
 //! Problem: on today's Linux most programs gain nothing from gang scheduling, and some gain a factor of
 //! ten. Which, depends on five conditions at once (E1 to E5), which people cannot see.
 //!
-//! Approach: a program is made a job that Linux schedules, while it is watched, so that its threads are in a cgroup. At each tick
-//! of each CPU it is seen whether the program works there or waits ([`sites`]), and whether all of its
-//! threads have CPUs ([`watch`]). Figures and conditions follow from that ([`observation`],
+//! Approach: a program is made a job that Linux schedules, while it is watched, so that its threads are in a
+//! cgroup. At each tick of each CPU it is seen whether the program works there or waits ([`sites`]), and whether all
+//! of its threads have CPUs ([`watch`]). Figures and conditions follow from that ([`observation`], `waits`,
 //! [`diagnosis`]), without the kernel. With `--prove` the program is a gang in one half of the time and
 //! Linux's in the other, in turn, and what it works is compared ([`proof`]). The same is done for the jobs of
 //! policy `auto`, at the daemon's behest ([`auto`]).
@@ -22,6 +22,7 @@ pub mod proof;
 pub mod report;
 pub mod sites;
 pub mod symbols;
+mod waits;
 pub mod watch;
 
 use std::time::Instant;
@@ -35,7 +36,7 @@ use diagnosis::Diagnosis;
 use interruption::Interruption;
 use observation::Observation;
 use program::{Meant, Program};
-use watch::Watch;
+use watch::{Ticks, Watch};
 
 /// Examines the program that is meant, unless it is interrupted, and leaves it as it was in any case.
 pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
@@ -48,7 +49,9 @@ pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
     // A gang runs as a whole whatever it gains by that: what it is like without is to be seen.
     program.set_policy(Policy::none)?;
     let before = competitors::Before::now(&roots.proc)?;
-    let mut watch = Watch::begin(&roots, &program.cgroup, program.cpus)?.unless(interruption);
+    let ticks = Ticks::over(cli.seconds);
+    let watch = Watch::begin(&roots, &program.cgroup, program.cpus, ticks)?;
+    let mut watch = watch.unless(interruption);
     let memory = memory::Memory::<perf_event::Counter>::count(&program.cgroup);
     watch.until(Instant::now() + cli.seconds)?;
     let competitors = before.competitors(&roots.proc, &program.cgroup)?;

@@ -3,8 +3,8 @@
 //! Terms. A *look* is a tick of a CPU's clock with what was found there. It is *clear* when no thread of
 //! the program waits for a CPU, and *apart* when one does: then some of its threads may run without the
 //! partners that they wait for. What follows it may still be its doing: one thread makes up for what it missed,
-//! and the others sleep until it has. So clear looks count as *undisturbed* only once all of its CPUs were in use
-//! at the same moment. The *pace* is the time in which CPUs work for the program, over the time of all the CPUs
+//! and the others wait until it has. So clear looks count as *undisturbed* only some time after all of its CPUs were
+//! in use at the same moment. The *pace* is the time in which CPUs work for the program, over the time of all the CPUs
 //! that it can use at once: 1 where all of them work all of the time, and none waits.
 
 use std::collections::BTreeMap;
@@ -32,6 +32,9 @@ pub struct Look {
     /// Threads of the program that run, and that wait for a CPU.
     pub running: u32,
     pub waiting: u32,
+    /// The most that ran at once since one last waited for a CPU, and since when.
+    pub at_once: u32,
+    pub since_ns: u64,
 }
 
 /// What the kernel keeps of a thread, over the time that was watched.
@@ -112,8 +115,8 @@ pub const ENOUGH: usize = 200;
 /// Undisturbed looks of this many say what the pace would be, to a few percent: they are rare where others compete.
 const UNDISTURBED_ENOUGH: usize = 50;
 
-/// Sleeps of this many say how long they are on average.
-const SLEEPS_ENOUGH: u64 = 20;
+/// Threads that meet have met once all of them have run for so long.
+const MEET_NS: u64 = 1_000_000;
 
 /// The looks of one kind, counted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -254,20 +257,16 @@ impl Observation {
         sums
     }
 
-    /// The looks at which no thread waits for a CPU, nor has to make up for having waited. The look that shows all
-    /// of its CPUs in use is not among them: there will always be work in it.
+    /// The looks at which no thread waits for a CPU, nor has to make up for having waited.
     fn undisturbed(&self, cpus: usize) -> Count {
-        // What went before the first look is not known, unless nobody ever competes.
-        let mut is_undisturbed = self.looks.iter().all(|look| look.waiting == 0);
+        let never_competes = self.looks.iter().all(|look| look.waiting == 0);
         self.count(|look| {
-            let is_so = is_undisturbed && look.waiting == 0;
-            is_undisturbed = look.waiting == 0 && (is_so || look.running as usize >= cpus);
-            is_so
+            let have_met = look.at_once as usize >= cpus && look.at_ns >= look.since_ns + MEET_NS;
+            look.waiting == 0 && (have_met || never_competes)
         })
     }
 
-    /// The looks that are of it, asked in the order of their time.
-    fn count(&self, mut of: impl FnMut(&Look) -> bool) -> Count {
+    fn count(&self, of: impl Fn(&Look) -> bool) -> Count {
         let mut count = Count::default();
         for look in self.looks.iter().filter(|look| of(look)) {
             count.all += 1;
@@ -306,103 +305,6 @@ impl Observation {
         sites.sort_by(|a, b| b.1.total_cmp(&a.1));
         sites.truncate(3);
         sites
-    }
-
-    /// How far apart threads arrive where they meet, by those that sleep until the last one is there. Where they
-    /// mostly spin, the few that sleep are those that wait for long.
-    fn spread_us(&self, threads: usize, sleeps: Sleeps, interval_us: Option<f64>) -> Option<f64> {
-        let every_us = self.between_sleeps_us(threads, sleeps)?;
-        let mostly_sleep = every_us <= interval_us? * 2.0;
-        (mostly_sleep && sleeps.clear_count >= SLEEPS_ENOUGH)
-            .then(|| sleeps.clear_ns as f64 / sleeps.clear_count as f64 / 1e3)
-    }
-
-    /// The time between two waits of a thread for its partners, in microseconds, and whether that is only
-    /// a bound.
-    fn interval(&self, threads: usize, sleeps: Sleeps) -> (Option<f64>, bool) {
-        let of_sleeps = self.between_sleeps_us(threads, sleeps);
-        // Where the kernel or a host keeps a CPU from its thread unseen, others wait long and the estimate is
-        // too large; the bound holds.
-        let of_spins = [self.interval_of_spins(), self.bound_of_spins()];
-        let of_spins = of_spins.into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0));
-        match (of_sleeps, of_spins) {
-            (None, None) => (None, false),
-            (Some(sleeps), None) => (Some(sleeps), false),
-            (None, Some(spins)) => (Some(spins.0), spins.1),
-            (Some(sleeps), Some(spins)) if sleeps < spins.0 => (Some(sleeps), false),
-            (_, Some(spins)) => (Some(spins.0), spins.1),
-        }
-    }
-
-    fn between_sleeps_us(&self, threads: usize, sleeps: Sleeps) -> Option<f64> {
-        let length_us = self.length_ns as f64 / 1e3;
-        (sleeps.count > 0).then(|| length_us * threads.max(1) as f64 / sleeps.count as f64)
-    }
-
-    /// From how often a thread that worked at one tick waits at the next. For a thread that goes from
-    /// one to the other at random with mean times a and b, the share of ticks at which it has changed is
-    /// 2pq (1 − exp(−d (1/a + 1/b))), where p and q are the shares of both, and d lies between the ticks.
-    fn interval_of_spins(&self) -> Option<(f64, bool)> {
-        let mut last: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
-        let (mut pairs, mut changes, mut waits, mut steps_ns) = (0usize, 0usize, 0usize, 0u64);
-        for look in self.looks.iter().filter(|look| look.waiting == 0) {
-            let (tid, is_wait) = match look.doing {
-                Doing::Else => continue,
-                Doing::Work { tid } => (tid, false),
-                Doing::Wait { tid, .. } => (tid, true),
-            };
-            if let Some((at_ns, was_wait)) = last.insert(tid, (look.at_ns, is_wait)) {
-                let step_ns = look.at_ns.saturating_sub(at_ns);
-                if step_ns < 5_000_000 {
-                    pairs += 1;
-                    changes += usize::from(was_wait != is_wait);
-                    waits += usize::from(is_wait);
-                    steps_ns += step_ns;
-                }
-            }
-        }
-        if pairs < ENOUGH / 2 {
-            return None;
-        }
-        let q = waits as f64 / pairs as f64;
-        // Less may be anything; more never works.
-        if !(0.005..=0.995).contains(&q) {
-            return None;
-        }
-        let step_us = steps_ns as f64 / pairs as f64 / 1e3;
-        let most = 2.0 * q * (1.0 - q);
-        let changed = changes as f64 / pairs as f64;
-        // So near to independence only the bound is known: there are that few ticks.
-        if changed > 0.7 * most {
-            return Some((step_us, true));
-        }
-        let decay_us = -step_us / (1.0 - changed / most).ln();
-        Some((decay_us / (q * (1.0 - q)), false))
-    }
-
-    /// A bound, whether its threads all had CPUs or not: so long a thread works on average, from tick to tick,
-    /// until it is seen to wait.
-    fn bound_of_spins(&self) -> Option<(f64, bool)> {
-        let mut waited: BTreeMap<u32, bool> = BTreeMap::new();
-        let (mut works, mut runs, mut waits) = (0usize, 0usize, 0usize);
-        for look in &self.looks {
-            match look.doing {
-                Doing::Else => {}
-                Doing::Work { tid } => {
-                    works += 1;
-                    runs += usize::from(waited.insert(tid, false) != Some(false));
-                }
-                Doing::Wait { tid, .. } => {
-                    waits += 1;
-                    waited.insert(tid, true);
-                }
-            }
-        }
-        let (first, last) = (self.looks.first()?.at_ns, self.looks.last()?.at_ns);
-        let ticks = self.looks.len() as f64 / self.machine.max(1) as f64;
-        let tick_us = last.saturating_sub(first) as f64 / 1e3 / ticks.max(1.0);
-        let bound_us = tick_us * works.max(1) as f64 / runs.max(1) as f64;
-        (waits >= ENOUGH / 2).then_some((bound_us, true))
     }
 
     /// Who wakes for a moment is no load: a gang's share is not less for it, as short tasks are served in the
@@ -448,16 +350,18 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
+    pub const MS: u64 = 1_000_000;
 
-    fn look(at_ms: u64, doing: Doing, running: u32, waiting: u32) -> Look {
-        Look { at_ns: at_ms * MS, doing, running, waiting }
+    pub fn look(at_ms: u64, doing: Doing, running: u32, waiting: u32) -> Look {
+        let at_once = if waiting > 0 { 0 } else { running };
+        Look { at_ns: at_ms * MS, doing, running, waiting, at_once, since_ns: 0 }
     }
 
-    fn two_threads(looks: Vec<Look>) -> Observation {
+    /// Two that compute, and one that hardly runs.
+    pub fn two_threads(looks: Vec<Look>) -> Observation {
         let used = Use { run_ns: 900 * MS, wait_ns: 0 };
         let idle = Use { run_ns: MS, wait_ns: 0 };
         Observation {
@@ -548,6 +452,30 @@ mod tests {
     }
 
     #[test]
+    fn who_has_to_meet_yet_is_no_measure_of_the_pace() {
+        // Every ten milliseconds one thread waits for a CPU for three; then both run, and meet a while later.
+        let looks = (0..10_000u64).flat_map(|tenth_ms| {
+            let (in_turn, at_ns) = (tenth_ms % 100, tenth_ms * MS / 10);
+            let doing = |tid| match in_turn {
+                0..30 if tid == 2 => Doing::Else,
+                0..39 if tid == 1 => Doing::Wait { tid, site: "here".into() },
+                _ => Doing::Work { tid },
+            };
+            let waiting = u32::from(in_turn < 30);
+            [1, 2].map(|tid| Look {
+                at_ns,
+                doing: doing(tid),
+                running: 2 - waiting,
+                waiting,
+                at_once: 2 - waiting,
+                since_ns: at_ns - in_turn * MS / 10 + 3 * MS * u64::from(1 - waiting),
+            })
+        });
+        let figures = two_threads(looks.collect()).figures();
+        assert_eq!((figures.pace, figures.pace_clear), (0.655, Some(1.0)));
+    }
+
+    #[test]
     fn others_take_their_share() {
         let mut observation = two_threads(Vec::new());
         observation.others = (0..100).map(|at| (at * 10 * MS, 2.0)).collect();
@@ -597,64 +525,5 @@ mod tests {
         assert_eq!((figures.others, figures.fair_share), (2.0, 0.5));
         observation.others.truncate(2);
         assert_eq!(observation.figures().others, 2.5);
-    }
-
-    #[test]
-    fn the_interval_between_sleeps() {
-        let mut observation = two_threads(Vec::new());
-        let sleeps = Sleeps { count: 1000, ns: MS, ..Sleeps::default() };
-        for tid in [1, 2] {
-            observation.sleeps.insert((tid, Cause::Partner), sleeps);
-        }
-        // The third one hardly runs: for whom it waits is no matter.
-        observation.sleeps.insert((3, Cause::Partner), Sleeps { count: 100_000, ..sleeps });
-        let figures = observation.figures();
-        assert_eq!((figures.interval_us, figures.interval_is_bound), (Some(1000.0), false));
-        assert_eq!(figures.spread_us, None, "always some thread waited for a CPU");
-    }
-
-    #[test]
-    fn the_spread_of_arrival_is_what_is_slept_while_all_have_cpus() {
-        let mut observation = two_threads(Vec::new());
-        let sleeps = Sleeps { count: 2000, ns: 9_000 * MS, clear_count: 100, clear_ns: 50 * MS };
-        observation.sleeps.insert((1, Cause::Partner), sleeps);
-        assert_eq!(observation.figures().spread_us, Some(500.0));
-        let few = Sleeps { clear_count: 19, ..sleeps };
-        observation.sleeps.insert((1, Cause::Partner), few);
-        assert_eq!(observation.figures().spread_us, None);
-        // It meets every millisecond, and sleeps once in a hundred times.
-        assert_eq!(observation.spread_us(2, sleeps, Some(10.0)), None);
-    }
-
-    #[test]
-    fn the_interval_between_spins() {
-        // Works for 20 ms, waits for 20 ms.
-        let doing = |at: u64| match at / 20 % 2 {
-            0 => Doing::Work { tid: 1 },
-            _ => Doing::Wait { tid: 1, site: String::new() },
-        };
-        let looks = (0..2000).map(|at| look(at, doing(at), 1, 0)).collect();
-        let (interval_us, is_bound) = two_threads(looks).interval_of_spins().unwrap();
-        assert!(!is_bound && (30_000.0..50_000.0).contains(&interval_us), "{interval_us}");
-        // Changes faster than the ticks can tell.
-        let fast = |at: u64| match (at * 2_654_435_761) >> 7 & 1 {
-            0 => Doing::Work { tid: 1 },
-            _ => Doing::Wait { tid: 1, site: String::new() },
-        };
-        let looks = (0..2000).map(|at| look(at, fast(at), 1, 0)).collect();
-        assert_eq!(two_threads(looks).interval_of_spins(), Some((1000.0, true)));
-        let looks = (0..2000).map(|at| look(at, Doing::Work { tid: 1 }, 1, 0)).collect();
-        let works = two_threads(looks);
-        assert_eq!((works.interval_of_spins(), works.bound_of_spins()), (None, None));
-        // Hardly ever all on CPUs: works for 3 ms in 10.
-        let apart = |at: u64| match at % 10 {
-            0..3 => Doing::Work { tid: 1 },
-            _ => Doing::Wait { tid: 1, site: String::new() },
-        };
-        let looks = (0..2000).map(|at| look(at, apart(at), 1, 1)).collect();
-        let mut apart = two_threads(looks);
-        apart.machine = 1;
-        let (bound_us, is_bound) = apart.bound_of_spins().unwrap();
-        assert!(is_bound && (bound_us - 3000.0).abs() < 10.0, "{bound_us}");
     }
 }

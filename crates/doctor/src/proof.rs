@@ -16,7 +16,7 @@ use crate::{
     interruption::Interruption,
     observation::{Doing, Look},
     program::Program,
-    watch::Watch,
+    watch::{Ticks, Watch},
 };
 
 /// Pairs of periods.
@@ -105,7 +105,8 @@ pub fn prove(
     let counted = if program.report()?.is_some() { COUNTED_MIN } else { Duration::ZERO };
     let shortest = shortest_period(slice, gangs).max(counted);
     let period = (length / (2 * PAIRS as u32)).max(shortest);
-    let watch = Watch::begin(roots, &program.cgroup, program.cpus)?.unless(interruption);
+    let watch = Watch::begin(roots, &program.cgroup, program.cpus, Ticks::Many)?;
+    let watch = watch.unless(interruption);
     let measured = alternate(program, watch, period);
     let restored = program.restore();
     let pairs = measured?;
@@ -365,7 +366,8 @@ mod tests {
 
     #[test]
     fn only_looks_of_the_period_count() {
-        let look = |at_ns, doing| Look { at_ns, doing, running: 1, waiting: 0 };
+        let look =
+            |at_ns, doing| Look { at_ns, doing, running: 1, waiting: 0, at_once: 1, since_ns: 0 };
         let looks = [
             look(1, Doing::Work { tid: 1 }),
             look(2, Doing::Else),

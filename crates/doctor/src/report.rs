@@ -102,7 +102,7 @@ fn plural<'a>(number: usize, one: &'a str, many: &'a str) -> &'a str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::{Doing, Look, Observation};
+    use crate::observation::{Doing, Observation, tests::look};
 
     #[test]
     fn memory_is_told_or_why_it_is_not() {
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn lost_ticks_make_a_diagnosis_incomplete() {
-        let look = Look { at_ns: 0, doing: Doing::Else, running: 0, waiting: 0 };
+        let look = look(0, Doing::Else, 0, 0);
         let mut seen = Observation { looks: vec![look; 999], ..Observation::default() };
         assert!(!text(&Diagnosis::of(&seen)).unwrap().contains("Incomplete"));
         seen.lost = 1;

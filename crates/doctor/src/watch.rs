@@ -19,10 +19,28 @@ use crate::{
     sites::{Site, Sites},
 };
 
-/// Ticks of each CPU's clock in a second: not a divisor of what programs do every millisecond. A virtual machine
-/// pays some 20 µs for each, so twice as many cost what is watched more than a percent; and of half as many too few
-/// are of the moments that tell what a program would gain (docs/lab/doctor.md).
-const TICKS_PER_SECOND: u64 = 499;
+/// How often the clock of each CPU ticks: not a divisor of what programs do every millisecond. A virtual machine pays
+/// some 20 µs for each tick, and threads that meet pay for each other's too: so as few as it takes to judge by. Fewer
+/// in a second than here, and two in a row would tell nothing of a thread that waits every few milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ticks {
+    Many,
+    Few,
+}
+
+impl Ticks {
+    /// What it takes to judge a program that is watched for so long: some 2,500 ticks.
+    pub fn over(length: Duration) -> Ticks {
+        if length < Duration::from_secs(10) { Ticks::Many } else { Ticks::Few }
+    }
+
+    fn per_second(self) -> u64 {
+        match self {
+            Ticks::Many => 499,
+            Ticks::Few => 251,
+        }
+    }
+}
 
 /// How often the ticks are read.
 const ROUND: Duration = Duration::from_millis(20);
@@ -32,13 +50,13 @@ const ROUNDS_OF_OTHERS: u64 = 2;
 const ROUNDS_OF_THREADS: u64 = 12;
 
 /// A clock that ticks while its CPU is online, whoever runs there, once somebody has switched it on.
-fn clock_of(cpu: u32) -> Result<Counter> {
+fn clock_of(cpu: u32, ticks: Ticks) -> Result<Counter> {
     Builder::new(Software::CPU_CLOCK)
         .one_cpu(cpu as usize)
         .any_pid()
         // Also while the kernel works for a thread, or nobody runs: else shares of ticks are no shares of time.
         .include_kernel()
-        .sample_frequency(TICKS_PER_SECOND)
+        .sample_frequency(ticks.per_second())
         .enabled(false)
         .build()
         .with_context(|| format!("cannot open a clock of CPU {cpu} (it takes root)"))
@@ -61,12 +79,12 @@ pub struct Watch {
 
 impl Watch {
     /// Begins to watch the threads of a cgroup, which may use `allowed` CPUs.
-    pub fn begin(roots: &Roots, group: &Path, allowed: usize) -> Result<Watch> {
+    pub fn begin(roots: &Roots, group: &Path, allowed: usize, ticks: Ticks) -> Result<Watch> {
         let id = fs::metadata(group)
             .with_context(|| format!("cannot find the cgroup {}", group.display()))?
             .ino();
         let cpus = gang_linux::topology::online(roots)?;
-        let clocks = cpus.iter().map(|cpu| clock_of(cpu.id)).collect::<Result<_>>()?;
+        let clocks = cpus.iter().map(|cpu| clock_of(cpu.id, ticks)).collect::<Result<_>>()?;
         let profiler =
             Profiler::start(id, clocks).context("cannot watch the threads of the program")?;
         let mut watch = Watch {
@@ -146,7 +164,8 @@ impl Watch {
                 }
             }
         };
-        Look { at_ns: tick.at_ns, doing, running: tick.running, waiting: tick.waiting }
+        let Tick { at_ns, running, waiting, at_once, since_ns, .. } = *tick;
+        Look { at_ns, doing, running, waiting, at_once, since_ns }
     }
 
     /// Who runs or wants to, but for the program and for who asks.

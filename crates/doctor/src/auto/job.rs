@@ -16,13 +16,13 @@ use gang_protocol::{
 use super::{
     behaviour::{Behaviour, Competition},
     ledger::Ledger,
-    verdict::{Nature, PAIRS_MAX, Verdict, verdict},
+    verdict::{Nature, PAIRS_MAX, Verdict, outdated, verdict},
 };
 use crate::{
     diagnosis::Diagnosis,
     observation::Observation,
     proof::{self, Pair, SETTLES, Seen, Subject},
-    watch::Watch,
+    watch::{Ticks, Watch},
 };
 
 /// A job that has just begun reads its input, or waits for its threads.
@@ -216,7 +216,7 @@ impl AutoJob {
         let period = self.period();
         let Stage::Open { pairs, .. } = &mut self.stage else { return Ok(None) };
         let Some(cgroup) = &self.cgroup else { return Ok(None) };
-        let mut watch = Watch::begin(roots, cgroup, self.cpus)?;
+        let mut watch = Watch::begin(roots, cgroup, self.cpus, Ticks::Many)?;
         let began = Instant::now();
         while self
             .ledger
@@ -235,7 +235,10 @@ impl AutoJob {
             pairs.push(pair);
             let nature = nature(&watch.observation()?, self.around.competition);
             if let Some(found) = verdict(pairs, nature) {
-                return Ok(Some(found));
+                match outdated(pairs) {
+                    0 => return Ok(Some(found)),
+                    first => drop(pairs.drain(..first)),
+                }
             }
             if pairs.len() >= PAIRS_MAX {
                 pairs.clear();
@@ -321,7 +324,7 @@ fn glance(
     cpus: usize,
     competition: Competition,
 ) -> Result<Behaviour> {
-    let mut watch = Watch::begin(roots, cgroup, cpus)?;
+    let mut watch = Watch::begin(roots, cgroup, cpus, Ticks::over(GLANCE))?;
     watch.until(Instant::now() + GLANCE)?;
     Ok(Behaviour::of(&watch.end()?.figures(), competition))
 }

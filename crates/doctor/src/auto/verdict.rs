@@ -2,7 +2,8 @@
 //!
 //! Approach: a sequential test. After a few pairs the interval of the gain may lie on one side of the bound
 //! above which gang scheduling helps; then it is decided, and no more is spent on it. After many pairs the
-//! best guess decides.
+//! best guess decides. A program may change while it is compared: where the later pairs clearly say something
+//! else than all of them, the earlier ones are forgotten.
 //!
 //! One case the gain does not tell: beside gangs, what Linux schedules has the time between their slots, and
 //! all CPUs at once. A program whose threads wait for each other loses nothing there, until somebody else
@@ -44,11 +45,10 @@ pub fn verdict(pairs: &[Pair], nature: Nature) -> Option<Verdict> {
     }
     // One that did not compute may do so later.
     let gain = proof::gain_or_bound(pairs)?;
-    let is_above = proof::is_above(pairs, HELPS);
-    if is_above.is_none() && pairs.len() < PAIRS_MAX {
+    if proof::is_above(pairs, HELPS).is_none() && pairs.len() < PAIRS_MAX {
         return None;
     }
-    let helps = is_above.unwrap_or(gain.gain > HELPS);
+    let helps = helps(pairs, gain);
     let no_difference = gain.gain.abs() <= HELPS
         || gain.interval.is_some_and(|[low, high]| low <= 0.0 && 0.0 <= high);
     let (policy, because) = if helps {
@@ -65,6 +65,19 @@ pub fn verdict(pairs: &[Pair], nature: Nature) -> Option<Verdict> {
         (Policy::none, "it does not do more as a gang")
     };
     Some(Verdict { policy, gain, because: because.to_owned() })
+}
+
+fn helps(pairs: &[Pair], gain: Gain) -> bool {
+    proof::is_above(pairs, HELPS).unwrap_or(gain.gain > HELPS)
+}
+
+/// How many of the first pairs say nothing any more of a program that has changed.
+pub fn outdated(pairs: &[Pair]) -> usize {
+    let half = pairs.len() / 2;
+    let all = proof::gain_or_bound(pairs).map(|gain| helps(pairs, gain));
+    let later = proof::is_above(&pairs[half..], HELPS);
+    let has_changed = all.zip(later).is_some_and(|(all, later)| all != later);
+    if has_changed { half } else { 0 }
 }
 
 #[cfg(test)]
@@ -103,6 +116,19 @@ mod tests {
         assert_eq!(decided(&same, true, true), Some(Policy::local));
         assert_eq!(decided(&same, true, false), Some(Policy::none));
         assert_eq!(decided(&same, false, true), Some(Policy::none));
+    }
+
+    #[test]
+    fn of_one_that_changed_while_it_was_compared_the_later_pairs_count() {
+        // It met, for three pairs, and has nothing to meet for since.
+        let mut changed = [pairs(0.45, 0.05, 0.005, 3), pairs(0.5, 0.5, 0.005, 11)].concat();
+        assert_eq!(decided(&changed, false, false), Some(Policy::local));
+        changed.drain(..outdated(&changed));
+        assert_eq!(decided(&changed, false, false), Some(Policy::none));
+        assert_eq!(outdated(&changed), 0);
+        for same in [pairs(0.45, 0.05, 0.005, 4), pairs(0.52, 0.5, 0.1, 14), Vec::new()] {
+            assert_eq!(outdated(&same), 0);
+        }
     }
 
     #[test]

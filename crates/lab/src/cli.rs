@@ -85,7 +85,7 @@ enum Command {
     Users(With<users::Users>),
     /// How often gang doctor is right, over programs of every kind
     ///
-    /// Three rounds of up to 29 programs take about 35 minutes; a first answer (--quick), of 5 of them, a minute.
+    /// Three rounds of up to 29 programs take about an hour; a first answer (--quick), of 5 of them, a minute.
     Doctor(With<doctor::Doctor>),
     /// What policy auto costs a program that runs long
     Auto(With<auto::Auto>),

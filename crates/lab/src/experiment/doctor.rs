@@ -39,8 +39,9 @@ const COST_MAX: f64 = 2.0;
 /// are watched is due to watching. Others plain Linux now and then lets collapse.
 const STEADY: f64 = 0.03;
 
-/// How long workloads count. Half of it is what real programs take alone.
-const LENGTH: Duration = Duration::from_secs(6);
+/// How long workloads count: as long as the doctor watches unless it is told, and what it takes to begin. Half of it is
+/// what real programs take alone.
+const LENGTH: Duration = Duration::from_millis(10_500);
 const QUICK_LENGTH: Duration = Duration::from_secs(3);
 /// What the doctor has to begin in, so that it ends before the programs do.
 const BEGINS: Duration = Duration::from_millis(500);

@@ -47,8 +47,11 @@ const WORKLOADS: [(&str, &str); 26] = [
 /// A first answer is made of every so many of them.
 const QUICK: usize = 6;
 
-/// Real programs that have not ended by then are killed, and count as if they had.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Real programs that have not ended by then are killed, and count as if they had. Copies that share the machine
+/// evenly take as long as workloads count.
+fn patience(span: &Span) -> Duration {
+    span.length * 5 / 2
+}
 
 pub const COPIES: usize = 2;
 
@@ -115,7 +118,7 @@ impl Subject {
                 (0..COPIES).map(start).collect::<Result<_>>().map(Copies::Workload)
             }
             Subject::Real(program) => {
-                let patience = if lab.options.quick { PATIENCE / 3 } else { PATIENCE };
+                let patience = patience(span);
                 let copies = program.start(lab, daemon, COPIES)?.within(patience);
                 Ok(Copies::Real { copies, times: program.times, patience })
             }

@@ -71,9 +71,13 @@ fn handles_of(
     Ok(handles)
 }
 
-/// Removes a group in which nobody is; true where somebody is.
+/// Removes a group in which nobody is; true where somebody is, if only until it has ended. One in which a program made
+/// groups of its own, and left them, stays: they are not the daemon's.
 fn remove_unused(group: &Group) -> bool {
-    group.remove().is_err_and(|error| error.source.kind() == std::io::ErrorKind::ResourceBusy)
+    let is_busy =
+        group.remove().is_err_and(|error| error.source.kind() == std::io::ErrorKind::ResourceBusy);
+    let has_groups = || group.children().is_ok_and(|groups| !groups.is_empty());
+    is_busy && (!has_groups() || group.is_populated().unwrap_or(false))
 }
 
 /// Removes the groups of jobs in which nobody is; true where somebody is in one of them.

@@ -238,6 +238,32 @@ fn needs_root_a_group_whose_files_are_gone_is_removed_once_its_processes_have_en
 }
 
 #[test]
+fn needs_root_the_guardian_does_not_wait_for_groups_in_which_nobody_is() {
+    if !is_root() {
+        return;
+    }
+    let mut place = Place::new(&[]);
+    let program = Program::shell("exec sleep 60");
+    let job = job_with(&place, &program, 1);
+    let Some(group) = place.job(job).unwrap().cgroup else {
+        skipped("jobs have no groups of their own here");
+        return;
+    };
+    let guardian = place.status().guardian_pid.unwrap() as u32;
+    let made_by_it = Path::new(&group).join("made-by-the-program");
+    fs::create_dir(&made_by_it).unwrap();
+    place.kill_daemon();
+    let _ = fs::remove_dir_all(jobs_dir(&place.socket()));
+    drop(program);
+    wait_until("the guardian has ended", || process::stat(Path::new("/proc"), guardian).is_err());
+    let stays = made_by_it.exists();
+    for group in made_by_it.ancestors().take(3) {
+        let _ = fs::remove_dir(group);
+    }
+    assert!(stays, "it is not the guardian's");
+}
+
+#[test]
 fn a_daemon_that_is_told_to_end_does_not_wait_for_its_guardian() {
     let mut place = Place::new(&[]);
     let guardian = place.halt_guardian();

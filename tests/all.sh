@@ -14,8 +14,30 @@ cargo=${CARGO:-cargo}
 GANG_SKIPS=$(mktemp)
 chmod a+rw "$GANG_SKIPS"
 export GANG_SKIPS
-summary() {
-  local ended=$?
+# Whatever was built here, was started since, and still runs: all of it ends with the test that has started it, a
+# guardian or a daemon that nobody asks any more some seconds later.
+left_behind() {
+  local exe pid
+  for exe in /proc/[0-9]*/exe; do
+    pid=$(basename "$(dirname "$exe")")
+    if [[ $(readlink "$exe" 2>/dev/null) == "$built"/* ]]; then
+      ps -o pid=,ppid=,etimes=,args= -p "$pid" | awk -v since="$SECONDS" '$3 < since' || true
+    fi
+  done
+}
+built=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+end() {
+  local ended=$? left tries
+  for ((tries = 60; tries > 0; tries--)); do
+    left=$(left_behind)
+    [[ $left ]] || break
+    sleep 1
+  done
+  if [[ $left ]]; then
+    printf '\nTests left these behind, which are ended now:\n%s\n' "$left" >&2
+    awk '{ print $1 }' <<<"$left" | xargs kill -KILL || true
+    ((ended)) || ended=1
+  fi
   if [[ -s $GANG_SKIPS ]]; then
     printf '\nSkipped, or not run as a whole, on this machine:\n'
     sort -u "$GANG_SKIPS" | sed 's/^/  /'
@@ -23,14 +45,14 @@ summary() {
     printf '\nNo test was skipped.\n'
   fi
   rm -f "$GANG_SKIPS"
+  exit "$ended"
 }
-trap summary EXIT
+trap end EXIT
 
 # Built before, so that tests of whole programs find them side by side.
 $cargo build --workspace --locked --lib --bins --tests
-$cargo test --workspace --locked --no-fail-fast
-tests/deps.sh
-tests/install.sh
-tests/deb.sh
-tests/units.sh
-tests/web.sh
+# Each program of tests for itself.
+$cargo test --workspace --locked --no-fail-fast --config "target.'cfg(all())'.runner=['$PWD/tests/bounded.sh', '15']"
+for script in deps install deb units web; do
+  tests/bounded.sh 15 "tests/$script.sh"
+done

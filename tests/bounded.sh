@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Becomes a program that ends by itself, or is killed after so many minutes. What ran by then is shown, so that a test
+# that hangs can be told from one that is slow.
+#
+#   tests/bounded.sh MINUTES PROGRAM [ARGUMENT…]
+set -euo pipefail
+
+minutes=$1
+shift
+hangs() {
+  printf '%s did not end within %s minutes. What runs:\n' "$1" "$minutes"
+  ps --ppid 2 -p 2 --deselect -o pid,ppid,etimes,stat,cls,wchan:24,args --forest | cut -c -200
+  kill -TERM $$ && sleep 10
+  kill -KILL $$
+} >&2 2>/dev/null
+# Nobody's child, so that the program finds none that it has not started.
+({ timeout "${minutes}m" tail --pid=$$ -f /dev/null || hangs "$*"; } &)
+exec "$@"

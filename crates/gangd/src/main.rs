@@ -56,6 +56,10 @@ use clap::Parser;
 use gang_engine::{guardian, release, store::Store};
 use gang_linux::{Roots, inherited, sched};
 use gang_protocol::paths::{Surroundings, jobs_dir};
+use rustix::{
+    net::sockopt::socket_peercred,
+    process::{Pid, getppid},
+};
 
 use args::Args;
 use settings::Settings;
@@ -88,8 +92,9 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     };
     let store = Store::at(jobs_dir(&socket));
     if args.guardian {
+        let daemon = socket_peercred(std::io::stdin()).ok().map(|daemon| daemon.pid);
         guardian::run(&roots, &store, std::io::stdin());
-        clear_up(&roots, &store, &socket);
+        clear_up(&roots, &store, &socket, daemon);
         return Ok(());
     }
     if args.release && args.keep_jobs {
@@ -116,21 +121,18 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     run::run(&roots, &socket, store, settings, args, starter)
 }
 
-/// For how long a daemon that has died may have its place yet: until the last of its threads has ended,
-/// and with it let go of its files.
-const DYING: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// After the daemon's end, lets its jobs give way to nobody, and clears each of them away when it has ended,
-/// unless another daemon comes and takes them over.
-fn clear_up(roots: &Roots, store: &Store, socket: &Path) {
+/// unless another daemon comes and takes them over. The one that started this has its place until the last of its
+/// threads has ended, which takes long where others have the CPUs; then it is the parent no more.
+fn clear_up(roots: &Roots, store: &Store, socket: &Path, daemon: Option<Pid>) {
     let _ = sched::set(0, &sched::Attributes::other(0));
-    let dead_by = Instant::now() + DYING;
-    let mut had_place = false;
+    let is_dying = || daemon.is_some() && getppid() == daemon;
     loop {
+        let was_dying = is_dying();
         match server::Place::take(socket) {
             Ok(Some(place)) => {
-                had_place = true;
                 // Nobody keeps it true any more.
                 let _ = std::fs::remove_file(status_file::path(socket));
                 let is_clear = || !lodging::Lodging::clear_up(roots, &run::group_name(socket));
@@ -141,7 +143,7 @@ fn clear_up(roots: &Roots, store: &Store, socket: &Path) {
                 drop(place);
                 std::thread::sleep(Duration::from_secs(1));
             }
-            Ok(None) if !had_place && Instant::now() < dead_by => std::thread::sleep(LOOK_EVERY),
+            Ok(None) if was_dying => std::thread::sleep(LOOK_EVERY),
             // Another daemon has it.
             Ok(None) => return,
             Err(error) => {
@@ -151,6 +153,10 @@ fn clear_up(roots: &Roots, store: &Store, socket: &Path) {
         }
     }
 }
+
+/// For how long a daemon that has died may have its place yet: until the last of its threads has ended,
+/// and with it let go of its files.
+const DYING: Duration = Duration::from_secs(2);
 
 /// Undoes what a daemon that died together with its guardian left behind.
 fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Result<()> {

@@ -128,10 +128,8 @@ impl Keeper {
                     let _ = first.send(Ok(()));
                     self.watch(&guardian, &pidfd);
                     self.pid.store(0, Ordering::Relaxed);
-                    if self.stop.load(Ordering::Acquire) {
-                        // By itself it would wait for the daemon to leave its place, to clear up after it.
-                        let _ = child.kill();
-                    }
+                    // By itself it would wait for the daemon to leave its place, to clear up after it.
+                    let _ = child.kill();
                     drop(guardian);
                     let _ = child.wait();
                 }

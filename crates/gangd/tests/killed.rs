@@ -86,6 +86,23 @@ fn needs_root_whoever_is_killed_everybody_is_released() {
     });
 }
 
+#[test]
+fn needs_root_the_guardian_waits_for_the_end_of_a_daemon_that_takes_long_to_die() {
+    if !is_root() {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt"]);
+    let jobs = Jobs::new(&place);
+    // As where others have all CPUs, and its ordinary threads do not get to end.
+    let last = Held::when_it_ends(place.daemon_pid());
+    place.signal_daemon(Signal::KILL);
+    last.is_about_to_end();
+    thread::sleep(Duration::from_secs(3));
+    drop(last);
+    place.kill_daemon();
+    jobs.are_released("by the guardian of one that took long to die");
+}
+
 /// A gang of one that spins and of many that sleep, and its job: to switch it takes a while.
 fn crowd(place: &Place) -> (Program, i64) {
     const SLEEPERS: i64 = 60;

@@ -26,7 +26,7 @@ use gang_protocol::{
 use gang_skips::skipped;
 use nix::sys::{
     ptrace,
-    wait::{WaitPidFlag, waitpid},
+    wait::{WaitPidFlag, WaitStatus, waitpid},
 };
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
@@ -300,6 +300,19 @@ impl Held {
         ptrace::interrupt(tid).unwrap();
         waitpid(tid, Some(WaitPidFlag::__WALL)).unwrap();
         Held(tid)
+    }
+
+    /// A thread that was not killed yet, and stops before it lets go of its files once it is.
+    pub fn when_it_ends(tid: u32) -> Held {
+        let tid = nix::unistd::Pid::from_raw(tid as i32);
+        ptrace::seize(tid, ptrace::Options::PTRACE_O_TRACEEXIT).unwrap();
+        Held(tid)
+    }
+
+    /// Waits until it has stopped there.
+    pub fn is_about_to_end(&self) {
+        let stopped = waitpid(self.0, Some(WaitPidFlag::__WALL)).unwrap();
+        assert!(matches!(stopped, WaitStatus::PtraceEvent(..)), "{stopped:?}");
     }
 }
 

@@ -103,6 +103,9 @@ fn needs_root_the_guardian_waits_for_the_end_of_a_daemon_that_takes_long_to_die(
     jobs.are_released("by the guardian of one that took long to die");
 }
 
+/// System calls of a switcher at each of which the gangs are looked at: those of some slices.
+const STEPS: usize = 40;
+
 /// A gang of one that spins and of many that sleep, and its job: to switch it takes a while.
 fn crowd(place: &Place) -> (Program, i64) {
     const SLEEPERS: i64 = 60;
@@ -154,15 +157,22 @@ fn needs_root_who_kills_the_daemon_half_way_through_a_switch_leaves_nobody_in_or
                 // Each time at another moment of a slice: as long pauses as four of them would always find the same.
                 tries += 1;
                 thread::sleep(Duration::from_micros(tries * 370 % 2_000));
-                held = Some(Held::thread(tid));
+                let halts = held.insert(Held::thread(tid));
                 // The others do their part meanwhile.
                 thread::sleep(Duration::from_millis(3));
-                is_half_way(&backend, pids)
+                // What it does next for a gang is a system call: by chance alone one that is short is hardly ever met.
+                (0..STEPS).any(|_| {
+                    let found = is_half_way(&backend, pids);
+                    if !found {
+                        halts.goes_on_to_a_system_call();
+                    }
+                    found
+                })
             });
             place.signal_daemon(Signal::KILL);
             drop(held);
             place.kill_daemon();
-            pids.iter().for_each(|&pid| is_released(pid, "half way"));
+            pids.iter().for_each(|&pid| is_released(pid, "who was killed half way"));
             place.start();
         }
     });

@@ -302,6 +302,21 @@ impl Held {
         Held(tid)
     }
 
+    /// Lets it run until it makes a system call, or has made one, or does neither for some slices.
+    pub fn goes_on_to_a_system_call(&self) {
+        ptrace::syscall(self.0, None).unwrap();
+        let flags = WaitPidFlag::__WALL | WaitPidFlag::WNOHANG;
+        let end = Instant::now() + Duration::from_millis(20);
+        while waitpid(self.0, Some(flags)).unwrap() == WaitStatus::StillAlive {
+            if Instant::now() >= end {
+                ptrace::interrupt(self.0).unwrap();
+                waitpid(self.0, Some(WaitPidFlag::__WALL)).unwrap();
+                return;
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+
     /// A thread that was not killed yet, and stops before it lets go of its files once it is.
     pub fn when_it_ends(tid: u32) -> Held {
         let tid = nix::unistd::Pid::from_raw(tid as i32);

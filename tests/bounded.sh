@@ -10,9 +10,9 @@ shift
 hangs() {
   printf '%s did not end within %s minutes. What runs:\n' "$1" "$minutes"
   ps --ppid 2 -p 2 --deselect -o pid,ppid,etimes,stat,cls,wchan:24,args --forest | cut -c -200
-  kill -TERM $$ && sleep 10
-  kill -KILL $$
+  kill -TERM $$
+  timeout 10 tail --pid=$$ -f /dev/null || kill -KILL $$
 } >&2 2>/dev/null
 # Nobody's child, so that the program finds none that it has not started.
-({ timeout "${minutes}m" tail --pid=$$ -f /dev/null || hangs "$*"; } &)
+({ timeout "${minutes}m" tail --pid=$$ -f /dev/null || (($? != 124)) || hangs "$*"; } &)
 exec "$@"

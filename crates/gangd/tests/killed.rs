@@ -4,7 +4,13 @@
 
 mod place;
 
-use std::{fs, io::Write, path::Path, thread, time::Duration};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
 
 use gang_engine::backend::Backend;
 use gang_linux::{process, sched::Policy};
@@ -222,13 +228,22 @@ fn needs_root_where_both_are_killed_at_once_who_cleans_up_says_what_was_found() 
     });
 }
 
+/// A job of one program that sleeps, and the group that it has; says what is skipped where jobs have none.
+fn sleeper(place: &Place) -> Option<(Program, PathBuf)> {
+    let program = Program::shell("exec sleep 60");
+    let job = job_with(place, &program, 1);
+    let group = place.job(job).unwrap().cgroup;
+    if group.is_none() {
+        skipped("jobs have no groups of their own here");
+    }
+    Some((program, group?.into()))
+}
+
 #[test]
 fn needs_root_no_group_is_left_of_jobs_whose_files_are_gone() {
     with_each_backend(&[], |mut place| {
-        let program = Program::shell("exec sleep 60");
-        let job = job_with(&place, &program, 1);
-        let Some(group) = place.job(job).unwrap().cgroup else { return };
-        let parent = Path::new(&group).parent().unwrap();
+        let Some((program, group)) = sleeper(&place) else { return };
+        let parent = group.parent().unwrap();
         let name = parent.file_name().unwrap().to_str().unwrap();
         let mut groups = groups_of(program.pid());
         groups.retain(|group| group.to_str().unwrap().contains(name));
@@ -249,19 +264,14 @@ fn needs_root_a_group_whose_files_are_gone_is_removed_once_its_processes_have_en
         return;
     }
     let mut place = Place::new(&[]);
-    let program = Program::shell("exec sleep 60");
-    let job = job_with(&place, &program, 1);
-    let Some(group) = place.job(job).unwrap().cgroup else {
-        skipped("jobs have no groups of their own here");
-        return;
-    };
+    let Some((program, group)) = sleeper(&place) else { return };
     place.kill_daemon();
     let _ = fs::remove_dir_all(jobs_dir(&place.socket()));
     // The guardian looks once a second.
     thread::sleep(Duration::from_millis(2_500));
-    assert!(Path::new(&group).exists(), "a process is in it");
+    assert!(group.exists(), "a process is in it");
     drop(program);
-    wait_until("the group is gone", || !Path::new(&group).exists());
+    wait_until("the group is gone", || !group.exists());
 }
 
 #[test]
@@ -270,14 +280,9 @@ fn needs_root_the_guardian_does_not_wait_for_groups_in_which_nobody_is() {
         return;
     }
     let mut place = Place::new(&[]);
-    let program = Program::shell("exec sleep 60");
-    let job = job_with(&place, &program, 1);
-    let Some(group) = place.job(job).unwrap().cgroup else {
-        skipped("jobs have no groups of their own here");
-        return;
-    };
+    let Some((program, group)) = sleeper(&place) else { return };
     let guardian = place.status().guardian_pid.unwrap() as u32;
-    let made_by_it = Path::new(&group).join("made-by-the-program");
+    let made_by_it = group.join("made-by-the-program");
     fs::create_dir(&made_by_it).unwrap();
     place.kill_daemon();
     let _ = fs::remove_dir_all(jobs_dir(&place.socket()));

@@ -28,7 +28,10 @@ use nix::sys::{
     ptrace,
     wait::{WaitPidFlag, WaitStatus, waitpid},
 };
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::{
+    io::Errno,
+    process::{Pid, Signal, kill_process, kill_process_group},
+};
 
 /// The longest that anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -235,7 +238,11 @@ impl Place {
         // It does not hear of the daemon's end, and the daemon not of its.
         kill_process(guardian, Signal::STOP).unwrap();
         self.kill_daemon();
-        kill_process(guardian, Signal::KILL).unwrap();
+        // Whoever is stopped when the last of his relatives has gone is hung up by the kernel, and may be gone, too.
+        match kill_process(guardian, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => panic!("{error}"),
+        }
     }
 
     pub fn release(&self) -> String {

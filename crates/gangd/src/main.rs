@@ -121,6 +121,9 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     run::run(&roots, &socket, store, settings, args, starter)
 }
 
+/// For how long a daemon that has died may have its place yet: until the last of its threads has ended,
+/// and with it let go of its files, as has what it was about to start.
+const DYING: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// After the daemon's end, lets its jobs give way to nobody, and clears each of them away when it has ended,
@@ -128,11 +131,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// threads has ended, which takes long where others have the CPUs; then it is the parent no more.
 fn clear_up(roots: &Roots, store: &Store, socket: &Path, daemon: Option<Pid>) {
     let _ = sched::set(0, &sched::Attributes::other(0));
-    let is_dying = || daemon.is_some() && getppid() == daemon;
+    let mut had_place = false;
+    let mut dead_by = Instant::now() + DYING;
     loop {
-        let was_dying = is_dying();
+        if daemon.is_some() && getppid() == daemon {
+            dead_by = Instant::now() + DYING;
+        }
         match server::Place::take(socket) {
             Ok(Some(place)) => {
+                had_place = true;
                 // Nobody keeps it true any more.
                 let _ = std::fs::remove_file(status_file::path(socket));
                 let is_clear = || !lodging::Lodging::clear_up(roots, &run::group_name(socket));
@@ -143,7 +150,7 @@ fn clear_up(roots: &Roots, store: &Store, socket: &Path, daemon: Option<Pid>) {
                 drop(place);
                 std::thread::sleep(Duration::from_secs(1));
             }
-            Ok(None) if was_dying => std::thread::sleep(LOOK_EVERY),
+            Ok(None) if !had_place && Instant::now() < dead_by => std::thread::sleep(LOOK_EVERY),
             // Another daemon has it.
             Ok(None) => return,
             Err(error) => {
@@ -153,10 +160,6 @@ fn clear_up(roots: &Roots, store: &Store, socket: &Path, daemon: Option<Pid>) {
         }
     }
 }
-
-/// For how long a daemon that has died may have its place yet: until the last of its threads has ended,
-/// and with it let go of its files.
-const DYING: Duration = Duration::from_secs(2);
 
 /// Undoes what a daemon that died together with its guardian left behind.
 fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Result<()> {

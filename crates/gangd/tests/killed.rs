@@ -109,6 +109,21 @@ fn needs_root_the_guardian_waits_for_the_end_of_a_daemon_that_takes_long_to_die(
     jobs.are_released("by the guardian of one that took long to die");
 }
 
+#[test]
+fn needs_root_the_guardian_waits_for_what_a_daemon_was_about_to_start_as_it_died() {
+    if !is_root() {
+        return;
+    }
+    let mut place = Place::new(&["--backend", "rt"]);
+    let jobs = Jobs::new(&place);
+    // A program that is being started has all files of who starts it, for a moment.
+    let lock = place.lock_of_daemon();
+    place.kill_daemon();
+    thread::sleep(Duration::from_millis(500));
+    drop(lock);
+    jobs.are_released("by the guardian of one whose lock was held for longer");
+}
+
 /// System calls of a switcher at each of which the gangs are looked at: those of some slices.
 const STEPS: usize = 40;
 

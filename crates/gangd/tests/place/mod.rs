@@ -9,7 +9,10 @@ use std::{
     ffi::OsString,
     fs,
     io::Write,
-    os::unix::{net::UnixStream, process::CommandExt},
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -30,7 +33,10 @@ use nix::sys::{
 };
 use rustix::{
     io::Errno,
-    process::{Pid, Signal, kill_process, kill_process_group},
+    process::{
+        Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, kill_process_group, pidfd_getfd,
+        pidfd_open,
+    },
 };
 
 /// The longest that anything is waited for.
@@ -211,6 +217,19 @@ impl Place {
     /// Stops the daemon, or has it go on.
     pub fn signal_daemon(&self, signal: Signal) {
         kill_process(Pid::from_child(self.daemon.as_ref().unwrap()), signal).unwrap();
+    }
+
+    /// The file by which the daemon has its place, as opened by the daemon.
+    pub fn lock_of_daemon(&self) -> OwnedFd {
+        let daemon = Pid::from_child(self.daemon.as_ref().unwrap());
+        let lock = self.socket().with_extension("lock");
+        let mut files = fs::read_dir(format!("/proc/{daemon}/fd")).unwrap().map(Result::unwrap);
+        let is_lock =
+            |file: &fs::DirEntry| fs::read_link(file.path()).is_ok_and(|path| path == lock);
+        let number = files.find(is_lock).unwrap().file_name();
+        let daemon = pidfd_open(daemon, PidfdFlags::empty()).unwrap();
+        pidfd_getfd(daemon, number.to_str().unwrap().parse().unwrap(), PidfdGetfdFlags::empty())
+            .unwrap()
     }
 
     fn guardian(&self) -> Pid {

@@ -59,8 +59,6 @@ impl Behaviour {
         if !now.competition.is_tight {
             return None;
         }
-        let (was, is) = (&self.competition, &now.competition);
-        let factor = |a: f64, b: f64| (a.max(b)) / (a.min(b)).max(f64::MIN_POSITIVE);
         let few = self.threads.min(now.threads);
         if self.threads.abs_diff(now.threads) > (few / 4) {
             return Some("another number of its threads computes");
@@ -72,11 +70,7 @@ impl Behaviour {
         if self.waits_otherwise_than(now) {
             return Some("its threads wait for each other more or less than before");
         }
-        if was.has_gangs != is.has_gangs {
-            return Some(if is.has_gangs { "gangs compete now" } else { "no gang competes now" });
-        }
-        (factor(was.threads + 0.5, is.threads + 0.5) > 2.0)
-            .then_some("more or fewer others compete")
+        self.competition.change(&now.competition)
     }
 
     fn waits_otherwise_than(&self, now: &Behaviour) -> bool {
@@ -93,6 +87,24 @@ impl Behaviour {
         let share = waits / (looks[0] + looks[1]);
         (share * (1.0 - share) * (1.0 / looks[0] + 1.0 / looks[1])).sqrt()
     }
+}
+
+impl Competition {
+    /// What is so different now that what was decided may be wrong.
+    pub fn change(&self, now: &Competition) -> Option<&'static str> {
+        if !now.is_tight {
+            return None;
+        }
+        if self.has_gangs != now.has_gangs {
+            return Some(if now.has_gangs { "gangs compete now" } else { "no gang competes now" });
+        }
+        (factor(self.threads + 0.5, now.threads + 0.5) > 2.0)
+            .then_some("more or fewer others compete")
+    }
+}
+
+fn factor(a: f64, b: f64) -> f64 {
+    a.max(b) / a.min(b).max(f64::MIN_POSITIVE)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use gang_protocol::{
 
 use super::{
     behaviour::{Behaviour, Competition},
+    glances::Glances,
     ledger::Ledger,
     verdict::{Nature, PAIRS_MAX, Verdict, outdated, verdict},
 };
@@ -30,9 +31,6 @@ const BEGINS: Duration = Duration::from_secs(1);
 
 /// How long a glance is.
 const GLANCE: Duration = Duration::from_millis(500);
-
-/// Glances in a row that must see a change.
-const CHANGED: usize = 2;
 
 /// When one that could not be measured is tried again.
 const LATER: Duration = Duration::from_secs(10);
@@ -66,14 +64,13 @@ pub struct AutoJob {
 
 enum Stage {
     /// It is compared, as far as this.
-    Open { pairs: Vec<Pair>, usual: Policy },
+    Open {
+        pairs: Vec<Pair>,
+        usual: Policy,
+    },
     Decided {
         policy: Policy,
-        /// How it behaves by what was decided.
-        usual: Option<Behaviour>,
-        /// What was seen to differ, at the last glances in a row.
-        differs: Vec<&'static str>,
-        glanced_at: Instant,
+        glances: Glances,
     },
 }
 
@@ -142,16 +139,18 @@ impl AutoJob {
 
     fn affords_a_pair(&self) -> bool {
         let Stage::Open { pairs, .. } = &self.stage else { return false };
-        self.ledger.affords(self.lived.as_secs_f64(), cost_s(pairs, self.period()))
+        let cost_s = Ledger::BEGINNING_S + cost_s(pairs, self.period());
+        self.ledger.affords(self.lived.as_secs_f64(), cost_s)
     }
 
     pub fn is_to_be_glanced_at(&self) -> bool {
-        matches!(self.stage, Stage::Decided { .. }) && self.is_there()
+        let Stage::Decided { glances, .. } = &self.stage else { return false };
+        glances.is_due(&self.around.competition, Instant::now()) && self.is_there()
     }
 
     pub fn glanced_at(&self) -> Option<Instant> {
         match &self.stage {
-            Stage::Decided { glanced_at, .. } => Some(*glanced_at),
+            Stage::Decided { glances, .. } => Some(glances.last()),
             Stage::Open { .. } => None,
         }
     }
@@ -217,6 +216,7 @@ impl AutoJob {
         let Stage::Open { pairs, .. } = &mut self.stage else { return Ok(None) };
         let Some(cgroup) = &self.cgroup else { return Ok(None) };
         let mut watch = Watch::begin(roots, cgroup, self.cpus, Ticks::Many)?;
+        self.ledger.began();
         let began = Instant::now();
         while self
             .ledger
@@ -261,12 +261,8 @@ impl AutoJob {
             because: found.because,
         };
         client.decide(self.id, decision)?;
-        self.stage = Stage::Decided {
-            policy: found.policy,
-            usual: None,
-            differs: Vec::new(),
-            glanced_at: Instant::now(),
-        };
+        let glances = Glances::new(Instant::now());
+        self.stage = Stage::Decided { policy: found.policy, glances };
         self.not_before = Instant::now() + BEGINS;
         Ok(())
     }
@@ -275,21 +271,11 @@ impl AutoJob {
     pub fn glance(&mut self, roots: &Roots) -> Result<()> {
         let Some(cgroup) = &self.cgroup else { return Ok(()) };
         let now = glance(roots, cgroup, self.cpus, self.around.competition)?;
+        self.ledger.began();
         self.ledger.watched(GLANCE.as_secs_f64());
-        let Stage::Decided { policy, usual, differs, glanced_at } = &mut self.stage else {
-            return Ok(());
-        };
-        *glanced_at = Instant::now();
-        let Some(usual) = usual else {
-            *usual = Some(now);
-            return Ok(());
-        };
-        match usual.change(&now) {
-            None => differs.clear(),
-            Some(what) => differs.push(what),
-        }
-        if differs.len() >= CHANGED {
-            self.because = format!("it is measured again: {}", differs[CHANGED - 1]);
+        let Stage::Decided { policy, glances } = &mut self.stage else { return Ok(()) };
+        if let Some(what) = glances.saw(now, Instant::now()) {
+            self.because = format!("it is measured again: {what}");
             self.stage = Stage::Open { pairs: Vec::new(), usual: policy.clone() };
         }
         Ok(())

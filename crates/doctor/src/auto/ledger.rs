@@ -1,8 +1,8 @@
 //! What proving a job has cost it, and what it may.
 //!
 //! Approach: a job has to its account a share of the time that it has lived, a hundredth unless it is set. What is
-//! taken from it: of each pair of periods the part that was lost in the worse of the two, and a share of all time in
-//! which it is watched. A comparison that it cannot pay is not made until it can. Glances, which cost little and come
+//! taken from it: of each pair of periods the part that was lost in the worse of the two, what it takes to begin to
+//! watch, and a share of all time in which it is watched. A comparison that it cannot pay is not made until it can. Glances, which cost little and come
 //! seldom, are taken from it in any case.
 
 /// What watching costs: twice what was measured (SPECIFICATION.md).
@@ -16,6 +16,9 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// What it takes to begin to watch, most of it for the kernel, which checks the programs that look.
+    pub const BEGINNING_S: f64 = 0.05;
+
     pub fn new(share: f64) -> Ledger {
         Ledger { share, spent_s: 0.0 }
     }
@@ -28,6 +31,10 @@ impl Ledger {
     /// What watching for so long costs.
     pub fn watching(seconds: f64) -> f64 {
         seconds * WATCHING
+    }
+
+    pub fn began(&mut self) {
+        self.spent_s += Ledger::BEGINNING_S;
     }
 
     pub fn watched(&mut self, seconds: f64) {
@@ -57,7 +64,8 @@ mod tests {
         let (mut lived_s, mut pairs) = (0.0, 0);
         while lived_s < 1000.0 {
             // The worst there is: by Linux alone nothing is done at all.
-            if ledger.affords(lived_s, 0.3 + Ledger::watching(0.6)) {
+            if ledger.affords(lived_s, Ledger::BEGINNING_S + 0.3 + Ledger::watching(0.6)) {
+                ledger.began();
                 ledger.lost(0.3, 1.0, 0.0);
                 ledger.watched(0.6);
                 pairs += 1;

@@ -5,12 +5,13 @@
 //!
 //! Approach: one job at a time. Where others compete for its CPUs, it is a gang and Linux's in turn, in pairs of
 //! periods ([`crate::proof`]), until the pairs are clear (`verdict`). Then the daemon is told. Now and then a
-//! glance of half a second looks whether the job behaves as it did (`behaviour`); where it does not, it is
-//! compared again. All of this is paid from an account (`ledger`).
+//! glance of half a second looks whether the job behaves as it did (`behaviour`), the more seldom the longer it has
+//! done so (`glances`); where it does not, it is compared again. All of this is paid from an account (`ledger`).
 //!
 //! Properties: a job is never left as it was tried: the daemon takes it back where this program ends.
 
 mod behaviour;
+mod glances;
 mod job;
 mod ledger;
 mod verdict;
@@ -43,7 +44,7 @@ const ROUND: Duration = Duration::from_secs(1);
 /// Of the time, listing them takes this part at most: there may be thousands.
 const LISTING: u32 = 100;
 
-/// How often any of the jobs is glanced at: a tenth of the time at most.
+/// How often any of the jobs is glanced at, at most: a tenth of the time.
 const GLANCE_EVERY: Duration = Duration::from_secs(5);
 
 /// Proves jobs until the daemon ends, or closes our standard input. Says first on standard output whether it

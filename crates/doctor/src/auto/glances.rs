@@ -1,0 +1,112 @@
+//! When a job that is decided is glanced at again, and whether it has changed.
+//!
+//! Problem: a glance costs as much as a tenth of a second of the job (`ledger`), and most jobs stay what they are.
+//!
+//! Approach: after each glance at which it is as it was, it rests for twice as long, up to a minute. Who competes with
+//! it is known without a glance: where others do, it rests no longer. Only glances decide that it has changed, two in
+//! a row.
+
+use std::time::{Duration, Instant};
+
+use super::behaviour::{Behaviour, Competition};
+
+/// How long a job rests after a first glance, and after one at which it was not as it was.
+const REST: Duration = Duration::from_secs(5);
+const REST_MAX: Duration = Duration::from_secs(60);
+
+/// Glances in a row that must see a change.
+const CHANGED: usize = 2;
+
+#[derive(Debug)]
+pub struct Glances {
+    /// How it behaves by what was decided.
+    usual: Option<Behaviour>,
+    /// How many glances in a row have found it otherwise.
+    differ: usize,
+    last: Instant,
+    rest: Duration,
+}
+
+impl Glances {
+    pub fn new(now: Instant) -> Glances {
+        Glances { usual: None, differ: 0, last: now, rest: REST }
+    }
+
+    pub fn last(&self) -> Instant {
+        self.last
+    }
+
+    pub fn is_due(&self, competition: &Competition, now: Instant) -> bool {
+        let Some(usual) = &self.usual else { return true };
+        let has_rested = now.saturating_duration_since(self.last) >= self.rest;
+        has_rested || usual.competition.change(competition).is_some()
+    }
+
+    /// Takes note of a glance; what has changed, if that is sure.
+    pub fn saw(&mut self, seen: Behaviour, now: Instant) -> Option<&'static str> {
+        self.last = now;
+        let Some(usual) = &self.usual else {
+            self.usual = Some(seen);
+            return None;
+        };
+        let change = usual.change(&seen);
+        (self.differ, self.rest) = match change {
+            None => (0, (self.rest * 2).min(REST_MAX)),
+            Some(_) => (self.differ + 1, REST),
+        };
+        change.filter(|_| self.differ >= CHANGED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIGHT: Competition = Competition { threads: 2.0, has_gangs: true, is_tight: true };
+
+    fn behaviour(threads: usize) -> Behaviour {
+        Behaviour { threads, sleeps_per_s: 5.0, looks: 200, spinning: 0.1, competition: TIGHT }
+    }
+
+    /// Glanced at each time it is due, looked at each second; the seconds of each glance after the first.
+    fn glances(seconds: u64, threads_at: impl Fn(u64) -> usize) -> (Vec<u64>, Option<u64>) {
+        let began = Instant::now();
+        let mut glances = Glances::new(began);
+        assert!(glances.is_due(&TIGHT, began));
+        glances.saw(behaviour(threads_at(0)), began);
+        let mut at = Vec::new();
+        for second in 1..=seconds {
+            let now = began + Duration::from_secs(second);
+            if glances.is_due(&TIGHT, now) {
+                at.push(second);
+                if glances.saw(behaviour(threads_at(second)), now).is_some() {
+                    return (at, Some(second));
+                }
+            }
+        }
+        (at, None)
+    }
+
+    #[test]
+    fn who_stays_the_same_is_glanced_at_the_more_seldom() {
+        assert_eq!(glances(300, |_| 2), (vec![5, 15, 35, 75, 135, 195, 255], None));
+    }
+
+    #[test]
+    fn a_change_is_sure_when_it_was_seen_twice_in_a_row() {
+        assert_eq!(glances(300, |second| if second < 20 { 2 } else { 4 }).1, Some(40));
+        let once = |second| if second == 35 { 4 } else { 2 };
+        assert_eq!(glances(100, once), (vec![5, 15, 35, 40, 50, 70], None));
+    }
+
+    #[test]
+    fn who_competes_with_others_does_not_rest() {
+        let began = Instant::now();
+        let mut glances = Glances::new(began);
+        glances.saw(behaviour(2), began);
+        let alone = Competition { has_gangs: false, ..TIGHT };
+        assert!(!glances.is_due(&TIGHT, began) && glances.is_due(&alone, began));
+        let nobody = Competition { threads: 0.0, has_gangs: false, is_tight: false };
+        assert!(!glances.is_due(&nobody, began), "it is the same to it then what it is");
+    }
+}

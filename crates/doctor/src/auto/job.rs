@@ -145,7 +145,10 @@ impl AutoJob {
 
     pub fn is_to_be_glanced_at(&self) -> bool {
         let Stage::Decided { glances, .. } = &self.stage else { return false };
-        glances.is_due(&self.around.competition, Instant::now()) && self.is_there()
+        let cost_s = Ledger::watching_once(GLANCE.as_secs_f64());
+        glances.is_due(&self.around.competition, Instant::now())
+            && self.is_there()
+            && self.ledger.affords(self.lived.as_secs_f64(), cost_s)
     }
 
     pub fn glanced_at(&self) -> Option<Instant> {

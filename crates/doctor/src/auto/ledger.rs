@@ -2,8 +2,8 @@
 //!
 //! Approach: a job has to its account a share of the time that it has lived, a hundredth unless it is set. What is
 //! taken from it: of each pair of periods the part that was lost in the worse of the two, what it takes to begin to
-//! watch, and a share of all time in which it is watched. A comparison that it cannot pay is not made until it can. Glances, which cost little and come
-//! seldom, are taken from it in any case.
+//! watch, and a share of all time in which it is watched. A comparison or a glance that it cannot pay is not made until
+//! it can. Only the glance at the end of a comparison, by which it is known later, is taken from it in any case.
 
 /// What watching costs: twice what was measured (SPECIFICATION.md).
 const WATCHING: f64 = 0.03;
@@ -26,6 +26,11 @@ impl Ledger {
     /// Whether something can be paid that costs at most `cost_s`, by a job that has lived for `lived_s`.
     pub fn affords(&self, lived_s: f64, cost_s: f64) -> bool {
         self.spent_s + cost_s <= self.share * lived_s
+    }
+
+    /// What it costs to watch once, for so long.
+    pub fn watching_once(seconds: f64) -> f64 {
+        Ledger::BEGINNING_S + Ledger::watching(seconds)
     }
 
     /// What watching for so long costs.
@@ -73,6 +78,22 @@ mod tests {
             lived_s += 0.6;
         }
         assert!(ledger.spent_s() <= 10.0 && pairs > 25, "{} s, {pairs}", ledger.spent_s());
+    }
+
+    #[test]
+    fn glances_of_one_that_changes_all_the_time_cost_no_more_either() {
+        let mut ledger = Ledger::new(0.01);
+        let due = (5..1000).step_by(5).map(f64::from);
+        let glances = due.filter(|&lived_s| {
+            let affords = ledger.affords(lived_s, Ledger::watching_once(0.5));
+            if affords {
+                ledger.began();
+                ledger.watched(0.5);
+            }
+            affords
+        });
+        let glances = glances.count();
+        assert!(ledger.spent_s() <= 10.0 && (100..199).contains(&glances), "{glances}");
     }
 
     #[test]

@@ -202,9 +202,12 @@ fn fine_grained(figures: &Figures, waits: bool) -> Condition {
         }
         None => (Some(false), "its threads were not seen to wait for each other".into()),
         Some(us) => {
-            let or_less = if figures.interval_is_bound { " or less" } else { "" };
+            let is_bound = figures.interval_is_bound;
+            let is_fine = us <= INTERVAL_MAX_US;
+            let or_less = if is_bound { " or less" } else { "" };
             (
-                Some(us <= INTERVAL_MAX_US),
+                // One that is bounded by more may be finer than that.
+                (is_fine || !is_bound).then_some(is_fine),
                 format!("a thread waits for the others every {}{or_less}", time(us)),
             )
         }
@@ -531,6 +534,8 @@ mod tests {
         assert_eq!((holds, finding.contains("every 20.0 ms")), (Some(false), true), "{finding}");
         let bound = Figures { interval_is_bound: true, ..every(1_000.0) };
         assert!(judged("E1", bound).1.ends_with("1.0 ms or less"));
+        let coarse = Figures { interval_is_bound: true, ..every(20_000.0) };
+        assert_eq!(judged("E1", coarse).0, None, "20 ms or less may be a microsecond");
         let unseen = Figures { interval_us: None, ..figures() };
         assert_eq!(judged("E1", unseen).0, None, "they wait, nobody knows how often");
         let never = Figures { interval_us: None, spinning: 0.0, ..figures() };

@@ -61,6 +61,29 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
+struct rq;
+
+/* Threads that sleep may stay in the queue for a while, from Linux 6.12 on (DELAY_DEQUEUE). */
+struct cfs_rq {
+	unsigned int h_nr_queued;
+	unsigned int h_nr_runnable;
+	struct rq *rq;
+};
+
+/* How Linux 6.12 counts them. */
+struct cfs_rq___delayed {
+	unsigned int h_nr_delayed;
+};
+
+struct rq {
+	unsigned int nr_running;
+	struct cfs_rq cfs;
+};
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+};
+
 struct task_struct {
 	unsigned int __state;
 	int on_cpu;
@@ -70,6 +93,7 @@ struct task_struct {
 	unsigned int flags;
 	char comm[16];
 	struct css_set *cgroups;
+	struct sched_entity se;
 };
 
 /* The registers of a thread as it entered the kernel. */

@@ -33,7 +33,7 @@ mod ticks;
 pub use figures::{Culprit, Figures, OnCpu, SchedClass};
 pub use meter::Meter;
 pub use profiler::Profiler;
-pub use ticks::{Sleep, Tick, Who};
+pub use ticks::{Sleep, Sum, Tick, Together, Who};
 
 /// A part of the time in which a gang has its slot (CLOCK_MONOTONIC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

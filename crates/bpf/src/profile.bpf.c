@@ -7,14 +7,17 @@
  * like who waits for one that has more to do.
  *
  * Approach: at each tick of each CPU a record says who runs there and at which instruction, and how many
- * threads of the program run and wait for a CPU at that moment. What threads sleep for is summed up by
- * the system call they sleep in.
+ * threads of the program run and wait for a CPU at that moment. For how long they do the one and the other is
+ * known without ticks, and summed up. What threads sleep for is summed up by the system call they sleep in.
  *
  * Properties: ticks come at the same rate whoever runs, nobody included, so that shares of ticks are
- * shares of time. A program is a cgroup (version 2); threads outside of it cost a look-up.
+ * shares of time. All time is booked once, without a lock: two CPUs that change something in the same hundred
+ * nanoseconds may book as much by the numbers of one of them. A program is a cgroup (version 2); threads outside of
+ * it cost a look-up.
  */
 #include "kernel.h"
 
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
@@ -30,6 +33,14 @@ char LICENSE[] SEC("license") = "GPL";
 /* Who waits for a CPU for less than this was woken: its partners hardly notice. */
 #define APART_NS 100000
 
+/* Threads that meet have met once all of them have run for so long. */
+#define MEET_NS 1000000
+
+/* What the threads do at a moment: one waits for a CPU; none does; none did for long since so many ran at once. */
+enum { APART, CLEAR, MET };
+#define CPUS_MAX 1024
+#define SUMS_MAX (MET + CPUS_MAX)
+
 enum { NOBODY, OTHERS, IN_PROGRAM, IN_KERNEL };
 
 struct tick {
@@ -44,9 +55,10 @@ struct tick {
 	__u16 running;
 	__u16 waiting;
 	__u32 who;
-	/* The most of them that ran at once since one last waited for a CPU, and since when. */
-	__u32 at_once;
-	__u64 since_ns;
+	/* Which sum its moment is part of. */
+	__u16 sum;
+	/* Threads that want this CPU, and anybody's. */
+	__u16 here;
 };
 
 struct program {
@@ -57,9 +69,17 @@ struct program {
 	__s64 waiting;
 	/* Ticks for which there was no room. */
 	__u64 lost;
-	/* As in a tick. */
+	/* The most that ran at once since one last waited for a CPU, and since when. */
 	__s64 at_once;
 	__u64 since_ns;
+	/* All time before is summed up. */
+	__u64 booked_ns;
+};
+
+/* For how long threads did something, and for how long they ran meanwhile, all of them together. */
+struct sum {
+	__u64 ns;
+	__u64 ran_ns;
 };
 
 struct thread {
@@ -94,6 +114,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct program);
 } programs SEC(".maps");
+
+/* By what the threads did; from MET on by how many of them ran at once. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SUMS_MAX);
+	__type(key, __u32);
+	__type(value, struct sum);
+} sums SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -135,12 +163,54 @@ static __always_inline __s32 call_of(struct task_struct *task)
 	return regs ? (__s32)regs->CALL : -1;
 }
 
+/* What the threads do, with so many that have met. */
+static __always_inline __u32 sum_of(__s64 waiting, __s64 met)
+{
+	if (waiting > 0)
+		return APART;
+	if (met <= 0)
+		return CLEAR;
+	return MET - 1 + (met < CPUS_MAX ? met : CPUS_MAX);
+}
+
+static __always_inline void add(__u32 which, __u64 ns, __s64 running)
+{
+	struct sum *sum = bpf_map_lookup_elem(&sums, &which);
+
+	if (!sum)
+		return;
+	__sync_fetch_and_add(&sum->ns, ns);
+	if (running > 0)
+		__sync_fetch_and_add(&sum->ran_ns, ns * running);
+}
+
+/* Sums up the time until now, in which the threads have done what they do yet. Which sum the moment is part of. */
+static __always_inline __u32 book(struct program *p, __u64 now)
+{
+	__s64 running = p->running, waiting = p->waiting, at_once = p->at_once;
+	__u64 met_ns = p->since_ns + MEET_NS;
+	__u64 before = __sync_lock_test_and_set(&p->booked_ns, now);
+	__u32 is = sum_of(waiting, now >= met_ns ? at_once : 0), was;
+
+	/* Another CPU was here first, whose clock was read later. */
+	if (!before || before >= now)
+		return is;
+	was = sum_of(waiting, before >= met_ns ? at_once : 0);
+	if (was != is) {
+		add(was, met_ns - before, running);
+		before = met_ns;
+	}
+	add(is, now - before, running);
+	return is;
+}
+
 static __always_inline void count(struct program *p, __u32 was, __u32 is, __u64 now)
 {
 	__s64 running;
 
 	if (was == is)
 		return;
+	book(p, now);
 	if (was == RUNNING)
 		__sync_fetch_and_add(&p->running, -1);
 	if (was == WAITING)
@@ -265,6 +335,23 @@ int look_around(struct bpf_iter__task *context)
 	return 0;
 }
 
+/* How many threads want this CPU, on which a thread runs or which is idle. */
+static __always_inline __u32 wanted_here(struct task_struct *task)
+{
+	struct rq *rq;
+	__u32 asleep = 0;
+
+	/* Kernels without groups of threads say only who runs. */
+	if (!bpf_core_field_exists(task->se.cfs_rq->rq))
+		return !!task->pid;
+	rq = task->se.cfs_rq->rq;
+	if (bpf_core_field_exists(rq->cfs.h_nr_runnable))
+		asleep = rq->cfs.h_nr_queued - rq->cfs.h_nr_runnable;
+	else if (bpf_core_field_exists(struct cfs_rq___delayed, h_nr_delayed))
+		asleep = ((struct cfs_rq___delayed *)&rq->cfs)->h_nr_delayed;
+	return rq->nr_running > asleep ? rq->nr_running - asleep : 0;
+}
+
 SEC("perf_event")
 int on_tick(struct bpf_perf_event_data *context)
 {
@@ -274,6 +361,7 @@ int on_tick(struct bpf_perf_event_data *context)
 	struct thread *t;
 	struct tick *tick;
 	__s64 running, waiting;
+	__u32 here;
 
 	if (!p)
 		return 0;
@@ -303,8 +391,9 @@ int on_tick(struct bpf_perf_event_data *context)
 	waiting = p->waiting;
 	tick->running = running < 0 ? 0 : running > 65535 ? 65535 : running;
 	tick->waiting = waiting < 0 ? 0 : waiting > 65535 ? 65535 : waiting;
-	tick->at_once = p->at_once;
-	tick->since_ns = p->since_ns;
+	tick->sum = book(p, tick->at_ns);
+	here = wanted_here(task);
+	tick->here = here > 65535 ? 65535 : here;
 	bpf_ringbuf_submit(tick, BPF_RB_NO_WAKEUP);
 	return 0;
 }

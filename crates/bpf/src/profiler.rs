@@ -5,7 +5,7 @@ use std::{cell::RefCell, fmt, os::fd::IntoRawFd, rc::Rc};
 use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 
 use crate::{
-    NotMeasured, Sleep, Tick, Who,
+    NotMeasured, Sleep, Sum, Tick, Together, Who,
     object::{self, Aligned, map, program, refused},
 };
 
@@ -81,11 +81,27 @@ impl Profiler {
 
     /// Ticks that were lost since the start, because they were not read in time.
     pub fn lost(&self) -> Result<u64, NotMeasured> {
-        let program = map(&self.object, "programs")
+        Ok(self.lost + u64_at(&self.program()?, 32))
+    }
+
+    /// What the threads did since the start, up to the last change or tick, on so many CPUs.
+    pub fn sums(&self, cpus: u32) -> Result<Vec<(Together, Sum)>, NotMeasured> {
+        let sums = map(&self.object, "sums");
+        let read = |number: u32| {
+            let sum = sums
+                .lookup(&number.to_ne_bytes(), MapFlags::ANY)
+                .map_err(refused("read for how long threads ran"))?
+                .expect("an array has what it was made for");
+            Ok((together(number), Sum { ns: u64_at(&sum, 0), ran_ns: u64_at(&sum, 8) }))
+        };
+        (0..MET + cpus.min(CPUS_MAX)).map(read).collect()
+    }
+
+    fn program(&self) -> Result<Vec<u8>, NotMeasured> {
+        map(&self.object, "programs")
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(refused("read how many ticks were lost"))?
-            .expect("an array has what it was made for");
-        Ok(self.lost + u64_at(&program, 32))
+            .map_err(refused("read what is known of the program"))
+            .map(|program| program.expect("an array has what it was made for"))
     }
 
     /// What the threads slept for since the start, as far as it is over.
@@ -120,8 +136,20 @@ fn watch(object: &Object, group: u64, epoch: u64) -> Result<(), NotMeasured> {
 }
 
 // The structures of profile.bpf.c: struct program, struct tick.
-const PROGRAM_SIZE: usize = 56;
-const TICK_SIZE: usize = 48;
+const PROGRAM_SIZE: usize = 64;
+const TICK_SIZE: usize = 40;
+
+// The sums of profile.bpf.c: the first of those of threads that have met, and of how many there are at most.
+const MET: u32 = 2;
+const CPUS_MAX: u32 = 1024;
+
+fn together(number: u32) -> Together {
+    match number {
+        0 => Together::Apart,
+        1 => Together::Clear,
+        number => Together::Met(number - MET + 1),
+    }
+}
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
@@ -150,15 +178,14 @@ fn tick(bytes: &[u8]) -> Option<Tick> {
             call: call(u32_at(bytes, 24)).filter(|_| kind == 3),
         },
     };
-    let halves = u32_at(bytes, 28).to_ne_bytes();
-    let half = |at: usize| u32::from(u16::from_ne_bytes([halves[at], halves[at + 1]]));
+    let half = |at: usize| u32::from(u16::from_ne_bytes([bytes[at], bytes[at + 1]]));
     Some(Tick {
         at_ns: u64_at(bytes, 0),
         who,
-        running: half(0),
-        waiting: half(2),
-        at_once: u32_at(bytes, 36),
-        since_ns: u64_at(bytes, 40),
+        running: half(28),
+        waiting: half(30),
+        together: together(half(36)),
+        here: half(38),
     })
 }
 
@@ -176,8 +203,8 @@ mod tests {
         bytes.extend(2u16.to_ne_bytes());
         bytes.extend(1u16.to_ne_bytes());
         bytes.extend(who.to_ne_bytes());
-        bytes.extend(3u32.to_ne_bytes());
-        bytes.extend(4u64.to_ne_bytes());
+        bytes.extend(3u16.to_ne_bytes());
+        bytes.extend(4u16.to_ne_bytes());
         bytes
     }
 
@@ -185,7 +212,8 @@ mod tests {
     fn ticks_are_read_as_the_kernel_writes_them() {
         let read = tick(&bytes(3, 202)).unwrap();
         assert_eq!((read.at_ns, read.running, read.waiting), (5, 2, 1));
-        assert_eq!((read.at_once, read.since_ns), (3, 4));
+        assert_eq!((read.together, read.here), (Together::Met(2), 4));
+        assert_eq!([0, 1].map(together), [Together::Apart, Together::Clear]);
         let program = |call| Who::Program { tgid: 7, tid: 8, ip: 0x1000, call };
         assert_eq!(read.who, program(Some(202)));
         // What the thread last called says nothing of one that is in its program.

@@ -24,9 +24,28 @@ pub struct Tick {
     /// How many threads of the program run at that moment, and how many wait for a CPU.
     pub running: u32,
     pub waiting: u32,
-    /// The most that ran at once since one last waited for a CPU for longer than it takes to wake, and since when.
-    pub at_once: u32,
-    pub since_ns: u64,
+    /// What they do at that moment.
+    pub together: Together,
+    /// How many threads want this CPU, whosever they are.
+    pub here: u32,
+}
+
+/// What the threads of a program do at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Together {
+    /// One of them waits for a CPU.
+    Apart,
+    /// None does.
+    Clear,
+    /// None did for longer than it takes to wake since so many ran at once, long enough ago for them to have met.
+    Met(u32),
+}
+
+/// Time, and for how long threads of the program ran in it, all of them together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    pub ns: u64,
+    pub ran_ns: u64,
 }
 
 /// What a thread slept for, and how long in all.

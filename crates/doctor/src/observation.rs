@@ -1,14 +1,18 @@
 //! What was seen of a program, as figures: no kernel, no clock, no program.
 //!
-//! Terms. A *look* is a tick of a CPU's clock with what was found there. It is *clear* when no thread of
+//! Terms. A *look* is a tick of a CPU's clock with what was found there. A moment is *clear* when no thread of
 //! the program waits for a CPU, and *apart* when one does: then some of its threads may run without the
 //! partners that they wait for. What follows it may still be its doing: one thread makes up for what it missed,
-//! and the others wait until it has. So clear looks count as *undisturbed* only some time after all of its CPUs were
-//! in use at the same moment. The *pace* is the time in which CPUs work for the program, over the time of all the CPUs
+//! and the others wait until it has. So a clear moment is *undisturbed* only some time after all of its CPUs were
+//! in use at once. The *pace* is the time in which CPUs work for the program, over the time of all the CPUs
 //! that it can use at once: 1 where all of them work all of the time, and none waits.
+//!
+//! For how long its threads ran is known of each kind of moments without looks, which need not be many: they say only
+//! how much of that was work.
 
 use std::collections::BTreeMap;
 
+use gang_bpf::{Sum, Together};
 use serde::Serialize;
 
 use crate::{competitors::Competitor, memory::Bandwidth, sites::libc_number};
@@ -32,9 +36,16 @@ pub struct Look {
     /// Threads of the program that run, and that wait for a CPU.
     pub running: u32,
     pub waiting: u32,
-    /// The most that ran at once since one last waited for a CPU, and since when.
-    pub at_once: u32,
-    pub since_ns: u64,
+    pub together: Together,
+    /// Threads that want this CPU, whosever they are.
+    pub here: u32,
+}
+
+/// What threads did up to a moment, since the one before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    pub at_ns: u64,
+    pub sums: Vec<(Together, Sum)>,
 }
 
 /// What the kernel keeps of a thread, over the time that was watched.
@@ -90,6 +101,7 @@ pub struct Observation {
     pub machine: usize,
     pub allowed: usize,
     pub looks: Vec<Look>,
+    pub spans: Vec<Span>,
     /// Ticks of which nobody knows what was there: they were not read in time.
     pub lost: u64,
     /// Also of those that have ended.
@@ -98,8 +110,6 @@ pub struct Observation {
     pub threads_at_once: Option<usize>,
     /// By the thread that slept.
     pub sleeps: BTreeMap<(u32, Cause), Sleeps>,
-    /// Runnable threads of others, at moments through the time that was watched.
-    pub others: Vec<(u64, f64)>,
     /// Who they were; empty where nobody asked.
     pub competitors: Vec<Competitor>,
     /// What it fetched from memory; absent where nobody asked.
@@ -113,17 +123,45 @@ const BUSY: f64 = 0.05;
 pub const ENOUGH: usize = 200;
 
 /// Undisturbed looks of this many say what the pace would be, to a few percent: they are rare where others compete.
-const UNDISTURBED_ENOUGH: usize = 50;
+const UNDISTURBED_ENOUGH: usize = 25;
 
-/// Threads that meet have met once all of them have run for so long.
-const MEET_NS: u64 = 1_000_000;
+/// Below this share of its time no thread waits for a CPU but for what it takes to wake.
+const NEVER: f64 = 0.001;
 
-/// The looks of one kind, counted.
+/// So much less than a thread is none.
+const SMALL: f64 = 0.1;
+
+/// All moments of one kind: the time, for how long threads ran in it, and what they were seen to do.
 #[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    all: usize,
+struct Moments {
+    ns: u64,
+    ran_ns: u64,
+    looks: usize,
     work: usize,
     wait: usize,
+}
+
+impl Moments {
+    /// The share of the time on CPUs in which they work; absent where they were not seen there.
+    fn works(&self) -> Option<f64> {
+        let seen = self.work + self.wait;
+        (seen > 0).then(|| self.work as f64 / seen as f64)
+    }
+
+    /// How many CPUs work for the program.
+    fn cpus_at_work(&self) -> Option<f64> {
+        (self.ns > 0).then(|| self.ran_ns as f64 / self.ns as f64 * self.works().unwrap_or(0.0))
+    }
+}
+
+impl std::ops::AddAssign for Moments {
+    fn add_assign(&mut self, other: Moments) {
+        self.ns += other.ns;
+        self.ran_ns += other.ran_ns;
+        self.looks += other.looks;
+        self.work += other.work;
+        self.wait += other.wait;
+    }
 }
 
 /// The figures that conditions and predictions follow from.
@@ -162,8 +200,7 @@ pub struct Figures {
     /// CPU; absent where they hardly ever do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread_us: Option<f64>,
-    /// Runnable threads of others on average, and how much that varied: standard deviation over quarters
-    /// of a second.
+    /// Runnable threads of others on average, and how much that varied: standard deviation over seconds.
     pub others: f64,
     pub others_sd: f64,
     /// The processes of others that used the most CPU.
@@ -203,31 +240,43 @@ impl Observation {
         let threads = busy.len().min(self.threads_at_once.unwrap_or(busy.len()));
         let cpus = threads.min(self.allowed).max(1);
         let sleeps = self.sleeps_of(&busy);
-        let pace = |count: Count| {
-            (count.all > 0)
-                .then(|| count.work as f64 / count.all as f64 * self.machine as f64 / cpus as f64)
+        let moments = self.moments();
+        let of = |is: &dyn Fn(Together) -> bool| {
+            let mut sum = Moments::default();
+            moments.iter().filter(|(together, _)| is(**together)).for_each(|(_, it)| sum += *it);
+            sum
         };
-        let clear = self.undisturbed(cpus);
-        let apart = self.count(|look| look.waiting > 0);
-        let all = self.count(|_| true);
-        let enough = |count: Count| (count.all >= ENOUGH).then(|| pace(count)).flatten();
-        let pace_clear = (clear.all >= UNDISTURBED_ENOUGH).then(|| pace(clear)).flatten();
+        let all = of(&|_| true);
+        let apart = of(&|together| together == Together::Apart);
+        let apart_share = apart.ns as f64 / all.ns.max(1) as f64;
+        let clear = of(&|together| match together {
+            Together::Apart => false,
+            Together::Met(together) if together as usize >= cpus => true,
+            _ => apart_share < NEVER,
+        });
+        let pace = |moments: Moments| Some(moments.cpus_at_work()? / cpus as f64);
+        // Each kind of moments counts for as long as it lasted, however often it was looked at.
+        let at_work =
+            moments.values().filter_map(|it| Some(it.ran_ns as f64 * it.works().or(all.works())?));
+        let pace_of_all = at_work.sum::<f64>() / all.ns.max(1) as f64 / cpus as f64;
+        let enough = |moments: Moments| (moments.looks >= ENOUGH).then(|| pace(moments)).flatten();
+        let pace_clear = (clear.looks >= UNDISTURBED_ENOUGH).then(|| pace(clear)).flatten();
         let waiting = self.mean_waiting();
         let left = ((threads as f64 - waiting) / cpus as f64).clamp(0.0, 1.0);
         let own = (all.work + all.wait).max(1) as f64;
         let partner = sleeps.get(&Cause::Partner).copied().unwrap_or_default();
         let (interval_us, interval_is_bound) = self.interval(threads, partner);
         let (others, others_sd) = self.others();
-        let wanted = cpus as f64 + others;
+        let wanted = cpus as f64 + self.wanted_by_others(cpus, others);
         Figures {
             seconds: self.length_ns as f64 / 1e9,
             threads,
             cpus,
-            pace: pace(all).unwrap_or(0.0),
+            pace: pace_of_all,
             pace_clear,
             pace_apart: enough(apart),
             pace_apart_if_independent: enough(apart).and(pace_clear).map(|pace| pace * left),
-            apart: apart.all as f64 / all.all.max(1) as f64,
+            apart: apart_share,
             crowded: self.crowded(),
             looks_on_cpu: all.work + all.wait,
             spinning: all.wait as f64 / own,
@@ -257,26 +306,23 @@ impl Observation {
         sums
     }
 
-    /// The looks at which no thread waits for a CPU, nor has to make up for having waited.
-    fn undisturbed(&self, cpus: usize) -> Count {
-        let never_competes = self.looks.iter().all(|look| look.waiting == 0);
-        self.count(|look| {
-            let have_met = look.at_once as usize >= cpus && look.at_ns >= look.since_ns + MEET_NS;
-            look.waiting == 0 && (have_met || never_competes)
-        })
-    }
-
-    fn count(&self, of: impl Fn(&Look) -> bool) -> Count {
-        let mut count = Count::default();
-        for look in self.looks.iter().filter(|look| of(look)) {
-            count.all += 1;
+    /// The time, by what the threads did.
+    fn moments(&self) -> BTreeMap<Together, Moments> {
+        let mut moments = BTreeMap::<Together, Moments>::new();
+        for (together, sum) in self.spans.iter().flat_map(|span| &span.sums) {
+            let Sum { ns, ran_ns } = *sum;
+            *moments.entry(*together).or_default() += Moments { ns, ran_ns, ..Moments::default() };
+        }
+        for look in &self.looks {
+            let seen = moments.entry(look.together).or_default();
+            seen.looks += 1;
             match look.doing {
                 Doing::Else => {}
-                Doing::Work { .. } => count.work += 1,
-                Doing::Wait { .. } => count.wait += 1,
+                Doing::Work { .. } => seen.work += 1,
+                Doing::Wait { .. } => seen.wait += 1,
             }
         }
-        count
+        moments
     }
 
     fn crowded(&self) -> f64 {
@@ -307,28 +353,33 @@ impl Observation {
         sites
     }
 
-    /// Who wakes for a moment is no load: a gang's share is not less for it, as short tasks are served in the
-    /// gaps. So of three counts in a row the middle one is taken.
+    /// How many threads of others want CPUs, on average and by how much that differs from second to second.
     fn others(&self) -> (f64, f64) {
-        let middle = |counts: &[(u64, f64)]| {
-            let mut sorted = [counts[0].1, counts[1].1, counts[2].1];
-            sorted.sort_by(f64::total_cmp);
-            (counts[1].0, sorted[1])
-        };
-        let counts: Vec<(u64, f64)> = match self.others.len() {
-            0..3 => self.others.clone(),
-            _ => self.others.windows(3).map(middle).collect(),
-        };
-        let average = mean(counts.iter().map(|&(_, others)| others));
-        let mut quarters: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-        for &(at_ns, others) in &counts {
-            quarters.entry(at_ns / 250_000_000).or_default().push(others);
+        let machine = self.machine as f64;
+        let of =
+            |look: &Look| machine * f64::from(look.here) - f64::from(look.running + look.waiting);
+        let mut seconds: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        let first_ns = self.looks.first().map_or(0, |look| look.at_ns);
+        for look in &self.looks {
+            let second = look.at_ns.saturating_sub(first_ns) / 1_000_000_000;
+            seconds.entry(second).or_default().push(of(look));
         }
-        let means: Vec<f64> =
-            quarters.into_values().map(|quarter| mean(quarter.into_iter())).collect();
-        let centre = mean(means.iter().copied());
-        let squares = mean(means.iter().map(|value| (value - centre).powi(2)));
-        (average, squares.sqrt())
+        let average = mean(self.looks.iter().map(of));
+        // A second that has just begun says little.
+        let squares = seconds.values().map(|second| {
+            let differs = mean(second.iter().copied()) - average;
+            differs.powi(2) * second.len() as f64
+        });
+        let squares = squares.sum::<f64>() / self.looks.len().max(1) as f64;
+        (average.max(0.0), squares.sqrt())
+    }
+
+    /// How many CPUs others would use that wait for each other as its own threads do, if those they wait for ran: up to
+    /// one for each of them.
+    fn wanted_by_others(&self, cpus: usize, others: f64) -> f64 {
+        let own = mean(self.looks.iter().map(|look| f64::from(look.running + look.waiting)));
+        let if_alike = if own > 0.0 { others * cpus as f64 / own } else { others };
+        if_alike.min((others - SMALL).ceil()).max(others)
     }
 
     /// The same without one of `parts` parts of the time, for estimates of how sure a figure is.
@@ -336,11 +387,13 @@ impl Observation {
         let first = self.looks.first().map_or(0, |look| look.at_ns);
         let last = self.looks.last().map_or(0, |look| look.at_ns) + 1;
         let length = (last - first).max(1) as f64;
-        let part_of = |look: &Look| {
-            ((look.at_ns.saturating_sub(first)) as f64 / length * parts as f64) as usize
+        let part_of = |at_ns: u64| {
+            let part = at_ns.saturating_sub(first) as f64 / length * parts as f64;
+            (part as usize).min(parts - 1)
         };
-        let looks = self.looks.iter().filter(|look| part_of(look) != part).cloned();
-        Observation { looks: looks.collect(), ..self.clone() }
+        let looks = self.looks.iter().filter(|look| part_of(look.at_ns) != part).cloned();
+        let spans = self.spans.iter().filter(|span| part_of(span.at_ns) != part).cloned();
+        Observation { looks: looks.collect(), spans: spans.collect(), ..self.clone() }
     }
 }
 
@@ -356,22 +409,31 @@ pub mod tests {
     pub const MS: u64 = 1_000_000;
 
     pub fn look(at_ms: u64, doing: Doing, running: u32, waiting: u32) -> Look {
-        let at_once = if waiting > 0 { 0 } else { running };
-        Look { at_ns: at_ms * MS, doing, running, waiting, at_once, since_ns: 0 }
+        let together = if waiting > 0 { Together::Apart } else { Together::Met(running) };
+        Look { at_ns: at_ms * MS, doing, running, waiting, together, here: 1 }
+    }
+
+    /// The same as its looks have it, each of which stands for as much time.
+    pub fn as_looked_at(seen: Observation) -> Observation {
+        let span = |look: &Look| {
+            let ran_ns = if look.doing == Doing::Else { 0 } else { seen.machine as u64 };
+            Span { at_ns: look.at_ns, sums: vec![(look.together, Sum { ns: 1, ran_ns })] }
+        };
+        Observation { spans: seen.looks.iter().map(span).collect(), ..seen }
     }
 
     /// Two that compute, and one that hardly runs.
     pub fn two_threads(looks: Vec<Look>) -> Observation {
         let used = Use { run_ns: 900 * MS, wait_ns: 0 };
         let idle = Use { run_ns: MS, wait_ns: 0 };
-        Observation {
+        as_looked_at(Observation {
             length_ns: 1000 * MS,
             machine: 2,
             allowed: 2,
             looks,
             threads: BTreeMap::from([(1, used), (2, used), (3, idle)]),
             ..Observation::default()
-        }
+        })
     }
 
     #[test]
@@ -394,8 +456,9 @@ pub mod tests {
     #[test]
     fn what_went_before_the_first_look_is_not_known() {
         // It reads its input, which is no measure of its pace, before it competes.
+        let before = |at| Look { together: Together::Clear, ..look(at, Doing::Else, 0, 0) };
         let looks = (0..1000).flat_map(|at| match at {
-            0..500 => [look(at, Doing::Else, 0, 0), look(at, Doing::Else, 0, 0)],
+            0..500 => [before(at), before(at)],
             _ => [look(at, Doing::Work { tid: 1 }, 1, 1), look(at, Doing::Else, 1, 1)],
         });
         assert_eq!(two_threads(looks.collect()).figures().pace_clear, None);
@@ -461,28 +524,60 @@ pub mod tests {
                 0..39 if tid == 1 => Doing::Wait { tid, site: "here".into() },
                 _ => Doing::Work { tid },
             };
-            let waiting = u32::from(in_turn < 30);
-            [1, 2].map(|tid| Look {
-                at_ns,
-                doing: doing(tid),
-                running: 2 - waiting,
-                waiting,
-                at_once: 2 - waiting,
-                since_ns: at_ns - in_turn * MS / 10 + 3 * MS * u64::from(1 - waiting),
-            })
+            let (waiting, together) = match in_turn {
+                0..30 => (1, Together::Apart),
+                30..40 => (0, Together::Clear),
+                _ => (0, Together::Met(2)),
+            };
+            [1, 2].map(|tid| Look { at_ns, together, ..look(0, doing(tid), 2 - waiting, waiting) })
         });
         let figures = two_threads(looks.collect()).figures();
         assert_eq!((figures.pace, figures.pace_clear), (0.655, Some(1.0)));
     }
 
     #[test]
+    fn how_long_threads_ran_is_known_better_than_looks_show() {
+        // Two of three looks met with chance: half of the time they are apart, and one of them runs and waits.
+        let wait = Doing::Wait { tid: 1, site: "here".into() };
+        let mut seen = two_threads(Vec::new());
+        seen.looks = (0..1000)
+            .flat_map(|at| match at % 3 {
+                0 => [look(at, wait.clone(), 1, 1), look(at, Doing::Else, 1, 1)],
+                _ => [1, 2].map(|tid| look(at, Doing::Work { tid }, 2, 0)),
+            })
+            .collect();
+        let sum = |ran_ns| Sum { ns: 500 * MS, ran_ns };
+        let sums = vec![(Together::Apart, sum(500 * MS)), (Together::Met(2), sum(1000 * MS))];
+        seen.spans = vec![Span { at_ns: 999 * MS, sums }];
+        let figures = seen.figures();
+        assert_eq!(
+            (figures.pace, figures.pace_clear, figures.pace_apart),
+            (0.5, Some(1.0), Some(0.0))
+        );
+        assert_eq!(figures.apart, 0.5);
+    }
+
+    #[test]
     fn others_take_their_share() {
-        let mut observation = two_threads(Vec::new());
-        observation.others = (0..100).map(|at| (at * 10 * MS, 2.0)).collect();
+        // Of the four threads that want two CPUs two are its own.
+        let wanted = |at, here| Look { here, ..look(at, Doing::Work { tid: 1 }, 1, 1) };
+        let mut observation = two_threads((0..4000).map(|at| wanted(at, 2)).collect());
         let figures = observation.figures();
         assert_eq!((figures.others, figures.others_sd, figures.fair_share), (2.0, 0.0, 0.5));
-        observation.others = (0..100).map(|at| (at * 10 * MS, f64::from(at >= 50) * 4.0)).collect();
-        assert!((observation.figures().others_sd - 2.0).abs() < 0.1);
+        observation.looks = (0..4000).map(|at| wanted(at, 1 + u32::from(at >= 2000) * 2)).collect();
+        let figures = observation.figures();
+        assert_eq!((figures.others, figures.others_sd), (2.0, 2.0));
+        // Three of four times both want to run, and the two others would, too, if none of them slept.
+        let alike = |at: u64| match at % 4 {
+            0 => Look { here: 1, ..look(at, Doing::Work { tid: 1 }, 1, 0) },
+            _ => Look { here: 2, ..wanted(at, 2) },
+        };
+        observation.looks = (0..4000).map(alike).collect();
+        let figures = observation.figures();
+        assert_eq!((figures.others, figures.fair_share), (1.75, 0.5));
+        // On one of the CPUs there is nobody else.
+        observation.looks = (0..4000).map(|at| wanted(at, 1 + (at % 2) as u32)).collect();
+        assert_eq!(observation.figures().others, 1.0);
     }
 
     #[test]
@@ -514,16 +609,5 @@ pub mod tests {
         assert_eq!(observation.figures().lost, 0.25);
         observation.looks.clear();
         assert_eq!(observation.figures().lost, 1.0);
-    }
-
-    #[test]
-    fn who_wakes_for_a_moment_is_no_load() {
-        let mut observation = two_threads(Vec::new());
-        let others = |at: u64| 2.0 + f64::from(u8::from(at % 5 == 0));
-        observation.others = (0..100).map(|at| (at * 10 * MS, others(at))).collect();
-        let figures = observation.figures();
-        assert_eq!((figures.others, figures.fair_share), (2.0, 0.5));
-        observation.others.truncate(2);
-        assert_eq!(observation.figures().others, 2.5);
     }
 }

@@ -366,8 +366,14 @@ mod tests {
 
     #[test]
     fn only_looks_of_the_period_count() {
-        let look =
-            |at_ns, doing| Look { at_ns, doing, running: 1, waiting: 0, at_once: 1, since_ns: 0 };
+        let look = |at_ns, doing| Look {
+            at_ns,
+            doing,
+            running: 1,
+            waiting: 0,
+            together: gang_bpf::Together::Met(1),
+            here: 1,
+        };
         let looks = [
             look(1, Doing::Work { tid: 1 }),
             look(2, Doing::Else),

@@ -13,6 +13,9 @@ use crate::observation::{Doing, ENOUGH, Observation, Sleeps};
 /// Sleeps of this many say how long they are on average.
 const SLEEPS_ENOUGH: u64 = 20;
 
+/// Between two ticks of a clock that ticks seldom, and what one may be late.
+const STEP_MAX_NS: u64 = 10_000_000;
+
 impl Observation {
     /// How far apart threads arrive where they meet, by those that sleep until the last one is there. Where they
     /// mostly spin, the few that sleep are those that wait for long.
@@ -64,7 +67,7 @@ impl Observation {
             };
             if let Some((at_ns, was_wait)) = last.insert(tid, (look.at_ns, is_wait)) {
                 let step_ns = look.at_ns.saturating_sub(at_ns);
-                if step_ns < 5_000_000 {
+                if step_ns < STEP_MAX_NS {
                     pairs += 1;
                     changes += usize::from(was_wait != is_wait);
                     waits += usize::from(is_wait);

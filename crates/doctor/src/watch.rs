@@ -9,19 +9,19 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use gang_bpf::{Profiler, Tick, Who};
-use gang_linux::{Roots, cgroup::Group, clock, error::unless_gone, process::Census};
+use gang_bpf::{Profiler, Sum, Tick, Who};
+use gang_linux::{Roots, cgroup::Group, clock, error::unless_gone};
 use perf_event::{Builder, Counter, events::Software};
 
 use crate::{
     interruption::Interruption,
-    observation::{Cause, Doing, Look, Observation, Sleeps, Use},
+    observation::{Cause, Doing, Look, Observation, Sleeps, Span, Use},
     sites::{Site, Sites},
 };
 
 /// How often the clock of each CPU ticks: not a divisor of what programs do every millisecond. A virtual machine pays
-/// some 20 µs for each tick, and threads that meet pay for each other's too: so as few as it takes to judge by. Fewer
-/// in a second than here, and two in a row would tell nothing of a thread that waits every few milliseconds.
+/// some 20 µs for each tick, and threads that meet pay for each other's too: so as few as it takes to judge by. For how
+/// long threads ran is known without ticks; they say only what share of that was work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ticks {
     Many,
@@ -29,7 +29,7 @@ pub enum Ticks {
 }
 
 impl Ticks {
-    /// What it takes to judge a program that is watched for so long: some 2,500 ticks.
+    /// What it takes to judge a program that is watched for so long: some 1,200 ticks of each CPU and more.
     pub fn over(length: Duration) -> Ticks {
         if length < Duration::from_secs(10) { Ticks::Many } else { Ticks::Few }
     }
@@ -37,7 +37,7 @@ impl Ticks {
     fn per_second(self) -> u64 {
         match self {
             Ticks::Many => 499,
-            Ticks::Few => 251,
+            Ticks::Few => 127,
         }
     }
 }
@@ -46,7 +46,6 @@ impl Ticks {
 const ROUND: Duration = Duration::from_millis(20);
 
 /// How often the rest is.
-const ROUNDS_OF_OTHERS: u64 = 2;
 const ROUNDS_OF_THREADS: u64 = 12;
 
 /// A clock that ticks while its CPU is online, whoever runs there, once somebody has switched it on.
@@ -67,10 +66,11 @@ pub struct Watch {
     roots: Roots,
     group: PathBuf,
     profiler: Profiler,
-    census: Census,
     sites: Sites,
     seen: Observation,
     before: BTreeMap<u32, Use>,
+    /// As they were when the last span ended.
+    sums: Vec<Sum>,
     began: Instant,
     began_ns: u64,
     rounds: u64,
@@ -91,16 +91,18 @@ impl Watch {
             roots: roots.clone(),
             group: group.to_owned(),
             profiler,
-            census: Census::open(&roots.proc)?,
             sites: Sites::default(),
             seen: Observation { machine: cpus.len(), allowed, ..Observation::default() },
             before: BTreeMap::new(),
+            sums: Vec::new(),
             began: Instant::now(),
             began_ns: clock::monotonic_ns(),
             rounds: 0,
             interruption: Interruption::default(),
         };
         watch.before = watch.uses()?;
+        watch.end_span()?;
+        watch.seen.spans.clear();
         Ok(watch)
     }
 
@@ -144,11 +146,9 @@ impl Watch {
             let look = self.understand(tick);
             self.seen.looks.push(look);
         }
-        if self.rounds % ROUNDS_OF_OTHERS == 0 {
-            self.look_at_others(ticks.last())?;
-        }
         if self.rounds % ROUNDS_OF_THREADS == 0 {
             self.look_at_threads()?;
+            self.end_span()?;
         }
         self.rounds += 1;
         Ok(())
@@ -164,16 +164,19 @@ impl Watch {
                 }
             }
         };
-        let Tick { at_ns, running, waiting, at_once, since_ns, .. } = *tick;
-        Look { at_ns, doing, running, waiting, at_once, since_ns }
+        let Tick { at_ns, running, waiting, together, here, .. } = *tick;
+        Look { at_ns, doing, running, waiting, together, here }
     }
 
-    /// Who runs or wants to, but for the program and for who asks.
-    fn look_at_others(&mut self, tick: Option<&Tick>) -> Result<()> {
-        let own = tick.map_or(0, |tick| tick.running + tick.waiting);
-        let count = self.census.count().context("cannot count the threads that want to run")?;
-        let others = (f64::from(count.runnable) - 1.0 - f64::from(own)).max(0.0);
-        self.seen.others.push((clock::monotonic_ns(), others));
+    fn end_span(&mut self) -> Result<()> {
+        let sums = self.profiler.sums(self.seen.machine as u32)?;
+        self.sums.resize(sums.len(), Sum::default());
+        let since = |(&(together, now), before): (&(_, Sum), &Sum)| {
+            (together, Sum { ns: now.ns - before.ns, ran_ns: now.ran_ns - before.ran_ns })
+        };
+        let of_span = sums.iter().zip(&self.sums).map(since).collect();
+        self.seen.spans.push(Span { at_ns: clock::monotonic_ns(), sums: of_span });
+        self.sums = sums.into_iter().map(|(_, sum)| sum).collect();
         Ok(())
     }
 
@@ -219,6 +222,7 @@ impl Watch {
     fn sum_up(&mut self) -> Result<()> {
         self.look()?;
         self.look_at_threads()?;
+        self.end_span()?;
         self.seen.length_ns = self.began.elapsed().as_nanos() as u64;
         let began_ns = self.began_ns;
         self.seen.looks.retain(|look| look.at_ns >= began_ns);

@@ -2,6 +2,7 @@
 
 mod place;
 mod programs;
+mod sums;
 
 use std::{
     io::{BufRead, BufReader, Write},

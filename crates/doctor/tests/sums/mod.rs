@@ -1,0 +1,114 @@
+//! What is summed up of a program while it is watched, against what the kernel itself keeps of its threads.
+
+use std::time::{Duration, Instant};
+
+use gang_bpf::{Sum, Together};
+use gang_doctor::{
+    observation::Observation,
+    watch::{Ticks, Watch},
+};
+use gang_linux::{
+    Roots,
+    cgroup::{Group, Hierarchies},
+};
+use gang_skips::skipped;
+
+use crate::{
+    place::{can_watch, cannot_watch},
+    programs::Program,
+};
+
+/// A group of a test, which is gone with it.
+struct Watched(Group);
+
+impl Watched {
+    /// None where there is no unified hierarchy; says why.
+    fn new(name: &str) -> Option<Watched> {
+        let Some(root) = Hierarchies::detect(&Roots::default()).unwrap().v2 else {
+            skipped("no cgroup2");
+            return None;
+        };
+        let group = Group::at(root).child(format!("gang-doctor-{name}-{}", std::process::id()));
+        group.create().unwrap();
+        Some(Watched(group))
+    }
+
+    /// What is seen of its threads in two seconds; none where nothing can be watched here.
+    fn seen(&self) -> Option<Observation> {
+        let watch = Watch::begin(&Roots::default(), self.0.path(), cpus(), Ticks::Few);
+        let mut watch = match watch {
+            Err(error) if cannot_watch(&format!("{error:#}")) => {
+                skipped(format!("{error:#}"));
+                return None;
+            }
+            watch => watch.unwrap(),
+        };
+        watch.until(Instant::now() + Duration::from_secs(2)).unwrap();
+        Some(watch.end().unwrap())
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // Whoever was killed is gone a moment later.
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.0.remove().is_err() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().unwrap().get()
+}
+
+fn sum_of(seen: &Observation, is: impl Fn(Together) -> bool) -> Sum {
+    let sums = seen.spans.iter().flat_map(|span| &span.sums).filter(|(together, _)| is(*together));
+    sums.fold(Sum::default(), |all, (_, sum)| Sum {
+        ns: all.ns + sum.ns,
+        ran_ns: all.ran_ns + sum.ran_ns,
+    })
+}
+
+/// All time is summed up once, and threads ran in it as long as the kernel says.
+fn is_true(seen: &Observation) {
+    let all = sum_of(seen, |_| true);
+    let part = all.ns as f64 / seen.length_ns as f64;
+    assert!((0.95..1.005).contains(&part), "{part} of the time was summed up");
+    let ran_ns: u64 = seen.threads.values().map(|used| used.run_ns).sum();
+    let ratio = all.ran_ns as f64 / ran_ns as f64;
+    // The kernel's own account of who runs is as old as its last tick.
+    assert!((0.95..1.03).contains(&ratio), "{all:?}, and the kernel has {ran_ns}");
+}
+
+#[test]
+fn needs_root_and_bpf_threads_that_run_and_wait_for_cpus_are_summed_up_as_the_kernel_does() {
+    if !can_watch() {
+        return;
+    }
+    let Some(group) = Watched::new("spins") else { return };
+    let spinners: Vec<Program> = (0..=cpus()).map(|_| Program::spinner()).collect();
+    spinners.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
+    let Some(seen) = group.seen() else { return };
+    is_true(&seen);
+    // There is one more of them than CPUs.
+    let share = |sum: Sum| sum.ns as f64 / sum_of(&seen, |_| true).ns as f64;
+    let apart = share(sum_of(&seen, |together| together == Together::Apart));
+    assert!(apart > 0.9, "one waits for a CPU: {apart}");
+}
+
+#[test]
+fn needs_root_and_bpf_threads_that_sleep_now_and_then_are_summed_up_as_the_kernel_does() {
+    if !can_watch() {
+        return;
+    }
+    let Some(group) = Watched::new("sleeps") else { return };
+    let naps: Vec<Program> = (0..=cpus()).map(|_| Program::napper()).collect();
+    naps.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
+    let Some(seen) = group.seen() else { return };
+    is_true(&seen);
+    let slept: u64 = seen.sleeps.values().map(|sleeps| sleeps.count).sum();
+    assert!(slept > 100, "{slept}");
+    let looked = seen.looks.len() as f64 / seen.length_ns as f64 * 1e9 / cpus() as f64;
+    eprintln!("looks {looked} a second");
+}

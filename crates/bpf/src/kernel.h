@@ -70,7 +70,7 @@ struct cfs_rq {
 	struct rq *rq;
 };
 
-/* How Linux 6.12 counts them. */
+/* How kernels count them that have no h_nr_runnable yet; the first with DELAY_DEQUEUE do not. */
 struct cfs_rq___delayed {
 	unsigned int h_nr_delayed;
 };

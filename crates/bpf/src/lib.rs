@@ -7,7 +7,7 @@
 //! each gang; a [`Meter`] loads them, says which groups are gangs and when their slots are, and reads.
 //! The kernel needs BTF and no kprobes; who runs it needs CAP_BPF and CAP_PERFMON.
 //!
-//! What the threads of a single program do, a [`Profiler`] sees at the ticks of a clock
+//! What the threads of a single program do, a [`Profiler`] sums up, and sees at the ticks of a clock
 //! (`profile.bpf.c`).
 //!
 //! Properties: what was not measured has a reason ([`NotMeasured`]), and no figure. When the meter is

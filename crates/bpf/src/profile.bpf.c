@@ -12,8 +12,8 @@
  *
  * Properties: ticks come at the same rate whoever runs, nobody included, so that shares of ticks are
  * shares of time. All time is booked once, without a lock: two CPUs that change something in the same hundred
- * nanoseconds may book as much by the numbers of one of them. A program is a cgroup (version 2); threads outside of
- * it cost a look-up.
+ * nanoseconds may book as much by the numbers of one of them. A thread whose coming to a CPU the kernel did not tell
+ * counts as waiting until the next tick there. A program is a cgroup (version 2); threads outside of it cost a look-up.
  */
 #include "kernel.h"
 
@@ -189,11 +189,11 @@ static __always_inline __u32 book(struct program *p, __u64 now)
 {
 	__s64 running = p->running, waiting = p->waiting, at_once = p->at_once;
 	__u64 met_ns = p->since_ns + MEET_NS;
-	__u64 before = __sync_lock_test_and_set(&p->booked_ns, now);
+	__u64 before = p->booked_ns;
 	__u32 is = sum_of(waiting, now >= met_ns ? at_once : 0), was;
 
-	/* Another CPU was here first, whose clock was read later. */
-	if (!before || before >= now)
+	/* Another CPU was here first, or is: what it does not book is the next one's. */
+	if (before >= now || !__sync_bool_compare_and_swap(&p->booked_ns, before, now) || !before)
 		return is;
 	was = sum_of(waiting, before >= met_ns ? at_once : 0);
 	if (was != is) {
@@ -229,12 +229,14 @@ static __always_inline void count(struct program *p, __u32 was, __u32 is, __u64 
 /* Who waited for a CPU for long has kept its partners waiting. */
 static __always_inline void move(struct program *p, struct thread *t, __u32 state, __u64 now)
 {
-	if (t->state == WAITING && now - t->waits_since_ns > APART_NS)
+	/* Somebody may be looking around. */
+	__u32 was = __sync_lock_test_and_set(&t->state, state);
+
+	if (was == WAITING && now - t->waits_since_ns > APART_NS)
 		p->at_once = 0;
-	if (t->state != WAITING)
+	if (was != WAITING)
 		t->waits_since_ns = now;
-	count(p, t->state, state, now);
-	t->state = state;
+	count(p, was, state, now);
 }
 
 /* What is known of a thread; nothing of one that was last seen when another group was watched. */
@@ -338,18 +340,17 @@ int look_around(struct bpf_iter__task *context)
 /* How many threads want this CPU, on which a thread runs or which is idle. */
 static __always_inline __u32 wanted_here(struct task_struct *task)
 {
-	struct rq *rq;
-	__u32 asleep = 0;
+	struct rq *rq = task->se.cfs_rq->rq;
+	__u32 queued = rq->nr_running, asleep = 0;
 
-	/* Kernels without groups of threads say only who runs. */
-	if (!bpf_core_field_exists(task->se.cfs_rq->rq))
-		return !!task->pid;
-	rq = task->se.cfs_rq->rq;
-	if (bpf_core_field_exists(rq->cfs.h_nr_runnable))
-		asleep = rq->cfs.h_nr_queued - rq->cfs.h_nr_runnable;
-	else if (bpf_core_field_exists(struct cfs_rq___delayed, h_nr_delayed))
+	if (bpf_core_field_exists(rq->cfs.h_nr_runnable)) {
+		__u32 of_groups = rq->cfs.h_nr_queued, runnable = rq->cfs.h_nr_runnable;
+
+		asleep = of_groups > runnable ? of_groups - runnable : 0;
+	} else if (bpf_core_field_exists(struct cfs_rq___delayed, h_nr_delayed)) {
 		asleep = ((struct cfs_rq___delayed *)&rq->cfs)->h_nr_delayed;
-	return rq->nr_running > asleep ? rq->nr_running - asleep : 0;
+	}
+	return queued > asleep ? queued - asleep : 0;
 }
 
 SEC("perf_event")

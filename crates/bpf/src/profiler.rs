@@ -1,4 +1,4 @@
-//! What the threads of one program do, tick by tick: loads `profile.bpf.c` and reads what it says.
+//! What the threads of one program do, in sums and tick by tick: loads `profile.bpf.c` and reads what it says.
 
 use std::{cell::RefCell, fmt, os::fd::IntoRawFd, rc::Rc};
 
@@ -81,7 +81,11 @@ impl Profiler {
 
     /// Ticks that were lost since the start, because they were not read in time.
     pub fn lost(&self) -> Result<u64, NotMeasured> {
-        Ok(self.lost + u64_at(&self.program()?, 32))
+        let program = map(&self.object, "programs")
+            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(refused("read how many ticks were lost"))?
+            .expect("an array has what it was made for");
+        Ok(self.lost + u64_at(&program, 32))
     }
 
     /// What the threads did since the start, up to the last change or tick, on so many CPUs.
@@ -95,13 +99,6 @@ impl Profiler {
             Ok((together(number), Sum { ns: u64_at(&sum, 0), ran_ns: u64_at(&sum, 8) }))
         };
         (0..MET + cpus.min(CPUS_MAX)).map(read).collect()
-    }
-
-    fn program(&self) -> Result<Vec<u8>, NotMeasured> {
-        map(&self.object, "programs")
-            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(refused("read what is known of the program"))
-            .map(|program| program.expect("an array has what it was made for"))
     }
 
     /// What the threads slept for since the start, as far as it is over.

@@ -204,16 +204,23 @@ fn fine_grained(figures: &Figures, waits: bool) -> Condition {
         None => (Some(false), "its threads were not seen to wait for each other".into()),
         Some(us) => {
             let is_bound = figures.interval_is_bound;
-            let is_fine = us <= INTERVAL_MAX_US;
-            let or_less = if is_bound { " or less" } else { "" };
+            let or_less = or_less(is_bound);
             (
-                // One that is bounded by more may be finer than that.
-                (is_fine || !is_bound).then_some(is_fine),
+                within(us, INTERVAL_MAX_US, is_bound),
                 format!("a thread waits for the others every {}{or_less}", time(us)),
             )
         }
     };
     Condition { id: "E1", name: "fine-grained synchronisation", holds, finding }
+}
+
+/// Whether a figure is at most that. One that is itself only a bound may be less than it is.
+fn within(figure: f64, most: f64, is_bound: bool) -> Option<bool> {
+    (figure <= most || !is_bound).then_some(figure <= most)
+}
+
+fn or_less(is_bound: bool) -> &'static str {
+    if is_bound { " or less" } else { "" }
 }
 
 fn balanced(figures: &Figures, waits: bool) -> Condition {
@@ -237,11 +244,12 @@ fn balanced(figures: &Figures, waits: bool) -> Condition {
     };
     let imbalance_us = us * idle;
     condition(
-        Some(imbalance_us <= IMBALANCE_MAX_US),
+        within(imbalance_us, IMBALANCE_MAX_US, figures.interval_is_bound),
         format!(
-            "with all threads on CPUs, {} of the time is waited: {} at a time",
+            "with all threads on CPUs, {} of the time is waited: {}{} at a time",
             percent(idle),
-            time(imbalance_us)
+            time(imbalance_us),
+            or_less(figures.interval_is_bound)
         ),
     )
 }
@@ -552,6 +560,9 @@ mod tests {
         assert_eq!((holds, finding.contains("5.0 ms at a time")), (Some(false), true), "{finding}");
         assert_eq!(judged("E2", of(0.5, 6_000.0)).0, Some(true), "3 ms are the bound");
         assert_eq!(judged("E2", of(0.95, 10_000.0)).0, Some(true));
+        let bound = |pace| Figures { interval_is_bound: true, ..of(pace, 8_000.0) };
+        assert_eq!((judged("E2", bound(0.5)).0, judged("E2", bound(0.7)).0), (None, Some(true)));
+        assert!(judged("E2", bound(0.5)).1.ends_with("4.0 ms or less at a time"));
         let spread = |us| judged("E2", Figures { spread_us: Some(us), ..of(0.5, 10_000.0) });
         let (holds, finding) = spread(2_500.0);
         assert_eq!(

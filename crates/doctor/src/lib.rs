@@ -4,9 +4,9 @@
 //! ten. Which, depends on five conditions at once (E1 to E5), which people cannot see.
 //!
 //! Approach: a program is made a job that Linux schedules, while it is watched, so that its threads are in a
-//! cgroup. At each tick of each CPU it is seen whether the program works there or waits ([`sites`]), and whether all
-//! of its threads have CPUs ([`watch`]). Figures and conditions follow from that ([`observation`], `waits`,
-//! [`diagnosis`]), without the kernel. With `--prove` the program is a gang in one half of the time and
+//! cgroup. For how long its threads run while all of them have CPUs, or do not, the kernel's programs sum up
+//! ([`watch`], `moments`); at ticks of each CPU it is seen whether they work there or wait ([`sites`]). Figures and
+//! conditions follow from that ([`observation`], `waits`, [`diagnosis`]), without the kernel. With `--prove` the program is a gang in one half of the time and
 //! Linux's in the other, in turn, and what it works is compared ([`proof`]). The same is done for the jobs of
 //! policy `auto`, at the daemon's behest ([`auto`]).
 
@@ -16,6 +16,7 @@ pub mod competitors;
 pub mod diagnosis;
 pub mod interruption;
 pub mod memory;
+mod moments;
 pub mod observation;
 pub mod program;
 pub mod proof;

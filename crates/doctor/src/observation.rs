@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use gang_bpf::{Sum, Together};
 use serde::Serialize;
 
-use crate::{competitors::Competitor, memory::Bandwidth, sites::libc_number};
+use crate::{competitors::Competitor, memory::Bandwidth, moments::Moments, sites::libc_number};
 
 /// What a CPU does at a look.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,7 +41,7 @@ pub struct Look {
     pub here: u32,
 }
 
-/// What threads did up to a moment, since the one before.
+/// What threads did up to a moment, since the one before: a sum for each kind of moments that there were.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     pub at_ns: u64,
@@ -122,47 +122,18 @@ const BUSY: f64 = 0.05;
 /// Looks of this many are too few to say anything.
 pub const ENOUGH: usize = 200;
 
-/// Undisturbed looks of this many say what the pace would be, to a few percent: they are rare where others compete.
+/// So many that found threads on CPUs say what the pace is while some wait for one.
+const APART_ENOUGH: usize = 100;
+
+/// And so many what it would be undisturbed, to some percent: such moments are rare where others compete.
 const UNDISTURBED_ENOUGH: usize = 25;
+
+/// By how many parts of the time it is judged whether the others' demand differs, which are no longer than a second.
+const PARTS: u64 = 10;
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// Below this share of its time no thread waits for a CPU but for what it takes to wake.
 const NEVER: f64 = 0.001;
-
-/// So much less than a thread is none.
-const SMALL: f64 = 0.1;
-
-/// All moments of one kind: the time, for how long threads ran in it, and what they were seen to do.
-#[derive(Clone, Copy, Debug, Default)]
-struct Moments {
-    ns: u64,
-    ran_ns: u64,
-    looks: usize,
-    work: usize,
-    wait: usize,
-}
-
-impl Moments {
-    /// The share of the time on CPUs in which they work; absent where they were not seen there.
-    fn works(&self) -> Option<f64> {
-        let seen = self.work + self.wait;
-        (seen > 0).then(|| self.work as f64 / seen as f64)
-    }
-
-    /// How many CPUs work for the program.
-    fn cpus_at_work(&self) -> Option<f64> {
-        (self.ns > 0).then(|| self.ran_ns as f64 / self.ns as f64 * self.works().unwrap_or(0.0))
-    }
-}
-
-impl std::ops::AddAssign for Moments {
-    fn add_assign(&mut self, other: Moments) {
-        self.ns += other.ns;
-        self.ran_ns += other.ran_ns;
-        self.looks += other.looks;
-        self.work += other.work;
-        self.wait += other.wait;
-    }
-}
 
 /// The figures that conditions and predictions follow from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -240,30 +211,21 @@ impl Observation {
         let threads = busy.len().min(self.threads_at_once.unwrap_or(busy.len()));
         let cpus = threads.min(self.allowed).max(1);
         let sleeps = self.sleeps_of(&busy);
-        let moments = self.moments();
-        let of = |is: &dyn Fn(Together) -> bool| {
-            let mut sum = Moments::default();
-            moments.iter().filter(|(together, _)| is(**together)).for_each(|(_, it)| sum += *it);
-            sum
-        };
-        let all = of(&|_| true);
-        let apart = of(&|together| together == Together::Apart);
-        let apart_share = apart.ns as f64 / all.ns.max(1) as f64;
-        let clear = of(&|together| match together {
+        let moments = Moments::of(&self.looks, &self.spans);
+        let apart = moments.only(|together| together == Together::Apart);
+        let apart_share = apart.ns() as f64 / moments.ns().max(1) as f64;
+        let clear = moments.only(|together| match together {
             Together::Apart => false,
             Together::Met(together) if together as usize >= cpus => true,
             _ => apart_share < NEVER,
         });
-        let pace = |moments: Moments| Some(moments.cpus_at_work()? / cpus as f64);
-        // Each kind of moments counts for as long as it lasted, however often it was looked at.
-        let at_work =
-            moments.values().filter_map(|it| Some(it.ran_ns as f64 * it.works().or(all.works())?));
-        let pace_of_all = at_work.sum::<f64>() / all.ns.max(1) as f64 / cpus as f64;
-        let enough = |moments: Moments| (moments.looks >= ENOUGH).then(|| pace(moments)).flatten();
-        let pace_clear = (clear.looks >= UNDISTURBED_ENOUGH).then(|| pace(clear)).flatten();
+        let pace = |cpus_at_work: f64| cpus_at_work / cpus as f64;
+        let pace_clear = clear.cpus_at_work_if_seen(UNDISTURBED_ENOUGH).map(pace);
+        let pace_apart = apart.cpus_at_work_if_seen(APART_ENOUGH).map(pace);
+        let (works, waits) = moments.seen();
         let waiting = self.mean_waiting();
         let left = ((threads as f64 - waiting) / cpus as f64).clamp(0.0, 1.0);
-        let own = (all.work + all.wait).max(1) as f64;
+        let own = (works + waits).max(1) as f64;
         let partner = sleeps.get(&Cause::Partner).copied().unwrap_or_default();
         let (interval_us, interval_is_bound) = self.interval(threads, partner);
         let (others, others_sd) = self.others();
@@ -272,18 +234,18 @@ impl Observation {
             seconds: self.length_ns as f64 / 1e9,
             threads,
             cpus,
-            pace: pace_of_all,
+            pace: pace(moments.cpus_at_work()),
             pace_clear,
-            pace_apart: enough(apart),
-            pace_apart_if_independent: enough(apart).and(pace_clear).map(|pace| pace * left),
+            pace_apart,
+            pace_apart_if_independent: pace_apart.and(pace_clear).map(|pace| pace * left),
             apart: apart_share,
             crowded: self.crowded(),
-            looks_on_cpu: all.work + all.wait,
-            spinning: all.wait as f64 / own,
+            looks_on_cpu: works + waits,
+            spinning: waits as f64 / own,
             waits_at: self.waits_at(own),
             interval_us,
             interval_is_bound,
-            spread_us: self.spread_us(threads, partner, interval_us),
+            spread_us: self.spread_us(threads, partner, (interval_us, interval_is_bound)),
             sleeps,
             others,
             others_sd,
@@ -304,25 +266,6 @@ impl Observation {
             }
         }
         sums
-    }
-
-    /// The time, by what the threads did.
-    fn moments(&self) -> BTreeMap<Together, Moments> {
-        let mut moments = BTreeMap::<Together, Moments>::new();
-        for (together, sum) in self.spans.iter().flat_map(|span| &span.sums) {
-            let Sum { ns, ran_ns } = *sum;
-            *moments.entry(*together).or_default() += Moments { ns, ran_ns, ..Moments::default() };
-        }
-        for look in &self.looks {
-            let seen = moments.entry(look.together).or_default();
-            seen.looks += 1;
-            match look.doing {
-                Doing::Else => {}
-                Doing::Work { .. } => seen.work += 1,
-                Doing::Wait { .. } => seen.wait += 1,
-            }
-        }
-        moments
     }
 
     fn crowded(&self) -> f64 {
@@ -353,33 +296,41 @@ impl Observation {
         sites
     }
 
-    /// How many threads of others want CPUs, on average and by how much that differs from second to second.
+    /// How many threads of others want CPUs, on average, and by how much that differs from one part of the time to the
+    /// next (a tenth, or a second where that is less), but for what looks differ by among themselves.
     fn others(&self) -> (f64, f64) {
         let machine = self.machine as f64;
         let of =
             |look: &Look| machine * f64::from(look.here) - f64::from(look.running + look.waiting);
-        let mut seconds: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         let first_ns = self.looks.first().map_or(0, |look| look.at_ns);
+        let part_ns = (self.length_ns / PARTS).clamp(1, SECOND_NS);
+        let mut parts: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for look in &self.looks {
-            let second = look.at_ns.saturating_sub(first_ns) / 1_000_000_000;
-            seconds.entry(second).or_default().push(of(look));
+            let part = look.at_ns.saturating_sub(first_ns) / part_ns;
+            parts.entry(part).or_default().push(of(look));
         }
         let average = mean(self.looks.iter().map(of));
-        // A second that has just begun says little.
-        let squares = seconds.values().map(|second| {
-            let differs = mean(second.iter().copied()) - average;
-            differs.powi(2) * second.len() as f64
-        });
-        let squares = squares.sum::<f64>() / self.looks.len().max(1) as f64;
-        (average.max(0.0), squares.sqrt())
+        // The analysis of variance: squares between parts, and within them.
+        let (looks, count) = (self.looks.len() as f64, parts.len() as f64);
+        let (mut between, mut within) = (0.0, 0.0);
+        for part in parts.into_values() {
+            let of_part = mean(part.iter().copied());
+            between += part.len() as f64 * (of_part - average).powi(2);
+            within += part.iter().map(|value| (value - of_part).powi(2)).sum::<f64>();
+        }
+        let by_chance = within / (looks - count).max(1.0) * (count - 1.0).max(0.0);
+        let variance = ((between - by_chance) / looks.max(1.0)).max(0.0);
+        (average.max(0.0), variance.sqrt())
     }
 
-    /// How many CPUs others would use that wait for each other as its own threads do, if those they wait for ran: up to
-    /// one for each of them.
+    /// How many CPUs others would use that wait for each other as its own threads do, if those they wait for ran. Of
+    /// those that want one half of the time there is another half that they do not; one that wants one all of the time
+    /// wants no other.
     fn wanted_by_others(&self, cpus: usize, others: f64) -> f64 {
         let own = mean(self.looks.iter().map(|look| f64::from(look.running + look.waiting)));
         let if_alike = if own > 0.0 { others * cpus as f64 / own } else { others };
-        if_alike.min((others - SMALL).ceil()).max(others)
+        let most = others.floor() + (2.0 * others.fract()).min(1.0);
+        if_alike.min(most).max(others)
     }
 
     /// The same without one of `parts` parts of the time, for estimates of how sure a figure is.
@@ -536,28 +487,6 @@ pub mod tests {
     }
 
     #[test]
-    fn how_long_threads_ran_is_known_better_than_looks_show() {
-        // Two of three looks met with chance: half of the time they are apart, and one of them runs and waits.
-        let wait = Doing::Wait { tid: 1, site: "here".into() };
-        let mut seen = two_threads(Vec::new());
-        seen.looks = (0..1000)
-            .flat_map(|at| match at % 3 {
-                0 => [look(at, wait.clone(), 1, 1), look(at, Doing::Else, 1, 1)],
-                _ => [1, 2].map(|tid| look(at, Doing::Work { tid }, 2, 0)),
-            })
-            .collect();
-        let sum = |ran_ns| Sum { ns: 500 * MS, ran_ns };
-        let sums = vec![(Together::Apart, sum(500 * MS)), (Together::Met(2), sum(1000 * MS))];
-        seen.spans = vec![Span { at_ns: 999 * MS, sums }];
-        let figures = seen.figures();
-        assert_eq!(
-            (figures.pace, figures.pace_clear, figures.pace_apart),
-            (0.5, Some(1.0), Some(0.0))
-        );
-        assert_eq!(figures.apart, 0.5);
-    }
-
-    #[test]
     fn others_take_their_share() {
         // Of the four threads that want two CPUs two are its own.
         let wanted = |at, here| Look { here, ..look(at, Doing::Work { tid: 1 }, 1, 1) };
@@ -577,7 +506,20 @@ pub mod tests {
         assert_eq!((figures.others, figures.fair_share), (1.75, 0.5));
         // On one of the CPUs there is nobody else.
         observation.looks = (0..4000).map(|at| wanted(at, 1 + (at % 2) as u32)).collect();
-        assert_eq!(observation.figures().others, 1.0);
+        let figures = observation.figures();
+        assert_eq!(
+            (figures.others, figures.others_sd),
+            (1.0, 0.0),
+            "looks differ, and no part of the time"
+        );
+        // One that wants a CPU all of the time, and a little of somebody else, want no more than that.
+        let hog = |at: u64| Look {
+            here: 1,
+            ..look(at, Doing::Work { tid: 1 }, 1, u32::from(at % 20 > 0))
+        };
+        observation.looks = (0..4000).map(hog).collect();
+        assert_eq!(observation.wanted_by_others(2, 1.0), 1.0);
+        assert!((observation.wanted_by_others(2, 1.01) - 1.02).abs() < 1e-9);
     }
 
     #[test]

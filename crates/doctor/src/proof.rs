@@ -1,20 +1,19 @@
 //! The proof: the program as a gang and by Linux alone, in turn, while it runs.
 //!
 //! Approach: pairs of equal periods, one of each kind, the kind that comes first changing from pair to pair
-//! (ABBA), so that what drifts falls out. What the program does in a period is the share of the looks that
-//! see it work; or, where it counts its progress itself through libgang, how fast that count grows from its first
+//! (ABBA), so that what drifts falls out. What the program does in a period is how many CPUs work for it; or, where it
+//! counts its progress itself through libgang, how fast that count grows from its first
 //! report within the period to the last. The ends of a period are left out: the change takes a moment.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use gang_linux::{Roots, clock};
+use gang_linux::Roots;
 use gang_protocol::v1::Policy;
 
 use crate::{
     diagnosis::{GAIN_MAX, Gain, Measure, Proof},
     interruption::Interruption,
-    observation::{Doing, Look},
     program::Program,
     watch::{Ticks, Watch},
 };
@@ -44,8 +43,7 @@ const T: [f64; 20] = [
 ];
 const T_MORE: f64 = 2.021;
 
-/// What the program did as a gang, and by Linux alone: shares of the looks that see it work, or units of its own
-/// in a second.
+/// What the program did as a gang, and by Linux alone: CPUs that worked for it, or units of its own in a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
     pub gang: f64,
@@ -82,7 +80,7 @@ impl Subject for Program {
     }
 }
 
-/// One pair of periods, by what the looks saw, and by what the program counted, where it did in both.
+/// One pair of periods, by what was seen, and by what the program counted, where it did in both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
     pub works: Pair,
@@ -199,7 +197,7 @@ fn period(
     if !watch.until(Instant::now() + SETTLES)? {
         return Ok(None);
     }
-    let from_ns = clock::monotonic_ns();
+    let part = watch.begin_part()?;
     let end = Instant::now() + length;
     let mut reports = Vec::from_iter(subject.report()?);
     let step = if reports.is_empty() { length } else { REPORTS_EVERY };
@@ -211,9 +209,7 @@ fn period(
             reports.extend(subject.report()?);
         }
     }
-    // Whoever reads the ticks may be late: what came after the end is not of this period.
-    let until_ns = from_ns + length.as_nanos() as u64;
-    let worked = worked(watch.looks(), from_ns, until_ns);
+    let worked = watch.cpus_at_work(&part)?;
     Ok(Some(Period { worked, counted: counted(&reports) }))
 }
 
@@ -228,14 +224,6 @@ fn counted(reports: &[Report]) -> Counted {
     let done = last[0].done - first[0].done;
     let seconds = (last[0].at_ns - first[0].at_ns) as f64 / 1e9;
     Counted::Rate { rate: done / seconds, step: done / (news.len() - 1) as f64 }
-}
-
-/// The share of looks in a time that see the program work.
-fn worked(looks: &[Look], from_ns: u64, until_ns: u64) -> f64 {
-    let first = looks.partition_point(|look| look.at_ns < from_ns);
-    let of_period = || looks[first..].iter().filter(|look| look.at_ns < until_ns);
-    let work = of_period().filter(|look| matches!(look.doing, Doing::Work { .. })).count();
-    work as f64 / of_period().count().max(1) as f64
 }
 
 /// The ratio of the means less 1, its interval from the residuals of the pairs (Cochran, Sampling
@@ -362,25 +350,5 @@ mod tests {
     fn periods_have_room_for_turns_of_all() {
         let slices = [10, 1000].map(Duration::from_millis);
         assert_eq!(slices.map(|slice| shortest_period(slice, 1).as_millis()), [250, 12_000]);
-    }
-
-    #[test]
-    fn only_looks_of_the_period_count() {
-        let look = |at_ns, doing| Look {
-            at_ns,
-            doing,
-            running: 1,
-            waiting: 0,
-            together: gang_bpf::Together::Met(1),
-            here: 1,
-        };
-        let looks = [
-            look(1, Doing::Work { tid: 1 }),
-            look(2, Doing::Else),
-            look(3, Doing::Work { tid: 1 }),
-            look(4, Doing::Work { tid: 1 }),
-        ];
-        assert_eq!(worked(&looks, 2, 4), 0.5);
-        assert_eq!(worked(&looks, 5, 9), 0.0);
     }
 }

@@ -13,8 +13,8 @@ use crate::observation::{Doing, ENOUGH, Observation, Sleeps};
 /// Sleeps of this many say how long they are on average.
 const SLEEPS_ENOUGH: u64 = 20;
 
-/// Between two ticks of a clock that ticks seldom, and what one may be late.
-const STEP_MAX_NS: u64 = 10_000_000;
+/// Two ticks with no other between them are no further apart than so many.
+const STEP_MAX: f64 = 1.3;
 
 impl Observation {
     /// How far apart threads arrive where they meet, by those that sleep until the last one is there. Where they
@@ -23,10 +23,10 @@ impl Observation {
         &self,
         threads: usize,
         sleeps: Sleeps,
-        interval_us: Option<f64>,
+        (interval_us, is_bound): (Option<f64>, bool),
     ) -> Option<f64> {
         let every_us = self.between_sleeps_us(threads, sleeps)?;
-        let mostly_sleep = every_us <= interval_us? * 2.0;
+        let mostly_sleep = !is_bound && every_us <= interval_us? * 2.0;
         (mostly_sleep && sleeps.clear_count >= SLEEPS_ENOUGH)
             .then(|| sleeps.clear_ns as f64 / sleeps.clear_count as f64 / 1e3)
     }
@@ -43,7 +43,8 @@ impl Observation {
             (None, None) => (None, false),
             (Some(sleeps), None) => (Some(sleeps), false),
             (None, Some(spins)) => (Some(spins.0), spins.1),
-            (Some(sleeps), Some(spins)) if sleeps < spins.0 => (Some(sleeps), false),
+            // Where threads also spin, they wait more often than they sleep.
+            (Some(sleeps), Some(spins)) if sleeps < spins.0 => (Some(sleeps), spins.1),
             (_, Some(spins)) => (Some(spins.0), spins.1),
         }
     }
@@ -57,6 +58,7 @@ impl Observation {
     /// one to the other at random with mean times a and b, the share of ticks at which it has changed is
     /// 2pq (1 − exp(−d (1/a + 1/b))), where p and q are the shares of both, and d lies between the ticks.
     fn interval_of_spins(&self) -> Option<(f64, bool)> {
+        let step_max_ns = STEP_MAX * self.tick_us()? * 1e3;
         let mut last: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
         let (mut pairs, mut changes, mut waits, mut steps_ns) = (0usize, 0usize, 0usize, 0u64);
         for look in self.looks.iter().filter(|look| look.waiting == 0) {
@@ -67,7 +69,7 @@ impl Observation {
             };
             if let Some((at_ns, was_wait)) = last.insert(tid, (look.at_ns, is_wait)) {
                 let step_ns = look.at_ns.saturating_sub(at_ns);
-                if step_ns < STEP_MAX_NS {
+                if (step_ns as f64) < step_max_ns {
                     pairs += 1;
                     changes += usize::from(was_wait != is_wait);
                     waits += usize::from(is_wait);
@@ -112,11 +114,15 @@ impl Observation {
                 }
             }
         }
+        let bound_us = self.tick_us()? * works.max(1) as f64 / runs.max(1) as f64;
+        (waits >= ENOUGH / 2).then_some((bound_us, true))
+    }
+
+    /// Between two ticks of a CPU.
+    fn tick_us(&self) -> Option<f64> {
         let (first, last) = (self.looks.first()?.at_ns, self.looks.last()?.at_ns);
         let ticks = self.looks.len() as f64 / self.machine.max(1) as f64;
-        let tick_us = last.saturating_sub(first) as f64 / 1e3 / ticks.max(1.0);
-        let bound_us = tick_us * works.max(1) as f64 / runs.max(1) as f64;
-        (waits >= ENOUGH / 2).then_some((bound_us, true))
+        Some(last.saturating_sub(first) as f64 / 1e3 / ticks.max(1.0))
     }
 }
 
@@ -152,7 +158,10 @@ mod tests {
         observation.sleeps.insert((1, Cause::Partner), few);
         assert_eq!(observation.figures().spread_us, None);
         // It meets every millisecond, and sleeps once in a hundred times.
-        assert_eq!(observation.spread_us(2, sleeps, Some(10.0)), None);
+        assert_eq!(observation.spread_us(2, sleeps, (Some(10.0), false)), None);
+        // How often it waits besides is not known.
+        assert!(observation.spread_us(2, sleeps, (Some(1000.0), false)).is_some());
+        assert_eq!(observation.spread_us(2, sleeps, (Some(1000.0), true)), None);
     }
 
     #[test]

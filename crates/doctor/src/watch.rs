@@ -15,6 +15,7 @@ use perf_event::{Builder, Counter, events::Software};
 
 use crate::{
     interruption::Interruption,
+    moments::Moments,
     observation::{Cause, Doing, Look, Observation, Sleeps, Span, Use},
     sites::{Site, Sites},
 };
@@ -29,14 +30,15 @@ pub enum Ticks {
 }
 
 impl Ticks {
-    /// What it takes to judge a program that is watched for so long: some 1,200 ticks of each CPU and more.
+    /// What it takes to judge a program that is watched for so long: a thousand ticks of each CPU, where there is time
+    /// for so many.
     pub fn over(length: Duration) -> Ticks {
         if length < Duration::from_secs(10) { Ticks::Many } else { Ticks::Few }
     }
 
     fn per_second(self) -> u64 {
         match self {
-            Ticks::Many => 499,
+            Ticks::Many => 251,
             Ticks::Few => 127,
         }
     }
@@ -46,6 +48,7 @@ impl Ticks {
 const ROUND: Duration = Duration::from_millis(20);
 
 /// How often the rest is.
+const ROUNDS_OF_SPANS: u64 = 5;
 const ROUNDS_OF_THREADS: u64 = 12;
 
 /// A clock that ticks while its CPU is online, whoever runs there, once somebody has switched it on.
@@ -59,6 +62,13 @@ fn clock_of(cpu: u32, ticks: Ticks) -> Result<Counter> {
         .enabled(false)
         .build()
         .with_context(|| format!("cannot open a clock of CPU {cpu} (it takes root)"))
+}
+
+/// Where a part of the time begins, among the looks and spans.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    looks: usize,
+    spans: usize,
 }
 
 /// A program that is watched.
@@ -103,6 +113,7 @@ impl Watch {
         watch.before = watch.uses()?;
         watch.end_span()?;
         watch.seen.spans.clear();
+        (watch.began, watch.began_ns) = (Instant::now(), clock::monotonic_ns());
         Ok(watch)
     }
 
@@ -135,9 +146,18 @@ impl Watch {
         }
     }
 
-    /// All looks up to now.
-    pub fn looks(&self) -> &[Look] {
-        &self.seen.looks
+    /// Begins a part of the time that is to be seen by itself.
+    pub fn begin_part(&mut self) -> Result<Part> {
+        self.look()?;
+        self.end_span()?;
+        Ok(Part { looks: self.seen.looks.len(), spans: self.seen.spans.len() })
+    }
+
+    /// How many CPUs worked for the program since then, on average.
+    pub fn cpus_at_work(&mut self, since: &Part) -> Result<f64> {
+        self.begin_part()?;
+        let Observation { looks, spans, .. } = &self.seen;
+        Ok(Moments::of(&looks[since.looks..], &spans[since.spans..]).cpus_at_work())
     }
 
     fn look(&mut self) -> Result<()> {
@@ -146,9 +166,11 @@ impl Watch {
             let look = self.understand(tick);
             self.seen.looks.push(look);
         }
+        if self.rounds % ROUNDS_OF_SPANS == 0 {
+            self.end_span()?;
+        }
         if self.rounds % ROUNDS_OF_THREADS == 0 {
             self.look_at_threads()?;
-            self.end_span()?;
         }
         self.rounds += 1;
         Ok(())
@@ -174,7 +196,8 @@ impl Watch {
         let since = |(&(together, now), before): (&(_, Sum), &Sum)| {
             (together, Sum { ns: now.ns - before.ns, ran_ns: now.ran_ns - before.ran_ns })
         };
-        let of_span = sums.iter().zip(&self.sums).map(since).collect();
+        let of_span =
+            sums.iter().zip(&self.sums).map(since).filter(|(_, sum)| sum.ns > 0).collect();
         self.seen.spans.push(Span { at_ns: clock::monotonic_ns(), sums: of_span });
         self.sums = sums.into_iter().map(|(_, sum)| sum).collect();
         Ok(())

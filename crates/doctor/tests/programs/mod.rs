@@ -14,18 +14,7 @@ impl Program {
     /// Spins, for ten minutes at most.
     pub fn spinner() -> Program {
         let spin = "while [ $SECONDS -lt 600 ]; do :; done";
-        Program::bash(spin)
-    }
-
-    /// Works for a moment and sleeps for two milliseconds, for ten minutes at most.
-    pub fn napper() -> Program {
-        let nap = "exec 9<> <(:); while [ $SECONDS -lt 600 ]; do \
-                   for ((i = 0; i < 300; i++)); do :; done; read -rt 0.002 -u 9; done";
-        Program::bash(nap)
-    }
-
-    fn bash(script: &str) -> Program {
-        Program(Command::new("bash").args(["-c", script]).spawn().unwrap())
+        Program(Command::new("bash").args(["-c", spin]).spawn().unwrap())
     }
 }
 

@@ -1,6 +1,9 @@
 //! What is summed up of a program while it is watched, against what the kernel itself keeps of its threads.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use gang_bpf::{Sum, Together};
 use gang_doctor::{
@@ -58,6 +61,13 @@ impl Drop for Watched {
     }
 }
 
+/// Works for a moment and sleeps for two milliseconds, for ten minutes at most.
+fn napper() -> Program {
+    let nap = "exec 9<> <(:); while [ $SECONDS -lt 600 ]; do \
+               for ((i = 0; i < 300; i++)); do :; done; read -rt 0.002 -u 9; done";
+    Program(Command::new("bash").args(["-c", nap]).spawn().unwrap())
+}
+
 fn cpus() -> usize {
     std::thread::available_parallelism().unwrap().get()
 }
@@ -74,11 +84,11 @@ fn sum_of(seen: &Observation, is: impl Fn(Together) -> bool) -> Sum {
 fn is_true(seen: &Observation) {
     let all = sum_of(seen, |_| true);
     let part = all.ns as f64 / seen.length_ns as f64;
-    assert!((0.95..1.005).contains(&part), "{part} of the time was summed up");
+    assert!((0.9..1.01).contains(&part), "{part} of the time was summed up");
     let ran_ns: u64 = seen.threads.values().map(|used| used.run_ns).sum();
     let ratio = all.ran_ns as f64 / ran_ns as f64;
-    // The kernel's own account of who runs is as old as its last tick.
-    assert!((0.95..1.03).contains(&ratio), "{all:?}, and the kernel has {ran_ns}");
+    // The kernel's own account leaves out interrupts and what a host takes, and is as old as the last tick.
+    assert!((0.9..1.15).contains(&ratio), "{all:?}, and the kernel has {ran_ns}");
 }
 
 #[test]
@@ -103,12 +113,10 @@ fn needs_root_and_bpf_threads_that_sleep_now_and_then_are_summed_up_as_the_kerne
         return;
     }
     let Some(group) = Watched::new("sleeps") else { return };
-    let naps: Vec<Program> = (0..=cpus()).map(|_| Program::napper()).collect();
+    let naps: Vec<Program> = (0..=cpus()).map(|_| napper()).collect();
     naps.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
     let Some(seen) = group.seen() else { return };
     is_true(&seen);
     let slept: u64 = seen.sleeps.values().map(|sleeps| sleeps.count).sum();
     assert!(slept > 100, "{slept}");
-    let looked = seen.looks.len() as f64 / seen.length_ns as f64 * 1e9 / cpus() as f64;
-    eprintln!("looks {looked} a second");
 }

@@ -1,6 +1,6 @@
 //! What policy `auto` costs a program that runs long: BARRIER (E10) beside another gang of its kind, as a gang,
 //! and of policy auto, which comes to the same. Once from its beginning, while it is measured, and once when
-//! that is decided and it is only glanced at.
+//! that is decided and it is only glanced at; each beside what a gang does at the same age.
 //!
 //! By default a program pays for it with a hundredth of its time, and is decided minutes after its beginning. Here it
 //! may pay at once: what it has to pay in all is the same.
@@ -22,7 +22,8 @@ use crate::workload::seconds;
 use crate::workload::window::{now_ns, sleep_until_ns};
 
 const RATE: &str = "iterations_per_s";
-const GANG: &str = "a gang";
+const GANG: &str = "a gang, from its beginning";
+const LATER: &str = "a gang, later";
 const FIRST: &str = "auto, from its beginning";
 const DECIDED: &str = "auto, decided";
 /// 1 where the program was decided to be a gang when it was to be.
@@ -53,15 +54,16 @@ fn run(lab: &Lab, decides: Duration) -> Result<Report> {
     let reasons = RefCell::<Vec<String>>::default();
     let of = |way| measure(lab, way, decides, &reasons);
     let conditions = [
-        Condition::new(GANG, || of(Way::Gang)),
-        Condition::new(FIRST, || of(Way::First)),
-        Condition::new(DECIDED, || of(Way::Decided)),
+        Condition::new(GANG, || of(Way { is_auto: false, is_later: false })),
+        Condition::new(LATER, || of(Way { is_auto: false, is_later: true })),
+        Condition::new(FIRST, || of(Way { is_auto: true, is_later: false })),
+        Condition::new(DECIDED, || of(Way { is_auto: true, is_later: true })),
     ];
     let run = alternate(lab, "auto", lab.runs(), &conditions)?;
     let about = "what policy auto costs BARRIER beside another gang of its kind";
     let mut report = Report::new(lab, about, run, RATE);
     let first = report.ratio(FIRST, GANG, RATE);
-    let decided = report.ratio(DECIDED, GANG, RATE);
+    let decided = report.ratio(DECIDED, LATER, RATE);
     let cost = first.zip(decided).map(|(first, decided)| cost_percent(first, decided, decides));
     tell_undecided(&mut report, decides, &reasons.borrow());
     report.promise("what policy auto costs in five minutes", Must::AtMost(1.0), "%", cost);
@@ -97,11 +99,11 @@ fn cost_percent(first: Estimate, decided: Estimate, decides: Duration) -> Estima
     }
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum Way {
-    Gang,
-    First,
-    Decided,
+#[derive(Clone, Copy)]
+struct Way {
+    is_auto: bool,
+    /// It is measured when it has been decided, or would have.
+    is_later: bool,
 }
 
 /// The rate of the first of two copies.
@@ -111,13 +113,13 @@ fn measure(
     decides: Duration,
     reasons: &RefCell<Vec<String>>,
 ) -> Result<Figures> {
-    let decided = way == Way::Decided;
     let daemon = lab
         .daemon(&lab.settings(Settings { proof_cost: Some(PROOF_COST), ..Settings::default() }))?;
     let threads = lab.threads();
-    let before = if decided { decides } else { Duration::ZERO };
+    let before = if way.is_later { decides } else { Duration::ZERO };
     // Both are there from the beginning, and the window opens when it is to.
-    let mut span = Span::soon(if decided { lab.length(Duration::from_secs(20)) } else { decides });
+    let length = if way.is_later { lab.length(Duration::from_secs(20)) } else { decides };
+    let mut span = Span::soon(length);
     span.start_ns += before.as_nanos() as u64;
     span.deadline += before;
     let copy = Launch::gang(
@@ -127,11 +129,11 @@ fn measure(
     let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
     let rival = lab.start_workload(Some(&daemon), copy.gang, &arguments)?;
     let program = lab.start_workload(Some(&daemon), copy.gang, &arguments)?;
-    if way != Way::Gang {
+    if way.is_auto {
         become_auto(lab, &daemon, program.pid())?;
     }
     let mut figures = Figures::new();
-    if decided {
+    if way.is_auto && way.is_later {
         sleep_until_ns(span.start_ns);
         let jobs = daemon.jobs()?;
         let is_decided = jobs.iter().any(|job| job["decided"] == "local");
@@ -191,13 +193,13 @@ mod tests {
                 Series::new(name, figures.iter().map(|(name, it)| (*name, it.to_vec())).collect())
             };
             let rate = (RATE, [100.0; 3]);
-            let series = vec![of(GANG, &[rate]), of(DECIDED, &[rate, (IS_DECIDED, decided)])];
+            let series = vec![of(LATER, &[rate]), of(DECIDED, &[rate, (IS_DECIDED, decided)])];
             let (machine, noise) = (Machine::this(2), Vec::new());
             let run =
                 Run { experiment: "auto", machine, rounds: 3, rounds_left_out: 0, series, noise };
             let mut report = Report::new(&lab, "about", run, RATE);
             tell_undecided(&mut report, DECIDES, &["it is being measured".into()]);
-            let ratio = report.ratio(DECIDED, GANG, RATE).unwrap();
+            let ratio = report.ratio(DECIDED, LATER, RATE).unwrap();
             assert_eq!((ratio.value, ratio.samples), (1.0, 3), "all rounds count");
             report.notes
         };

@@ -26,7 +26,7 @@ use crate::{
     backend::Backend,
     listeners::{CONTINUE, Listeners, PAUSE},
     members::Members,
-    page::{SlotPage, Word},
+    page::{SlotPage, Validity, Word},
 };
 
 /// One moment at which somebody enters or leaves a slot. Parts are named by their number.
@@ -89,6 +89,8 @@ pub struct Gang<'a> {
     pub wide: bool,
     /// Where its programs read of its slot.
     pub page: Option<&'a Arc<SlotPage>>,
+    /// What that says out of its slot: one that takes no turns any more may have a slot yet.
+    pub validity: Validity,
     /// Processes that hear of its slots by signals.
     pub listeners: &'a Listeners,
 }
@@ -157,6 +159,8 @@ pub struct Stretch<'a> {
     /// Those that are in a row of the stretch, come into it raised, or filling where others pause, or
     /// have newcomers or listeners.
     pub gangs: &'a BTreeMap<JobId, Gang<'a>>,
+    /// What pages of other jobs say from now on: what was told before may write them until then.
+    pub pages: &'a [(Arc<SlotPage>, Word)],
     /// Calls that lift all gangs' cpu cgroup while a wide gang is in its slot, and let it down again.
     pub lift: Option<&'a (Vec<Action>, Vec<Action>)>,
 }
@@ -198,6 +202,9 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
         let row = wanted(stretch, slice, clock::in_gap(stretch.config, at_ns));
         let mut edge = Edge { at_ns, ..Edge::default() };
         parts.at_ns = at_ns;
+        if at_ns == stretch.from_ns {
+            edge.tell_before.extend(parts.pages());
+        }
         let wide = row.iter().any(|(job, _)| stretch.gangs.get(job).is_some_and(|gang| gang.wide));
         if lifted != Some(wide) {
             let list = if wide { &mut edge.raise } else { &mut edge.lower };
@@ -261,7 +268,8 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
         .map(|(&job, state)| parts.part(job, Standing::Raised, Standing::Filling, state.1, false))
         .collect();
     for (&job, told) in told.iter().filter(|(_, word)| word.running) {
-        let word = Word { slice_ns: told.slice_ns, ..Word::default() };
+        let validity = stretch.gangs[&job].validity;
+        let word = Word { slice_ns: told.slice_ns, validity, ..Word::default() };
         at_deadline.extend(parts.page(job, word));
     }
     if lifted == Some(true) {
@@ -306,10 +314,11 @@ fn wanted<'a>(stretch: &Stretch<'a>, slice: u64, in_gap: bool) -> BTreeMap<JobId
 
 /// What the page of a job says, if it has one, until the next edge; `cpus` are those of its slot.
 fn word(stretch: &Stretch<'_>, job: JobId, cpus: Option<&CpuSet>, next_ns: u64) -> Option<Word> {
-    let Gang { members, page, .. } = &stretch.gangs[&job];
+    let Gang { members, page, validity, .. } = &stretch.gangs[&job];
     page.as_ref()?;
     let slice_ns = stretch.config.slice_ns;
-    Some(cpus.map_or(Word { slice_ns, ..Word::default() }, |cpus| Word {
+    let out_of_slot = Word { slice_ns, validity: *validity, ..Word::default() };
+    Some(cpus.map_or(out_of_slot, |cpus| Word {
         running: true,
         on_cpus: members.threads().len().min(cpus.len()) as u32,
         until_ns: next_ns,
@@ -449,6 +458,13 @@ impl<'a> Parts<'a> {
         let page = self.stretch.gangs[&job].page?.clone();
         let owner = self.owners(job)[0];
         Some(self.add(vec![Action::Page { page, word }], |_| owner))
+    }
+
+    fn pages(&mut self) -> Option<usize> {
+        let write =
+            |(page, word): &(Arc<SlotPage>, Word)| Action::Page { page: page.clone(), word: *word };
+        let actions: Vec<Action> = self.stretch.pages.iter().map(write).collect();
+        (!actions.is_empty()).then(|| self.add(actions, |_| 0))
     }
 
     fn signal(&mut self, job: JobId, signal: Signal) -> usize {

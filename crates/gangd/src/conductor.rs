@@ -37,6 +37,7 @@ use gang_schedule::{Config, CpuSet, JobId, Plan, clock as slices};
 
 use crate::{
     errands::{self, Errand, Handle},
+    job::Job,
     precedence::Precedence,
     state::State,
     survey::Survey,
@@ -403,11 +404,18 @@ impl Conductor {
                     has_newcomers: has_newcomers(job.id),
                     wide: job.width.wide,
                     page: job.page.as_ref(),
+                    validity: job.validity(),
                     listeners: &home.listeners,
                 };
                 Some((job.id, gang))
             })
             .collect();
+        let slice_ns = state.schedule.config().slice_ns;
+        let is_told =
+            |job: &&Job| gangs.contains_key(&job.id) || job.page_says == Some(job.validity());
+        let others = state.jobs.values().filter(|job| !is_told(job));
+        let pages: Vec<_> =
+            others.filter_map(|job| Some((job.page.clone()?, job.word(slice_ns)))).collect();
         state.generation += 1;
         let machine: CpuSet = state.schedule.topology().cpus().iter().map(|cpu| cpu.id).collect();
         let config = Config { gap: state.gap.gap(), ..state.schedule.config().clone() };
@@ -422,9 +430,13 @@ impl Conductor {
             deadline_ns: until_ns + GRACE_NS,
             plans,
             gangs: &gangs,
+            pages: &pages,
             lift: self.lift.as_ref(),
         });
         self.told.begin(gangs.into_keys().collect(), config);
+        for job in state.jobs.values_mut() {
+            job.page_says = job.page.is_some().then(|| job.validity());
+        }
         composition
     }
 

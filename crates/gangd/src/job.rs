@@ -38,6 +38,8 @@ pub struct Job {
     pub share: Window,
     /// Where its programs read of its slot, once one has asked.
     pub page: Option<Arc<SlotPage>>,
+    /// What the switchers were told that it says of the job out of its slots.
+    pub page_says: Option<Validity>,
     /// Its processes hear of its slots by signals.
     pub signals: bool,
     /// Of policy `auto`: what came of it.
@@ -195,11 +197,15 @@ impl Job {
         self.activity.awake && self.spec.policy == gang_schedule::Policy::Local
     }
 
+    /// Whether its page can be relied on for when it has its slots.
+    pub fn validity(&self) -> Validity {
+        let takes_turns = self.is_scheduled() && !self.suspended;
+        if takes_turns { Validity::Scheduled } else { Validity::NotScheduled }
+    }
+
     /// What the page says of a job in no row.
     pub fn word(&self, slice_ns: u64) -> Word {
-        let takes_turns = self.is_scheduled() && !self.suspended;
-        let validity = if takes_turns { Validity::Scheduled } else { Validity::NotScheduled };
-        Word { slice_ns, validity, ..Word::default() }
+        Word { slice_ns, validity: self.validity(), ..Word::default() }
     }
 
     /// Whether its members have all ended, where that is to be looked at.

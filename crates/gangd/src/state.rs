@@ -229,6 +229,7 @@ impl State {
             in_slot_ns: 0,
             share: Window::default(),
             page: None,
+            page_says: None,
             signals: false,
             auto: None,
             resources: Resources::default(),

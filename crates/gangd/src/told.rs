@@ -87,6 +87,9 @@ impl Told {
     pub fn assume_nothing_of(&mut self, gangs: &BTreeSet<JobId>, state: &mut State) {
         let fill = state.schedule.config().fill;
         let pauses = !fill || !state.backend.can_fill();
+        if !gangs.is_empty() {
+            state.jobs.values_mut().for_each(|job| job.page_says = None);
+        }
         for id in gangs {
             let Some(job) = state.jobs.get_mut(id) else { continue };
             let may_be_paused = pauses || job.standing == Standing::Paused;

@@ -12,7 +12,7 @@ use gang_engine::{
     backend::Backend,
     listeners::{CONTINUE, Listeners, PAUSE},
     members::Members,
-    page::SlotPage,
+    page::{SlotPage, Validity, Word},
     recording::{Call, Model, Recording},
     switcher::Cursor,
     timetable::{self, Composition, Gang, Groups, Stretch, Timetable},
@@ -302,11 +302,20 @@ impl Stage {
                     has_newcomers: job.has_newcomers,
                     wide: job.wide,
                     page: job.page.as_ref(),
+                    validity: validity(job),
                     listeners: &job.listeners,
                 };
                 (id, gang)
             })
             .collect()
+    }
+
+    /// What those say that no row holds.
+    fn pages(&self) -> Vec<(Arc<SlotPage>, Word)> {
+        let gangs = self.gangs();
+        let others = self.jobs.iter().filter(|(id, _)| !gangs.contains_key(id));
+        let word = |job: &Job| Word { validity: validity(job), ..Word::default() };
+        others.filter_map(|(_, job)| Some((job.page.clone()?, word(job)))).collect()
     }
 
     fn compose(&self, groups: &Groups, from_ns: u64, until_ns: u64) -> Composition {
@@ -321,6 +330,7 @@ impl Stage {
             deadline_ns: until_ns + GRACE_NS,
             plans: &self.plans,
             gangs: &self.gangs(),
+            pages: &self.pages(),
             lift: self.lift.as_ref(),
         })
     }
@@ -370,6 +380,8 @@ impl Stage {
                     let running = to == Standing::Raised;
                     assert_eq!((word.running, word.cpus as usize), (running, cpus), "job {id}");
                     assert_eq!(word.until_ns, if running { until_ns } else { 0 });
+                    let says = if running { Validity::Scheduled } else { validity(job) };
+                    assert_eq!(word.validity, says, "job {id}");
                 }
             });
         }
@@ -407,6 +419,11 @@ impl Stage {
             self.jobs.get_mut(&pin.job).unwrap().members.pinned = Some(pin.cpus);
         }
     }
+}
+
+/// What the page of a job says out of its slot.
+fn validity(job: &Job) -> Validity {
+    if job.awake { Validity::Scheduled } else { Validity::NotScheduled }
 }
 
 fn lift(directory: &Path) -> (Vec<Action>, Vec<Action>) {

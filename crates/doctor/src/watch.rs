@@ -44,12 +44,11 @@ impl Ticks {
     }
 }
 
-/// How often the ticks are read.
-const ROUND: Duration = Duration::from_millis(20);
+/// How often what the kernel has is read: whoever reads it takes a CPU from some thread, and its partners wait.
+const ROUND: Duration = Duration::from_millis(100);
 
-/// How often the rest is.
-const ROUNDS_OF_SPANS: u64 = 5;
-const ROUNDS_OF_THREADS: u64 = 12;
+/// How often the threads are looked at, which are many files.
+const ROUNDS_OF_THREADS: u64 = 3;
 
 /// A clock that ticks while its CPU is online, whoever runs there, once somebody has switched it on.
 fn clock_of(cpu: u32, ticks: Ticks) -> Result<Counter> {
@@ -149,7 +148,6 @@ impl Watch {
     /// Begins a part of the time that is to be seen by itself.
     pub fn begin_part(&mut self) -> Result<Part> {
         self.look()?;
-        self.end_span()?;
         Ok(Part { looks: self.seen.looks.len(), spans: self.seen.spans.len() })
     }
 
@@ -166,9 +164,7 @@ impl Watch {
             let look = self.understand(tick);
             self.seen.looks.push(look);
         }
-        if self.rounds % ROUNDS_OF_SPANS == 0 {
-            self.end_span()?;
-        }
+        self.end_span()?;
         if self.rounds % ROUNDS_OF_THREADS == 0 {
             self.look_at_threads()?;
         }
@@ -245,7 +241,6 @@ impl Watch {
     fn sum_up(&mut self) -> Result<()> {
         self.look()?;
         self.look_at_threads()?;
-        self.end_span()?;
         self.seen.length_ns = self.began.elapsed().as_nanos() as u64;
         let began_ns = self.began_ns;
         self.seen.looks.retain(|look| look.at_ns >= began_ns);

@@ -7,7 +7,7 @@ use crate::demo;
 use crate::experiment::{
     all, arrival, auto, barrier, barriers, batch, calls, clients, coscheduled, deadlines, doctor,
     fill, holes, idle, lateness, noise, openmp, overhead, priority, release, share, slices,
-    solvers, spec, speedup, stream, sweep, switch, users, views,
+    solvers, spec, speedup, stream, sweep, switch, users, views, watching,
 };
 use crate::lab::{Lab, Options};
 use crate::report::Report;
@@ -87,6 +87,8 @@ enum Command {
     ///
     /// Three rounds of up to 29 programs take about an hour; a first answer (--quick), of 5 of them, a minute.
     Doctor(With<doctor::Doctor>),
+    /// What it costs programs that gang doctor watches them
+    Watching(Only),
     /// What policy auto costs a program that runs long
     Auto(With<auto::Auto>),
     /// Every experiment, and one page with all figures
@@ -152,6 +154,7 @@ impl Cli {
             Command::Slices(it) => it.report(|it, lab| it.run(lab)),
             Command::Users(it) => it.report(|it, lab| it.run(lab)),
             Command::Doctor(it) => it.report(|it, lab| it.run(lab)),
+            Command::Watching(it) => report(&it.options, watching::run),
             Command::Auto(it) => it.report(|it, lab| it.run(lab)),
             Command::All(it) => it.experiment.run(&Lab::new(&it.options)?),
             Command::Spec(it) => it.experiment.run(&Lab::new(&it.options)?),

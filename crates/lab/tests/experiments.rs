@@ -505,29 +505,50 @@ fn auto_needs_gangd() {
     gangs_are_told(&report, |_| true);
 }
 
-#[test]
-fn the_doctor_is_scored() {
+/// What the lab prints of an experiment with the doctor; nothing where it cannot watch, with the reason.
+fn with_the_doctor(line: &str) -> Option<Value> {
     let doctor = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("gang-doctor");
     if !gangd_is_there() {
-        return;
+        return None;
     }
     if !doctor.is_file() {
         skipped("gang-doctor is not beside gang-lab");
-        return;
+        return None;
     }
-    let output = lab("doctor --only phases,small --runs 1 --seconds 1 --noisy --json -");
+    let output = lab(line);
     let errors = String::from_utf8_lossy(&output.stderr);
     // On a machine that is far too busy a program has ended before the doctor gets to see it.
     let reasons =
         ["built without", "the kernel refuses", "did not become a job", "No such process"];
     if reasons.iter().any(|reason| errors.contains(reason)) {
         skipped(errors);
-        return;
+        return None;
     }
     assert!(output.status.success(), "{errors}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    Some(serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn the_doctor_is_scored() {
+    let line = "doctor --only phases,small --runs 1 --seconds 1 --noisy --json -";
+    let Some(report) = with_the_doctor(line) else { return };
     assert_eq!(report["measures"][0]["measure"], "gang doctor is right");
     assert!(report["verdict"].as_array().unwrap().len() > 3);
     let conditions = conditions(&report);
     assert!(conditions.contains(&"phases, spins: watched"), "not only barriers: {conditions:?}");
+}
+
+#[test]
+fn watching_has_a_cost() {
+    let Some(report) = with_the_doctor("watching --runs 1 --seconds 1 --noisy --json -") else {
+        return;
+    };
+    assert_eq!(report["measures"].as_array().unwrap().len(), 4);
+    for series in report["series"].as_array().unwrap() {
+        for figure in ["cost_percent", "cost_of_both_percent"] {
+            let cost = series["samples"][figure][0].as_f64().unwrap();
+            assert!(cost < 100.0, "something was done while it was watched: {series}");
+        }
+    }
+    gangs_are_told(&report, |_| true);
 }

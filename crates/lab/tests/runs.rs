@@ -62,6 +62,7 @@ fn what_cannot_be_done_is_said() {
         ("interval --points 11s", "10 s at most"),
         ("auto --plain", "no policies"),
         ("doctor --plain", "nothing to be right about"),
+        ("watching --plain", "nobody watches"),
         ("doctor --noisy --only nothing", "no such program: nothing"),
         ("gauss --picture figures.pdf", "ends with .svg or .png"),
         ("gauss --resume /nowhere/run", "/nowhere/run"),

@@ -33,7 +33,7 @@ pub struct All {
 type Experiment = (&'static str, fn(&Lab) -> Result<Report>);
 
 /// Those of the papers first, in their order.
-const EXPERIMENTS: [Experiment; 30] = [
+const EXPERIMENTS: [Experiment; 31] = [
     ("gauss", |lab| solvers::run(lab, solvers::Solver::Gauss)),
     ("matmul", |lab| solvers::run(lab, solvers::Solver::Matmul)),
     ("speedup", speedup::run),
@@ -49,6 +49,7 @@ const EXPERIMENTS: [Experiment; 30] = [
     ("slices", |lab| slices::Slices::default().run(lab)),
     ("users", |lab| users::Users::default().run(lab)),
     ("doctor", doctor::run),
+    ("watching", watching::run),
     ("auto", |lab| auto::Auto::default().run(lab)),
     ("barrier", |lab| barrier::Barrier::default().run(lab)),
     ("fill", |lab| fill::Fill::default().run(lab)),

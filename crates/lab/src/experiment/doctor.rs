@@ -21,6 +21,7 @@ use crate::lab::{Lab, Span};
 use crate::report::{Must, Report};
 use crate::stats::{self, Estimate};
 use crate::workload::window::sleep_until_ns;
+pub(super) use subjects::COPIES;
 use subjects::{Subject, choose};
 
 const RATE: &str = "iterations_per_s";
@@ -130,12 +131,12 @@ fn measure(lab: &Lab, subject: &Subject, way: Way) -> Result<Figures> {
 }
 
 /// For how long the doctor watches.
-fn watched(span: &Span) -> Duration {
+pub(super) fn watched(span: &Span) -> Duration {
     span.length.saturating_sub(BEGINS).max(span.length / 2)
 }
 
 /// What the doctor says of a process.
-fn ask(lab: &Lab, daemon: &Daemon, pid: i32, span: &Span) -> Result<Figures> {
+pub(super) fn ask(lab: &Lab, daemon: &Daemon, pid: i32, span: &Span) -> Result<Figures> {
     let seconds = watched(span).as_secs_f64().to_string();
     let mut command = daemon.program(lab.programs.gang()?);
     command.args(["doctor", "--json", "--seconds", &seconds]).arg(pid.to_string());

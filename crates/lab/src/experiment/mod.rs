@@ -30,6 +30,7 @@ pub mod sweep;
 pub mod switch;
 pub mod users;
 pub mod views;
+pub mod watching;
 
 use crate::daemon::Settings;
 use crate::lab::{Lab, Under};

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     arrival, auto, barrier, barriers, calls, clients, coscheduled, deadlines, doctor, fill, holes,
-    idle, lateness, openmp, overhead, release, share, solvers, stream, switch, views,
+    idle, lateness, openmp, overhead, release, share, solvers, stream, switch, views, watching,
 };
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -77,6 +77,7 @@ fn run(lab: &Lab, only: &[String]) -> Result<()> {
         ("deadlines", Box::new(|| deadlines::run(lab))),
         ("holes", Box::new(|| holes::Holes::default().run(lab))),
         ("stream", Box::new(|| stream.run(lab))),
+        ("watching", Box::new(|| watching::run(lab))),
         ("doctor", Box::new(|| doctor::run(lab))),
     ];
     let named = |name: &str| only.iter().any(|only| only == name);

@@ -12,6 +12,7 @@ pub mod edges;
 pub mod gauss;
 pub mod hog;
 pub mod matmul;
+pub mod own;
 pub mod phases;
 pub mod release;
 pub mod rendezvous;
@@ -58,6 +59,8 @@ pub enum Workload {
     Matmul(matmul::Matmul),
     /// Threads that go over memory without pause
     Scan(scan::Scan),
+    /// Threads that work for as long as they have CPUs, and may meet
+    Own(own::Own),
     /// Threads that count steps and must not fall behind each other (X5)
     Deadlines(deadlines::Deadlines),
     /// Clusters a stream of packets that come in bursts (E17)
@@ -81,6 +84,7 @@ impl Workload {
             Workload::Gauss(it) => serde_json::to_string(&it.run()?),
             Workload::Matmul(it) => serde_json::to_string(&it.run()?),
             Workload::Scan(it) => serde_json::to_string(&it.run()?),
+            Workload::Own(it) => serde_json::to_string(&it.run()?),
             Workload::Deadlines(it) => serde_json::to_string(&it.run()?),
             Workload::Stream(it) => serde_json::to_string(&it.run()?),
             Workload::Edges(it) => serde_json::to_string(&it.run()?),

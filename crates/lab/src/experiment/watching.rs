@@ -34,8 +34,8 @@ const PROGRAMS: [(&str, &str); 4] = [
 /// Of these is a first answer.
 const QUICK: usize = 2;
 
-/// As long as the doctor watches unless it is told, and what it takes to begin: where it watches for less, what it costs
-/// to begin is more of that.
+/// As long as the doctor watches unless it is told, and what it takes to begin: where it watches for less, what it
+/// costs to begin is more of that.
 const LENGTH: Duration = Duration::from_millis(10_500);
 
 /// Not watched, watched, not watched.

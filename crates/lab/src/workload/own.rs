@@ -74,12 +74,12 @@ fn part(window: Window, parts: u64, now_ns: u64) -> Option<usize> {
 }
 
 /// How far apart two looks at the clock are at most for the thread to have had its CPU in between: ten times what one
-/// takes here, and a microsecond at least.
+/// takes here, and a microsecond at least. On a clock that does not advance from look to look it is not to be told.
 fn looks_apart() -> Duration {
     const LOOKS: usize = 1000;
     let looks: Vec<Instant> = (0..LOOKS).map(|_| Instant::now()).collect();
-    let shortest = looks.windows(2).map(|two| two[1] - two[0]).min().unwrap_or_default();
-    (shortest * 10).max(Duration::from_micros(1))
+    let apart = looks.windows(2).map(|two| two[1] - two[0]).filter(|apart| !apart.is_zero());
+    apart.min().map_or(Duration::MAX, |shortest| (shortest * 10).max(Duration::from_micros(1)))
 }
 
 /// Goes on until the thread has had a CPU for so long.

@@ -171,22 +171,22 @@ fn wait_for_job(name: &str, origin: &mut Origin) -> Result<(Client, i64)> {
                 bail!("the program ended with {status} before it could be watched");
             }
         }
-        let found = Client::find().ok().and_then(|mut client| {
-            let job = by_name(&mut client, name)?;
-            Some((client, job))
-        });
-        match found {
-            Some(found) => return Ok(found),
-            None if Instant::now() < end => std::thread::sleep(LOOK_EVERY),
-            None => bail!("the program did not become a job within {JOB_WITHIN:?}"),
+        match by_name(name) {
+            Ok((client, Some(job))) if job.processes > 0 => return Ok((client, job.id)),
+            // It was a job when `gang adopt` ended.
+            Ok((_, None)) if matches!(origin, Origin::Adopted) => {
+                bail!("the program ended before it could be watched")
+            }
+            _ if Instant::now() < end => std::thread::sleep(LOOK_EVERY),
+            _ => bail!("the program did not become a job within {JOB_WITHIN:?}"),
         }
     }
 }
 
-fn by_name(client: &mut Client, name: &str) -> Option<i64> {
-    let jobs = client.list_jobs().ok()?.jobs;
-    let started = |job: &&v1::Job| job.name == name && job.processes > 0;
-    jobs.iter().find(started).map(|job| job.id)
+fn by_name(name: &str) -> Result<(Client, Option<v1::Job>), ClientError> {
+    let mut client = Client::find()?;
+    let jobs = client.list_jobs()?.jobs;
+    Ok((client, jobs.into_iter().find(|job| job.name == name)))
 }
 
 /// The job that a process is in, where there is a daemon.

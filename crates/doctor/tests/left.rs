@@ -209,3 +209,41 @@ fn needs_root_what_cannot_be_watched_is_left_as_it_was_or_ended() {
     doctor(&[&spins.0.id().to_string()]);
     assert!(lives(&spins.0.id().to_string()), "it was not ours to end");
 }
+
+/// A gang that ends the process that it has adopted, and waits for the end of the job.
+const ADOPTS_AND_ENDS: &str = r#"#!/bin/sh
+for pid; do :; done
+"$GANG" "$@" || exit
+kill -KILL "$pid"
+for _ in $(seq 100); do
+  "$GANG" ls | grep -q doctor- || exit 0
+  sleep 0.1
+done
+"#;
+
+#[test]
+fn needs_root_of_a_program_that_ends_as_it_is_adopted_that_is_told() {
+    if !can_watch() {
+        return;
+    }
+    let place = Place::new();
+    let own = place.0.path();
+    let gang = beside("gang").unwrap();
+    let doctor = own.join("gang-doctor");
+    let mut copy = Command::new("cp");
+    assert!(copy.arg(env!("CARGO_BIN_EXE_gang-doctor")).arg(&doctor).status().unwrap().success());
+    let ending = own.join("gang");
+    fs::write(&ending, ADOPTS_AND_ENDS).unwrap();
+    fs::set_permissions(&ending, fs::Permissions::from_mode(0o755)).unwrap();
+    // The daemon stays, for that one.
+    let mut other = Command::new(&gang);
+    other.args(["run", "--policy", "none", "--", "sleep", "300"]);
+    let _other = Program(other.env("GANG_SOCKET", place.socket()).spawn().unwrap());
+    wait_until("the other is a job", || jobs(&place).iter().any(|job| job.processes > 0));
+    let spins = Program::spinner();
+    let mut doctor = Command::new(doctor);
+    doctor.arg(spins.0.id().to_string()).env("GANG_SOCKET", place.socket()).env("GANG", &gang);
+    let output = doctor.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stderr(&output).contains("ended before it could be watched"), "{output:?}");
+}

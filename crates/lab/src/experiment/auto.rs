@@ -30,6 +30,8 @@ const DECIDED: &str = "auto, decided";
 const IS_DECIDED: &str = "was_decided";
 /// How long it takes until the program has been decided: as long it is watched from its beginning, or waited for.
 const DECIDES: Duration = Duration::from_secs(12);
+/// What a program may take to become a job, and that to be of policy auto; a second where nothing is emulated.
+const BECOMES_JOB: Duration = Duration::from_secs(60);
 /// A program that runs for so long runs long.
 const LONG_S: f64 = 300.0;
 /// Of its time, what it may pay while it is measured: as much as it takes.
@@ -153,7 +155,7 @@ fn measure(
 /// Has the job of a process measured, as soon as it is one.
 fn become_auto(lab: &Lab, daemon: &Daemon, pid: i32) -> Result<()> {
     let gang = lab.programs.gang()?;
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + BECOMES_JOB;
     while Instant::now() < end {
         for job in daemon.jobs()? {
             let id = job["id"].as_i64().context("a job has no number")?.to_string();

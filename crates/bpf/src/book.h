@@ -73,6 +73,9 @@ struct gang {
 	__u64 waiting_ns;
 	/* When the last slot ended. */
 	__u64 ended_ns;
+	/* Nobody wants to run, and who watches is to be told of the first one who does. */
+	__u32 awaited;
+	__u32 unused;
 	__u32 skew[BUCKETS];
 };
 

@@ -13,6 +13,8 @@
  * each CPU is summed up there, in memory that no other CPU writes: its run when a thread leaves the CPU, its
  * waiting when one gets it.
  *
+ * Of a gang that sleeps, user space can have the first moment told at which a thread wants to run again.
+ *
  * Properties: a thread's state and the numbers of its gang change together, so that an event that is
  * missed or comes twice is made up for by the thread's next one. All time from the moment on at which
  * the gang is watched is booked exactly once. Threads outside of all gangs cost a look-up.
@@ -31,6 +33,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 #define GANGS_MAX 10240
 #define CULPRITS_MAX 4096
+#define WOKEN_BYTES 4096
 
 struct thread {
 	/* The number of the gang's group, and its epoch, while the thread is counted there. */
@@ -127,6 +130,12 @@ struct {
 	__type(value, struct share);
 } shares SEC(".maps");
 
+/* The numbers of gangs that were awaited and have woken. One for which there is no room is not told. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, WOKEN_BYTES);
+} woken SEC(".maps");
+
 /* A gang of which nothing happened for long, and until when it is to be booked. */
 struct behind {
 	__u64 gang;
@@ -180,7 +189,7 @@ __noinline int carry_out(struct change *c)
 	struct slots *s;
 	struct notes notes;
 	__u64 id, now;
-	__u32 is_booked;
+	__u32 is_booked, has_woken;
 
 	if (!c)
 		return 1;
@@ -213,8 +222,13 @@ __noinline int carry_out(struct change *c)
 		look_at_end(g, c->since_ns, now);
 	c->slot_ns = g->slot_ns;
 	notes = take_notes(g);
+	has_woken = g->awaited && g->runnable;
+	if (has_woken)
+		g->awaited = 0;
 	bpf_spin_unlock(&g->lock);
 	count_skews(g, notes.start_ns, notes.end_ns);
+	if (has_woken)
+		bpf_ringbuf_output(&woken, &id, sizeof(id), 0);
 	return 0;
 }
 
@@ -442,4 +456,21 @@ int settle(__u64 *id)
 		return 1;
 	catch_up(gang, bpf_ktime_get_ns());
 	return 0;
+}
+
+/* Has it told once when a thread of a gang wants to run; 1 where one does already, 2 where there is no such gang. */
+SEC("syscall")
+int await(__u64 *id)
+{
+	__u64 gang = *id;
+	struct gang *g = bpf_map_lookup_elem(&gangs, &gang);
+	__u32 wants;
+
+	if (!g)
+		return 2;
+	bpf_spin_lock(&g->lock);
+	wants = g->runnable > 0;
+	g->awaited = !wants;
+	bpf_spin_unlock(&g->lock);
+	return wants;
 }

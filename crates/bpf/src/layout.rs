@@ -5,7 +5,7 @@ use crate::{Culprit, Figures, OnCpu, SLOTS_MAX, SchedClass, Slot};
 const BUCKETS: usize = 144;
 
 /// `struct gang`
-pub const GANG_SIZE: usize = 136 + 4 * BUCKETS;
+pub const GANG_SIZE: usize = 144 + 4 * BUCKETS;
 /// `struct slots`
 pub const SLOTS_SIZE: usize = 16 + 16 * SLOTS_MAX;
 /// `struct damage`
@@ -39,7 +39,7 @@ pub fn figures(gang: &[u8]) -> Figures {
         lost_ns: u64_at(gang, 104),
         filled_ns: u64_at(gang, 112),
         waiting_ns: u64_at(gang, 120),
-        skews: (0..BUCKETS).map(|at| u32_at(gang, 136 + 4 * at)).collect(),
+        skews: (0..BUCKETS).map(|at| u32_at(gang, 144 + 4 * at)).collect(),
     }
 }
 

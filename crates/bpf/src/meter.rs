@@ -1,15 +1,18 @@
 //! The programs in the kernel, and what they share with us.
 
 use std::{
+    cell::RefCell,
     collections::HashMap,
+    convert::Infallible,
     fmt,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use libbpf_rs::{Link, MapCore, MapFlags, Object, ProgramInput};
+use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, Object, ProgramInput, RingBufferBuilder};
 
 use crate::{
     Culprit, Figures, NotMeasured, OnCpu, Slot, layout,
@@ -23,7 +26,7 @@ const CULPRITS_TOLD: usize = 5;
 const READ_AGAIN: usize = 10;
 
 /// The programs that are not told of by the scheduler.
-const CALLED: [&str; 2] = ["settle", "look_around"];
+const CALLED: [&str; 3] = ["settle", "await", "look_around"];
 
 static PROGRAM: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cosched.bpf.o")));
@@ -149,6 +152,40 @@ impl Meter {
         self.before().remove(&gang);
     }
 
+    /// Has it told, once, when a thread of a gang wants to run: see [`Meter::hear_who_wakes`]. False where one does
+    /// already.
+    pub fn await_waking(&self, gang: u64) -> Result<bool, NotMeasured> {
+        match self.call("await", gang).map_err(refused("wait for a gang to wake"))? {
+            0 => Ok(true),
+            1 => Ok(false),
+            _ => Err(NotMeasured::NotWatched),
+        }
+    }
+
+    /// Waits until gangs that were awaited have woken, and tells their numbers; then again. Where many wake at once,
+    /// some may not be told.
+    pub fn hear_who_wakes(
+        &self,
+        mut tell: impl FnMut(Vec<u64>),
+    ) -> Result<Infallible, NotMeasured> {
+        let hearing = refused("hear which gangs wake");
+        let ring = map(&self.object, "woken");
+        let heard = RefCell::new(Vec::new());
+        let mut wakings = RingBufferBuilder::new();
+        let hear = |gang: &[u8]| {
+            heard.borrow_mut().extend(gang.try_into().map(u64::from_ne_bytes));
+            0
+        };
+        wakings.add(&ring, hear).map_err(&hearing)?;
+        let wakings = wakings.build().map_err(&hearing)?;
+        loop {
+            match wakings.poll(Duration::MAX) {
+                Err(error) if error.kind() != ErrorKind::Interrupted => return Err(hearing(error)),
+                _ => tell(heard.take()),
+            }
+        }
+    }
+
     /// What was measured of a gang up to now.
     pub fn read(&self, gang: u64) -> Result<Figures, NotMeasured> {
         Ok(layout::figures(&self.settled(gang)?).since(&self.before_of(gang).figures))
@@ -225,11 +262,15 @@ impl Meter {
 
     /// Has the time of a gang booked up to now.
     fn settle(&self, gang: u64) -> Result<(), NotMeasured> {
+        let returned = self.call("settle", gang).map_err(refused("read what was measured"))?;
+        if returned == 0 { Ok(()) } else { Err(NotMeasured::NotWatched) }
+    }
+
+    /// Has a program called for a gang, and returns what it returns.
+    fn call(&self, name: &str, gang: u64) -> libbpf_rs::Result<u32> {
         let mut context = gang.to_ne_bytes();
         let input = ProgramInput { context_in: Some(&mut context), ..ProgramInput::default() };
-        let program = program(&self.object, "settle");
-        let output = program.test_run(input).map_err(refused("read what was measured"))?;
-        if output.return_value == 0 { Ok(()) } else { Err(NotMeasured::NotWatched) }
+        Ok(program(&self.object, name).test_run(input)?.return_value)
     }
 }
 

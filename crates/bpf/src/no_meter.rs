@@ -1,5 +1,7 @@
 //! A meter for builds that have no programs for the kernel.
 
+use std::convert::Infallible;
+
 use crate::{Culprit, Figures, NotMeasured, OnCpu, Slot};
 
 /// Cannot be made here.
@@ -29,6 +31,14 @@ impl Meter {
     }
 
     pub fn forget(&self, _gang: u64) {
+        match *self {}
+    }
+
+    pub fn await_waking(&self, _gang: u64) -> Result<bool, NotMeasured> {
+        match *self {}
+    }
+
+    pub fn hear_who_wakes(&self, _tell: impl FnMut(Vec<u64>)) -> Result<Infallible, NotMeasured> {
         match *self {}
     }
 

@@ -5,7 +5,8 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicU32},
-    time::Instant,
+    thread,
+    time::{Duration, Instant},
 };
 
 use gang_engine::{
@@ -34,12 +35,17 @@ use crate::{
     job::{Address, Home, Job, Progress},
     lodging::Lodging,
     numbers::Numbers,
-    precedence::Precedence,
+    precedence::{Precedence, Rank},
     prover::Prover,
     settings::Settings,
     state::State,
     watch::Watch,
 };
+
+/// Jobs that wake are let take part so many at a time, and this much apart: with each the plans are taken back. The
+/// survey sees the others.
+const WAKINGS_AT_ONCE: usize = 32;
+const WAKINGS_APART: Duration = Duration::from_millis(5);
 
 /// The daemon, as the threads that serve clients see it.
 pub struct Daemon {
@@ -291,12 +297,32 @@ impl Daemon {
     }
 
     /// Measures which gangs run together: the thread of this returns where it cannot, or is not to.
-    pub fn measure(&self) {
+    pub fn measure(self: &Arc<Daemon>) {
         self.measuring.begin(self.settings().measure, |meter| {
             // Without a conductor there is nothing to measure.
             let _ = self.conductor.ask(move |state| state.begin_measuring(meter));
         });
+        let hearing = Arc::clone(self);
+        let spawned = thread::Builder::new().name("waking".into()).spawn(move || {
+            hearing.hear_who_wakes();
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "jobs that wake are seen later");
+        }
         self.measuring.look_when_asked();
+    }
+
+    /// Lets jobs that slept take part in the schedule as soon as they want to run: the thread of this returns where
+    /// nothing is measured.
+    fn hear_who_wakes(&self) {
+        // They are not to wait for a gap of others.
+        let mut rank = Rank::of(&self.precedence);
+        self.measuring.hear_who_wakes(|mut groups| {
+            groups.truncate(WAKINGS_AT_ONCE);
+            let _ = self.conductor.ask(move |state| state.woke(&groups));
+            rank.settle();
+            thread::sleep(WAKINGS_APART);
+        });
     }
 
     /// A job has no process any more, or never got one.

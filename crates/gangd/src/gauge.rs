@@ -85,6 +85,13 @@ impl Measuring {
         }
     }
 
+    /// Tells the groups of jobs that slept and want to run. Returns where nothing is measured.
+    pub fn hear_who_wakes(&self, tell: impl FnMut(Vec<u64>)) {
+        let Ok(meter) = self.meter() else { return };
+        let Err(reason) = meter.hear_who_wakes(tell);
+        tracing::warn!(%reason, "jobs that wake are seen later");
+    }
+
     /// A job is scheduled by another policy: what was measured before is of another schedule.
     pub fn start_over(&self, whereabouts: &Whereabouts) {
         let (Ok(meter), Whereabouts::Cgroup { group, .. }) = (self.meter(), whereabouts) else {
@@ -153,6 +160,23 @@ impl Gauge {
             Ok(()) => drop(self.gangs.insert(job.id, Gang { group, slots })),
             Err(reason) => tracing::warn!(job = %job.id, %reason, "a job is not measured"),
         }
+        self.await_waking(job);
+    }
+
+    /// Has it told when a job wants to run that sleeps now and is to have slots. One that wants to already, or is
+    /// not measured, the survey sees.
+    pub fn await_waking(&self, job: &Job) {
+        if job.activity.awake || job.spec.policy != Policy::Local {
+            return;
+        }
+        if let (Some(meter), Some(gang)) = (&self.meter, self.gangs.get(&job.id)) {
+            let _ = meter.await_waking(gang.group);
+        }
+    }
+
+    /// The job that has a group.
+    pub fn job_of(&self, group: u64) -> Option<JobId> {
+        self.gangs.iter().find(|(_, gang)| gang.group == group).map(|(&job, _)| job)
     }
 
     /// A job has another policy, and may live elsewhere.
@@ -172,6 +196,7 @@ impl Gauge {
         if let Err(reason) = meter.set_slots(gang.group, gang.slots.as_deref()) {
             tracing::warn!(job = %job.id, %reason, "a job is measured as before");
         }
+        self.await_waking(job);
     }
 
     /// Measures a job no more.

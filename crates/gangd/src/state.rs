@@ -308,7 +308,28 @@ impl State {
         } else {
             Event::Slept { job: id }
         })?;
+        if let Some(job) = self.jobs.get(&id) {
+            self.gauge.await_waking(job);
+        }
         Ok(())
+    }
+
+    /// The kernel saw threads in these groups that want to run, of jobs that slept.
+    pub fn woke(&mut self, groups: &[u64]) {
+        // Who stands still out of its slots is let go on as it falls asleep: that was it.
+        if !self.schedule.config().fill {
+            return;
+        }
+        let now_ns = clock::monotonic_ns();
+        for id in groups.iter().filter_map(|&group| self.gauge.job_of(group)).collect::<Vec<_>>() {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            let is_crowded = job.home.as_ref().is_some_and(|home| home.members.is_crowded());
+            if job.activity.awake || job.suspended || is_crowded {
+                continue;
+            }
+            (job.activity.last_used_ns, job.activity.in_slot_ns) = (now_ns, job.in_slot_ns);
+            let _ = self.wake(id, true);
+        }
     }
 
     pub fn suspend(&mut self, id: JobId, suspended: bool) -> Result<Option<Record>, Denied> {

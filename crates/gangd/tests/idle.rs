@@ -2,12 +2,18 @@
 
 mod place;
 
-use std::{fs, io::Write};
+use std::{
+    fs,
+    io::Write,
+    time::{Duration, Instant},
+};
 
 use gang_linux::sched::Policy;
 use gang_protocol::{client::Registration, v1};
+use gang_skips::skipped;
 use place::{
-    Place, Program, is_released, is_root, job_with, machine, policies, registration, wait_until,
+    Place, Program, is_released, is_root, job_with, machine, policies, registration,
+    wait_busily_until, wait_until,
 };
 
 #[test]
@@ -53,11 +59,50 @@ fn needs_root_an_idle_job_among_many_has_slots_again_though_hogs_have_all_cpus()
     let state = || place.job(job).unwrap().state;
     wait_until("it sleeps", || state() == v1::JobState::sleeping);
     let slots = place.job(job).unwrap().slots;
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
     wait_until("slots", || place.job(job).unwrap().slots > slots);
     println!("its first slot was planned within {:?}", begun.elapsed());
     wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
+}
+
+/// How long a job that slept runs until it is raised, at the median of several times.
+fn until_raised(flags: &[&str]) -> Option<Duration> {
+    let place = Place::new(flags);
+    wait_until("measured, or not", || place.status().measuring != v1::Measuring::starting);
+    if place.status().measuring == v1::Measuring::no && !flags.contains(&"--no-measure") {
+        skipped(place.status().not_measured.unwrap_or_default());
+        return None;
+    }
+    let busy = "i=0; while [ $i -lt 400000 ]; do i=$((i+1)); done";
+    let mut program = Program::shell(&format!("while read go; do {busy}; done"));
+    let mut go = program.0.stdin.take().unwrap();
+    let job = job_with(&place, &program, machine());
+    let mut times: Vec<Duration> = (0..9)
+        .map(|_| {
+            let state = || place.job(job).unwrap().state;
+            wait_until("it sleeps", || state() == v1::JobState::sleeping);
+            wait_until("an ordinary one", || policies(program.pid()) == [Policy::Other]);
+            let begun = Instant::now();
+            go.write_all(b"go\n").unwrap();
+            wait_busily_until("raised", || policies(program.pid()) == [Policy::Fifo]);
+            begun.elapsed()
+        })
+        .collect();
+    times.sort();
+    Some(times[times.len() / 2])
+}
+
+/// The kernel tells where it is measured which gangs run; else a look ten times a second sees it.
+#[test]
+fn needs_root_and_bpf_who_wakes_is_raised_before_anybody_looks() {
+    if !is_root() {
+        return;
+    }
+    let Some(told) = until_raised(&["--backend", "rt"]) else { return };
+    let seen = until_raised(&["--backend", "rt", "--no-measure"]).unwrap();
+    println!("raised {told:?} after they woke, {seen:?} where nobody tells");
+    assert!(told < seen / 2, "{told:?}, {seen:?}");
 }
 
 /// CPU time that a process has used, in milliseconds.
@@ -85,8 +130,8 @@ fn needs_root_a_daemon_without_jobs_sleeps() {
         drop(program);
         wait_until("its end", || place.job(job).is_none());
     }
-    let (begun, before_ms) = (std::time::Instant::now(), used_ms(place.daemon_pid()));
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    let (begun, before_ms) = (Instant::now(), used_ms(place.daemon_pid()));
+    std::thread::sleep(Duration::from_secs(2));
     let (used_ms, passed_ms) =
         (used_ms(place.daemon_pid()) - before_ms, begun.elapsed().as_millis());
     assert!(u128::from(used_ms) * 10 < passed_ms, "{used_ms} of {passed_ms} ms");

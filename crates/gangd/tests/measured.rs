@@ -3,9 +3,15 @@
 mod place;
 mod truth;
 
-use std::{os::unix::fs::MetadataExt, thread, time::Duration};
+use std::{
+    io::Write,
+    os::unix::fs::MetadataExt,
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
-use gang_bpf::{Meter, SLOTS_MAX, Slot};
+use gang_bpf::{Meter, NotMeasured, SLOTS_MAX, Slot};
 use gang_linux::{
     clock,
     sched::{self, Attributes},
@@ -425,6 +431,38 @@ fn needs_root_and_bpf_a_slot_to_which_one_never_came_is_as_long_as_its_skew() {
         u64::from(long) > slots * 3 / 4,
         "{long} skews in {slots} slots are of a millisecond and more"
     );
+}
+
+#[test]
+fn needs_root_and_bpf_who_is_awaited_is_told_once_when_it_wakes() {
+    let Some(meter) = own_meter().map(Arc::new) else { return };
+    let place = Place::new(&["--backend", "rt", "--no-measure"]);
+    let mut program = Program::shell("while read go; do :; done");
+    let mut wake = program.0.stdin.take().unwrap();
+    let job = job_with(&place, &program, 1);
+    let Some(group) = group_of(&place, job) else { return };
+    assert!(matches!(meter.await_waking(group), Err(NotMeasured::NotWatched)));
+    meter.watch(group).unwrap();
+    let (sender, heard) = mpsc::channel();
+    let hearing = meter.clone();
+    thread::spawn(move || hearing.hear_who_wakes(|groups| drop(sender.send(groups))));
+    let nobody = || heard.recv_timeout(Duration::from_millis(300)).unwrap_err();
+    // It wakes, and nobody awaits it; then it is awaited, and does not.
+    wake.write_all(b"go\n").unwrap();
+    nobody();
+    wait_until("it sleeps", || meter.await_waking(group).unwrap());
+    nobody();
+    for _ in 0..3 {
+        wake.write_all(b"go\n").unwrap();
+    }
+    assert_eq!(heard.recv_timeout(Duration::from_secs(20)).unwrap(), [group]);
+    nobody();
+    drop(program);
+    let spinner = Program::spinner();
+    let job = job_with(&place, &spinner, 1);
+    let group = group_of(&place, job).unwrap();
+    meter.watch(group).unwrap();
+    wait_until("it wants to run already", || !meter.await_waking(group).unwrap());
 }
 
 #[test]

@@ -46,9 +46,10 @@ impl State {
         job.home =
             Some(Home { whereabouts, members, normal, affinity, listeners, newcomers, coming });
         job.activity.last_used_ns = clock::monotonic_ns();
-        self.gauge.watch(job);
         self.wake(id, true)?;
-        Ok(self.job(id)?.record())
+        let job = self.jobs.get(&id).ok_or(Denied::NoSuchJob(id))?;
+        self.gauge.watch(job);
+        Ok(job.record())
     }
 
     /// The first process of a job, with its start time, is on its way to where the job lives, and takes part

@@ -39,7 +39,8 @@ fn needs_root_an_idle_job_has_no_slots_and_ordinary_threads_until_it_uses_cpu() 
     program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
     wait_until("slots again", || shown().slots > slots + 3);
     wait_until("raised again", || policies(program.pid()).contains(&Policy::Fifo));
-    assert!(shown().state != v1::JobState::idle && shown().cpu_time_ns > cpu_time_ns);
+    assert_ne!(shown().state, v1::JobState::idle);
+    wait_until("CPU time", || shown().cpu_time_ns > cpu_time_ns);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::fmt::{Result, Write};
 
-use crate::diagnosis::{Diagnosis, Gain, Measure, cause, percent};
+use crate::diagnosis::{Diagnosis, Gain, Measure};
+use crate::words::{cause, percent};
 
 pub fn text(diagnosis: &Diagnosis) -> std::result::Result<String, std::fmt::Error> {
     let mut out = String::new();

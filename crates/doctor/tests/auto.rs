@@ -173,7 +173,8 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
     // Beside ordinary programs, the more the clearer: beside another gang it would be open what is better.
     let cpus = thread::available_parallelism().unwrap().get();
     let _rivals: Vec<Program> = (0..3 * cpus).map(|_| Program::spinner()).collect();
-    let program = place.run("program", &["--policy", "auto"], &[meet]);
+    // Of threads that wait for little a glance may see nothing.
+    let program = place.run("program", &["--policy", "auto"], &[meet, "uneven"]);
     if let Some(reason) = place.client().status().unwrap().status.not_proved {
         skipped(reason);
         return;

@@ -1,7 +1,8 @@
 /*
  * Two threads that meet at a spinning barrier, after a little work each, until they are killed, for ten
  * minutes at most. With "apart", or once SIGUSR1 has come, they work apart and meet no more; with "yield" they
- * give their CPUs away while they wait.
+ * give their CPUs away while they wait; with "uneven" one has three times the work, so that the other waits for
+ * two thirds of its time, however fast these CPUs are.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -13,6 +14,7 @@
 static atomic_uint arrived, generation;
 static atomic_int apart;
 static int yields;
+static _Thread_local int work = 4000;
 
 static void go_apart(int signal)
 {
@@ -27,7 +29,7 @@ static void *meet(void *start)
 	volatile unsigned long sum = 0;
 
 	while (time(0) - *(time_t *)start < 600) {
-		for (int i = 0; i < 4000; i++)
+		for (int i = 0; i < work; i++)
 			sum += i;
 		unsigned now = atomic_load(&generation);
 		if (atomic_load(&apart))
@@ -52,6 +54,8 @@ int main(int arguments, char **argument)
 	signal(SIGUSR1, go_apart);
 	if (arguments > 1 && !strcmp(argument[1], "apart"))
 		go_apart(0);
+	if (arguments > 1 && !strcmp(argument[1], "uneven"))
+		work *= 3;
 	yields = arguments > 1 && !strcmp(argument[1], "yield");
 	pthread_create(&other, 0, meet, &start);
 	meet(&start);

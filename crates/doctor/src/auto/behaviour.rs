@@ -53,8 +53,11 @@ impl Behaviour {
         }
     }
 
-    /// What is so different now that what was decided may be wrong.
-    pub fn change(&self, now: &Behaviour) -> Option<&'static str> {
+    /// What is so different now that what was decided may be wrong; `lately` is what the last glances saw, with `now`.
+    ///
+    /// What its threads wait is judged by all of these, too: one glance has some fifty looks, of which a program that
+    /// waits for a twentieth of its time has two or three.
+    pub fn change(&self, now: &Behaviour, lately: &[Behaviour]) -> Option<&'static str> {
         // Where nobody competes it is the same to it what it is.
         if !now.competition.is_tight {
             return None;
@@ -67,26 +70,35 @@ impl Behaviour {
         if factor(slept, sleeps) > 3.0 {
             return Some("its threads block more or less often");
         }
-        if self.waits_otherwise_than(now) {
+        let waits = |it: &Behaviour| (it.looks, it.spinning);
+        if self.waits_otherwise_than(waits(now)) || self.waits_otherwise_than(together(lately)) {
             return Some("its threads wait for each other more or less than before");
         }
         self.competition.change(&now.competition)
     }
 
-    fn waits_otherwise_than(&self, now: &Behaviour) -> bool {
-        let differs = (self.spinning - now.spinning).abs();
-        let is_multiple =
-            self.spinning.max(now.spinning) > WAITS_TIMES * self.spinning.min(now.spinning);
-        differs > WAITS_MORE || is_multiple && differs > ERRORS * self.standard_error(now)
+    /// Than at so many looks, of which this share found it waiting.
+    fn waits_otherwise_than(&self, (looks, spinning): (usize, f64)) -> bool {
+        let differs = (self.spinning - spinning).abs();
+        let is_multiple = self.spinning.max(spinning) > WAITS_TIMES * self.spinning.min(spinning);
+        let error = standard_error([(self.looks, self.spinning), (looks, spinning)]);
+        differs > WAITS_MORE || is_multiple && differs > ERRORS * error
     }
+}
 
-    /// Of the difference of the shares that wait, if both are the same (the test of two proportions).
-    fn standard_error(&self, other: &Behaviour) -> f64 {
-        let looks = [self, other].map(|it| it.looks.max(1) as f64);
-        let waits = self.spinning * looks[0] + other.spinning * looks[1];
-        let share = waits / (looks[0] + looks[1]);
-        (share * (1.0 - share) * (1.0 / looks[0] + 1.0 / looks[1])).sqrt()
-    }
+/// The looks of some glances, and the share of them that found it waiting.
+fn together(glances: &[Behaviour]) -> (usize, f64) {
+    let looks = glances.iter().map(|it| it.looks).sum::<usize>();
+    let waits = glances.iter().map(|it| it.spinning * it.looks as f64).sum::<f64>();
+    (looks, waits / looks.max(1) as f64)
+}
+
+/// Of the difference of two shares of so many looks, if both are the same (the test of two proportions).
+fn standard_error(of: [(usize, f64); 2]) -> f64 {
+    let looks = of.map(|(looks, _)| looks.max(1) as f64);
+    let waits: f64 = of.iter().zip(looks).map(|((_, share), looks)| share * looks).sum();
+    let share = waits / looks.iter().sum::<f64>();
+    (share * (1.0 - share) * looks.map(f64::recip).iter().sum::<f64>()).sqrt()
 }
 
 impl Competition {
@@ -116,14 +128,15 @@ mod tests {
         let competition = Competition { threads: 2.0, has_gangs: true, is_tight: true };
         let usual =
             Behaviour { threads: 2, sleeps_per_s: 5.0, looks: 200, spinning: 0.1, competition };
-        assert_eq!(usual.change(&usual), None);
+        let change = |usual: &Behaviour, now: &Behaviour| usual.change(now, &[*now]);
+        assert_eq!(change(&usual, &usual), None);
         let slightly = Behaviour {
             sleeps_per_s: 100.0,
             spinning: 0.03,
             competition: Competition { threads: 3.0, ..competition },
             ..usual
         };
-        assert_eq!(usual.change(&slightly), None);
+        assert_eq!(change(&usual, &slightly), None);
         let more = |threads| Competition { threads, ..competition };
         let alone = Competition { has_gangs: false, ..competition };
         for changed in [
@@ -137,13 +150,26 @@ mod tests {
             Behaviour { competition: more(0.5), ..usual },
             Behaviour { competition: alone, ..usual },
         ] {
-            assert!(usual.change(&changed).is_some(), "{changed:?}");
-            assert!(changed.change(&usual).is_some(), "{changed:?}");
+            assert!(change(&usual, &changed).is_some(), "{changed:?}");
+            assert!(change(&changed, &usual).is_some(), "{changed:?}");
         }
         let seldom = Behaviour { spinning: 0.01, ..usual };
         let never = Behaviour { spinning: 0.0, ..usual };
-        assert_eq!(seldom.change(&never), None, "two looks of 200 are chance");
+        assert_eq!(change(&seldom, &never), None, "two looks of 200 are chance");
         let nobody = Competition { threads: 0.0, has_gangs: false, is_tight: false };
-        assert_eq!(usual.change(&Behaviour { competition: nobody, ..usual }), None);
+        assert_eq!(change(&usual, &Behaviour { competition: nobody, ..usual }), None);
+    }
+
+    #[test]
+    fn what_one_glance_is_too_short_to_show_several_do() {
+        let usual =
+            Behaviour { threads: 2, looks: 51, spinning: 3.0 / 51.0, ..Behaviour::default() };
+        let competition = Competition { threads: 6.0, has_gangs: false, is_tight: true };
+        let never = Behaviour { looks: 52, spinning: 0.0, competition, ..usual };
+        let usual = Behaviour { competition, ..usual };
+        assert_eq!(usual.change(&never, &[never]), None, "three looks of 51 may be chance");
+        assert!(usual.change(&never, &[never; 3]).is_some());
+        assert_eq!(usual.change(&usual, &[usual; 3]), None);
+        assert_eq!(together(&[]), (0, 0.0));
     }
 }

@@ -6,7 +6,10 @@
 //! it is known without a glance: where others do, it rests no longer. Only glances decide that it has changed, two in
 //! a row.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
 
 use super::behaviour::{Behaviour, Competition};
 
@@ -17,10 +20,16 @@ const REST_MAX: Duration = Duration::from_secs(60);
 /// Glances in a row that must see a change.
 const CHANGED: usize = 2;
 
+/// So many of the last are judged together. Where threads waited for a tenth of their time and wait no more, two that
+/// are judged by themselves show it in one case of two, and four together in all.
+const TOGETHER: usize = 4;
+
 #[derive(Debug)]
 pub struct Glances {
     /// How it behaves by what was decided.
     usual: Option<Behaviour>,
+    /// What the last glances after that saw.
+    lately: VecDeque<Behaviour>,
     /// How many glances in a row have found it otherwise.
     differ: usize,
     last: Instant,
@@ -29,7 +38,7 @@ pub struct Glances {
 
 impl Glances {
     pub fn new(now: Instant) -> Glances {
-        Glances { usual: None, differ: 0, last: now, rest: REST }
+        Glances { usual: None, lately: VecDeque::new(), differ: 0, last: now, rest: REST }
     }
 
     pub fn last(&self) -> Instant {
@@ -49,7 +58,9 @@ impl Glances {
             self.usual = Some(seen);
             return None;
         };
-        let change = usual.change(&seen);
+        self.lately.truncate(TOGETHER - 1);
+        self.lately.push_front(seen);
+        let change = usual.change(&seen, self.lately.make_contiguous());
         (self.differ, self.rest) = match change {
             None => (0, (self.rest * 2).min(REST_MAX)),
             Some(_) => (self.differ + 1, REST),
@@ -68,18 +79,23 @@ mod tests {
         Behaviour { threads, sleeps_per_s: 5.0, looks: 200, spinning: 0.1, competition: TIGHT }
     }
 
-    /// Glanced at each time it is due, looked at each second; the seconds of each glance after the first.
+    /// With so many threads at each second: see [`glances_of`].
     fn glances(seconds: u64, threads_at: impl Fn(u64) -> usize) -> (Vec<u64>, Option<u64>) {
+        glances_of(seconds, |second| behaviour(threads_at(second)))
+    }
+
+    /// Glanced at each time it is due, looked at each second; the seconds of each glance after the first.
+    fn glances_of(seconds: u64, is_at: impl Fn(u64) -> Behaviour) -> (Vec<u64>, Option<u64>) {
         let began = Instant::now();
         let mut glances = Glances::new(began);
         assert!(glances.is_due(&TIGHT, began));
-        glances.saw(behaviour(threads_at(0)), began);
+        glances.saw(is_at(0), began);
         let mut at = Vec::new();
         for second in 1..=seconds {
             let now = began + Duration::from_secs(second);
             if glances.is_due(&TIGHT, now) {
                 at.push(second);
-                if glances.saw(behaviour(threads_at(second)), now).is_some() {
+                if glances.saw(is_at(second), now).is_some() {
                     return (at, Some(second));
                 }
             }
@@ -97,6 +113,19 @@ mod tests {
         assert_eq!(glances(300, |second| if second < 20 { 2 } else { 4 }).1, Some(40));
         let once = |second| if second == 35 { 4 } else { 2 };
         assert_eq!(glances(100, once), (vec![5, 15, 35, 40, 50, 70], None));
+    }
+
+    #[test]
+    fn a_small_change_is_sure_once_several_glances_show_it() {
+        // A tenth of fifty looks, and none of them any more after half a minute.
+        let is_at = |second| {
+            let spinning = if second < 30 { 0.1 } else { 0.0 };
+            Behaviour { looks: 50, spinning, ..behaviour(2) }
+        };
+        let (at, sure) = glances_of(600, is_at);
+        assert!(sure.is_some_and(|second| second > at[2]), "{at:?}");
+        let always = |_| Behaviour { looks: 50, ..behaviour(2) };
+        assert_eq!(glances_of(600, always).1, None);
     }
 
     #[test]

@@ -14,6 +14,8 @@ const WAITS_TIMES: f64 = 5.0;
 /// Two shares that are so many standard errors apart do not differ by chance (1 in 80).
 const ERRORS: f64 = 2.5;
 
+const WAITS: &str = "its threads wait for each other more or less than before";
+
 /// Blocking less often than this, in sleeps a second of a thread, is as good as never.
 const BLOCKS: f64 = 50.0;
 
@@ -53,11 +55,8 @@ impl Behaviour {
         }
     }
 
-    /// What is so different now that what was decided may be wrong; `lately` is what the last glances saw, with `now`.
-    ///
-    /// What its threads wait is judged by all of these, too: one glance has some fifty looks, of which a program that
-    /// waits for a twentieth of its time has two or three.
-    pub fn change(&self, now: &Behaviour, lately: &[Behaviour]) -> Option<&'static str> {
+    /// What is so different now that what was decided may be wrong.
+    pub fn change(&self, now: &Behaviour) -> Option<&'static str> {
         // Where nobody competes it is the same to it what it is.
         if !now.competition.is_tight {
             return None;
@@ -70,11 +69,16 @@ impl Behaviour {
         if factor(slept, sleeps) > 3.0 {
             return Some("its threads block more or less often");
         }
-        let waits = |it: &Behaviour| (it.looks, it.spinning);
-        if self.waits_otherwise_than(waits(now)) || self.waits_otherwise_than(together(lately)) {
-            return Some("its threads wait for each other more or less than before");
+        if self.waits_otherwise_than((now.looks, now.spinning)) {
+            return Some(WAITS);
         }
         self.competition.change(&now.competition)
+    }
+
+    /// What several glances show together of which none does by itself: one has some fifty looks, of which threads that
+    /// wait for a twentieth of their time have two or three.
+    pub fn change_over(&self, glances: &[Behaviour]) -> Option<&'static str> {
+        self.waits_otherwise_than(together(glances)).then_some(WAITS)
     }
 
     /// Than at so many looks, of which this share found it waiting.
@@ -128,15 +132,14 @@ mod tests {
         let competition = Competition { threads: 2.0, has_gangs: true, is_tight: true };
         let usual =
             Behaviour { threads: 2, sleeps_per_s: 5.0, looks: 200, spinning: 0.1, competition };
-        let change = |usual: &Behaviour, now: &Behaviour| usual.change(now, &[*now]);
-        assert_eq!(change(&usual, &usual), None);
+        assert_eq!(usual.change(&usual), None);
         let slightly = Behaviour {
             sleeps_per_s: 100.0,
             spinning: 0.03,
             competition: Competition { threads: 3.0, ..competition },
             ..usual
         };
-        assert_eq!(change(&usual, &slightly), None);
+        assert_eq!(usual.change(&slightly), None);
         let more = |threads| Competition { threads, ..competition };
         let alone = Competition { has_gangs: false, ..competition };
         for changed in [
@@ -150,14 +153,14 @@ mod tests {
             Behaviour { competition: more(0.5), ..usual },
             Behaviour { competition: alone, ..usual },
         ] {
-            assert!(change(&usual, &changed).is_some(), "{changed:?}");
-            assert!(change(&changed, &usual).is_some(), "{changed:?}");
+            assert!(usual.change(&changed).is_some(), "{changed:?}");
+            assert!(changed.change(&usual).is_some(), "{changed:?}");
         }
         let seldom = Behaviour { spinning: 0.01, ..usual };
         let never = Behaviour { spinning: 0.0, ..usual };
-        assert_eq!(change(&seldom, &never), None, "two looks of 200 are chance");
+        assert_eq!(seldom.change(&never), None, "two looks of 200 are chance");
         let nobody = Competition { threads: 0.0, has_gangs: false, is_tight: false };
-        assert_eq!(change(&usual, &Behaviour { competition: nobody, ..usual }), None);
+        assert_eq!(usual.change(&Behaviour { competition: nobody, ..usual }), None);
     }
 
     #[test]
@@ -165,11 +168,11 @@ mod tests {
         let usual =
             Behaviour { threads: 2, looks: 51, spinning: 3.0 / 51.0, ..Behaviour::default() };
         let competition = Competition { threads: 6.0, has_gangs: false, is_tight: true };
-        let never = Behaviour { looks: 52, spinning: 0.0, competition, ..usual };
         let usual = Behaviour { competition, ..usual };
-        assert_eq!(usual.change(&never, &[never]), None, "three looks of 51 may be chance");
-        assert!(usual.change(&never, &[never; 3]).is_some());
-        assert_eq!(usual.change(&usual, &[usual; 3]), None);
+        let never = Behaviour { looks: 52, spinning: 0.0, ..usual };
+        assert_eq!(usual.change(&never), None, "three looks of 51 may be chance");
+        assert!(usual.change_over(&[never; 3]).is_some());
+        assert_eq!(usual.change_over(&[usual; 3]), None);
         assert_eq!(together(&[]), (0, 0.0));
     }
 }

@@ -4,7 +4,8 @@
 //!
 //! Approach: after each glance at which it is as it was, it rests for twice as long, up to a minute. Who competes with
 //! it is known without a glance: where others do, it rests no longer. Only glances decide that it has changed, two in
-//! a row.
+//! a row. What none of them shows by itself the last four such glances may show together; one at which much was
+//! otherwise is not counted among these, so that it is still one.
 
 use std::{
     collections::VecDeque,
@@ -20,15 +21,15 @@ const REST_MAX: Duration = Duration::from_secs(60);
 /// Glances in a row that must see a change.
 const CHANGED: usize = 2;
 
-/// So many of the last are judged together. Where threads waited for a tenth of their time and wait no more, two that
-/// are judged by themselves show it in one case of two, and four together in all.
+/// So many of the last that show nothing by themselves are judged together. That threads which waited for a tenth of
+/// their time wait no more, two glances by themselves show in one case of two.
 const TOGETHER: usize = 4;
 
 #[derive(Debug)]
 pub struct Glances {
     /// How it behaves by what was decided.
     usual: Option<Behaviour>,
-    /// What the last glances after that saw.
+    /// What those of the glances after that saw which showed no change by themselves, the last first.
     lately: VecDeque<Behaviour>,
     /// How many glances in a row have found it otherwise.
     differ: usize,
@@ -58,9 +59,13 @@ impl Glances {
             self.usual = Some(seen);
             return None;
         };
-        self.lately.truncate(TOGETHER - 1);
-        self.lately.push_front(seen);
-        let change = usual.change(&seen, self.lately.make_contiguous());
+        let mut change = usual.change(&seen);
+        // Where nobody competes it is no matter how it behaves.
+        if change.is_none() && seen.competition.is_tight {
+            self.lately.truncate(TOGETHER - 1);
+            self.lately.push_front(seen);
+            change = usual.change_over(self.lately.make_contiguous());
+        }
         (self.differ, self.rest) = match change {
             None => (0, (self.rest * 2).min(REST_MAX)),
             Some(_) => (self.differ + 1, REST),
@@ -123,7 +128,13 @@ mod tests {
             Behaviour { looks: 50, spinning, ..behaviour(2) }
         };
         let (at, sure) = glances_of(600, is_at);
-        assert!(sure.is_some_and(|second| second > at[2]), "{at:?}");
+        assert_eq!((at, sure), (vec![5, 15, 35, 75, 135, 195, 200], Some(200)));
+        // Once it waits for half of its time, which is more than four glances should have together.
+        let once = |second| {
+            let spinning = if second == 35 { 0.5 } else { 0.02 };
+            Behaviour { looks: 100, spinning, ..behaviour(2) }
+        };
+        assert_eq!(glances_of(600, once).1, None, "one glance is one");
         let always = |_| Behaviour { looks: 50, ..behaviour(2) };
         assert_eq!(glances_of(600, always).1, None);
     }

@@ -1,4 +1,4 @@
-//! Experiments with tiny durations: that they run to their end and report what they promise to
+//! Measurements of gangd itself with tiny durations: that they run to their end and report what they promise to
 //! report. No figure is judged here.
 
 mod lab;
@@ -8,15 +8,10 @@ use std::process::Command;
 
 use gang_skips::skipped;
 use lab::{
-    conditions, figure, gangd_is_there, gangs_are_told, lab, libgang_is_there, report,
+    conditions, figure, gangd_is_there, gangs_are_told, is_shared, lab, libgang_is_there, report,
     table_and_report, try_table_and_report,
 };
 use serde_json::Value;
-
-/// Programs that run one after the other share the machine with nobody.
-fn is_shared(condition: &str) -> bool {
-    !condition.ends_with("batch")
-}
 
 #[test]
 fn barrier_under_plain_linux() {
@@ -282,182 +277,6 @@ fn what_the_kernel_does_not_let_gangd_measure_is_told_as_that_needs_gangd() {
     }
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("coscheduled_percent") && text.contains("not measured"), "{text}");
-}
-
-#[test]
-fn solvers_and_speedup_under_plain_linux() {
-    for (name, condition) in [("gauss", "2 threads, alone"), ("matmul", "2 threads, alone")] {
-        let report = report(&format!("{name} --plain --runs 1 --seconds 0.2 --threads 2"));
-        assert_eq!(conditions(&report), [condition, "2 threads, plain Linux"]);
-        let mflops = &report["series"][0]["samples"]["mflops_of_cpu_time"][0];
-        assert!(mflops.as_f64().is_some(), "{report}");
-    }
-    let speedup = report("speedup --plain --runs 1 --seconds 0.2 --threads 2");
-    assert_eq!(conditions(&speedup), ["1 thread, plain Linux", "2 threads, plain Linux"]);
-    assert!(speedup["verdict"].as_array().is_some(), "{speedup}");
-}
-
-#[test]
-fn sweeps_and_alternatives_under_plain_linux() {
-    let interval = report("interval --plain --runs 1 --seconds 0.2 --points 40us");
-    assert_eq!(conditions(&interval), ["40us, plain Linux"]);
-    let variance = report("variance --plain --runs 1 --seconds 0.2 --points 0ns,1ms");
-    assert_eq!(conditions(&variance), ["0ns, plain Linux", "1ms, plain Linux"]);
-    assert_eq!(conditions(&report("batch --plain --runs 1 --seconds 0.4")).len(), 2);
-    assert_eq!(conditions(&report("priority --plain --runs 1 --seconds 0.2")).len(), 3);
-}
-
-#[test]
-fn stream_deadlines_and_holes_under_plain_linux() {
-    let stream = report("stream --plain --runs 1 --seconds 0.3 --bursts 2");
-    assert_eq!(conditions(&stream), ["bursts of 2, plain Linux", "bursts of 2, partition"]);
-    let deadlines = report("deadlines --plain --quick --runs 1 --seconds 0.5");
-    assert_eq!(conditions(&deadlines), ["2 domains, plain Linux", "8 domains, plain Linux"]);
-    let holes = report("holes --plain --runs 1 --seconds 0.02 --instances 1");
-    assert_eq!(conditions(&holes).len(), 4);
-}
-
-/// As published: all numbers of threads, domains and instances, and the steps of the paper; in one round.
-#[test]
-fn with_paper_experiments_run_to_their_end() {
-    let gauss = report("gauss --plain --paper --runs 1 --seconds 0.1");
-    let cpus = gauss["machine"]["cpus"].as_u64().unwrap();
-    assert_eq!(conditions(&gauss).len() as u64, 2 * cpus);
-    assert_eq!(gauss["notes"].as_array().unwrap().len(), 0, "nothing is left out: {gauss}");
-    assert_eq!(conditions(&report("batch --plain --paper --runs 1 --seconds 0.4")).len(), 2);
-    let deadlines = report("deadlines --plain --paper --runs 1 --seconds 0.5");
-    let expected = ["1 domain", "2 domains", "4 domains", "8 domains"];
-    assert_eq!(conditions(&deadlines), expected.map(|of| format!("{of}, plain Linux")));
-    let holes = report("holes --plain --paper --runs 1 --seconds 0.02");
-    assert_eq!(conditions(&holes).len(), 2 * 8 * 2, "1 to 8 of both programs");
-    for report in [gauss, deadlines, holes] {
-        assert_eq!(report["rounds"], 1);
-        for series in report["series"].as_array().unwrap() {
-            assert!(!series["samples"].as_object().unwrap().is_empty(), "{series}");
-        }
-    }
-}
-
-#[test]
-fn with_paper_experiments_run_to_their_end_under_gangd_need_gangd() {
-    if !gangd_is_there() {
-        return;
-    }
-    let gauss = report("gauss --paper --runs 1 --seconds 0.1 --threads 1");
-    assert_eq!(conditions(&gauss).len(), 3);
-    let deadlines = report("deadlines --paper --runs 1 --seconds 0.5");
-    assert_eq!(conditions(&deadlines).len(), 8);
-    gangs_are_told(&deadlines, |_| true);
-}
-
-/// A gang of more threads than CPUs is what a larger machine's gang is to this one.
-#[test]
-fn sixteen_threads_run_to_their_end() {
-    let gauss = report("gauss --plain --runs 1 --seconds 0.2 --threads 16");
-    assert_eq!(conditions(&gauss), ["16 threads, alone", "16 threads, plain Linux"]);
-    let barrier = report("barrier --plain --runs 1 --seconds 0.2 --hogs 0 --threads 16");
-    assert_eq!(conditions(&barrier).len(), 2);
-    let stream = report("stream --plain --runs 1 --seconds 0.3 --bursts 2 --threads 16");
-    assert_eq!(conditions(&stream).len(), 2);
-}
-
-#[test]
-fn users_under_gangd_where_it_is_there() {
-    let with_gangd = gangd_is_there();
-    let plain = if with_gangd { "--quick" } else { "--plain --quick" };
-    let users = lab(&format!("users {plain} --noisy --runs 1 --times 2 --patience 2 --json -"));
-    let errors = String::from_utf8_lossy(&users.stderr);
-    if !users.status.success() {
-        assert!(errors.contains("nothing to run"), "{errors}");
-        skipped(errors);
-        return;
-    }
-    let users: Value = serde_json::from_slice(&users.stdout).unwrap();
-    assert!(!users["notes"].as_array().unwrap().is_empty(), "{users}");
-    if with_gangd {
-        gangs_are_told(&users, |_| true);
-    }
-}
-
-#[test]
-fn solvers_and_sweeps_under_gangd_need_gangd() {
-    if !gangd_is_there() {
-        return;
-    }
-    let gauss = report("gauss --runs 2 --seconds 0.2 --threads 2 --watch-plain");
-    assert_eq!(conditions(&gauss).len(), 3);
-    assert_eq!(gauss["measures"].as_array().unwrap().len(), 2);
-    gangs_are_told(&gauss, |_| true);
-    let plain = &gauss["series"][0];
-    assert_eq!(plain["samples"]["coscheduled_percent"].as_array().unwrap().len(), 2, "{plain}");
-    assert!(plain.get("looked_at_apart").is_none(), "in every round, as was asked for: {plain}");
-    let interval = report("interval --runs 1 --seconds 0.2 --points 40us,4ms --halvings 1");
-    let verdicts = interval["verdict"].as_array().unwrap();
-    assert!(verdicts.iter().any(|v| v.as_str().unwrap().contains("ETH")), "{interval}");
-    gangs_are_told(&interval, |_| true);
-    let plain = &interval["series"][0];
-    assert_eq!(plain["looked_at_apart"], true, "{plain}");
-}
-
-#[test]
-fn batch_and_priority_under_gangd_need_gangd() {
-    if !gangd_is_there() {
-        return;
-    }
-    let batch = report("batch --runs 1 --seconds 0.4");
-    assert_eq!(conditions(&batch).len(), 4);
-    gangs_are_told(&batch, is_shared);
-    let priority = report("priority --runs 1 --seconds 0.2");
-    assert_eq!(conditions(&priority).len(), 5);
-    gangs_are_told(&priority, |_| true);
-}
-
-#[test]
-fn deadlines_and_holes_under_gangd_need_gangd() {
-    if !gangd_is_there() {
-        return;
-    }
-    let deadlines = report("deadlines --quick --runs 1 --seconds 0.5");
-    assert_eq!(deadlines["measures"].as_array().unwrap().len(), 1);
-    gangs_are_told(&deadlines, |_| true);
-    let holes = report("holes --runs 1 --seconds 0.02 --instances 2");
-    assert_eq!(conditions(&holes).len(), 10);
-    assert_eq!(
-        conditions(&holes).iter().filter(|it| it.starts_with("deadlines beside")).count(),
-        2
-    );
-    assert!(figure(&holes, "2 of CoEVP, batch", "cpus_used") > 0.0, "{holes}");
-    gangs_are_told(&holes, is_shared);
-}
-
-#[test]
-fn stream_slices_and_noise_under_gangd_need_gangd() {
-    if !gangd_is_there() {
-        return;
-    }
-    let stream = report("stream --runs 1 --seconds 0.3 --bursts 1,4");
-    assert_eq!(conditions(&stream).len(), 6);
-    gangs_are_told(&stream, |_| true);
-    let slices = report("slices --quick --runs 1 --seconds 0.1 --slices 10ms");
-    assert_eq!(conditions(&slices).len(), 6);
-    gangs_are_told(&slices, is_shared);
-    let noise = report("noise --runs 1 --seconds 0.6");
-    assert_eq!(conditions(&noise), ["1ms", "10ms", "50ms"]);
-    gangs_are_told(&noise, |_| true);
-}
-
-#[test]
-fn matmul_speedup_and_variance_under_gangd_need_gangd() {
-    if !gangd_is_there() {
-        return;
-    }
-    let matmul = report("matmul --runs 1 --seconds 0.2 --threads 2");
-    assert_eq!(conditions(&matmul).len(), 3);
-    gangs_are_told(&matmul, |_| true);
-    let speedup = report("speedup --runs 1 --seconds 0.2 --threads 1");
-    assert_eq!(conditions(&speedup), ["1 thread, plain Linux", "1 thread, gangd"]);
-    let variance = report("variance --runs 1 --seconds 0.2 --points 1ms --halvings 0");
-    assert_eq!(conditions(&variance), ["1ms, plain Linux", "1ms, gangd"]);
 }
 
 #[test]

@@ -55,6 +55,11 @@ pub fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
     assert!(told > 0, "{report}");
 }
 
+/// Programs that run one after the other share the machine with nobody.
+pub fn is_shared(condition: &str) -> bool {
+    !condition.ends_with("batch")
+}
+
 /// Whether libgang lies beside the lab, for programs that it compiles; says so where it does not.
 pub fn libgang_is_there() -> bool {
     let there = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("libgang.a").is_file();

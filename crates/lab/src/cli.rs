@@ -85,7 +85,8 @@ enum Command {
     Users(With<users::Users>),
     /// How often gang doctor is right, over programs of every kind
     ///
-    /// Three rounds of up to 29 programs take about an hour; a first answer (--quick), of 5 of them, a minute.
+    /// Three rounds of up to 29 programs take about an hour, and some of them more; a first answer (--quick), of 5 of
+    /// them, a minute.
     Doctor(With<doctor::Doctor>),
     /// What it costs programs that gang doctor watches them
     Watching(Only),

@@ -112,6 +112,11 @@ impl Series {
         rounds.zip(self.samples.get(figure).into_iter().flatten().copied())
     }
 
+    /// In how many rounds it was measured.
+    pub fn measured(&self) -> usize {
+        self.rounds.values().map(Vec::len).max().unwrap_or(0)
+    }
+
     /// A figure of two conditions, of the rounds in which both have it.
     pub fn paired(&self, other: &Series, figure: &str) -> (Vec<f64>, Vec<f64>) {
         let others: BTreeMap<usize, f64> = other.by_round(figure).collect();
@@ -137,11 +142,23 @@ fn from_one<S: Serializer>(
 pub struct Run {
     pub experiment: &'static str,
     pub machine: Machine,
+    /// Of all conditions.
     pub rounds: usize,
+    /// Rounds after those, of some conditions.
+    pub more_rounds: usize,
     /// Rounds for which a first answer had no time.
     pub rounds_left_out: usize,
     pub series: Vec<Series>,
     pub noise: Vec<Noise>,
+}
+
+/// How many rounds conditions are measured.
+pub struct Rounds<'a> {
+    pub of_all: usize,
+    /// Those that want more have so many, not counting a first answer.
+    pub at_most: usize,
+    /// Whether a condition, by its place, is to be measured on, after what was measured of all of them.
+    pub wants_more: &'a dyn Fn(&[Series], usize) -> bool,
 }
 
 /// In so much time a first answer is there, but for the last round and what is measured in one piece.
@@ -155,6 +172,17 @@ pub fn alternate(
     rounds: usize,
     conditions: &[Condition],
 ) -> Result<Run> {
+    let rounds = Rounds { of_all: rounds, at_most: rounds, wants_more: &|_, _| false };
+    alternate_on(lab, experiment, &rounds, conditions)
+}
+
+/// The same, and goes on with conditions that want more rounds.
+pub fn alternate_on(
+    lab: &Lab,
+    experiment: &'static str,
+    rounds: &Rounds,
+    conditions: &[Condition],
+) -> Result<Run> {
     let mut machine = Machine::this(lab.cpus);
     let journal = lab.journal.as_ref();
     if let Some(journal) = journal {
@@ -163,26 +191,38 @@ pub fn alternate(
     let known = |round: usize, condition: &Condition| {
         journal.and_then(|journal| journal.sample(experiment, &condition.name, round))
     };
-    let missing = |round: usize| conditions.iter().filter(|c| known(round, c).is_none()).count();
-    let all_missing: usize = (0..rounds).map(missing).sum();
+    let missing = |round: usize, of: &[usize]| {
+        of.iter().filter(|&&index| known(round, &conditions[index]).is_none()).count()
+    };
+    let every: Vec<usize> = (0..conditions.len()).collect();
     let mut noise = journal.map_or_else(Vec::new, |journal| journal.noise(experiment));
-    if all_missing > 0 && !lab.options.noisy {
-        quiet_enough(noise::at_rest()?)?;
-    }
     let listen = |noise: &mut Vec<Noise>| -> Result<()> {
         let sample = noise::sample()?;
         noise.push(sample);
         journal.map_or(Ok(()), |journal| journal.add_noise(experiment, sample))
     };
 
-    let bar = progress(experiment, all_missing);
+    let bar = progress(experiment, (0..rounds.of_all).map(|round| missing(round, &every)).sum());
     let mut series: Vec<Series> =
         conditions.iter().map(|c| Series::new(&c.name, BTreeMap::new())).collect();
     let bounded = lab.options.quick && lab.options.runs.is_none();
     let begun = Instant::now();
+    let at_most = if bounded { rounds.of_all } else { rounds.at_most.max(rounds.of_all) };
     let (mut done, mut measured) = (0, 0);
-    for round in 0..rounds {
-        if missing(round) > 0 {
+    for round in 0..at_most {
+        let wants = |index: &usize| round < rounds.of_all || (rounds.wants_more)(&series, *index);
+        let mut now: Vec<usize> = every.iter().copied().filter(wants).collect();
+        if now.is_empty() {
+            break;
+        }
+        let missing = missing(round, &now);
+        if round >= rounds.of_all {
+            bar.inc_length(missing as u64);
+        }
+        if missing > 0 {
+            if measured == 0 && !lab.options.noisy {
+                quiet_enough(noise::at_rest()?)?;
+            }
             // And for the looks that follow.
             let taken = begun.elapsed().mul_f64(1.0 + part_apart(&series));
             if bounded && !is_time_for_another(measured, taken, lab.began.get().elapsed()) {
@@ -191,21 +231,17 @@ pub fn alternate(
             listen(&mut noise)?;
             measured += 1;
         }
-        for step in 0..conditions.len() {
-            let index = if round % 2 == 0 { step } else { conditions.len() - 1 - step };
+        if round % 2 == 1 {
+            now.reverse();
+        }
+        for index in now {
             let condition = &conditions[index];
             let sample = match known(round, condition) {
                 Some(sample) => sample,
                 None => {
-                    bar.set_message(format!("round {} of {rounds}: {}", round + 1, condition.name));
-                    lab.measured.take();
-                    let figures = (condition.measure)()
-                        .with_context(|| format!("round {}, {}", round + 1, condition.name))?;
-                    let mut sample = lab.measured.take();
-                    sample.figures.extend(figures);
-                    if let Some(journal) = journal {
-                        journal.add_sample(experiment, &condition.name, round, &sample)?;
-                    }
+                    let of = if round < rounds.of_all { rounds.of_all } else { at_most };
+                    bar.set_message(format!("round {} of {of}: {}", round + 1, condition.name));
+                    let sample = take(lab, experiment, condition, round)?;
                     bar.inc(1);
                     sample
                 }
@@ -229,12 +265,27 @@ pub fn alternate(
             series.add_look(done, not_seen("--quick had no time to look at plain Linux"));
         }
     }
-    if all_missing > 0 {
+    if measured > 0 {
         listen(&mut noise)?;
     }
     machine.look_again();
-    let rounds_left_out = rounds - done;
-    Ok(Run { experiment, machine, rounds: done, rounds_left_out, series, noise })
+    let rounds_left_out = rounds.of_all.saturating_sub(done);
+    let more_rounds = done.saturating_sub(rounds.of_all);
+    let rounds = done - more_rounds;
+    Ok(Run { experiment, machine, rounds, more_rounds, rounds_left_out, series, noise })
+}
+
+/// Measures a condition once.
+fn take(lab: &Lab, experiment: &str, condition: &Condition, round: usize) -> Result<Sample> {
+    lab.measured.take();
+    let figures = (condition.measure)()
+        .with_context(|| format!("round {}, {}", round + 1, condition.name))?;
+    let mut sample = lab.measured.take();
+    sample.figures.extend(figures);
+    if let Some(journal) = &lab.journal {
+        journal.add_sample(experiment, &condition.name, round, &sample)?;
+    }
+    Ok(sample)
 }
 
 /// How many of the conditions are to be looked at apart.
@@ -380,6 +431,39 @@ mod tests {
         );
         let whole = serde_json::to_value(series(3)).unwrap();
         assert!(whole.get("rounds").is_none(), "{whole}");
+    }
+
+    #[test]
+    fn a_condition_that_wants_more_rounds_is_measured_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        let order = RefCell::new(String::new());
+        let condition = |name: &'static str| {
+            let order = &order;
+            Condition::new(name, move || {
+                order.borrow_mut().push_str(name);
+                Ok(Figures::from([("n", 1.0)]))
+            })
+        };
+        let conditions = [condition("a"), condition("b"), condition("c")];
+        // The second one has enough with the first rounds, the third with one more.
+        let wants_more = |series: &[Series], index: usize| match index {
+            0 => true,
+            1 => false,
+            _ => series[index].samples["n"].len() < 3,
+        };
+        let run = |lab: &Lab| {
+            let rounds = Rounds { of_all: 2, at_most: 5, wants_more: &wants_more };
+            let run = alternate_on(lab, "on", &rounds, &conditions).unwrap();
+            let measured: Vec<usize> = run.series.iter().map(Series::measured).collect();
+            (run.rounds, run.more_rounds, run.rounds_left_out, measured)
+        };
+        assert_eq!(run(&lab(Some(&path))), (2, 3, 0, vec![5, 2, 3]));
+        assert_eq!(order.take(), "abccbaacaa");
+        assert_eq!(run(&lab(Some(&path))), (2, 3, 0, vec![5, 2, 3]), "from the file");
+        assert_eq!(order.take(), "", "nothing is measured again");
+        let quick = Lab::new(&Options { noisy: true, quick: true, ..Options::default() }).unwrap();
+        assert_eq!(run(&quick), (2, 0, 0, vec![2, 2, 2]), "a first answer does not wait for it");
     }
 
     #[test]

@@ -83,7 +83,7 @@ fn section(report: &Report, picture: &Result<String, String>) -> Markup {
             ul { @for note in left_out { li { (note) } } }
         }
         p {
-            (report.rounds) " rounds. "
+            (report.all_rounds()) ". "
             @if let Some(noise) = &report.noise { "While nothing was measured " (noise.line()) "." }
         }
     }
@@ -115,6 +115,7 @@ mod tests {
             experiment: "speed",
             machine: machine.clone(),
             rounds: 2,
+            more_rounds: 0,
             rounds_left_out: 0,
             series,
             noise: vec![],

@@ -34,7 +34,11 @@ pub struct Report {
     pub compared: bool,
     #[serde(skip)]
     asked: bool,
+    /// Of all conditions.
     pub rounds: usize,
+    /// Rounds after those, of some conditions.
+    #[serde(skip_serializing_if = "is_none")]
+    pub more_rounds: usize,
     /// Rounds for which a first answer had no time.
     #[serde(skip_serializing_if = "is_none")]
     pub rounds_left_out: usize,
@@ -102,6 +106,7 @@ impl Report {
             compared: quiet || lab.options.noisy,
             asked: lab.options.noisy,
             rounds: run.rounds,
+            more_rounds: run.more_rounds,
             rounds_left_out: run.rounds_left_out,
             series: run.series,
             ratios: Vec::new(),
@@ -117,6 +122,7 @@ impl Report {
     /// Takes in a run of the same experiment with other conditions.
     pub fn add(&mut self, run: Run) {
         self.series.extend(run.series);
+        self.more_rounds = self.more_rounds.max(run.more_rounds);
         self.rounds_left_out = self.rounds_left_out.max(run.rounds_left_out);
         // Either part can be too noisy to compare.
         let worse =
@@ -208,7 +214,7 @@ impl Report {
             *reasons.entry(reason).or_default() += rounds;
         }
         all.extend(reasons.into_iter().map(|(reason, count)| {
-            let of = self.series.len() * self.rounds;
+            let of: usize = self.series.iter().map(Series::measured).sum();
             format!("How much programs ran as a whole, in {count} of {of} measurements: {reason}.")
         }));
         all
@@ -225,11 +231,21 @@ impl Report {
         self.measures.push(Measure::new(measure, must, unit, measured));
     }
 
+    /// How many rounds there were.
+    pub fn all_rounds(&self) -> String {
+        let rounds = match self.rounds {
+            1 => "1 round".into(),
+            rounds => format!("{rounds} rounds"),
+        };
+        match self.more_rounds {
+            0 => rounds,
+            more => format!("{rounds}, and up to {more} more where they did not tell"),
+        }
+    }
+
     /// The report for a terminal.
     pub fn text(&self) -> String {
-        let rounds =
-            if self.rounds == 1 { "1 round".into() } else { format!("{} rounds", self.rounds) };
-        let mut text = format!("{}\n{}; {rounds}\n", self.about, self.machine.line());
+        let mut text = format!("{}\n{}; {}\n", self.about, self.machine.line(), self.all_rounds());
         if let Some(noise) = &self.noise {
             text += &format!("While nothing was measured {}.\n", noise.line());
         }
@@ -425,6 +441,7 @@ mod tests {
             experiment: "speed",
             machine: Machine::this(2),
             rounds: 3,
+            more_rounds: 0,
             rounds_left_out: 0,
             series: vec![series("plain, 1", [1.0, 1.0, 1.1]), series("gangd, 1", [2.9, 3.0, 3.1])],
             noise: vec![Noise { lost_percent, longest_ms: 1.0 }],
@@ -458,6 +475,9 @@ mod tests {
         assert!(!report.text().contains("more rounds"));
         report.rounds_left_out = 2;
         assert!(report.text().contains("- 2 more rounds: --quick"), "{}", report.text());
+        assert!(report.text().contains("; 3 rounds\n"), "{}", report.text());
+        report.more_rounds = 4;
+        assert!(report.text().contains("; 3 rounds, and up to 4 more "), "{}", report.text());
     }
 
     #[test]

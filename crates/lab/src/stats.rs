@@ -66,6 +66,15 @@ pub fn ratio(of: &[f64], over: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, interval, samples: of.len() })
 }
 
+/// Whether the ratio of the means of two series, in pairs as for [`ratio`], is another one than this, at 95 %: whether
+/// the mean of what is left of each pair is another one than nothing (Fieller's theorem, J. R. Stat. Soc. B 16, 1954).
+/// It holds where what is divided by varies so much that the interval of the ratio says little.
+pub fn is_told_apart(of: &[f64], over: &[f64], from: f64) -> bool {
+    let left: Vec<f64> = of.iter().zip(over).map(|(a, b)| a - from * b).collect();
+    let interval = mean(&left).and_then(|it| it.interval);
+    of.len() == over.len() && interval.is_some_and(|[low, high]| low > 0.0 || high < 0.0)
+}
+
 fn half_width(samples: usize, sd: f64) -> Option<f64> {
     let freedom = samples.checked_sub(1).filter(|freedom| *freedom > 0)? as f64;
     let student = StudentsT::new(0.0, 1.0, freedom).ok()?;
@@ -119,6 +128,19 @@ mod tests {
         assert!((2.0..3.0).contains(&estimate.value), "{estimate:?}");
         let [low, high] = estimate.interval.unwrap();
         assert!(low < estimate.value && estimate.value < high);
+    }
+
+    #[test]
+    fn a_ratio_is_told_apart_from_another() {
+        let told = is_told_apart;
+        assert!(told(&[10.0, 10.1, 9.9], &[5.0, 5.1, 4.9], 1.05));
+        assert!(told(&[10.0, 20.1, 9.9], &[10.0, 20.0, 10.0], 1.05), "less, too");
+        assert!(!told(&[11.0, 20.1, 9.9], &[10.0, 20.0, 10.0], 1.05));
+        // Who collapses now and then is slower for sure, by nobody knows how much.
+        let (of, over) = ([100.0, 101.0, 99.0, 100.0], [50.0, 0.5, 51.0, 20.0]);
+        assert!(told(&of, &over, 1.05));
+        assert!(ratio(&of, &over).unwrap().interval.unwrap()[0] < 1.05);
+        assert!(!told(&[2.0], &[1.0], 1.05) && !told(&[], &[], 1.05), "not by one round");
     }
 
     #[test]

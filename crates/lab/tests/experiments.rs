@@ -349,10 +349,15 @@ fn with_the_doctor(line: &str) -> Option<Value> {
 
 #[test]
 fn the_doctor_is_scored() {
-    let line = "doctor --only phases,small --runs 1 --seconds 1 --noisy --json -";
+    // One round tells nothing apart from anything.
+    let line = "doctor --only phases,small --runs 1 --at-most 2 --seconds 1 --noisy --json -";
     let Some(report) = with_the_doctor(line) else { return };
     assert_eq!(report["measures"][0]["measure"], "gang doctor is right");
     assert!(report["verdict"].as_array().unwrap().len() > 3);
+    assert_eq!((&report["rounds"], &report["more_rounds"]), (&Value::from(1), &Value::from(1)));
+    for series in report["series"].as_array().unwrap() {
+        assert_eq!(series["samples"]["iterations_per_s"].as_array().unwrap().len(), 2, "{series}");
+    }
     let conditions = conditions(&report);
     assert!(conditions.contains(&"phases, spins: watched"), "not only barriers: {conditions:?}");
 }

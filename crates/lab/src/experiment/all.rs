@@ -200,8 +200,15 @@ mod tests {
             let samples = std::collections::BTreeMap::from([("per_s", vec![1.0])]);
             let (series, noise) = (vec![Series::new("gangd", samples)], Vec::new());
             let machine = machine.clone();
-            let run =
-                Run { experiment: name, machine, rounds: 1, rounds_left_out: 0, series, noise };
+            let run = Run {
+                experiment: name,
+                machine,
+                rounds: 1,
+                more_rounds: 0,
+                rounds_left_out: 0,
+                series,
+                noise,
+            };
             let found = Ok(Report::new(&lab, format!("about {name}"), run, "per_s"));
             let picture = Ok(format!("data:image/svg+xml;base64,{}", STANDARD.encode(name)));
             Done { name, found, picture }

@@ -197,8 +197,15 @@ mod tests {
             let rate = (RATE, [100.0; 3]);
             let series = vec![of(LATER, &[rate]), of(DECIDED, &[rate, (IS_DECIDED, decided)])];
             let (machine, noise) = (Machine::this(2), Vec::new());
-            let run =
-                Run { experiment: "auto", machine, rounds: 3, rounds_left_out: 0, series, noise };
+            let run = Run {
+                experiment: "auto",
+                machine,
+                rounds: 3,
+                more_rounds: 0,
+                rounds_left_out: 0,
+                series,
+                noise,
+            };
             let mut report = Report::new(&lab, "about", run, RATE);
             tell_undecided(&mut report, DECIDES, &["it is being measured".into()]);
             let ratio = report.ratio(DECIDED, LATER, RATE).unwrap();

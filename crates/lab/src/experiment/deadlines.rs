@@ -146,6 +146,7 @@ mod tests {
                 experiment: "deadlines",
                 machine,
                 rounds: 2,
+                more_rounds: 0,
                 rounds_left_out: 0,
                 series,
                 noise,

@@ -4,6 +4,9 @@
 //! them, and as gangs. The doctor is right where it says that gang scheduling helps by more than 5 %, and it
 //! does, or that it does not, and it does not. What watching costs the copy that is watched is the first against the
 //! second, over the part of its time in which it is watched.
+//!
+//! A few rounds show that a program gains, and not always by more than 5 % or less: who is near that, or treated
+//! differently by plain Linux from one round to the next, is measured on. By what is true alone, not by what was said.
 
 mod subjects;
 
@@ -16,7 +19,7 @@ use serde_json::Value;
 use crate::child::Running;
 use crate::confusion::Confusion;
 use crate::daemon::{Daemon, Settings};
-use crate::harness::{Condition, Figures, alternate};
+use crate::harness::{Condition, Figures, Rounds, Series, alternate_on};
 use crate::lab::{Lab, Span};
 use crate::report::{Must, Report};
 use crate::stats::{self, Estimate};
@@ -46,14 +49,20 @@ const LENGTH: Duration = Duration::from_millis(10_500);
 const QUICK_LENGTH: Duration = Duration::from_secs(3);
 /// What the doctor has to begin in, so that it ends before the programs do.
 const BEGINS: Duration = Duration::from_millis(500);
-/// With more rounds, it takes hours.
+/// With more rounds of all programs, it takes hours.
 const ROUNDS: usize = 3;
+/// Of programs of which it is not known whether they gain.
+const MOST_ROUNDS: usize = 6;
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct Doctor {
     /// Only programs with one of these words in their names [default: all, with --quick some of the lab's own]
     #[arg(long, value_delimiter = ',', value_name = "WORD")]
     pub only: Vec<String>,
+    /// Measure programs of which it cannot be told whether they gain more than 5 % on, up to so many rounds [default: 6,
+    /// or --runs where that is given; none with --quick]
+    #[arg(long, value_name = "ROUNDS")]
+    pub at_most: Option<usize>,
 }
 
 pub fn run(lab: &Lab) -> Result<Report> {
@@ -72,8 +81,7 @@ impl Doctor {
                 conditions.push(Condition::new(name, move || measure(lab, subject, way)));
             }
         }
-        let rounds = lab.options.runs.unwrap_or(ROUNDS);
-        let run = alternate(lab, "doctor", rounds, &conditions)?;
+        let run = alternate_on(lab, "doctor", &self.rounds(lab), &conditions)?;
         let chosen = subjects.chosen.len();
         let about = format!("what gang doctor says of {chosen} programs, and what is true");
         let mut report = Report::new(lab, about, run, RATE);
@@ -90,6 +98,20 @@ impl Doctor {
         tell(&mut report, &scores);
         Ok(report)
     }
+
+    fn rounds(&self, lab: &Lab) -> Rounds<'static> {
+        let of_all = lab.options.runs.unwrap_or(ROUNDS);
+        let at_most = self.at_most.or(lab.options.runs).unwrap_or(MOST_ROUNDS);
+        Rounds { of_all, at_most, wants_more: &|series, index| !is_gain_known(series, index) }
+    }
+}
+
+/// Whether the program of a condition, by its place, gains more than what counts as help, or does not, for sure.
+fn is_gain_known(series: &[Series], index: usize) -> bool {
+    let of_program = index - index % WAYS.len();
+    let [plain, .., gangs] = &series[of_program..of_program + WAYS.len()] else { return true };
+    let (gangs, plain) = gangs.paired(plain, RATE);
+    stats::is_told_apart(&gangs, &plain, 1.0 + GAIN)
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -158,6 +180,8 @@ struct Score {
     said: Option<bool>,
     predicted: Option<f64>,
     gain: Estimate,
+    /// That it is more than what counts as help, or less.
+    is_gain_known: bool,
     is_steady: bool,
     cost_percent: Option<Estimate>,
 }
@@ -173,10 +197,11 @@ fn score(report: &mut Report, name: &str) -> Option<Score> {
     let (plain, watched, gangs) =
         (condition("plain Linux"), condition("watched"), condition("gangs"));
     let ratio = report.ratio(&gangs, &plain, RATE)?;
+    let place = report.series.iter().position(|series| series.condition == plain)?;
     let alone = report.samples(&plain, OF_FIRST).and_then(stats::mean_sd);
     let cost = report.ratio(&watched, &plain, OF_FIRST);
     let part = report.mean(&watched, PART_WATCHED);
-    let rounds = report.rounds;
+    let rounds = report.samples(&watched, OF_FIRST).map_or(0, <[f64]>::len);
     let votes = report.samples(&watched, HELPS).unwrap_or_default();
     let predicted = report.samples(&watched, PREDICTED).and_then(stats::mean_sd);
     let minus_one = |it: Estimate| Estimate {
@@ -191,6 +216,7 @@ fn score(report: &mut Report, name: &str) -> Option<Score> {
             .flatten(),
         predicted: predicted.map(|(mean, _)| mean),
         gain: minus_one(ratio),
+        is_gain_known: is_gain_known(&report.series, place),
         is_steady: rounds > 1 && alone.is_some_and(|(mean, sd)| sd < STEADY * mean),
         cost_percent: cost.zip(part).map(|(it, part)| {
             let percent = |ratio: f64| (1.0 - ratio) / part.value * 100.0;
@@ -219,8 +245,9 @@ fn tell(report: &mut Report, scores: &[Score]) {
         };
         let percent = |gain: f64| format!("{:+.0} %", gain * 100.0);
         let predicted = it.predicted.map_or_else(|| "–".into(), percent);
+        let sure = if it.is_gain_known { "" } else { ", not told apart from 5 %" };
         report.verdict.push(format!(
-            "{}: {said}, {predicted} predicted, {} measured.",
+            "{}: {said}, {predicted} predicted, {} measured{sure}.",
             it.name,
             percent(it.gain.value)
         ));
@@ -283,8 +310,15 @@ mod tests {
             }
         }
         let (machine, noise) = (Machine::this(2), Vec::new());
-        let run =
-            Run { experiment: "doctor", machine, rounds: 3, rounds_left_out: 0, series, noise };
+        let run = Run {
+            experiment: "doctor",
+            machine,
+            rounds: 3,
+            more_rounds: 0,
+            rounds_left_out: 0,
+            series,
+            noise,
+        };
         let mut report = Report::new(&lab, "about", run, RATE);
         let scores: Vec<Score> =
             programs.iter().filter_map(|(name, ..)| score(&mut report, name)).collect();
@@ -319,6 +353,38 @@ mod tests {
         assert_eq!(report.verdict[2], "b: helps, – predicted, +100 % measured.");
         let right = report.measures[0].measured.unwrap();
         assert_eq!((right.value, report.measures[0].met), (5.0 / 8.0 * 100.0, false));
+    }
+
+    #[test]
+    fn what_is_true_is_measured_on_until_it_is_known() {
+        let program = |plain: [f64; 3], gangs: [f64; 3]| {
+            let of = |name: &str, rates: [f64; 3]| {
+                Series::new(name, BTreeMap::from([(RATE, rates.to_vec())]))
+            };
+            [of("plain Linux", plain), of("watched", [1.0; 3]), of("gangs", gangs)]
+        };
+        let series: Vec<Series> = [
+            program([100.0, 101.0, 100.0], [120.0, 121.0, 120.0]),
+            program([100.0, 101.0, 100.0], [105.0, 108.0, 104.0]),
+            program([100.0, 101.0, 100.0], [100.0, 101.0, 101.0]),
+            program([100.0, 1.0, 0.1], [150.0, 151.0, 149.0]),
+            program([100.0, 90.0, 110.0], [110.0, 111.0, 109.0]),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let known: Vec<bool> = (0..series.len()).map(|it| is_gain_known(&series, it)).collect();
+        let of_programs: Vec<&[bool]> = known.chunks(WAYS.len()).collect();
+        let [yes, no] = [[true; 3], [false; 3]];
+        assert_eq!(of_programs, [yes, no, yes, no, no]);
+        let rounds = |runs: Option<usize>, at_most: Option<usize>| {
+            let lab = Lab::new(&Options { runs, ..Options::default() }).unwrap();
+            let rounds = Doctor { at_most, ..Doctor::default() }.rounds(&lab);
+            (rounds.of_all, rounds.at_most)
+        };
+        assert_eq!(rounds(None, None), (3, 6));
+        assert_eq!(rounds(Some(2), None), (2, 2), "as many as were asked for");
+        assert_eq!(rounds(Some(2), Some(4)), (2, 4));
     }
 
     #[test]

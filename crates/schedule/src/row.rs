@@ -98,16 +98,16 @@ impl Schedule {
         }
         let mut room = Room::new(&self.topology, self.topology.set().clone());
         let row = place(&mut room, lines.row());
-        if !row.is_empty() {
-            self.allowance -= 1000;
-        }
+        let rest = room.into_free();
+        self.gangs_charged = false;
+        self.charge_gangs(&row);
         Plan {
             generation: self.generation,
             slice,
             start_ns: clock::slice_start(&self.config, slice),
             end_ns: clock::slice_start(&self.config, slice.saturating_add(1)),
             row,
-            rest: room.into_free(),
+            rest,
             rest_turn,
             rest_kept,
             capped,
@@ -162,13 +162,10 @@ impl Schedule {
         }
         let out: Vec<JobId> = lines.waiting().into_iter().chain(lines.too_wide.drain(..)).collect();
         let mut paused = std::mem::take(&mut lines.suspended);
-        let entering = lines.row();
-        if current.row.is_empty() && !entering.is_empty() {
-            self.allowance -= 1000;
-        }
         let mut room = Room::new(&self.topology, free);
-        row.extend(place(&mut room, entering));
+        row.extend(place(&mut room, lines.row()));
         let rest = room.into_free();
+        self.charge_gangs(&row);
 
         let mut fillers = Vec::new();
         if self.config.fill {
@@ -189,6 +186,14 @@ impl Schedule {
         self.rest.correct(served(&current.rest), served(&now.rest), self.floors.of(Tier::Shared));
         self.generation += 1;
         Some(Plan { generation: self.generation, ..now })
+    }
+
+    /// Under the cap, a slice with a gang in its row costs a slice, once.
+    fn charge_gangs(&mut self, row: &[Slot]) {
+        if !row.is_empty() && !self.gangs_charged {
+            self.allowance -= 1000;
+            self.gangs_charged = true;
+        }
     }
 
     /// Whether a slot may stay as it is for the rest of its slice.

@@ -28,6 +28,8 @@ pub struct Schedule {
     /// ‰ of a slice that gangs may still take under the cap (L8). A slice adds
     /// the cap, a slice with a gang in its row costs 1,000.
     pub(crate) allowance: i64,
+    /// Whether the slice under way has cost a slice of that.
+    pub(crate) gangs_charged: bool,
     pub(crate) generation: u64,
 }
 
@@ -213,6 +215,7 @@ impl Schedule {
             rest: Rest { threads: 0, vtime: turn::START },
             floors: Floors([turn::START; 3]),
             allowance,
+            gangs_charged: false,
             generation: 0,
         })
     }

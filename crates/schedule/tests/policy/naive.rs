@@ -31,6 +31,8 @@ struct Naive {
     rest_vtime: u128,
     floors: [u128; 3],
     allowance: i64,
+    /// Whether a gang had a slot in the slice under way at any time.
+    with_gangs: bool,
 }
 
 /// Someone in a line; the rest has no id.
@@ -62,6 +64,7 @@ impl Naive {
             rest_vtime: START,
             floors: [START; 3],
             allowance: 1000 - i64::from(config.cap_permille),
+            with_gangs: false,
         }
     }
 
@@ -390,7 +393,8 @@ impl Naive {
                 }
             }
         }
-        if !row.is_empty() {
+        self.with_gangs = !row.is_empty();
+        if self.with_gangs {
             self.allowance -= 1000;
         }
         let free = self.cpus.iter().map(|cpu| cpu.id).collect();
@@ -453,8 +457,8 @@ impl Naive {
                 }
             }
         }
-        if current.row.is_empty() && !entering.is_empty() {
-            self.allowance -= 1000;
+        if !self.with_gangs && !entering.is_empty() {
+            (self.allowance, self.with_gangs) = (self.allowance - 1000, true);
         }
         let (entered, rest) = self.place(entering, free);
         plan.row.extend(entered);

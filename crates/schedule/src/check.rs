@@ -188,8 +188,9 @@ impl Found {
 ///
 /// Shares are those that hold however gangs are packed. A gang may have less
 /// than its share only to the extent that it was ahead; by its part of one more
-/// slice under a cap (L8); and by one more request where gangs are packed or the
-/// rest is served beside them.
+/// slice under a cap (L8); by one more request where gangs are packed or the
+/// rest is served beside them; and by its part of what others were owed when the
+/// sequence began, beyond a request each: an event can bring in who is far behind.
 /// The sequence starts anew after an event or an amendment.
 #[derive(Debug, Clone, Default)]
 pub struct Frame {
@@ -203,6 +204,8 @@ pub struct Frame {
 struct Account {
     /// By how many slices it was ahead when the sequence began.
     ahead: f64,
+    /// What others were owed then beyond one request each.
+    owed: f64,
     slices: u64,
     slots: u64,
     /// By how many slices it was ahead after its last slot.
@@ -227,7 +230,9 @@ impl Frame {
         self.generation = plan.generation;
         if !next {
             let start = |(&job, &ahead): (&JobId, &f64)| {
-                let zero = Account { ahead, slices: 0, slots: 0, ahead_then: ahead, waited: 0 };
+                let owed = owed_to_others(schedule, job);
+                let zero =
+                    Account { ahead, owed, slices: 0, slots: 0, ahead_then: ahead, waited: 0 };
                 (job, zero)
             };
             self.since = ahead.iter().map(start).collect();
@@ -246,7 +251,7 @@ impl Frame {
                 account.waited = 0;
                 account.ahead_then = ahead[job];
             }
-            let Account { ahead, slices, slots, ahead_then, waited } = *account;
+            let Account { ahead, owed, slices, slots, ahead_then, waited } = *account;
             let share = self.shares[job];
             // Whoever leads does so for as much as it asks for.
             let request = longest(schedule, schedule.jobs[job].tier);
@@ -255,7 +260,7 @@ impl Frame {
             // The rest and gangs that were packed are served in part by the
             // turns of others, and so may come early with a request of their own.
             let by_guests = if alone { 0.0 } else { request };
-            let slack = request + under_cap + by_guests + ROUNDING;
+            let slack = request + under_cap + by_guests + share * owed + ROUNDING;
             let owed = share * slices as f64 - slots as f64 - ahead.max(0.0);
             found.unless(owed <= slack, SHARE, || {
                 format!(
@@ -286,36 +291,48 @@ fn longest(schedule: &Schedule, tier: Tier) -> f64 {
     requests.max().unwrap_or(1).into()
 }
 
+/// What the others of its tier are owed beyond one request each.
+fn owed_to_others(schedule: &Schedule, job: JobId) -> f64 {
+    let tier = schedule.jobs[&job].tier;
+    let request = longest(schedule, tier);
+    let (gangs, rest) = ahead_in(schedule, tier);
+    let others = gangs.into_iter().filter(|&(other, _)| other != job).map(|(_, ahead)| ahead);
+    others.chain(rest).map(|ahead| (-ahead - request).max(0.0)).sum()
+}
+
 /// By how many slices each job that takes turns is ahead of its tier.
 fn ahead(schedule: &Schedule) -> BTreeMap<JobId, f64> {
-    let machine = schedule.topology().len();
-    let runnable = |tier: Tier| {
-        schedule
-            .jobs
-            .iter()
-            .filter(move |(_, job)| job.tier == tier && job.standing(machine) == Standing::Runnable)
-    };
-    let mut all = BTreeMap::new();
-    for tier in [Tier::Express, Tier::Shared, Tier::Standby] {
-        let floor = schedule.floors.of(tier);
-        // Whose weight changed may be behind the floor.
-        let slices = |vtime: u128| {
-            (vtime.saturating_sub(floor) as f64 - floor.saturating_sub(vtime) as f64) / SLICE as f64
+    Tier::ALL.into_iter().flat_map(|tier| ahead_in(schedule, tier).0).collect()
+}
+
+/// By how many slices the jobs of a tier are ahead of its average, and the rest
+/// if it takes turns there.
+fn ahead_in(schedule: &Schedule, tier: Tier) -> (BTreeMap<JobId, f64>, Option<f64>) {
+    let machine = schedule.topology.len();
+    let runnable = || {
+        let of_tier = |(_, job): &(&JobId, &Job)| {
+            job.tier == tier && job.standing(machine) == Standing::Runnable
         };
-        let mut turns: Vec<(f64, f64)> =
-            runnable(tier).map(|(_, job)| (slices(job.vtime), job.weight as f64)).collect();
-        let threads = schedule.load();
-        if tier == Tier::Shared && threads > 0 {
-            let led = f64::from(threads.min(machine));
-            let weight = crate::turn::REST_WEIGHT as f64 * f64::from(threads) / led;
-            turns.push((slices(schedule.rest.vtime), weight));
-        }
-        let weights: f64 = turns.iter().map(|(_, weight)| weight).sum();
-        let average = turns.iter().map(|(v, weight)| v * weight).sum::<f64>() / weights;
-        all.extend(
-            runnable(tier)
-                .map(|(&id, job)| (id, (slices(job.vtime) - average) * job.weight as f64)),
-        );
-    }
-    all
+        schedule.jobs.iter().filter(of_tier)
+    };
+    let floor = schedule.floors.of(tier);
+    // Whose weight changed may be behind the floor.
+    let slices = |vtime: u128| {
+        (vtime.saturating_sub(floor) as f64 - floor.saturating_sub(vtime) as f64) / SLICE as f64
+    };
+    let mut turns: Vec<(f64, f64)> =
+        runnable().map(|(_, job)| (slices(job.vtime), job.weight as f64)).collect();
+    let threads = schedule.load();
+    let rest = (tier == Tier::Shared && threads > 0).then(|| {
+        let led = f64::from(threads.min(machine));
+        let weight = crate::turn::REST_WEIGHT as f64 * f64::from(threads) / led;
+        (slices(schedule.rest.vtime), weight)
+    });
+    turns.extend(rest);
+    let weights: f64 = turns.iter().map(|(_, weight)| weight).sum();
+    let average = turns.iter().map(|(v, weight)| v * weight).sum::<f64>() / weights;
+    let ahead = |(vtime, weight): (f64, f64)| (vtime - average) * weight;
+    let gangs =
+        runnable().map(|(&id, job)| (id, ahead((slices(job.vtime), job.weight as f64)))).collect();
+    (gangs, rest.map(ahead))
 }

@@ -10,7 +10,7 @@
 use gang_linux::sched::Attributes;
 use rustix::process::Signal;
 
-use crate::{Guarantee, Standing, action::Action, members::Members, priority};
+use crate::{Guarantee, InSlot, Standing, action::Action, members::Members, priority};
 
 /// The ways to give a gang its slot, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,15 +54,13 @@ impl Backend {
         matches!(self, Backend::Rt | Backend::Weight)
     }
 
-    /// Appends the calls that take a job from one standing to another. `wide` is a gang with more
-    /// runnable threads than CPUs: SCHED_FIFO would let its first threads keep the others from ever
-    /// running, so in its slot its threads stay ordinary ones, of the highest weight.
+    /// Appends the calls that take a job from one standing to another; `in_slot` is what it has where it is raised.
     pub fn actions(
         self,
         job: &Members,
         from: Standing,
         to: Standing,
-        wide: bool,
+        in_slot: InSlot,
         out: &mut Vec<Action>,
     ) {
         let (from, to) = (self.possible(from), self.possible(to));
@@ -73,7 +71,7 @@ impl Backend {
             Backend::Rt => {
                 out.extend(job.threads().iter().filter(|t| !t.is_exempt()).map(|thread| {
                     let in_idle_group = job.controls.in_idle_group;
-                    let attributes = attributes(&thread.original, to, wide, in_idle_group);
+                    let attributes = attributes(&thread.original, to, in_slot, in_idle_group);
                     Action::Attributes { tid: thread.tid, attributes }
                 }))
             }
@@ -101,10 +99,20 @@ impl Backend {
 /// that the group's weight on a CPU falls to the kernel's least (MIN_SHARES), where its virtual deadline
 /// is reckoned with another weight than it is scaled by as the weight rises again: the group then comes
 /// before a short task that waits beside it, and runs until the next tick.
-fn attributes(original: &Attributes, to: Standing, wide: bool, in_idle_group: bool) -> Attributes {
+fn attributes(
+    original: &Attributes,
+    to: Standing,
+    in_slot: InSlot,
+    in_idle_group: bool,
+) -> Attributes {
     match to {
-        Standing::Raised if wide => Attributes::other(-20),
-        Standing::Raised => Attributes { nice: original.nice, ..Attributes::fifo(priority::GANG) },
+        Standing::Raised => match in_slot {
+            InSlot::Exclusive => {
+                Attributes { nice: original.nice, ..Attributes::fifo(priority::GANG) }
+            }
+            InSlot::Wide => Attributes::other(-20),
+            InSlot::Alone => *original,
+        },
         Standing::Filling | Standing::Paused if in_idle_group => Attributes::batch(original.nice),
         Standing::Filling | Standing::Paused => Attributes::idle(original.nice),
         Standing::Released => *original,
@@ -113,7 +121,7 @@ fn attributes(original: &Attributes, to: Standing, wide: bool, in_idle_group: bo
 
 /// What a thread has out of its slot with [`Backend::Rt`], which had `original` without gangd.
 pub fn lowered(original: &Attributes, in_idle_group: bool) -> Attributes {
-    attributes(original, Standing::Filling, false, in_idle_group)
+    attributes(original, Standing::Filling, InSlot::Exclusive, in_idle_group)
 }
 
 /// The range of cpu.weight (version 2) is 1 to 10,000, default 100; of cpu.shares (version 1), 2 to

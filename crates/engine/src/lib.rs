@@ -28,4 +28,4 @@ pub mod timing;
 
 mod standing;
 
-pub use standing::{Guarantee, Standing, priority};
+pub use standing::{Guarantee, InSlot, Standing, priority};

@@ -14,7 +14,7 @@ use gang_linux::sched::Attributes;
 use rustix::{io::Errno, process::Signal, thread::CpuSet};
 
 use crate::{
-    Standing,
+    InSlot, Standing,
     action::{Action, Kernel},
     backend::Backend,
     members::{Members, Thread, is_raised},
@@ -145,20 +145,19 @@ impl Model {
         self.files.get(path).map(String::as_str)
     }
 
-    /// Says in what a job does not stand as it should. `wide`: it has more runnable threads than
-    /// CPUs.
+    /// Says in what a job does not stand as it should; `in_slot` is what it has where it is raised.
     pub fn check(
         &self,
         backend: Backend,
         job: &Members,
         standing: Standing,
-        wide: bool,
+        in_slot: InSlot,
     ) -> Result<(), String> {
         for thread in job.threads() {
             let now = self.attributes.get(&thread.tid).unwrap_or(&thread.original);
-            if !stands(backend, thread, now, standing, wide, job.controls.in_idle_group) {
+            if !stands(backend, thread, now, standing, in_slot, job.controls.in_idle_group) {
                 return Err(format!(
-                    "{backend:?}: not {standing:?} (wide: {wide}): {now:?} of {thread:?}"
+                    "{backend:?}: not {standing:?} ({in_slot:?}): {now:?} of {thread:?}"
                 ));
             }
         }
@@ -215,7 +214,7 @@ fn stands(
     thread: &Thread,
     now: &Attributes,
     standing: Standing,
-    wide: bool,
+    in_slot: InSlot,
     in_idle_group: bool,
 ) -> bool {
     let untouched = *now == thread.original;
@@ -223,9 +222,12 @@ fn stands(
         return untouched;
     }
     match standing {
-        Standing::Raised if wide => *now == Attributes::other(-20),
-        // Its nice value counts for nothing, and may still be that of a wide gang.
-        Standing::Raised => is_raised(now),
+        Standing::Raised => match in_slot {
+            InSlot::Wide => *now == Attributes::other(-20),
+            // Its nice value counts for nothing, and may still be that of a wide gang.
+            InSlot::Exclusive => is_raised(now),
+            InSlot::Alone => untouched,
+        },
         Standing::Filling | Standing::Paused if in_idle_group => {
             *now == Attributes::batch(thread.original.nice)
         }

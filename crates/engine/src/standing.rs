@@ -14,6 +14,23 @@ pub enum Standing {
     Released,
 }
 
+/// What its slot gives to a gang, with [`Backend::Rt`](crate::backend::Backend::Rt).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InSlot {
+    /// Its threads are SCHED_FIFO.
+    #[default]
+    Exclusive,
+    /// It has more runnable threads than CPUs. SCHED_FIFO would let its first threads keep the others from ever
+    /// running, so they stay ordinary ones, of the highest weight.
+    Wide,
+    /// Nobody else wants a CPU: its threads are as they were without gangd, since there is nobody to come before.
+    Alone,
+}
+
+impl InSlot {
+    pub const ALL: [InSlot; 3] = [InSlot::Exclusive, InSlot::Wide, InSlot::Alone];
+}
+
 /// How a backend keeps the promise of a slot, strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Guarantee {

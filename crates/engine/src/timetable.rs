@@ -21,7 +21,7 @@ use gang_schedule::{Config, CpuSet, JobId, Plan, clock};
 use rustix::{process::Signal, thread};
 
 use crate::{
-    Standing,
+    InSlot, Standing,
     action::Action,
     backend::Backend,
     listeners::{CONTINUE, Listeners, PAUSE},
@@ -85,8 +85,7 @@ pub struct Gang<'a> {
     pub out_of_row: Standing,
     /// It has threads that do not stand as it does yet: they get there at the first edge.
     pub has_newcomers: bool,
-    /// It has more runnable threads than CPUs.
-    pub wide: bool,
+    pub in_slot: InSlot,
     /// Where its programs read of its slot.
     pub page: Option<&'a Arc<SlotPage>>,
     /// What that says out of its slot: one that takes no turns any more may have a slot yet.
@@ -161,8 +160,49 @@ pub struct Stretch<'a> {
     pub gangs: &'a BTreeMap<JobId, Gang<'a>>,
     /// What pages of other jobs say from now on: what was told before may write them until then.
     pub pages: &'a [(Arc<SlotPage>, Word)],
-    /// Calls that lift all gangs' cpu cgroup while a wide gang is in its slot, and let it down again.
-    pub lift: Option<&'a (Vec<Action>, Vec<Action>)>,
+    /// The stretch before ends in a gap, in which the group of all gangs gives way.
+    pub follows_gap: bool,
+    pub lift: Option<&'a Lift>,
+}
+
+/// Calls that change what the cpu cgroup of all gangs has beside the rest of the machine.
+#[derive(Clone, Debug)]
+pub struct Lift {
+    /// It comes before all others: a wide gang is in its slot.
+    pub highest: Vec<Action>,
+    /// It is a group like any other: a gang is alone. Its threads would otherwise gather on few CPUs, since the
+    /// kernel takes one on which only idle groups run for as good as idle when it places a thread that wakes.
+    pub usual: Vec<Action>,
+    /// It gives way.
+    pub none: Vec<Action>,
+}
+
+impl Lift {
+    fn calls(&self, level: Level) -> &[Action] {
+        match level {
+            Level::Highest => &self.highest,
+            Level::Usual => &self.usual,
+            Level::None => &self.none,
+        }
+    }
+}
+
+/// What the cpu cgroup of all gangs has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Level {
+    None,
+    Usual,
+    Highest,
+}
+
+impl Level {
+    fn of(in_slot: InSlot) -> Level {
+        match in_slot {
+            InSlot::Exclusive => Level::None,
+            InSlot::Alone => Level::Usual,
+            InSlot::Wide => Level::Highest,
+        }
+    }
 }
 
 /// What the switchers do in a stretch, and how it leaves the gangs.
@@ -190,8 +230,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     let mut standings: BTreeMap<JobId, (Standing, Option<&CpuSet>)> =
         stretch.gangs.iter().map(|(&job, gang)| (job, (gang.standing, None))).collect();
     // Without a gap before it, nobody knows how the stretch before has left them.
-    let mut lifted =
-        clock::in_gap(stretch.config, stretch.from_ns.saturating_sub(1)).then_some(false);
+    let mut lifted = stretch.follows_gap.then_some(Level::None);
     // What the stretch before has told may not come about any more.
     let mut told = BTreeMap::new();
     let mut signalled = BTreeMap::<JobId, (bool, u64)>::new();
@@ -205,12 +244,13 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
         if at_ns == stretch.from_ns {
             edge.tell_before.extend(parts.pages());
         }
-        let wide = row.iter().any(|(job, _)| stretch.gangs.get(job).is_some_and(|gang| gang.wide));
-        if lifted != Some(wide) {
-            let list = if wide { &mut edge.raise } else { &mut edge.lower };
-            list.extend(parts.lift(wide));
+        let in_row = row.keys().filter_map(|job| stretch.gangs.get(job));
+        let level = in_row.map(|gang| Level::of(gang.in_slot)).max().unwrap_or(Level::None);
+        if lifted != Some(level) {
+            let list = if level > Level::None { &mut edge.raise } else { &mut edge.lower };
+            list.extend(parts.lift(level));
         }
-        lifted = Some(wide);
+        lifted = Some(level);
         for (&job, state) in &mut standings {
             let (to, cpus) = match row.get(&job) {
                 Some(cpus) => (Standing::Raised, Some(*cpus)),
@@ -272,8 +312,8 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
         let word = Word { slice_ns: told.slice_ns, validity, ..Word::default() };
         at_deadline.extend(parts.page(job, word));
     }
-    if lifted == Some(true) {
-        at_deadline.extend(parts.lift(false));
+    if lifted > Some(Level::None) {
+        at_deadline.extend(parts.lift(Level::None));
     }
     let pins = std::mem::take(&mut parts.pins);
     let timetables = parts.into_shares().map(|parts| {
@@ -401,8 +441,8 @@ impl<'a> Parts<'a> {
             actions.extend(members.pinning(affinity(cpus)));
         }
         actions.extend(kept.into_iter().flat_map(|cpus| members.pinning(cpus)));
-        let wide = self.stretch.gangs[&job].wide;
-        self.stretch.backend.actions(members, from, to, wide, &mut actions);
+        let in_slot = self.stretch.gangs[&job].in_slot;
+        self.stretch.backend.actions(members, from, to, in_slot, &mut actions);
         let owners = self.owners(job);
         let groups = self.stretch.groups;
         let number = self.add(actions, |action| match action {
@@ -474,9 +514,8 @@ impl<'a> Parts<'a> {
         self.add(actions, |_| owner)
     }
 
-    fn lift(&mut self, up: bool) -> Option<usize> {
-        let (raise, lower) = self.stretch.lift?;
-        let actions = if up { raise.clone() } else { lower.clone() };
+    fn lift(&mut self, level: Level) -> Option<usize> {
+        let actions = self.stretch.lift?.calls(level).to_vec();
         Some(self.add(actions, |_| 0))
     }
 

@@ -47,6 +47,10 @@ pub struct Args {
     #[arg(long)]
     pub no_fill: bool,
 
+    /// Leave gangs to Linux in their slots while nobody else wants a CPU
+    #[arg(long)]
+    pub leave_alone: bool,
+
     /// Do not measure which gangs run together, and who keeps them from it
     #[arg(long)]
     pub no_measure: bool,
@@ -98,6 +102,7 @@ impl Args {
             backend: self.backend,
             fill: self.no_fill.then_some(false),
             measure: self.no_measure.then_some(false),
+            leave_alone: self.leave_alone.then_some(true),
             cap: self.cap,
         }
     }

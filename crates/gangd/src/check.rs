@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use gang_engine::{Standing, backend::Backend};
+use gang_engine::{InSlot, Standing, backend::Backend};
 use gang_linux::clock;
 use gang_protocol::v1;
 use gang_schedule::{Config, CpuSet, JobId, Plan, Schedule, check, clock as slices};
@@ -177,6 +177,7 @@ struct Expected {
     /// It is raised when the clock says so.
     takes_turns: bool,
     out_of_row: Standing,
+    in_slot: InSlot,
     subjects: Vec<Subject>,
 }
 
@@ -236,7 +237,9 @@ impl Picture {
 
     /// How a job is to stand at a moment; nobody knows where that is not planned.
     fn wanted(&self, of: &Expected, at_ns: u64) -> Option<Wanted<'_>> {
-        let out_of_slot = |standing| Wanted { standing, cpus: None, machine: &self.machine };
+        let in_slot = of.in_slot;
+        let out_of_slot =
+            |standing| Wanted { standing, in_slot, cpus: None, machine: &self.machine };
         if !of.takes_turns {
             return Some(out_of_slot(of.out_of_row));
         }
@@ -290,7 +293,7 @@ impl Picture {
     fn agrees(&self, later: &Picture, job: JobId, slice: u64) -> bool {
         let of = |picture: &Picture| {
             let of = picture.jobs.iter().find(|of| of.job == job)?;
-            Some((of.takes_turns, of.out_of_row))
+            Some((of.takes_turns, of.out_of_row, of.in_slot))
         };
         let slot = |picture: &Picture| picture.plan_of(slice).map(|plan| plan.slot(job).cloned());
         of(self) == of(later) && slot(self) == slot(later)
@@ -302,7 +305,13 @@ impl Expected {
         let out_of_row = job.standing_out_of_row(fill);
         let by_clock = matches!(out_of_row, Standing::Filling | Standing::Paused);
         let takes_turns = by_clock && job.is_scheduled() && !job.suspended;
-        Expected { job: job.id, takes_turns, out_of_row, subjects: Vec::new() }
+        Expected {
+            job: job.id,
+            takes_turns,
+            out_of_row,
+            in_slot: job.in_slot,
+            subjects: Vec::new(),
+        }
     }
 }
 
@@ -385,6 +394,7 @@ mod tests {
             job: JobId(id),
             takes_turns: out_of_row == Standing::Filling,
             out_of_row,
+            in_slot: InSlot::default(),
             subjects: Vec::new(),
         };
         Picture {

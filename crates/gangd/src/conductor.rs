@@ -26,11 +26,11 @@ use std::{
 };
 
 use gang_engine::{
-    Standing,
-    action::{Action, Linux},
+    InSlot, Standing,
+    action::Linux,
     guardian, priority,
     switcher::{Lookout, Switcher},
-    timetable::{self, Composition, Gang, Groups, Stretch},
+    timetable::{self, Composition, Gang, Groups, Lift, Stretch},
 };
 use gang_linux::{clock, clock::Alarm, process::Census, sched};
 use gang_schedule::{Config, CpuSet, JobId, Plan, clock as slices};
@@ -39,6 +39,7 @@ use crate::{
     errands::{self, Errand, Handle},
     job::Job,
     precedence::Precedence,
+    solitude::Solitude,
     state::State,
     survey::Survey,
     told::Told,
@@ -52,7 +53,9 @@ const ERRANDS_AT_A_TIME: usize = 32;
 pub struct Setup {
     pub state: State,
     /// Calls that lift all gangs at once (see [`crate::lodging::Lodging::lift`]).
-    pub lift: Option<(Vec<Action>, Vec<Action>)>,
+    pub lift: Option<Lift>,
+    /// Gangs are left to Linux in their slots while nobody else wants a CPU.
+    pub leave_alone: bool,
     /// Shows the guardian that the conductor lives.
     pub pulse: Arc<Pulse>,
     pub realtime: bool,
@@ -83,6 +86,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         survey: Survey::new(&setup.state.roots)?,
         state: setup.state,
         lift: setup.lift,
+        solitude: Solitude::new(setup.leave_alone),
         pulse: setup.pulse,
         precedence: setup.precedence,
         switchers,
@@ -158,7 +162,8 @@ const FAILURES_EVERY_NS: u64 = 10_000_000_000;
 struct Conductor {
     state: State,
     survey: Survey,
-    lift: Option<(Vec<Action>, Vec<Action>)>,
+    lift: Option<Lift>,
+    solitude: Solitude,
     pulse: Arc<Pulse>,
     precedence: Arc<Precedence>,
     switchers: Vec<Switcher>,
@@ -266,6 +271,7 @@ impl Conductor {
         }
         if self.survey.is_due() {
             self.survey.look(&mut self.state);
+            self.look_who_is_alone();
         }
         if self.runs_out_ns() <= look_ns + SURVEY_AHEAD_NS {
             self.plan(now_ns, self.state.schedule.stands_until_ns(), Newcomers::None);
@@ -335,13 +341,14 @@ impl Conductor {
         let plans = self.state.schedule.plans().iter().filter(|plan| slices.contains(&plan.slice));
         let plans: Vec<Plan> = plans.map(|plan| Plan::clone(plan)).collect();
         let came = self.read_members(&plans);
+        let others = self.look_who_has_which_slot(&plans);
         let composition = self.compose(from_ns, until_ns, &plans, |job| {
             let is_new = match &newcomers {
                 Newcomers::Anywhere => true,
                 Newcomers::Of(jobs) => jobs.contains(&job),
                 Newcomers::None => false,
             };
-            is_new || came.contains(&job) || astray.contains(&job)
+            is_new || [&came, &others, &astray].iter().any(|jobs| jobs.contains(&job))
         });
         // On file before a switcher may hear of it.
         for pin in &composition.pins {
@@ -362,6 +369,35 @@ impl Conductor {
         // Rises at once, falls slowly.
         let lead_ns = (took_ns + took_ns / 2).max(self.lead_ns - self.lead_ns / 64);
         self.lead_ns = lead_ns.clamp(LEAD_NS_MIN, LEAD_NS_MAX);
+    }
+
+    /// What gangs have in their slots of these plans; says for which that is something else than they were told.
+    fn look_who_has_which_slot(&mut self, plans: &[Plan]) -> BTreeSet<JobId> {
+        let alone = self.solitude.alone(clock::monotonic_ns(), &self.state, plans);
+        self.state.gap.leave_out(!alone.is_empty());
+        let mut others = BTreeSet::new();
+        for job in self.state.jobs.values_mut() {
+            let in_slot = match job.width.wide {
+                true => InSlot::Wide,
+                false if alone.contains(&job.id) => InSlot::Alone,
+                false => InSlot::Exclusive,
+            };
+            if std::mem::replace(&mut job.in_slot, in_slot) != in_slot {
+                tracing::debug!(job = %job.id, ?in_slot, "a gang has something else in its slots");
+                others.insert(job.id);
+            }
+        }
+        others
+    }
+
+    /// Has gangs raised that are left to Linux, and disturbed.
+    fn look_who_is_alone(&mut self) {
+        let state = &mut self.state;
+        let alone = state.jobs.values().filter(|job| job.in_slot == InSlot::Alone);
+        let measured = alone.filter_map(|job| Some((job.id, state.gauge.figures(job.id)?)));
+        if self.solitude.is_disturbed(clock::monotonic_ns(), measured) {
+            state.schedule.renew();
+        }
     }
 
     fn compose(
@@ -402,7 +438,7 @@ impl Conductor {
                     standing: job.standing,
                     out_of_row,
                     has_newcomers: has_newcomers(job.id),
-                    wide: job.width.wide,
+                    in_slot: job.in_slot,
                     page: job.page.as_ref(),
                     validity: job.validity(),
                     listeners: &home.listeners,
@@ -419,6 +455,10 @@ impl Conductor {
         state.generation += 1;
         let machine: CpuSet = state.schedule.topology().cpus().iter().map(|cpu| cpu.id).collect();
         let config = Config { gap: state.gap.gap(), ..state.schedule.config().clone() };
+        let before_ns = from_ns.saturating_sub(1);
+        let follows_gap = [self.told.config(), &config]
+            .into_iter()
+            .all(|config| slices::in_gap(config, before_ns));
         let composition = timetable::compose(&Stretch {
             generation: state.generation,
             config: &config,
@@ -431,6 +471,7 @@ impl Conductor {
             plans,
             gangs: &gangs,
             pages: &pages,
+            follows_gap,
             lift: self.lift.as_ref(),
         });
         self.told.begin(gangs.into_keys().collect(), config);

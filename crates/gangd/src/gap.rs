@@ -30,18 +30,30 @@ pub struct GapLength {
     kept: f64,
     length_ns: u64,
     next_ns: u64,
+    is_left_out: bool,
 }
 
 impl GapLength {
     pub fn new(roots: &Roots, asked: Gap) -> GapLength {
         let kept = sched::kept_for_ordinary(roots);
         let length_ns = needed_ns(asked, kept, LATE_NS_AT_FIRST);
-        GapLength { asked, kept, length_ns, next_ns: 0 }
+        GapLength { asked, kept, length_ns, next_ns: 0, is_left_out: false }
     }
 
     /// The gaps of the next period.
     pub fn gap(&self) -> Gap {
+        let length_ns = if self.is_left_out { 0 } else { self.length_ns };
+        Gap { length_ns, ..self.asked }
+    }
+
+    /// The gaps that there are where gangs are raised.
+    pub fn usual(&self) -> Gap {
         Gap { length_ns: self.length_ns, ..self.asked }
+    }
+
+    /// There are none as long as gangs are not raised.
+    pub fn leave_out(&mut self, is_left_out: bool) {
+        self.is_left_out = is_left_out;
     }
 
     /// Looks at what switches took, now and then.

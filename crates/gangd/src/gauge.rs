@@ -163,6 +163,15 @@ impl Gauge {
         self.await_waking(job);
     }
 
+    pub fn is_measured(&self, job: JobId) -> bool {
+        self.gangs.contains_key(&job)
+    }
+
+    /// What was measured of a job up to now.
+    pub fn figures(&self, job: JobId) -> Option<Figures> {
+        self.meter.as_ref()?.read(self.gangs.get(&job)?.group).ok()
+    }
+
     /// Has it told when a job wants to run that sleeps now and is to have slots. One that wants to already, or is
     /// not measured, the survey sees.
     pub fn await_waking(&self, job: &Job) {

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, path::Path, sync::Arc};
 
 use gang_engine::{
-    Standing,
+    InSlot, Standing,
     action::{Action, ProcessHandle},
     listeners::Listeners,
     members::Members,
@@ -31,6 +31,8 @@ pub struct Job {
     pub activity: Activity,
     /// Seen with more runnable threads than CPUs, again and again.
     pub width: Width,
+    /// What it was last told to have in its slots.
+    pub in_slot: InSlot,
     /// CPUs of its last slot.
     pub cpus: CpuSet,
     pub slots: u64,

@@ -17,7 +17,7 @@ use gang_engine::{
     probe::{CpuControl, Means},
     shared_group,
     store::{Newcomer, Whereabouts},
-    timetable,
+    timetable::{self, Lift},
 };
 use gang_linux::{
     Result, Roots,
@@ -153,17 +153,21 @@ impl Lodging {
         }
     }
 
-    /// The calls that lift the shared group while a wide gang is in its slot, and let it down again.
-    pub fn lift(&self) -> Option<(Vec<Action>, Vec<Action>)> {
+    /// The calls that lift the shared group, and let it down again.
+    pub fn lift(&self) -> Option<Lift> {
         let group = self.shared.as_ref()?;
         let idle = ControlFile::open(group.path().join("cpu.idle")).ok()?;
-        let (weight, highest) = match self.cpu {
-            CpuControl::V1(_) => ("cpu.shares", "262144"),
-            _ => ("cpu.weight", "10000"),
+        let (weight, highest, usual) = match self.cpu {
+            CpuControl::V1(_) => ("cpu.shares", "262144", "1024"),
+            _ => ("cpu.weight", "10000", "100"),
         };
         let weight = ControlFile::open(group.path().join(weight)).ok()?;
         let write = |file: &Arc<ControlFile>, value| Action::Write { file: file.clone(), value };
-        Some((vec![write(&idle, "0"), write(&weight, highest)], vec![write(&idle, "1")]))
+        Some(Lift {
+            highest: vec![write(&idle, "0"), write(&weight, highest)],
+            usual: vec![write(&idle, "0"), write(&weight, usual)],
+            none: vec![write(&idle, "1")],
+        })
     }
 
     /// Takes the first process of a job in, and says where the job lives. One that Linux alone is to

@@ -36,6 +36,7 @@ mod server;
 mod session;
 mod settings;
 mod singles;
+mod solitude;
 mod state;
 mod status_file;
 mod survey;

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use gang_engine::{Standing, action::ProcessHandle, store::Whereabouts};
+use gang_engine::{InSlot, Standing, action::ProcessHandle, store::Whereabouts};
 use gang_schedule::{JobId, Policy};
 
 use crate::{changes::perform, daemon::Daemon, denied::Denied};
@@ -95,7 +95,7 @@ impl Daemon {
             let mut actions = Vec::new();
             if let Some(home) = state.jobs.get(&job).and_then(|job| job.home.as_ref()) {
                 let (from, to) = (Standing::Filling, Standing::Released);
-                state.backend.actions(&home.members, from, to, false, &mut actions);
+                state.backend.actions(&home.members, from, to, InSlot::default(), &mut actions);
             }
             actions
         });

@@ -67,6 +67,8 @@ pub struct File {
     fill: Option<bool>,
     /// Whether it is measured which gangs run together, and who keeps them from it.
     measure: Option<bool>,
+    /// Whether gangs are left to Linux in their slots while nobody else wants a CPU.
+    leave_alone: Option<bool>,
     /// What all gangs together may take of the machine, 0.001 to 1.
     cap: Option<f64>,
     /// What it may cost a job of policy auto to be measured, as a share of its time, 0.001 to 0.5.
@@ -115,6 +117,7 @@ pub struct Settings {
     /// `None`: the best that can be used.
     pub backend: Option<Backend>,
     pub measure: bool,
+    pub leave_alone: bool,
     /// The share of its time that it may cost a job of policy auto to be measured.
     pub proof_cost: f64,
     pub disk: PathBuf,
@@ -139,6 +142,7 @@ impl Default for Settings {
             schedule: Config::default(),
             backend: None,
             measure: true,
+            leave_alone: false,
             proof_cost: 0.01,
             disk: "/tmp".into(),
             idle_after: Duration::from_secs(600),
@@ -165,6 +169,7 @@ impl Settings {
             ("cap", old.cap_permille != new_plan.cap_permille),
             ("backend", self.backend != new.backend),
             ("measure", self.measure != new.measure),
+            ("leave_alone", self.leave_alone != new.leave_alone),
             ("status_file", self.status_file != new.status_file),
             ("history", (&self.history, &self.retention) != (&new.history, &new.retention)),
         ];
@@ -178,6 +183,7 @@ impl Settings {
             schedule: Config { class_weights, class_slices, ..self.schedule.clone() },
             backend: self.backend,
             measure: self.measure,
+            leave_alone: self.leave_alone,
             status_file: self.status_file,
             history: self.history.clone(),
             retention: self.retention.clone(),
@@ -194,6 +200,7 @@ pub struct Overrides {
     pub backend: Option<Backend>,
     pub fill: Option<bool>,
     pub measure: Option<bool>,
+    pub leave_alone: Option<bool>,
     pub cap: Option<f64>,
 }
 
@@ -249,6 +256,7 @@ impl Settings {
             settings.admin_gid = Some(group.gid.as_raw());
         }
         settings.measure = overrides.measure.or(file.measure).unwrap_or(true);
+        settings.leave_alone = overrides.leave_alone.or(file.leave_alone).unwrap_or(false);
         settings.status_file = file.status_file;
         settings.history.clone_from(&file.history.path);
         let kept = &mut settings.retention;

@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use gang_bpf::Meter;
 use gang_engine::{
-    Standing,
+    InSlot, Standing,
     action::Action,
     backend::Backend,
     listeners::{self, Listeners},
@@ -224,6 +224,7 @@ impl State {
             standing: Standing::Released,
             activity: Activity::default(),
             width: Width::default(),
+            in_slot: InSlot::default(),
             cpus: Default::default(),
             slots: 0,
             in_slot_ns: 0,
@@ -400,7 +401,13 @@ impl State {
                 if to == Standing::Paused {
                     home.listeners.tell(listeners::PAUSE, &mut self.pending);
                 }
-                self.backend.actions(&home.members, job.standing, to, false, &mut self.pending);
+                self.backend.actions(
+                    &home.members,
+                    job.standing,
+                    to,
+                    InSlot::default(),
+                    &mut self.pending,
+                );
                 if to == Standing::Released {
                     home.listeners.tell(listeners::CONTINUE, &mut self.pending);
                 }

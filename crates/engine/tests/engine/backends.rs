@@ -1,7 +1,7 @@
 //! One set of tests for all backends, over every way from one standing to another.
 
 use gang_engine::{
-    Standing,
+    InSlot, Standing,
     action::{Action, Kernel},
     backend::Backend,
     members::Members,
@@ -19,7 +19,7 @@ struct Way<'a> {
     job: &'a Members,
     from: Standing,
     to: Standing,
-    wide: bool,
+    in_slot: InSlot,
     kernel: Recording,
     actions: Vec<Action>,
     calls: Vec<Call>,
@@ -27,8 +27,9 @@ struct Way<'a> {
 
 impl Way<'_> {
     fn check(&self) {
-        let checked =
-            self.kernel.with_model(|model| model.check(self.backend, self.job, self.to, self.wide));
+        let checked = self
+            .kernel
+            .with_model(|model| model.check(self.backend, self.job, self.to, self.in_slot));
         assert_eq!(checked, Ok(()), "from {:?}", self.from);
     }
 
@@ -59,19 +60,19 @@ fn every_way(look: impl Fn(&Way<'_>)) {
     for backend in Backend::ALL {
         for job in &jobs {
             for (from, to) in STANDINGS.iter().flat_map(|&from| STANDINGS.map(|to| (from, to))) {
-                for wide in [false, true] {
+                for in_slot in InSlot::ALL {
                     let mut model = Model::default();
                     model.begin(job.threads());
                     let kernel = Recording::from_model(model);
                     let mut before = Vec::new();
-                    backend.actions(job, Standing::Released, from, wide, &mut before);
+                    backend.actions(job, Standing::Released, from, in_slot, &mut before);
                     perform(&kernel, &before);
                     kernel.take_calls();
                     let mut actions = Vec::new();
-                    backend.actions(job, from, to, wide, &mut actions);
+                    backend.actions(job, from, to, in_slot, &mut actions);
                     perform(&kernel, &actions);
                     let calls = kernel.take_calls();
-                    look(&Way { backend, job, from, to, wide, kernel, actions, calls });
+                    look(&Way { backend, job, from, to, in_slot, kernel, actions, calls });
                 }
             }
         }
@@ -104,11 +105,11 @@ fn it_does_not_matter_where_the_job_really_was() {
             model.begin(way.job.threads());
             let kernel = Recording::from_model(model);
             let mut actions = Vec::new();
-            way.backend.actions(way.job, Standing::Released, real, way.wide, &mut actions);
+            way.backend.actions(way.job, Standing::Released, real, way.in_slot, &mut actions);
             perform(&kernel, &actions);
             perform(&kernel, &way.actions);
             let checked =
-                kernel.with_model(|model| model.check(way.backend, way.job, way.to, way.wide));
+                kernel.with_model(|model| model.check(way.backend, way.job, way.to, way.in_slot));
             assert_eq!(checked, Ok(()), "from {:?}, really {real:?}", way.from);
         }
     });
@@ -139,7 +140,7 @@ fn what_is_released_has_its_originals_back() {
 #[test]
 fn nice_is_kept_wherever_it_counts_for_nothing() {
     every_way(|way| {
-        if way.to == Standing::Raised && way.wide {
+        if way.to == Standing::Raised && way.in_slot == InSlot::Wide {
             return;
         }
         let model = way.kernel.model();
@@ -150,13 +151,13 @@ fn nice_is_kept_wherever_it_counts_for_nothing() {
 }
 
 #[test]
-fn wide_gangs_are_never_realtime() {
+fn gangs_that_are_wide_or_alone_are_never_realtime() {
     every_way(|way| {
         let realtime = way.calls.iter().any(
             |call| matches!(call, Call::Attributes { attributes, .. } if attributes.policy.is_realtime()),
         );
         let lifted = way.backend == Backend::Rt && way.to == Standing::Raised;
-        assert_eq!(realtime, lifted && !way.wide);
+        assert_eq!(realtime, lifted && way.in_slot == InSlot::Exclusive);
     });
 }
 

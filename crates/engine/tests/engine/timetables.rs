@@ -7,7 +7,7 @@ use std::{
 };
 
 use gang_engine::{
-    Standing,
+    InSlot, Standing,
     action::{Action, ControlFile, Kernel},
     backend::Backend,
     listeners::{CONTINUE, Listeners, PAUSE},
@@ -15,7 +15,7 @@ use gang_engine::{
     page::{SlotPage, Validity, Word},
     recording::{Call, Model, Recording},
     switcher::Cursor,
-    timetable::{self, Composition, Gang, Groups, Stretch, Timetable},
+    timetable::{self, Composition, Gang, Groups, Lift, Stretch, Timetable},
     timing::Timings,
 };
 use gang_linux::sched::Attributes;
@@ -46,7 +46,7 @@ struct Draft {
 enum Turn {
     Sleeps(usize),
     Wakes(usize),
-    IsWide(usize, bool),
+    InSlot(usize, InSlot),
     Load(u32),
     /// The length of the gaps, in thousandths of what they may be.
     Gap(u64),
@@ -100,7 +100,8 @@ fn turn() -> impl Strategy<Value = Turn> {
     prop_oneof![
         (0usize..6).prop_map(Turn::Sleeps),
         (0usize..6).prop_map(Turn::Wakes),
-        (0usize..6, any::<bool>()).prop_map(|(job, wide)| Turn::IsWide(job, wide)),
+        (0usize..6, proptest::sample::select(InSlot::ALL.to_vec()))
+            .prop_map(|(job, in_slot)| Turn::InSlot(job, in_slot)),
         (0usize..6).prop_map(Turn::Comes),
         (0u32..6).prop_map(Turn::Load),
         (1u64..=500).prop_map(Turn::Gap),
@@ -134,7 +135,7 @@ struct Job {
     page: Option<Arc<SlotPage>>,
     listeners: Listeners,
     awake: bool,
-    wide: bool,
+    in_slot: InSlot,
     has_newcomers: bool,
     standing: Standing,
 }
@@ -147,7 +148,9 @@ struct Stage {
     machine: CpuSet,
     jobs: BTreeMap<JobId, Job>,
     plans: Vec<Plan>,
-    lift: Option<(Vec<Action>, Vec<Action>)>,
+    lift: Option<Lift>,
+    /// The period before ended in a gap.
+    follows_gap: bool,
     generation: u64,
     cursors: Vec<Cursor>,
     kernel: Recording,
@@ -186,8 +189,15 @@ impl Stage {
             // The processes of a tree are nobody else's.
             let listeners = Listeners::of(members.tree().iter().cloned());
             let has_newcomers = false;
-            let job =
-                Job { members, page, listeners, awake: true, wide: false, has_newcomers, standing };
+            let job = Job {
+                members,
+                page,
+                listeners,
+                awake: true,
+                in_slot: InSlot::default(),
+                has_newcomers,
+                standing,
+            };
             jobs.insert(id, job);
         }
         let lift = scene.lift.then(|| lift(&directory.join("shared")));
@@ -199,6 +209,7 @@ impl Stage {
             jobs,
             plans: Vec::new(),
             lift,
+            follows_gap: false,
             generation: 0,
             cursors: Vec::new(),
             kernel: Recording::from_model(model),
@@ -217,9 +228,10 @@ impl Stage {
                     self.schedule.apply(event).unwrap();
                 }
             }
-            Turn::IsWide(job, wide) => {
+            Turn::InSlot(job, in_slot) => {
                 if let Some(known) = self.jobs.get_mut(&of(job)) {
-                    known.wide = wide;
+                    known.has_newcomers |= known.in_slot != in_slot;
+                    known.in_slot = in_slot;
                 }
             }
             // As another process does that is put into the job.
@@ -256,7 +268,7 @@ impl Stage {
             if job.standing == Standing::Raised || (!fill && job.awake && by_clock) {
                 continue;
             }
-            self.backend.actions(&job.members, job.standing, to, false, &mut calls);
+            self.backend.actions(&job.members, job.standing, to, InSlot::default(), &mut calls);
             if to == Standing::Released {
                 job.members.unpin(&mut calls);
             }
@@ -300,7 +312,7 @@ impl Stage {
                     standing: job.standing,
                     out_of_row,
                     has_newcomers: job.has_newcomers,
-                    wide: job.wide,
+                    in_slot: job.in_slot,
                     page: job.page.as_ref(),
                     validity: validity(job),
                     listeners: &job.listeners,
@@ -331,6 +343,7 @@ impl Stage {
             plans: &self.plans,
             gangs: &self.gangs(),
             pages: &self.pages(),
+            follows_gap: self.follows_gap,
             lift: self.lift.as_ref(),
         })
     }
@@ -360,7 +373,7 @@ impl Stage {
                 None => Standing::Paused,
             };
             self.kernel.with_model(|model| {
-                let checked = model.check(self.backend, &job.members, to, job.wide);
+                let checked = model.check(self.backend, &job.members, to, job.in_slot);
                 assert_eq!(checked, Ok(()), "job {id}, in the gap: {in_gap}, slot {slot:?}");
                 if let (Standing::Raised, Some(slot)) = (to, slot) {
                     self.check_cpus(model, &job.members, &slot.cpus);
@@ -385,7 +398,9 @@ impl Stage {
                 }
             });
         }
-        self.check_lift(plan.row.iter().any(|slot| !in_gap && self.jobs[&slot.job].wide));
+        let row = plan.row.iter().filter(|_| !in_gap);
+        let row: Vec<InSlot> = row.map(|slot| self.jobs[&slot.job].in_slot).collect();
+        self.check_lift(&row);
     }
 
     /// Those that have not chosen their own CPUs may run on those of the slot.
@@ -401,11 +416,23 @@ impl Stage {
         }
     }
 
-    fn check_lift(&self, lifted: bool) {
-        if let Some((up, _)) = &self.lift {
-            let Call::Write { path, .. } = Call::from(&up[0]) else { unreachable!() };
-            let idle = self.kernel.with_model(|model| model.file(&path).map(str::to_owned));
-            assert_eq!(idle.as_deref() == Some("0"), lifted, "lifted");
+    /// The group of all gangs is idle unless one of the row needs another weight, the highest of those.
+    fn check_lift(&self, row: &[InSlot]) {
+        let Some(lift) = &self.lift else { return };
+        let [idle, weight] = [0, 1].map(|number| {
+            let Call::Write { path, .. } = Call::from(&lift.highest[number]) else {
+                unreachable!()
+            };
+            self.kernel.with_model(|model| model.file(&path).map(str::to_owned))
+        });
+        let expected = match row {
+            _ if row.contains(&InSlot::Wide) => Some("10000"),
+            _ if row.contains(&InSlot::Alone) => Some("100"),
+            _ => None,
+        };
+        assert_eq!(idle.as_deref() == Some("0"), expected.is_some(), "lifted");
+        if expected.is_some() {
+            assert_eq!(weight.as_deref(), expected);
         }
     }
 
@@ -426,7 +453,7 @@ fn validity(job: &Job) -> Validity {
     if job.awake { Validity::Scheduled } else { Validity::NotScheduled }
 }
 
-fn lift(directory: &Path) -> (Vec<Action>, Vec<Action>) {
+fn lift(directory: &Path) -> Lift {
     std::fs::create_dir(directory).unwrap();
     let open = |name: &str| {
         let path = directory.join(name);
@@ -435,7 +462,11 @@ fn lift(directory: &Path) -> (Vec<Action>, Vec<Action>) {
     };
     let (file, weight) = (open("cpu.idle"), open("cpu.weight"));
     let write = |file: &Arc<_>, value| Action::Write { file: Clone::clone(file), value };
-    (vec![write(&file, "0"), write(&weight, "10000")], vec![write(&file, "1")])
+    Lift {
+        highest: vec![write(&file, "0"), write(&weight, "10000")],
+        usual: vec![write(&file, "0"), write(&weight, "100")],
+        none: vec![write(&file, "1")],
+    }
 }
 
 fn edges(config: &Config, from_ns: u64, until_ns: u64) -> Vec<u64> {
@@ -471,8 +502,8 @@ fn assert_deadline_lowers(stage: &Stage, before: &Model, timetables: &[Timetable
             assert_ne!(model.file(&weight.path), Some("10000"));
         }
     }
-    if let Some((up, _)) = &stage.lift {
-        let Call::Write { path, .. } = Call::from(&up[0]) else { unreachable!() };
+    if let Some(lift) = &stage.lift {
+        let Call::Write { path, .. } = Call::from(&lift.none[0]) else { unreachable!() };
         assert_ne!(model.file(&path), Some("0"), "the gangs are still lifted");
     }
 }
@@ -508,6 +539,7 @@ fn run(scene: &Scene, cpus_each: usize) -> (Model, Vec<(u64, Vec<Call>)>) {
             history.push((at_ns, calls));
         }
         stage.carry_over(composition);
+        stage.follows_gap = slices::in_gap(&stage.config, until_ns - 1);
         from_ns = until_ns;
     }
     (stage.kernel.model(), history)

@@ -7,7 +7,7 @@ use std::{
 };
 
 use gang_engine::{
-    Standing,
+    InSlot, Standing,
     action::ProcessHandle,
     backend::Backend,
     members::{self, is_raised},
@@ -27,6 +27,8 @@ use crate::job::Home;
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     pub standing: Standing,
+    /// What it has there, where it is raised.
+    pub in_slot: InSlot,
     pub cpus: Option<&'a CpuSet>,
     pub machine: &'a CpuSet,
 }
@@ -136,6 +138,7 @@ fn of_thread(
     let raised = is_raised(now) || *now == Attributes::other(-20);
     let fills = matches!(now.policy, Policy::Idle | Policy::Batch);
     let stands = match wanted.standing {
+        Standing::Raised if wanted.in_slot == InSlot::Alone => !raised,
         Standing::Raised => raised,
         Standing::Filling | Standing::Paused => fills,
         Standing::Released => !is_raised(now),
@@ -175,6 +178,7 @@ mod tests {
         let fifo = Attributes::fifo(gang_engine::priority::GANG);
         let anywhere = timetable::affinity(&machine);
         let of_slot = timetable::affinity(&slot);
+        let in_slot = InSlot::Exclusive;
         for (standing, now, cpus, is_right) in [
             (Raised, fifo, &of_slot, true),
             (Raised, fifo, &anywhere, false),
@@ -190,12 +194,19 @@ mod tests {
             (Released, fifo, &anywhere, false),
         ] {
             let cpus_of_slot = (standing == Raised).then_some(&slot);
-            let wanted = Wanted { standing, cpus: cpus_of_slot, machine: &machine };
+            let wanted = Wanted { standing, in_slot, cpus: cpus_of_slot, machine: &machine };
             let wrong = of_thread(&wanted, &now, Some(cpus));
             assert_eq!(wrong.is_none(), is_right, "{standing:?} {now:?}: {wrong:?}");
         }
-        let wanted = Wanted { standing: Raised, cpus: Some(&slot), machine: &machine };
+        let wanted = Wanted { standing: Raised, in_slot, cpus: Some(&slot), machine: &machine };
         assert_eq!(of_thread(&wanted, &fifo, None), None, "it chose its CPUs itself");
+        let alone = Wanted { in_slot: InSlot::Alone, ..wanted };
+        for (now, is_right) in
+            [(fifo, false), (Attributes::other(-20), false), (Attributes::other(0), true)]
+        {
+            let wrong = of_thread(&alone, &now, Some(&of_slot));
+            assert_eq!(wrong.is_none(), is_right, "alone, {now:?}: {wrong:?}");
+        }
     }
 
     #[test]
@@ -234,7 +245,8 @@ mod tests {
         let subject = Subject::Group(directory.path().into());
         let look = |frozen: u8, backend, standing| {
             fs::write(directory.path().join("cgroup.freeze"), format!("{frozen}\n")).unwrap();
-            let wanted = Wanted { standing, cpus: None, machine: &machine };
+            let in_slot = InSlot::default();
+            let wanted = Wanted { standing, in_slot, cpus: None, machine: &machine };
             subject.look(backend, Path::new("/proc"), &wanted).is_none()
         };
         assert!(

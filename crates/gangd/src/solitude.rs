@@ -1,0 +1,182 @@
+//! Whether gangs have the machine for themselves.
+//!
+//! Problem: a gang that nobody competes with has nobody to be raised above, and pays for it. Each gap interrupts its
+//! threads for nobody, and those that block and wake in it gather on few CPUs: 2 to 3 % of a program that blocks often.
+//!
+//! Approach: where that is wanted (`leave_alone`), every row has the same gangs, no other wants a slot, and nobody else wants a CPU, they are Linux's
+//! in their slots, without gaps. Who wants a CPU only for a moment, again and again, is no load and disturbs them all the
+//! same. So it is measured for which part of the time some thread of theirs waited. Above a bound they are raised, for a
+//! second, and for twice as long each time that they are disturbed again soon after they were let go.
+//!
+//! Properties: what is not measured is raised; so is everybody, from the next slice on, when another gang or a load
+//! comes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gang_bpf::Figures;
+use gang_engine::backend::Backend;
+use gang_schedule::{JobId, Plan, Slot};
+
+use crate::state::State;
+
+/// The part of the time in which not all threads that want to run do so, from which on gangs are raised. Two processes
+/// that each took a CPU for 5 of 100 ms from a program of many barriers cost it 3.5 % more where it was not raised;
+/// with 0.5 of 50 ms, 2 % of the time, it was the other way round.
+const DISTURBED: f64 = 0.05;
+
+/// The time over which that is judged.
+const JUDGED_NS: u64 = 250_000_000;
+
+/// For how long they are raised, at first and at most.
+const RAISED_NS: u64 = 1_000_000_000;
+const RAISED_NS_MAX: u64 = 16_000_000_000;
+
+/// What is known of whether gangs are disturbed. Times are CLOCK_MONOTONIC.
+#[derive(Debug)]
+pub struct Solitude {
+    /// The setting `leave_alone`.
+    is_on: bool,
+    /// Sums of each that is alone, where they were last looked at.
+    figures: BTreeMap<JobId, (u64, u64)>,
+    looked_ns: u64,
+    raised_until_ns: u64,
+    raised_for_ns: u64,
+}
+
+impl Solitude {
+    pub fn new(is_on: bool) -> Solitude {
+        Solitude {
+            is_on,
+            figures: BTreeMap::new(),
+            looked_ns: 0,
+            raised_until_ns: 0,
+            raised_for_ns: RAISED_NS,
+        }
+    }
+
+    /// The gangs that are left to Linux in their slots: all that have one, or none.
+    pub fn alone(&self, now_ns: u64, state: &State, plans: &[Plan]) -> BTreeSet<JobId> {
+        let config = state.schedule.config();
+        let may_be = self.is_on
+            && now_ns >= self.raised_until_ns
+            && state.backend == Backend::Rt
+            && config.fill
+            && state.schedule.load() == 0;
+        let Some(row) = same_row(plans).filter(|_| may_be) else { return BTreeSet::new() };
+        let is_fit = |slot: &&Slot| {
+            let is_wide = state.jobs.get(&slot.job).is_none_or(|job| job.width.wide);
+            !is_wide && state.gauge.is_measured(slot.job)
+        };
+        let all_are = row.iter().all(|slot| is_fit(&slot));
+        row.iter().filter(|_| all_are).map(|slot| slot.job).collect()
+    }
+
+    /// Takes note of what was measured of those that are alone; true where they are to be raised now.
+    pub fn is_disturbed(
+        &mut self,
+        now_ns: u64,
+        measured: impl Iterator<Item = (JobId, Figures)>,
+    ) -> bool {
+        if now_ns < self.looked_ns + JUDGED_NS {
+            return false;
+        }
+        let sums = |(job, of): (JobId, Figures)| (job, (of.wanted_ns, of.together_ns));
+        let figures: BTreeMap<JobId, (u64, u64)> = measured.map(sums).collect();
+        let is_disturbed = figures.iter().any(|(job, now)| {
+            let Some(before) = self.figures.get(job) else { return false };
+            let wanted_ns = now.0.saturating_sub(before.0);
+            let apart_ns = wanted_ns.saturating_sub(now.1.saturating_sub(before.1));
+            // Of one that hardly ran, a moment is a large part.
+            apart_ns as f64 > DISTURBED * wanted_ns.max(JUDGED_NS) as f64
+        });
+        (self.figures, self.looked_ns) = (figures, now_ns);
+        if is_disturbed {
+            let is_soon = now_ns.saturating_sub(self.raised_until_ns) < self.raised_for_ns;
+            self.raised_for_ns = match is_soon {
+                true => (2 * self.raised_for_ns).min(RAISED_NS_MAX),
+                false => RAISED_NS,
+            };
+            self.raised_until_ns = now_ns + self.raised_for_ns;
+            self.figures.clear();
+        }
+        is_disturbed
+    }
+}
+
+/// The slots that all plans have, where nobody waits for another one.
+fn same_row(plans: &[Plan]) -> Option<&[Slot]> {
+    let row = &plans.first().filter(|plan| !plan.row.is_empty())?.row;
+    let is_same = |plan: &Plan| {
+        let slots = plan.row.iter();
+        plan.row.len() == row.len() && slots.into_iter().all(|slot| row.contains(slot))
+    };
+    plans.iter().all(|plan| is_same(plan) && plan.fillers.is_empty()).then_some(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use gang_schedule::{Config, Event, Schedule, Spec, Topology};
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn figures(wanted_ns: u64, together_ns: u64) -> impl Iterator<Item = (JobId, Figures)> {
+        let figures = Figures { wanted_ns, together_ns, ..Figures::default() };
+        std::iter::once((JobId(1), figures))
+    }
+
+    #[test]
+    fn a_row_is_the_same_where_nobody_waits() {
+        let mut schedule = Schedule::new(Config::default(), Topology::flat(4)).unwrap();
+        let mut plans = |number: u64| -> Vec<Plan> {
+            let arrived = Event::Arrived { job: JobId(number), spec: Spec::new(2) };
+            schedule.apply(arrived).unwrap();
+            (100 * number..100 * number + 20).map(|slice| schedule.plan(slice)).collect()
+        };
+        let jobs = |plans: &[Plan]| {
+            same_row(plans).map(|row| row.iter().map(|slot| slot.job.0).collect::<BTreeSet<_>>())
+        };
+        assert_eq!(jobs(&[]), None);
+        let (one, two, three) = (plans(1), plans(2), plans(3));
+        assert_eq!(jobs(&one), Some(BTreeSet::from([1])));
+        assert_eq!(jobs(&two), Some(BTreeSet::from([1, 2])), "they fit beside each other");
+        assert_eq!(jobs(&three), None, "one of three waits");
+        assert_eq!(jobs(&[one, two].concat()), None, "one comes");
+    }
+
+    #[test]
+    fn who_is_disturbed_is_raised_for_longer_each_time() {
+        let mut solitude = Solitude::new(true);
+        let mut now_ns = 1_000 * MS;
+        let mut wanted_ns = 0;
+        // Undisturbed as long as all threads run for 95 % of the time.
+        for apart in [0, 1, 4, 5] {
+            wanted_ns += 250 * MS;
+            now_ns += 250 * MS;
+            let together_ns = wanted_ns - apart * 250 * MS / 100;
+            assert!(!solitude.is_disturbed(now_ns, figures(wanted_ns, together_ns)), "{apart} %");
+            // The next one begins anew.
+            solitude.figures.insert(JobId(1), (wanted_ns, wanted_ns));
+        }
+        for raised_ms in [1_000, 2_000, 4_000, 8_000, 16_000, 16_000] {
+            (0..2).for_each(|_| now_ns += 250 * MS);
+            solitude.figures.insert(JobId(1), (0, 0));
+            assert!(solitude.is_disturbed(now_ns, figures(250 * MS, 200 * MS)));
+            assert_eq!(solitude.raised_until_ns, now_ns + raised_ms * MS);
+            now_ns = solitude.raised_until_ns;
+        }
+        now_ns += 20_000 * MS;
+        solitude.figures.insert(JobId(1), (0, 0));
+        assert!(solitude.is_disturbed(now_ns, figures(250 * MS, 200 * MS)));
+        assert_eq!(solitude.raised_until_ns, now_ns + 1_000 * MS, "long after the last time");
+    }
+
+    #[test]
+    fn what_was_not_looked_at_before_is_no_disturbance() {
+        let mut solitude = Solitude::new(true);
+        assert!(!solitude.is_disturbed(1_000 * MS, figures(900 * MS, 0)));
+        assert!(!solitude.is_disturbed(1_100 * MS, figures(1_000 * MS, 0)), "too early to judge");
+        assert!(solitude.is_disturbed(1_250 * MS, figures(1_150 * MS, 0)));
+    }
+}

@@ -4,8 +4,8 @@
 //! jobs there are; what changes must show in the next slice; and waking this thread costs more than what
 //! it then does.
 //!
-//! Approach: one thread owns the state and takes all decisions. Ten times a second, at the end of a gap,
-//! it looks at the machine; where plans run out, it plans the slices of the next quarter of a second and
+//! Approach: one thread owns the state and takes all decisions. Ten times a second, at the end of a gap
+//! where there are gaps, it looks at the machine; where plans run out, it plans the slices of the next quarter of a second and
 //! hands the timetables to the switchers. Clients' questions are functions that it runs in between; what
 //! takes the kernel long was done before they are asked. Where one changes the schedule, or a gang has
 //! new threads, what was planned is taken back from the next slice or gap on ([`crate::forecast`]).
@@ -87,6 +87,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         state: setup.state,
         lift: setup.lift,
         solitude: Solitude::new(setup.leave_alone),
+        told_anew: BTreeSet::new(),
         pulse: setup.pulse,
         precedence: setup.precedence,
         switchers,
@@ -164,6 +165,8 @@ struct Conductor {
     survey: Survey,
     lift: Option<Lift>,
     solitude: Solitude,
+    /// Gangs that are to be told everything.
+    told_anew: BTreeSet<JobId>,
     pulse: Arc<Pulse>,
     precedence: Arc<Precedence>,
     switchers: Vec<Switcher>,
@@ -341,14 +344,17 @@ impl Conductor {
         let plans = self.state.schedule.plans().iter().filter(|plan| slices.contains(&plan.slice));
         let plans: Vec<Plan> = plans.map(|plan| Plan::clone(plan)).collect();
         let came = self.read_members(&plans);
-        let others = self.look_who_has_which_slot(&plans);
-        let composition = self.compose(from_ns, until_ns, &plans, |job| {
+        self.look_who_has_which_slot(&plans, is_waiting);
+        let told_anew = self.told_anew.clone();
+        // What the group of all gangs was given last, it may not have yet, or not have got.
+        let is_followed = !is_waiting && astray.is_empty() && !newcomers.is_anywhere();
+        let composition = self.compose(from_ns, until_ns, &plans, is_followed, |job| {
             let is_new = match &newcomers {
                 Newcomers::Anywhere => true,
                 Newcomers::Of(jobs) => jobs.contains(&job),
                 Newcomers::None => false,
             };
-            is_new || [&came, &others, &astray].iter().any(|jobs| jobs.contains(&job))
+            is_new || [&came, &told_anew, &astray].iter().any(|jobs| jobs.contains(&job))
         });
         // On file before a switcher may hear of it.
         for pin in &composition.pins {
@@ -371,11 +377,17 @@ impl Conductor {
         self.lead_ns = lead_ns.clamp(LEAD_NS_MIN, LEAD_NS_MAX);
     }
 
-    /// What gangs have in their slots of these plans; says for which that is something else than they were told.
-    fn look_who_has_which_slot(&mut self, plans: &[Plan]) -> BTreeSet<JobId> {
-        let alone = self.solitude.alone(clock::monotonic_ns(), &self.state, plans);
+    /// What gangs have in their slots of these plans. Those that are to have something else than before are told
+    /// everything, in each timetable until one of these is in force: what is assumed of them is taken from the last
+    /// one that was made, which has other gaps than the one that they follow yet.
+    fn look_who_has_which_slot(&mut self, plans: &[Plan], is_waiting: bool) {
+        let now_ns = clock::monotonic_ns();
+        let alone = self.solitude.alone(now_ns, &self.state, plans);
         self.state.gap.leave_out(!alone.is_empty());
-        let mut others = BTreeSet::new();
+        if !is_waiting {
+            self.told_anew.clear();
+        }
+        let mut is_changed = false;
         for job in self.state.jobs.values_mut() {
             let in_slot = match job.width.wide {
                 true => InSlot::Wide,
@@ -384,10 +396,13 @@ impl Conductor {
             };
             if std::mem::replace(&mut job.in_slot, in_slot) != in_slot {
                 tracing::debug!(job = %job.id, ?in_slot, "a gang has something else in its slots");
-                others.insert(job.id);
+                self.told_anew.insert(job.id);
+                is_changed = true;
             }
         }
-        others
+        if is_changed {
+            self.solitude.begin_anew(now_ns);
+        }
     }
 
     /// Has gangs raised that are left to Linux, and disturbed.
@@ -405,6 +420,7 @@ impl Conductor {
         from_ns: u64,
         until_ns: u64,
         plans: &[Plan],
+        is_followed: bool,
         has_newcomers: impl Fn(JobId) -> bool,
     ) -> Composition {
         let state = &mut self.state;
@@ -458,7 +474,8 @@ impl Conductor {
         let before_ns = from_ns.saturating_sub(1);
         let follows_gap = [self.told.config(), &config]
             .into_iter()
-            .all(|config| slices::in_gap(config, before_ns));
+            .all(|config| slices::in_gap(config, before_ns))
+            && is_followed;
         let composition = timetable::compose(&Stretch {
             generation: state.generation,
             config: &config,
@@ -565,5 +582,9 @@ enum Newcomers {
 impl Newcomers {
     fn is_none(&self) -> bool {
         matches!(self, Newcomers::None)
+    }
+
+    fn is_anywhere(&self) -> bool {
+        matches!(self, Newcomers::Anywhere)
     }
 }

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use gang_engine::{backend::Backend, singles::Single, store::Whereabouts, timing};
+use gang_engine::{InSlot, backend::Backend, singles::Single, store::Whereabouts, timing};
 use gang_linux::{Roots, clock};
 use gang_protocol::v1;
 use gang_schedule::{Class, Config, JobId, Plan, clock as slices};
@@ -109,6 +109,7 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
             .as_ref()
             .map(|home| matches!(home.whereabouts, Whereabouts::Threads { .. })),
         crowded: Some(job.home.as_ref().is_some_and(|home| home.members.is_crowded())),
+        alone: Some(job.in_slot == InSlot::Alone),
         threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
         cpu_list: job.cpus.iter().map(i64::from).collect(),
         share_wanted: share,

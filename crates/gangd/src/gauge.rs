@@ -163,10 +163,6 @@ impl Gauge {
         self.await_waking(job);
     }
 
-    pub fn is_measured(&self, job: JobId) -> bool {
-        self.gangs.contains_key(&job)
-    }
-
     /// What was measured of a job up to now.
     pub fn figures(&self, job: JobId) -> Option<Figures> {
         self.meter.as_ref()?.read(self.gangs.get(&job)?.group).ok()

@@ -17,7 +17,7 @@ use gang_bpf::Figures;
 use gang_engine::backend::Backend;
 use gang_schedule::{JobId, Plan, Slot};
 
-use crate::state::State;
+use crate::{job::Job, state::State};
 
 /// The part of the time in which not all threads that want to run do so, from which on gangs are raised. Two processes
 /// that each took a CPU for 5 of 100 ms from a program of many barriers cost it 3.5 % more where it was not raised;
@@ -61,14 +61,21 @@ impl Solitude {
             && now_ns >= self.raised_until_ns
             && state.backend == Backend::Rt
             && config.fill
-            && state.schedule.load() == 0;
+            && state.schedule.load() == 0
+            && !state.jobs.values().any(is_crowd);
         let Some(row) = same_row(plans).filter(|_| may_be) else { return BTreeSet::new() };
         let is_fit = |slot: &&Slot| {
             let is_wide = state.jobs.get(&slot.job).is_none_or(|job| job.width.wide);
-            !is_wide && state.gauge.is_measured(slot.job)
+            !is_wide && state.gauge.figures(slot.job).is_some()
         };
         let all_are = row.iter().all(|slot| is_fit(&slot));
         row.iter().filter(|_| all_are).map(|slot| slot.job).collect()
+    }
+
+    /// Others are alone from now on, or nobody is: what was measured before is of another time.
+    pub fn begin_anew(&mut self, now_ns: u64) {
+        self.figures.clear();
+        self.looked_ns = now_ns;
     }
 
     /// Takes note of what was measured of those that are alone; true where they are to be raised now.
@@ -97,10 +104,14 @@ impl Solitude {
                 false => RAISED_NS,
             };
             self.raised_until_ns = now_ns + self.raised_for_ns;
-            self.figures.clear();
         }
         is_disturbed
     }
+}
+
+/// Has too many threads for slots of its own, and is no load either.
+fn is_crowd(job: &Job) -> bool {
+    job.home.as_ref().is_some_and(|home| home.members.is_crowded())
 }
 
 /// The slots that all plans have, where nobody waits for another one.
@@ -178,5 +189,8 @@ mod tests {
         assert!(!solitude.is_disturbed(1_000 * MS, figures(900 * MS, 0)));
         assert!(!solitude.is_disturbed(1_100 * MS, figures(1_000 * MS, 0)), "too early to judge");
         assert!(solitude.is_disturbed(1_250 * MS, figures(1_150 * MS, 0)));
+        solitude.begin_anew(1_300 * MS);
+        assert!(!solitude.is_disturbed(1_600 * MS, figures(1_900 * MS, 0)), "others are alone");
+        assert!(solitude.is_disturbed(1_900 * MS, figures(2_200 * MS, 0)));
     }
 }

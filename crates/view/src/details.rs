@@ -99,9 +99,15 @@ fn write(
     )?;
     decided(out, job)?;
     let state = word(&job.state);
-    match is_crowded(job) {
-        true => writeln!(out, "  state       {state}: no slots with {}", crowd(job))?,
-        false => writeln!(out, "  state       {state}")?,
+    match (is_crowded(job), job.alone) {
+        (true, _) => writeln!(out, "  state       {state}: no slots with {}", crowd(job))?,
+        (false, Some(true)) => {
+            writeln!(
+                out,
+                "  state       {state}, left to Linux as long as nobody else wants a CPU"
+            )?;
+        }
+        (false, _) => writeln!(out, "  state       {state}")?,
     }
     writeln!(
         out,
@@ -204,6 +210,18 @@ mod tests {
         let of_singles = text(&v1::ShowJob_Reply { details, processes: None }, 0, None);
         let told = "sleeping: no slots with more than 4096 threads in its processes\n";
         assert!(of_singles.contains(told), "{of_singles}");
+    }
+
+    #[test]
+    fn whoever_is_left_to_linux_is_told() {
+        let of = |alone| {
+            let details = v1::Job { alone, ..fixture::job(1, "lu") };
+            text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
+        };
+        let told = "  state       running, left to Linux as long as nobody else wants a CPU\n";
+        assert!(of(Some(true)).contains(told), "{}", of(Some(true)));
+        assert!(of(Some(false)).contains("  state       running\n"));
+        assert!(of(None).contains("  state       running\n"), "an older daemon");
     }
 
     #[test]

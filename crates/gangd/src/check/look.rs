@@ -39,13 +39,11 @@ pub enum Subject {
     Thread {
         tid: u32,
         moored: bool,
+        /// Its policy without gangd.
+        normal: Policy,
     },
     /// The group whose weight is changed; the files of its weight, and whether it can be frozen, too.
-    Weight {
-        idle: PathBuf,
-        weight: PathBuf,
-        freezes: bool,
-    },
+    Weight { idle: PathBuf, weight: PathBuf, freezes: bool },
     /// The group that stands still, or does not.
     Group(PathBuf),
     /// A process that is stopped, or is not.
@@ -81,7 +79,11 @@ impl Subject {
         let threads = home.members.threads().iter();
         let threads = threads
             .filter(move |thread| backend == Backend::Rt && !thread.is_exempt())
-            .map(|thread| Subject::Thread { tid: thread.tid, moored: thread.moored });
+            .map(|thread| Subject::Thread {
+                tid: thread.tid,
+                moored: thread.moored,
+                normal: thread.original.policy,
+            });
         let weight = controls.cpu_idle.iter().zip(&controls.cpu_weight).map(|(idle, weight)| {
             let freezes = controls.freeze.is_some();
             Subject::Weight { idle: idle.path.clone(), weight: weight.path.clone(), freezes }
@@ -101,9 +103,9 @@ impl Subject {
             Standing::Raised | Standing::Released => false,
         };
         match self {
-            Subject::Thread { tid, moored } => {
+            Subject::Thread { tid, moored, normal } => {
                 let (now, cpus) = (sched::get(*tid).ok()?, members::affinity(*tid).ok()?);
-                of_thread(wanted, &now, (!moored).then_some(&cpus))
+                of_thread(wanted, &now, *normal, (!moored).then_some(&cpus))
             }
             Subject::Weight { idle, weight, freezes } => {
                 let read = |file| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
@@ -132,13 +134,14 @@ impl Subject {
 fn of_thread(
     wanted: &Wanted<'_>,
     now: &Attributes,
+    normal: Policy,
     cpus: Option<&thread::CpuSet>,
 ) -> Option<String> {
     // As a wide gang has it in its slot.
     let raised = is_raised(now) || *now == Attributes::other(-20);
     let fills = matches!(now.policy, Policy::Idle | Policy::Batch);
     let stands = match wanted.standing {
-        Standing::Raised if wanted.in_slot == InSlot::Alone => !raised,
+        Standing::Raised if wanted.in_slot == InSlot::Alone => now.policy == normal,
         Standing::Raised => raised,
         Standing::Filling | Standing::Paused => fills,
         Standing::Released => !is_raised(now),
@@ -195,16 +198,20 @@ mod tests {
         ] {
             let cpus_of_slot = (standing == Raised).then_some(&slot);
             let wanted = Wanted { standing, in_slot, cpus: cpus_of_slot, machine: &machine };
-            let wrong = of_thread(&wanted, &now, Some(cpus));
+            let wrong = of_thread(&wanted, &now, Policy::Other, Some(cpus));
             assert_eq!(wrong.is_none(), is_right, "{standing:?} {now:?}: {wrong:?}");
         }
         let wanted = Wanted { standing: Raised, in_slot, cpus: Some(&slot), machine: &machine };
-        assert_eq!(of_thread(&wanted, &fifo, None), None, "it chose its CPUs itself");
+        assert_eq!(
+            of_thread(&wanted, &fifo, Policy::Other, None),
+            None,
+            "it chose its CPUs itself"
+        );
         let alone = Wanted { in_slot: InSlot::Alone, ..wanted };
         for (now, is_right) in
-            [(fifo, false), (Attributes::other(-20), false), (Attributes::other(0), true)]
+            [(fifo, false), (Attributes::batch(0), false), (Attributes::other(5), true)]
         {
-            let wrong = of_thread(&alone, &now, Some(&of_slot));
+            let wrong = of_thread(&alone, &now, Policy::Other, Some(&of_slot));
             assert_eq!(wrong.is_none(), is_right, "alone, {now:?}: {wrong:?}");
         }
     }

@@ -3,10 +3,11 @@
 //! Problem: a gang that nobody competes with has nobody to be raised above, and pays for it. Each gap interrupts its
 //! threads for nobody, and those that block and wake in it gather on few CPUs: 2 to 3 % of a program that blocks often.
 //!
-//! Approach: where that is wanted (`leave_alone`), every row has the same gangs, no other wants a slot, and nobody else wants a CPU, they are Linux's
-//! in their slots, without gaps. Who wants a CPU only for a moment, again and again, is no load and disturbs them all the
-//! same. So it is measured for which part of the time some thread of theirs waited. Above a bound they are raised, for a
-//! second, and for twice as long each time that they are disturbed again soon after they were let go.
+//! Approach: where the setting `leave_alone` asks for it, every row has the same gangs, no other one wants a slot, and
+//! nobody else wants a CPU, they are Linux's in their slots, without gaps. Who wants a CPU only for a moment, again and
+//! again, is no load and disturbs them all the same: so it is measured for which part of the time some thread of theirs
+//! waited. Above a bound they are raised, for a second, and for twice as long each time that they are disturbed again
+//! soon after they were let go.
 //!
 //! Properties: what is not measured is raised; so is everybody, from the next slice on, when another gang or a load
 //! comes.

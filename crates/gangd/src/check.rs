@@ -289,14 +289,15 @@ impl Picture {
         Some((Case { job, subject, standing }, (slice, wrong)))
     }
 
-    /// Whether a later picture says the same of a job and a slice.
+    /// Whether a later picture says the same of a job, a slice and the gaps: they become longer and shorter.
     fn agrees(&self, later: &Picture, job: JobId, slice: u64) -> bool {
         let of = |picture: &Picture| {
             let of = picture.jobs.iter().find(|of| of.job == job)?;
             Some((of.takes_turns, of.out_of_row, of.in_slot))
         };
         let slot = |picture: &Picture| picture.plan_of(slice).map(|plan| plan.slot(job).cloned());
-        of(self) == of(later) && slot(self) == slot(later)
+        let has_same_gaps = self.config.gap == later.config.gap;
+        has_same_gaps && of(self) == of(later) && slot(self) == slot(later)
     }
 }
 
@@ -447,6 +448,10 @@ mod tests {
         assert!(!before.agrees(&after, JobId(1), 7) && before.agrees(&after, JobId(2), 7));
         after.jobs[1].takes_turns = false;
         assert!(!before.agrees(&after, JobId(2), 7));
+        after.config.gap.length_ns += 1;
+        assert!(!before.agrees(&after, JobId(4), 7), "it is not said when which gap is in force");
+        after.config.gap = before.config.gap;
+        assert!(before.agrees(&after, JobId(4), 7));
         after.jobs.clear();
         assert!(!before.agrees(&after, JobId(4), 7), "it has ended");
     }

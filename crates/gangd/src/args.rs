@@ -47,9 +47,9 @@ pub struct Args {
     #[arg(long)]
     pub no_fill: bool,
 
-    /// Leave gangs to Linux in their slots while nobody else wants a CPU
+    /// Raise gangs in their slots even while nobody else wants a CPU
     #[arg(long)]
-    pub leave_alone: bool,
+    pub no_leave_alone: bool,
 
     /// Do not measure which gangs run together, and who keeps them from it
     #[arg(long)]
@@ -102,7 +102,7 @@ impl Args {
             backend: self.backend,
             fill: self.no_fill.then_some(false),
             measure: self.no_measure.then_some(false),
-            leave_alone: self.leave_alone.then_some(true),
+            leave_alone: self.no_leave_alone.then_some(false),
             cap: self.cap,
         }
     }

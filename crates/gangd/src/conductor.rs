@@ -411,6 +411,7 @@ impl Conductor {
         let alone = state.jobs.values().filter(|job| job.in_slot == InSlot::Alone);
         let measured = alone.filter_map(|job| Some((job.id, state.gauge.figures(job.id)?)));
         if self.solitude.is_disturbed(clock::monotonic_ns(), measured) {
+            tracing::debug!("gangs that had the machine for themselves are disturbed");
             state.schedule.renew();
         }
     }

@@ -25,6 +25,8 @@ const REMEMBERED: usize = 10;
 pub struct Load {
     last: VecDeque<u32>,
     threads: u32,
+    /// Counts since one was missing.
+    in_a_row: usize,
 }
 
 impl Load {
@@ -35,6 +37,7 @@ impl Load {
         }
         let others = all.saturating_sub(of_jobs.threads + of_daemon);
         self.last.push_back(others);
+        self.in_a_row += 1;
         let likely = self.least_of(RECENT);
         let certain = likely.saturating_sub(of_jobs.unseen);
         let lasting = self.least_of(REMEMBERED).min(machine);
@@ -56,6 +59,16 @@ impl Load {
     /// Runnable threads that stayed so.
     pub fn threads(&self) -> u32 {
         self.threads
+    }
+
+    /// As many counts are there as a load takes to be one. Before them it is 0 whoever wants to run.
+    pub fn is_known(&self) -> bool {
+        self.in_a_row >= RECENT
+    }
+
+    /// Nobody counted for a while.
+    pub fn pauses(&mut self) {
+        self.in_a_row = 0;
     }
 }
 
@@ -80,6 +93,18 @@ mod tests {
         assert_eq!(load.threads(), 2);
         load.saw(3, exactly(2), 1, 2);
         assert_eq!(load.threads(), 0);
+    }
+
+    #[test]
+    fn it_is_known_after_as_many_counts_as_a_load_takes() {
+        let mut load = Load::default();
+        let after = |load: &mut Load, all| {
+            load.saw(all, exactly(2), 1, 2);
+            (load.threads(), load.is_known())
+        };
+        assert_eq!([5, 5, 5].map(|all| after(&mut load, all)), [(0, false), (0, false), (2, true)]);
+        load.pauses();
+        assert_eq!([3, 5, 5].map(|all| after(&mut load, all)), [(0, false), (0, false), (0, true)]);
     }
 
     #[test]

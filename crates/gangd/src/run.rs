@@ -65,13 +65,6 @@ pub fn run(
     let name = group_name(socket);
     let means = Means::probe(roots, &name);
     let backend = settings.backend.unwrap_or_else(|| means.best());
-    let can_leave_alone = backend == Backend::Rt && settings.measure && settings.schedule.fill;
-    if settings.leave_alone && !can_leave_alone {
-        tracing::warn!(
-            backend = backend.name(),
-            "leave_alone has no effect: it takes the backend rt, gangs that fill, and what is measured of them"
-        );
-    }
     if let Some(obstacle) = means.obstacle(backend) {
         bail!("backend {}: {obstacle}", backend.name());
     }

@@ -142,7 +142,7 @@ impl Default for Settings {
             schedule: Config::default(),
             backend: None,
             measure: true,
-            leave_alone: false,
+            leave_alone: true,
             proof_cost: 0.01,
             disk: "/tmp".into(),
             idle_after: Duration::from_secs(600),
@@ -256,7 +256,7 @@ impl Settings {
             settings.admin_gid = Some(group.gid.as_raw());
         }
         settings.measure = overrides.measure.or(file.measure).unwrap_or(true);
-        settings.leave_alone = overrides.leave_alone.or(file.leave_alone).unwrap_or(false);
+        settings.leave_alone = overrides.leave_alone.or(file.leave_alone).unwrap_or(true);
         settings.status_file = file.status_file;
         settings.history.clone_from(&file.history.path);
         let kept = &mut settings.retention;

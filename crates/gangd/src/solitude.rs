@@ -3,11 +3,11 @@
 //! Problem: a gang that nobody competes with has nobody to be raised above, and pays for it. Each gap interrupts its
 //! threads for nobody, and those that block and wake in it gather on few CPUs: 2 to 3 % of a program that blocks often.
 //!
-//! Approach: where the setting `leave_alone` asks for it, every row has the same gangs, no other one wants a slot, and
-//! nobody else wants a CPU, they are Linux's in their slots, without gaps. Who wants a CPU only for a moment, again and
-//! again, is no load and disturbs them all the same: so it is measured for which part of the time some thread of theirs
-//! waited. Above a bound they are raised, for a second, and for twice as long each time that they are disturbed again
-//! soon after they were let go.
+//! Approach: where every row has the same gangs, no other one wants a slot, and nobody else is known to want a CPU, they
+//! are Linux's in their slots, without gaps. Who wants a CPU only for a moment, again and again, is no load and disturbs
+//! them all the same: so it is measured for which part of the time some thread of theirs waited. Above a bound, and after
+//! a load, they are raised for a second, and for twice as long each time that this happens soon after they were let go:
+//! what comes and goes would have them change all the time.
 //!
 //! Properties: what is not measured is raised; so is everybody, from the next slice on, when another gang or a load
 //! comes.
@@ -18,7 +18,7 @@ use gang_bpf::Figures;
 use gang_engine::backend::Backend;
 use gang_schedule::{JobId, Plan, Slot};
 
-use crate::{job::Job, state::State};
+use crate::{job::Job, load::Load, state::State};
 
 /// The part of the time in which not all threads that want to run do so, from which on gangs are raised. Two processes
 /// that each took a CPU for 5 of 100 ms from a program of many barriers cost it 3.5 % more where it was not raised;
@@ -41,7 +41,10 @@ pub struct Solitude {
     figures: BTreeMap<JobId, (u64, u64)>,
     looked_ns: u64,
     raised_until_ns: u64,
+    /// How long that was, or is to be after a load; 0 before the first time.
     raised_for_ns: u64,
+    /// Somebody is left to Linux by the last plans, since when.
+    let_go_ns: Option<u64>,
 }
 
 impl Solitude {
@@ -51,26 +54,31 @@ impl Solitude {
             figures: BTreeMap::new(),
             looked_ns: 0,
             raised_until_ns: 0,
-            raised_for_ns: RAISED_NS,
+            raised_for_ns: 0,
+            let_go_ns: None,
         }
     }
 
     /// The gangs that are left to Linux in their slots: all that have one, or none.
-    pub fn alone(&self, now_ns: u64, state: &State, plans: &[Plan]) -> BTreeSet<JobId> {
-        let config = state.schedule.config();
-        let may_be = self.is_on
-            && now_ns >= self.raised_until_ns
-            && state.backend == Backend::Rt
-            && config.fill
-            && state.schedule.load() == 0
-            && !state.jobs.values().any(is_crowd);
-        let Some(row) = same_row(plans).filter(|_| may_be) else { return BTreeSet::new() };
-        let is_fit = |slot: &&Slot| {
-            let is_wide = state.jobs.get(&slot.job).is_none_or(|job| job.width.wide);
-            !is_wide && state.gauge.figures(slot.job).is_some()
-        };
-        let all_are = row.iter().all(|slot| is_fit(&slot));
-        row.iter().filter(|_| all_are).map(|slot| slot.job).collect()
+    pub fn alone(&mut self, now_ns: u64, state: &State, plans: &[Plan]) -> BTreeSet<JobId> {
+        let can_be = self.is_on && state.backend == Backend::Rt && state.schedule.config().fill;
+        let may_be = can_be && self.is_let_go(now_ns, &state.load);
+        let is_possible = may_be && !state.jobs.values().any(is_crowd);
+        let alone = if is_possible { who_is_alone(state, plans) } else { BTreeSet::new() };
+        self.let_go_ns = self.let_go_ns.or(Some(now_ns)).filter(|_| !alone.is_empty());
+        alone
+    }
+
+    /// Takes note of who else wants a CPU; true where nobody does, and nobody did a moment ago.
+    fn is_let_go(&mut self, now_ns: u64, load: &Load) -> bool {
+        if load.threads() > 0 {
+            if self.let_go_ns.is_some() {
+                self.raise_for_a_while(now_ns);
+            }
+            self.raised_until_ns = self.raised_until_ns.max(now_ns + self.raised_for_ns);
+            return false;
+        }
+        load.is_known() && now_ns >= self.raised_until_ns
     }
 
     /// Others are alone from now on, or nobody is: what was measured before is of another time.
@@ -99,14 +107,34 @@ impl Solitude {
         });
         (self.figures, self.looked_ns) = (figures, now_ns);
         if is_disturbed {
-            let is_soon = now_ns.saturating_sub(self.raised_until_ns) < self.raised_for_ns;
-            self.raised_for_ns = match is_soon {
-                true => (2 * self.raised_for_ns).min(RAISED_NS_MAX),
-                false => RAISED_NS,
-            };
-            self.raised_until_ns = now_ns + self.raised_for_ns;
+            self.raise_for_a_while(now_ns);
         }
         is_disturbed
+    }
+
+    fn raise_for_a_while(&mut self, now_ns: u64) {
+        if now_ns < self.raised_until_ns {
+            return;
+        }
+        let is_soon = self.let_go_ns.is_some_and(|at_ns| now_ns < at_ns + self.raised_for_ns);
+        self.raised_for_ns = match is_soon {
+            true => (2 * self.raised_for_ns).min(RAISED_NS_MAX),
+            false => RAISED_NS,
+        };
+        self.raised_until_ns = now_ns + self.raised_for_ns;
+    }
+}
+
+/// Those of a row that stays the same, where all of them can be left to Linux.
+fn who_is_alone(state: &State, plans: &[Plan]) -> BTreeSet<JobId> {
+    let Some(row) = same_row(plans) else { return BTreeSet::new() };
+    let can_be = |slot: &Slot| {
+        let is_wide = state.jobs.get(&slot.job).is_none_or(|job| job.width.wide);
+        !is_wide && state.gauge.figures(slot.job).is_some()
+    };
+    match row.iter().all(can_be) {
+        true => row.iter().map(|slot| slot.job).collect(),
+        false => BTreeSet::new(),
     }
 }
 
@@ -127,6 +155,7 @@ fn same_row(plans: &[Plan]) -> Option<&[Slot]> {
 
 #[cfg(test)]
 mod tests {
+    use gang_engine::runnable::Runnable;
     use gang_schedule::{Config, Event, Schedule, Spec, Topology};
 
     use super::*;
@@ -172,16 +201,59 @@ mod tests {
             solitude.figures.insert(JobId(1), (wanted_ns, wanted_ns));
         }
         for raised_ms in [1_000, 2_000, 4_000, 8_000, 16_000, 16_000] {
+            solitude.let_go_ns = Some(now_ns);
             (0..2).for_each(|_| now_ns += 250 * MS);
             solitude.figures.insert(JobId(1), (0, 0));
             assert!(solitude.is_disturbed(now_ns, figures(250 * MS, 200 * MS)));
             assert_eq!(solitude.raised_until_ns, now_ns + raised_ms * MS);
             now_ns = solitude.raised_until_ns;
         }
+        solitude.let_go_ns = Some(now_ns);
         now_ns += 20_000 * MS;
         solitude.figures.insert(JobId(1), (0, 0));
         assert!(solitude.is_disturbed(now_ns, figures(250 * MS, 200 * MS)));
-        assert_eq!(solitude.raised_until_ns, now_ns + 1_000 * MS, "long after the last time");
+        assert_eq!(solitude.raised_until_ns, now_ns + 1_000 * MS, "long after they were let go");
+    }
+
+    fn load_of(threads: u32) -> Load {
+        let mut load = Load::default();
+        (0..3).for_each(|_| load.saw(threads, Runnable::default(), 0, 2));
+        load
+    }
+
+    #[test]
+    fn after_a_load_they_are_raised_for_a_while() {
+        let mut solitude = Solitude::new(true);
+        let [quiet, busy] = [0, 1].map(load_of);
+        let mut now_ns = 1_000 * MS;
+        assert!(!solitude.is_let_go(now_ns, &Load::default()), "nobody looked yet");
+        assert!(!solitude.is_let_go(now_ns, &busy));
+        assert!(solitude.is_let_go(now_ns, &quiet), "nobody was alone before the load");
+        let mut comes = |alone_ms, stays_ms, raised_ms| {
+            solitude.let_go_ns = Some(now_ns);
+            now_ns += alone_ms * MS;
+            assert!(!solitude.is_let_go(now_ns, &busy));
+            solitude.let_go_ns = None;
+            now_ns += stays_ms * MS;
+            assert!(!solitude.is_let_go(now_ns, &busy));
+            now_ns += raised_ms * MS;
+            assert!(!solitude.is_let_go(now_ns - 1, &quiet) && solitude.is_let_go(now_ns, &quiet));
+        };
+        comes(500, 0, 1_000);
+        comes(500, 3_000, 2_000);
+        comes(1_999, 10_000, 4_000);
+        comes(4_000, 10_000, 1_000);
+    }
+
+    #[test]
+    fn a_load_that_disturbs_counts_once() {
+        let mut solitude = Solitude::new(true);
+        let now_ns = 1_000 * MS;
+        solitude.let_go_ns = Some(now_ns - 500 * MS);
+        solitude.figures.insert(JobId(1), (0, 0));
+        assert!(solitude.is_disturbed(now_ns, figures(250 * MS, 100 * MS)));
+        assert!(!solitude.is_let_go(now_ns + MS, &load_of(1)));
+        assert_eq!(solitude.raised_until_ns, now_ns + MS + RAISED_NS);
     }
 
     #[test]

@@ -66,6 +66,11 @@ impl Survey {
     /// Looks at the machine and tells the policy what changed.
     pub fn look(&mut self, state: &mut State) {
         let now_ns = clock::monotonic_ns();
+        // It is looked at the ends of gaps, which may be far apart.
+        let on_time_ns = LOOK_EVERY_NS.max(2 * state.schedule.config().gap.period_ns);
+        if now_ns > self.look_at_ns + on_time_ns {
+            state.load.pauses();
+        }
         self.look_at_ns = now_ns + LOOK_EVERY_NS;
         self.count_runnable(state);
         self.look_at_jobs(state, now_ns);

@@ -3,6 +3,8 @@
 mod place;
 
 use std::{
+    io::Write,
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -14,9 +16,15 @@ use place::{
     Place, Program, gives_way, is_released, is_root, job_with, machine, policies, wait_until,
 };
 
+/// Each test here has the machine for itself, as far as the others go.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Ordinary, in groups that do not give way.
 fn is_left_to_linux(program: &Program) -> bool {
-    policies(program.pid()) == [Policy::Other] && !gives_way(program.pid())
+    let policies = policies(program.pid());
+    !policies.is_empty()
+        && policies.iter().all(|policy| *policy == Policy::Other)
+        && !gives_way(program.pid())
 }
 
 /// Waits until it is; false on a machine on which others want CPUs all the time.
@@ -30,9 +38,20 @@ fn comes_to_be_left_to_linux(place: &Place, program: &Program) -> bool {
             skipped("others want CPUs all the time");
             return false;
         }
-        thread::sleep(Duration::from_millis(50));
+        thread::sleep(Duration::from_millis(200));
     }
     true
+}
+
+/// A daemon as it is by default; it leaves nobody alone where it cannot measure.
+fn a_place_that_measures() -> Option<Place> {
+    let place = is_root().then(|| Place::that_leaves_alone(&["--backend", "rt"]))?;
+    wait_until("measured, or not", || place.status().measuring != v1::Measuring::starting);
+    if place.status().measuring == v1::Measuring::no {
+        skipped(place.status().not_measured.unwrap_or_default());
+        return None;
+    }
+    Some(place)
 }
 
 fn is_raised_and_fills(program: &Program) {
@@ -44,15 +63,8 @@ fn is_raised_and_fills(program: &Program) {
 
 #[test]
 fn needs_root_and_bpf_a_gang_that_is_alone_is_left_to_linux_until_somebody_comes() {
-    if !is_root() {
-        return;
-    }
-    let mut place = Place::new(&["--backend", "rt", "--leave-alone"]);
-    wait_until("measured, or not", || place.status().measuring != v1::Measuring::starting);
-    if place.status().measuring == v1::Measuring::no {
-        skipped(place.status().not_measured.unwrap_or_default());
-        return;
-    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut place) = a_place_that_measures() else { return };
     let program = Program::spinner();
     let job = job_with(&place, &program, machine());
     let nothing_is_wrong =
@@ -94,4 +106,29 @@ fn needs_root_and_bpf_a_gang_that_is_alone_is_left_to_linux_until_somebody_comes
         return;
     }
     nothing_is_wrong(&place);
+}
+
+/// Who wants a CPU only for a moment, again and again, is no load; a gang that waits for that is raised all the same.
+#[test]
+fn needs_root_and_bpf_a_gang_that_is_disturbed_is_raised_for_a_while() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(place) = a_place_that_measures() else { return };
+    // As many as there are CPUs, so that Linux has nowhere to put who disturbs them.
+    let spinners =
+        "for i in $(seq $(nproc)); do while [ $SECONDS -lt 120 ]; do :; done & done; wait";
+    let program = Program::shell(&format!("read go; exec bash -c '{spinners}'"));
+    let job = job_with(&place, &program, machine());
+    (&mut program.0.stdin.as_ref().unwrap()).write_all(b"go\n").unwrap();
+    let spins = || policies(program.pid()).len() > machine() as usize;
+    wait_until("it spins", spins);
+    if !comes_to_be_left_to_linux(&place, &program) {
+        return;
+    }
+    let step = "i=0; while [ $i -lt 6000 ]; do i=$((i+1)); done";
+    let disturbs = Program::shell(&format!("while :; do {step}; sleep 0.04; done"));
+    // This test has its turns in gaps then, in which nobody is raised.
+    wait_until("raised", || place.job(job).unwrap().alone == Some(false));
+    assert_eq!(place.client().check().unwrap().violations, []);
+    drop(disturbs);
+    comes_to_be_left_to_linux(&place, &program);
 }

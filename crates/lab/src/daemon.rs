@@ -26,6 +26,8 @@ pub struct Settings {
     pub slice: Option<Duration>,
     /// No other gang may use what the one in its slot leaves idle.
     pub no_fill: bool,
+    /// It raises gangs even where nobody else wants a CPU.
+    pub no_leave_alone: bool,
     /// It does not measure which gangs run together.
     pub no_measure: bool,
     /// Its jobs are of policy none: measured as gangs are, and scheduled by Linux.
@@ -51,6 +53,9 @@ impl Settings {
         }
         if self.no_fill {
             arguments.push("--no-fill".into());
+        }
+        if self.no_leave_alone {
+            arguments.push("--no-leave-alone".into());
         }
         if self.no_measure {
             arguments.push("--no-measure".into());
@@ -256,13 +261,14 @@ mod tests {
         let all = Settings {
             slice: Some(Duration::from_millis(1)),
             no_fill: true,
+            no_leave_alone: true,
             no_measure: true,
             only_watch: true,
             backend: Some("weight".into()),
             keeps: true,
             proof_cost: Some(0.5),
         };
-        let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --no-fill --no-measure --backend weight";
+        let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --no-fill --no-leave-alone --no-measure --backend weight";
         assert_eq!(join(all), flags);
     }
 

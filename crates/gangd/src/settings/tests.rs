@@ -13,13 +13,13 @@ fn an_empty_file_is_the_default() {
 #[test]
 fn every_key_is_read() {
     let read = settings(
-        "slice = '20ms'\ngap = '1ms/20ms'\nbackend = 'weight'\nfill = false\nmeasure = false\nleave_alone = true\ncap = 0.8\n[limits]\njobs = 7\n",
+        "slice = '20ms'\ngap = '1ms/20ms'\nbackend = 'weight'\nfill = false\nmeasure = false\nleave_alone = false\ncap = 0.8\n[limits]\njobs = 7\n",
     )
     .unwrap();
     assert_eq!(read.schedule.slice_ns, 20_000_000);
     assert_eq!(read.schedule.gap, Gap { length_ns: 1_000_000, period_ns: 20_000_000 });
     assert_eq!(read.backend, Some(Backend::Weight));
-    assert!(!read.schedule.fill && !read.measure && read.leave_alone);
+    assert!(!read.schedule.fill && !read.measure && !read.leave_alone);
     assert_eq!(read.schedule.cap_permille, 800);
     assert_eq!(read.limits, Limits { jobs: 7, ..Limits::default() });
 }
@@ -77,7 +77,7 @@ fn classes_weigh_something_else_outside_working_hours() {
 fn what_needs_a_restart_stays_as_it_is_and_is_told_until_there_is_one() {
     let old = settings("slice = '20ms'\nfill = false\n").unwrap();
     let file = "slice = '20ms'\nfill = true\ncap = 0.5\nbackend = 'freeze'\nmeasure = false\n\
-        leave_alone = true\nidle_after = '3s'\nstatus_file = true\n[limits]\njobs = 7\n[classes.batch]\n\
+        leave_alone = false\nidle_after = '3s'\nstatus_file = true\n[limits]\njobs = 7\n[classes.batch]\n\
         weight = 70\n[history]\nkeep_days = 7\n";
     let new = settings(file).unwrap();
     let needed = ["fill", "cap", "backend", "measure", "leave_alone", "status_file", "history"];

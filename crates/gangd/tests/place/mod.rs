@@ -98,6 +98,12 @@ impl Place {
         Place::configured("", flags)
     }
 
+    /// One whose daemon leaves gangs to Linux while nobody else wants a CPU, as it does unless it is told not to.
+    /// What others look at is the same on a quiet machine and on a busy one.
+    pub fn that_leaves_alone(flags: &[&str]) -> Place {
+        Place::started(&[], "", flags.iter().copied())
+    }
+
     /// One whose daemon has a configuration file.
     pub fn configured(file: &str, flags: &[&str]) -> Place {
         Place::launched(&[], file, flags)
@@ -105,10 +111,14 @@ impl Place {
 
     /// One whose daemon another program becomes, with its arguments: `env TZ=UTC`, say.
     pub fn launched(launcher: &[&str], file: &str, flags: &[&str]) -> Place {
+        Place::started(launcher, file, flags.iter().copied().chain(["--no-leave-alone"]))
+    }
+
+    fn started<'a>(launcher: &[&str], file: &str, flags: impl Iterator<Item = &'a str>) -> Place {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("gangd.toml"), file).unwrap();
-        let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
-        let (launcher, flags) = (owned(launcher), owned(flags));
+        let launcher = launcher.iter().map(|&word| word.to_owned()).collect();
+        let flags = flags.map(str::to_owned).collect();
         let mut place = Place { directory, daemon: None, launcher, flags };
         place.start();
         place

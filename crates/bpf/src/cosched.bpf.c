@@ -13,7 +13,9 @@
  * each CPU is summed up there, in memory that no other CPU writes: its run when a thread leaves the CPU, its
  * waiting when one gets it.
  *
- * Of a gang that sleeps, user space can have the first moment told at which a thread wants to run again.
+ * Of a gang that sleeps, user space can have the first moment told at which a thread wants to run again. And it can
+ * read how many short tasks there were: how often an ordinary thread of no gang had the CPU of a gang's thread that
+ * wanted to run on.
  *
  * Properties: a thread's state and the numbers of its gang change together, so that an event that is
  * missed or comes twice is made up for by the thread's next one. All time from the moment on at which
@@ -75,6 +77,7 @@ struct cpu {
 	struct share had;
 	/* Another one each time that something was moved to `shares`. */
 	__u64 moved;
+	__u64 short_tasks;
 };
 
 struct damage {
@@ -370,22 +373,34 @@ static __noinline void wake(struct task_struct *task)
 		set(task, WAITING, 0, 0, bpf_ktime_get_ns());
 }
 
+/* Threads of the kernel come and go whether anybody wants something or not; real-time ones wait for no gap. */
+static __always_inline bool is_ordinary(struct task_struct *task)
+{
+	bool is_of_kernel = task->flags & PF_KTHREAD;
+
+	return !is_of_kernel && (task->policy == SCHED_NORMAL || task->policy == SCHED_BATCH);
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
 	__u64 now = bpf_ktime_get_ns(), since_ns;
 	struct cpu *cpu = this_cpu();
+	bool is_taken;
 
 	if (!cpu)
 		return 0;
 	since_ns = cpu->at_ns;
+	is_taken = cpu->gang && left_for(preempt, prev_state) == WAITING;
 	if (prev->pid)
 		set(prev, left_for(preempt, prev_state), 0, since_ns, now);
 	cpu->at_ns = now;
 	cpu->gang = 0;
 	if (next->pid)
 		set(next, RUNNING, prev, since_ns, now);
+	if (is_taken && !cpu->gang && next->pid && is_ordinary(next))
+		cpu->short_tasks++;
 	return 0;
 }
 

@@ -121,6 +121,9 @@ struct bpf_iter__task {
 
 /* task_struct.flags: include/linux/sched.h */
 #define PF_KTHREAD 0x00200000
+/* task_struct.policy: include/uapi/linux/sched.h */
+#define SCHED_NORMAL 0
+#define SCHED_BATCH 3
 /* prev_state of sched_switch: the thread waits for something that no signal interrupts. */
 #define TASK_UNINTERRUPTIBLE 0x2
 

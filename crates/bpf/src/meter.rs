@@ -225,6 +225,15 @@ impl Meter {
         Ok(shares.iter().zip(&cpus).enumerate().map(on_cpu).collect())
     }
 
+    /// How many short tasks there have been: how often an ordinary thread outside of all gangs has had the CPU of a
+    /// gang's thread that wanted to run on. Threads of the kernel do not count.
+    pub fn short_tasks(&self) -> Result<u64, NotMeasured> {
+        let cpus = map(&self.object, "cpus")
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(refused("read how many short tasks there were"))?;
+        Ok(cpus.iter().flatten().map(|cpu| layout::short_tasks(cpu)).sum())
+    }
+
     /// Whom a gang waited for in its slots, the worst first. Looks through those of all gangs.
     pub fn lost_to(&self, gang: u64) -> Result<Vec<Culprit>, NotMeasured> {
         let before = self.before_of(gang).lost_to;

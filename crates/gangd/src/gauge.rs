@@ -168,6 +168,11 @@ impl Gauge {
         self.meter.as_ref()?.read(self.gangs.get(&job)?.group).ok()
     }
 
+    /// How many short tasks have had a CPU of gangs up to now.
+    pub fn short_tasks(&self) -> Option<u64> {
+        self.meter.as_ref()?.short_tasks().ok()
+    }
+
     /// Has it told when a job wants to run that sleeps now and is to have slots. One that wants to already, or is
     /// not measured, the survey sees.
     pub fn await_waking(&self, job: &Job) {

@@ -4,11 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
 use gang_engine::backend::Backend;
-use gang_schedule::Gap;
 
 use crate::{
     manual,
-    settings::{self, Overrides},
+    settings::{self, GapSetting, Overrides},
 };
 
 /// Gang scheduling daemon: runs all threads of a program at the same moment.
@@ -30,14 +29,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// Length of a slice, 200us to 60s [default: 10ms]
+    /// Length of a slice, 200us to 60s [default: 20ms]
     #[arg(long, value_name = "TIME", value_parser = settings::duration)]
     pub slice: Option<Duration>,
 
     /// Time in which no gang is raised, at the end of each period of the clock, as LENGTH/PERIOD,
-    /// or none [default: a twentieth of each slice at least, every 10 to 20 ms]
+    /// none, or auto: a twentieth of the time at least, every 10 or 20 ms by who waits for it [default: auto]
     #[arg(long, value_name = "GAP", value_parser = settings::gap)]
-    pub gap: Option<Gap>,
+    pub gap: Option<GapSetting>,
 
     /// How gangs get their slots: rt, weight, freeze or signal [default: the best that can be used]
     #[arg(long, value_name = "BACKEND", value_parser = backend)]
@@ -124,7 +123,7 @@ mod tests {
         let args = Args::parse_from(["gangd", "--slice", "20ms", "--gap", "1ms/20ms", "--no-fill"]);
         let overrides = args.overrides();
         assert_eq!(overrides.slice, Some(Duration::from_millis(20)));
-        assert_eq!(overrides.gap.map(|gap| gap.length_ns), Some(1_000_000));
+        assert_eq!(overrides.gap, settings::gap("1ms/20ms").ok());
         assert_eq!(overrides.fill, Some(false));
     }
 }

@@ -383,7 +383,7 @@ impl Conductor {
     fn look_who_has_which_slot(&mut self, plans: &[Plan], is_waiting: bool) {
         let now_ns = clock::monotonic_ns();
         let alone = self.solitude.alone(now_ns, &self.state, plans);
-        self.state.gap.leave_out(!alone.is_empty());
+        self.state.gaps.leave_out(!alone.is_empty());
         if !is_waiting {
             self.told_anew.clear();
         }
@@ -426,7 +426,7 @@ impl Conductor {
     ) -> Composition {
         let state = &mut self.state;
         let timings = self.switchers.iter().map(|switcher| &*switcher.timings);
-        state.gap.adapt(clock::monotonic_ns(), timings, self.precedence.used());
+        state.gaps.adapt(clock::monotonic_ns(), timings, self.precedence.used());
         let in_rows: BTreeSet<JobId> =
             plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job).collect();
         let fill = state.schedule.config().fill;
@@ -471,7 +471,7 @@ impl Conductor {
             others.filter_map(|job| Some((job.page.clone()?, job.word(slice_ns)))).collect();
         state.generation += 1;
         let machine: CpuSet = state.schedule.topology().cpus().iter().map(|cpu| cpu.id).collect();
-        let config = Config { gap: state.gap.gap(), ..state.schedule.config().clone() };
+        let config = Config { gap: state.gaps.gap(), ..state.schedule.config().clone() };
         let before_ns = from_ns.saturating_sub(1);
         let follows_gap = [self.told.config(), &config]
             .into_iter()

@@ -145,7 +145,7 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
     let (jobs, cpus, config, load, are_working) = daemon.conductor.ask(|state| {
         let schedule = &state.schedule;
         let cpus = schedule.topology().cpus().len();
-        let config = Config { gap: state.gap.usual(), ..schedule.config().clone() };
+        let config = Config { gap: state.gaps.usual(), ..schedule.config().clone() };
         let are_working = state.classes.are_working;
         (state.jobs.len(), cpus, config, schedule.load(), are_working)
     })?;

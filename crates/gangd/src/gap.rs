@@ -1,13 +1,21 @@
-//! How long gaps must be.
+//! How often there are gaps, and how long they must be.
 //!
-//! Problem: the kernel keeps a share of each CPU for ordinary threads, 5 % unless it is set otherwise. Where gangs
-//! leave them less in a second, it stops the gangs, at another moment on every CPU, and the switchers with them. The
-//! deadline server does so not for what was missing, but for up to 50 ms at once.
+//! Problem: a short task waits for the next gap, so there should be many. But each interrupts a gang that computes, and
+//! in it threads that wait for each other are apart: two programs that block often take 4 % longer with a gap every 10 ms
+//! than with one every 20 ms. And the kernel keeps a share of each CPU for ordinary threads, 5 % unless it is set
+//! otherwise. Where gangs leave them less in a second, it stops the gangs, at another moment on every CPU, and the
+//! switchers with them. The deadline server does so not for what was missing, but for up to 50 ms at once.
 //!
-//! Approach: gangs leave that share by themselves, where periods are well below a second. A gap takes what the kernel
-//! keeps, what gangs have of it because they are lowered late, by as much as was measured, and a margin: that threads
-//! are interrupted in a gap, too, is not measured. Two gangs that spin on two CPUs had a switch late by 50 to 70 ms in
-//! four of six tens of seconds without the margin, and none later than 8 ms in twelve with it.
+//! Approach: unless gaps were asked for, they come twice as often while short tasks come, and where it is not known
+//! whether they do. The kernel's programs count them: ordinary threads that have the CPU of a gang's thread which wants
+//! to run on, as happens in gaps. Gaps leave the kernel its share by themselves, where periods are well below a second:
+//! a gap takes what the kernel keeps, what gangs have of it because they are lowered late, by as much as was measured,
+//! and a margin: that threads are interrupted in a gap, too, is not measured. Two gangs that spin on two CPUs had a
+//! switch late by 50 to 70 ms in four of six tens of seconds without the margin, and none later than 8 ms in twelve with
+//! it.
+//!
+//! Properties: at the end of a longer period, a shorter one ends as well. Gaps come more often from the second busy look
+//! within a second on, until a second has one at most.
 
 use gang_engine::timing::Timings;
 use gang_linux::{Roots, sched};
@@ -22,38 +30,63 @@ const MARGIN: f64 = 0.01;
 /// Before anything was measured.
 const LATE_NS_AT_FIRST: u64 = 100_000;
 
-/// The length of the gaps, as the machine needs it.
+/// Looks that are remembered, of ten a second.
+const LOOKS: u32 = 10;
+
+/// Short tasks from one look to the next that are no reason for more gaps. Something wakes 10 or 20 times a second on
+/// most machines, and does not mind when it is served; who works at a terminal is served by dozens of threads.
+const FEW: u64 = 5;
+
+/// Looks at more than these, of those that are remembered, from which on there are more gaps.
+const BUSY_LOOKS: u32 = 2;
+
+/// The gaps, as the machine needs them.
 #[derive(Clone, Debug)]
-pub struct GapLength {
+pub struct Gaps {
+    /// As they come while there are no short tasks.
     asked: Gap,
+    short_tasks: Option<ShortTasks>,
     /// What the kernel keeps of a CPU for ordinary threads, 0 to 1.
     kept: f64,
-    length_ns: u64,
+    late_ns: u64,
     next_ns: u64,
     is_left_out: bool,
 }
 
-impl GapLength {
-    pub fn new(roots: &Roots, asked: Gap) -> GapLength {
+impl Gaps {
+    /// `adapt` where nobody asked for these, and there may be twice as many.
+    pub fn new(roots: &Roots, asked: Gap, adapt: bool) -> Gaps {
         let kept = sched::kept_for_ordinary(roots);
-        let length_ns = needed_ns(asked, kept, LATE_NS_AT_FIRST);
-        GapLength { asked, kept, length_ns, next_ns: 0, is_left_out: false }
+        let short_tasks = adapt.then(ShortTasks::default);
+        let late_ns = LATE_NS_AT_FIRST;
+        Gaps { asked, short_tasks, kept, late_ns, next_ns: 0, is_left_out: false }
     }
 
     /// The gaps of the next period.
     pub fn gap(&self) -> Gap {
-        let length_ns = if self.is_left_out { 0 } else { self.length_ns };
-        Gap { length_ns, ..self.asked }
+        let gap = self.usual();
+        if self.is_left_out { Gap { length_ns: 0, ..gap } } else { gap }
     }
 
     /// The gaps that there are where gangs are raised.
     pub fn usual(&self) -> Gap {
-        Gap { length_ns: self.length_ns, ..self.asked }
+        let Gap { period_ns, length_ns } = self.asked;
+        let asked = match &self.short_tasks {
+            Some(tasks) if tasks.come => Gap { period_ns: period_ns / 2, length_ns: length_ns / 2 },
+            _ => self.asked,
+        };
+        Gap { length_ns: needed_ns(asked, self.kept, self.late_ns), ..asked }
     }
 
     /// There are none as long as gangs are not raised.
     pub fn leave_out(&mut self, is_left_out: bool) {
         self.is_left_out = is_left_out;
+    }
+
+    /// Takes note of how many short tasks there have been up to now; `None` where that is not measured. True where gaps
+    /// come more or less often from now on.
+    pub fn saw_short_tasks(&mut self, count: Option<u64>) -> bool {
+        self.short_tasks.as_mut().is_some_and(|tasks| tasks.saw(count))
     }
 
     /// Looks at what switches took, now and then.
@@ -70,10 +103,38 @@ impl GapLength {
         self.next_ns = now_ns + EVERY_NS;
         let measured_ns = timings.map(Timings::mean_lower_ns).max().unwrap_or(0);
         if measured_ns > 0 {
-            let of_clients_ns = (clients * self.asked.period_ns as f64) as u64;
-            let taken_ns = measured_ns + of_clients_ns;
-            self.length_ns = needed_ns(self.asked, self.kept, taken_ns);
+            let of_clients_ns = (clients * self.usual().period_ns as f64) as u64;
+            self.late_ns = measured_ns + of_clients_ns;
         }
+    }
+}
+
+/// Whether short tasks come, by the last looks.
+#[derive(Clone, Debug)]
+struct ShortTasks {
+    come: bool,
+    count: Option<u64>,
+    /// A bit for each look, the last one first: more than a few since the one before.
+    looks: u32,
+}
+
+impl Default for ShortTasks {
+    /// Nobody has looked yet.
+    fn default() -> ShortTasks {
+        ShortTasks { come: true, count: None, looks: u32::MAX }
+    }
+}
+
+impl ShortTasks {
+    fn saw(&mut self, count: Option<u64>) -> bool {
+        let are_few = match (self.count, count) {
+            (Some(before), Some(now)) => now.saturating_sub(before) <= FEW,
+            _ => false,
+        };
+        self.count = count;
+        self.looks = (self.looks << 1 | u32::from(!are_few)) & ((1 << LOOKS) - 1);
+        let come = self.looks.count_ones() >= BUSY_LOOKS;
+        std::mem::replace(&mut self.come, come) != come
     }
 }
 
@@ -93,6 +154,7 @@ mod tests {
     use super::*;
 
     const ASKED: Gap = Gap { period_ns: 10_000_000, length_ns: 500_000 };
+    const MS: u64 = 1_000_000;
 
     #[test]
     fn gaps_leave_the_kernel_what_it_keeps() {
@@ -101,5 +163,47 @@ mod tests {
         assert_eq!(needed_ns(ASKED, 0.0, 40_000), 500_000);
         assert_eq!(needed_ns(ASKED, 1.0, 40_000), 5_000_000);
         assert_eq!(needed_ns(Gap { length_ns: 0, ..ASKED }, 0.05, 40_000), 0);
+    }
+
+    fn gaps(adapt: bool) -> Gaps {
+        let asked = Gap { period_ns: 20 * MS, length_ns: MS };
+        let mut gaps = Gaps::new(&Roots::default(), asked, adapt);
+        gaps.kept = 0.0;
+        gaps
+    }
+
+    fn look(gaps: &mut Gaps, looks: &[Option<u64>]) -> Vec<bool> {
+        looks.iter().map(|&count| gaps.saw_short_tasks(count)).collect()
+    }
+
+    #[test]
+    fn gaps_come_more_often_while_short_tasks_do() {
+        let (often, seldom) = (
+            Gap { period_ns: 10 * MS, length_ns: MS / 2 },
+            Gap { period_ns: 20 * MS, length_ns: MS },
+        );
+        let mut gaps = gaps(true);
+        assert_eq!(gaps.gap(), often, "nobody has looked yet");
+        let [none, nobody] = [None, Some(7)].map(|count| [count; 10]);
+        assert_eq!(look(&mut gaps, &none), [false; 10], "it is not measured");
+        let flips = look(&mut gaps, &nobody);
+        assert_eq!((flips[9], gaps.gap()), (true, seldom), "the first count says nothing");
+        let few: Vec<_> = (1..=20).map(|look| Some(7 + FEW * look)).collect();
+        assert_eq!(look(&mut gaps, &few), [false; 20]);
+        assert_eq!(look(&mut gaps, &[120, 120].map(Some)), [false; 2], "once in a second");
+        assert_eq!((look(&mut gaps, &[Some(130)]), gaps.gap()), (vec![true], often));
+        assert_eq!(look(&mut gaps, &[Some(130); 7]), [false; 7], "for a while");
+        assert_eq!((look(&mut gaps, &[Some(130)]), gaps.gap()), (vec![true], seldom));
+        assert_eq!(look(&mut gaps, &[Some(150), None]), [true, false], "not measured any more");
+        gaps.leave_out(true);
+        assert_eq!((gaps.gap().length_ns, gaps.usual()), (0, often));
+    }
+
+    #[test]
+    fn gaps_that_were_asked_for_are_as_they_were_asked_for() {
+        let mut gaps = gaps(false);
+        assert_eq!(gaps.gap(), Gap { period_ns: 20 * MS, length_ns: MS });
+        assert_eq!(look(&mut gaps, &[10, 20, 30, 40].map(Some)), [false; 4]);
+        assert_eq!(gaps.gap().period_ns, 20 * MS);
     }
 }

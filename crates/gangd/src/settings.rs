@@ -56,10 +56,9 @@ impl Default for Limits {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct File {
-    /// Length of a slice, such as "10ms"; 200us to 60s.
+    /// Length of a slice, such as "20ms"; 200us to 60s.
     slice: Option<String>,
-    /// Length and period of the gaps, such as "500us/10ms"; "none" for none. Unless it is set,
-    /// [`gap_of_slice`].
+    /// Length and period of the gaps, such as "500us/10ms"; "none" for none, "auto" for what they are unless it is set.
     gap: Option<String>,
     /// "rt", "weight", "freeze" or "signal"; the best that can be used unless it is set.
     backend: Option<String>,
@@ -114,6 +113,8 @@ struct Hours {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     pub schedule: Config,
+    /// Gaps come twice as often as that while short tasks do.
+    pub adapt_gaps: bool,
     /// `None`: the best that can be used.
     pub backend: Option<Backend>,
     pub measure: bool,
@@ -140,6 +141,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             schedule: Config::default(),
+            adapt_gaps: true,
             backend: None,
             measure: true,
             leave_alone: true,
@@ -164,7 +166,7 @@ impl Settings {
         let (old, new_plan) = (&self.schedule, &new.schedule);
         let differs = [
             ("slice", old.slice_ns != new_plan.slice_ns),
-            ("gap", old.gap != new_plan.gap),
+            ("gap", (old.gap, self.adapt_gaps) != (new_plan.gap, new.adapt_gaps)),
             ("fill", old.fill != new_plan.fill),
             ("cap", old.cap_permille != new_plan.cap_permille),
             ("backend", self.backend != new.backend),
@@ -181,6 +183,7 @@ impl Settings {
         let Config { class_weights, class_slices, .. } = new.schedule;
         Settings {
             schedule: Config { class_weights, class_slices, ..self.schedule.clone() },
+            adapt_gaps: self.adapt_gaps,
             backend: self.backend,
             measure: self.measure,
             leave_alone: self.leave_alone,
@@ -196,7 +199,7 @@ impl Settings {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     pub slice: Option<Duration>,
-    pub gap: Option<Gap>,
+    pub gap: Option<GapSetting>,
     pub backend: Option<Backend>,
     pub fill: Option<bool>,
     pub measure: Option<bool>,
@@ -286,8 +289,13 @@ impl Settings {
         }
         let of_file = file.gap.as_deref().map(gap).transpose();
         let of_file = of_file.map_err(anyhow::Error::msg).context("gap")?;
-        let gap = overrides.gap.or(of_file);
-        config.gap = gap.unwrap_or_else(|| gap_of_slice(config.slice_ns));
+        match overrides.gap.or(of_file).unwrap_or(GapSetting::Auto) {
+            GapSetting::Fixed(gap) => (config.gap, settings.adapt_gaps) = (gap, false),
+            GapSetting::Auto => {
+                config.gap = gap_of_slice(config.slice_ns);
+                settings.adapt_gaps = can_halve(config);
+            }
+        }
         config.fill = overrides.fill.unwrap_or(config.fill);
         settings.backend = overrides.backend.or(settings.backend);
         if let Some(cap) = overrides.cap.or(file.cap) {
@@ -360,9 +368,19 @@ fn working_hours(hours: &Hours) -> anyhow::Result<WorkingHours> {
 /// A twentieth of the time, which [`crate::gap`] lengthens, at the end of every slice; of short slices, once in 10
 /// ms, which costs less; of long ones, every 20 ms, which is what others then wait at most.
 fn gap_of_slice(slice_ns: u64) -> Gap {
-    let period_ns = slice_ns.clamp(10_000_000, 20_000_000);
+    let period_ns = slice_ns.clamp(GAP_PERIOD_NS, 2 * GAP_PERIOD_NS);
     Gap { period_ns, length_ns: period_ns / 20 }
 }
+
+/// Whether gaps can come twice as often: not more often than they do with any slice, and with as much of them in each
+/// slice.
+fn can_halve(config: &Config) -> bool {
+    let Config { slice_ns, gap, .. } = config;
+    gap.period_ns / 2 >= GAP_PERIOD_NS && slice_ns % gap.period_ns == 0
+}
+
+/// The least time from one gap to the next, unless it is set.
+const GAP_PERIOD_NS: u64 = 10_000_000;
 
 fn parse(text: &str) -> anyhow::Result<File> {
     toml::from_str(text).map_err(|error| {
@@ -414,16 +432,26 @@ fn time<'de, D: Deserializer<'de>>(text: D) -> Result<Duration, D::Error> {
     duration(&String::deserialize(text)?).map_err(de::Error::custom)
 }
 
-/// Reads gaps such as `500us/10ms`: the last 500 µs of every 10 ms of the clock; or `none`.
-pub fn gap(text: &str) -> Result<Gap, String> {
-    if text == "none" || text == "0" {
-        return Ok(Gap::NONE);
+/// Gaps as they are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GapSetting {
+    /// By the slice ([`gap_of_slice`]), and by who waits for them.
+    Auto,
+    Fixed(Gap),
+}
+
+/// Reads gaps such as `500us/10ms`: the last 500 µs of every 10 ms of the clock; or `none`, or `auto`.
+pub fn gap(text: &str) -> Result<GapSetting, String> {
+    match text {
+        "auto" => return Ok(GapSetting::Auto),
+        "none" | "0" => return Ok(GapSetting::Fixed(Gap::NONE)),
+        _ => {}
     }
     let (length, period) = text
         .split_once('/')
-        .ok_or_else(|| format!("{text:?} is not a gap such as 500us/10ms, or none"))?;
+        .ok_or_else(|| format!("{text:?} is not a gap such as 500us/10ms, none or auto"))?;
     let ns = |text| duration(text).map(|time| time.as_nanos() as u64);
-    Ok(Gap { length_ns: ns(length)?, period_ns: ns(period)? })
+    Ok(GapSetting::Fixed(Gap { length_ns: ns(length)?, period_ns: ns(period)? }))
 }
 
 #[cfg(test)]

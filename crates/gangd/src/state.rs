@@ -26,7 +26,7 @@ use crate::{
     classes::Terms,
     denied::Denied,
     forecast::Forecast,
-    gap::GapLength,
+    gap::Gaps,
     gauge::Gauge,
     history::Ended,
     hours::WorkingHours,
@@ -86,8 +86,7 @@ pub struct State {
     pub had_jobs: bool,
     pub load: Load,
     pub gauge: Gauge,
-    /// The length of the gaps.
-    pub gap: GapLength,
+    pub gaps: Gaps,
     /// Up to this moment (UTC) jobs have been credited with their slots.
     accounted_until_ns: u64,
     /// Calls for what changed outside the clock; they go with the next timetable.
@@ -102,7 +101,7 @@ pub struct State {
 
 impl State {
     pub fn new(roots: Roots, backend: Backend, settings: &Settings, schedule: Schedule) -> State {
-        let gap = GapLength::new(&roots, schedule.config().gap);
+        let gaps = Gaps::new(&roots, schedule.config().gap, settings.adapt_gaps);
         State {
             roots,
             backend,
@@ -115,7 +114,7 @@ impl State {
             had_jobs: false,
             load: Load::default(),
             gauge: Gauge::default(),
-            gap,
+            gaps,
             accounted_until_ns: 0,
             pending: Vec::new(),
             generation: 0,

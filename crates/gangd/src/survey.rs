@@ -73,6 +73,10 @@ impl Survey {
         }
         self.look_at_ns = now_ns + LOOK_EVERY_NS;
         self.count_runnable(state);
+        if state.gaps.saw_short_tasks(state.gauge.short_tasks()) {
+            tracing::debug!(gap = ?state.gaps.usual(), "gaps come more or less often");
+            state.schedule.renew();
+        }
         self.look_at_jobs(state, now_ns);
         if now_ns >= self.topology_at_ns {
             self.topology_at_ns = now_ns + TOPOLOGY_EVERY_NS;

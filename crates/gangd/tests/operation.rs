@@ -165,7 +165,7 @@ fn tells(level: Option<&str>, count: usize) {
     let job = job_with(&place, &program, 1);
     drop(program);
     wait_until("the job has ended", || place.job(job).is_none());
-    configure("slice = '20ms'\n[classes.batch]\nweight = 70\n");
+    configure("slice = '30ms'\n[classes.batch]\nweight = 70\n");
     wait_until("the new weight", || place.status().batch_weight == 70);
     configure("slice = 'long'\n");
     let read = || fs::read_to_string(&log).unwrap();

@@ -97,9 +97,9 @@ mod tests {
         let config = Config::default();
         let ms = 1_000_000;
         let edge = |at_ns, kind| Edge { at_ns, kind };
-        assert_eq!(next_edge(&config, 0), edge(9_500_000, EdgeKind::GapStart));
-        assert_eq!(next_edge(&config, 9_500_000), edge(10 * ms, EdgeKind::SliceStart));
-        assert!(in_gap(&config, 9_500_000) && !in_gap(&config, 10 * ms));
+        assert_eq!(next_edge(&config, 0), edge(19 * ms, EdgeKind::GapStart));
+        assert_eq!(next_edge(&config, 19 * ms), edge(20 * ms, EdgeKind::SliceStart));
+        assert!(in_gap(&config, 19 * ms) && !in_gap(&config, 20 * ms));
     }
 
     #[test]
@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn a_gap_shortens_the_slices_that_it_is_in() {
-        let config = Config { slice_ns: 1_000_000, ..Config::default() };
+        let gap = Gap { period_ns: 10_000_000, length_ns: 500_000 };
+        let config = Config { slice_ns: 1_000_000, gap, ..Config::default() };
         let raised: Vec<u64> = (0..20).map(|slice| raised_ns(&config, slice) / 1000).collect();
         assert_eq!(raised[..10], [1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 1000, 500]);
         assert_eq!(raised[10..], raised[..10]);

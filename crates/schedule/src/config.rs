@@ -22,10 +22,10 @@ impl Gap {
     pub const NONE: Gap = Gap { period_ns: 10 * MS, length_ns: 0 };
 }
 
-/// 0.5 ms in every 10 ms.
+/// 1 ms in every 20 ms.
 impl Default for Gap {
     fn default() -> Gap {
-        Gap { period_ns: 10 * MS, length_ns: MS / 2 }
+        Gap { period_ns: 20 * MS, length_ns: MS }
     }
 }
 
@@ -88,9 +88,9 @@ impl ClassSlices {
 /// The settings of the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Length of a slice, ns: 0.2 ms to 60 s, default 10 ms.
+    /// Length of a slice, ns: 0.2 ms to 60 s, default 20 ms.
     pub slice_ns: u64,
-    /// Default 0.5 ms in every 10 ms.
+    /// Default 1 ms in every 20 ms.
     pub gap: Gap,
     /// Whether gangs out of slot stay runnable and fill holes (the default),
     /// or are paused (L4).
@@ -107,7 +107,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
-            slice_ns: 10 * MS,
+            slice_ns: 20 * MS,
             gap: Gap::default(),
             fill: true,
             cap_permille: 1000,

@@ -193,11 +193,11 @@ fn whichever_key_is_wrong_its_line_is_told() {
         "[classes.express]\nweight = 0",
         "[classes.express]\nweight_outside = 50",
         "[classes.standby]\nweight = 1",
-        "[classes.interactive]\nslice = '10ms'\nweight = 0",
+        "[classes.interactive]\nslice = '20ms'\nweight = 0",
         "[classes.batch]\nweight = 10001",
         "[classes.batch]\nweight_outside = 50",
         "[classes.standby]\nslice = '15ms'",
-        "[classes.batch]\nslice_outside = '20ms'",
+        "[classes.batch]\nslice_outside = '30ms'",
     ]
     .map(str::to_owned)
     .into();
@@ -228,13 +228,18 @@ fn gaps_follow_the_slice_unless_they_are_set() {
     assert_eq!(gap("slice = '20ms'"), ms(20_000, 1000));
     assert_eq!(gap("slice = '1s'"), ms(20_000, 1000));
     assert_eq!(gap("slice = '1s'\ngap = '500us/10ms'"), ms(10_000, 500));
+    let adapt = |text| settings(text).unwrap().adapt_gaps;
+    assert!(["", "slice = '20ms'", "slice = '1s'", "gap = 'auto'"].into_iter().all(adapt));
+    // There are as many as there can be, or not as many in each slice, or they were asked for.
+    let fixed = ["slice = '10ms'", "slice = '30ms'", "slice = '50ms'", "gap = '1ms/20ms'"];
+    assert!(!fixed.into_iter().any(adapt));
 }
 
 #[test]
 fn times_have_units() {
     assert_eq!(duration("500us"), Ok(Duration::from_micros(500)));
     assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
-    assert_eq!(gap("none"), Ok(Gap::NONE));
+    assert_eq!(gap("none"), Ok(GapSetting::Fixed(Gap::NONE)));
     for wrong in ["", "5", "ms", "-1ms", "1w", "1e400s", "infs"] {
         assert!(duration(wrong).is_err(), "{wrong}");
     }

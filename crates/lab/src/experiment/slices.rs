@@ -27,7 +27,7 @@ const CACHE_BYTES: u64 = 16 << 20;
 /// Memory of a program that no cache holds: so many times the last-level cache, within these bounds.
 const BEYOND: u64 = 4;
 const LARGEST_BYTES: u64 = 512 << 20;
-const DEFAULT: Duration = Duration::from_millis(10);
+const DEFAULT: Duration = Duration::from_millis(20);
 /// What is little enough for a slice to be chosen.
 const LITTLE_PERCENT: f64 = 1.0;
 /// Rounds with `--paper`, though there is none: one takes ten minutes with all backends.
@@ -35,7 +35,7 @@ const ROUNDS: usize = 5;
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct Slices {
-    /// Slices [default: 200us,1ms,10ms,100ms,1s, with --quick 1ms,10ms,100ms, with --paper 11 to 10s]
+    /// Slices [default: 200us,1ms,5ms,20ms,100ms,1s, with --quick 1ms,20ms,100ms, with --paper 11 to 10s]
     #[arg(long, value_delimiter = ',', value_parser = duration::parse)]
     pub slices: Vec<Duration>,
     /// Backends [default: all that can be used here, with --quick the daemon's own choice]
@@ -108,12 +108,12 @@ impl Slices {
 
     fn slices(&self, lab: &Lab) -> Vec<Duration> {
         let us: &[u64] = match (lab.options.quick, lab.options.paper) {
-            (true, _) => &[1_000, 10_000, 100_000],
+            (true, _) => &[1_000, 20_000, 100_000],
             (_, true) => &[
                 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 1_000_000,
                 10_000_000,
             ],
-            _ => &[200, 1_000, 10_000, 100_000, 1_000_000],
+            _ => &[200, 1_000, 5_000, 20_000, 100_000, 1_000_000],
         };
         if self.slices.is_empty() {
             return us.iter().map(|us| Duration::from_micros(*us)).collect();

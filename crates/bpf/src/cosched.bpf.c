@@ -14,7 +14,7 @@
  * waiting when one gets it.
  *
  * Of a gang that sleeps, user space can have the first moment told at which a thread wants to run again. And it can
- * read how many short tasks there were: how often an ordinary thread of no gang had the CPU of a gang's thread that
+ * read how many short tasks there were: how often the next ordinary thread on a CPU was of no gang, where a gang's thread
  * wanted to run on.
  *
  * Properties: a thread's state and the numbers of its gang change together, so that an event that is
@@ -78,6 +78,8 @@ struct cpu {
 	/* Another one each time that something was moved to `shares`. */
 	__u64 moved;
 	__u64 short_tasks;
+	/* The last thread of a gang here wanted to run on, and no ordinary one has come since. */
+	__u64 taken;
 };
 
 struct damage {
@@ -387,20 +389,22 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 {
 	__u64 now = bpf_ktime_get_ns(), since_ns;
 	struct cpu *cpu = this_cpu();
-	bool is_taken;
 
 	if (!cpu)
 		return 0;
 	since_ns = cpu->at_ns;
-	is_taken = cpu->gang && left_for(preempt, prev_state) == WAITING;
+	if (cpu->gang)
+		cpu->taken = left_for(preempt, prev_state) == WAITING;
 	if (prev->pid)
 		set(prev, left_for(preempt, prev_state), 0, since_ns, now);
 	cpu->at_ns = now;
 	cpu->gang = 0;
 	if (next->pid)
 		set(next, RUNNING, prev, since_ns, now);
-	if (is_taken && !cpu->gang && next->pid && is_ordinary(next))
+	if (cpu->taken && !cpu->gang && next->pid && is_ordinary(next)) {
 		cpu->short_tasks++;
+		cpu->taken = 0;
+	}
 	return 0;
 }
 

@@ -13,7 +13,7 @@ pub const DAMAGE_SIZE: usize = 32;
 /// `struct share`
 pub const SHARE_SIZE: usize = 32;
 /// `struct cpu`
-pub const CPU_SIZE: usize = 88;
+pub const CPU_SIZE: usize = 96;
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
@@ -137,7 +137,7 @@ mod tests {
 
     /// Of which gang 9 of epoch 5 had 1, 2 and 3 ns last.
     fn cpu(at_ns: u64, gang: u64, epoch: u64, slot_ns: u64) -> Vec<u8> {
-        let fields = [at_ns, gang, epoch, slot_ns, 9, 1, 2, 3, 5, 0, 0];
+        let fields = [at_ns, gang, epoch, slot_ns, 9, 1, 2, 3, 5, 0, 0, 0];
         fields.iter().flat_map(|field| field.to_ne_bytes()).collect()
     }
 

@@ -7,8 +7,8 @@
 //! switchers with them. The deadline server does so not for what was missing, but for up to 50 ms at once.
 //!
 //! Approach: unless gaps were asked for, they come twice as often while short tasks come, and where it is not known
-//! whether they do. The kernel's programs count them: ordinary threads that have the CPU of a gang's thread which wants
-//! to run on, as happens in gaps. Gaps leave the kernel its share by themselves, where periods are well below a second:
+//! whether they do. The kernel's programs count them: ordinary threads that have a CPU on which a gang's thread wanted to
+//! run on, as happens in gaps, once until a gang's thread is back. Gaps leave the kernel its share by themselves, where periods are well below a second:
 //! a gap takes what the kernel keeps, what gangs have of it because they are lowered late, by as much as was measured,
 //! and a margin: that threads are interrupted in a gap, too, is not measured. Two gangs that spin on two CPUs had a
 //! switch late by 50 to 70 ms in four of six tens of seconds without the margin, and none later than 8 ms in twelve with
@@ -35,7 +35,7 @@ const LOOKS: u32 = 10;
 
 /// Short tasks from one look to the next that are no reason for more gaps. Something wakes 10 or 20 times a second on
 /// most machines, and does not mind when it is served; who works at a terminal is served by dozens of threads.
-const FEW: u64 = 5;
+const FEW: u64 = 4;
 
 /// Looks at more than these, of those that are remembered, from which on there are more gaps.
 const BUSY_LOOKS: u32 = 2;

@@ -8,11 +8,11 @@
 //!
 //! Approach: unless gaps were asked for, they come twice as often while short tasks come, and where it is not known
 //! whether they do. The kernel's programs count them: ordinary threads that have a CPU on which a gang's thread wanted to
-//! run on, as happens in gaps, once until a gang's thread is back. Gaps leave the kernel its share by themselves, where periods are well below a second:
-//! a gap takes what the kernel keeps, what gangs have of it because they are lowered late, by as much as was measured,
-//! and a margin: that threads are interrupted in a gap, too, is not measured. Two gangs that spin on two CPUs had a
-//! switch late by 50 to 70 ms in four of six tens of seconds without the margin, and none later than 8 ms in twelve with
-//! it.
+//! run on, as happens in gaps, once until a gang's thread is back. And gaps leave the kernel its share by themselves,
+//! where periods are well below a second: a gap takes what the kernel keeps, what gangs have of it because they are
+//! lowered late, by as much as was measured, and a margin: that threads are interrupted in a gap, too, is not measured.
+//! Two gangs that spin on two CPUs had a switch late by 50 to 70 ms in four of six tens of seconds without the margin,
+//! and none later than 8 ms in twelve with it.
 //!
 //! Properties: at the end of a longer period, a shorter one ends as well. Gaps come more often from the second busy look
 //! within a second on, until a second has one at most.

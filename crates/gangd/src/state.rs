@@ -101,7 +101,8 @@ pub struct State {
 
 impl State {
     pub fn new(roots: Roots, backend: Backend, settings: &Settings, schedule: Schedule) -> State {
-        let gaps = Gaps::new(&roots, schedule.config().gap, settings.adapt_gaps);
+        let asked = schedule.config().gap;
+        let gaps = Gaps::new(&roots, asked, settings.adapt_gaps && asked.length_ns > 0);
         State {
             roots,
             backend,

@@ -24,6 +24,10 @@ const IDLE_SLOTS: u64 = 4;
 /// use of the CPU.
 const STOP_NS: u64 = 100_000;
 
+/// One that fell asleep is let go on for good, which costs once more. That shows in the next look, and where this is so
+/// soon after it used the CPU last, in the one after it, too.
+const LET_GO_NS: u64 = 1_000_000_000;
+
 /// The most threads whose state is read for one count; of more, a part stands for all.
 const THREADS_COUNTED: usize = 32;
 
@@ -141,8 +145,10 @@ impl Survey {
             let waited_us = waited_us.unwrap_or(activity.waited_us);
             let by_stops = match stands_still {
                 true => {
+                    let unused_ns = now_ns.saturating_sub(activity.last_used_ns);
+                    let is_let_go = !activity.awake && unused_ns < LET_GO_NS;
                     let stops = job.slots.saturating_sub(activity.slots);
-                    stops * home.members.threads().len() as u64 * STOP_NS
+                    stops.max(is_let_go.into()) * home.members.threads().len() as u64 * STOP_NS
                 }
                 false => 0,
             };
@@ -167,7 +173,6 @@ impl Survey {
                 let _ = home.members.refresh(&state.roots.proc);
             }
             if sleeps {
-                // It is let go on for good, which costs once more.
                 activity.slots = job.slots.saturating_sub(1);
                 activity.waited_us = home.members.waited_us().unwrap_or(0);
             }

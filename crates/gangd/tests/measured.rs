@@ -260,7 +260,9 @@ fn needs_root_and_bpf_gangs_that_know_agree_with_what_is_measured_of_their_slots
     if !is_root() {
         return;
     }
-    agrees_in_time(|| taking_turns(&settled(Place::new(&["--backend", "rt"]))));
+    // Whose slots are when is told of the gaps that there are now: they are to be those of all the time.
+    let flags = ["--backend", "rt", "--gap", "500us/10ms"];
+    agrees_in_time(|| taking_turns(&settled(Place::new(&flags))));
 }
 
 /// None where it cannot be measured.

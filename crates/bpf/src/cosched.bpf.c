@@ -405,6 +405,9 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		cpu->short_tasks++;
 		cpu->taken = 0;
 	}
+	/* Nobody waits for a CPU that idles: the gang's thread has gone elsewhere. */
+	if (!next->pid)
+		cpu->taken = 0;
 	return 0;
 }
 

@@ -168,9 +168,15 @@ impl Gauge {
         self.meter.as_ref()?.read(self.gangs.get(&job)?.group).ok()
     }
 
-    /// How many short tasks have had a CPU of gangs up to now.
-    pub fn short_tasks(&self) -> Option<u64> {
-        self.meter.as_ref()?.short_tasks().ok()
+    /// How many short tasks have had a CPU of gangs up to now; `None` where one of the jobs is not measured, which they
+    /// may wait for as well.
+    pub fn short_tasks<'a>(&self, mut jobs: impl Iterator<Item = &'a Job>) -> Option<u64> {
+        let meter = self.meter.as_ref()?;
+        let is_missed = |job: &Job| job.home.is_some() && !self.gangs.contains_key(&job.id);
+        if jobs.any(|job| job.is_scheduled() && is_missed(job)) {
+            return None;
+        }
+        meter.short_tasks().ok()
     }
 
     /// Has it told when a job wants to run that sleeps now and is to have slots. One that wants to already, or is

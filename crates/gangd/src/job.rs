@@ -116,6 +116,8 @@ pub struct Activity {
     pub waited_us: u64,
     /// When its CPU time was last seen to grow (CLOCK_MONOTONIC).
     pub last_used_ns: u64,
+    /// When it fell asleep last, of its own accord (CLOCK_MONOTONIC).
+    pub asleep_since_ns: u64,
     /// Its time in slots up to then.
     pub in_slot_ns: u64,
     /// Its slots up to the last look at its CPU time.

@@ -24,8 +24,8 @@ const IDLE_SLOTS: u64 = 4;
 /// use of the CPU.
 const STOP_NS: u64 = 100_000;
 
-/// One that fell asleep is let go on for good, which costs once more. That shows in the next look, and where this is so
-/// soon after it used the CPU last, in the one after it, too.
+/// One that fell asleep is let go on for good, which costs once more. That shows in the next look, and where this comes so
+/// soon, in the one after it, too.
 const LET_GO_NS: u64 = 1_000_000_000;
 
 /// The most threads whose state is read for one count; of more, a part stands for all.
@@ -77,7 +77,8 @@ impl Survey {
         }
         self.look_at_ns = now_ns + LOOK_EVERY_NS;
         self.count_runnable(state);
-        if state.gaps.saw_short_tasks(state.gauge.short_tasks()) {
+        let short_tasks = state.gauge.short_tasks(state.jobs.values());
+        if state.gaps.saw_short_tasks(short_tasks) {
             tracing::debug!(gap = ?state.gaps.usual(), "gaps come more or less often");
             state.schedule.renew();
         }
@@ -145,8 +146,8 @@ impl Survey {
             let waited_us = waited_us.unwrap_or(activity.waited_us);
             let by_stops = match stands_still {
                 true => {
-                    let unused_ns = now_ns.saturating_sub(activity.last_used_ns);
-                    let is_let_go = !activity.awake && unused_ns < LET_GO_NS;
+                    let asleep_ns = now_ns.saturating_sub(activity.asleep_since_ns);
+                    let is_let_go = !activity.awake && asleep_ns < LET_GO_NS;
                     let stops = job.slots.saturating_sub(activity.slots);
                     stops.max(is_let_go.into()) * home.members.threads().len() as u64 * STOP_NS
                 }
@@ -173,6 +174,7 @@ impl Survey {
                 let _ = home.members.refresh(&state.roots.proc);
             }
             if sleeps {
+                activity.asleep_since_ns = now_ns;
                 activity.slots = job.slots.saturating_sub(1);
                 activity.waited_us = home.members.waited_us().unwrap_or(0);
             }

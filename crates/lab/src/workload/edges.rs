@@ -24,7 +24,7 @@ pub struct Edges {
     #[arg(long, default_value = "2", value_parser = thread_count)]
     pub threads: usize,
     /// Length of a slice of the daemon
-    #[arg(long, default_value = "10ms", value_parser = duration::parse)]
+    #[arg(long, default_value = "20ms", value_parser = duration::parse)]
     pub slice: Duration,
     #[command(flatten)]
     pub when: When,

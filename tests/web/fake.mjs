@@ -16,11 +16,12 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000 }) {
   }
   const phase = { p50_us: 12.3, p99_us: 45.6, max_us: 789 };
   const supply = { total: 2 ** 38, free: 2 ** 37, promised: 2 ** 30 };
+  const gap = { period_ns: 10_000_000, length_ns: 500_000 };
   const began = Date.now();
   const status = () => ({
     version: "0.1.0", pid: 10, guardian_pid: 11, uptime_ns: (Date.now() - began) * 1e6, backend: "rt",
     guarantee: "exclusive", backends: [{ name: "rt", guarantee: "exclusive", usable: true }], slice_ns,
-    gap_ns: 500_000, gap_period_ns: 10_000_000, fill: true, cap: 1, cpus, jobs, unregistered_threads: 3,
+    gap_ns: gap.length_ns, gap_period_ns: gap.period_ns, fill: true, cap: 1, cpus, jobs, unregistered_threads: 3,
     switches: { count: 5000, late: phase, lower: phase, raise: phase, skew: phase, late_plans: 3, ran_out: 0 }, interactive_weight: 200,
     batch_weight: 100, class_slices: [{ class: "batch", slice_ns: slice_ns }], memory: supply, disk: supply,
     load_average: cpus, measuring: "yes",
@@ -43,7 +44,7 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000 }) {
     const answer = [];
     for (let slice = first; slice < now + 25; slice++) {
       const slots = rows[slice % rows.length];
-      answer.push({ slice, start_ns: slice * slice_ns, end_ns: (slice + 1) * slice_ns, slots, rest_cpus: 0, rest_turn: false });
+      answer.push({ slice, start_ns: slice * slice_ns, end_ns: (slice + 1) * slice_ns, slots, rest_cpus: 0, rest_turn: false, gap });
     }
     return answer;
   };

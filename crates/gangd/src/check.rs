@@ -199,7 +199,7 @@ impl Picture {
         let jobs = jobs.iter().filter_map(|id| state.jobs.get(id));
         Picture {
             backend,
-            config: Config { gap: state.gaps.gap(), ..schedule.config().clone() },
+            config: Config { gap: state.gaps.told(clock::utc_ns()), ..schedule.config().clone() },
             machine: schedule.topology().cpus().iter().map(|cpu| cpu.id).collect(),
             plans: schedule.plans().to_vec(),
             jobs: jobs.map(|job| Expected::of(job, schedule.config().fill)).collect(),

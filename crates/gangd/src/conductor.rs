@@ -492,6 +492,7 @@ impl Conductor {
             follows_gap,
             lift: self.lift.as_ref(),
         });
+        state.gaps.tell(from_ns, config.gap);
         self.told.begin(gangs.into_keys().collect(), config);
         for job in state.jobs.values_mut() {
             job.page_says = job.page.is_some().then(|| job.validity());

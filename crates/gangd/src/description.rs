@@ -9,7 +9,7 @@ use std::{
 use gang_engine::{InSlot, backend::Backend, singles::Single, store::Whereabouts, timing};
 use gang_linux::{Roots, clock};
 use gang_protocol::v1;
-use gang_schedule::{Class, Config, JobId, Plan, clock as slices};
+use gang_schedule::{Class, Config, Gap, JobId, Plan, clock as slices};
 
 use crate::{
     admission::Supply,
@@ -230,21 +230,23 @@ fn guarantee(backend: Backend) -> v1::Guarantee {
 }
 
 /// Plans of the slice under way and of those planned after it; and of those before it that ended after
-/// `since_ns`.
-pub fn frame(state: &State, now_ns: u64, since_ns: Option<u64>) -> Vec<Arc<Plan>> {
+/// `since_ns`. Each with the gaps in force when it began.
+pub fn frame(state: &State, now_ns: u64, since_ns: Option<u64>) -> Vec<(Arc<Plan>, Gap)> {
     let now = slices::slice_at(state.schedule.config(), now_ns);
-    match since_ns {
+    let plans = match since_ns {
         Some(since_ns) => state.schedule.plans_since(since_ns.min(now_ns)),
         None => {
             let plans = state.schedule.plans().iter();
             plans.filter(|plan| plan.slice >= now).cloned().collect()
         }
-    }
+    };
+    let gap = |plan: &Plan| state.gaps.told(plan.start_ns);
+    plans.into_iter().map(|plan| (plan.clone(), gap(&plan))).collect()
 }
 
 /// Plans in the terms of the interface.
-pub fn rows(plans: &[Arc<Plan>]) -> Vec<v1::Row> {
-    plans.iter().map(|plan| row(plan)).collect()
+pub fn rows(plans: &[(Arc<Plan>, Gap)]) -> Vec<v1::Row> {
+    plans.iter().map(|(plan, gap)| row(plan, *gap)).collect()
 }
 
 /// The switches asked for after `since_ns` (UTC), of all switchers, in order.
@@ -289,7 +291,9 @@ pub fn ended(ended: Ended) -> v1::EndedJob {
 }
 
 /// The row of a slice.
-fn row(plan: &Plan) -> v1::Row {
+fn row(plan: &Plan, gap: Gap) -> v1::Row {
+    let is_there = gap.length_ns > 0;
+    let gap = v1::Gap { period_ns: gap.period_ns as i64, length_ns: gap.length_ns as i64 };
     v1::Row {
         slice: plan.slice as i64,
         start_ns: plan.start_ns as i64,
@@ -304,5 +308,6 @@ fn row(plan: &Plan) -> v1::Row {
             .collect(),
         rest_cpus: plan.rest.len() as i64,
         rest_turn: plan.rest_turn,
+        gap: is_there.then_some(gap),
     }
 }

@@ -17,6 +17,8 @@
 //! Properties: at the end of a longer period, a shorter one ends as well. Gaps come more often from the second busy look
 //! within a second on, until a second has one at most.
 
+use std::collections::VecDeque;
+
 use gang_engine::timing::Timings;
 use gang_linux::{Roots, sched};
 use gang_schedule::Gap;
@@ -40,6 +42,9 @@ const FEW: u64 = 4;
 /// Looks at more than these, of those that are remembered, from which on there are more gaps.
 const BUSY_LOOKS: u32 = 2;
 
+/// Changes that are remembered, for who looks back.
+const TOLD_KEPT: usize = 128;
+
 /// The gaps, as the machine needs them.
 #[derive(Clone, Debug)]
 pub struct Gaps {
@@ -51,6 +56,8 @@ pub struct Gaps {
     late_ns: u64,
     next_ns: u64,
     is_left_out: bool,
+    /// What the switchers were told, and from which moment on (UTC).
+    told: VecDeque<(u64, Gap)>,
 }
 
 impl Gaps {
@@ -59,7 +66,8 @@ impl Gaps {
         let kept = sched::kept_for_ordinary(roots);
         let short_tasks = adapt.then(ShortTasks::default);
         let late_ns = LATE_NS_AT_FIRST;
-        Gaps { asked, short_tasks, kept, late_ns, next_ns: 0, is_left_out: false }
+        let told = VecDeque::new();
+        Gaps { asked, short_tasks, kept, late_ns, next_ns: 0, is_left_out: false, told }
     }
 
     /// The gaps of the next period.
@@ -81,6 +89,24 @@ impl Gaps {
     /// There are none as long as gangs are not raised.
     pub fn leave_out(&mut self, is_left_out: bool) {
         self.is_left_out = is_left_out;
+    }
+
+    /// Takes note of what the switchers were told, from a moment on (UTC).
+    pub fn tell(&mut self, from_ns: u64, gap: Gap) {
+        while self.told.back().is_some_and(|&(at_ns, _)| at_ns >= from_ns) {
+            self.told.pop_back();
+        }
+        if self.told.back().is_none_or(|&(_, last)| last != gap) {
+            self.told.push_back((from_ns, gap));
+        }
+        let over = self.told.len().saturating_sub(TOLD_KEPT);
+        self.told.drain(..over);
+    }
+
+    /// What they were told of a moment (UTC); of one that is not remembered, what is, from the first one on.
+    pub fn told(&self, at_ns: u64) -> Gap {
+        let after = self.told.partition_point(|&(from_ns, _)| from_ns <= at_ns);
+        self.told.get(after.saturating_sub(1)).map_or(Gap::NONE, |&(_, gap)| gap)
     }
 
     /// Takes note of how many short tasks there have been up to now; `None` where that is not measured. True where gaps
@@ -197,6 +223,21 @@ mod tests {
         assert_eq!(look(&mut gaps, &[Some(150), None]), [true, false], "not measured any more");
         gaps.leave_out(true);
         assert_eq!((gaps.gap().length_ns, gaps.usual()), (0, often));
+    }
+
+    #[test]
+    fn what_was_told_is_remembered() {
+        let gap = |ms| Gap { period_ns: ms * MS, length_ns: MS };
+        let mut gaps = gaps(true);
+        assert_eq!(gaps.told(0), Gap::NONE);
+        for (from_ns, ms) in [(100, 20), (200, 20), (300, 10), (400, 20), (350, 30)] {
+            gaps.tell(from_ns, gap(ms));
+        }
+        let told = [0, 100, 299, 300, 349, 350, 1000].map(|at_ns| gaps.told(at_ns).period_ns / MS);
+        assert_eq!(told, [20, 20, 20, 10, 10, 30, 30], "the last one took another one's place");
+        (0..1000).for_each(|change| gaps.tell(1000 + change, gap(10 + change % 2)));
+        assert_eq!(gaps.told.len(), TOLD_KEPT);
+        assert_eq!((gaps.told(0), gaps.told(5000)), (gap(10), gap(11)));
     }
 
     #[test]

@@ -31,8 +31,6 @@ pub struct Recorded {
     pub start_ns: u64,
     pub end_ns: u64,
     pub slice_ns: i64,
-    pub gap_ns: i64,
-    pub gap_period_ns: i64,
     pub backend: String,
     /// Their distribution over a longer time, as the status has it.
     pub summary: Option<v1::Switches>,
@@ -55,13 +53,8 @@ pub fn record(length: Duration) -> Result<Recorded> {
     let status = client.status()?.status;
     let cpus = usize::try_from(status.cpus).unwrap_or(1);
     let recording = std::thread::spawn(move || switches::record(cpus, length));
-    let mut recorded = Recorded {
-        slice_ns: status.slice_ns,
-        gap_ns: status.gap_ns,
-        gap_period_ns: status.gap_period_ns,
-        backend: status.backend,
-        ..Recorded::default()
-    };
+    let mut recorded =
+        Recorded { slice_ns: status.slice_ns, backend: status.backend, ..Recorded::default() };
     let end = Instant::now() + length;
     let slices_ns = u64::try_from(status.slice_ns.saturating_mul(SLICES_AT_A_TIME)).unwrap_or(0);
     let every = ASK_EVERY.min(Duration::from_nanos(slices_ns));
@@ -140,20 +133,19 @@ impl Recorded {
     /// The job whose slot it is on a CPU at a moment (UTC): nobody's in a gap.
     pub fn slot_at(&self, cpu: usize, at_ns: u64) -> Option<i64> {
         let at_ns = at_ns as i64;
-        if self.is_gap(at_ns) {
-            return None;
-        }
         let after = self.rows.partition_point(|row| row.end_ns <= at_ns);
         let row = self.rows.get(after).filter(|row| row.start_ns <= at_ns)?;
+        if row.gap.as_ref().is_some_and(|gap| is_in(gap, at_ns)) {
+            return None;
+        }
         let has = |slot: &&v1::Slot| slot.cpu_list.contains(&(cpu as i64));
         row.slots.iter().find(has).map(|slot| slot.job)
     }
+}
 
-    /// In the last part of each period nobody is raised.
-    pub fn is_gap(&self, at_ns: i64) -> bool {
-        self.gap_period_ns > 0
-            && at_ns.rem_euclid(self.gap_period_ns) >= self.gap_period_ns - self.gap_ns
-    }
+/// In the last part of each period nobody is raised.
+fn is_in(gap: &v1::Gap, at_ns: i64) -> bool {
+    gap.period_ns > 0 && at_ns.rem_euclid(gap.period_ns) >= gap.period_ns - gap.length_ns
 }
 
 #[cfg(test)]
@@ -169,25 +161,23 @@ mod tests {
 
     #[test]
     fn whose_slot_it_is() {
-        let row = |slice: i64, job| v1::Row {
+        let row = |slice: i64, job, period_ns| v1::Row {
             slice,
             start_ns: slice * 100,
             end_ns: slice * 100 + 100,
             slots: vec![v1::Slot { job, cpu_list: vec![1] }],
             rest_cpus: 0,
             rest_turn: false,
+            gap: Some(v1::Gap { period_ns, length_ns: 10 }),
         };
-        let recorded = Recorded {
-            rows: vec![row(5, 7), row(7, 8)],
-            gap_ns: 10,
-            gap_period_ns: 100,
-            ..Recorded::default()
-        };
+        let recorded =
+            Recorded { rows: vec![row(5, 7, 100), row(7, 8, 50)], ..Recorded::default() };
         assert_eq!(recorded.slot_at(1, 500), Some(7));
         assert_eq!(recorded.slot_at(1, 589), Some(7));
         assert_eq!(recorded.slot_at(1, 590), None, "a gap");
         assert_eq!(recorded.slot_at(0, 500), None, "another CPU");
         assert_eq!(recorded.slot_at(1, 650), None, "a slice without a job");
         assert_eq!(recorded.slot_at(1, 700), Some(8));
+        assert_eq!(recorded.slot_at(1, 745), None, "gaps come more often then");
     }
 }

@@ -117,8 +117,6 @@ pub fn of(recorded: &Recorded) -> Trace {
         "end_ns": recorded.end_ns,
         "backend": recorded.backend,
         "slice_ns": recorded.slice_ns,
-        "gap_ns": recorded.gap_ns,
-        "gap_period_ns": recorded.gap_period_ns,
         "jobs": recorded.members.jobs,
         "switches": recorded.summary,
         "switches_lost": recorded.switches_lost,
@@ -233,6 +231,7 @@ mod tests {
             slots: vec![v1::Slot { job: 3, cpu_list: vec![0] }],
             rest_cpus: 1,
             rest_turn: false,
+            gap: None,
         };
         let on_0 = vec![
             stay(30, 1_000, 1_400),

@@ -86,6 +86,7 @@ mod tests {
             slots: vec![v1::Slot { job, cpu_list: vec![0, 1] }],
             rest_cpus: 0,
             rest_turn: false,
+            gap: None,
         };
         Recorded {
             end_ns: 3_000_000,

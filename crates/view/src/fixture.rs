@@ -60,6 +60,7 @@ pub fn row(slice: i64, slice_ns: i64, slots: &[(i64, &[i64])]) -> v1::Row {
         slots: slots.iter().map(slot).collect(),
         rest_cpus: 2 - slots.iter().map(|(_, cpus)| cpus.len() as i64).sum::<i64>(),
         rest_turn: false,
+        gap: None,
     }
 }
 

@@ -106,6 +106,7 @@ impl Fake {
                 slots: vec![v1::Slot { job: job.id, cpu_list: job.cpu_list.clone() }],
                 rest_cpus: self.status.cpus - job.cpu_list.len() as i64,
                 rest_turn: false,
+                gap: None,
             })
         };
         (first..now + 32).filter_map(row).collect()

@@ -69,6 +69,7 @@ mod tests {
             slots: Vec::new(),
             rest_cpus: 0,
             rest_turn: false,
+            gap: None,
         };
         slices.map(row).collect()
     }

@@ -41,16 +41,17 @@ pub struct Gone<'a> {
     pub message: &'a str,
 }
 
-/// Slice, begin and end, whether it is a turn of the rest, and who has which CPUs.
+/// Slice, begin and end, whether it is a turn of the rest, who has which CPUs, and length and period of the gaps.
 #[derive(Debug, PartialEq, Serialize)]
-pub struct Row(i64, i64, i64, u8, Vec<(i64, String)>);
+pub struct Row(i64, i64, i64, u8, Vec<(i64, String)>, Option<(f64, f64)>);
 
 impl From<&v1::Row> for Row {
     fn from(row: &v1::Row) -> Row {
         let slot = |slot: &v1::Slot| (slot.job, values::cpu_list(&slot.cpu_list));
         let slots = row.slots.iter().filter(|slot| !slot.cpu_list.is_empty()).map(slot);
         let (start_us, end_us) = (row.start_ns / 1000, row.end_ns / 1000);
-        Row(row.slice, start_us, end_us, row.rest_turn.into(), slots.collect())
+        let gap = row.gap.as_ref().map(|gap| (micros(gap.length_ns), micros(gap.period_ns)));
+        Row(row.slice, start_us, end_us, row.rest_turn.into(), slots.collect(), gap)
     }
 }
 
@@ -267,7 +268,10 @@ mod tests {
         let mut row = fixture::row(7, 10_000_000, &[(3, &[0, 1, 2, 5]), (4, &[])]);
         row.rest_turn = true;
         let json = serde_json::to_string(&Row::from(&row)).unwrap();
-        assert_eq!(json, r#"[7,70000,80000,1,[[3,"0-2,5"]]]"#);
+        assert_eq!(json, r#"[7,70000,80000,1,[[3,"0-2,5"]],null]"#);
+        row.gap = Some(v1::Gap { period_ns: 20_000_000, length_ns: 1_000_000 });
+        let json = serde_json::to_string(&Row::from(&row)).unwrap();
+        assert!(json.ends_with(",[1000.0,20000.0]]"), "{json}");
     }
 
     #[test]

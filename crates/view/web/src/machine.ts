@@ -8,12 +8,19 @@ export interface Slot {
   cpus: Ranges;
 }
 
+/** No gang is raised at the end of each period. */
+export interface Gap {
+  length_us: number;
+  period_us: number;
+}
+
 export interface Row {
   slice: number;
   start_us: number;
   end_us: number;
   restTurn: boolean;
   slots: Slot[];
+  gap: Gap | undefined;
 }
 
 /** How much of the past is kept, and how many rows at most where slices are short. */
@@ -50,8 +57,9 @@ export class Machine {
     while (kept > 0 && this.rows[kept - 1]!.slice >= first) kept--;
     this.rows.length = kept;
     this.ended = kept + frame.ended;
-    for (const [slice, start_us, end_us, rest, slots] of frame.rows) {
-      const row = { slice, start_us, end_us, restTurn: rest === 1, slots: [] as Slot[] };
+    for (const [slice, start_us, end_us, rest, slots, gaps] of frame.rows) {
+      const gap = gaps ? { length_us: gaps[0], period_us: gaps[1] } : undefined;
+      const row = { slice, start_us, end_us, restTurn: rest === 1, slots: [] as Slot[], gap };
       for (const [job, list] of slots) {
         const cpus = ranges(list);
         this.cpusSeen = Math.max(this.cpusSeen, highest(cpus) + 1);

@@ -5,7 +5,7 @@
 // and copies the sheet in two parts.
 
 import { jobColour, palette } from "./colours.js";
-import { KEPT_US, jobOn, type Machine, type Row } from "./machine.js";
+import { KEPT_US, jobOn, type Gap, type Machine, type Row } from "./machine.js";
 import { Picture, pictureHeight, type Controls } from "./picture.js";
 import { percent, plural, printable, seconds } from "./text.js";
 
@@ -173,22 +173,28 @@ export class Timeline extends Picture implements Controls {
     });
   }
 
-  /** No gang is raised in a gap; they are drawn where they can be told from the lines of slices. */
+  /** They are drawn where they can be told from the lines of slices. One may lie in several rows. */
   private paintGaps(from_us: number, until_us: number, scale: number): void {
-    const status = this.machine.status;
-    if (!status || status.gap_period_us <= 0 || status.gap_us * scale < 2) return;
-    const { gap_us, gap_period_us } = status;
-    const ground = palette().ground;
+    const rows = this.machine.rows;
+    this.ink.fillStyle = palette().ground;
     this.ink.globalAlpha = 0.8;
-    for (let end = Math.ceil(from_us / gap_period_us) * gap_period_us; end - gap_us < until_us; end += gap_period_us) {
-      const [begin, over] = [Math.max(end - gap_us, from_us), Math.min(end, until_us)];
-      if (over <= begin) continue;
-      this.across(begin, over, scale, (x, wide) => {
-        this.ink.fillStyle = ground;
-        this.ink.fillRect(x, 0, wide, this.sheet.height);
-      });
+    for (let at = this.machine.indexAt(from_us); at < rows.length && rows[at]!.start_us < until_us; ) {
+      const { start_us, gap } = rows[at]!;
+      let end_us = start_us;
+      for (; at < rows.length && isSame(rows[at]!.gap, gap); at++) end_us = rows[at]!.end_us;
+      if (gap && gap.length_us * scale >= 2) {
+        this.paintGapsOf(gap, Math.max(start_us, from_us), Math.min(end_us, until_us), scale);
+      }
     }
     this.ink.globalAlpha = 1;
+  }
+
+  private paintGapsOf(gap: Gap, from_us: number, until_us: number, scale: number): void {
+    const { length_us, period_us } = gap;
+    for (let end = Math.ceil(from_us / period_us) * period_us; end - length_us < until_us; end += period_us) {
+      const [begin, over] = [Math.max(end - length_us, from_us), Math.min(end, until_us)];
+      if (over > begin) this.across(begin, over, scale, (x, wide) => this.ink.fillRect(x, 0, wide, this.sheet.height));
+    }
   }
 
   /** Where a time is on the ring: one place, or two where it goes over the end. */
@@ -253,4 +259,8 @@ export class Timeline extends Picture implements Controls {
     const more = shares.length - parts.length;
     return `${over} ${parts.join(", ")}${more > 0 ? `, and ${more} more had the rest of the slots` : ""}.`;
   }
+}
+
+function isSame(a: Gap | undefined, b: Gap | undefined): boolean {
+  return a === b || (a?.length_us === b?.length_us && a?.period_us === b?.period_us);
 }

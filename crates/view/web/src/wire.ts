@@ -94,13 +94,14 @@ export interface Job {
   cpu_time_s: number;
 }
 
-/** slice, begin and end, whether it is a turn of the rest, and who has which CPUs. */
+/** slice, begin and end, whether it is a turn of the rest, who has which CPUs, and the gaps if there are any. */
 export type WireRow = [
   slice: number,
   start_us: number,
   end_us: number,
   rest_turn: 0 | 1,
   slots: [job: number, cpus: string][],
+  gap: [length_us: number, period_us: number] | null,
 ];
 
 /** How things stand; many times a second. */

@@ -22,15 +22,21 @@ fn needs_root_the_check_finds_what_does_not_stand_as_it_is_to() {
     // Nobody changes what stands still.
     let attributes = sched::get(program.pid()).unwrap();
     sched::set(program.pid(), &sched::Attributes::fifo(gang_engine::priority::GANG)).unwrap();
-    let wrong = found();
+    // One look may see nothing, where the conductor is behind just then.
+    let mut wrong = Vec::new();
+    wait_until("something is wrong", || {
+        wrong = found();
+        !wrong.is_empty()
+    });
     assert_eq!(wrong.len(), 1, "{wrong:?}");
     let thread = format!("thread {} of job {job} is to be paused", program.pid());
     assert!(wrong[0].found.contains(&thread), "{wrong:?}");
     sched::set(program.pid(), &attributes).unwrap();
     let freezer = format!("{}/cgroup.freeze", place.job(job).unwrap().cgroup.unwrap());
     fs::write(&freezer, "0").unwrap();
-    let wrong = found();
-    assert!(wrong.iter().any(|wrong| wrong.found.contains("is not frozen")), "{wrong:?}");
+    wait_until("it is not frozen", || {
+        found().iter().any(|wrong| wrong.found.contains("is not frozen"))
+    });
     fs::write(&freezer, "1").unwrap();
     wait_until("nothing is wrong", || found().is_empty());
 }

@@ -14,8 +14,8 @@
  * waiting when one gets it.
  *
  * Of a gang that sleeps, user space can have the first moment told at which a thread wants to run again. And it can
- * read how many short tasks there were: how often the next ordinary thread on a CPU was of no gang, where a gang's thread
- * wanted to run on.
+ * read how many short tasks there were: how often an ordinary thread fell asleep, or ended, on a CPU on which a gang's
+ * thread wanted to run on. Who computes for long takes such a CPU in every gap, and never leaves it so.
  *
  * Properties: a thread's state and the numbers of its gang change together, so that an event that is
  * missed or comes twice is made up for by the thread's next one. All time from the moment on at which
@@ -78,8 +78,10 @@ struct cpu {
 	/* Another one each time that something was moved to `shares`. */
 	__u64 moved;
 	__u64 short_tasks;
-	/* The last thread of a gang here wanted to run on, and no ordinary one has come since. */
-	__u64 taken;
+	/* `gang` has slots, and time out of them. */
+	__u32 has_slots;
+	/* The last thread of such a gang here wanted to run on, and there has been no short task since. */
+	__u32 taken;
 };
 
 struct damage {
@@ -183,8 +185,10 @@ struct change {
 	__u64 since_ns;
 	__u32 was;
 	__u32 is;
-	/* What comes back: slot_ns of the gang. */
+	/* What comes back: slot_ns of the gang, and whether it has slots. */
 	__u64 slot_ns;
+	__u32 has_slots;
+	__u32 unused;
 };
 
 /* Carries it out. Not static: so the verifier looks at it once, and not for each way that leads here. */
@@ -226,6 +230,7 @@ __noinline int carry_out(struct change *c)
 	if (c->was == RUNNING)
 		look_at_end(g, c->since_ns, now);
 	c->slot_ns = g->slot_ns;
+	c->has_slots = s && !s->always;
 	notes = take_notes(g);
 	has_woken = g->awaited && g->runnable;
 	if (has_woken)
@@ -316,6 +321,7 @@ static __always_inline void begin_run(struct change *c, __u64 lost_ns)
 	cpu->epoch = c->epoch;
 	cpu->slot_ns = c->slot_ns;
 	cpu->gang = c->gang;
+	cpu->has_slots = c->has_slots;
 	cpu->had.lost_ns += lost_ns;
 }
 
@@ -383,30 +389,37 @@ static __always_inline bool is_ordinary(struct task_struct *task)
 	return !is_of_kernel && (task->policy == SCHED_NORMAL || task->policy == SCHED_BATCH);
 }
 
+/* A thread leaves its CPU. Once until a gang's thread has been back. */
+static __always_inline void count_short_task(struct cpu *cpu, struct task_struct *prev, __u32 left)
+{
+	if (cpu->gang && cpu->has_slots) {
+		cpu->taken = left == WAITING;
+	} else if (cpu->taken && left == SLEEPING && is_ordinary(prev)) {
+		cpu->short_tasks++;
+		cpu->taken = 0;
+	}
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next,
 	     unsigned int prev_state)
 {
 	__u64 now = bpf_ktime_get_ns(), since_ns;
+	__u32 left = left_for(preempt, prev_state);
 	struct cpu *cpu = this_cpu();
 
 	if (!cpu)
 		return 0;
 	since_ns = cpu->at_ns;
-	if (cpu->gang)
-		cpu->taken = left_for(preempt, prev_state) == WAITING;
+	count_short_task(cpu, prev, left);
 	if (prev->pid)
-		set(prev, left_for(preempt, prev_state), 0, since_ns, now);
+		set(prev, left, 0, since_ns, now);
 	cpu->at_ns = now;
 	cpu->gang = 0;
 	if (next->pid)
 		set(next, RUNNING, prev, since_ns, now);
-	if (cpu->taken && !cpu->gang && next->pid && is_ordinary(next)) {
-		cpu->short_tasks++;
-		cpu->taken = 0;
-	}
 	/* Nobody waits for a CPU that idles: the gang's thread has gone elsewhere. */
-	if (!next->pid)
+	else
 		cpu->taken = 0;
 	return 0;
 }

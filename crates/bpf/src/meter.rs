@@ -225,8 +225,8 @@ impl Meter {
         Ok(shares.iter().zip(&cpus).enumerate().map(on_cpu).collect())
     }
 
-    /// How many short tasks there have been: how often an ordinary thread outside of all gangs has had a CPU on which a
-    /// gang's thread wanted to run on, once until one is back. Threads of the kernel do not count.
+    /// How many short tasks there have been: how often an ordinary thread of no gang fell asleep, or ended, on a CPU on
+    /// which a gang's thread wanted to run on, once until one is back. Threads of the kernel do not count.
     pub fn short_tasks(&self) -> Result<u64, NotMeasured> {
         let cpus = map(&self.object, "cpus")
             .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)

@@ -240,8 +240,11 @@ pub fn frame(state: &State, now_ns: u64, since_ns: Option<u64>) -> Vec<(Arc<Plan
             plans.filter(|plan| plan.slice >= now).cloned().collect()
         }
     };
-    let gap = |plan: &Plan| state.gaps.told(plan.start_ns);
-    plans.into_iter().map(|plan| (plan.clone(), gap(&plan))).collect()
+    let with_gap = |plan: Arc<Plan>| {
+        let gap = state.gaps.told(plan.start_ns);
+        (plan, gap)
+    };
+    plans.into_iter().map(with_gap).collect()
 }
 
 /// Plans in the terms of the interface.

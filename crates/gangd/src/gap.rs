@@ -7,15 +7,16 @@
 //! switchers with them. The deadline server does so not for what was missing, but for up to 50 ms at once.
 //!
 //! Approach: unless gaps were asked for, they come twice as often while short tasks come, and where it is not known
-//! whether they do. The kernel's programs count them: ordinary threads that have a CPU on which a gang's thread wanted to
-//! run on, as happens in gaps, once until a gang's thread is back. And gaps leave the kernel its share by themselves,
+//! whether they do. The kernel's programs count them: ordinary threads that fall asleep on a CPU on which a gang's thread
+//! wanted to run on, as happens in gaps, once until a gang's thread is back. Who computes all the time has each gap, too,
+//! but more of them would give it no more time. And gaps leave the kernel its share by themselves,
 //! where periods are well below a second: a gap takes what the kernel keeps, what gangs have of it because they are
 //! lowered late, by as much as was measured, and a margin: that threads are interrupted in a gap, too, is not measured.
 //! Two gangs that spin on two CPUs had a switch late by 50 to 70 ms in four of six tens of seconds without the margin,
 //! and none later than 8 ms in twelve with it.
 //!
 //! Properties: at the end of a longer period, a shorter one ends as well. Gaps come more often from the second busy look
-//! within a second on, until a second has one at most.
+//! among the last ten on, until there is one at most.
 
 use std::collections::VecDeque;
 
@@ -32,7 +33,7 @@ const MARGIN: f64 = 0.01;
 /// Before anything was measured.
 const LATE_NS_AT_FIRST: u64 = 100_000;
 
-/// Looks that are remembered, of ten a second.
+/// Looks that are remembered: one in a tenth of a second, at the end of the gap that follows.
 const LOOKS: u32 = 10;
 
 /// Short tasks from one look to the next that are no reason for more gaps. Something wakes 10 or 20 times a second on

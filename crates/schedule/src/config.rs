@@ -19,7 +19,7 @@ pub struct Gap {
 
 impl Gap {
     /// No gaps.
-    pub const NONE: Gap = Gap { period_ns: 10 * MS, length_ns: 0 };
+    pub const NONE: Gap = Gap { period_ns: 20 * MS, length_ns: 0 };
 }
 
 /// 1 ms in every 20 ms.

@@ -81,7 +81,9 @@ impl Gaps {
     pub fn usual(&self) -> Gap {
         let Gap { period_ns, length_ns } = self.asked;
         let asked = match &self.short_tasks {
-            Some(tasks) if tasks.come => Gap { period_ns: period_ns / 2, length_ns: length_ns / 2 },
+            Some(tasks) if tasks.come() => {
+                Gap { period_ns: period_ns / 2, length_ns: length_ns / 2 }
+            }
             _ => self.asked,
         };
         Gap { length_ns: needed_ns(asked, self.kept, self.late_ns), ..asked }
@@ -137,31 +139,28 @@ impl Gaps {
 }
 
 /// Whether short tasks come, by the last looks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct ShortTasks {
-    come: bool,
+    /// `None` where it is not known.
     count: Option<u64>,
     /// A bit for each look, the last one first: more than a few since the one before.
     looks: u32,
 }
 
-impl Default for ShortTasks {
-    /// Nobody has looked yet.
-    fn default() -> ShortTasks {
-        ShortTasks { come: true, count: None, looks: u32::MAX }
-    }
-}
-
 impl ShortTasks {
+    fn come(&self) -> bool {
+        self.count.is_none() || self.looks.count_ones() >= BUSY_LOOKS
+    }
+
     fn saw(&mut self, count: Option<u64>) -> bool {
-        let are_few = match (self.count, count) {
-            (Some(before), Some(now)) => now.saturating_sub(before) <= FEW,
+        let came = self.come();
+        let are_many = match (self.count, count) {
+            (Some(before), Some(now)) => now.saturating_sub(before) > FEW,
             _ => false,
         };
         self.count = count;
-        self.looks = (self.looks << 1 | u32::from(!are_few)) & ((1 << LOOKS) - 1);
-        let come = self.looks.count_ones() >= BUSY_LOOKS;
-        std::mem::replace(&mut self.come, come) != come
+        self.looks = (self.looks << 1 | u32::from(are_many)) & ((1 << LOOKS) - 1);
+        self.come() != came
     }
 }
 
@@ -213,15 +212,16 @@ mod tests {
         assert_eq!(gaps.gap(), often, "nobody has looked yet");
         let [none, nobody] = [None, Some(7)].map(|count| [count; 10]);
         assert_eq!(look(&mut gaps, &none), [false; 10], "it is not measured");
-        let flips = look(&mut gaps, &nobody);
-        assert_eq!((flips[9], gaps.gap()), (true, seldom), "the first count says nothing");
+        assert_eq!((look(&mut gaps, &[Some(7)]), gaps.gap()), (vec![true], seldom), "nobody yet");
+        assert_eq!(look(&mut gaps, &nobody), [false; 10]);
         let few: Vec<_> = (1..=20).map(|look| Some(7 + FEW * look)).collect();
         assert_eq!(look(&mut gaps, &few), [false; 20]);
         assert_eq!(look(&mut gaps, &[120, 120].map(Some)), [false; 2], "once in a second");
         assert_eq!((look(&mut gaps, &[Some(130)]), gaps.gap()), (vec![true], often));
         assert_eq!(look(&mut gaps, &[Some(130); 7]), [false; 7], "for a while");
         assert_eq!((look(&mut gaps, &[Some(130)]), gaps.gap()), (vec![true], seldom));
-        assert_eq!(look(&mut gaps, &[Some(150), None]), [true, false], "not measured any more");
+        assert_eq!(look(&mut gaps, &[None, Some(150)]), [true, true], "not measured in between");
+        assert_eq!(look(&mut gaps, &[None]), [true]);
         gaps.leave_out(true);
         assert_eq!((gaps.gap().length_ns, gaps.usual()), (0, often));
     }

@@ -24,6 +24,8 @@ const ASK_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     pub slice: Option<Duration>,
+    /// As the daemon takes it; unless set, it follows the slice and the machine.
+    pub gap: Option<&'static str>,
     /// No other gang may use what the one in its slot leaves idle.
     pub no_fill: bool,
     /// It raises gangs even where nobody else wants a CPU.
@@ -50,6 +52,9 @@ impl Settings {
         arguments.push("--exit-when-idle".into());
         if let Some(slice) = self.slice {
             arguments.extend(["--slice".into(), duration::show(slice)]);
+        }
+        if let Some(gap) = self.gap {
+            arguments.extend(["--gap".into(), gap.into()]);
         }
         if self.no_fill {
             arguments.push("--no-fill".into());

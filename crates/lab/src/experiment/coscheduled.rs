@@ -18,6 +18,7 @@ const RATE: &str = "iterations_per_s";
 const TOGETHER: &str = "together_percent";
 const SKEW: &str = "skew_us_p99";
 const SLICE: Duration = Duration::from_millis(20);
+const GAP: &str = "1ms/20ms";
 const LONGER: Duration = Duration::from_secs(2);
 const COPIES: usize = 2;
 const ALONE: &str = "two spinning gangs";
@@ -48,9 +49,9 @@ pub fn run(lab: &Lab) -> Result<Report> {
     Ok(report)
 }
 
-/// Two copies of BARRIER, with and without measuring.
+/// Two copies of BARRIER, with and without measuring. Gaps are the same: where nothing is measured they come more often.
 fn barrier(lab: &Lab, no_measure: bool) -> Result<Figures> {
-    let settings = Settings { no_measure, ..Settings::slice(SLICE) };
+    let settings = Settings { no_measure, gap: Some(GAP), ..Settings::slice(SLICE) };
     let daemon = lab.daemon(&lab.settings(settings))?;
     let threads = lab.threads();
     let arguments =

@@ -265,6 +265,7 @@ mod tests {
         assert_eq!(join(Settings::default()), "--socket /s --config /c --exit-when-idle");
         let all = Settings {
             slice: Some(Duration::from_millis(1)),
+            gap: Some("none"),
             no_fill: true,
             no_leave_alone: true,
             no_measure: true,
@@ -273,7 +274,7 @@ mod tests {
             keeps: true,
             proof_cost: Some(0.5),
         };
-        let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --no-fill --no-leave-alone --no-measure --backend weight";
+        let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --gap none --no-fill --no-leave-alone --no-measure --backend weight";
         assert_eq!(join(all), flags);
     }
 

@@ -16,7 +16,7 @@ use std::{
 use gang_doctor::sites::{Site, Sites};
 use gang_protocol::client::Client;
 use gang_skips::skipped;
-use place::{Place, beside, can_watch, diagnosis, stderr};
+use place::{Place, alone_to_watch, beside, diagnosis, stderr};
 use programs::Program;
 use serde_json::Value;
 
@@ -49,9 +49,7 @@ fn is_whole(diagnosis: &Value) {
 
 #[test]
 fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_alone() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let options = ["--json", "--seconds", "2", "--after", "0.5", "--"];
     let alone = place.doctor(&[&options[..], &["sh", "-c", "while :; do :; done"]].concat());
@@ -84,9 +82,7 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
 
 #[test]
 fn needs_root_and_bpf_who_waits_in_the_kernel_is_seen_to_wait() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let Some(program) = programs::meet(place.0.path()) else { return };
     let options = ["--json", "--seconds", "2", "--after", "0.5", "--"];
@@ -98,9 +94,7 @@ fn needs_root_and_bpf_who_waits_in_the_kernel_is_seen_to_wait() {
 
 #[test]
 fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let mut program = Command::new("sh")
         .args(["-c", "exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'"])
@@ -124,9 +118,7 @@ fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
 #[test]
 fn needs_root_and_bpf_what_threads_gain_that_wait_for_each_other_is_measured_and_others_gain_less()
 {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let Some(program) = programs::meet(place.0.path()) else { return };
     let cpus = std::thread::available_parallelism().unwrap().get();
@@ -148,9 +140,7 @@ fn needs_root_and_bpf_what_threads_gain_that_wait_for_each_other_is_measured_and
 
 #[test]
 fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let socket = place.socket();
     let spin = ["bash", "-c", "while [ $SECONDS -lt 300 ]; do :; done"];
@@ -187,9 +177,7 @@ fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
 
 #[test]
 fn needs_root_and_bpf_who_competes_is_told_by_name() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let cpus = std::thread::available_parallelism().unwrap().get();
     let script = "while [ $SECONDS -lt 60 ]; do :; done";
@@ -213,9 +201,7 @@ fn needs_root_and_bpf_who_competes_is_told_by_name() {
 
 #[test]
 fn needs_root_and_bpf_who_waits_for_a_disk_is_told() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     // Beside what was built: a directory for temporary files may be in memory, where nobody waits.
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

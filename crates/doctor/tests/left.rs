@@ -20,7 +20,7 @@ use gang_protocol::{
     v1::{Job, Policy},
 };
 use gang_skips::skipped;
-use place::{Place, beside, can_watch, cannot_watch, diagnosis, stderr};
+use place::{Place, alone_to_watch, beside, cannot_watch, diagnosis, stderr};
 use programs::Program;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -79,9 +79,7 @@ fn lives(pid: &str) -> bool {
 
 #[test]
 fn needs_root_and_bpf_who_is_interrupted_leaves_the_program_as_it_was() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let program = Program::spinner();
     let pid = program.0.id().to_string();
@@ -109,9 +107,7 @@ fn needs_root_and_bpf_who_is_interrupted_leaves_the_program_as_it_was() {
 
 #[test]
 fn needs_root_and_bpf_a_gang_is_watched_without_its_slots_and_is_a_gang_again() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let Some((program, id)) = job(&place, "local") else { return };
     let id = id.to_string();
@@ -138,9 +134,7 @@ fn needs_root_and_bpf_a_gang_is_watched_without_its_slots_and_is_a_gang_again() 
 
 #[test]
 fn needs_root_a_job_that_gangd_itself_measures_is_left_to_it() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let Some((_program, id)) = job(&place, "auto") else { return };
     let output = place.doctor(&["--job", &id.to_string()]);
@@ -151,9 +145,7 @@ fn needs_root_a_job_that_gangd_itself_measures_is_left_to_it() {
 
 #[test]
 fn needs_root_and_bpf_all_processes_of_a_program_that_it_started_end_with_the_doctor() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let pids = place.0.path().join("pids");
     let script = format!(
@@ -171,9 +163,7 @@ fn needs_root_and_bpf_all_processes_of_a_program_that_it_started_end_with_the_do
 
 #[test]
 fn needs_root_what_cannot_be_watched_is_left_as_it_was_or_ended() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let becomes_nobody = || {
         let mut setpriv = Command::new("setpriv");
@@ -223,9 +213,7 @@ done
 
 #[test]
 fn needs_root_of_a_program_that_ends_as_it_is_adopted_that_is_told() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let own = place.0.path();
     let gang = beside("gang").unwrap();

@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use gang_skips::skipped;
@@ -41,8 +42,14 @@ pub fn beside(name: &str) -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
+/// One test of a program at a time: whoever else works changes what the doctor sees.
+pub fn alone_to_watch() -> Option<MutexGuard<'static, ()>> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    can_watch().then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// False where this cannot be tried; says why.
-pub fn can_watch() -> bool {
+fn can_watch() -> bool {
     let reason = if !rustix::process::geteuid().is_root() {
         "needs root"
     } else if ["gang", "gangd"].iter().any(|name| beside(name).is_none()) {

@@ -17,7 +17,7 @@ use gang_linux::{
 use gang_skips::skipped;
 
 use crate::{
-    place::{can_watch, cannot_watch},
+    place::{alone_to_watch, cannot_watch},
     programs::Program,
 };
 
@@ -93,9 +93,7 @@ fn is_true(seen: &Observation) {
 
 #[test]
 fn needs_root_and_bpf_threads_that_run_and_wait_for_cpus_are_summed_up_as_the_kernel_does() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let Some(group) = Watched::new("spins") else { return };
     let spinners: Vec<Program> = (0..=cpus()).map(|_| Program::spinner()).collect();
     spinners.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
@@ -109,9 +107,7 @@ fn needs_root_and_bpf_threads_that_run_and_wait_for_cpus_are_summed_up_as_the_ke
 
 #[test]
 fn needs_root_and_bpf_threads_that_sleep_now_and_then_are_summed_up_as_the_kernel_does() {
-    if !can_watch() {
-        return;
-    }
+    let Some(_alone) = alone_to_watch() else { return };
     let Some(group) = Watched::new("sleeps") else { return };
     let naps: Vec<Program> = (0..=cpus()).map(|_| napper()).collect();
     naps.iter().for_each(|it| group.0.add(it.0.id()).unwrap());

@@ -43,6 +43,11 @@ pub fn figures(gang: &[u8]) -> Figures {
     }
 }
 
+/// How many threads of a gang want to run.
+pub fn runnable(gang: &[u8]) -> u32 {
+    u32_at(gang, 8)
+}
+
 /// The slots of a gang; `None` where all of the time is slot.
 pub fn slots(generation: u64, slots: Option<&[Slot]>) -> Vec<u8> {
     let mut bytes = vec![0; SLOTS_SIZE];

@@ -191,6 +191,12 @@ impl Meter {
         Ok(layout::figures(&self.settled(gang)?).since(&self.before_of(gang).figures))
     }
 
+    /// How many threads of a gang run or wait for a CPU. Whoever did so when they came to it counts once they are
+    /// switched, or with the next [`Meter::look_around`].
+    pub fn runnable(&self, gang: u64) -> Result<u32, NotMeasured> {
+        Ok(layout::runnable(&self.kept(gang)?))
+    }
+
     /// What a gang had of each CPU that it used, up to now. A thread that is switched at this moment may be
     /// missing by its last run.
     pub fn per_cpu(&self, gang: u64) -> Result<Vec<OnCpu>, NotMeasured> {
@@ -245,11 +251,7 @@ impl Meter {
     }
 
     fn culprits(&self, gang: u64) -> Result<Vec<Culprit>, NotMeasured> {
-        let known = map(&self.object, "gangs")
-            .lookup(&gang.to_ne_bytes(), MapFlags::LOCK)
-            .map_err(refused("read whom a gang waited for"))?
-            .ok_or(NotMeasured::NotWatched)?;
-        let harmed = (gang, layout::epoch(&known) as u32);
+        let harmed = (gang, layout::epoch(&self.kept(gang)?) as u32);
         let damages = map(&self.object, "damages");
         let of_gang = damages.keys().filter(|key| layout::harmed(key) == harmed);
         let culprit = |key: Vec<u8>| {
@@ -263,6 +265,11 @@ impl Meter {
     /// A gang as the kernel has it, its time booked up to now.
     fn settled(&self, gang: u64) -> Result<Vec<u8>, NotMeasured> {
         self.settle(gang)?;
+        self.kept(gang)
+    }
+
+    /// A gang as the kernel has it, its time booked up to the last event.
+    fn kept(&self, gang: u64) -> Result<Vec<u8>, NotMeasured> {
         map(&self.object, "gangs")
             .lookup(&gang.to_ne_bytes(), MapFlags::LOCK)
             .map_err(refused("read what was measured"))?

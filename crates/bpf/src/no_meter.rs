@@ -46,6 +46,10 @@ impl Meter {
         match *self {}
     }
 
+    pub fn runnable(&self, _gang: u64) -> Result<u32, NotMeasured> {
+        match *self {}
+    }
+
     pub fn per_cpu(&self, _gang: u64) -> Result<Vec<OnCpu>, NotMeasured> {
         match *self {}
     }

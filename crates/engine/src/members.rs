@@ -417,13 +417,13 @@ impl Members {
     }
 
     /// Counts the runnable threads, and notes on which CPU each thread was last. Of more than
-    /// `most` threads, a part stands for all; of a large job, another one each time: neighbours in a row do the same
-    /// more often than others.
+    /// `most` threads, a part stands for all, another one each time: neighbours in a row do the same more often than
+    /// others, and the first one of all more often something else.
     pub fn count_runnable(&mut self, proc_root: &Path, most: usize) -> Runnable {
         let step = self.threads.len().div_ceil(most).max(1);
         let (mut looked_at, mut runnable) = (0, 0);
         self.counts = self.counts.wrapping_add(1);
-        let first = if self.listed > Runnable::LARGE { spread(self.counts) % step } else { 0 };
+        let first = spread(self.counts) % step;
         for thread in self.threads.iter_mut().skip(first).step_by(step) {
             if let Ok(stat) = process::stat(proc_root, thread.tid) {
                 runnable += u32::from(stat.is_runnable());
@@ -432,7 +432,10 @@ impl Members {
             looked_at += 1;
         }
         let came = std::mem::take(&mut self.came);
-        Runnable::of_part(runnable, looked_at, step as u32, self.listed, came)
+        if step == 1 {
+            return Runnable::exactly(runnable);
+        }
+        Runnable::of_part(runnable, looked_at, self.listed, came)
     }
 
     /// Time in which one of its threads or more waited for a CPU, in microseconds; absent where the

@@ -4,24 +4,20 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Runnable {
     pub threads: u32,
-    /// They may be more by so many, which is told of large jobs alone.
+    /// They may be more by so many, where a part stood for all.
     pub unseen: u32,
 }
 
 impl Runnable {
-    /// Of a job with more threads than this, it matters that a part stood for all.
-    pub(crate) const LARGE: usize = 512;
+    /// As is known of all of them.
+    pub fn exactly(threads: u32) -> Runnable {
+        Runnable { threads, unseen: 0 }
+    }
 
-    /// What `runnable` of each `step`th thread say of all of them.
-    pub(crate) fn of_part(
-        runnable: u32,
-        looked_at: u32,
-        step: u32,
-        listed: usize,
-        came: u32,
-    ) -> Runnable {
-        if listed <= Runnable::LARGE || looked_at == 0 {
-            return Runnable { threads: runnable * step, unseen: 0 };
+    /// What `runnable` of those that were looked at say of all that are listed.
+    pub(crate) fn of_part(runnable: u32, looked_at: u32, listed: usize, came: u32) -> Runnable {
+        if looked_at == 0 {
+            return Runnable::default();
         }
         let (found, of) = (f64::from(runnable), f64::from(looked_at));
         let part = found / of;
@@ -39,15 +35,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_part_says_of_a_large_job_is_told_with_its_uncertainty() {
-        let of = |runnable, listed, came| Runnable::of_part(runnable, 32, 128, listed, came);
-        let exactly = |threads| Runnable { threads, unseen: 0 };
+    fn what_a_part_says_of_all_is_told_with_its_uncertainty() {
+        let of = |runnable, listed, came| Runnable::of_part(runnable, 32, listed, came);
+        let exactly = Runnable::exactly;
         assert_eq!(of(0, 4200, 0), Runnable { threads: 0, unseen: 467 });
         assert_eq!(of(16, 4200, 0), Runnable { threads: 2100, unseen: 700 });
         assert_eq!(of(32, 4200, 0), exactly(4200));
         assert_eq!(of(32, 4200, 60), Runnable { threads: 4200, unseen: 60 });
-        // Of others the part stands for all, as ever.
-        assert_eq!(Runnable::of_part(3, 32, 4, 128, 60), exactly(12));
-        assert_eq!(Runnable::of_part(0, 0, 1, 4200, 0), exactly(0));
+        // One that sleeps is not as many as it stands for.
+        assert_eq!(of(31, 256, 0), Runnable { threads: 248, unseen: 7 });
+        assert_eq!(Runnable::of_part(0, 0, 4200, 0), exactly(0));
     }
 }

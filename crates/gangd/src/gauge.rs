@@ -168,6 +168,11 @@ impl Gauge {
         self.meter.as_ref()?.read(self.gangs.get(&job)?.group).ok()
     }
 
+    /// How many threads of a job want to run; `None` where it is not measured.
+    pub fn runnable(&self, job: JobId) -> Option<u32> {
+        self.meter.as_ref()?.runnable(self.gangs.get(&job)?.group).ok()
+    }
+
     /// How many short tasks have had a CPU of gangs up to now; `None` where one of the jobs is not measured, which they
     /// may wait for as well.
     pub fn short_tasks<'a>(&self, mut jobs: impl Iterator<Item = &'a Job>) -> Option<u64> {

@@ -5,10 +5,10 @@
 //! own: it is served in the gaps. So counts are taken at the end of a gap, when short tasks are done,
 //! and the least of the last few is what counts.
 //!
-//! Of a job with very many threads only a part is counted, and new ones may not be known yet. What may be its own is
-//! no reason to take others for load: within the limits of what is known, the figure stays as it was. But a large job
-//! is no reason either to keep the rest from its turns: where every count of a second finds others, they are a load, of
-//! as many threads as there are CPUs at most.
+//! Of a job with many threads that is not measured only a part is counted, and new ones may not be known yet. What may
+//! be its own is no reason to take others for load: within the limits of what is known, the figure stays as it was. But
+//! such a job is no reason either to keep the rest from its turns: where every count of a second finds others, they are
+//! a load, of as many threads as there are CPUs at most.
 
 use std::collections::VecDeque;
 

@@ -104,7 +104,12 @@ impl Survey {
                 if !job.activity.awake && !home.members.is_crowded() {
                     continue;
                 }
-                let runnable = home.members.count_runnable(proc_root, THREADS_COUNTED);
+                let mut runnable = home.members.count_runnable(proc_root, THREADS_COUNTED);
+                // Where a part stood for all, the kernel's programs may know better.
+                if home.members.threads().len() > THREADS_COUNTED {
+                    let known = state.gauge.runnable(job.id).map(Runnable::exactly);
+                    runnable = known.unwrap_or(runnable);
+                }
                 if job.activity.awake {
                     job.width.saw(runnable.threads, job.spec.cpus.min(machine));
                 }

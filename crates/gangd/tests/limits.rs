@@ -16,7 +16,7 @@ use std::{
 
 use gang_protocol::{client::Client, error::ClientError, limits::MESSAGE_MAX, v1};
 use gang_skips::skipped;
-use place::{Place, Program, is_root, job_with, registration, wait_until, what_is_left};
+use place::{Place, Program, is_root, job_with, machine, registration, wait_until, what_is_left};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// Thousands of threads are load for the daemons of all other tests: those with a crowd run by themselves.
@@ -334,6 +334,36 @@ fn needs_root_threads_of_a_job() {
     place.kill_daemon();
     wait_until("released", || what_is_left(program.pid()).is_none());
     drop(go);
+}
+
+/// Many threads that compute, and one that sleeps, which none of the others is like.
+#[test]
+fn needs_root_many_threads_of_a_job_are_no_load_for_others() {
+    const THREADS: usize = 256;
+    if !is_root() || !has_room_for(THREADS) {
+        return;
+    }
+    let _alone = BESIDE_CROWDS.write().unwrap_or_else(PoisonError::into_inner);
+    for flags in [&["--backend", "rt"][..], &["--backend", "rt", "--no-measure"]] {
+        let place = Place::new(flags);
+        let spins = "bash -c 'while [ $SECONDS -lt 100 ]; do :; done'";
+        let mut program = Program::shell(&format!(
+            "read go; for i in $(seq 2 {THREADS}); do {spins} & done; wait"
+        ));
+        let job = job_with(&place, &program, machine());
+        program.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        let found = || place.job(job).unwrap();
+        wait_until("all are there", || found().threads == THREADS as i64);
+        // Those that it had while it grew are forgotten in a second.
+        let mut least = i64::MAX;
+        for _ in 0..10 {
+            let before = found().slots;
+            wait_until("it has slots", || found().slots > before + 5);
+            least = least.min(place.status().unregistered_threads);
+        }
+        // What wants to run for a moment is not there each time.
+        assert_eq!(least, 0, "{flags:?}: threads are taken for nobody's");
+    }
 }
 
 /// Whether the machine has room for so many processes more, and as many again for everybody else.

@@ -1,5 +1,5 @@
-//! What the daemon measures of the gangs of a condition: which part of their slots they ran as a whole, and how
-//! far apart their threads were.
+//! What the daemon measures of the gangs of a condition: which part of their slots they ran as a whole, how far apart
+//! their threads were, what they lost in their slots, and what they had out of them.
 //!
 //! Every experiment with gangs asks here. What was not measured is told as such, with its reason, and is never 0.
 
@@ -18,6 +18,13 @@ pub const COSCHEDULED: &str = "coscheduled_percent";
 /// Why it is not known yet of programs under plain Linux: a daemon would be part of what gangs are compared with.
 pub const APART: &str = "plain Linux is looked at in a round of its own";
 const SKEW: &str = "gangs_skew_us_p99";
+/// Sums over the threads of all gangs, as parts of their CPU time: waiting in slot, running out of slot, waiting out
+/// of slot.
+const LOST: &str = "gangs_lost_percent";
+const FILLED: &str = "gangs_filled_percent";
+const WAITING: &str = "gangs_waiting_percent";
+/// A terminal has no room for these; all else has.
+pub const NOT_ON_TERMINALS: [&str; 3] = [LOST, FILLED, WAITING];
 /// How long before the end of a window the daemon is asked.
 const LOOK: Duration = Duration::from_millis(100);
 /// When gangs that run until they are done are looked at first; each further look comes after twice the time, so
@@ -29,7 +36,20 @@ struct Job {
     coscheduled: Option<f64>,
     cpu_time_ns: i64,
     skew_us_p99: Option<f64>,
+    lost_ns: Option<i64>,
+    filled_ns: Option<i64>,
+    waiting_ns: Option<i64>,
     not_measured: Option<String>,
+}
+
+/// One of the sums over the threads of a job.
+type Sum = fn(&Job) -> Option<i64>;
+
+/// A sum of all gangs as a part of the CPU time of those that have it.
+fn percent_of_time(jobs: &[Job], of: Sum) -> Option<f64> {
+    let known = jobs.iter().filter_map(|job| Some((of(job)?, job.cpu_time_ns)));
+    let (sum, time) = known.fold((0, 0), |(sum, time), (ns, used)| (sum + ns, time + used));
+    (time > 0).then(|| sum as f64 / time as f64 * 100.0)
 }
 
 /// The mean over the CPU time of all gangs, and the largest skew: a job that sleeps, and had one slot to begin in,
@@ -49,6 +69,10 @@ fn summed(jobs: &[Job]) -> Sample {
     let skew = jobs.iter().filter_map(|job| job.skew_us_p99).reduce(f64::max);
     let mut figures = Figures::from([(COSCHEDULED, sum / time * 100.0)]);
     figures.extend(skew.map(|us| (SKEW, us)));
+    let sums: [(_, Sum); 3] =
+        [(LOST, |job| job.lost_ns), (FILLED, |job| job.filled_ns), (WAITING, |job| job.waiting_ns)];
+    figures
+        .extend(sums.into_iter().filter_map(|(name, of)| Some((name, percent_of_time(jobs, of)?))));
     Sample { figures, not_measured: None }
 }
 
@@ -122,6 +146,9 @@ fn jobs(daemon: &Daemon) -> Result<Vec<Job>> {
         coscheduled: job.coscheduled,
         cpu_time_ns: job.cpu_time_ns,
         skew_us_p99: job.skew_us_p99,
+        lost_ns: job.lost_ns,
+        filled_ns: job.filled_ns,
+        waiting_ns: job.waiting_ns,
         not_measured: job.not_measured,
     };
     Ok(jobs.into_iter().map(job).collect())
@@ -132,7 +159,17 @@ mod tests {
     use super::*;
 
     fn job(coscheduled: Option<f64>, skew_us_p99: Option<f64>) -> Job {
-        Job { coscheduled, cpu_time_ns: 1_000, skew_us_p99, not_measured: None }
+        let cpu_time_ns = 1_000;
+        let [lost_ns, filled_ns, waiting_ns] = [None; 3];
+        Job {
+            coscheduled,
+            cpu_time_ns,
+            skew_us_p99,
+            lost_ns,
+            filled_ns,
+            waiting_ns,
+            not_measured: None,
+        }
     }
 
     #[test]
@@ -142,6 +179,16 @@ mod tests {
         let one = summed(&[job(Some(0.5), None), job(None, None)]);
         assert_eq!(one.figures, Figures::from([(COSCHEDULED, 50.0)]));
         assert_eq!((gangs.not_measured, one.not_measured), (None, None));
+        let with_sums = |lost_ns, filled_ns, waiting_ns| Job {
+            lost_ns: Some(lost_ns),
+            filled_ns: Some(filled_ns),
+            waiting_ns: Some(waiting_ns),
+            ..job(Some(1.0), None)
+        };
+        let gangs =
+            summed(&[with_sums(10, 300, 900), with_sums(30, 0, 1_100), job(Some(1.0), None)]);
+        let sums = NOT_ON_TERMINALS.map(|name| gangs.figures[name]);
+        assert_eq!(sums, [2.0, 15.0, 100.0], "of those of which they are known");
         let short = Job { cpu_time_ns: 10, ..job(Some(0.0), None) };
         let gangs = summed(&[short, Job { cpu_time_ns: 990, ..job(Some(1.0), None) }]);
         assert_eq!(gangs.figures, Figures::from([(COSCHEDULED, 99.0)]));

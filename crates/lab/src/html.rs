@@ -69,7 +69,7 @@ fn section(report: &Report, picture: &Result<String, String>) -> Markup {
             Ok(data) => p { img src=(data) alt=(report.about); },
             Err(error) => p { "No picture: " (error) },
         }
-        div.wide { (table(report.series_rows())) }
+        div.wide { (table(report.series_rows(&[]))) }
         @if let Some(confusion) = &report.confusion { (table(confusion.rows())) }
         @if !report.ratios.is_empty() {
             details open[report.ratios.len() <= 12] {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::confusion::Confusion;
-use crate::gangs::COSCHEDULED;
+use crate::gangs::{COSCHEDULED, NOT_ON_TERMINALS};
 use crate::harness::{Run, Series};
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -273,13 +273,14 @@ impl Report {
         text
     }
 
-    /// Heading and rows of what was measured: a condition each, mean and interval of each figure, and the standard
-    /// deviation of the one that matters.
-    pub fn series_rows(&self) -> (Vec<&str>, Vec<Vec<String>>) {
+    /// Heading and rows of what was measured: a condition each, mean and interval of each figure but for some, and the
+    /// standard deviation of the one that matters.
+    pub fn series_rows(&self, leave_out: &[&str]) -> (Vec<&str>, Vec<Vec<String>>) {
         let mut all: BTreeSet<&str> =
             self.series.iter().flat_map(|series| series.samples.keys().copied()).collect();
         // Where nothing of it was measured that is told, too.
         all.extend(self.series.iter().find(|it| it.not_measured.is_some()).map(|_| COSCHEDULED));
+        all.retain(|figure| !leave_out.contains(figure));
         // The figure that matters comes first.
         let mut figures: Vec<&str> = all.into_iter().collect();
         figures.sort_by_key(|figure| *figure != self.shown);
@@ -308,7 +309,7 @@ impl Report {
     }
 
     fn series_table(&self) -> String {
-        let (heading, rows) = self.series_rows();
+        let (heading, rows) = self.series_rows(&NOT_ON_TERMINALS);
         table::render(&heading, &rows)
     }
 

@@ -1,12 +1,15 @@
 //! X8: how exactly slots begin and end, and how often they are interrupted. The daemon's own record of its
 //! switches says when they were due and when they came; two gangs whose threads look at the clock all the
-//! time say when they ran.
+//! time say when they ran; and what it measures says who ran instead.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use gang_protocol::client::Client;
 
-use crate::daemon::{Settings, number};
+use crate::daemon::{Daemon, Settings, number};
 use crate::duration;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Gang, Lab, Span, words};
@@ -20,19 +23,28 @@ const PUBLISHED: usize = 8;
 /// From shorter ones to those of the paper.
 const SLICES_MS: [u64; 3] = [1, 10, 50];
 const COPIES: usize = 2;
+/// Of those whom gangs waited for, so many are named.
+const NAMED: usize = 3;
+
+/// Time that threads waited in their slots, by the name and the class of who had their CPU.
+type LostTo = BTreeMap<(String, String), i64>;
+/// For each length of slices.
+type AllLost = RefCell<BTreeMap<Duration, LostTo>>;
 
 pub fn run(lab: &Lab) -> Result<Report> {
     ensure!(!lab.options.plain, "plain Linux has no slots");
     let slices = SLICES_MS.map(Duration::from_millis);
+    let lost_to = AllLost::default();
+    let of = |slice| measure(lab, slice, &lost_to);
     let conditions: Vec<_> = slices
         .iter()
-        .map(|&slice| Condition::new(duration::show(slice), move || measure(lab, slice)))
+        .map(|&slice| Condition::new(duration::show(slice), move || of(slice)))
         .collect();
     let run = alternate(lab, "noise", lab.rounds(PUBLISHED), &conditions)?;
     let about = "when slots begin and end, against when they should, by the length of slices (X8)";
     let mut report = Report::new(lab, about, run, BEGIN);
-    for slice in slices {
-        let slice = duration::show(slice);
+    for length in slices {
+        let slice = duration::show(length);
         let [begin, late, interruptions] = [BEGIN, "begin_us_p99", INTERRUPTIONS]
             .map(|name| report.mean(&slice, name).map(|estimate| figure(estimate.value)));
         if let (Some(begin), Some(late), Some(interruptions)) = (begin, late, interruptions) {
@@ -41,11 +53,40 @@ pub fn run(lab: &Lab) -> Result<Report> {
                  are interrupted {interruptions} times each (Xen: up to three scheduling calls a quantum)."
             ));
         }
+        report.verdict.extend(lost_to.borrow().get(&length).and_then(|to| told(&slice, to)));
     }
     Ok(report)
 }
 
-fn measure(lab: &Lab, slice: Duration) -> Result<Figures> {
+/// Who ran instead of gangs in their slots, the worst first.
+fn told(slice: &str, lost_to: &LostTo) -> Option<String> {
+    let all: i64 = lost_to.values().sum();
+    let mut worst: Vec<_> = lost_to.iter().filter(|(_, ns)| **ns > 0).collect();
+    worst.sort_by_key(|(_, ns)| std::cmp::Reverse(**ns));
+    let named = worst.iter().take(NAMED).map(|((name, class), ns)| {
+        format!("{name} ({class}) {:.0} %", **ns as f64 / all as f64 * 100.0)
+    });
+    let named: Vec<String> = named.collect();
+    let who = named.join(", ");
+    (!named.is_empty()).then(|| format!("In slots of {slice} threads waited most for {who}."))
+}
+
+/// Adds up whom the gangs that are there have waited for; nothing where that is not measured. What rounds said that are
+/// not repeated (`--resume`) is not kept.
+fn look_who_ran_instead(daemon: &Daemon, slice: Duration, lost_to: &AllLost) -> Result<()> {
+    let mut client = Client::connect(daemon.socket())?;
+    for job in client.list_jobs()?.jobs {
+        let shown = client.show_job(job.id)?;
+        for culprit in shown.details.lost_to.unwrap_or_default() {
+            let mut all = lost_to.borrow_mut();
+            let of_slice = all.entry(slice).or_default();
+            *of_slice.entry((culprit.name, culprit.class)).or_default() += culprit.ns;
+        }
+    }
+    Ok(())
+}
+
+fn measure(lab: &Lab, slice: Duration, lost_to: &AllLost) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::slice(slice)))?;
     let span = Span::soon(lab.length(Duration::from_secs(4)));
     let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
@@ -57,6 +98,7 @@ fn measure(lab: &Lab, slice: Duration) -> Result<Figures> {
         running.push(lab.start_workload(Some(&daemon), Some(gang), &arguments)?);
     }
     lab.look_at_gangs(Some(&daemon), &span);
+    look_who_ran_instead(&daemon, slice, lost_to)?;
     let status = daemon.status()?;
     let mut outcomes: Vec<EdgesOutcome> = Vec::new();
     for gang in running {
@@ -79,4 +121,20 @@ fn measure(lab: &Lab, slice: Duration) -> Result<Figures> {
         ("switch_skew_us_p50", number(&status, "/switches/skew/p50_us")?),
         ("switch_skew_us_p99", number(&status, "/switches/skew/p99_us")?),
     ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_are_named_first() {
+        let who = |name: &str, ns| ((name.to_owned(), "other".to_owned()), ns);
+        assert_eq!(told("10 ms", &BTreeMap::from([who("a", 0)])), None);
+        let lost_to = [who("a", 10), who("b", 60), who("c", 25), who("d", 5)].into();
+        assert_eq!(
+            told("10 ms", &lost_to).unwrap(),
+            "In slots of 10 ms threads waited most for b (other) 60 %, c (other) 25 %, a (other) 10 %."
+        );
+    }
 }

@@ -38,7 +38,7 @@ pub struct Cli {
     /// Watch a program that is started only after so many seconds
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     pub after: Duration,
-    /// Write the diagnosis as JSON; what a program that is started writes goes to standard error
+    /// Write the diagnosis as JSON (docs/doctor.md); what a program that is started writes goes to standard error
     #[arg(long)]
     pub json: bool,
     /// Prove the jobs of policy auto of the daemon, which starts this program for it

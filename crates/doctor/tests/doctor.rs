@@ -36,6 +36,8 @@ fn is_whole(diagnosis: &Value) {
         assert!(is_text("name") && is_text("finding"), "{condition}");
     }
     assert!(!diagnosis["sentence"].as_str().unwrap().is_empty(), "{diagnosis:#}");
+    let helps = diagnosis.get("helps").unwrap();
+    assert!(helps.is_boolean() || helps.is_null(), "{helps}");
     for name in ["predicted_gain", "measured_gain"] {
         let gain = diagnosis.get(name).unwrap();
         assert!(gain.is_null() || gain["gain"].is_f64(), "{gain}");

@@ -1,8 +1,8 @@
 //! How often there are gaps, and how long they must be.
 //!
 //! Problem: a short task waits for the next gap, so there should be many. But each interrupts a gang that computes, and
-//! in it threads that wait for each other are apart: two programs that block often take 4 % longer with a gap every 10 ms
-//! than with one every 20 ms. And the kernel keeps a share of each CPU for ordinary threads, 5 % unless it is set
+//! in it threads that wait for each other are apart: two programs that block often take 2 to 3 % longer with a gap every
+//! 10 ms than with one every 20 ms. And the kernel keeps a share of each CPU for ordinary threads, 5 % unless it is set
 //! otherwise. Where gangs leave them less in a second, it stops the gangs, at another moment on every CPU, and the
 //! switchers with them. The deadline server does so not for what was missing, but for up to 50 ms at once.
 //!

@@ -1,6 +1,6 @@
 //! A profiler for builds that have no programs for the kernel.
 
-use std::os::fd::IntoRawFd;
+use std::{os::fd::IntoRawFd, time::Duration};
 
 use crate::{NotMeasured, Sleep, Sum, Tick, Together};
 
@@ -10,7 +10,11 @@ pub enum Profiler {}
 
 impl Profiler {
     /// Always fails.
-    pub fn start(_group: u64, _clocks: Vec<impl IntoRawFd>) -> Result<Profiler, NotMeasured> {
+    pub fn start(
+        _group: u64,
+        _clocks: Vec<impl IntoRawFd>,
+        _period: Duration,
+    ) -> Result<Profiler, NotMeasured> {
         Err(NotMeasured::NotBuilt)
     }
 

@@ -1,6 +1,13 @@
 //! What the threads of one program do, in sums and tick by tick: loads `profile.bpf.c` and reads what it says.
 
-use std::{cell::RefCell, fmt, os::fd::IntoRawFd, rc::Rc};
+use std::{
+    cell::RefCell,
+    fmt,
+    os::fd::IntoRawFd,
+    rc::Rc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 
@@ -32,8 +39,15 @@ impl fmt::Debug for Profiler {
 }
 
 impl Profiler {
-    /// Watches a cgroup by its number; `clocks` are the events that tick, one for each CPU.
-    pub fn start(group: u64, clocks: Vec<impl IntoRawFd>) -> Result<Profiler, NotMeasured> {
+    /// Watches a cgroup by its number; `clocks` are the events that tick, one for each CPU, every `period`.
+    ///
+    /// They tick in turn, as far apart as can be. A tick keeps a thread from its work for some microseconds: were
+    /// another CPU's to follow within these, it would find there, each time, who waits for that thread.
+    pub fn start(
+        group: u64,
+        clocks: Vec<impl IntoRawFd>,
+        period: Duration,
+    ) -> Result<Profiler, NotMeasured> {
         let object = object::load(PROGRAM)?;
         watch(&object, group, 1)?;
         let attach = |name| program(&object, name).attach();
@@ -42,8 +56,11 @@ impl Profiler {
             .into_iter()
             .collect::<Result<Vec<_>, _>>()
             .map_err(refused("attach the BPF programs"))?;
-        for clock in clocks {
-            // The link closes it.
+        let (began, count) = (Instant::now(), clocks.len() as u32);
+        for (number, clock) in (0..).zip(clocks) {
+            let turn = began + period * number / count;
+            thread::sleep(turn.saturating_duration_since(Instant::now()));
+            // It begins to tick with this. The link closes it.
             let link = program(&object, "on_tick").attach_perf_event(clock.into_raw_fd());
             links.push(link.map_err(refused("attach to the clock of a CPU"))?);
         }

@@ -36,11 +36,15 @@ impl Ticks {
         if length < Duration::from_secs(10) { Ticks::Many } else { Ticks::Few }
     }
 
-    fn per_second(self) -> u64 {
+    fn per_second(self) -> u32 {
         match self {
             Ticks::Many => 251,
             Ticks::Few => 127,
         }
+    }
+
+    fn period(self) -> Duration {
+        Duration::from_secs(1) / self.per_second()
     }
 }
 
@@ -57,7 +61,7 @@ fn clock_of(cpu: u32, ticks: Ticks) -> Result<Counter> {
         .any_pid()
         // Also while the kernel works for a thread, or nobody runs: else shares of ticks are no shares of time.
         .include_kernel()
-        .sample_frequency(ticks.per_second())
+        .sample_frequency(ticks.per_second().into())
         .enabled(false)
         .build()
         .with_context(|| format!("cannot open a clock of CPU {cpu} (it takes root)"))
@@ -94,8 +98,8 @@ impl Watch {
             .ino();
         let cpus = gang_linux::topology::online(roots)?;
         let clocks = cpus.iter().map(|cpu| clock_of(cpu.id, ticks)).collect::<Result<_>>()?;
-        let profiler =
-            Profiler::start(id, clocks).context("cannot watch the threads of the program")?;
+        let profiler = Profiler::start(id, clocks, ticks.period())
+            .context("cannot watch the threads of the program")?;
         let mut watch = Watch {
             roots: roots.clone(),
             group: group.to_owned(),

@@ -116,3 +116,22 @@ fn needs_root_and_bpf_threads_that_sleep_now_and_then_are_summed_up_as_the_kerne
     let slept: u64 = seen.sleeps.values().map(|sleeps| sleeps.count).sum();
     assert!(slept > 100, "{slept}");
 }
+
+/// A tick on one CPU soon after that on another one would find there, each time, who waits for the thread that was
+/// kept from its work.
+#[test]
+fn needs_root_and_bpf_cpus_tick_in_turn() {
+    let Some(_alone) = alone_to_watch() else { return };
+    let Some(group) = Watched::new("ticks") else { return };
+    let program = Program::spinner();
+    group.0.add(program.0.id()).unwrap();
+    let Some(seen) = group.seen() else { return };
+    let mut at_ns: Vec<u64> = seen.looks.iter().map(|look| look.at_ns).collect();
+    at_ns.sort_unstable();
+    let mut apart_ns: Vec<u64> = at_ns.windows(2).map(|two| two[1] - two[0]).collect();
+    apart_ns.sort_unstable();
+    let mean_ns = apart_ns.iter().sum::<u64>() / apart_ns.len() as u64;
+    // Some come late, because a CPU is taken from this machine, or the kernel lets nobody interrupt it.
+    let close_ns = apart_ns[apart_ns.len() / 4];
+    assert!(close_ns > mean_ns / 4, "a quarter are {close_ns} ns apart or less, of {mean_ns}");
+}

@@ -20,6 +20,9 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 const ASK_LIMIT: Duration = Duration::from_secs(20);
 
+/// The slices of a daemon that is not told otherwise.
+pub const DEFAULT_SLICE: Duration = Duration::from_millis(20);
+
 /// How a daemon is started. What is not set is the daemon's default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
@@ -276,6 +279,14 @@ mod tests {
         };
         let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --gap none --no-fill --no-leave-alone --no-measure --backend weight";
         assert_eq!(join(all), flags);
+    }
+
+    #[test]
+    fn the_default_is_that_of_the_daemon() {
+        // gangd's own tests hold this file against its defaults.
+        let example = include_str!("../../../etc/gangd.toml");
+        let line = format!("# slice = {:?}", duration::show(DEFAULT_SLICE));
+        assert!(example.lines().any(|it| it == line), "{line}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use super::deadlines::{MISSED, STEPS, missed_of};
 use super::fill::{TIME, batch, together};
-use crate::daemon::Settings;
+use crate::daemon::{DEFAULT_SLICE, Settings};
 use crate::duration;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Gang, Lab, Span, Under, words};
@@ -32,8 +32,8 @@ const PUBLISHED: usize = 8;
 /// Barriers in a parallel phase, and the work between them.
 const BARRIERS: u64 = 20;
 const INTERVAL: Duration = Duration::from_micros(100);
-/// Of a program with deadlines: two slices (X5), as gangd has them unless it is told otherwise.
-const STEP: Duration = Duration::from_millis(40);
+/// Of a program with deadlines, in slices (X5).
+const STEP_SLICES: u32 = 2;
 /// Time of one instance alone.
 const ALONE: Duration = Duration::from_millis(500);
 const WAYS: [&str; 4] = ["batch", "plain Linux", "strict gang", "gang"];
@@ -204,7 +204,7 @@ fn beside(lab: &Lab, under: &Under, program: &[String]) -> Result<Figures> {
     for _ in 0..2 {
         others.push(lab.start_workload(daemon.as_ref(), Some(gang), &endless)?);
     }
-    let step = duration::show(STEP);
+    let step = duration::show(STEP_SLICES * DEFAULT_SLICE);
     let domain = words(&format!("deadlines --threads {} --step {step}", lab.threads()));
     let arguments = [domain, span.arguments()].concat();
     let domain = lab.start_workload(daemon.as_ref(), Some(gang), &arguments)?;

@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::overhead::loss_percent;
-use crate::daemon::Settings;
+use crate::daemon::{DEFAULT_SLICE, Settings};
 use crate::duration;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Under};
@@ -27,7 +27,6 @@ const CACHE_BYTES: u64 = 16 << 20;
 /// Memory of a program that no cache holds: so many times the last-level cache, within these bounds.
 const BEYOND: u64 = 4;
 const LARGEST_BYTES: u64 = 512 << 20;
-const DEFAULT: Duration = Duration::from_millis(20);
 /// What is little enough for a slice to be chosen.
 const LITTLE_PERCENT: f64 = 1.0;
 /// Rounds with `--paper`, though there is none: one takes ten minutes with all backends.
@@ -185,12 +184,12 @@ fn verdict(backend: &str, little: &[Duration]) -> String {
             "With {backend} no slice costs all three programs less than {LITTLE_PERCENT} %, by the whole of its interval."
         );
     };
-    let default = if little.contains(&DEFAULT) { "does" } else { "does not" };
+    let default = if little.contains(&DEFAULT_SLICE) { "does" } else { "does not" };
     format!(
         "With {backend} the shortest slice that costs all three programs less than {LITTLE_PERCENT} %, by the whole \
          of its interval, is {}; the default of {} {default} stay below it.",
         duration::show(*shortest),
-        duration::show(DEFAULT)
+        duration::show(DEFAULT_SLICE)
     )
 }
 
@@ -236,13 +235,13 @@ mod tests {
         assert_eq!(ends(&usual), (us(200), us(1_000_000)));
         let paper = slices(Options { paper: true, ..Options::default() });
         assert_eq!((paper.len(), ends(&paper)), (11, (us(200), us(10_000_000))));
-        assert!(usual.iter().all(|slice| paper.contains(slice)) && paper.contains(&DEFAULT));
+        assert!(usual.iter().all(|slice| paper.contains(slice)) && paper.contains(&DEFAULT_SLICE));
     }
 
     #[test]
     fn the_shortest_cheap_slice_is_told() {
         let ms = Duration::from_millis;
-        let text = verdict("rt", &[DEFAULT, ms(5)]);
+        let text = verdict("rt", &[DEFAULT_SLICE, ms(5)]);
         assert!(text.contains("is 5ms") && text.contains("does stay"), "{text}");
         assert!(verdict("rt", &[ms(100)]).contains("does not"));
         assert!(verdict("rt", &[]).contains("no slice"));

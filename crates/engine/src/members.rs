@@ -417,25 +417,41 @@ impl Members {
     }
 
     /// Counts the runnable threads, and notes on which CPU each thread was last. Of more than
-    /// `most` threads, a part stands for all, another one each time: neighbours in a row do the same more often than
-    /// others, and the first one of all more often something else.
+    /// `most` threads, a part stands for all. Waits for those that become another program meanwhile (execve(2)).
     pub fn count_runnable(&mut self, proc_root: &Path, most: usize) -> Runnable {
-        let step = self.threads.len().div_ceil(most).max(1);
-        let (mut looked_at, mut runnable) = (0, 0);
-        self.counts = self.counts.wrapping_add(1);
-        let first = spread(self.counts) % step;
-        for thread in self.threads.iter_mut().skip(first).step_by(step) {
-            if let Ok(stat) = process::stat(proc_root, thread.tid) {
+        let came = self.came;
+        let part = self.part(most);
+        let (mut runnable, mut cpus) = (0, Vec::new());
+        for &tid in &part {
+            if let Ok(stat) = process::stat(proc_root, tid) {
                 runnable += u32::from(stat.is_runnable());
-                thread.cpu = Some(stat.cpu);
+                cpus.push((tid, stat.cpu));
             }
-            looked_at += 1;
         }
-        let came = std::mem::take(&mut self.came);
-        if step == 1 {
-            return Runnable::exactly(runnable);
+        self.note_cpus(&cpus);
+        match self.threads.len() > most {
+            true => Runnable::of_part(runnable, part.len() as u32, self.listed, came),
+            false => Runnable::exactly(runnable),
         }
-        Runnable::of_part(runnable, looked_at, self.listed, came)
+    }
+
+    /// The numbers of `most` threads, if there are more, and another part each time: neighbours in a row do the same
+    /// more often than others, and the first one of all more often something else.
+    pub fn part(&mut self, most: usize) -> Vec<u32> {
+        let step = self.threads.len().div_ceil(most).max(1);
+        self.came = 0;
+        self.counts = self.counts.wrapping_add(1);
+        let part = self.threads.iter().skip(spread(self.counts) % step).step_by(step);
+        part.map(|thread| thread.tid).collect()
+    }
+
+    /// Notes on which CPUs threads were last.
+    pub fn note_cpus(&mut self, cpus: &[(u32, u32)]) {
+        for &(tid, cpu) in cpus {
+            if let Ok(index) = self.threads.binary_search_by_key(&tid, |thread| thread.tid) {
+                self.threads[index].cpu = Some(cpu);
+            }
+        }
     }
 
     /// Time in which one of its threads or more waited for a CPU, in microseconds; absent where the

@@ -83,7 +83,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
     let (handle, errands) = errands::open(alarm.clone(), timings);
     let realtime = setup.realtime;
     let conductor = Conductor {
-        survey: Survey::new(&setup.state.roots)?,
+        survey: Survey::new(&setup.state.roots, setup.realtime)?,
         state: setup.state,
         lift: setup.lift,
         solitude: Solitude::new(setup.leave_alone),

@@ -32,6 +32,7 @@ mod prover;
 mod rehoming;
 mod returning;
 mod run;
+mod scout;
 mod server;
 mod session;
 mod settings;

@@ -4,7 +4,10 @@ use gang_engine::runnable::Runnable;
 use gang_linux::{Roots, clock, process::Census, topology};
 use gang_schedule::{Cpu, Event, JobId, Policy, Topology};
 
-use crate::state::State;
+use crate::{
+    scout::{Asked, Scout},
+    state::State,
+};
 
 /// Jobs whose CPU time is looked at in one go; and while one of those that sleep may have woken.
 const LOOKS: usize = 8;
@@ -38,6 +41,7 @@ const TOPOLOGY_EVERY_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Survey {
     census: Census,
+    scout: Scout,
     look_at_ns: u64,
     topology_at_ns: u64,
     online: String,
@@ -46,9 +50,10 @@ pub struct Survey {
 }
 
 impl Survey {
-    pub fn new(roots: &Roots) -> std::io::Result<Survey> {
+    pub fn new(roots: &Roots, realtime: bool) -> std::io::Result<Survey> {
         Ok(Survey {
             census: Census::open(&roots.proc).map_err(std::io::Error::other)?,
+            scout: Scout::start(roots.proc.clone(), realtime)?,
             look_at_ns: 0,
             topology_at_ns: 0,
             // Where it cannot be read, the first look that can reads the topology anew.
@@ -96,6 +101,11 @@ impl Survey {
         let Some(all) = self.census.count().map(|count| count.runnable) else { return };
         let mut of_jobs = Runnable::default();
         let machine = state.schedule.topology().cpus().len() as u32;
+        for (id, cpus) in self.scout.take() {
+            let home = state.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
+            home.into_iter().for_each(|home| home.members.note_cpus(&cpus));
+        }
+        let mut to_look_at = Asked::new();
         if all > OF_DAEMON {
             let proc_root = &state.roots.proc;
             for job in state.jobs.values_mut() {
@@ -104,12 +114,14 @@ impl Survey {
                 if !job.activity.awake && !home.members.is_crowded() {
                     continue;
                 }
-                let mut runnable = home.members.count_runnable(proc_root, THREADS_COUNTED);
-                // Where a part stood for all, the kernel's programs may know better.
-                if home.members.threads().len() > THREADS_COUNTED {
-                    let known = state.gauge.runnable(job.id).map(Runnable::exactly);
-                    runnable = known.unwrap_or(runnable);
-                }
+                let runnable = match state.gauge.runnable(job.id) {
+                    // The kernel's programs know it without a look at each thread.
+                    Some(threads) => {
+                        to_look_at.push((job.id, home.members.part(THREADS_COUNTED)));
+                        Runnable::exactly(threads)
+                    }
+                    None => home.members.count_runnable(proc_root, THREADS_COUNTED),
+                };
                 if job.activity.awake {
                     job.width.saw(runnable.threads, job.spec.cpus.min(machine));
                 }
@@ -120,6 +132,7 @@ impl Survey {
                 }
             }
         }
+        self.scout.ask(to_look_at);
         state.load.saw(all, of_jobs, OF_DAEMON, machine);
         if state.load.rises() {
             self.suspects = state.jobs.len();
@@ -174,7 +187,9 @@ impl Survey {
             let sleeps = activity.awake
                 && had_slots
                 && now_ns.saturating_sub(activity.last_used_ns) > IDLE_AFTER_NS
-                && home.members.count_runnable(&state.roots.proc, THREADS_COUNTED).threads == 0;
+                && state.gauge.runnable(id).unwrap_or_else(|| {
+                    home.members.count_runnable(&state.roots.proc, THREADS_COUNTED).threads
+                }) == 0;
             if crowded {
                 let _ = home.members.refresh(&state.roots.proc);
             }

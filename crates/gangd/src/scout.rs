@@ -1,0 +1,100 @@
+//! The thread that looks on which CPUs the threads of gangs were last: who changes a thread does it from there.
+//!
+//! Problem: the kernel tells that in a file (`/proc/PID/stat`) that makes its reader wait while the process becomes
+//! another program (execve(2)). Where that process waits for a CPU, beside hundreds of threads that compute, this takes
+//! seconds, and the conductor must not wait for anybody: without it nobody is switched, and its guardian releases all.
+//!
+//! Approach: another thread reads. It is asked for some threads at a time, once it has answered before; what it has found
+//! is taken at the next look.
+//!
+//! Properties: asking and taking never wait. As long as it waits itself, what was found before holds.
+
+use std::{
+    path::PathBuf,
+    sync::mpsc::{Receiver, Sender, channel},
+    thread,
+};
+
+use gang_engine::priority;
+use gang_linux::{process, sched};
+use gang_schedule::JobId;
+
+/// Threads of jobs, by number.
+pub type Asked = Vec<(JobId, Vec<u32>)>;
+
+/// The threads of them that are there, with the CPU that each was on last.
+pub type Found = Vec<(JobId, Vec<(u32, u32)>)>;
+
+/// Whom to ask. It ends with this, once it has answered.
+#[derive(Debug)]
+pub struct Scout {
+    asked: Sender<Asked>,
+    found: Receiver<Found>,
+    is_out: bool,
+}
+
+impl Scout {
+    /// Starts it; `realtime` lifts it above the gangs, whose slots are over before it would be served otherwise.
+    pub fn start(proc_root: PathBuf, realtime: bool) -> std::io::Result<Scout> {
+        let (asked, questions) = channel::<Asked>();
+        let (answers, found) = channel();
+        thread::Builder::new().name("scout".into()).spawn(move || {
+            if realtime && sched::become_fifo(priority::CLIENT).is_err() {
+                tracing::debug!("the scout runs at ordinary priority");
+            }
+            for question in questions {
+                let cpu = |tid: u32| Some((tid, process::stat(&proc_root, tid).ok()?.cpu));
+                let look = |(job, tids): (JobId, Vec<u32>)| {
+                    (job, tids.into_iter().filter_map(cpu).collect())
+                };
+                if answers.send(question.into_iter().map(look).collect()).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok(Scout { asked, found, is_out: false })
+    }
+
+    /// What it has found since it was asked.
+    pub fn take(&mut self) -> Found {
+        let found = self.found.try_recv();
+        self.is_out &= found.is_err();
+        found.unwrap_or_default()
+    }
+
+    /// Asks, unless it is still looking.
+    pub fn ask(&mut self, threads: Asked) {
+        if !self.is_out && !threads.is_empty() {
+            self.is_out = self.asked.send(threads).is_ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn it_is_asked_once_it_has_answered() {
+        let mut scout = Scout::start("/proc".into(), false).unwrap();
+        assert!(scout.take().is_empty(), "nobody asked");
+        let me = rustix::thread::gettid().as_raw_pid() as u32;
+        scout.ask(vec![(JobId(7), vec![me, u32::MAX])]);
+        // It has not answered yet, as far as is known here.
+        scout.ask(vec![(JobId(8), vec![me])]);
+        let until = Instant::now() + Duration::from_secs(10);
+        let mut found = Found::new();
+        while found.is_empty() && Instant::now() < until {
+            found = scout.take();
+            thread::yield_now();
+        }
+        let [(JobId(7), cpus)] = &found[..] else { panic!("{found:?}") };
+        assert!(
+            matches!(cpus[..], [(tid, _)] if tid == me),
+            "who is not there is left out: {cpus:?}"
+        );
+        assert!(!scout.is_out && scout.take().is_empty(), "the second question was not asked");
+    }
+}

@@ -166,6 +166,13 @@ impl Report {
         Some(estimate)
     }
 
+    /// By how much one condition's figure is more than another's, in its unit; none where either was not measured, or
+    /// where nothing is compared.
+    pub fn difference(&self, of: &str, less: &str, figure: &str) -> Option<Estimate> {
+        let (samples, others) = self.of(of)?.paired(self.of(less)?, figure);
+        stats::difference(&samples, &others).filter(|_| self.compared)
+    }
+
     /// Like [`Report::ratio`], and adds the sentence that it is good for to the verdict.
     pub fn judge(
         &mut self,

@@ -66,6 +66,13 @@ pub fn ratio(of: &[f64], over: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, interval, samples: of.len() })
 }
 
+/// The mean of the differences of two series whose samples belong together in pairs, with its interval; none where a
+/// pair is missing.
+pub fn difference(of: &[f64], less: &[f64]) -> Option<Estimate> {
+    let differences: Vec<f64> = of.iter().zip(less).map(|(a, b)| a - b).collect();
+    mean(&differences).filter(|_| of.len() == less.len())
+}
+
 /// Whether the ratio of the means of two series, in pairs as for [`ratio`], is another one than this, at 95 %: whether
 /// the mean of what is left of each pair is another one than nothing (Fieller's theorem, J. R. Stat. Soc. B 16, 1954).
 /// It holds where what is divided by varies so much that the interval of the ratio says little.
@@ -120,6 +127,15 @@ mod tests {
         assert!(near(estimate.value, 2.0));
         let [low, high] = estimate.interval.unwrap();
         assert!(near(low, 2.0) && near(high, 2.0));
+    }
+
+    #[test]
+    fn differences_are_taken_in_pairs() {
+        let estimate = difference(&[3.0, 13.0, 103.0], &[1.0, 11.0, 101.0]).unwrap();
+        assert!(near(estimate.value, 2.0), "what both share cancels out");
+        assert_eq!(estimate.interval, Some([2.0, 2.0]));
+        assert_eq!(difference(&[1.0], &[1.0, 2.0]), None);
+        assert_eq!(difference(&[], &[]), None);
     }
 
     #[test]

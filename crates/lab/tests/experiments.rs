@@ -113,7 +113,11 @@ fn coscheduled_needs_gangd() {
         return;
     }
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["measures"].as_array().unwrap().len(), 3, "{errors}");
+    assert_eq!(report["measures"].as_array().unwrap().len(), 4, "{errors}");
+    let programs =
+        |index: usize| report["series"][index]["samples"]["programs_percent"][0].as_f64().unwrap();
+    assert!(programs(0) > 0.0, "the kernel counts while it is measured: {report}");
+    assert_eq!(programs(1), 0.0, "there is nothing to count while it is not: {report}");
     let together = &report["series"][2]["samples"]["together_percent"][0];
     assert!((0.0..=100.0).contains(&together.as_f64().unwrap()), "{report}");
 }

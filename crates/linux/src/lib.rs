@@ -5,10 +5,11 @@
 //! its error what was being done, and to what.
 //!
 //! Sources: `cgroups(7)`, Documentation/admin-guide/cgroup-v2.rst, `sched(7)`,
-//! `sched_setattr(2)`, `proc(5)`.
+//! `sched_setattr(2)`, `proc(5)`, `bpf(2)`.
 
 pub mod error;
 
+pub mod bpf_stats;
 pub mod cgroup;
 pub mod child;
 pub mod clock;

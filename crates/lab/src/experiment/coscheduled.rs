@@ -1,20 +1,30 @@
 //! What gangd measures of its gangs: the share of their slots in which they run as a whole, with nothing
 //! else running and beside hogs; and what measuring costs, BARRIER (E10) with and without it in turn.
+//!
+//! What it costs is told twice. By what BARRIER completes, which is all of it, and which varies from one start to the
+//! next by more than it costs. And by what is taken of the CPUs, which hardly varies: for how long the kernel's programs
+//! run, by its own count, and what the daemon uses more than without. What the kernel's counting costs is in both.
 
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use gang_linux::bpf_stats;
 use serde_json::Value;
 
 use super::overhead::loss_percent;
-use crate::daemon::Settings;
+use crate::daemon::{Daemon, Settings};
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
+use crate::proc;
 use crate::report::{Must, Report};
 use crate::workload::barrier::DEFAULT_INTERVAL;
-use crate::workload::window::sleep_until_ns;
+use crate::workload::window::{now_ns, sleep_until_ns};
 
 const RATE: &str = "iterations_per_s";
+/// What the daemon and its programs in the kernel use, of all CPUs.
+const TAKEN: &str = "taken_percent";
+const PROGRAMS: &str = "programs_percent";
 const TOGETHER: &str = "together_percent";
 const SKEW: &str = "skew_us_p99";
 const SLICE: Duration = Duration::from_millis(20);
@@ -39,6 +49,8 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let mut report = Report::new(lab, about, run, RATE);
     let cost = report.ratio(MEASURED, NOT_MEASURED, RATE).map(loss_percent);
     report.promise("what measuring costs BARRIER", Must::Below(0.5), "%", cost);
+    let taken = report.difference(MEASURED, NOT_MEASURED, TAKEN);
+    report.promise("the same, of the CPUs, by the kernel's count", Must::Below(0.5), "%", taken);
     for (condition, beside, least) in
         [(ALONE, "nothing else running", 99.0), (BESIDE, "a hog for each CPU", 95.0)]
     {
@@ -57,8 +69,54 @@ fn barrier(lab: &Lab, no_measure: bool) -> Result<Figures> {
     let arguments =
         format!("barrier --threads {threads} --interval {DEFAULT_INTERVAL} --wait spin");
     let copies = vec![Launch::gang(threads.min(lab.cpus), &arguments); COPIES];
-    let outcomes = lab.run_together(Some(&daemon), &copies, lab.length(Duration::from_secs(4)))?;
-    Ok(Figures::from([(RATE, outcomes.iter().map(|outcome| outcome.rate()).sum())]))
+    let span = Span::soon(lab.length(Duration::from_secs(4)));
+    let counting = if no_measure { None } else { Some(bpf_stats::Counting::start()?) };
+    let (outcomes, taken) = std::thread::scope(|scope| {
+        let taken = scope.spawn(|| taken(&daemon, &span));
+        let outcomes = lab.run_in(&span, Some(&daemon), &copies)?;
+        let taken =
+            taken.join().map_err(|_| anyhow!("nobody looked at what the daemon uses"))??;
+        anyhow::Ok((outcomes, taken))
+    })?;
+    drop(counting);
+    ensure!(
+        (taken.programs == 0) == no_measure,
+        "gangd has {} programs in the kernel, which counts those that measure",
+        taken.programs
+    );
+    let percent = |ns: u64| ns as f64 / (taken.elapsed_ns as f64 * lab.cpus as f64) * 100.0;
+    Ok(Figures::from([
+        (RATE, outcomes.iter().map(|outcome| outcome.rate()).sum()),
+        (PROGRAMS, percent(taken.programs_ns)),
+        (TAKEN, percent(taken.programs_ns + taken.daemon_ns)),
+    ]))
+}
+
+/// CPU time that was used in a window.
+struct Taken {
+    elapsed_ns: u64,
+    /// How many programs the daemon has in the kernel, and how long they ran.
+    programs: usize,
+    programs_ns: u64,
+    daemon_ns: u64,
+}
+
+fn taken(daemon: &Daemon, span: &Span) -> Result<Taken> {
+    let root = Path::new("/proc");
+    let look = |at_ns| -> Result<_> {
+        sleep_until_ns(at_ns);
+        let runs = bpf_stats::of_process(root, daemon.pid() as u32)?;
+        Ok((now_ns(), runs, proc::cpu_ns(root, daemon.pid())?))
+    };
+    let (start_ns, runs, cpu_ns) = look(span.start_ns)?;
+    // Before the programs end, which has the daemon do more than usual.
+    let (end_ns, runs_then, cpu_then_ns) = look(span.end_ns() - span.length.as_nanos() as u64 / 8)?;
+    Ok(Taken {
+        elapsed_ns: end_ns - start_ns,
+        programs: runs_then.programs,
+        programs_ns: runs_then.time_ns - runs.time_ns,
+        daemon_ns: cpu_then_ns.saturating_sub(cpu_ns),
+    })
 }
 
 /// What the daemon says of two gangs that spin on all CPUs.

@@ -73,11 +73,11 @@ fn summed(jobs: &[Job]) -> Sample {
         [(LOST, |job| job.lost_ns), (FILLED, |job| job.filled_ns), (WAITING, |job| job.waiting_ns)];
     figures
         .extend(sums.into_iter().filter_map(|(name, of)| Some((name, percent_of_time(jobs, of)?))));
-    Sample { figures, not_measured: None }
+    Sample { figures, ..Sample::default() }
 }
 
 fn not_measured(reason: impl Into<String>) -> Sample {
-    Sample { figures: Figures::new(), not_measured: Some(reason.into()) }
+    Sample { not_measured: Some(reason.into()), ..Sample::default() }
 }
 
 impl Lab {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::{HumanDuration, ProgressBar, ProgressFinish, ProgressState, ProgressStyle};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::gangs::{APART, COSCHEDULED};
 use crate::lab::Lab;
@@ -25,11 +25,16 @@ use crate::noise::{self, Noise};
 pub type Figures = BTreeMap<&'static str, f64>;
 
 /// What one measurement of a condition gave.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
 pub struct Sample {
     pub figures: Figures,
     /// Why it is not known how much its gangs ran as a whole; absent where it is, and where it has no gangs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_measured: Option<String>,
+    /// For how long threads waited in their slots, by who had their CPU; where the experiment is about that.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost_to_ns: BTreeMap<String, i64>,
 }
 
 /// One way to run the workload of an experiment.
@@ -61,6 +66,9 @@ pub struct Series {
     /// How much its programs ran as a whole is of one more round, of which nothing else is told.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub looked_at_apart: bool,
+    /// As of a [`Sample`], in all rounds.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost_to_ns: BTreeMap<String, i64>,
 }
 
 impl Series {
@@ -76,6 +84,7 @@ impl Series {
             not_measured: None,
             rounds_not_measured: BTreeMap::new(),
             looked_at_apart: false,
+            lost_to_ns: BTreeMap::new(),
         }
     }
 
@@ -84,6 +93,9 @@ impl Series {
         for (name, value) in sample.figures {
             self.samples.entry(name).or_default().push(value);
             self.rounds.entry(name).or_default().push(round);
+        }
+        for (who, ns) in sample.lost_to_ns {
+            *self.lost_to_ns.entry(who).or_default() += ns;
         }
         if let Some(reason) = sample.not_measured {
             *self.rounds_not_measured.entry(reason.clone()).or_default() += 1;

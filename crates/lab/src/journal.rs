@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use crate::harness::{Figures, Sample};
+use crate::harness::Sample;
 use crate::noise::Noise;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,9 +26,8 @@ enum Entry {
         experiment: String,
         condition: String,
         round: usize,
-        figures: Figures,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        not_measured: Option<String>,
+        #[serde(flatten)]
+        sample: Sample,
     },
     Noise {
         experiment: String,
@@ -99,11 +98,10 @@ impl Journal {
     /// A sample that was taken before.
     pub fn sample(&self, experiment: &str, condition: &str, round: usize) -> Option<Sample> {
         self.found.iter().find_map(|entry| match entry {
-            Entry::Sample { experiment: e, condition: c, round: r, figures, not_measured }
+            Entry::Sample { experiment: e, condition: c, round: r, sample }
                 if e == experiment && c == condition && *r == round =>
             {
-                let (figures, not_measured) = (figures.clone(), not_measured.clone());
-                Some(Sample { figures, not_measured })
+                Some(sample.clone())
             }
             _ => None,
         })
@@ -129,8 +127,7 @@ impl Journal {
             experiment: experiment.into(),
             condition: condition.into(),
             round,
-            figures: sample.figures.clone(),
-            not_measured: sample.not_measured.clone(),
+            sample: sample.clone(),
         })
     }
 
@@ -162,6 +159,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::Figures;
 
     #[test]
     fn whoever_goes_on_gives_programs_as_much_to_do_as_before() {
@@ -182,7 +180,9 @@ mod tests {
         let first = Journal::open(&path).unwrap();
         first.begin("gauss", "2 CPUs").unwrap();
         let figures = Figures::from([("mflops", 7.5)]);
-        let sample = Sample { figures, not_measured: Some("it takes CAP_BPF".into()) };
+        let not_measured = Some("it takes CAP_BPF".into());
+        let lost_to_ns = [("kworker/0:1 (other)".into(), 7)].into();
+        let sample = Sample { figures, not_measured, lost_to_ns };
         first.add_sample("gauss", "1 thread, gang", 0, &sample).unwrap();
         first.add_noise("gauss", noise).unwrap();
         drop(first);

@@ -2,7 +2,6 @@
 //! switches says when they were due and when they came; two gangs whose threads look at the clock all the
 //! time say when they ran; and what it measures says who ran instead.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -26,20 +25,14 @@ const COPIES: usize = 2;
 /// Of those whom gangs waited for, so many are named.
 const NAMED: usize = 3;
 
-/// Time that threads waited in their slots, by the name and the class of who had their CPU.
-type LostTo = BTreeMap<(String, String), i64>;
-/// For each length of slices.
-type AllLost = RefCell<BTreeMap<Duration, LostTo>>;
+/// For how long threads waited in their slots, by the name and the class of who had their CPU.
+type LostTo = BTreeMap<String, i64>;
 
 pub fn run(lab: &Lab) -> Result<Report> {
     ensure!(!lab.options.plain, "plain Linux has no slots");
     let slices = SLICES_MS.map(Duration::from_millis);
-    let lost_to = AllLost::default();
-    let of = |slice| measure(lab, slice, &lost_to);
-    let conditions: Vec<_> = slices
-        .iter()
-        .map(|&slice| Condition::new(duration::show(slice), move || of(slice)))
-        .collect();
+    let of = |slice| Condition::new(duration::show(slice), move || measure(lab, slice));
+    let conditions = slices.map(of);
     let run = alternate(lab, "noise", lab.rounds(PUBLISHED), &conditions)?;
     let about = "when slots begin and end, against when they should, by the length of slices (X8)";
     let mut report = Report::new(lab, about, run, BEGIN);
@@ -53,7 +46,9 @@ pub fn run(lab: &Lab) -> Result<Report> {
                  are interrupted {interruptions} times each (Xen: up to three scheduling calls a quantum)."
             ));
         }
-        report.verdict.extend(lost_to.borrow().get(&length).and_then(|to| told(&slice, to)));
+        let series = report.series.iter().find(|series| series.condition == slice);
+        let who = series.and_then(|series| told(&slice, &series.lost_to_ns));
+        report.verdict.extend(who);
     }
     Ok(report)
 }
@@ -63,30 +58,30 @@ fn told(slice: &str, lost_to: &LostTo) -> Option<String> {
     let all: i64 = lost_to.values().sum();
     let mut worst: Vec<_> = lost_to.iter().filter(|(_, ns)| **ns > 0).collect();
     worst.sort_by_key(|(_, ns)| std::cmp::Reverse(**ns));
-    let named = worst.iter().take(NAMED).map(|((name, class), ns)| {
-        format!("{name} ({class}) {:.0} %", **ns as f64 / all as f64 * 100.0)
-    });
+    let named = worst
+        .iter()
+        .take(NAMED)
+        .map(|(who, ns)| format!("{who} {:.0} %", **ns as f64 / all as f64 * 100.0));
     let named: Vec<String> = named.collect();
     let who = named.join(", ");
     (!named.is_empty()).then(|| format!("In slots of {slice} threads waited most for {who}."))
 }
 
-/// Adds up whom the gangs that are there have waited for; nothing where that is not measured. What rounds said that are
-/// not repeated (`--resume`) is not kept.
-fn look_who_ran_instead(daemon: &Daemon, slice: Duration, lost_to: &AllLost) -> Result<()> {
+/// Whom the gangs that are there have waited for; nothing where that is not measured.
+fn who_ran_instead(daemon: &Daemon) -> Result<LostTo> {
+    let mut lost_to = LostTo::new();
     let mut client = Client::connect(daemon.socket())?;
     for job in client.list_jobs()?.jobs {
         let shown = client.show_job(job.id)?;
         for culprit in shown.details.lost_to.unwrap_or_default() {
-            let mut all = lost_to.borrow_mut();
-            let of_slice = all.entry(slice).or_default();
-            *of_slice.entry((culprit.name, culprit.class)).or_default() += culprit.ns;
+            let who = format!("{} ({})", culprit.name, culprit.class);
+            *lost_to.entry(who).or_default() += culprit.ns;
         }
     }
-    Ok(())
+    Ok(lost_to)
 }
 
-fn measure(lab: &Lab, slice: Duration, lost_to: &AllLost) -> Result<Figures> {
+fn measure(lab: &Lab, slice: Duration) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::slice(slice)))?;
     let span = Span::soon(lab.length(Duration::from_secs(4)));
     let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
@@ -98,7 +93,7 @@ fn measure(lab: &Lab, slice: Duration, lost_to: &AllLost) -> Result<Figures> {
         running.push(lab.start_workload(Some(&daemon), Some(gang), &arguments)?);
     }
     lab.look_at_gangs(Some(&daemon), &span);
-    look_who_ran_instead(&daemon, slice, lost_to)?;
+    lab.measured.borrow_mut().lost_to_ns = who_ran_instead(&daemon)?;
     let status = daemon.status()?;
     let mut outcomes: Vec<EdgesOutcome> = Vec::new();
     for gang in running {
@@ -129,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_worst_are_named_first() {
-        let who = |name: &str, ns| ((name.to_owned(), "other".to_owned()), ns);
+        let who = |name: &str, ns| (format!("{name} (other)"), ns);
         assert_eq!(told("10 ms", &BTreeMap::from([who("a", 0)])), None);
         let lost_to = [who("a", 10), who("b", 60), who("c", 25), who("d", 5)].into();
         assert_eq!(

@@ -16,11 +16,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::Receiver,
-    },
+    sync::{Arc, mpsc::Receiver},
     thread::JoinHandle,
     time::Duration,
 };
@@ -38,6 +34,7 @@ use gang_schedule::{Config, CpuSet, JobId, Plan, clock as slices};
 use crate::{
     errands::{self, Errand, Handle},
     job::Job,
+    newcomers::{Arrivals, Newcomers},
     precedence::Precedence,
     solitude::Solitude,
     state::State,
@@ -67,9 +64,9 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
     let groups = Groups::new(setup.state.schedule.topology());
     let kernel = Arc::new(Linux);
     let alarm = Arc::<Alarm>::default();
-    let threads_came = Arc::<AtomicBool>::default();
+    let arrivals = Arrivals::default();
     let census = Census::open(&setup.state.roots.proc).map_err(std::io::Error::other)?;
-    let mut lookout = Some(Lookout::new(census, threads_came.clone(), alarm.clone()));
+    let mut lookout = Some(Lookout::new(census, arrivals.sign(), alarm.clone()));
     let switchers = groups
         .cpus()
         .iter()
@@ -94,8 +91,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         groups,
         errands,
         alarm,
-        threads_came,
-        newcomers_from_ns: 0,
+        arrivals,
         crowded: BTreeSet::new(),
         told: Told::default(),
         lead_ns: LEAD_NS_MIN,
@@ -152,11 +148,6 @@ const GRACE_NS: u64 = 5_000_000;
 /// How often the machine is looked at while no job takes part in the schedule.
 const QUIET_NS: u64 = 50_000_000;
 
-/// A gang that starts threads all the time would have its threads read, and everything planned anew, in each of its
-/// slots, which takes the longer the more there are: nobody else would be switched in time. So what that costs is
-/// kept to a part of the time; threads that are not known yet give way to everybody.
-const NEWCOMERS_PART: u64 = 10;
-
 /// Failures of calls are logged at most this often.
 const FAILURES_EVERY_NS: u64 = 10_000_000_000;
 
@@ -173,10 +164,7 @@ struct Conductor {
     groups: Groups,
     errands: Receiver<Errand>,
     alarm: Arc<Alarm>,
-    /// A thread was started somewhere.
-    threads_came: Arc<AtomicBool>,
-    /// Not before then (CLOCK_MONOTONIC) is it looked whose they are.
-    newcomers_from_ns: u64,
+    arrivals: Arrivals,
     /// Have more threads than are switched, which was found while there was a plan of them: they have no slots
     /// from the next one on.
     crowded: BTreeSet<JobId>,
@@ -213,9 +201,8 @@ impl Conductor {
                 self.state.suspend_again();
             }
             let mut sleep_ns = self.plan_what_is_due(now_ns);
-            if self.threads_came.load(Ordering::Acquire) {
-                sleep_ns =
-                    sleep_ns.min(self.newcomers_from_ns.saturating_sub(clock::monotonic_ns()));
+            if let Some(due_in_ns) = self.arrivals.due_in_ns(clock::monotonic_ns()) {
+                sleep_ns = sleep_ns.min(due_in_ns);
             }
             if sleep_ns > 0 {
                 self.alarm.sleep(seen, Some(Duration::from_nanos(sleep_ns)));
@@ -232,7 +219,7 @@ impl Conductor {
         let is_settled = self.told.gangs().is_empty() && self.state.pending.is_empty();
         if is_settled && self.state.jobs.values().all(|job| job.home.is_none()) {
             // Whoever it was is of no gang.
-            self.threads_came.store(false, Ordering::Release);
+            self.arrivals.forget();
             return beat_ns;
         }
         let quiet = !self.state.jobs.values().any(|job| job.is_scheduled());
@@ -349,12 +336,8 @@ impl Conductor {
         // What the group of all gangs was given last, it may not have yet, or not have got.
         let is_followed = !is_waiting && astray.is_empty() && !newcomers.is_anywhere();
         let composition = self.compose(from_ns, until_ns, &plans, is_followed, |job| {
-            let is_new = match &newcomers {
-                Newcomers::Anywhere => true,
-                Newcomers::Of(jobs) => jobs.contains(&job),
-                Newcomers::None => false,
-            };
-            is_new || [&came, &told_anew, &astray].iter().any(|jobs| jobs.contains(&job))
+            newcomers.are_of(job)
+                || [&came, &told_anew, &astray].iter().any(|jobs| jobs.contains(&job))
         });
         // On file before a switcher may hear of it.
         for pin in &composition.pins {
@@ -426,7 +409,8 @@ impl Conductor {
     ) -> Composition {
         let state = &mut self.state;
         let timings = self.switchers.iter().map(|switcher| &*switcher.timings);
-        state.gaps.adapt(clock::monotonic_ns(), timings, self.precedence.used());
+        let used = self.precedence.used() + self.survey.used();
+        state.gaps.adapt(clock::monotonic_ns(), timings, used);
         let in_rows: BTreeSet<JobId> =
             plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job).collect();
         let fill = state.schedule.config().fill;
@@ -541,8 +525,7 @@ impl Conductor {
     /// The gangs that have threads which are in no timetable: where one was started somewhere, and it is time to
     /// look where, those in their slots are read again.
     fn newcomers(&mut self) -> Newcomers {
-        let is_due = clock::monotonic_ns() >= self.newcomers_from_ns;
-        if !is_due || !self.threads_came.swap(false, Ordering::AcqRel) {
+        if !self.arrivals.take(clock::monotonic_ns()) {
             return Newcomers::None;
         }
         let before_ns = clock::thread_cpu_ns();
@@ -553,10 +536,9 @@ impl Conductor {
         if came.is_empty() { Newcomers::None } else { Newcomers::Of(came) }
     }
 
-    /// What this cost, since a moment of the thread's CPU time, says when it is done next.
+    /// What this cost is counted since a moment of the thread's CPU time.
     fn looked_for_newcomers(&mut self, before_ns: u64) {
-        let cost_ns = clock::thread_cpu_ns() - before_ns;
-        self.newcomers_from_ns = clock::monotonic_ns() + NEWCOMERS_PART * cost_ns;
+        self.arrivals.looked(clock::monotonic_ns(), clock::thread_cpu_ns() - before_ns);
     }
 
     fn log_failures(&mut self) {
@@ -570,23 +552,5 @@ impl Conductor {
             tracing::warn!(count = count - self.failures, %error, "calls of a switch failed");
             self.failures = count;
         }
-    }
-}
-
-/// Whose threads do not all stand as their job does.
-enum Newcomers {
-    None,
-    Of(BTreeSet<JobId>),
-    /// The clock jumped, or nobody planned: how any gang stands is not known.
-    Anywhere,
-}
-
-impl Newcomers {
-    fn is_none(&self) -> bool {
-        matches!(self, Newcomers::None)
-    }
-
-    fn is_anywhere(&self) -> bool {
-        matches!(self, Newcomers::Anywhere)
     }
 }

@@ -25,6 +25,7 @@ mod joining;
 mod load;
 mod lodging;
 mod manual;
+mod newcomers;
 mod numbers;
 mod patience;
 mod precedence;

@@ -1,11 +1,12 @@
-//! Clients are served before the gangs, within bounds.
+//! Clients are served before the gangs, within bounds; and so is who looks where their threads are.
 //!
 //! Problem: while gangs have all CPUs, an ordinary thread of the daemon runs in gaps only. Who asks for
 //! three things in a row, as a gang that arrives does, waits for three of them.
 //!
 //! Approach: threads that serve clients are real-time ones above the gangs, as long as all of them together
 //! keep to an allowance. Beyond it they are ordinary threads, until it has grown again. What nobody waits for
-//! with a gang, such as what views ask for, is done by ordinary threads at all times.
+//! with a gang, such as what views ask for, is done by ordinary threads at all times. Who looks where threads are
+//! ([`crate::scout`]) has an allowance of its own.
 //!
 //! Properties: however much clients ask for, gangs lose no more than the allowance. What was used lengthens
 //! the gaps, so that gangs and daemon together leave ordinary threads what the kernel keeps for them.
@@ -18,7 +19,7 @@ use gang_linux::{
     sched::{self, Attributes},
 };
 
-/// What all clients together may use of one CPU, as a share of the time; and at once, at most. A gang that arrives
+/// What all clients together, or who looks, may use of one CPU, as a share of the time; and at once, at most. A gang that arrives
 /// takes 1.5 ms of it on a nested virtual machine, so that six may come in a second.
 const SHARE: f64 = 0.01;
 const AT_ONCE_NS: i64 = 10_000_000;
@@ -26,7 +27,7 @@ const AT_ONCE_NS: i64 = 10_000_000;
 /// Over how long it is averaged what was used.
 const MEMORY_NS: f64 = 1e9;
 
-/// The allowance of all clients.
+/// The allowance of all who share it.
 #[derive(Debug)]
 pub struct Precedence {
     allowance: Option<Mutex<Allowance>>,

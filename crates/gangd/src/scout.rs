@@ -7,17 +7,22 @@
 //! Approach: another thread reads. It is asked for some threads at a time, once it has answered before; what it has found
 //! is taken at the next look.
 //!
-//! Properties: asking and taking never wait. As long as it waits itself, what was found before holds.
+//! Properties: asking and taking never wait. As long as it waits itself, what was found before holds. It takes no more
+//! of the gangs' time than the allowance that it has ([`crate::precedence`]), however many threads there are.
 
 use std::{
     path::PathBuf,
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
     thread,
 };
 
-use gang_engine::priority;
-use gang_linux::{process, sched};
+use gang_linux::process;
 use gang_schedule::JobId;
+
+use crate::precedence::{Precedence, Rank};
 
 /// Threads of jobs, by number.
 pub type Asked = Vec<(JobId, Vec<u32>)>;
@@ -31,18 +36,21 @@ pub struct Scout {
     asked: Sender<Asked>,
     found: Receiver<Found>,
     is_out: bool,
+    precedence: Arc<Precedence>,
 }
 
 impl Scout {
-    /// Starts it; `realtime` lifts it above the gangs, whose slots are over before it would be served otherwise.
+    /// Starts it; `realtime` lifts it above the gangs, whose slots are over before it would be served otherwise. Its
+    /// allowance is its own: many threads are not to keep clients waiting.
     pub fn start(proc_root: PathBuf, realtime: bool) -> std::io::Result<Scout> {
         let (asked, questions) = channel::<Asked>();
         let (answers, found) = channel();
+        let precedence = Precedence::new(realtime);
+        let its_own = precedence.clone();
         thread::Builder::new().name("scout".into()).spawn(move || {
-            if realtime && sched::become_fifo(priority::CLIENT).is_err() {
-                tracing::debug!("the scout runs at ordinary priority");
-            }
+            let mut rank = Rank::of(&its_own);
             for question in questions {
+                rank.settle();
                 let cpu = |tid: u32| Some((tid, process::stat(&proc_root, tid).ok()?.cpu));
                 let look = |(job, tids): (JobId, Vec<u32>)| {
                     (job, tids.into_iter().filter_map(cpu).collect())
@@ -50,9 +58,15 @@ impl Scout {
                 if answers.send(question.into_iter().map(look).collect()).is_err() {
                     break;
                 }
+                rank.settle();
             }
         })?;
-        Ok(Scout { asked, found, is_out: false })
+        Ok(Scout { asked, found, is_out: false, precedence })
+    }
+
+    /// The share of the time of one CPU that it took before the gangs of late.
+    pub fn used(&self) -> f64 {
+        self.precedence.used()
     }
 
     /// What it has found since it was asked.

@@ -72,6 +72,11 @@ impl Survey {
         self.look_at_ns.saturating_sub(clock::monotonic_ns())
     }
 
+    /// The share of the time of one CPU that looking took before the gangs of late, besides that of the conductor.
+    pub fn used(&self) -> f64 {
+        self.scout.used()
+    }
+
     /// Looks at the machine and tells the policy what changed.
     pub fn look(&mut self, state: &mut State) {
         let now_ns = clock::monotonic_ns();

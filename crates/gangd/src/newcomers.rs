@@ -1,0 +1,134 @@
+//! When it is looked which gangs have new threads.
+//!
+//! Problem: a thread that a gang starts in its slot gives way to everybody until a timetable knows it. That one was
+//! started somewhere, a switcher sees ([`gang_engine::switcher::Lookout`]); whose it is, only reading all gangs tells. A
+//! gang that starts threads all the time would have that done, and everything planned anew, in each of its slots, which
+//! takes the longer the more threads there are: nobody else would be switched in time.
+//!
+//! Approach: what looking costs says when it is done next.
+//!
+//! Properties: it takes a tenth of the time at most, whatever gangs do, and who came is looked for in the end.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use gang_schedule::JobId;
+
+/// One part in so many of the time is spent on looking.
+const PART: u64 = 10;
+
+/// Threads that came since it was last looked. Times are CLOCK_MONOTONIC.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    /// A thread was started somewhere.
+    came: Arc<AtomicBool>,
+    /// Not before then is it looked whose it is.
+    from_ns: u64,
+}
+
+impl Arrivals {
+    /// What is set by who sees that a thread was started.
+    pub fn sign(&self) -> Arc<AtomicBool> {
+        self.came.clone()
+    }
+
+    /// How long until it is to be looked; nothing where no thread came.
+    pub fn due_in_ns(&self, now_ns: u64) -> Option<u64> {
+        self.came.load(Ordering::Acquire).then(|| self.from_ns.saturating_sub(now_ns))
+    }
+
+    /// Whoever they are, they are of no gang.
+    pub fn forget(&self) {
+        self.came.store(false, Ordering::Release);
+    }
+
+    /// True where a thread came and it is time to look, which is to be done then.
+    pub fn take(&self, now_ns: u64) -> bool {
+        now_ns >= self.from_ns && self.came.swap(false, Ordering::AcqRel)
+    }
+
+    /// It was looked, or planned for who was found, which took so much CPU time.
+    pub fn looked(&mut self, now_ns: u64, cost_ns: u64) {
+        self.from_ns = now_ns + PART * cost_ns;
+    }
+}
+
+/// Whose threads do not all stand as their job does.
+#[derive(Debug)]
+pub enum Newcomers {
+    None,
+    Of(BTreeSet<JobId>),
+    /// The clock jumped, or nobody planned: how any gang stands is not known.
+    Anywhere,
+}
+
+impl Newcomers {
+    pub fn is_none(&self) -> bool {
+        matches!(self, Newcomers::None)
+    }
+
+    pub fn is_anywhere(&self) -> bool {
+        matches!(self, Newcomers::Anywhere)
+    }
+
+    pub fn are_of(&self, job: JobId) -> bool {
+        match self {
+            Newcomers::None => false,
+            Newcomers::Of(jobs) => jobs.contains(&job),
+            Newcomers::Anywhere => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_takes_a_tenth_of_the_time_at_most() {
+        let mut arrivals = Arrivals::default();
+        let (mut now_ns, mut spent_ns) = (0, 0);
+        while now_ns < 1_000_000 {
+            // Threads come without end, and looking costs more and more.
+            arrivals.sign().store(true, Ordering::Release);
+            let cost_ns = 100 + now_ns / 1_000;
+            if arrivals.take(now_ns) {
+                now_ns += cost_ns;
+                spent_ns += cost_ns;
+                arrivals.looked(now_ns, cost_ns);
+            }
+            let due_in_ns = arrivals.due_in_ns(now_ns);
+            now_ns += due_in_ns.unwrap_or(50).max(1);
+        }
+        assert!(spent_ns * PART <= now_ns + PART * 1_100, "{spent_ns} of {now_ns}");
+        assert!(spent_ns * PART * 2 > now_ns, "and it is looked: {spent_ns} of {now_ns}");
+    }
+
+    #[test]
+    fn who_came_is_looked_for_once() {
+        let mut arrivals = Arrivals::default();
+        assert!(!arrivals.take(0) && arrivals.due_in_ns(0).is_none(), "nobody came");
+        arrivals.sign().store(true, Ordering::Release);
+        assert!(arrivals.take(0) && !arrivals.take(0));
+        arrivals.looked(0, 7);
+        arrivals.sign().store(true, Ordering::Release);
+        assert_eq!(arrivals.due_in_ns(30), Some(40));
+        assert!(!arrivals.take(69) && arrivals.take(70), "it is not forgotten meanwhile");
+        arrivals.sign().store(true, Ordering::Release);
+        arrivals.forget();
+        assert!(!arrivals.take(100));
+    }
+
+    #[test]
+    fn whose_they_are() {
+        let of = |newcomers: &Newcomers| [1, 2].map(|job| newcomers.are_of(JobId(job)));
+        assert_eq!(of(&Newcomers::None), [false, false]);
+        assert_eq!(of(&Newcomers::Of([JobId(2)].into())), [false, true]);
+        assert_eq!(of(&Newcomers::Anywhere), [true, true]);
+    }
+}

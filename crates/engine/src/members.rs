@@ -8,6 +8,7 @@ use std::{path::Path, sync::Arc};
 
 use gang_linux::{
     cgroup::{Group, OpenFile},
+    clock,
     error::{if_there, unless_gone},
     process,
     sched::{self, Attributes},
@@ -66,6 +67,14 @@ enum Roster {
     Threads { singles: Vec<Single>, heirs: Heirs },
 }
 
+/// Some threads of a job, which stand for all.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub tids: Vec<u32>,
+    /// Threads that came since there was a part before.
+    came: u32,
+}
+
 /// Control files of a job's own cgroups, where it has them.
 #[derive(Clone, Debug, Default)]
 pub struct Controls {
@@ -97,9 +106,9 @@ pub struct Members {
     crowded: bool,
     /// How many it had then.
     listed: usize,
-    /// Threads that came since its runnable ones were counted.
+    /// Threads that came since there was a [`Part`].
     came: u32,
-    /// How often that was done.
+    /// How many of these there were.
     counts: usize,
     bytes: Vec<u8>,
     numbers: Vec<u32>,
@@ -416,33 +425,23 @@ impl Members {
         threads.map(move |thread| Action::Affinity { tid: thread.tid, cpus })
     }
 
-    /// Counts the runnable threads, and notes on which CPU each thread was last. Of more than
-    /// `most` threads, a part stands for all. Waits for those that become another program meanwhile (execve(2)).
-    pub fn count_runnable(&mut self, proc_root: &Path, most: usize) -> Runnable {
-        let came = self.came;
-        let part = self.part(most);
-        let (mut runnable, mut cpus) = (0, Vec::new());
-        for &tid in &part {
-            if let Ok(stat) = process::stat(proc_root, tid) {
-                runnable += u32::from(stat.is_runnable());
-                cpus.push((tid, stat.cpu));
-            }
-        }
-        self.note_cpus(&cpus);
-        match self.threads.len() > most {
-            true => Runnable::of_part(runnable, part.len() as u32, self.listed, came),
+    /// Counts the threads that want to run, of a part that stands for all.
+    pub fn count_runnable(&self, proc_root: &Path, part: &Part) -> Runnable {
+        let of_part = part.tids.iter().filter_map(|&tid| process::status(proc_root, tid).ok());
+        let runnable = of_part.filter(process::Status::is_runnable).count() as u32;
+        match part.tids.len() < self.threads.len() {
+            true => Runnable::of_part(runnable, part.tids.len() as u32, self.listed, part.came),
             false => Runnable::exactly(runnable),
         }
     }
 
-    /// The numbers of `most` threads, if there are more, and another part each time: neighbours in a row do the same
-    /// more often than others, and the first one of all more often something else.
-    pub fn part(&mut self, most: usize) -> Vec<u32> {
+    /// `most` threads, if there are more, and another part each time: neighbours in a row do the same more often than
+    /// others, and the first one of all more often something else.
+    pub fn part(&mut self, most: usize) -> Part {
         let step = self.threads.len().div_ceil(most).max(1);
-        self.came = 0;
         self.counts = self.counts.wrapping_add(1);
         let part = self.threads.iter().skip(spread(self.counts) % step).step_by(step);
-        part.map(|thread| thread.tid).collect()
+        Part { tids: part.map(|thread| thread.tid).collect(), came: std::mem::take(&mut self.came) }
     }
 
     /// Notes on which CPUs threads were last.
@@ -476,8 +475,7 @@ impl Members {
             Roster::Tree { processes, removed } => {
                 // Nobody else looks for the children of a job that is asleep.
                 grow_tree(proc_root, processes, removed);
-                let stats = processes.iter().filter_map(|p| process::stat(proc_root, p.pid).ok());
-                Some(stats.map(|stat| stat.cpu_ticks * 10_000_000).sum())
+                Some(processes.iter().filter_map(|p| clock::cpu_ns_of(p.pid).ok()).sum())
             }
             Roster::Threads { singles, .. } => {
                 let stat = |of: &Single| process::thread_stat(proc_root, of.pid, of.tid).ok();
@@ -541,7 +539,7 @@ fn grow_tree(
             if processes.iter().chain(&*removed).all(|known| known.pid != pid) {
                 // Its number may have been given to another process before it was opened.
                 let is_child = |child: &Arc<ProcessHandle>| {
-                    process::stat(proc_root, child.pid).is_ok_and(|stat| stat.parent == parent)
+                    process::status(proc_root, child.pid).is_ok_and(|it| it.parent == parent)
                 };
                 processes.extend(ProcessHandle::open(pid).ok().filter(is_child));
             }

@@ -119,14 +119,13 @@ impl Survey {
                 if !job.activity.awake && !home.members.is_crowded() {
                     continue;
                 }
+                let part = home.members.part(THREADS_COUNTED);
                 let runnable = match state.gauge.runnable(job.id) {
                     // The kernel's programs know it without a look at each thread.
-                    Some(threads) => {
-                        to_look_at.push((job.id, home.members.part(THREADS_COUNTED)));
-                        Runnable::exactly(threads)
-                    }
-                    None => home.members.count_runnable(proc_root, THREADS_COUNTED),
+                    Some(threads) => Runnable::exactly(threads),
+                    None => home.members.count_runnable(proc_root, &part),
                 };
+                to_look_at.push((job.id, part.tids));
                 if job.activity.awake {
                     job.width.saw(runnable.threads, job.spec.cpus.min(machine));
                 }
@@ -193,7 +192,8 @@ impl Survey {
                 && had_slots
                 && now_ns.saturating_sub(activity.last_used_ns) > IDLE_AFTER_NS
                 && state.gauge.runnable(id).unwrap_or_else(|| {
-                    home.members.count_runnable(&state.roots.proc, THREADS_COUNTED).threads
+                    let part = home.members.part(THREADS_COUNTED);
+                    home.members.count_runnable(&state.roots.proc, &part).threads
                 }) == 0;
             if crowded {
                 let _ = home.members.refresh(&state.roots.proc);

@@ -353,12 +353,8 @@ fn needs_root_and_bpf_many_threads_of_a_job_are_no_load_and_keep_nobody_waiting(
     }
     // Each becomes another program when it has its CPU, which may take long: the daemon waits for none of them.
     let spins = "bash -c 'while [ $SECONDS -lt 100 ]; do :; done'";
-    let script = format!("read go; for i in $(seq 2 {THREADS}); do {spins} & done; wait");
-    let mut program = Program::shell(&script);
-    let job = job_with(&place, &program, machine());
-    program.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    let (_program, job) = many_processes(&place, THREADS, "", spins);
     let found = || place.job(job).unwrap();
-    wait_until("all are there", || found().threads == THREADS as i64);
     // Those that it had while it grew are forgotten in a second.
     let mut least = i64::MAX;
     for _ in 0..10 {
@@ -369,6 +365,41 @@ fn needs_root_and_bpf_many_threads_of_a_job_are_no_load_and_keep_nobody_waiting(
     // What wants to run for a moment is not there each time.
     assert_eq!(least, 0, "threads are taken for nobody's");
     assert_eq!(place.client().check().unwrap().violations, []);
+}
+
+/// A job of a shell and so many more processes that it starts.
+fn many_processes(place: &Place, processes: usize, first: &str, each: &str) -> (Program, i64) {
+    let start = format!("for i in $(seq 2 {processes}); do {each} & done");
+    let script = format!("read go; {first}\n{start}; wait");
+    let mut program = Program::shell(&script);
+    let job = job_with(place, &program, machine());
+    program.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    wait_until("all are there", || place.job(job).unwrap().threads == processes as i64);
+    (program, job)
+}
+
+/// The kernel has whoever reads some files of a process wait while that becomes another program, and here each waits for
+/// its CPU most of the time meanwhile.
+#[test]
+fn needs_root_nobody_is_waited_for_where_nothing_is_measured() {
+    const PROCESSES: usize = 256;
+    if !is_root() || !has_room_for(PROCESSES) {
+        return;
+    }
+    let _alone = BESIDE_CROWDS.write().unwrap_or_else(PoisonError::into_inner);
+    let place = Place::new(&["--backend", "rt", "--no-measure"]);
+    // Over and over again, until it is over.
+    let first = "read up _ < /proc/uptime; end=$((${up%.*} + 100)); again='
+        read up _ < /proc/uptime; [ ${up%.*} -lt $1 ] && exec sh -c \"$0\" \"$0\" $1'";
+    let each = "sh -c \"$again\" \"$again\" $end";
+    let (_program, job) = many_processes(&place, PROCESSES, first, each);
+    let slots = || place.job(job).unwrap().slots;
+    for _ in 0..20 {
+        let before = slots();
+        wait_until("it has slots", || slots() > before + 5);
+        // A guardian that took the daemon for stuck has released the job, which `check` would see.
+        assert_eq!(place.client().check().unwrap().violations, []);
+    }
 }
 
 /// Whether the machine has room for so many processes more, and as many again for everybody else.

@@ -1,6 +1,7 @@
 //! The clock that coordinates (UTC) and sleeping towards a point of it.
 
 use std::{
+    io,
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
@@ -9,6 +10,8 @@ use rustix::{
     thread::futex,
     time::{ClockId, Timespec, clock_gettime},
 };
+
+use crate::{Error, Result};
 
 /// A point in time, in nanoseconds since the Unix epoch (CLOCK_REALTIME).
 pub fn utc_ns() -> u64 {
@@ -28,6 +31,32 @@ pub fn boot_ticks() -> u64 {
 /// CPU time of this process, in nanoseconds.
 pub fn process_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+/// CPU time of any process, with all threads that it had, in nanoseconds.
+pub fn cpu_ns_of(pid: u32) -> Result<u64> {
+    let error = |code: i32| {
+        Error::new(
+            "read",
+            format_args!("the CPU time of {pid}"),
+            io::Error::from_raw_os_error(code),
+        )
+    };
+    let mut of_process = 0;
+    // SAFETY: the C library writes a number to where it is told.
+    #[allow(unsafe_code)]
+    let failed = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &raw mut of_process) };
+    if failed != 0 {
+        return Err(error(failed));
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes a time to where it is told.
+    #[allow(unsafe_code)]
+    let failed = unsafe { libc::clock_gettime(of_process, &raw mut time) } != 0;
+    if failed {
+        return Err(error(io::Error::last_os_error().raw_os_error().unwrap_or(0)));
+    }
+    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// CPU time of this thread, in nanoseconds.
@@ -76,6 +105,16 @@ impl Alarm {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_of_a_process_is_told_to_others() {
+        let mine = || process_cpu_ns();
+        let (before_ns, told_ns) = (mine(), cpu_ns_of(std::process::id()).unwrap());
+        assert!((before_ns..=mine()).contains(&told_ns));
+        // Numbers of processes are below this (PID_MAX_LIMIT).
+        let error = cpu_ns_of(1 << 22).unwrap_err();
+        assert!(error.is_gone(), "{error}: {}", error.source);
+    }
 
     #[test]
     fn an_alarm_that_rang_before_the_sleep_is_not_lost() {

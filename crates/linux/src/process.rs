@@ -5,7 +5,7 @@ use std::{
     fs::{self, File},
     io::{self, Read},
     os::unix::fs::FileExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use rustix::process::Signal;
@@ -28,12 +28,6 @@ pub struct Stat {
     pub policy: u32,
 }
 
-impl Stat {
-    pub fn is_runnable(&self) -> bool {
-        self.state == b'R'
-    }
-}
-
 /// Reads one `stat` line. The command's name may hold any byte, so fields count from its last `)`.
 pub fn parse_stat(line: &[u8]) -> Option<Stat> {
     let after_name = line.iter().rposition(|&b| b == b')')? + 1;
@@ -50,7 +44,8 @@ pub fn parse_stat(line: &[u8]) -> Option<Stat> {
     Some(Stat { state, parent, cpu_ticks: utime + stime, start_ticks, cpu, policy })
 }
 
-/// The state of a thread or process. The time that it used is that of its process.
+/// The state of a thread or process. The time that it used is that of its process. Waits while it becomes another
+/// program (execve(2)), beside many threads that compute for a second and more; [`status`] does not.
 pub fn stat(proc_root: &Path, tid: u32) -> Result<Stat> {
     stat_at(&proc_root.join(tid.to_string()))
 }
@@ -68,31 +63,67 @@ fn stat_at(directory: &Path) -> Result<Stat> {
     parse_stat(&line[..read]).ok_or_else(|| error(io::ErrorKind::InvalidData.into()))
 }
 
+/// What gangd takes from `/proc/TID/status`, whose reader never waits, whatever the thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// As in [`Stat`].
+    state: u8,
+    pub parent: u32,
+}
+
+impl Status {
+    pub fn is_runnable(&self) -> bool {
+        self.state == b'R'
+    }
+}
+
+/// Whether a thread wants to run, and whose child its process is.
+pub fn status(proc_root: &Path, tid: u32) -> Result<Status> {
+    let text = StatusText::read(proc_root, tid)?;
+    let state = text.field("State:").and_then(|state| state.as_bytes().first().copied());
+    let parent = text.field("PPid:").and_then(|parent| parent.parse().ok());
+    state.zip(parent).map(|(state, parent)| Status { state, parent }).ok_or_else(|| text.is_odd())
+}
+
+/// A `status` file of a thread (proc_pid_status(5)).
+struct StatusText {
+    path: PathBuf,
+    text: String,
+}
+
+impl StatusText {
+    fn read(proc_root: &Path, tid: u32) -> Result<StatusText> {
+        let path = proc_root.join(tid.to_string()).join("status");
+        let text = fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))?;
+        Ok(StatusText { path, text })
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        self.text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+    }
+
+    /// It lacks a field, or has something else in it.
+    fn is_odd(&self) -> Error {
+        Error::new("read", self.path.display(), io::ErrorKind::InvalidData)
+    }
+}
+
 /// The user a process belongs to: its real user id, and its effective one.
 pub fn owner(proc_root: &Path, pid: u32) -> Result<(u32, u32)> {
-    let path = proc_root.join(pid.to_string()).join("status");
-    let error = |e: io::Error| Error::new("read", path.display(), e);
-    let text = fs::read_to_string(&path).map_err(error)?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Uid:"));
-    let mut ids =
-        line.into_iter().flat_map(str::split_ascii_whitespace).map_while(|id| id.parse().ok());
-    match (ids.next(), ids.next()) {
-        (Some(real), Some(effective)) => Ok((real, effective)),
-        _ => Err(error(io::ErrorKind::InvalidData.into())),
-    }
+    let text = StatusText::read(proc_root, pid)?;
+    let ids = text.field("Uid:").unwrap_or_default().split_ascii_whitespace();
+    let mut ids = ids.map_while(|id| id.parse().ok());
+    ids.next().zip(ids.next()).ok_or_else(|| text.is_odd())
 }
 
 /// Whether a process has handlers for all of these signals; `None` for a thread that is not the first of
 /// its process.
 pub fn handles(proc_root: &Path, tid: u32, signals: &[Signal]) -> Result<Option<bool>> {
-    let path = proc_root.join(tid.to_string()).join("status");
-    let error = |e: io::Error| Error::new("read", path.display(), e);
-    let text = fs::read_to_string(&path).map_err(error)?;
-    let field = |name| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let of_process = field("Tgid:").and_then(|text| text.parse::<u32>().ok());
-    let caught = field("SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    let text = StatusText::read(proc_root, tid)?;
+    let of_process = text.field("Tgid:").and_then(|text| text.parse::<u32>().ok());
+    let caught = text.field("SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
     let (Some(of_process), Some(caught)) = (of_process, caught) else {
-        return Err(error(io::ErrorKind::InvalidData.into()));
+        return Err(text.is_odd());
     };
     let is_caught = |signal: &Signal| caught & (1 << (signal.as_raw() - 1)) != 0;
     Ok((of_process == tid).then(|| signals.iter().all(is_caught)))
@@ -100,12 +131,8 @@ pub fn handles(proc_root: &Path, tid: u32, signals: &[Signal]) -> Result<Option<
 
 /// The process that a thread is of.
 pub fn of_thread(proc_root: &Path, tid: u32) -> Result<u32> {
-    let path = proc_root.join(tid.to_string()).join("status");
-    let error = |e: io::Error| Error::new("read", path.display(), e);
-    let text = fs::read_to_string(&path).map_err(error)?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    let pid = line.and_then(|line| line.trim().parse().ok());
-    pid.ok_or_else(|| error(io::ErrorKind::InvalidData.into()))
+    let text = StatusText::read(proc_root, tid)?;
+    text.field("Tgid:").and_then(|pid| pid.parse().ok()).ok_or_else(|| text.is_odd())
 }
 
 /// The command a process was started as: its arguments, joined by blanks, or its name in brackets.
@@ -174,7 +201,7 @@ pub fn children(proc_root: &Path, pid: u32) -> Result<Vec<u32>> {
 }
 
 fn children_by_parents(proc_root: &Path, pid: u32) -> Result<Vec<u32>> {
-    let is_child = |child: &u32| stat(proc_root, *child).is_ok_and(|stat| stat.parent == pid);
+    let is_child = |child: &u32| status(proc_root, *child).is_ok_and(|it| it.parent == pid);
     Ok(processes(proc_root)?.into_iter().filter(is_child).collect())
 }
 
@@ -252,6 +279,22 @@ mod tests {
         assert_eq!(handles(root.path(), 8, &both).unwrap(), None);
         status(9, "Tgid:\t9\n");
         assert!(handles(root.path(), 9, &both).is_err());
+    }
+
+    #[test]
+    fn who_wants_to_run_is_told_without_waiting() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("7")).unwrap();
+        let file = root.path().join("7/status");
+        let is = |text: &str| {
+            fs::write(&file, text).unwrap();
+            status(root.path(), 7).map(|it| (it.is_runnable(), it.parent))
+        };
+        assert_eq!(is("Name:\tState: S\nState:\tR (running)\nPPid:\t3\n").unwrap(), (true, 3));
+        assert_eq!(is("State:\tS (sleeping)\nPPid:\t1\n").unwrap(), (false, 1));
+        let error = is("State:\nPPid:\t1\n").unwrap_err();
+        assert!(error.to_string().ends_with("7/status"), "{error}");
+        assert!(is("State:\tR (running)\n").is_err());
     }
 
     #[test]

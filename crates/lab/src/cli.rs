@@ -58,7 +58,7 @@ enum Command {
     /// 50 clients at once, 1,000 jobs at a time; and the times of calls
     Clients(With<clients::Clients>),
     /// Gaussian elimination beside competitors, by the number of threads (L35)
-    Gauss(Only),
+    Gauss(With<solvers::Gauss>),
     /// Matrix multiply beside competitors, by the number of threads (L36)
     Matmul(Only),
     /// Speedup of a compute-bound program on a busy machine (L34)
@@ -137,9 +137,7 @@ impl Cli {
             Command::Release(it) => report(&it.options, release::run),
             Command::Arrival(it) => it.report(|it, lab| it.run(lab)),
             Command::Clients(it) => it.report(|it, lab| it.run(lab)),
-            Command::Gauss(it) => {
-                report(&it.options, |lab| solvers::run(lab, solvers::Solver::Gauss))
-            }
+            Command::Gauss(it) => it.report(|it, lab| it.run(lab)),
             Command::Matmul(it) => {
                 report(&it.options, |lab| solvers::run(lab, solvers::Solver::Matmul))
             }

@@ -584,7 +584,7 @@ mod tests {
 
     #[test]
     fn a_noisy_machine_is_refused() {
-        let noise = |lost_percent| Noise { lost_percent, longest_ms: 12.0 };
+        let noise = |lost_percent| Noise { lost_percent, longest_ms: 12.0, handover_ns: None };
         assert!(quiet_enough(noise(4.9)).is_ok());
         let error = quiet_enough(noise(40.0)).unwrap_err().to_string();
         assert!(error.contains("40 %") && error.contains("--noisy"), "{error}");

@@ -176,7 +176,7 @@ mod tests {
     fn what_was_appended_is_found_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run");
-        let noise = Noise { lost_percent: 1.5, longest_ms: 4.0 };
+        let noise = Noise { lost_percent: 1.5, longest_ms: 4.0, handover_ns: Some(70.0) };
         let first = Journal::open(&path).unwrap();
         first.begin("gauss", "2 CPUs").unwrap();
         let figures = Figures::from([("mflops", 7.5)]);

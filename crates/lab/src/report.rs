@@ -154,6 +154,14 @@ impl Report {
         (samples.len() > 1 && mean > 0.0).then_some(sd / mean * 100.0)
     }
 
+    /// The same of the ratio of two conditions in each round, from which what befell a whole round has gone.
+    pub fn sd_percent_by_round(&self, of: &str, over: &str, figure: &str) -> Option<f64> {
+        let (samples, bases) = self.of(of)?.paired(self.of(over)?, figure);
+        let ratios: Vec<f64> = samples.iter().zip(&bases).map(|(a, b)| a / b).collect();
+        let (mean, sd) = stats::mean_sd(&ratios)?;
+        (ratios.len() > 1 && mean.is_normal()).then_some(sd / mean * 100.0)
+    }
+
     /// Adds a ratio to the report and returns it; none where a condition was not measured, or where
     /// nothing is compared.
     pub fn ratio(&mut self, of: &str, over: &str, figure: &'static str) -> Option<Estimate> {
@@ -195,6 +203,13 @@ impl Report {
         let mut all = self.verdict.clone();
         if self.noise.is_some_and(|noise| noise.too_noisy()) {
             all.insert(0, "The machine was too noisy for what follows to prove much.".into());
+        }
+        if self.noise.is_some_and(|noise| noise.is_uneven()) {
+            all.push(
+                "Its CPUs were nearer to each other at some times than at others, by which what meets at barriers \
+                 varies whoever schedules."
+                    .into(),
+            );
         }
         let measures = self.measures.iter();
         all.extend(verdict::promises(
@@ -452,7 +467,7 @@ mod tests {
             more_rounds: 0,
             rounds_left_out: 0,
             series: vec![series("plain, 1", [1.0, 1.0, 1.1]), series("gangd, 1", [2.9, 3.0, 3.1])],
-            noise: vec![Noise { lost_percent, longest_ms: 1.0 }],
+            noise: vec![Noise { lost_percent, longest_ms: 1.0, handover_ns: None }],
         };
         let mut report = Report::new(&lab, "about speed", run, "per_s");
         let ratio = report.judge("gangd, 1", "plain, 1", "per_s", Better::More);

@@ -34,7 +34,7 @@ type Experiment = (&'static str, fn(&Lab) -> Result<Report>);
 
 /// Those of the papers first, in their order.
 const EXPERIMENTS: [Experiment; 31] = [
-    ("gauss", |lab| solvers::run(lab, solvers::Solver::Gauss)),
+    ("gauss", |lab| solvers::Gauss::default().run(lab)),
     ("matmul", |lab| solvers::run(lab, solvers::Solver::Matmul)),
     ("speedup", speedup::run),
     ("interval", |lab| sweep::Sweep::default().run(lab, sweep::Over::Interval)),

@@ -73,7 +73,7 @@ fn run(lab: &Lab, only: &[String]) -> Result<()> {
         ("clients", Box::new(|| clients::Clients::default().run(lab))),
         ("coscheduled", Box::new(|| coscheduled::run(lab))),
         ("auto", Box::new(|| auto::Auto::default().run(lab))),
-        ("gauss", Box::new(|| solvers::run(lab, solvers::Solver::Gauss))),
+        ("gauss", Box::new(|| solvers::Gauss::default().run(lab))),
         ("deadlines", Box::new(|| deadlines::run(lab))),
         ("holes", Box::new(|| holes::Holes::default().run(lab))),
         ("stream", Box::new(|| stream.run(lab))),

@@ -6,8 +6,8 @@
 //! percent, so nothing is compared on it unless that is asked for.
 //!
 //! Besides, neighbouring CPUs hand a word of memory to each other: how long that takes follows from where the host of a
-//! virtual machine has put them, which changes by half from one minute to the next, and with it whatever meets at
-//! barriers.
+//! virtual machine has put them, which was seen to change fourfold from one minute to the next, and with it whatever
+//! meets at barriers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -70,7 +70,7 @@ fn barrier(lab: &Lab, no_measure: bool) -> Result<Figures> {
         format!("barrier --threads {threads} --interval {DEFAULT_INTERVAL} --wait spin");
     let copies = vec![Launch::gang(threads.min(lab.cpus), &arguments); COPIES];
     let span = Span::soon(lab.length(Duration::from_secs(4)));
-    let counting = if no_measure { None } else { Some(bpf_stats::Counting::start()?) };
+    let counting = if no_measure { None } else { Some(counting()?) };
     let (outcomes, taken) = std::thread::scope(|scope| {
         let taken = scope.spawn(|| taken(&daemon, &span));
         let outcomes = lab.run_in(&span, Some(&daemon), &copies)?;
@@ -81,7 +81,7 @@ fn barrier(lab: &Lab, no_measure: bool) -> Result<Figures> {
     drop(counting);
     ensure!(
         (taken.programs == 0) == no_measure,
-        "gangd has {} programs in the kernel, which counts those that measure",
+        "gangd did not measure, or did where it was not to: it has {} programs in the kernel",
         taken.programs
     );
     let percent = |ns: u64| ns as f64 / (taken.elapsed_ns as f64 * lab.cpus as f64) * 100.0;
@@ -90,6 +90,10 @@ fn barrier(lab: &Lab, no_measure: bool) -> Result<Figures> {
         (PROGRAMS, percent(taken.programs_ns)),
         (TAKEN, percent(taken.programs_ns + taken.daemon_ns)),
     ]))
+}
+
+fn counting() -> Result<bpf_stats::Counting> {
+    bpf_stats::Counting::start().context("gangd did not measure what measuring takes")
 }
 
 /// CPU time that was used in a window.

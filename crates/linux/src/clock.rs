@@ -54,7 +54,8 @@ pub fn cpu_ns_of(pid: u32) -> Result<u64> {
     #[allow(unsafe_code)]
     let failed = unsafe { libc::clock_gettime(of_process, &raw mut time) } != 0;
     if failed {
-        return Err(error(io::Error::last_os_error().raw_os_error().unwrap_or(0)));
+        // The clock was there a moment ago: its process has ended since (EINVAL).
+        return Err(error(libc::ESRCH));
     }
     Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }

@@ -94,8 +94,9 @@ struct StatusText {
 impl StatusText {
     fn read(proc_root: &Path, tid: u32) -> Result<StatusText> {
         let path = proc_root.join(tid.to_string()).join("status");
-        let text = fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))?;
-        Ok(StatusText { path, text })
+        let bytes = fs::read(&path).map_err(|e| Error::new("read", path.display(), e))?;
+        // The name may hold any byte.
+        Ok(StatusText { path, text: String::from_utf8_lossy(&bytes).into_owned() })
     }
 
     fn field(&self, name: &str) -> Option<&str> {
@@ -145,8 +146,8 @@ pub fn command(proc_root: &Path, pid: u32) -> Result<String> {
         return Ok(text);
     }
     let path = directory.join("comm");
-    let name = fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))?;
-    Ok(format!("[{}]", name.trim_end()))
+    let name = fs::read(&path).map_err(|e| Error::new("read", path.display(), e))?;
+    Ok(format!("[{}]", String::from_utf8_lossy(&name).trim_end()))
 }
 
 /// The threads of a process.
@@ -286,11 +287,16 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("7")).unwrap();
         let file = root.path().join("7/status");
+        let write = |text: &[u8]| fs::write(&file, text).unwrap();
+        let read = || status(root.path(), 7).map(|it| (it.is_runnable(), it.parent));
         let is = |text: &str| {
-            fs::write(&file, text).unwrap();
-            status(root.path(), 7).map(|it| (it.is_runnable(), it.parent))
+            write(text.as_bytes());
+            read()
         };
         assert_eq!(is("Name:\tState: S\nState:\tR (running)\nPPid:\t3\n").unwrap(), (true, 3));
+        // Names end in the midst of a character where they are longer than the kernel keeps.
+        write(b"Name:\t\xd0\xbf\xd0\nState:\tR (running)\nPPid:\t3\n");
+        assert_eq!(read().unwrap(), (true, 3));
         assert_eq!(is("State:\tS (sleeping)\nPPid:\t1\n").unwrap(), (false, 1));
         let error = is("State:\nPPid:\t1\n").unwrap_err();
         assert!(error.to_string().ends_with("7/status"), "{error}");

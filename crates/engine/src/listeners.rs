@@ -9,6 +9,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::Arc,
+    time::Duration,
 };
 
 use gang_linux::{clock, process};
@@ -21,14 +22,17 @@ pub const PAUSE: Signal = Signal::USR1;
 /// After it was started.
 pub const CONTINUE: Signal = Signal::USR2;
 
-/// Ticks that a process lives before it listens: longer than from a fork to what is executed then, also where both
-/// have to wait for a slot.
-const SETTLED_TICKS: u64 = 50;
+/// How long a process has its handlers before it listens: longer than from a fork to what is executed then, also where
+/// both have to wait for a slot.
+const SETTLED: Duration = Duration::from_millis(500);
 
 /// Those of one job.
 #[derive(Debug, Default)]
 pub struct Listeners {
     processes: BTreeMap<u32, Arc<ProcessHandle>>,
+    /// Those that will be, and since when they are known to have their handlers (CLOCK_MONOTONIC). When a process was
+    /// started is told by a file whose reader waits for it ([`process::stat`]).
+    to_be: BTreeMap<u32, (Arc<ProcessHandle>, u64)>,
     /// Threads that are not the first of their process.
     others: BTreeSet<u32>,
 }
@@ -36,24 +40,39 @@ pub struct Listeners {
 impl Listeners {
     /// Looks who listens, of the threads of the job.
     pub fn refresh(&mut self, proc_root: &Path, threads: impl Iterator<Item = u32>) {
+        self.refresh_at(clock::monotonic_ns(), proc_root, threads);
+    }
+
+    fn refresh_at(&mut self, now_ns: u64, proc_root: &Path, threads: impl Iterator<Item = u32>) {
         let threads: BTreeSet<u32> = threads.collect();
         self.others.retain(|tid| threads.contains(tid));
         self.processes.retain(|tid, process| threads.contains(tid) && process.is_alive());
+        self.to_be.retain(|tid, (process, _)| threads.contains(tid) && process.is_alive());
         for &tid in threads.difference(&self.others.clone()) {
             match process::handles(proc_root, tid, &[PAUSE, CONTINUE]) {
                 Ok(Some(true)) if self.processes.contains_key(&tid) => {}
-                Ok(Some(true)) if is_settled(proc_root, tid) => {
-                    self.processes.extend(listener(proc_root, tid).map(|process| (tid, process)));
-                }
-                Ok(Some(true)) => {}
+                Ok(Some(true)) => self.comes_to_be(now_ns, proc_root, tid),
                 Ok(None) => {
                     self.others.insert(tid);
                 }
                 // It has given its handlers up, or ended.
                 Ok(Some(false)) | Err(_) => {
                     self.processes.remove(&tid);
+                    self.to_be.remove(&tid);
                 }
             }
+        }
+    }
+
+    fn comes_to_be(&mut self, now_ns: u64, proc_root: &Path, tid: u32) {
+        let Some((_, since_ns)) = self.to_be.get(&tid) else {
+            let process = listener(proc_root, tid);
+            self.to_be.extend(process.map(|process| (tid, (process, now_ns))));
+            return;
+        };
+        if now_ns >= since_ns + SETTLED.as_nanos() as u64 {
+            let process = self.to_be.remove(&tid);
+            self.processes.extend(process.map(|(process, _)| (tid, process)));
         }
     }
 
@@ -66,6 +85,7 @@ impl Listeners {
 
     /// A process leaves the job: it hears the last of it.
     pub fn dismiss(&mut self, pid: u32, out: &mut Vec<Action>) {
+        self.to_be.remove(&pid);
         let process = self.processes.remove(&pid);
         out.extend(process.map(|process| Action::Signal { process, signal: CONTINUE }));
     }
@@ -78,13 +98,8 @@ impl Listeners {
     #[cfg(feature = "recording")]
     pub fn of(processes: impl IntoIterator<Item = Arc<ProcessHandle>>) -> Listeners {
         let processes = processes.into_iter().map(|process| (process.pid, process)).collect();
-        Listeners { processes, others: BTreeSet::new() }
+        Listeners { processes, ..Listeners::default() }
     }
-}
-
-fn is_settled(proc_root: &Path, pid: u32) -> bool {
-    let is_old = |stat: process::Stat| stat.start_ticks + SETTLED_TICKS <= clock::boot_ticks();
-    process::stat(proc_root, pid).is_ok_and(is_old)
 }
 
 /// Its number may have been given to another process before it was opened.
@@ -98,5 +113,47 @@ fn listener(proc_root: &Path, pid: u32) -> Option<Arc<ProcessHandle>> {
 pub fn let_go(proc_root: &Path, threads: &[u32]) {
     for process in threads.iter().filter_map(|&tid| listener(proc_root, tid)) {
         let _ = process.signal(CONTINUE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead, BufReader},
+        process::{Child, Command, Stdio},
+    };
+
+    use super::*;
+
+    /// A program that handles both signals, and has said so.
+    fn with_handlers() -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap : USR1 USR2; echo ready; read line"]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sh is there");
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        child
+    }
+
+    #[test]
+    fn who_has_had_handlers_for_a_while_listens() {
+        let mut child = with_handlers();
+        let tids = [child.id(), std::process::id()];
+        let settled_ns = SETTLED.as_nanos() as u64;
+        let mut listeners = Listeners::default();
+        let mut listens = |now_ns, tids: &[u32]| {
+            listeners.refresh_at(now_ns, Path::new("/proc"), tids.iter().copied());
+            !listeners.is_empty()
+        };
+        assert!(!listens(0, &tids));
+        assert!(!listens(settled_ns - 1, &tids));
+        assert!(listens(settled_ns, &tids));
+        assert!(!listens(settled_ns, &[]), "it has left the job");
+        assert!(!listens(settled_ns, &tids), "and comes anew");
+        assert!(listens(2 * settled_ns, &tids));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!listens(2 * settled_ns, &tids));
     }
 }

@@ -11,7 +11,7 @@
 //! of the gangs' time than the allowance that it has ([`crate::precedence`]), however many threads there are.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel},
@@ -36,6 +36,7 @@ pub struct Scout {
     asked: Sender<Asked>,
     found: Receiver<Found>,
     is_out: bool,
+    tid: u32,
     precedence: Arc<Precedence>,
 }
 
@@ -45,14 +46,16 @@ impl Scout {
     pub fn start(proc_root: PathBuf, realtime: bool) -> std::io::Result<Scout> {
         let (asked, questions) = channel::<Asked>();
         let (answers, found) = channel();
+        let (numbers, number) = channel();
         let precedence = Precedence::new(realtime);
         let its_own = precedence.clone();
         thread::Builder::new().name("scout".into()).spawn(move || {
+            let _ = numbers.send(thread_number());
             let mut rank = Rank::of(&its_own);
             for question in questions {
-                rank.settle();
                 let cpu = |tid: u32| Some((tid, process::stat(&proc_root, tid).ok()?.cpu));
                 let look = |(job, tids): (JobId, Vec<u32>)| {
+                    rank.settle();
                     (job, tids.into_iter().filter_map(cpu).collect())
                 };
                 if answers.send(question.into_iter().map(look).collect()).is_err() {
@@ -61,12 +64,18 @@ impl Scout {
                 rank.settle();
             }
         })?;
-        Ok(Scout { asked, found, is_out: false, precedence })
+        let tid = number.recv().map_err(std::io::Error::other)?;
+        Ok(Scout { asked, found, is_out: false, tid, precedence })
     }
 
     /// The share of the time of one CPU that it took before the gangs of late.
     pub fn used(&self) -> f64 {
         self.precedence.used()
+    }
+
+    /// Whether it wants a CPU: it may wait long for one, beyond its allowance.
+    pub fn is_runnable(&self, proc_root: &Path) -> bool {
+        self.is_out && process::status(proc_root, self.tid).is_ok_and(|it| it.is_runnable())
     }
 
     /// What it has found since it was asked.
@@ -84,6 +93,10 @@ impl Scout {
     }
 }
 
+fn thread_number() -> u32 {
+    rustix::thread::gettid().as_raw_pid() as u32
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
@@ -94,7 +107,8 @@ mod tests {
     fn it_is_asked_once_it_has_answered() {
         let mut scout = Scout::start("/proc".into(), false).unwrap();
         assert!(scout.take().is_empty(), "nobody asked");
-        let me = rustix::thread::gettid().as_raw_pid() as u32;
+        let me = thread_number();
+        assert!(scout.tid != me && !scout.is_runnable(Path::new("/proc")));
         scout.ask(vec![(JobId(7), vec![me, u32::MAX])]);
         // It has not answered yet, as far as is known here.
         scout.ask(vec![(JobId(8), vec![me])]);

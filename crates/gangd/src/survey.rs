@@ -101,17 +101,17 @@ impl Survey {
     }
 
     fn count_runnable(&mut self, state: &mut State) {
-        // This thread is runnable; the switchers sleep.
-        const OF_DAEMON: u32 = 1;
         let Some(all) = self.census.count().map(|count| count.runnable) else { return };
         let mut of_jobs = Runnable::default();
         let machine = state.schedule.topology().cpus().len() as u32;
+        // This thread is runnable; the switchers sleep.
+        let of_daemon = 1 + u32::from(self.scout.is_runnable(&state.roots.proc));
         for (id, cpus) in self.scout.take() {
             let home = state.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
             home.into_iter().for_each(|home| home.members.note_cpus(&cpus));
         }
         let mut to_look_at = Asked::new();
-        if all > OF_DAEMON {
+        if all > of_daemon {
             let proc_root = &state.roots.proc;
             for job in state.jobs.values_mut() {
                 let Some(home) = &mut job.home else { continue };
@@ -137,7 +137,7 @@ impl Survey {
             }
         }
         self.scout.ask(to_look_at);
-        state.load.saw(all, of_jobs, OF_DAEMON, machine);
+        state.load.saw(all, of_jobs, of_daemon, machine);
         if state.load.rises() {
             self.suspects = state.jobs.len();
         }

@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +11,9 @@ use std::thread;
 
 use anyhow::{Context, Result};
 use gang_linux::child::ends_with_its_parent;
+use gang_linux::clock;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-
-use crate::proc;
 
 /// What a picture of `gang top` ends with: the cursor stays hidden.
 const PICTURE: &[u8] = b"\x1b[?25l";
@@ -29,7 +27,7 @@ struct Watched {
 
 impl Watched {
     fn cpu_ns(&self) -> Result<u64> {
-        proc::cpu_ns(Path::new("/proc"), self.child.id() as i32)
+        Ok(clock::cpu_ns_of(self.child.id())?)
     }
 }
 

@@ -3,8 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
-
 /// The number of `sched_setscheduler(2)` for the policy of the lab's programs, which no daemon has changed.
 const SCHED_OTHER: u32 = 0;
 
@@ -50,23 +48,6 @@ pub fn held_threads(root: &Path, pids: &[i32], free: i32) -> usize {
         }
     }
     held
-}
-
-/// CPU time of a process with all its threads, in nanoseconds, from their `schedstat`.
-///
-/// Threads that have ended no longer count, so this suits processes whose threads stay.
-pub fn cpu_ns(root: &Path, pid: i32) -> Result<u64> {
-    let dir = root.join(pid.to_string()).join("task");
-    let mut sum = 0;
-    for task in fs::read_dir(&dir).with_context(|| format!("reading {}", dir.display()))? {
-        let path = task.with_context(|| format!("reading {}", dir.display()))?.path();
-        let path = path.join("schedstat");
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        let ns = text.split_ascii_whitespace().next().and_then(|ns| ns.parse::<u64>().ok());
-        sum += ns.with_context(|| format!("{} does not begin with a number", path.display()))?;
-    }
-    Ok(sum)
 }
 
 #[cfg(test)]
@@ -118,17 +99,5 @@ mod tests {
         assert_eq!(held_threads(root.path(), &[1, 2, 3, 4], 9), usize::MAX, "nobody is as usual");
         thread("9", 'S', 0, "3");
         assert_eq!(held_threads(root.path(), &[1, 2, 3, 4], 9), 5);
-    }
-
-    #[test]
-    fn cpu_time_adds_up_over_threads() {
-        let root = tempfile::tempdir().unwrap();
-        for (tid, ns) in [(5, "1500 0 3\n"), (6, "500 9 1\n")] {
-            let dir = root.path().join(format!("5/task/{tid}"));
-            fs::create_dir_all(&dir).unwrap();
-            fs::write(dir.join("schedstat"), ns).unwrap();
-        }
-        assert_eq!(cpu_ns(root.path(), 5).unwrap(), 2000);
-        assert!(cpu_ns(root.path(), 9).is_err());
     }
 }

@@ -125,10 +125,8 @@ impl Report {
         self.more_rounds = self.more_rounds.max(run.more_rounds);
         self.rounds_left_out = self.rounds_left_out.max(run.rounds_left_out);
         // Either part can be too noisy to compare.
-        let worse =
-            |a: Summary, b: Summary| if b.lost_percent_mean > a.lost_percent_mean { b } else { a };
         self.noise = match (self.noise, Summary::of(&run.noise)) {
-            (Some(before), Some(now)) => Some(worse(before, now)),
+            (Some(before), Some(now)) => Some(before.worse(now)),
             (before, now) => before.or(now),
         };
         self.compared &= self.asked || !self.noise.is_some_and(|noise| noise.too_noisy());

@@ -1,15 +1,14 @@
 //! What the daemon itself uses while jobs of 16 threads idle and two gangs run.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use gang_linux::clock;
 
 use crate::daemon::{Daemon, Settings};
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
-use crate::proc;
 use crate::report::{Must, Report};
 use crate::workload::window::now_ns;
 
@@ -93,11 +92,10 @@ fn measure(lab: &Lab, jobs: usize) -> Result<Figures> {
 
 /// CPU time of the daemon and of its guardian, where it has one.
 fn cpu_ns(daemon: &Daemon) -> Result<(u64, u64)> {
-    let root = Path::new("/proc");
     let guardian = daemon.status()?.pointer("/guardian_pid").and_then(|pid| pid.as_i64());
     let guardian_ns = match guardian {
-        Some(pid) => proc::cpu_ns(root, pid as i32)?,
+        Some(pid) => clock::cpu_ns_of(pid as u32)?,
         None => 0,
     };
-    Ok((proc::cpu_ns(root, daemon.pid())?, guardian_ns))
+    Ok((clock::cpu_ns_of(daemon.pid() as u32)?, guardian_ns))
 }

@@ -90,7 +90,9 @@ enum Command {
     Doctor(With<doctor::Doctor>),
     /// What it costs programs that gang doctor watches them
     Watching(Only),
-    /// What policy auto costs a program that runs long
+    /// What policy auto costs a program that runs for five minutes
+    ///
+    /// A round takes ten and a half of them, with --quick somewhat more than one.
     Auto(With<auto::Auto>),
     /// Every experiment, and one page with all figures
     All(With<all::All>),

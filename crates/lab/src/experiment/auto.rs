@@ -33,7 +33,9 @@ const DECIDES: Duration = Duration::from_secs(12);
 /// What a program may take to become a job, and that to be of policy auto; a second where nothing is emulated.
 const BECOMES_JOB: Duration = Duration::from_secs(60);
 /// A program that runs for so long runs long.
-const LONG_S: f64 = 300.0;
+const LONG: Duration = Duration::from_secs(300);
+/// For how long it is watched after it has been decided, for a first answer: twice as long.
+const QUICK_REST: Duration = Duration::from_secs(20);
 /// Of its time, what it may pay while it is measured: as much as it takes.
 const PROOF_COST: f64 = 0.5;
 
@@ -89,7 +91,7 @@ fn tell_undecided(report: &mut Report, decides: Duration, reasons: &[String]) {
 
 /// Of a program that runs long, in percent: what the beginning costs once, and the rest all the time.
 fn cost_percent(first: Estimate, decided: Estimate, decides: Duration) -> Estimate {
-    let once = decides.as_secs_f64() / LONG_S;
+    let once = decides.as_secs_f64() / LONG.as_secs_f64();
     let cost =
         |first: f64, decided: f64| ((1.0 - first) * once + (1.0 - decided) * (1.0 - once)) * 100.0;
     let interval = first.interval.zip(decided.interval);
@@ -119,8 +121,10 @@ fn measure(
         .daemon(&lab.settings(Settings { proof_cost: Some(PROOF_COST), ..Settings::default() }))?;
     let threads = lab.threads();
     let before = if way.is_later { decides } else { Duration::ZERO };
+    // Glances come ever more seldom: what they cost in the first seconds is not what they cost later.
+    let rest = if lab.options.quick { QUICK_REST } else { LONG.saturating_sub(decides) };
     // Both are there from the beginning, and the window opens when it is to.
-    let length = if way.is_later { lab.length(Duration::from_secs(20)) } else { decides };
+    let length = if way.is_later { lab.length(rest.max(QUICK_REST)) } else { decides };
     let mut span = Span::soon(length);
     span.start_ns += before.as_nanos() as u64;
     span.deadline += before;

@@ -1,7 +1,7 @@
 //! Who competes for the CPUs, by name: the processes of others that used the most of them while the program was
 //! watched.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Instant};
+use std::{collections::BTreeMap, path::Path, time::Instant};
 
 use anyhow::{Context, Result};
 use gang_linux::{cgroup::Group, error::unless_gone, process};
@@ -52,7 +52,7 @@ impl Before {
         now.retain(|pid, _| !own.contains(pid));
         let most = most(&self.used, &now, self.began.elapsed().as_secs_f64());
         // One that has ended since has no name any more.
-        let name = |pid: u32| fs::read_to_string(proc_root.join(format!("{pid}/comm"))).ok();
+        let name = |pid: u32| process::read_lossy(&proc_root.join(format!("{pid}/comm"))).ok();
         let named =
             |(pid, cpus)| Some(Competitor { pid, name: name(pid)?.trim_end().into(), cpus });
         Ok(most.into_iter().filter_map(named).take(NAMED).collect())
@@ -84,6 +84,8 @@ fn most(before: &BTreeMap<u32, Used>, now: &BTreeMap<u32, Used>, seconds: f64) -
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn used(start_ticks: u64, cpu_ticks: u64) -> Used {

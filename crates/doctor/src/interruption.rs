@@ -4,7 +4,7 @@
 //! failure; the second signal ends the doctor at once.
 
 use std::{
-    fs,
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use gang_linux::process;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
@@ -40,7 +41,8 @@ pub struct Interruption(Arc<AtomicUsize>);
 impl Interruption {
     /// Listens from now on; not for signals that are ignored, as of programs in the background.
     pub fn listen() -> Result<Interruption> {
-        let status = fs::read_to_string("/proc/self/status").context("cannot read own status")?;
+        let status = process::read_lossy(Path::new("/proc/self/status"));
+        let status = status.context("cannot read own status")?;
         let (number, is_second) = (Arc::default(), Arc::<AtomicBool>::default());
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             if is_ignored(&status, signal) {

@@ -161,8 +161,8 @@ pub struct JobOptions {
     /// Disk it needs for scratch files, such as 10G: refused where there is less
     #[arg(long, value_name = "SIZE", env = "GANG_DISK", hide_env_values = true, value_parser = size)]
     pub disk: Option<i64>,
-    /// Tell processes that handle both signals of each slot, from half a second after their start on: SIGUSR1 before it
-    /// ends, SIGUSR2 after one has begun
+    /// Tell processes that handle both signals of each slot, from half a second after they are seen to: SIGUSR1 before
+    /// it ends, SIGUSR2 after one has begun
     #[arg(long, env = "GANG_SIGNALS", hide_env_values = true,
         value_parser = clap::builder::FalseyValueParser::new())]
     pub signals: bool,

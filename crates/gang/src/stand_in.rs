@@ -341,8 +341,9 @@ enum Disposition {
 }
 
 fn disposition(process: Pid, signal: Signal) -> Disposition {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    disposition_in(&status, signal)
+    let status = std::fs::read(format!("/proc/{process}/status")).unwrap_or_default();
+    // The name in it may hold any byte.
+    disposition_in(&String::from_utf8_lossy(&status), signal)
 }
 
 fn disposition_in(status: &str, signal: Signal) -> Disposition {

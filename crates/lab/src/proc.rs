@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use gang_linux::process::read_lossy;
+
 /// The number of `sched_setscheduler(2)` for the policy of the lab's programs, which no daemon has changed.
 const SCHED_OTHER: u32 = 0;
 
@@ -31,8 +33,8 @@ pub fn parse_stat(text: &str) -> Option<ThreadStat> {
 /// What has a group of its own, gangd's, is not seen here: in it, ordinary threads may give way to others.
 pub fn held_threads(root: &Path, pids: &[i32], free: i32) -> usize {
     let read = |path: &Path| {
-        let stat = parse_stat(&fs::read_to_string(path.join("stat")).ok()?)?;
-        let status = fs::read_to_string(path.join("status")).ok()?;
+        let stat = parse_stat(&read_lossy(&path.join("stat")).ok()?)?;
+        let status = read_lossy(&path.join("status")).ok()?;
         let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed:"))?;
         Some((stat, cpus.trim().to_owned()))
     };

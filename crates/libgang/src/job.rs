@@ -103,8 +103,9 @@ pub fn own_cpus() -> i32 {
 
 /// What this program is called.
 pub fn own_name() -> String {
-    let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    nearest_name(name.trim_end(), "job")
+    // It may hold any byte.
+    let name = std::fs::read("/proc/self/comm").unwrap_or_default();
+    nearest_name(String::from_utf8_lossy(&name).trim_end(), "job")
 }
 
 /// Reads a struct of C that says its own size; what it does not have is as in `default`.

@@ -94,9 +94,8 @@ struct StatusText {
 impl StatusText {
     fn read(proc_root: &Path, tid: u32) -> Result<StatusText> {
         let path = proc_root.join(tid.to_string()).join("status");
-        let bytes = fs::read(&path).map_err(|e| Error::new("read", path.display(), e))?;
-        // The name may hold any byte.
-        Ok(StatusText { path, text: String::from_utf8_lossy(&bytes).into_owned() })
+        let text = read_lossy(&path).map_err(|e| Error::new("read", path.display(), e))?;
+        Ok(StatusText { path, text })
     }
 
     fn field(&self, name: &str) -> Option<&str> {
@@ -107,6 +106,11 @@ impl StatusText {
     fn is_odd(&self) -> Error {
         Error::new("read", self.path.display(), io::ErrorKind::InvalidData)
     }
+}
+
+/// A file of `/proc` that has a name in it, which may hold any byte: the kernel cuts names after 15 of them.
+pub fn read_lossy(path: &Path) -> io::Result<String> {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The user a process belongs to: its real user id, and its effective one.
@@ -140,14 +144,14 @@ pub fn of_thread(proc_root: &Path, tid: u32) -> Result<u32> {
 pub fn command(proc_root: &Path, pid: u32) -> Result<String> {
     let directory = proc_root.join(pid.to_string());
     let path = directory.join("cmdline");
-    let bytes = fs::read(&path).map_err(|e| Error::new("read", path.display(), e))?;
-    let text = String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ");
+    let text = read_lossy(&path).map_err(|e| Error::new("read", path.display(), e))?;
+    let text = text.trim_end_matches('\0').replace('\0', " ");
     if !text.is_empty() {
         return Ok(text);
     }
     let path = directory.join("comm");
-    let name = fs::read(&path).map_err(|e| Error::new("read", path.display(), e))?;
-    Ok(format!("[{}]", String::from_utf8_lossy(&name).trim_end()))
+    let name = read_lossy(&path).map_err(|e| Error::new("read", path.display(), e))?;
+    Ok(format!("[{}]", name.trim_end()))
 }
 
 /// The threads of a process.

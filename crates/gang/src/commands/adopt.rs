@@ -105,12 +105,12 @@ fn defaults(adopted: &Adopted) -> Result<(String, i64)> {
 
 /// The name of a process or thread, and the CPUs that it may use.
 fn defaults_of(what: &str, id: i64) -> Result<(String, i64)> {
-    let comm = std::fs::read_to_string(format!("/proc/{id}/comm"))
+    let comm = std::fs::read(format!("/proc/{id}/comm"))
         .with_context(|| format!("cannot adopt {what} {id}: there is none"))?;
     let raw = i32::try_from(id).ok().and_then(Pid::from_raw);
     let cpus =
         allowed_cpus(raw).with_context(|| format!("cannot ask which CPUs {what} {id} may use"))?;
-    Ok((nearest_name(comm.trim_end(), "job"), cpus))
+    Ok((nearest_name(String::from_utf8_lossy(&comm).trim_end(), "job"), cpus))
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ const DECIDES: Duration = Duration::from_secs(12);
 const BECOMES_JOB: Duration = Duration::from_secs(60);
 /// A program that runs for so long runs long.
 const LONG: Duration = Duration::from_secs(300);
-/// For how long it is watched after it has been decided, for a first answer: twice as long.
+/// For how long it is watched after it has been decided, at least; a first answer has half of it.
 const QUICK_REST: Duration = Duration::from_secs(20);
 /// Of its time, what it may pay while it is measured: as much as it takes.
 const PROOF_COST: f64 = 0.5;
@@ -55,6 +55,11 @@ impl Auto {
 
 fn run(lab: &Lab, decides: Duration) -> Result<Report> {
     ensure!(!lab.options.plain, "plain Linux has no policies");
+    ensure!(
+        decides < LONG,
+        "it is decided within the {} s of which the cost is told",
+        LONG.as_secs()
+    );
     let reasons = RefCell::<Vec<String>>::default();
     let of = |way| measure(lab, way, decides, &reasons);
     let conditions = [

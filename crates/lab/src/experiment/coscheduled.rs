@@ -91,7 +91,10 @@ fn barrier(lab: &Lab, no_measure: bool, counts: bool) -> Result<Figures> {
     })?;
     drop(counting);
     match (taken.programs, no_measure) {
-        (0, false) => bail!("gangd did not measure: it has no programs in the kernel"),
+        (0, false) => match daemon.status()?["not_measured"].as_str() {
+            Some(reason) => bail!("gangd did not measure: {reason}"),
+            None => bail!("gangd was to measure, and has no programs in the kernel"),
+        },
         (1.., true) => bail!("gangd measured, though it was not to"),
         _ => {}
     }

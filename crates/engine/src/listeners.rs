@@ -26,13 +26,20 @@ pub const CONTINUE: Signal = Signal::USR2;
 /// both have to wait for a slot.
 const SETTLED: Duration = Duration::from_millis(500);
 
+/// A process that handles both signals.
+#[derive(Debug)]
+struct Listener {
+    process: Arc<ProcessHandle>,
+    /// When it was seen to, first (CLOCK_MONOTONIC). When it was started is told by a file whose reader waits for it
+    /// ([`process::stat`]).
+    since_ns: u64,
+    is_settled: bool,
+}
+
 /// Those of one job.
 #[derive(Debug, Default)]
 pub struct Listeners {
-    processes: BTreeMap<u32, Arc<ProcessHandle>>,
-    /// Those that will be, and since when they are known to have their handlers (CLOCK_MONOTONIC). When a process was
-    /// started is told by a file whose reader waits for it ([`process::stat`]).
-    to_be: BTreeMap<u32, (Arc<ProcessHandle>, u64)>,
+    processes: BTreeMap<u32, Listener>,
     /// Threads that are not the first of their process.
     others: BTreeSet<u32>,
 }
@@ -46,64 +53,60 @@ impl Listeners {
     fn refresh_at(&mut self, now_ns: u64, proc_root: &Path, threads: impl Iterator<Item = u32>) {
         let threads: BTreeSet<u32> = threads.collect();
         self.others.retain(|tid| threads.contains(tid));
-        self.processes.retain(|tid, process| threads.contains(tid) && process.is_alive());
-        self.to_be.retain(|tid, (process, _)| threads.contains(tid) && process.is_alive());
+        self.processes.retain(|tid, of| threads.contains(tid) && of.process.is_alive());
         for &tid in threads.difference(&self.others.clone()) {
             match process::handles(proc_root, tid, &[PAUSE, CONTINUE]) {
-                Ok(Some(true)) if self.processes.contains_key(&tid) => {}
-                Ok(Some(true)) => self.comes_to_be(now_ns, proc_root, tid),
+                Ok(Some(true)) => match self.processes.get_mut(&tid) {
+                    Some(of) => of.is_settled |= now_ns >= of.since_ns + SETTLED.as_nanos() as u64,
+                    None => {
+                        let of =
+                            |process| Listener { process, since_ns: now_ns, is_settled: false };
+                        self.processes.extend(handle(proc_root, tid).map(|it| (tid, of(it))));
+                    }
+                },
                 Ok(None) => {
                     self.others.insert(tid);
                 }
                 // It has given its handlers up, or ended.
                 Ok(Some(false)) | Err(_) => {
                     self.processes.remove(&tid);
-                    self.to_be.remove(&tid);
                 }
             }
         }
     }
 
-    fn comes_to_be(&mut self, now_ns: u64, proc_root: &Path, tid: u32) {
-        let Some((_, since_ns)) = self.to_be.get(&tid) else {
-            let process = listener(proc_root, tid);
-            self.to_be.extend(process.map(|process| (tid, (process, now_ns))));
-            return;
-        };
-        if now_ns >= since_ns + SETTLED.as_nanos() as u64 {
-            let process = self.to_be.remove(&tid);
-            self.processes.extend(process.map(|(process, _)| (tid, process)));
-        }
+    fn settled(&self) -> impl Iterator<Item = &Arc<ProcessHandle>> {
+        self.processes.values().filter(|of| of.is_settled).map(|of| &of.process)
     }
 
     /// Appends the calls that tell them.
     pub fn tell(&self, signal: Signal, out: &mut Vec<Action>) {
         let tell =
             |process: &Arc<ProcessHandle>| Action::Signal { process: process.clone(), signal };
-        out.extend(self.processes.values().map(tell));
+        out.extend(self.settled().map(tell));
     }
 
     /// A process leaves the job: it hears the last of it.
     pub fn dismiss(&mut self, pid: u32, out: &mut Vec<Action>) {
-        self.to_be.remove(&pid);
-        let process = self.processes.remove(&pid);
-        out.extend(process.map(|process| Action::Signal { process, signal: CONTINUE }));
+        let of = self.processes.remove(&pid).filter(|of| of.is_settled);
+        out.extend(of.map(|of| Action::Signal { process: of.process, signal: CONTINUE }));
     }
 
     pub fn is_empty(&self) -> bool {
-        self.processes.is_empty()
+        self.settled().next().is_none()
     }
 
     /// Takes processes as they are told instead of asking the kernel.
     #[cfg(feature = "recording")]
     pub fn of(processes: impl IntoIterator<Item = Arc<ProcessHandle>>) -> Listeners {
-        let processes = processes.into_iter().map(|process| (process.pid, process)).collect();
-        Listeners { processes, ..Listeners::default() }
+        let of = |process| Listener { process, since_ns: 0, is_settled: true };
+        let processes = processes.into_iter().map(|process| (process.pid, of(process))).collect();
+        Listeners { processes, others: BTreeSet::new() }
     }
 }
 
 /// Its number may have been given to another process before it was opened.
-fn listener(proc_root: &Path, pid: u32) -> Option<Arc<ProcessHandle>> {
+fn handle(proc_root: &Path, pid: u32) -> Option<Arc<ProcessHandle>> {
     let process = ProcessHandle::open(pid).ok()?;
     let still = process::handles(proc_root, pid, &[PAUSE, CONTINUE]);
     matches!(still, Ok(Some(true))).then_some(process)
@@ -111,7 +114,7 @@ fn listener(proc_root: &Path, pid: u32) -> Option<Arc<ProcessHandle>> {
 
 /// Continues the processes of a job that nobody would continue any more.
 pub fn let_go(proc_root: &Path, threads: &[u32]) {
-    for process in threads.iter().filter_map(|&tid| listener(proc_root, tid)) {
+    for process in threads.iter().filter_map(|&tid| handle(proc_root, tid)) {
         let _ = process.signal(CONTINUE);
     }
 }

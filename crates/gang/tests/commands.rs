@@ -191,6 +191,23 @@ fn history_is_a_table_and_json() {
     assert_eq!(place.output(&["history", "--user", "nosuchuser"]).status.code(), Some(1));
 }
 
+/// The kernel keeps 15 bytes of a name, and cuts in the midst of a character.
+#[test]
+fn adopt_takes_a_process_whose_name_is_cut() {
+    let fake = Fake::new();
+    let place = Place::of(&fake);
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("программа");
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    let mut sleeper = std::process::Command::new(program).arg("60").spawn().unwrap();
+    let adopted = place.output(&["adopt", &sleeper.id().to_string(), "-n", "1"]);
+    let comm = std::fs::read(format!("/proc/{}/comm", sleeper.id())).unwrap();
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    assert!(std::str::from_utf8(&comm).is_err(), "{comm:?}");
+    assert_eq!(stdout(&adopted), "job 7: програм\u{fffd}, 3 processes\n", "{adopted:?}");
+}
+
 #[test]
 fn adopt_takes_name_and_cpus_from_what_it_adopts() {
     let fake = Fake::new();

@@ -55,11 +55,8 @@ impl Auto {
 
 fn run(lab: &Lab, decides: Duration) -> Result<Report> {
     ensure!(!lab.options.plain, "plain Linux has no policies");
-    ensure!(
-        decides < LONG,
-        "it is decided within the {} s of which the cost is told",
-        LONG.as_secs()
-    );
+    let most = LONG - QUICK_REST;
+    ensure!(decides <= most, "it is to be decided within {} s at most", most.as_secs());
     let reasons = RefCell::<Vec<String>>::default();
     let of = |way| measure(lab, way, decides, &reasons);
     let conditions = [
@@ -127,9 +124,9 @@ fn measure(
     let threads = lab.threads();
     let before = if way.is_later { decides } else { Duration::ZERO };
     // Glances come ever more seldom: what they cost in the first seconds is not what they cost later.
-    let rest = if lab.options.quick { QUICK_REST } else { LONG.saturating_sub(decides) };
+    let rest = if lab.options.quick { QUICK_REST } else { LONG - decides };
     // Both are there from the beginning, and the window opens when it is to.
-    let length = if way.is_later { lab.length(rest.max(QUICK_REST)) } else { decides };
+    let length = if way.is_later { lab.length(rest) } else { decides };
     let mut span = Span::soon(length);
     span.start_ns += before.as_nanos() as u64;
     span.deadline += before;

@@ -2,6 +2,12 @@
 
 mod fake;
 
+use std::{
+    path::Path,
+    process::{Child, Command},
+    time::{Duration, Instant},
+};
+
 use fake::{Fake, Place, job, stderr, stdout};
 use gang_protocol::v1;
 
@@ -191,20 +197,31 @@ fn history_is_a_table_and_json() {
     assert_eq!(place.output(&["history", "--user", "nosuchuser"]).status.code(), Some(1));
 }
 
-/// The kernel keeps 15 bytes of a name, and cuts in the midst of a character.
+/// A program that sleeps and has its own name: the kernel gives it that after who started it goes on.
+fn sleeper(program: &Path) -> Child {
+    const NAME_BYTES: usize = 15;
+    let name = program.file_name().unwrap().as_encoded_bytes();
+    let child = Command::new(program).arg("60").spawn().unwrap();
+    let comm = || std::fs::read(format!("/proc/{}/comm", child.id())).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while comm().trim_ascii_end() != &name[..name.len().min(NAME_BYTES)] {
+        assert!(Instant::now() < until, "it has no name of its own: {:?}", comm());
+        std::thread::yield_now();
+    }
+    child
+}
+
 #[test]
-fn adopt_takes_a_process_whose_name_is_cut() {
+fn adopt_takes_a_process_whose_name_is_cut_in_the_midst_of_a_character() {
     let fake = Fake::new();
     let place = Place::of(&fake);
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("программа");
     std::fs::copy("/bin/sleep", &program).unwrap();
-    let mut sleeper = std::process::Command::new(program).arg("60").spawn().unwrap();
+    let mut sleeper = sleeper(&program);
     let adopted = place.output(&["adopt", &sleeper.id().to_string(), "-n", "1"]);
-    let comm = std::fs::read(format!("/proc/{}/comm", sleeper.id())).unwrap();
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
-    assert!(std::str::from_utf8(&comm).is_err(), "{comm:?}");
     assert_eq!(stdout(&adopted), "job 7: програм\u{fffd}, 3 processes\n", "{adopted:?}");
 }
 
@@ -212,7 +229,7 @@ fn adopt_takes_a_process_whose_name_is_cut() {
 fn adopt_takes_name_and_cpus_from_what_it_adopts() {
     let fake = Fake::new();
     let place = Place::of(&fake);
-    let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let mut sleeper = sleeper(Path::new("/bin/sleep"));
     let pid = sleeper.id().to_string();
     let of_pid = place.output(&["adopt", &pid, "-n", "2", "--mem", "1G", "--signals"]);
     let of_cgroup = place.output(&["adopt", "--cgroup", "/user.slice/a.scope", "-n", "1"]);
@@ -236,7 +253,7 @@ fn adopt_takes_name_and_cpus_from_what_it_adopts() {
 fn adopt_takes_single_threads_all_or_none() {
     let fake = Fake::new();
     let place = Place::of(&fake);
-    let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
     let tid = sleeper.id().to_string();
     let gone = fake::NO_THREAD.to_string();
     // What the sleeper may use, too.
@@ -329,7 +346,7 @@ fn a_reader_that_goes_away_ends_a_listing_quietly() {
     let jobs = (1..2000).map(|id| job(id, "lu.C")).collect();
     let place = Place::of(&Fake::with_jobs(jobs));
     let line = format!("'{}' ls | head -n 1", env!("CARGO_BIN_EXE_gang"));
-    let mut shell = std::process::Command::new("sh");
+    let mut shell = Command::new("sh");
     let output = shell.args(["-c", &line]).env("GANG_SOCKET", place.socket()).output().unwrap();
     assert_eq!(stderr(&output), "");
     assert_eq!(stdout(&output).lines().count(), 1);

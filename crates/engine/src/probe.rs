@@ -1,6 +1,10 @@
 //! What this kernel and this user permit.
 
-use std::process::{Command, Stdio};
+use std::{
+    io,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use gang_linux::{
     Roots,
@@ -8,7 +12,7 @@ use gang_linux::{
     sched::{self, Attributes},
 };
 
-use crate::{backend::Backend, priority};
+use crate::{backend::Backend, priority, shared_group};
 
 /// Whether a backend can be used here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +61,7 @@ impl Means {
         let findings = Backend::ALL.map(|backend| Finding {
             backend,
             obstacle: match backend {
-                Backend::Rt => try_fifo(),
+                Backend::Rt => fifo_obstacle(groups.as_deref().ok(), &cpu, name),
                 Backend::Weight => groups_obstacle.clone().or_else(|| match cpu {
                     CpuControl::None => {
                         Some("no hierarchy of cgroups has the cpu controller".into())
@@ -106,27 +110,58 @@ fn cpu_control(hierarchies: &Hierarchies, groups: bool) -> CpuControl {
     }
 }
 
-/// Lifts a child process as a gang would be, and looks whether the kernel lets it.
-fn try_fifo() -> Option<String> {
-    let mut child = match Command::new("sleep")
+/// Why jobs can have no SCHED_FIFO.
+fn fifo_obstacle(groups: Option<&Path>, cpu: &CpuControl, name: &str) -> Option<String> {
+    let refused = |group: Option<&Group>| try_fifo(group).err();
+    let grouped =
+        "a kernel that groups real-time threads needs rt_group_sched=0 at boot (Linux 6.16)";
+    if let Some(error) = refused(None) {
+        return Some(match error.raw_os_error() {
+            Some(1) => format!(
+                "SCHED_FIFO is not permitted: it takes root or CAP_SYS_NICE; and in a cgroup of version 1 a share of \
+                 cpu.rt_runtime_us, in one of version 2 with the cpu controller {grouped}"
+            ),
+            _ => format!("SCHED_FIFO is refused: {error}"),
+        });
+    }
+    // Where jobs will have a group with the cpu controller whatever the daemon does. Elsewhere it tries when it has
+    // made theirs.
+    let root =
+        groups.map(Group::at).filter(|root| *cpu == CpuControl::V2 && has_cpu_below(root))?;
+    let _lock = shared_group::lock(root.path());
+    let group = root.child(format!("{name}.probe"));
+    let error = group.create().ok().and_then(|()| refused(Some(&group)));
+    let _ = group.remove();
+    error.map(|error| {
+        format!("SCHED_FIFO is refused in cgroups of version 2 with the cpu controller ({error}): {grouped}")
+    })
+}
+
+/// Whether the groups directly below one of version 2 have the cpu controller.
+pub fn has_cpu_below(group: &Group) -> bool {
+    let enabled = group.read("cgroup.subtree_control").unwrap_or_default();
+    enabled.split_whitespace().any(|controller| controller == "cpu")
+}
+
+/// Lifts a child process as a gang would be, and looks whether the kernel lets it: where this process is, or in a group,
+/// into which it is moved as a job is that has its first slot meanwhile. A kernel that groups real-time threads
+/// (CONFIG_RT_GROUP_SCHED) gives groups of version 2 with the cpu controller none of their time.
+pub fn try_fifo(group: Option<&Group>) -> io::Result<()> {
+    let mut child = Command::new("sleep")
         .arg("10")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-    {
-        Ok(child) => child,
-        Err(e) => return Some(format!("cannot start a process to try SCHED_FIFO on: {e}")),
+        .map_err(|e| io::Error::other(format!("cannot start a process to try it on: {e}")))?;
+    let lift = || sched::set(child.id(), &Attributes::fifo(priority::GANG));
+    let result = match group {
+        None => lift(),
+        Some(group) => {
+            lift().and_then(|()| group.add(child.id()).map_err(|e| e.source)).and_then(|()| lift())
+        }
     };
-    let result = sched::set(child.id(), &Attributes::fifo(priority::GANG));
     let _ = child.kill();
     let _ = child.wait();
-    result.err().map(|e| match e.raw_os_error() {
-        Some(1) => {
-            "SCHED_FIFO is not permitted: it takes root or CAP_SYS_NICE, and in a cgroup of \
-                    version 1 a share of cpu.rt_runtime_us"
-                .to_owned()
-        }
-        _ => format!("SCHED_FIFO is refused: {e}"),
-    })
+    result
 }

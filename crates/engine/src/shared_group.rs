@@ -67,7 +67,8 @@ fn give_realtime(group: &Group, all: &str) -> Result<()> {
     }
 }
 
-fn lock(root: &Path) -> Result<File> {
+/// Held by whoever makes, removes or tries a group of all jobs of a daemon.
+pub fn lock(root: &Path) -> Result<File> {
     let error = |e| Error::new("lock", root.display(), e);
     let directory = File::open(root).map_err(error)?;
     let mut waited = Duration::ZERO;

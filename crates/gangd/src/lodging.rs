@@ -14,13 +14,13 @@ use gang_engine::{
     action::{Action, ControlFile, ProcessHandle},
     backend::Backend,
     members::{Controls, Members},
-    probe::{CpuControl, Means},
+    probe::{self, CpuControl, Means},
     shared_group,
     store::{Newcomer, Whereabouts},
     timetable::{self, Lift},
 };
 use gang_linux::{
-    Result, Roots,
+    Error, Result, Roots,
     cgroup::{self, Group, Hierarchies},
     error::{if_there, unless_gone},
     process,
@@ -137,10 +137,11 @@ impl Lodging {
                 let (Some(root), Some(parent)) = (&self.root, self.parent()) else {
                     return Ok(None);
                 };
+                let _lock = shared_group::lock(root);
                 let root = Group::at(root);
-                let enabled = root.read("cgroup.subtree_control")?;
-                if !enabled.split_whitespace().any(|controller| controller == "cpu") {
+                if !probe::has_cpu_below(&root) {
                     root.write("cgroup.subtree_control", "+cpu")?;
+                    self.keep_fifo(&root, &parent)?;
                 }
                 if self.backend == Backend::Weight {
                     parent.write("cgroup.subtree_control", "+cpu")?;
@@ -151,6 +152,25 @@ impl Lodging {
             }
             _ => Ok(None),
         }
+    }
+
+    /// Turns the cpu controller off again where it would take SCHED_FIFO from jobs, which then do without it.
+    fn keep_fifo(&self, root: &Group, parent: &Group) -> Result<()> {
+        if self.backend != Backend::Rt {
+            return Ok(());
+        }
+        let group = parent.child("probe");
+        group.create()?;
+        let tried = probe::try_fifo(Some(&group));
+        let _ = group.remove();
+        tried.map_err(|error| {
+            let _ = root.write("cgroup.subtree_control", "-cpu");
+            Error::new(
+                "use SCHED_FIFO beside the cpu controller in",
+                parent.path().display(),
+                error,
+            )
+        })
     }
 
     /// The calls that lift the shared group, and let it down again.
@@ -498,7 +518,7 @@ impl Lodging {
                 });
                 let first = handles.next().ok_or_else(|| {
                     let gone = std::io::Error::from_raw_os_error(3);
-                    gang_linux::Error::new("find", "any process of the job", gone)
+                    Error::new("find", "any process of the job", gone)
                 })?;
                 let mut members = Members::of_tree(first, normal, everywhere);
                 handles.for_each(|handle| members.add_process(handle));
@@ -510,7 +530,7 @@ impl Lodging {
                     false => Ok(members),
                     true => {
                         let gone = std::io::Error::from_raw_os_error(3);
-                        Err(gang_linux::Error::new("find", "any thread of the job", gone))
+                        Err(Error::new("find", "any thread of the job", gone))
                     }
                 }
             }
@@ -559,6 +579,31 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn a_controller_that_would_take_sched_fifo_from_jobs_is_turned_off_again() {
+        // A directory that is no hierarchy: no process can be moved into its groups, as none that is a real-time one can
+        // where the kernel groups them.
+        let root = tempfile::tempdir().unwrap();
+        let control = root.path().join("cgroup.subtree_control");
+        let prepare = |backend| {
+            std::fs::write(&control, "memory\n").unwrap();
+            let means = Means {
+                hierarchies: Hierarchies::default(),
+                groups: Some(root.path().into()),
+                cpu: CpuControl::V2,
+                findings: Vec::new(),
+            };
+            let lodging = Lodging::open(Roots::default(), &means, backend, "gangd");
+            (lodging.cpu, std::fs::read_to_string(&control).unwrap())
+        };
+        let (cpu, written_last) = prepare(Backend::Rt);
+        assert_eq!(cpu, CpuControl::None);
+        assert!(written_last.starts_with("-cpu"), "{written_last:?}");
+        assert!(!root.path().join("gangd/probe").exists());
+        let (_, written_last) = prepare(Backend::Weight);
+        assert!(written_last.starts_with("+cpu"), "{written_last:?}");
+    }
 
     #[test]
     fn whoever_has_the_number_of_a_process_that_ended_is_no_member() {

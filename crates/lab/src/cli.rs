@@ -92,8 +92,8 @@ enum Command {
     Watching(Only),
     /// What policy auto costs a program that runs for five minutes
     ///
-    /// A round takes ten and a half of them, with --quick somewhat more than one.
-    Auto(With<auto::Auto>),
+    /// A round takes ten of them.
+    Auto(Only),
     /// Every experiment, and one page with all figures
     All(With<all::All>),
     /// Everything that SPECIFICATION.md promises, in one table
@@ -156,7 +156,7 @@ impl Cli {
             Command::Users(it) => it.report(|it, lab| it.run(lab)),
             Command::Doctor(it) => it.report(|it, lab| it.run(lab)),
             Command::Watching(it) => report(&it.options, watching::run),
-            Command::Auto(it) => it.report(|it, lab| it.run(lab)),
+            Command::Auto(it) => report(&it.options, auto::run),
             Command::All(it) => it.experiment.run(&Lab::new(&it.options)?),
             Command::Spec(it) => it.experiment.run(&Lab::new(&it.options)?),
             Command::Demo(it) => it.run(),

@@ -61,7 +61,6 @@ fn what_cannot_be_done_is_said() {
         ("holes --instances 0", "between 1 and 100"),
         ("interval --points 11s", "10 s at most"),
         ("auto --plain", "no policies"),
-        ("auto --decides 281s", "within 280 s at most"),
         ("doctor --plain", "nothing to be right about"),
         ("watching --plain", "nobody watches"),
         ("doctor --noisy --only nothing", "no such program: nothing"),

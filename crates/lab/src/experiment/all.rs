@@ -50,7 +50,7 @@ const EXPERIMENTS: [Experiment; 31] = [
     ("users", |lab| users::Users::default().run(lab)),
     ("doctor", doctor::run),
     ("watching", watching::run),
-    ("auto", |lab| auto::Auto::default().run(lab)),
+    ("auto", auto::run),
     ("barrier", |lab| barrier::Barrier::default().run(lab)),
     ("fill", |lab| fill::Fill::default().run(lab)),
     ("share", share::run),

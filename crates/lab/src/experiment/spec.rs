@@ -72,7 +72,7 @@ fn run(lab: &Lab, only: &[String]) -> Result<()> {
         ("calls", Box::new(|| calls::run(lab))),
         ("clients", Box::new(|| clients::Clients::default().run(lab))),
         ("coscheduled", Box::new(|| coscheduled::run(lab))),
-        ("auto", Box::new(|| auto::Auto::default().run(lab))),
+        ("auto", Box::new(|| auto::run(lab))),
         ("gauss", Box::new(|| solvers::Gauss::default().run(lab))),
         ("deadlines", Box::new(|| deadlines::run(lab))),
         ("holes", Box::new(|| holes::Holes::default().run(lab))),

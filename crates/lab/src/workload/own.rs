@@ -3,9 +3,10 @@
 //! Problem: what others take from a program may be a percent of its time, and where the host of a virtual machine has
 //! more guests than one, the same work takes ten percent more or less from one second to the next.
 //!
-//! Approach: a step is no amount of work, but of time that its thread has a CPU. It looks at the clock without pause;
-//! where two looks are further apart than looking takes, it did not have one. So what others take shows, what waiting
-//! for each other costs does, and the speed of the machine does not.
+//! Approach: a step is no amount of work, but of time that its thread has a CPU. It looks at the clock every tenth of a
+//! microsecond or so; where two looks are further apart than that takes, it did not have one. So what others take shows,
+//! what waiting for each other costs does, and the speed of the machine does not. What it does between looks is work, so
+//! that who watches does not take it for one that waits for a moment to come.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::rendezvous::Wait;
 use super::steps::{apart, in_steps};
 use super::window::{Window, now_ns};
+use super::work::spend;
 use super::{When, thread_count};
 use crate::duration;
 
@@ -73,11 +75,20 @@ fn part(window: Window, parts: u64, now_ns: u64) -> Option<usize> {
     usize::try_from(part).ok().filter(|part| (*part as u64) < parts)
 }
 
+/// Between two looks.
+const WORK_CYCLES: u64 = 400;
+
+/// Works, and looks at the clock.
+fn look() -> Instant {
+    spend(WORK_CYCLES, 1);
+    Instant::now()
+}
+
 /// How far apart two looks at the clock are at most for the thread to have had its CPU in between: ten times what one
 /// takes here, and a microsecond at least. On a clock that does not advance from look to look it is not to be told.
 fn looks_apart() -> Duration {
     const LOOKS: usize = 1000;
-    let looks: Vec<Instant> = (0..LOOKS).map(|_| Instant::now()).collect();
+    let looks: Vec<Instant> = (0..LOOKS).map(|_| look()).collect();
     let apart = looks.windows(2).map(|two| two[1] - two[0]).filter(|apart| !apart.is_zero());
     apart.min().map_or(Duration::MAX, |shortest| (shortest * 10).max(Duration::from_micros(1)))
 }
@@ -87,7 +98,7 @@ fn have_cpu(length: Duration, looks_apart: Duration) {
     let mut had = Duration::ZERO;
     let mut last = Instant::now();
     while had < length {
-        let now = Instant::now();
+        let now = look();
         let since = now - last;
         if since <= looks_apart {
             had += since;

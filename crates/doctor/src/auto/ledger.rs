@@ -1,12 +1,17 @@
 //! What proving a job has cost it, and what it may.
 //!
-//! Approach: a job has to its account a share of the time that it has lived, a hundredth unless it is set. What is
-//! taken from it: of each pair of periods the part that was lost in the worse of the two, what it takes to begin to
+//! Approach: a job has to its account two thirds of a share of the time that it has lived, a hundredth unless it is
+//! set. The rest is for what the account does not have (jobs are listed every second), or has too low. What is taken
+//! from it: of each pair of periods the part that was lost in the worse of the two, what it takes to begin to
 //! watch, and a share of all time in which it is watched. A comparison or a glance that it cannot pay is not made until
 //! it can. Only the glance at the end of a comparison, by which it is known later, is taken from it in any case.
 
 /// What watching costs: twice what was measured (SPECIFICATION.md).
 const WATCHING: f64 = 0.03;
+
+/// Of what may be spent, what is. While it was all of it, five minutes of threads that meet every 100 µs, which spend what
+/// they may, cost 1.2 % (`gang lab auto`).
+const SPENT: f64 = 2.0 / 3.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ledger {
@@ -25,7 +30,7 @@ impl Ledger {
 
     /// Whether something can be paid that costs at most `cost_s`, by a job that has lived for `lived_s`.
     pub fn affords(&self, lived_s: f64, cost_s: f64) -> bool {
-        self.spent_s + cost_s <= self.share * lived_s
+        self.spent_s + cost_s <= SPENT * self.share * lived_s
     }
 
     /// What it costs to watch once, for so long.
@@ -64,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_a_hundredth_is_spent() {
+    fn less_than_a_hundredth_is_spent() {
         let mut ledger = Ledger::new(0.01);
         let (mut lived_s, mut pairs) = (0.0, 0);
         while lived_s < 1000.0 {
@@ -77,7 +82,7 @@ mod tests {
             }
             lived_s += 0.6;
         }
-        assert!(ledger.spent_s() <= 10.0 && pairs > 25, "{} s, {pairs}", ledger.spent_s());
+        assert!(ledger.spent_s() <= 6.7 && pairs > 16, "{} s, {pairs}", ledger.spent_s());
     }
 
     #[test]
@@ -93,13 +98,13 @@ mod tests {
             affords
         });
         let glances = glances.count();
-        assert!(ledger.spent_s() <= 10.0 && (100..199).contains(&glances), "{glances}");
+        assert!(ledger.spent_s() <= 6.7 && (90..199).contains(&glances), "{glances}");
     }
 
     #[test]
     fn who_has_not_lived_long_enough_pays_nothing() {
         let ledger = Ledger::new(0.01);
-        assert!(!ledger.affords(31.0, 0.32) && ledger.affords(33.0, 0.32));
+        assert!(!ledger.affords(47.0, 0.32) && ledger.affords(49.0, 0.32));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use gang_linux::{
-    Roots,
+    Error, Roots,
     cgroup::{Group, Hierarchies},
     sched::{self, Attributes},
 };
@@ -112,10 +112,9 @@ fn cpu_control(hierarchies: &Hierarchies, groups: bool) -> CpuControl {
 
 /// Why jobs can have no SCHED_FIFO.
 fn fifo_obstacle(groups: Option<&Path>, cpu: &CpuControl, name: &str) -> Option<String> {
-    let refused = |group: Option<&Group>| try_fifo(group).err();
     let grouped =
         "a kernel that groups real-time threads needs rt_group_sched=0 at boot (Linux 6.16)";
-    if let Some(error) = refused(None) {
+    if let Err(error) = try_fifo(None) {
         return Some(match error.raw_os_error() {
             Some(1) => format!(
                 "SCHED_FIFO is not permitted: it takes root or CAP_SYS_NICE; and in a cgroup of version 1 a share of \
@@ -126,21 +125,25 @@ fn fifo_obstacle(groups: Option<&Path>, cpu: &CpuControl, name: &str) -> Option<
     }
     // Where jobs will have a group with the cpu controller whatever the daemon does. Elsewhere it tries when it has
     // made theirs.
-    let root =
-        groups.map(Group::at).filter(|root| *cpu == CpuControl::V2 && has_cpu_below(root))?;
+    let root = groups.map(Group::at).filter(|_| *cpu == CpuControl::V2)?;
+    match has_cpu_below(&root) {
+        Ok(false) => return None,
+        Ok(true) => {}
+        Err(e) => return Some(format!("{e}: {}", e.source)),
+    }
     let _lock = shared_group::lock(root.path());
     let group = root.child(format!("{name}.probe"));
-    let error = group.create().ok().and_then(|()| refused(Some(&group)));
+    let tried = group.create().map_err(|e| e.source).and_then(|()| try_fifo(Some(&group)));
     let _ = group.remove();
-    error.map(|error| {
+    tried.err().map(|error| {
         format!("SCHED_FIFO is refused in cgroups of version 2 with the cpu controller ({error}): {grouped}")
     })
 }
 
 /// Whether the groups directly below one of version 2 have the cpu controller.
-pub fn has_cpu_below(group: &Group) -> bool {
-    let enabled = group.read("cgroup.subtree_control").unwrap_or_default();
-    enabled.split_whitespace().any(|controller| controller == "cpu")
+pub fn has_cpu_below(group: &Group) -> Result<bool, Error> {
+    let enabled = group.read("cgroup.subtree_control")?;
+    Ok(enabled.split_whitespace().any(|controller| controller == "cpu"))
 }
 
 /// Lifts a child process as a gang would be, and looks whether the kernel lets it: where this process is, or in a group,

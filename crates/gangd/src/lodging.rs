@@ -139,7 +139,7 @@ impl Lodging {
                 };
                 let _lock = shared_group::lock(root);
                 let root = Group::at(root);
-                if !probe::has_cpu_below(&root) {
+                if !probe::has_cpu_below(&root)? {
                     root.write("cgroup.subtree_control", "+cpu")?;
                     self.keep_fifo(&root, &parent)?;
                 }
@@ -164,7 +164,10 @@ impl Lodging {
         let tried = probe::try_fifo(Some(&group));
         let _ = group.remove();
         tried.map_err(|error| {
-            let _ = root.write("cgroup.subtree_control", "-cpu");
+            if let Err(error) = root.write("cgroup.subtree_control", "-cpu") {
+                let source = &error.source;
+                tracing::error!(%error, %source, "the cpu controller keeps jobs from being raised");
+            }
             Error::new(
                 "use SCHED_FIFO beside the cpu controller in",
                 parent.path().display(),

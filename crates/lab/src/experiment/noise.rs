@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use gang_protocol::client::Client;
+use gang_protocol::error::ClientError;
+use gang_protocol::v1::ShowJob_Reply;
 
 use crate::daemon::{Daemon, Settings, number};
 use crate::duration;
@@ -69,10 +71,20 @@ fn told(slice: &str, lost_to: &LostTo) -> Option<String> {
 
 /// Whom the gangs that are there have waited for; nothing where that is not measured.
 fn who_ran_instead(daemon: &Daemon) -> Result<LostTo> {
-    let mut lost_to = LostTo::new();
     let mut client = Client::connect(daemon.socket())?;
-    for job in client.list_jobs()?.jobs {
-        let shown = client.show_job(job.id)?;
+    let jobs = client.list_jobs()?.jobs;
+    summed(jobs.into_iter().map(|job| client.show_job(job.id)))
+}
+
+/// Of the jobs that were looked at; one that ended after it was listed, as on a machine that stood still for a
+/// while, has nothing to tell any more.
+fn summed(looks: impl Iterator<Item = Result<ShowJob_Reply, ClientError>>) -> Result<LostTo> {
+    let mut lost_to = LostTo::new();
+    for look in looks {
+        let shown = match look {
+            Err(ClientError::NoSuchJob { .. }) => continue,
+            look => look?,
+        };
         for culprit in shown.details.lost_to.unwrap_or_default() {
             let who = format!("{} ({})", culprit.name, culprit.class);
             *lost_to.entry(who).or_default() += culprit.ns;
@@ -131,5 +143,12 @@ mod tests {
             told("10 ms", &lost_to).unwrap(),
             "In slots of 10 ms threads waited most for b (other) 60 %, c (other) 25 %, a (other) 10 %."
         );
+    }
+    #[test]
+    fn gangs_that_have_ended_tell_nothing() {
+        let ended = |job| Err(ClientError::NoSuchJob { doing: "looking".into(), job });
+        assert_eq!(summed([ended(1), ended(2)].into_iter()).unwrap(), LostTo::new());
+        let gone = ClientError::Closed { doing: "looking".into(), socket: "/s".into() };
+        assert!(summed([ended(1), Err(gone)].into_iter()).is_err());
     }
 }

@@ -144,6 +144,7 @@ mod tests {
             "In slots of 10 ms threads waited most for b (other) 60 %, c (other) 25 %, a (other) 10 %."
         );
     }
+
     #[test]
     fn gangs_that_have_ended_tell_nothing() {
         let ended = |job| Err(ClientError::NoSuchJob { doing: "looking".into(), job });

@@ -3,6 +3,7 @@
 //! What is done here may take the kernel milliseconds; it is done by the threads that serve clients,
 //! never by those that schedule.
 
+mod cpu;
 mod memory;
 
 use std::{
@@ -10,14 +11,15 @@ use std::{
     sync::Arc,
 };
 
+use cpu::CpuGroups;
 use gang_engine::{
-    action::{Action, ControlFile, ProcessHandle},
+    action::{ControlFile, ProcessHandle},
     backend::Backend,
     members::{Controls, Members},
-    probe::{self, CpuControl, Means},
+    probe::Means,
     shared_group,
     store::{Newcomer, Whereabouts},
-    timetable::{self, Lift},
+    timetable,
 };
 use gang_linux::{
     Error, Result, Roots,
@@ -39,11 +41,7 @@ pub struct Lodging {
     root: Option<PathBuf>,
     /// The group above those of all jobs.
     name: String,
-    cpu: CpuControl,
-    /// The version 1 group that the processes of all jobs share, or the version 2 group above all
-    /// jobs: idle as a whole, so that a filling thread gives way to everybody outside.
-    shared: Option<Group>,
-    backend: Backend,
+    pub cpu: CpuGroups,
     memory: MemoryControl,
 }
 
@@ -94,9 +92,7 @@ impl Lodging {
             roots,
             root: means.groups.clone(),
             name: name.to_owned(),
-            cpu: means.cpu.clone(),
-            shared: None,
-            backend,
+            cpu: CpuGroups::none(backend),
             memory: MemoryControl::of(means),
         };
         if let Some(parent) = lodging.parent() {
@@ -109,14 +105,8 @@ impl Lodging {
         for parent in lodging.parent().iter().chain(&lodging.plain_parent()) {
             remove_all_unused(parent);
         }
-        match lodging.prepare_cpu() {
-            Ok(shared) => lodging.shared = shared,
-            Err(error) => {
-                let source = &error.source;
-                tracing::warn!(%error, %source, "no cpu cgroup for jobs: fillers may delay others");
-                lodging.cpu = CpuControl::None;
-            }
-        }
+        let above = lodging.root.as_deref().map(Group::at).zip(lodging.parent());
+        lodging.cpu = CpuGroups::open(&means.cpu, backend, above);
         lodging
     }
 
@@ -128,69 +118,6 @@ impl Lodging {
     /// The group above those of all other jobs.
     fn parent(&self) -> Option<Group> {
         self.root.as_ref().map(|root| Group::at(root).child(&self.name))
-    }
-
-    fn prepare_cpu(&self) -> Result<Option<Group>> {
-        match (&self.cpu, self.backend) {
-            (CpuControl::V1(root), Backend::Rt) => shared_group::prepare(root).map(Some),
-            (CpuControl::V2, Backend::Rt | Backend::Weight) => {
-                let (Some(root), Some(parent)) = (&self.root, self.parent()) else {
-                    return Ok(None);
-                };
-                let _lock = shared_group::lock(root);
-                let root = Group::at(root);
-                if !probe::has_cpu_below(&root)? {
-                    root.write("cgroup.subtree_control", "+cpu")?;
-                    self.keep_fifo(&root, &parent)?;
-                }
-                if self.backend == Backend::Weight {
-                    parent.write("cgroup.subtree_control", "+cpu")?;
-                    return Ok(None);
-                }
-                parent.write("cpu.idle", "1")?;
-                Ok(Some(parent))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Turns the cpu controller off again where it would take SCHED_FIFO from jobs, which then do without it.
-    fn keep_fifo(&self, root: &Group, parent: &Group) -> Result<()> {
-        if self.backend != Backend::Rt {
-            return Ok(());
-        }
-        let group = parent.child("probe");
-        group.create()?;
-        let tried = probe::try_fifo(Some(&group));
-        let _ = group.remove();
-        tried.map_err(|error| {
-            if let Err(error) = root.write("cgroup.subtree_control", "-cpu") {
-                let source = &error.source;
-                tracing::error!(%error, %source, "the cpu controller keeps jobs from being raised");
-            }
-            Error::new(
-                "use SCHED_FIFO beside the cpu controller in",
-                parent.path().display(),
-                error,
-            )
-        })
-    }
-
-    /// The calls that lift the shared group, and let it down again.
-    pub fn lift(&self) -> Option<Lift> {
-        let group = self.shared.as_ref()?;
-        let idle = ControlFile::open(group.path().join("cpu.idle")).ok()?;
-        let (weight, highest, usual) = match self.cpu {
-            CpuControl::V1(_) => ("cpu.shares", "262144", "1024"),
-            _ => ("cpu.weight", "10000", "100"),
-        };
-        let weight = ControlFile::open(group.path().join(weight)).ok()?;
-        let write = |file: &Arc<ControlFile>, value| Action::Write { file: file.clone(), value };
-        Some(Lift {
-            highest: vec![write(&idle, "0"), write(&weight, highest)],
-            usual: vec![write(&idle, "0"), write(&weight, usual)],
-            none: vec![write(&idle, "1")],
-        })
     }
 
     /// Takes the first process of a job in, and says where the job lives. One that Linux alone is to
@@ -229,32 +156,16 @@ impl Lodging {
         adopted: bool,
     ) -> Result<Whereabouts> {
         let (home, cpu_home) = self.homes(first)?;
-        let cpu_group = self.cpu_group(job, policy)?;
+        let cpu_group = self.cpu.of_job(&self.name, job, policy)?;
         Ok(Whereabouts::Cgroup {
             group: group.path().into(),
             home,
             cpu_group: cpu_group.map(|group| group.path().into()),
             cpu_home,
-            cpu_group_is_shared: self.shared.is_some(),
+            cpu_group_is_shared: self.cpu.is_shared(),
             adopted,
             memory: None,
         })
-    }
-
-    /// The version 1 group that the processes of a job are put into besides, ready for them.
-    fn cpu_group(&self, job: JobId, policy: Policy) -> Result<Option<Group>> {
-        if policy == Policy::None {
-            return Ok(None);
-        }
-        match (&self.cpu, self.backend, &self.shared) {
-            (CpuControl::V1(root), Backend::Rt, Some(_)) => shared_group::prepare(root).map(Some),
-            (CpuControl::V1(root), Backend::Weight, _) => {
-                let group = Group::at(root).child(format!("{}-job-{job}", self.name));
-                group.create()?;
-                Ok(Some(group))
-            }
-            _ => Ok(None),
-        }
     }
 
     /// The groups a process is in, as paths of the mounted file systems.
@@ -262,10 +173,7 @@ impl Lodging {
         let (v2, v1) = cgroup::of_process(&self.roots, pid, "cpu")?;
         let below = |root: &Path, group: &str| root.join(group.trim_start_matches('/'));
         let home = self.root.as_ref().map_or_else(PathBuf::new, |root| below(root, &v2));
-        let cpu_home = match (&self.cpu, v1) {
-            (CpuControl::V1(root), Some(group)) => Some(below(root, &group)),
-            _ => None,
-        };
+        let cpu_home = self.cpu.v1_root().zip(v1).map(|(root, group)| below(root, &group));
         Ok((home, cpu_home))
     }
 
@@ -320,7 +228,7 @@ impl Lodging {
             Group::at(group).add(process.pid)?;
         }
         if let Some(cpu_group) = cpu_group {
-            self.move_into_cpu(cpu_group, process)?;
+            self.cpu.move_in(cpu_group, process)?;
         }
         let memory = memory.as_ref().and_then(|at| Some((&at.group, at.home.as_ref()?)));
         if let Some((group, _)) = memory {
@@ -340,26 +248,6 @@ impl Lodging {
         Ok(())
     }
 
-    fn move_into_cpu(&self, cpu_group: &Path, process: &ProcessHandle) -> Result<()> {
-        let moved = Group::at(cpu_group).add(process.pid);
-        match (&moved, &self.cpu, &self.shared) {
-            // Another daemon found it empty meanwhile, and removed it.
-            (Err(_), CpuControl::V1(root), Some(_)) => {
-                shared_group::prepare(root)?.add(process.pid)
-            }
-            _ => moved,
-        }
-    }
-
-    /// Has the group that all gangs share give way again, whatever was made of it.
-    pub fn give_way(&self) -> Result<()> {
-        match (&self.cpu, &self.shared) {
-            (CpuControl::V1(root), Some(_)) => shared_group::prepare(root).map(drop),
-            (_, Some(shared)) => shared.write("cpu.idle", "1"),
-            _ => Ok(()),
-        }
-    }
-
     /// Moves a process of a job back into the group that all gangs share; true where it was not there.
     pub fn take_back(&self, whereabouts: &Whereabouts, process: &ProcessHandle) -> Result<bool> {
         let Whereabouts::Cgroup { group, cpu_group: Some(shared), .. } = whereabouts else {
@@ -370,7 +258,7 @@ impl Lodging {
         if at != *group || cpu_at.as_ref() == Some(shared) {
             return Ok(false);
         }
-        self.move_into_cpu(shared, process).map(|()| true)
+        self.cpu.move_in(shared, process).map(|()| true)
     }
 
     /// Moves a process back to where it, or the job's first one, came from. One that has ended is out.
@@ -410,9 +298,8 @@ impl Lodging {
     ) -> Result<Whereabouts> {
         let mut to = whereabouts.clone();
         let Whereabouts::Cgroup { group, cpu_group, adopted, .. } = &mut to else { return Ok(to) };
-        *cpu_group = self.cpu_group(job, policy)?.map(|group| group.path().into());
-        // In version 2 the group that is idle as a whole is the one above.
-        if matches!(self.cpu, CpuControl::V2) && self.shared.is_some() && !*adopted {
+        *cpu_group = self.cpu.of_job(&self.name, job, policy)?.map(|group| group.path().into());
+        if self.cpu.is_above() && !*adopted {
             let parent = match policy {
                 Policy::Local => self.parent(),
                 Policy::None => self.plain_parent(),
@@ -493,23 +380,14 @@ impl Lodging {
         let everywhere = timetable::affinity(&affinity.iter().copied().collect());
         match whereabouts {
             Whereabouts::Cgroup { group, cpu_group, .. } => {
-                let own_cpu = match (self.backend, &self.cpu, cpu_group) {
-                    (Backend::Weight, CpuControl::V1(_), Some(cpu_group)) => {
-                        Some((cpu_group, "cpu.shares"))
-                    }
-                    (Backend::Weight, CpuControl::V2, _) => Some((group, "cpu.weight")),
-                    _ => None,
-                };
+                let own_cpu = self.cpu.own_of(group, cpu_group.as_deref());
                 let open = |path: PathBuf| if_there(ControlFile::open(path));
-                let own = |(group, file): (&PathBuf, &str)| open(group.join(file));
+                let own = |(group, file): (&Path, &str)| open(group.join(file));
                 let controls = Controls {
                     freeze: open(group.join("cgroup.freeze"))?,
                     cpu_idle: own_cpu.map_or(Ok(None), |(group, _)| own((group, "cpu.idle")))?,
                     cpu_weight: own_cpu.map_or(Ok(None), own)?,
-                    in_idle_group: match self.cpu {
-                        CpuControl::V1(_) => self.shared.is_some() && cpu_group.is_some(),
-                        _ => self.shared.is_some(),
-                    },
+                    in_idle_group: self.cpu.gives_way(cpu_group.is_some()),
                 };
                 Members::of_group(&Group::at(group), controls, normal, everywhere)
             }
@@ -571,9 +449,7 @@ impl Lodging {
         for parent in self.parent().into_iter().chain(self.plain_parent()) {
             let _ = parent.remove();
         }
-        if let (CpuControl::V1(root), Some(_)) = (&self.cpu, &self.shared) {
-            shared_group::remove(root);
-        }
+        self.cpu.close();
     }
 }
 
@@ -582,31 +458,6 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-
-    #[test]
-    fn a_controller_that_would_take_sched_fifo_from_jobs_is_turned_off_again() {
-        // A directory that is no hierarchy: no process can be moved into its groups, as none that is a real-time one can
-        // where the kernel groups them.
-        let root = tempfile::tempdir().unwrap();
-        let control = root.path().join("cgroup.subtree_control");
-        let prepare = |backend| {
-            std::fs::write(&control, "memory\n").unwrap();
-            let means = Means {
-                hierarchies: Hierarchies::default(),
-                groups: Some(root.path().into()),
-                cpu: CpuControl::V2,
-                findings: Vec::new(),
-            };
-            let lodging = Lodging::open(Roots::default(), &means, backend, "gangd");
-            (lodging.cpu, std::fs::read_to_string(&control).unwrap())
-        };
-        let (cpu, written_last) = prepare(Backend::Rt);
-        assert_eq!(cpu, CpuControl::None);
-        assert!(written_last.starts_with("-cpu"), "{written_last:?}");
-        assert!(!root.path().join("gangd/probe").exists());
-        let (_, written_last) = prepare(Backend::Weight);
-        assert!(written_last.starts_with("+cpu"), "{written_last:?}");
-    }
 
     #[test]
     fn whoever_has_the_number_of_a_process_that_ended_is_no_member() {

@@ -22,7 +22,7 @@ impl Daemon {
     pub fn take_back(&self) {
         // While gangs spin on all CPUs, an ordinary thread would move one process in each gap.
         let mut rank = Rank::of(&self.precedence);
-        if let Err(error) = self.lodging.give_way() {
+        if let Err(error) = self.lodging.cpu.give_way() {
             let source = &error.source;
             tracing::warn!(%error, %source, "gangs do not give way to the rest of the machine");
         }

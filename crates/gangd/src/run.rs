@@ -85,7 +85,7 @@ pub fn run(
     let state = State::new(roots.clone(), backend, &settings, schedule);
     let (conductor, thread) = conductor::start(Setup {
         state,
-        lift: lodging.lift(),
+        lift: lodging.cpu.lift(),
         leave_alone: settings.leave_alone,
         pulse: pulse.clone(),
         realtime,

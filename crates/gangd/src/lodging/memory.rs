@@ -165,8 +165,9 @@ impl Lodging {
 mod tests {
     use std::fs;
 
-    use gang_engine::{backend::Backend, probe::CpuControl};
+    use gang_engine::backend::Backend;
 
+    use super::super::cpu::CpuGroups;
     use super::*;
 
     #[test]
@@ -194,9 +195,7 @@ mod tests {
             roots: Default::default(),
             root: Some(root.into()),
             name: "gangd".into(),
-            cpu: CpuControl::None,
-            shared: None,
-            backend: Backend::Freeze,
+            cpu: CpuGroups::none(Backend::Freeze),
             memory: MemoryControl::V2(root.into()),
         };
         let whereabouts = Whereabouts::Cgroup {

@@ -8,34 +8,21 @@
 //! with. So conditions under plain Linux run once more in the end, beside a daemon that does nothing else, and nothing
 //! else is taken of that round.
 
+mod budget;
+mod progress;
+mod samples;
+
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use indicatif::{HumanDuration, ProgressBar, ProgressFinish, ProgressState, ProgressStyle};
-use serde::{Deserialize, Serialize, Serializer};
 
 use crate::gangs::{APART, COSCHEDULED};
 use crate::lab::Lab;
 use crate::machine::Machine;
 use crate::noise::{self, Noise};
-
-/// Figures of one measurement, by name with the unit last.
-pub type Figures = BTreeMap<&'static str, f64>;
-
-/// What one measurement of a condition gave.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(bound(deserialize = "'de: 'static"))]
-pub struct Sample {
-    pub figures: Figures,
-    /// Why it is not known how much its gangs ran as a whole; absent where it is, and where it has no gangs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_measured: Option<String>,
-    /// For how long threads waited in their slots, by who had their CPU; where the experiment is about that.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub lost_to_ns: BTreeMap<String, i64>,
-}
+use budget::Budget;
+pub use progress::say;
+pub use samples::{Figures, Sample, Series};
 
 /// One way to run the workload of an experiment.
 pub struct Condition<'a> {
@@ -47,107 +34,6 @@ impl<'a> Condition<'a> {
     pub fn new(name: impl Into<String>, measure: impl Fn() -> Result<Figures> + 'a) -> Self {
         Self { name: name.into(), measure: Box::new(measure) }
     }
-}
-
-/// The raw samples of one condition, one for each round in which the figure was there.
-#[derive(Clone, Debug, Serialize)]
-pub struct Series {
-    pub condition: String,
-    pub samples: BTreeMap<&'static str, Vec<f64>>,
-    /// The rounds that they are of, counted from 0; written, from 1, where a figure is not there in all of them.
-    #[serde(skip_serializing_if = "are_all", serialize_with = "from_one")]
-    rounds: BTreeMap<&'static str, Vec<usize>>,
-    /// As of a [`Sample`], where it is known of no round.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_measured: Option<String>,
-    /// In how many rounds it is not known, by the reason.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub rounds_not_measured: BTreeMap<String, usize>,
-    /// How much its programs ran as a whole is of one more round, of which nothing else is told.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub looked_at_apart: bool,
-    /// As of a [`Sample`], in all rounds.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub lost_to_ns: BTreeMap<String, i64>,
-}
-
-impl Series {
-    /// Of all rounds, from the first one on.
-    pub fn new(condition: impl Into<String>, samples: BTreeMap<&'static str, Vec<f64>>) -> Self {
-        let rounds = samples.iter().map(|(&name, values)| (name, (0..values.len()).collect()));
-        let rounds = rounds.collect();
-        let condition = condition.into();
-        Self {
-            condition,
-            samples,
-            rounds,
-            not_measured: None,
-            rounds_not_measured: BTreeMap::new(),
-            looked_at_apart: false,
-            lost_to_ns: BTreeMap::new(),
-        }
-    }
-
-    /// Takes in the figures of one round.
-    pub fn add(&mut self, round: usize, sample: Sample) {
-        for (name, value) in sample.figures {
-            self.samples.entry(name).or_default().push(value);
-            self.rounds.entry(name).or_default().push(round);
-        }
-        for (who, ns) in sample.lost_to_ns {
-            *self.lost_to_ns.entry(who).or_default() += ns;
-        }
-        if let Some(reason) = sample.not_measured {
-            *self.rounds_not_measured.entry(reason.clone()).or_default() += 1;
-            self.not_measured = Some(reason);
-        }
-        if self.samples.contains_key(COSCHEDULED) {
-            self.not_measured = None;
-        }
-    }
-
-    /// Whether it is to be looked at apart how much its programs run as a whole.
-    fn wants_look(&self) -> bool {
-        self.not_measured.as_deref() == Some(APART)
-    }
-
-    /// Takes in what was seen then, after so many rounds.
-    fn add_look(&mut self, rounds: usize, seen: Sample) {
-        self.rounds_not_measured.clear();
-        self.looked_at_apart = seen.figures.contains_key(COSCHEDULED);
-        self.add(rounds, seen);
-    }
-
-    /// What was measured of a figure, with the round, counted from 0.
-    pub fn by_round(&self, figure: &str) -> impl Iterator<Item = (usize, f64)> + '_ {
-        let rounds = self.rounds.get(figure).into_iter().flatten().copied();
-        rounds.zip(self.samples.get(figure).into_iter().flatten().copied())
-    }
-
-    /// In how many rounds it was measured.
-    pub fn measured(&self) -> usize {
-        self.rounds.values().map(Vec::len).max().unwrap_or(0)
-    }
-
-    /// A figure of two conditions, of the rounds in which both have it.
-    pub fn paired(&self, other: &Series, figure: &str) -> (Vec<f64>, Vec<f64>) {
-        let others: BTreeMap<usize, f64> = other.by_round(figure).collect();
-        let both = |(round, value)| Some((value, *others.get(&round)?));
-        self.by_round(figure).filter_map(both).unzip()
-    }
-}
-
-fn are_all(rounds: &BTreeMap<&'static str, Vec<usize>>) -> bool {
-    let most = rounds.values().flatten().max().map_or(0, |last| last + 1);
-    rounds.values().all(|of| of.len() == most)
-}
-
-fn from_one<S: Serializer>(
-    rounds: &BTreeMap<&'static str, Vec<usize>>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let from_one = |of: &Vec<usize>| of.iter().map(|round| round + 1).collect::<Vec<_>>();
-    serializer.collect_map(rounds.iter().map(|(figure, of)| (figure, from_one(of))))
 }
 
 /// What was measured, and on what.
@@ -172,9 +58,6 @@ pub struct Rounds<'a> {
     /// Whether a condition, by its place, is to be measured on, after what was measured of all of them.
     pub wants_more: &'a dyn Fn(&[Series], usize) -> bool,
 }
-
-/// In so much time a first answer is there, but for the last round and what is measured in one piece.
-const FIRST_ANSWER: Duration = Duration::from_secs(60);
 
 /// Runs all conditions `rounds` times, and says on the standard error how far it is. What the file of
 /// `--resume` has of them is not measured again.
@@ -214,13 +97,16 @@ pub fn alternate_on(
         journal.map_or(Ok(()), |journal| journal.add_noise(experiment, sample))
     };
 
-    let bar = progress(experiment, (0..rounds.of_all).map(|round| missing(round, &every)).sum());
+    let bar =
+        progress::bar(experiment, (0..rounds.of_all).map(|round| missing(round, &every)).sum());
     let mut series: Vec<Series> =
         conditions.iter().map(|c| Series::new(&c.name, BTreeMap::new())).collect();
-    let bounded = lab.options.quick && lab.options.runs.is_none();
-    let begun = Instant::now();
-    let at_most = if bounded { rounds.of_all } else { rounds.at_most.max(rounds.of_all) };
-    let (mut done, mut measured) = (0, 0);
+    let mut budget = Budget::begin(lab);
+    let at_most = match budget.is_limited() {
+        true => rounds.of_all,
+        false => rounds.at_most.max(rounds.of_all),
+    };
+    let mut done = 0;
     for round in 0..at_most {
         let wants = |index: &usize| round < rounds.of_all || (rounds.wants_more)(&series, *index);
         let mut now: Vec<usize> = every.iter().copied().filter(wants).collect();
@@ -232,16 +118,15 @@ pub fn alternate_on(
             bar.inc_length(missing as u64);
         }
         if missing > 0 {
-            if measured == 0 && !lab.options.noisy {
+            if !budget.has_measured() && !lab.options.noisy {
                 quiet_enough(noise::at_rest()?)?;
             }
             // And for the looks that follow.
-            let taken = begun.elapsed().mul_f64(1.0 + part_apart(&series));
-            if bounded && !is_time_for_another(measured, taken, lab.began.get().elapsed()) {
+            if !budget.has_time_for(1.0 + part_apart(&series)) {
                 break;
             }
             listen(&mut noise)?;
-            measured += 1;
+            budget.take_round();
         }
         if round % 2 == 1 {
             now.reverse();
@@ -262,8 +147,7 @@ pub fn alternate_on(
         }
         done = round + 1;
     }
-    let taken = begun.elapsed().mul_f64(part_apart(&series));
-    if !bounded || is_time_for_another(measured, taken, lab.began.get().elapsed()) {
+    if budget.has_time_for(part_apart(&series)) {
         bar.inc_length(series.iter().filter(|series| series.wants_look()).count() as u64);
         for (condition, series) in conditions.iter().zip(&mut series) {
             if series.wants_look() {
@@ -277,7 +161,7 @@ pub fn alternate_on(
             series.add_look(done, not_seen("--quick had no time to look at plain Linux"));
         }
     }
-    if measured > 0 {
+    if budget.has_measured() {
         listen(&mut noise)?;
     }
     machine.look_again();
@@ -339,12 +223,6 @@ fn look(lab: &Lab, experiment: &str, condition: &Condition) -> Result<Sample> {
     Ok(seen)
 }
 
-/// Whether a first answer has time for one more round: where it takes as long as those that were measured in
-/// `taken`. There is one in any case.
-fn is_time_for_another(measured: u32, taken: Duration, since_beginning: Duration) -> bool {
-    measured == 0 || since_beginning + taken / measured <= FIRST_ANSWER
-}
-
 /// Refuses a machine on which a run could not be compared, before it is measured for minutes.
 fn quiet_enough(noise: Noise) -> Result<()> {
     ensure!(
@@ -358,42 +236,14 @@ fn quiet_enough(noise: Noise) -> Result<()> {
     Ok(())
 }
 
-/// Shows how far a run is and how long it will take; nothing where nobody watches.
-fn progress(experiment: &'static str, steps: usize) -> ProgressBar {
-    let bar = ProgressBar::new(steps as u64).with_finish(ProgressFinish::AndClear);
-    let style =
-        ProgressStyle::with_template("{prefix} {bar:20} {pos}/{len}, {left} left: {wide_msg}");
-    // Without a style of its own the bar says the same in another order.
-    if let Ok(style) = style {
-        bar.set_style(style.with_key("left", left));
-    }
-    bar.set_prefix(experiment);
-    // No thread that redraws it: the lab uses no CPU while it measures.
-    bar
-}
-
-/// How much longer it takes, which nobody knows before something was measured.
-fn left(state: &ProgressState, to: &mut dyn std::fmt::Write) {
-    let _ = match state.pos() {
-        0 => write!(to, "not known how long is"),
-        _ => write!(to, "{}", HumanDuration(state.eta())),
-    };
-}
-
-/// Shows what is being done, in place; nothing where nobody watches.
-pub fn say(text: &str) {
-    let mut stderr = std::io::stderr();
-    if stderr.is_terminal() {
-        let _ = write!(stderr, "\r\x1b[K{text}").and_then(|()| stderr.flush());
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::budget::FIRST_ANSWER;
     use super::*;
     use crate::lab::Options;
     use std::cell::RefCell;
     use std::path::Path;
+    use std::time::Instant;
 
     fn lab(resume: Option<&Path>) -> Lab {
         let resume = resume.map(Path::to_owned);
@@ -417,32 +267,6 @@ mod tests {
         assert_eq!(run.series[1].samples["rounds"], [2.0, 5.0, 8.0]);
         assert_eq!(run.noise.len(), 4, "before each round and after the last");
         assert!(run.machine.load_before.is_some() && run.machine.load_after.is_some());
-    }
-
-    #[test]
-    fn a_figure_that_a_round_does_not_have_is_paired_with_none() {
-        let series = |missing: usize| {
-            let mut series = Series::new("a", BTreeMap::new());
-            for round in 0..3 {
-                let value = (round * 10 + missing) as f64;
-                let figures = (round != missing).then_some(("n", value));
-                series.add(
-                    round,
-                    Sample { figures: figures.into_iter().collect(), ..Sample::default() },
-                );
-            }
-            series
-        };
-        let (first, second) = (series(0), series(1));
-        assert_eq!(first.by_round("n").collect::<Vec<_>>(), [(1, 10.0), (2, 20.0)]);
-        assert_eq!(first.paired(&second, "n"), (vec![20.0], vec![21.0]));
-        assert_eq!(first.paired(&second, "m"), (vec![], vec![]));
-        assert_eq!(
-            serde_json::to_value(&second).unwrap()["rounds"]["n"],
-            serde_json::json!([1, 3])
-        );
-        let whole = serde_json::to_value(series(3)).unwrap();
-        assert!(whole.get("rounds").is_none(), "{whole}");
     }
 
     #[test]
@@ -555,14 +379,6 @@ mod tests {
         let series = run(true, long_ago);
         assert!(series[0].not_measured.as_ref().unwrap().contains("no time"));
         assert_eq!(*looks.borrow(), 3);
-    }
-
-    #[test]
-    fn a_first_answer_takes_a_minute() {
-        let s = Duration::from_secs;
-        assert!(is_time_for_another(0, s(0), s(500)), "without a round there is no answer");
-        assert!(is_time_for_another(1, s(20), s(30)) && is_time_for_another(2, s(40), s(40)));
-        assert!(!is_time_for_another(1, s(31), s(31)) && !is_time_for_another(2, s(40), s(41)));
     }
 
     #[test]

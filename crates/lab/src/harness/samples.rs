@@ -1,0 +1,155 @@
+//! What measurements gave: the figures of one, and those of a condition by round.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::gangs::{APART, COSCHEDULED};
+
+/// Figures of one measurement, by name with the unit last.
+pub type Figures = BTreeMap<&'static str, f64>;
+
+/// What one measurement of a condition gave.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
+pub struct Sample {
+    pub figures: Figures,
+    /// Why it is not known how much its gangs ran as a whole; absent where it is, and where it has no gangs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_measured: Option<String>,
+    /// For how long threads waited in their slots, by who had their CPU; where the experiment is about that.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost_to_ns: BTreeMap<String, i64>,
+}
+
+/// The raw samples of one condition, one for each round in which the figure was there.
+#[derive(Clone, Debug, Serialize)]
+pub struct Series {
+    pub condition: String,
+    pub samples: BTreeMap<&'static str, Vec<f64>>,
+    /// The rounds that they are of, counted from 0; written, from 1, where a figure is not there in all of them.
+    #[serde(skip_serializing_if = "are_all", serialize_with = "from_one")]
+    rounds: BTreeMap<&'static str, Vec<usize>>,
+    /// As of a [`Sample`], where it is known of no round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_measured: Option<String>,
+    /// In how many rounds it is not known, by the reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub rounds_not_measured: BTreeMap<String, usize>,
+    /// How much its programs ran as a whole is of one more round, of which nothing else is told.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub looked_at_apart: bool,
+    /// As of a [`Sample`], in all rounds.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost_to_ns: BTreeMap<String, i64>,
+}
+
+impl Series {
+    /// Of all rounds, from the first one on.
+    pub fn new(condition: impl Into<String>, samples: BTreeMap<&'static str, Vec<f64>>) -> Self {
+        let rounds = samples.iter().map(|(&name, values)| (name, (0..values.len()).collect()));
+        let rounds = rounds.collect();
+        let condition = condition.into();
+        Self {
+            condition,
+            samples,
+            rounds,
+            not_measured: None,
+            rounds_not_measured: BTreeMap::new(),
+            looked_at_apart: false,
+            lost_to_ns: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in the figures of one round.
+    pub fn add(&mut self, round: usize, sample: Sample) {
+        for (name, value) in sample.figures {
+            self.samples.entry(name).or_default().push(value);
+            self.rounds.entry(name).or_default().push(round);
+        }
+        for (who, ns) in sample.lost_to_ns {
+            *self.lost_to_ns.entry(who).or_default() += ns;
+        }
+        if let Some(reason) = sample.not_measured {
+            *self.rounds_not_measured.entry(reason.clone()).or_default() += 1;
+            self.not_measured = Some(reason);
+        }
+        if self.samples.contains_key(COSCHEDULED) {
+            self.not_measured = None;
+        }
+    }
+
+    /// Whether it is to be looked at apart how much its programs run as a whole.
+    pub(super) fn wants_look(&self) -> bool {
+        self.not_measured.as_deref() == Some(APART)
+    }
+
+    /// Takes in what was seen then, after so many rounds.
+    pub(super) fn add_look(&mut self, rounds: usize, seen: Sample) {
+        self.rounds_not_measured.clear();
+        self.looked_at_apart = seen.figures.contains_key(COSCHEDULED);
+        self.add(rounds, seen);
+    }
+
+    /// What was measured of a figure, with the round, counted from 0.
+    pub fn by_round(&self, figure: &str) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let rounds = self.rounds.get(figure).into_iter().flatten().copied();
+        rounds.zip(self.samples.get(figure).into_iter().flatten().copied())
+    }
+
+    /// In how many rounds it was measured.
+    pub fn measured(&self) -> usize {
+        self.rounds.values().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// A figure of two conditions, of the rounds in which both have it.
+    pub fn paired(&self, other: &Series, figure: &str) -> (Vec<f64>, Vec<f64>) {
+        let others: BTreeMap<usize, f64> = other.by_round(figure).collect();
+        let both = |(round, value)| Some((value, *others.get(&round)?));
+        self.by_round(figure).filter_map(both).unzip()
+    }
+}
+
+fn are_all(rounds: &BTreeMap<&'static str, Vec<usize>>) -> bool {
+    let most = rounds.values().flatten().max().map_or(0, |last| last + 1);
+    rounds.values().all(|of| of.len() == most)
+}
+
+fn from_one<S: Serializer>(
+    rounds: &BTreeMap<&'static str, Vec<usize>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let from_one = |of: &Vec<usize>| of.iter().map(|round| round + 1).collect::<Vec<_>>();
+    serializer.collect_map(rounds.iter().map(|(figure, of)| (figure, from_one(of))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_that_a_round_does_not_have_is_paired_with_none() {
+        let series = |missing: usize| {
+            let mut series = Series::new("a", BTreeMap::new());
+            for round in 0..3 {
+                let value = (round * 10 + missing) as f64;
+                let figures = (round != missing).then_some(("n", value));
+                series.add(
+                    round,
+                    Sample { figures: figures.into_iter().collect(), ..Sample::default() },
+                );
+            }
+            series
+        };
+        let (first, second) = (series(0), series(1));
+        assert_eq!(first.by_round("n").collect::<Vec<_>>(), [(1, 10.0), (2, 20.0)]);
+        assert_eq!(first.paired(&second, "n"), (vec![20.0], vec![21.0]));
+        assert_eq!(first.paired(&second, "m"), (vec![], vec![]));
+        assert_eq!(
+            serde_json::to_value(&second).unwrap()["rounds"]["n"],
+            serde_json::json!([1, 3])
+        );
+        let whole = serde_json::to_value(series(3)).unwrap();
+        assert!(whole.get("rounds").is_none(), "{whole}");
+    }
+}

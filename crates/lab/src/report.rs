@@ -1,15 +1,16 @@
-//! What an experiment found: its series, the ratios between them, the promises it checks and a verdict,
-//! as tables, as JSON, as CSV, and as a picture.
+//! What an experiment found: its series, the ratios between them, the promises it checks and a verdict.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
+mod files;
+mod text;
 
-use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
 use serde::Serialize;
 
 use crate::confusion::Confusion;
-use crate::gangs::{COSCHEDULED, NOT_ON_TERMINALS};
+use crate::gangs::COSCHEDULED;
 use crate::harness::{Run, Series};
 use crate::lab::Lab;
 use crate::machine::Machine;
@@ -17,8 +18,8 @@ use crate::noise::Summary;
 use crate::picture::{self, Picture};
 pub use crate::promise::{Measure, Must, measure_rows, measure_table};
 use crate::stats::{self, Estimate};
-use crate::table::{self, NOT_MEASURED, interval};
 use crate::verdict::{self, Better};
+pub use files::{deliver, write_csv};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
@@ -59,28 +60,6 @@ pub struct Report {
     /// Drawn in place of the bars of that figure.
     #[serde(skip)]
     pub picture: Option<Picture>,
-}
-
-/// One figure of one condition, summed up.
-#[derive(Clone, Debug, Serialize)]
-struct Summed<'a> {
-    condition: &'a str,
-    figure: &'a str,
-    mean: f64,
-    sd: f64,
-    least: f64,
-    most: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    interval: Option<[f64; 2]>,
-}
-
-/// A report as it is written: with what follows from its samples.
-#[derive(Serialize)]
-struct Written<'a> {
-    #[serde(flatten)]
-    report: &'a Report,
-    figures: Vec<Summed<'a>>,
-    verdict: Vec<String>,
 }
 
 /// One condition's figure over another's.
@@ -263,187 +242,16 @@ impl Report {
         }
     }
 
-    /// The report for a terminal.
-    pub fn text(&self) -> String {
-        let mut text = format!("{}\n{}; {}\n", self.about, self.machine.line(), self.all_rounds());
-        if let Some(noise) = &self.noise {
-            text += &format!("While nothing was measured {}.\n", noise.line());
-        }
-        let shown = self.shown;
-        text += &format!("Mean ± 95 % interval, of {shown} with the standard deviation (sd):\n\n");
-        text += &self.series_table();
-        if !self.ratios.is_empty() {
-            text += "\n";
-            text += &self.ratio_table();
-        }
-        if let Some((heading, rows)) = self.confusion.as_ref().map(Confusion::rows) {
-            text += "\n";
-            text += &table::render(&heading, &rows);
-        }
-        if !self.measures.is_empty() {
-            text += "\n";
-            text += &measure_table(&self.measures);
-        }
-        for (heading, lines) in [("Verdict", self.verdicts()), ("Left out", self.left_out())] {
-            if !lines.is_empty() {
-                text += &format!("\n{heading}:\n");
-                text.extend(lines.iter().map(|line| format!("- {line}\n")));
-            }
-        }
-        text
-    }
-
-    /// Heading and rows of what was measured: a condition each, mean and interval of each figure but for some, and the
-    /// standard deviation of the one that matters.
-    pub fn series_rows(&self, leave_out: &[&str]) -> (Vec<&str>, Vec<Vec<String>>) {
-        let mut all: BTreeSet<&str> =
-            self.series.iter().flat_map(|series| series.samples.keys().copied()).collect();
-        // Where nothing of it was measured that is told, too.
-        all.extend(self.series.iter().find(|it| it.not_measured.is_some()).map(|_| COSCHEDULED));
-        all.retain(|figure| !leave_out.contains(figure));
-        // The figure that matters comes first.
-        let mut figures: Vec<&str> = all.into_iter().collect();
-        figures.sort_by_key(|figure| *figure != self.shown);
-        let mut heading = vec![""];
-        heading.extend(figures.iter().copied());
-        let row = |series: &Series| {
-            let cell = |figure: &&str| match series.samples.get(*figure).map(|s| stats::mean(s)) {
-                Some(Some(estimate)) if *figure == self.shown => {
-                    plus_minus(&estimate) + &with_sd(&series.samples[*figure])
-                }
-                Some(Some(estimate)) => plus_minus(&estimate),
-                _ if *figure == COSCHEDULED && series.not_measured.is_some() => NOT_MEASURED.into(),
-                _ => "–".into(),
-            };
-            [series.condition.clone()].into_iter().chain(figures.iter().map(cell)).collect()
-        };
-        (heading, self.series.iter().map(row).collect())
-    }
-
-    pub fn ratio_rows(&self) -> (Vec<&str>, Vec<Vec<String>>) {
-        let row = |ratio: &Ratio| {
-            let what = format!("{} over {}", ratio.of, ratio.over);
-            vec![what, ratio.figure.into(), interval(&ratio.estimate)]
-        };
-        (vec!["ratio", "of", "value [95 %]"], self.ratios.iter().map(row).collect())
-    }
-
-    fn series_table(&self) -> String {
-        let (heading, rows) = self.series_rows(&NOT_ON_TERMINALS);
-        table::render(&heading, &rows)
-    }
-
-    fn ratio_table(&self) -> String {
-        let (heading, rows) = self.ratio_rows();
-        table::render(&heading, &rows)
-    }
-
-    /// What goes into a JSON file.
-    pub fn value(&self) -> impl Serialize + '_ {
-        Written { report: self, figures: self.figures(), verdict: self.verdicts() }
-    }
-
-    fn figures(&self) -> Vec<Summed<'_>> {
-        let mut figures = Vec::new();
-        for series in &self.series {
-            for (figure, samples) in &series.samples {
-                if let (Some((mean, sd)), Some(estimate)) =
-                    (stats::mean_sd(samples), stats::mean(samples))
-                {
-                    let condition = &series.condition;
-                    figures.push(Summed {
-                        condition,
-                        figure,
-                        mean,
-                        sd,
-                        least: samples.iter().copied().fold(f64::INFINITY, f64::min),
-                        most: samples.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-                        interval: estimate.interval,
-                    });
-                }
-            }
-        }
-        figures
-    }
-
     pub fn draw(&self, paths: &[&Path]) -> Result<()> {
         match &self.picture {
             Some(picture) => picture.draw(&self.about, paths),
             None => picture::bars(paths, self),
         }
     }
-
-    /// Writes what the options ask for.
-    pub fn deliver(&self, lab: &Lab) -> Result<()> {
-        deliver(lab, &self.value(), &self.text())?;
-        if let Some(path) = &lab.options.csv {
-            write_csv(path, [self])?;
-        }
-        if !lab.options.picture.is_empty() {
-            let paths: Vec<&Path> = lab.options.picture.iter().map(PathBuf::as_path).collect();
-            self.draw(&paths)?;
-        }
-        Ok(())
-    }
 }
 
 fn is_none(number: &usize) -> bool {
     *number == 0
-}
-
-/// Raw samples, one for each line: for those who count themselves.
-pub fn write_csv<'a>(path: &Path, reports: impl IntoIterator<Item = &'a Report>) -> Result<()> {
-    let writing = || format!("writing {}", path.display());
-    let mut writer = csv::Writer::from_path(path).with_context(writing)?;
-    writer
-        .write_record(["experiment", "condition", "figure", "round", "value"])
-        .with_context(writing)?;
-    for report in reports {
-        for series in &report.series {
-            for figure in series.samples.keys() {
-                for (round, value) in series.by_round(figure) {
-                    let (round, value) = ((round + 1).to_string(), value.to_string());
-                    let record = [report.experiment, &series.condition, figure, &round, &value];
-                    writer.write_record(record).with_context(writing)?;
-                }
-            }
-        }
-    }
-    writer.flush().with_context(writing)
-}
-
-/// Prints the text, or the JSON in its place where that was asked for.
-pub fn deliver(lab: &Lab, value: &impl Serialize, text: &str) -> Result<()> {
-    let to_stdout = lab.options.json.as_deref() == Some(Path::new("-"));
-    if !to_stdout {
-        print!("{text}");
-    }
-    if let Some(path) = &lab.options.json {
-        let mut json = serde_json::to_string_pretty(value).context("writing figures as JSON")?;
-        json.push('\n');
-        if to_stdout {
-            print!("{json}");
-        } else {
-            fs::write(path, json).with_context(|| format!("writing {}", path.display()))?;
-        }
-    }
-    Ok(())
-}
-
-fn plus_minus(estimate: &Estimate) -> String {
-    let value = table::figure(estimate.value);
-    match estimate.interval {
-        Some([low, high]) => format!("{value} ± {}", table::figure((high - low) / 2.0)),
-        None => value,
-    }
-}
-
-/// Nothing of a single sample.
-fn with_sd(samples: &[f64]) -> String {
-    match stats::mean_sd(samples) {
-        Some((_, sd)) if samples.len() > 1 => format!(" (sd {})", table::figure(sd)),
-        _ => String::new(),
-    }
 }
 
 #[cfg(test)]
@@ -453,7 +261,7 @@ mod tests {
     use crate::lab::Options;
     use crate::noise::Noise;
 
-    fn report(lost_percent: f64, noisy: bool) -> Report {
+    pub(super) fn report(lost_percent: f64, noisy: bool) -> Report {
         let lab = Lab::new(&Options { noisy, ..Options::default() }).unwrap();
         let series = |condition: &str, samples: [f64; 3]| {
             Series::new(condition, BTreeMap::from([("per_s", samples.to_vec())]))
@@ -535,23 +343,5 @@ mod tests {
         assert_eq!(json["series"][1]["rounds_not_measured"]["no gang was there"], 1);
         assert!(json["series"][1].get("not_measured").is_none(), "it is known of two rounds");
         assert!(json["series"][0].get("rounds_not_measured").is_none());
-    }
-
-    #[test]
-    fn samples_become_lines_and_sums() {
-        let report = report(1.0, false);
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("samples.csv");
-        write_csv(&path, [&report]).unwrap();
-        let text = fs::read_to_string(&path).unwrap();
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "experiment,condition,figure,round,value");
-        assert_eq!(lines[1], "speed,\"plain, 1\",per_s,1,1");
-        assert_eq!(lines.len(), 7);
-        let json = serde_json::to_value(report.value()).unwrap();
-        assert_eq!(json["figures"][1]["mean"], 3.0);
-        assert!((json["figures"][1]["sd"].as_f64().unwrap() - 0.1).abs() < 1e-9);
-        assert!(report.text().contains("3.00 ± 0.248 (sd 0.100)"), "{}", report.text());
-        assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
     }
 }

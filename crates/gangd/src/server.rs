@@ -46,6 +46,10 @@ const SILENCE: Duration = Duration::from_secs(600);
 const MADE: &str = "gangd made this file\n";
 const MADE_WITH_DIRECTORY: &str = "gangd made this file and its directory\n";
 
+/// How often the directory of a place may be gone again before the lock in it is opened: whoever leaves the place, or
+/// throws its directory away, does so once.
+const MOMENTS_MAX: u32 = 100;
+
 /// The place of the daemon: nobody else serves this socket while it is held.
 #[derive(Debug)]
 pub struct Place {
@@ -82,20 +86,18 @@ impl Place {
 
     /// Takes the place; `None` where another daemon has it.
     pub fn take(socket: &Path) -> anyhow::Result<Option<Place>> {
-        let directory = gang_protocol::paths::runtime_dir(socket);
-        let makes_directory = !directory.exists();
-        if makes_directory {
-            let mode = if rustix::process::geteuid().is_root() { 0o755 } else { 0o700 };
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(mode)
-                .create(&directory)
-                .with_context(|| format!("cannot create {}", directory.display()))?;
-        }
         let lock_path = socket.with_extension("lock");
+        let mut moments = 0;
         loop {
-            let (mut lock, is_new) = open_lock(&lock_path)
-                .with_context(|| format!("cannot open {}", lock_path.display()))?;
+            let makes_directory = make_directory(socket)?;
+            let (mut lock, is_new) = match open_lock(&lock_path) {
+                // Whoever left it removed the directory at this moment.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && moments < MOMENTS_MAX => {
+                    moments += 1;
+                    continue;
+                }
+                opened => opened.with_context(|| format!("cannot open {}", lock_path.display()))?,
+            };
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
@@ -167,6 +169,21 @@ impl Place {
             let _ = fs::remove_dir(gang_protocol::paths::runtime_dir(&self.socket));
         }
     }
+}
+
+/// Makes the directory of a socket; true where it was not there.
+fn make_directory(socket: &Path) -> anyhow::Result<bool> {
+    let directory = gang_protocol::paths::runtime_dir(socket);
+    if directory.exists() {
+        return Ok(false);
+    }
+    let mode = if rustix::process::geteuid().is_root() { 0o755 } else { 0o700 };
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(&directory)
+        .with_context(|| format!("cannot create {}", directory.display()))?;
+    Ok(true)
 }
 
 /// Whether what is at a path is a socket; `None` where nothing is.
@@ -397,6 +414,25 @@ mod tests {
         place.leave();
         assert!(!socket.exists() && !directory.path().join("run").exists());
         assert!(Place::take(&socket).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_place_is_taken_while_its_directory_is_thrown_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("run");
+        let socket = run.join("gangd.sock");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    let _ = fs::remove_dir_all(&run);
+                }
+            });
+            let taken: Vec<_> = (0..2000).map(|_| Place::take(&socket).map(drop)).collect();
+            is_over.store(true, Ordering::Relaxed);
+            let error = taken.into_iter().find_map(Result::err);
+            assert!(error.is_none(), "{error:?}");
+        });
     }
 
     #[test]

@@ -94,9 +94,14 @@ impl Slices {
                 let name = format!("{}, {}", program.name, shown(backend.as_deref()));
                 lines.push(Line::new(name, points));
             }
-            if report.compared && !lab.options.plain {
+            if report.compared && report.rounds > 1 {
                 report.verdict.push(verdict(shown(backend.as_deref()), &little));
             }
+        }
+        if report.compared && report.rounds == 1 && !backends.is_empty() {
+            let not_shown =
+                "A single round does not show which slices cost all three programs less than";
+            report.verdict.push(format!("{not_shown} {LITTLE_PERCENT} %."));
         }
         let mut picture =
             Picture::lines("slice in ms", "lost against batch in percent", lines).log_x();

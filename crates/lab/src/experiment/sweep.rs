@@ -52,8 +52,8 @@ pub struct Sweep {
 struct Benefit {
     at: Duration,
     ratio: f64,
-    /// It is more than nothing, and 1 is not in its interval.
-    is_shown: bool,
+    /// Whether it is more than nothing, and 1 is not in its interval; a single round has none.
+    is_shown: Option<bool>,
 }
 
 impl Over {
@@ -164,8 +164,7 @@ fn benefits(report: &mut Report, points: &[Duration]) -> Vec<Benefit> {
     let mut benefits = Vec::new();
     for &at in points {
         if let Some(ratio) = report.ratio(&name(at, "gangd"), &name(at, "plain Linux"), SWEPT) {
-            let is_shown =
-                ratio.value > NOTHING && ratio.interval.is_some_and(|[low, _]| low > 1.0);
+            let is_shown = ratio.interval.map(|[low, _]| ratio.value > NOTHING && low > 1.0);
             benefits.push(Benefit { at, ratio: ratio.value, is_shown });
         }
     }
@@ -174,7 +173,7 @@ fn benefits(report: &mut Report, points: &[Duration]) -> Vec<Benefit> {
 
 /// The last point at which a benefit is shown and the one after it; none where it is at all, or at none.
 fn bracket(benefits: &[Benefit]) -> Option<(Benefit, Benefit)> {
-    let last = benefits.iter().rposition(|benefit| benefit.is_shown)?;
+    let last = benefits.iter().rposition(|benefit| benefit.is_shown == Some(true))?;
     Some((benefits[last], *benefits.get(last + 1)?))
 }
 
@@ -205,6 +204,12 @@ fn verdict(over: Over, benefits: &[Benefit]) -> String {
         duration::show(first.at),
         figure(first.ratio)
     );
+    if benefits.iter().all(|benefit| benefit.is_shown.is_none()) {
+        return format!(
+            "{first}, in a single round, which shows no crossing ({}).",
+            over.published()
+        );
+    }
     let rest = match bracket(benefits) {
         Some((with, without)) => format!(
             "below 2 %, or not shown, at {} and more of {name}, interpolated between {} and {}",
@@ -212,7 +217,7 @@ fn verdict(over: Over, benefits: &[Benefit]) -> String {
             duration::show(with.at),
             duration::show(without.at)
         ),
-        None if benefits.iter().all(|benefit| !benefit.is_shown) => {
+        None if benefits.iter().all(|benefit| benefit.is_shown != Some(true)) => {
             format!("below 2 %, or not shown, at every {name}")
         }
         None => format!("there yet at the largest {name} measured"),
@@ -253,7 +258,7 @@ mod tests {
 
     fn benefits(of: &[(u64, f64)]) -> Vec<Benefit> {
         let benefit = |&(us, ratio): &(u64, f64)| {
-            let is_shown = ratio > NOTHING;
+            let is_shown = Some(ratio > NOTHING);
             Benefit { at: Duration::from_micros(us), ratio, is_shown }
         };
         of.iter().map(benefit).collect()
@@ -273,7 +278,7 @@ mod tests {
     #[test]
     fn a_benefit_that_is_not_shown_does_not_move_the_crossing() {
         let mut all = benefits(&[(40, 3.0), (400, 1.1), (4_000, 1.03), (40_000, 1.03)]);
-        (all[2].is_shown, all[3].is_shown) = (false, false);
+        (all[2].is_shown, all[3].is_shown) = (Some(false), Some(false));
         let (with, without) = bracket(&all).unwrap();
         assert_eq!((with.at.as_micros(), without.at.as_micros()), (400, 4_000));
         assert!((crossing(with, without).as_secs_f64() * 1e3 - 4.0).abs() < 1e-6);
@@ -283,6 +288,11 @@ mod tests {
     fn a_sweep_without_a_crossing_says_so() {
         assert!(verdict(Over::Variance, &benefits(&[(0, 2.0), (400, 1.5)])).contains("largest"));
         assert!(verdict(Over::Variance, &benefits(&[(0, 1.0), (400, 1.01)])).contains("at every"));
+        let of_one_round = benefits(&[(0, 2.0), (400, 1.0)])
+            .into_iter()
+            .map(|benefit| Benefit { is_shown: None, ..benefit });
+        let text = verdict(Over::Variance, &of_one_round.collect::<Vec<_>>());
+        assert!(text.contains("2.00 times") && text.contains("shows no crossing"), "{text}");
     }
 
     #[test]

@@ -38,10 +38,10 @@ pub struct Report {
     /// Of all conditions.
     pub rounds: usize,
     /// Rounds after those, of some conditions.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub more_rounds: usize,
     /// Rounds for which a first answer had no time.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub rounds_left_out: usize,
     pub series: Vec<Series>,
     pub ratios: Vec<Ratio>,
@@ -250,7 +250,7 @@ impl Report {
     }
 }
 
-fn is_none(number: &usize) -> bool {
+fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 

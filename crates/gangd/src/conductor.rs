@@ -49,7 +49,7 @@ const ERRANDS_AT_A_TIME: usize = 32;
 /// What the conductor needs besides its state.
 pub struct Setup {
     pub state: State,
-    /// Calls that lift all gangs at once (see [`crate::lodging::Lodging::lift`]).
+    /// Calls that lift all gangs at once (see `lift` of [`crate::lodging::Lodging::cpu`]).
     pub lift: Option<Lift>,
     /// Gangs are left to Linux in their slots while nobody else wants a CPU.
     pub leave_alone: bool,

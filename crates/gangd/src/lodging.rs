@@ -387,7 +387,7 @@ impl Lodging {
                     freeze: open(group.join("cgroup.freeze"))?,
                     cpu_idle: own_cpu.map_or(Ok(None), |(group, _)| own((group, "cpu.idle")))?,
                     cpu_weight: own_cpu.map_or(Ok(None), own)?,
-                    in_idle_group: self.cpu.gives_way(cpu_group.is_some()),
+                    in_idle_group: self.cpu.is_idle_as_a_whole(cpu_group.is_some()),
                 };
                 Members::of_group(&Group::at(group), controls, normal, everywhere)
             }
@@ -457,7 +457,30 @@ impl Lodging {
 mod tests {
     use std::process::Command;
 
+    use gang_engine::probe::CpuControl;
+
     use super::*;
+
+    #[test]
+    fn it_is_the_root_that_has_the_cpu_controller_turned_on() {
+        let root = tempfile::tempdir().unwrap();
+        let parent = root.path().join("gangd");
+        std::fs::create_dir(&parent).unwrap();
+        let controls = [root.path(), &parent].map(|group| group.join("cgroup.subtree_control"));
+        controls.iter().for_each(|file| std::fs::write(file, "memory\n").unwrap());
+        let means = Means {
+            hierarchies: Hierarchies::default(),
+            groups: Some(root.path().into()),
+            cpu: CpuControl::V2,
+            findings: Vec::new(),
+        };
+        // Of the root it is tried whether it takes SCHED_FIFO from jobs, which no directory that is no hierarchy lets any
+        // process into; the group above those of jobs has no groups that need it.
+        let lodging = Lodging::open(Roots::default(), &means, Backend::Rt, "gangd");
+        let written = controls.map(|file| std::fs::read_to_string(file).unwrap());
+        assert!(!lodging.cpu.is_shared());
+        assert!(written[0].starts_with("-cpu") && written[1] == "memory\n", "{written:?}");
+    }
 
     #[test]
     fn whoever_has_the_number_of_a_process_that_ended_is_no_member() {

@@ -87,13 +87,13 @@ impl Place {
     /// Takes the place; `None` where another daemon has it.
     pub fn take(socket: &Path) -> anyhow::Result<Option<Place>> {
         let lock_path = socket.with_extension("lock");
-        let mut moments = 0;
+        let (mut moments, mut makes_directory) = (0, false);
         loop {
-            let makes_directory = make_directory(socket)?;
+            makes_directory |= make_directory(socket)?;
             let (mut lock, is_new) = match open_lock(&lock_path) {
                 // Whoever left it removed the directory at this moment.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && moments < MOMENTS_MAX => {
-                    moments += 1;
+                    (moments, makes_directory) = (moments + 1, false);
                     continue;
                 }
                 opened => opened.with_context(|| format!("cannot open {}", lock_path.display()))?,

@@ -1,4 +1,4 @@
-//! What an experiment found: its series, the ratios between them, the promises it checks and a verdict.
+//! What an experiment found: its series, the ratios between them, the promises it checks, a verdict and a picture.
 
 mod files;
 mod text;

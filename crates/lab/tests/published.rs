@@ -164,6 +164,8 @@ fn stream_slices_and_noise_under_gangd_need_gangd() {
     let slices = report("slices --quick --runs 1 --seconds 0.1 --slices 10ms");
     assert_eq!(conditions(&slices).len(), 6);
     gangs_are_told(&slices, is_shared);
+    let mut verdict = slices["verdict"].as_array().unwrap().iter().filter_map(Value::as_str);
+    assert!(verdict.any(|it| it.starts_with("A single round cannot show")), "{slices}");
     let noise = report("noise --runs 1 --seconds 0.6");
     assert_eq!(conditions(&noise), ["1ms", "10ms", "50ms"]);
     gangs_are_told(&noise, |_| true);

@@ -26,6 +26,7 @@ pub struct CpuGroups {
 }
 
 impl CpuGroups {
+    /// None have it.
     pub(super) fn none(backend: Backend) -> CpuGroups {
         CpuGroups { control: CpuControl::None, shared: None, backend }
     }
@@ -65,8 +66,8 @@ impl CpuGroups {
         self.control == CpuControl::V2 && self.is_shared()
     }
 
-    /// Whether a job gives way as a whole, which has a group of version 1 besides or not.
-    pub(super) fn gives_way(&self, has_group: bool) -> bool {
+    /// Whether a job is in that group, which has one of version 1 besides or not.
+    pub(super) fn is_idle_as_a_whole(&self, has_group: bool) -> bool {
         self.is_shared() && (has_group || self.v1_root().is_none())
     }
 
@@ -111,11 +112,11 @@ impl CpuGroups {
         }
     }
 
-    /// Puts a process into it.
+    /// Puts a process into a job's group of version 1, made again where another daemon removed it.
     pub(super) fn move_in(&self, group: &Path, process: &ProcessHandle) -> Result<()> {
         let moved = Group::at(group).add(process.pid);
         match (&moved, self.v1_root(), &self.shared) {
-            // Another daemon found it empty meanwhile, and removed it.
+            // It found it empty meanwhile.
             (Err(_), Some(root), Some(_)) => shared_group::prepare(root)?.add(process.pid),
             _ => moved,
         }
@@ -126,10 +127,10 @@ impl CpuGroups {
     pub(super) fn own_of<'a>(
         &self,
         group: &'a Path,
-        besides: Option<&'a Path>,
+        cpu_group: Option<&'a Path>,
     ) -> Option<(&'a Path, &'static str)> {
         match (self.backend, &self.control) {
-            (Backend::Weight, CpuControl::V1(_)) => Some((besides?, "cpu.shares")),
+            (Backend::Weight, CpuControl::V1(_)) => Some((cpu_group?, "cpu.shares")),
             (Backend::Weight, CpuControl::V2) => Some((group, "cpu.weight")),
             _ => None,
         }

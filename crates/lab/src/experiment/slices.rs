@@ -99,9 +99,10 @@ impl Slices {
             }
         }
         if report.compared && report.rounds == 1 && !backends.is_empty() {
-            let not_shown =
-                "A single round does not show which slices cost all three programs less than";
-            report.verdict.push(format!("{not_shown} {LITTLE_PERCENT} %."));
+            report.verdict.push(format!(
+                "A single round cannot show which slices cost all three programs less than \
+                 {LITTLE_PERCENT} %."
+            ));
         }
         let mut picture =
             Picture::lines("slice in ms", "lost against batch in percent", lines).log_x();

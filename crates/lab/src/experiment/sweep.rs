@@ -171,10 +171,13 @@ fn benefits(report: &mut Report, points: &[Duration]) -> Vec<Benefit> {
     benefits
 }
 
-/// The last point at which a benefit is shown and the one after it; none where it is at all, or at none.
+/// The last point at which a benefit is shown and the one after it; none where it is at all, or at none. A point for
+/// which a first answer had time once tells nothing.
 fn bracket(benefits: &[Benefit]) -> Option<(Benefit, Benefit)> {
-    let last = benefits.iter().rposition(|benefit| benefit.is_shown == Some(true))?;
-    Some((benefits[last], *benefits.get(last + 1)?))
+    let told: Vec<_> =
+        benefits.iter().copied().filter(|benefit| benefit.is_shown.is_some()).collect();
+    let last = told.iter().rposition(|benefit| benefit.is_shown == Some(true))?;
+    Some((told[last], *told.get(last + 1)?))
 }
 
 /// In the middle of two points, by their ratio; from 0 by their difference.
@@ -206,7 +209,7 @@ fn verdict(over: Over, benefits: &[Benefit]) -> String {
     );
     if benefits.iter().all(|benefit| benefit.is_shown.is_none()) {
         return format!(
-            "{first}, in a single round, which shows no crossing ({}).",
+            "{first}, in a single round, which cannot show where the benefit ends ({}).",
             over.published()
         );
     }
@@ -282,6 +285,9 @@ mod tests {
         let (with, without) = bracket(&all).unwrap();
         assert_eq!((with.at.as_micros(), without.at.as_micros()), (400, 4_000));
         assert!((crossing(with, without).as_secs_f64() * 1e3 - 4.0).abs() < 1e-6);
+        all[2].is_shown = None;
+        let (with, without) = bracket(&all).unwrap();
+        assert_eq!((with.at.as_micros(), without.at.as_micros()), (400, 40_000), "of one round");
     }
 
     #[test]
@@ -292,7 +298,7 @@ mod tests {
             .into_iter()
             .map(|benefit| Benefit { is_shown: None, ..benefit });
         let text = verdict(Over::Variance, &of_one_round.collect::<Vec<_>>());
-        assert!(text.contains("2.00 times") && text.contains("shows no crossing"), "{text}");
+        assert!(text.contains("2.00 times") && text.contains("cannot show where"), "{text}");
     }
 
     #[test]

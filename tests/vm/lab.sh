@@ -64,6 +64,8 @@ for way in $(asked ways | tr , ' '); do
       holes) seconds=0.02 ;;
       # Programs are to be there still when the doctor has come, who takes half a minute.
       doctor | watching) seconds=60 ;;
+      # And when the lab has had it measured, for which it starts some programs one after the other.
+      auto) seconds=10 ;;
     esac
     check "$experiment --$way" ends "$experiment" "--$way" --seconds "$seconds"
     printf '    in %s s\n' $(($(uptime_s) - began))

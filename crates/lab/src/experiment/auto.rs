@@ -129,7 +129,9 @@ fn become_auto(lab: &Lab, daemon: &Daemon, pid: i32) -> Result<()> {
             let mut processes = shown["processes"].as_array().into_iter().flatten();
             if processes.any(|process| process["pid"] == pid) {
                 let mut policy = daemon.program(gang);
-                Running::start(policy.args(["policy", &id, "auto"]))?.finish(end)?;
+                Running::start(policy.args(["policy", &id, "auto"]))?
+                    .finish(end)
+                    .context("having the program measured, which may be over by then: --seconds gives it longer")?;
                 let status = daemon.status()?;
                 let reason = status["not_proved"].as_str();
                 return match reason {

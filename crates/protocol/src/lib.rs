@@ -13,7 +13,6 @@ pub mod limits;
 pub mod name;
 pub mod paths;
 pub mod progress;
-mod unanswered;
 
 /// Generated from `org.gangd.v1.varlink`: types, errors, the client and the server's trait.
 #[allow(clippy::all, missing_docs, non_camel_case_types, unused_qualifications)]

@@ -64,12 +64,18 @@ pub struct Proof {
 pub struct Diagnosis {
     /// Gang scheduling helps by more than 5 %; absent where nobody can tell.
     pub helps: Option<bool>,
+    /// The interval of the gain by which that was judged leaves out 5 %; absent where there is no gain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub told_apart: Option<bool>,
     pub sentence: String,
     pub predicted_gain: Option<Gain>,
     pub measured_gain: Option<Gain>,
     /// By what that was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measured_by: Option<Measure>,
+    /// Why it was not measured, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_proved: Option<String>,
     pub conditions: Vec<Condition>,
     pub figures: Figures,
 }
@@ -81,10 +87,12 @@ impl Diagnosis {
         let predicted_gain = predict(observation);
         Diagnosis {
             helps: helps(predicted_gain, &figures, &conditions),
+            told_apart: predicted_gain.map(is_told_apart),
             sentence: String::new(),
             predicted_gain,
             measured_gain: None,
             measured_by: None,
+            not_proved: None,
             conditions,
             figures,
         }
@@ -96,18 +104,28 @@ impl Diagnosis {
         let gain = proof.gain;
         self.measured_gain = Some(gain);
         self.measured_by = Some(proof.by);
-        self.helps = match gain.interval {
-            Some([low, _]) if low > HELPS => Some(true),
-            Some([_, high]) if high < HELPS => Some(false),
-            // It is not sure; the best guess is the measured one.
-            _ => Some(gain.gain > HELPS),
-        };
+        // Where that is not sure, it is the best guess.
+        self.helps = Some(gain.gain > HELPS);
+        self.told_apart = Some(is_told_apart(gain));
         self.spoken()
+    }
+
+    /// The same where the experiment came to nothing.
+    pub fn not_proven(self, reason: String) -> Diagnosis {
+        Diagnosis { not_proved: Some(reason), ..self }
     }
 
     fn spoken(mut self) -> Diagnosis {
         self.sentence = sentence(&self);
         self
+    }
+}
+
+/// A gain that Linux alone does not allow to be bounded has no interval.
+fn is_told_apart(gain: Gain) -> bool {
+    match gain.interval {
+        Some([low, high]) => low > HELPS || high < HELPS,
+        None => gain.gain >= GAIN_MAX,
     }
 }
 
@@ -169,27 +187,38 @@ fn sentence(diagnosis: &Diagnosis) -> String {
         Some(it) => format!(": {}", it.finding),
         None => String::new(),
     };
+    let likely = match diagnosis.told_apart {
+        Some(false) => "likely ",
+        _ => "",
+    };
+    let instead = match fails("E5") {
+        Some(_) => ", or give each program CPUs of its own, since what others want does not change",
+        None => "",
+    };
     match (diagnosis.helps, diagnosis.measured_gain, diagnosis.predicted_gain) {
         (Some(true), Some(gain), _) if gain.gain >= GAIN_MAX => {
             "Gang scheduling helps: by Linux alone it did nothing while that was measured. Start it by gang run.".into()
         }
-        (Some(true), Some(gain), _) => {
+        (Some(true), Some(gain), _) => format!(
+            "Gang scheduling {likely}helps: {}{} more work in the same time, measured. Start it by gang run{instead}.",
+            percent(gain.gain),
+            within(gain)
+        ),
+        (Some(false), Some(gain), _) => {
+            let does_not = if likely.is_empty() { "does not help" } else { "likely does not help" };
             format!(
-                "Gang scheduling helps: {} more work in the same time, measured. Start it by gang run.",
-                percent(gain.gain)
+                "Gang scheduling {does_not} ({}{} measured){because}. Leave it to Linux.",
+                signed(gain.gain),
+                within(gain)
             )
         }
-        (Some(false), Some(gain), _) => format!(
-            "Gang scheduling does not help ({} measured){because}. Leave it to Linux.",
-            signed(gain.gain)
-        ),
         (Some(true), None, Some(gain)) => format!(
-            "Gang scheduling should help, by about {}; --prove measures it. Start it by gang run.",
+            "Gang scheduling should help, by about {}; --prove measures it. Start it by gang run{instead}.",
             percent(gain.gain)
         ),
         (Some(true), None, None) => format!(
             "Gang scheduling should help, if the work of its threads is balanced: they are hardly ever all on \
-             CPUs, and wait {} of their time there. --prove measures it. Start it by gang run.",
+             CPUs, and wait {} of their time there. --prove measures it. Start it by gang run{instead}.",
             percent(figures.spinning)
         ),
         (Some(false), None, None) => {
@@ -201,6 +230,12 @@ fn sentence(diagnosis: &Diagnosis) -> String {
         ),
         _ => "It did not compute while it was watched, so there is nothing to say.".into(),
     }
+}
+
+/// The interval of a gain in percent, after a space.
+fn within(gain: Gain) -> String {
+    let interval = gain.interval.map(|ends| ends.map(|end| format!("{:.1}", end * 100.0)));
+    interval.map_or_else(String::new, |[low, high]| format!(" [{low}, {high}]"))
 }
 
 #[cfg(test)]
@@ -296,7 +331,47 @@ mod tests {
         let gain = Gain { gain: 0.2, interval: Some([0.1, 0.3]) };
         let proven = diagnosis.proven(Proof { gain, by: Measure::Work });
         assert_eq!(proven.helps, Some(true), "what was measured counts for more");
-        assert!(proven.sentence.contains("measured"), "{}", proven.sentence);
+        let sentence = "Gang scheduling helps: 20 % [10.0, 30.0] more work in the same time, measured. Start it by \
+                        gang run.";
+        assert_eq!((proven.told_apart, proven.sentence.as_str()), (Some(true), sentence));
+    }
+
+    #[test]
+    fn what_is_not_sure_is_likely() {
+        let proven = |gain, interval| {
+            let gain = Gain { gain, interval };
+            Diagnosis::of(&observation(9, 0, 2.0)).proven(Proof { gain, by: Measure::Work })
+        };
+        let unsure = proven(0.06, Some([0.01, 0.11]));
+        assert_eq!((unsure.helps, unsure.told_apart), (Some(true), Some(false)));
+        assert!(unsure.sentence.contains("likely helps: 6 % [1.0, 11.0]"), "{}", unsure.sentence);
+        let unsure = proven(0.04, Some([0.01, 0.07]));
+        assert_eq!((unsure.helps, unsure.told_apart), (Some(false), Some(false)));
+        assert!(unsure.sentence.contains("likely does not help (+4.0 % [1.0, 7.0]"), "{unsure:?}");
+        let sure = proven(0.01, Some([-0.01, 0.03]));
+        assert_eq!((sure.helps, sure.told_apart), (Some(false), Some(true)));
+        assert!(sure.sentence.contains("scheduling does not help (+1.0 %"), "{}", sure.sentence);
+        assert_eq!(proven(GAIN_MAX, None).told_apart, Some(true));
+        assert_eq!(proven(0.5, None).told_apart, Some(false), "of a single pair");
+    }
+
+    #[test]
+    fn a_diagnosis_is_not_lost_with_its_proof() {
+        let seen = Diagnosis::of(&observation(9, 0, 2.0));
+        let left = seen.clone().not_proven("it ended".into());
+        assert_eq!((left.helps, left.sentence.as_str()), (seen.helps, seen.sentence.as_str()));
+        let json = serde_json::to_value(&left).unwrap();
+        assert_eq!(json["not_proved"], "it ended");
+        assert!(json["measured_gain"].is_null() && json["predicted_gain"].is_object(), "{json}");
+    }
+
+    #[test]
+    fn where_the_others_want_the_same_all_of_the_time_there_is_another_way() {
+        let seen = Observation { length_ns: 40_000_000_000, ..observation(9, 0, 2.0) };
+        let sentence = Diagnosis::of(&seen).sentence;
+        assert!(sentence.ends_with("since what others want does not change."), "{sentence}");
+        let sentence = Diagnosis::of(&observation(9, 0, 2.0)).sentence;
+        assert!(sentence.ends_with("Start it by gang run."), "{sentence}");
     }
 
     #[test]

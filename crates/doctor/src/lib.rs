@@ -30,13 +30,13 @@ mod words;
 
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use gang_linux::Roots;
 use gang_protocol::v1::Policy;
 
 use cli::Cli;
 use diagnosis::Diagnosis;
-use interruption::Interruption;
+use interruption::{Interrupted, Interruption};
 use observation::Observation;
 use program::{Meant, Program};
 use watch::{Ticks, Watch};
@@ -62,9 +62,11 @@ pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
     let seen = Observation { competitors, memory, ..watch.end()? };
     let mut diagnosis = Diagnosis::of(&seen);
     if cli.prove {
-        let proof = proof::prove(&roots, &mut program, cli.seconds, interruption)
-            .context("cannot prove what the program gains")?;
-        diagnosis = diagnosis.proven(proof);
+        diagnosis = match proof::prove(&roots, &mut program, cli.seconds, interruption) {
+            Ok(proof) => diagnosis.proven(proof),
+            Err(error) if error.is::<Interrupted>() => return Err(error),
+            Err(error) => diagnosis.not_proven(format!("{error:#}")),
+        };
     }
     program.restore()?;
     Ok(diagnosis)

@@ -37,5 +37,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     } else {
         print!("{}", report::text(&diagnosis)?);
     }
-    Ok(())
+    match diagnosis.not_proved {
+        Some(reason) => Err(anyhow::anyhow!("cannot prove what the program gains: {reason}")),
+        None => Ok(()),
+    }
 }

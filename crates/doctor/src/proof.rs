@@ -109,7 +109,12 @@ pub fn prove(
     let restored = program.restore();
     let pairs = measured?;
     restored?;
-    ensure!(pairs.len() == PAIRS, "the program ended before it was measured often enough");
+    let takes = (period + SETTLES) * 2 * PAIRS as u32;
+    ensure!(
+        pairs.len() == PAIRS,
+        "the program ended before it was measured often enough, which takes {:.0} s after it was watched",
+        takes.as_secs_f64()
+    );
     conclude(&pairs).ok_or_else(|| anyhow::anyhow!("it did not compute while it was measured"))
 }
 

@@ -16,7 +16,7 @@ use std::{
 use gang_doctor::sites::{Site, Sites};
 use gang_protocol::client::Client;
 use gang_skips::skipped;
-use place::{Place, alone_to_watch, beside, diagnosis, stderr};
+use place::{Place, alone_to_watch, beside, cannot_watch, diagnosis, stderr};
 use programs::Program;
 use serde_json::Value;
 
@@ -115,6 +115,25 @@ fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
     assert!(diagnosis["helps"].is_boolean(), "{diagnosis:#}");
     assert_eq!(diagnosis["measured_by"], "work", "{diagnosis:#}");
     assert_eq!(after, before);
+}
+
+#[test]
+fn needs_root_and_bpf_a_program_that_ends_before_its_proof_is_diagnosed_all_the_same() {
+    let Some(_alone) = alone_to_watch() else { return };
+    let place = Place::new();
+    let script = "while [ $SECONDS -lt 4 ]; do :; done";
+    let options = ["--json", "--seconds", "1", "--after", "0.3", "--prove", "--", "bash", "-c"];
+    let output = place.doctor(&[&options[..], &[script]].concat());
+    let said = stderr(&output);
+    if cannot_watch(&said) {
+        return skipped(said);
+    }
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("gang doctor: cannot prove what the program gains: "), "{said}");
+    let diagnosis: Value = serde_json::from_slice(&output.stdout).unwrap();
+    is_whole(&diagnosis);
+    assert!(diagnosis["measured_gain"].is_null(), "{diagnosis:#}");
+    assert!(!diagnosis["not_proved"].as_str().unwrap().is_empty(), "{diagnosis:#}");
 }
 
 #[test]

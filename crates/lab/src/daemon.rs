@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::child::Running;
 use crate::duration;
+use crate::origin;
 use crate::programs::Programs;
 
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -87,6 +88,8 @@ pub struct Daemon {
     child: Child,
     gang: PathBuf,
     only_watch: bool,
+    /// What it schedules by, as it says.
+    pub schedules_by: Option<String>,
     socket: PathBuf,
     dir: TempDir,
     /// A client that stays, so that the daemon is not idle before its first job has come.
@@ -103,9 +106,12 @@ impl Daemon {
             let mut daemon = Self::spawn(programs, settings)?;
             if daemon.connect()? {
                 let end = Instant::now() + START_LIMIT;
-                while daemon.status()?["measuring"] == "starting" && Instant::now() < end {
+                let mut status = daemon.status()?;
+                while status["measuring"] == "starting" && Instant::now() < end {
                     std::thread::sleep(Duration::from_millis(20));
+                    status = daemon.status()?;
                 }
+                daemon.schedules_by = origin::of_daemon(&status);
                 return Ok(daemon);
             }
         }
@@ -137,7 +143,8 @@ impl Daemon {
             .stderr(log)
             .spawn()
             .with_context(|| format!("starting {}", gangd.display()))?;
-        Ok(Self { child, gang, only_watch: settings.only_watch, socket, dir, connection: None })
+        let (only_watch, schedules_by, connection) = (settings.only_watch, None, None);
+        Ok(Self { child, gang, only_watch, schedules_by, socket, dir, connection })
     }
 
     /// Connects as soon as the daemon listens; false where it has ended of itself before.

@@ -20,6 +20,7 @@ use crate::gangs::{APART, COSCHEDULED};
 use crate::lab::Lab;
 use crate::machine::Machine;
 use crate::noise::{self, Noise};
+use crate::origin::Origin;
 use budget::Budget;
 pub use progress::say;
 pub use samples::{Figures, Sample, Series};
@@ -39,6 +40,7 @@ impl<'a> Condition<'a> {
 /// What was measured, and on what.
 pub struct Run {
     pub experiment: &'static str,
+    pub origin: Origin,
     pub machine: Machine,
     /// Of all conditions.
     pub rounds: usize,
@@ -48,6 +50,31 @@ pub struct Run {
     pub rounds_left_out: usize,
     pub series: Vec<Series>,
     pub noise: Vec<Noise>,
+    /// Options that had no part in it.
+    pub unheeded: Vec<&'static str>,
+}
+
+#[cfg(test)]
+impl Run {
+    /// One that nobody measured.
+    pub fn made_up(
+        experiment: &'static str,
+        rounds: usize,
+        series: Vec<Series>,
+        noise: Vec<Noise>,
+    ) -> Run {
+        Run {
+            experiment,
+            origin: Origin::default(),
+            machine: Machine::this(2),
+            rounds,
+            more_rounds: 0,
+            rounds_left_out: 0,
+            series,
+            noise,
+            unheeded: Vec::new(),
+        }
+    }
 }
 
 /// How many rounds conditions are measured.
@@ -79,10 +106,12 @@ pub fn alternate_on(
     conditions: &[Condition],
 ) -> Result<Run> {
     let mut machine = Machine::this(lab.cpus);
+    let mut origin = Origin::now(lab.describe(&machine)?);
     let journal = lab.journal.as_ref();
     if let Some(journal) = journal {
-        journal.begin(experiment, &lab.describe(&machine)?)?;
+        journal.begin(experiment, &origin.settings)?;
     }
+    lab.daemons.take();
     let known = |round: usize, condition: &Condition| {
         journal.and_then(|journal| journal.sample(experiment, &condition.name, round))
     };
@@ -97,11 +126,13 @@ pub fn alternate_on(
         journal.map_or(Ok(()), |journal| journal.add_noise(experiment, sample))
     };
 
-    let bar =
-        progress::bar(experiment, (0..rounds.of_all).map(|round| missing(round, &every)).sum());
     let mut series: Vec<Series> =
         conditions.iter().map(|c| Series::new(&c.name, BTreeMap::new())).collect();
     let mut budget = Budget::begin(lab);
+    // Whether a first answer has time for more is known after each.
+    let certain = if budget.is_limited() { 1 } else { rounds.of_all };
+    let steps = (0..certain).map(|round| missing(round, &every)).sum();
+    let bar = progress::bar(experiment, steps);
     let at_most = match budget.is_limited() {
         true => rounds.of_all,
         false => rounds.at_most.max(rounds.of_all),
@@ -114,9 +145,6 @@ pub fn alternate_on(
             break;
         }
         let missing = missing(round, &now);
-        if round >= rounds.of_all {
-            bar.inc_length(missing as u64);
-        }
         if missing > 0 {
             if !budget.has_measured() && !lab.options.noisy {
                 quiet_enough(noise::at_rest()?)?;
@@ -127,6 +155,9 @@ pub fn alternate_on(
             }
             listen(&mut noise)?;
             budget.take_round();
+        }
+        if round >= certain {
+            bar.inc_length(missing as u64);
         }
         if round % 2 == 1 {
             now.reverse();
@@ -168,7 +199,20 @@ pub fn alternate_on(
     let rounds_left_out = rounds.of_all.saturating_sub(done);
     let more_rounds = done.saturating_sub(rounds.of_all);
     let rounds = done - more_rounds;
-    Ok(Run { experiment, machine, rounds, more_rounds, rounds_left_out, series, noise })
+    origin.daemons = lab.daemons.take();
+    // Where all is on file nothing was measured, and no option looked at.
+    let unheeded = if budget.has_measured() { lab.unheeded() } else { Vec::new() };
+    Ok(Run {
+        experiment,
+        origin,
+        machine,
+        rounds,
+        more_rounds,
+        rounds_left_out,
+        series,
+        noise,
+        unheeded,
+    })
 }
 
 /// Measures a condition once.
@@ -243,7 +287,7 @@ mod tests {
     use crate::lab::Options;
     use std::cell::RefCell;
     use std::path::Path;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     fn lab(resume: Option<&Path>) -> Lab {
         let resume = resume.map(Path::to_owned);
@@ -379,6 +423,28 @@ mod tests {
         let series = run(true, long_ago);
         assert!(series[0].not_measured.as_ref().unwrap().contains("no time"));
         assert_eq!(*looks.borrow(), 3);
+    }
+
+    #[test]
+    fn options_that_had_no_part_are_told() {
+        let asked = Options {
+            noisy: true,
+            seconds: Some(Duration::from_secs(1)),
+            threads: Some(1),
+            backend: Some("rt".into()),
+            ..Options::default()
+        };
+        let lab = Lab::new(&asked).unwrap();
+        let uses = Condition::new("a", || Ok(Figures::from([("n", lab.threads() as f64)])));
+        let run = alternate(&lab, "uses", 1, &[uses]).unwrap();
+        assert_eq!(run.unheeded, ["--seconds", "--backend"]);
+        let report = crate::report::Report::new(&lab, "about", run, "n");
+        let told = "--seconds: it has no part in this experiment.";
+        assert!(report.left_out().iter().any(|line| line == told), "{:?}", report.left_out());
+        lab.begin_anew();
+        let uses_none = Condition::new("a", || Ok(Figures::from([("n", 1.0)])));
+        let run = alternate(&lab, "none", 1, &[uses_none]).unwrap();
+        assert_eq!(run.unheeded, ["--seconds", "--threads", "--backend"]);
     }
 
     #[test]

@@ -83,6 +83,7 @@ fn section(report: &Report, picture: &Result<String, String>) -> Markup {
             ul { @for note in left_out { li { (note) } } }
         }
         p {
+            (report.origin.line()) ". "
             (report.all_rounds()) ". "
             @if let Some(noise) = &report.noise { "While nothing was measured " (noise.line()) "." }
         }
@@ -111,15 +112,7 @@ mod tests {
         let samples = BTreeMap::from([("per_s", vec![1.0, 2.0])]);
         let series = vec![Series::new("a <b>", samples)];
         let machine = Machine::this(2);
-        let run = Run {
-            experiment: "speed",
-            machine: machine.clone(),
-            rounds: 2,
-            more_rounds: 0,
-            rounds_left_out: 0,
-            series,
-            noise: vec![],
-        };
+        let run = Run::made_up("speed", 2, series, vec![]);
         let report = Report::new(&lab, "about", run, "per_s");
         let done = [
             Done { name: "speed", found: Ok(report), picture: Ok("data:image/png,x".into()) },

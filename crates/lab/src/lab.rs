@@ -2,6 +2,7 @@
 //! over one window, under plain Linux or under a daemon.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -84,8 +85,20 @@ pub struct Lab {
     /// What the daemon measured of the gangs of the condition that runs; the harness adds it to the
     /// condition's figures.
     pub measured: RefCell<Sample>,
+    /// What daemons scheduled by that were started since the harness has asked.
+    pub daemons: RefCell<BTreeSet<String>>,
     /// What runs is looked at and not compared.
     pub only_looks: Cell<bool>,
+    heeded: Heeded,
+}
+
+/// Which options had a part in what was measured, of those of which an experiment may have no use.
+#[derive(Default)]
+struct Heeded {
+    seconds: Cell<bool>,
+    threads: Cell<bool>,
+    backend: Cell<bool>,
+    watch_plain: Cell<bool>,
 }
 
 /// How the copies of an experiment share the machine.
@@ -121,9 +134,48 @@ impl Lab {
         ensure!(options.runs != Some(0), "an experiment has at least one round");
         let journal = options.resume.as_deref().map(Journal::open).transpose()?;
         let options = options.clone();
-        let (parameters, measured, only_looks) = Default::default();
+        let (parameters, measured, daemons, only_looks, heeded) = Default::default();
         let began = Cell::new(Instant::now());
-        Ok(Self { programs, options, cpus, journal, parameters, began, measured, only_looks })
+        Ok(Self {
+            programs,
+            options,
+            cpus,
+            journal,
+            parameters,
+            began,
+            measured,
+            daemons,
+            only_looks,
+            heeded,
+        })
+    }
+
+    /// Another experiment begins, with the same options.
+    pub fn begin_anew(&self) {
+        self.began.set(Instant::now());
+        let Heeded { seconds, threads, backend, watch_plain } = &self.heeded;
+        for heeded in [seconds, threads, backend, watch_plain] {
+            heeded.set(false);
+        }
+    }
+
+    /// Options that were given and had no part in what was measured.
+    pub fn unheeded(&self) -> Vec<&'static str> {
+        let (options, heeded) = (&self.options, &self.heeded);
+        let all = [
+            ("--seconds", options.seconds.is_some(), &heeded.seconds),
+            ("--threads", options.threads.is_some(), &heeded.threads),
+            ("--backend", options.backend.is_some(), &heeded.backend),
+            ("--watch-plain", options.watch_plain, &heeded.watch_plain),
+        ];
+        let unheeded = all.into_iter().filter(|(_, is_given, heeded)| *is_given && !heeded.get());
+        unheeded.map(|(name, ..)| name).collect()
+    }
+
+    /// Refuses to go without gangd, which has no sense for the reason given.
+    pub fn needs_gangd(&self, reason: &str) -> Result<()> {
+        ensure!(!self.options.plain, "{reason}: leave out --plain");
+        Ok(())
     }
 
     /// Rounds of an experiment that nobody has published.
@@ -181,18 +233,33 @@ impl Lab {
     /// seconds.
     pub fn length(&self, long: Duration) -> Duration {
         let quick = Duration::from_secs(1).max(long / 2);
-        self.options.seconds.unwrap_or(if self.options.quick { quick } else { long })
+        self.seconds_asked().unwrap_or(if self.options.quick { quick } else { long })
+    }
+
+    pub fn seconds_asked(&self) -> Option<Duration> {
+        self.heeded.seconds.set(true);
+        self.options.seconds
     }
 
     pub fn threads(&self) -> usize {
-        self.options.threads.unwrap_or(self.cpus)
+        self.threads_asked().unwrap_or(self.cpus)
+    }
+
+    pub fn threads_asked(&self) -> Option<usize> {
+        self.heeded.threads.set(true);
+        self.options.threads
+    }
+
+    pub fn watches_plain(&self) -> bool {
+        self.heeded.watch_plain.set(true);
+        self.options.watch_plain
     }
 
     /// Numbers of threads that are compared: all from 1 to the number of CPUs; where those are many, or for a first
     /// answer, powers of two and the number of CPUs, unless the paper's are asked for; with `--threads` that number
     /// alone.
     pub fn thread_counts(&self) -> Vec<usize> {
-        if let Some(threads) = self.options.threads {
+        if let Some(threads) = self.threads_asked() {
             return vec![threads];
         }
         const MANY: usize = 17;
@@ -217,18 +284,23 @@ impl Lab {
 
     /// Settings of a daemon with the backend that was asked for, or else that of the condition.
     pub fn settings(&self, settings: Settings) -> Settings {
+        self.heeded.backend.set(true);
         let backend = self.options.backend.clone().or(settings.backend);
         Settings { backend, ..settings }
     }
 
     pub fn daemon(&self, settings: &Settings) -> Result<Daemon> {
-        Daemon::start(&self.programs, settings)
+        let daemon = Daemon::start(&self.programs, settings)?;
+        if !settings.only_watch {
+            self.daemons.borrow_mut().extend(daemon.schedules_by.clone());
+        }
+        Ok(daemon)
     }
 
     /// A daemon where the condition has one.
     pub fn daemon_of(&self, under: &Under) -> Result<Option<Daemon>> {
         match under {
-            Under::Plain if self.options.watch_plain || self.only_looks.get() => {
+            Under::Plain if self.watches_plain() || self.only_looks.get() => {
                 self.daemon(&Settings { only_watch: true, ..Settings::default() }).map(Some)
             }
             Under::Plain => {

@@ -12,6 +12,8 @@ pub struct Machine {
     pub cpu_model: String,
     pub cpus: usize,
     pub kernel: String,
+    /// Its CPUs are those of a virtual machine, as far as they say so.
+    pub is_virtual: bool,
     /// The last level of cache of the first CPU, and the CPUs that share it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_cache: Option<Cache>,
@@ -41,6 +43,10 @@ impl Machine {
         let cpuinfo = read("proc/cpuinfo");
         let model =
             cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        let is_virtual = cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("flags")?.split_once(':'))
+            .is_some_and(|(_, flags)| flags.split_whitespace().any(|flag| flag == "hypervisor"));
         let memory = read("proc/meminfo");
         let memory_kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));
         let memory_kib = memory_kib.and_then(|kib| kib.split_ascii_whitespace().next());
@@ -48,6 +54,7 @@ impl Machine {
             cpu_model: model.map_or("unknown".into(), |(_, model)| model.trim().into()),
             cpus,
             kernel: read("proc/sys/kernel/osrelease").trim().into(),
+            is_virtual,
             last_cache: last_cache(root),
             memory_bytes: memory_kib.and_then(|kib| Some(kib.parse::<u64>().ok()? << 10)),
             load_before: load(root),
@@ -117,7 +124,10 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        write("proc/cpuinfo", "processor\t: 0\nmodel name\t: Fast One\n");
+        write(
+            "proc/cpuinfo",
+            "processor\t: 0\nmodel name\t: Fast One\nflags\t\t: fpu hypervisor\n",
+        );
         write("proc/meminfo", "MemTotal:       2048 kB\n");
         write("proc/loadavg", "0.25 1 2 3/4 5\n");
         write("proc/sys/kernel/osrelease", "6.18\n");
@@ -131,7 +141,7 @@ mod tests {
         }
         let mut machine = Machine::read(root.path(), 4);
         assert_eq!(machine.last_cache, Some(Cache { level: 3, bytes: 16 << 20 }));
-        assert_eq!(machine.memory_bytes, Some(2 << 20));
+        assert_eq!((machine.memory_bytes, machine.is_virtual), (Some(2 << 20), true));
         assert_eq!(machine.line(), "4 CPUs (Fast One), Linux 6.18, load 0.25");
         assert_eq!(machine.load_after, None, "it has not ended");
         write("proc/loadavg", "3.5 1 2 3/4 5\n");
@@ -139,5 +149,6 @@ mod tests {
         assert_eq!((machine.load_before, machine.load_after), (Some(0.25), Some(3.5)));
         let nothing = Machine::read(&root.path().join("nowhere"), 1);
         assert_eq!((nothing.last_cache, nothing.load_before), (None, None));
+        assert!(!nothing.is_virtual);
     }
 }

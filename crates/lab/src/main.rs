@@ -17,6 +17,7 @@ mod machine;
 mod noise;
 mod onlookers;
 mod openmp;
+mod origin;
 mod picture;
 mod proc;
 mod programs;

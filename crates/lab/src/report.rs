@@ -14,7 +14,8 @@ use crate::gangs::COSCHEDULED;
 use crate::harness::{Run, Series};
 use crate::lab::Lab;
 use crate::machine::Machine;
-use crate::noise::Summary;
+use crate::noise::{Noise, Summary};
+use crate::origin::Origin;
 use crate::picture::{self, Picture};
 pub use crate::promise::{Measure, Must, measure_rows, measure_table};
 use crate::stats::{self, Estimate};
@@ -26,11 +27,15 @@ pub struct Report {
     pub experiment: &'static str,
     /// Of gangd.
     version: &'static str,
+    #[serde(flatten)]
+    pub origin: Origin,
     /// What was measured, in a sentence.
     pub about: String,
     pub machine: Machine,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise: Option<Summary>,
+    /// Of which that is the sum, in order.
+    pub noise_samples: Vec<Noise>,
     /// Whether conditions are compared: not on a machine that was too noisy, unless that was asked for.
     pub compared: bool,
     #[serde(skip)]
@@ -54,6 +59,9 @@ pub struct Report {
     pub verdict: Vec<String>,
     /// What was left out, and why.
     pub notes: Vec<String>,
+    /// Options that had no part in it.
+    #[serde(skip)]
+    unheeded: Vec<&'static str>,
     /// The figure that the picture shows.
     #[serde(skip)]
     pub shown: &'static str,
@@ -79,9 +87,11 @@ impl Report {
         Self {
             experiment: run.experiment,
             version: env!("CARGO_PKG_VERSION"),
+            origin: run.origin,
             about: about.into(),
             machine: run.machine,
             noise,
+            noise_samples: run.noise,
             compared: quiet || lab.options.noisy,
             asked: lab.options.noisy,
             rounds: run.rounds,
@@ -93,6 +103,7 @@ impl Report {
             confusion: None,
             verdict: Vec::new(),
             notes: Vec::new(),
+            unheeded: run.unheeded,
             shown,
             picture: None,
         }
@@ -101,6 +112,7 @@ impl Report {
     /// Takes in a run of the same experiment with other conditions.
     pub fn add(&mut self, run: Run) {
         self.series.extend(run.series);
+        self.origin.daemons.extend(run.origin.daemons);
         self.more_rounds = self.more_rounds.max(run.more_rounds);
         self.rounds_left_out = self.rounds_left_out.max(run.rounds_left_out);
         // Either part can be too noisy to compare.
@@ -108,6 +120,9 @@ impl Report {
             (Some(before), Some(now)) => Some(before.worse(now)),
             (before, now) => before.or(now),
         };
+        self.noise_samples.extend(run.noise);
+        // What neither had a use for.
+        self.unheeded.retain(|option| run.unheeded.contains(option));
         self.compared &= self.asked || !self.noise.is_some_and(|noise| noise.too_noisy());
         self.machine.load_after = run.machine.load_after;
     }
@@ -198,6 +213,11 @@ impl Report {
     /// What was left out, with what is not known of gangs.
     pub fn left_out(&self) -> Vec<String> {
         let mut all = self.notes.clone();
+        all.extend(
+            self.unheeded
+                .iter()
+                .map(|option| format!("{option}: it has no part in this experiment.")),
+        );
         if self.rounds_left_out > 0 {
             let rounds = self.rounds_left_out;
             all.push(format!("{rounds} more rounds: --quick is to answer within a minute."));
@@ -259,22 +279,15 @@ mod tests {
     use super::*;
     use crate::harness::Sample;
     use crate::lab::Options;
-    use crate::noise::Noise;
 
     pub(super) fn report(lost_percent: f64, noisy: bool) -> Report {
         let lab = Lab::new(&Options { noisy, ..Options::default() }).unwrap();
         let series = |condition: &str, samples: [f64; 3]| {
             Series::new(condition, BTreeMap::from([("per_s", samples.to_vec())]))
         };
-        let run = Run {
-            experiment: "speed",
-            machine: Machine::this(2),
-            rounds: 3,
-            more_rounds: 0,
-            rounds_left_out: 0,
-            series: vec![series("plain, 1", [1.0, 1.0, 1.1]), series("gangd, 1", [2.9, 3.0, 3.1])],
-            noise: vec![Noise { lost_percent, longest_ms: 1.0, handover_ns: None }],
-        };
+        let series = vec![series("plain, 1", [1.0, 1.0, 1.1]), series("gangd, 1", [2.9, 3.0, 3.1])];
+        let noise = vec![Noise { lost_percent, longest_ms: 1.0, handover_ns: None }];
+        let run = Run::made_up("speed", 3, series, noise);
         let mut report = Report::new(&lab, "about speed", run, "per_s");
         let ratio = report.judge("gangd, 1", "plain, 1", "per_s", Better::More);
         report.promise("speed", Must::AtLeast(2.0), "", ratio);

@@ -48,7 +48,7 @@ fn a_picture_is_drawn_needs_matplotlib() {
 #[test]
 fn what_cannot_be_done_is_said() {
     for (arguments, message) in [
-        ("switch --plain", "no switches"),
+        ("switch --plain", "no switches of gangs: leave out --plain"),
         ("calls --plain", "no calls"),
         ("views --plain", "nothing to look at"),
         ("coscheduled --plain", "measures no gangs"),
@@ -59,6 +59,7 @@ fn what_cannot_be_done_is_said() {
         ("users --times 0", "at least once"),
         ("users --mpi4py /dev", "/dev is no source of mpi4py"),
         ("holes --instances 0", "between 1 and 100"),
+        ("holes --instances 8 --seconds 8", "fewer (--instances)"),
         ("interval --points 11s", "10 s at most"),
         ("auto --plain", "no policies"),
         ("doctor --plain", "nothing to be right about"),
@@ -93,6 +94,8 @@ fn the_specification_is_one_table_of_share_and_release_needs_gangd() {
     assert_eq!(release["experiment"], "release");
     let samples = release["series"][0]["samples"]["released_after_ms"].as_array().unwrap();
     assert_eq!(samples.len(), 3, "three rounds of it are one of others");
+    let daemons = share["daemons"].as_array().unwrap();
+    assert!(daemons.len() == 1 && daemons[0].as_str().unwrap().starts_with("backend "), "{share}");
     let error = lab("spec --only nothing");
     assert!(String::from_utf8_lossy(&error.stderr).contains("nothing of nothing; it has barrier"));
 }
@@ -108,6 +111,17 @@ fn is_complete_in_itself(page: &str) {
     for outside in ["<link", "<script", "<iframe", "@import", "url(", "srcset"] {
         assert!(!page.contains(outside), "{outside} in {page}");
     }
+}
+
+#[test]
+fn an_option_that_has_no_part_is_told() {
+    let report = report("fill --plain --runs 1 --rounds 3 --copies 1 --seconds 1");
+    let command = report["command"].as_str().unwrap();
+    assert!(command.starts_with("gang lab fill --plain"), "{command}");
+    let output = lab("fill --plain --noisy --runs 1 --rounds 3 --copies 1 --seconds 1");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("- --seconds: it has no part in this experiment.\n"), "{text}");
+    assert!(text.contains("Z: gang lab fill --plain "), "{text}");
 }
 
 #[test]
@@ -127,7 +141,17 @@ fn all_makes_one_page() {
     }
     let json = std::fs::read(dir.path().join("figures.json")).unwrap();
     let json: Value = serde_json::from_slice(&json).unwrap();
-    assert_eq!(json["reports"][0]["experiment"], "priority");
+    let report = &json["reports"][0];
+    assert_eq!(report["experiment"], "priority");
+    // Whoever reads it knows when and how it was made.
+    let began = report["began"].as_str().unwrap();
+    assert!(began.len() == "2026-01-02T03:04:05Z".len() && began.starts_with("20"), "{began}");
+    let command = report["command"].as_str().unwrap();
+    assert!(command.starts_with("gang lab all --plain --noisy"), "{command}");
+    assert!(page.contains(began) && page.contains(command), "{page}");
+    assert!(report["settings"].as_str().unwrap().contains("seconds 100ms"), "{report}");
+    assert_eq!(report["daemons"], serde_json::json!([]), "of plain Linux: {report}");
+    assert_eq!(report["noise_samples"].as_array().unwrap().len(), 2, "before and after: {report}");
     assert_eq!(json["failures"][0][0], "switch");
     let csv = std::fs::read_to_string(dir.path().join("samples.csv")).unwrap();
     assert!(csv.lines().count() > 3, "{csv}");

@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
@@ -103,7 +102,7 @@ impl All {
         let mut done = Vec::new();
         for (number, (name, run)) in wanted.iter().enumerate() {
             eprintln!("{name} ({} of {}) …", number + 1, wanted.len());
-            lab.began.set(Instant::now());
+            lab.begin_anew();
             let found = run(lab).map_err(|error| format!("{error:#}"));
             let picture = match &found {
                 Ok(report) => self.draw(name, report).map_err(|error| format!("{error:#}")),
@@ -198,17 +197,8 @@ mod tests {
         let machine = Machine::this(2);
         let done = EXPERIMENTS.map(|(name, _)| {
             let samples = std::collections::BTreeMap::from([("per_s", vec![1.0])]);
-            let (series, noise) = (vec![Series::new("gangd", samples)], Vec::new());
-            let machine = machine.clone();
-            let run = Run {
-                experiment: name,
-                machine,
-                rounds: 1,
-                more_rounds: 0,
-                rounds_left_out: 0,
-                series,
-                noise,
-            };
+            let series = vec![Series::new("gangd", samples)];
+            let run = Run::made_up(name, 1, series, Vec::new());
             let found = Ok(Report::new(&lab, format!("about {name}"), run, "per_s"));
             let picture = Ok(format!("data:image/svg+xml;base64,{}", STANDARD.encode(name)));
             Done { name, found, picture }

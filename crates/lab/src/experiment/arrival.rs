@@ -38,7 +38,7 @@ impl Arrival {
 }
 
 fn run(lab: &Lab, arrivals: u64) -> Result<Report> {
-    ensure!(!lab.options.plain, "plain Linux has no slots");
+    lab.needs_gangd("plain Linux has no slots")?;
     let conditions = [Condition::new(CONDITION, || measure(lab, arrivals))];
     let run = alternate(lab, "arrival", lab.runs(), &conditions)?;
     let about = format!("wait of an interactive gang for its first slot, {arrivals} arrivals");

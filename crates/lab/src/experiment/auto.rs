@@ -8,7 +8,7 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::overhead::loss_percent;
@@ -19,7 +19,6 @@ use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
 use crate::report::{Must, Report};
 use crate::workload::own::OwnOutcome;
-use crate::workload::window::now_ns;
 
 const RATE: &str = "steps_per_s";
 const GANG: &str = "a gang";
@@ -36,7 +35,7 @@ const QUICK: Duration = Duration::from_secs(20);
 const AT_ONCE: f64 = 0.5;
 
 pub fn run(lab: &Lab) -> Result<Report> {
-    ensure!(!lab.options.plain, "plain Linux has no policies");
+    lab.needs_gangd("plain Linux has no policies")?;
     let reasons = RefCell::<Vec<String>>::default();
     let conditions = [
         Condition::new(GANG, || measure(lab, None)),
@@ -65,7 +64,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
 
 fn length(lab: &Lab) -> Duration {
     let long = if lab.options.quick { QUICK } else { LONG };
-    lab.options.seconds.unwrap_or(long)
+    lab.seconds_asked().unwrap_or(long)
 }
 
 /// Rounds in which it was not decided are measured all the same: what auto costs then is its price, too.
@@ -141,7 +140,11 @@ fn become_auto(lab: &Lab, daemon: &Daemon, pid: i32) -> Result<()> {
             }
         }
     }
-    bail!("process {pid} became no job, at {} ns", now_ns())
+    bail!(
+        "process {pid} became no job within {} s, so that none of policy auto could be made of it: is the machine busy \
+         with something else?",
+        BECOMES_JOB.as_secs()
+    )
 }
 
 #[cfg(test)]
@@ -153,7 +156,6 @@ mod tests {
         use crate::{
             harness::{Run, Series},
             lab::Options,
-            machine::Machine,
         };
         let report = |decided: [f64; 3]| {
             let lab = Lab::new(&Options { noisy: true, ..Options::default() }).unwrap();
@@ -162,16 +164,8 @@ mod tests {
             };
             let rate = (RATE, [100.0; 3]);
             let series = vec![of(GANG, &[rate]), of(AUTO, &[rate, (IS_DECIDED, decided)])];
-            let (machine, noise) = (Machine::this(2), Vec::new());
-            let run = Run {
-                experiment: "auto",
-                machine,
-                rounds: 3,
-                more_rounds: 0,
-                rounds_left_out: 0,
-                series,
-                noise,
-            };
+            let noise = Vec::new();
+            let run = Run::made_up("auto", 3, series, noise);
             let mut report = Report::new(&lab, "about", run, RATE);
             tell_undecided(&mut report, &["it is being measured".into()]);
             let ratio = report.ratio(AUTO, GANG, RATE).unwrap();

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::child::Running;
@@ -38,7 +38,7 @@ const FIGURES: [(&str, Option<f64>, &str); 9] = [
 ];
 
 pub fn run(lab: &Lab) -> Result<Report> {
-    ensure!(!lab.options.plain, "plain Linux has no calls of gangd");
+    lab.needs_gangd("plain Linux has no calls of gangd")?;
     let dir = tempfile::tempdir().context("making a directory for the program")?;
     let program = compile_with_libgang(&lab.programs, dir.path(), "calls", SOURCE)?;
     let times = if lab.options.quick { 100 } else { 300 };

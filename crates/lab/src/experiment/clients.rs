@@ -49,7 +49,7 @@ impl Clients {
 }
 
 fn run(lab: &Lab, ended: usize) -> Result<Report> {
-    ensure!(!lab.options.plain, "plain Linux has no daemon");
+    lab.needs_gangd("plain Linux has no daemon")?;
     let ended_jobs = thousands(ended as f64);
     let resting = format!("1,000 jobs at rest, {ended_jobs} ended");
     let listing = format!("listing 1,000 jobs, by gang ls, with {ended_jobs} ended");

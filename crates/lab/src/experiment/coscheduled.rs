@@ -37,7 +37,7 @@ const MEASURED: &str = "BARRIER, measured";
 const NOT_MEASURED: &str = "BARRIER, not measured";
 
 pub fn run(lab: &Lab) -> Result<Report> {
-    ensure!(!lab.options.plain, "plain Linux measures no gangs");
+    lab.needs_gangd("plain Linux measures no gangs")?;
     // Another right than that to load programs, which who has the other may lack.
     let refused = bpf_stats::Counting::start().err().map(anyhow::Error::from);
     let barrier = |no_measure| barrier(lab, no_measure, refused.is_none());

@@ -71,7 +71,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
 
 impl Doctor {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
-        anyhow::ensure!(!lab.options.plain, "without gangd there is nothing to be right about");
+        lab.needs_gangd("without gangd there is nothing to be right about")?;
         let dir = tempfile::tempdir().context("making a directory for the programs")?;
         let subjects = choose(lab, dir.path(), &self.only, length(lab) / 2)?;
         let mut conditions = Vec::new();
@@ -130,7 +130,7 @@ fn length(lab: &Lab) -> Duration {
 
 fn measure(lab: &Lab, subject: &Subject, way: Way) -> Result<Figures> {
     // Under plain Linux programs are jobs only where they are to be looked at.
-    let only_watch = way == Way::Plain && lab.options.watch_plain;
+    let only_watch = way == Way::Plain && lab.watches_plain();
     let daemon = lab.daemon(&lab.settings(Settings { only_watch, ..Settings::default() }))?;
     let span = Span::soon(length(lab));
     let is_job = way == Way::Gangs || only_watch;
@@ -281,7 +281,6 @@ mod tests {
     use crate::confusion::True;
     use crate::harness::{Run, Series};
     use crate::lab::Options;
-    use crate::machine::Machine;
 
     /// A program: its name, what was said of it, and its rates under plain Linux, watched, and as gangs.
     type Program = (&'static str, Option<f64>, [f64; 3]);
@@ -309,16 +308,8 @@ mod tests {
                 series.push(Series::new(format!("{name}: {way}"), samples));
             }
         }
-        let (machine, noise) = (Machine::this(2), Vec::new());
-        let run = Run {
-            experiment: "doctor",
-            machine,
-            rounds: 3,
-            more_rounds: 0,
-            rounds_left_out: 0,
-            series,
-            noise,
-        };
+        let noise = Vec::new();
+        let run = Run::made_up("doctor", 3, series, noise);
         let mut report = Report::new(&lab, "about", run, RATE);
         let scores: Vec<Score> =
             programs.iter().filter_map(|(name, ..)| score(&mut report, name)).collect();

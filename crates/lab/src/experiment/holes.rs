@@ -36,6 +36,8 @@ const INTERVAL: Duration = Duration::from_micros(100);
 const STEP_SLICES: u32 = 2;
 /// Time of one instance alone.
 const ALONE: Duration = Duration::from_millis(500);
+/// Instances that have not ended by then never will.
+const LIMIT: Duration = Duration::from_secs(60);
 const WAYS: [&str; 4] = ["batch", "plain Linux", "strict gang", "gang"];
 
 /// A program of the paper: the part of the CPUs that it uses.
@@ -70,8 +72,22 @@ impl Holes {
             (_, true) => (1..=8).collect(),
             _ => vec![1, 2, 4, 8],
         };
+        // One after the other, and half as much again for what that costs.
+        let most = instances.iter().copied().max().unwrap_or(1);
+        ensure!(
+            alone(lab) * 3 * most as u32 <= LIMIT * 2,
+            "{most} instances that take {} each are not sure to be done within {}: name fewer (--instances), or let \
+             them be shorter (--seconds)",
+            duration::show(alone(lab)),
+            duration::show(LIMIT)
+        );
         run(lab, &instances)
     }
+}
+
+/// How long an instance takes alone.
+fn alone(lab: &Lab) -> Duration {
+    lab.seconds_asked().unwrap_or(if lab.options.quick { ALONE / 2 } else { ALONE })
 }
 
 fn run(lab: &Lab, instances: &[usize]) -> Result<Report> {
@@ -172,16 +188,15 @@ impl Profile {
     fn arguments(self, lab: &Lab, cycles: f64, redis: Option<&Path>) -> Vec<String> {
         let parallel_ms = (INTERVAL * BARRIERS as u32).as_secs_f64() * 1e3;
         let serial_ms = parallel_ms * self.serial_part(lab.threads());
-        let alone =
-            lab.options.seconds.unwrap_or(if lab.options.quick { ALONE / 2 } else { ALONE });
-        let rounds = (alone.as_secs_f64() * 1e3 / (parallel_ms + serial_ms)).max(1.0);
+        let rounds = (alone(lab).as_secs_f64() * 1e3 / (parallel_ms + serial_ms)).max(1.0);
         // In cycles, so that copies that start on a busy machine do not each find another amount.
         let mut arguments = words(&format!(
             "phases --threads {} --rounds {rounds:.0} --barriers {BARRIERS} --interval {:.0} --serial \
-             {:.0} --wait spin-block --limit 60s",
+             {:.0} --wait spin-block --limit {}s",
             lab.threads(),
             cycles * INTERVAL.as_secs_f64() * 1e3,
-            cycles * serial_ms
+            cycles * serial_ms,
+            LIMIT.as_secs()
         ));
         if let (true, Some(socket)) = (self.cache, redis) {
             arguments.extend(["--cache".into(), socket.display().to_string()]);

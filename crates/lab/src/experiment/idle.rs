@@ -34,7 +34,7 @@ impl Default for Idle {
 
 impl Idle {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
-        ensure!(!lab.options.plain, "plain Linux has no daemon");
+        lab.needs_gangd("plain Linux has no daemon")?;
         ensure!((1..=1000).contains(&self.jobs), "between 1 and 1000 jobs idle");
         let jobs = self.jobs;
         let name = format!("{jobs} idle jobs, 2 gangs");

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use gang_protocol::client::Client;
 use gang_protocol::error::ClientError;
 use gang_protocol::v1::ShowJob_Reply;
@@ -31,7 +31,7 @@ const NAMED: usize = 3;
 type LostTo = BTreeMap<String, i64>;
 
 pub fn run(lab: &Lab) -> Result<Report> {
-    ensure!(!lab.options.plain, "plain Linux has no slots");
+    lab.needs_gangd("plain Linux has no slots")?;
     let slices = SLICES_MS.map(Duration::from_millis);
     let of = |slice| Condition::new(duration::show(slice), move || measure(lab, slice));
     let conditions = slices.map(of);
@@ -45,7 +45,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
         if let (Some(begin), Some(late), Some(interruptions)) = (begin, late, interruptions) {
             report.verdict.push(format!(
                 "Slots of {slice} begin {begin} µs from their boundary in the median and {late} µs at p99, and \
-                 are interrupted {interruptions} times each (Xen: up to three scheduling calls a quantum)."
+                 are interrupted {interruptions} times each."
             ));
         }
         let series = report.series.iter().find(|series| series.condition == slice);

@@ -21,7 +21,7 @@ const CONDITION: &str = "kill -9 of the daemon";
 const WATCHER_PRIORITY: &str = "99";
 
 pub fn run(lab: &Lab) -> Result<Report> {
-    ensure!(!lab.options.plain, "plain Linux has no daemon to kill");
+    lab.needs_gangd("plain Linux has no daemon to kill")?;
     let mut random = fastrand::Rng::new();
     // Kills fall anywhere in a slice; one sequence for all rounds.
     let moments: Vec<u64> = (0..1_000).map(|_| random.u64(0..100_000_000)).collect();

@@ -95,13 +95,24 @@ impl Slices {
                 lines.push(Line::new(name, points));
             }
             if report.compared && report.rounds > 1 {
-                report.verdict.push(verdict(shown(backend.as_deref()), &little));
+                let costs_less = |longer, slice| {
+                    programs.iter().any(|program| {
+                        let [longer, slice] =
+                            [longer, slice].map(|it| name(program, backend.as_deref(), it));
+                        let more = report.difference(&longer, &slice, RATE);
+                        more.and_then(|it| it.interval).is_some_and(|[low, _]| low > 0.0)
+                    })
+                };
+                let enough = long_enough(&slices, costs_less);
+                let backend = shown(backend.as_deref());
+                report.verdict.extend(enough.map(|slice| verdict_of_longer(backend, slice)));
+                report.verdict.push(verdict(backend, &little));
             }
         }
         if report.compared && report.rounds == 1 && !backends.is_empty() {
             report.verdict.push(format!(
                 "A single round cannot show which slices cost all three programs less than \
-                 {LITTLE_PERCENT} %."
+                 {LITTLE_PERCENT} %, nor which cost less than others."
             ));
         }
         let mut picture =
@@ -128,11 +139,15 @@ impl Slices {
 
     /// Backends that a daemon starts with here, none for its own choice, and why others are left out.
     fn backends(&self, lab: &Lab) -> (Vec<Option<String>>, Vec<String>) {
+        if lab.options.plain && !self.backends.is_empty() {
+            let note = "--backends: they are those of gangd, which --plain leaves out.";
+            return (Vec::new(), vec![note.into()]);
+        }
         if lab.options.plain {
             return (Vec::new(), Vec::new());
         }
-        if let Some(backend) = &lab.options.backend {
-            return (vec![Some(backend.clone())], Vec::new());
+        if let Some(backend) = lab.settings(Settings::default()).backend {
+            return (vec![Some(backend)], Vec::new());
         }
         if self.backends.is_empty() && lab.options.quick {
             return (vec![None], Vec::new());
@@ -166,7 +181,7 @@ fn programs(lab: &Lab) -> [Program; 3] {
 
 fn base(lab: &Lab) -> Duration {
     let quick = Duration::from_secs(1);
-    if lab.options.quick { lab.options.seconds.unwrap_or(quick) } else { lab.length(2 * quick) }
+    if lab.options.quick { lab.seconds_asked().unwrap_or(quick) } else { lab.length(2 * quick) }
 }
 
 /// A time in which each copy has the same number of whole slices, so that none has one more.
@@ -182,6 +197,26 @@ fn shown(backend: Option<&str>) -> &str {
 
 fn name(program: &Program, backend: Option<&str>, slice: Duration) -> String {
     format!("{}, {} {}", program.name, shown(backend), duration::show(slice))
+}
+
+/// The shortest slice than which no longer one is shown to cost less, where there is a longer one.
+fn long_enough(
+    slices: &[Duration],
+    costs_less: impl Fn(Duration, Duration) -> bool,
+) -> Option<Duration> {
+    let mut ascending = slices.to_vec();
+    ascending.sort();
+    let is_enough =
+        |at: &usize| ascending[at + 1..].iter().all(|&longer| !costs_less(longer, ascending[*at]));
+    let enough = (0..ascending.len()).find(is_enough)?;
+    (ascending.len() > 1).then(|| ascending[enough])
+}
+
+fn verdict_of_longer(backend: &str, slice: Duration) -> String {
+    format!(
+        "With {backend} no slice longer than {} is shown to cost any of the three programs less than that one does.",
+        duration::show(slice)
+    )
 }
 
 fn verdict(backend: &str, little: &[Duration]) -> String {
@@ -242,6 +277,24 @@ mod tests {
         let paper = slices(Options { paper: true, ..Options::default() });
         assert_eq!((paper.len(), ends(&paper)), (11, (us(200), us(10_000_000))));
         assert!(usual.iter().all(|slice| paper.contains(slice)) && paper.contains(&DEFAULT_SLICE));
+    }
+
+    #[test]
+    fn a_slice_is_long_enough_where_no_longer_one_is_shown_to_cost_less() {
+        let ms = Duration::from_millis;
+        let slices = [ms(50), ms(1), ms(10), ms(20)];
+        let cost = |slice: Duration| match slice.as_millis() {
+            0..10 => 10.0,
+            10..20 => 5.0,
+            20..50 => 1.6,
+            _ => 0.8,
+        };
+        // What differs by less is not shown.
+        let costs_less = |longer, slice| cost(longer) + 1.0 < cost(slice);
+        assert_eq!(long_enough(&slices, costs_less), Some(ms(20)));
+        assert_eq!(long_enough(&slices, |_, _| false), Some(ms(1)));
+        assert_eq!(long_enough(&[ms(1)], costs_less), None, "there is no longer one");
+        assert!(verdict_of_longer("rt", ms(20)).contains("longer than 20ms"));
     }
 
     #[test]

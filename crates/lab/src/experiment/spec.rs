@@ -1,7 +1,7 @@
 //! Every promise in one table: the experiments with fixed settings, one after the other. This is
 //! the command that SPECIFICATION.md quotes.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
@@ -45,7 +45,7 @@ impl Spec {
 }
 
 fn run(lab: &Lab, only: &[String]) -> Result<()> {
-    ensure!(!lab.options.plain, "the specification is about gangd");
+    lab.needs_gangd("the specification is about gangd")?;
     ensure!(lab.options.picture.is_empty(), "each experiment draws its own picture");
     let barrier = barrier::Barrier {
         slices: vec![Duration::from_millis(20), Duration::from_millis(1)],
@@ -92,7 +92,7 @@ fn run(lab: &Lab, only: &[String]) -> Result<()> {
         Specification { machine, measures: Vec::new(), failures: Vec::new(), reports: Vec::new() };
     for (experiment, run) in wanted {
         eprintln!("{experiment} …");
-        lab.began.set(Instant::now());
+        lab.begin_anew();
         match run() {
             Ok(report) => {
                 specification.measures.extend(report.measures.iter().cloned());

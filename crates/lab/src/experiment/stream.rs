@@ -103,7 +103,7 @@ impl Load {
     fn of(lab: &Lab, heaviest: u64) -> Result<Self> {
         let cpus = allowed_cpus()?;
         ensure!(!cpus.is_empty(), "this process may use no CPU");
-        let threads = lab.options.threads.unwrap_or((cpus.len() / 2).max(2));
+        let threads = lab.threads_asked().unwrap_or((cpus.len() / 2).max(2));
         let length_s = lab.length(LENGTH).as_secs_f64();
         let packet_cpu_s = WORK.as_secs_f64() * (CANDIDATES * threads as u64) as f64;
         let packets = BUSY * cpus.len() as f64 * length_s / (packet_cpu_s * STREAMS as f64);

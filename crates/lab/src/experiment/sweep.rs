@@ -249,7 +249,7 @@ fn measure(lab: &Lab, under: &Under, over: Over, at: Duration) -> Result<Figures
     let copies = [swept, barrier(FIXED, Duration::ZERO)];
     let length = lab.length(Duration::from_secs(2));
     // What was asked for is kept to; the default is long enough for figures to mean something.
-    let length = if lab.options.seconds.is_some() { length } else { length.max(at * ITERATIONS) };
+    let length = if lab.seconds_asked().is_some() { length } else { length.max(at * ITERATIONS) };
     let daemon = lab.daemon_of(under)?;
     let outcomes = lab.run_together(daemon.as_ref(), &copies, length)?;
     Ok(Figures::from([(SWEPT, outcomes[0].rate()), ("fixed_per_s", outcomes[1].rate())]))

@@ -41,7 +41,7 @@ enum Doing {
 
 impl Switch {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
-        ensure!(!lab.options.plain, "plain Linux has no switches of gangs");
+        lab.needs_gangd("plain Linux has no switches of gangs")?;
         let sizes = match (self.sizes.is_empty(), lab.options.quick) {
             (false, _) => self.sizes.clone(),
             (true, true) => vec![2, 64, 1000],

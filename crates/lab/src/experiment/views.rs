@@ -27,7 +27,7 @@ const LOOKED_AT: &str = "gang top and gang web";
 const ALONE: &str = "nobody looks on";
 
 pub fn run(lab: &Lab) -> Result<Report> {
-    ensure!(!lab.options.plain, "plain Linux has nothing to look at");
+    lab.needs_gangd("plain Linux has nothing to look at")?;
     let conditions = [
         Condition::new(ALONE, || measure(lab, false)),
         Condition::new(LOOKED_AT, || measure(lab, true)),

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::doctor::{self, COPIES};
 use crate::child::Running;
@@ -43,7 +43,7 @@ const PARTS: u32 = 3;
 const WATCHED: usize = 1;
 
 pub fn run(lab: &Lab) -> Result<Report> {
-    ensure!(!lab.options.plain, "without gangd nobody watches");
+    lab.needs_gangd("without gangd nobody watches")?;
     let condition = |&(name, arguments)| Condition::new(name, move || measure(lab, arguments));
     let programs = &PROGRAMS[..if lab.options.quick { QUICK } else { PROGRAMS.len() }];
     let conditions: Vec<Condition> = programs.iter().map(condition).collect();
@@ -65,7 +65,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
 
 fn measure(lab: &Lab, arguments: &str) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
-    let length = lab.options.seconds.unwrap_or(LENGTH);
+    let length = lab.seconds_asked().unwrap_or(LENGTH);
     let span = Span::soon(length * PARTS);
     let mut words = words(&format!("{arguments} --threads {} --parts {PARTS}", lab.threads()));
     words.extend(span.arguments());

@@ -13,6 +13,7 @@ impl Report {
     /// The report for a terminal.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n{}; {}\n", self.about, self.machine.line(), self.all_rounds());
+        text += &format!("{}\n", self.origin.line());
         if let Some(noise) = &self.noise {
             text += &format!("While nothing was measured {}.\n", noise.line());
         }

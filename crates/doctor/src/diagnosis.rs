@@ -57,6 +57,8 @@ pub enum Measure {
 pub struct Proof {
     pub gain: Gain,
     pub by: Measure,
+    /// The gain is above [`HELPS`] for sure, or is not for sure.
+    pub told_apart: bool,
 }
 
 /// What is to be said of a program.
@@ -64,7 +66,7 @@ pub struct Proof {
 pub struct Diagnosis {
     /// Gang scheduling helps by more than 5 %; absent where nobody can tell.
     pub helps: Option<bool>,
-    /// The interval of the gain by which that was judged leaves out 5 %; absent where there is no gain.
+    /// That is sure (95 %); absent where there is no gain by which it was judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub told_apart: Option<bool>,
     pub sentence: String,
@@ -87,7 +89,8 @@ impl Diagnosis {
         let predicted_gain = predict(observation);
         Diagnosis {
             helps: helps(predicted_gain, &figures, &conditions),
-            told_apart: predicted_gain.map(is_told_apart),
+            told_apart: predicted_gain
+                .map(|gain| gain.interval.is_some_and(|[low, high]| low > HELPS || high < HELPS)),
             sentence: String::new(),
             predicted_gain,
             measured_gain: None,
@@ -106,26 +109,18 @@ impl Diagnosis {
         self.measured_by = Some(proof.by);
         // Where that is not sure, it is the best guess.
         self.helps = Some(gain.gain > HELPS);
-        self.told_apart = Some(is_told_apart(gain));
+        self.told_apart = Some(proof.told_apart);
         self.spoken()
     }
 
     /// The same where the experiment came to nothing.
     pub fn not_proven(self, reason: String) -> Diagnosis {
-        Diagnosis { not_proved: Some(reason), ..self }
+        Diagnosis { not_proved: Some(reason), ..self }.spoken()
     }
 
     fn spoken(mut self) -> Diagnosis {
         self.sentence = sentence(&self);
         self
-    }
-}
-
-/// A gain that Linux alone does not allow to be bounded has no interval.
-fn is_told_apart(gain: Gain) -> bool {
-    match gain.interval {
-        Some([low, high]) => low > HELPS || high < HELPS,
-        None => gain.gain >= GAIN_MAX,
     }
 }
 
@@ -195,10 +190,14 @@ fn sentence(diagnosis: &Diagnosis) -> String {
         Some(_) => ", or give each program CPUs of its own, since what others want does not change",
         None => "",
     };
+    let may_prove = match diagnosis.not_proved {
+        Some(_) => "",
+        None => " --prove measures it.",
+    };
     match (diagnosis.helps, diagnosis.measured_gain, diagnosis.predicted_gain) {
-        (Some(true), Some(gain), _) if gain.gain >= GAIN_MAX => {
-            "Gang scheduling helps: by Linux alone it did nothing while that was measured. Start it by gang run.".into()
-        }
+        (Some(true), Some(gain), _) if gain.gain >= GAIN_MAX => format!(
+            "Gang scheduling helps: by Linux alone it did nothing while that was measured. Start it by gang run{instead}."
+        ),
         (Some(true), Some(gain), _) => format!(
             "Gang scheduling {likely}helps: {}{} more work in the same time, measured. Start it by gang run{instead}.",
             percent(gain.gain),
@@ -213,12 +212,12 @@ fn sentence(diagnosis: &Diagnosis) -> String {
             )
         }
         (Some(true), None, Some(gain)) => format!(
-            "Gang scheduling should help, by about {}; --prove measures it. Start it by gang run{instead}.",
+            "Gang scheduling should help, by about {}.{may_prove} Start it by gang run{instead}.",
             percent(gain.gain)
         ),
         (Some(true), None, None) => format!(
             "Gang scheduling should help, if the work of its threads is balanced: they are hardly ever all on \
-             CPUs, and wait {} of their time there. --prove measures it. Start it by gang run{instead}.",
+             CPUs, and wait {} of their time there.{may_prove} Start it by gang run{instead}.",
             percent(figures.spinning)
         ),
         (Some(false), None, None) => {
@@ -329,7 +328,7 @@ mod tests {
         let diagnosis = Diagnosis::of(&observation(10, 4, 2.0));
         assert_eq!(diagnosis.helps, Some(false), "{diagnosis:#?}");
         let gain = Gain { gain: 0.2, interval: Some([0.1, 0.3]) };
-        let proven = diagnosis.proven(Proof { gain, by: Measure::Work });
+        let proven = diagnosis.proven(Proof { gain, by: Measure::Work, told_apart: true });
         assert_eq!(proven.helps, Some(true), "what was measured counts for more");
         let sentence = "Gang scheduling helps: 20 % [10.0, 30.0] more work in the same time, measured. Start it by \
                         gang run.";
@@ -338,28 +337,29 @@ mod tests {
 
     #[test]
     fn what_is_not_sure_is_likely() {
-        let proven = |gain, interval| {
+        let proven = |gain, interval, told_apart| {
             let gain = Gain { gain, interval };
-            Diagnosis::of(&observation(9, 0, 2.0)).proven(Proof { gain, by: Measure::Work })
+            let proof = Proof { gain, by: Measure::Work, told_apart };
+            Diagnosis::of(&observation(9, 0, 2.0)).proven(proof)
         };
-        let unsure = proven(0.06, Some([0.01, 0.11]));
+        let unsure = proven(0.06, Some([0.01, 0.11]), false);
         assert_eq!((unsure.helps, unsure.told_apart), (Some(true), Some(false)));
         assert!(unsure.sentence.contains("likely helps: 6 % [1.0, 11.0]"), "{}", unsure.sentence);
-        let unsure = proven(0.04, Some([0.01, 0.07]));
+        let unsure = proven(0.04, Some([0.01, 0.07]), false);
         assert_eq!((unsure.helps, unsure.told_apart), (Some(false), Some(false)));
         assert!(unsure.sentence.contains("likely does not help (+4.0 % [1.0, 7.0]"), "{unsure:?}");
-        let sure = proven(0.01, Some([-0.01, 0.03]));
+        let sure = proven(0.01, Some([-0.01, 0.03]), true);
         assert_eq!((sure.helps, sure.told_apart), (Some(false), Some(true)));
         assert!(sure.sentence.contains("scheduling does not help (+1.0 %"), "{}", sure.sentence);
-        assert_eq!(proven(GAIN_MAX, None).told_apart, Some(true));
-        assert_eq!(proven(0.5, None).told_apart, Some(false), "of a single pair");
     }
 
     #[test]
     fn a_diagnosis_is_not_lost_with_its_proof() {
         let seen = Diagnosis::of(&observation(9, 0, 2.0));
         let left = seen.clone().not_proven("it ended".into());
-        assert_eq!((left.helps, left.sentence.as_str()), (seen.helps, seen.sentence.as_str()));
+        assert_eq!((left.helps, left.predicted_gain), (seen.helps, seen.predicted_gain));
+        assert!(seen.sentence.contains("--prove measures it"), "{}", seen.sentence);
+        assert!(!left.sentence.contains("--prove"), "it was tried: {}", left.sentence);
         let json = serde_json::to_value(&left).unwrap();
         assert_eq!(json["not_proved"], "it ended");
         assert!(json["measured_gain"].is_null() && json["predicted_gain"].is_object(), "{json}");

@@ -28,7 +28,7 @@ mod waits;
 pub mod watch;
 mod words;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use gang_linux::Roots;
@@ -36,7 +36,7 @@ use gang_protocol::v1::Policy;
 
 use cli::Cli;
 use diagnosis::Diagnosis;
-use interruption::{Interrupted, Interruption};
+use interruption::Interruption;
 use observation::Observation;
 use program::{Meant, Program};
 use watch::{Ticks, Watch};
@@ -64,10 +64,23 @@ pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
     if cli.prove {
         diagnosis = match proof::prove(&roots, &mut program, cli.seconds, interruption) {
             Ok(proof) => diagnosis.proven(proof),
-            Err(error) if error.is::<Interrupted>() => return Err(error),
-            Err(error) => diagnosis.not_proven(format!("{error:#}")),
+            Err(error) => {
+                // What was started may have got the signal as well, and ended before.
+                interruption.check()?;
+                diagnosis.not_proven(match program.has_ended() {
+                    true => ended_too_soon(cli.seconds),
+                    false => format!("{error:#}"),
+                })
+            }
         };
     }
     program.restore()?;
     Ok(diagnosis)
+}
+
+fn ended_too_soon(watched: Duration) -> String {
+    format!(
+        "the program ended before it was measured often enough, which takes {:.0} s or more after it was watched",
+        proof::takes(watched).as_secs_f64()
+    )
 }

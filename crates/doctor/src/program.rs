@@ -32,9 +32,9 @@ pub enum Meant {
 pub struct Program {
     pub client: Client,
     pub job: i64,
-    /// What it is scheduled by when nobody looks, and now.
+    /// What it is scheduled by when nobody looks, and now, as far as that is known.
     policy: v1::Policy,
-    is_at: v1::Policy,
+    is_at: Option<v1::Policy>,
     pub cgroup: PathBuf,
     /// CPUs that it may use at once.
     pub cpus: usize,
@@ -99,13 +99,13 @@ impl Program {
             client,
             job,
             policy: v1::Policy::none,
-            is_at: v1::Policy::none,
+            is_at: Some(v1::Policy::none),
             cgroup: PathBuf::new(),
             cpus: 1,
             origin,
         };
         let details = program.client.show_job(job)?.details;
-        (program.policy, program.is_at) = (details.policy.clone(), details.policy);
+        (program.policy, program.is_at) = (details.policy.clone(), Some(details.policy));
         program.cpus = usize::try_from(details.cpus).unwrap_or(1);
         program.cgroup = details.cgroup.map(PathBuf::from).with_context(|| {
             format!(
@@ -122,12 +122,13 @@ impl Program {
 
     /// Has it scheduled by another policy.
     pub fn set_policy(&mut self, policy: v1::Policy) -> Result<()> {
-        if self.is_at == policy {
+        if self.is_at.as_ref() == Some(&policy) {
             return Ok(());
         }
         // It may be so even where the answer is lost.
-        self.is_at = policy.clone();
-        self.client.set_policy(self.job, policy)?;
+        self.is_at = None;
+        self.client.set_policy(self.job, policy.clone())?;
+        self.is_at = Some(policy);
         if let Some(cgroup) = self.client.show_job(self.job)?.details.cgroup {
             self.cgroup = cgroup.into();
         }
@@ -138,6 +139,11 @@ impl Program {
     pub fn restore(&mut self) -> Result<()> {
         let restored = self.set_policy(self.policy.clone());
         restored.or_else(|error| if is_no_such_job(&error) { Ok(()) } else { Err(error) })
+    }
+
+    /// Whether it has ended, so that its job is not there any more.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.client.show_job(self.job), Err(ClientError::NoSuchJob { .. }))
     }
 
     /// Other jobs that are gangs and want to run, and the length of a slice.

@@ -12,7 +12,7 @@ use gang_linux::Roots;
 use gang_protocol::v1::Policy;
 
 use crate::{
-    diagnosis::{GAIN_MAX, Gain, Measure, Proof},
+    diagnosis::{GAIN_MAX, Gain, HELPS, Measure, Proof},
     interruption::Interruption,
     program::Program,
     watch::{Ticks, Watch},
@@ -92,7 +92,14 @@ pub fn shortest_period(slice: Duration, gangs: usize) -> Duration {
     (slice * TURNS * (2 + gangs as u32)).max(PERIOD_MIN)
 }
 
-/// Measures what the program gains as a gang, in about `length` of time, or longer where slices are long.
+/// How long a proof takes at least.
+pub fn takes(length: Duration) -> Duration {
+    let periods = 2 * PAIRS as u32;
+    ((length / periods).max(PERIOD_MIN) + SETTLES) * periods
+}
+
+/// Measures what the program gains as a gang, in about `length` of time, or longer where slices are long. It is a gang or
+/// not after that.
 pub fn prove(
     roots: &Roots,
     program: &mut Program,
@@ -105,28 +112,22 @@ pub fn prove(
     let period = (length / (2 * PAIRS as u32)).max(shortest);
     let watch = Watch::begin(roots, &program.cgroup, program.cpus, Ticks::Many)?;
     let watch = watch.unless(interruption);
-    let measured = alternate(program, watch, period);
-    let restored = program.restore();
-    let pairs = measured?;
-    restored?;
-    let takes = (period + SETTLES) * 2 * PAIRS as u32;
-    ensure!(
-        pairs.len() == PAIRS,
-        "the program ended before it was measured often enough, which takes {:.0} s after it was watched",
-        takes.as_secs_f64()
-    );
+    let pairs = alternate(program, watch, period)?;
+    ensure!(pairs.len() == PAIRS, "the program ended before it was measured often enough");
     conclude(&pairs).ok_or_else(|| anyhow::anyhow!("it did not compute while it was measured"))
 }
 
 /// By what the program counts itself, where that is known of most pairs: a report may be late.
 fn conclude(pairs: &[Seen]) -> Option<Proof> {
     let counts: Vec<Pair> = pairs.iter().filter_map(|seen| seen.counts).collect();
-    let counted = if 2 * counts.len() > pairs.len() { gain_or_bound(&counts) } else { None };
-    let works = || gain_or_bound(&pairs.iter().map(|seen| seen.works).collect::<Vec<_>>());
-    match counted {
-        Some(gain) => Some(Proof { gain, by: Measure::Progress }),
-        None => works().map(|gain| Proof { gain, by: Measure::Work }),
-    }
+    let works: Vec<Pair> = pairs.iter().map(|seen| seen.works).collect();
+    let proof = |pairs: &[Pair], by| {
+        let gain = gain_or_bound(pairs)?;
+        Some(Proof { gain, by, told_apart: is_above(pairs, HELPS).is_some() })
+    };
+    let are_most = 2 * counts.len() > pairs.len();
+    let counted = if are_most { proof(&counts, Measure::Progress) } else { None };
+    counted.or_else(|| proof(&works, Measure::Work))
 }
 
 fn alternate(program: &mut Program, mut watch: Watch, period: Duration) -> Result<Vec<Seen>> {
@@ -322,6 +323,8 @@ mod tests {
         let seen = [Seen { works, counts: counts(60.0) }, Seen { works, counts: counts(64.0) }];
         let proof = conclude(&seen).unwrap();
         assert_eq!((proof.by, (proof.gain.gain * 100.0).round()), (Measure::Progress, 55.0));
+        assert!(!proof.told_apart, "two pairs are few");
+        assert!(conclude(&[seen[0], seen[1], seen[0], seen[1]]).unwrap().told_apart);
         let silent = Seen { works, counts: None };
         assert_eq!(conclude(&[seen[0], silent, seen[1]]).unwrap().by, Measure::Progress);
         let proof = conclude(&[seen[0], silent]).unwrap();
@@ -343,10 +346,8 @@ mod tests {
         // By Linux alone it did nothing at all.
         let stalls = Seen { works: Pair { gang: 0.5, linux: 0.0 }, counts: None };
         let proof = conclude(&[stalls; PAIRS]).unwrap();
-        assert_eq!(
-            (proof.by, proof.gain),
-            (Measure::Work, Gain { gain: GAIN_MAX, interval: None })
-        );
+        let bound = Gain { gain: GAIN_MAX, interval: None };
+        assert_eq!(proof, Proof { gain: bound, by: Measure::Work, told_apart: true });
         let idle = Seen { works: Pair { gang: 0.0, linux: 0.0 }, counts: None };
         assert_eq!(conclude(&[idle; PAIRS]), None);
     }

@@ -50,6 +50,8 @@ pub struct Run {
     pub rounds_left_out: usize,
     pub series: Vec<Series>,
     pub noise: Vec<Noise>,
+    /// The first of them, which are of the file of `--resume`.
+    pub noise_on_file: usize,
     /// Options that had no part in it.
     pub unheeded: Vec<&'static str>,
 }
@@ -72,6 +74,7 @@ impl Run {
             rounds_left_out: 0,
             series,
             noise,
+            noise_on_file: 0,
             unheeded: Vec::new(),
         }
     }
@@ -106,10 +109,10 @@ pub fn alternate_on(
     conditions: &[Condition],
 ) -> Result<Run> {
     let mut machine = Machine::this(lab.cpus);
-    let mut origin = Origin::now(lab.describe(&machine)?);
+    let mut origin = Origin::now();
     let journal = lab.journal.as_ref();
     if let Some(journal) = journal {
-        journal.begin(experiment, &origin.settings)?;
+        journal.begin(experiment, &lab.describe(&machine)?)?;
     }
     lab.daemons.take();
     let known = |round: usize, condition: &Condition| {
@@ -120,6 +123,7 @@ pub fn alternate_on(
     };
     let every: Vec<usize> = (0..conditions.len()).collect();
     let mut noise = journal.map_or_else(Vec::new, |journal| journal.noise(experiment));
+    let noise_on_file = noise.len();
     let listen = |noise: &mut Vec<Noise>| -> Result<()> {
         let sample = noise::sample()?;
         noise.push(sample);
@@ -165,7 +169,10 @@ pub fn alternate_on(
         for index in now {
             let condition = &conditions[index];
             let sample = match known(round, condition) {
-                Some(sample) => sample,
+                Some(sample) => {
+                    origin.goes_on = true;
+                    sample
+                }
                 None => {
                     let of = if round < rounds.of_all { rounds.of_all } else { at_most };
                     bar.set_message(format!("round {} of {of}: {}", round + 1, condition.name));
@@ -200,8 +207,8 @@ pub fn alternate_on(
     let more_rounds = done.saturating_sub(rounds.of_all);
     let rounds = done - more_rounds;
     origin.daemons = lab.daemons.take();
-    // Where all is on file nothing was measured, and no option looked at.
-    let unheeded = if budget.has_measured() { lab.unheeded() } else { Vec::new() };
+    // What had a part in samples that are on file, nobody knows.
+    let unheeded = if origin.goes_on { Vec::new() } else { lab.unheeded() };
     Ok(Run {
         experiment,
         origin,
@@ -211,6 +218,7 @@ pub fn alternate_on(
         rounds_left_out,
         series,
         noise,
+        noise_on_file,
         unheeded,
     })
 }

@@ -284,7 +284,8 @@ impl Lab {
 
     /// Settings of a daemon with the backend that was asked for, or else that of the condition.
     pub fn settings(&self, settings: Settings) -> Settings {
-        self.heeded.backend.set(true);
+        // Some are made where no daemon is started.
+        self.heeded.backend.set(!self.options.plain);
         let backend = self.options.backend.clone().or(settings.backend);
         Settings { backend, ..settings }
     }

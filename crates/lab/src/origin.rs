@@ -6,32 +6,38 @@ use serde::Serialize;
 
 use crate::duration;
 
-/// Of one report; times of several runs are those of the first.
+/// More daemons than that are not told one by one in a line.
+const NAMED: usize = 4;
+
+/// Of one report; of several runs that it tells, when the first began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Origin {
     /// When it began, as RFC 3339 has it, in UTC.
     pub began: String,
     /// What was typed.
     pub command: String,
-    /// What samples must have in common that are compared: machine, programs by their contents, options.
-    pub settings: String,
     /// What the daemons that were started for it scheduled by.
     pub daemons: BTreeSet<String>,
+    /// Some samples are of before, from the file of `--resume`, and so are their daemons.
+    pub goes_on: bool,
 }
 
 impl Origin {
-    pub fn now(settings: String) -> Origin {
+    pub fn now() -> Origin {
         let began = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        Origin { began, command: command(std::env::args()), settings, daemons: BTreeSet::new() }
+        let arguments = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        Origin { began, command: command(arguments), ..Origin::default() }
     }
 
     pub fn line(&self) -> String {
         let daemons: Vec<&str> = self.daemons.iter().map(String::as_str).collect();
-        let by = match &daemons[..] {
-            [] => String::new(),
-            daemons => format!("; gangd with {}", daemons.join("; ")),
+        let by = match daemons.len() {
+            0 => String::new(),
+            1..=NAMED => format!("; gangd with {}", daemons.join("; ")),
+            many => format!("; gangd with {many} backends and slices"),
         };
-        format!("{}: {}{by}", self.began, self.command)
+        let before = if self.goes_on { "; some samples are of before, of its file" } else { "" };
+        format!("{}: {}{by}{before}", self.began, self.command)
     }
 }
 
@@ -73,7 +79,11 @@ mod tests {
         assert_eq!(origin.line(), line);
         let plain = Origin { daemons: BTreeSet::new(), ..origin };
         assert_eq!(plain.line(), "2026-01-02T03:04:05Z: gang lab noise");
+        let goes_on = Origin { goes_on: true, ..plain };
+        assert!(goes_on.line().ends_with("; some samples are of before, of its file"));
+        let daemons = (1..=5).map(|slice| format!("backend rt, slices of {slice}ms")).collect();
+        assert!(Origin { daemons, ..goes_on }.line().contains("gangd with 5 backends and slices"));
         assert_eq!(of_daemon(&serde_json::json!({})), None);
-        assert!(Origin::now("settings".into()).began.ends_with('Z'));
+        assert!(Origin::now().began.ends_with('Z'));
     }
 }

@@ -34,7 +34,7 @@ pub struct Report {
     pub machine: Machine,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise: Option<Summary>,
-    /// Of which that is the sum, in order.
+    /// What that was made of, in order.
     pub noise_samples: Vec<Noise>,
     /// Whether conditions are compared: not on a machine that was too noisy, unless that was asked for.
     pub compared: bool,
@@ -113,6 +113,7 @@ impl Report {
     pub fn add(&mut self, run: Run) {
         self.series.extend(run.series);
         self.origin.daemons.extend(run.origin.daemons);
+        self.origin.goes_on |= run.origin.goes_on;
         self.more_rounds = self.more_rounds.max(run.more_rounds);
         self.rounds_left_out = self.rounds_left_out.max(run.rounds_left_out);
         // Either part can be too noisy to compare.
@@ -120,7 +121,8 @@ impl Report {
             (Some(before), Some(now)) => Some(before.worse(now)),
             (before, now) => before.or(now),
         };
-        self.noise_samples.extend(run.noise);
+        // Those of the file it has already.
+        self.noise_samples.extend(run.noise.into_iter().skip(run.noise_on_file));
         // What neither had a use for.
         self.unheeded.retain(|option| run.unheeded.contains(option));
         self.compared &= self.asked || !self.noise.is_some_and(|noise| noise.too_noisy());
@@ -299,6 +301,22 @@ mod tests {
         let verdicts = report(1.0, false).verdicts();
         assert!(verdicts[0].contains("better"), "{verdicts:?}");
         assert_eq!(verdicts[1], "1 of 1 promises kept.");
+    }
+
+    #[test]
+    fn a_report_of_two_runs_has_what_both_had() {
+        let mut report = report(1.0, false);
+        report.unheeded = vec!["--seconds", "--backend"];
+        let quiet = |lost_percent| Noise { lost_percent, longest_ms: 0.0, handover_ns: None };
+        let noise = vec![quiet(1.0), quiet(2.0)];
+        let mut run = Run::made_up("speed", 1, Vec::new(), noise);
+        run.noise_on_file = 1;
+        run.unheeded = vec!["--seconds", "--threads"];
+        run.origin.daemons.insert("backend rt, slices of 1ms".into());
+        report.add(run);
+        let lost: Vec<f64> = report.noise_samples.iter().map(|it| it.lost_percent).collect();
+        assert_eq!((lost, report.unheeded.as_slice()), (vec![1.0, 2.0], &["--seconds"][..]));
+        assert_eq!(report.origin.daemons.len(), 1);
     }
 
     #[test]

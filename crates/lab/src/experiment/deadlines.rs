@@ -1,10 +1,10 @@
 //! X5: domains of as many threads as CPUs repeat a step of two quanta and count together; a thread that
 //! falls behind the others misses a deadline.
 //!
-//! The paper's step takes 100 ms and its quantum 50 ms. Here both are a fifth of that unless `--paper` is asked for,
-//! which gives as many counts in less time, and plain Linux more to miss: it lets threads drift apart by some of its own
-//! slices, whatever the length of a step. The 28,000
-//! deadlines of 8 domains with 14 threads are 250 steps of each thread, which all rounds of `--paper` have together.
+//! The paper's step takes 100 ms and its quantum 50 ms. Unless `--paper` is asked for, both are a fifth of that here: as
+//! many counts take less time, and plain Linux, which lets threads drift apart by some of its own slices whatever the
+//! length of a step, has more to miss. The paper's 28,000 deadlines of 8 domains with 14 threads are 250 steps of each
+//! thread, which all rounds of `--paper` have together.
 
 use std::time::Duration;
 

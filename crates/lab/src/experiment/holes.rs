@@ -76,8 +76,8 @@ impl Holes {
         let most = instances.iter().copied().max().unwrap_or(1);
         ensure!(
             alone(lab) * 3 * most as u32 <= LIMIT * 2,
-            "{most} instances that take {} each are not sure to be done within {}: name fewer (--instances), or let \
-             them be shorter (--seconds)",
+            "{most} at once that take {} each are not sure to be done within {}: let there be fewer (--instances), or \
+             let them be shorter (--seconds)",
             duration::show(alone(lab)),
             duration::show(LIMIT)
         );

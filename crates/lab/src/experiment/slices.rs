@@ -199,7 +199,7 @@ fn name(program: &Program, backend: Option<&str>, slice: Duration) -> String {
     format!("{}, {} {}", program.name, shown(backend), duration::show(slice))
 }
 
-/// The shortest slice than which no longer one is shown to cost less, where there is a longer one.
+/// The shortest slice than which no longer one is shown to cost less; none where that is the longest.
 fn long_enough(
     slices: &[Duration],
     costs_less: impl Fn(Duration, Duration) -> bool,
@@ -208,8 +208,8 @@ fn long_enough(
     ascending.sort();
     let is_enough =
         |at: &usize| ascending[at + 1..].iter().all(|&longer| !costs_less(longer, ascending[*at]));
-    let enough = (0..ascending.len()).find(is_enough)?;
-    (ascending.len() > 1).then(|| ascending[enough])
+    let enough = (0..ascending.len().saturating_sub(1)).find(is_enough)?;
+    Some(ascending[enough])
 }
 
 fn verdict_of_longer(backend: &str, slice: Duration) -> String {
@@ -294,6 +294,7 @@ mod tests {
         assert_eq!(long_enough(&slices, costs_less), Some(ms(20)));
         assert_eq!(long_enough(&slices, |_, _| false), Some(ms(1)));
         assert_eq!(long_enough(&[ms(1)], costs_less), None, "there is no longer one");
+        assert_eq!(long_enough(&slices, |_, _| true), None, "the longest costs least");
         assert!(verdict_of_longer("rt", ms(20)).contains("longer than 20ms"));
     }
 

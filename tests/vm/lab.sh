@@ -22,7 +22,7 @@ mount_copy() {
 }
 lab() {
   chroot "$copy" env -i HOME=/root LANG=C.UTF-8 PATH=/opt/gangd/usr/bin:/opt/gangd/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin \
-    timeout 3600 gang lab "$@"
+    timeout 9000 gang lab "$@"
 }
 # Of one experiment, with a reason where it did not end.
 ends() {

@@ -4,7 +4,10 @@
 mod lab;
 
 use gang_skips::skipped;
-use lab::{conditions, figure, gangd_is_there, gangs_are_told, is_shared, lab, report};
+use lab::{
+    conditions, figure, gangd_is_there, gangs_are_measured_where_they_can_be, gangs_are_told,
+    is_shared, lab, report,
+};
 use serde_json::Value;
 
 #[test]
@@ -171,6 +174,7 @@ fn stream_slices_and_noise_under_gangd_need_gangd() {
     let noise = report("noise --runs 1 --seconds 0.6");
     assert_eq!(conditions(&noise), ["1ms", "10ms", "50ms"]);
     gangs_are_told(&noise, |_| true);
+    gangs_are_measured_where_they_can_be(&noise);
 }
 
 #[test]

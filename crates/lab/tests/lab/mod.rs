@@ -55,6 +55,19 @@ pub fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
     assert!(told > 0, "{report}");
 }
 
+/// Of some of the conditions, all of which have gangs that spin, it is known; unless nothing can be measured here, which
+/// is said.
+pub fn gangs_are_measured_where_they_can_be(report: &Value) {
+    let series = report["series"].as_array().unwrap();
+    if series.iter().any(|it| it["samples"]["coscheduled_percent"][0].is_f64()) {
+        return;
+    }
+    let reason = series[0]["not_measured"].as_str().unwrap();
+    let cannot = ["built without clang", "CAP_BPF", "the kernel refuses"];
+    assert!(cannot.iter().any(|known| reason.contains(known)), "{report}");
+    skipped(format!("gangs are not measured: {reason}"));
+}
+
 /// Programs that run one after the other share the machine with nobody.
 pub fn is_shared(condition: &str) -> bool {
     !condition.ends_with("batch")

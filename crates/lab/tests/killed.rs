@@ -131,7 +131,7 @@ fn shared(pid: u32) -> Vec<PathBuf> {
 
 #[test]
 fn workloads_and_redis_end_with_a_killed_lab() {
-    let holes = "holes --plain --noisy --runs 1 --seconds 50 --instances 1";
+    let holes = "holes --plain --noisy --runs 1 --seconds 40 --instances 1";
     let mut lab = Lab::start(holes);
     if !Command::new("redis-server").arg("--version").output().is_ok_and(|it| it.status.success()) {
         skipped("there is no redis-server");

@@ -28,7 +28,7 @@ mod waits;
 pub mod watch;
 mod words;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use gang_linux::Roots;
@@ -68,7 +68,7 @@ pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
                 // What was started may have got the signal as well, and ended before.
                 interruption.check()?;
                 diagnosis.not_proven(match program.has_ended() {
-                    true => ended_too_soon(cli.seconds),
+                    true => proof::ended_too_soon(cli.seconds),
                     false => format!("{error:#}"),
                 })
             }
@@ -76,11 +76,4 @@ pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
     }
     program.restore()?;
     Ok(diagnosis)
-}
-
-fn ended_too_soon(watched: Duration) -> String {
-    format!(
-        "the program ended before it was measured often enough, which takes {:.0} s or more after it was watched",
-        proof::takes(watched).as_secs_f64()
-    )
 }

@@ -92,10 +92,14 @@ pub fn shortest_period(slice: Duration, gangs: usize) -> Duration {
     (slice * TURNS * (2 + gangs as u32)).max(PERIOD_MIN)
 }
 
-/// How long a proof takes at least.
-pub fn takes(length: Duration) -> Duration {
+/// What is said where the program ended before it was proved.
+pub fn ended_too_soon(length: Duration) -> String {
     let periods = 2 * PAIRS as u32;
-    ((length / periods).max(PERIOD_MIN) + SETTLES) * periods
+    let takes = ((length / periods).max(PERIOD_MIN) + SETTLES) * periods;
+    format!(
+        "the program ended before it was measured often enough, which takes {:.0} s or more after it was watched",
+        takes.as_secs_f64()
+    )
 }
 
 /// Measures what the program gains as a gang, in about `length` of time, or longer where slices are long. It is a gang or
@@ -113,7 +117,7 @@ pub fn prove(
     let watch = Watch::begin(roots, &program.cgroup, program.cpus, Ticks::Many)?;
     let watch = watch.unless(interruption);
     let pairs = alternate(program, watch, period)?;
-    ensure!(pairs.len() == PAIRS, "the program ended before it was measured often enough");
+    ensure!(pairs.len() == PAIRS, ended_too_soon(length));
     conclude(&pairs).ok_or_else(|| anyhow::anyhow!("it did not compute while it was measured"))
 }
 

@@ -75,16 +75,12 @@ impl Connection {
     }
 
     /// Sends a request and waits for its answer. `doing` says in errors what for.
-    pub(super) fn call<A, R>(
+    pub(super) fn call<R: DeserializeOwned>(
         &mut self,
         method: &str,
-        args: A,
+        args: impl Serialize,
         doing: String,
-    ) -> Result<R, ClientError>
-    where
-        A: Serialize,
-        R: DeserializeOwned,
-    {
+    ) -> Result<R, ClientError> {
         let reply = match self.exchange(method, &args) {
             Ok(Some(reply)) => reply,
             Ok(None) => return Err(ClientError::Closed { doing, socket: self.socket.clone() }),
@@ -94,16 +90,12 @@ impl Connection {
     }
 
     /// As [`call`](Self::call), however long the answer takes.
-    pub(super) fn call_patiently<A, R>(
+    pub(super) fn call_patiently<R: DeserializeOwned>(
         &mut self,
         method: &str,
-        args: A,
+        args: impl Serialize,
         doing: String,
-    ) -> Result<R, ClientError>
-    where
-        A: Serialize,
-        R: DeserializeOwned,
-    {
+    ) -> Result<R, ClientError> {
         let stream = self.stream.get_ref();
         stream.set_read_timeout(None).map_err(|e| self.broken(doing.clone(), e.into()))?;
         let reply = self.call(method, args, doing);
@@ -113,17 +105,13 @@ impl Connection {
 
     /// Sends a request about a job, and never waits. Returns the latest answer that has come by now to an earlier one
     /// about the same job; where that is a refusal, or while too many have no answer, nothing is sent.
-    pub(super) fn send<A, R>(
+    pub(super) fn send<R: DeserializeOwned>(
         &mut self,
         method: &str,
-        args: A,
+        args: impl Serialize,
         job: i64,
         doing: String,
-    ) -> Result<Option<R>, ClientError>
-    where
-        A: Serialize,
-        R: DeserializeOwned,
-    {
+    ) -> Result<Option<R>, ClientError> {
         let answers = self.unanswered.take(self.stream.get_ref());
         let answers = answers.map_err(|error| self.broken(doing.clone(), error))?;
         let latest = answers.into_iter().rfind(|(of, _)| *of == job);
@@ -138,10 +126,11 @@ impl Connection {
     }
 
     /// What a reply says.
-    fn understood<R>(&self, reply: &[u8], doing: String) -> Result<R, ClientError>
-    where
-        R: DeserializeOwned,
-    {
+    fn understood<R: DeserializeOwned>(
+        &self,
+        reply: &[u8],
+        doing: String,
+    ) -> Result<R, ClientError> {
         let malformed =
             |doing, source| ClientError::Malformed { doing, socket: self.socket.clone(), source };
         let head: Head = match serde_json::from_slice(reply) {

@@ -41,17 +41,17 @@ impl Machine {
     fn read(root: &Path, cpus: usize) -> Self {
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
         let cpuinfo = read("proc/cpuinfo");
-        let model =
-            cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-        let is_virtual = cpuinfo
-            .lines()
-            .find_map(|line| line.strip_prefix("flags")?.split_once(':'))
-            .is_some_and(|(_, flags)| flags.split_whitespace().any(|flag| flag == "hypervisor"));
+        let of_cpu = |name: &str| {
+            let value = cpuinfo.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
+            value.map(|(_, value)| value.trim())
+        };
+        let is_virtual = of_cpu("flags")
+            .is_some_and(|flags| flags.split_whitespace().any(|flag| flag == "hypervisor"));
         let memory = read("proc/meminfo");
         let memory_kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:"));
         let memory_kib = memory_kib.and_then(|kib| kib.split_ascii_whitespace().next());
         Self {
-            cpu_model: model.map_or("unknown".into(), |(_, model)| model.trim().into()),
+            cpu_model: of_cpu("model name").unwrap_or("unknown").into(),
             cpus,
             kernel: read("proc/sys/kernel/osrelease").trim().into(),
             is_virtual,

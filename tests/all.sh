@@ -10,7 +10,7 @@ if [[ ! ${GANG_SIGNALS_HEARD-} ]] && env --default-signal true 2>/dev/null; then
 fi
 cargo=${CARGO:-cargo}
 
-# Tests append to it (tests/skips), those that are somebody else by then as well.
+# Tests append to it (tests/harness), those that are somebody else by then as well.
 GANG_SKIPS=$(mktemp)
 chmod a+rw "$GANG_SKIPS"
 export GANG_SKIPS

@@ -25,11 +25,11 @@ const ROOMS: [(&str, &[&str]); 15] = [
     ("gang-view", &["gang-protocol"]),
     ("libgang", &["gang-protocol"]),
     ("gang-rooms", &[]),
-    ("gang-skips", &[]),
+    ("gang-harness", &[]),
 ];
 
 /// What every room may use in its tests besides itself.
-const IN_TESTS: &[&str] = &["gang-skips"];
+const IN_TESTS: &[&str] = &["gang-harness"];
 
 /// Rooms that may hold unsafe code, by their directories.
 const UNSAFE: [&str; 2] = ["crates/linux", "crates/libgang"];

@@ -15,7 +15,7 @@ use gang_protocol::{
     error::ClientError,
     v1::{self, Gain, Policy},
 };
-use gang_skips::skipped;
+use gang_harness::skipped;
 use programs::Program;
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -15,7 +15,7 @@ use std::{
 
 use gang_doctor::sites::{Site, Sites};
 use gang_protocol::client::Client;
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{Place, alone_to_watch, beside, cannot_watch, diagnosis, stderr};
 use programs::Program;
 use serde_json::Value;

@@ -19,7 +19,7 @@ use gang_protocol::{
     client::Client,
     v1::{Job, Policy},
 };
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{Place, alone_to_watch, beside, cannot_watch, diagnosis, stderr};
 use programs::Program;
 use rustix::process::{Pid, Signal, kill_process};

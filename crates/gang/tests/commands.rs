@@ -388,7 +388,7 @@ fn needs_root_trace_asks_for_the_processes_of_a_job_twice_however_long_it_record
     let mut gang = place.gang(&["trace", "--seconds", "1", "--out", "t.json"]);
     let output = gang.current_dir(place.dir.path()).output().unwrap();
     if stderr(&output).contains("cannot find") || stderr(&output).contains("cannot record") {
-        gang_skips::skipped(stderr(&output).trim_end());
+        gang_harness::skipped(stderr(&output).trim_end());
         return;
     }
     assert_eq!(output.status.code(), Some(0), "{output:?}");

@@ -68,7 +68,7 @@ const COMMANDS: &[Command] = &[
 fn is_built(command: &Command) -> bool {
     let trace = Path::new(env!("CARGO_BIN_EXE_gang")).with_file_name("gang-trace");
     command.args[0] != "trace" || trace.is_file() || {
-        gang_skips::skipped("gang trace is not built beside gang");
+        gang_harness::skipped("gang trace is not built beside gang");
         false
     }
 }

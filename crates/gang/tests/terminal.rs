@@ -148,7 +148,7 @@ fn stop(pid: Pid) {
 fn has_bash() -> bool {
     let found = std::path::Path::new("/bin/bash").exists();
     if !found {
-        gang_skips::skipped("no /bin/bash for a shell with job control");
+        gang_harness::skipped("no /bin/bash for a shell with job control");
     }
     found
 }

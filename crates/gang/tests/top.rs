@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use fake::{Fake, Place, job};
 use gang_protocol::v1;
-use gang_skips::skipped;
+use gang_harness::skipped;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_skips::skipped;
+use gang_harness::skipped;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 

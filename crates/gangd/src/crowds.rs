@@ -53,7 +53,7 @@ mod tests {
     use std::{fs, sync::mpsc::channel, thread};
 
     use gang_linux::sched::Policy;
-    use gang_skips::skipped;
+    use gang_harness::skipped;
 
     use super::*;
 

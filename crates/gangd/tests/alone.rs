@@ -11,7 +11,7 @@ use std::{
 
 use gang_linux::sched::Policy;
 use gang_protocol::v1;
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{
     Place, Program, gives_way, is_released, is_root, job_with, machine, policies, wait_until,
 };

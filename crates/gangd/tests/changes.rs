@@ -14,7 +14,7 @@ use gang_protocol::{
     error::ClientError,
     v1,
 };
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{
     Place, Program, is_released, is_root, job_with, registration, wait_until, what_is_left,
 };

@@ -9,7 +9,7 @@ use std::{
 };
 
 use gang_protocol::v1;
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{Place, Program, is_root, job_with, machine, wait_until};
 
 const SELDOM_NS: i64 = 20_000_000;

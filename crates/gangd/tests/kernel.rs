@@ -12,7 +12,7 @@ use gang_protocol::{
     client::{Change, Registration},
     v1,
 };
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{
     Place, Program, gives_way, is_released, is_root, job_with, machine, policies, registration,
     wait_until, what_is_left,

@@ -15,7 +15,7 @@ use std::{
 };
 
 use gang_protocol::{client::Client, error::ClientError, limits::MESSAGE_MAX, v1};
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{Place, Program, is_root, job_with, machine, registration, wait_until, what_is_left};
 use rustix::event::{PollFd, PollFlags, poll};
 

@@ -17,7 +17,7 @@ use gang_linux::{
     sched::{self, Attributes},
 };
 use gang_protocol::{client::Registration, v1};
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{Place, Program, is_root, job_with, registration, wait_until};
 use truth::{Ended, Knowing, LASTS, THREADS, Truth, cpus};
 

@@ -15,7 +15,7 @@ use std::{
 
 use gang_linux::sched::Policy;
 use gang_protocol::client::Client;
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{
     Place, Program, is_released, is_root, job_with, policies, registration, wait_busily_until,
     wait_until,

@@ -318,7 +318,7 @@ fn backends_that_act_on_processes_refuse_single_threads_and_say_what_to_do() {
     let any = daemon("signal");
     for backend in [Backend::Signal, Backend::Freeze, Backend::Weight].map(Backend::name) {
         if let Some(reason) = any.obstacle(backend) {
-            gang_skips::skipped(format!("{backend}: {reason}"));
+            gang_harness::skipped(format!("{backend}: {reason}"));
             continue;
         }
         let place = daemon(backend);
@@ -346,7 +346,7 @@ impl CpuGroup {
         let group = group.filter(|group| fs::create_dir(&group.0).is_ok());
         let group = group.filter(|group| group.0.join("cpu.rt_runtime_us").exists());
         if group.is_none() {
-            gang_skips::skipped("needs version 1 of the cpu controller with cpu.rt_runtime_us");
+            gang_harness::skipped("needs version 1 of the cpu controller with cpu.rt_runtime_us");
         }
         group
     }

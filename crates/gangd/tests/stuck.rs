@@ -10,7 +10,7 @@ use std::{
 };
 
 use gang_protocol::client::Registration;
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{Place, Program, is_root, job_with, registration, wait_until, what_is_left};
 
 /// Neither handler may be interrupted by the other.

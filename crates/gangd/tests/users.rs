@@ -17,7 +17,7 @@ use gang_protocol::{
     error::ClientError,
     v1,
 };
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{Place, Program, is_released, is_root, job_with, registration, wait_until};
 
 /// Known to every machine, as daemon and nobody.

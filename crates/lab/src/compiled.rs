@@ -71,7 +71,7 @@ mod tests {
         );
         let error = format!("{:#}", compile(dir.path(), "calls", calls, &[]).unwrap_err());
         if error.contains("install the package gcc") {
-            gang_skips::skipped(error);
+            gang_harness::skipped(error);
             return;
         }
         assert!(error.starts_with("gcc could not make calls"), "{error}");

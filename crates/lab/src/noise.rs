@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn two_threads_hand_a_word_to_each_other() {
         if allowed_cpus().unwrap().len() < 2 {
-            gang_skips::skipped("one CPU has no neighbour to hand a word to");
+            gang_harness::skipped("one CPU has no neighbour to hand a word to");
             return;
         }
         let until = Instant::now() + Duration::from_secs(60);

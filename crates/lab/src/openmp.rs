@@ -258,7 +258,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         match gauss(dir.path()) {
             Ok(program) => small(&program),
-            Err(error) => gang_skips::skipped(format!("{error:#}")),
+            Err(error) => gang_harness::skipped(format!("{error:#}")),
         }
     }
 
@@ -267,7 +267,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         match open_mpi(dir.path(), 2) {
             Ok(program) => small(&program),
-            Err(error) => gang_skips::skipped(format!("{error:#}")),
+            Err(error) => gang_harness::skipped(format!("{error:#}")),
         }
     }
 
@@ -287,7 +287,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = match open_mpi(dir.path(), 2) {
             Ok(program) => program.with_times(1_000_000),
-            Err(error) => return gang_skips::skipped(format!("{error:#}")),
+            Err(error) => return gang_harness::skipped(format!("{error:#}")),
         };
         let lab = Lab::new(&crate::lab::Options::default()).unwrap();
         let copies = program.start(&lab, None, 1).unwrap();
@@ -318,7 +318,7 @@ mod tests {
         test("test_spawn.py", "self.fail('it exchanges no messages')");
         let program = match mpi4py(dir.path(), 2, source.path()) {
             Ok(program) => program.with_times(2),
-            Err(error) => return gang_skips::skipped(format!("{error:#}")),
+            Err(error) => return gang_harness::skipped(format!("{error:#}")),
         };
         let lab = Lab::new(&crate::lab::Options::default()).unwrap();
         let run = || program.start(&lab, None, 1).and_then(Copies::finish);
@@ -350,7 +350,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         match scikit_learn(dir.path()) {
             Ok(program) => small(&program),
-            Err(error) => gang_skips::skipped(format!("{error:#}")),
+            Err(error) => gang_harness::skipped(format!("{error:#}")),
         }
     }
 
@@ -359,7 +359,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         match numpy(dir.path()) {
             Ok(program) => small(&program),
-            Err(error) => gang_skips::skipped(format!("{error:#}")),
+            Err(error) => gang_harness::skipped(format!("{error:#}")),
         }
     }
 }

@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn all_kinds_are_drawn_where_matplotlib_is_there() {
         if python_with("matplotlib").is_none() {
-            gang_skips::skipped("python3-matplotlib is not installed");
+            gang_harness::skipped("python3-matplotlib is not installed");
             return;
         }
         let dir = tempfile::tempdir().unwrap();

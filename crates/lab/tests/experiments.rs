@@ -6,7 +6,7 @@ mod lab;
 use std::path::Path;
 use std::process::Command;
 
-use gang_skips::skipped;
+use gang_harness::skipped;
 use lab::{
     conditions, figure, gangd_is_there, gangs_are_told, is_shared, lab, libgang_is_there, report,
     table_and_report, try_table_and_report,

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gang_linux::process::stat;
-use gang_skips::skipped;
+use gang_harness::skipped;
 use lab::gangd_is_there;
 
 /// The longest that anything is waited for: the machine may have other work.

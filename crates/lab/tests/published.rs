@@ -3,7 +3,7 @@
 
 mod lab;
 
-use gang_skips::skipped;
+use gang_harness::skipped;
 use lab::{
     conditions, figure, gangd_is_there, gangs_are_measured_where_they_can_be, gangs_are_told,
     is_shared, lab, report,

@@ -5,7 +5,7 @@ mod lab;
 
 use std::process::Command;
 
-use gang_skips::skipped;
+use gang_harness::skipped;
 use lab::{conditions, gangd_is_there, lab, report};
 use serde_json::Value;
 

@@ -13,7 +13,7 @@ use std::{
 };
 
 use gang_protocol::{client::Client, v1};
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{Place, here};
 
 const SHARED: [&str; 1] = ["-lgang"];

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{Place, here};
 
 fn bindings() -> PathBuf {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use gang_protocol::{client::Client, v1};
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{Place, built, here, wait_until};
 
 fn has(program: &str) -> bool {

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use gang_skips::skipped;
+use gang_harness::skipped;
 use place::{Place, built, here};
 
 fn bindings() -> PathBuf {

@@ -118,7 +118,7 @@ mod tests {
                     Some(libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL)
                 ) =>
             {
-                gang_skips::skipped(format_args!("{error}: {}", error.source));
+                gang_harness::skipped(format_args!("{error}: {}", error.source));
                 return;
             }
             counting => counting.unwrap(),

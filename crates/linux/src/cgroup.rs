@@ -373,7 +373,7 @@ mod tests {
     fn what_the_kernel_tells_page_by_page_is_read_whole_each_time() {
         // A list in the kernel's way that is long everywhere, as those of large groups are.
         let Ok(whole) = fs::read("/proc/kallsyms") else {
-            return gang_skips::skipped("this kernel has no /proc/kallsyms");
+            return gang_harness::skipped("this kernel has no /proc/kallsyms");
         };
         let list = OpenFile::open(&Group::at("/proc"), "kallsyms").unwrap();
         let mut bytes = Vec::new();

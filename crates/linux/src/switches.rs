@@ -202,7 +202,7 @@ mod tests {
                 assert!(recording.cpus[0].iter().all(|switch| is_now(switch.at_ns)));
                 assert!(recording.forks.iter().all(|fork| is_now(fork.at_ns)));
             }
-            Err(error) => gang_skips::skipped(format!("{error}: {}", error.source)),
+            Err(error) => gang_harness::skipped(format!("{error}: {}", error.source)),
         }
     }
 }

@@ -169,7 +169,7 @@ fn needs_root_a_socket_that_is_not_ours_is_refused() {
     use std::process::{Command, Stdio};
 
     if !rustix::process::geteuid().is_root() {
-        gang_skips::skipped("serving as another user needs root");
+        gang_harness::skipped("serving as another user needs root");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -185,7 +185,7 @@ fn needs_root_a_socket_that_is_not_ours_is_refused() {
         .stdout(Stdio::piped())
         .spawn();
     let Ok(mut server) = server else {
-        gang_skips::skipped("no /usr/bin/python3 to serve as another user");
+        gang_harness::skipped("no /usr/bin/python3 to serve as another user");
         return;
     };
     let mut ready = [0; 5];

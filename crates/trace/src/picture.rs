@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn phases_are_drawn_and_names_are_text_needs_matplotlib() {
         if gang_picture::python_with("matplotlib").is_none() {
-            gang_skips::skipped("needs matplotlib (on Debian: the package python3-matplotlib)");
+            gang_harness::skipped("needs matplotlib (on Debian: the package python3-matplotlib)");
             return;
         }
         let directory = tempfile::tempdir().unwrap();

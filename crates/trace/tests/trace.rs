@@ -8,7 +8,7 @@ use std::{
     process::{Child, Command, Output},
 };
 
-use gang_skips::skipped;
+use gang_harness::skipped;
 use serde_json::Value;
 
 struct Gangs(Vec<Child>);

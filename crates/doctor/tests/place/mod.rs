@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use gang_skips::skipped;
+use gang_harness::skipped;
 use serde_json::Value;
 
 /// A directory, with the socket of a daemon that doctors start, and which ends by itself.

@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command},
 };
 
-use gang_skips::skipped;
+use gang_harness::skipped;
 
 /// A process that is killed when this is dropped.
 pub struct Program(pub Child);

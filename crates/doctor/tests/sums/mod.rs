@@ -14,7 +14,7 @@ use gang_linux::{
     Roots,
     cgroup::{Group, Hierarchies},
 };
-use gang_skips::skipped;
+use gang_harness::skipped;
 
 use crate::{
     place::{alone_to_watch, cannot_watch},

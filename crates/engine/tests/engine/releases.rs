@@ -159,7 +159,7 @@ fn nice_survives_a_slot_on_a_kernel_that_permits_fifo() {
     let before = sched::get(thread.tid).unwrap();
     let raised = sched::Attributes::fifo(gang_engine::priority::GANG);
     if let Err(error) = sched::set(thread.tid, &raised) {
-        gang_skips::skipped(format!("SCHED_FIFO is refused: {error}"));
+        gang_harness::skipped(format!("SCHED_FIFO is refused: {error}"));
         return;
     }
     assert_eq!(sched::get(thread.tid).unwrap().nice, before.nice);
@@ -178,7 +178,7 @@ fn who_was_kept_to_the_cpus_of_a_slot_may_run_anywhere_and_who_chose_them_stays(
     let directory = tempfile::tempdir().unwrap();
     let anywhere = sched::affinity(0).unwrap();
     if anywhere.len() < 2 {
-        gang_skips::skipped("needs two CPUs");
+        gang_harness::skipped("needs two CPUs");
         return;
     }
     let of_slot = [anywhere[0]];

@@ -26,7 +26,7 @@ use gang_protocol::{
     paths::jobs_dir,
     v1,
 };
-use gang_skips::skipped;
+use gang_harness::skipped;
 use nix::sys::{
     ptrace,
     wait::{WaitPidFlag, WaitStatus, waitpid},

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use gang_skips::skipped;
+use gang_harness::skipped;
 use serde_json::Value;
 
 pub fn lab(arguments: &str) -> Output {

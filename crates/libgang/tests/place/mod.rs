@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_skips::skipped;
+use gang_harness::skipped;
 
 pub fn here() -> PathBuf {
     env!("CARGO_MANIFEST_DIR").into()

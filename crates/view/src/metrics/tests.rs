@@ -149,7 +149,7 @@ fn needs_promtool_prometheus_accepts_metrics_and_alerts() {
     ] {
         match promtool(args, input) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                gang_skips::skipped("no promtool (on Debian: the package prometheus)");
+                gang_harness::skipped("no promtool (on Debian: the package prometheus)");
                 return;
             }
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}

@@ -1,6 +1,7 @@
 # make demo                        two OpenMP programs, under plain Linux and as gangs, in a minute
 # make test                        all tests; ends with those that this machine made skip
 # make test-vm                     what this machine may lack, in virtual ones: some minutes, as root
+# make test-nightly                what takes quiet or hours, as root; PARTS="figures distros" takes some of it
 # make check                       formatting, lints, documentation: no warning is left
 # make build                       the programs, optimised
 # make install PREFIX= DESTDIR= LIBDIR=
@@ -37,7 +38,8 @@ FISHDIR := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 # Where rustup puts cargo, for shells that were open before.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: build check deb demo deps deps-check deps-demo deps-vm install test test-vm uninstall web wheel
+.PHONY: build check deb demo deps deps-check deps-demo deps-nightly deps-vm install test test-nightly test-vm \
+  uninstall web wheel
 
 deps:
 	@scripts/deps build test
@@ -47,6 +49,8 @@ deps-check:
 	@scripts/deps check
 deps-vm:
 	@scripts/deps build vm
+deps-nightly:
+	@scripts/deps build demo test vm distros
 
 # The daemon raises programs, and the picture needs the kernel's record of context switches: both
 # take root. Without it the demo shows what is left.
@@ -62,6 +66,9 @@ test: deps
 
 test-vm: deps-vm deb
 	tests/vm.sh
+
+test-nightly: deps-nightly deb
+	@CARGO="$(CARGO)" tests/nightly.sh $(PARTS)
 
 check: deps-check
 	$(CARGO) fmt --all --check

@@ -10,8 +10,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 all=(cgroup2 clock suspend cpus pids systemd)
-# Takes long, and so has to be named.
-more=(lab)
+# Take long, and so have to be named.
+more=(lab tests)
 suite=trixie
 mirror=${VM_MIRROR:-http://deb.debian.org/debian}
 # Of trixie-backports; it has sched_ext, too.
@@ -96,6 +96,9 @@ trap 'rm -rf "$ours"' EXIT
 chmod 755 "$ours"
 mkdir -p "$ours"/{vm/modules,opt/gangd,etc/systemd/system/multi-user.target.wants}
 cp tests/vm/{init,report,*.sh} "$ours/vm"
+# With these, cargo finds in the guest that everything is built.
+env | grep -E '^(PATH|CARGO_[A-Z_]*|RUST[A-Z]*_HOME|RUSTFLAGS)=' >"$ours/vm/environment" || true
+echo "$PWD" >"$ours/vm/checkout"
 chmod 755 "$ours"/vm/*
 cp "$cache"/modules/*.ko "$ours/vm/modules"
 printf '%s\n' "${modules[@]}" >"$ours/vm/modules/order"
@@ -112,9 +115,30 @@ trap 'rm -rf "$ours" "$ours.cpio"' EXIT
 accel=tcg,thread=multi
 [[ ! ${VM_KVM-} ]] || accel=kvm
 
+# stop_at_random PIDFILE: the virtual CPUs of a guest stand still for 1 to 20 ms, some ten times a second, until it ends.
+stop_at_random() {
+  python3 - "$1" <<'END'
+import os, random, signal, sys, time
+
+while not (os.path.exists(sys.argv[1]) and (text := open(sys.argv[1]).read())):
+    time.sleep(0.1)
+guest = os.pidfd_open(int(text))
+stops = random.Random(1)
+try:
+    while True:
+        time.sleep(stops.uniform(0.01, 0.2))
+        signal.pidfd_send_signal(guest, signal.SIGSTOP)
+        time.sleep(stops.uniform(0.001, 0.02))
+        signal.pidfd_send_signal(guest, signal.SIGCONT)
+except ProcessLookupError:
+    pass
+END
+}
+
 # guest CHECK: its second serial line is what the check says; the first one goes into a file.
 guest() {
   local check=$1 init=/vm/init cpus=2 memory_mib=2048 limit=1800 files=()
+  local host=(-virtfs "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap")
   case $check in
     # Without udev no unit hears of a serial line.
     systemd) init="/sbin/init systemd.getty_auto=no" ;;
@@ -122,7 +146,14 @@ guest() {
       cpus=${VM_CPUS:-16} memory_mib=8192 limit=10800
       # Where the kernel doubts the emulated clock, at boot or later, it patches its own code: see lab.sh.
       init="/vm/init tsc=reliable vm.cpus=$cpus vm.of=${VM_OF-} vm.ways=${VM_WAYS:-quick,paper}"
-      files=(-virtfs "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap")
+      files=("${host[@]}")
+      ;;
+    tests)
+      memory_mib=12288 limit=14400
+      init="/vm/init tsc=reliable vm.cpus=$cpus vm.of=${VM_OF-}"
+      files=("${host[@]}" -pidfile "$ours/pid")
+      rm -f "$ours/pid"
+      stop_at_random "$ours/pid" &
       ;;
   esac
   local boot
@@ -141,6 +172,7 @@ guest() {
 failures=0
 for check in "${checks[@]}"; do
   printf '== %s\n' "$check"
+  [[ $check != tests ]] || ${CARGO:-cargo} build --workspace --locked --lib --bins --tests
   ended=
   while IFS= read -r line; do
     line=${line%$'\r'}

@@ -3,23 +3,9 @@
 # those of the machine that it runs on, of which it sees the files; what it writes stays in memory. Its CPUs are
 # emulated, sixteen by the few that there are, so that no figure says anything.
 
-copy=/run/copy
+# shellcheck source=tests/vm/copy.sh
+. ./copy.sh
 
-# The files of the machine outside, and what is ours over them.
-mount_copy() {
-  local module
-  while read -r module; do insmod "/vm/modules/$module.ko" || return; done </vm/modules/order
-  mkdir -p /run/host /run/changes "$copy"
-  mount -t 9p -o trans=virtio,version=9p2000.L,ro,msize=512000,cache=loose host /run/host || return
-  mount -t tmpfs tmpfs /run/changes
-  mkdir /run/changes/{upper,work}
-  mount -t overlay overlay -o lowerdir=/run/host,upperdir=/run/changes/upper,workdir=/run/changes/work "$copy" || return
-  local own
-  for own in proc sys dev; do mount --rbind "/$own" "$copy/$own"; done
-  for own in run tmp dev/shm; do mkdir -p "$copy/$own"; mount -t tmpfs tmpfs "$copy/$own"; done
-  mkdir -p "$copy/opt/gangd"
-  mount --rbind /opt/gangd "$copy/opt/gangd"
-}
 lab() {
   chroot "$copy" env -i HOME=/root LANG=C.UTF-8 PATH=/opt/gangd/usr/bin:/opt/gangd/usr/sbin:/usr/sbin:/usr/bin:/sbin:/bin \
     timeout 9000 gang lab "$@"
@@ -33,23 +19,7 @@ ends() {
   jq -e --arg name "$name" '(.failures | length == 0) and .reports[0].experiment == $name' "$copy/tmp/lab/figures.json"
 }
 
-# The daemon's measuring begins and ends to read tracepoints of the scheduler, for which the kernel patches its own code,
-# and an emulated CPU may run what stood there before: it panics. With two other readers nothing is patched.
-hold_tracepoints() {
-  local reader event
-  mount -t tracefs tracefs /sys/kernel/tracing || return
-  for reader in one other; do
-    mkdir "/sys/kernel/tracing/instances/$reader" || return
-    for event in sched_stat_runtime sched_switch sched_wakeup sched_wakeup_new; do
-      echo 1 >"/sys/kernel/tracing/instances/$reader/events/sched/$event/enable" || return
-    done
-  done
-}
-
-check "the tracepoints of the scheduler have two readers" hold_tracepoints
-check "the files of the machine outside" mount_copy
-asked() { sed -n "s/.*vm\.$1=\([a-z0-9,]*\).*/\1/p" /proc/cmdline; }
-check "it has $(asked cpus) CPUs" test "$(nproc)" = "$(asked cpus)"
+take_machine
 experiments=$(asked of)
 if [[ ! $experiments ]]; then
   experiments=$(lab all --only nothing 2>&1 | sed -n 's/.*there are //p' | tr -d ' ')

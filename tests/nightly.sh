@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# What `make test` leaves out: it takes hours, quiet, root, or other systems. One part that fails keeps none of the
+# others from running; the list of them comes last.
+#
+#   tests/nightly.sh [PART…]     all parts unless some are named
+#
+#   figures   tests that judge a measured figure, one at a time: they need an idle machine with root and BPF
+#   busy      `make test` beside two and beside eight busy loops
+#   quota     `make test` with half a CPU for everything
+#   spaces    `make test` in a clone whose path has spaces
+#   user      `make test` without root
+#   stopped   all tests in a guest whose virtual CPUs are stopped at random for 1 to 20 ms
+#   vm        tests/vm.sh: other kernels, clocks, suspends, systemd
+#   distros   the two commands of the README in fresh roots of Debian and Ubuntu
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+part() {
+  case $1 in
+    figures) tests/all.sh --nightly ;;
+    busy) tests/conditions.sh busy 2 && tests/conditions.sh busy 8 ;;
+    quota | spaces | user) tests/conditions.sh "$1" ;;
+    stopped) tests/vm.sh tests ;;
+    vm) tests/vm.sh ;;
+    distros) tests/distros.sh ;;
+    *) printf 'tests/nightly.sh: there is no part %s\n' "$1" >&2 && return 2 ;;
+  esac
+}
+
+parts=("$@")
+((${#parts[@]})) || parts=(figures busy quota spaces user stopped vm distros)
+outcomes=()
+failures=0
+for part in "${parts[@]}"; do
+  printf '\n== %s\n' "$part"
+  began=$SECONDS
+  # In a shell of its own, so that the part ends where something in it fails.
+  if bash -c "$(declare -f part); set -euo pipefail; part $(printf %q "$part")"; then
+    outcomes+=("passed $part, $((SECONDS - began)) s")
+  else
+    outcomes+=("FAILED $part, $((SECONDS - began)) s")
+    failures=$((failures + 1))
+  fi
+done
+printf '\n'
+printf '%s\n' "${outcomes[@]}"
+printf '%s passed, %s failed\n' "$((${#parts[@]} - failures))" "$failures"
+((failures == 0))

@@ -42,7 +42,7 @@ left_behind() {
   local exe pid
   for exe in /proc/[0-9]*/exe; do
     pid=$(basename "$(dirname "$exe")")
-    if [[ $(readlink "$exe" 2>/dev/null) == "$built"/* ]]; then
+    if [[ $(readlink "$exe" 2>/dev/null) == "$built"/@(debug|release)/* ]]; then
       ps -o pid=,ppid=,etimes=,args= -p "$pid" | awk -v since="$SECONDS" '$3 < since' || true
     fi
   done

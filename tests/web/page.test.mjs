@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import axe from "axe-core";
 import { chromium } from "playwright-core";
-import { browser, ended, PATIENCE_MS, Place, until } from "./programs.mjs";
+import { browser, ended, frames, newPage, Place, skipped, until } from "./programs.mjs";
 
 const PICTURES = process.env.GANG_PICTURES;
 const SIZES = [[390, 844], [1280, 800], [1920, 1080]];
@@ -20,8 +20,8 @@ before(async () => {
   mkdirSync(PICTURES, { recursive: true });
   place = new Place();
   gangd = await place.startGangd("--slice", "20ms");
-  place.spin("solver", EVIL_WORD);
-  place.spin(EVIL);
+  await place.spin("solver", EVIL_WORD);
+  await place.spin(EVIL);
   ({ address } = await place.startWeb());
   chrome = await browser(chromium);
 });
@@ -33,9 +33,7 @@ after(async () => {
 
 /** A page that fails the test if anything is said on its console, or anything is loaded from elsewhere. */
 async function open(at = address, options = {}) {
-  const context = await chrome.newContext(options);
-  const page = await context.newPage();
-  page.setDefaultTimeout(PATIENCE_MS);
+  const page = await newPage(chrome, options);
   page.complaints = [];
   page.on("pageerror", (error) => page.complaints.push(String(error)));
   page.on("console", (said) => {
@@ -76,31 +74,28 @@ test("the row moves, and names are text", async () => {
 });
 
 test("what is drawn row by row is what is drawn at once", async () => {
-  const page = await open();
+  const { web, address: its } = await place.startWeb();
+  const page = await open(its);
   const matrix = page.locator(".matrix canvas");
-  const hold = page.locator(".matrix").getByRole("button", { name: /^Hold the picture/ });
   const drawn = () => matrix.evaluate((canvas) => canvas.toDataURL());
   const wide = () => matrix.evaluate((canvas) => canvas.width);
-  const frames = () => page.evaluate(() => new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(then))));
-  await until("both are the same", async () => {
-    await hold.click();
-    // What was planned when it was held arrives yet.
-    let [before, parts] = ["", await drawn()];
-    while (before !== parts) {
-      await page.waitForTimeout(300);
-      [before, parts] = [parts, await drawn()];
-    }
-    // In another width all of it is drawn anew.
-    const [size, width] = [page.viewportSize(), await wide()];
-    await page.setViewportSize({ ...size, width: size.width - 300 });
-    await until("it is narrow", async () => (await wide()) !== width);
-    await page.setViewportSize(size);
-    await until("it is as it was", async () => (await wide()) === width);
-    await frames();
-    const whole = await drawn();
-    await hold.click();
-    return whole === parts;
-  });
+  const slice = async () => Number(await matrix.getAttribute("data-slice"));
+  const first = await slice();
+  await until("ten slices have passed", async () => (await slice()) >= first + 10);
+  await page.locator(".matrix").getByRole("button", { name: /^Hold the picture/ }).click();
+  // Nothing changes any more where nothing arrives any more.
+  await ended(web);
+  await page.locator("#banner").filter({ hasText: "gang web does not answer" }).waitFor();
+  await frames(page);
+  const parts = await drawn();
+  // In another width all of it is drawn anew.
+  const [size, width] = [page.viewportSize(), await wide()];
+  await page.setViewportSize({ ...size, width: size.width - 300 });
+  await until("it is narrow", async () => (await wide()) !== width);
+  await page.setViewportSize(size);
+  await until("it is as it was", async () => (await wide()) === width);
+  await frames(page);
+  assert.ok((await drawn()) === parts, "both are the same");
   await close(page);
 });
 
@@ -116,15 +111,19 @@ test("the table sorts and filters by keyboard, the pictures zoom and hold", asyn
   assert.deepEqual(await names(), ["solver"]);
   await page.getByLabel("Filter").fill("");
   const timeline = page.locator(".timeline canvas");
+  // They are renewed more often where they are shown.
+  await page.locator(".timeline summary").click();
   await timeline.focus();
   const seconds = async () => Number((await timeline.getAttribute("aria-label")).match(/In the ([\d.]+) s that are shown/)?.[1]);
   await until("five seconds are shown", async () => (await seconds()) === 5);
   await page.keyboard.press("+");
   await until("fewer are shown", async () => (await seconds()) < 5);
   await page.keyboard.press("Space");
-  await page.waitForTimeout(300);
+  await frames(page);
   const held = await timeline.getAttribute("data-until");
-  await page.waitForTimeout(300);
+  const beside = page.locator(".matrix canvas");
+  const slice = await beside.getAttribute("data-slice");
+  await until("the other picture goes on", async () => (await beside.getAttribute("data-slice")) !== slice);
   assert.equal(await timeline.getAttribute("data-until"), held);
   await page.keyboard.press("ArrowLeft");
   await page.keyboard.press("0");
@@ -195,13 +194,13 @@ test("pictures of the page at three sizes", async () => {
     for (const colorScheme of ["light", "dark"]) {
       const page = await open(address, { viewport: { width, height }, colorScheme });
       const shot = (name) => page.screenshot({ path: join(PICTURES, `${name}-${width}x${height}-${colorScheme}.png`) });
-      await page.waitForTimeout(2500);
+      await frames(page);
       await shot("overview");
       const sideways = () => page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       assert.ok((await sideways()) <= 0, `no scrolling sideways at ${width}`);
       await link(page, "solver").click();
       await page.locator(".uplot").first().waitFor();
-      await page.waitForTimeout(700);
+      await frames(page);
       await shot("job");
       assert.ok((await sideways()) <= 0, `no scrolling sideways at ${width}`);
       await page.getByRole("button", { name: "Kill …" }).click();
@@ -212,7 +211,7 @@ test("pictures of the page at three sizes", async () => {
 });
 
 test("who has no rights is told so", async (t) => {
-  if (process.getuid() !== 0) return t.skip("it takes root to be another user");
+  if (process.getuid() !== 0) return skipped(t, "page.test.mjs", "it takes root to be another user: who has no rights was not looked at");
   const { web, address: theirs } = await place.startWeb([], { uid: 65534, gid: 65534 });
   const page = await open(theirs);
   assert.match(await page.locator("#viewer").textContent(), /as nobody/);
@@ -220,18 +219,17 @@ test("who has no rights is told so", async (t) => {
   await page.getByRole("button", { name: "Suspend" }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Suspend" }).click();
   await page.locator(".note.trouble").filter({ hasText: "not permitted" }).waitFor();
-  assert.match(await page.locator(".job > p[role=status]").textContent(), /It runs/);
+  await page.locator(".job > p[role=status]").filter({ hasText: "It runs" }).waitFor();
   await close(page);
   await ended(web);
 });
 
 test("without the token there is a door", async () => {
-  const context = await chrome.newContext();
-  const page = await context.newPage();
+  const page = await newPage(chrome);
   await page.goto(new URL(address).origin);
   await page.getByText("#token=").waitFor();
   assert.equal(await page.locator("tbody tr").count(), 0);
-  await context.close();
+  await page.context().close();
 });
 
 test("a job is suspended, put into another class, resized and killed", async () => {
@@ -270,12 +268,12 @@ test("a job is suspended, put into another class, resized and killed", async () 
 test("the daemon is lost and found again", async () => {
   const page = await open();
   const banner = page.locator("#banner");
-  assert.ok(await banner.isHidden());
+  await banner.waitFor({ state: "hidden" });
   await ended(gangd);
   await banner.filter({ hasText: "Looking for it again" }).waitFor();
   gangd = await place.startGangd("--slice", "20ms");
   await banner.waitFor({ state: "hidden" });
-  place.spin("after");
+  await place.spin("after");
   await link(page, "after").waitFor();
   await close(page);
 });

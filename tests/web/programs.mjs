@@ -1,12 +1,13 @@
 // Programs for a test: each is started with a place of its own, and ended by its number.
 
 import { execFileSync, spawn } from "node:child_process";
-import { chmodSync, existsSync, mkdtempSync, rmSync } from "node:fs";
+import { appendFileSync, chmodSync, existsSync, mkdtempSync, rmSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-export const PATIENCE_MS = 30_000;
+/** Against hanging alone: a machine may be slow, or busy. */
+export const PATIENCE_MS = 180_000;
 const BUILT = process.env.GANG_BUILT;
 const CHROMIUM = process.env.GANG_CHROMIUM;
 
@@ -17,6 +18,12 @@ export async function until(what, holds) {
     if (Date.now() > end) throw new Error(`not within ${PATIENCE_MS} ms: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
+}
+
+/** Skips a test, and has it listed with its reason at the end of all tests. */
+export function skipped(t, file, why) {
+  if (process.env.GANG_SKIPS) appendFileSync(process.env.GANG_SKIPS, `tests/web/${file}: ${why}\n`);
+  t.skip(why);
 }
 
 /** A directory with a socket, and the programs of this build. */
@@ -40,13 +47,13 @@ export class Place {
 
   async startGangd(...flags) {
     const gangd = this.start(join(BUILT, "gangd"), ["--socket", this.socket, ...flags]);
-    await until("gangd listens", () => existsSync(this.socket) && this.answers());
+    await until("gangd listens", () => isThere(gangd) && existsSync(this.socket) && this.answers());
     return gangd;
   }
 
   answers() {
     try {
-      execFileSync(this.gang, ["status"], { env: { ...process.env, GANG_SOCKET: this.socket }, stdio: "ignore" });
+      execFileSync(this.gang, ["status"], { env: { ...process.env, GANG_SOCKET: this.socket }, stdio: "ignore", timeout: PATIENCE_MS });
       return true;
     } catch {
       return false;
@@ -67,10 +74,14 @@ export class Place {
     return answer.parameters;
   }
 
-  /** A gang of two threads that spin for two minutes at most; the last word of its command is of no use to it. */
-  spin(name, word = "sh") {
-    const spin = "(while :; do :; done) & while :; do :; done";
-    return this.start(this.gang, ["run", "-n", "2", "--min", "1", "--name", name, "--", "timeout", "120", "sh", "-c", spin, word]);
+  /** A gang of two threads that spin as long as the test runs. Its command has no use for its last word. */
+  async spin(name, word = "sh") {
+    const count = "n=0; while [ $n -lt 9999 ]; do n=$((n + 1)); done";
+    const whileThere = (pid) => `while kill -0 ${pid} 2>/dev/null; do ${count}; done`;
+    const work = `(${whileThere("$$")}) & ${whileThere(process.pid)}`;
+    const run = this.start(this.gang, ["run", "-n", "2", "--min", "1", "--name", name, "--", "sh", "-c", work, word]);
+    const isListed = async () => (await this.call("ListJobs", {})).jobs.some((job) => job.name === name);
+    await until(`${name} is a job`, async () => isThere(run) && (await isListed()));
   }
 
   /** The address that `gang web` prints. */
@@ -78,14 +89,14 @@ export class Place {
     const web = this.start(this.gang, ["web", "--listen", listen, ...args], options);
     let said = "";
     web.stdout.on("data", (data) => (said += data));
-    await until("gang web listens", () => said.includes("\n"));
+    await until("gang web listens", () => isThere(web) && said.includes("\n"));
     return { web, address: said.trim() };
   }
 
   async end() {
     for (const child of this.children.reverse()) await ended(child);
     try {
-      execFileSync(join(BUILT, "gangd"), ["--release", "--socket", this.socket], { stdio: "ignore" });
+      execFileSync(join(BUILT, "gangd"), ["--release", "--socket", this.socket], { stdio: "ignore", timeout: PATIENCE_MS });
     } catch {
       // There was nothing to release.
     }
@@ -93,16 +104,36 @@ export class Place {
   }
 }
 
+/** That a program has not ended yet, which fails what waits for it. */
+function isThere({ exitCode, signalCode, spawnargs }) {
+  if (exitCode === null && signalCode === null) return true;
+  throw new Error(`${spawnargs.join(" ")} ended: ${signalCode ?? exitCode}`);
+}
+
+/** Ends a program, which is to take the signal. */
 export async function ended(child, signal = "SIGTERM") {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const over = new Promise((resolve) => child.once("exit", resolve));
   child.kill(signal);
-  const late = setTimeout(() => child.kill("SIGKILL"), 5000);
+  const late = setTimeout(() => child.kill("SIGKILL"), PATIENCE_MS);
   await over;
   clearTimeout(late);
+  if (child.signalCode === "SIGKILL") throw new Error(`${child.spawnargs.join(" ")} did not end by ${signal}`);
 }
 
 export async function browser(chromium) {
   const args = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
-  return chromium.launch({ executablePath: CHROMIUM, args });
+  return chromium.launch({ executablePath: CHROMIUM, args, timeout: PATIENCE_MS });
+}
+
+/** A page that waits for everything as patiently. */
+export async function newPage(chrome, options = {}) {
+  const page = await (await chrome.newContext(options)).newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  return page;
+}
+
+/** After the page has drawn what it knew. */
+export function frames(page) {
+  return page.evaluate(() => new Promise((then) => requestAnimationFrame(() => requestAnimationFrame(then))));
 }

@@ -42,6 +42,7 @@ export GANG_CHROMIUM GANG_BUILT GANG_PICTURES
 if [[ ${1-} == --figures ]]; then
   node tests/web/figures.mjs
 else
+  node --test tests/web/charts.test.mjs
   node --test tests/web/page.test.mjs
   echo "ok: the page in a browser; pictures are in $GANG_PICTURES"
 

@@ -7,6 +7,7 @@ import { after, before, test } from "node:test";
 import axe from "axe-core";
 import { chromium } from "playwright-core";
 import { browser, ended, frames, newPage, Place, skipped, until } from "./programs.mjs";
+import { recordTexts } from "./texts.mjs";
 
 const PICTURES = process.env.GANG_PICTURES;
 const SIZES = [[390, 844], [1280, 800], [1920, 1080]];
@@ -34,6 +35,7 @@ after(async () => {
 /** A page that fails the test if anything is said on its console, or anything is loaded from elsewhere. */
 async function open(at = address, options = {}) {
   const page = await newPage(chrome, options);
+  await page.addInitScript(recordTexts);
   page.complaints = [];
   page.on("pageerror", (error) => page.complaints.push(String(error)));
   page.on("console", (said) => {
@@ -167,6 +169,62 @@ test("a job has a page with its past, its processes and the reason for its speed
   assert.equal(await page.locator("i").count(), 0);
   await page.locator("dt", { hasText: "Waiting out of slot" }).waitFor();
   await close(page);
+});
+
+test("times are those of the browser's locale", async () => {
+  const written = {
+    "en-US": { moment: /^\d+\/\d+\/\d{4}, \d+:\d\d:\d\d\s[AP]M$/, label: /^\d+:\d\d(:\d\d)?\s[AP]M$/, day: /^[A-Z]\w\w \d+$/ },
+    "de-DE": { moment: /^\d+\.\d+\.\d{4}, \d\d:\d\d:\d\d$/, label: /^\d\d:\d\d(:\d\d)?$/, day: /^\d+\. [A-Z]/ },
+    "en-GB": { moment: /^\d\d\/\d\d\/\d{4}, \d\d:\d\d:\d\d$/, label: /^\d\d:\d\d(:\d\d)?$/, day: /^\d+ [A-Z]/ },
+  };
+  const job = { id: 1, name: "over", owner: "root", class: "batch", cpus: 1, registered_us: 1e15, ended_us: 2e15, slots: 1, in_slot_s: 1, cpu_time_s: 1 };
+  for (const [locale, { moment, label, day }] of Object.entries(written)) {
+    const page = await open(address, { locale });
+    await page.route("**/api/history", (route) => route.fulfill({ json: [job] }));
+    await page.getByText("Jobs that have ended").click();
+    const ended = page.locator(".ended tbody td");
+    assert.match(await ended.nth(5).textContent(), moment);
+    assert.match(await ended.nth(6).textContent(), moment);
+    await link(page, "solver").click();
+    const since = page.locator("dt", { hasText: "Since" }).locator("xpath=following-sibling::dd[1]");
+    assert.match(await since.textContent(), moment);
+    await page.locator(".uplot").first().waitFor();
+    await frames(page);
+    const texts = await page.locator(".uplot canvas").first().evaluate((canvas) => globalThis.textsOn(canvas).map(({ text }) => text));
+    const isNumber = (text) => /^[\d.,]+$/.test(text);
+    assert.ok(texts.some((text) => label.test(text)) && texts.some((text) => day.test(text)), texts.join(" | "));
+    assert.deepEqual(texts.filter((text) => !label.test(text) && !day.test(text) && !isNumber(text)), [], locale);
+    await close(page);
+  }
+});
+
+test("labels of the timeline lie apart at any zoom", async () => {
+  for (const width of [390, 1280]) {
+    const page = await open(address, { viewport: { width, height: 900 } });
+    const timeline = page.locator(".timeline canvas");
+    const look = async (where) => {
+      await frames(page);
+      const [texts, found] = await timeline.evaluate((canvas) => [globalThis.textsOn(canvas).length, globalThis.collisions(canvas)]);
+      assert.deepEqual(found, [], `${where}, ${width} wide`);
+      assert.ok(texts > 0, `${where}, ${width} wide: nothing is drawn`);
+    };
+    await timeline.scrollIntoViewIfNeeded();
+    await timeline.focus();
+    await page.keyboard.press("-");
+    await page.keyboard.press("-");
+    await look("ten seconds");
+    for (let zoom = 0; zoom < 20; zoom++) {
+      await page.keyboard.press("+");
+      await look(`zoomed ${zoom} times`);
+    }
+    await page.keyboard.press("Space");
+    for (let zoom = 0; zoom < 20; zoom++) {
+      await page.keyboard.press("-");
+      await page.keyboard.press("ArrowLeft");
+      await look(`held, ${zoom} times back`);
+    }
+    await close(page);
+  }
 });
 
 test("it can be used by who does not see it", async () => {

@@ -2,8 +2,10 @@
 
 import uPlot from "uplot";
 
+import { STEPS_S, TimeAxis } from "./axis.js";
 import { onSchemeChange, palette } from "./colours.js";
-import { element } from "./dom.js";
+import { element, fontSize_px, measureIn } from "./dom.js";
+import { moment } from "./text.js";
 import type { Past } from "./wire.js";
 
 interface Curve {
@@ -16,6 +18,7 @@ interface Curve {
 
 interface Chart {
   title: string;
+  /** Stands after the title unless the title names it. */
   unit: string;
   curves: Curve[];
   /** The axis reaches at least so far. */
@@ -34,23 +37,31 @@ const CHARTS: Chart[] = [
   },
   { title: "Together in its slots", unit: "%", most: 100, curves: [{ label: "together", of: "coscheduled", colour: 0, scale: 100 }] },
   { title: "Skew, p99", unit: "µs", curves: [{ label: "skew", of: "skew_us_p99", colour: 2 }] },
-  { title: "CPUs used", unit: "", curves: [{ label: "used", of: "cpus_used", colour: 0 }] },
+  { title: "CPUs used", unit: "CPUs", curves: [{ label: "used", of: "cpus_used", colour: 0 }] },
   { title: "Filling, share of its CPU time", unit: "%", most: 100, curves: [{ label: "filling", of: "filling", colour: 1, scale: 100 }] },
 ];
 
 const COLOURS = { light: ["#0b6e62", "#b3541e", "#4a4fb5"], dark: ["#5fd0bf", "#f0a869", "#a5aef5"] };
-const HEIGHT = 150;
+/** Sizes below are in letters of the axes, which are as large as those of legends. */
+const LETTER_REM = 0.8;
+const HEIGHT = 12.5;
+const TIMES_HEIGHT = 4.2;
+const VALUES_WIDTH = 4.8;
+const BETWEEN_LABELS = 1;
+/** Between a plot and the labels of its axis: uPlot's tick and gap. */
+const TICK_PX = 15;
 
 export class Charts {
   readonly section: HTMLElement;
   private readonly places: HTMLElement[];
   private plots: uPlot[] = [];
   private data: Past | undefined;
+  private letter_px = 12;
   private readonly sizes: ResizeObserver;
 
   constructor() {
     this.places = CHARTS.map((chart) =>
-      element("figure", { class: "chart" }, element("figcaption", {}, `${chart.title}${chart.unit ? `, ${chart.unit}` : ""}`)),
+      element("figure", { class: "chart" }, element("figcaption", {}, chart.title.includes(chart.unit) ? chart.title : `${chart.title}, ${chart.unit}`)),
     );
     this.section = element(
       "section",
@@ -91,7 +102,7 @@ export class Charts {
       if (measured.length === 0) return `${curve.label}: not measured`;
       const [low, high] = [Math.min(...measured), Math.max(...measured)];
       const last = measured[measured.length - 1]!;
-      return `${curve.label}: ${last.toFixed(1)} now, between ${low.toFixed(1)} and ${high.toFixed(1)} ${chart.unit}`.trimEnd();
+      return `${curve.label}: ${last.toFixed(1)} now, between ${low.toFixed(1)} and ${high.toFixed(1)} ${chart.unit}`;
     });
     return `${chart.title}. ${parts.join("; ")}.`;
   }
@@ -101,28 +112,51 @@ export class Charts {
     for (const plot of this.plots) plot.destroy();
     const colours = palette();
     const curves = colours.dark ? COLOURS.dark : COLOURS.light;
-    const axis = { stroke: colours.quiet, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid, width: 1 } };
+    const letter = (this.letter_px = Math.round(LETTER_REM * fontSize_px()));
+    const font = `${letter}px system-ui, sans-serif`;
+    const width = measureIn(font);
+    const time = new TimeAxis(width, BETWEEN_LABELS * letter);
+    const axis = { font, stroke: colours.quiet, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid, width: 1 } };
+    const times: uPlot.Axis = {
+      ...axis,
+      size: TIMES_HEIGHT * letter,
+      incrs: STEPS_S,
+      space: (_, __, from_s, until_s, wide_px) => time.space(until_s - from_s, wide_px),
+      splits: (_, __, from_s, until_s, step_s) => time.ticks(from_s, until_s, step_s),
+      values: (_, at_s, __, space_px, step_s) => time.labels(at_s, step_s, space_px / step_s),
+    };
+    const values: uPlot.Axis = {
+      ...axis,
+      space: 2.5 * letter,
+      size: (_, texts) => Math.max(VALUES_WIDTH * letter, TICK_PX + Math.max(0, ...(texts ?? []).map(width))),
+    };
     this.plots = CHARTS.map((chart, at) => {
       const options: uPlot.Options = {
         width: this.widthOf(at),
-        height: HEIGHT,
+        height: this.height(),
+        // For the half of a label that is right of the last tick.
+        padding: [null, (time.widest() - BETWEEN_LABELS * letter) / 2, null, null],
         cursor: { drag: { x: false, y: false } },
         legend: { live: true },
         scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(chart.most ?? 0, (high ?? 0) * 1.05, 0.1)] } },
-        axes: [axis, { ...axis, size: 58 }],
+        axes: [times, values],
         series: [
-          { label: "time" },
+          { label: "time", value: (_: uPlot, at_s: number | null) => (at_s == null ? "" : moment(at_s * 1e6)) },
           ...chart.curves.map((curve) => ({
             label: curve.label,
             stroke: curves[curve.colour]!,
             width: 1.75,
             points: { show: false },
-            value: (_: uPlot, value: number | null) => (value === null ? "–" : `${value.toFixed(1)} ${chart.unit}`.trimEnd()),
+            value: (_: uPlot, value: number | null, __: number, at: number | null) => legend(chart, value, at),
           })),
         ],
       };
       return new uPlot(options, this.columns(chart), this.places[at]!);
     });
+  }
+
+  private height(): number {
+    return Math.round(HEIGHT * this.letter_px);
   }
 
   private widthOf(at: number): number {
@@ -132,7 +166,13 @@ export class Charts {
   private fit(): void {
     this.plots.forEach((plot, at) => {
       const width = this.widthOf(at);
-      if (width !== plot.width) plot.setSize({ width, height: HEIGHT });
+      if (width !== plot.width) plot.setSize({ width, height: this.height() });
     });
   }
+}
+
+/** What a legend says beside a name: nothing while no moment is pointed at. */
+function legend(chart: Chart, value: number | null, at: number | null): string {
+  if (at == null) return "";
+  return value === null ? "–" : `${value.toFixed(1)} ${chart.unit}`;
 }

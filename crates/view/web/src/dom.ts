@@ -44,3 +44,18 @@ export class Figures {
     if (hint !== undefined && at.title !== hint) at.title = hint;
   }
 }
+
+/** Of the page. Pictures go by it, so that their letters are large where the browser's are. */
+export function fontSize_px(): number {
+  return parseFloat(getComputedStyle(document.documentElement).fontSize);
+}
+
+const ruler = document.createElement("canvas").getContext("2d")!;
+
+/** Measures how wide texts are in a font. */
+export function measureIn(font: string): (text: string) => number {
+  return (text) => {
+    ruler.font = font;
+    return ruler.measureText(text).width;
+  };
+}

@@ -5,16 +5,22 @@
 // and copies the sheet in two parts.
 
 import { jobColour, palette } from "./colours.js";
+import { fontSize_px } from "./dom.js";
 import { KEPT_US, jobOn, type Gap, type Machine, type Row } from "./machine.js";
 import { Picture, pictureHeight, type Controls } from "./picture.js";
 import { percent, plural, printable, seconds } from "./text.js";
 
 const SPAN_US = 5e6;
 const SPAN_MIN_US = 4_000;
-const AXIS_PX = 18;
+const LETTER_REM = 0.73;
+/** In letters. */
+const AXIS_HEIGHT = 1.64;
+const STEPS_S = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10];
 const LANE_MIN_PX = 2;
 
 export class Timeline extends Picture implements Controls {
+  private readonly letter_px = Math.round(LETTER_REM * fontSize_px());
+  private readonly axis_px = Math.round(AXIS_HEIGHT * this.letter_px);
   private span_us = SPAN_US;
   /** How far the right edge is before now; the plan reaches ahead of it. */
   private back_us = 0;
@@ -44,7 +50,7 @@ export class Timeline extends Picture implements Controls {
   }
 
   protected wantedHeight(): number {
-    return Math.max(pictureHeight(), this.machine.columns() * LANE_MIN_PX + AXIS_PX);
+    return Math.max(pictureHeight(), this.machine.columns() * LANE_MIN_PX + this.axis_px);
   }
 
   protected forget(): void {
@@ -107,14 +113,14 @@ export class Timeline extends Picture implements Controls {
     context.fillStyle = palette().ground;
     context.fillRect(0, this.sheet.height, this.canvas.width, this.canvas.height - this.sheet.height);
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    this.drawAxis(this.height - AXIS_PX);
+    this.drawAxis(this.height - this.axis_px);
   }
 
   /** Draws on the sheet what came since it was drawn last; all of it where nothing of it holds. */
   private renew(right_us: number): void {
     const columns = this.machine.columns();
     const wide = this.canvas.width;
-    const deep = Math.max(1, Math.round((this.height - AXIS_PX) * this.ratio));
+    const deep = Math.max(1, Math.round((this.height - this.axis_px) * this.ratio));
     if (this.sheet.width !== wide || this.sheet.height !== deep) {
       [this.sheet.width, this.sheet.height] = [wide, deep];
       this.drawnUntil_us = undefined;
@@ -208,32 +214,42 @@ export class Timeline extends Picture implements Controls {
   }
 
   private drawAxis(top: number): void {
-    const { context, width } = this;
-    const colours = palette();
-    const step = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5].find(
-      (candidate) => ((candidate * 1e6) / this.span_us) * width >= 56,
-    ) ?? 10;
-    context.fillStyle = colours.quiet;
-    context.font = "11px system-ui, sans-serif";
+    const { context, width, letter_px } = this;
+    context.fillStyle = palette().quiet;
+    context.font = `${letter_px}px system-ui, sans-serif`;
     context.textBaseline = "middle";
     context.textAlign = "center";
-    // The axis counts back from the right edge, or from now, when that is not now.
-    const first = Math.ceil(this.back_us / 1e6 / step);
-    for (let tick = first; ; tick++) {
-      const x = width - ((tick * step * 1e6 - this.back_us) / this.span_us) * width;
-      if (x < 0) break;
+    const wide = (label: string) => context.measureText(label).width;
+    const wide_px = (step: number) => ((step * 1e6) / this.span_us) * width;
+    const fits = (step: number) =>
+      wide_px(step) >= 2 * letter_px && this.ticks(step).every(({ label }) => wide(label) + letter_px <= wide_px(step));
+    // From right to left: a label that reaches over the edge, or to the one before, is left out.
+    let free = width;
+    for (const { x, label } of this.ticks(STEPS_S.find(fits) ?? STEPS_S[STEPS_S.length - 1]!)) {
       context.fillRect(Math.min(x, width - 1), top, 1, 4);
-      const label = tick === 0 ? (this.held ? "held" : "now") : `−${seconds(tick * step)}`;
-      if (x > 22) {
-        context.textAlign = x > width - 22 ? "right" : "center";
-        context.fillText(label, Math.min(x, width), top + 11);
-      }
+      const half = wide(label) / 2;
+      const middle = x === width ? width - half : x;
+      if (middle + half > free || middle < half) continue;
+      context.fillText(label, middle, top + letter_px);
+      free = middle - half - letter_px / 2;
     }
+  }
+
+  /** What the axis shows: it counts back from now, or from when the picture was held. */
+  private ticks(step: number): { x: number; label: string }[] {
+    const ticks = [];
+    for (let tick = Math.ceil(this.back_us / 1e6 / step); ; tick++) {
+      const share = (tick * step * 1e6 - this.back_us) / this.span_us;
+      if (share > 1) break;
+      const label = tick === 0 ? (this.held ? "held" : "now") : `−${seconds(tick * step)}`;
+      ticks.push({ x: this.width * (1 - share), label });
+    }
+    return ticks;
   }
 
   at(x: number, y: number): string {
     const us = this.right_us() - (1 - x / this.width) * this.span_us;
-    const lane = (this.height - AXIS_PX) / this.machine.columns();
+    const lane = (this.height - this.axis_px) / this.machine.columns();
     const cpu = Math.min(this.machine.columns() - 1, Math.floor(y / lane));
     const row = this.machine.rowAt(us);
     if (!row) return `CPU ${cpu}`;

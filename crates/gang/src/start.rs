@@ -12,13 +12,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use gang_protocol::patience;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::programs;
 
-/// Longest wait for a daemon that starts.
+/// Longest wait for a daemon that starts, unless `$GANG_TIMEOUT` is set.
 const READY_WITHIN: Duration = Duration::from_secs(5);
 
 /// What a daemon writes into its ready pipe when it, or another one at its socket, listens.
@@ -92,7 +93,8 @@ fn try_start_daemon(socket: &Path, backend: Option<&str>) -> Result<()> {
         .spawn()
         .with_context(|| format!("cannot run {}", gangd.display()))?;
     drop(writer);
-    match wait_for_line(reader, Instant::now() + READY_WITHIN)? {
+    let within = patience::or_usual(READY_WITHIN);
+    match wait_for_line(reader, Instant::now() + within)? {
         Some(line) if line == READY => Ok(()),
         Some(reason) if !reason.is_empty() => bail!("{reason}"),
         Some(_) => {
@@ -101,7 +103,7 @@ fn try_start_daemon(socket: &Path, backend: Option<&str>) -> Result<()> {
         }
         None => {
             end(daemon);
-            bail!("{} was not ready within {} s", gangd.display(), READY_WITHIN.as_secs())
+            bail!("{} was not ready within {} s", gangd.display(), within.as_secs_f64())
         }
     }
 }

@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use crate::error::ClientError;
 use crate::paths::Surroundings;
+use crate::patience;
 use crate::progress;
 use crate::v1;
 use connection::Connection;
 
-/// Longest wait for the daemon, at each of connecting, writing and reading.
+/// Longest wait for the daemon, at each of connecting, writing and reading, unless `$GANG_TIMEOUT` is set.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a new job asks for.
@@ -130,8 +131,10 @@ impl Client {
     }
 
     /// As [`connect`](Self::connect), with another bound than [`TIMEOUT`] for each wait.
+    /// That of `$GANG_TIMEOUT` comes before either.
     pub fn connect_within(socket: &Path, timeout: Duration) -> Result<Self, ClientError> {
-        Connection::open(socket, timeout).map(|connection| Client { connection })
+        Connection::open(socket, patience::or_usual(timeout))
+            .map(|connection| Client { connection })
     }
 
     /// The socket this client is connected to.

@@ -5,6 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gang_harness::PATIENCE;
 use gang_protocol::client::Client;
 use gang_protocol::error::ClientError;
 use gang_protocol::frame::read_message;
@@ -42,6 +43,11 @@ impl Server {
     }
 
     fn client(&self) -> Client {
+        Client::connect_within(&self.socket(), PATIENCE).unwrap()
+    }
+
+    /// One whose server will not answer.
+    fn impatient_client(&self) -> Client {
         Client::connect_within(&self.socket(), Duration::from_millis(200)).unwrap()
     }
 }
@@ -97,11 +103,13 @@ fn a_reply_that_does_not_fit_is_an_error() {
 
 #[test]
 fn a_server_that_hangs_does_not_hang_the_client() {
-    let server = Server::new(|_, mut stream| {
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let server = Server::new(move |_, mut stream| {
         stream.write_all(b"{\"param").unwrap();
-        std::thread::sleep(Duration::from_secs(5));
+        let _ = ended.recv();
     });
-    let error = server.client().status().unwrap_err();
+    let error = server.impatient_client().status().unwrap_err();
+    drop(end);
     assert!(matches!(error, ClientError::TimedOut { .. }), "{error}");
     assert!(error.to_string().contains("within 0.2 s while asking for its status"), "{error}");
 }
@@ -112,8 +120,7 @@ fn a_server_that_never_ends_its_reply_is_cut_off() {
         let chunk = vec![b' '; 1 << 16];
         while stream.write_all(&chunk).is_ok() {}
     });
-    let mut client = Client::connect(&server.socket()).unwrap();
-    let error = client.status().unwrap_err();
+    let error = server.client().status().unwrap_err();
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert!(source.contains(&REPLY_MAX.to_string()), "{error}: {source}");
 }
@@ -177,7 +184,7 @@ fn needs_root_a_socket_that_is_not_ours_is_refused() {
     let socket = dir.path().join("gangd.sock");
     let script = "import socket,sys,time\n\
         s=socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen()\n\
-        print('ready',flush=True); time.sleep(30)";
+        print('ready',flush=True); time.sleep(600)";
     let server = Command::new("/usr/bin/python3")
         .args(["-c", script])
         .arg(&socket)
@@ -210,7 +217,7 @@ fn who_reports_does_not_wait_for_a_daemon_that_hangs() {
         let _ = ended.recv();
         drop(stream);
     });
-    let mut client = server.client();
+    let mut client = server.impatient_client();
     // Each wait would end in an error.
     for done in 0..10_000 {
         client.report_progress(3, f64::from(done), 10_000.0).unwrap();
@@ -229,7 +236,7 @@ fn answers_to_reports_come_in_pieces_and_late() {
             heard.send(()).unwrap();
         }
     });
-    let mut client = Client::connect_within(&server.socket(), Duration::from_secs(20)).unwrap();
+    let mut client = server.client();
     let say = |piece| {
         say.send(piece).unwrap();
         is_heard.recv().unwrap();

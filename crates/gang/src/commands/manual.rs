@@ -48,6 +48,11 @@ const ENVIRONMENT: Section = Section::Terms(
             "Socket of the daemon to talk to, and the only one that is tried. A daemon that gang \
              run starts listens there.",
         ),
+        (
+            "GANG_TIMEOUT",
+            "Seconds to wait for the daemon at most: to start, to take a connection, and for each \
+             answer. Unless it is set, commands wait for 1 to 10 s, each by its kind.",
+        ),
         ("XDG_RUNTIME_DIR", "Directory of the user's own daemon (see FILES)."),
     ],
 );

@@ -11,6 +11,7 @@ use axum::{Json, Router, middleware};
 use gang_protocol::client::Client;
 use gang_protocol::error::ClientError;
 use gang_protocol::paths::Surroundings;
+use gang_protocol::patience::or_usual;
 use gang_protocol::v1;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
@@ -60,7 +61,8 @@ impl Rooms {
             let message = "too many ask the daemon at once, or it hangs; try again";
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "Busy", message)
         };
-        let turn = tokio::time::timeout(TURN_WITHIN, self.calls.clone().acquire_owned()).await;
+        let turn =
+            tokio::time::timeout(or_usual(TURN_WITHIN), self.calls.clone().acquire_owned()).await;
         let turn = turn.ok().and_then(Result::ok).ok_or_else(busy)?;
         let daemon = self.daemon.clone();
         let answer = tokio::task::spawn_blocking(move || {
@@ -162,7 +164,8 @@ async fn past(
 
 /// What Prometheus is told. Where nothing was heard of a daemon yet, it is waited for a moment.
 async fn tell_prometheus(State(rooms): State<Arc<Rooms>>) -> Result<impl IntoResponse, Refusal> {
-    let shot = tokio::time::timeout(ANSWER_WITHIN, rooms.feed.latest()).await.ok().flatten();
+    let shot =
+        tokio::time::timeout(or_usual(ANSWER_WITHIN), rooms.feed.latest()).await.ok().flatten();
     let shot = shot.ok_or_else(|| {
         let message = "nothing was heard of a daemon yet; try again";
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "NoDaemon", message)

@@ -5,10 +5,10 @@ mod fake;
 use std::{
     path::Path,
     process::{Child, Command},
-    time::{Duration, Instant},
 };
 
 use fake::{Fake, Place, job, stderr, stdout};
+use gang_harness::wait_until;
 use gang_protocol::v1;
 
 #[test]
@@ -201,13 +201,10 @@ fn history_is_a_table_and_json() {
 fn sleeper(program: &Path) -> Child {
     const NAME_BYTES: usize = 15;
     let name = program.file_name().unwrap().as_encoded_bytes();
-    let child = Command::new(program).arg("60").spawn().unwrap();
+    let child = Command::new(program).arg("600").spawn().unwrap();
     let comm = || std::fs::read(format!("/proc/{}/comm", child.id())).unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
-    while comm().trim_ascii_end() != &name[..name.len().min(NAME_BYTES)] {
-        assert!(Instant::now() < until, "it has no name of its own: {:?}", comm());
-        std::thread::yield_now();
-    }
+    let cut = &name[..name.len().min(NAME_BYTES)];
+    wait_until("it has a name of its own", || comm().trim_ascii_end() == cut);
     child
 }
 
@@ -253,7 +250,7 @@ fn adopt_takes_name_and_cpus_from_what_it_adopts() {
 fn adopt_takes_single_threads_all_or_none() {
     let fake = Fake::new();
     let place = Place::of(&fake);
-    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
     let tid = sleeper.id().to_string();
     let gone = fake::NO_THREAD.to_string();
     // What the sleeper may use, too.

@@ -3,24 +3,21 @@
 mod fake;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use fake::{Fake, Place, stderr, stdout};
+use gang_harness::{wait_for, wait_until};
 
 /// Listens as soon as the script that plays gangd asks for it, which proves that the script ran.
 fn listen_when_started(fake: &Fake, place: &Place) {
     let (fake, socket, started) =
         (fake.clone(), place.socket(), place.dir.path().join("bin/started"));
     std::thread::spawn(move || {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !started.exists() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("gangd is started", || started.exists());
         fake.listen(&socket);
     });
 }
 
-/// A gangd that waits until the fake listens, says so, and stays.
+/// A gangd that waits until the fake listens, says so, and stays as long as its place.
 const READY: &str = r#"
 dir=$(dirname "$0")
 echo "$args" > "$dir/args"
@@ -30,18 +27,12 @@ eval "echo ready >&$fd"
 echo $$ > "$dir/pid"
 ps -o sid= -p $$ > "$dir/session"
 eval "exec $fd>&-"
-sleep 5
+while [ -e "$dir/args" ]; do sleep 0.1; done
 "#;
 
 fn read(path: &Path) -> String {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        match std::fs::read_to_string(path) {
-            Ok(text) if text.ends_with('\n') => return text.trim().to_owned(),
-            _ if Instant::now() > deadline => panic!("nothing in {}", path.display()),
-            _ => std::thread::sleep(Duration::from_millis(5)),
-        }
-    }
+    let line = || std::fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'));
+    wait_for(&format!("a line in {}", path.display()), line).trim().to_owned()
 }
 
 #[test]

@@ -5,9 +5,9 @@ mod fake;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use fake::{Fake, Place, stderr};
+use gang_harness::wait_until;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// A shell that `gang run` runs, and what it writes.
@@ -60,14 +60,6 @@ fn state(pid: Pid) -> Option<char> {
     stat.rsplit(") ").next()?.chars().next()
 }
 
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < deadline, "not within 20 s: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 #[test]
 fn the_program_is_added_before_it_begins_and_is_no_group_of_its_own() {
     let fake = Fake::of_signals();
@@ -109,8 +101,10 @@ fn signals_for_gang_alone_are_for_the_program() {
 #[test]
 fn a_signal_that_the_program_sends_to_its_group_comes_once() {
     let place = Place::of(&Fake::of_signals());
-    let script =
-        "trap 'echo got' USR1; trap '' TERM; kill -USR1 0; kill -TERM 0; sleep 0.3; exit 5";
+    // A signal of another process comes after those that gang has heard of together with the program. Its number is
+    // the largest, so it is passed on last.
+    let script = "trap 'echo got' USR1; trap '' TERM; trap 'exit 5' WINCH; \
+        kill -USR1 0; kill -TERM 0; sh -c \"kill -WINCH $PPID\"; while :; do sleep 0.01; done";
     let gang = place.gang(&["run", "-q", "--", "sh", "-c", script]);
     let mut outer = Command::new("setsid");
     outer.arg("--wait").arg(gang.get_program()).args(gang.get_args());
@@ -145,12 +139,8 @@ fn a_stop_signal_suspends_the_job_and_stops_gang_until_it_is_continued() {
         let program = Program::start(&place, "");
         let gang = Pid::from_child(&program.gang);
         kill_process(if to_program { program.pid } else { gang }, Signal::TSTP).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !fake.calls().contains(&"Suspend(42)".to_owned()) {
-            let seen = (state(gang), state(program.pid), fake.calls());
-            assert!(Instant::now() < deadline, "not suspended, to_program {to_program}: {seen:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let suspended = format!("the job is suspended, to_program {to_program}");
+        wait_until(&suspended, || fake.calls().contains(&"Suspend(42)".to_owned()));
         wait_until("gang stops", || state(gang) == Some('T'));
         kill_process(gang, Signal::CONT).unwrap();
         wait_until("the job is resumed", || fake.calls().contains(&"Resume(42)".to_owned()));
@@ -166,7 +156,8 @@ fn without_a_daemon_stop_signals_work_all_the_same() {
     let program = Program::start(&place, "");
     std::fs::remove_file(place.socket()).unwrap();
     program.signal_gang(Signal::TSTP);
-    std::thread::sleep(Duration::from_millis(100));
+    let gang = Pid::from_child(&program.gang);
+    wait_until("both stop", || [gang, program.pid].map(state) == [Some('T'); 2]);
     program.signal_gang(Signal::CONT);
     wait_until("the program runs", || state(program.pid) != Some('T'));
     program.end();
@@ -175,7 +166,9 @@ fn without_a_daemon_stop_signals_work_all_the_same() {
 #[test]
 fn kill_9_of_gang_ends_the_program_but_not_what_it_left_behind() {
     let place = Place::of(&Fake::of_signals());
-    let mut program = Program::start(&place, "setsid sleep 60 & echo $!; sleep 0.1");
+    // Its number comes out of the session that it has made.
+    let leave = "exec setsid sh -c 'echo $$; exec sleep 600 >/dev/null'";
+    let mut program = Program::start(&place, &format!("left=$({leave} &); echo $left"));
     // The first line was taken for the program's own number.
     let left_behind = program.pid;
     program.pid = Pid::from_raw(program.line().parse().unwrap()).unwrap();

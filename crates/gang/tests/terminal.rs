@@ -5,11 +5,12 @@ mod fake;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fake::{Fake, Place};
+use gang_harness::{PATIENCE, wait_until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -40,6 +41,7 @@ impl Terminal {
             .args(["--ctty", "/bin/bash", "--norc", "--noprofile", "-i"])
             .env("PS1", "$ ")
             .env("GANG_SOCKET", place.socket())
+            .env("GANG_TIMEOUT", &place.timeout)
             .env("LC_ALL", "C")
             .stdin(stdio())
             .stdout(stdio())
@@ -51,19 +53,22 @@ impl Terminal {
         terminal
     }
 
-    fn expect(&mut self, text: &str) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+    /// Waits for a text, and returns what came before it.
+    fn expect(&mut self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
         while !self.seen.contains(text) {
             self.read_until(deadline, text);
         }
-        let end = self.seen.find(text).unwrap() + text.len();
-        self.seen.drain(..end);
+        let (before, rest) = self.seen.split_once(text).unwrap();
+        let (before, rest) = (before.to_owned(), rest.to_owned());
+        self.seen = rest;
+        before
     }
 
     /// The number between `before` and a point.
     fn expect_pid(&mut self, before: &str) -> Pid {
         self.expect(before);
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + PATIENCE;
         while !self.seen.contains('.') {
             self.read_until(deadline, "a number and a point");
         }
@@ -106,23 +111,39 @@ impl Terminal {
 /// Stops and continues a program as gangd does, until it is dropped.
 struct Turns {
     over: Arc<AtomicBool>,
+    count: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Turns {
+    /// A slot, and a pause, is longer than said on a machine that is slow: the program has stood still before it is
+    /// continued, and has run before it is stopped.
     fn of(pid: Pid, in_slot: Duration, out_of_slot: Duration) -> Turns {
-        let over = Arc::<AtomicBool>::default();
-        let seen = over.clone();
+        let (over, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let (ends, counts) = (over.clone(), count.clone());
         let thread = std::thread::spawn(move || {
-            while !seen.load(Ordering::Relaxed) {
-                for (signal, time) in [(Signal::STOP, out_of_slot), (Signal::CONT, in_slot)] {
-                    // It may have ended.
-                    let _ = kill_process(pid, signal);
-                    std::thread::sleep(time);
+            // It may have ended.
+            let until = |holds: &dyn Fn() -> bool| {
+                while !ends.load(Ordering::Relaxed) && times_run(pid).is_some() && !holds() {
+                    std::thread::sleep(Duration::from_micros(100));
                 }
+            };
+            while !ends.load(Ordering::Relaxed) {
+                let _ = kill_process(pid, Signal::STOP);
+                until(&|| state(pid) == Some('T'));
+                std::thread::sleep(out_of_slot);
+                let before = times_run(pid);
+                let _ = kill_process(pid, Signal::CONT);
+                until(&|| times_run(pid) != before || before == Some(0));
+                std::thread::sleep(in_slot);
+                counts.fetch_add(1, Ordering::Relaxed);
             }
         });
-        Turns { over, thread: Some(thread) }
+        Turns { over, count, thread: Some(thread) }
+    }
+
+    fn wait_for(&self, count: usize) {
+        wait_until("the program has its turns", || self.count.load(Ordering::Relaxed) >= count);
     }
 }
 
@@ -133,16 +154,36 @@ impl Drop for Turns {
     }
 }
 
+/// The fields of proc_pid_stat(5) from the third on, the state, where there is such a process.
+fn stat(pid: Pid) -> Option<Vec<String>> {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    Some(stat.rsplit(") ").next()?.split(' ').map(str::to_owned).collect())
+}
+
+fn state(pid: Pid) -> Option<char> {
+    stat(pid)?[0].chars().next()
+}
+
+/// How often a process has got a CPU; 0 where the kernel does not count.
+fn times_run(pid: Pid) -> Option<u64> {
+    let path = format!("/proc/{}/schedstat", pid.as_raw_nonzero());
+    std::fs::read_to_string(path).ok()?.trim().rsplit(' ').next()?.parse().ok()
+}
+
+/// Waits until a program goes on in the foreground: `fg` prints its command before.
+fn wait_until_in_front(pid: Pid) {
+    wait_until("the program is in front", || {
+        let stat = stat(pid).unwrap();
+        let (state, group, in_front) = (&stat[0], &stat[2], &stat[5]);
+        state != "T" && group == in_front
+    });
+}
+
 /// Stops a program, and waits until it stands still: one that sleeps in a read takes what is typed for its
 /// shell, until it has seen the signal.
 fn stop(pid: Pid) {
     kill_process(pid, Signal::STOP).unwrap();
-    let stat = format!("/proc/{}/stat", pid.as_raw_nonzero());
-    let end = Instant::now() + Duration::from_secs(20);
-    while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
-        assert!(Instant::now() < end, "{pid:?} never stopped");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("the program stands still", || state(pid) == Some('T'));
 }
 
 fn has_bash() -> bool {
@@ -161,16 +202,17 @@ fn needs_bash_ctrl_z_stops_and_fg_continues_and_ctrl_c_ends_the_program() {
         }
         let place = Place::of(&fake);
         let mut terminal = Terminal::open(&place);
-        terminal.send(&format!("{GANG} run -- sh -c 'echo pro''gram is up; exec sleep 600'\n"));
-        terminal.expect("program is up");
+        terminal.send(&format!("'{GANG}' run -- sh -c 'echo pid:$$.; exec sleep 600'\n"));
+        // First the echo of the command.
+        terminal.expect("sleep 600'");
+        let pid = terminal.expect_pid("pid:");
         terminal.send("\x1a");
         terminal.expect("Stopped");
         terminal.send("echo state:$(cat /proc/$(jobs -p)/stat | cut -d' ' -f3).\n");
         terminal.expect("state:T.");
         terminal.send("fg\n");
         terminal.expect("sleep 600'\r\n");
-        // `fg` prints the command before it continues it.
-        std::thread::sleep(Duration::from_millis(200));
+        wait_until_in_front(pid);
         terminal.send("\x03");
         terminal.expect("$ ");
         terminal.expect_code(130);
@@ -187,7 +229,7 @@ fn needs_bash_the_turns_of_a_program_do_not_disturb_its_shell() {
     let place = Place::of(&fake);
     let mut terminal = Terminal::open(&place);
     let script = "echo pid:$$.; read word; echo read $word.; read word; exit 7";
-    terminal.send(&format!("{GANG} run -q -- sh -c '{script}'\n"));
+    terminal.send(&format!("'{GANG}' run -q -- sh -c '{script}'\n"));
     // First the echo of the command.
     terminal.expect("exit 7");
     let pid = terminal.expect_pid("pid:");
@@ -197,18 +239,17 @@ fn needs_bash_the_turns_of_a_program_do_not_disturb_its_shell() {
             Duration::from_millis(in_slot_ms),
             Duration::from_millis(out_of_slot_ms),
         );
-        std::thread::sleep(Duration::from_millis(500));
-        assert!(!terminal.seen.contains("Stopped"), "{}", terminal.seen);
-        drop(turns);
+        turns.wait_for(50);
     }
     let turns = Turns::of(pid, Duration::from_millis(3), Duration::from_millis(3));
     terminal.send("some''thing\n");
-    terminal.expect("read some''thing.");
+    let before = terminal.expect("read some''thing.");
+    assert!(!before.contains("Stopped"), "{before}");
     // Out of its slot most of the time; Ctrl-Z must be heard all the same.
     drop(turns);
     for round in 1..=5 {
         let turns = Turns::of(pid, Duration::from_millis(1), Duration::from_millis(15));
-        std::thread::sleep(Duration::from_millis(20 + round));
+        turns.wait_for(round);
         terminal.send("\x1a");
         terminal.expect("Stopped");
         terminal.expect("$ ");
@@ -217,12 +258,12 @@ fn needs_bash_the_turns_of_a_program_do_not_disturb_its_shell() {
         drop(turns);
         stop(pid);
         let suspensions = || fake.calls().iter().filter(|call| *call == "Suspend(42)").count();
-        assert_eq!(suspensions(), round as usize);
+        assert_eq!(suspensions(), round);
         terminal.send("fg\n");
         terminal.expect("exit 7'\r\n");
-        std::thread::sleep(Duration::from_millis(100));
         let resumptions = || fake.calls().iter().filter(|call| *call == "Resume(42)").count();
-        assert_eq!(resumptions(), round as usize);
+        wait_until("the job is resumed", || resumptions() >= round);
+        assert_eq!(resumptions(), round);
         kill_process(pid, Signal::CONT).unwrap();
     }
     terminal.send("end\n");
@@ -241,12 +282,12 @@ fn needs_bash_a_program_that_handles_ctrl_z_gets_it_though_out_of_its_slot() {
     let mut terminal = Terminal::open(&place);
     // No child, which Ctrl-Z would stop.
     let script = "trap \"echo got it\" TSTP; echo pid:$$.; while :; do read -t 0.01; done";
-    terminal.send(&format!("{GANG} run -q -- bash -c '{script}'\n"));
+    terminal.send(&format!("'{GANG}' run -q -- bash -c '{script}'\n"));
     terminal.expect("done'");
     let pid = terminal.expect_pid("pid:");
     for _ in 0..5 {
         let turns = Turns::of(pid, Duration::from_millis(20), Duration::from_millis(60));
-        std::thread::sleep(Duration::from_millis(20));
+        turns.wait_for(1);
         terminal.send("\x1a");
         terminal.expect("got it");
         drop(turns);
@@ -266,10 +307,11 @@ fn needs_bash_a_program_in_the_background_stops_when_it_reads() {
         }
         let place = Place::of(&fake);
         let mut terminal = Terminal::open(&place);
-        let script = "read word; echo read $word.; exit 9";
-        terminal.send(&format!("{GANG} run -q -- sh -c '{script}' &\n"));
-        terminal.expect("$ ");
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let script = "echo pid:$$.; read word; echo read $word.; exit 9";
+        terminal.send(&format!("'{GANG}' run -q -- sh -c '{script}' &\n"));
+        terminal.expect("exit 9' &");
+        let pid = terminal.expect_pid("pid:");
+        let deadline = Instant::now() + PATIENCE;
         while !terminal.seen.contains("Stopped") {
             terminal.send("\n");
             std::thread::sleep(Duration::from_millis(50));
@@ -277,7 +319,7 @@ fn needs_bash_a_program_in_the_background_stops_when_it_reads() {
         }
         terminal.send("fg\n");
         terminal.expect("exit 9'\r\n");
-        std::thread::sleep(Duration::from_millis(200));
+        wait_until_in_front(pid);
         terminal.send("some''thing\n");
         terminal.expect("read some''thing.");
         terminal.expect("$ ");

@@ -12,15 +12,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use fake::{Fake, Place, job};
+use gang_harness::{PATIENCE, skipped, wait_until};
 use gang_protocol::v1;
-use gang_harness::skipped;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
-
-/// Longest wait for the screen to show something.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A program in a terminal of its own.
 struct Terminal {
@@ -43,7 +40,7 @@ impl Terminal {
         size: (u16, u16),
     ) -> Terminal {
         let mut command = Command::new(place.gang(&[]).get_program());
-        command.arg("top").args(args);
+        command.arg("top").args(args).env("GANG_TIMEOUT", &place.timeout);
         command.env("GANG_SOCKET", place.socket()).env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
         command.env_remove("NO_COLOR").envs(variables.iter().copied());
         Terminal::running(&command, size)
@@ -285,11 +282,7 @@ fn it_ends_with_its_terminal() {
     let Terminal { master, mut program, .. } = terminal;
     // As when a connection of ssh breaks.
     drop(master);
-    let deadline = Instant::now() + PATIENCE;
-    while program.try_wait().unwrap().is_none() {
-        assert!(Instant::now() < deadline, "it goes on without a terminal");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("it ends with its terminal", || program.try_wait().unwrap().is_some());
 }
 
 /// A connection of ssh to this machine and this user, with keys of its own and a server that listens nowhere;
@@ -331,7 +324,8 @@ fn needs_root_and_sshd_it_is_the_same_over_ssh_and_ends_with_the_connection() {
     let Some(mut ssh) = ssh(directory.path()) else { return };
     let place = Place::of(&obedient());
     ssh.arg("exec").arg("env").arg(format!("GANG_SOCKET={}", place.socket().display()));
-    ssh.arg("LC_ALL=C.UTF-8").arg(place.gang(&[]).get_program()).arg("top");
+    ssh.arg("LC_ALL=C.UTF-8").arg(format!("GANG_TIMEOUT={}", place.timeout));
+    ssh.arg(place.gang(&[]).get_program()).arg("top");
     let mut terminal = Terminal::running(&ssh, (80, 24));
     terminal.expect_text("lu.C");
     terminal.send("?");
@@ -350,11 +344,7 @@ fn needs_root_and_sshd_it_is_the_same_over_ssh_and_ends_with_the_connection() {
     };
     assert!(is_there());
     kill_process(terminal.pid(), Signal::KILL).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    while is_there() {
-        assert!(Instant::now() < deadline, "it goes on without a connection");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("it ends with its connection", || !is_there());
 }
 
 #[test]
@@ -395,11 +385,7 @@ fn it_stops_with_the_terminal_given_back_and_goes_on() {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
         stat.rsplit(')').next().unwrap().trim_start().chars().next()
     };
-    let deadline = Instant::now() + PATIENCE;
-    while state() != Some('T') {
-        assert!(Instant::now() < deadline, "it does not stop");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until("it stops", || state() == Some('T'));
     let modes = tcgetattr(&terminal.slave).unwrap().local_modes;
     assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO));
     // What it has written before is read first.
@@ -424,7 +410,7 @@ fn without_a_daemon_it_waits_for_one() {
 
 #[test]
 fn a_daemon_of_another_version_or_one_that_hangs_is_told_as_such() {
-    let place = Place::new();
+    let place = Place { timeout: "2".to_owned(), ..Place::new() };
     // It takes connections and says nothing.
     let silent = std::os::unix::net::UnixListener::bind(place.socket()).unwrap();
     let mut terminal = Terminal::open(&place, &[], (80, 24));
@@ -458,9 +444,10 @@ fn cpu_time(pid: Pid) -> Duration {
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The figure of SPECIFICATION.md. It judges nothing.
+/// The figure of SPECIFICATION.md. It judges nothing:
+/// `cargo test --release -p gang --test top -- --ignored --nocapture`.
 #[test]
-#[ignore = "measures for some seconds, in a release build: cargo test --release -p gang --test top -- --ignored --nocapture"]
+#[ignore = "nightly: needs an optimised build and 30 s, to measure"]
 fn what_it_costs() {
     for (slice_ns, size) in
         [(10_000_000, (80, 24)), (10_000_000, (200, 60)), (1_000_000, (200, 60))]

@@ -7,9 +7,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::Instant;
 
 use fake::{Fake, Place, job};
+use gang_harness::wait_until;
 use reader::{Answer, Events, Web};
 
 #[test]
@@ -229,6 +230,7 @@ fn metrics_are_told_to_prometheus() {
 
 #[test]
 fn five_hundred_browsers_are_served_and_cost_one() {
+    let begun = Instant::now();
     let fake = Fake::with_jobs((1..=20).map(|id| job(id, "lu.C")).collect());
     let place = Place::of(&fake);
     let web = Web::start(&place, &[]);
@@ -244,7 +246,9 @@ fn five_hundred_browsers_are_served_and_cost_one() {
         reader.until("frame");
     }
     let looked = fake.calls().iter().filter(|call| *call == "GetStatus()").count();
-    assert!(looked < 400, "one look at a time for all of them, not {looked}");
+    // Figures are asked for once a second, or half a picture early, and when the first reader comes.
+    let most = 2 * begun.elapsed().as_secs() + 4;
+    assert!(looked as u64 <= most, "one look at a time for all of them, not {looked} of {most}");
 }
 
 #[test]
@@ -265,14 +269,16 @@ fn who_does_not_read_keeps_nobody_waiting_and_fills_no_memory() {
     );
     (&slow).write_all(request.as_bytes()).unwrap();
     let mut quick = web.follow();
+    // What was done to a job is told of at once.
     let mut told = |times: usize| {
         for _ in 0..times {
-            while quick.until("frame")["jobs"].is_null() {}
+            assert_eq!(web.post("/api/jobs/3/resume", "{}").status, 204);
+            while quick.next().1["jobs"].is_null() {}
         }
     };
     told(3);
     let before = memory();
-    told(6);
+    told(12);
     assert!(memory() < before + (64 << 20), "{} after {before}", memory());
     drop(slow);
 }
@@ -288,11 +294,7 @@ fn more_connections_than_there_is_place_for_are_told_so() {
         answer.status != 200 && answer.refusal().1 == "TooManyConnections"
     };
     assert!((0..10).any(|_| is_refused()));
-    let served = || Answer::read(web.send("GET /", &[], "")).status == 200;
-    assert!((0..100).any(|_| served() || {
-        std::thread::sleep(Duration::from_millis(50));
-        false
-    }));
+    wait_until("there is place again", || Answer::read(web.send("GET /", &[], "")).status == 200);
 }
 
 /// A daemon that takes connections and answers each message by `answer`, or never.
@@ -326,9 +328,9 @@ fn a_daemon_of_another_version_is_told_of() {
     assert_eq!(web.get("/api/jobs/3").refusal().1, "OtherVersion");
 }
 
-#[test]
-fn a_daemon_that_hangs_keeps_nobody_waiting_for_ever() {
-    let place = Place::new();
+/// A daemon that never answers, and readers who wait for it: so many seconds, or as long as usual.
+fn hangs(timeout: &str) {
+    let place = Place { timeout: timeout.to_owned(), ..Place::new() };
     daemon(&place, None);
     let web = Web::start(&place, &[]);
     // The page comes at once, whatever the daemon does.
@@ -336,6 +338,17 @@ fn a_daemon_that_hangs_keeps_nobody_waiting_for_ever() {
     let mut events = web.follow();
     assert_eq!(events.until("gone")["code"], "silent");
     assert_eq!(web.post("/api/jobs/3/suspend", "{}").refusal().1, "TimedOut");
+}
+
+#[test]
+fn a_daemon_that_hangs_keeps_nobody_waiting_for_ever() {
+    hangs("0.5");
+}
+
+#[test]
+#[ignore = "nightly: needs 7 s, to wait for as long as usual"]
+fn the_usual_bounds_end_the_wait_of_readers() {
+    hangs("");
 }
 
 #[test]

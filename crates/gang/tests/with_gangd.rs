@@ -10,23 +10,11 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
 };
 
-use gang_harness::skipped;
+use gang_harness::{PATIENCE, skipped, wait_until};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
-
-/// The longest that anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// A directory with a socket, and this build's gang, which finds the gangd that lies beside it.
 struct Place {
@@ -52,6 +40,7 @@ impl Place {
         let mut gang = Command::new(env!("CARGO_BIN_EXE_gang"));
         gang.args(args).env("GANG_SOCKET", self.path("run/gangd.sock"));
         gang.env("GANG", env!("CARGO_BIN_EXE_gang")).env("DIR", self.dir.path());
+        gang.env("GANG_TIMEOUT", PATIENCE.as_secs().to_string());
         gang.env_remove("GANG_JOB").stdin(Stdio::null());
         gang
     }
@@ -271,10 +260,10 @@ fn needs_root_without_privilege_run_starts_a_daemon_all_the_same_and_says_in_a_l
 struct Program(Child);
 
 impl Program {
-    /// Spins for a minute at most.
+    /// Spins for as long as there is this test.
     fn spinner(place: &Place, backend: &str) -> Program {
-        let spins = "while [ $SECONDS -lt 60 ]; do :; done";
-        let run = ["run", "-q", "--backend", backend, "-n", "1", "--", "bash", "-c", spins];
+        let spins = format!("while [ -d /proc/{} ]; do :; done", std::process::id());
+        let run = ["run", "-q", "--backend", backend, "-n", "1", "--", "bash", "-c", &spins];
         Program(place.gang(&run).process_group(0).spawn().unwrap())
     }
 }

@@ -3,16 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use gang_harness::PATIENCE;
+
 use super::Fake;
 
 /// A directory with a socket, and the gang of this build that talks to it.
 pub struct Place {
     pub dir: tempfile::TempDir,
+    /// How long its programs wait for a daemon, in seconds: as long as the test. Empty: as long as usual.
+    pub timeout: String,
 }
 
 impl Place {
     pub fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        Self { dir: tempfile::tempdir().unwrap(), timeout: PATIENCE.as_secs().to_string() }
     }
 
     /// With a fake that listens.
@@ -60,7 +64,7 @@ impl Place {
 
     fn gang_at(&self, gang: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(gang);
-        command.args(args).env("GANG_SOCKET", self.socket());
+        command.args(args).env("GANG_SOCKET", self.socket()).env("GANG_TIMEOUT", &self.timeout);
         for name in
             ["OMP_NUM_THREADS", "OMP_WAIT_POLICY", "RAYON_NUM_THREADS", "GOMAXPROCS", "GANG_JOB"]
         {

@@ -3,12 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
-use std::time::Duration;
+
+use gang_harness::PATIENCE;
 
 use crate::fake::Place;
-
-/// The longest that anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running `gang web`. It ends when this is dropped.
 pub struct Web {

@@ -293,15 +293,7 @@ mod tests {
         let tid = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get() as u32);
         let tid = tid.join().unwrap();
         // The kernel may take a moment to forget it.
-        for _ in 0..1000 {
-            match get(tid) {
-                Err(e) => {
-                    assert!(crate::error::is_gone(&e), "{e}");
-                    return;
-                }
-                Ok(_) => std::thread::yield_now(),
-            }
-        }
-        panic!("thread {tid} is still there");
+        let error = gang_harness::wait_for("the thread is gone", || get(tid).err());
+        assert!(crate::error::is_gone(&error), "{error}");
     }
 }

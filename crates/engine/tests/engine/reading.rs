@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use gang_engine::members::{Members, THREADS_MAX};
+use gang_harness::wait_until;
 use gang_linux::sched::{self, Attributes, Policy};
 use rustix::thread::{CpuSet, sched_getaffinity};
 
@@ -92,9 +93,7 @@ fn a_thread_that_is_gone_when_it_is_looked_at_is_left_out() {
     drop(gone);
     let mut job = Job::start(Attributes::other(0), everywhere());
     // The kernel may take a moment to forget it.
-    while sched::get(tid).is_ok() {
-        std::thread::yield_now();
-    }
+    wait_until("it is forgotten", || sched::get(tid).is_err());
     fs::write(job.directory.path().join("cgroup.threads"), format!("{tid}\n")).unwrap();
     job.members.refresh(Path::new(PROC)).unwrap();
     assert_eq!(job.tids(), [] as [u32; 0]);

@@ -19,6 +19,7 @@ use gang_engine::{
     store::{Normal, Record, Store, Whereabouts},
     timetable,
 };
+use gang_harness::wait_until;
 use gang_linux::{
     Roots,
     cgroup::Group,
@@ -114,12 +115,9 @@ fn a_group_is_thawed_and_its_threads_are_ordinary_again() {
 #[test]
 fn who_is_on_the_way_into_the_group_is_released_too() {
     let directory = tempfile::tempdir().unwrap();
-    let mut child = Command::new("chrt").args(["-i", "0", "sleep", "60"]).spawn().unwrap();
+    let mut child = Command::new("chrt").args(["-i", "0", "sleep", "600"]).spawn().unwrap();
     let policy = || sched::get(child.id()).unwrap().policy;
-    let end = std::time::Instant::now() + Duration::from_secs(20);
-    while policy() != Policy::Idle && std::time::Instant::now() < end {
-        std::thread::yield_now();
-    }
+    wait_until("it is what it is to be", || policy() == Policy::Idle);
     let group = directory.path().join("job");
     frozen(&group, &[]);
     let started = process::stat(Path::new("/proc"), child.id()).unwrap().start_ticks;
@@ -231,9 +229,7 @@ impl Sleeper {
 
     fn stop(&self) {
         ProcessHandle::open(self.0.id()).unwrap().signal(Signal::STOP).unwrap();
-        while self.state() != b'T' {
-            std::thread::yield_now();
-        }
+        wait_until("it stands still", || self.state() == b'T');
     }
 
     fn started(&self) -> u64 {
@@ -260,16 +256,14 @@ fn stopped_processes_go_on_unless_their_number_is_anothers_now() {
         &record(1, Whereabouts::Tree { processes }),
     );
     assert_eq!((found.jobs, found.paused), (1, 1));
-    while one.state() == b'T' {
-        std::thread::yield_now();
-    }
+    wait_until("it goes on", || one.state() != b'T');
     assert_eq!(other.state(), b'T');
 }
 
 /// The first thread of a process is a thread like others.
 #[test]
 fn single_threads_are_ordinary_again_and_what_they_started_unless_their_number_is_anothers_now() {
-    let script = "sleep 60 & exec chrt -i 0 sh -c 'sleep 60 & echo all; wait'";
+    let script = "sleep 600 & exec chrt -i 0 sh -c 'sleep 600 & echo all; wait'";
     let start = || {
         let command = &mut Command::new("sh");
         let child = command.args(["-c", script]).stdout(Stdio::piped()).process_group(0).spawn();
@@ -468,42 +462,44 @@ fn a_store_with_jobs_is_not_destroyed_and_one_that_is_gone_has_none() {
 
 /// Waits until a file holds something.
 fn wait_for(path: &Path, text: &str) {
-    // Much longer than it takes: a test that is wrong ends too.
-    for _ in 0..60_000 {
-        if read(path) == text {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    panic!("{} never was {text:?}", path.display());
+    wait_until(&format!("{text:?} in {}", path.display()), || read(path) == text);
 }
 
 /// A guardian that watches over one job that stands still; runs a function with the daemon's end of
-/// the pipe and the job's freezer, and returns when the guardian has.
-fn with_guardian(silence: Duration, daemon: impl FnOnce(UnixStream, &Path)) {
+/// the pipe, the job's freezer and the guardian's thread, and returns when the guardian has.
+fn with_guardian(silence: Duration, daemon: impl FnOnce(UnixStream, &Path, u32)) {
     let directory = tempfile::tempdir().unwrap();
     let group = directory.path().join("job");
     let freeze = frozen(&group, &[]);
     let store = store_of(directory.path(), &[record(1, in_group(&group))]);
     let (ours, theirs) = UnixStream::pair().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
     let watching = std::thread::spawn(move || {
+        tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
         guardian::watch(&Roots::default(), &store, theirs, silence);
     });
-    daemon(ours, &freeze);
+    daemon(ours, &freeze, told.recv().unwrap());
     watching.join().unwrap();
     assert_eq!(read(&freeze), "0");
+}
+
+/// How often a thread of this process has waited.
+fn waits(tid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
 fn the_end_of_the_daemon_releases_its_jobs() {
-    with_guardian(HOUR, |pipe, _| drop(pipe));
+    with_guardian(HOUR, |pipe, _, _| drop(pipe));
 }
 
 #[test]
 fn a_daemon_that_speaks_keeps_its_jobs() {
-    with_guardian(HOUR, |mut pipe, freeze| {
+    with_guardian(HOUR, |mut pipe, freeze, _| {
         for _ in 0..100 {
             pipe.write_all(&[b'.'; 100]).unwrap();
         }
@@ -514,11 +510,13 @@ fn a_daemon_that_speaks_keeps_its_jobs() {
 #[test]
 fn silence_releases_once_until_the_daemon_speaks_again() {
     let silence = Duration::from_millis(10);
-    with_guardian(silence, |mut pipe, freeze| {
+    with_guardian(silence, |mut pipe, freeze, guardian| {
         wait_for(freeze, "0");
         pipe.read_exact(&mut [0]).expect("the daemon is told");
         fs::write(freeze, "1").unwrap();
-        std::thread::sleep(silence * 10);
+        // Each silence is one wait.
+        let before = waits(guardian);
+        wait_until("it is silent ten times", || waits(guardian) >= before + 10);
         assert_eq!(read(freeze), "1", "the daemon may have woken up: its jobs are its own");
         pipe.write_all(b".").unwrap();
         wait_for(freeze, "0");

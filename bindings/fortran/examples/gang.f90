@@ -2,13 +2,12 @@
 !
 !     gfortran $(pkg-config --cflags gang-fortran) gang.f90 $(pkg-config --libs gang-fortran)
 program example
-  use, intrinsic :: iso_fortran_env, only: error_unit, int64
+  use, intrinsic :: iso_fortran_env, only: error_unit
   use gang
   implicit none
   type(gang_job) :: job
   type(gang_page) :: page
   type(gang_use) :: use
-  integer(int64) :: turn
   integer :: begun
   logical :: runs, ran
 
@@ -19,11 +18,10 @@ program example
   ! Work, until some slots of the job have begun and ended.
   begun = 0
   ran = .false.
-  do turn = 1, 4000000000_int64
+  do while (begun < 3)
      runs = gang_page_running(page)
      if (runs .and. .not. ran) begun = begun + 1
      ran = runs
-     if (begun == 3) exit
   end do
 
   call check("use", gang_get_use(job, use))

@@ -1,5 +1,6 @@
 """The package against a daemon, of which GANG_SOCKET tells."""
 
+import contextlib
 import functools
 import json
 import multiprocessing
@@ -45,16 +46,43 @@ def needs_groups(test):
     return run
 
 
-def until(holds):
+# Seconds, after which a test hangs: as crates/libgang/tests has it.
+PATIENCE = 180
+
+
+def until(holds, pause=0.01):
     begun = time.monotonic()
     while not holds():
-        assert time.monotonic() - begun < 20, "not within 20 s"
-        time.sleep(0.01)
+        assert time.monotonic() - begun < PATIENCE, f"not within {PATIENCE} s"
+        time.sleep(pause)
+
+
+@contextlib.contextmanager
+def sleeper():
+    """A process that does nothing for the length of a block."""
+    child = subprocess.Popen(["sleep", "600"])
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def stands_still(tid):
+    """A thread of this process has not run between two looks."""
+
+    def times_waited():
+        with open(f"/proc/self/task/{tid}/status") as status:
+            return next(line for line in status if line.startswith("voluntary_ctxt_switches"))
+
+    before = times_waited()
+    time.sleep(0.05)
+    return times_waited() == before
 
 
 def shown(job):
     line = [os.environ["GANG_PROGRAM"], "show", str(job.id), "--json"]
-    return json.loads(subprocess.run(line, capture_output=True, timeout=60).stdout)["details"]
+    return json.loads(subprocess.run(line, capture_output=True, timeout=PATIENCE).stdout)["details"]
 
 
 def lower(job):
@@ -121,7 +149,7 @@ class Block(unittest.TestCase):
             "    with gang.job(cpus=1) as job: print(job.id == int(os.environ['GANG_JOB']))\n"
         )
         line = [os.environ["GANG_PROGRAM"], "run", "-n", "1", "--", sys.executable, "-c", script]
-        output = subprocess.run(line, capture_output=True, text=True, timeout=60)
+        output = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(output.stdout, "True\nTrue\n", output.stderr)
 
     @needs_groups
@@ -141,16 +169,16 @@ class Block(unittest.TestCase):
             for _ in range(20):
                 matrix = matrix @ matrix / 300
             results.append(matrix[0, 0])
-            meeting.wait(60)
-            meeting.wait(60)
+            meeting.wait(PATIENCE)
+            meeting.wait(PATIENCE)
 
         with gang.job(cpus=2, min_cpus=1) as job:
             threads = [threading.Thread(target=multiply) for _ in range(3)]
             for thread in threads:
                 thread.start()
-            meeting.wait(60)
+            meeting.wait(PATIENCE)
             until(lambda: job.use().threads >= 4)
-            meeting.wait(60)
+            meeting.wait(PATIENCE)
             for thread in threads:
                 thread.join()
         for result in results:
@@ -206,7 +234,7 @@ class Calls(unittest.TestCase):
 
     def test_a_child_is_added_suspended_resumed_and_removed(self):
         job = gang.register(cpus=1, name="sleeper")
-        with subprocess.Popen(["sleep", "60"]) as child:
+        with sleeper() as child:
             job.add(child.pid)
             job.set_class(gang.Class.STANDBY)
             job.suspend()
@@ -215,13 +243,11 @@ class Calls(unittest.TestCase):
             self.assertNotEqual(job.use().state, gang.State.SUSPENDED)
             job.remove(child.pid)
             until(lambda: not is_there(job))
-            child.kill()
 
     def test_what_runs_is_adopted(self):
-        with subprocess.Popen(["sleep", "60"]) as child:
+        with sleeper() as child:
             job = gang.adopt(child.pid, cpus=1, name="adopted")
             self.assertEqual(job.use().processes, 1)
-            child.kill()
 
     def test_the_slot_page_shows_slots(self):
         with gang.job(cpus=1) as job:
@@ -232,10 +258,7 @@ class Calls(unittest.TestCase):
                 seen.add(page.running)
                 return seen == {True, False}
 
-            begun = time.monotonic()
-            while not both() and time.monotonic() - begun < 20:
-                pass
-            self.assertEqual(seen, {True, False})
+            until(both, pause=0)
             self.assertTrue(page.is_valid)
             self.assertGreater(page.slice_ns, 0)
             self.assertIsInstance(page.until_ns, int)
@@ -303,7 +326,7 @@ class Refusals(unittest.TestCase):
             env={**os.environ, "GANG_SOCKET": "/nowhere/gangd.sock"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
         self.assertIn("NO_DAEMON", output.stdout, output.stderr)
         self.assertIn("/nowhere/gangd.sock", output.stdout)
@@ -311,7 +334,17 @@ class Refusals(unittest.TestCase):
     def test_waiting_for_memory_ends_by_ctrl_c(self):
         free = gang.load().mem_free_bytes
         holder = gang.register(cpus=1, mem_bytes=int(free * 0.9))
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+        def waits():
+            """A thread waits for the call, and the caller for the thread."""
+            threads = [thread for thread in threading.enumerate() if thread.name == "gang-wait"]
+            return threads and threads[0].native_id and stands_still(threads[0].native_id)
+
+        def interrupt():
+            until(waits)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
         with self.assertRaises(KeyboardInterrupt):
             gang.register(cpus=1, mem_bytes=int(free * 0.9), wait=True)
         holder.add()

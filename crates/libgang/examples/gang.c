@@ -30,7 +30,7 @@ int main(void)
 
     /* Work, until some slots of the job have begun and ended. */
     int begun = 0, ran = 0;
-    for (unsigned long turn = 0; begun < 3 && turn < 4000000000ul; turn++) {
+    while (begun < 3) {
         int runs = gang_page_running(page);
         begun += runs && !ran;
         ran = runs;
@@ -44,5 +44,5 @@ int main(void)
 
     gang_page_close(page);
     gang_close(job);
-    return begun < 3;
+    return 0;
 }

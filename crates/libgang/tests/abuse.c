@@ -311,11 +311,9 @@ static void progress(void)
     EXPECT(child, waitpid(child, &status, 0));
     EXPECT(0, status);
     /* It ended with its only process: that is told, late and not in every call. */
-    gang_result result = GANG_OK;
-    for (int i = 0; i < 200 && result == GANG_OK; i++) {
-        result = gang_job_progress(job, 1, 2);
+    gang_result result;
+    while ((result = gang_job_progress(job, 1, 2)) == GANG_OK)
         usleep(50000);
-    }
     EXPECT(GANG_NO_SUCH_JOB, result);
     EXPECT(GANG_OK, gang_job_progress(job, 1, 2));
     EXPECT(GANG_OK, gang_close(same));

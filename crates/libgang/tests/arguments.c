@@ -56,7 +56,7 @@ static gang_job *ended_job(const gang_spec *spec, int64_t *id)
         _exit(gang_add(job, 0));
     NEEDED(child, waitpid(child, &status, 0));
     NEEDED(0, status);
-    for (int i = 0; i < 2000 && gang_get_use(job, &use) == GANG_OK; i++)
+    while (gang_get_use(job, &use) == GANG_OK)
         usleep(10000);
     return job;
 }
@@ -253,7 +253,7 @@ static void llnl(void)
     NEEDED(child, waitpid(child, &status, 0));
     NEEDED(0, status);
     struct GangUse use;
-    for (int i = 0; i < 2000 && GangJobUse(&ended, &use) == gsSuccess; i++)
+    while (GangJobUse(&ended, &use) == gsSuccess)
         usleep(10000);
 
     ID(GangJobRegister, , CLASS_BATCH, list);

@@ -12,8 +12,8 @@ use std::{
     thread,
 };
 
+use gang_harness::{PATIENCE, skipped, wait_until};
 use gang_protocol::{client::Client, v1};
-use gang_harness::skipped;
 use place::{Place, here};
 
 const SHARED: [&str; 1] = ["-lgang"];
@@ -23,6 +23,9 @@ fn misuse_has_its_documented_results_in_c_and_in_cpp() {
     let Some(place) = Place::new() else { return };
     let source = here().join("tests/abuse.c");
     place.run(place.compile("cc", &source, &SHARED, "abuse-c"));
+    // Each counts the jobs that there are.
+    let mut client = Client::connect_within(&place.path("gangd.sock"), PATIENCE).unwrap();
+    wait_until("its jobs have ended", || client.list_jobs().unwrap().jobs.is_empty());
     let cpp = place.path("abuse.cc");
     fs::copy(&source, &cpp).unwrap();
     place.run(place.compile("c++", &cpp, &SHARED, "abuse-cc"));
@@ -110,7 +113,7 @@ fn a_job_of_llnls_interface_is_changed_by_its_id_or_stays_as_it_is() {
     let mut child =
         place.command(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut client = Client::connect(&place.path("gangd.sock")).unwrap();
+    let mut client = Client::connect_within(&place.path("gangd.sock"), PATIENCE).unwrap();
     let (mib, gib) = (1 << 20, 1 << 30);
     use v1::Class::{batch, interactive, standby};
     for (step, class, cpus, mem_bytes, disk_bytes) in [

@@ -9,9 +9,9 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
+use gang_harness::{PATIENCE, skipped, wait_until};
 use gang_protocol::{client::Client, v1};
-use gang_harness::skipped;
-use place::{Place, built, here, wait_until};
+use place::{BOUND, Place, built, here};
 
 fn has(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
@@ -40,10 +40,11 @@ fn preload(place: &Place) -> PathBuf {
 fn run(place: &Place, line: &[&str], variables: &[(&str, &str)]) -> Output {
     // The variables are for the program alone: timeout would be a gang by them, too.
     let output = Command::new("timeout")
-        .args(["200", "env"])
+        .args([BOUND, "env"])
         .args(variables.iter().map(|(name, value)| format!("{name}={value}")))
         .args(line)
         .env("GANG_SOCKET", place.path("gangd.sock"))
+        .env("GANG_TIMEOUT", PATIENCE.as_secs().to_string())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -142,13 +143,14 @@ fn the_daemon_is_asked_for_what_the_variables_say() {
     };
     for mut line in [preloaded(), started()] {
         let mut child = line
-            .arg("60")
+            .arg("600")
+            .env("GANG_TIMEOUT", PATIENCE.as_secs().to_string())
             .envs(VARIABLES)
             .env("GANG_SOCKET", place.path("gangd.sock"))
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let mut client = Client::connect(&place.path("gangd.sock")).unwrap();
+        let mut client = Client::connect_within(&place.path("gangd.sock"), PATIENCE).unwrap();
         let mut jobs = Vec::new();
         wait_until("there is a job with a process", || {
             jobs = client.list_jobs().unwrap().jobs;
@@ -177,7 +179,7 @@ fn needs_root_who_is_in_a_job_of_gang_run_stays_in_it_with_the_variable_too() {
     };
     let file = place.path("jobs");
     let (gang_is, jobs_to) = (gang.display(), file.display());
-    let script = format!("cat /proc/self/cgroup; {gang_is} ls --json > {jobs_to}");
+    let script = format!("cat /proc/self/cgroup; '{gang_is}' ls --json > '{jobs_to}'");
     let on = [("GANG", "1"), ("LD_PRELOAD", library.to_str().unwrap()), ("GANG_CPUS", "1")];
     let line = [gang.to_str().unwrap(), "run", "-q", "--name", "outer", "--", "sh", "-c", &script];
     let output = run(&place, &line, &on);

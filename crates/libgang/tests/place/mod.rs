@@ -5,12 +5,15 @@
 use std::{
     ffi::OsStr,
     fs,
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
 };
 
-use gang_harness::skipped;
+use gang_harness::{PATIENCE, skipped, wait_until};
+
+/// What ends programs that hang, in seconds: before the program of tests is killed (tests/bounded.sh).
+pub const BOUND: &str = "600";
 
 pub fn here() -> PathBuf {
     env!("CARGO_MANIFEST_DIR").into()
@@ -50,7 +53,8 @@ impl Place {
             .spawn()
             .unwrap();
         let place = Place { directory, daemon };
-        wait_until("the daemon listens", || place.path("gangd.sock").exists());
+        let listens = || UnixStream::connect(place.path("gangd.sock")).is_ok();
+        wait_until("the daemon listens", listens);
         Some(place)
     }
 
@@ -86,11 +90,12 @@ impl Place {
         let _ = self.daemon.wait();
     }
 
-    /// A program that finds the library and the daemon, and has a minute.
+    /// A program that finds the library and the daemon, and waits for it as long as a test.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("timeout");
-        command.arg("60").arg(program);
+        command.arg(BOUND).arg(program);
         command.env("GANG_SOCKET", self.path("gangd.sock"));
+        command.env("GANG_TIMEOUT", PATIENCE.as_secs().to_string());
         command.env("LD_LIBRARY_PATH", self.directory.path());
         command
     }
@@ -106,13 +111,5 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.end_daemon();
-    }
-}
-
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "not within 20 s: {what}");
-        std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -58,7 +58,7 @@ demo: deps-demo build
 	@set -e; root=; \
 	  if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null; then \
 	    echo "The demo runs as root, by sudo."; root=sudo; fi; \
-	  $$root $(BUILT)/gang lab demo --out demo-out; \
+	  $$root "$(BUILT)/gang" lab demo --out demo-out; \
 	  if [ -n "$$root" ]; then sudo chown -R "$$(id -u):$$(id -g)" demo-out; fi
 
 test: deps
@@ -79,15 +79,15 @@ check: deps-check
 
 build:
 	$(CARGO) build --release --locked -p gang -p gangd -p gang-doctor -p gang-lab -p gang-trace -p libgang
-	scripts/link-libgang $(BUILT)/libgang.a $(BUILT)
-	scripts/link-preload $(BUILT)/libgang.a $(BUILT)
-	scripts/build-fortran $(BUILT)/fortran
+	scripts/link-libgang "$(BUILT)/libgang.a" "$(BUILT)"
+	scripts/link-preload "$(BUILT)/libgang.a" "$(BUILT)"
+	scripts/build-fortran "$(BUILT)/fortran"
 
 # With the system's Python where it can, as the tests do.
 wheel:
 	@set -e; python=python3; \
 	  if /usr/bin/python3 -c 'import setuptools, wheel, pip' 2>/dev/null; then python=/usr/bin/python3; fi; \
-	  scripts/build-wheel $$python $(TARGET_DIR)/wheels; ls $(TARGET_DIR)/wheels/*.whl
+	  scripts/build-wheel $$python "$(TARGET_DIR)/wheels"; ls "$(TARGET_DIR)"/wheels/*.whl
 
 # The built page is kept beside its sources, so that cargo alone builds gang; tests/web.sh compares them.
 web:
@@ -98,66 +98,66 @@ web:
 # Man pages and completions come from the programs themselves. What was built is not built again
 # here, so that `sudo make install` needs no cargo.
 install:
-	@test -x $(BUILT)/gang -a -x $(BUILT)/gangd -a -x $(BUILT)/gang-lab \
-	  -a -x $(BUILT)/gang-doctor -a -x $(BUILT)/gang-trace -a -e $(BUILT)/libgang.so.1 || \
+	@test -x "$(BUILT)/gang" -a -x "$(BUILT)/gangd" -a -x "$(BUILT)/gang-lab" \
+	  -a -x "$(BUILT)/gang-doctor" -a -x "$(BUILT)/gang-trace" -a -e "$(BUILT)/libgang.so.1" || \
 	  { echo "$(BUILT) lacks programs or libgang: run 'make build' first" >&2; exit 1; }
-	install -d $(BINDIR) $(SBINDIR) $(LIBEXECDIR) $(MANDIR)/man1 $(MANDIR)/man5 $(MANDIR)/man8 \
-	  $(BASHDIR) $(ZSHDIR) $(FISHDIR) $(INCLUDEDIR) $(PCDIR)
-	install -m 644 $(BUILT)/libgang.so.1 $(BUILT)/libgang.a $(DESTDIR)$(LIBDIR)
-	strip --strip-unneeded $(DESTDIR)$(LIBDIR)/libgang.so.1
-	strip --strip-debug $(DESTDIR)$(LIBDIR)/libgang.a
-	ln -sf libgang.so.1 $(DESTDIR)$(LIBDIR)/libgang.so
-	install -m 644 $(BUILT)/libgang-preload.so $(DESTDIR)$(LIBDIR)
-	strip --strip-unneeded $(DESTDIR)$(LIBDIR)/libgang-preload.so
-	install -m 644 crates/libgang/include/gang.h crates/libgang/include/GangUserAPI.h $(INCLUDEDIR)
+	install -d "$(BINDIR)" "$(SBINDIR)" "$(LIBEXECDIR)" "$(MANDIR)/man1" "$(MANDIR)/man5" "$(MANDIR)/man8" \
+	  "$(BASHDIR)" "$(ZSHDIR)" "$(FISHDIR)" "$(INCLUDEDIR)" "$(PCDIR)"
+	install -m 644 "$(BUILT)/libgang.so.1" "$(BUILT)/libgang.a" "$(DESTDIR)$(LIBDIR)"
+	strip --strip-unneeded "$(DESTDIR)$(LIBDIR)/libgang.so.1"
+	strip --strip-debug "$(DESTDIR)$(LIBDIR)/libgang.a"
+	ln -sf libgang.so.1 "$(DESTDIR)$(LIBDIR)/libgang.so"
+	install -m 644 "$(BUILT)/libgang-preload.so" "$(DESTDIR)$(LIBDIR)"
+	strip --strip-unneeded "$(DESTDIR)$(LIBDIR)/libgang-preload.so"
+	install -m 644 crates/libgang/include/gang.h crates/libgang/include/GangUserAPI.h "$(INCLUDEDIR)"
 	sed -e 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
-	  crates/libgang/gang.pc.in > $(PCDIR)/gang.pc
-	if test -e $(BUILT)/fortran/gang.mod; then \
-	  install -d $(FORTRANDIR) && \
-	  install -m 644 $(BUILT)/fortran/gang.mod $(BUILT)/fortran/gang_c.mod $(FORTRANDIR) && \
-	  install -m 644 $(BUILT)/fortran/libgang_fortran.a $(DESTDIR)$(LIBDIR) && \
+	  crates/libgang/gang.pc.in > "$(PCDIR)/gang.pc"
+	if test -e "$(BUILT)/fortran/gang.mod"; then \
+	  install -d "$(FORTRANDIR)" && \
+	  install -m 644 "$(BUILT)/fortran/gang.mod" "$(BUILT)/fortran/gang_c.mod" "$(FORTRANDIR)" && \
+	  install -m 644 "$(BUILT)/fortran/libgang_fortran.a" "$(DESTDIR)$(LIBDIR)" && \
 	  sed -e 's|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
-	    bindings/fortran/gang-fortran.pc.in > $(PCDIR)/gang-fortran.pc; fi
-	install -d $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/gangd
-	install -m 644 integrations/systemd/gangd.socket $(DESTDIR)$(UNITDIR)
+	    bindings/fortran/gang-fortran.pc.in > "$(PCDIR)/gang-fortran.pc"; fi
+	install -d "$(DESTDIR)$(UNITDIR)" "$(DESTDIR)$(SYSCONFDIR)/gangd"
+	install -m 644 integrations/systemd/gangd.socket "$(DESTDIR)$(UNITDIR)"
 	sed -e 's|@SBINDIR@|$(PREFIX)/sbin|' integrations/systemd/gangd.service.in \
-	  > $(DESTDIR)$(UNITDIR)/gangd.service
-	test -e $(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml || \
-	  install -m 644 etc/gangd.toml $(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml
-	install -m 755 $(BUILT)/gang $(BINDIR)/gang
-	install -m 755 $(BUILT)/gangd $(SBINDIR)/gangd
-	install -m 755 $(BUILT)/gang-doctor $(LIBEXECDIR)/gang-doctor
-	install -m 755 $(BUILT)/gang-lab $(LIBEXECDIR)/gang-lab
-	install -m 755 $(BUILT)/gang-trace $(LIBEXECDIR)/gang-trace
+	  > "$(DESTDIR)$(UNITDIR)/gangd.service"
+	test -e "$(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml" || \
+	  install -m 644 etc/gangd.toml "$(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml"
+	install -m 755 "$(BUILT)/gang" "$(BINDIR)/gang"
+	install -m 755 "$(BUILT)/gangd" "$(SBINDIR)/gangd"
+	install -m 755 "$(BUILT)/gang-doctor" "$(LIBEXECDIR)/gang-doctor"
+	install -m 755 "$(BUILT)/gang-lab" "$(LIBEXECDIR)/gang-lab"
+	install -m 755 "$(BUILT)/gang-trace" "$(LIBEXECDIR)/gang-trace"
 	set -e; pages=$$(mktemp -d); trap 'rm -rf "$$pages"' EXIT; \
-	  $(BUILT)/gang manual "$$pages"; install -m 644 "$$pages"/*.1 $(MANDIR)/man1; \
-	  $(BUILT)/gangd --manual gangd.8 > "$$pages/gangd.8"; \
-	  install -m 644 "$$pages/gangd.8" $(MANDIR)/man8; \
-	  $(BUILT)/gangd --manual gangd.toml.5 > "$$pages/gangd.toml.5"; \
-	  install -m 644 "$$pages/gangd.toml.5" $(MANDIR)/man5; \
+	  "$(BUILT)/gang" manual "$$pages"; install -m 644 "$$pages"/*.1 "$(MANDIR)/man1"; \
+	  "$(BUILT)/gangd" --manual gangd.8 > "$$pages/gangd.8"; \
+	  install -m 644 "$$pages/gangd.8" "$(MANDIR)/man8"; \
+	  "$(BUILT)/gangd" --manual gangd.toml.5 > "$$pages/gangd.toml.5"; \
+	  install -m 644 "$$pages/gangd.toml.5" "$(MANDIR)/man5"; \
 	  for shell in bash zsh fish; do \
-	    $(BUILT)/gang completions $$shell > "$$pages/$$shell"; done; \
-	  install -m 644 "$$pages/bash" $(BASHDIR)/gang; \
-	  install -m 644 "$$pages/zsh" $(ZSHDIR)/_gang; \
-	  install -m 644 "$$pages/fish" $(FISHDIR)/gang.fish
+	    "$(BUILT)/gang" completions $$shell > "$$pages/$$shell"; done; \
+	  install -m 644 "$$pages/bash" "$(BASHDIR)/gang"; \
+	  install -m 644 "$$pages/zsh" "$(ZSHDIR)/_gang"; \
+	  install -m 644 "$$pages/fish" "$(FISHDIR)/gang.fish"
 
 deb: build
-	scripts/make-deb $(VERSION) $(TARGET_DIR)/debian
+	scripts/make-deb $(VERSION) "$(TARGET_DIR)/debian"
 
 uninstall:
-	rm -f $(BINDIR)/gang $(SBINDIR)/gangd $(LIBEXECDIR)/gang-doctor $(LIBEXECDIR)/gang-lab \
-	  $(LIBEXECDIR)/gang-trace
-	rm -f $(MANDIR)/man1/gang.1 $(MANDIR)/man1/gang-*.1 $(MANDIR)/man8/gangd.8 \
-	  $(MANDIR)/man5/gangd.toml.5
-	rm -f $(DESTDIR)$(LIBDIR)/libgang.so.1 $(DESTDIR)$(LIBDIR)/libgang.so $(DESTDIR)$(LIBDIR)/libgang.a
-	rm -f $(DESTDIR)$(LIBDIR)/libgang-preload.so
-	rm -f $(DESTDIR)$(UNITDIR)/gangd.socket $(DESTDIR)$(UNITDIR)/gangd.service
-	cmp -s etc/gangd.toml $(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml && \
-	  rm -f $(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml || true
-	rmdir $(DESTDIR)$(SYSCONFDIR)/gangd 2>/dev/null || true
-	rm -f $(INCLUDEDIR)/gang.h $(INCLUDEDIR)/GangUserAPI.h $(PCDIR)/gang.pc
-	rm -f $(FORTRANDIR)/gang.mod $(FORTRANDIR)/gang_c.mod $(PCDIR)/gang-fortran.pc
-	rm -f $(DESTDIR)$(LIBDIR)/libgang_fortran.a
-	rmdir $(FORTRANDIR) $(DESTDIR)$(LIBDIR)/gang 2>/dev/null || true
-	rm -f $(BASHDIR)/gang $(ZSHDIR)/_gang $(FISHDIR)/gang.fish
-	rmdir $(LIBEXECDIR) 2>/dev/null || true
+	rm -f "$(BINDIR)/gang" "$(SBINDIR)/gangd" "$(LIBEXECDIR)/gang-doctor" "$(LIBEXECDIR)/gang-lab" \
+	  "$(LIBEXECDIR)/gang-trace"
+	rm -f "$(MANDIR)/man1/gang.1" "$(MANDIR)/man1"/gang-*.1 "$(MANDIR)/man8/gangd.8" \
+	  "$(MANDIR)/man5/gangd.toml.5"
+	rm -f "$(DESTDIR)$(LIBDIR)/libgang.so.1" "$(DESTDIR)$(LIBDIR)/libgang.so" "$(DESTDIR)$(LIBDIR)/libgang.a"
+	rm -f "$(DESTDIR)$(LIBDIR)/libgang-preload.so"
+	rm -f "$(DESTDIR)$(UNITDIR)/gangd.socket" "$(DESTDIR)$(UNITDIR)/gangd.service"
+	cmp -s etc/gangd.toml "$(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml" && \
+	  rm -f "$(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml" || true
+	rmdir "$(DESTDIR)$(SYSCONFDIR)/gangd" 2>/dev/null || true
+	rm -f "$(INCLUDEDIR)/gang.h" "$(INCLUDEDIR)/GangUserAPI.h" "$(PCDIR)/gang.pc"
+	rm -f "$(FORTRANDIR)/gang.mod" "$(FORTRANDIR)/gang_c.mod" "$(PCDIR)/gang-fortran.pc"
+	rm -f "$(DESTDIR)$(LIBDIR)/libgang_fortran.a"
+	rmdir "$(FORTRANDIR)" "$(DESTDIR)$(LIBDIR)/gang" 2>/dev/null || true
+	rm -f "$(BASHDIR)/gang" "$(ZSHDIR)/_gang" "$(FISHDIR)/gang.fish"
+	rmdir "$(LIBEXECDIR)" 2>/dev/null || true

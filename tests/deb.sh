@@ -27,7 +27,8 @@ if [[ ${1-} == on-the-copy ]]; then
   socket=/run/gangd/try-$$.sock
   printf '[history]\npath = "/var/lib/gangd/history.db"\n' >"$copy/try.toml"
   on_copy() {
-    chroot "$copy" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive GANG_SOCKET=$socket "$@"
+    chroot "$copy" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive GANG_SOCKET="$socket" \
+      GANG_TIMEOUT=180 "$@"
   }
   # What there is besides what dpkg and ldconfig keep for themselves. What is gone of this machine is a device there.
   left() {
@@ -45,14 +46,14 @@ if [[ ${1-} == on-the-copy ]]; then
   on_copy gangd --socket "$socket" --config /try.toml --backend signal --no-measure </dev/null >"$2/log" 2>&1 &
   daemon=$!
   trap 'kill "$daemon" 2>/dev/null || true' EXIT
-  for _ in $(seq 600); do
+  for _ in $(seq 1800); do
     on_copy gang status >/dev/null 2>&1 && break
     kill -0 "$daemon" 2>/dev/null || { cat "$2/log" >&2; fail "the daemon ended"; }
     sleep 0.1
   done
   [[ $(on_copy gang run -q -n 1 -- echo ran) == ran ]] || fail "gang run ran nothing"
   seen() { [[ $(on_copy gang history --json) == *'"echo"'* ]]; }
-  for _ in $(seq 600); do seen && break; sleep 0.1; done
+  for _ in $(seq 1800); do seen && break; sleep 0.1; done
   seen || fail "the job is not in the history"
   on_copy gang stop || fail "the daemon does not end"
   wait "$daemon" || fail "the daemon ended badly: $(<"$2/log")"
@@ -85,7 +86,7 @@ mkdir "$work/mounts"
 tests/stage.sh "$built" "$stage"
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 # It need not be small.
-DPKG_DEB_COMPRESSOR_TYPE=none MAKEFLAGS="-- BUILT=$stage" scripts/make-deb "$version" "$work" >"$work/log" 2>&1 ||
+DPKG_DEB_COMPRESSOR_TYPE=none MAKEFLAGS="-- BUILT=${stage// /\\ }" scripts/make-deb "$version" "$work" >"$work/log" 2>&1 ||
   { cat "$work/log" >&2; fail "no package is made"; }
 package=$(echo "$work"/*.deb)
 [[ $(dpkg-deb -f "$package" Package Version) == "Package: gangd"*"Version: $version" ]] || fail "its name or version"

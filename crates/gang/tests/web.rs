@@ -278,7 +278,7 @@ fn who_does_not_read_keeps_nobody_waiting_and_fills_no_memory() {
     };
     told(3);
     let before = memory();
-    told(12);
+    told(6);
     assert!(memory() < before + (64 << 20), "{} after {before}", memory());
     drop(slow);
 }

@@ -5,13 +5,14 @@ mod place;
 
 use std::{
     collections::BTreeSet,
+    fs,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
 
 use gang_harness::{PATIENCE, skipped, wait_until};
 use gang_protocol::{client::Client, v1};
-use place::{BOUND, Place, built, here};
+use place::{BOUND, Place, built, here, linked};
 
 fn has(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
@@ -26,15 +27,11 @@ fn is_root() -> bool {
     root
 }
 
+/// The library, where everybody may read it.
 fn preload(place: &Place) -> PathBuf {
-    let script = here().join("../../scripts/link-preload");
-    let output = Command::new(script)
-        .arg(place.path("libgang.a"))
-        .arg(place.directory.path())
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    place.path("libgang-preload.so")
+    let library = place.path("libgang-preload.so");
+    fs::copy(linked(&place.path("libgang.a")).join("libgang-preload.so"), &library).unwrap();
+    library
 }
 
 fn run(place: &Place, line: &[&str], variables: &[(&str, &str)]) -> Output {
@@ -188,7 +185,7 @@ fn needs_root_who_is_in_a_job_of_gang_run_stays_in_it_with_the_variable_too() {
         groups.lines().any(|line| line.starts_with("0::") && line.contains("/job-")),
         "{groups}"
     );
-    let jobs = std::fs::read_to_string(&file).unwrap();
+    let jobs = fs::read_to_string(&file).unwrap();
     let is_outer = jobs.contains("\"outer\"");
     assert!(is_outer && jobs.matches("\"name\":").count() == 1, "one job, and no other: {jobs}");
 }
@@ -204,7 +201,7 @@ fn of_mpi_the_profiling_interface_is_used_and_nothing_else() {
         let names = text.lines().filter_map(|line| line.split([' ', '@']).next());
         names.map(str::to_owned).collect()
     };
-    let map = std::fs::read_to_string(here().join("../../integrations/preload/preload.map"));
+    let map = fs::read_to_string(here().join("../../integrations/preload/preload.map"));
     let map = map.unwrap();
     let exported = map.lines().map(|line| line.trim().trim_end_matches(';'));
     let exported: BTreeSet<_> =

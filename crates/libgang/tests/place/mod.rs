@@ -8,6 +8,7 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    sync::OnceLock,
 };
 
 use gang_harness::{PATIENCE, skipped, wait_until};
@@ -26,6 +27,23 @@ pub fn built(name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
+/// The directory with the shared libraries of this program of tests, which links them once: that takes longer than
+/// most tests.
+pub fn linked(library: &Path) -> &'static Path {
+    static LINKED: OnceLock<PathBuf> = OnceLock::new();
+    LINKED.get_or_init(|| {
+        let program = std::env::current_exe().unwrap();
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(program.file_name().unwrap());
+        fs::create_dir_all(&directory).unwrap();
+        for script in ["link-libgang", "link-preload"] {
+            let script = here().join("../../scripts").join(script);
+            let output = Command::new(script).arg(library).arg(&directory).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        directory
+    })
+}
+
 /// A directory with the shared library and a daemon, or nothing where they were not built.
 pub struct Place {
     pub directory: tempfile::TempDir,
@@ -40,9 +58,9 @@ impl Place {
         };
         let directory = tempfile::tempdir().unwrap();
         fs::copy(&library, directory.path().join("libgang.a")).unwrap();
-        let script = here().join("../../scripts/link-libgang");
-        let linked = Command::new(script).arg(library).arg(directory.path()).output().unwrap();
-        assert!(linked.status.success(), "{}", String::from_utf8_lossy(&linked.stderr));
+        for name in ["libgang.so", "libgang.so.1"] {
+            fs::copy(linked(&library).join(name), directory.path().join(name)).unwrap();
+        }
         fs::write(directory.path().join("gangd.toml"), "").unwrap();
         let daemon = Command::new(gangd)
             .arg("--socket")

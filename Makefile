@@ -18,6 +18,12 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 CARGO ?= cargo
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
+# A path with a blank: see scripts/target-dir.
+ifneq ($(words [$(CURDIR)]),1)
+ifndef CARGO_TARGET_DIR
+export CARGO_TARGET_DIR := $(shell scripts/target-dir)
+endif
+endif
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 BUILT := $(TARGET_DIR)/release
 
@@ -75,7 +81,7 @@ check: deps-check
 	$(CARGO) clippy --workspace --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --locked --no-deps --document-private-items
 	@if command -v shellcheck >/dev/null; then \
-	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps tests/*.sh tests/vm/init tests/vm/report tests/vm/*.sh .ci/run; fi
+	  shellcheck scripts/build-fortran scripts/build-wheel scripts/deps scripts/target-dir tests/*.sh tests/vm/init tests/vm/report tests/vm/*.sh .ci/run; fi
 
 build:
 	$(CARGO) build --release --locked -p gang -p gangd -p gang-doctor -p gang-lab -p gang-trace -p libgang

@@ -180,7 +180,9 @@ fn a_program_that_is_missing_or_cannot_be_executed_leaves_no_job() {
         (plain.to_str().unwrap(), 126, "permission denied"),
         ("/", 126, "it is a directory"),
     ] {
-        let output = place.output(&["run", "--", command]);
+        // A directory on it that this user may not read would be another reason.
+        let output =
+            place.gang(&["run", "--", command]).env("PATH", "/usr/bin:/bin").output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{command}");
         assert_eq!(stderr(&output), format!("gang: cannot execute {command}: {reason}\n"));
     }

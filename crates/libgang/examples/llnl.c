@@ -23,18 +23,21 @@ int main(void)
     struct GangResources *list[] = {&here, NULL};
     struct GangUse use;
     struct GangLoad load;
-    int begun[2];
-    char none;
+    int added[2], begun[2];
+    char none = 0;
 
-    if (pipe(begun) < 0)
+    if (pipe(added) < 0 || pipe(begun) < 0)
         return 1;
     memset(&job, 0, sizeof job);
-    check("register", GangJobRegister(&job, CLASS_BATCH, list));
+    check("register", GangJobRegister(&job, CLASS_INTERACTIVE, list));
     check("add this process", GangProcAdd(&job, PROC_ID, getpid()));
     for (int i = 0; i < 2; i++) {
         if (fork() == 0) {
+            close(added[0]);
             /* The child is in the job; it may ask for itself all the same. */
             check("add a child", GangProcAdd(&job, PROC_ID, getpid()));
+            if (write(added[1], &none, 1) != 1)
+                _exit(1);
             /* Works on once its parent has seen all of them. */
             close(begun[1]);
             if (read(begun[0], &none, 1) != 0)
@@ -44,6 +47,10 @@ int main(void)
             _exit(0);
         }
     }
+    close(added[1]);
+    for (int i = 0; i < 2; i++)
+        if (read(added[0], &none, 1) != 1)
+            return 1;
     check("use", GangJobUse(&job, &use));
     printf("%d processes\n", use.processes);
     close(begun[1]);
@@ -52,9 +59,10 @@ int main(void)
         if (wait(&status) < 0 || status != 0)
             return 1;
     }
-    check("lower the class", GangJobClass(&job, CLASS_STANDBY));
+    /* Not lower: in standby it may have no CPU for long. */
+    check("lower the class", GangJobClass(&job, CLASS_BATCH));
     here.cpu_count = 1;
-    check("change while it runs", GangJobRegister(&job, CLASS_STANDBY, list));
+    check("change while it runs", GangJobRegister(&job, CLASS_BATCH, list));
     check("disable signals", GangSignalsDisable(&job));
     check("load", GangMachineLoad("localhost", &load));
     printf("load %.2f on %d CPUs\n", load.load_average, load.cpu_count);

@@ -228,20 +228,20 @@ fn metrics_are_told_to_prometheus() {
     assert_eq!(ask(&Web::start(&place, &["--metrics"])), 200);
 }
 
-#[test]
-fn five_hundred_browsers_are_served_and_cost_one() {
+/// Browsers that all see what one look at the daemon has seen.
+fn are_served_and_cost_one(browsers: usize) {
     let begun = Instant::now();
     let fake = Fake::with_jobs((1..=20).map(|id| job(id, "lu.C")).collect());
     let place = Place::of(&fake);
     let web = Web::start(&place, &[]);
-    let mut readers: Vec<Events> = (0..500).map(|_| web.follow()).collect();
+    let mut readers: Vec<Events> = (0..browsers).map(|_| web.follow()).collect();
     for reader in &mut readers {
         assert_eq!(reader.until("begin")["jobs"].as_array().unwrap().len(), 20);
     }
     // Who comes then is still served.
     assert_eq!(web.get("/api/jobs/3").status, 200);
     // Half of them go away without a word, and the others do not notice.
-    readers.truncate(250);
+    readers.truncate(browsers / 2);
     for reader in &mut readers {
         reader.until("frame");
     }
@@ -249,6 +249,17 @@ fn five_hundred_browsers_are_served_and_cost_one() {
     // Figures are asked for once a second, or half a picture early, and when the first reader comes.
     let most = 2 * begun.elapsed().as_secs() + 4;
     assert!(looked as u64 <= most, "one look at a time for all of them, not {looked} of {most}");
+}
+
+#[test]
+fn many_browsers_are_served_and_cost_one() {
+    are_served_and_cost_one(100);
+}
+
+#[test]
+#[ignore = "nightly: needs CPUs that send 500 readers ten pictures a second"]
+fn five_hundred_browsers_are_served_and_cost_one() {
+    are_served_and_cost_one(500);
 }
 
 #[test]

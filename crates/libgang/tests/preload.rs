@@ -98,8 +98,12 @@ fn needs_root_threads_and_children_become_a_gang_by_one_variable() {
         }
         let program = place.path(compiler);
         let program = program.to_str().unwrap();
-        let on =
-            [("LD_PRELOAD", library), ("GANG", "1"), ("GANG_CPUS", "1"), ("GANG_CLASS", "interactive")];
+        let on = [
+            ("LD_PRELOAD", library),
+            ("GANG", "1"),
+            ("GANG_CPUS", "1"),
+            ("GANG_CLASS", "interactive"),
+        ];
         assert_one_job(&run(&place, &[program], &on), 2);
         for off in [&[("LD_PRELOAD", library)][..], &[("LD_PRELOAD", library), ("GANG", "0")]] {
             let (found, _) = groups(&run(&place, &[program], off));

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use gang_protocol::patience;
+use gang_protocol::timeout;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -93,7 +93,7 @@ fn try_start_daemon(socket: &Path, backend: Option<&str>) -> Result<()> {
         .spawn()
         .with_context(|| format!("cannot run {}", gangd.display()))?;
     drop(writer);
-    let within = patience::or_usual(READY_WITHIN);
+    let within = timeout::or_usual(READY_WITHIN);
     match wait_for_line(reader, Instant::now() + within)? {
         Some(line) if line == READY => Ok(()),
         Some(reason) if !reason.is_empty() => bail!("{reason}"),

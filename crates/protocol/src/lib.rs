@@ -12,7 +12,7 @@ pub mod hash;
 pub mod limits;
 pub mod name;
 pub mod paths;
-pub mod patience;
+pub mod timeout;
 pub mod progress;
 
 /// Generated from `org.gangd.v1.varlink`: types, errors, the client and the server's trait.

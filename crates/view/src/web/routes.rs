@@ -11,7 +11,7 @@ use axum::{Json, Router, middleware};
 use gang_protocol::client::Client;
 use gang_protocol::error::ClientError;
 use gang_protocol::paths::Surroundings;
-use gang_protocol::patience::or_usual;
+use gang_protocol::timeout::or_usual;
 use gang_protocol::v1;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;

@@ -15,6 +15,9 @@ use crate::lab::{Lab, Span};
 use crate::workload::window::sleep_until_ns;
 
 pub const COSCHEDULED: &str = "coscheduled_percent";
+/// Why it is not known of gangs that have not begun, or have ended, by the look.
+const NOT_THERE: &str = "no gang was there when they were looked at";
+const NO_SLOT: &str = "no gang had a slot in which it wanted to run";
 /// Why it is not known yet of programs under plain Linux: a daemon would be part of what gangs are compared with.
 pub const APART: &str = "plain Linux is looked at in a round of its own";
 const SKEW: &str = "gangs_skew_us_p99";
@@ -62,8 +65,8 @@ fn summed(jobs: &[Job]) -> Sample {
     if time == 0.0 {
         let reason = jobs.iter().find_map(|job| job.not_measured.clone());
         return not_measured(reason.unwrap_or_else(|| match jobs {
-            [] => "no gang was there when they were looked at".into(),
-            _ => "no gang had a slot in which it wanted to run".into(),
+            [] => NOT_THERE.into(),
+            _ => NO_SLOT.into(),
         }));
     }
     let skew = jobs.iter().filter_map(|job| job.skew_us_p99).reduce(f64::max);
@@ -128,6 +131,12 @@ impl Lab {
     /// for.
     pub fn note_plain(&self) {
         self.note(not_measured(APART));
+    }
+
+    /// Whether the last look came before any gang had run, or after all of them had.
+    pub fn saw_no_gang_run(&self) -> bool {
+        let measured = self.measured.borrow();
+        measured.not_measured.as_deref().is_some_and(|why| why == NOT_THERE || why == NO_SLOT)
     }
 
     /// It is not looked at how much the gangs of the condition run as a whole.

@@ -27,7 +27,8 @@ pub struct Options {
     /// published]
     #[arg(long)]
     pub runs: Option<usize>,
-    /// Length of one measurement [default: 2 to 10, by experiment; with --quick half of it]
+    /// Length of one measurement; longer where a copy would complete nothing in it [default: 2 to
+    /// 10, by experiment; with --quick half of it]
     #[arg(long, value_parser = seconds)]
     pub seconds: Option<Duration>,
     /// A first answer in about a minute: fewer rounds, conditions and seconds
@@ -125,7 +126,11 @@ pub struct Gang {
 /// Time that copies have to start, register and warm up before the window opens.
 const LEAD: Duration = Duration::from_millis(800);
 /// Time that copies have to end after the window has closed, whatever the load.
-const GRACE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_secs(180);
+/// A window that was too short is followed by one of so many times its length.
+const LONGER: u32 = 4;
+/// A window as long as this is not followed by a longer one because a copy completed nothing in it.
+pub const LONG_ENOUGH: Duration = Duration::from_secs(10);
 
 impl Lab {
     pub fn new(options: &Options) -> Result<Self> {
@@ -349,14 +354,57 @@ impl Lab {
         self.start(daemon, gang, &program)
     }
 
-    /// Runs copies over one window that all of them share, and returns their outcomes in order.
+    /// Measures over a window of this length. Where that was too short for what is measured to
+    /// happen, as it can be on a slow machine, measures once more over a longer one: what was not
+    /// completed has no rate. The last window counts, and the report tells of it. One of
+    /// `long_enough` or more is the last in any case.
+    pub fn over_window<T>(
+        &self,
+        length: Duration,
+        long_enough: Duration,
+        mut measure: impl FnMut(&Span) -> Result<T>,
+        is_enough: impl Fn(&T) -> bool,
+    ) -> Result<T> {
+        let mut span = Span::soon(length);
+        loop {
+            let seen = measure(&span)?;
+            if is_enough(&seen) || span.length >= long_enough {
+                if span.length > length {
+                    let length_s = span.length.as_secs_f64();
+                    let longest_s = &mut self.measured.borrow_mut().longer_window_s;
+                    *longest_s = Some(longest_s.map_or(length_s, |it| it.max(length_s)));
+                }
+                return Ok(seen);
+            }
+            let longer = span.length * LONGER;
+            eprintln!(
+                "gang lab: {} was too short to measure anything here; it is measured over {}",
+                duration::show(span.length),
+                duration::show(longer)
+            );
+            // Where so little gets done programs take longer to start as well.
+            span = Span::after(LEAD.max(longer), longer);
+        }
+    }
+
+    /// Runs copies over one window that all of them share, and in which each completes something;
+    /// returns their outcomes in order.
     pub fn run_together(
         &self,
         daemon: Option<&Daemon>,
         copies: &[Launch],
         length: Duration,
     ) -> Result<Vec<Outcome>> {
-        self.run_in(&Span::soon(length), daemon, copies)
+        let measure = |span: &Span| self.run_in(span, daemon, copies);
+        self.over_window(length, LONG_ENOUGH, measure, |outcomes| {
+            all_completed(outcomes) && !self.looks_in_vain()
+        })
+    }
+
+    /// Whether it is only looked at how much programs run as a whole, and none was seen to run.
+    fn looks_in_vain(&self) -> bool {
+        let only_looks = self.only_looks.get() || self.options.watch_plain;
+        only_looks && self.saw_no_gang_run()
     }
 
     /// Like [`Lab::run_together`], over a window that others share as well.
@@ -389,6 +437,11 @@ impl Lab {
     }
 }
 
+/// Whether there is something to tell of each copy.
+pub fn all_completed(outcomes: &[Outcome]) -> bool {
+    outcomes.iter().all(|outcome| outcome.iterations > 0)
+}
+
 impl Launch {
     /// One that is a gang of `cpus` CPUs where a daemon runs.
     pub fn gang(cpus: usize, arguments: &str) -> Self {
@@ -413,10 +466,14 @@ pub struct Span {
 impl Span {
     /// A window that opens once copies had the time to start, register and warm up.
     pub fn soon(length: Duration) -> Self {
+        Self::after(LEAD, length)
+    }
+
+    fn after(lead: Duration, length: Duration) -> Self {
         Self {
-            start_ns: now_ns() + LEAD.as_nanos() as u64,
+            start_ns: now_ns() + lead.as_nanos() as u64,
             length,
-            deadline: Instant::now() + LEAD + length + GRACE,
+            deadline: Instant::now() + lead + length + GRACE,
         }
     }
 
@@ -463,6 +520,40 @@ mod tests {
         assert_eq!(rounds(Options { quick: true, ..Options::default() }), 3);
         assert_eq!(rounds(Options { paper: true, ..Options::default() }), 20);
         assert_eq!(rounds(Options { paper: true, runs: Some(2), ..Options::default() }), 2);
+    }
+
+    #[test]
+    fn a_window_grows_until_it_is_long_enough() {
+        let ms = Duration::from_millis;
+        let lengths = |needed: Duration, limit: Duration| {
+            let lab = lab(Options::default());
+            let tried = RefCell::new(Vec::new());
+            let measure = |span: &Span| {
+                assert!(span.deadline - Instant::now() > span.length);
+                tried.borrow_mut().push(span.length);
+                Ok(span.length)
+            };
+            let seen = lab.over_window(ms(10), limit, measure, |seen| *seen >= needed).unwrap();
+            assert_eq!(Some(&seen), tried.borrow().last(), "the last one counts");
+            (tried.into_inner(), lab.measured.take().longer_window_s)
+        };
+        assert_eq!(lengths(ms(1), ms(1000)), (vec![ms(10)], None));
+        assert_eq!(lengths(ms(100), ms(1000)), (vec![ms(10), ms(40), ms(160)], Some(0.16)));
+        assert_eq!(lengths(ms(100), ms(40)), (vec![ms(10), ms(40)], Some(0.04)), "given up");
+        assert_eq!(lengths(ms(100), ms(10)), (vec![ms(10)], None), "as was asked for");
+    }
+
+    #[test]
+    fn a_failure_is_not_measured_again() {
+        let lab = lab(Options::default());
+        let tried = Cell::new(0);
+        let measure = |_: &Span| -> Result<()> {
+            tried.set(tried.get() + 1);
+            anyhow::bail!("smoke")
+        };
+        let length = Duration::from_millis(1);
+        assert!(lab.over_window(length, LONG_ENOUGH, measure, |()| false).is_err());
+        assert_eq!(tried.get(), 1);
     }
 
     #[test]

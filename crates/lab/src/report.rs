@@ -19,6 +19,7 @@ use crate::origin::Origin;
 use crate::picture::{self, Picture};
 pub use crate::promise::{Measure, Must, measure_rows, measure_table};
 use crate::stats::{self, Estimate};
+use crate::table::figure;
 use crate::verdict::{self, Better};
 pub use files::{deliver, write_csv};
 
@@ -224,6 +225,17 @@ impl Report {
             let rounds = self.rounds_left_out;
             all.push(format!("{rounds} more rounds: --quick is to answer within a minute."));
         }
+        let longer: Vec<f64> =
+            self.series.iter().flat_map(|series| series.longer_windows_s.iter().copied()).collect();
+        if let Some(longest_s) = longer.iter().copied().reduce(f64::max) {
+            let of: usize = self.series.iter().map(Series::measured).sum();
+            all.push(format!(
+                "{} of {of} measurements are over longer windows than was asked for, of up to {} s: in shorter ones \
+                 not every copy completed something.",
+                longer.len(),
+                figure(longest_s)
+            ));
+        }
         if self.series.iter().any(|series| series.looked_at_apart) {
             all.push(format!(
                 "{COSCHEDULED} under plain Linux is of one more round, beside a daemon that does nothing else."
@@ -338,6 +350,21 @@ mod tests {
         assert!(report.text().contains("; 3 rounds\n"), "{}", report.text());
         report.more_rounds = 4;
         assert!(report.text().contains("; 3 rounds, and up to 4 more "), "{}", report.text());
+    }
+
+    #[test]
+    fn windows_that_had_to_be_longer_are_told() {
+        let mut report = report(1.0, false);
+        assert!(!report.text().contains("longer windows"));
+        for (round, longer_window_s) in [(3, Some(0.8)), (4, None), (5, Some(3.2))] {
+            let figures = [("per_s", 1.0)].into();
+            report.series[0].add(round, Sample { figures, longer_window_s, ..Sample::default() });
+        }
+        let told = "- 2 of 9 measurements are over longer windows than was asked for, of up to 3.2";
+        assert!(report.text().contains(told), "{}", report.text());
+        let json = serde_json::to_value(report.value()).unwrap();
+        assert_eq!(json["series"][0]["longer_windows_s"], serde_json::json!([0.8, 3.2]));
+        assert!(json["series"][1].get("longer_windows_s").is_none());
     }
 
     #[test]

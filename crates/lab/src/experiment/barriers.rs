@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::plain_and_default;
 use crate::compiled::compile_with_libgang;
 use crate::harness::{Condition, Figures, alternate};
-use crate::lab::{Gang, Lab, Span, Under};
+use crate::lab::{Gang, LONG_ENOUGH, Lab, Span, Under};
 use crate::report::{Must, Report};
 
 const RATE: &str = "barriers_per_s";
@@ -97,34 +97,39 @@ impl Barriers {
         policy: Option<&str>,
     ) -> Result<Figures> {
         let daemon = lab.daemon_of(under)?;
-        let span = Span::soon(lab.length(Duration::from_secs(1)));
-        let mut command = vec!["env".into(), "-u".into(), "OMP_WAIT_POLICY".into()];
-        command.extend(policy.map(|policy| format!("OMP_WAIT_POLICY={policy}")));
-        command.extend([
-            program.display().to_string(),
-            kind.into(),
-            lab.threads().to_string(),
-            self.work.to_string(),
-            span.start_ns.to_string(),
-            span.length.as_nanos().to_string(),
-        ]);
-        let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
-        let mut running = Vec::new();
-        for _ in 0..copies {
-            running.push(lab.start(daemon.as_ref(), Some(gang), &command)?);
-        }
-        lab.look_at_gangs(daemon.as_ref(), &span);
-        let mut barriers = 0;
-        for copy in running {
-            let counted: Counted = copy.outcome(span.deadline)?;
-            let has_page = daemon.is_some() && kind == "gang";
-            ensure!(counted.page == has_page, "the program has a slot page: {}", counted.page);
-            if counted.ready_at_ns > span.start_ns {
-                eprintln!("gang lab: a copy with {kind} began after its measurement did");
+        let run = |span: &Span| -> Result<(Vec<u64>, Duration)> {
+            let mut command = vec!["env".into(), "-u".into(), "OMP_WAIT_POLICY".into()];
+            command.extend(policy.map(|policy| format!("OMP_WAIT_POLICY={policy}")));
+            command.extend([
+                program.display().to_string(),
+                kind.into(),
+                lab.threads().to_string(),
+                self.work.to_string(),
+                span.start_ns.to_string(),
+                span.length.as_nanos().to_string(),
+            ]);
+            let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
+            let mut running = Vec::new();
+            for _ in 0..copies {
+                running.push(lab.start(daemon.as_ref(), Some(gang), &command)?);
             }
-            barriers += counted.iterations;
-        }
-        Ok(Figures::from([(RATE, barriers as f64 / span.length.as_secs_f64())]))
+            lab.look_at_gangs(daemon.as_ref(), span);
+            let mut barriers = Vec::new();
+            for copy in running {
+                let counted: Counted = copy.outcome(span.deadline)?;
+                let has_page = daemon.is_some() && kind == "gang";
+                ensure!(counted.page == has_page, "the program has a slot page: {}", counted.page);
+                if counted.ready_at_ns > span.start_ns {
+                    eprintln!("gang lab: a copy with {kind} began after its measurement did");
+                }
+                barriers.push(counted.iterations);
+            }
+            Ok((barriers, span.length))
+        };
+        let length = lab.length(Duration::from_secs(1));
+        let is_enough = |(barriers, _): &(Vec<u64>, _)| barriers.iter().all(|&met| met > 0);
+        let (barriers, length) = lab.over_window(length, LONG_ENOUGH, run, is_enough)?;
+        Ok(Figures::from([(RATE, barriers.iter().sum::<u64>() as f64 / length.as_secs_f64())]))
     }
 }
 

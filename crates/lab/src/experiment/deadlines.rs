@@ -13,7 +13,7 @@ use anyhow::Result;
 use crate::daemon::Settings;
 use crate::duration;
 use crate::harness::{Condition, Figures, alternate};
-use crate::lab::{Gang, Lab, Span, Under, words};
+use crate::lab::{Gang, LONG_ENOUGH, Lab, Span, Under, words};
 use crate::picture::{Line, Picture};
 use crate::report::{Must, Report};
 use crate::stats::{self, Estimate};
@@ -106,22 +106,25 @@ fn measure(
     length: Duration,
 ) -> Result<Figures> {
     let daemon = lab.daemon_of(under)?;
-    let span = Span::soon(length);
     let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
     let domain =
         words(&format!("deadlines --threads {} --step {}", lab.threads(), duration::show(step)));
-    let arguments = [domain, span.arguments()].concat();
-    let mut running = Vec::new();
-    for _ in 0..domains {
-        running.push(lab.start_workload(daemon.as_ref(), Some(gang), &arguments)?);
-    }
-    lab.look_at_gangs(daemon.as_ref(), &span);
-    let (mut steps, mut missed) = (0, 0);
-    for domain in running {
-        let outcome: DeadlinesOutcome = domain.outcome(span.deadline)?;
-        steps += outcome.steps;
-        missed += outcome.missed;
-    }
+    let run = |span: &Span| {
+        let arguments = [domain.as_slice(), &span.arguments()].concat();
+        let mut running = Vec::new();
+        for _ in 0..domains {
+            running.push(lab.start_workload(daemon.as_ref(), Some(gang), &arguments)?);
+        }
+        lab.look_at_gangs(daemon.as_ref(), span);
+        let outcomes = running.into_iter().map(|domain| domain.outcome(span.deadline));
+        outcomes.collect::<Result<Vec<DeadlinesOutcome>>>()
+    };
+    // Of no steps it would be said that none missed its deadline.
+    let is_enough =
+        |outcomes: &Vec<DeadlinesOutcome>| outcomes.iter().all(|domain| domain.steps > 0);
+    let outcomes = lab.over_window(length, LONG_ENOUGH, run, is_enough)?;
+    let steps: u64 = outcomes.iter().map(|outcome| outcome.steps).sum();
+    let missed: u64 = outcomes.iter().map(|outcome| outcome.missed).sum();
     Ok(Figures::from([
         (MISSED, missed as f64 / steps.max(1) as f64 * 100.0),
         (STEPS, steps as f64),

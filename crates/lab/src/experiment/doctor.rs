@@ -10,7 +10,7 @@
 
 mod subjects;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -49,6 +49,11 @@ const LENGTH: Duration = Duration::from_millis(10_500);
 const QUICK_LENGTH: Duration = Duration::from_secs(3);
 /// What the doctor has to begin in, so that it ends before the programs do.
 const BEGINS: Duration = Duration::from_millis(500);
+/// Where programs do nothing, or end before the doctor has come, they are given longer, and so long
+/// once at least.
+pub(super) const LONG_ENOUGH: Duration = Duration::from_secs(60);
+pub(super) const TOO_SHORT: &str =
+    "programs did nothing, or had ended before the doctor was done: --seconds gives them longer";
 /// With more rounds of all programs, it takes hours.
 const ROUNDS: usize = 3;
 /// Of programs of which it is not known whether they gain.
@@ -132,24 +137,41 @@ fn measure(lab: &Lab, subject: &Subject, way: Way) -> Result<Figures> {
     // Under plain Linux programs are jobs only where they are to be looked at.
     let only_watch = way == Way::Plain && lab.watches_plain();
     let daemon = lab.daemon(&lab.settings(Settings { only_watch, ..Settings::default() }))?;
-    let span = Span::soon(length(lab));
-    let is_job = way == Way::Gangs || only_watch;
-    let mut copies = subject.start(lab, Some(&daemon).filter(|_| is_job), &span)?;
+    let run = |span: &Span| run_over(lab, &daemon, subject, way, span);
+    lab.over_window(length(lab), LONG_ENOUGH, run, Option::is_some)?.context(TOO_SHORT)
+}
+
+/// What is seen of a program in that time; nothing where it was too short for that.
+fn run_over(
+    lab: &Lab,
+    daemon: &Daemon,
+    subject: &Subject,
+    way: Way,
+    span: &Span,
+) -> Result<Option<Figures>> {
+    let is_job = way == Way::Gangs || way == Way::Plain && lab.watches_plain();
+    let longer = span.length.as_secs_f64() / length(lab).as_secs_f64();
+    let mut copies = subject.start(lab, Some(daemon).filter(|_| is_job), span, longer)?;
     let mut figures = Figures::new();
     if way == Way::Watched {
         sleep_until_ns(span.start_ns);
-        figures.extend(ask(lab, &daemon, copies.first(), &span)?);
+        match ask(lab, daemon, copies.first().pid(), span) {
+            Ok(said) => figures.extend(said),
+            // Whoever comes when a program is over has nothing to say of it.
+            Err(_) if copies.first().ends_by(Instant::now()) => return Ok(None),
+            Err(error) => return Err(error),
+        }
     } else if is_job {
-        copies.look_at_gangs(lab, Some(&daemon), &span);
+        copies.look_at_gangs(lab, Some(daemon), span);
     } else {
         lab.note_not_measured("it is that of the same program, watched");
     }
-    let done = copies.done(&span)?;
+    let done = copies.done(span)?;
     figures.extend([(RATE, done.rate), (OF_FIRST, done.of_first)]);
     if way == Way::Watched {
-        figures.insert(PART_WATCHED, (watched(&span).as_secs_f64() / done.first_s).min(1.0));
+        figures.insert(PART_WATCHED, (watched(span).as_secs_f64() / done.first_s).min(1.0));
     }
-    Ok(figures)
+    Ok((done.rate > 0.0 && done.of_first > 0.0).then_some(figures))
 }
 
 /// For how long the doctor watches.

@@ -11,7 +11,7 @@ use anyhow::Result;
 use super::overhead::loss_percent;
 use super::plain_and_default;
 use crate::harness::{Condition, Figures, alternate};
-use crate::lab::{Lab, Launch, Span, Under, words};
+use crate::lab::{LONG_ENOUGH, Lab, Launch, Span, Under, all_completed, words};
 use crate::report::{Must, Report};
 use crate::workload::tick::TickOutcome;
 
@@ -54,19 +54,23 @@ fn measure(lab: &Lab, under: &Under, tick: bool) -> Result<Figures> {
     let barrier = format!("barrier --threads {}", lab.threads());
     let copies = vec![Launch::gang(lab.threads().min(lab.cpus), &barrier); 2];
     let daemon = lab.daemon_of(under)?;
-    let span = Span::soon(lab.length(LENGTH));
-    let task = match tick {
-        true => {
-            let arguments = [words("tick --every 10ms --run 0.2ms"), span.arguments()].concat();
-            Some(lab.start_workload(None, None, &arguments)?)
-        }
-        false => None,
+    let run = |span: &Span| -> Result<_> {
+        let task = match tick {
+            true => {
+                let arguments = [words("tick --every 10ms --run 0.2ms"), span.arguments()].concat();
+                Some(lab.start_workload(None, None, &arguments)?)
+            }
+            false => None,
+        };
+        let outcomes = lab.run_in(span, daemon.as_ref(), &copies)?;
+        let late: Option<TickOutcome> = task.map(|task| task.outcome(span.deadline)).transpose()?;
+        Ok((outcomes, late))
     };
-    let outcomes = lab.run_in(&span, daemon.as_ref(), &copies)?;
+    let (outcomes, late) =
+        lab.over_window(lab.length(LENGTH), LONG_ENOUGH, run, |(gangs, _)| all_completed(gangs))?;
     let rate = outcomes.iter().map(|outcome| outcome.rate()).sum();
     let mut figures = Figures::from([(RATE, rate)]);
-    if let Some(task) = task {
-        let outcome: TickOutcome = task.outcome(span.deadline)?;
+    if let Some(outcome) = late {
         figures.extend([
             ("completion_ms_p50", outcome.completion.p50_ms),
             (P99, outcome.completion.p99_ms),

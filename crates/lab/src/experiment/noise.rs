@@ -13,7 +13,7 @@ use gang_protocol::v1::ShowJob_Reply;
 use crate::daemon::{Daemon, Settings, number};
 use crate::duration;
 use crate::harness::{Condition, Figures, alternate};
-use crate::lab::{Gang, Lab, Span, words};
+use crate::lab::{Gang, LONG_ENOUGH, Lab, Span, words};
 use crate::report::Report;
 use crate::table::figure;
 use crate::workload::edges::EdgesOutcome;
@@ -95,17 +95,22 @@ fn summed(looks: impl Iterator<Item = Result<ShowJob_Reply, ClientError>>) -> Re
 
 fn measure(lab: &Lab, slice: Duration) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::slice(slice)))?;
-    let span = Span::soon(lab.length(Duration::from_secs(4)));
+    let length = lab.length(Duration::from_secs(4));
+    let run = |span: &Span| look(lab, &daemon, slice, span);
+    lab.over_window(length, LONG_ENOUGH, run, |_| !lab.saw_no_gang_run())
+}
+
+fn look(lab: &Lab, daemon: &Daemon, slice: Duration, span: &Span) -> Result<Figures> {
     let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
     let edges =
         words(&format!("edges --threads {} --slice {}", lab.threads(), duration::show(slice)));
     let arguments = [edges, span.arguments()].concat();
     let mut running = Vec::new();
     for _ in 0..COPIES {
-        running.push(lab.start_workload(Some(&daemon), Some(gang), &arguments)?);
+        running.push(lab.start_workload(Some(daemon), Some(gang), &arguments)?);
     }
-    lab.look_at_gangs(Some(&daemon), &span);
-    lab.measured.borrow_mut().lost_to_ns = who_ran_instead(&daemon)?;
+    lab.look_at_gangs(Some(daemon), span);
+    lab.measured.borrow_mut().lost_to_ns = who_ran_instead(daemon)?;
     let status = daemon.status()?;
     let mut outcomes: Vec<EdgesOutcome> = Vec::new();
     for gang in running {

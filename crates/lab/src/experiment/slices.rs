@@ -246,12 +246,12 @@ fn at_once(lab: &Lab, under: &Under, program: &Program, length: Duration) -> Res
 }
 
 fn one_after_the_other(lab: &Lab, program: &Program, length: Duration) -> Result<Figures> {
-    let mut iterations = 0;
+    let mut rates = 0.0;
     for _ in 0..COPIES {
         let outcomes = lab.run_together(None, &[copy(lab, program)], length / COPIES)?;
-        iterations += outcomes[0].iterations;
+        rates += outcomes[0].rate();
     }
-    Ok(Figures::from([(RATE, iterations as f64 / length.as_secs_f64())]))
+    Ok(Figures::from([(RATE, rates / f64::from(COPIES))]))
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@
 //! watching costs, and by the time that they have CPUs ([`own`](crate::workload::own)), because the speed of a machine
 //! does, too.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use super::doctor::{self, COPIES};
 use crate::child::Running;
-use crate::daemon::Settings;
+use crate::daemon::{Daemon, Settings};
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Span, words};
 use crate::report::{Must, Report};
@@ -66,15 +66,27 @@ pub fn run(lab: &Lab) -> Result<Report> {
 fn measure(lab: &Lab, arguments: &str) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
     let length = lab.seconds_asked().unwrap_or(LENGTH);
-    let span = Span::soon(length * PARTS);
+    let run = |span: &Span| run_over(lab, &daemon, arguments, span);
+    let long_enough = doctor::LONG_ENOUGH * PARTS;
+    lab.over_window(length * PARTS, long_enough, run, Option::is_some)?.context(doctor::TOO_SHORT)
+}
+
+/// What watching costs in that time; nothing where it was too short for that.
+fn run_over(lab: &Lab, daemon: &Daemon, arguments: &str, span: &Span) -> Result<Option<Figures>> {
+    let length = span.length / PARTS;
     let mut words = words(&format!("{arguments} --threads {} --parts {PARTS}", lab.threads()));
     words.extend(span.arguments());
     let start = |_| lab.start_workload(None, None, &words);
-    let copies: Vec<Running> = (0..COPIES).map(start).collect::<Result<_>>()?;
+    let mut copies: Vec<Running> = (0..COPIES).map(start).collect::<Result<_>>()?;
     let start_ns = span.start_ns + length.as_nanos() as u64 * WATCHED as u64;
-    let watched = Span { start_ns, length, ..span };
+    let watched = Span { start_ns, length, ..*span };
     sleep_until_ns(watched.start_ns);
-    doctor::ask(lab, &daemon, copies[0].pid(), &watched)?;
+    match doctor::ask(lab, daemon, copies[0].pid(), &watched) {
+        Ok(_) => {}
+        // Whoever comes when a program is over has nothing to say of it.
+        Err(_) if copies[0].ends_by(Instant::now()) => return Ok(None),
+        Err(error) => return Err(error),
+    }
     let outcomes = copies.into_iter().map(|copy| copy.outcome(span.deadline));
     let outcomes: Vec<OwnOutcome> = outcomes.collect::<Result<_>>()?;
     let of_first = &outcomes[0].parts;
@@ -83,16 +95,18 @@ fn measure(lab: &Lab, arguments: &str) -> Result<Figures> {
         .collect();
     let share = doctor::watched(&watched).as_secs_f64() / length.as_secs_f64();
     let cost = |parts: &[u64]| cost_percent(parts).map(|percent| percent / share);
-    Ok(Figures::from([(COST, cost(of_first)?), (OF_BOTH, cost(&of_both)?)]))
+    let figures = |(first, both)| Figures::from([(COST, first), (OF_BOTH, both)]);
+    Ok(cost(of_first).zip(cost(&of_both)).map(figures))
 }
 
-/// By how much less was done while it was watched than before and after.
-fn cost_percent(parts: &[u64]) -> Result<f64> {
+/// By how much less was done while it was watched than before and after; none where nothing was
+/// done then.
+fn cost_percent(parts: &[u64]) -> Option<f64> {
     let others = parts.iter().enumerate().filter(|(part, _)| *part != WATCHED);
     let others: Vec<f64> = others.map(|(_, steps)| *steps as f64).collect();
-    let (alone, _) = mean_sd(&others).filter(|(mean, _)| *mean > 0.0).context("it did nothing")?;
-    let watched = *parts.get(WATCHED).context("nothing was counted while it was watched")?;
-    Ok((alone - watched as f64) / alone * 100.0)
+    let (alone, _) = mean_sd(&others).filter(|(mean, _)| *mean > 0.0)?;
+    let watched = *parts.get(WATCHED)?;
+    Some((alone - watched as f64) / alone * 100.0)
 }
 
 #[cfg(test)]
@@ -104,7 +118,7 @@ mod tests {
         assert_eq!(cost_percent(&[90, 98, 106]).unwrap(), 0.0);
         assert_eq!(cost_percent(&[100, 99, 100]).unwrap(), 1.0);
         assert_eq!(cost_percent(&[100, 150, 100]).unwrap(), -50.0);
-        assert!(cost_percent(&[0, 1, 0]).is_err());
-        assert!(cost_percent(&[1]).is_err());
+        assert!(cost_percent(&[0, 1, 0]).is_none());
+        assert!(cost_percent(&[1]).is_none());
     }
 }

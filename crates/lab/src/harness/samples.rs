@@ -20,6 +20,9 @@ pub struct Sample {
     /// For how long threads waited in their slots, by who had their CPU; where the experiment is about that.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lost_to_ns: BTreeMap<String, i64>,
+    /// How long its window was in seconds, where that which was asked for was too short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longer_window_s: Option<f64>,
 }
 
 /// The raw samples of one condition, one for each round in which the figure was there.
@@ -42,6 +45,9 @@ pub struct Series {
     /// As of a [`Sample`], in all rounds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub lost_to_ns: BTreeMap<String, i64>,
+    /// As of a [`Sample`], of the rounds in which the window was longer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub longer_windows_s: Vec<f64>,
 }
 
 impl Series {
@@ -58,6 +64,7 @@ impl Series {
             rounds_not_measured: BTreeMap::new(),
             looked_at_apart: false,
             lost_to_ns: BTreeMap::new(),
+            longer_windows_s: Vec::new(),
         }
     }
 
@@ -70,6 +77,7 @@ impl Series {
         for (who, ns) in sample.lost_to_ns {
             *self.lost_to_ns.entry(who).or_default() += ns;
         }
+        self.longer_windows_s.extend(sample.longer_window_s);
         if let Some(reason) = sample.not_measured {
             *self.rounds_not_measured.entry(reason.clone()).or_default() += 1;
             self.not_measured = Some(reason);
@@ -88,7 +96,8 @@ impl Series {
     pub(super) fn add_look(&mut self, rounds: usize, seen: Sample) {
         self.rounds_not_measured.clear();
         self.looked_at_apart = seen.figures.contains_key(COSCHEDULED);
-        self.add(rounds, seen);
+        // Of that round nothing else is told.
+        self.add(rounds, Sample { longer_window_s: None, ..seen });
     }
 
     /// What was measured of a figure, with the round, counted from 0.

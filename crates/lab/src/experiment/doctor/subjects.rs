@@ -106,8 +106,15 @@ impl Subject {
         }
     }
 
-    /// Starts copies at once, as gangs of the daemon where there is one; workloads count over the span.
-    pub fn start(&self, lab: &Lab, daemon: Option<&Daemon>, span: &Span) -> Result<Copies> {
+    /// Starts copies at once, as gangs of the daemon where there is one; workloads count over the
+    /// span, and real programs have `longer` times as much to do as was chosen.
+    pub fn start(
+        &self,
+        lab: &Lab,
+        daemon: Option<&Daemon>,
+        span: &Span,
+        longer: f64,
+    ) -> Result<Copies> {
         match self {
             Subject::Workload { arguments, .. } => {
                 let threads = lab.threads();
@@ -119,8 +126,10 @@ impl Subject {
             }
             Subject::Real(program) => {
                 let patience = patience(span);
+                let times = (program.times as f64 * longer).round() as u64;
+                let program = program.clone().with_times(times);
                 let copies = program.start(lab, daemon, COPIES)?.within(patience);
-                Ok(Copies::Real { copies, times: program.times, patience })
+                Ok(Copies::Real { copies, times, patience })
             }
         }
     }
@@ -145,11 +154,11 @@ pub enum Copies {
 }
 
 impl Copies {
-    /// The process that the doctor looks at.
-    pub fn first(&self) -> i32 {
+    /// The program that the doctor looks at.
+    pub fn first(&mut self) -> &mut Running {
         match self {
-            Copies::Workload(running) => running[0].pid(),
-            Copies::Real { copies, .. } => copies.pids()[0],
+            Copies::Workload(running) => &mut running[0],
+            Copies::Real { copies, .. } => copies.first(),
         }
     }
 

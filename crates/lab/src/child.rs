@@ -80,7 +80,7 @@ impl Running {
         };
         let (out, errors) = output.with_context(|| format!("reading from {}", self.what))?;
         // The output is closed, so the end is near; a program that closes it and stays is killed.
-        let end = Instant::now() + Duration::from_secs(5);
+        let end = Instant::now() + Duration::from_secs(60);
         let status = loop {
             if let Some(status) = self.child.try_wait().context("waiting for a program")? {
                 break status;

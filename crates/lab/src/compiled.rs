@@ -11,7 +11,7 @@ use crate::child::Running;
 use crate::programs::Programs;
 
 const HEADER: &str = include_str!("../../libgang/include/gang.h");
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Compiles a program into `dir`; `flags` come after the source.
 pub fn compile(dir: &Path, name: &str, source: &str, flags: &[&str]) -> Result<PathBuf> {

@@ -15,11 +15,13 @@ use tempfile::TempDir;
 use crate::child::Running;
 use crate::duration;
 use crate::origin;
+use crate::patience::{PATIENCE, wait_until};
 use crate::programs::Programs;
 
-const START_LIMIT: Duration = Duration::from_secs(10);
-const STOP_LIMIT: Duration = Duration::from_secs(5);
-const ASK_LIMIT: Duration = Duration::from_secs(20);
+/// What hangs is given up; a machine that is slow or busy comes to it within these.
+const START_LIMIT: Duration = PATIENCE;
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+const ASK_LIMIT: Duration = PATIENCE;
 
 /// The slices of a daemon that is not told otherwise.
 pub const DEFAULT_SLICE: Duration = Duration::from_millis(20);
@@ -211,6 +213,14 @@ impl Daemon {
         let value: Value = ask(&mut command)?;
         // Some versions wrap the answer by its name.
         Ok(value.get("status").cloned().unwrap_or(value))
+    }
+
+    /// Waits until so many programs have become jobs.
+    pub fn wait_for_jobs(&self, count: usize) -> Result<()> {
+        wait_until(&format!("{count} jobs"), || {
+            let jobs = self.status()?.pointer("/jobs").and_then(Value::as_u64);
+            Ok(jobs == Some(count as u64))
+        })
     }
 
     /// The command of a program that speaks to this daemon itself.

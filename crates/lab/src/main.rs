@@ -18,6 +18,7 @@ mod noise;
 mod onlookers;
 mod openmp;
 mod origin;
+mod patience;
 mod picture;
 mod proc;
 mod programs;

@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use serde_json::Value;
 
 use crate::child::Running;
 use crate::daemon::Settings;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
+use crate::patience::wait_until;
 use crate::report::{Must, Report};
+use crate::workload::LONGEST;
 use crate::workload::arrivals::{ArrivalsOutcome, Wait};
 use crate::workload::window::now_ns;
 
@@ -19,9 +22,10 @@ const P99: &str = "waited_slices_p99";
 const CONDITION: &str = "an interactive gang beside four batch gangs";
 const ARRIVALS: u64 = 200;
 const BATCH: usize = 4;
-/// Longer than what is before the arrivals takes, and each of them.
-const BEFORE: Duration = Duration::from_secs(20);
-const EACH: Duration = Duration::from_secs(1);
+/// Longer than what is before the arrivals takes, and each of them; batch gangs are killed after
+/// the last.
+const BEFORE: Duration = Duration::from_secs(240);
+const EACH: Duration = Duration::from_secs(10);
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct Arrival {
@@ -51,7 +55,7 @@ fn run(lab: &Lab, arrivals: u64) -> Result<Report> {
 
 fn measure(lab: &Lab, arrivals: u64) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
-    let span = Span::soon(BEFORE + EACH * arrivals as u32);
+    let span = Span::soon((BEFORE + EACH * arrivals as u32).min(LONGEST));
     let cpus = lab.threads().min(lab.cpus);
     let gang = Launch::gang(cpus, &format!("hog --threads {}", lab.threads()));
     let arguments = [gang.arguments.as_slice(), &span.arguments()].concat();
@@ -59,8 +63,11 @@ fn measure(lab: &Lab, arrivals: u64) -> Result<Figures> {
     for _ in 0..BATCH {
         gangs.push(lab.start_workload(Some(&daemon), gang.gang, &arguments)?);
     }
-    // They sleep at first, as far as the daemon knows.
-    std::thread::sleep(Duration::from_secs(1));
+    wait_until("the batch gangs have slots", || {
+        let jobs = daemon.jobs()?;
+        let has_slots = |job: &&Value| job["slots"].as_i64() > Some(0);
+        Ok(jobs.iter().filter(has_slots).count() == BATCH)
+    })?;
     let mut command = Command::new("chrt");
     command.args(["-f", "50"]).arg(&lab.programs.lab);
     command.args(["workload", "arrivals", "--socket"]).arg(daemon.socket());

@@ -17,6 +17,7 @@ use crate::daemon::{Daemon, Settings};
 use crate::duration;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
+use crate::patience::{PATIENCE, wait_for};
 use crate::report::{Must, Report};
 use crate::workload::own::OwnOutcome;
 
@@ -25,8 +26,9 @@ const GANG: &str = "a gang";
 const AUTO: &str = "auto";
 /// 1 where the program had been decided to be a gang by the end.
 const IS_DECIDED: &str = "was_decided";
-/// What a program may take to become a job, and that to be of policy auto; a second where nothing is emulated.
-const BECOMES_JOB: Duration = Duration::from_secs(60);
+/// Where the program is over before it can be measured, it is given longer, and so long once at
+/// least.
+const LONG_ENOUGH: Duration = Duration::from_secs(60);
 /// A program that runs for so long runs long.
 const LONG: Duration = Duration::from_secs(300);
 /// For a first answer it may pay at once, and is compared within so long.
@@ -85,66 +87,88 @@ fn tell_undecided(report: &mut Report, reasons: &[String]) {
 fn measure(lab: &Lab, auto: Option<&RefCell<Vec<String>>>) -> Result<Figures> {
     let proof_cost = lab.options.quick.then_some(AT_ONCE);
     let daemon = lab.daemon(&lab.settings(Settings { proof_cost, ..Settings::default() }))?;
+    let run = |span: &Span| run_over(lab, &daemon, span, auto.is_some());
+    let seen = lab.over_window(length(lab), LONG_ENOUGH, run, Option::is_some)?;
+    let (figures, because) = seen.context(
+        "the program did nothing, or was over before it could be measured: --seconds gives it longer",
+    )?;
+    if let Some(reasons) = auto {
+        reasons.borrow_mut().extend(because);
+    }
+    Ok(figures)
+}
+
+/// What one of two copies does, and why nothing was decided of it; nothing where the time was too
+/// short for that.
+fn run_over(
+    lab: &Lab,
+    daemon: &Daemon,
+    span: &Span,
+    is_auto: bool,
+) -> Result<Option<(Figures, Option<String>)>> {
     let threads = lab.threads();
-    let span = Span::soon(length(lab));
     let copy = Launch::gang(
         threads.min(lab.cpus),
         &format!("own --threads {threads} --step 100us --wait spin"),
     );
     let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
-    let rival = lab.start_workload(Some(&daemon), copy.gang, &arguments)?;
-    let program = lab.start_workload(Some(&daemon), copy.gang, &arguments)?;
-    if auto.is_some() {
-        become_auto(lab, &daemon, program.pid())?;
+    let rival = lab.start_workload(Some(daemon), copy.gang, &arguments)?;
+    let mut program = lab.start_workload(Some(daemon), copy.gang, &arguments)?;
+    if is_auto && !becomes_auto(lab, daemon, &mut program)? {
+        return Ok(None);
     }
-    lab.look_at_gangs(Some(&daemon), &span);
-    let mut figures = Figures::new();
-    if let Some(reasons) = auto {
+    lab.look_at_gangs(Some(daemon), span);
+    let (mut figures, mut why) = (Figures::new(), None);
+    if is_auto {
         let jobs = daemon.jobs()?;
         let is_decided = jobs.iter().any(|job| job["decided"] == "local");
         figures.insert(IS_DECIDED, f64::from(u8::from(is_decided)));
         if !is_decided {
-            let because = jobs.iter().find_map(|job| job["because"].as_str());
-            reasons.borrow_mut().extend(because.map(String::from));
+            why = jobs.iter().find_map(|job| job["because"].as_str()).map(String::from);
         }
     }
     let outcome: OwnOutcome = program.outcome(span.deadline)?;
     rival.finish(span.deadline)?;
     let steps: u64 = outcome.parts.iter().sum();
     figures.insert(RATE, steps as f64 / span.length.as_secs_f64());
-    Ok(figures)
+    Ok((steps > 0).then_some((figures, why)))
 }
 
-/// Has the job of a process measured, as soon as it is one.
-fn become_auto(lab: &Lab, daemon: &Daemon, pid: i32) -> Result<()> {
+/// Has the job of a program measured, as soon as it is one; false where the program had ended
+/// before.
+fn becomes_auto(lab: &Lab, daemon: &Daemon, program: &mut Running) -> Result<bool> {
+    wait_for("the program is a job", || match become_auto(lab, daemon, program.pid()) {
+        Ok(true) => Ok(Some(true)),
+        Ok(false) | Err(_) if program.ends_by(Instant::now()) => Ok(Some(false)),
+        Ok(false) => Ok(None),
+        Err(error) => Err(error),
+    })
+}
+
+/// Has the job of a process measured; false where it is none yet.
+fn become_auto(lab: &Lab, daemon: &Daemon, pid: i32) -> Result<bool> {
     let gang = lab.programs.gang()?;
-    let end = Instant::now() + BECOMES_JOB;
-    while Instant::now() < end {
-        for job in daemon.jobs()? {
-            let id = job["id"].as_i64().context("a job has no number")?.to_string();
-            let mut show = daemon.program(gang);
-            let shown = Running::start(show.args(["show", "--json", &id]))?.finish(end)?;
-            let shown: Value = serde_json::from_str(&shown).context("what gang show wrote")?;
-            let mut processes = shown["processes"].as_array().into_iter().flatten();
-            if processes.any(|process| process["pid"] == pid) {
-                let mut policy = daemon.program(gang);
-                Running::start(policy.args(["policy", &id, "auto"]))?
-                    .finish(end)
-                    .context("having the program measured, which may be over by then: --seconds gives it longer")?;
-                let status = daemon.status()?;
-                let reason = status["not_proved"].as_str();
-                return match reason {
-                    Some(reason) => bail!("policy auto cannot be measured here: {reason}"),
-                    None => Ok(()),
-                };
-            }
+    let end = Instant::now() + PATIENCE;
+    for job in daemon.jobs()? {
+        let id = job["id"].as_i64().context("a job has no number")?.to_string();
+        let mut show = daemon.program(gang);
+        let shown = Running::start(show.args(["show", "--json", &id]))?.finish(end)?;
+        let shown: Value = serde_json::from_str(&shown).context("what gang show wrote")?;
+        let mut processes = shown["processes"].as_array().into_iter().flatten();
+        if processes.any(|process| process["pid"] == pid) {
+            let mut policy = daemon.program(gang);
+            Running::start(policy.args(["policy", &id, "auto"]))?
+                .finish(end)
+                .context("having the program measured")?;
+            let status = daemon.status()?;
+            let reason = status["not_proved"].as_str();
+            return match reason {
+                Some(reason) => bail!("policy auto cannot be measured here: {reason}"),
+                None => Ok(true),
+            };
         }
     }
-    bail!(
-        "process {pid} became no job within {} s, so that none of policy auto could be made of it: is the machine busy \
-         with something else?",
-        BECOMES_JOB.as_secs()
-    )
+    Ok(false)
 }
 
 #[cfg(test)]

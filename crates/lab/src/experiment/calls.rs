@@ -21,7 +21,7 @@ use crate::stats::Estimate;
 
 const SOURCE: &str = include_str!("../../../../demo/calls.c");
 const JOBS: u32 = 100;
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(600);
 const CONDITION: &str = "100 jobs that sleep";
 
 /// The figures of the program, and the bounds that are promised.

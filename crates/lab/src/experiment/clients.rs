@@ -13,6 +13,7 @@ use crate::child::Running;
 use crate::daemon::{Daemon, Settings};
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::Lab;
+use crate::patience::PATIENCE;
 use crate::report::{Must, Report};
 use crate::table::thousands;
 use crate::workload::clients::ClientsOutcome;
@@ -30,7 +31,8 @@ const ENDED: usize = 10_000;
 /// For which at least as many are waited for as long.
 const ENDING: Duration = Duration::from_secs(240);
 const LISTED: &str = "jobs_listed";
-const DRAIN: Duration = Duration::from_secs(20);
+/// Jobs that the daemon has then are left over.
+const DRAIN: Duration = Duration::from_secs(60);
 /// How long jobs are at rest: enough for as many to come.
 const REST: Duration = Duration::from_secs(20);
 
@@ -191,7 +193,7 @@ fn start(lab: &Lab, daemon: &Daemon, load: Load, length: Duration) -> Result<Run
 }
 
 fn finish(running: Running, length: Duration) -> Result<ClientsOutcome> {
-    running.outcome(Instant::now() + length + Duration::from_secs(60))
+    running.outcome(Instant::now() + length + PATIENCE)
 }
 
 /// Waits until the daemon has no jobs; those that it has all the same are left over.

@@ -15,7 +15,8 @@ use serde_json::Value;
 use super::overhead::loss_percent;
 use crate::daemon::{Daemon, Settings};
 use crate::harness::{Condition, Figures, alternate};
-use crate::lab::{Lab, Launch, Span};
+use crate::lab::{LONG_ENOUGH, Lab, Launch, Span, all_completed};
+use crate::patience::{PATIENCE, wait_for};
 use crate::report::{Must, Report};
 use crate::workload::Outcome;
 use crate::workload::barrier::DEFAULT_INTERVAL;
@@ -29,7 +30,6 @@ const TOGETHER: &str = "together_percent";
 const SKEW: &str = "skew_us_p99";
 const SLICE: Duration = Duration::from_millis(20);
 const GAP: &str = "1ms/20ms";
-const LONGER: Duration = Duration::from_secs(2);
 const COPIES: usize = 2;
 const ALONE: &str = "two spinning gangs";
 const BESIDE: &str = "two spinning gangs, hogs";
@@ -77,18 +77,23 @@ fn barrier(lab: &Lab, no_measure: bool, counts: bool) -> Result<Figures> {
     let arguments =
         format!("barrier --threads {threads} --interval {DEFAULT_INTERVAL} --wait spin");
     let copies = vec![Launch::gang(threads.min(lab.cpus), &arguments); COPIES];
-    let span = Span::soon(lab.length(Duration::from_secs(4)));
+    let length = lab.length(Duration::from_secs(4));
     if !counts {
-        return Ok(Figures::from([(RATE, rate_of(&lab.run_in(&span, Some(&daemon), &copies)?))]));
+        let outcomes = lab.run_together(Some(&daemon), &copies, length)?;
+        return Ok(Figures::from([(RATE, rate_of(&outcomes))]));
     }
     let counting = if no_measure { None } else { Some(bpf_stats::Counting::start()?) };
-    let (outcomes, taken) = std::thread::scope(|scope| {
-        let taken = scope.spawn(|| taken(&daemon, &span));
-        let outcomes = lab.run_in(&span, Some(&daemon), &copies)?;
-        let taken =
-            taken.join().map_err(|_| anyhow!("nobody looked at what the daemon uses"))??;
-        anyhow::Ok((outcomes, taken))
-    })?;
+    let run = |span: &Span| {
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| taken(&daemon, span));
+            let outcomes = lab.run_in(span, Some(&daemon), &copies)?;
+            let taken =
+                taken.join().map_err(|_| anyhow!("nobody looked at what the daemon uses"))??;
+            anyhow::Ok((outcomes, taken))
+        })
+    };
+    let (outcomes, taken) =
+        lab.over_window(length, LONG_ENOUGH, run, |(outcomes, _)| all_completed(outcomes))?;
     drop(counting);
     match (taken.programs, no_measure) {
         (0, false) => match daemon.status()?["not_measured"].as_str() {
@@ -141,8 +146,9 @@ fn taken(daemon: &Daemon, span: &Span) -> Result<Taken> {
 /// What the daemon says of two gangs that spin on all CPUs.
 fn together(lab: &Lab, hogs: usize) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::slice(SLICE)))?;
-    // The gangs are there yet when the daemon answers, however busy the machine is.
-    let span = Span::soon(lab.length(Duration::from_secs(4)) + LONGER);
+    let length = lab.length(Duration::from_secs(4));
+    // Gangs last longer than they are looked at, and are killed when that is over.
+    let span = Span::soon(length + 2 * PATIENCE);
     let gang =
         Launch::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));
     let mut all = vec![gang; COPIES];
@@ -154,12 +160,17 @@ fn together(lab: &Lab, hogs: usize) -> Result<Figures> {
         let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
         running.push(lab.start_workload(Some(&daemon), copy.gang, &arguments)?);
     }
-    sleep_until_ns(span.end_ns() - LONGER.as_nanos() as u64);
-    let figures = figures(&daemon.jobs()?);
-    for copy in running {
-        copy.finish(span.deadline)?;
-    }
-    figures
+    sleep_until_ns(span.start_ns + length.as_nanos() as u64);
+    // However busy the machine is, each has a slot at last.
+    let is_known = |job: &Value| {
+        let has = |key: &str| job[key].is_f64();
+        has("coscheduled") && has("skew_us_p99") || job["not_measured"].is_string()
+    };
+    let jobs = wait_for("both gangs have run in their slots", || {
+        let jobs = daemon.jobs()?;
+        Ok((jobs.len() == COPIES && jobs.iter().all(is_known)).then_some(jobs))
+    })?;
+    figures(&jobs)
 }
 
 /// The worst of the jobs counts.

@@ -9,6 +9,7 @@ use gang_linux::clock;
 use crate::daemon::{Daemon, Settings};
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
+use crate::patience::PATIENCE;
 use crate::report::{Must, Report};
 use crate::workload::window::now_ns;
 
@@ -57,7 +58,7 @@ fn measure(lab: &Lab, jobs: usize) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::slice(SLICE)))?;
     let length = lab.length(Duration::from_secs(5));
     // Jobs last longer than the measurement, and are killed when it is over.
-    let span = Span::soon(length + Duration::from_secs(60));
+    let span = Span::soon(length + 2 * PATIENCE);
     let idle = Launch::gang(lab.cpus, "sleepers --threads 16");
     let gang =
         Launch::gang(lab.threads().min(lab.cpus), &format!("hog --threads {}", lab.threads()));
@@ -67,13 +68,8 @@ fn measure(lab: &Lab, jobs: usize) -> Result<Figures> {
         let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
         running.push(lab.start_workload(Some(&daemon), copy.gang, &arguments)?);
     }
+    daemon.wait_for_jobs(jobs + 2)?;
     std::thread::sleep(SETTLE);
-    let known = daemon.status()?.pointer("/jobs").and_then(|jobs| jobs.as_u64());
-    ensure!(
-        known == Some(jobs as u64 + 2),
-        "the daemon has {known:?} jobs instead of {}",
-        jobs + 2
-    );
     let (daemon_ns, guardian_ns) = cpu_ns(&daemon)?;
     let before = Instant::now();
     std::thread::sleep(length);

@@ -7,7 +7,7 @@
 //! change as well, and each CPU has to be told.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -17,6 +17,7 @@ use hdrhistogram::Histogram;
 use crate::daemon::Settings;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Launch, Span};
+use crate::patience::PATIENCE;
 use crate::report::{Must, Report};
 use crate::workload::window::{now_ns, sleep_until_ns};
 
@@ -31,6 +32,9 @@ pub struct Switch {
     #[arg(long, value_delimiter = ',')]
     pub sizes: Vec<usize>,
 }
+
+/// For what is asked in between takes CPU time from the switches.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 /// What the threads of a job do.
 #[derive(Clone, Copy)]
@@ -82,7 +86,9 @@ fn name(threads: usize, doing: Doing) -> String {
 
 fn measure(lab: &Lab, threads: usize, doing: Doing) -> Result<Figures> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
-    let span = Span::soon(lab.length(Duration::from_secs(3)));
+    let length = lab.length(Duration::from_secs(3));
+    // Jobs last longer than the measurement, and are killed when it is over.
+    let span = Span::soon(length + 2 * PATIENCE);
     // The first thread of the process, which sleeps, belongs to the number, and one computes in any case.
     let busy = match doing {
         Doing::Sleep => 1,
@@ -99,13 +105,18 @@ fn measure(lab: &Lab, threads: usize, doing: Doing) -> Result<Figures> {
         let mut client = Client::connect(daemon.socket())?;
         sleep_until_ns(span.start_ns);
         let since_ns = gang_linux::clock::utc_ns() as i64;
-        sleep_until_ns(span.end_ns() - 100_000_000);
-        figures(&client.switches(since_ns)?.switches)
+        sleep_until_ns(span.start_ns + length.as_nanos() as u64);
+        // Where a thousand others want the CPUs, gangs have few slots in little time.
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let seen = figures(&client.switches(since_ns)?.switches);
+            if seen.is_ok() || Instant::now() >= end {
+                return seen;
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+        }
     }();
     lab.look_at_gangs_at(Some(&daemon), now_ns());
-    for job in jobs {
-        job.finish(span.deadline)?;
-    }
     seen
 }
 

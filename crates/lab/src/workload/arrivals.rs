@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 /// Where the slot page says that the slot runs (`gang.h`).
 const RUNNING_AT: u64 = 8;
 const STEP: Duration = Duration::from_micros(50);
-const LIMIT: Duration = Duration::from_secs(5);
+/// A gang without a slot by then is never given one.
+const LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Args, Debug, Clone)]
 pub struct Arrivals {
@@ -58,7 +59,7 @@ impl Spinner {
         let child = ends_with_its_parent(&mut Command::new("chrt"))
             .args(["-o", "0"])
             .arg(program)
-            .args(["workload", "hog", "--threads", "1", "--seconds", "10"])
+            .args(["workload", "hog", "--threads", "1", "--seconds", "240"])
             .stdout(Stdio::null())
             .spawn()
             .context("starting a gang's process")?;

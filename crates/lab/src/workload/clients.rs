@@ -45,7 +45,7 @@ struct Sleeper(Child);
 impl Sleeper {
     fn start() -> Result<Sleeper> {
         let mut command = Command::new("sleep");
-        ends_with_its_parent(command.arg("120").stdin(Stdio::null()).stdout(Stdio::null()));
+        ends_with_its_parent(command.arg("3600").stdin(Stdio::null()).stdout(Stdio::null()));
         command.spawn().map(Sleeper).context("starting sleep")
     }
 }

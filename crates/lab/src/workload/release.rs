@@ -30,7 +30,7 @@ pub struct Release {
     #[arg(long, value_name = "NS")]
     pub at: u64,
     /// Give up after this long
-    #[arg(long, default_value = "5s", value_parser = seconds)]
+    #[arg(long, default_value = "60s", value_parser = seconds)]
     pub limit: Duration,
 }
 

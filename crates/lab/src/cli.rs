@@ -60,9 +60,9 @@ enum Command {
     /// Gaussian elimination beside competitors, by the number of threads (L35)
     Gauss(With<solvers::Gauss>),
     /// Matrix multiply beside competitors, by the number of threads (L36)
-    Matmul(Only),
+    Matmul(With<solvers::Matmul>),
     /// Speedup of a compute-bound program on a busy machine (L34)
-    Speedup(Only),
+    Speedup(With<speedup::Speedup>),
     /// Where the benefit ends as the work between barriers grows (E13)
     Interval(With<sweep::Sweep>),
     /// Where the benefit ends as threads grow uneven (E14)
@@ -140,10 +140,8 @@ impl Cli {
             Command::Arrival(it) => it.report(|it, lab| it.run(lab)),
             Command::Clients(it) => it.report(|it, lab| it.run(lab)),
             Command::Gauss(it) => it.report(|it, lab| it.run(lab)),
-            Command::Matmul(it) => {
-                report(&it.options, |lab| solvers::run(lab, solvers::Solver::Matmul))
-            }
-            Command::Speedup(it) => report(&it.options, speedup::run),
+            Command::Matmul(it) => it.report(|it, lab| it.run(lab)),
+            Command::Speedup(it) => it.report(|it, lab| it.run(lab)),
             Command::Interval(it) => it.report(|it, lab| it.run(lab, sweep::Over::Interval)),
             Command::Variance(it) => it.report(|it, lab| it.run(lab, sweep::Over::Variance)),
             Command::Batch(it) => report(&it.options, batch::run),

@@ -34,8 +34,8 @@ type Experiment = (&'static str, fn(&Lab) -> Result<Report>);
 /// Those of the papers first, in their order.
 const EXPERIMENTS: [Experiment; 31] = [
     ("gauss", |lab| solvers::Gauss::default().run(lab)),
-    ("matmul", |lab| solvers::run(lab, solvers::Solver::Matmul)),
-    ("speedup", speedup::run),
+    ("matmul", |lab| solvers::Matmul::default().run(lab)),
+    ("speedup", |lab| speedup::Speedup::default().run(lab)),
     ("interval", |lab| sweep::Sweep::default().run(lab, sweep::Over::Interval)),
     ("variance", |lab| sweep::Sweep::default().run(lab, sweep::Over::Variance)),
     ("batch", batch::run),

@@ -20,6 +20,7 @@ use crate::report::{Must, Report};
 use crate::stats::Estimate;
 use crate::table::figure;
 use crate::verdict::Better;
+use crate::workload::matmul::SIZE;
 
 pub const MFLOPS: &str = "mflops_of_cpu_time";
 /// Runs of the paper for each number of threads.
@@ -36,7 +37,8 @@ const EQUATIONS: u64 = 1_430;
 pub enum Solver {
     /// Of so many equations.
     Gauss(u64),
-    Matmul,
+    /// Of so many rows and columns.
+    Matmul(u64),
 }
 
 #[derive(Args, Debug, Clone)]
@@ -44,6 +46,25 @@ pub struct Gauss {
     /// Equations of a system; a barrier comes after each pivot
     #[arg(long, default_value_t = EQUATIONS, value_parser = clap::value_parser!(u64).range(2..=8192))]
     pub size: u64,
+}
+
+#[derive(Args, Debug, Clone)]
+pub struct Matmul {
+    /// Rows and columns of a matrix; a barrier comes after each product
+    #[arg(long, default_value_t = SIZE, value_parser = clap::value_parser!(u64).range(1..=8192))]
+    pub size: u64,
+}
+
+impl Default for Matmul {
+    fn default() -> Self {
+        Self { size: SIZE }
+    }
+}
+
+impl Matmul {
+    pub fn run(&self, lab: &Lab) -> Result<Report> {
+        run(lab, Solver::Matmul(self.size))
+    }
 }
 
 impl Default for Gauss {
@@ -62,7 +83,7 @@ impl Solver {
     pub fn name(self) -> &'static str {
         match self {
             Solver::Gauss(_) => "gauss",
-            Solver::Matmul => "matmul",
+            Solver::Matmul(_) => "matmul",
         }
     }
 
@@ -73,7 +94,7 @@ impl Solver {
                     "Gaussian elimination of {size} equations, a barrier after each pivot (L35)"
                 )
             }
-            Solver::Matmul => "matrix multiply, a barrier after each product (L36)".into(),
+            Solver::Matmul(_) => "matrix multiply, a barrier after each product (L36)".into(),
         }
     }
 
@@ -81,7 +102,7 @@ impl Solver {
     fn arguments(self, threads: usize) -> String {
         match self {
             Solver::Gauss(size) => format!("gauss --size {size} --threads {threads}"),
-            Solver::Matmul => format!("matmul --threads {threads}"),
+            Solver::Matmul(size) => format!("matmul --size {size} --threads {threads}"),
         }
     }
 }

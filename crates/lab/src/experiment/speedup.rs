@@ -5,8 +5,9 @@
 //! given, not how much of the machine it was given.
 
 use anyhow::Result;
+use clap::Args;
 
-use super::solvers::{MFLOPS, Solver, measure};
+use super::solvers::{MFLOPS, Matmul, Solver, measure};
 use crate::harness::{Condition, alternate};
 use crate::lab::{Lab, Under};
 use crate::picture::{Line, Picture};
@@ -15,7 +16,19 @@ use crate::table::figure;
 
 const WAYS: [&str; 2] = ["plain Linux", "gangd"];
 
-pub fn run(lab: &Lab) -> Result<Report> {
+#[derive(Args, Debug, Clone, Default)]
+pub struct Speedup {
+    #[command(flatten)]
+    pub matmul: Matmul,
+}
+
+impl Speedup {
+    pub fn run(&self, lab: &Lab) -> Result<Report> {
+        run(lab, Solver::Matmul(self.matmul.size))
+    }
+}
+
+fn run(lab: &Lab, solver: Solver) -> Result<Report> {
     let unders = [Under::Plain, lab.gangd()];
     let ways = if lab.options.plain { 1 } else { 2 };
     let mut counts = lab.thread_counts();
@@ -28,7 +41,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     for &threads in &counts {
         for (way, under) in WAYS.iter().zip(&unders).take(ways) {
             conditions.push(Condition::new(name(threads, way), move || {
-                measure(lab, Solver::Matmul, threads, under, others)
+                measure(lab, solver, threads, under, others)
             }));
         }
     }

@@ -9,12 +9,15 @@ use super::rendezvous::Wait;
 use super::steps::in_steps;
 use super::{Outcome, When, thread_count};
 
+/// Of a matrix where nothing else is said.
+pub const SIZE: u64 = 384;
+
 #[derive(Args, Debug, Clone)]
 pub struct Matmul {
     #[arg(long, default_value = "2", value_parser = thread_count)]
     pub threads: usize,
     /// Rows and columns of a matrix
-    #[arg(long, default_value_t = 384, value_parser = clap::value_parser!(u64).range(1..=8192))]
+    #[arg(long, default_value_t = SIZE, value_parser = clap::value_parser!(u64).range(1..=8192))]
     pub size: u64,
     /// spin, spin-block, or spin-block:TIME
     #[arg(long, default_value = "spin")]

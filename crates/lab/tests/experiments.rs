@@ -8,8 +8,8 @@ use std::process::Command;
 
 use gang_harness::skipped;
 use lab::{
-    conditions, figure, gangd_is_there, gangs_are_told, is_shared, lab, libgang_is_there, report,
-    table_and_report, try_table_and_report,
+    conditions, figure, gangd_is_there, gangs_are_told, is_reason_not_to_measure, is_shared, lab,
+    libgang_is_there, report, table_and_report,
 };
 use serde_json::Value;
 
@@ -108,7 +108,7 @@ fn coscheduled_needs_gangd() {
     }
     let output = lab("coscheduled --noisy --runs 1 --seconds 0.3 --json -");
     let errors = String::from_utf8_lossy(&output.stderr);
-    if errors.contains("gangd did not measure") {
+    if errors.contains("gangd did not measure") && is_reason_not_to_measure(&errors) {
         skipped(errors);
         return;
     }
@@ -145,13 +145,7 @@ fn a_switch_needs_gangd() {
     if !gangd_is_there() {
         return;
     }
-    // Where a thousand others want the CPUs, gangs have few slots in little time.
-    let measured = ["1.5", "6", "20"].into_iter().find_map(|seconds| {
-        try_table_and_report(&format!("switch --runs 1 --seconds {seconds} --sizes 3"))
-            .map_err(|error| assert!(error.contains("hardly alternated"), "{error}"))
-            .ok()
-    });
-    let (table, report) = measured.expect("the two jobs take turns");
+    let (table, report) = table_and_report("switch --runs 1 --seconds 0.2 --sizes 3");
     assert_eq!(conditions(&report), ["3 asleep", "3 computing"]);
     gangs_are_told(&report, |_| true);
     for condition in conditions(&report) {
@@ -327,9 +321,12 @@ fn auto_needs_gangd() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(conditions(&report), ["a gang", "auto"]);
     assert_eq!(report["measures"][0]["measure"], "what policy auto costs in 1.5s", "{report}");
+    let is_decided = figure(&report, "auto", "was_decided") == 1.0;
     // What a hundredth of so little time pays for is no comparison.
-    assert_eq!(figure(&report, "auto", "was_decided"), 0.0, "{report}");
-    assert!(report["notes"].to_string().contains("In 1 of 1 rounds"), "{report}");
+    let is_longer = report["series"][1].get("longer_windows_s").is_some();
+    assert!(is_longer || !is_decided, "{report}");
+    let is_told = report["notes"].to_string().contains("In 1 of 1 rounds");
+    assert_eq!(is_told, !is_decided, "{report}");
     gangs_are_told(&report, |_| true);
 }
 
@@ -345,9 +342,7 @@ fn with_the_doctor(line: &str) -> Option<Value> {
     }
     let output = lab(line);
     let errors = String::from_utf8_lossy(&output.stderr);
-    // On a machine that is far too busy a program has ended before the doctor gets to see it.
-    let reasons =
-        ["built without", "the kernel refuses", "did not become a job", "No such process"];
+    let reasons = ["built without", "the kernel refuses"];
     if reasons.iter().any(|reason| errors.contains(reason)) {
         skipped(errors);
         return None;

@@ -7,15 +7,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
+use gang_harness::{skipped, wait_for, wait_until};
 use gang_linux::process::stat;
-use gang_harness::skipped;
 use lab::gangd_is_there;
-
-/// The longest that anything is waited for: the machine may have other work.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A process that runs: its number, and when it started, which tells it from another of that number.
 type Process = (u32, u64);
@@ -69,19 +64,15 @@ impl Lab {
         &mut self,
         names: &[(&str, usize)],
     ) -> Result<BTreeMap<Process, String>, String> {
-        let end = Instant::now() + PATIENCE;
-        loop {
+        wait_for(&format!("{names:?} below the lab"), || {
             let there = below(self.child.id());
             let count = |name: &str| there.values().filter(|it| *it == name).count();
             if names.iter().all(|&(name, least)| count(name) >= least) {
-                return Ok(there);
+                return Some(Ok(there));
             }
-            if self.child.try_wait().unwrap().is_some() {
-                return Err(fs::read_to_string(self.dir.path().join("said")).unwrap());
-            }
-            assert!(Instant::now() < end, "not {names:?} within {PATIENCE:?}: {there:?}");
-            thread::sleep(Duration::from_millis(2));
-        }
+            let has_ended = self.child.try_wait().unwrap().is_some();
+            has_ended.then(|| Err(fs::read_to_string(self.dir.path().join("said")).unwrap()))
+        })
     }
 
     /// Kills it, and waits until all of those have ended.
@@ -91,12 +82,7 @@ impl Lab {
         let of_ranks: Vec<PathBuf> = there.keys().flat_map(|(pid, _)| shared(*pid)).collect();
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        let end = Instant::now() + PATIENCE;
-        while there.keys().any(runs) {
-            let left: Vec<_> = there.iter().filter(|(process, _)| runs(process)).collect();
-            assert!(Instant::now() < end, "they outlive the lab: {left:?}");
-            thread::sleep(Duration::from_millis(20));
-        }
+        wait_until(&format!("none outlives the lab, of {there:?}"), || !there.keys().any(runs));
         for place in of_daemons {
             let _ = fs::remove_dir_all(place);
         }

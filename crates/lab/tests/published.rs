@@ -5,20 +5,22 @@ mod lab;
 
 use gang_harness::skipped;
 use lab::{
-    conditions, figure, gangd_is_there, gangs_are_measured_where_they_can_be, gangs_are_told,
-    is_shared, lab, report,
+    conditions, figure, gangd_is_there, gangs_are_told, is_measured_where_it_can_be, is_shared,
+    lab, report,
 };
 use serde_json::Value;
 
 #[test]
 fn solvers_and_speedup_under_plain_linux() {
     for (name, condition) in [("gauss", "2 threads, alone"), ("matmul", "2 threads, alone")] {
-        let report = report(&format!("{name} --plain --runs 1 --seconds 0.2 --threads 2"));
+        let line = format!("{name} --plain --runs 1 --seconds 0.2 --threads 2 --size 64");
+        let report = report(&line);
         assert_eq!(conditions(&report), [condition, "2 threads, plain Linux"]);
-        let mflops = &report["series"][0]["samples"]["mflops_of_cpu_time"][0];
-        assert!(mflops.as_f64().is_some(), "{report}");
+        for condition in conditions(&report) {
+            assert!(figure(&report, condition, "mflops_of_cpu_time") > 0.0, "{report}");
+        }
     }
-    let speedup = report("speedup --plain --runs 1 --seconds 0.2 --threads 2");
+    let speedup = report("speedup --plain --runs 1 --seconds 0.2 --threads 2 --size 64");
     assert_eq!(conditions(&speedup), ["1 thread, plain Linux", "2 threads, plain Linux"]);
     let verdict = speedup["verdict"].as_array().unwrap();
     let is_told = |it: &Value| it.as_str().unwrap().starts_with("2 threads are ");
@@ -48,7 +50,7 @@ fn stream_deadlines_and_holes_under_plain_linux() {
 /// As published: all numbers of threads, domains and instances, and the steps of the paper; in one round.
 #[test]
 fn with_paper_experiments_run_to_their_end() {
-    let gauss = report("gauss --plain --paper --runs 1 --seconds 0.1");
+    let gauss = report("gauss --plain --paper --runs 1 --seconds 0.1 --size 64");
     let cpus = gauss["machine"]["cpus"].as_u64().unwrap();
     assert_eq!(conditions(&gauss).len() as u64, 2 * cpus);
     assert_eq!(gauss["notes"].as_array().unwrap().len(), 0, "nothing is left out: {gauss}");
@@ -71,7 +73,7 @@ fn with_paper_experiments_run_to_their_end_under_gangd_need_gangd() {
     if !gangd_is_there() {
         return;
     }
-    let gauss = report("gauss --paper --runs 1 --seconds 0.1 --threads 1");
+    let gauss = report("gauss --paper --runs 1 --seconds 0.1 --threads 1 --size 64");
     assert_eq!(conditions(&gauss).len(), 3);
     let deadlines = report("deadlines --paper --runs 1 --seconds 0.5");
     assert_eq!(conditions(&deadlines).len(), 8);
@@ -81,7 +83,7 @@ fn with_paper_experiments_run_to_their_end_under_gangd_need_gangd() {
 /// A gang of more threads than CPUs is what a larger machine's gang is to this one.
 #[test]
 fn sixteen_threads_run_to_their_end() {
-    let gauss = report("gauss --plain --runs 1 --seconds 0.2 --threads 16");
+    let gauss = report("gauss --plain --runs 1 --seconds 0.2 --threads 16 --size 64");
     assert_eq!(conditions(&gauss), ["16 threads, alone", "16 threads, plain Linux"]);
     let barrier = report("barrier --plain --runs 1 --seconds 0.2 --hogs 0 --threads 16");
     assert_eq!(conditions(&barrier).len(), 2);
@@ -112,19 +114,21 @@ fn solvers_and_sweeps_under_gangd_need_gangd() {
     if !gangd_is_there() {
         return;
     }
-    let gauss = report("gauss --runs 2 --seconds 0.2 --threads 2 --watch-plain");
+    let gauss = report("gauss --runs 2 --seconds 0.2 --threads 2 --watch-plain --size 64");
     assert_eq!(conditions(&gauss).len(), 3);
     assert_eq!(gauss["measures"].as_array().unwrap().len(), 2);
     gangs_are_told(&gauss, |_| true);
     let plain = &gauss["series"][0];
-    assert_eq!(plain["samples"]["coscheduled_percent"].as_array().unwrap().len(), 2, "{plain}");
+    is_measured_where_it_can_be(plain, 2);
     assert!(plain.get("looked_at_apart").is_none(), "in every round, as was asked for: {plain}");
     let interval = report("interval --runs 1 --seconds 0.2 --points 40us,4ms --halvings 1");
     let verdicts = interval["verdict"].as_array().unwrap();
     assert!(verdicts.iter().any(|v| v.as_str().unwrap().contains("ETH")), "{interval}");
     gangs_are_told(&interval, |_| true);
     let plain = &interval["series"][0];
-    assert_eq!(plain["looked_at_apart"], true, "{plain}");
+    if is_measured_where_it_can_be(plain, 1) {
+        assert_eq!(plain["looked_at_apart"], true, "{plain}");
+    }
 }
 
 #[test]
@@ -174,7 +178,10 @@ fn stream_slices_and_noise_under_gangd_need_gangd() {
     let noise = report("noise --runs 1 --seconds 0.6");
     assert_eq!(conditions(&noise), ["1ms", "10ms", "50ms"]);
     gangs_are_told(&noise, |_| true);
-    gangs_are_measured_where_they_can_be(&noise);
+    // All of them have gangs that spin.
+    for series in noise["series"].as_array().unwrap() {
+        is_measured_where_it_can_be(series, 1);
+    }
 }
 
 #[test]
@@ -182,10 +189,10 @@ fn matmul_speedup_and_variance_under_gangd_need_gangd() {
     if !gangd_is_there() {
         return;
     }
-    let matmul = report("matmul --runs 1 --seconds 0.2 --threads 2");
+    let matmul = report("matmul --runs 1 --seconds 0.2 --threads 2 --size 64");
     assert_eq!(conditions(&matmul).len(), 3);
     gangs_are_told(&matmul, |_| true);
-    let speedup = report("speedup --runs 1 --seconds 0.2 --threads 1");
+    let speedup = report("speedup --runs 1 --seconds 0.2 --threads 1 --size 64");
     assert_eq!(conditions(&speedup), ["1 thread, plain Linux", "1 thread, gangd"]);
     let variance = report("variance --runs 1 --seconds 0.2 --points 1ms --halvings 0");
     assert_eq!(conditions(&variance), ["1ms, plain Linux", "1ms, gangd"]);

@@ -108,7 +108,7 @@ pub struct When {
 /// Without `--start-at`, copies warm up for this long.
 const WARM_UP: Duration = Duration::from_millis(100);
 /// No measurement lasts longer, so that a forgotten workload ends.
-const LONGEST: Duration = Duration::from_secs(3600);
+pub const LONGEST: Duration = Duration::from_secs(3600);
 
 impl When {
     /// The window asked for; one that starts more than an hour from now is refused.

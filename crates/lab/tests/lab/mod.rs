@@ -55,17 +55,22 @@ pub fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
     assert!(told > 0, "{report}");
 }
 
-/// Of some of the conditions, all of which have gangs that spin, it is known; unless nothing can be measured here, which
-/// is said.
-pub fn gangs_are_measured_where_they_can_be(report: &Value) {
-    let series = report["series"].as_array().unwrap();
-    if series.iter().any(|it| it["samples"]["coscheduled_percent"][0].is_f64()) {
-        return;
+/// In each of so many rounds it was measured of a condition how much its programs ran as a whole;
+/// false where nothing can be measured here, which is said.
+pub fn is_measured_where_it_can_be(series: &Value, rounds: usize) -> bool {
+    let samples = series["samples"]["coscheduled_percent"].as_array();
+    if samples.is_some_and(|samples| samples.len() == rounds) {
+        return true;
     }
-    let reason = series[0]["not_measured"].as_str().unwrap();
-    let cannot = ["built without clang", "CAP_BPF", "the kernel refuses"];
-    assert!(cannot.iter().any(|known| reason.contains(known)), "{report}");
+    let reason = series["not_measured"].as_str().unwrap_or_else(|| panic!("{series}"));
+    assert!(is_reason_not_to_measure(reason), "{series}");
     skipped(format!("gangs are not measured: {reason}"));
+    false
+}
+
+/// Whether it is a reason that holds for everything on this machine.
+pub fn is_reason_not_to_measure(text: &str) -> bool {
+    ["built without clang", "CAP_BPF", "the kernel refuses"].iter().any(|it| text.contains(it))
 }
 
 /// Programs that run one after the other share the machine with nobody.
@@ -93,17 +98,11 @@ pub fn figure(report: &Value, condition: &str, figure: &str) -> f64 {
 
 /// The table of a report, for people, beside its JSON.
 pub fn table_and_report(arguments: &str) -> (String, Value) {
-    try_table_and_report(arguments).unwrap_or_else(|error| panic!("{arguments}: {error}"))
-}
-
-/// The same, or what the lab said of its failure.
-pub fn try_table_and_report(arguments: &str) -> Result<(String, Value), String> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("figures.json");
     let output = lab(&format!("{arguments} --noisy --json {}", path.display()));
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {errors}");
     let report = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-    Ok((String::from_utf8(output.stdout).unwrap(), report))
+    (String::from_utf8(output.stdout).unwrap(), report)
 }

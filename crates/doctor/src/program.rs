@@ -11,8 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 use gang_protocol::{client::Client, error::ClientError, name::escaped, v1};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a program may take to become a job.
-const JOB_WITHIN: Duration = Duration::from_secs(15);
+/// How long a program may take to become a job, and to be none again: more than a slow or busy
+/// machine needs.
+const JOB_WITHIN: Duration = Duration::from_secs(120);
 
 /// How long a program may take to end when it is told to.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
@@ -232,7 +233,7 @@ impl Drop for Program {
 impl Program {
     /// Takes all processes out of the job, those that come meanwhile, too.
     fn leave(&mut self) -> Result<()> {
-        let end = Instant::now() + ENDS_WITHIN;
+        let end = Instant::now() + JOB_WITHIN;
         loop {
             let processes = processes(&mut self.client, self.job)?;
             if processes.is_empty() {

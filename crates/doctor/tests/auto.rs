@@ -10,25 +10,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gang_harness::{skipped, wait_for, wait_until};
 use gang_protocol::{
     client::{Change, Client, Decision},
     error::ClientError,
     v1::{self, Gain, Policy},
 };
-use gang_harness::skipped;
 use programs::Program;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// The longest that a decision is waited for: the machine may have other work.
-const PATIENCE: Duration = Duration::from_secs(240);
+/// A job of policy auto of which that is said was not looked at.
+const UNSEEN: &str = "nobody has looked at it yet";
 
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        thread::sleep(Duration::from_millis(50));
-    }
-}
+/// The longest that a decision is waited for.
+const DECIDED_WITHIN: Duration = Duration::from_secs(240);
 
 /// A directory with the programs that a test is to find, and a daemon.
 struct Place {
@@ -132,6 +127,28 @@ impl Place {
         self.job(name).unwrap().decided
     }
 
+    /// Why jobs of policy auto cannot be measured on this machine. That who measures is slow to
+    /// begin is no reason: another one comes.
+    fn not_proved(&self) -> Option<String> {
+        let reason = self.client().status().unwrap().status.not_proved?;
+        (!reason.contains("did not say whether it can measure")).then_some(reason)
+    }
+
+    /// Waits until a job was looked at; false where none can be measured here, which is said.
+    fn is_looked_at(&self, name: &str) -> bool {
+        let reason = wait_for("it is looked at", || match self.not_proved() {
+            Some(reason) => Some(Some(reason)),
+            None => {
+                let because = self.job(name).unwrap().because?;
+                (because != UNSEEN).then_some(None)
+            }
+        });
+        if let Some(reason) = &reason {
+            skipped(reason);
+        }
+        reason.is_none()
+    }
+
     /// Waits until a job is decided so; says, where it never is, what was decided and told meanwhile.
     fn wait_until_decided(&self, name: &str, policy: &Policy) {
         let (mut told, began) = (Vec::new(), Instant::now());
@@ -144,8 +161,8 @@ impl Place {
             if told.last().is_none_or(|(_, last)| *last != news) {
                 told.push((began.elapsed(), news));
             }
-            let is_late = began.elapsed() > PATIENCE;
-            assert!(!is_late, "{name} not within {PATIENCE:?} {policy:?}: {told:#?}");
+            let is_late = began.elapsed() > DECIDED_WITHIN;
+            assert!(!is_late, "{name} not within {DECIDED_WITHIN:?} {policy:?}: {told:#?}");
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -154,7 +171,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = kill_process(Pid::from_child(&self.daemon), Signal::TERM);
-        let end = Instant::now() + Duration::from_secs(5);
+        let end = Instant::now() + Duration::from_secs(30);
         while Instant::now() < end && matches!(self.daemon.try_wait(), Ok(None)) {
             thread::sleep(Duration::from_millis(10));
         }
@@ -165,7 +182,33 @@ impl Drop for Place {
     }
 }
 
+/// What is measured is not judged here, nor what is decided by it.
 #[test]
+fn needs_root_and_bpf_auto_compares_and_says_what_it_is() {
+    let Some(place) = Place::new(None) else { return };
+    let Some(meet) = programs::meet(place.directory.path()) else { return };
+    let cpus = thread::available_parallelism().unwrap().get();
+    let _rivals: Vec<Program> = (0..2 * cpus).map(|_| Program::spinner()).collect();
+    // Of threads that wait for little a glance may see nothing.
+    let program = [meet.to_str().unwrap(), "uneven"];
+    let _program = place.run("program", &["--policy", "auto"], &program);
+    if !place.is_looked_at("program") {
+        return;
+    }
+    let job = wait_for("it is compared", || {
+        place.job("program").filter(|job| job.gain.is_some() || job.decided.is_some())
+    });
+    assert_eq!(job.policy, Policy::auto);
+    assert!(job.gain.is_none_or(|gain| gain.gain.is_finite()));
+    assert!(job.because.is_some_and(|because| !because.is_empty()));
+    let shown = place.said(&["show", "program"]);
+    assert!(shown.contains("policy auto") && shown.contains("decided     "), "{shown}");
+    assert!(!place.said(&["why", "program"]).is_empty());
+    assert_eq!(place.client().check().unwrap().violations, []);
+}
+
+#[test]
+#[ignore = "nightly: needs an idle machine, by whose figures it is decided"]
 fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again() {
     let Some(place) = Place::new(None) else { return };
     let Some(meet) = programs::meet(place.directory.path()) else { return };
@@ -208,7 +251,7 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
 fn needs_root_where_nothing_can_be_measured_it_is_a_gang_and_says_so() {
     // No gang-doctor among them.
     let Some(place) = Place::new(Some(&["gang", "gangd"])) else { return };
-    let spin = ["bash", "-c", "while [ $SECONDS -lt 60 ]; do :; done"];
+    let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
     let run = ["run", "--policy", "auto", "--", "true"];
     let said = place.said(&run);
     assert!(said.contains("policy auto: ") && said.contains("gang-doctor"), "{said}");
@@ -247,12 +290,8 @@ fn needs_root_where_nothing_can_be_measured_it_is_a_gang_and_says_so() {
 #[test]
 fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
     let Some(place) = Place::new(None) else { return };
-    let spin = ["bash", "-c", "while [ $SECONDS -lt 100 ]; do :; done"];
+    let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
     let program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);
-    if let Some(reason) = place.client().status().unwrap().status.not_proved {
-        skipped(reason);
-        return;
-    }
     let daemon = place.daemon.id();
     let doctors = || -> Vec<Pid> {
         let path = format!("/proc/{daemon}/task");
@@ -270,11 +309,10 @@ fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
         };
         all.into_iter().filter(is_doctor).filter_map(Pid::from_raw).collect()
     };
-    let unseen = "nobody has looked at it yet";
-    wait_until("it is looked at", || {
-        place.job("program").unwrap().because.is_some_and(|because| because != unseen)
-    });
-    let first = doctors()[0];
+    if !place.is_looked_at("program") {
+        return;
+    }
+    let first = wait_for("one proves jobs", || doctors().first().copied());
     kill_process(first, Signal::KILL).unwrap();
     let told =
         |text: &str| place.job("program").unwrap().because.is_some_and(|it| it.contains(text));
@@ -288,7 +326,7 @@ fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
 #[test]
 fn needs_root_what_a_daemon_decided_that_was_killed_is_decided_anew() {
     let Some(mut place) = Place::new(None) else { return };
-    let spin = ["bash", "-c", "while [ $SECONDS -lt 100 ]; do :; done"];
+    let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
     let _program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);
     let decision = Decision {
         policy: Policy::none,

@@ -14,10 +14,11 @@ use std::{
 };
 
 use gang_doctor::sites::{Site, Sites};
-use gang_protocol::client::Client;
-use gang_harness::skipped;
-use place::{Place, alone_to_watch, beside, cannot_watch, diagnosis, stderr};
+use gang_harness::{skipped, wait_for, wait_until};
+use gang_protocol::{client::Client, v1::Policy};
+use place::{Place, alone_to_watch, beside, cannot_watch, diagnosis, seen_enough, stderr};
 use programs::Program;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 fn holds(diagnosis: &Value, id: &str) -> Value {
@@ -53,9 +54,9 @@ fn is_whole(diagnosis: &Value) {
 fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_alone() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
-    let options = ["--json", "--seconds", "2", "--after", "0.5", "--"];
-    let alone = place.doctor(&[&options[..], &["sh", "-c", "while :; do :; done"]].concat());
-    let Some(alone) = diagnosis(&alone) else { return };
+    let has_threads = |threads: u64| move |seen: &Value| seen["figures"]["threads"] == threads;
+    let spins = ["sh", "-c", "while :; do :; done"];
+    let Some(alone) = seen_enough(&place, &spins, has_threads(1)) else { return };
     is_whole(&alone);
     assert_eq!(alone["figures"]["threads"], 1, "{alone:#}");
     // Many machines have no hardware counters.
@@ -67,16 +68,19 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
         skipped(format!("memory is not measured: {reason}"));
     }
     assert!(alone["measured_gain"].is_null(), "nothing was proved: {alone:#}");
-    // Of CPUs that nobody uses it is seen as well that they are not.
+    // Of CPUs that nobody uses it is seen as well that they are not: each would count as one that
+    // works for it.
     let pace = alone["figures"]["pace"].as_f64().unwrap();
-    assert!(pace <= 1.01, "{alone:#}");
+    assert!(pace < 1.5, "{alone:#}");
     assert_eq!(holds(&alone, "E1"), false, "{alone:#}");
     let Some(program) = programs::meet(place.0.path()) else { return };
-    let meeting = place.doctor(&[&options[..], &[program.to_str().unwrap()]].concat());
-    let Some(meeting) = diagnosis(&meeting) else { return };
-    assert_eq!(meeting["figures"]["threads"], 2, "{meeting:#}");
-    assert_eq!(holds(&meeting, "E1"), true, "{meeting:#}");
-    assert!(meeting["figures"]["spinning"].as_f64().unwrap() > 0.0, "{meeting:#}");
+    // Of few ticks it cannot be told how often they meet.
+    let are_seen_to_meet = |seen: &Value| {
+        let spins = seen["figures"]["spinning"].as_f64() > Some(0.0);
+        has_threads(2)(seen) && spins && holds(seen, "E1") == true
+    };
+    let meets = [program.to_str().unwrap()];
+    let Some(meeting) = seen_enough(&place, &meets, are_seen_to_meet) else { return };
     is_whole(&meeting);
     // Without a gain predicted it is judged by the bounds, and told all the same.
     assert!(meeting["helps"].is_boolean(), "{meeting:#}");
@@ -87,27 +91,24 @@ fn needs_root_and_bpf_who_waits_in_the_kernel_is_seen_to_wait() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let Some(program) = programs::meet(place.0.path()) else { return };
-    let options = ["--json", "--seconds", "2", "--after", "0.5", "--"];
-    let yields = place.doctor(&[&options[..], &[program.to_str().unwrap(), "yield"]].concat());
-    let Some(yields) = diagnosis(&yields) else { return };
-    let waits_at = yields["figures"]["waits_at"].as_array().unwrap();
-    assert!(waits_at.iter().any(|site| site[0] == "sched_yield"), "{yields:#}");
+    let yields = [program.to_str().unwrap(), "yield"];
+    seen_enough(&place, &yields, |seen| {
+        let waits_at = seen["figures"]["waits_at"].as_array().unwrap();
+        waits_at.iter().any(|site| site[0] == "sched_yield")
+    });
 }
 
 #[test]
 fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
-    let mut program = Command::new("sh")
-        .args(["-c", "exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'"])
-        .spawn()
-        .unwrap();
-    let groups = || std::fs::read_to_string(format!("/proc/{}/cgroup", program.id())).unwrap();
+    let program = Program::spinner();
+    let pid = program.0.id().to_string();
+    let groups = || std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let before = groups();
-    let output = place.doctor(&["--json", "--seconds", "1", "--prove", &program.id().to_string()]);
+    let output = place.doctor(&["--json", "--seconds", "1", "--prove", &pid]);
     let after = groups();
-    program.kill().unwrap();
-    program.wait().unwrap();
+    drop(program);
     let Some(diagnosis) = diagnosis(&output) else { return };
     is_whole(&diagnosis);
     assert!(diagnosis["measured_gain"]["gain"].is_number(), "{diagnosis:#}");
@@ -122,10 +123,24 @@ fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
 fn needs_root_and_bpf_a_program_that_ends_before_its_proof_is_diagnosed_all_the_same() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
-    // It is watched by then, and not proved: that takes six seconds more.
-    let script = "while [ $SECONDS -lt 6 ]; do :; done";
-    let options = ["--json", "--seconds", "1", "--after", "0.3", "--prove", "--", "bash", "-c"];
-    let output = place.doctor(&[&options[..], &[script]].concat());
+    let pid = place.0.path().join("pid");
+    let script = format!("echo $$ >{}; while [ $SECONDS -lt 600 ]; do :; done", pid.display());
+    let mut doctor = place.command(&["--json", "--seconds", "1", "--after", "0.3", "--prove"]);
+    doctor.args(["--", "bash", "-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut doctor = doctor.spawn().unwrap();
+    // It is a gang for the first time when it was watched and its proof begins, which takes six
+    // seconds more.
+    let mut has_ended = false;
+    wait_until("it is a gang, or the doctor has ended", || {
+        has_ended = !matches!(doctor.try_wait(), Ok(None));
+        let listed = Client::connect(&place.socket()).and_then(|mut client| client.list_jobs());
+        has_ended || listed.is_ok_and(|it| it.jobs.iter().any(|job| job.policy == Policy::local))
+    });
+    if !has_ended {
+        let pid = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
+    }
+    let output = doctor.wait_with_output().unwrap();
     let said = stderr(&output);
     if cannot_watch(&said) {
         return skipped(said);
@@ -140,6 +155,7 @@ fn needs_root_and_bpf_a_program_that_ends_before_its_proof_is_diagnosed_all_the_
 }
 
 #[test]
+#[ignore = "nightly: needs an idle machine, whose figures it judges"]
 fn needs_root_and_bpf_what_threads_gain_that_wait_for_each_other_is_measured_and_others_gain_less()
 {
     let Some(_alone) = alone_to_watch() else { return };
@@ -163,21 +179,39 @@ fn needs_root_and_bpf_what_threads_gain_that_wait_for_each_other_is_measured_and
 }
 
 #[test]
+fn needs_root_and_bpf_a_program_it_starts_is_proved() {
+    let Some(_alone) = alone_to_watch() else { return };
+    let place = Place::new();
+    let Some(program) = programs::meet(place.0.path()) else { return };
+    let _rival = Program::spinner();
+    let options = ["--json", "--seconds", "1", "--after", "0.5", "--prove", "--"];
+    let output = place.doctor(&[&options[..], &[program.to_str().unwrap()]].concat());
+    let Some(diagnosis) = diagnosis(&output) else { return };
+    is_whole(&diagnosis);
+    assert!(diagnosis["measured_gain"]["gain"].is_number(), "{diagnosis:#}");
+    assert!(diagnosis["helps"].is_boolean() && diagnosis["told_apart"].is_boolean());
+    assert_eq!(diagnosis["measured_by"], "work", "{diagnosis:#}");
+}
+
+#[test]
 fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let socket = place.socket();
-    let spin = ["bash", "-c", "while [ $SECONDS -lt 300 ]; do :; done"];
+    let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
     let mut program = Command::new(beside("gang").unwrap());
     program.args(["run", "--policy", "none", "--min", "1", "--"]).args(spin);
-    let mut program = program.env("GANG_SOCKET", &socket).process_group(0).spawn().unwrap();
-    let job = loop {
+    program.env("GANG_SOCKET", &socket).process_group(0);
+    let mut program = Program(program.spawn().unwrap());
+    let job = wait_for("it is a job", || {
+        assert!(matches!(program.0.try_wait(), Ok(None)), "gang run ended");
         let listed = Client::connect(&socket).and_then(|mut client| client.list_jobs());
-        match listed.ok().and_then(|it| it.jobs.into_iter().find(|job| job.processes > 0)) {
-            Some(job) => break job.id,
-            None => assert!(matches!(program.try_wait(), Ok(None)), "gang run ended"),
-        }
-        std::thread::sleep(Duration::from_millis(20));
+        let job = listed.ok()?.jobs.into_iter().find(|job| job.processes > 0)?;
+        Some(job.id)
+    });
+    let reported = {
+        let mut client = Client::connect(&socket).unwrap();
+        move || client.show_job(job).unwrap().details.progress_done.is_some()
     };
     let (stop, stopped) = mpsc::channel::<()>();
     let report = std::thread::spawn(move || {
@@ -187,13 +221,11 @@ fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
             client.set_progress(job, began.elapsed().as_secs_f64(), 1e6).unwrap();
         }
     });
-    // Its first report is there.
-    std::thread::sleep(Duration::from_millis(500));
+    wait_until("its first report is there", reported);
     let output = place.doctor(&["--json", "--seconds", "1", "--prove", "--job", &job.to_string()]);
     drop(stop);
     report.join().unwrap();
-    program.kill().unwrap();
-    program.wait().unwrap();
+    drop(program);
     let Some(diagnosis) = diagnosis(&output) else { return };
     assert_eq!(diagnosis["measured_by"], "progress", "{diagnosis:#}");
     assert!(diagnosis["measured_gain"]["gain"].is_number(), "{diagnosis:#}");
@@ -204,18 +236,11 @@ fn needs_root_and_bpf_who_competes_is_told_by_name() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let cpus = std::thread::available_parallelism().unwrap().get();
-    let script = "while [ $SECONDS -lt 60 ]; do :; done";
-    let mut rivals: Vec<_> =
-        (0..2 * cpus).map(|_| Command::new("bash").args(["-c", script]).spawn().unwrap()).collect();
-    let output =
-        place.doctor(&["--json", "--seconds", "3", "--after", "0.5", "--", "bash", "-c", script]);
-    for rival in &mut rivals {
-        rival.kill().unwrap();
-        rival.wait().unwrap();
-    }
-    let Some(diagnosis) = diagnosis(&output) else { return };
+    let _rivals: Vec<Program> = (0..2 * cpus).map(|_| Program::spinner()).collect();
+    let spins = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
+    let has_rivals = |seen: &Value| !seen["figures"]["competitors"].as_array().unwrap().is_empty();
+    let Some(diagnosis) = seen_enough(&place, &spins, has_rivals) else { return };
     let competitors = diagnosis["figures"]["competitors"].as_array().unwrap();
-    assert!(!competitors.is_empty(), "{diagnosis:#}");
     // Others may use more of a busy machine, but not the program itself, which is a bash as well.
     assert!(competitors.iter().all(|it| it["cpus"].as_f64().unwrap() > 0.0 && it["pid"].is_u64()));
     let first = competitors[0]["name"].as_str().unwrap();
@@ -235,14 +260,15 @@ fn needs_root_and_bpf_who_waits_for_a_disk_is_told() {
         skipped(format!("{} is on a {kind}", file.path().display()));
         return;
     }
-    let output = format!("of={}", file.path().display());
-    let writes = ["dd", "if=/dev/zero", &output, "bs=4096", "count=20000", "oflag=dsync"];
-    let options = ["--json", "--seconds", "1", "--after", "0.1", "--"];
-    let output = place.doctor(&[&options[..], &writes].concat());
-    let Some(diagnosis) = diagnosis(&output) else { return };
+    // As long as it is watched: a fast disk is soon done with any number of blocks.
+    let writes = r#"while dd if=/dev/zero of="$0" bs=4096 count=20000 oflag=dsync; do :; done"#;
+    let command = ["bash", "-c", writes, file.path().to_str().unwrap()];
+    let waits = |seen: &Value| {
+        let device = &seen["figures"]["sleeps"]["device"];
+        device["count"].as_u64() > Some(0) && device["ns"].as_u64() > Some(0)
+    };
+    let Some(diagnosis) = seen_enough(&place, &command, waits) else { return };
     is_whole(&diagnosis);
-    let device = &diagnosis["figures"]["sleeps"]["device"];
-    assert!(device["count"].as_u64() > Some(0) && device["ns"].as_u64() > Some(0), "{diagnosis:#}");
 }
 
 /// What is said of a thread whose next instruction is the first of this function; none where no program with it can

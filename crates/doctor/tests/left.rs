@@ -12,29 +12,19 @@ use std::{
     path::Path,
     process::{Child, Command, Output, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use gang_harness::{skipped, wait_for, wait_until};
 use gang_protocol::{
     client::Client,
     v1::{Job, Policy},
 };
-use gang_harness::skipped;
 use place::{Place, alone_to_watch, beside, cannot_watch, diagnosis, stderr};
 use programs::Program;
 use rustix::process::{Pid, Signal, kill_process};
 
-const SPIN: &str = "while [ $SECONDS -lt 300 ]; do :; done";
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
+const SPIN: &str = "while [ $SECONDS -lt 600 ]; do :; done";
 
 fn jobs(place: &Place) -> Vec<Job> {
     Client::connect(&place.socket())
@@ -89,9 +79,10 @@ fn needs_root_and_bpf_who_is_interrupted_leaves_the_program_as_it_was() {
         let mut doctor = place.command(options);
         let mut doctor = doctor.arg(&pid).stderr(Stdio::piped()).spawn().unwrap();
         // It is watched, or compared, from when it is in a group of its own.
-        while groups() == before && doctor.try_wait().unwrap().is_none() {
-            thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("it is in a group of its own, or cannot be watched", || {
+            groups() != before || doctor.try_wait().unwrap().is_some()
+        });
+        // And a while into that, wherever the doctor is by then.
         thread::sleep(Duration::from_millis(500));
         let _ = kill_process(Pid::from_child(&doctor), Signal::TERM);
         let ended = doctor.wait_with_output().unwrap();
@@ -153,11 +144,22 @@ fn needs_root_and_bpf_all_processes_of_a_program_that_it_started_end_with_the_do
          echo $! >>{0}; {SPIN}",
         pids.display()
     );
-    let output = place.doctor(&["--json", "--seconds", "0.5", "--", "bash", "-c", &script]);
-    let written = fs::read_to_string(&pids).unwrap();
-    assert_eq!(written.lines().count(), 3, "{output:?}");
-    let left: Vec<&str> = written.lines().filter(|pid| lives(pid)).collect();
-    assert!(left.is_empty(), "{left:?} live on: {output:?}");
+    // The slower the machine, the longer it takes until all of them are there.
+    let mut seconds = 0.5;
+    let output = wait_for("it has started its processes by the end", || {
+        let _ = fs::remove_file(&pids);
+        let length = seconds.to_string();
+        seconds *= 4.0;
+        let output = place.doctor(&["--json", "--seconds", &length, "--", "bash", "-c", &script]);
+        let written = fs::read_to_string(&pids).unwrap_or_default();
+        // Whoever was killed is gone a moment later.
+        wait_until("none of its processes lives on", || !written.lines().any(lives));
+        let is_all = written.lines().count() == 3 || cannot_watch(&stderr(&output));
+        is_all.then_some(output)
+    });
+    if cannot_watch(&stderr(&output)) {
+        skipped(stderr(&output));
+    }
     wait_until("its job has ended", || jobs(&place).is_empty());
 }
 
@@ -205,7 +207,7 @@ const ADOPTS_AND_ENDS: &str = r#"#!/bin/sh
 for pid; do :; done
 "$GANG" "$@" || exit
 kill -KILL "$pid"
-for _ in $(seq 100); do
+for _ in $(seq 1800); do
   "$GANG" ls | grep -q doctor- || exit 0
   sleep 0.1
 done

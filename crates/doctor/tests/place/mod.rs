@@ -1,12 +1,14 @@
 //! Where a doctor is called, with a daemon of its own.
 
+#![allow(dead_code, reason = "each test program uses its own part")]
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use gang_harness::skipped;
+use gang_harness::{skipped, wait_for};
 use serde_json::Value;
 
 /// A directory, with the socket of a daemon that doctors start, and which ends by itself.
@@ -34,6 +36,28 @@ impl Place {
     pub fn doctor(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().unwrap()
     }
+}
+
+/// What is said of a program that is watched for long enough: on a slow machine less is seen in a
+/// second, so that for one in which not enough is seen there is one of four times the length.
+/// `command` follows after `--`.
+pub fn seen_enough(
+    place: &Place,
+    command: &[&str],
+    is_enough: impl Fn(&Value) -> bool,
+) -> Option<Value> {
+    let mut seconds = 1;
+    let what = format!("the doctor sees enough of {command:?}");
+    wait_for(&what, || {
+        let length = seconds.to_string();
+        let options = ["--json", "--seconds", &length, "--after", "0.5", "--"];
+        seconds *= 4;
+        let Some(diagnosis) = diagnosis(&place.doctor(&[&options[..], command].concat())) else {
+            return Some(None);
+        };
+        eprintln!("in {length} s: {diagnosis:#}");
+        is_enough(&diagnosis).then_some(Some(diagnosis))
+    })
 }
 
 /// A program that `make test` has built beside this one.

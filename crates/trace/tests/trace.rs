@@ -8,7 +8,7 @@ use std::{
     process::{Child, Command, Output},
 };
 
-use gang_harness::skipped;
+use gang_harness::{skipped, wait_for, wait_until};
 use serde_json::Value;
 
 struct Gangs(Vec<Child>);
@@ -39,7 +39,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Two gangs for two minutes at most: one spins, the other one has short processes do it.
+/// Two gangs for ten minutes at most: one spins, the other one has short processes do it.
 fn gangs(directory: &Path) -> Gangs {
     let start = |name: &str, what: &str| {
         Command::new(beside("gang"))
@@ -50,15 +50,14 @@ fn gangs(directory: &Path) -> Gangs {
                 "--",
                 "bash",
                 "-c",
-                &format!("while [ $SECONDS -lt 120 ]; do {what}; done"),
+                &format!("while [ $SECONDS -lt 600 ]; do {what}; done"),
             ])
             .env("GANG_SOCKET", directory.join("gangd.sock"))
             .spawn()
             .unwrap()
     };
     let gangs = Gangs(vec![start("one", ":"), start("\"other\"", "(:)")]);
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    loop {
+    wait_until("two gangs take turns", || {
         let output = Command::new(beside("gang"))
             .args(["ls", "--json"])
             .env("GANG_SOCKET", directory.join("gangd.sock"))
@@ -66,12 +65,9 @@ fn gangs(directory: &Path) -> Gangs {
             .unwrap();
         let jobs: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let run = |job: &Value| job["slots"].as_i64().unwrap_or(0) > 0;
-        if jobs["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2 && jobs.iter().all(run)) {
-            return gangs;
-        }
-        assert!(std::time::Instant::now() < end, "two gangs take turns");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+        jobs["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2 && jobs.iter().all(run))
+    });
+    gangs
 }
 
 /// How many processes of a job ran.
@@ -98,12 +94,11 @@ fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
         arguments.extend(["--picture", "t.svg"]);
     }
     let path = directory.path().join("t.json");
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    let trace = loop {
+    let trace = wait_for("both have slots, and the other some processes", || {
         let output = trace(directory.path(), &arguments);
         if stderr(&output).contains("cannot record what runs") {
             skipped(stderr(&output));
-            return;
+            return Some(None);
         }
         assert!(output.status.success(), "{}", stderr(&output));
         let trace: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -115,14 +110,10 @@ fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
         // come and go in a millisecond, and each is of its job.
         let (ones, others) = (processes(events, "one"), processes(events, "\"other\""));
         assert!(ones <= 1, "{ones}");
-        if ["one", "\"other\""].iter().all(has_slot) && others > 4 {
-            break trace;
-        }
-        assert!(
-            std::time::Instant::now() < end,
-            "both have slots, and the other {others} processes"
-        );
-    };
+        let is_enough = ["one", "\"other\""].iter().all(has_slot) && others > 4;
+        is_enough.then_some(Some(trace))
+    });
+    let Some(trace) = trace else { return };
     let events = trace["traceEvents"].as_array().unwrap();
     let of = |cat: &'static str| events.iter().filter(move |event| event["cat"] == cat);
     assert!(of("in slot").count() > 0 && of("in slot").all(|event| event["args"]["job"].is_i64()));
@@ -193,10 +184,7 @@ fn needs_root_who_may_not_record_is_told_what_it_takes() {
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_gang-trace")).arg(&program).status();
     assert!(copied.unwrap().success());
     let mut gangd = Command::new(beside("gangd")).arg("--socket").arg(&socket).spawn().unwrap();
-    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !socket.exists() && std::time::Instant::now() < end {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    wait_until("the daemon listens", || socket.exists());
     let out = directory.path().join("t.json");
     let output = Command::new(&program)
         .args(["--seconds", "60", "--out"])

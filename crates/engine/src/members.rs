@@ -244,6 +244,8 @@ impl Members {
     pub fn add_process(&mut self, process: Arc<ProcessHandle>) {
         if let Roster::Tree { processes, removed } = &mut self.roster {
             removed.retain(|other| other.pid != process.pid);
+            // It may have been found as somebody's child before it was added.
+            processes.retain(|other| other.pid != process.pid);
             processes.push(process);
         }
     }

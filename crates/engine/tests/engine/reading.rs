@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use gang_engine::members::{Members, THREADS_MAX};
+use gang_engine::{
+    action::ProcessHandle,
+    members::{Members, THREADS_MAX},
+};
 use gang_harness::wait_until;
 use gang_linux::sched::{self, Attributes, Policy};
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -57,6 +60,15 @@ fn threads_that_cannot_be_read_are_not_gone() {
     fs::remove_file(own.join("task")).unwrap();
     assert!(!tree.refresh(proc_root.path()).unwrap());
     assert_eq!(tree.threads().len(), 0, "the process has ended");
+}
+
+#[test]
+fn a_process_that_is_added_again_is_in_the_job_once() {
+    let mut tree = of_tree(Vec::new());
+    let pids = |of: &Members| of.tree().iter().map(|process| process.pid).collect::<BTreeSet<_>>();
+    let (before, count) = (pids(&tree), tree.tree().len());
+    tree.add_process(ProcessHandle::open(std::process::id()).unwrap());
+    assert_eq!((pids(&tree), tree.tree().len()), (before, count));
 }
 
 #[test]

@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gang_harness::skipped;
 use gang_linux::sched::Policy;
 use gang_protocol::v1;
-use gang_harness::skipped;
 use place::{
     Place, Program, gives_way, is_released, is_root, job_with, machine, policies, wait_until,
 };

@@ -8,13 +8,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use gang_harness::skipped;
 use gang_linux::process;
 use gang_protocol::{
     client::{Change, Client, Registration},
     error::ClientError,
     v1,
 };
-use gang_harness::skipped;
 use place::{
     Place, Program, is_released, is_root, job_with, registration, wait_until, what_is_left,
 };

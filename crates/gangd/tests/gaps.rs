@@ -8,8 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_protocol::v1;
 use gang_harness::skipped;
+use gang_protocol::v1;
 use place::{Place, Program, is_root, job_with, machine, wait_until};
 
 const SELDOM_NS: i64 = 20_000_000;

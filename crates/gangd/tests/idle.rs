@@ -8,9 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gang_harness::skipped;
 use gang_linux::sched::Policy;
 use gang_protocol::{client::Registration, v1};
-use gang_harness::skipped;
 use place::{
     Place, Program, is_released, is_root, job_with, machine, policies, registration,
     wait_busily_until, wait_until,

@@ -4,6 +4,7 @@ mod place;
 
 use std::{collections::BTreeSet, fs, io::Write, path::Path, process::Command, time::Duration};
 
+use gang_harness::skipped;
 use gang_linux::{
     clock,
     sched::{self, Policy},
@@ -12,7 +13,6 @@ use gang_protocol::{
     client::{Change, Registration},
     v1,
 };
-use gang_harness::skipped;
 use place::{
     Place, Program, gives_way, is_released, is_root, job_with, machine, policies, registration,
     wait_until, what_is_left,

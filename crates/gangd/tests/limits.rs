@@ -14,8 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_protocol::{client::Client, error::ClientError, limits::MESSAGE_MAX, v1};
 use gang_harness::skipped;
+use gang_protocol::{client::Client, error::ClientError, limits::MESSAGE_MAX, v1};
 use place::{Place, Program, is_root, job_with, machine, registration, wait_until, what_is_left};
 use rustix::event::{PollFd, PollFlags, poll};
 

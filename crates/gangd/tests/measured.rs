@@ -12,12 +12,12 @@ use std::{
 };
 
 use gang_bpf::{Meter, NotMeasured, SLOTS_MAX, Slot};
+use gang_harness::skipped;
 use gang_linux::{
     clock,
     sched::{self, Attributes},
 };
 use gang_protocol::{client::Registration, v1};
-use gang_harness::skipped;
 use place::{Place, Program, is_root, job_with, registration, wait_until};
 use truth::{Ended, Knowing, LASTS, THREADS, Truth, cpus};
 

@@ -13,9 +13,9 @@ use std::{
     time::Duration,
 };
 
+use gang_harness::skipped;
 use gang_linux::sched::Policy;
 use gang_protocol::client::Client;
-use gang_harness::skipped;
 use place::{
     Place, Program, is_released, is_root, job_with, policies, registration, wait_busily_until,
     wait_until,

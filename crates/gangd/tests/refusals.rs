@@ -9,12 +9,12 @@ use std::{
     process::{Command, Stdio},
 };
 
+use gang_harness::skipped;
 use gang_protocol::{
     client::{Adopted, Change, Client, Registration},
     error::ClientError,
     v1,
 };
-use gang_harness::skipped;
 use place::{Place, Program, is_root, job_with, registration, wait_until};
 
 /// A daemon that anybody can start.

@@ -9,8 +9,8 @@ use std::{
     process::Command,
 };
 
-use gang_protocol::client::Registration;
 use gang_harness::skipped;
+use gang_protocol::client::Registration;
 use place::{Place, Program, is_root, job_with, registration, wait_until, what_is_left};
 
 /// Neither handler may be interrupted by the other.

@@ -7,12 +7,12 @@ mod place;
 
 use std::{os::unix::fs::PermissionsExt, path::Path, process::Command};
 
+use gang_harness::skipped;
 use gang_linux::{
     process,
     sched::{self, Policy},
 };
 use gang_protocol::{client::Client, v1};
-use gang_harness::skipped;
 use place::{Place, Program, is_released, is_root, job_with, registration, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 

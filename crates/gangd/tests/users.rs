@@ -12,12 +12,12 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use gang_harness::skipped;
 use gang_protocol::{
     client::{Adopted, Change, Client, Decision, Registration},
     error::ClientError,
     v1,
 };
-use gang_harness::skipped;
 use place::{Place, Program, is_released, is_root, job_with, registration, wait_until};
 
 /// Known to every machine, as daemon and nobody.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::error::ClientError;
 use crate::paths::Surroundings;
-use crate::timeout;
 use crate::progress;
+use crate::timeout;
 use crate::v1;
 use connection::Connection;
 
@@ -133,8 +133,7 @@ impl Client {
     /// As [`connect`](Self::connect), with another bound than [`TIMEOUT`] for each wait.
     /// That of `$GANG_TIMEOUT` comes before either.
     pub fn connect_within(socket: &Path, timeout: Duration) -> Result<Self, ClientError> {
-        Connection::open(socket, timeout::or_usual(timeout))
-            .map(|connection| Client { connection })
+        Connection::open(socket, timeout::or_usual(timeout)).map(|connection| Client { connection })
     }
 
     /// The socket this client is connected to.

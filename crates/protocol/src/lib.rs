@@ -12,8 +12,8 @@ pub mod hash;
 pub mod limits;
 pub mod name;
 pub mod paths;
-pub mod timeout;
 pub mod progress;
+pub mod timeout;
 
 /// Generated from `org.gangd.v1.varlink`: types, errors, the client and the server's trait.
 #[allow(clippy::all, missing_docs, non_camel_case_types, unused_qualifications)]

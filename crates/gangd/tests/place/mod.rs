@@ -20,13 +20,13 @@ use std::{
 };
 
 use gang_engine::backend::Backend;
+use gang_harness::skipped;
 use gang_linux::{Roots, cgroup::Hierarchies, process, sched};
 use gang_protocol::{
     client::{Client, Registration},
     paths::jobs_dir,
     v1,
 };
-use gang_harness::skipped;
 use nix::sys::{
     ptrace,
     wait::{WaitPidFlag, WaitStatus, waitpid},

@@ -52,8 +52,8 @@ impl Crowd {
 mod tests {
     use std::{fs, sync::mpsc::channel, thread};
 
-    use gang_linux::sched::Policy;
     use gang_harness::skipped;
+    use gang_linux::sched::Policy;
 
     use super::*;
 

@@ -27,7 +27,7 @@ mod lodging;
 mod manual;
 mod newcomers;
 mod numbers;
-mod timeout;
+mod patience;
 mod precedence;
 mod prover;
 mod rehoming;

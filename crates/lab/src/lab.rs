@@ -365,7 +365,7 @@ impl Lab {
         mut measure: impl FnMut(&Span) -> Result<T>,
         is_enough: impl Fn(&T) -> bool,
     ) -> Result<T> {
-        let mut span = Span::soon(length);
+        let (mut lead, mut span) = (LEAD, Span::soon(length));
         loop {
             let seen = measure(&span)?;
             if is_enough(&seen) || span.length >= long_enough {
@@ -383,7 +383,8 @@ impl Lab {
                 duration::show(longer)
             );
             // Where so little gets done programs take longer to start as well.
-            span = Span::after(LEAD.max(longer), longer);
+            lead *= 2;
+            span = Span::after(lead, longer);
         }
     }
 

@@ -101,8 +101,8 @@ fn signals_for_gang_alone_are_for_the_program() {
 #[test]
 fn a_signal_that_the_program_sends_to_its_group_comes_once() {
     let place = Place::of(&Fake::of_signals());
-    // A signal of another process comes after those that gang has heard of together with the program. Its number is
-    // the largest, so it is passed on last.
+    // A signal of another process comes after those that gang has heard of together with the
+    // program. Its number is the largest, so it is passed on last.
     let script = "trap 'echo got' USR1; trap '' TERM; trap 'exit 5' WINCH; \
         kill -USR1 0; kill -TERM 0; sh -c \"kill -WINCH $PPID\"; while :; do sleep 0.01; done";
     let gang = place.gang(&["run", "-q", "--", "sh", "-c", script]);

@@ -116,8 +116,8 @@ struct Turns {
 }
 
 impl Turns {
-    /// A slot, and a pause, is longer than said on a machine that is slow: the program has stood still before it is
-    /// continued, and has run before it is stopped.
+    /// A slot, and a pause, is longer than said on a machine that is slow: the program has stood
+    /// still before it is continued, and has run before it is stopped.
     fn of(pid: Pid, in_slot: Duration, out_of_slot: Duration) -> Turns {
         let (over, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let (ends, counts) = (over.clone(), count.clone());

@@ -246,7 +246,8 @@ fn are_served_and_cost_one(browsers: usize) {
         reader.until("frame");
     }
     let looked = fake.calls().iter().filter(|call| *call == "GetStatus()").count();
-    // Figures are asked for once a second, or half a picture early, and when the first reader comes.
+    // Figures are asked for once a second, or half a picture early, and when the first reader
+    // comes.
     let most = 2 * begun.elapsed().as_secs() + 4;
     assert!(looked as u64 <= most, "one look at a time for all of them, not {looked} of {most}");
 }

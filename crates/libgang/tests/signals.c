@@ -16,8 +16,8 @@
 static const gang_page *page;
 static volatile sig_atomic_t heard, wrong, is_on;
 
-/* Another one some time after the last one was dealt with: where a handler takes longer than that, no signal would
- * ever leave the program a moment for itself. */
+/* The next alarm comes some time after the last one was dealt with: where a handler takes longer
+ * than that, a timer that goes on by itself would leave the program no moment. */
 static void next_alarm(void)
 {
     struct itimerval once = {{0, 0}, {0, 0}};

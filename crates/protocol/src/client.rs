@@ -13,7 +13,8 @@ use crate::timeout;
 use crate::v1;
 use connection::Connection;
 
-/// Longest wait for the daemon, at each of connecting, writing and reading, unless `$GANG_TIMEOUT` is set.
+/// Longest wait for the daemon, at each of connecting, writing and reading, unless `$GANG_TIMEOUT`
+/// is set.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a new job asks for.

@@ -1,7 +1,8 @@
 //! How long a client waits for the daemon, where its user says so.
 //!
-//! Each client has a bound of its own, made for a machine that has CPUs to spare. On one that has not, a
-//! daemon that works is slower than that; and a test of a daemon that hangs need not wait so long.
+//! Each client has a bound of its own, made for a machine that has CPUs to spare. On one that has
+//! not, a daemon that works is slower than that; and a test of a daemon that hangs need not wait so
+//! long.
 
 use std::ffi::OsStr;
 use std::time::Duration;

@@ -383,8 +383,8 @@ fn a_switcher_without_a_timetable_ends() {
 /// A switcher that is held at the first edge of timetable 1, which has one more after 20 ms, and is handed others
 /// meanwhile; how often it was out of step when the last of them is in force.
 fn out_of_step_after(others: &[(u64, u64)]) -> u64 {
-    // Where the second edge is due before the switcher is held at the first, nothing is told. A machine on which that
-    // happens is slow: a millisecond is longer there.
+    // Where the second edge is due before the switcher is held at the first, nothing is told. A
+    // machine on which that happens is slow: a millisecond is longer there.
     let told = (0..12).find_map(|slowness| out_of_step(others, MS << slowness));
     told.expect("the second edge is due in a minute and more")
 }

@@ -10,7 +10,8 @@ use super::Fake;
 /// A directory with a socket, and the gang of this build that talks to it.
 pub struct Place {
     pub dir: tempfile::TempDir,
-    /// How long its programs wait for a daemon, in seconds: as long as the test. Empty: as long as usual.
+    /// How long its programs wait for a daemon, in seconds: as long as the test. Empty: as long as
+    /// usual.
     pub timeout: String,
 }
 

@@ -13,7 +13,8 @@ use std::{
 
 use gang_harness::{PATIENCE, skipped, wait_until};
 
-/// What ends programs that hang, in seconds: before the program of tests is killed (tests/bounded.sh).
+/// What ends programs that hang, in seconds: before the program of tests is killed
+/// (tests/bounded.sh).
 pub const BOUND: &str = "600";
 
 pub fn here() -> PathBuf {
@@ -27,8 +28,8 @@ pub fn built(name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// The directory with the shared libraries of this program of tests, which links them once: that takes longer than
-/// most tests.
+/// The directory with the shared libraries of this program of tests, which links them once: that
+/// takes longer than most tests.
 pub fn linked(library: &Path) -> &'static Path {
     static LINKED: OnceLock<PathBuf> = OnceLock::new();
     LINKED.get_or_init(|| {

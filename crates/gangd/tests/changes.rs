@@ -186,7 +186,7 @@ fn needs_root_a_limit_comes_with_the_first_wish_for_it() {
         return;
     }
     let place = Place::new(&["--backend", "freeze"]);
-    let program = Program::shell("sleep 60 & sleep 60 & wait");
+    let program = Program::shell("sleep infinity & sleep infinity & wait");
     wait_until("all are there", || {
         process::descendants(Path::new("/proc"), program.pid()).unwrap().len() == 3
     });
@@ -213,7 +213,7 @@ fn needs_root_a_process_of_an_adopted_cgroup_cannot_be_taken_out_of_it() {
         return;
     }
     let place = Place::new(&["--backend", "freeze"]);
-    let program = Program::shell("sleep 60");
+    let program = Program::sleeper();
     let (first, mut client) = (job_with(&place, &program, 1), place.client());
     let group = OwnGroup::beside(&place.job(first).unwrap().cgroup.unwrap(), "adopted");
     client.remove_process(first, program.pid_i64()).unwrap();
@@ -257,7 +257,7 @@ fn needs_root_everybody_goes_back_to_where_he_came_from() {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
-    let first = Program::shell("exec nice -n 10 sleep 60");
+    let first = Program::shell("exec nice -n 10 sleep infinity");
     let nice = |program: &Program| gang_linux::sched::get(program.pid()).unwrap().nice;
     wait_until("it is nice", || nice(&first) == 10);
     let job = job_with(&place, &first, 2);

@@ -47,7 +47,7 @@ fn needs_root_the_check_looks_at_all_threads_however_many_there_are_and_ask() {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
-    let sleepers = "i=0; while [ $i -lt 300 ]; do sleep 60 & i=$((i + 1)); done";
+    let sleepers = "i=0; while [ $i -lt 300 ]; do sleep infinity & i=$((i + 1)); done";
     let crowd = Program::shell(&format!("read go; {sleepers}; echo all; while :; do :; done"));
     let last = Program::spinner();
     let (first, second) = (job_with(&place, &crowd, 1), job_with(&place, &last, 1));

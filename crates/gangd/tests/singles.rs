@@ -8,9 +8,7 @@ mod place;
 
 use std::{
     fs,
-    os::unix::process::CommandExt,
     path::PathBuf,
-    process::{Child, Command},
     sync::{
         Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, Sender, TryRecvError, channel},
@@ -20,6 +18,7 @@ use std::{
 };
 
 use gang_engine::backend::Backend;
+use gang_harness::PATIENCE;
 use gang_linux::{
     Roots,
     cgroup::Hierarchies,
@@ -50,10 +49,10 @@ fn own_tid() -> u32 {
 /// What a worker is told to do, apart from what it does all the time.
 enum Order {
     StartThread(Sender<Worker>),
-    StartChild(Sender<Child>),
+    StartChild(Sender<Program>),
 }
 
-/// A thread that ends when this is dropped, after a minute at the latest.
+/// A thread that ends when this is dropped.
 struct Worker {
     tid: u32,
     orders: Option<Sender<Order>>,
@@ -73,15 +72,12 @@ impl Worker {
 
     fn spins() -> Worker {
         Worker::start(|orders| {
-            let end = Instant::now() + Duration::from_secs(60);
-            while Instant::now() < end {
+            loop {
                 match orders.try_recv() {
                     Err(TryRecvError::Empty) => {}
                     Err(TryRecvError::Disconnected) => return,
                     Ok(Order::StartThread(to)) => to.send(Worker::waits()).unwrap(),
-                    Ok(Order::StartChild(to)) => {
-                        to.send(sleeper()).unwrap();
-                    }
+                    Ok(Order::StartChild(to)) => to.send(Program::sleeper()).unwrap(),
                 }
             }
         })
@@ -124,10 +120,6 @@ fn untouched() -> (Attributes, Vec<u32>) {
 
 fn of(tid: u32) -> (Attributes, Vec<u32>) {
     (sched::get(tid).unwrap(), sched::affinity(tid).unwrap())
-}
-
-fn sleeper() -> Child {
-    Command::new("sleep").arg("60").process_group(0).spawn().unwrap()
 }
 
 /// A job of a single thread.
@@ -359,13 +351,10 @@ impl CpuGroup {
 impl Drop for CpuGroup {
     fn drop(&mut self) {
         // Its threads have ended, or do so in a moment.
-        let _ = (0..200).find(|_| {
-            let gone = fs::remove_dir(&self.0).is_ok() || !self.0.exists();
-            if !gone {
-                thread::sleep(Duration::from_millis(10));
-            }
-            gone
-        });
+        let end = Instant::now() + PATIENCE;
+        while fs::remove_dir(&self.0).is_err() && self.0.exists() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
@@ -482,7 +471,7 @@ fn needs_root_what_a_single_thread_starts_has_nothing_of_its_slots() {
             let standing = if round % 2 == 0 { Policy::Idle } else { Policy::Fifo };
             wait_until("it stands so", || worker.policy() == standing);
             if round < 4 {
-                children.push(Program(worker.tells(Order::StartChild)));
+                children.push(worker.tells(Order::StartChild));
             }
             worker.tells(Order::StartThread)
         })

@@ -156,7 +156,7 @@ fn needs_root_a_job_that_sleeps_is_woken_by_a_child() {
     wait_until("it sleeps", || state() == v1::JobState::sleeping);
     drop(program.0.stdin.take());
     wait_until("it is awake", || state() != v1::JobState::sleeping);
-    assert_eq!(processes(&place, id).len(), 2);
+    wait_until("both are seen", || processes(&place, id).len() == 2);
 }
 
 #[test]

@@ -2,8 +2,10 @@
 //!
 //! Tests may run side by side: each daemon has its socket and its cgroups. None asserts a time; they
 //! wait, for a bounded time, until something holds.
+//!
+//! Programs run until the test drops them. A machine may be slow, so no program ends by itself.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(dead_code, unused_imports, reason = "each test program uses its own part")]
 
 use std::{
     ffi::OsString,
@@ -14,13 +16,15 @@ use std::{
         unix::{net::UnixStream, process::CommandExt},
     },
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{LazyLock, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 use gang_engine::backend::Backend;
-use gang_harness::skipped;
+use gang_harness::{PATIENCE, skipped};
+pub use gang_harness::{wait_busily_until, wait_for, wait_until};
 use gang_linux::{Roots, cgroup::Hierarchies, process, sched};
 use gang_protocol::{
     client::{Client, Registration},
@@ -38,9 +42,6 @@ use rustix::{
         pidfd_open,
     },
 };
-
-/// The longest that anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// True where the kernel's scheduling can be changed; says what is skipped where it cannot.
 pub fn is_root() -> bool {
@@ -65,22 +66,29 @@ pub fn with_each_backend(flags: &[&str], test: fn(Place)) {
     }
 }
 
-/// Waits until something holds.
-pub fn wait_until(what: &str, holds: impl FnMut() -> bool) {
-    look_until(what, holds, Duration::from_millis(5));
-}
+/// The process that ends what this test program leaves behind, however the test program ends.
+///
+/// The keeper reads what is to end: numbers of processes, and negative ones of groups. The pipe to
+/// the keeper closes with this program.
+static KEEPER: LazyLock<Mutex<ChildStdin>> = LazyLock::new(|| {
+    let mut keeper = Command::new("sh");
+    keeper.args(["-c", KEEPS]).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
+    Mutex::new(keeper.spawn().unwrap().stdin.take().unwrap())
+});
 
-/// The same, looking again at once: where what is looked for may last for a moment only.
-pub fn wait_busily_until(what: &str, holds: impl FnMut() -> bool) {
-    look_until(what, holds, Duration::ZERO);
-}
+const KEEPS: &str = r#"
+while read -r what whom; do
+    case $what,$kept in
+        keep,*) kept="$kept $whom " ;;
+        forget,*" $whom "*) kept="${kept%%" $whom "*}${kept#*" $whom "}" ;;
+    esac
+done
+[ -z "$kept" ] || kill -s KILL -- $kept
+"#;
 
-fn look_until(what: &str, mut holds: impl FnMut() -> bool, pause: Duration) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        thread::sleep(pause);
-    }
+fn tell_keeper(what: &str, whom: i64) {
+    let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = writeln!(keeper, "{what} {whom}");
 }
 
 /// A running daemon. It is killed, with its guardian, when this is dropped, and what it left is
@@ -88,6 +96,7 @@ fn look_until(what: &str, mut holds: impl FnMut() -> bool, pause: Duration) {
 pub struct Place {
     pub directory: tempfile::TempDir,
     daemon: Option<Child>,
+    was_started: bool,
     /// What becomes the daemon: a program with its first arguments; the daemon's own follow.
     launcher: Vec<String>,
     flags: Vec<String>,
@@ -119,7 +128,7 @@ impl Place {
         fs::write(directory.path().join("gangd.toml"), file).unwrap();
         let launcher = launcher.iter().map(|&word| word.to_owned()).collect();
         let flags = flags.map(str::to_owned).collect();
-        let mut place = Place { directory, daemon: None, launcher, flags };
+        let mut place = Place { directory, daemon: None, was_started: false, launcher, flags };
         place.start();
         place
     }
@@ -146,7 +155,24 @@ impl Place {
     pub fn start(&mut self) {
         if let Some(mut before) = self.daemon.take() {
             wait_until("the daemon before has ended", || before.try_wait().unwrap().is_some());
+            tell_keeper("forget", before.id().into());
         }
+        let is_first = !self.was_started;
+        self.was_started = true;
+        self.daemon = Some(self.spawn_daemon());
+        wait_until("the daemon answers", || {
+            if let Some(ended) = self.daemon.as_mut().unwrap().try_wait().unwrap() {
+                // The guardian of the one before has the place while it clears up. A new daemon
+                // waits for half a second, and a busy machine takes longer.
+                assert!(!is_first && ended.code() == Some(1), "the daemon ended: {ended}");
+                tell_keeper("forget", self.daemon_pid().into());
+                self.daemon = Some(self.spawn_daemon());
+            }
+            self.try_client().is_some()
+        });
+    }
+
+    fn spawn_daemon(&self) -> Child {
         let daemon = self
             .gangd_by(&self.launcher)
             .arg("--config")
@@ -155,12 +181,17 @@ impl Place {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        self.daemon = Some(daemon);
-        wait_until("the daemon answers", || Client::connect(&self.socket()).is_ok());
+        tell_keeper("keep", daemon.id().into());
+        daemon
     }
 
+    /// A client that waits for as long as tests do: a daemon that is busy answers late.
     pub fn client(&self) -> Client {
-        Client::connect(&self.socket()).unwrap()
+        patient_client(&self.socket())
+    }
+
+    fn try_client(&self) -> Option<Client> {
+        Client::connect_within(&self.socket(), PATIENCE).ok()
     }
 
     pub fn status(&self) -> v1::Status {
@@ -192,13 +223,15 @@ impl Place {
         let mut daemon = self.daemon.take().unwrap();
         daemon.kill().unwrap();
         daemon.wait().unwrap();
+        tell_keeper("forget", daemon.id().into());
     }
 
     pub fn daemon_pid(&self) -> u32 {
         self.daemon.as_ref().unwrap().id()
     }
 
-    fn threads(&self, called: &str) -> Vec<u32> {
+    /// The threads of the daemon that have a name.
+    pub fn threads(&self, called: &str) -> Vec<u32> {
         let (root, daemon) = (Path::new("/proc"), self.daemon_pid());
         let name = |tid| fs::read_to_string(format!("/proc/{daemon}/task/{tid}/comm"));
         let threads = process::threads(root, daemon).unwrap().into_iter();
@@ -315,15 +348,23 @@ impl Drop for Place {
         if let Some(mut daemon) = self.daemon.take() {
             let pid = Pid::from_child(&daemon);
             let _ = kill_process(pid, Signal::TERM);
-            let end = Instant::now() + Duration::from_secs(5);
+            // A test that failed may have left it stopped.
+            let _ = kill_process(pid, Signal::CONT);
+            let end = Instant::now() + PATIENCE;
             while Instant::now() < end && !matches!(daemon.try_wait(), Ok(Some(_))) {
                 thread::sleep(Duration::from_millis(10));
             }
             let _ = daemon.kill();
             let _ = daemon.wait();
+            tell_keeper("forget", daemon.id().into());
         }
         let _ = self.gangd().arg("--release").output();
     }
+}
+
+/// A client of a daemon that may be busy.
+pub fn patient_client(socket: &Path) -> Client {
+    Client::connect_within(socket, PATIENCE).unwrap()
 }
 
 /// A thread that does nothing, until this is dropped or it is killed. Its process ends only then.
@@ -376,26 +417,33 @@ impl Drop for Held {
     }
 }
 
-/// A process for a job. It is killed when this is dropped.
+/// What a script says to spin until it is killed.
+pub const SPIN: &str = "while :; do :; done";
+
+/// A process for a job, with a group of its own. The group is killed when this is dropped, or when
+/// the test program ends otherwise.
 pub struct Program(pub Child);
 
 impl Program {
-    pub fn shell(script: &str) -> Program {
-        Program(
-            Command::new("sh")
-                .arg("-c")
-                .arg(script)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .process_group(0)
-                .spawn()
-                .unwrap(),
-        )
+    pub fn of(child: Child) -> Program {
+        tell_keeper("keep", -i64::from(child.id()));
+        Program(child)
     }
 
-    /// Spins until it is killed, at most a minute; one process, so that adding it adds all.
+    pub fn shell(script: &str) -> Program {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Program::of(shell.process_group(0).spawn().unwrap())
+    }
+
+    /// Spins until it is killed; one process, so that adding it adds all.
     pub fn spinner() -> Program {
-        Program::shell("exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'")
+        Program::shell(&format!("exec bash -c '{SPIN}'"))
+    }
+
+    /// Sleeps until it is killed; one process.
+    pub fn sleeper() -> Program {
+        Program::shell("exec sleep infinity")
     }
 
     pub fn pid(&self) -> u32 {
@@ -411,6 +459,8 @@ impl Drop for Program {
     fn drop(&mut self) {
         let group = Pid::from_child(&self.0);
         let _ = kill_process_group(group, Signal::KILL);
+        // From here on the number may be somebody else's.
+        tell_keeper("forget", -self.pid_i64());
         let _ = self.0.wait();
     }
 }

@@ -6,14 +6,15 @@ use std::{
     io::Write,
     sync::{Mutex, PoisonError},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use gang_harness::skipped;
 use gang_linux::sched::Policy;
 use gang_protocol::v1;
 use place::{
-    Place, Program, gives_way, is_released, is_root, job_with, machine, policies, wait_until,
+    Place, Program, SPIN, gives_way, is_released, is_root, job_with, machine, policies, wait_for,
+    wait_until,
 };
 
 /// Each test here has the machine for itself, as far as the others go.
@@ -27,20 +28,25 @@ fn is_left_to_linux(program: &Program) -> bool {
         && !gives_way(program.pid())
 }
 
-/// Waits until it is; false on a machine on which others want CPUs all the time.
-fn comes_to_be_left_to_linux(place: &Place, program: &Program) -> bool {
-    let end = Instant::now() + Duration::from_secs(40);
+/// The looks that find others who want CPUs, after which a machine is taken for a busy one.
+const LOOKS_AT_OTHERS: u32 = 60;
+
+/// Waits until it is. False on a machine on which others want CPUs, as the daemon counts them.
+fn comes_to_be_left_to_linux(place: &Place, program: &Program, job: i64) -> bool {
     let mut looks_at_others = 0;
-    while !is_left_to_linux(program) {
-        looks_at_others += u32::from(place.status().unregistered_threads > 0);
-        if Instant::now() > end {
-            assert!(looks_at_others > 10, "nobody else wants a CPU: {:?}", policies(program.pid()));
-            skipped("others want CPUs all the time");
-            return false;
+    let is_alone = wait_for("left to Linux, or others want CPUs", || {
+        if is_left_to_linux(program) && place.job(job).unwrap().alone == Some(true) {
+            return Some(true);
         }
+        looks_at_others += u32::from(place.status().unregistered_threads > 0);
+        // Who asks wants a CPU, too.
         thread::sleep(Duration::from_millis(200));
+        (looks_at_others == LOOKS_AT_OTHERS).then_some(false)
+    });
+    if !is_alone {
+        skipped("others want CPUs all the time");
     }
-    true
+    is_alone
 }
 
 /// A daemon as it is by default; it leaves nobody alone where it cannot measure.
@@ -69,10 +75,9 @@ fn needs_root_and_bpf_a_gang_that_is_alone_is_left_to_linux_until_somebody_comes
     let job = job_with(&place, &program, machine());
     let nothing_is_wrong =
         |place: &Place| assert_eq!(place.client().check().unwrap().violations, []);
-    if !comes_to_be_left_to_linux(&place, &program) {
+    if !comes_to_be_left_to_linux(&place, &program, job) {
         return;
     }
-    assert_eq!(place.job(job).unwrap().alone, Some(true));
     let slots = place.job(job).unwrap().slots;
     wait_until("slots go on", || place.job(job).unwrap().slots > slots + 10);
     nothing_is_wrong(&place);
@@ -83,7 +88,7 @@ fn needs_root_and_bpf_a_gang_that_is_alone_is_left_to_linux_until_somebody_comes
     assert_eq!(place.job(job).unwrap().alone, Some(false));
     nothing_is_wrong(&place);
     drop(gang);
-    if !comes_to_be_left_to_linux(&place, &program) {
+    if !comes_to_be_left_to_linux(&place, &program, job) {
         return;
     }
 
@@ -92,7 +97,7 @@ fn needs_root_and_bpf_a_gang_that_is_alone_is_left_to_linux_until_somebody_comes
     is_raised_and_fills(&program);
     nothing_is_wrong(&place);
     drop(load);
-    if !comes_to_be_left_to_linux(&place, &program) {
+    if !comes_to_be_left_to_linux(&place, &program, job) {
         return;
     }
     nothing_is_wrong(&place);
@@ -102,10 +107,23 @@ fn needs_root_and_bpf_a_gang_that_is_alone_is_left_to_linux_until_somebody_comes
     place.start();
     wait_until("slots by the next daemon", || place.job(job).is_some_and(|job| job.slots > 10));
     wait_until("measured", || place.status().measuring == v1::Measuring::yes);
-    if !comes_to_be_left_to_linux(&place, &program) {
+    if !comes_to_be_left_to_linux(&place, &program, job) {
         return;
     }
     nothing_is_wrong(&place);
+}
+
+/// The part of it that a busy machine has, too.
+#[test]
+fn needs_root_and_bpf_a_gang_beside_a_load_is_raised() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(place) = a_place_that_measures() else { return };
+    let _load: Vec<Program> = (0..machine()).map(|_| Program::spinner()).collect();
+    let program = Program::spinner();
+    let job = job_with(&place, &program, machine());
+    is_raised_and_fills(&program);
+    assert_eq!(place.job(job).unwrap().alone, Some(false));
+    assert_eq!(place.client().check().unwrap().violations, []);
 }
 
 /// Who wants a CPU only for a moment, again and again, is no load; a gang that waits for that is raised all the same.
@@ -114,14 +132,13 @@ fn needs_root_and_bpf_a_gang_that_is_disturbed_is_raised_for_a_while() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(place) = a_place_that_measures() else { return };
     // As many as there are CPUs, so that Linux has nowhere to put who disturbs them.
-    let spinners =
-        "for i in $(seq $(nproc)); do while [ $SECONDS -lt 120 ]; do :; done & done; wait";
+    let spinners = format!("for i in $(seq $(nproc)); do {SPIN} & done; wait");
     let program = Program::shell(&format!("read go; exec bash -c '{spinners}'"));
     let job = job_with(&place, &program, machine());
     (&mut program.0.stdin.as_ref().unwrap()).write_all(b"go\n").unwrap();
     let spins = || policies(program.pid()).len() > machine() as usize;
     wait_until("it spins", spins);
-    if !comes_to_be_left_to_linux(&place, &program) {
+    if !comes_to_be_left_to_linux(&place, &program, job) {
         return;
     }
     let step = "i=0; while [ $i -lt 6000 ]; do i=$((i+1)); done";
@@ -130,5 +147,5 @@ fn needs_root_and_bpf_a_gang_that_is_disturbed_is_raised_for_a_while() {
     wait_until("raised", || place.job(job).unwrap().alone == Some(false));
     assert_eq!(place.client().check().unwrap().violations, []);
     drop(disturbs);
-    comes_to_be_left_to_linux(&place, &program);
+    comes_to_be_left_to_linux(&place, &program, job);
 }

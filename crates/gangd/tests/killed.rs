@@ -103,6 +103,7 @@ fn needs_root_the_guardian_waits_for_the_end_of_a_daemon_that_takes_long_to_die(
     let last = Held::when_it_ends(place.daemon_pid());
     place.signal_daemon(Signal::KILL);
     last.is_about_to_end();
+    // Longer than the guardian waits for the place of a daemon that is nobody's parent any more.
     thread::sleep(Duration::from_secs(3));
     drop(last);
     place.kill_daemon();
@@ -118,10 +119,23 @@ fn needs_root_the_guardian_waits_for_what_a_daemon_was_about_to_start_as_it_died
     let jobs = Jobs::new(&place);
     // A program that is being started has all files of who starts it, for a moment.
     let lock = place.lock_of_daemon();
+    let guardian = place.status().guardian_pid.unwrap() as u32;
     place.kill_daemon();
-    thread::sleep(Duration::from_millis(500));
+    // The guardian gives up after two seconds: the lock is let go of as soon as it has looked.
+    has_looked(guardian, 3);
     drop(lock);
     jobs.are_released("by the guardian of one whose lock was held for longer");
+}
+
+/// Waits until a guardian, which sleeps after each look, has slept so many times more.
+fn has_looked(guardian: u32, looks: u64) {
+    let sleeps = || {
+        let status = fs::read_to_string(format!("/proc/{guardian}/status")).unwrap();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let before = sleeps();
+    wait_until("the guardian has looked", || sleeps() >= before + looks);
 }
 
 /// System calls of a switcher at each of which the gangs are looked at: those of some slices.
@@ -131,7 +145,7 @@ const STEPS: usize = 40;
 fn crowd(place: &Place) -> (Program, i64) {
     const SLEEPERS: i64 = 60;
     let mut program = Program::shell(&format!(
-        "read go; i=0; while [ $i -lt {SLEEPERS} ]; do sleep 60 & i=$((i + 1)); done; \
+        "read go; i=0; while [ $i -lt {SLEEPERS} ]; do sleep infinity & i=$((i + 1)); done; \
          while :; do :; done"
     ));
     let job = job_with(place, &program, machine());
@@ -245,7 +259,7 @@ fn needs_root_where_both_are_killed_at_once_who_cleans_up_says_what_was_found() 
 
 /// A job of one program that sleeps, and the group that it has; says what is skipped where jobs have none.
 fn sleeper(place: &Place) -> Option<(Program, PathBuf)> {
-    let program = Program::shell("exec sleep 60");
+    let program = Program::sleeper();
     let job = job_with(place, &program, 1);
     let group = place.job(job).unwrap().cgroup;
     if group.is_none() {
@@ -280,10 +294,10 @@ fn needs_root_a_group_whose_files_are_gone_is_removed_once_its_processes_have_en
     }
     let mut place = Place::new(&[]);
     let Some((program, group)) = sleeper(&place) else { return };
+    let guardian = place.status().guardian_pid.unwrap() as u32;
     place.kill_daemon();
     let _ = fs::remove_dir_all(jobs_dir(&place.socket()));
-    // The guardian looks once a second.
-    thread::sleep(Duration::from_millis(2_500));
+    has_looked(guardian, 3);
     assert!(group.exists(), "a process is in it");
     drop(program);
     wait_until("the group is gone", || !group.exists());

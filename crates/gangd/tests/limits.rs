@@ -9,14 +9,19 @@ use std::{
     os::unix::{net::UnixStream, process::CommandExt},
     path::Path,
     process::{Command, Stdio},
-    sync::{PoisonError, RwLock, RwLockReadGuard},
+    sync::{
+        Arc, PoisonError, RwLock, RwLockReadGuard,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread,
-    time::{Duration, Instant},
 };
 
-use gang_harness::skipped;
+use gang_harness::{PATIENCE, skipped};
+use gang_linux::process;
 use gang_protocol::{client::Client, error::ClientError, limits::MESSAGE_MAX, v1};
-use place::{Place, Program, is_root, job_with, machine, registration, wait_until, what_is_left};
+use place::{
+    Place, Program, SPIN, is_root, job_with, machine, registration, wait_until, what_is_left,
+};
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// Thousands of threads are load for the daemons of all other tests: those with a crowd run by themselves.
@@ -116,7 +121,7 @@ fn by_a_signal_limits_disk_and_the_time_after_which_a_job_leaves_are_read_again(
     };
     let mut client = place.client();
     let mut register = || client.register(&registration("job", 1));
-    let sleeper = Program::shell("exec sleep 60");
+    let sleeper = Program::sleeper();
     let sleeps = job_with(place, &sleeper, 1);
     let told = limit(register().unwrap_err());
     assert!(told.contains("limit of 2 jobs is reached"), "{told}");
@@ -186,7 +191,7 @@ fn the_length_of_a_message() {
 
 #[test]
 fn the_time_that_a_message_takes() {
-    let watched = Watched::new("patience = '300ms'\n");
+    let watched = Watched::new("patience = '1s'\n");
     // An old connection may be silent for longer than a message may take.
     let mut client = watched.place.client();
     let (clients, sockets) = watched.holds();
@@ -196,7 +201,7 @@ fn the_time_that_a_message_takes() {
     }
     watched.goes_on();
     for mut stream in hanging {
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         assert_eq!(stream.read(&mut [0]).expect("it is cut off"), 0);
     }
     wait_until("nothing of them is left", || watched.is_left_with(clients, sockets));
@@ -205,12 +210,12 @@ fn the_time_that_a_message_takes() {
 
 #[test]
 fn the_time_until_an_answer_is_taken() {
-    let watched = Watched::new("patience = '300ms'\n");
+    let watched = Watched::new("patience = '1s'\n");
     let (clients, sockets) = watched.holds();
     let never_reads: Vec<UnixStream> = (0..2)
         .map(|_| {
             let mut stream = watched.connect();
-            stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream.set_write_timeout(Some(PATIENCE)).unwrap();
             let request = b"{\"method\":\"org.gangd.v1.GetStatus\"}\0";
             // Answers are longer than requests: those come to a stop, and then these.
             let cut_off = (0..1_000_000).find_map(|_| stream.write_all(request).err());
@@ -238,19 +243,24 @@ const GO: &[u8] = b"go\n";
 /// So many of these spin.
 const SPINNERS: usize = 300;
 
-/// Has a crowd of threads that wait until it is killed. Some of them spin after a second line, not for long: when they
-/// are ordinary threads again, they are so beside the test's own.
+/// Has a crowd of threads that wait until it is killed. Some of them spin from the second line to
+/// the third.
 fn crowd() {
-    std::io::stdin().read_exact(&mut [0; GO.len()]).unwrap();
+    let line = || std::io::stdin().read_exact(&mut [0; GO.len()]).unwrap();
+    line();
+    let (spinning, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let waits = |spins: bool| {
+        let (spinning, is_over, first) = (spinning.clone(), is_over.clone(), thread::current());
         move || {
             if spins {
                 // Whoever writes wakes all of them, whatever of the CPUs this program has.
                 let stdin = std::io::stdin();
                 let mut line = [PollFd::new(&stdin, PollFlags::IN)];
                 while poll(&mut line, None).is_err() {}
-                let began = Instant::now();
-                while began.elapsed() < Duration::from_secs(10) {
+                if spinning.fetch_add(1, Ordering::AcqRel) + 1 == SPINNERS {
+                    first.unpark();
+                }
+                while !is_over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
             }
@@ -264,16 +274,35 @@ fn crowd() {
         thread.spawn(waits(number < SPINNERS)).ok()
     });
     println!("crowd: {}", started.count());
-    thread::park_timeout(Duration::from_secs(300));
+    // Until all have seen the second line, it is left where it is.
+    while spinning.load(Ordering::Acquire) < SPINNERS {
+        thread::park();
+    }
+    (0..2).for_each(|_| line());
+    is_over.store(true, Ordering::Relaxed);
+    loop {
+        thread::park();
+    }
 }
 
 /// Threads of a process that want to run.
 fn runnable(pid: u32) -> usize {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let stats = threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok());
     stats
         .filter(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R')))
         .count()
+}
+
+/// Threads that want to run and are of no process below these.
+fn runnable_outside(pids: &[u32]) -> usize {
+    let root = Path::new("/proc");
+    let inside: Vec<u32> =
+        pids.iter().flat_map(|&pid| process::descendants(root, pid).unwrap()).collect();
+    let names = fs::read_dir(root).unwrap().flatten().map(|entry| entry.file_name());
+    let all = names.filter_map(|name| name.to_str()?.parse().ok());
+    let outside = all.filter(|pid| !inside.contains(pid));
+    outside.map(runnable).sum()
 }
 
 #[test]
@@ -288,7 +317,7 @@ fn needs_root_threads_of_a_job() {
     let mut place = Place::new(&["--backend", "rt"]);
     let neighbour = Program::spinner();
     let beside = job_with(&place, &neighbour, 1);
-    let mut program = Program(
+    let mut program = Program::of(
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "needs_root_threads_of_a_job", "--nocapture"])
             .env(IS_CROWD, "1")
@@ -329,11 +358,12 @@ fn needs_root_threads_of_a_job() {
     });
     // Not even those of this test's own that want to run for a moment are so many.
     assert!(load < SPINNERS / 10, "{load} threads are taken for nobody's");
-    assert_eq!(runnable(program.pid()), SPINNERS, "they have wanted to run until now");
+    assert!(runnable(program.pid()) >= SPINNERS, "they have wanted to run until now");
     assert_eq!(place.client().check().unwrap().violations, []);
     place.kill_daemon();
+    // As ordinary threads they would spin beside the test's own.
+    go.write_all(GO).unwrap();
     wait_until("released", || what_is_left(program.pid()).is_none());
-    drop(go);
 }
 
 /// Many processes that compute, and one that sleeps, which none of the others is like.
@@ -352,18 +382,19 @@ fn needs_root_and_bpf_many_threads_of_a_job_are_no_load_and_keep_nobody_waiting(
         return;
     }
     // Each becomes another program when it has its CPU, which may take long: the daemon waits for none of them.
-    let spins = "bash -c 'while [ $SECONDS -lt 100 ]; do :; done'";
-    let (_program, job) = many_processes(&place, THREADS, "", spins);
+    let spins = format!("bash -c '{SPIN}'");
+    let (program, job) = many_processes(&place, THREADS, "", &spins);
     let found = || place.job(job).unwrap();
-    // Those that it had while it grew are forgotten in a second.
-    let mut least = i64::MAX;
     for _ in 0..10 {
         let before = found().slots;
         wait_until("it has slots", || found().slots > before + 5);
-        least = least.min(place.status().unregistered_threads);
     }
-    // What wants to run for a moment is not there each time.
-    assert_eq!(least, 0, "threads are taken for nobody's");
+    // Those that it had while it grew are forgotten in a second. What wants to run for a moment is
+    // not there each time.
+    wait_until("threads are taken for nobody's only where they are nobody's", || {
+        let nobodys = runnable_outside(&[program.pid(), place.daemon_pid(), std::process::id()]);
+        place.status().unregistered_threads <= nobodys as i64
+    });
     assert_eq!(place.client().check().unwrap().violations, []);
 }
 
@@ -388,10 +419,8 @@ fn needs_root_nobody_is_waited_for_where_nothing_is_measured() {
     }
     let _alone = BESIDE_CROWDS.write().unwrap_or_else(PoisonError::into_inner);
     let place = Place::new(&["--backend", "rt", "--no-measure"]);
-    // Over and over again, until it is over.
-    let first = "read up _ < /proc/uptime; end=$((${up%.*} + 100)); again='
-        read up _ < /proc/uptime; [ ${up%.*} -lt $1 ] && exec sh -c \"$0\" \"$0\" $1'";
-    let each = "sh -c \"$again\" \"$again\" $end";
+    let first = "again='exec sh -c \"$0\" \"$0\"'";
+    let each = "sh -c \"$again\" \"$again\"";
     let (_program, job) = many_processes(&place, PROCESSES, first, each);
     let slots = || place.job(job).unwrap().slots;
     for _ in 0..20 {

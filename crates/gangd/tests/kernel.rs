@@ -2,7 +2,7 @@
 
 mod place;
 
-use std::{collections::BTreeSet, fs, io::Write, path::Path, process::Command, time::Duration};
+use std::{collections::BTreeSet, fs, io::Write, path::Path, process::Command};
 
 use gang_harness::skipped;
 use gang_linux::{
@@ -10,12 +10,12 @@ use gang_linux::{
     sched::{self, Policy},
 };
 use gang_protocol::{
-    client::{Change, Registration},
+    client::{Change, Client, Registration},
     v1,
 };
 use place::{
-    Place, Program, gives_way, is_released, is_root, job_with, machine, policies, registration,
-    wait_until, what_is_left,
+    Place, Program, SPIN, gives_way, is_released, is_root, job_with, machine, patient_client,
+    policies, registration, wait_for, wait_until, what_is_left,
 };
 
 #[test]
@@ -256,7 +256,9 @@ fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("deep/history.db");
     let settings = format!("status_file = true\n[history]\npath = {path:?}\n");
-    let mut place = Place::configured(&settings, &["--backend", "rt"]);
+    let log = directory.path().join("log");
+    let to_log = format!("exec \"$@\" 2>> '{}'", log.display());
+    let mut place = Place::launched(&["sh", "-c", &to_log, "sh"], &settings, &["--backend", "rt"]);
     let program = Program::spinner();
     let job = job_with(&place, &program, 1);
     let status = place.directory.path().join("status.json");
@@ -294,7 +296,9 @@ fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
     assert_eq!(slice_of(v1::Class::batch), Some(40_000_000));
     assert_eq!(slice_of(v1::Class::interactive), Some(place.status().slice_ns));
     configure("[classes.batch]\nweight = 0\n");
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until("a wrong file was read", || {
+        fs::read_to_string(&log).unwrap().contains("the configuration stays as it was")
+    });
     assert_eq!(place.status().batch_weight, 70, "a wrong file changes nothing");
 }
 
@@ -348,7 +352,8 @@ fn needs_root_what_leaves_its_session_stays_in_its_job() {
         return;
     }
     let place = Place::new(&["--backend", "freeze"]);
-    let program = Program::shell("read go; (setsid setsid sleep 60 &) ; exit 0");
+    // The test's end does not reach it, so that it ends by itself in the end.
+    let program = Program::shell("read go; (setsid setsid sleep 1000 &) ; exit 0");
     let job = job_with(&place, &program, 1);
     let mut program = program;
     program.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
@@ -369,7 +374,7 @@ fn needs_root_what_a_gang_starts_in_its_slot_is_switched_and_released_with_it() 
     let mut place = Place::new(&["--backend", "rt"]);
     // Children that leave their session at once, and whose parents end; threads; and who takes the CPUs.
     let threads = "import threading, time\n\
-        for _ in range(20):\n threading.Thread(target=time.sleep, args=(60,)).start(); time.sleep(.02)";
+        for _ in range(20):\n threading.Thread(target=time.sleep, args=(1000,)).start(); time.sleep(.02)";
     let has_python = Path::new("/usr/bin/python3").exists();
     if !has_python {
         skipped("no /usr/bin/python3 to start threads");
@@ -378,7 +383,7 @@ fn needs_root_what_a_gang_starts_in_its_slot_is_switched_and_released_with_it() 
         if has_python { format!("/usr/bin/python3 -c '{threads}' &") } else { String::new() };
     let mut program = Program::shell(&format!(
         "read go; {threads} i=0; while [ $i -lt 20 ]; do i=$((i+1)); sleep 0.02; \
-         (setsid setsid sleep 60 &) ; done; exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'"
+         (setsid setsid sleep 1000 &) ; done; exec bash -c '{SPIN}'"
     ));
     let job = job_with(&place, &program, 1);
     let rival = Program::spinner();
@@ -416,7 +421,7 @@ fn needs_root_suspend_resume_and_kill_reach_every_process() {
     }
     for backend in ["rt", "freeze", "signal"] {
         let place = Place::new(&["--backend", backend]);
-        let program = Program::shell("sleep 60 & sleep 60 & wait");
+        let program = Program::shell("sleep infinity & sleep infinity & wait");
         let job = job_with(&place, &program, 1);
         let group = place.job(job).unwrap().cgroup.unwrap();
         let frozen =
@@ -440,7 +445,7 @@ fn needs_root_a_cgroup_is_adopted_and_stays() {
     let name = format!("gang-test-{}", std::process::id());
     let group = gang_linux::cgroup::Group::at(mounts.v2.unwrap()).child(&name);
     group.create().unwrap();
-    let program = Program::shell("exec sleep 60");
+    let program = Program::sleeper();
     group.add(program.pid()).unwrap();
     let mut client = place.client();
     let reply = client
@@ -523,13 +528,17 @@ fn needs_root_two_that_start_at_once_share_one_daemon() {
             .unwrap()
     };
     let (mut one, mut other) = (start(), start());
-    // One of them ends at once, and well; the other when it has waited long enough for a job.
+    wait_until("one serves", || Client::connect(&socket).is_ok());
+    // As long as it has a client, it does not end.
+    let mut client = patient_client(&socket);
+    let is_served = client.status().unwrap().status.pid;
+    // It waits long for a first job, and for others only a second.
+    client.register(&registration("first", 1)).unwrap();
     let ended = || one.try_wait().unwrap().or(other.try_wait().unwrap());
-    let mut ended = ended;
-    wait_until("one has ended", || ended().is_some());
-    assert!(ended().unwrap().success());
-    std::thread::sleep(Duration::from_millis(10));
-    assert!(gang_protocol::client::Client::connect(&socket).is_ok(), "the other one serves");
+    let ended = wait_for("the other one has ended", ended);
+    assert!(ended.success());
+    assert_eq!(client.status().unwrap().status.pid, is_served, "the first one serves on");
+    drop(client);
     wait_until("both have ended", || {
         one.try_wait().unwrap().is_some() && other.try_wait().unwrap().is_some()
     });

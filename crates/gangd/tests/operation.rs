@@ -8,17 +8,17 @@ use std::{
     os::unix::fs::{MetadataExt, symlink},
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     process::{Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::Duration,
 };
 
-use gang_harness::skipped;
+use gang_harness::{PATIENCE, skipped};
 use gang_linux::sched::Policy;
 use gang_protocol::client::Client;
 use place::{
-    Place, Program, is_released, is_root, job_with, policies, registration, wait_busily_until,
-    wait_until,
+    Place, Program, is_released, is_root, job_with, patient_client, policies, registration,
+    wait_busily_until, wait_until,
 };
 use rustix::process::Signal;
 
@@ -161,7 +161,7 @@ fn tells(level: Option<&str>, count: usize) {
     };
     let unreadable = place.raw(b"no request\0", 1);
     assert!(unreadable.contains("InvalidValue"), "{unreadable}");
-    let program = Program::shell("exec sleep 60");
+    let program = Program::sleeper();
     let job = job_with(&place, &program, 1);
     drop(program);
     wait_until("the job has ended", || place.job(job).is_none());
@@ -215,7 +215,7 @@ fn who_reads_the_status_file_has_all_of_it_and_who_is_in_its_way_is_not_followed
         "everybody may read it, and only the daemon write (L32)"
     );
     assert_eq!(found.uid(), rustix::process::geteuid().as_raw());
-    let over = AtomicBool::new(false);
+    let (over, versions_seen) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (reads, versions, most) = thread::scope(|threads| {
         threads.spawn(|| {
             // Few, and many with long names: the file is short and long by turns.
@@ -224,9 +224,13 @@ fn who_reads_the_status_file_has_all_of_it_and_who_is_in_its_way_is_not_followed
                 for _ in 0..if round % 2 == 0 { 1 } else { 40 } {
                     client.register(&registration(&"long".repeat(16), 1)).unwrap();
                 }
-                thread::sleep(Duration::from_millis(150));
-                if over.load(Ordering::Relaxed) {
-                    break;
+                // The second one from here on was begun when all of them were there.
+                let until = versions_seen.load(Ordering::Relaxed) + 2;
+                while versions_seen.load(Ordering::Relaxed) < until {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    thread::sleep(Duration::from_millis(5));
                 }
             }
         });
@@ -237,6 +241,7 @@ fn who_reads_the_status_file_has_all_of_it_and_who_is_in_its_way_is_not_followed
                 .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&text)));
             reads += 1;
             versions.insert(read["written_at_ns"].as_u64().unwrap());
+            versions_seen.store(versions.len(), Ordering::Relaxed);
             most = most.max(read["jobs"].as_array().unwrap().len());
             reads >= 1000 && versions.len() >= 10 && most >= 40
         };
@@ -280,9 +285,10 @@ fn a_socket_of_the_service_manager_outlives_the_daemon() {
         .unwrap();
     // The first connection starts it.
     wait_until("the daemon answers", || {
-        Client::connect(&socket).is_ok_and(|mut client| client.status().is_ok())
+        let client = Client::connect_within(&socket, PATIENCE);
+        client.is_ok_and(|mut client| client.status().is_ok())
     });
-    Client::connect(&socket).unwrap().stop().unwrap();
+    patient_client(&socket).stop().unwrap();
     assert!(daemon.wait().unwrap().success());
     assert!(socket.exists());
 }

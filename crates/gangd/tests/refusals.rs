@@ -11,11 +11,11 @@ use std::{
 
 use gang_harness::skipped;
 use gang_protocol::{
-    client::{Adopted, Change, Client, Registration},
+    client::{Adopted, Change, Registration},
     error::ClientError,
     v1,
 };
-use place::{Place, Program, is_root, job_with, registration, wait_until};
+use place::{Place, Program, is_root, job_with, patient_client, registration, wait_until};
 
 /// A daemon that anybody can start.
 fn place() -> Place {
@@ -159,11 +159,6 @@ fn memory_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
     let socket = place.socket();
     let (waits, socket) = (&waits, &socket);
     let given_up = std::thread::scope(|threads| {
-        let waiting = threads.spawn(move || {
-            let mut client = Client::connect(socket).unwrap();
-            let job = client.register(waits).unwrap();
-            (client.show_job(job).unwrap().details.mem_bytes, waits.mem_bytes)
-        });
         let mut impatient = UnixStream::connect(socket).unwrap();
         let call = format!(
             r#"{{"method":"org.gangd.v1.Register","parameters":{{"name":"gone","cpus":1,"min_cpus":1,
@@ -171,8 +166,18 @@ fn memory_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
             memory.free / 10 * 6
         );
         impatient.write_all(call.as_bytes()).and_then(|()| impatient.write_all(b"\0")).unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        assert_eq!(place.client().list_jobs().unwrap().jobs.len(), 1);
+        // What fits is kept for whoever waits.
+        wait_until("the one waits", || {
+            matches!(place.client().register(&needs(2)), Err(ClientError::NotEnough { .. }))
+        });
+        wait_until("nobody else asks", || place.threads("client").len() == 2);
+        let waiting = threads.spawn(move || {
+            let mut client = patient_client(socket);
+            let job = client.register(waits).unwrap();
+            (client.show_job(job).unwrap().details.mem_bytes, waits.mem_bytes)
+        });
+        wait_until("the other one asks", || place.threads("client").len() == 3);
+        assert_eq!(client.list_jobs().unwrap().jobs.len(), 1);
         drop(impatient);
         drop(client);
         waiting.join().unwrap()
@@ -252,7 +257,7 @@ fn a_process_is_in_one_job_at_a_time() {
         return;
     }
     let place = Place::new(&["--backend", "freeze"]);
-    let program = Program::shell("sleep 60");
+    let program = Program::sleeper();
     let first = job_with(&place, &program, 1);
     let mut client = place.client();
     let second = client.register(&registration("second", 1)).unwrap();
@@ -277,7 +282,7 @@ fn a_job_whose_process_came_by_another_connection_outlives_the_one_that_register
     let (mut client, mut other) = (place.client(), place.client());
     let job = client.register(&registration("job", 1)).unwrap();
     let unstarted = client.register(&registration("unstarted", 1)).unwrap();
-    let program = Program::shell("sleep 60");
+    let program = Program::sleeper();
     other.add_process(job, program.pid_i64()).unwrap();
     drop(client);
     wait_until("the other job is gone", || place.job(unstarted).is_none());
@@ -330,7 +335,7 @@ fn needs_root_one_user_has_no_power_over_another() {
     }
     use std::os::unix::{fs::PermissionsExt, process::CommandExt};
     let place = Place::configured("[limits]\ncpus_per_user = 1000\n", &["--backend", "freeze"]);
-    let program = Program::shell("sleep 60");
+    let program = Program::sleeper();
     let job = job_with(&place, &program, 1);
     place.client().set_class(job, v1::Class::express).expect("administrators may raise");
     // Where the other user can reach it.
@@ -357,7 +362,7 @@ fn needs_root_one_user_has_no_power_over_another() {
 fn other_user(socket: &str) {
     let number = |name: &str| std::env::var(name).unwrap().parse::<i64>().unwrap();
     let (job, pid) = (number("GANG_TEST_JOB"), number("GANG_TEST_PID"));
-    let mut client = Client::connect(socket.as_ref()).unwrap();
+    let mut client = patient_client(socket.as_ref());
     let not_permitted = |result: Result<(), ClientError>| {
         assert!(matches!(result, Err(ClientError::NotPermitted { .. })), "{result:?}");
     };
@@ -380,8 +385,8 @@ fn other_user(socket: &str) {
     let shown = client.show_job(job).unwrap();
     assert_eq!(shown.processes, None, "what others run is not shown");
     // Not this one: a job of class standby stands still while anybody else wants the CPUs.
-    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
-    client.add_process(own, sleeper.id().into()).expect("one's own process");
+    let sleeper = Program::sleeper();
+    client.add_process(own, sleeper.pid_i64()).expect("one's own process");
     let wide = Change { cpus: Some(5000), min_cpus: Some(1), ..Change::default() };
     let limited = client.resize(own, &wide).unwrap_err();
     assert!(matches!(limited, ClientError::LimitReached { maximum: 1000, .. }), "{limited}");
@@ -390,5 +395,4 @@ fn other_user(socket: &str) {
     not_permitted(client.set_class(own, v1::Class::interactive));
     client.set_class(own, v1::Class::standby).expect("one may lower one's own");
     not_permitted(client.set_class(own, v1::Class::batch));
-    sleeper.kill().and_then(|()| sleeper.wait()).unwrap();
 }

@@ -18,7 +18,9 @@ use gang_protocol::{
     error::ClientError,
     v1,
 };
-use place::{Place, Program, is_released, is_root, job_with, registration, wait_until};
+use place::{
+    Place, Program, is_released, is_root, job_with, patient_client, registration, wait_until,
+};
 
 /// Known to every machine, as daemon and nobody.
 const ONE: u32 = 1;
@@ -39,7 +41,7 @@ fn number(name: &str) -> i64 {
 }
 
 fn client() -> Client {
-    Client::connect(told("GANG_TEST_SOCKET").as_ref()).unwrap()
+    patient_client(told("GANG_TEST_SOCKET").as_ref())
 }
 
 /// This test program as a user, where he can reach it.
@@ -301,7 +303,7 @@ fn needs_root_a_cgroup_with_processes_of_others_is_not_adopted() {
     group.create().unwrap();
     let sleeps = |uid: u32| {
         let mut sleep = Command::new("sleep");
-        Program(sleep.arg("60").process_group(0).uid(uid).gid(uid).spawn().unwrap())
+        Program::of(sleep.arg("infinity").process_group(0).uid(uid).gid(uid).spawn().unwrap())
     };
     let home = |program: &Program| {
         std::fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap()
@@ -495,7 +497,7 @@ fn needs_root_a_class_given_up_is_not_had_back() {
 #[test]
 fn who_waits_is_served_in_turn_and_forgotten_when_he_goes() {
     let place = Place::new(&["--backend", "signal"]);
-    let program = Program::shell("sleep 60");
+    let program = Program::sleeper();
     let memory = place.status().memory;
     let needs = |tenths: i64| Registration {
         mem_bytes: Some(memory.free / 10 * tenths),
@@ -504,18 +506,19 @@ fn who_waits_is_served_in_turn_and_forgotten_when_he_goes() {
     let mut client = place.client();
     let first = client.register(&needs(6)).unwrap();
     client.add_process(first, program.pid_i64()).unwrap();
+    // Other programs take and give memory meanwhile, which must not decide who fits.
     // A great one waits; what is left over is kept for it, so that it does not starve.
     let mut great = raw_waiting(&place, memory.free / 10 * 6);
     wait_until("the great one has the first claim", || {
-        matches!(place.client().register(&needs(3)), Err(ClientError::NotEnough { .. }))
+        matches!(place.client().register(&needs(2)), Err(ClientError::NotEnough { .. }))
     });
     assert!(client.register(&registration("humble", 1)).is_ok(), "who needs nothing waits not");
     // It goes, and nobody waits any more.
     drop(great.take());
-    wait_until("it is forgotten", || place.client().register(&needs(3)).is_ok());
+    wait_until("it is forgotten", || place.client().register(&needs(2)).is_ok());
     let never = Registration { mem_bytes: Some(memory.total + 1), wait: true, ..needs(1) };
     assert!(matches!(client.register(&never), Err(ClientError::NotEnough { .. })));
-    let job = job_with(&place, &Program::shell("sleep 60"), 1);
+    let job = job_with(&place, &Program::sleeper(), 1);
     let much = Change { mem_bytes: Some(memory.total - 1), ..Change::default() };
     let refused = client.resize(job, &much);
     assert!(refused.is_err(), "{refused:?}");

@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn whoever_has_the_number_of_a_process_that_ended_is_no_member() {
-        let mut sleepers = [(); 3].map(|()| Command::new("sleep").arg("60").spawn().unwrap());
+        let mut sleepers = [(); 3].map(|()| Command::new("sleep").arg("600").spawn().unwrap());
         let pids = sleepers.each_ref().map(std::process::Child::id);
         // The first one ended when the list had been read, and its number went to a stranger.
         let found = handles_of(&pids[..2], || Ok(vec![pids[2], pids[1]])).unwrap();

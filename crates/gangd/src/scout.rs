@@ -99,7 +99,7 @@ fn thread_number() -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use gang_harness::wait_for;
 
     use super::*;
 
@@ -112,12 +112,7 @@ mod tests {
         scout.ask(vec![(JobId(7), vec![me, u32::MAX])]);
         // It has not answered yet, as far as is known here.
         scout.ask(vec![(JobId(8), vec![me])]);
-        let until = Instant::now() + Duration::from_secs(10);
-        let mut found = Found::new();
-        while found.is_empty() && Instant::now() < until {
-            found = scout.take();
-            thread::yield_now();
-        }
+        let found = wait_for("it answers", || Some(scout.take()).filter(|found| !found.is_empty()));
         let [(JobId(7), cpus)] = &found[..] else { panic!("{found:?}") };
         assert!(
             matches!(cpus[..], [(tid, _)] if tid == me),

@@ -13,8 +13,8 @@ use gang_harness::skipped;
 use gang_linux::sched::Policy;
 use gang_protocol::v1;
 use place::{
-    Place, Program, SPIN, gives_way, is_released, is_root, job_with, machine, policies, wait_for,
-    wait_until,
+    Place, Program, SPIN, gives_way, has_backend, is_released, job_with, machine, policies,
+    wait_for, wait_until,
 };
 
 /// Each test here has the machine for itself, as far as the others go.
@@ -51,7 +51,7 @@ fn comes_to_be_left_to_linux(place: &Place, program: &Program, job: i64) -> bool
 
 /// A daemon as it is by default; it leaves nobody alone where it cannot measure.
 fn a_place_that_measures() -> Option<Place> {
-    let place = is_root().then(|| Place::that_leaves_alone(&["--backend", "rt"]))?;
+    let place = has_backend("rt").then(|| Place::that_leaves_alone(&["--backend", "rt"]))?;
     wait_until("measured, or not", || place.status().measuring != v1::Measuring::starting);
     if place.status().measuring == v1::Measuring::no {
         skipped(place.status().not_measured.unwrap_or_default());

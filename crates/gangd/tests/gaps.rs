@@ -6,7 +6,7 @@ use std::{fs, io::Write, thread, time::Duration};
 
 use gang_harness::skipped;
 use gang_protocol::v1;
-use place::{Place, Program, SPIN, is_root, job_with, machine, wait_until};
+use place::{Place, Program, SPIN, has_backend, job_with, machine, wait_until};
 
 const SELDOM_NS: i64 = 20_000_000;
 
@@ -42,7 +42,7 @@ fn interruptions(program: &Program) -> u64 {
 
 #[test]
 fn needs_root_and_bpf_gaps_come_more_often_while_short_tasks_do() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -91,7 +91,7 @@ fn needs_root_and_bpf_gaps_come_more_often_while_short_tasks_do() {
 
 #[test]
 fn needs_root_gaps_come_often_where_nobody_sees_who_waits_for_them() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let period_ns =

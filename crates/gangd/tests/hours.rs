@@ -9,7 +9,7 @@ use std::{fs, time::Duration};
 
 use gang_linux::clock;
 use gang_protocol::{client::Registration, v1};
-use place::{Place, Program, is_root, job_with, registration, wait_until};
+use place::{Place, Program, has_backend, job_with, machine, registration, wait_until};
 use rustix::process::Signal;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -51,13 +51,12 @@ impl Day {
             let settings = format!("{CLASSES}{hours}");
             let flags = ["--backend", "rt", "--slice", "10ms"];
             let place = Place::launched(&["env", &zone], &settings, &flags);
-            let cpus = std::thread::available_parallelism().unwrap().get() as i64;
             let mut client = place.client();
             let classes = [v1::Class::interactive, v1::Class::batch];
             let programs = [Program::spinner(), Program::spinner()];
             let jobs = [0, 1].map(|at| {
                 let class: v1::Class = classes[at].clone();
-                let spec = Registration { class, ..registration("job", cpus) };
+                let spec = Registration { class, ..registration("job", machine()) };
                 let job = client.register(&spec).unwrap();
                 client.add_process(job, programs[at].pid_i64()).unwrap();
                 job
@@ -127,7 +126,7 @@ impl Day {
 
 #[test]
 fn needs_root_when_working_hours_begin_classes_have_other_terms_and_jobs_run_on() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let mut day = Day::before_noon("12:00", "18:00", false);
@@ -145,7 +144,7 @@ fn needs_root_when_working_hours_begin_classes_have_other_terms_and_jobs_run_on(
 
 #[test]
 fn needs_root_when_working_hours_end_classes_have_other_terms_and_jobs_run_on() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let mut day = Day::before_noon("06:00", "12:00", true);

@@ -14,13 +14,13 @@ use gang_harness::skipped;
 use gang_linux::{process, sched::Policy};
 use gang_protocol::{client::Registration, v1};
 use place::{
-    Place, Program, SPIN, is_released, is_root, job_with, machine, policies, registration,
-    wait_busily_until, wait_until,
+    Place, Program, SPIN, has_backend, is_released, is_root, job_with, machine, policies,
+    registration, wait_busily_until, wait_until,
 };
 
 #[test]
 fn needs_root_an_idle_job_has_no_slots_and_ordinary_threads_until_it_uses_cpu() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let settings = "idle_after = '1s'\nleave_after = '1h'\n";
@@ -46,7 +46,7 @@ fn needs_root_an_idle_job_has_no_slots_and_ordinary_threads_until_it_uses_cpu() 
 
 #[test]
 fn needs_root_an_idle_job_among_many_has_slots_again_though_hogs_have_all_cpus() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -113,7 +113,7 @@ fn sleeps(tid: u32) -> u64 {
 /// The daemon has a thread that runs only where the kernel tells of somebody who wakes.
 #[test]
 fn needs_root_and_bpf_who_wakes_is_told_of_and_raised() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let Some(mut sleeping) = Sleeping::new(&["--backend", "rt"]) else { return };
@@ -132,7 +132,7 @@ fn needs_root_and_bpf_who_wakes_is_told_of_and_raised() {
 /// Without the kernel's word a look sees it, ten times a second.
 #[test]
 fn needs_root_who_wakes_is_seen_and_raised() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let mut sleeping = Sleeping::new(&["--backend", "rt", "--no-measure"]).unwrap();
@@ -144,7 +144,7 @@ fn needs_root_who_wakes_is_seen_and_raised() {
 #[test]
 #[ignore = "nightly: needs an otherwise idle machine"]
 fn needs_root_and_bpf_who_wakes_is_raised_before_anybody_looks() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     // At the median of several times.
@@ -171,7 +171,7 @@ fn is_asleep(pid: u32) -> bool {
 fn needs_root_a_daemon_without_jobs_sleeps() {
     /// A daemon that uses a fifth of a CPU is never found asleep so often in a row.
     const LOOKS: u32 = 60;
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt", "--slice", "2ms"]);
@@ -193,7 +193,7 @@ fn needs_root_a_daemon_without_jobs_sleeps() {
 
 #[test]
 fn needs_root_what_uses_no_cpu_leaves_and_is_where_it_was() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let settings = "idle_after = '1s'\nleave_after = '6s'\n";
@@ -225,6 +225,9 @@ fn needs_root_who_waits_for_a_slot_has_not_been_idle() {
     let settings = "idle_after = '1s'\nleave_after = '1s'\n";
     // Who is out of its slot stands still.
     for backend in ["freeze", "signal"] {
+        if !has_backend(backend) {
+            continue;
+        }
         let place = Place::configured(settings, &["--backend", backend]);
         let (busy, waits) = (Program::spinner(), Program::spinner());
         let idle = Program::sleeper();

@@ -14,13 +14,13 @@ use gang_protocol::{
     v1,
 };
 use place::{
-    Place, Program, SPIN, gives_way, is_released, is_root, job_with, machine, patient_client,
-    policies, registration, wait_for, wait_until, what_is_left,
+    Place, Program, SPIN, gives_way, has_backend, is_released, is_root, job_with, machine,
+    patient_client, policies, registration, wait_for, wait_until, what_is_left,
 };
 
 #[test]
 fn needs_root_a_gang_is_raised_in_its_slot_and_fills_out_of_it() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -48,12 +48,10 @@ fn needs_root_who_had_the_cpus_of_a_slot_may_run_anywhere_again() {
         return;
     }
     for backend in ["rt", "weight"] {
-        let mut place = Place::new(&["--backend", "signal"]);
-        if let Some(reason) = place.obstacle(backend) {
-            skipped(reason);
+        if !has_backend(backend) {
             continue;
         }
-        place = Place::new(&["--backend", backend]);
+        let mut place = Place::new(&["--backend", backend]);
         let programs = [Program::spinner(), Program::spinner(), Program::spinner()];
         let affinity = |program: &Program| sched::affinity(program.pid()).unwrap();
         let anywhere = affinity(&programs[0]);
@@ -80,7 +78,7 @@ fn needs_root_who_had_the_cpus_of_a_slot_may_run_anywhere_again() {
 
 #[test]
 fn needs_root_a_daemon_that_is_started_again_finds_its_jobs() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
@@ -100,7 +98,7 @@ fn needs_root_a_daemon_that_is_started_again_finds_its_jobs() {
 
 #[test]
 fn needs_root_a_daemon_that_ends_leaves_no_trace() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -121,10 +119,10 @@ fn needs_root_a_daemon_that_ends_leaves_no_trace() {
 
 #[test]
 fn needs_root_a_process_that_leaves_its_job_is_as_it_was() {
-    if !is_root() {
-        return;
-    }
     for backend in ["rt", "signal"] {
+        if !has_backend(backend) {
+            continue;
+        }
         let place = Place::new(&["--backend", backend]);
         let (one, other) = (Program::spinner(), Program::spinner());
         let job = job_with(&place, &one, 1);
@@ -150,7 +148,7 @@ fn needs_root_a_process_that_leaves_its_job_is_as_it_was() {
 
 #[test]
 fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
@@ -189,7 +187,7 @@ fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
 
 #[test]
 fn needs_root_gangs_keep_their_slots_for_as_long_as_their_class_says() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let settings = "[classes.batch]\nslice = '80ms'\n";
@@ -217,7 +215,7 @@ fn needs_root_gangs_keep_their_slots_for_as_long_as_their_class_says() {
 
 #[test]
 fn needs_root_who_looks_on_misses_no_slice_however_short() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt", "--slice", "1ms"]);
@@ -250,7 +248,7 @@ fn needs_root_who_looks_on_misses_no_slice_however_short() {
 
 #[test]
 fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -304,15 +302,10 @@ fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
 
 #[test]
 fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
-    if !is_root() {
+    if !has_backend("weight") {
         return;
     }
-    let mut place = Place::new(&["--backend", "signal"]);
-    if let Some(reason) = place.obstacle("weight") {
-        skipped(reason);
-        return;
-    }
-    place = Place::new(&["--backend", "weight", "--slice", "50ms"]);
+    let mut place = Place::new(&["--backend", "weight", "--slice", "50ms"]);
     let (one, other) = (Program::spinner(), Program::spinner());
     for program in [&one, &other] {
         job_with(&place, program, machine());
@@ -348,7 +341,7 @@ fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
 
 #[test]
 fn needs_root_what_leaves_its_session_stays_in_its_job() {
-    if !is_root() {
+    if !has_backend("freeze") {
         return;
     }
     let place = Place::new(&["--backend", "freeze"]);
@@ -368,7 +361,7 @@ fn needs_root_what_leaves_its_session_stays_in_its_job() {
 
 #[test]
 fn needs_root_what_a_gang_starts_in_its_slot_is_switched_and_released_with_it() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
@@ -416,10 +409,10 @@ fn needs_root_what_a_gang_starts_in_its_slot_is_switched_and_released_with_it() 
 
 #[test]
 fn needs_root_suspend_resume_and_kill_reach_every_process() {
-    if !is_root() {
-        return;
-    }
     for backend in ["rt", "freeze", "signal"] {
+        if !has_backend(backend) {
+            continue;
+        }
         let place = Place::new(&["--backend", backend]);
         let program = Program::shell("sleep infinity & sleep infinity & wait");
         let job = job_with(&place, &program, 1);
@@ -437,7 +430,7 @@ fn needs_root_suspend_resume_and_kill_reach_every_process() {
 
 #[test]
 fn needs_root_a_cgroup_is_adopted_and_stays() {
-    if !is_root() {
+    if !has_backend("freeze") {
         return;
     }
     let place = Place::new(&["--backend", "freeze"]);
@@ -473,7 +466,7 @@ fn needs_root_a_cgroup_is_adopted_and_stays() {
 
 #[test]
 fn needs_root_a_fork_bomb_does_not_disturb_its_neighbour() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -499,7 +492,7 @@ fn needs_root_a_fork_bomb_does_not_disturb_its_neighbour() {
 
 #[test]
 fn needs_root_a_job_of_policy_none_is_left_to_linux() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -515,7 +508,7 @@ fn needs_root_a_job_of_policy_none_is_left_to_linux() {
 
 #[test]
 fn needs_root_two_that_start_at_once_share_one_daemon() {
-    if !is_root() {
+    if !has_backend("freeze") {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -20,7 +20,8 @@ use gang_harness::{PATIENCE, skipped};
 use gang_linux::process;
 use gang_protocol::{client::Client, error::ClientError, limits::MESSAGE_MAX, v1};
 use place::{
-    Place, Program, SPIN, is_root, job_with, machine, registration, wait_until, what_is_left,
+    Place, Program, SPIN, has_backend, is_root, job_with, machine, registration, wait_until,
+    what_is_left,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -310,7 +311,7 @@ fn needs_root_threads_of_a_job() {
     if std::env::var_os(IS_CROWD).is_some() {
         return crowd();
     }
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let _alone = BESIDE_CROWDS.write().unwrap_or_else(PoisonError::into_inner);
@@ -370,7 +371,7 @@ fn needs_root_threads_of_a_job() {
 #[test]
 fn needs_root_and_bpf_many_threads_of_a_job_are_no_load_and_keep_nobody_waiting() {
     const THREADS: usize = 256;
-    if !is_root() || !has_room_for(THREADS) {
+    if !has_backend("rt") || !has_room_for(THREADS) {
         return;
     }
     let _alone = BESIDE_CROWDS.write().unwrap_or_else(PoisonError::into_inner);
@@ -414,7 +415,7 @@ fn many_processes(place: &Place, processes: usize, first: &str, each: &str) -> (
 #[test]
 fn needs_root_nobody_is_waited_for_where_nothing_is_measured() {
     const PROCESSES: usize = 256;
-    if !is_root() || !has_room_for(PROCESSES) {
+    if !has_backend("rt") || !has_room_for(PROCESSES) {
         return;
     }
     let _alone = BESIDE_CROWDS.write().unwrap_or_else(PoisonError::into_inner);

@@ -10,7 +10,7 @@ use std::{fs, io::Write, path::Path};
 
 use gang_linux::{clock, process};
 use gang_protocol::{client::Registration, v1};
-use place::{Place, Program, SPIN, is_root, machine, registration, wait_for, wait_until};
+use place::{Place, Program, SPIN, has_backend, machine, registration, wait_for, wait_until};
 
 /// A program with a thread for each CPU, all of which spin.
 fn gang() -> Program {
@@ -60,7 +60,7 @@ const SLICES: usize = 100;
 
 #[test]
 fn needs_root_gangs_have_no_more_slices_than_the_cap() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt", "--cap", "0.3"]);
@@ -76,7 +76,7 @@ fn needs_root_gangs_have_no_more_slices_than_the_cap() {
 
 #[test]
 fn needs_root_gangs_have_slices_by_their_weights() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -97,7 +97,7 @@ fn needs_root_gangs_have_slices_by_their_weights() {
 
 #[test]
 fn needs_root_a_gang_takes_turns_with_what_is_no_job() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -127,7 +127,7 @@ fn machine_time() -> f64 {
 #[test]
 #[ignore = "nightly: needs all of its CPUs all the time"]
 fn needs_root_all_gangs_together_stay_below_the_cap() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt", "--cap", "0.3"]);
@@ -150,7 +150,7 @@ fn needs_root_all_gangs_together_stay_below_the_cap() {
 #[test]
 #[ignore = "nightly: needs all of its CPUs all the time"]
 fn needs_root_who_fills_takes_nothing_from_a_gang_in_its_slot() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -180,7 +180,7 @@ fn time_below(program: &Program) -> f64 {
 #[test]
 #[ignore = "nightly: needs all of its CPUs all the time"]
 fn needs_root_a_gang_shares_with_what_is_no_job() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);

@@ -25,16 +25,12 @@ use gang_linux::{
     sched::{self, Attributes, Policy},
 };
 use gang_protocol::{client::Client, error::ClientError, v1};
-use place::{Place, Program, is_root, job_with, registration, wait_until};
+use place::{Place, Program, has_backend, job_with, machine, registration, wait_until};
 
 /// To be had after the daemon: that takes its time to end, and does not mind who comes next.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn machine() -> i64 {
-    thread::available_parallelism().unwrap().get() as i64
 }
 
 /// Of single threads nothing is measured.
@@ -148,7 +144,7 @@ fn no_such_thread(outcome: Result<(), ClientError>) {
 
 #[test]
 fn needs_root_single_threads_take_turns_while_the_rest_of_their_process_does_not() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");
@@ -197,7 +193,7 @@ fn needs_root_single_threads_take_turns_while_the_rest_of_their_process_does_not
 
 #[test]
 fn needs_root_a_job_ends_with_its_last_single_thread() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");
@@ -220,7 +216,7 @@ fn needs_root_a_job_ends_with_its_last_single_thread() {
 
 #[test]
 fn needs_root_threads_that_cannot_come_or_go_are_refused_with_the_reason() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");
@@ -276,7 +272,7 @@ fn needs_root_threads_that_cannot_come_or_go_are_refused_with_the_reason() {
 
 #[test]
 fn needs_root_a_job_has_no_more_single_threads_than_the_limit() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");
@@ -360,7 +356,7 @@ impl Drop for CpuGroup {
 
 #[test]
 fn needs_root_a_thread_whose_group_may_have_no_real_time_threads_is_refused_with_the_group() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");
@@ -392,7 +388,7 @@ fn needs_root_a_thread_whose_group_may_have_no_real_time_threads_is_refused_with
 
 #[test]
 fn needs_root_whether_gangs_fill_is_what_holds_and_not_what_was_read_since() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");
@@ -409,7 +405,7 @@ fn needs_root_whether_gangs_fill_is_what_holds_and_not_what_was_read_since() {
 
 #[test]
 fn needs_root_single_threads_run_on_whoever_is_killed_and_the_next_daemon_finds_them() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let mut place = daemon("rt");
@@ -437,7 +433,7 @@ fn needs_root_single_threads_run_on_whoever_is_killed_and_the_next_daemon_finds_
 
 #[test]
 fn needs_root_a_daemon_that_cannot_switch_single_threads_lets_them_go() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let mut place = Place::configured("backend = 'rt'\n", &["--no-measure"]);
@@ -455,7 +451,7 @@ fn needs_root_a_daemon_that_cannot_switch_single_threads_lets_them_go() {
 
 #[test]
 fn needs_root_what_a_single_thread_starts_has_nothing_of_its_slots() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");

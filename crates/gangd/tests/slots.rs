@@ -6,12 +6,13 @@ use std::{collections::BTreeSet, fs, io::Write, path::Path};
 
 use gang_linux::clock;
 use place::{
-    Place, Program, SPIN, is_released, is_root, job_with, machine, wait_busily_until, wait_until,
+    Place, Program, SPIN, has_backend, is_released, job_with, machine, wait_busily_until,
+    wait_until,
 };
 
 #[test]
 fn needs_root_the_slot_page_counts_threads_as_planned() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
@@ -33,7 +34,7 @@ fn needs_root_the_slot_page_counts_threads_as_planned() {
 
 #[test]
 fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
@@ -71,7 +72,7 @@ fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
 
 #[test]
 fn needs_root_a_slot_lasts_until_the_slot_page_says_at_least() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt", "--slice", "20ms"]);
@@ -103,7 +104,7 @@ fn needs_root_a_slot_lasts_until_the_slot_page_says_at_least() {
 
 #[test]
 fn needs_root_signals_tell_of_slots_those_who_listen() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let mut place = Place::new(&["--backend", "rt", "--slice", "20ms"]);
@@ -154,7 +155,7 @@ fn needs_root_signals_tell_of_slots_those_who_listen() {
 
 #[test]
 fn needs_root_what_a_listener_starts_is_not_ended_by_what_only_its_parent_handles() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt", "--slice", "2ms"]);

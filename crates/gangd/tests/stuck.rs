@@ -11,7 +11,9 @@ use std::{
 
 use gang_harness::skipped;
 use gang_protocol::client::Registration;
-use place::{Place, Program, is_root, job_with, registration, wait_until, what_is_left};
+use place::{
+    Place, Program, has_backend, is_root, job_with, machine, registration, wait_until, what_is_left,
+};
 
 /// Neither handler may be interrupted by the other.
 const NEVER_RETURNS: &str = r#"
@@ -53,11 +55,10 @@ fn needs_root_a_handler_that_never_returns_keeps_nobody_from_its_slots() {
         Err(error) => return skipped(format!("needs a compiler of C: {error}")),
     }
     for backend in ["rt", "freeze"] {
-        let mut place = Place::new(&["--backend", backend, "--no-measure"]);
-        if let Some(reason) = place.obstacle(backend) {
-            skipped(format!("{backend}: {reason}"));
+        if !has_backend(backend) {
             continue;
         }
+        let mut place = Place::new(&["--backend", backend, "--no-measure"]);
         let mut program = Program::shell(&format!("exec {}", stuck.display()));
         let mut said = BufReader::new(program.0.stdout.take().unwrap());
         let mut client = place.client();
@@ -65,8 +66,7 @@ fn needs_root_a_handler_that_never_returns_keeps_nobody_from_its_slots() {
         let job = client.register(&listens).unwrap();
         client.add_process(job, program.pid_i64()).unwrap();
         let rivals = [(); 2].map(|()| Program::spinner());
-        let machine = std::thread::available_parallelism().unwrap().get() as i64;
-        let others = rivals.each_ref().map(|rival| job_with(&place, rival, machine));
+        let others = rivals.each_ref().map(|rival| job_with(&place, rival, machine()));
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
         assert_eq!(line, "inside\n", "{backend}: it has been told, and never comes back");

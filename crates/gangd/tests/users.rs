@@ -19,7 +19,7 @@ use gang_protocol::{
     v1,
 };
 use place::{
-    Place, Program, is_released, is_root, job_with, patient_client, registration, wait_until,
+    Place, Program, has_backend, is_released, job_with, patient_client, registration, wait_until,
 };
 
 /// Known to every machine, as daemon and nobody.
@@ -127,7 +127,7 @@ fn needs_root_users_have_no_power_over_each_other() {
     if plays("stranger") {
         return stranger();
     }
-    if !is_root() {
+    if !has_backend("freeze") {
         return;
     }
     let place = Place::configured("[limits]\ncpus_per_user = 10\n", &["--backend", "freeze"]);
@@ -251,7 +251,7 @@ fn needs_root_a_stranger_has_nothing_of_arguments_and_variables() {
         }
         return;
     }
-    if !is_root() {
+    if !has_backend("freeze") {
         return;
     }
     assert!(TEST.contains(ARGUMENT));
@@ -289,7 +289,7 @@ fn needs_root_a_cgroup_with_processes_of_others_is_not_adopted() {
         assert_eq!(client.list_jobs().unwrap().jobs, [], "no job is left over");
         return;
     }
-    if !is_root() {
+    if !has_backend("freeze") {
         return;
     }
     let place = Place::new(&["--backend", "freeze"]);
@@ -351,7 +351,7 @@ fn needs_root_members_of_the_configured_group_are_administrators_and_nobody_else
         Ok("former") => return former_administrator(),
         _ => {}
     }
-    if !is_root() {
+    if !has_backend("freeze") {
         return;
     }
     let machine = tempfile::tempdir().unwrap();
@@ -417,7 +417,7 @@ fn needs_root_a_user_at_his_limits_is_told_them_and_others_have_theirs() {
     if plays("greedy") {
         return greedy();
     }
-    if !is_root() {
+    if !has_backend("freeze") {
         return;
     }
     let place = Place::configured(
@@ -482,7 +482,7 @@ fn needs_root_a_class_given_up_is_not_had_back() {
         let _ = std::io::stdin().lines().next();
         return;
     }
-    if !is_root() {
+    if !has_backend("freeze") {
         return;
     }
     let mut place = Place::new(&["--backend", "freeze"]);
@@ -594,7 +594,7 @@ fn needs_root_a_user_who_waits_too_often_is_told_the_limit_and_others_are_served
         assert!(matches!(refused, Err(ClientError::NotEnough { .. })), "{refused:?}");
         return;
     }
-    if !is_root() {
+    if !has_backend("freeze") {
         return;
     }
     let place = Place::configured(

@@ -14,7 +14,7 @@ use gang_linux::{
     clock,
     sched::{self, Attributes},
 };
-use place::{Place, Program, is_root, job_with, machine, wait_busily_until, wait_until};
+use place::{Place, Program, has_backend, job_with, machine, wait_busily_until, wait_until};
 
 /// What a process has used, in ticks of the kernel.
 fn used(program: &Program) -> u64 {
@@ -39,7 +39,7 @@ fn used_in_slot_ns(program: &Program) -> Option<u64> {
 
 #[test]
 fn needs_root_auxiliary_threads_run_in_the_slot_too() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     if machine() < 2 {
@@ -72,7 +72,7 @@ fn needs_root_auxiliary_threads_run_in_the_slot_too() {
 #[test]
 #[ignore = "nightly: needs an otherwise idle machine"]
 fn needs_root_auxiliary_threads_have_their_part_of_a_slot() {
-    if !is_root() {
+    if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);

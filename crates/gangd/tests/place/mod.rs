@@ -52,16 +52,31 @@ pub fn is_root() -> bool {
     root
 }
 
+/// What can be done here, as a daemon finds it.
+static BACKENDS: LazyLock<Vec<v1::Backend>> =
+    LazyLock::new(|| Place::new(&["--backend", "signal"]).status().backends);
+
+/// True where a backend can be used and this is root; says what is skipped where not. A cgroup that a
+/// test was started in may deny SCHED_FIFO to root, too.
+pub fn has_backend(name: &str) -> bool {
+    if !is_root() {
+        return false;
+    }
+    let found = BACKENDS.iter().find(|found| found.name == name).unwrap();
+    if let Some(reason) = &found.reason {
+        skipped(format!("{name}: {reason}"));
+    }
+    found.usable
+}
+
 /// Runs a test with each backend that this machine permits; the daemon has further flags.
 pub fn with_each_backend(flags: &[&str], test: fn(Place)) {
     if !is_root() {
         return;
     }
-    let any = Place::new(&["--backend", "signal"]);
     for name in Backend::ALL.map(Backend::name) {
-        match any.obstacle(name) {
-            Some(reason) => skipped(format!("{name}: {reason}")),
-            None => test(Place::new(&[&["--backend", name], flags].concat())),
+        if has_backend(name) {
+            test(Place::new(&[&["--backend", name], flags].concat()));
         }
     }
 }
@@ -465,9 +480,9 @@ impl Drop for Program {
     }
 }
 
-/// How many CPUs there are for jobs.
+/// How many CPUs there are for jobs. A quota of the cgroup that the test is in makes them no fewer.
 pub fn machine() -> i64 {
-    thread::available_parallelism().unwrap().get() as i64
+    sched::affinity(0).unwrap().len() as i64
 }
 
 pub fn registration(name: &str, cpus: i64) -> Registration {

@@ -66,7 +66,7 @@ struct share {
 
 /* A CPU, the gang that runs there, and what the last gang had of it that is not in `shares` yet. */
 struct cpu {
-	/* Its last switch. */
+	/* Its last switch, or when a thread was found on it whose coming was not told. */
 	__u64 at_ns;
 	/* 0: no thread of a gang that has been seen to come. */
 	__u64 gang;
@@ -432,12 +432,21 @@ SEC("tp_btf/sched_stat_runtime")
 int BPF_PROG(on_runtime, struct task_struct *task)
 {
 	struct thread *t;
+	struct cpu *cpu;
+	__u64 now;
 
 	if (task != bpf_get_current_task_btf())
 		return 0;
 	t = bpf_task_storage_get(&threads, task, 0, 0);
-	if (t && t->gang && t->state == WAITING)
-		set(task, RUNNING, 0, 0, bpf_ktime_get_ns());
+	if (!t || !t->gang || t->state != WAITING)
+		return 0;
+	cpu = this_cpu();
+	if (!cpu)
+		return 0;
+	now = bpf_ktime_get_ns();
+	/* It came after the last switch that was told, and what it has of this CPU begins here. */
+	cpu->at_ns = now;
+	set(task, RUNNING, 0, 0, now);
 	return 0;
 }
 

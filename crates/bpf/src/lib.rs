@@ -14,7 +14,8 @@
 //! dropped, the programs are gone from the kernel, also where its process was killed.
 
 mod figures;
-#[cfg(has_program)]
+#[cfg(any(has_program, test))]
+#[cfg_attr(not(has_program), allow(dead_code, reason = "tests use a part of it"))]
 mod layout;
 #[cfg(has_program)]
 mod meter;
@@ -29,6 +30,10 @@ mod profiler;
 #[path = "no_profiler.rs"]
 mod profiler;
 mod ticks;
+
+#[cfg(test)]
+#[path = "../tests/native/mod.rs"]
+mod native;
 
 pub use figures::{Culprit, Figures, OnCpu, SchedClass};
 pub use meter::Meter;

@@ -4,22 +4,27 @@ mod place;
 mod truth;
 
 use std::{
-    io::Write,
+    fs,
+    io::{Read, Write},
     os::unix::fs::MetadataExt,
-    sync::{Arc, mpsc},
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver},
+    },
     thread,
     time::Duration,
 };
 
-use gang_bpf::{Meter, NotMeasured, SLOTS_MAX, Slot};
-use gang_harness::skipped;
+use gang_bpf::{Figures, Meter, NotMeasured, SLOTS_MAX, SchedClass, Slot};
+use gang_harness::{PATIENCE, skipped, wait_until};
 use gang_linux::{
-    clock,
+    clock, process,
     sched::{self, Attributes},
 };
 use gang_protocol::{client::Registration, v1};
-use place::{Place, Program, is_root, job_with, registration, wait_until};
-use truth::{Ended, Knowing, LASTS, THREADS, Truth, cpus};
+use place::{Place, Program, is_root, job_with, machine, registration};
+use truth::{Ended, Knowing, LASTS, THREADS, cpus, truth_of};
 
 /// Not a test of its own: the programs, which tests run in other processes.
 #[test]
@@ -59,7 +64,30 @@ fn group_of(place: &Place, job: i64) -> Option<u64> {
     if group.is_none() {
         skipped("jobs have no groups of their own here");
     }
-    group.map(|group| std::fs::metadata(group).unwrap().ino())
+    group.map(|group| fs::metadata(group).unwrap().ino())
+}
+
+/// A job that Linux schedules as ever.
+fn unscheduled(place: &Place, name: &str, programs: &[&Program]) -> i64 {
+    let none = Registration { policy: v1::Policy::none, ..registration(name, 1) };
+    let mut client = place.client();
+    let job = client.register(&none).unwrap();
+    for program in programs {
+        client.add_process(job, program.pid_i64()).unwrap();
+    }
+    job
+}
+
+/// A daemon that can raise gangs, where that is permitted to root.
+fn raising(flags: &[&str]) -> Option<Place> {
+    if !is_root() {
+        return None;
+    }
+    if let Some(reason) = Place::new(&["--backend", "signal"]).obstacle("rt") {
+        skipped(format!("rt: {reason}"));
+        return None;
+    }
+    Some(settled(Place::new(&[&["--backend", "rt"], flags].concat())))
 }
 
 /// A share of the time that each of the gang's threads had.
@@ -108,18 +136,15 @@ fn on_cpu(job: &v1::Job, cpu: u32) -> &v1::OnCpu {
 }
 
 #[test]
+#[ignore = "nightly: needs CPUs that nobody takes away, to compare figures"]
 fn needs_root_and_bpf_a_program_that_knows_agrees_with_what_is_measured() {
-    if !is_root() {
-        return;
-    }
-    agrees_in_time(|| under_plain_linux(&settled(Place::new(&["--backend", "rt"]))));
+    agrees_in_time(|| under_plain_linux(&raising(&[])?));
 }
 
 /// All of the time is slot. None where it cannot be measured.
 fn under_plain_linux(place: &Place) -> Option<Compared> {
     let mut client = place.client();
-    let mut none = Registration { policy: v1::Policy::none, ..registration("truth", 2) };
-    none.min_cpus = 1;
+    let none = Registration { policy: v1::Policy::none, ..registration("truth", 2) };
     let job = client.register(&none).unwrap();
     let mut program = Knowing::gang();
     client.add_process(job, program.pid()).unwrap();
@@ -134,7 +159,7 @@ fn under_plain_linux(place: &Place) -> Option<Compared> {
     let threads = program.truth();
     let job = details(place, job);
     let always = [(0, u64::MAX)];
-    let truth = Truth::of(&threads, &always);
+    let truth = truth_of(&threads, &always);
     let mut compared = Compared::default();
     compared.near("together", job.coscheduled.unwrap(), truth.coscheduled(), 0.01);
     let lost_ns = job.lost_ns.unwrap() - before.lost_ns.unwrap();
@@ -154,39 +179,110 @@ fn under_plain_linux(place: &Place) -> Option<Compared> {
     Some(compared)
 }
 
+const MS: u64 = 1_000_000;
+
 /// Slots of a millisecond each, one every other millisecond, from a moment on.
 fn short_slots(from_ns: u64) -> Vec<Slot> {
-    const MS: u64 = 1_000_000;
     let start_ns = |number: u64| from_ns + number * 2 * MS;
     (0..SLOTS_MAX as u64)
         .map(|it| Slot { start_ns: start_ns(it), end_ns: start_ns(it) + MS })
         .collect()
 }
 
+/// What is measured of a gang over such slots, of which it is told before the first one begins, however long that takes
+/// here. When they have passed, something may happen.
+fn over_short_slots(meter: &Meter, group: u64, then: impl FnOnce()) -> Figures {
+    let mut ahead_ns = 20 * MS;
+    let (slots, before) = loop {
+        let slots = short_slots(clock::monotonic_ns() + ahead_ns);
+        meter.set_slots(group, Some(&slots)).unwrap();
+        let before = meter.read(group).unwrap();
+        if clock::monotonic_ns() < slots[0].start_ns {
+            break (slots, before);
+        }
+        meter.set_slots(group, Some(&[])).unwrap();
+        ahead_ns *= 2;
+    };
+    let end_ns = slots[SLOTS_MAX - 1].end_ns;
+    wait_until("all slots have passed", || clock::monotonic_ns() > end_ns);
+    then();
+    meter.read(group).unwrap().since(&before)
+}
+
+/// All that time is slot which was told to be, to the nanosecond.
+const SHORT_SLOTS_NS: u64 = SLOTS_MAX as u64 * MS;
+
 #[test]
 fn needs_root_and_bpf_who_sleeps_for_many_slots_has_not_lost_them() {
     let Some(meter) = own_meter() else { return };
-    agrees_in_time(|| {
-        let place = Place::new(&["--backend", "rt", "--no-measure"]);
-        let mut none = Registration { policy: v1::Policy::none, ..registration("sleeps", 1) };
-        none.min_cpus = 1;
-        let mut client = place.client();
-        let job = client.register(&none).unwrap();
-        let sleeper =
-            Program::shell("sleep 0.4; exec bash -c 'while [ $SECONDS -lt 60 ]; do :; done'");
-        client.add_process(job, sleeper.pid_i64()).unwrap();
-        let group = group_of(&place, job)?;
-        meter.watch(group).unwrap();
-        meter.set_slots(group, Some(&short_slots(clock::monotonic_ns()))).unwrap();
-        thread::sleep(Duration::from_millis(600));
-        let figures = meter.read(group).unwrap();
-        let of = |ns: u64| ns as f64 / figures.slot_ns as f64;
-        let mut compared = Compared::default();
-        // It wants to run in the last third.
-        compared.near("wanted by who sleeps", of(figures.wanted_ns), 1.0 / 3.0, 0.15);
-        compared.near("lost by who sleeps", of(figures.lost_ns), 0.0, 0.15);
-        meter.forget(group);
-        Some(compared)
+    let place = Place::new(&["--no-measure"]);
+    let mut sleeper = Program::shell("echo here; read go; while :; do :; done");
+    hear(&mut sleeper, "here\n");
+    let job = unscheduled(&place, "sleeps", &[&sleeper]);
+    let Some(group) = group_of(&place, job) else { return };
+    let state = |pid| process::stat(Path::new("/proc"), pid).unwrap().state;
+    wait_until("it sleeps", || state(sleeper.pid()) == b'S');
+    meter.watch(group).unwrap();
+    let figures = over_short_slots(&meter, group, || {
+        sleeper.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        wait_until("it wants to run", || meter.runnable(group).unwrap() == 1);
+    });
+    assert_eq!(figures.slot_ns, SHORT_SLOTS_NS);
+    assert_eq!((figures.wanted_ns, figures.together_ns, figures.lost_ns), (0, 0, 0));
+    assert!(figures.filled_ns + figures.waiting_ns > 0, "{figures:?}");
+    meter.forget(group);
+}
+
+/// Reads what a program writes.
+fn hear(program: &mut Program, text: &str) {
+    let mut heard = vec![0; text.len()];
+    program.0.stdout.as_mut().unwrap().read_exact(&mut heard).unwrap();
+    assert_eq!(heard, text.as_bytes());
+}
+
+/// Of a gang in somebody's way each kind of time is measured, and the sums are what they must be on any machine.
+#[test]
+fn needs_root_and_bpf_sums_over_slots_fit_together() {
+    let Some(meter) = own_meter() else { return };
+    let place = Place::new(&["--no-measure"]);
+    let mut cpus = cpus();
+    cpus.dedup();
+    let spinner_on = |cpu| {
+        let program = Program::spinner();
+        sched::set_affinity(program.pid(), [cpu]).unwrap();
+        program
+    };
+    let programs: Vec<Program> = cpus.iter().map(|&cpu| spinner_on(cpu)).collect();
+    // The rival is the worst of all that the gang waits for, whoever else is on this machine.
+    let rival = spinner_on(cpus[0]);
+    sched::set(rival.pid(), &Attributes::other(-15)).unwrap();
+    let job = unscheduled(&place, "sums", &programs.iter().collect::<Vec<_>>());
+    let Some(group) = group_of(&place, job) else { return };
+    meter.watch(group).unwrap();
+    meter.look_around().unwrap();
+    wait_until("each kind of time is measured", || {
+        let Figures { slot_ns, wanted_ns, together_ns, lost_ns, .. } =
+            over_short_slots(&meter, group, || ());
+        assert_eq!(slot_ns, SHORT_SLOTS_NS);
+        assert!(together_ns <= wanted_ns && wanted_ns <= slot_ns);
+        // At any time at which not all ran together, one of them waited at least, and all of them at most.
+        let apart_ns = wanted_ns - together_ns;
+        let at_most_ns = programs.len() as u64 * apart_ns;
+        assert!((apart_ns..=at_most_ns).contains(&lost_ns), "{lost_ns} ns of {apart_ns} ns");
+        // What is read later may only be more.
+        let culprits = meter.lost_to(group).unwrap();
+        let on_cpus = meter.per_cpu(group).unwrap();
+        let all = meter.read(group).unwrap();
+        assert!(culprits.iter().map(|it| it.ns).sum::<u64>() <= all.lost_ns, "{culprits:?}");
+        assert!(on_cpus.iter().map(|it| it.lost_ns).sum::<u64>() <= all.lost_ns, "{on_cpus:?}");
+        for on_cpu in &on_cpus {
+            assert!(cpus.contains(&on_cpu.cpu), "no thread of it may run there: {on_cpu:?}");
+            assert!(on_cpu.in_slot_ns <= all.slot_ns, "{on_cpu:?}");
+        }
+        let known = culprits.iter().find(|it| it.pid == rival.pid());
+        assert!(known.is_none_or(|it| it.name == "bash" && it.class == SchedClass::Other));
+        let kinds = [all.together_ns, all.lost_ns, all.filled_ns, all.waiting_ns];
+        known.is_some() && kinds.iter().all(|&ns| ns > 0) && on_cpus.iter().any(|it| it.lost_ns > 0)
     });
 }
 
@@ -195,12 +291,12 @@ const LONG: usize = 64;
 
 /// Whoever fills is interrupted at the end of its slot and goes on; when it leaves after that is up to others.
 #[test]
+#[ignore = "nightly: needs CPUs that nobody takes away, to compare figures"]
 fn needs_root_and_bpf_who_fills_has_left_its_slot_when_it_was_interrupted() {
     let Some(meter) = own_meter() else { return };
     agrees_in_time(|| {
-        let place = Place::new(&["--backend", "rt", "--no-measure"]);
-        let mut none = Registration { policy: v1::Policy::none, ..registration("fills", 2) };
-        none.min_cpus = 1;
+        let place = Place::new(&["--no-measure"]);
+        let none = Registration { policy: v1::Policy::none, ..registration("fills", 2) };
         let mut client = place.client();
         let job = client.register(&none).unwrap();
         let mut program = Knowing::filler();
@@ -210,14 +306,14 @@ fn needs_root_and_bpf_who_fills_has_left_its_slot_when_it_was_interrupted() {
         let slots = truth::filled_slots(program.go());
         let told = slots.iter().map(|&(start_ns, end_ns)| Slot { start_ns, end_ns });
         meter.set_slots(group, Some(&told.collect::<Vec<_>>())).unwrap();
-        let truth = Truth::of(&program.truth(), &slots);
+        let truth = truth_of(&program.truth(), &slots);
         let mut compared = Compared::default();
         let skews = meter.read(group).unwrap().skews;
         let of_all = |some: usize, all: usize| some as f64 / all as f64;
         let long = skews[LONG..].iter().sum::<u32>() as usize;
         let long = of_all(long, skews.iter().sum::<u32>() as usize);
-        let in_truth = truth.skews_ns.iter().filter(|&&skew| skew >= 1_024_000).count();
-        let in_truth = of_all(in_truth, truth.skews_ns.len());
+        let in_truth = truth.skews.iter().filter(|skew| skew.ns >= 1_024_000).count();
+        let in_truth = of_all(in_truth, truth.skews.len());
         compared.near("skews of a millisecond and more", long, in_truth, 0.05);
         meter.forget(group);
         Some(compared)
@@ -232,7 +328,7 @@ fn on_cpus(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[(
         let there: Vec<&Ended> = threads.iter().filter(|thread| thread.cpu == cpu).collect();
         let (mut in_slot_ns, mut lost_ns, mut filled_ns) = (0, 0, 0);
         for thread in there {
-            let truth = Truth::of(std::slice::from_ref(thread), slots);
+            let truth = truth_of(std::slice::from_ref(thread), slots);
             in_slot_ns += truth.together_ns as i64;
             lost_ns += truth.lost_ns as i64;
             filled_ns += truth.filled_ns as i64;
@@ -256,19 +352,16 @@ fn on_cpus(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[(
 
 /// Two gangs that take turns, and a rival that takes a CPU from both.
 #[test]
+#[ignore = "nightly: needs CPUs that nobody takes away, to compare figures"]
 fn needs_root_and_bpf_gangs_that_know_agree_with_what_is_measured_of_their_slots() {
-    if !is_root() {
-        return;
-    }
     // Whose slots are when is told of the gaps that there are now: they are to be those of all the time.
-    let flags = ["--backend", "rt", "--gap", "500us/10ms"];
-    agrees_in_time(|| taking_turns(&settled(Place::new(&flags))));
+    agrees_in_time(|| taking_turns(&raising(&["--gap", "500us/10ms"])?));
 }
 
 /// None where it cannot be measured.
 fn taking_turns(place: &Place) -> Option<Compared> {
     let mut client = place.client();
-    let all = thread::available_parallelism().unwrap().get() as i64;
+    let all = machine();
     let mut gangs = [(); 2].map(|()| {
         // Of all CPUs, so that there is none for the other one.
         let job = client.register(&Registration::new("truth", all)).unwrap();
@@ -297,7 +390,7 @@ fn taking_turns(place: &Place) -> Option<Compared> {
         let (job, slots) = (details(place, *job), slots(place, &rows, *job));
         in_slots(&mut compared, &job, threads, &slots);
         // The rival ran in the place of the thread of its CPU.
-        let ran_ns = Truth::of(&rival_ran, &slots).together_ns as i64;
+        let ran_ns = truth_of(&rival_ran, &slots).together_ns as i64;
         let culprits = job.lost_to.as_ref().unwrap();
         let Some(told) = culprits.iter().find(|it| it.pid == rival.pid()) else {
             compared.differs.push(format!("the rival is not told: {culprits:?}"));
@@ -334,7 +427,7 @@ fn slots(place: &Place, rows: &[v1::Row], job: i64) -> Vec<(u64, u64)> {
 }
 
 fn in_slots(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[(u64, u64)]) {
-    let truth = Truth::of(threads, slots);
+    let truth = truth_of(threads, slots);
     let of_job = |ns: Option<i64>| share(ns.unwrap());
     compared.near("together", job.coscheduled.unwrap(), truth.coscheduled(), 0.01);
     compared.near("lost", of_job(job.lost_ns), share(truth.lost_ns as i64), 0.01);
@@ -343,7 +436,7 @@ fn in_slots(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[
     // Eight buckets for each power of two, of which the end is told. Some skews of a hundred may be others.
     let [least, most] = [0.9, 1.0].map(|share| truth.skew_us(share));
     let skew_us = job.skew_us_p99.unwrap();
-    println!("skew: measured {skew_us}, in truth {least} to {most} of {}", truth.skews_ns.len());
+    println!("skew: measured {skew_us}, in truth {least} to {most} of {}", truth.skews.len());
     compared.within("skew", skew_us, (least * 0.875, most * 1.25 + 2.0));
     on_cpus(compared, job, threads, slots);
 }
@@ -353,9 +446,9 @@ fn needs_root_and_bpf_a_gang_is_measured_in_its_slots_and_out_of_them() {
     if !is_root() {
         return;
     }
-    let place = Place::new(&["--backend", "rt"]);
+    let place = Place::new(&[]);
     let (one, other) = (Program::spinner(), Program::spinner());
-    let cpus = thread::available_parallelism().unwrap().get() as i64;
+    let cpus = machine();
     // They may be there before it is measured.
     let (one, _) = (job_with(&place, &one, cpus), job_with(&place, &other, cpus));
     let place = settled(place);
@@ -373,59 +466,111 @@ fn needs_root_and_bpf_a_gang_is_measured_in_its_slots_and_out_of_them() {
     assert!(place.client().show_job(one).unwrap().details.lost_to.is_some());
 }
 
-/// Two programs of one job that Linux schedules, on one CPU. Both run before they are the job's; the first one keeps
-/// the other from its CPU where it is real-time.
-fn in_each_others_way(place: &Place, of_first: Attributes) -> (i64, [Program; 2]) {
-    let programs = [(); 2].map(|()| Program::spinner());
-    for program in &programs {
+/// Two programs that spin on one CPU.
+fn on_one_cpu() -> [Program; 2] {
+    [(); 2].map(|()| {
+        let program = Program::spinner();
         sched::set_affinity(program.pid(), [cpus()[0]]).unwrap();
-    }
-    sched::set(programs[0].pid(), &of_first).unwrap();
-    let none = Registration { policy: v1::Policy::none, ..registration("crowd", 1) };
-    let mut client = place.client();
-    let job = client.register(&none).unwrap();
-    for program in &programs {
-        client.add_process(job, program.pid_i64()).unwrap();
-    }
-    (job, programs)
+        program
+    })
 }
 
+/// How often the kernel has switched a thread away from its CPU.
+fn times_left(tid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap();
+    let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+    counts.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum()
+}
+
+/// The first program has the CPU for as long as it spins, since both are real-time; Linux has to say nothing of the
+/// one that waits.
 #[test]
 fn needs_root_and_bpf_who_waits_already_is_measured_at_once() {
     if !is_root() {
         return;
     }
-    let place = settled(Place::new(&["--backend", "rt"]));
+    let place = settled(Place::new(&[]));
     place.look_from_elsewhere(cpus()[0]);
-    let of_its_own = Attributes { reset_on_fork: false, ..Attributes::fifo(10) };
-    let (job, _programs) = in_each_others_way(&place, of_its_own);
-    let before = details(&place, job);
-    if !measures(&before) {
-        return;
-    }
-    thread::sleep(Duration::from_millis(100));
-    let after = details(&place, job);
-    let lasted_ns = after.measured_slot_ns.unwrap() - before.measured_slot_ns.unwrap();
-    let lost_ns = after.lost_ns.unwrap() - before.lost_ns.unwrap();
-    // Of each second the kernel keeps some for who is not real-time, half of this time at most.
-    assert!(lost_ns as f64 > 0.4 * lasted_ns as f64, "{lost_ns} ns lost in {lasted_ns} ns");
+    wait_until("one that did not run is measured", || {
+        let programs = on_one_cpu();
+        for (program, priority) in programs.iter().zip([10, 5]) {
+            let fifo = Attributes { reset_on_fork: false, ..Attributes::fifo(priority) };
+            if let Err(error) = sched::set(program.pid(), &fifo) {
+                skipped(format!("programs cannot be real-time here: {error}"));
+                return true;
+            }
+        }
+        let left = times_left(programs[1].pid());
+        let job = unscheduled(&place, "crowd", &programs.each_ref());
+        let measured = || {
+            let job = details(&place, job);
+            (job.lost_ns.unwrap(), job.measured_slot_ns.unwrap())
+        };
+        if !measures(&details(&place, job)) {
+            return true;
+        }
+        wait_until("its wait is measured", || measured().0 > 0);
+        let (before, after) = (measured(), measured());
+        // The first one may have slept: then the other one was not measured for its waiting alone.
+        if times_left(programs[1].pid()) != left {
+            return false;
+        }
+        let (lost_ns, lasted_ns) = (after.0 - before.0, after.1 - before.1);
+        assert!(lost_ns >= lasted_ns, "{lost_ns} ns lost in {lasted_ns} ns");
+        true
+    });
+}
+
+/// The slots of two programs on one CPU, one of which waits all the time: the meter, and their group.
+fn slots_to_which_one_never_comes() -> Option<(Meter, u64, Place, [Program; 2])> {
+    let meter = own_meter()?;
+    let place = Place::new(&["--no-measure"]);
+    let programs = on_one_cpu();
+    let job = unscheduled(&place, "crowd", &programs.each_ref());
+    let group = group_of(&place, job)?;
+    meter.set_slots(group, Some(&[])).unwrap();
+    meter.watch(group).unwrap();
+    meter.look_around().unwrap();
+    Some((meter, group, place, programs))
+}
+
+/// Tells slots that begin at once; they are as long as those of a program that fills.
+fn tell_filled_slots(meter: &Meter, group: u64) -> Vec<Slot> {
+    let slots = truth::filled_slots(clock::monotonic_ns());
+    let slots = slots.iter().map(|&(start_ns, end_ns)| Slot { start_ns, end_ns });
+    let slots: Vec<Slot> = slots.collect();
+    meter.set_slots(group, Some(&slots)).unwrap();
+    slots
 }
 
 /// The one that has the CPU leaves it after the slot, first and last of those who ran: that is an edge of its own.
 #[test]
+fn needs_root_and_bpf_one_that_never_came_is_a_skew() {
+    let Some((meter, group, _place, _programs)) = slots_to_which_one_never_comes() else { return };
+    let mut until_ns = 0;
+    let mut told = 0;
+    wait_until("a skew is as long as a slot", || {
+        if clock::monotonic_ns() > until_ns {
+            let slots = tell_filled_slots(&meter, group);
+            until_ns = slots[slots.len() - 1].end_ns;
+            told += slots.len() as u32;
+        }
+        let skews = meter.read(group).unwrap().skews;
+        assert!(skews.iter().sum::<u32>() <= 2 * told, "each slot has two edges: {skews:?}");
+        // 1,920 to 2,048 microseconds, in which the length of a slot is.
+        assert!(skews[LONG + 8..].iter().all(|&count| count == 0), "longer than a slot: {skews:?}");
+        skews[LONG + 7] > 0
+    });
+}
+
+#[test]
+#[ignore = "nightly: needs a machine that is idle, to count how many slots there were"]
 fn needs_root_and_bpf_a_slot_to_which_one_never_came_is_as_long_as_its_skew() {
-    let Some(meter) = own_meter() else { return };
-    let place = Place::new(&["--backend", "rt", "--no-measure"]);
-    let (job, _programs) = in_each_others_way(&place, Attributes::other(0));
-    let Some(group) = group_of(&place, job) else { return };
-    meter.watch(group).unwrap();
-    meter.look_around().unwrap();
-    let slots = truth::filled_slots(clock::monotonic_ns());
-    let told = slots.iter().map(|&(start_ns, end_ns)| Slot { start_ns, end_ns });
-    meter.set_slots(group, Some(&told.collect::<Vec<_>>())).unwrap();
+    let Some((meter, group, _place, _programs)) = slots_to_which_one_never_comes() else { return };
+    let slots = tell_filled_slots(&meter, group);
     thread::sleep(Duration::from_secs(1));
     let figures = meter.read(group).unwrap();
-    let length_ns = slots[0].1 - slots[0].0;
+    let length_ns = slots[0].end_ns - slots[0].start_ns;
     let long = figures.skews[LONG..].iter().sum::<u32>();
     // One of the two waits all the time, and both do while somebody else has the CPU.
     let slots = (2 * figures.slot_ns - figures.lost_ns) / length_ns;
@@ -435,31 +580,65 @@ fn needs_root_and_bpf_a_slot_to_which_one_never_came_is_as_long_as_its_skew() {
     );
 }
 
+/// A program that sleeps until it is woken, and does so again when it has answered; alone in its group.
+struct Sleeper {
+    program: Program,
+    group: u64,
+}
+
+impl Sleeper {
+    /// None where jobs have no groups.
+    fn new(place: &Place) -> Option<Sleeper> {
+        let program = Program::shell("while read go; do echo awake; done");
+        let job = job_with(place, &program, 1);
+        let mut sleeper = Sleeper { program, group: group_of(place, job)? };
+        // It has begun, and has nothing else to wake for.
+        sleeper.wake();
+        Some(sleeper)
+    }
+
+    fn wake(&mut self) {
+        self.program.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+        hear(&mut self.program, "awake\n");
+    }
+}
+
+/// Who is told to have woken before a witness is, which is woken now: what is told has the order in which it happened.
+fn told_before(meter: &Meter, witness: &mut Sleeper, heard: &Receiver<Vec<u64>>) -> Vec<u64> {
+    wait_until("the witness sleeps", || meter.await_waking(witness.group).unwrap());
+    witness.wake();
+    let mut told = Vec::new();
+    while !told.contains(&witness.group) {
+        told.extend(heard.recv_timeout(PATIENCE).expect("the witness is told to have woken"));
+    }
+    assert_eq!(told.pop(), Some(witness.group));
+    told
+}
+
 #[test]
 fn needs_root_and_bpf_who_is_awaited_is_told_once_when_it_wakes() {
     let Some(meter) = own_meter().map(Arc::new) else { return };
-    let place = Place::new(&["--backend", "rt", "--no-measure"]);
-    let mut program = Program::shell("while read go; do :; done");
-    let mut wake = program.0.stdin.take().unwrap();
-    let job = job_with(&place, &program, 1);
-    let Some(group) = group_of(&place, job) else { return };
-    assert!(matches!(meter.await_waking(group), Err(NotMeasured::NotWatched)));
-    meter.watch(group).unwrap();
+    let place = Place::new(&["--no-measure"]);
+    let Some(mut sleeper) = Sleeper::new(&place) else { return };
+    let mut witness = Sleeper::new(&place).unwrap();
+    assert!(matches!(meter.await_waking(sleeper.group), Err(NotMeasured::NotWatched)));
+    meter.watch(sleeper.group).unwrap();
+    meter.watch(witness.group).unwrap();
     let (sender, heard) = mpsc::channel();
     let hearing = meter.clone();
     thread::spawn(move || hearing.hear_who_wakes(|groups| drop(sender.send(groups))));
-    let nobody = || heard.recv_timeout(Duration::from_millis(300)).unwrap_err();
+    let mut told = || told_before(&meter, &mut witness, &heard);
     // It wakes, and nobody awaits it; then it is awaited, and does not.
-    wake.write_all(b"go\n").unwrap();
-    nobody();
-    wait_until("it sleeps", || meter.await_waking(group).unwrap());
-    nobody();
+    sleeper.wake();
+    assert!(told().is_empty());
+    wait_until("it sleeps", || meter.await_waking(sleeper.group).unwrap());
+    assert!(told().is_empty());
     for _ in 0..3 {
-        wake.write_all(b"go\n").unwrap();
+        sleeper.wake();
     }
-    assert_eq!(heard.recv_timeout(Duration::from_secs(20)).unwrap(), [group]);
-    nobody();
-    drop(program);
+    assert_eq!(told(), [sleeper.group]);
+    sleeper.wake();
+    assert!(told().is_empty());
     let spinner = Program::spinner();
     let job = job_with(&place, &spinner, 1);
     let group = group_of(&place, job).unwrap();
@@ -472,21 +651,32 @@ fn needs_root_and_bpf_what_was_measured_is_of_the_policy_that_it_has() {
     if !is_root() {
         return;
     }
-    let place = settled(Place::new(&["--backend", "rt"]));
-    let (job, _programs) = in_each_others_way(&place, Attributes::other(0));
+    let place = settled(Place::new(&[]));
+    let programs = on_one_cpu();
+    let job = unscheduled(&place, "crowd", &programs.each_ref());
     if !measures(&details(&place, job)) {
         return;
     }
-    wait_until("it has lost a second", || details(&place, job).lost_ns.unwrap() > 1_000_000_000);
-    let sums = |job: v1::Job| {
+    let sums = || {
+        let job = details(&place, job);
         let of_cpus = job.per_cpu.unwrap().iter().map(|it| it.in_slot_ns + it.lost_ns).sum();
         let to = job.lost_to.unwrap().iter().map(|culprit| culprit.ns).sum();
         [job.measured_slot_ns.unwrap(), job.lost_ns.unwrap(), of_cpus, to]
     };
-    let none: [i64; 4] = sums(details(&place, job));
-    place.client().set_policy(job, v1::Policy::local).unwrap();
-    let local = sums(details(&place, job));
-    assert!(local.iter().zip(&none).all(|(local, none)| local < none), "{local:?}, then {none:?}");
+    wait_until("what is measured begins anew", || {
+        place.client().set_policy(job, v1::Policy::none).unwrap();
+        wait_until("it has lost a second", || sums()[1] > 1_000_000_000);
+        let (none, since_ns): ([i64; 4], _) = (sums(), clock::monotonic_ns());
+        place.client().set_policy(job, v1::Policy::local).unwrap();
+        let local = sums();
+        // Where it took as long to ask as all had lasted, nothing is known.
+        if clock::monotonic_ns() - since_ns > 250_000_000 {
+            return false;
+        }
+        let is_less = local.iter().zip(&none).all(|(local, none)| local < none);
+        assert!(is_less, "{local:?}, then {none:?}");
+        true
+    });
     wait_until("it is measured as a gang", || details(&place, job).measured_slot_ns > Some(0));
 }
 

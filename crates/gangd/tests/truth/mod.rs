@@ -1,7 +1,9 @@
-//! Programs that know when they ran, and what follows from that.
+//! Programs that know when they ran, and what follows from that by the definitions that `gang-bpf` is tested by.
 //!
-//! They are this test program once more, in another process. What is expected of the daemon is worked out
-//! from what they tell without any of its code: step by step through all moments at which something changes.
+//! They are this test program once more, in another process.
+
+#[path = "../../../bpf/tests/native/truth.rs"]
+mod definitions;
 
 use std::{
     io::{BufRead, BufReader, Lines, Write},
@@ -11,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+pub use definitions::Truth;
+use definitions::{Span, Spell, Thread};
 use gang_linux::{clock, sched};
 use nix::sys::resource::{UsageWho, getrusage};
 
@@ -35,9 +39,6 @@ const PAUSE_NS: u64 = 10_000;
 /// The rival runs for this long, then sleeps for so long.
 const RIVAL_RUNS: Duration = Duration::from_millis(1);
 const RIVAL_SLEEPS: Duration = Duration::from_millis(6);
-
-/// A thread that stays on its CPU for longer after a slot fills a hole (ARCHITECTURE.md).
-const FILLS_NS: u64 = 10_000_000;
 
 /// The slots of a program that fills: when they come, and how long they are.
 const FILLED_EVERY_NS: u64 = 10_000_000;
@@ -256,22 +257,30 @@ impl Ended {
         Some(Ended { cpu: cpu as u32, start_ns, off_ns, at_ns })
     }
 
-    /// Runs, or wants to.
-    fn is_runnable(&self, at_ns: u64) -> bool {
-        (self.start_ns..self.at_ns).contains(&at_ns)
+    /// It wants to run from its start to its end.
+    fn thread(&self) -> Thread {
+        let spell = |from_ns, to_ns, runs| Spell { from_ns, to_ns, runs };
+        let mut spells = Vec::new();
+        let mut since_ns = self.start_ns;
+        for &(from_ns, to_ns) in &self.off_ns {
+            spells.extend([spell(since_ns, from_ns, true), spell(from_ns, to_ns, false)]);
+            since_ns = to_ns;
+        }
+        spells.push(spell(since_ns, self.at_ns, true));
+        spells.retain(|spell| spell.from_ns < spell.to_ns);
+        Thread { spells }
     }
+}
 
-    fn runs(&self, at_ns: u64) -> bool {
-        let before = self.off_ns.partition_point(|&(from, _)| from <= at_ns);
-        let is_off = before > 0 && at_ns < self.off_ns[before - 1].1;
-        self.is_runnable(at_ns) && !is_off
-    }
-
-    /// When it is off its CPU next, before a moment.
-    fn leaves(&self, at_ns: u64, before_ns: u64) -> Option<u64> {
-        let mut ends = self.off_ns.iter().map(|&(from, _)| from).chain([self.at_ns]);
-        ends.find(|&from| from >= at_ns).filter(|&from| from < before_ns)
-    }
+/// What is true of threads whose slots are these, in order and without overlap.
+pub fn truth_of(threads: &[Ended], slots: &[(u64, u64)]) -> Truth {
+    let threads: Vec<Thread> = threads.iter().map(Ended::thread).collect();
+    let span = |&(start_ns, end_ns): &(u64, u64)| Span { start_ns, end_ns, has_edge: true };
+    let spans: Vec<Span> = slots.iter().map(span).collect();
+    let of_spells = || threads.iter().flat_map(|thread| &thread.spells);
+    let from_ns = of_spells().map(|spell| spell.from_ns).min().unwrap_or_default();
+    let until_ns = of_spells().map(|spell| spell.to_ns).max().unwrap_or_default();
+    Truth::of(&threads, &spans, from_ns, until_ns)
 }
 
 /// Such a program, which waits to be started. It is killed when this is dropped.
@@ -336,88 +345,4 @@ impl Drop for Knowing {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// What is true of a gang: sums over its threads, but for the first three.
-#[derive(Debug, Default)]
-pub struct Truth {
-    /// Time in slot with threads that want to run, and with all of these on CPUs.
-    pub wanted_ns: u64,
-    pub together_ns: u64,
-    /// First to last thread at the ends of slots, in order of size.
-    pub skews_ns: Vec<u64>,
-    pub lost_ns: u64,
-    pub filled_ns: u64,
-    pub waiting_ns: u64,
-}
-
-impl Truth {
-    /// Of threads whose slots are these, in order and without overlap.
-    pub fn of(threads: &[Ended], slots: &[(u64, u64)]) -> Truth {
-        let mut moments: Vec<u64> = slots.iter().flat_map(|&(from, to)| [from, to]).collect();
-        for thread in threads {
-            moments.extend(thread.off_ns.iter().flat_map(|&(from, to)| [from, to]));
-            moments.extend([thread.start_ns, thread.at_ns]);
-        }
-        moments.sort_unstable();
-        moments.dedup();
-        let mut truth = Truth::default();
-        for step in moments.windows(2) {
-            let (at_ns, length_ns) = (step[0], step[1] - step[0]);
-            let running = running(threads, at_ns);
-            let waiting =
-                threads.iter().filter(|it| it.is_runnable(at_ns)).count() as u64 - running;
-            if !is_within(slots, at_ns) {
-                truth.filled_ns += running * length_ns;
-                truth.waiting_ns += waiting * length_ns;
-                continue;
-            }
-            truth.lost_ns += waiting * length_ns;
-            truth.wanted_ns += if running + waiting > 0 { length_ns } else { 0 };
-            truth.together_ns += if running > 0 && waiting == 0 { length_ns } else { 0 };
-        }
-        truth.skews_ns = skews(threads, slots, &moments);
-        truth
-    }
-
-    pub fn coscheduled(&self) -> f64 {
-        self.together_ns as f64 / self.wanted_ns as f64
-    }
-
-    /// The skew which this share of them does not exceed.
-    pub fn skew_us(&self, share: f64) -> f64 {
-        let at = (self.skews_ns.len() as f64 * share).ceil() as usize;
-        self.skews_ns[at.clamp(1, self.skews_ns.len()) - 1] as f64 / 1e3
-    }
-}
-
-fn running(threads: &[Ended], at_ns: u64) -> u64 {
-    threads.iter().filter(|thread| thread.runs(at_ns)).count() as u64
-}
-
-pub fn is_within(spans: &[(u64, u64)], at_ns: u64) -> bool {
-    let before = spans.partition_point(|&(from, _)| from <= at_ns);
-    before > 0 && at_ns < spans[before - 1].1
-}
-
-fn skews(threads: &[Ended], slots: &[(u64, u64)], moments: &[u64]) -> Vec<u64> {
-    let between = |from_ns: u64, to_ns: u64| {
-        moments.iter().copied().filter(move |at_ns| (from_ns..to_ns).contains(at_ns))
-    };
-    let all = |at_ns| threads.iter().filter(|it| it.is_runnable(at_ns)).count() as u64;
-    let mut skews = Vec::new();
-    for (number, &(from_ns, to_ns)) in slots.iter().enumerate() {
-        let first = between(from_ns, to_ns).find(|&at_ns| running(threads, at_ns) > 0);
-        let last = between(from_ns, to_ns)
-            .find(|&at_ns| running(threads, at_ns) > 0 && running(threads, at_ns) == all(at_ns));
-        skews.extend(first.map(|first| last.unwrap_or(to_ns) - first));
-        let next_ns = slots.get(number + 1).map_or(u64::MAX, |next| next.0);
-        // Those that ran when it ended leave once each, whoever of them comes back to fill.
-        let left = threads.iter().filter(|it| it.runs(to_ns)).map(|it| it.leaves(to_ns, next_ns));
-        let left: Option<Vec<u64>> = left.collect();
-        let skew = left.and_then(|left| Some(left.iter().max()? - left.iter().min()?));
-        skews.extend(skew.filter(|skew| *skew < FILLS_NS));
-    }
-    skews.sort_unstable();
-    skews
 }

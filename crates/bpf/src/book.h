@@ -45,9 +45,10 @@ struct slots {
 
 struct gang {
 	struct bpf_spin_lock lock;
-	__u32 running;
+	/* Two CPUs may carry changes of one thread out in another order: for a while these may be less than 0. */
+	__s32 running;
 	/* Waiting or running. */
-	__u32 runnable;
+	__s32 runnable;
 	__u32 in_slot;
 	/* What a thread remembers to have been counted in. */
 	__u64 epoch;
@@ -129,20 +130,29 @@ static __always_inline struct notes take_notes(struct gang *g)
 	return notes;
 }
 
+/* Without a branch: each one is another way that the verifier goes. */
+static __always_inline __s32 at_least_none(__s32 count)
+{
+	__s32 sign = count >> 31;
+
+	barrier_var(sign);
+	return count & ~sign;
+}
+
 /* Books some time by what the gang's threads do. */
 static __always_inline void spend(struct gang *g, __u64 ns)
 {
-	/* Two CPUs may carry changes of one thread out in another order. */
-	__u64 waiting = g->runnable > g->running ? g->runnable - g->running : 0;
+	__u32 running = at_least_none(g->running);
+	__u32 waiting = at_least_none(g->runnable - (__s32)running);
 
 	if (!g->in_slot) {
-		g->filled_ns += ns * g->running;
+		g->filled_ns += ns * running;
 		g->waiting_ns += ns * waiting;
 		return;
 	}
 	g->slot_ns += ns;
 	g->lost_ns += ns * waiting;
-	if (g->runnable) {
+	if (g->runnable > 0) {
 		g->wanted_ns += ns;
 		if (!waiting)
 			g->together_ns += ns;
@@ -154,9 +164,9 @@ static __always_inline void look_at_start(struct gang *g, __u64 now)
 {
 	if (!g->starting)
 		return;
-	if (!g->first_ns && g->running)
+	if (!g->first_ns && g->running > 0)
 		g->first_ns = now;
-	if (g->running && g->running == g->runnable) {
+	if (g->running > 0 && g->running == g->runnable) {
 		g->notes.start_ns = now - g->first_ns + 1;
 		g->starting = 0;
 	}
@@ -194,8 +204,8 @@ static __always_inline void end(struct gang *g, __u64 at)
 	g->starting = 0;
 	g->first_ns = 0;
 	g->ended_ns = at;
-	g->staying = g->running;
 	g->ending = g->running > 0;
+	g->staying = g->ending ? g->running : 0;
 }
 
 /* Books the time up to now, slot by slot; 0 where more slots have passed than are booked at once. */

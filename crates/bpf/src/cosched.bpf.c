@@ -232,7 +232,7 @@ __noinline int carry_out(struct change *c)
 	c->slot_ns = g->slot_ns;
 	c->has_slots = s && !s->always;
 	notes = take_notes(g);
-	has_woken = g->awaited && g->runnable;
+	has_woken = g->awaited && g->runnable > 0;
 	if (has_woken)
 		g->awaited = 0;
 	bpf_spin_unlock(&g->lock);

@@ -43,9 +43,9 @@ pub fn figures(gang: &[u8]) -> Figures {
     }
 }
 
-/// How many threads of a gang want to run.
+/// How many threads of a gang want to run. The kernel may have fewer than none for a while (`book.h`).
 pub fn runnable(gang: &[u8]) -> u32 {
-    u32_at(gang, 8)
+    (u32_at(gang, 8) as i32).max(0) as u32
 }
 
 /// The slots of a gang; `None` where all of the time is slot.

@@ -54,9 +54,23 @@ struct task_struct *bpf_get_current_task_btf(void)
 	return machine.current[machine.cpu];
 }
 
-/* The verifier permits no second lock below one, nor any helper. */
+static char meanwhile[LINE];
+static void carry_out_commands(char *lines);
+
+/* The verifier permits no second lock below one, nor any helper. Other CPUs may have taken it before. */
 void bpf_spin_lock(struct bpf_spin_lock *lock)
 {
+	char others[LINE];
+	__u64 now = machine.now;
+	unsigned int cpu = machine.cpu;
+
+	if (*meanwhile) {
+		memcpy(others, meanwhile, sizeof(others));
+		*meanwhile = 0;
+		carry_out_commands(others);
+		machine.now = now;
+		machine.cpu = cpu;
+	}
 	check(!machine.locked && !lock->val, "locked twice");
 	machine.locked = lock->val = 1;
 }
@@ -353,6 +367,10 @@ static void carry_out_command(const char *command)
 			putchar(' ');
 		}
 		putchar('\n');
+	} else if (!strcmp(command, "meanwhile")) {
+		/* The rest is carried out on other CPUs before the next lock is taken, in the order of such commands. */
+		strncat(meanwhile, strtok(0, "\n"), sizeof(meanwhile) - strlen(meanwhile) - 2);
+		strcat(meanwhile, "\n");
 	} else if (!strcmp(command, "woken")) {
 		for (int i = 0; i < woken_count; i++)
 			printf("%llu ", woken_groups[i]);
@@ -363,19 +381,29 @@ static void carry_out_command(const char *command)
 	}
 }
 
+static void carry_out_commands(char *lines)
+{
+	char *command, *next;
+
+	for (; lines && *lines; lines = next) {
+		next = strchr(lines, '\n');
+		if (next)
+			*next++ = 0;
+		command = strtok(lines, " ");
+		if (command)
+			carry_out_command(command);
+	}
+}
+
 int main(void)
 {
 	static char line[LINE];
-	char *command;
 
 	reset();
 	/* Whoever asks waits for a line. */
 	setvbuf(stdout, 0, _IOLBF, 1 << 16);
 	while (fgets(line, sizeof(line), stdin)) {
-		command = strtok(line, " \n");
-		if (!command)
-			continue;
-		carry_out_command(command);
+		carry_out_commands(line);
 		check(!machine.locked, "a lock was kept");
 	}
 	return 0;

@@ -67,6 +67,16 @@ impl Machine {
         self.said.write_fmt(format_args!("{command}\n")).unwrap();
     }
 
+    /// What is done happens on other CPUs when the next program that takes a lock is about to.
+    pub fn meanwhile(&mut self, others: impl FnOnce(&mut Machine)) {
+        let said = std::mem::take(&mut self.said);
+        others(self);
+        let of_others = std::mem::replace(&mut self.said, said);
+        for command in of_others.lines() {
+            self.say(format_args!("meanwhile {command}"));
+        }
+    }
+
     fn ask(&mut self, command: std::fmt::Arguments<'_>) -> String {
         self.say(command);
         self.commands.write_all(self.said.as_bytes()).unwrap();

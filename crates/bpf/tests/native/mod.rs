@@ -112,3 +112,26 @@ fn a_run_begins_on_its_cpu_when_it_is_found() {
     assert_eq!((figures.filled_ns, figures.waiting_ns), (60_000, 150_000));
     assert_eq!(machine.per_cpu(7)[0].filled_ns, 60_000);
 }
+
+/// A thread that was woken may have run and slept again before the CPU that woke it comes to say so. Of a gang that has
+/// fewer threads than none meanwhile, no time is booked.
+#[test]
+fn a_wake_up_that_comes_late_books_nothing() {
+    let mut machine = Machine::start();
+    let us = |us: u64| 1_000_000_000 + us * 1000;
+    let at = |cpu, now_us| At { cpu, now_ns: us(now_us) };
+    for task in [1, 2] {
+        machine.task(task, Kind { tgid: 10, policy: 0, is_of_kernel: false });
+        machine.move_to(task, 7);
+    }
+    machine.watch(7, 1, us(0));
+    machine.meanwhile(|machine| {
+        machine.switch(at(1, 60), 1, false, 0, true);
+        machine.switch(at(1, 100), 0, false, 1, true);
+        machine.wake(at(2, 200), 2, false);
+    });
+    machine.wake(at(0, 50), 1, false);
+    assert_eq!(machine.settle(at(0, 300), 7), 0);
+    let figures = machine.figures(7);
+    assert_eq!((figures.filled_ns, figures.waiting_ns), (40_000, 100_000));
+}

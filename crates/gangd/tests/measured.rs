@@ -240,6 +240,15 @@ fn hear(program: &mut Program, text: &str) {
     assert_eq!(heard, text.as_bytes());
 }
 
+/// A program that spins already, with no system call before it is killed. One that another keeps from its CPU while it
+/// is on its way to become a program holds locks, on which whoever looks into /proc waits.
+fn spinning_on(cpu: u32) -> Program {
+    let mut program = Program::shell("echo here; while :; do :; done");
+    hear(&mut program, "here\n");
+    sched::set_affinity(program.pid(), [cpu]).unwrap();
+    program
+}
+
 /// Of a gang in somebody's way each kind of time is measured, and the sums are what they must be on any machine.
 #[test]
 fn needs_root_and_bpf_sums_over_slots_fit_together() {
@@ -247,14 +256,9 @@ fn needs_root_and_bpf_sums_over_slots_fit_together() {
     let place = Place::new(&["--no-measure"]);
     let mut cpus = cpus();
     cpus.dedup();
-    let spinner_on = |cpu| {
-        let program = Program::spinner();
-        sched::set_affinity(program.pid(), [cpu]).unwrap();
-        program
-    };
-    let programs: Vec<Program> = cpus.iter().map(|&cpu| spinner_on(cpu)).collect();
+    let programs: Vec<Program> = cpus.iter().map(|&cpu| spinning_on(cpu)).collect();
     // The rival is the worst of all that the gang waits for, whoever else is on this machine.
-    let rival = spinner_on(cpus[0]);
+    let rival = spinning_on(cpus[0]);
     sched::set(rival.pid(), &Attributes::other(-15)).unwrap();
     let job = unscheduled(&place, "sums", &programs.iter().collect::<Vec<_>>());
     let Some(group) = group_of(&place, job) else { return };
@@ -280,7 +284,7 @@ fn needs_root_and_bpf_sums_over_slots_fit_together() {
             assert!(on_cpu.in_slot_ns <= all.slot_ns, "{on_cpu:?}");
         }
         let known = culprits.iter().find(|it| it.pid == rival.pid());
-        assert!(known.is_none_or(|it| it.name == "bash" && it.class == SchedClass::Other));
+        assert!(known.is_none_or(|it| it.name == "sh" && it.class == SchedClass::Other));
         let kinds = [all.together_ns, all.lost_ns, all.filled_ns, all.waiting_ns];
         known.is_some() && kinds.iter().all(|&ns| ns > 0) && on_cpus.iter().any(|it| it.lost_ns > 0)
     });
@@ -468,11 +472,7 @@ fn needs_root_and_bpf_a_gang_is_measured_in_its_slots_and_out_of_them() {
 
 /// Two programs that spin on one CPU.
 fn on_one_cpu() -> [Program; 2] {
-    [(); 2].map(|()| {
-        let program = Program::spinner();
-        sched::set_affinity(program.pid(), [cpus()[0]]).unwrap();
-        program
-    })
+    [(); 2].map(|()| spinning_on(cpus()[0]))
 }
 
 /// How often the kernel has switched a thread away from its CPU.

@@ -14,6 +14,7 @@ use gang_harness::{PATIENCE, wait_until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 const GANG: &str = env!("CARGO_BIN_EXE_gang");
 
@@ -36,6 +37,9 @@ impl Terminal {
             .write(true)
             .open(name.to_str().unwrap())
             .unwrap();
+        // Wide enough for any path: a shell breaks the echo of a command at the edge.
+        let size = Winsize { ws_row: 24, ws_col: 9999, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&master, size).unwrap();
         let stdio = || Stdio::from(slave.try_clone().unwrap());
         let shell = Command::new("setsid")
             .args(["--ctty", "/bin/bash", "--norc", "--noprofile", "-i"])

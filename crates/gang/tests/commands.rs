@@ -344,7 +344,10 @@ fn a_bound_that_is_no_time_is_refused() {
     for (args, code) in [(&["ls"][..], 2), (&["run", "true"], 125)] {
         let refused = place.gang(args).env("GANG_TIMEOUT", "soon").output().unwrap();
         assert_eq!(refused.status.code(), Some(code), "{args:?}");
-        assert_eq!(stderr(&refused), "gang: GANG_TIMEOUT is 'soon', and takes seconds, more than 0\n");
+        assert_eq!(
+            stderr(&refused),
+            "gang: GANG_TIMEOUT is 'soon', and takes seconds, more than 0\n"
+        );
     }
 }
 

@@ -24,10 +24,10 @@ use std::{
     time::Duration,
 };
 
-use gang_engine::{InSlot, Standing, backend::Backend};
 use gang_linux::clock;
 use gang_protocol::v1;
 use gang_schedule::{Config, CpuSet, JobId, Plan, Schedule, check, clock as slices};
+use gang_timetable::{Backend, InSlot, Standing};
 
 use crate::{daemon::Daemon, denied::Denied, errands::Handle, job::Job, state::State};
 use look::{Subject, Wanted};

@@ -10,8 +10,7 @@ use std::{
 };
 
 use gang_engine::{
-    action::ProcessHandle,
-    backend::Backend,
+    bound::ProcessHandle,
     members::Members,
     page::SlotPage,
     pins::Pins,
@@ -19,8 +18,9 @@ use gang_engine::{
     release,
     store::{Record, Store, Whereabouts},
 };
-use gang_linux::{Roots, cgroup::Group, process, sched::Attributes};
+use gang_linux::{Roots, cgroup::Group, process};
 use gang_schedule::JobId;
+use gang_timetable::{Attributes, Backend};
 
 use crate::{
     admission::Queue,

@@ -6,10 +6,11 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use gang_engine::{InSlot, backend::Backend, singles::Single, store::Whereabouts, timing};
+use gang_engine::{singles::Single, store::Whereabouts, timing};
 use gang_linux::{Roots, clock};
 use gang_protocol::v1;
 use gang_schedule::{Class, Config, Gap, JobId, Plan, clock as slices};
+use gang_timetable::{Backend, InSlot};
 
 use crate::{
     admission::Supply,
@@ -223,9 +224,9 @@ fn load_average(roots: &Roots) -> Result<f64, Denied> {
 
 fn guarantee(backend: Backend) -> v1::Guarantee {
     match backend.guarantee() {
-        gang_engine::Guarantee::Exclusive => v1::Guarantee::exclusive,
-        gang_engine::Guarantee::Preferred => v1::Guarantee::preferred,
-        gang_engine::Guarantee::Paused => v1::Guarantee::paused,
+        gang_timetable::Guarantee::Exclusive => v1::Guarantee::exclusive,
+        gang_timetable::Guarantee::Preferred => v1::Guarantee::preferred,
+        gang_timetable::Guarantee::Paused => v1::Guarantee::paused,
     }
 }
 

@@ -1,17 +1,20 @@
 //! A job as the daemon keeps it.
 
-use std::{collections::VecDeque, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::Path,
+    sync::Arc,
+};
 
 use gang_engine::{
-    InSlot, Standing,
-    action::{Action, ProcessHandle},
+    bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
     listeners::Listeners,
     members::Members,
-    page::{SlotPage, Validity, Word},
+    page::SlotPage,
     store::{Newcomer, Normal, Record, Whereabouts},
 };
-use gang_linux::sched::Attributes;
 use gang_schedule::{CpuSet, JobId, Spec};
+use gang_timetable::{Attributes, Control, Group, InSlot, Standing, Validity, Word};
 
 use crate::{admission::Resources, auto::Auto, denied::Denied};
 
@@ -83,7 +86,7 @@ pub struct Leaver {
     /// Its threads, of those that the job knew, in order of number.
     pub known: Vec<u32>,
     /// Gives back to them what they had.
-    pub actions: Vec<Action>,
+    pub actions: Vec<Bound>,
     /// What the others have by default.
     pub normal: Attributes,
     /// Where it came from, if not from where the first one of the job did.
@@ -103,6 +106,39 @@ pub struct Address {
 impl Home {
     pub fn address(&self) -> Address {
         Address { whereabouts: self.whereabouts.clone(), tree: self.members.tree().to_vec() }
+    }
+}
+
+/// What the numbers in the actions of jobs stand for.
+#[derive(Clone, Copy)]
+pub struct Bindings<'a> {
+    pub jobs: &'a BTreeMap<JobId, Job>,
+    /// The controls of the group that all jobs are in.
+    pub all: Option<&'a ControlFiles>,
+}
+
+impl Bindings<'_> {
+    fn home(&self, job: JobId) -> Option<&Home> {
+        self.jobs.get(&job)?.home.as_ref()
+    }
+}
+
+impl Handles for Bindings<'_> {
+    fn control(&self, group: Group, control: Control) -> Option<Arc<ControlFile>> {
+        let files = match group {
+            Group::Job(job) => &self.home(job)?.members.control_files,
+            Group::All => self.all?,
+        };
+        files.of(control).cloned()
+    }
+
+    fn process(&self, job: JobId, pid: u32) -> Option<Arc<ProcessHandle>> {
+        let home = self.home(job)?;
+        home.members.process(pid).or_else(|| home.listeners.process(pid)).cloned()
+    }
+
+    fn page(&self, job: JobId) -> Option<Arc<SlotPage>> {
+        self.jobs.get(&job)?.page.clone()
     }
 }
 

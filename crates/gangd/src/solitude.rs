@@ -15,8 +15,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gang_bpf::Figures;
-use gang_engine::backend::Backend;
 use gang_schedule::{JobId, Plan, Slot};
+use gang_timetable::Backend;
 
 use crate::{job::Job, load::Load, state::State};
 

@@ -9,16 +9,15 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use gang_bpf::Meter;
 use gang_engine::{
-    InSlot, Standing,
-    action::Action,
-    backend::Backend,
-    listeners::{self, Listeners},
+    bound::Bound,
+    listeners::Listeners,
     members::Members,
     page::SlotPage,
     store::{Record, Whereabouts},
 };
 use gang_linux::{Roots, clock};
 use gang_schedule::{Config, Event, JobId, Policy, Schedule, Spec};
+use gang_timetable::{Action, Backend, InSlot, Signal, Standing};
 
 use crate::{
     admission::Resources,
@@ -30,7 +29,7 @@ use crate::{
     gauge::Gauge,
     history::Ended,
     hours::WorkingHours,
-    job::{Activity, Job, Width, Window},
+    job::{Activity, Bindings, Job, Width, Window},
     load::Load,
     settings::{Limits, Settings},
 };
@@ -90,7 +89,7 @@ pub struct State {
     /// Up to this moment (UTC) jobs have been credited with their slots.
     accounted_until_ns: u64,
     /// Calls for what changed outside the clock; they go with the next timetable.
-    pub pending: Vec<Action>,
+    pub pending: Vec<Bound>,
     /// Of the timetables that were made last.
     pub generation: u64,
     /// Where the round of looks at the jobs' CPU time stands.
@@ -122,6 +121,20 @@ impl State {
             next_look: JobId(0),
             stopped: false,
         }
+    }
+
+    /// Has actions for what changed outside the clock go with the next timetable. They name what is there
+    /// now; what they are bound to is returned.
+    fn order(&mut self, actions: Vec<Action>) -> Vec<Bound> {
+        let bound = self.bind(actions);
+        self.pending.extend_from_slice(&bound);
+        bound
+    }
+
+    /// Actions of jobs, bound to what is there now.
+    pub fn bind(&self, actions: Vec<Action>) -> Vec<Bound> {
+        let bindings = Bindings { jobs: &self.jobs, all: None };
+        actions.into_iter().filter_map(|action| Bound::new(action, &bindings)).collect()
     }
 
     /// Measures the jobs from the next plans on, which come at once.
@@ -374,8 +387,13 @@ impl State {
             "signals go to whole processes",
         )?;
         job.signals = signals;
-        if let Some(home) = job.home.as_mut().filter(|_| !signals) {
-            home.listeners.tell(listeners::CONTINUE, &mut self.pending);
+        if let Some(home) = job.home.as_ref().filter(|_| !signals) {
+            let mut actions = Vec::new();
+            home.listeners.tell(id, Signal::SlotBegins, &mut actions);
+            self.order(actions);
+        }
+        let home = self.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
+        if let Some(home) = home.filter(|_| !signals) {
             home.listeners = Listeners::default();
         }
         self.schedule.renew();
@@ -386,7 +404,8 @@ impl State {
     /// were suspended or resumed.
     pub fn settle(&mut self) {
         let (fill, slice_ns) = (self.schedule.config().fill, self.schedule.config().slice_ns);
-        for job in self.jobs.values_mut() {
+        let mut actions = Vec::new();
+        for (&id, job) in &mut self.jobs {
             let to = job.standing_out_of_row(fill);
             if job.standing == to || job.standing == Standing::Raised {
                 continue;
@@ -399,28 +418,21 @@ impl State {
             if let Some(home) = &mut job.home {
                 let _ = home.members.refresh(&self.roots.proc);
                 if to == Standing::Paused {
-                    home.listeners.tell(listeners::PAUSE, &mut self.pending);
+                    home.listeners.tell(id, Signal::SlotEnds, &mut actions);
                 }
-                self.backend.actions(
-                    &home.members,
-                    job.standing,
-                    to,
-                    InSlot::default(),
-                    &mut self.pending,
-                );
+                let in_slot = InSlot::default();
+                self.backend.actions(id, &home.members, job.standing, to, in_slot, &mut actions);
                 if to == Standing::Released {
-                    home.listeners.tell(listeners::CONTINUE, &mut self.pending);
-                }
-                if to == Standing::Released {
-                    home.members.unpin(&mut self.pending);
+                    home.listeners.tell(id, Signal::SlotBegins, &mut actions);
+                    home.members.unpin(&mut actions);
                 }
                 job.standing = to;
-                if let Some(page) = &job.page {
-                    let (page, word) = (page.clone(), job.word(slice_ns));
-                    self.pending.push(Action::Page { page, word });
+                if job.page.is_some() {
+                    actions.push(Action::Page { job: id, word: job.word(slice_ns) });
                 }
             }
         }
+        self.order(actions);
     }
 
     /// The page of a job, from now on written at its slots; `page` is a new one.
@@ -428,8 +440,9 @@ impl State {
         let slice_ns = self.schedule.config().slice_ns;
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         let _ = page.write_slots(job.slots);
-        self.pending.push(Action::Page { page: page.clone(), word: job.word(slice_ns) });
         job.page = Some(page);
+        let word = job.word(slice_ns);
+        self.order(vec![Action::Page { job: id, word }]);
         self.schedule.renew();
         Ok(())
     }

@@ -13,9 +13,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_engine::{Standing, timetable::Pin};
-use gang_schedule::{Config, JobId, clock as slices};
-use rustix::thread::CpuSet;
+use gang_schedule::{Config, CpuSet, JobId, clock as slices};
+use gang_timetable::{Pin, Standing};
 
 use crate::state::State;
 
@@ -75,10 +74,10 @@ impl Told {
                 standing => standing,
             };
         }
-        for (&job, &first) in &self.pinned {
+        for (&job, first) in &self.pinned {
             let mut moves = self.pins.iter().rev().filter(|pin| pin.job == job);
             let last = moves.find(|pin| pin.at_ns <= before_ns);
-            pin(state, job, last.map_or(first, |pin| Some(pin.cpus)));
+            pin(state, job, last.map_or_else(|| first.clone(), |pin| Some(pin.cpus.clone())));
         }
     }
 
@@ -115,7 +114,7 @@ impl Told {
     pub fn end(&mut self, state: &mut State, pins: Vec<Pin>, standings: BTreeMap<JobId, Standing>) {
         self.pinned = pins.iter().map(|pin| (pin.job, pinned(state, pin.job))).collect();
         for at in &pins {
-            pin(state, at.job, Some(at.cpus));
+            pin(state, at.job, Some(at.cpus.clone()));
         }
         self.pins = pins;
         for (id, standing) in standings {
@@ -127,12 +126,12 @@ impl Told {
 }
 
 fn pinned(state: &State, job: JobId) -> Option<CpuSet> {
-    state.jobs.get(&job)?.home.as_ref()?.members.pinned
+    state.jobs.get(&job)?.home.as_ref()?.members.pinned.clone()
 }
 
 fn pin(state: &mut State, job: JobId, cpus: Option<CpuSet>) {
     if let Some(home) = state.jobs.get_mut(&job).and_then(|job| job.home.as_mut()) {
-        home.members.pinned = cpus;
+        home.members.set_pinned(cpus);
     }
 }
 
@@ -141,13 +140,13 @@ mod tests {
     use std::{fs, path::Path};
 
     use gang_engine::{
-        action::ControlFile,
-        backend::Backend,
-        members::{Controls, Members, THREADS_MAX},
+        bound::{ControlFile, ControlFiles},
+        members::Members,
         store::Whereabouts,
     };
-    use gang_linux::{Roots, cgroup::Group, sched::Attributes};
+    use gang_linux::{Roots, cgroup::Group};
     use gang_schedule::{Schedule, Spec, Topology};
+    use gang_timetable::{Attributes, Backend, THREADS_MAX};
 
     use super::*;
     use crate::{admission::Resources, settings::Settings, state::Candidate};
@@ -157,13 +156,14 @@ mod tests {
         fs::create_dir(group).unwrap();
         let tids: String = (1..=threads).map(|tid| format!("{tid}\n")).collect();
         fs::write(group.join("cgroup.threads"), tids).unwrap();
-        let [cpu_idle, cpu_weight] = ["cpu.idle", "cpu.weight"].map(|file| {
+        let [idle, weight] = ["cpu.idle", "cpu.weight"].map(|file| {
             fs::write(group.join(file), "").unwrap();
             ControlFile::open(group.join(file)).ok()
         });
-        let controls = Controls { cpu_idle, cpu_weight, ..Controls::default() };
+        let controls = ControlFiles { freeze: None, idle, weight };
         let (normal, anywhere) = (Attributes::other(0), CpuSet::new());
-        let mut members = Members::of_group(&Group::at(group), controls, normal, anywhere).unwrap();
+        let mut members =
+            Members::of_group(&Group::at(group), controls, false, normal, anywhere).unwrap();
         members.refresh(Path::new("/proc")).unwrap();
         let candidate = Candidate {
             name: "job".into(),

@@ -34,7 +34,7 @@ use gang_timetable::{
 
 use crate::{
     errands::{self, Errand, Handle},
-    job::{Bindings, Job},
+    job::{Bindings, Eligibility, Job},
     newcomers::{Arrivals, Newcomers},
     precedence::Precedence,
     solitude::Solitude,
@@ -223,7 +223,9 @@ impl Conductor {
             self.arrivals.forget();
             return beat_ns;
         }
-        let quiet = !self.state.jobs.values().any(|job| job.is_scheduled());
+        let machine = self.state.machine();
+        let is_gang = |job: &Job| job.eligibility(machine).is_gang();
+        let quiet = !self.state.jobs.values().any(is_gang);
         if quiet && self.survey.is_due() {
             self.survey.look(&mut self.state);
         }
@@ -414,22 +416,23 @@ impl Conductor {
         state.gaps.adapt(clock::monotonic_ns(), timings, used);
         let in_rows: BTreeSet<JobId> =
             plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job).collect();
-        let fill = state.schedule.config().fill;
+        let (fill, machine_len) = (state.schedule.config().fill, state.machine());
         let gangs: BTreeMap<JobId, Gang<'_>> = state
             .jobs
             .values()
             .filter(|job| {
-                let left_over = !fill && job.standing == Standing::Filling && job.is_scheduled();
-                let is_known = self.told.gangs().contains(&job.id) && job.is_scheduled();
+                let is_gang = job.eligibility(machine_len).is_gang();
+                let left_over = !fill && job.standing == Standing::Filling && is_gang;
+                let is_known = self.told.gangs().contains(&job.id) && is_gang;
                 let listens = job.home.as_ref().is_some_and(|home| !home.listeners.is_empty());
                 in_rows.contains(&job.id)
-                    || (listens && job.is_scheduled())
+                    || (listens && is_gang)
                     || job.standing == Standing::Raised
                     || left_over
                     || (is_known && has_newcomers(job.id))
             })
             .filter_map(|job| {
-                let out_of_row = match job.standing_out_of_row(fill) {
+                let out_of_row = match job.standing_out_of_row(fill, machine_len) {
                     // The next time that it is settled.
                     Standing::Released | Standing::Raised => Standing::Filling,
                     standing => standing,
@@ -442,17 +445,19 @@ impl Conductor {
                     has_newcomers: has_newcomers(job.id),
                     in_slot: job.in_slot,
                     has_page: job.page.is_some(),
-                    validity: job.validity(),
+                    validity: job.validity(machine_len),
                     listeners: home.listeners.pids(),
                 };
                 Some((job.id, gang))
             })
             .collect();
         let slice_ns = state.schedule.config().slice_ns;
-        let is_told =
-            |job: &&Job| gangs.contains_key(&job.id) || job.page_says == Some(job.validity());
+        let is_told = |job: &&Job| {
+            let says = Some(job.validity(machine_len));
+            gangs.contains_key(&job.id) || job.page_says == says
+        };
         let others = state.jobs.values().filter(|job| job.page.is_some() && !is_told(job));
-        let pages: Vec<_> = others.map(|job| (job.id, job.word(slice_ns))).collect();
+        let pages: Vec<_> = others.map(|job| (job.id, job.word(slice_ns, machine_len))).collect();
         state.generation += 1;
         let machine: CpuSet = state.schedule.topology().cpus().iter().map(|cpu| cpu.id).collect();
         let config = Config { gap: state.gaps.gap(), ..state.schedule.config().clone() };
@@ -479,7 +484,7 @@ impl Conductor {
         state.gaps.tell(from_ns, config.gap);
         self.told.begin(gangs.into_keys().collect(), config);
         for job in state.jobs.values_mut() {
-            job.page_says = job.page.is_some().then(|| job.validity());
+            job.page_says = job.page.is_some().then(|| job.validity(machine_len));
         }
         composition
     }
@@ -511,6 +516,7 @@ impl Conductor {
     /// True where one came that was not known.
     fn read_members_of(&mut self, id: JobId) -> bool {
         let state = &mut self.state;
+        let machine = state.machine();
         let Some(job) = state.jobs.get_mut(&id) else { return false };
         let Some(home) = &mut job.home else { return false };
         let came = home.members.refresh(&state.roots.proc).unwrap_or(false);
@@ -518,7 +524,8 @@ impl Conductor {
             let threads = home.members.threads().iter().map(|thread| thread.tid);
             home.listeners.refresh(&state.roots.proc, threads);
         }
-        if home.members.is_crowded() && job.activity.awake && self.crowded.insert(id) {
+        let is_crowd = job.eligibility(machine) == Eligibility::TooManyThreads;
+        if is_crowd && job.activity.awake && self.crowded.insert(id) {
             tracing::warn!(job = %id, "more threads than gangd switches: no slots until it has fewer");
         }
         came

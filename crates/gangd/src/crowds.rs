@@ -12,7 +12,7 @@ use gang_engine::{store::Whereabouts, thread};
 use gang_linux::{cgroup::Group, error::unless_gone};
 use gang_timetable::{Attributes, before_gangd, lowered};
 
-use crate::job::Job;
+use crate::job::{Eligibility, Job};
 
 /// What must be known of a job to lower all of it.
 pub struct Crowd {
@@ -23,11 +23,10 @@ pub struct Crowd {
 
 impl Crowd {
     /// Absent for a job that has slots, and for one without a cgroup, whose processes are not raised.
-    pub fn of(job: &Job) -> Option<Crowd> {
-        let home = job.home.as_ref().filter(|home| home.members.is_crowded())?;
+    pub fn of(job: &Job, machine: u32) -> Option<Crowd> {
+        let home = job.home.as_ref()?;
         let Whereabouts::Cgroup { group, .. } = &home.whereabouts else { return None };
-        let takes_part = !job.activity.awake && job.spec.policy == gang_schedule::Policy::Local;
-        takes_part.then(|| Crowd {
+        (job.eligibility(machine) == Eligibility::TooManyThreads).then(|| Crowd {
             group: Group::at(group),
             normal: home.normal,
             in_idle_group: home.members.controls.in_idle_group,

@@ -377,11 +377,15 @@ impl Daemon {
         let leave_after = self.settings().leave_after;
         let asked = self.conductor.ask(move |state| {
             let had_jobs = (!state.jobs.is_empty(), state.had_jobs);
-            let proc_root = &state.roots.proc;
+            let (proc_root, machine) = (&state.roots.proc, state.machine());
             (
                 state.jobs.values().filter_map(|job| Tree::due(proc_root, job)).collect(),
                 state.jobs.values().filter_map(|job| job.singles_due(proc_root)).collect(),
-                state.jobs.values().filter_map(Crowd::of).collect::<Vec<Crowd>>(),
+                state
+                    .jobs
+                    .values()
+                    .filter_map(|job| Crowd::of(job, machine))
+                    .collect::<Vec<Crowd>>(),
                 state.unused_for(leave_after),
                 had_jobs,
             )

@@ -16,7 +16,7 @@ use gang_engine::{
     store::{Record, Whereabouts},
 };
 use gang_linux::{Roots, clock};
-use gang_schedule::{Config, Event, JobId, Policy, Schedule, Spec};
+use gang_schedule::{Config, Event, JobId, Schedule, Spec};
 use gang_timetable::{Action, Backend, InSlot, Signal, Standing};
 
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
     gauge::Gauge,
     history::Ended,
     hours::WorkingHours,
-    job::{Activity, Bindings, Job, Width, Window},
+    job::{Activity, Bindings, Eligibility, Job, Width, Window},
     load::Load,
     settings::{Limits, Settings},
 };
@@ -146,6 +146,11 @@ impl State {
     /// The next job has this number at least.
     pub fn number_from(&mut self, first: u64) {
         self.next_id = self.next_id.max(first);
+    }
+
+    /// CPUs that are online.
+    pub fn machine(&self) -> u32 {
+        self.schedule.topology().len()
     }
 
     pub fn job(&self, job: JobId) -> Result<&Job, Denied> {
@@ -334,11 +339,10 @@ impl State {
         if !self.schedule.config().fill {
             return;
         }
-        let now_ns = clock::monotonic_ns();
+        let (now_ns, machine) = (clock::monotonic_ns(), self.machine());
         for id in groups.iter().filter_map(|&group| self.gauge.job_of(group)).collect::<Vec<_>>() {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
-            let is_crowded = job.home.as_ref().is_some_and(|home| home.members.is_crowded());
-            if job.activity.awake || job.suspended || is_crowded {
+            if job.eligibility(machine) != Eligibility::Asleep {
                 continue;
             }
             (job.activity.last_used_ns, job.activity.in_slot_ns) = (now_ns, job.in_slot_ns);
@@ -404,15 +408,16 @@ impl State {
     /// were suspended or resumed.
     pub fn settle(&mut self) {
         let (fill, slice_ns) = (self.schedule.config().fill, self.schedule.config().slice_ns);
+        let machine = self.machine();
         let mut actions = Vec::new();
         for (&id, job) in &mut self.jobs {
-            let to = job.standing_out_of_row(fill);
+            let to = job.standing_out_of_row(fill, machine);
             if job.standing == to || job.standing == Standing::Raised {
                 continue;
             }
             // Between filling and paused a row's gangs go back and forth by the clock.
             let by_clock = |standing| matches!(standing, Standing::Filling | Standing::Paused);
-            if !fill && job.is_scheduled() && !job.suspended && by_clock(job.standing) {
+            if !fill && job.eligibility(machine).is_gang() && by_clock(job.standing) {
                 continue;
             }
             if let Some(home) = &mut job.home {
@@ -428,7 +433,7 @@ impl State {
                 }
                 job.standing = to;
                 if job.page.is_some() {
-                    actions.push(Action::Page { job: id, word: job.word(slice_ns) });
+                    actions.push(Action::Page { job: id, word: job.word(slice_ns, machine) });
                 }
             }
         }
@@ -437,11 +442,11 @@ impl State {
 
     /// The page of a job, from now on written at its slots; `page` is a new one.
     pub fn page(&mut self, id: JobId, page: Arc<SlotPage>) -> Result<(), Denied> {
-        let slice_ns = self.schedule.config().slice_ns;
+        let (slice_ns, machine) = (self.schedule.config().slice_ns, self.machine());
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         let _ = page.write_slots(job.slots);
         job.page = Some(page);
-        let word = job.word(slice_ns);
+        let word = job.word(slice_ns, machine);
         self.order(vec![Action::Page { job: id, word }]);
         self.schedule.renew();
         Ok(())
@@ -478,8 +483,12 @@ impl State {
         let before_ns = clock::monotonic_ns().saturating_sub(time.as_nanos() as u64);
         // Who is awake and used none waits for a slot.
         let unused = |job: &&Job| {
-            let is_idle = !job.activity.awake && job.activity.last_used_ns < before_ns;
-            is_idle && !job.suspended && job.home.is_some()
+            job.activity.last_used_ns < before_ns
+                && match job.eligibility(self.machine()) {
+                    Eligibility::Asleep => true,
+                    Eligibility::TooManyThreads => !job.activity.awake,
+                    _ => false,
+                }
         };
         self.jobs.values().filter(unused).map(|job| job.id).collect()
     }
@@ -511,20 +520,19 @@ impl State {
         use gang_protocol::v1::JobState;
         let slice = gang_schedule::clock::slice_at(self.schedule.config(), now_ns);
         let plan = self.schedule.plan_of(slice);
-        if job.suspended {
-            JobState::suspended
-        } else if job.home.is_none() {
-            JobState::starting
-        } else if !job.activity.awake {
-            let unused_ns = clock::monotonic_ns().saturating_sub(job.activity.last_used_ns);
-            let is_idle = u128::from(unused_ns) >= self.idle_after.as_nanos();
-            if is_idle { JobState::idle } else { JobState::sleeping }
-        } else if job.spec.policy == Policy::None
-            || plan.is_some_and(|plan| plan.slot(job.id).is_some())
-        {
-            JobState::running
-        } else {
-            JobState::waiting
+        match job.eligibility(self.machine()) {
+            Eligibility::Suspended => JobState::suspended,
+            Eligibility::Starting => JobState::starting,
+            Eligibility::Asleep | Eligibility::TooManyThreads => {
+                let unused_ns = clock::monotonic_ns().saturating_sub(job.activity.last_used_ns);
+                let is_idle = u128::from(unused_ns) >= self.idle_after.as_nanos();
+                if is_idle { JobState::idle } else { JobState::sleeping }
+            }
+            Eligibility::NotScheduled => JobState::running,
+            Eligibility::TakesTurns | Eligibility::TooFewCpus => {
+                let has_slot = plan.is_some_and(|plan| plan.slot(job.id).is_some());
+                if has_slot { JobState::running } else { JobState::waiting }
+            }
         }
     }
 }

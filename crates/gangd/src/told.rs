@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_schedule::{Config, CpuSet, JobId, clock as slices};
 use gang_timetable::{Pin, Standing};
 
-use crate::state::State;
+use crate::{job::Eligibility, state::State};
 
 /// The last composition, as far as it must be known to tell the switchers something else.
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ impl Told {
     /// Has gangs stand, as far as anybody here knows, so that whatever they are to be next has to be told to the
     /// kernel: the calls that bring a job somewhere take back a pause only where it was paused.
     pub fn assume_nothing_of(&mut self, gangs: &BTreeSet<JobId>, state: &mut State) {
-        let fill = state.schedule.config().fill;
+        let (fill, machine) = (state.schedule.config().fill, state.machine());
         let pauses = !fill || !state.backend.can_fill();
         if !gangs.is_empty() {
             state.jobs.values_mut().for_each(|job| job.page_says = None);
@@ -93,8 +93,7 @@ impl Told {
             let Some(job) = state.jobs.get_mut(id) else { continue };
             let may_be_paused = pauses || job.standing == Standing::Paused;
             // A crowd fills, and has no turns of which it would be told that.
-            let stays_out =
-                !job.is_scheduled() && job.standing_out_of_row(fill) == Standing::Filling;
+            let stays_out = job.eligibility(machine) == Eligibility::TooManyThreads;
             job.standing = match may_be_paused && !job.suspended {
                 true => Standing::Paused,
                 false if stays_out => Standing::Raised,
@@ -178,6 +177,37 @@ mod tests {
         state.join(id, at, members, normal, Vec::new()).unwrap();
         state.jobs.get_mut(&id).unwrap().standing = Standing::Raised;
         id
+    }
+
+    #[test]
+    fn of_several_reasons_against_turns_the_first_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let schedule = Schedule::new(Config::default(), Topology::flat(2)).unwrap();
+        let settings = Settings::default();
+        let mut state = State::new(Roots::default(), Backend::Rt, &settings, schedule);
+        let one = job(&mut state, &directory.path().join("one"), 1);
+        let crowd = job(&mut state, &directory.path().join("crowd"), THREADS_MAX + 1);
+        let is = |state: &State, id| state.jobs[&id].eligibility(2);
+        assert_eq!(is(&state, one), Eligibility::TakesTurns);
+        assert_eq!(state.jobs[&one].eligibility(0), Eligibility::TooFewCpus);
+        assert_eq!(is(&state, crowd), Eligibility::TooManyThreads);
+        state.wake(one, false).unwrap();
+        state.wake(crowd, false).unwrap();
+        assert_eq!(state.jobs[&one].eligibility(0), Eligibility::Asleep);
+        assert_eq!(is(&state, crowd), Eligibility::TooManyThreads, "whether it sleeps or not");
+        state.wake(one, true).unwrap();
+        for id in [one, crowd] {
+            state.change(id, |spec, _| spec.policy = gang_schedule::Policy::None).unwrap();
+        }
+        assert_eq!(is(&state, one), Eligibility::NotScheduled);
+        assert_eq!(is(&state, crowd), Eligibility::Asleep, "it may have as many as it likes");
+        for id in [one, crowd] {
+            state.suspend(id, true).unwrap();
+            assert_eq!(is(&state, id), Eligibility::Suspended);
+        }
+        state.jobs.get_mut(&one).unwrap().home = None;
+        state.suspend(one, false).unwrap();
+        assert_eq!(is(&state, one), Eligibility::Starting);
     }
 
     #[test]

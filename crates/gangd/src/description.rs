@@ -109,7 +109,6 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
             .home
             .as_ref()
             .map(|home| matches!(home.whereabouts, Whereabouts::Threads { .. })),
-        crowded: Some(job.home.as_ref().is_some_and(|home| home.members.is_crowded())),
         alone: Some(job.in_slot == InSlot::Alone),
         threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
         cpu_list: job.cpus.iter().map(i64::from).collect(),

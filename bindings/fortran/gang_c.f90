@@ -40,6 +40,9 @@ module gang_c
   integer(c_int), parameter :: GANG_SLEEPING = 4
   integer(c_int), parameter :: GANG_IDLE = 5
   integer(c_int), parameter :: GANG_SUSPENDED = 6
+  integer(c_int), parameter :: GANG_NOT_SCHEDULED = 7
+  integer(c_int), parameter :: GANG_TOO_MANY_THREADS = 8
+  integer(c_int), parameter :: GANG_TOO_FEW_CPUS = 9
 
   type, bind(c) :: c_gang_spec
      integer(c_size_t) :: size = 0

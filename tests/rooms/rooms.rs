@@ -10,13 +10,24 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 15] = [
+const ROOMS: [(&str, &[&str]); 16] = [
     ("gang-bpf", &[]),
     ("gang-schedule", &[]),
+    ("gang-timetable", &["gang-schedule"]),
     ("gang-linux", &[]),
-    ("gang-engine", &["gang-linux", "gang-schedule"]),
+    ("gang-engine", &["gang-linux", "gang-schedule", "gang-timetable"]),
     ("gang-protocol", &["gang-schedule"]),
-    ("gangd", &["gang-bpf", "gang-engine", "gang-linux", "gang-protocol", "gang-schedule"]),
+    (
+        "gangd",
+        &[
+            "gang-bpf",
+            "gang-engine",
+            "gang-linux",
+            "gang-protocol",
+            "gang-schedule",
+            "gang-timetable",
+        ],
+    ),
     ("gang", &["gang-protocol", "gang-view"]),
     ("gang-doctor", &["gang-bpf", "gang-linux", "gang-protocol"]),
     ("gang-lab", &["gang-linux", "gang-picture", "gang-protocol"]),
@@ -30,6 +41,13 @@ const ROOMS: [(&str, &[&str]); 15] = [
 
 /// What every room may use in its tests besides itself.
 const IN_TESTS: &[&str] = &["gang-harness"];
+
+/// Rooms that decide, by their directories: without Linux, a clock, a file or a random number.
+const PURE: [(&str, &str); 2] =
+    [("gang-schedule", "crates/schedule"), ("gang-timetable", "crates/timetable")];
+
+/// What asks Linux for something.
+const OF_LINUX: [&str; 4] = ["gang-linux", "rustix", "libc", "nix"];
 
 /// Rooms that may hold unsafe code, by their directories.
 const UNSAFE: [&str; 2] = ["crates/linux", "crates/libgang"];
@@ -87,6 +105,27 @@ fn rooms_use_whom_they_may() {
         }
     }
     assert!(wrong.is_empty(), "rooms may not use each other like this: {}", wrong.join(", "));
+}
+
+#[test]
+fn rooms_that_decide_are_built_without_linux() {
+    for (room, directory) in PURE {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--prefix=none", "--edges=normal,build", "--package", room])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "cargo tree of {room}: {errors}");
+        let tree = String::from_utf8(output.stdout).unwrap();
+        let used: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert!(used.contains(room), "cargo tree shows {used:?}");
+        let wrong: Vec<_> = OF_LINUX.iter().filter(|name| used.contains(**name)).collect();
+        assert!(wrong.is_empty(), "{room} is built with {wrong:?}");
+        // What else clippy refuses there.
+        let of = |directory: &str| fs::read_to_string(root().join(directory).join("clippy.toml"));
+        assert_eq!(of(directory).unwrap(), of("crates/schedule").unwrap(), "of {room}");
+    }
 }
 
 #[test]

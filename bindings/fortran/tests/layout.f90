@@ -96,6 +96,9 @@ program layout
   call number("SLEEPING", GANG_SLEEPING)
   call number("IDLE", GANG_IDLE)
   call number("SUSPENDED", GANG_SUSPENDED)
+  call number("NOT_SCHEDULED", GANG_NOT_SCHEDULED)
+  call number("TOO_MANY_THREADS", GANG_TOO_MANY_THREADS)
+  call number("TOO_FEW_CPUS", GANG_TOO_FEW_CPUS)
 
 contains
 

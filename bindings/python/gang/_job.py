@@ -34,6 +34,9 @@ class State(enum.IntEnum):
     SLEEPING = 4
     IDLE = 5
     SUSPENDED = 6
+    NOT_SCHEDULED = 7
+    TOO_MANY_THREADS = 8
+    TOO_FEW_CPUS = 9
 
 
 class Use(NamedTuple):

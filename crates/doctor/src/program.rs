@@ -158,7 +158,8 @@ impl Program {
 
 /// Has processes that want to run.
 pub fn is_awake(job: &v1::Job) -> bool {
-    matches!(job.state, v1::JobState::running | v1::JobState::waiting)
+    use v1::JobState::{not_scheduled, running, waiting};
+    matches!(job.state, running | waiting | not_scheduled)
 }
 
 pub fn is_gang(job: &v1::Job) -> bool {

@@ -10,12 +10,13 @@
 use std::{io::Read, os::fd::AsFd, time::Duration};
 
 use gang_linux::{Roots, clock, memory, sched};
+use gang_timetable::priority;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     net::{SendFlags, send},
 };
 
-use crate::{priority, release, store::Store};
+use crate::{release, store::Store};
 
 /// Silence after which the daemon counts as stuck. It writes several times as often.
 pub const SILENCE: Duration = Duration::from_secs(2);

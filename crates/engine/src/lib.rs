@@ -1,14 +1,12 @@
-//! Carries plans out.
+//! Carries timetables out.
 //!
-//! A [`backend::Backend`] says which calls into the kernel take a job from one [`Standing`] to
-//! another; it makes none itself. [`timetable::compose`] lays the calls for the next few
-//! milliseconds out by the edges of the clock. A [`switcher`] per group of CPUs sleeps until the
-//! next edge and makes the calls, without allocating and without a lock. What was raised or paused
-//! is undone by [`release`], from files alone, whoever is still alive; the [`guardian`] does so when
-//! the daemon dies.
+//! An action of a timetable names threads, processes, groups and pages by numbers; it is
+//! [`bound`] to their descriptors as soon as it is made. A [`switcher`] per group of CPUs sleeps until
+//! the next edge and makes the calls into the kernel, without allocating and without a lock. What was
+//! raised or paused is undone by [`release`], from files alone, whoever is still alive; the
+//! [`guardian`] does so when the daemon dies.
 
-pub mod action;
-pub mod backend;
+pub mod bound;
 pub mod guardian;
 pub mod listeners;
 pub mod members;
@@ -23,9 +21,5 @@ pub mod shared_group;
 pub mod singles;
 pub mod store;
 pub mod switcher;
-pub mod timetable;
+pub mod thread;
 pub mod timing;
-
-mod standing;
-
-pub use standing::{Guarantee, InSlot, Standing, priority};

@@ -13,14 +13,26 @@ use std::{
 };
 
 use gang_linux::{clock, process};
+use gang_schedule::JobId;
+use gang_timetable::{self as timetable, Action};
 use rustix::process::Signal;
 
-use crate::action::{Action, ProcessHandle};
+use crate::bound::ProcessHandle;
 
 /// Before a job is stopped.
-pub const PAUSE: Signal = Signal::USR1;
+const PAUSE: Signal = Signal::USR1;
 /// After it was started.
-pub const CONTINUE: Signal = Signal::USR2;
+const CONTINUE: Signal = Signal::USR2;
+
+/// Which signal of Linux one is.
+pub fn number(signal: timetable::Signal) -> Signal {
+    match signal {
+        timetable::Signal::Stop => Signal::STOP,
+        timetable::Signal::Continue => Signal::CONT,
+        timetable::Signal::SlotEnds => PAUSE,
+        timetable::Signal::SlotBegins => CONTINUE,
+    }
+}
 
 /// How long a process has its handlers before it listens: longer than from a fork to what is executed then, also where
 /// both have to wait for a slot.
@@ -79,29 +91,34 @@ impl Listeners {
         self.processes.values().filter(|of| of.is_settled).map(|of| &of.process)
     }
 
-    /// Appends the calls that tell them.
-    pub fn tell(&self, signal: Signal, out: &mut Vec<Action>) {
-        let tell =
-            |process: &Arc<ProcessHandle>| Action::Signal { process: process.clone(), signal };
-        out.extend(self.settled().map(tell));
+    /// Those that listen.
+    pub fn pids(&self) -> Vec<u32> {
+        self.settled().map(|process| process.pid).collect()
     }
 
-    /// A process leaves the job: it hears the last of it.
-    pub fn dismiss(&mut self, pid: u32, out: &mut Vec<Action>) {
-        let of = self.processes.remove(&pid).filter(|of| of.is_settled);
-        out.extend(of.map(|of| Action::Signal { process: of.process, signal: CONTINUE }));
+    /// A process that listens, or is going to.
+    pub fn process(&self, pid: u32) -> Option<&Arc<ProcessHandle>> {
+        self.processes.get(&pid).map(|of| &of.process)
+    }
+
+    /// Appends the actions that tell them.
+    pub fn tell(&self, job: JobId, signal: timetable::Signal, out: &mut Vec<Action>) {
+        out.extend(self.settled().map(|of| Action::Signal { job, pid: of.pid, signal }));
+    }
+
+    /// Appends the action that tells one of them.
+    pub fn tell_one(&self, job: JobId, pid: u32, signal: timetable::Signal, out: &mut Vec<Action>) {
+        let is_settled = self.processes.get(&pid).is_some_and(|of| of.is_settled);
+        out.extend(is_settled.then_some(Action::Signal { job, pid, signal }));
+    }
+
+    /// A process has left the job.
+    pub fn forget(&mut self, pid: u32) {
+        self.processes.remove(&pid);
     }
 
     pub fn is_empty(&self) -> bool {
         self.settled().next().is_none()
-    }
-
-    /// Takes processes as they are told instead of asking the kernel.
-    #[cfg(feature = "recording")]
-    pub fn of(processes: impl IntoIterator<Item = Arc<ProcessHandle>>) -> Listeners {
-        let of = |process| Listener { process, since_ns: 0, is_settled: true };
-        let processes = processes.into_iter().map(|process| (process.pid, of(process))).collect();
-        Listeners { processes, others: BTreeSet::new() }
     }
 }
 

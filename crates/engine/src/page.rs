@@ -18,6 +18,7 @@ use std::{
 };
 
 use gang_linux::{Error, Result};
+use gang_timetable::{Validity, Word};
 
 pub const MAGIC: u32 = 0x474e_4147;
 pub const VERSION: u32 = 1;
@@ -27,45 +28,17 @@ pub const LENGTH: u64 = 4096;
 const WORD_AT: u64 = 8;
 const SLOTS_AT: u64 = 40;
 
-/// Whether `running` can be relied on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Validity {
-    #[default]
-    Scheduled = 0,
-    /// The job takes no part in the schedule: it is idle, suspended, or has policy `none`.
-    NotScheduled = 1,
-    /// The job has ended, or the daemon has.
-    Gone = 2,
-}
+const WORD_LENGTH: usize = 32;
 
-/// What the page says of the slot.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Word {
-    pub running: bool,
-    /// Threads of the job for which the slot has CPUs, as planned: those that sleep count.
-    pub on_cpus: u32,
-    /// UTC, nanoseconds: the slot lasts until then at least; 0 out of slot.
-    pub until_ns: u64,
-    pub slice_ns: u64,
-    /// CPUs of the slot.
-    pub cpus: u32,
-    pub validity: Validity,
-}
-
-impl Word {
-    const LENGTH: usize = 32;
-
-    fn bytes(&self) -> [u8; Word::LENGTH] {
-        let mut bytes = [0; Word::LENGTH];
-        bytes[0..4].copy_from_slice(&u32::from(self.running).to_ne_bytes());
-        bytes[4..8].copy_from_slice(&self.on_cpus.to_ne_bytes());
-        bytes[8..16].copy_from_slice(&self.until_ns.to_ne_bytes());
-        bytes[16..24].copy_from_slice(&self.slice_ns.to_ne_bytes());
-        bytes[24..28].copy_from_slice(&self.cpus.to_ne_bytes());
-        bytes[28..32].copy_from_slice(&(self.validity as u32).to_ne_bytes());
-        bytes
-    }
+fn encode(word: &Word) -> [u8; WORD_LENGTH] {
+    let mut bytes = [0; WORD_LENGTH];
+    bytes[0..4].copy_from_slice(&u32::from(word.running).to_ne_bytes());
+    bytes[4..8].copy_from_slice(&word.on_cpus.to_ne_bytes());
+    bytes[8..16].copy_from_slice(&word.until_ns.to_ne_bytes());
+    bytes[16..24].copy_from_slice(&word.slice_ns.to_ne_bytes());
+    bytes[24..28].copy_from_slice(&word.cpus.to_ne_bytes());
+    bytes[28..32].copy_from_slice(&(word.validity as u32).to_ne_bytes());
+    bytes
 }
 
 /// The page of one job. What it says last, when this is dropped, is that the job is gone.
@@ -100,7 +73,7 @@ impl SlotPage {
     }
 
     pub fn write(&self, word: &Word) -> io::Result<()> {
-        self.file.write_all_at(&word.bytes(), WORD_AT)
+        self.file.write_all_at(&encode(word), WORD_AT)
     }
 
     /// Slots of the job so far.
@@ -127,7 +100,7 @@ const GONE: Word = Word {
 /// Says in a page of which nobody knows any more, where there is one, that its daemon is gone.
 pub fn invalidate(path: &Path) {
     if let Ok(file) = File::options().write(true).open(path) {
-        let _ = file.write_all_at(&GONE.bytes(), WORD_AT);
+        let _ = file.write_all_at(&encode(&GONE), WORD_AT);
     }
 }
 

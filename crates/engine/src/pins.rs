@@ -16,13 +16,14 @@ use std::{
 };
 
 use gang_linux::{Error, Result};
-use rustix::thread::CpuSet;
-
-use crate::members::THREADS_MAX;
+use gang_schedule::CpuSet;
+use gang_timetable::THREADS_MAX;
 
 /// Sets that are remembered; gangs keep their CPUs from slot to slot, so that there are few.
 const SETS_MAX: usize = 64;
-const SET_LENGTH: usize = CpuSet::MAX_CPU / 8;
+/// CPUs of higher numbers are none that a thread can be restricted to.
+const CPUS_MAX: u32 = 1024;
+const SET_LENGTH: usize = CPUS_MAX as usize / 8;
 const MOORED_AT: u64 = (SETS_MAX * SET_LENGTH) as u64;
 
 /// What gangd gave to the threads of one job.
@@ -56,7 +57,7 @@ impl Pins {
         };
         let bytes = bytes.map_err(error)?;
         let (sets, moored) = bytes.split_at(bytes.len().min(MOORED_AT as usize));
-        let sets = sets.chunks_exact(SET_LENGTH).map(decode).filter(|set| set.count() > 0);
+        let sets = sets.chunks_exact(SET_LENGTH).map(decode).filter(|set| !set.is_empty());
         let moored =
             moored.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap()));
         let (sets, moored) = (sets.collect(), moored.filter(|&tid| tid > 0).collect());
@@ -64,17 +65,17 @@ impl Pins {
     }
 
     /// Threads are going to be restricted to these CPUs.
-    pub fn give(&mut self, cpus: CpuSet) -> io::Result<()> {
-        if self.sets.contains(&cpus) {
+    pub fn give(&mut self, cpus: &CpuSet) -> io::Result<()> {
+        if self.sets.contains(cpus) {
             return Ok(());
         }
         let at = self.next;
         match self.sets.get_mut(at) {
-            Some(oldest) => *oldest = cpus,
-            None => self.sets.push(cpus),
+            Some(oldest) => oldest.clone_from(cpus),
+            None => self.sets.push(cpus.clone()),
         }
         self.next = (at + 1) % SETS_MAX;
-        self.write(&encode(&cpus), (at * SET_LENGTH) as u64)
+        self.write(&encode(cpus), (at * SET_LENGTH) as u64)
     }
 
     /// These threads, and no others, have chosen their CPUs themselves.
@@ -107,28 +108,23 @@ impl Pins {
 
 fn encode(cpus: &CpuSet) -> [u8; SET_LENGTH] {
     let mut bytes = [0; SET_LENGTH];
-    for cpu in (0..CpuSet::MAX_CPU).filter(|&cpu| cpus.is_set(cpu)) {
+    for cpu in cpus.iter().take_while(|&cpu| cpu < CPUS_MAX).map(|cpu| cpu as usize) {
         bytes[cpu / 8] |= 1 << (cpu % 8);
     }
     bytes
 }
 
 fn decode(bytes: &[u8]) -> CpuSet {
-    let mut cpus = CpuSet::new();
-    for cpu in (0..bytes.len() * 8).filter(|cpu| bytes[cpu / 8] & (1 << (cpu % 8)) != 0) {
-        cpus.set(cpu);
-    }
-    cpus
+    let is_in = |&cpu: &u32| bytes[cpu as usize / 8] & (1 << (cpu % 8)) != 0;
+    (0..CPUS_MAX).take(bytes.len() * 8).filter(is_in).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn set(cpus: &[usize]) -> CpuSet {
-        let mut set = CpuSet::new();
-        cpus.iter().for_each(|&cpu| set.set(cpu));
-        set
+    fn set(cpus: &[u32]) -> CpuSet {
+        cpus.iter().copied().collect()
     }
 
     #[test]
@@ -139,7 +135,7 @@ mod tests {
         let mut pins = Pins::create(&path).unwrap();
         assert!(!Pins::read(&path).unwrap().unwrap().were_given(&set(&[])));
         for cpus in [set(&[0]), set(&[3, 1023]), set(&[0])] {
-            pins.give(cpus).unwrap();
+            pins.give(&cpus).unwrap();
         }
         pins.moor([7, 8, 9].into_iter()).unwrap();
         pins.moor([8].into_iter()).unwrap();
@@ -157,13 +153,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("1.pins");
         let mut pins = Pins::create(&path).unwrap();
-        for cpu in 0..SETS_MAX + 3 {
-            pins.give(set(&[cpu])).unwrap();
+        for cpu in 0..SETS_MAX as u32 + 3 {
+            pins.give(&set(&[cpu])).unwrap();
         }
         for pins in [&pins, &Pins::read(&path).unwrap().unwrap()] {
             assert_eq!(pins.sets.len(), SETS_MAX);
             assert!(!pins.were_given(&set(&[2])) && pins.were_given(&set(&[3])));
-            assert!(pins.were_given(&set(&[SETS_MAX + 2])));
+            assert!(pins.were_given(&set(&[SETS_MAX as u32 + 2])));
         }
     }
 }

@@ -11,8 +11,9 @@ use gang_linux::{
     cgroup::{Group, Hierarchies},
     sched::{self, Attributes},
 };
+use gang_timetable::{Backend, priority};
 
-use crate::{backend::Backend, priority, shared_group};
+use crate::shared_group;
 
 /// Whether a backend can be used here.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,25 +6,19 @@
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
-use gang_linux::{
-    Roots,
-    cgroup::Group,
-    error::unless_gone,
-    process,
-    sched::{self, Attributes, Policy},
-};
+use gang_linux::{Roots, cgroup::Group, error::unless_gone, process};
+use gang_schedule::CpuSet;
+use gang_timetable::{Attributes, Policy, is_raised};
 use rustix::process::Signal;
 
 use crate::{
-    action::ProcessHandle,
-    listeners,
-    members::{self, is_raised},
-    page,
+    bound::ProcessHandle,
+    listeners, page,
     pins::Pins,
     shared_group,
     singles::{self, Single},
     store::{Confinement, Record, Store, Whereabouts},
-    timetable,
+    thread,
 };
 
 /// What a release found and did.
@@ -254,7 +248,7 @@ fn release_singles(proc_root: &Path, threads: &[Single], record: &Past<'_>) -> F
         found.threads += 1;
         found.lowered += usize::from(release_to(single.tid, single.normal.into(), record));
     }
-    let everywhere = timetable::affinity(&record.affinity.iter().copied().collect());
+    let everywhere = everywhere(record);
     for _ in 0..ROUNDS_MAX {
         let heirs = singles::heirs(proc_root, threads);
         let had = heirs.iter().filter(|(tid, member)| {
@@ -275,7 +269,7 @@ fn release_thread(tid: u32, record: &Past<'_>) -> bool {
 /// Gives a thread back what it had.
 fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
     let unpinned = record.pins.as_ref().is_some_and(|pins| unpin(tid, record, pins));
-    let Ok(now) = sched::get(tid) else { return unpinned };
+    let Ok(now) = thread::attributes(tid) else { return unpinned };
     // A wide gang in its slot is an ordinary thread of the highest weight.
     let wide = now.policy == Policy::Other && now.nice == -20 && normal.nice != -20;
     let filling = matches!(now.policy, Policy::Idle | Policy::Batch) && now.policy != normal.policy;
@@ -283,10 +277,10 @@ fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
         return unpinned;
     }
     let nice = if now.nice == -20 { normal.nice } else { now.nice };
-    let released = sched::set(tid, &Attributes { nice, ..normal }).is_ok();
+    let released = thread::set_attributes(tid, &Attributes { nice, ..normal }).is_ok();
     if record.pins.is_none() && !record.affinity.is_empty() {
         // Refused where none of them is online any more; then any CPU is as good.
-        let _ = sched::set_affinity(tid, record.affinity.iter().copied());
+        let _ = thread::set_affinity(tid, &everywhere(record));
     }
     released || unpinned
 }
@@ -294,13 +288,18 @@ fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
 /// Gives a thread back the CPUs that it could have without gangd, where it has none that it chose; true
 /// where it was restricted.
 fn unpin(tid: u32, record: &Record, pins: &Pins) -> bool {
-    let everywhere = timetable::affinity(&record.affinity.iter().copied().collect());
-    let Ok(now) = members::affinity(tid) else { return false };
+    let everywhere = everywhere(record);
+    let Ok(now) = thread::affinity(tid) else { return false };
     now != everywhere
         && pins.has_pinned(tid, &now)
-        && sched::set_affinity(tid, record.affinity.iter().copied()).is_ok()
+        && thread::set_affinity(tid, &everywhere).is_ok()
         // CPUs of it may be offline: then it has got what there is of them.
-        && members::affinity(tid).is_ok_and(|after| after != now)
+        && thread::affinity(tid).is_ok_and(|after| after != now)
+}
+
+/// The CPUs that a job could have without gangd.
+fn everywhere(record: &Record) -> CpuSet {
+    record.affinity.iter().copied().collect()
 }
 
 /// Puts the processes of a job back where they came from, and removes its groups.

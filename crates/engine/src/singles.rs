@@ -14,18 +14,12 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use gang_linux::{
-    clock, process,
-    sched::{self, Policy},
-};
-use rustix::thread::{self, CpuSet};
+use gang_linux::{clock, process};
+use gang_schedule::CpuSet;
+use gang_timetable::{Attributes, Policy, THREADS_MAX, is_raised};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    members::{self, THREADS_MAX},
-    pins::Pins,
-    store::Normal,
-};
+use crate::{pins::Pins, store::Normal, thread};
 
 /// A thread that is a member of a job by itself. Moments are clock ticks since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,10 +40,10 @@ impl Single {
         let process_started = process::stat(proc_root, pid)?.start_ticks;
         let started = process::thread_stat(proc_root, pid, tid)?.start_ticks;
         let read = |source| gang_linux::Error::new("read the attributes of thread", tid, source);
-        let mut normal = sched::get(tid).map_err(read)?;
+        let mut normal = thread::attributes(tid).map_err(read)?;
         // Nobody's own choice: an earlier daemon left it so.
-        if members::is_raised(&normal) {
-            normal = sched::Attributes::other(normal.nice);
+        if is_raised(&normal) {
+            normal = Attributes::other(normal.nice);
         }
         let since = clock::boot_ticks();
         Ok(Single { tid, started, pid, process_started, since, normal: normal.into() })
@@ -150,19 +144,18 @@ pub fn heirs(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
 
 /// Gives an heir what the member had; true where it had something of gangd's.
 pub fn disinherit(tid: u32, of: &Single, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
-    let (normal, mut changed) = (sched::Attributes::from(of.normal), false);
+    let (normal, mut changed) = (Attributes::from(of.normal), false);
     // Who was started in a slot is an ordinary thread by then (SCHED_RESET_ON_FORK).
-    let now = sched::get(tid);
+    let now = thread::attributes(tid);
     if let Some(now) =
         now.ok().filter(|now| now.policy == Policy::Idle && now.policy != normal.policy)
     {
-        changed |= sched::set(tid, &sched::Attributes { nice: now.nice, ..normal }).is_ok();
+        changed |= thread::set_attributes(tid, &Attributes { nice: now.nice, ..normal }).is_ok();
     }
     let is_given =
         |cpus: &CpuSet| cpus != everywhere && pins.is_some_and(|pins| pins.has_pinned(tid, cpus));
-    if members::affinity(tid).is_ok_and(|cpus| is_given(&cpus)) {
-        let pid = thread::Pid::from_raw(tid as i32);
-        changed |= thread::sched_setaffinity(pid, everywhere).is_ok();
+    if thread::affinity(tid).is_ok_and(|cpus| is_given(&cpus)) {
+        changed |= thread::set_affinity(tid, everywhere).is_ok();
     }
     changed
 }

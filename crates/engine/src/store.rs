@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gang_linux::sched::{Attributes, Policy};
+use gang_timetable::{Attributes, Policy};
 use serde::{Deserialize, Serialize};
 
 use crate::singles::Single;
@@ -74,7 +74,7 @@ pub struct Newcomer {
     pub memory_home: Option<PathBuf>,
 }
 
-/// The attributes that a released thread gets.
+/// The attributes that a released thread gets; the policy by its number in sched(7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Normal {
     pub policy: u32,
@@ -85,7 +85,7 @@ pub struct Normal {
 impl From<Attributes> for Normal {
     fn from(attributes: Attributes) -> Self {
         let Attributes { policy, nice, priority, .. } = attributes;
-        Normal { policy: policy as u32, nice, priority }
+        Normal { policy: policy.number(), nice, priority }
     }
 }
 
@@ -267,6 +267,24 @@ pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_gets_back_the_policy_that_it_had() {
+        let policies = [
+            Policy::Other,
+            Policy::Fifo,
+            Policy::RoundRobin,
+            Policy::Batch,
+            Policy::Idle,
+            Policy::Deadline,
+            Policy::Ext,
+        ];
+        for policy in policies {
+            let had = Attributes { policy, ..Attributes::other(3) };
+            assert_eq!(Attributes::from(Normal::from(had)), had);
+        }
+        assert_eq!(Normal::from(Attributes::idle(0)).policy, 5, "as in sched(7)");
+    }
 
     #[test]
     fn records_come_back_in_order_and_damage_is_told() {

@@ -34,12 +34,11 @@ use std::{
 };
 
 use gang_linux::{clock, clock::Alarm, error::is_gone, process::Census, sched};
+use gang_timetable::{Timetable, priority};
 use triple_buffer::{Input, Output, triple_buffer};
 
 use crate::{
-    action::{Action, Kernel},
-    priority,
-    timetable::Timetable,
+    bound::{Bound, Kernel},
     timing::{Switch, Timings},
 };
 
@@ -62,7 +61,7 @@ impl Cursor {
     /// timetable. `clock` is asked for the times that are noted.
     pub fn advance(
         &mut self,
-        timetable: &Timetable,
+        timetable: &Timetable<Bound>,
         now_ns: u64,
         kernel: &dyn Kernel,
         clock: &dyn Fn() -> u64,
@@ -116,7 +115,7 @@ impl Cursor {
 
 fn perform_parts(
     kernel: &dyn Kernel,
-    timetable: &Timetable,
+    timetable: &Timetable<Bound>,
     parts: &[usize],
     timings: &Timings,
 ) -> u32 {
@@ -128,7 +127,7 @@ fn perform_parts(
     count
 }
 
-fn perform(kernel: &dyn Kernel, action: &Action, timings: &Timings) {
+fn perform(kernel: &dyn Kernel, action: &Bound, timings: &Timings) {
     match kernel.perform(action) {
         Err(error) if !is_gone(&error) => {
             timings.record_failure(error.raw_os_error().unwrap_or(0));
@@ -165,9 +164,9 @@ impl Lookout {
 /// A switcher that runs, as the conductor sees it. It ends when this is dropped, with everybody out
 /// of their slots.
 pub struct Switcher {
-    input: Input<Arc<Timetable>>,
+    input: Input<Arc<Timetable<Bound>>>,
     /// Those it was handed, as long as it may hold them: none is freed by the switcher's thread.
-    published: Vec<Arc<Timetable>>,
+    published: Vec<Arc<Timetable<Bound>>>,
     alarm: Arc<Alarm>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -183,7 +182,7 @@ impl Switcher {
         kernel: Arc<dyn Kernel>,
         lookout: Option<Lookout>,
     ) -> io::Result<Switcher> {
-        let first = Arc::<Timetable>::default();
+        let first = Arc::<Timetable<Bound>>::default();
         let (input, output) = triple_buffer(&first);
         let (alarm, stop, timings) = (Arc::<Alarm>::default(), Arc::default(), Arc::default());
         let body = Body {
@@ -212,7 +211,7 @@ impl Switcher {
     ///
     /// Where the one before is not in force yet, this one should begin where that one would have: else its
     /// edges may be lost.
-    pub fn publish(&mut self, mut timetable: Timetable) {
+    pub fn publish(&mut self, mut timetable: Timetable<Bound>) {
         if let Some(last) = self.published.last().filter(|_| self.is_behind()) {
             let is_whole = timetable.from_ns <= last.from_ns;
             timetable.loses_up_to = if is_whole { last.loses_up_to } else { last.generation };
@@ -261,7 +260,7 @@ impl Drop for Switcher {
 
 /// Whether a timetable came after its beginning, which lies in the time of the one before: that one was
 /// followed for too long, or had ended. One that comes after a rest goes on with nothing.
-fn is_belated(before: &Timetable, next: &Timetable) -> bool {
+fn is_belated(before: &Timetable<Bound>, next: &Timetable<Bound>) -> bool {
     let goes_on = before.from_ns <= next.from_ns && next.from_ns <= before.until_ns;
     goes_on && !before.edges.is_empty() && next.ready_ns > next.from_ns
 }
@@ -290,8 +289,8 @@ impl Lateness {
 
 struct Body {
     /// The timetable in force.
-    current: Arc<Timetable>,
-    output: Output<Arc<Timetable>>,
+    current: Arc<Timetable<Bound>>,
+    output: Output<Arc<Timetable<Bound>>>,
     alarm: Arc<Alarm>,
     stop: Arc<AtomicBool>,
     timings: Arc<Timings>,
@@ -376,7 +375,7 @@ impl Body {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timetable::Edge;
+    use gang_timetable::Edge;
 
     #[test]
     fn three_of_four_wakings_are_later_than_is_allowed_for() {

@@ -4,32 +4,52 @@ use std::sync::Arc;
 
 use allocation_counter::measure;
 use gang_engine::{
-    action::{Action, ControlFile, Linux, ProcessHandle},
-    page::{SlotPage, Word},
+    bound::{Bound, ControlFile, Handles, Linux, ProcessHandle},
+    page::SlotPage,
     switcher::Cursor,
-    timetable::{Edge, Timetable},
+    thread,
     timing::Timings,
 };
 use gang_linux::{
     clock::{self, Alarm},
     process::Census,
-    sched,
-    sched::Attributes,
 };
-use rustix::{process::Signal, thread::sched_getaffinity};
+use gang_schedule::JobId;
+use gang_timetable::{Action, Attributes, Control, Edge, Group, Signal, Timetable, Word};
 
-/// Calls of every kind that leave this thread as it is; some of them fail.
-fn calls(file: &Arc<ControlFile>, page: &Arc<SlotPage>) -> Vec<Action> {
+/// A group, this process, and a page.
+struct Job {
+    file: Arc<ControlFile>,
+    process: Arc<ProcessHandle>,
+    page: Arc<SlotPage>,
+}
+
+impl Handles for Job {
+    fn control(&self, _: Group, _: Control) -> Option<Arc<ControlFile>> {
+        Some(self.file.clone())
+    }
+
+    fn process(&self, _: JobId, _: u32) -> Option<Arc<ProcessHandle>> {
+        Some(self.process.clone())
+    }
+
+    fn page(&self, _: JobId) -> Option<Arc<SlotPage>> {
+        Some(self.page.clone())
+    }
+}
+
+/// Actions of every kind that leave this thread as it is; some of them fail.
+fn actions() -> Vec<Action> {
     let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-    let attributes = sched::get(0).unwrap();
-    let cpus = sched_getaffinity(None).unwrap();
-    let process = ProcessHandle::open(std::process::id()).unwrap();
+    let attributes = thread::attributes(0).unwrap();
+    let cpus = thread::affinity(0).unwrap();
+    let (job, pid) = (JobId(1), std::process::id());
     vec![
         Action::Attributes { tid, attributes },
         Action::Affinity { tid, cpus },
-        Action::Write { file: file.clone(), value: "1" },
-        Action::Signal { process, signal: Signal::CONT },
-        Action::Page { page: page.clone(), word: Word { running: true, ..Word::default() } },
+        Action::Control { group: Group::Job(job), control: Control::Frozen(true) },
+        Action::Signal { job, pid, signal: Signal::Continue },
+        Action::Page { job, word: Word { running: true, ..Word::default() } },
         // No thread has this number, and no policy this priority.
         Action::Attributes { tid: i32::MAX as u32, attributes },
         Action::Attributes { tid, attributes: Attributes::fifo(100) },
@@ -41,17 +61,19 @@ fn a_switch_on_this_kernel_allocates_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cgroup.freeze");
     std::fs::write(&path, "").unwrap();
-    let file = ControlFile::open(path).unwrap();
-    let page = SlotPage::open(directory.path().join("page")).unwrap();
-    let part = || calls(&file, &page);
+    let job = Job {
+        file: ControlFile::open(path).unwrap(),
+        process: ProcessHandle::open(std::process::id()).unwrap(),
+        page: SlotPage::open(directory.path().join("page")).unwrap(),
+    };
     let timetable = Timetable {
         generation: 1,
         from_ns: 100,
         until_ns: 200,
         ready_ns: 0,
         loses_up_to: 0,
-        immediate: part().into_iter().map(|call| (1, call)).collect(),
-        parts: vec![part(), part(), part(), part(), part()],
+        immediate: actions().into_iter().map(|action| (1, action)).collect(),
+        parts: vec![actions(); 5],
         edges: (100..110)
             .map(|at_ns| Edge {
                 at_ns,
@@ -64,6 +86,7 @@ fn a_switch_on_this_kernel_allocates_nothing() {
         deadline_ns: 205,
         at_deadline: vec![2],
     };
+    let timetable = timetable.bind(|action| Bound::new(action, &job));
     let (mut cursor, timings) = (Cursor::default(), Timings::default());
     let allocations = measure(|| {
         for now_ns in [90, 100, 105, 150, 205] {

@@ -1,7 +1,7 @@
 //! Values as people read them, as in the views; and as programs do.
 
 pub use gang_view::values::{
-    Owners, count, cpu_list, duration, owner, percent, progress, size, word,
+    Owners, count, cpu_list, duration, owner, percent, progress, size, word, words,
 };
 
 /// Prints a reply as JSON, with the names of the interface file.

@@ -339,6 +339,19 @@ fn exit_codes_tell_refusals_from_misuse() {
 }
 
 #[test]
+fn a_bound_that_is_no_time_is_refused() {
+    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C")]));
+    for (args, code) in [(&["ls"][..], 2), (&["run", "true"], 125)] {
+        let refused = place.gang(args).env("GANG_TIMEOUT", "soon").output().unwrap();
+        assert_eq!(refused.status.code(), Some(code), "{args:?}");
+        assert_eq!(
+            stderr(&refused),
+            "gang: GANG_TIMEOUT is 'soon', and takes seconds, more than 0\n"
+        );
+    }
+}
+
+#[test]
 fn a_reader_that_goes_away_ends_a_listing_quietly() {
     let jobs = (1..2000).map(|id| job(id, "lu.C")).collect();
     let place = Place::of(&Fake::with_jobs(jobs));

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::Parser;
-use gang_engine::backend::Backend;
+use gang_timetable::Backend;
 
 use crate::{
     manual,

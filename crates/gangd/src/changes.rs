@@ -13,12 +13,14 @@ use std::{
 };
 
 use gang_engine::{
-    action::{Action, Kernel, Linux, ProcessHandle},
-    members, release,
+    bound::{Bound, Kernel, Linux, ProcessHandle},
+    release,
     store::Whereabouts,
+    thread,
 };
-use gang_linux::{cgroup::Group, memory, process, sched};
+use gang_linux::{cgroup::Group, memory, process};
 use gang_schedule::{Class, JobId, Spec};
+use gang_timetable::before_gangd;
 
 use crate::{
     admission::{Resources, Stock},
@@ -261,9 +263,9 @@ impl Daemon {
         let end = Instant::now() + LEAVES_WITHIN;
         self.wait_until_gone(process, leaver);
         let is_as_before = |tid: u32| {
-            let Ok(now) = sched::get(tid) else { return true };
-            let before = members::original(now, leaver.normal, true);
-            now == before || sched::set(tid, &before).is_err()
+            let Ok(now) = thread::attributes(tid) else { return true };
+            let before = before_gangd(now, leaver.normal, true);
+            now == before || thread::set_attributes(tid, &before).is_err()
         };
         let mut since: Option<Instant> = None;
         while process.is_alive() && Instant::now() < end {
@@ -285,7 +287,7 @@ impl Daemon {
 }
 
 /// Does once more what switchers were told to do. A thread or process that has ended misses nothing.
-pub fn perform(actions: &[Action]) {
+pub fn perform(actions: &[Bound]) {
     for action in actions {
         let _ = Linux.perform(action);
     }

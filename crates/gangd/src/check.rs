@@ -24,10 +24,10 @@ use std::{
     time::Duration,
 };
 
-use gang_engine::{InSlot, Standing, backend::Backend};
 use gang_linux::clock;
 use gang_protocol::v1;
 use gang_schedule::{Config, CpuSet, JobId, Plan, Schedule, check, clock as slices};
+use gang_timetable::{Backend, InSlot, Standing};
 
 use crate::{daemon::Daemon, denied::Denied, errands::Handle, job::Job, state::State};
 use look::{Subject, Wanted};
@@ -196,19 +196,20 @@ impl Picture {
     /// What is to be of some jobs, with nothing to look at.
     fn of(backend: Backend, state: &State, jobs: &[JobId]) -> Picture {
         let schedule = &state.schedule;
+        let (fill, machine) = (schedule.config().fill, state.machine());
         let jobs = jobs.iter().filter_map(|id| state.jobs.get(id));
         Picture {
             backend,
             config: Config { gap: state.gaps.told(clock::utc_ns()), ..schedule.config().clone() },
             machine: schedule.topology().cpus().iter().map(|cpu| cpu.id).collect(),
             plans: schedule.plans().to_vec(),
-            jobs: jobs.map(|job| Expected::of(job, schedule.config().fill)).collect(),
+            jobs: jobs.map(|job| Expected::of(job, fill, machine)).collect(),
         }
     }
 
     /// The next jobs with what can be looked at of them, and where the one after these begins.
     fn portion(backend: Backend, state: &State, from: Bookmark) -> (Picture, Option<Bookmark>) {
-        let fill = state.schedule.config().fill;
+        let (fill, machine) = (state.schedule.config().fill, state.machine());
         let (mut jobs, mut room, mut next) = (Vec::new(), PORTION, None);
         for job in state.jobs.range(from.job..).map(|(_, job)| job) {
             let seen = if job.id == from.job { from.subjects } else { 0 };
@@ -216,7 +217,7 @@ impl Picture {
                 next = Some(Bookmark { job: job.id, subjects: 0 });
                 break;
             }
-            let mut of = Expected::of(job, fill);
+            let mut of = Expected::of(job, fill, machine);
             let all = job.home.iter().flat_map(|home| Subject::all(backend, home));
             of.subjects.extend(all.skip(seen).take(room));
             let taken = of.subjects.len();
@@ -304,14 +305,11 @@ impl Picture {
 }
 
 impl Expected {
-    fn of(job: &Job, fill: bool) -> Expected {
-        let out_of_row = job.standing_out_of_row(fill);
-        let by_clock = matches!(out_of_row, Standing::Filling | Standing::Paused);
-        let takes_turns = by_clock && job.is_scheduled() && !job.suspended;
+    fn of(job: &Job, fill: bool, machine: u32) -> Expected {
         Expected {
             job: job.id,
-            takes_turns,
-            out_of_row,
+            takes_turns: job.eligibility(machine).is_gang(),
+            out_of_row: job.standing_out_of_row(fill, machine),
             in_slot: job.in_slot,
             subjects: Vec::new(),
         }

@@ -22,18 +22,19 @@ use std::{
 };
 
 use gang_engine::{
-    InSlot, Standing,
-    action::Linux,
-    guardian, priority,
+    bound::{Bound, ControlFiles, Linux},
+    guardian,
     switcher::{Lookout, Switcher},
-    timetable::{self, Composition, Gang, Groups, Lift, Stretch},
 };
 use gang_linux::{clock, clock::Alarm, process::Census, sched};
 use gang_schedule::{Config, CpuSet, JobId, Plan, clock as slices};
+use gang_timetable::{
+    Composition, Gang, InSlot, Standing, Stretch, Switchers, Timetable, compose, priority,
+};
 
 use crate::{
     errands::{self, Errand, Handle},
-    job::Job,
+    job::{Bindings, Eligibility, Job},
     newcomers::{Arrivals, Newcomers},
     precedence::Precedence,
     solitude::Solitude,
@@ -49,8 +50,8 @@ const ERRANDS_AT_A_TIME: usize = 32;
 /// What the conductor needs besides its state.
 pub struct Setup {
     pub state: State,
-    /// Calls that lift all gangs at once (see `lift` of [`crate::lodging::Lodging::cpu`]).
-    pub lift: Option<Lift>,
+    /// The controls of the group that all jobs are in, where that gives way.
+    pub all: Option<ControlFiles>,
     /// Gangs are left to Linux in their slots while nobody else wants a CPU.
     pub leave_alone: bool,
     /// Shows the guardian that the conductor lives.
@@ -61,7 +62,7 @@ pub struct Setup {
 
 /// Starts the conductor and its switchers.
 pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
-    let groups = Groups::new(setup.state.schedule.topology());
+    let groups = Switchers::new(setup.state.schedule.topology());
     let kernel = Arc::new(Linux);
     let alarm = Arc::<Alarm>::default();
     let arrivals = Arrivals::default();
@@ -82,7 +83,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
     let conductor = Conductor {
         survey: Survey::new(&setup.state.roots, setup.realtime)?,
         state: setup.state,
-        lift: setup.lift,
+        all: setup.all,
         solitude: Solitude::new(setup.leave_alone),
         told_anew: BTreeSet::new(),
         pulse: setup.pulse,
@@ -154,14 +155,14 @@ const FAILURES_EVERY_NS: u64 = 10_000_000_000;
 struct Conductor {
     state: State,
     survey: Survey,
-    lift: Option<Lift>,
+    all: Option<ControlFiles>,
     solitude: Solitude,
     /// Gangs that are to be told everything.
     told_anew: BTreeSet<JobId>,
     pulse: Arc<Pulse>,
     precedence: Arc<Precedence>,
     switchers: Vec<Switcher>,
-    groups: Groups,
+    groups: Switchers,
     errands: Receiver<Errand>,
     alarm: Arc<Alarm>,
     arrivals: Arrivals,
@@ -222,7 +223,9 @@ impl Conductor {
             self.arrivals.forget();
             return beat_ns;
         }
-        let quiet = !self.state.jobs.values().any(|job| job.is_scheduled());
+        let machine = self.state.machine();
+        let is_gang = |job: &Job| job.eligibility(machine).is_gang();
+        let quiet = !self.state.jobs.values().any(is_gang);
         if quiet && self.survey.is_due() {
             self.survey.look(&mut self.state);
         }
@@ -343,7 +346,7 @@ impl Conductor {
         for pin in &composition.pins {
             if let Some(home) = self.state.jobs.get_mut(&pin.job).and_then(|job| job.home.as_mut())
             {
-                home.members.give(pin.cpus);
+                home.members.give(&pin.cpus);
             }
         }
         self.publish(now_ns, from_ns, composition.timetables);
@@ -413,22 +416,23 @@ impl Conductor {
         state.gaps.adapt(clock::monotonic_ns(), timings, used);
         let in_rows: BTreeSet<JobId> =
             plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job).collect();
-        let fill = state.schedule.config().fill;
+        let (fill, machine_len) = (state.schedule.config().fill, state.machine());
         let gangs: BTreeMap<JobId, Gang<'_>> = state
             .jobs
             .values()
             .filter(|job| {
-                let left_over = !fill && job.standing == Standing::Filling && job.is_scheduled();
-                let is_known = self.told.gangs().contains(&job.id) && job.is_scheduled();
+                let is_gang = job.eligibility(machine_len).is_gang();
+                let left_over = !fill && job.standing == Standing::Filling && is_gang;
+                let is_known = self.told.gangs().contains(&job.id) && is_gang;
                 let listens = job.home.as_ref().is_some_and(|home| !home.listeners.is_empty());
                 in_rows.contains(&job.id)
-                    || (listens && job.is_scheduled())
+                    || (listens && is_gang)
                     || job.standing == Standing::Raised
                     || left_over
                     || (is_known && has_newcomers(job.id))
             })
             .filter_map(|job| {
-                let out_of_row = match job.standing_out_of_row(fill) {
+                let out_of_row = match job.standing_out_of_row(fill, machine_len) {
                     // The next time that it is settled.
                     Standing::Released | Standing::Raised => Standing::Filling,
                     standing => standing,
@@ -440,19 +444,20 @@ impl Conductor {
                     out_of_row,
                     has_newcomers: has_newcomers(job.id),
                     in_slot: job.in_slot,
-                    page: job.page.as_ref(),
-                    validity: job.validity(),
-                    listeners: &home.listeners,
+                    has_page: job.page.is_some(),
+                    validity: job.validity(machine_len),
+                    listeners: home.listeners.pids(),
                 };
                 Some((job.id, gang))
             })
             .collect();
         let slice_ns = state.schedule.config().slice_ns;
-        let is_told =
-            |job: &&Job| gangs.contains_key(&job.id) || job.page_says == Some(job.validity());
-        let others = state.jobs.values().filter(|job| !is_told(job));
-        let pages: Vec<_> =
-            others.filter_map(|job| Some((job.page.clone()?, job.word(slice_ns)))).collect();
+        let is_told = |job: &&Job| {
+            let says = Some(job.validity(machine_len));
+            gangs.contains_key(&job.id) || job.page_says == says
+        };
+        let others = state.jobs.values().filter(|job| job.page.is_some() && !is_told(job));
+        let pages: Vec<_> = others.map(|job| (job.id, job.word(slice_ns, machine_len))).collect();
         state.generation += 1;
         let machine: CpuSet = state.schedule.topology().cpus().iter().map(|cpu| cpu.id).collect();
         let config = Config { gap: state.gaps.gap(), ..state.schedule.config().clone() };
@@ -461,11 +466,11 @@ impl Conductor {
             .into_iter()
             .all(|config| slices::in_gap(config, before_ns))
             && is_followed;
-        let composition = timetable::compose(&Stretch {
+        let composition = compose(&Stretch {
             generation: state.generation,
             config: &config,
             backend: state.backend,
-            groups: &self.groups,
+            switchers: &self.groups,
             machine: &machine,
             from_ns,
             until_ns,
@@ -474,23 +479,25 @@ impl Conductor {
             gangs: &gangs,
             pages: &pages,
             follows_gap,
-            lift: self.lift.as_ref(),
+            can_lift: self.all.is_some(),
         });
         state.gaps.tell(from_ns, config.gap);
         self.told.begin(gangs.into_keys().collect(), config);
         for job in state.jobs.values_mut() {
-            job.page_says = job.page.is_some().then(|| job.validity());
+            job.page_says = job.page.is_some().then(|| job.validity(machine_len));
         }
         composition
     }
 
-    fn publish(&mut self, now_ns: u64, from_ns: u64, timetables: Vec<timetable::Timetable>) {
+    fn publish(&mut self, now_ns: u64, from_ns: u64, timetables: Vec<Timetable>) {
         let pending = std::mem::take(&mut self.state.pending);
         let mut immediate: Vec<_> =
             pending.into_iter().map(|action| (self.state.generation, action)).collect();
-        for (switcher, mut timetable) in self.switchers.iter_mut().zip(timetables) {
+        let bindings = Bindings { jobs: &self.state.jobs, all: self.all.as_ref() };
+        for (switcher, timetable) in self.switchers.iter_mut().zip(timetables) {
             // Woken in time, they find it by themselves.
             let sleeps_on = !switcher.wakes_between(clock::utc_ns(), from_ns);
+            let mut timetable = timetable.bind(|action| Bound::new(action, &bindings));
             timetable.immediate = std::mem::take(&mut immediate);
             switcher.publish(timetable);
             if sleeps_on || now_ns >= from_ns {
@@ -509,6 +516,7 @@ impl Conductor {
     /// True where one came that was not known.
     fn read_members_of(&mut self, id: JobId) -> bool {
         let state = &mut self.state;
+        let machine = state.machine();
         let Some(job) = state.jobs.get_mut(&id) else { return false };
         let Some(home) = &mut job.home else { return false };
         let came = home.members.refresh(&state.roots.proc).unwrap_or(false);
@@ -516,7 +524,8 @@ impl Conductor {
             let threads = home.members.threads().iter().map(|thread| thread.tid);
             home.listeners.refresh(&state.roots.proc, threads);
         }
-        if home.members.is_crowded() && job.activity.awake && self.crowded.insert(id) {
+        let is_crowd = job.eligibility(machine) == Eligibility::TooManyThreads;
+        if is_crowd && job.activity.awake && self.crowded.insert(id) {
             tracing::warn!(job = %id, "more threads than gangd switches: no slots until it has fewer");
         }
         came

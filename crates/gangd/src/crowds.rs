@@ -8,10 +8,11 @@
 //! each out of a slot that the job does not have. Whoever does so by mistake, because the job is none any
 //! more, costs it a slot.
 
-use gang_engine::{backend::lowered, members, store::Whereabouts};
-use gang_linux::{cgroup::Group, error::unless_gone, sched, sched::Attributes};
+use gang_engine::{store::Whereabouts, thread};
+use gang_linux::{cgroup::Group, error::unless_gone};
+use gang_timetable::{Attributes, before_gangd, lowered};
 
-use crate::job::Job;
+use crate::job::{Eligibility, Job};
 
 /// What must be known of a job to lower all of it.
 pub struct Crowd {
@@ -22,11 +23,10 @@ pub struct Crowd {
 
 impl Crowd {
     /// Absent for a job that has slots, and for one without a cgroup, whose processes are not raised.
-    pub fn of(job: &Job) -> Option<Crowd> {
-        let home = job.home.as_ref().filter(|home| home.members.is_crowded())?;
+    pub fn of(job: &Job, machine: u32) -> Option<Crowd> {
+        let home = job.home.as_ref()?;
         let Whereabouts::Cgroup { group, .. } = &home.whereabouts else { return None };
-        let takes_part = !job.activity.awake && job.spec.policy == gang_schedule::Policy::Local;
-        takes_part.then(|| Crowd {
+        (job.eligibility(machine) == Eligibility::TooManyThreads).then(|| Crowd {
             group: Group::at(group),
             normal: home.normal,
             in_idle_group: home.members.controls.in_idle_group,
@@ -38,11 +38,11 @@ impl Crowd {
     pub fn lower(&self) {
         for tid in unless_gone(self.group.threads()).unwrap_or_default() {
             // One that ended meanwhile needs nothing.
-            let Ok(now) = sched::get(tid) else { continue };
-            let original = members::original(now, self.normal, true);
+            let Ok(now) = thread::attributes(tid) else { continue };
+            let original = before_gangd(now, self.normal, true);
             let wanted = lowered(&original, self.in_idle_group);
             if now != wanted && !original.policy.is_realtime() {
-                let _ = sched::set(tid, &wanted);
+                let _ = thread::set_attributes(tid, &wanted);
             }
         }
     }
@@ -50,29 +50,30 @@ impl Crowd {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, sync::mpsc::channel, thread};
+    use std::{fs, sync::mpsc::channel};
 
     use gang_harness::skipped;
-    use gang_linux::sched::Policy;
+    use gang_timetable::Policy;
 
     use super::*;
 
     #[test]
     fn needs_root_whatever_a_thread_has_of_a_slot_it_is_lowered_once() {
-        let raised = Attributes::fifo(gang_engine::priority::GANG);
+        let raised = Attributes::fifo(gang_timetable::priority::GANG);
         let (began, tids) = channel();
         let threads = [(); 3].map(|()| {
             let began = began.clone();
-            thread::spawn(move || {
+            std::thread::spawn(move || {
                 began.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
-                thread::park();
+                std::thread::park();
             })
         });
         let tids: Vec<u32> = tids.iter().take(3).collect();
-        let normal = sched::get(tids[0]).unwrap();
+        let normal = thread::attributes(tids[0]).unwrap();
         // As a gang has it in its slot, as a wide one has it, and what was started in either.
         let had = [raised, Attributes::other(-20), Attributes::other(0)];
-        let set: Vec<_> = tids.iter().zip(had).map(|(&tid, had)| sched::set(tid, &had)).collect();
+        let set: Vec<_> =
+            tids.iter().zip(had).map(|(&tid, had)| thread::set_attributes(tid, &had)).collect();
         if set.iter().any(Result::is_err) {
             skipped("needs root");
         } else {
@@ -83,7 +84,7 @@ mod tests {
             let crowd = Crowd { group, normal, in_idle_group: true };
             crowd.lower();
             for &tid in &tids {
-                let now = sched::get(tid).unwrap();
+                let now = thread::attributes(tid).unwrap();
                 assert_eq!((now.policy, now.nice), (Policy::Batch, normal.nice));
             }
         }

@@ -10,8 +10,7 @@ use std::{
 };
 
 use gang_engine::{
-    action::ProcessHandle,
-    backend::Backend,
+    bound::ProcessHandle,
     members::Members,
     page::SlotPage,
     pins::Pins,
@@ -19,8 +18,9 @@ use gang_engine::{
     release,
     store::{Record, Store, Whereabouts},
 };
-use gang_linux::{Roots, cgroup::Group, process, sched::Attributes};
+use gang_linux::{Roots, cgroup::Group, process};
 use gang_schedule::JobId;
+use gang_timetable::{Attributes, Backend};
 
 use crate::{
     admission::Queue,
@@ -377,11 +377,15 @@ impl Daemon {
         let leave_after = self.settings().leave_after;
         let asked = self.conductor.ask(move |state| {
             let had_jobs = (!state.jobs.is_empty(), state.had_jobs);
-            let proc_root = &state.roots.proc;
+            let (proc_root, machine) = (&state.roots.proc, state.machine());
             (
                 state.jobs.values().filter_map(|job| Tree::due(proc_root, job)).collect(),
                 state.jobs.values().filter_map(|job| job.singles_due(proc_root)).collect(),
-                state.jobs.values().filter_map(Crowd::of).collect::<Vec<Crowd>>(),
+                state
+                    .jobs
+                    .values()
+                    .filter_map(|job| Crowd::of(job, machine))
+                    .collect::<Vec<Crowd>>(),
                 state.unused_for(leave_after),
                 had_jobs,
             )

@@ -6,10 +6,11 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use gang_engine::{InSlot, backend::Backend, singles::Single, store::Whereabouts, timing};
+use gang_engine::{singles::Single, store::Whereabouts, timing};
 use gang_linux::{Roots, clock};
 use gang_protocol::v1;
 use gang_schedule::{Class, Config, Gap, JobId, Plan, clock as slices};
+use gang_timetable::{Backend, InSlot};
 
 use crate::{
     admission::Supply,
@@ -108,7 +109,6 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
             .home
             .as_ref()
             .map(|home| matches!(home.whereabouts, Whereabouts::Threads { .. })),
-        crowded: Some(job.home.as_ref().is_some_and(|home| home.members.is_crowded())),
         alone: Some(job.in_slot == InSlot::Alone),
         threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
         cpu_list: job.cpus.iter().map(i64::from).collect(),
@@ -223,9 +223,9 @@ fn load_average(roots: &Roots) -> Result<f64, Denied> {
 
 fn guarantee(backend: Backend) -> v1::Guarantee {
     match backend.guarantee() {
-        gang_engine::Guarantee::Exclusive => v1::Guarantee::exclusive,
-        gang_engine::Guarantee::Preferred => v1::Guarantee::preferred,
-        gang_engine::Guarantee::Paused => v1::Guarantee::paused,
+        gang_timetable::Guarantee::Exclusive => v1::Guarantee::exclusive,
+        gang_timetable::Guarantee::Preferred => v1::Guarantee::preferred,
+        gang_timetable::Guarantee::Paused => v1::Guarantee::paused,
     }
 }
 

@@ -175,10 +175,15 @@ impl Gauge {
 
     /// How many short tasks have had a CPU of gangs up to now; `None` where one of the jobs is not measured, which they
     /// may wait for as well.
-    pub fn short_tasks<'a>(&self, mut jobs: impl Iterator<Item = &'a Job>) -> Option<u64> {
+    pub fn short_tasks<'a>(
+        &self,
+        machine: u32,
+        mut jobs: impl Iterator<Item = &'a Job>,
+    ) -> Option<u64> {
         let meter = self.meter.as_ref()?;
-        let is_missed = |job: &Job| job.home.is_some() && !self.gangs.contains_key(&job.id);
-        if jobs.any(|job| job.is_scheduled() && is_missed(job)) {
+        let is_missed =
+            |job: &Job| job.eligibility(machine).is_gang() && !self.gangs.contains_key(&job.id);
+        if jobs.any(is_missed) {
             return None;
         }
         meter.short_tasks().ok()

@@ -1,17 +1,20 @@
 //! A job as the daemon keeps it.
 
-use std::{collections::VecDeque, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    path::Path,
+    sync::Arc,
+};
 
 use gang_engine::{
-    InSlot, Standing,
-    action::{Action, ProcessHandle},
+    bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
     listeners::Listeners,
     members::Members,
-    page::{SlotPage, Validity, Word},
+    page::SlotPage,
     store::{Newcomer, Normal, Record, Whereabouts},
 };
-use gang_linux::sched::Attributes;
 use gang_schedule::{CpuSet, JobId, Spec};
+use gang_timetable::{Attributes, Control, Group, InSlot, Standing, Validity, Word};
 
 use crate::{admission::Resources, auto::Auto, denied::Denied};
 
@@ -83,7 +86,7 @@ pub struct Leaver {
     /// Its threads, of those that the job knew, in order of number.
     pub known: Vec<u32>,
     /// Gives back to them what they had.
-    pub actions: Vec<Action>,
+    pub actions: Vec<Bound>,
     /// What the others have by default.
     pub normal: Attributes,
     /// Where it came from, if not from where the first one of the job did.
@@ -103,6 +106,39 @@ pub struct Address {
 impl Home {
     pub fn address(&self) -> Address {
         Address { whereabouts: self.whereabouts.clone(), tree: self.members.tree().to_vec() }
+    }
+}
+
+/// What the numbers in the actions of jobs stand for.
+#[derive(Clone, Copy)]
+pub struct Bindings<'a> {
+    pub jobs: &'a BTreeMap<JobId, Job>,
+    /// The controls of the group that all jobs are in.
+    pub all: Option<&'a ControlFiles>,
+}
+
+impl Bindings<'_> {
+    fn home(&self, job: JobId) -> Option<&Home> {
+        self.jobs.get(&job)?.home.as_ref()
+    }
+}
+
+impl Handles for Bindings<'_> {
+    fn control(&self, group: Group, control: Control) -> Option<Arc<ControlFile>> {
+        let files = match group {
+            Group::Job(job) => &self.home(job)?.members.control_files,
+            Group::All => self.all?,
+        };
+        files.of(control).cloned()
+    }
+
+    fn process(&self, job: JobId, pid: u32) -> Option<Arc<ProcessHandle>> {
+        let home = self.home(job)?;
+        home.members.process(pid).or_else(|| home.listeners.process(pid)).cloned()
+    }
+
+    fn page(&self, job: JobId) -> Option<Arc<SlotPage>> {
+        self.jobs.get(&job)?.page.clone()
     }
 }
 
@@ -179,37 +215,84 @@ impl Window {
     }
 }
 
+/// Whether a job takes turns, and if not, why. Where there are several reasons, the first one counts. All that
+/// depends on it asks [`Job::eligibility`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eligibility {
+    /// A person suspended it (L33).
+    Suspended,
+    /// It has no process yet.
+    Starting,
+    /// It has more threads than are switched ([`gang_timetable::THREADS_MAX`]).
+    TooManyThreads,
+    /// It wants no CPU (L19).
+    Asleep,
+    /// Its policy is `none`: Linux alone schedules it.
+    NotScheduled,
+    /// It needs more CPUs than are online, and waits until they come back.
+    TooFewCpus,
+    TakesTurns,
+}
+
+impl Eligibility {
+    /// It stands as gangs do, by the clock, be it in rows or not.
+    pub fn is_gang(self) -> bool {
+        match self {
+            Eligibility::TakesTurns | Eligibility::TooFewCpus => true,
+            Eligibility::Starting
+            | Eligibility::Suspended
+            | Eligibility::TooManyThreads
+            | Eligibility::Asleep
+            | Eligibility::NotScheduled => false,
+        }
+    }
+}
+
 impl Job {
-    /// How the job stands while it is in no row.
-    pub fn standing_out_of_row(&self, fill: bool) -> Standing {
-        let crowded = self.home.as_ref().is_some_and(|home| home.members.is_crowded());
+    /// On a machine of so many CPUs.
+    pub fn eligibility(&self, machine: u32) -> Eligibility {
         if self.suspended {
-            Standing::Paused
-        } else if crowded {
-            Standing::Filling
-        } else if !self.is_scheduled() {
-            Standing::Released
-        } else if fill {
-            Standing::Filling
+            return Eligibility::Suspended;
+        }
+        let Some(home) = &self.home else { return Eligibility::Starting };
+        let is_gang = self.spec.policy == gang_schedule::Policy::Local;
+        if is_gang && home.members.is_crowded() {
+            Eligibility::TooManyThreads
+        } else if !self.activity.awake {
+            Eligibility::Asleep
+        } else if !is_gang {
+            Eligibility::NotScheduled
+        } else if self.spec.min_cpus > machine {
+            Eligibility::TooFewCpus
         } else {
-            Standing::Paused
+            Eligibility::TakesTurns
         }
     }
 
-    /// True for one that takes turns.
-    pub fn is_scheduled(&self) -> bool {
-        self.activity.awake && self.spec.policy == gang_schedule::Policy::Local
+    /// How the job stands while it is in no row.
+    pub fn standing_out_of_row(&self, fill: bool, machine: u32) -> Standing {
+        match self.eligibility(machine) {
+            Eligibility::Suspended => Standing::Paused,
+            Eligibility::TooManyThreads => Standing::Filling,
+            Eligibility::Starting | Eligibility::Asleep | Eligibility::NotScheduled => {
+                Standing::Released
+            }
+            Eligibility::TakesTurns | Eligibility::TooFewCpus if fill => Standing::Filling,
+            Eligibility::TakesTurns | Eligibility::TooFewCpus => Standing::Paused,
+        }
     }
 
     /// Whether its page can be relied on for when it has its slots.
-    pub fn validity(&self) -> Validity {
-        let takes_turns = self.is_scheduled() && !self.suspended;
-        if takes_turns { Validity::Scheduled } else { Validity::NotScheduled }
+    pub fn validity(&self, machine: u32) -> Validity {
+        match self.eligibility(machine).is_gang() {
+            true => Validity::Scheduled,
+            false => Validity::NotScheduled,
+        }
     }
 
     /// What the page says of a job in no row.
-    pub fn word(&self, slice_ns: u64) -> Word {
-        Word { slice_ns, validity: self.validity(), ..Word::default() }
+    pub fn word(&self, slice_ns: u64, machine: u32) -> Word {
+        Word { slice_ns, validity: self.validity(machine), ..Word::default() }
     }
 
     /// Whether its members have all ended, where that is to be looked at.

@@ -7,16 +7,14 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use gang_engine::{
-    action::ProcessHandle,
-    members, release,
+    bound::ProcessHandle,
+    release,
     store::{Record, Whereabouts},
+    thread,
 };
-use gang_linux::{
-    cgroup::Group,
-    process,
-    sched::{self, Attributes},
-};
+use gang_linux::{cgroup::Group, process, sched};
 use gang_schedule::JobId;
+use gang_timetable::{Attributes, before_gangd, is_raised};
 
 use crate::{
     daemon::{Daemon, Peer},
@@ -78,7 +76,7 @@ impl Daemon {
             self.change_on_file(move |state| state.expect(job, newcomer, &members))?;
         }
         let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
-        let had = |tid| Some((tid, members::original(sched::get(tid).ok()?, normal, false)));
+        let had = |tid| Some((tid, before_gangd(thread::attributes(tid).ok()?, normal, false)));
         let mut before: Vec<_> = tids.into_iter().filter_map(had).collect();
         before.retain(|(_, attributes)| *attributes != normal);
         self.lodging.move_in(whereabouts, process)?;
@@ -113,9 +111,9 @@ impl Daemon {
             operation: format!("read the scheduling attributes of process {}", process.pid),
             reason: e.to_string(),
         };
-        let mut normal = sched::get(process.pid).map_err(gone)?;
+        let mut normal = thread::attributes(process.pid).map_err(gone)?;
         // Nobody's own choice: an earlier daemon left it so.
-        if members::is_raised(&normal) {
+        if is_raised(&normal) {
             normal = Attributes::other(normal.nice);
         }
         let affinity = sched::affinity(process.pid).map_err(gone)?;

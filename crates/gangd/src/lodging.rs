@@ -13,22 +13,20 @@ use std::{
 
 use cpu::CpuGroups;
 use gang_engine::{
-    action::{ControlFile, ProcessHandle},
-    backend::Backend,
-    members::{Controls, Members},
+    bound::{ControlFile, ControlFiles, ProcessHandle},
+    members::Members,
     probe::Means,
     shared_group,
     store::{Newcomer, Whereabouts},
-    timetable,
 };
 use gang_linux::{
     Error, Result, Roots,
     cgroup::{self, Group, Hierarchies},
     error::{if_there, unless_gone},
     process,
-    sched::Attributes,
 };
 use gang_schedule::{JobId, Policy};
+use gang_timetable::{Attributes, Backend};
 use memory::MemoryControl;
 
 use crate::job::Address;
@@ -377,19 +375,19 @@ impl Lodging {
         normal: Attributes,
         affinity: &[u32],
     ) -> Result<Members> {
-        let everywhere = timetable::affinity(&affinity.iter().copied().collect());
+        let everywhere = affinity.iter().copied().collect();
         match whereabouts {
             Whereabouts::Cgroup { group, cpu_group, .. } => {
                 let own_cpu = self.cpu.own_of(group, cpu_group.as_deref());
                 let open = |path: PathBuf| if_there(ControlFile::open(path));
                 let own = |(group, file): (&Path, &str)| open(group.join(file));
-                let controls = Controls {
+                let controls = ControlFiles {
                     freeze: open(group.join("cgroup.freeze"))?,
-                    cpu_idle: own_cpu.map_or(Ok(None), |(group, _)| own((group, "cpu.idle")))?,
-                    cpu_weight: own_cpu.map_or(Ok(None), own)?,
-                    in_idle_group: self.cpu.is_idle_as_a_whole(cpu_group.is_some()),
+                    idle: own_cpu.map_or(Ok(None), |(group, _)| own((group, "cpu.idle")))?,
+                    weight: own_cpu.map_or(Ok(None), own)?,
                 };
-                Members::of_group(&Group::at(group), controls, normal, everywhere)
+                let in_idle_group = self.cpu.is_idle_as_a_whole(cpu_group.is_some());
+                Members::of_group(&Group::at(group), controls, in_idle_group, normal, everywhere)
             }
             Whereabouts::Tree { processes } => {
                 let mut handles = processes.iter().filter_map(|(pid, started)| {

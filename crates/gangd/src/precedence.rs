@@ -16,11 +16,11 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use gang_engine::priority;
 use gang_linux::{
     clock,
     sched::{self, Attributes},
 };
+use gang_timetable::priority;
 
 /// What all clients together, or who looks, may use of one CPU, as a share of the time; and at once, at most. A gang that
 /// arrives takes 1.5 ms of it on a nested virtual machine, so that six may come in a second.

@@ -9,8 +9,9 @@
 
 use std::time::{Duration, Instant};
 
-use gang_engine::{InSlot, Standing, action::ProcessHandle, store::Whereabouts};
+use gang_engine::{bound::ProcessHandle, store::Whereabouts};
 use gang_schedule::{JobId, Policy};
+use gang_timetable::{InSlot, Standing};
 
 use crate::{changes::perform, daemon::Daemon, denied::Denied};
 
@@ -95,9 +96,10 @@ impl Daemon {
             let mut actions = Vec::new();
             if let Some(home) = state.jobs.get(&job).and_then(|job| job.home.as_ref()) {
                 let (from, to) = (Standing::Filling, Standing::Released);
-                state.backend.actions(&home.members, from, to, InSlot::default(), &mut actions);
+                let in_slot = InSlot::default();
+                state.backend.actions(job, &home.members, from, to, in_slot, &mut actions);
             }
-            actions
+            state.bind(actions)
         });
         // Without a conductor everything is released.
         perform(&actions.unwrap_or_default());

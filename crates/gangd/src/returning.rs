@@ -9,7 +9,7 @@
 
 use std::sync::PoisonError;
 
-use gang_engine::action::ProcessHandle;
+use gang_engine::bound::ProcessHandle;
 use gang_schedule::JobId;
 
 use crate::{daemon::Daemon, denied::Denied, job::Address, precedence::Rank};

@@ -10,10 +10,11 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use gang_engine::{backend::Backend, probe::Means, release, store::Store};
+use gang_engine::{probe::Means, release, store::Store};
 use gang_linux::{Roots, clock, descriptors, memory};
 use gang_protocol::hash::fnv1a;
 use gang_schedule::{Gap, Schedule};
+use gang_timetable::Backend;
 use rustix::event::epoll;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -85,7 +86,7 @@ pub fn run(
     let state = State::new(roots.clone(), backend, &settings, schedule);
     let (conductor, thread) = conductor::start(Setup {
         state,
-        lift: lodging.cpu.lift(),
+        all: lodging.cpu.of_all(),
         leave_alone: settings.leave_alone,
         pulse: pulse.clone(),
         realtime,

@@ -6,8 +6,8 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use gang_engine::backend::Backend;
 use gang_schedule::{Config, Gap, Refusal};
+use gang_timetable::Backend;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Deserializer, de};
 

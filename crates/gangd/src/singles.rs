@@ -15,16 +15,15 @@ use std::{
 };
 
 use gang_engine::{
-    action::ProcessHandle,
-    backend::Backend,
+    bound::ProcessHandle,
     pins::Pins,
     singles::{self, Single},
     store::{Record, Whereabouts},
-    timetable,
 };
 use gang_linux::{process, sched};
 use gang_protocol::v1;
 use gang_schedule::{CpuSet, JobId};
+use gang_timetable::Backend;
 
 use crate::{
     daemon::{Daemon, Peer},
@@ -244,7 +243,7 @@ impl Daemon {
         self.wait_until_gone(&process, &leaver);
         let pins = Pins::read(&self.store.pins(job.0)).ok().flatten();
         for (heir, member) in singles::heirs(&self.roots.proc, &of_process) {
-            singles::disinherit(heir, &member, &timetable::affinity(&affinity), pins.as_ref());
+            singles::disinherit(heir, &member, &affinity, pins.as_ref());
         }
         let of_job =
             move |state: &mut State| state.job(job).map(|job| job.is_over(&state.roots.proc));

@@ -15,10 +15,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gang_bpf::Figures;
-use gang_engine::backend::Backend;
 use gang_schedule::{JobId, Plan, Slot};
+use gang_timetable::Backend;
 
-use crate::{job::Job, load::Load, state::State};
+use crate::{
+    job::{Eligibility, Job},
+    load::Load,
+    state::State,
+};
 
 /// The part of the time in which not all threads that want to run do so, from which on gangs are raised. Two processes
 /// that each took a CPU for 5 of 100 ms from a program of many barriers cost it 3.5 % more where it was not raised;
@@ -63,6 +67,9 @@ impl Solitude {
     pub fn alone(&mut self, now_ns: u64, state: &State, plans: &[Plan]) -> BTreeSet<JobId> {
         let can_be = self.is_on && state.backend == Backend::Rt && state.schedule.config().fill;
         let may_be = can_be && self.is_let_go(now_ns, &state.load);
+        let machine = state.machine();
+        // One with too many threads for slots of its own is no load either.
+        let is_crowd = |job: &Job| job.eligibility(machine) == Eligibility::TooManyThreads;
         let is_possible = may_be && !state.jobs.values().any(is_crowd);
         let alone = if is_possible { who_is_alone(state, plans) } else { BTreeSet::new() };
         self.let_go_ns = self.let_go_ns.or(Some(now_ns)).filter(|_| !alone.is_empty());
@@ -136,11 +143,6 @@ fn who_is_alone(state: &State, plans: &[Plan]) -> BTreeSet<JobId> {
         true => row.iter().map(|slot| slot.job).collect(),
         false => BTreeSet::new(),
     }
-}
-
-/// Has too many threads for slots of its own, and is no load either.
-fn is_crowd(job: &Job) -> bool {
-    job.home.as_ref().is_some_and(|home| home.members.is_crowded())
 }
 
 /// The slots that all plans have, where nobody waits for another one.

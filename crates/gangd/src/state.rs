@@ -9,16 +9,15 @@ use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use gang_bpf::Meter;
 use gang_engine::{
-    InSlot, Standing,
-    action::Action,
-    backend::Backend,
-    listeners::{self, Listeners},
+    bound::Bound,
+    listeners::Listeners,
     members::Members,
     page::SlotPage,
     store::{Record, Whereabouts},
 };
 use gang_linux::{Roots, clock};
-use gang_schedule::{Config, Event, JobId, Policy, Schedule, Spec};
+use gang_schedule::{Config, Event, JobId, Schedule, Spec};
+use gang_timetable::{Action, Backend, InSlot, Signal, Standing};
 
 use crate::{
     admission::Resources,
@@ -30,7 +29,7 @@ use crate::{
     gauge::Gauge,
     history::Ended,
     hours::WorkingHours,
-    job::{Activity, Job, Width, Window},
+    job::{Activity, Bindings, Eligibility, Job, Width, Window},
     load::Load,
     settings::{Limits, Settings},
 };
@@ -90,7 +89,7 @@ pub struct State {
     /// Up to this moment (UTC) jobs have been credited with their slots.
     accounted_until_ns: u64,
     /// Calls for what changed outside the clock; they go with the next timetable.
-    pub pending: Vec<Action>,
+    pub pending: Vec<Bound>,
     /// Of the timetables that were made last.
     pub generation: u64,
     /// Where the round of looks at the jobs' CPU time stands.
@@ -124,6 +123,20 @@ impl State {
         }
     }
 
+    /// Has actions for what changed outside the clock go with the next timetable. They name what is there
+    /// now; what they are bound to is returned.
+    fn order(&mut self, actions: Vec<Action>) -> Vec<Bound> {
+        let bound = self.bind(actions);
+        self.pending.extend_from_slice(&bound);
+        bound
+    }
+
+    /// Actions of jobs, bound to what is there now.
+    pub fn bind(&self, actions: Vec<Action>) -> Vec<Bound> {
+        let bindings = Bindings { jobs: &self.jobs, all: None };
+        actions.into_iter().filter_map(|action| Bound::new(action, &bindings)).collect()
+    }
+
     /// Measures the jobs from the next plans on, which come at once.
     pub fn begin_measuring(&mut self, meter: Arc<Meter>) {
         self.gauge.begin(meter, self.jobs.values());
@@ -133,6 +146,11 @@ impl State {
     /// The next job has this number at least.
     pub fn number_from(&mut self, first: u64) {
         self.next_id = self.next_id.max(first);
+    }
+
+    /// CPUs that are online.
+    pub fn machine(&self) -> u32 {
+        self.schedule.topology().len()
     }
 
     pub fn job(&self, job: JobId) -> Result<&Job, Denied> {
@@ -321,11 +339,10 @@ impl State {
         if !self.schedule.config().fill {
             return;
         }
-        let now_ns = clock::monotonic_ns();
+        let (now_ns, machine) = (clock::monotonic_ns(), self.machine());
         for id in groups.iter().filter_map(|&group| self.gauge.job_of(group)).collect::<Vec<_>>() {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
-            let is_crowded = job.home.as_ref().is_some_and(|home| home.members.is_crowded());
-            if job.activity.awake || job.suspended || is_crowded {
+            if job.eligibility(machine) != Eligibility::Asleep {
                 continue;
             }
             (job.activity.last_used_ns, job.activity.in_slot_ns) = (now_ns, job.in_slot_ns);
@@ -374,8 +391,13 @@ impl State {
             "signals go to whole processes",
         )?;
         job.signals = signals;
-        if let Some(home) = job.home.as_mut().filter(|_| !signals) {
-            home.listeners.tell(listeners::CONTINUE, &mut self.pending);
+        if let Some(home) = job.home.as_ref().filter(|_| !signals) {
+            let mut actions = Vec::new();
+            home.listeners.tell(id, Signal::SlotBegins, &mut actions);
+            self.order(actions);
+        }
+        let home = self.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
+        if let Some(home) = home.filter(|_| !signals) {
             home.listeners = Listeners::default();
         }
         self.schedule.renew();
@@ -386,50 +408,46 @@ impl State {
     /// were suspended or resumed.
     pub fn settle(&mut self) {
         let (fill, slice_ns) = (self.schedule.config().fill, self.schedule.config().slice_ns);
-        for job in self.jobs.values_mut() {
-            let to = job.standing_out_of_row(fill);
+        let machine = self.machine();
+        let mut actions = Vec::new();
+        for (&id, job) in &mut self.jobs {
+            let to = job.standing_out_of_row(fill, machine);
             if job.standing == to || job.standing == Standing::Raised {
                 continue;
             }
             // Between filling and paused a row's gangs go back and forth by the clock.
             let by_clock = |standing| matches!(standing, Standing::Filling | Standing::Paused);
-            if !fill && job.is_scheduled() && !job.suspended && by_clock(job.standing) {
+            if !fill && job.eligibility(machine).is_gang() && by_clock(job.standing) {
                 continue;
             }
             if let Some(home) = &mut job.home {
                 let _ = home.members.refresh(&self.roots.proc);
                 if to == Standing::Paused {
-                    home.listeners.tell(listeners::PAUSE, &mut self.pending);
+                    home.listeners.tell(id, Signal::SlotEnds, &mut actions);
                 }
-                self.backend.actions(
-                    &home.members,
-                    job.standing,
-                    to,
-                    InSlot::default(),
-                    &mut self.pending,
-                );
+                let in_slot = InSlot::default();
+                self.backend.actions(id, &home.members, job.standing, to, in_slot, &mut actions);
                 if to == Standing::Released {
-                    home.listeners.tell(listeners::CONTINUE, &mut self.pending);
-                }
-                if to == Standing::Released {
-                    home.members.unpin(&mut self.pending);
+                    home.listeners.tell(id, Signal::SlotBegins, &mut actions);
+                    home.members.unpin(&mut actions);
                 }
                 job.standing = to;
-                if let Some(page) = &job.page {
-                    let (page, word) = (page.clone(), job.word(slice_ns));
-                    self.pending.push(Action::Page { page, word });
+                if job.page.is_some() {
+                    actions.push(Action::Page { job: id, word: job.word(slice_ns, machine) });
                 }
             }
         }
+        self.order(actions);
     }
 
     /// The page of a job, from now on written at its slots; `page` is a new one.
     pub fn page(&mut self, id: JobId, page: Arc<SlotPage>) -> Result<(), Denied> {
-        let slice_ns = self.schedule.config().slice_ns;
+        let (slice_ns, machine) = (self.schedule.config().slice_ns, self.machine());
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         let _ = page.write_slots(job.slots);
-        self.pending.push(Action::Page { page: page.clone(), word: job.word(slice_ns) });
         job.page = Some(page);
+        let word = job.word(slice_ns, machine);
+        self.order(vec![Action::Page { job: id, word }]);
         self.schedule.renew();
         Ok(())
     }
@@ -465,8 +483,12 @@ impl State {
         let before_ns = clock::monotonic_ns().saturating_sub(time.as_nanos() as u64);
         // Who is awake and used none waits for a slot.
         let unused = |job: &&Job| {
-            let is_idle = !job.activity.awake && job.activity.last_used_ns < before_ns;
-            is_idle && !job.suspended && job.home.is_some()
+            job.activity.last_used_ns < before_ns
+                && match job.eligibility(self.machine()) {
+                    Eligibility::Asleep => true,
+                    Eligibility::TooManyThreads => !job.activity.awake,
+                    _ => false,
+                }
         };
         self.jobs.values().filter(unused).map(|job| job.id).collect()
     }
@@ -498,20 +520,21 @@ impl State {
         use gang_protocol::v1::JobState;
         let slice = gang_schedule::clock::slice_at(self.schedule.config(), now_ns);
         let plan = self.schedule.plan_of(slice);
-        if job.suspended {
-            JobState::suspended
-        } else if job.home.is_none() {
-            JobState::starting
-        } else if !job.activity.awake {
-            let unused_ns = clock::monotonic_ns().saturating_sub(job.activity.last_used_ns);
-            let is_idle = u128::from(unused_ns) >= self.idle_after.as_nanos();
-            if is_idle { JobState::idle } else { JobState::sleeping }
-        } else if job.spec.policy == Policy::None
-            || plan.is_some_and(|plan| plan.slot(job.id).is_some())
-        {
-            JobState::running
-        } else {
-            JobState::waiting
+        match job.eligibility(self.machine()) {
+            Eligibility::Suspended => JobState::suspended,
+            Eligibility::Starting => JobState::starting,
+            Eligibility::TooManyThreads => JobState::too_many_threads,
+            Eligibility::Asleep => {
+                let unused_ns = clock::monotonic_ns().saturating_sub(job.activity.last_used_ns);
+                let is_idle = u128::from(unused_ns) >= self.idle_after.as_nanos();
+                if is_idle { JobState::idle } else { JobState::sleeping }
+            }
+            Eligibility::NotScheduled => JobState::not_scheduled,
+            Eligibility::TooFewCpus => JobState::too_few_cpus,
+            Eligibility::TakesTurns => {
+                let has_slot = plan.is_some_and(|plan| plan.slot(job.id).is_some());
+                if has_slot { JobState::running } else { JobState::waiting }
+            }
         }
     }
 }

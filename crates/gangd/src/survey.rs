@@ -5,6 +5,7 @@ use gang_linux::{Roots, clock, process::Census, topology};
 use gang_schedule::{Cpu, Event, JobId, Policy, Topology};
 
 use crate::{
+    job::Eligibility,
     scout::{Asked, Scout},
     state::State,
 };
@@ -87,7 +88,7 @@ impl Survey {
         }
         self.look_at_ns = now_ns + LOOK_EVERY_NS;
         self.count_runnable(state);
-        let short_tasks = state.gauge.short_tasks(state.jobs.values());
+        let short_tasks = state.gauge.short_tasks(state.machine(), state.jobs.values());
         if state.gaps.saw_short_tasks(short_tasks) {
             tracing::debug!(gap = ?state.gaps.usual(), "gaps come more or less often");
             state.schedule.renew();
@@ -114,9 +115,10 @@ impl Survey {
         if all > of_daemon {
             let proc_root = &state.roots.proc;
             for job in state.jobs.values_mut() {
+                let eligibility = job.eligibility(machine);
                 let Some(home) = &mut job.home else { continue };
                 // One with too many threads has no slots, and is no load for others all the same.
-                if !job.activity.awake && !home.members.is_crowded() {
+                if !job.activity.awake && eligibility != Eligibility::TooManyThreads {
                     continue;
                 }
                 let part = home.members.part(THREADS_COUNTED);
@@ -155,7 +157,9 @@ impl Survey {
         let ids: Vec<JobId> = after.chain(state.jobs.keys().copied()).take(looks).collect();
         state.next_look = ids.last().map_or(JobId(0), |id| JobId(id.0 + 1));
         for id in ids {
+            let machine = state.machine();
             let Some(job) = state.jobs.get_mut(&id) else { continue };
+            let is_crowd = job.eligibility(machine) == Eligibility::TooManyThreads;
             let Some(home) = &mut job.home else { continue };
             let Some(cpu_time_ns) = home.members.cpu_time_ns(&state.roots.proc) else { continue };
             let stands_still = !state.backend.can_fill() && job.spec.policy == Policy::Local;
@@ -186,8 +190,7 @@ impl Survey {
             let in_slot_ns = job.in_slot_ns - activity.in_slot_ns;
             let had_slots =
                 !stands_still || in_slot_ns >= IDLE_SLOTS * state.schedule.config().slice_ns;
-            let crowded = home.members.is_crowded();
-            let wakes = used && !activity.awake && !crowded;
+            let wakes = used && !activity.awake && !is_crowd;
             let sleeps = activity.awake
                 && had_slots
                 && now_ns.saturating_sub(activity.last_used_ns) > IDLE_AFTER_NS
@@ -195,7 +198,7 @@ impl Survey {
                     let part = home.members.part(THREADS_COUNTED);
                     home.members.count_runnable(&state.roots.proc, &part).threads
                 }) == 0;
-            if crowded {
+            if is_crowd {
                 let _ = home.members.refresh(&state.roots.proc);
             }
             if sleeps {

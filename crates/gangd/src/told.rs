@@ -13,11 +13,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_engine::{Standing, timetable::Pin};
-use gang_schedule::{Config, JobId, clock as slices};
-use rustix::thread::CpuSet;
+use gang_schedule::{Config, CpuSet, JobId, clock as slices};
+use gang_timetable::{Pin, Standing};
 
-use crate::state::State;
+use crate::{job::Eligibility, state::State};
 
 /// The last composition, as far as it must be known to tell the switchers something else.
 #[derive(Debug, Default)]
@@ -75,17 +74,17 @@ impl Told {
                 standing => standing,
             };
         }
-        for (&job, &first) in &self.pinned {
+        for (&job, first) in &self.pinned {
             let mut moves = self.pins.iter().rev().filter(|pin| pin.job == job);
             let last = moves.find(|pin| pin.at_ns <= before_ns);
-            pin(state, job, last.map_or(first, |pin| Some(pin.cpus)));
+            pin(state, job, last.map_or_else(|| first.clone(), |pin| Some(pin.cpus.clone())));
         }
     }
 
     /// Has gangs stand, as far as anybody here knows, so that whatever they are to be next has to be told to the
     /// kernel: the calls that bring a job somewhere take back a pause only where it was paused.
     pub fn assume_nothing_of(&mut self, gangs: &BTreeSet<JobId>, state: &mut State) {
-        let fill = state.schedule.config().fill;
+        let (fill, machine) = (state.schedule.config().fill, state.machine());
         let pauses = !fill || !state.backend.can_fill();
         if !gangs.is_empty() {
             state.jobs.values_mut().for_each(|job| job.page_says = None);
@@ -94,8 +93,7 @@ impl Told {
             let Some(job) = state.jobs.get_mut(id) else { continue };
             let may_be_paused = pauses || job.standing == Standing::Paused;
             // A crowd fills, and has no turns of which it would be told that.
-            let stays_out =
-                !job.is_scheduled() && job.standing_out_of_row(fill) == Standing::Filling;
+            let stays_out = job.eligibility(machine) == Eligibility::TooManyThreads;
             job.standing = match may_be_paused && !job.suspended {
                 true => Standing::Paused,
                 false if stays_out => Standing::Raised,
@@ -115,7 +113,7 @@ impl Told {
     pub fn end(&mut self, state: &mut State, pins: Vec<Pin>, standings: BTreeMap<JobId, Standing>) {
         self.pinned = pins.iter().map(|pin| (pin.job, pinned(state, pin.job))).collect();
         for at in &pins {
-            pin(state, at.job, Some(at.cpus));
+            pin(state, at.job, Some(at.cpus.clone()));
         }
         self.pins = pins;
         for (id, standing) in standings {
@@ -127,12 +125,12 @@ impl Told {
 }
 
 fn pinned(state: &State, job: JobId) -> Option<CpuSet> {
-    state.jobs.get(&job)?.home.as_ref()?.members.pinned
+    state.jobs.get(&job)?.home.as_ref()?.members.pinned.clone()
 }
 
 fn pin(state: &mut State, job: JobId, cpus: Option<CpuSet>) {
     if let Some(home) = state.jobs.get_mut(&job).and_then(|job| job.home.as_mut()) {
-        home.members.pinned = cpus;
+        home.members.set_pinned(cpus);
     }
 }
 
@@ -141,13 +139,13 @@ mod tests {
     use std::{fs, path::Path};
 
     use gang_engine::{
-        action::ControlFile,
-        backend::Backend,
-        members::{Controls, Members, THREADS_MAX},
+        bound::{ControlFile, ControlFiles},
+        members::Members,
         store::Whereabouts,
     };
-    use gang_linux::{Roots, cgroup::Group, sched::Attributes};
+    use gang_linux::{Roots, cgroup::Group};
     use gang_schedule::{Schedule, Spec, Topology};
+    use gang_timetable::{Attributes, Backend, THREADS_MAX};
 
     use super::*;
     use crate::{admission::Resources, settings::Settings, state::Candidate};
@@ -157,13 +155,14 @@ mod tests {
         fs::create_dir(group).unwrap();
         let tids: String = (1..=threads).map(|tid| format!("{tid}\n")).collect();
         fs::write(group.join("cgroup.threads"), tids).unwrap();
-        let [cpu_idle, cpu_weight] = ["cpu.idle", "cpu.weight"].map(|file| {
+        let [idle, weight] = ["cpu.idle", "cpu.weight"].map(|file| {
             fs::write(group.join(file), "").unwrap();
             ControlFile::open(group.join(file)).ok()
         });
-        let controls = Controls { cpu_idle, cpu_weight, ..Controls::default() };
+        let controls = ControlFiles { freeze: None, idle, weight };
         let (normal, anywhere) = (Attributes::other(0), CpuSet::new());
-        let mut members = Members::of_group(&Group::at(group), controls, normal, anywhere).unwrap();
+        let mut members =
+            Members::of_group(&Group::at(group), controls, false, normal, anywhere).unwrap();
         members.refresh(Path::new("/proc")).unwrap();
         let candidate = Candidate {
             name: "job".into(),
@@ -178,6 +177,37 @@ mod tests {
         state.join(id, at, members, normal, Vec::new()).unwrap();
         state.jobs.get_mut(&id).unwrap().standing = Standing::Raised;
         id
+    }
+
+    #[test]
+    fn of_several_reasons_against_turns_the_first_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let schedule = Schedule::new(Config::default(), Topology::flat(2)).unwrap();
+        let settings = Settings::default();
+        let mut state = State::new(Roots::default(), Backend::Rt, &settings, schedule);
+        let one = job(&mut state, &directory.path().join("one"), 1);
+        let crowd = job(&mut state, &directory.path().join("crowd"), THREADS_MAX + 1);
+        let is = |state: &State, id| state.jobs[&id].eligibility(2);
+        assert_eq!(is(&state, one), Eligibility::TakesTurns);
+        assert_eq!(state.jobs[&one].eligibility(0), Eligibility::TooFewCpus);
+        assert_eq!(is(&state, crowd), Eligibility::TooManyThreads);
+        state.wake(one, false).unwrap();
+        state.wake(crowd, false).unwrap();
+        assert_eq!(state.jobs[&one].eligibility(0), Eligibility::Asleep);
+        assert_eq!(is(&state, crowd), Eligibility::TooManyThreads, "whether it sleeps or not");
+        state.wake(one, true).unwrap();
+        for id in [one, crowd] {
+            state.change(id, |spec, _| spec.policy = gang_schedule::Policy::None).unwrap();
+        }
+        assert_eq!(is(&state, one), Eligibility::NotScheduled);
+        assert_eq!(is(&state, crowd), Eligibility::Asleep, "it may have as many as it likes");
+        for id in [one, crowd] {
+            state.suspend(id, true).unwrap();
+            assert_eq!(is(&state, id), Eligibility::Suspended);
+        }
+        state.jobs.get_mut(&one).unwrap().home = None;
+        state.suspend(one, false).unwrap();
+        assert_eq!(is(&state, one), Eligibility::Starting);
     }
 
     #[test]

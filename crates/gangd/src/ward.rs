@@ -26,8 +26,9 @@ use std::{
     time::Duration,
 };
 
-use gang_engine::{guardian, priority};
+use gang_engine::guardian;
 use gang_linux::{clock, descriptors, sched};
+use gang_timetable::priority;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, PidfdFlags, pidfd_open},

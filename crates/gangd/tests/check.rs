@@ -21,7 +21,7 @@ fn needs_root_the_check_finds_what_does_not_stand_as_it_is_to() {
     wait_until("nothing is wrong", || found().is_empty());
     // Nobody changes what stands still.
     let attributes = sched::get(program.pid()).unwrap();
-    sched::set(program.pid(), &sched::Attributes::fifo(gang_engine::priority::GANG)).unwrap();
+    sched::set(program.pid(), &sched::Attributes::fifo(gang_timetable::priority::GANG)).unwrap();
     // One look may see nothing, where the conductor is behind just then.
     let mut wrong = Vec::new();
     wait_until("something is wrong", || {

@@ -12,10 +12,10 @@ use std::{
     time::Duration,
 };
 
-use gang_engine::backend::Backend;
 use gang_harness::skipped;
 use gang_linux::{process, sched::Policy};
 use gang_protocol::paths::jobs_dir;
+use gang_timetable::Backend;
 use place::{
     Held, Place, Program, gives_way, groups_of, has_backend, is_root, job_with, machine, policies,
     stands_still, wait_busily_until, wait_until, what_is_left, with_each_backend,

@@ -341,12 +341,12 @@ fn needs_root_threads_of_a_job() {
     let found = |job: i64| place.job(job).unwrap();
     wait_until("it has no slots", || {
         let job = found(crowd);
-        job.threads == 4096 && job.crowded == Some(true) && job.state == v1::JobState::sleeping
+        job.threads == 4096 && job.state == v1::JobState::too_many_threads
     });
     let before = (found(crowd).slots, found(beside).slots);
     wait_until("the other one has", || found(beside).slots > before.1 + 20);
     assert!(found(crowd).slots <= before.0 + 1, "{}", found(crowd).slots);
-    assert_eq!(found(beside).crowded, Some(false));
+    assert_ne!(found(beside).state, v1::JobState::too_many_threads);
     // Those of it that want to run have no slots, and are no load either to which the others would have to leave
     // nearly all of theirs.
     wait_until("all have begun to wait", || runnable(program.pid()) == 0);
@@ -486,7 +486,7 @@ fn needs_root_processes_of_a_job() {
     let found = |job: i64| place.job(job).unwrap();
     wait_until("it has no slots", || {
         let job = found(job);
-        job.threads == 4096 && job.crowded == Some(true) && job.state == v1::JobState::sleeping
+        job.threads == 4096 && job.state == v1::JobState::too_many_threads
     });
     let shown = place.client().show_job(job).unwrap();
     let processes = shown.processes.unwrap_or_default();

@@ -17,7 +17,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_engine::backend::Backend;
 use gang_harness::PATIENCE;
 use gang_linux::{
     Roots,
@@ -25,6 +24,7 @@ use gang_linux::{
     sched::{self, Attributes, Policy},
 };
 use gang_protocol::{client::Client, error::ClientError, v1};
+use gang_timetable::Backend;
 use place::{Place, Program, has_backend, job_with, machine, registration, wait_until};
 
 /// To be had after the daemon: that takes its time to end, and does not mind who comes next.

@@ -1,5 +1,5 @@
-//! Real parallel programs: a Gaussian elimination of our own, numpy on OpenBLAS and scikit-learn from the
-//! distribution's packages, which use OpenMP, ranks of Open MPI, and mpi4py's own tests. All run with the default
+//! Real parallel programs: a Gaussian elimination of our own, numpy on OpenBLAS, scikit-learn and PyTorch
+//! where they are installed, which use OpenMP, ranks of Open MPI, and mpi4py's own tests. All run with the default
 //! settings of their runtime, and say when they were done.
 
 use std::fs;
@@ -22,6 +22,7 @@ const GAUSS: &str = include_str!("../../../demo/gauss.c");
 const INVERSE: &str = include_str!("../../../demo/inverse.py");
 const EXCHANGE: &str = include_str!("../../../demo/exchange.c");
 const CLUSTERS: &str = include_str!("../../../demo/clusters.py");
+const LAYERS: &str = include_str!("../../../demo/layers.py");
 const TESTS: &str = include_str!("../../../demo/mpi4py_tests.py");
 
 /// A copy that has not ended by then is killed, and the measurement fails.
@@ -81,6 +82,15 @@ pub fn scikit_learn(dir: &Path) -> Result<Program> {
     fs::write(&script, CLUSTERS).with_context(|| format!("writing {}", script.display()))?;
     let command = vec![python.into(), script.display().to_string(), "20000".into()];
     Ok(Program { name: "scikit-learn", command, times: 1 })
+}
+
+/// Training with PyTorch; an error names the package where it is missing.
+pub fn pytorch(dir: &Path) -> Result<Program> {
+    let python = python_with("torch").context("install torch (pip, or the package python3-torch)")?;
+    let script = dir.join("layers.py");
+    fs::write(&script, LAYERS).with_context(|| format!("writing {}", script.display()))?;
+    let command = vec![python.into(), script.display().to_string(), "512".into()];
+    Ok(Program { name: "PyTorch", command, times: 1 })
 }
 
 /// A program of Open MPI with a rank for each CPU; an error names the packages where they are missing.
@@ -358,6 +368,15 @@ mod tests {
     fn scikit_learn_clusters_its_points_needs_sklearn() {
         let dir = tempfile::tempdir().unwrap();
         match scikit_learn(dir.path()) {
+            Ok(program) => small(&program),
+            Err(error) => gang_harness::skipped(format!("{error:#}")),
+        }
+    }
+
+    #[test]
+    fn pytorch_trains_its_layers_needs_torch() {
+        let dir = tempfile::tempdir().unwrap();
+        match pytorch(dir.path()) {
             Ok(program) => small(&program),
             Err(error) => gang_harness::skipped(format!("{error:#}")),
         }

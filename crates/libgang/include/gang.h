@@ -63,10 +63,13 @@ typedef enum gang_class {
 typedef enum gang_state {
     GANG_STARTING = 1,  /* without a process yet */
     GANG_WAITING = 2,   /* for its slot */
-    GANG_RUNNING = 3,   /* in its slot, or not scheduled by slots */
+    GANG_RUNNING = 3,   /* in its slot */
     GANG_SLEEPING = 4,  /* it uses no CPU, and has no slots until it does */
     GANG_IDLE = 5,      /* the same for long */
-    GANG_SUSPENDED = 6  /* by gang_suspend or a person */
+    GANG_SUSPENDED = 6, /* by gang_suspend or a person */
+    GANG_NOT_SCHEDULED = 7,    /* its policy is none: Linux alone schedules it */
+    GANG_TOO_MANY_THREADS = 8, /* it has no slots until it has fewer */
+    GANG_TOO_FEW_CPUS = 9      /* it needs more than are online, and waits for them */
 } gang_state;
 
 /* A job. Belongs to the process that got it; its children may use it. */

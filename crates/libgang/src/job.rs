@@ -471,6 +471,9 @@ pub unsafe extern "C" fn gang_get_use(job: *mut Handle, out: *mut Use) -> u32 {
             v1::JobState::sleeping => 4,
             v1::JobState::idle => 5,
             v1::JobState::suspended => 6,
+            v1::JobState::not_scheduled => 7,
+            v1::JobState::too_many_threads => 8,
+            v1::JobState::too_few_cpus => 9,
         };
         let value = Use {
             size,

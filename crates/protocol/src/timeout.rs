@@ -13,9 +13,21 @@ const VARIABLE: &str = "GANG_TIMEOUT";
 /// More is as good as for ever, and less than the kernel's clocks can count.
 const LONGEST: Duration = Duration::from_secs(1_000_000);
 
+/// `$GANG_TIMEOUT` is set, and is no time in seconds.
+#[derive(Debug, thiserror::Error)]
+#[error("GANG_TIMEOUT is '{0}', and takes seconds, more than 0")]
+pub struct NoTime(String);
+
+/// The bound of `$GANG_TIMEOUT` where that is set.
+pub fn of_user() -> Result<Option<Duration>, NoTime> {
+    std::env::var_os(VARIABLE)
+        .map(|text| bound(&text).ok_or_else(|| NoTime(text.to_string_lossy().into_owned())))
+        .transpose()
+}
+
 /// The bound of `$GANG_TIMEOUT` where that is a time, else the usual one.
 pub fn or_usual(usual: Duration) -> Duration {
-    std::env::var_os(VARIABLE).as_deref().and_then(bound).unwrap_or(usual)
+    of_user().ok().flatten().unwrap_or(usual)
 }
 
 /// The time that a text says, in seconds. None is no bound: the kernel would take it for no end.

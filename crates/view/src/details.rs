@@ -6,8 +6,8 @@ use gang_protocol::name::escaped;
 use gang_protocol::v1;
 
 use crate::table::{Align, render};
-use crate::values::{count, cpu_list, duration, gain, owner, percent, progress, size, word};
-use crate::why::{crowd, is_crowded};
+use crate::values::{count, cpu_list, duration, gain, owner, percent, progress, size, word, words};
+use crate::why::crowd;
 
 /// What was measured of a job, or why nothing was.
 fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
@@ -98,16 +98,18 @@ fn write(
         word(&job.policy)
     )?;
     decided(out, job)?;
-    let state = word(&job.state);
-    match (is_crowded(job), job.alone) {
-        (true, _) => writeln!(out, "  state       {state}: no slots with {}", crowd(job))?,
-        (false, Some(true)) => {
+    let state = words(&job.state);
+    match (&job.state, job.alone) {
+        (v1::JobState::too_many_threads, _) => {
+            writeln!(out, "  state       {state}: no slots with {}", crowd(job))?;
+        }
+        (v1::JobState::running | v1::JobState::waiting, Some(true)) => {
             writeln!(
                 out,
                 "  state       {state}, left to Linux as long as nobody else wants a CPU"
             )?;
         }
-        (false, _) => writeln!(out, "  state       {state}")?,
+        _ => writeln!(out, "  state       {state}")?,
     }
     writeln!(
         out,
@@ -190,26 +192,15 @@ mod tests {
 
     #[test]
     fn whoever_has_too_many_threads_is_told_why_it_has_no_slots() {
-        let of = |threads, crowded, state| {
-            let details = v1::Job { threads, crowded, state, ..fixture::job(1, "bomb") };
+        let of = |threads, single_threads| {
+            let state = v1::JobState::too_many_threads;
+            let details = v1::Job { threads, state, single_threads, ..fixture::job(1, "bomb") };
             text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
         };
-        let asleep = |threads, crowded| of(threads, crowded, v1::JobState::sleeping);
-        let told = "  state       sleeping: no slots with more than 4096 threads\n";
-        assert!(asleep(4096, Some(true)).contains(told));
-        assert!(asleep(4096, Some(false)).contains("  state       sleeping\n"), "so many sleep");
-        // What an older daemon does not tell is guessed.
-        assert!(asleep(4096, None).contains(told));
-        assert!(asleep(4095, None).contains("  state       sleeping\n"));
-        let switched = of(4096, None, v1::JobState::running);
-        assert!(switched.contains("  state       running\n"), "so many have slots");
-        let (single_threads, state) = (Some(true), v1::JobState::sleeping);
-        let of_singles = fixture::job(1, "server");
-        let details =
-            v1::Job { threads: 2, crowded: Some(true), single_threads, state, ..of_singles };
-        let of_singles = text(&v1::ShowJob_Reply { details, processes: None }, 0, None);
-        let told = "sleeping: no slots with more than 4096 threads in its processes\n";
-        assert!(of_singles.contains(told), "{of_singles}");
+        let told = "  state       too many threads: no slots with more than 4096 threads\n";
+        assert!(of(4096, Some(false)).contains(told), "{}", of(4096, None));
+        let told = "too many threads: no slots with more than 4096 threads in its processes\n";
+        assert!(of(2, Some(true)).contains(told), "{}", of(2, Some(true)));
     }
 
     #[test]

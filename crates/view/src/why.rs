@@ -11,7 +11,7 @@
 
 mod findings;
 
-pub use findings::{crowd, is_crowded};
+pub use findings::crowd;
 use gang_protocol::name::escaped;
 use gang_protocol::v1::{Job, JobState, Status};
 use serde::Serialize;
@@ -63,6 +63,7 @@ pub enum Kind {
     Suspended,
     Asleep,
     Crowded,
+    TooFewCpus,
     NotGangScheduled,
     Decided,
     TooWide,
@@ -149,7 +150,8 @@ impl Figures {
             (all_ns >= SLOT_LEAST_NS).then(|| filled_ns as f64 / all_ns as f64)
         };
         let competes = |other: &&&Job| {
-            other.id != job.id && matches!(other.state, JobState::running | JobState::waiting)
+            use JobState::{not_scheduled, running, waiting};
+            other.id != job.id && matches!(other.state, running | waiting | not_scheduled)
         };
         Figures {
             share_wanted: job.share_wanted,

@@ -1,6 +1,5 @@
-//! Plans carried out, in a kernel that records.
+//! Timetables carried out, in a kernel that records.
 
-mod backends;
 mod jobs;
 mod parked;
 mod reading;

@@ -2,16 +2,13 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use gang_engine::{
-    action::ProcessHandle,
-    members::{Members, THREADS_MAX},
-};
+use gang_engine::{bound::ProcessHandle, members::Members, thread};
 use gang_harness::wait_until;
-use gang_linux::sched::{self, Attributes, Policy};
-use rustix::thread::{CpuSet, sched_getaffinity};
+use gang_schedule::CpuSet;
+use gang_timetable::{Attributes, Policy, THREADS_MAX};
 
 use crate::{
-    jobs::{everywhere, group, of_tree, thread},
+    jobs::{everywhere, group, of_tree},
     parked::Parked,
 };
 
@@ -26,7 +23,7 @@ impl Job {
     fn start(default: Attributes, everywhere: CpuSet) -> Job {
         let directory = tempfile::tempdir().unwrap();
         let (group, controls) = group(directory.path(), "cpu.weight");
-        let members = Members::of_group(&group, controls, default, everywhere).unwrap();
+        let members = Members::of_group(&group, controls, false, default, everywhere).unwrap();
         Job { directory, members }
     }
 
@@ -49,14 +46,16 @@ fn sorted(threads: &[&Parked]) -> Vec<u32> {
 
 #[test]
 fn threads_that_cannot_be_read_are_not_gone() {
-    let mut tree = of_tree(vec![thread(11, Attributes::other(3))]);
+    let mut tree = of_tree();
+    assert!(tree.refresh(Path::new(PROC)).unwrap());
+    let threads = tree.threads().len();
     let proc_root = tempfile::tempdir().unwrap();
     // Refused as no process that is there would be.
     let own = proc_root.path().join(std::process::id().to_string());
     fs::create_dir(&own).unwrap();
     fs::write(own.join("task"), "").unwrap();
     tree.refresh(proc_root.path()).unwrap_err();
-    assert_eq!(tree.threads().len(), 1, "somebody has to lower it");
+    assert_eq!(tree.threads().len(), threads, "somebody has to lower it");
     fs::remove_file(own.join("task")).unwrap();
     assert!(!tree.refresh(proc_root.path()).unwrap());
     assert_eq!(tree.threads().len(), 0, "the process has ended");
@@ -64,7 +63,7 @@ fn threads_that_cannot_be_read_are_not_gone() {
 
 #[test]
 fn a_process_that_is_added_again_is_in_the_job_once() {
-    let mut tree = of_tree(Vec::new());
+    let mut tree = of_tree();
     let pids = |of: &Members| of.tree().iter().map(|process| process.pid).collect::<BTreeSet<_>>();
     let (before, count) = (pids(&tree), tree.tree().len());
     tree.add_process(ProcessHandle::open(std::process::id()).unwrap());
@@ -79,7 +78,7 @@ fn threads_come_and_go_and_those_that_stay_keep_what_is_known_of_them() {
     assert_eq!(job.tids(), sorted(&[&one, &two]));
     assert!(!job.has(&[&two, &one, &one]), "nobody came");
     let before = job.members.threads()[0].original;
-    sched::set(job.tids()[0], &Attributes::idle(before.nice)).unwrap();
+    thread::set_attributes(job.tids()[0], &Attributes::idle(before.nice)).unwrap();
     assert!(job.has(&[&one, &two, &three]));
     assert_eq!(job.members.threads()[0].original, before);
     assert!(!job.has(&[&three]));
@@ -90,11 +89,11 @@ fn threads_come_and_go_and_those_that_stay_keep_what_is_known_of_them() {
 
 #[test]
 fn a_thread_that_fills_already_was_as_its_job_is() {
-    let thread = Parked::filling();
+    let filling = Parked::filling();
     let default = Attributes { policy: Policy::Batch, ..Attributes::other(0) };
     let mut job = Job::start(default, everywhere());
-    job.has(&[&thread]);
-    let nice = sched::get(thread.tid).unwrap().nice;
+    job.has(&[&filling]);
+    let nice = thread::attributes(filling.tid).unwrap().nice;
     assert_eq!(job.members.threads()[0].original, Attributes { nice, ..default });
 }
 
@@ -105,7 +104,7 @@ fn a_thread_that_is_gone_when_it_is_looked_at_is_left_out() {
     drop(gone);
     let mut job = Job::start(Attributes::other(0), everywhere());
     // The kernel may take a moment to forget it.
-    wait_until("it is forgotten", || sched::get(tid).is_err());
+    wait_until("it is forgotten", || thread::attributes(tid).is_err());
     fs::write(job.directory.path().join("cgroup.threads"), format!("{tid}\n")).unwrap();
     job.members.refresh(Path::new(PROC)).unwrap();
     assert_eq!(job.tids(), [] as [u32; 0]);
@@ -113,18 +112,17 @@ fn a_thread_that_is_gone_when_it_is_looked_at_is_left_out() {
 
 #[test]
 fn who_chose_its_cpus_itself_is_not_restricted() {
-    let thread = Parked::ordinary();
-    let own = sched_getaffinity(None).unwrap();
-    let mut elsewhere = CpuSet::new();
-    elsewhere.set(CpuSet::MAX_CPU - 1);
+    let parked = Parked::ordinary();
+    let own = thread::affinity(0).unwrap();
+    let elsewhere = CpuSet::from_iter([1023]);
     for (everywhere, pinned, moored) in
-        [(own, None, false), (elsewhere, None, true), (elsewhere, Some(own), false)]
+        [(&own, None, false), (&elsewhere, None, true), (&elsewhere, Some(&own), false)]
     {
-        let mut job = Job::start(Attributes::other(0), everywhere);
-        job.members.pinned = pinned;
-        job.has(&[&thread]);
+        let mut job = Job::start(Attributes::other(0), everywhere.clone());
+        job.members.set_pinned(pinned.cloned());
+        job.has(&[&parked]);
         assert_eq!(job.members.threads()[0].moored, moored);
-        assert_eq!(job.members.pinning(own).count(), usize::from(!moored));
+        assert_eq!(job.members.pinning(&own).count(), usize::from(!moored));
         let mut calls = Vec::new();
         job.members.unpin(&mut calls);
         job.members.unpin(&mut calls);

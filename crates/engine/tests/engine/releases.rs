@@ -10,14 +10,13 @@ use std::{
 };
 
 use gang_engine::{
-    action::ProcessHandle,
+    bound::ProcessHandle,
     guardian,
     members::Members,
     pins::Pins,
     release::{self, Found},
     singles::Single,
     store::{Normal, Record, Store, Whereabouts},
-    timetable,
 };
 use gang_harness::wait_until;
 use gang_linux::{
@@ -26,6 +25,7 @@ use gang_linux::{
     process,
     sched::{self, Policy},
 };
+use gang_timetable::Attributes;
 use rustix::process::{Pid, Signal};
 
 use crate::{jobs::group, parked::Parked};
@@ -173,7 +173,7 @@ fn nice_survives_a_slot_on_a_kernel_that_permits_fifo() {
         sched::set(0, &sched::Attributes::other((nice + 3).min(19))).unwrap();
     });
     let before = sched::get(thread.tid).unwrap();
-    let raised = sched::Attributes::fifo(gang_engine::priority::GANG);
+    let raised = sched::Attributes::fifo(gang_timetable::priority::GANG);
     if let Err(error) = sched::set(thread.tid, &raised) {
         gang_harness::skipped(format!("SCHED_FIFO is refused: {error}"));
         return;
@@ -201,7 +201,7 @@ fn who_was_kept_to_the_cpus_of_a_slot_may_run_anywhere_and_who_chose_them_stays(
         return;
     }
     let of_slot = [anywhere[0]];
-    let set = timetable::affinity(&of_slot.iter().copied().collect());
+    let set = of_slot.iter().copied().collect();
     let on = |cpu: u32| Parked::start(move || sched::set_affinity(0, [cpu]).unwrap());
     let (pinned, chose, chose_another) = (Parked::ordinary(), on(anywhere[0]), on(anywhere[1]));
     let fills = Parked::start(move || {
@@ -213,13 +213,14 @@ fn who_was_kept_to_the_cpus_of_a_slot_may_run_anywhere_and_who_chose_them_stays(
     frozen(&path, &threads);
     let record = record(1, in_group(&path));
     let store = store_of(directory.path(), std::slice::from_ref(&record));
-    let everywhere = timetable::affinity(&anywhere.iter().copied().collect());
-    let normal = sched::Attributes::other(0);
+    let everywhere = anywhere.iter().copied().collect();
+    let normal = Attributes::other(0);
+    let group = Group::at(&path);
     let mut members =
-        Members::of_group(&Group::at(&path), Default::default(), normal, everywhere).unwrap();
+        Members::of_group(&group, Default::default(), false, normal, everywhere).unwrap();
     members.pins = Pins::create(&store.pins(1)).unwrap();
     members.refresh(Path::new("/proc")).unwrap();
-    members.give(set);
+    members.give(&set);
     sched::set_affinity(pinned.tid, of_slot).unwrap();
     drop(members);
     let found = release::all(&Roots::default(), &store);

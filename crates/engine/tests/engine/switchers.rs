@@ -6,25 +6,33 @@ use std::sync::{
 };
 
 use gang_engine::{
-    action::{Action, Kernel},
-    recording::{Call, Recording},
+    bound::{Bound, Kernel},
+    recording::Recording,
     switcher::{Cursor, Switcher},
-    timetable::{Edge, Timetable},
     timing::{Switch, Timings},
 };
 use gang_harness::wait_until;
-use gang_linux::{clock, sched::Attributes};
+use gang_linux::clock;
+use gang_timetable::{Action, Attributes, Edge, Timetable};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
 /// A call that can be told from the others by its number.
-fn call(number: u32) -> Action {
-    Action::Attributes { tid: number, attributes: Attributes::other(0) }
+fn call(number: u32) -> Bound {
+    Bound::to_nothing(Action::Attributes { tid: number, attributes: Attributes::other(0) })
+}
+
+/// The number of a call.
+fn number(action: &Action) -> Option<u32> {
+    match *action {
+        Action::Attributes { tid, .. } => Some(tid),
+        _ => None,
+    }
 }
 
 /// Edges at the given points of time: each lowers with the call of that number, and raises with that
 /// of the number and a half, which is 1000 more. The deadline makes call 999.
-fn timetable(generation: u64, from_ns: u64, until_ns: u64, edges: &[u64]) -> Timetable {
+fn timetable(generation: u64, from_ns: u64, until_ns: u64, edges: &[u64]) -> Timetable<Bound> {
     let part = |number| vec![call(number)];
     let parts = edges.iter().enumerate().flat_map(|(index, _)| {
         let number = generation as u32 * 10_000 + index as u32;
@@ -57,7 +65,7 @@ fn numbers(generation: u32, edges: std::ops::Range<u32>) -> Vec<u32> {
 }
 
 fn made(kernel: &Recording) -> Vec<u32> {
-    kernel.take_calls().iter().filter_map(Call::tid).collect()
+    kernel.take_actions().iter().filter_map(number).collect()
 }
 
 #[derive(Default)]
@@ -69,7 +77,7 @@ struct Bench {
 
 impl Bench {
     /// The calls made, and when to come back.
-    fn advance(&mut self, timetable: &Timetable, now_ns: u64) -> (Vec<u32>, Option<u64>) {
+    fn advance(&mut self, timetable: &Timetable<Bound>, now_ns: u64) -> (Vec<u32>, Option<u64>) {
         let next = self.cursor.advance(timetable, now_ns, &self.kernel, &|| now_ns, &self.timings);
         (made(&self.kernel), next)
     }
@@ -177,7 +185,7 @@ fn without_a_further_timetable_everybody_is_lowered_once() {
 fn a_call_that_fails_is_counted_and_does_not_stop_the_rest() {
     let mut bench = Bench::default();
     let one = timetable(1, 100, 200, &[100, 110, 120]);
-    bench.kernel.refuse(|call| match call.tid() {
+    bench.kernel.refuse(|action| match number(action) {
         Some(10_001) => Some(Errno::PERM),
         Some(10_002 | 11_000) => Some(Errno::SRCH),
         Some(11_002) => Some(Errno::INVAL),
@@ -251,9 +259,9 @@ impl Slow {
 }
 
 impl Kernel for Slow {
-    fn perform(&self, action: &Action) -> std::io::Result<()> {
-        let done = self.kernel.perform(action);
-        if matches!(action, Action::Attributes { tid, .. } if *tid == self.number) {
+    fn perform(&self, bound: &Bound) -> std::io::Result<()> {
+        let done = self.kernel.perform(bound);
+        if number(&bound.action) == Some(self.number) {
             // An end of the test is as good.
             let _ = self.gate.lock().unwrap().recv();
         }

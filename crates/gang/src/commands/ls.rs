@@ -5,7 +5,7 @@ use gang_protocol::v1;
 
 use crate::cli::Listing;
 use crate::connect::connect;
-use crate::show_values::{Owners, duration, percent, print_json, progress, word};
+use crate::show_values::{Owners, duration, percent, print_json, progress, word, words};
 use crate::table::{Align, render, terminal_width};
 
 /// Only where a program says how far it is.
@@ -46,7 +46,7 @@ fn table(jobs: &[v1::Job], width: Option<usize>) -> String {
             job.name.clone(),
             owners.name(job.owner_uid),
             word(&job.class),
-            word(&job.state),
+            words(&job.state),
             job.cpus.to_string(),
             percent(job.share_had),
             percent(job.share_wanted),

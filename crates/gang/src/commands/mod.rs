@@ -26,12 +26,17 @@ mod web;
 mod why;
 
 use anyhow::Result;
+use gang_protocol::timeout;
 pub use history::point_in_time;
 
 use crate::cli::Command;
+use crate::exit::Usage;
 
 /// Does what was asked for.
 pub fn run(command: &Command) -> Result<()> {
+    if let Err(error) = timeout::of_user() {
+        return Err(Usage(error.to_string()).into());
+    }
     match command {
         Command::Run(args) => run::run(args),
         Command::Ls(args) => ls::ls(args),

@@ -6,20 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use gang_engine::{
-    InSlot, Standing,
-    action::ProcessHandle,
-    backend::Backend,
-    members::{self, is_raised},
-    timetable,
-};
-use gang_linux::{
-    cgroup::Group,
-    process,
-    sched::{self, Attributes, Policy},
-};
+use gang_engine::{bound::ProcessHandle, thread};
+use gang_linux::{cgroup::Group, process};
 use gang_schedule::CpuSet;
-use rustix::thread;
+use gang_timetable::{Attributes, Backend, InSlot, Policy, Standing, is_raised};
 
 use crate::job::Home;
 
@@ -75,7 +65,7 @@ pub fn name(standing: Standing) -> &'static str {
 impl Subject {
     /// All of a job that a backend changes.
     pub fn all(backend: Backend, home: &Home) -> impl Iterator<Item = Subject> {
-        let controls = &home.members.controls;
+        let controls = &home.members.control_files;
         let threads = home.members.threads().iter();
         let threads = threads
             .filter(move |thread| backend == Backend::Rt && !thread.is_exempt())
@@ -84,7 +74,7 @@ impl Subject {
                 moored: thread.moored,
                 normal: thread.original.policy,
             });
-        let weight = controls.cpu_idle.iter().zip(&controls.cpu_weight).map(|(idle, weight)| {
+        let weight = controls.idle.iter().zip(&controls.weight).map(|(idle, weight)| {
             let freezes = controls.freeze.is_some();
             Subject::Weight { idle: idle.path.clone(), weight: weight.path.clone(), freezes }
         });
@@ -104,7 +94,7 @@ impl Subject {
         };
         match self {
             Subject::Thread { tid, moored, normal } => {
-                let (now, cpus) = (sched::get(*tid).ok()?, members::affinity(*tid).ok()?);
+                let (now, cpus) = (thread::attributes(*tid).ok()?, thread::affinity(*tid).ok()?);
                 of_thread(wanted, &now, *normal, (!moored).then_some(&cpus))
             }
             Subject::Weight { idle, weight, freezes } => {
@@ -135,7 +125,7 @@ fn of_thread(
     wanted: &Wanted<'_>,
     now: &Attributes,
     normal: Policy,
-    cpus: Option<&thread::CpuSet>,
+    cpus: Option<&CpuSet>,
 ) -> Option<String> {
     // As a wide gang has it in its slot.
     let raised = is_raised(now) || *now == Attributes::other(-20);
@@ -149,11 +139,7 @@ fn of_thread(
     if !stands {
         return Some(format!("has {:?} with nice {}", now.policy, now.nice));
     }
-    let slot = timetable::affinity(wanted.cpus?);
-    let machine = timetable::affinity(wanted.machine);
-    let cpus = cpus?;
-    let outside = (0..thread::CpuSet::MAX_CPU)
-        .find(|&cpu| cpus.is_set(cpu) && machine.is_set(cpu) && !slot.is_set(cpu))?;
+    let outside = cpus?.intersection(wanted.machine).difference(wanted.cpus?).first()?;
     Some(format!("may run on CPU {outside}, which is not of its slot"))
 }
 
@@ -178,9 +164,8 @@ mod tests {
     fn a_thread_that_does_not_stand_as_its_job_is_found() {
         use Standing::{Filling, Paused, Raised, Released};
         let (machine, slot) = (CpuSet::from_iter([0, 1]), CpuSet::from_iter([1]));
-        let fifo = Attributes::fifo(gang_engine::priority::GANG);
-        let anywhere = timetable::affinity(&machine);
-        let of_slot = timetable::affinity(&slot);
+        let fifo = Attributes::fifo(gang_timetable::priority::GANG);
+        let (anywhere, of_slot) = (machine.clone(), slot.clone());
         let in_slot = InSlot::Exclusive;
         for (standing, now, cpus, is_right) in [
             (Raised, fifo, &of_slot, true),

@@ -4,17 +4,16 @@
 //! besides, of version 2 the one above those of all jobs. With backend weight each job has one of its own: of version 1
 //! again one besides, of version 2 the one that it lives in.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use gang_engine::{
-    action::{Action, ControlFile, ProcessHandle},
-    backend::Backend,
+    bound::{ControlFile, ControlFiles, ProcessHandle},
     probe::{self, CpuControl},
     shared_group,
-    timetable::Lift,
 };
 use gang_linux::{Error, Result, cgroup::Group};
 use gang_schedule::{JobId, Policy};
+use gang_timetable::Backend;
 
 /// The groups of one daemon that have the cpu controller.
 #[derive(Clone, Debug)]
@@ -71,21 +70,16 @@ impl CpuGroups {
         self.is_shared() && (has_group || self.v1_root().is_none())
     }
 
-    /// The calls that lift the group of all jobs, and let it down again.
-    pub fn lift(&self) -> Option<Lift> {
+    /// What sets the weight of the group of all jobs, where they have one that gives way.
+    pub fn of_all(&self) -> Option<ControlFiles> {
         let group = self.shared.as_ref()?;
-        let idle = ControlFile::open(group.path().join("cpu.idle")).ok()?;
-        let (weight, highest, usual) = match self.control {
-            CpuControl::V1(_) => ("cpu.shares", "262144", "1024"),
-            _ => ("cpu.weight", "10000", "100"),
+        let weight = match self.control {
+            CpuControl::V1(_) => "cpu.shares",
+            _ => "cpu.weight",
         };
-        let weight = ControlFile::open(group.path().join(weight)).ok()?;
-        let write = |file: &Arc<ControlFile>, value| Action::Write { file: file.clone(), value };
-        Some(Lift {
-            highest: vec![write(&idle, "0"), write(&weight, highest)],
-            usual: vec![write(&idle, "0"), write(&weight, usual)],
-            none: vec![write(&idle, "1")],
-        })
+        let open = |file| ControlFile::open(group.path().join(file)).ok();
+        let (idle, weight) = (open("cpu.idle")?, open(weight)?);
+        Some(ControlFiles { freeze: None, idle: Some(idle), weight: Some(weight) })
     }
 
     /// Has the group of all jobs give way again, whatever was made of it.

@@ -165,7 +165,7 @@ impl Lodging {
 mod tests {
     use std::fs;
 
-    use gang_engine::backend::Backend;
+    use gang_timetable::Backend;
 
     use super::super::cpu::CpuGroups;
     use super::*;

@@ -6,14 +6,15 @@
 use std::sync::Arc;
 
 use gang_engine::{
-    action::ProcessHandle,
+    bound::ProcessHandle,
     listeners::Listeners,
     members::Members,
     singles::Single,
     store::{Confinement, Newcomer, Record, Whereabouts},
 };
-use gang_linux::{clock, sched::Attributes};
+use gang_linux::clock;
 use gang_schedule::{JobId, Policy};
+use gang_timetable::{Attributes, Signal};
 
 use super::State;
 use crate::{
@@ -114,7 +115,8 @@ impl State {
             if matches!(home.whereabouts, Whereabouts::Cgroup { .. }) {
                 // The CPUs go with the threads.
                 let before = std::mem::replace(&mut home.members, members);
-                (home.members.pinned, home.members.pins) = (before.pinned, before.pins);
+                home.members.set_pinned(before.pinned.clone());
+                home.members.pins = before.pins;
             }
         }
         let record = self.change(id, |spec, _| spec.policy = policy)?;
@@ -158,11 +160,17 @@ impl State {
         let home = job.home.as_mut().ok_or(gone)?;
         let _ = home.members.refresh(&self.roots.proc);
         let mut actions = Vec::new();
-        let known = home.members.let_go(&self.roots.proc, &process, &mut actions);
-        self.pending.extend_from_slice(&actions);
-        home.listeners.dismiss(process.pid, &mut self.pending);
+        let known = home.members.let_go(&self.roots.proc, id, &process, &mut actions);
         let normal = home.normal;
         let newcomer = home.newcomers.iter().find(|it| it.pid == process.pid).cloned();
+        let mut last = Vec::new();
+        // It hears the last of the job.
+        home.listeners.tell_one(id, process.pid, Signal::SlotBegins, &mut last);
+        let actions = self.order(actions);
+        let _ = self.order(last);
+        if let Some(home) = self.jobs.get_mut(&id).and_then(|job| job.home.as_mut()) {
+            home.listeners.forget(process.pid);
+        }
         // The timetables in force still have its threads.
         self.schedule.renew();
         let gone_from = self.generation + 1;
@@ -218,8 +226,8 @@ impl State {
         let process = ProcessHandle::open(pid).map_err(|_| gone())?;
         let mut actions = Vec::new();
         home.members.let_single_go(tid, &mut actions);
-        self.pending.extend_from_slice(&actions);
         let (normal, affinity) = (home.normal, home.affinity.iter().copied().collect());
+        let actions = self.order(actions);
         // The timetables in force still have it.
         self.schedule.renew();
         let gone_from = self.generation + 1;

@@ -22,7 +22,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_engine::backend::Backend;
 use gang_harness::{PATIENCE, skipped};
 pub use gang_harness::{wait_busily_until, wait_for, wait_until};
 use gang_linux::{Roots, cgroup::Hierarchies, process, sched};
@@ -31,6 +30,7 @@ use gang_protocol::{
     paths::jobs_dir,
     v1,
 };
+use gang_timetable::Backend;
 use nix::sys::{
     ptrace,
     wait::{WaitPidFlag, WaitStatus, waitpid},

@@ -11,7 +11,7 @@ use clap::Args;
 use super::plain_and_default;
 use crate::harness::{Condition, Figures, alternate};
 use crate::lab::{Lab, Under};
-use crate::openmp::{Program, mpi4py, numpy, open_mpi, scikit_learn};
+use crate::openmp::{Program, mpi4py, numpy, open_mpi, pytorch, scikit_learn};
 use crate::report::Report;
 use crate::verdict::Better;
 use crate::workload::seconds;
@@ -20,8 +20,6 @@ const TIME: &str = "s_for_each_job";
 const JOBS: usize = 4;
 /// How long jobs are waited for, unless something else is asked for. A third of it with `--quick`.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The report that cannot be run from packages everywhere.
-const LEFT_OUT: &str = "PyTorch (pytorch 3021): no package of the distribution; numpy on OpenBLAS has as many threads.";
 const NO_SOURCE: &str = "packages come without them, --mpi4py names its source; ranks of Open MPI that exchange values \
                          stand for them";
 
@@ -64,9 +62,10 @@ fn run(lab: &Lab, users: &Users, patience: Duration) -> Result<Report> {
         None => Err(anyhow!(NO_SOURCE)),
     };
     let mut programs = Vec::new();
-    let mut notes = vec![LEFT_OUT.to_owned()];
+    let mut notes = Vec::new();
     for (name, program) in [
         ("numpy (OpenBLAS)", numpy(dir.path()).and_then(with_work)),
+        ("PyTorch (pytorch 3021)", pytorch(dir.path()).and_then(with_work)),
         ("scikit-learn", scikit_learn(dir.path()).and_then(with_work)),
         ("Open MPI", open_mpi(dir.path(), lab.cpus).and_then(with_work)),
         // All of them once is what their users run.

@@ -94,10 +94,15 @@ fn abbreviated(word: &str) -> &str {
     }
 }
 
-/// In and out of slot alternate faster than anybody can read.
+/// In and out of slot alternate faster than anybody can read. What keeps a job from its slots is told in a word
+/// that fits.
 fn state(state: &v1::JobState) -> String {
     match state {
-        v1::JobState::running | v1::JobState::waiting => "active".to_owned(),
+        v1::JobState::running | v1::JobState::waiting | v1::JobState::not_scheduled => {
+            "active".to_owned()
+        }
+        v1::JobState::too_many_threads => "threads".to_owned(),
+        v1::JobState::too_few_cpus => "cpus".to_owned(),
         other => word(other),
     }
 }
@@ -232,7 +237,8 @@ pub fn draw(state: &mut State, look: Look, area: Rect, buffer: &mut Buffer) {
 
 /// It has no slots at present.
 fn is_out(state: &v1::JobState) -> bool {
-    !matches!(state, v1::JobState::running | v1::JobState::waiting)
+    use v1::JobState::{not_scheduled, running, waiting};
+    !matches!(state, running | waiting | not_scheduled)
 }
 
 /// The first line that is seen, so that the one that is chosen is among them.

@@ -24,13 +24,6 @@ const MEMORY_LEAST: f64 = 0.03;
 /// The daemon switches jobs of at most so many threads, and tells of no more.
 pub const THREADS_MAX: i64 = 4096;
 
-/// Has no slots because of its threads. Older daemons do not tell: to them one of exactly so many that sleeps looks
-/// the same.
-pub fn is_crowded(job: &Job) -> bool {
-    let has_no_slots = matches!(job.state, JobState::sleeping | JobState::idle);
-    has_no_slots && job.crowded.unwrap_or(job.threads >= THREADS_MAX)
-}
-
 /// Of whom there are too many.
 pub fn crowd(job: &Job) -> String {
     let whose = if job.single_threads == Some(true) { " in its processes" } else { "" };
@@ -49,15 +42,19 @@ fn advised(kind: Kind, grade: Grade, text: String, advice: String) -> Option<Fin
 pub fn standing(job: &Job) -> Option<Finding> {
     use Grade::{Bad, Note};
     let id = job.id;
-    if is_crowded(job) {
-        return advised(
+    match job.state {
+        JobState::too_many_threads => advised(
             Kind::Crowded,
             Bad,
             format!("It has {}; a job gets no slots until it has fewer.", crowd(job)),
             "start fewer threads, or make several jobs of it".to_owned(),
-        );
-    }
-    match job.state {
+        ),
+        JobState::too_few_cpus => advised(
+            Kind::TooFewCpus,
+            Bad,
+            format!("It needs {} CPUs at least, which is more than are online.", job.min_cpus),
+            format!("gang resize {id} --min N with fewer of them, or bring CPUs online"),
+        ),
         JobState::starting => finding(
             Kind::Starting,
             Note,
@@ -83,13 +80,13 @@ pub fn standing(job: &Job) -> Option<Finding> {
                 ),
             )
         }
-        JobState::running | JobState::waiting if job.decided == Some(Policy::none) => finding(
+        JobState::not_scheduled if job.decided == Some(Policy::none) => finding(
             Kind::NotGangScheduled,
             Note,
             "Its policy is auto, which was decided to be none: Linux alone schedules it, and it has no slots."
                 .into(),
         ),
-        JobState::running | JobState::waiting if job.policy == Policy::none => finding(
+        JobState::not_scheduled => finding(
             Kind::NotGangScheduled,
             Note,
             "Its policy is none: Linux alone schedules it, and it has no slots.".into(),

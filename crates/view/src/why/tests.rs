@@ -55,15 +55,19 @@ fn each_reason_is_found() {
         ("suspended", |job| job.state = JobState::suspended, |_| (), &[(Suspended, Bad)]),
         ("sleeping", |job| job.state = JobState::sleeping, |_| (), &[(Asleep, Note)]),
         ("idle", |job| job.state = JobState::idle, |_| (), &[(Asleep, Note)]),
-        ("policy none", |job| job.policy = Policy::none, |_| (), &[(NotGangScheduled, Note)]),
+        (
+            "policy none",
+            |job| (job.policy, job.state) = (Policy::none, JobState::not_scheduled),
+            |_| (),
+            &[(NotGangScheduled, Note)],
+        ),
         (
             "fork bomb",
-            |job| {
-                (job.threads, job.crowded, job.state) = (4096, Some(true), JobState::sleeping);
-            },
+            |job| (job.threads, job.state) = (4096, JobState::too_many_threads),
             |_| (),
             &[(Crowded, Bad)],
         ),
+        ("CPUs went", |job| job.state = JobState::too_few_cpus, |_| (), &[(TooFewCpus, Bad)]),
         (
             "as many threads as are switched, which sleep",
             |job| (job.threads, job.state) = (4096, JobState::sleeping),

@@ -183,5 +183,11 @@ function stateInWords(job: Job): string {
       return "It has used no CPU for long.";
     case "suspended":
       return "It is suspended until it is resumed.";
+    case "not_scheduled":
+      return "Its policy is none: Linux alone schedules it.";
+    case "too_many_threads":
+      return "It has more threads than are switched, and no slots until it has fewer.";
+    case "too_few_cpus":
+      return "It needs more CPUs than are online, and waits for them.";
   }
 }

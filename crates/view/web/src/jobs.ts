@@ -7,7 +7,7 @@ import { jobColour } from "./colours.js";
 import { element, say } from "./dom.js";
 import type { Machine } from "./machine.js";
 import { bytes, count, doneOf, micros, percent, plural, printable } from "./text.js";
-import { CLASSES, type Job } from "./wire.js";
+import { ACTIVE, CLASSES, type Job } from "./wire.js";
 
 interface Column {
   title: string;
@@ -34,7 +34,7 @@ const COLUMNS: Column[] = [
   { title: "Name", hint: "Name of the job", isNumber: false, rank: 0, key: (j) => j.name, text: (j) => printable(j.name) },
   { title: "Owner", hint: "Whose it is", isNumber: false, rank: 2, key: (j) => j.owner, text: (j) => printable(j.owner) },
   { title: "Class", hint: "In order of priority: express, interactive, batch, standby", isNumber: false, rank: 1, key: (j) => CLASSES.indexOf(j.class), text: (j) => j.class },
-  { title: "State", hint: "What it does: a job that runs does so in turn with the others", isNumber: false, rank: 0, key: (j) => j.state, text: (j) => (j.state === "waiting" || j.state === "running" ? "runs" : j.state) },
+  { title: "State", hint: "What it does: a job that runs does so in turn with the others", isNumber: false, rank: 0, key: (j) => j.state, text: (j) => (ACTIVE.includes(j.state) ? "runs" : j.state.replaceAll("_", " ")) },
   { title: "CPUs", hint: "CPUs that it gets at once", isNumber: true, rank: 1, key: (j) => j.cpus, text: (j) => String(j.cpus) },
   { title: "Wanted", hint: "Share of time in a slot that its weight gives it", isNumber: true, rank: 1, key: (j) => j.share_wanted, text: (j) => percent(j.share_wanted) },
   { title: "Had", hint: "Share of time in a slot that it had over the last ten seconds", isNumber: true, rank: 0, key: (j) => j.share_had, text: (j) => percent(j.share_had) },
@@ -210,7 +210,7 @@ export class Jobs {
 
   private fill(line: Line, job: Job): void {
     COLUMNS.forEach((column, at) => say(line.cells[at]!, column.text(job)));
-    const state = job.state === "waiting" ? "running" : job.state;
+    const state = ACTIVE.includes(job.state) ? "running" : job.state;
     if (line.row.dataset["state"] !== state) line.row.dataset["state"] = state;
   }
 }

@@ -7,7 +7,7 @@ import { Matrix } from "./matrix.js";
 import { history, Refused } from "./server.js";
 import { bytes, micros, moment, percent, plural, printable, seconds } from "./text.js";
 import { Timeline } from "./timeline.js";
-import { CLASSES, type Job } from "./wire.js";
+import { ACTIVE, CLASSES, type Job } from "./wire.js";
 
 const GUARANTEES: Record<string, string> = {
   exclusive: "nothing ordinary runs in the place of a gang",
@@ -48,7 +48,7 @@ export class Overview {
     if (!status) return;
     const { figures } = this;
     const jobs = [...this.machine.jobs.values()];
-    const active = jobs.filter((job) => job.state === "running" || job.state === "waiting").length;
+    const active = jobs.filter((job) => ACTIVE.includes(job.state)).length;
     figures.set("CPUs", `${status.cpus}, load ${status.load_average.toFixed(2)}`);
     figures.set("Jobs", `${jobs.length}, of them ${active} take turns`);
     figures.set("Backend", `${status.backend}, ${status.guarantee}`, `${GUARANTEES[status.guarantee] ?? ""}${status.obstacle ? `; a stronger one is not used: ${status.obstacle}` : ""}`);

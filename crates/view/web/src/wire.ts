@@ -6,7 +6,18 @@
 export type Class = "express" | "interactive" | "batch" | "standby";
 /** In order of priority. */
 export const CLASSES: Class[] = ["express", "interactive", "batch", "standby"];
-export type State = "starting" | "waiting" | "running" | "sleeping" | "idle" | "suspended";
+export type State =
+  | "starting"
+  | "waiting"
+  | "running"
+  | "sleeping"
+  | "idle"
+  | "suspended"
+  | "not_scheduled"
+  | "too_many_threads"
+  | "too_few_cpus";
+/** Those of jobs that want CPUs and get them. */
+export const ACTIVE: State[] = ["running", "waiting", "not_scheduled"];
 
 /** Once, at the beginning of a stream. */
 export interface Hello {

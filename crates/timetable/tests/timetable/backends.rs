@@ -1,14 +1,8 @@
 //! One set of tests for all backends, over every way from one standing to another.
 
-use gang_engine::{
-    InSlot, Standing,
-    action::{Action, Kernel},
-    backend::Backend,
-    members::Members,
-    recording::{Call, Model, Recording},
-};
+use gang_timetable::{Action, Backend, Control, InSlot, Members, Signal, Standing, model::Model};
 
-use crate::jobs::{of_group, of_tree, threads};
+use crate::jobs::{JOB, of_group, of_tree};
 
 const STANDINGS: [Standing; 4] =
     [Standing::Raised, Standing::Filling, Standing::Paused, Standing::Released];
@@ -20,16 +14,13 @@ struct Way<'a> {
     from: Standing,
     to: Standing,
     in_slot: InSlot,
-    kernel: Recording,
+    model: Model,
     actions: Vec<Action>,
-    calls: Vec<Call>,
 }
 
 impl Way<'_> {
     fn check(&self) {
-        let checked = self
-            .kernel
-            .with_model(|model| model.check(self.backend, self.job, self.to, self.in_slot));
+        let checked = self.model.check(self.backend, (JOB, self.job), self.to, self.in_slot);
         assert_eq!(checked, Ok(()), "from {:?}", self.from);
     }
 
@@ -43,36 +34,37 @@ impl Way<'_> {
     }
 }
 
-fn perform(kernel: &Recording, actions: &[Action]) {
+fn perform(model: &mut Model, actions: &[Action]) {
     for action in actions {
-        kernel.perform(action).unwrap_or_else(|error| panic!("{action:?}: {error}"));
+        assert_eq!(model.perform(action), Ok(()), "{action:?}");
+    }
+}
+
+/// True for one that stops a job, or lets it go on.
+fn pauses(action: &Action) -> bool {
+    match action {
+        Action::Control { control, .. } => matches!(control, Control::Frozen(_)),
+        Action::Signal { signal, .. } => matches!(signal, Signal::Stop | Signal::Continue),
+        Action::Attributes { .. } | Action::Affinity { .. } | Action::Page { .. } => false,
     }
 }
 
 /// Takes every kind of job every way, with every backend.
 fn every_way(look: impl Fn(&Way<'_>)) {
-    let directory = tempfile::tempdir().unwrap();
-    let jobs = [
-        of_group(&directory.path().join("v2"), "cpu.weight", threads()),
-        of_group(&directory.path().join("v1"), "cpu.shares", threads()),
-        of_tree(threads()),
-    ];
+    let jobs = [of_group(false), of_group(true), of_tree()];
     for backend in Backend::ALL {
         for job in &jobs {
             for (from, to) in STANDINGS.iter().flat_map(|&from| STANDINGS.map(|to| (from, to))) {
                 for in_slot in InSlot::ALL {
                     let mut model = Model::default();
                     model.begin(job.threads());
-                    let kernel = Recording::from_model(model);
                     let mut before = Vec::new();
-                    backend.actions(job, Standing::Released, from, in_slot, &mut before);
-                    perform(&kernel, &before);
-                    kernel.take_calls();
+                    backend.actions(JOB, job, Standing::Released, from, in_slot, &mut before);
+                    perform(&mut model, &before);
                     let mut actions = Vec::new();
-                    backend.actions(job, from, to, in_slot, &mut actions);
-                    perform(&kernel, &actions);
-                    let calls = kernel.take_calls();
-                    look(&Way { backend, job, from, to, in_slot, kernel, actions, calls });
+                    backend.actions(JOB, job, from, to, in_slot, &mut actions);
+                    perform(&mut model, &actions);
+                    look(&Way { backend, job, from, to, in_slot, model, actions });
                 }
             }
         }
@@ -87,9 +79,9 @@ fn the_job_stands_as_it_was_asked_to() {
 #[test]
 fn twice_is_once() {
     every_way(|way| {
-        let once = way.kernel.model();
-        perform(&way.kernel, &way.actions);
-        assert_eq!(way.kernel.model(), once);
+        let mut twice = way.model.clone();
+        perform(&mut twice, &way.actions);
+        assert_eq!(twice, way.model);
     });
 }
 
@@ -97,19 +89,17 @@ fn twice_is_once() {
 fn it_does_not_matter_where_the_job_really_was() {
     every_way(|way| {
         for real in STANDINGS {
-            // Who is paused, and nobody knows, is not woken by other calls.
+            // Who is paused, and nobody knows, is not woken by other actions.
             if way.is_paused(real) && !way.is_paused(way.from) {
                 continue;
             }
             let mut model = Model::default();
             model.begin(way.job.threads());
-            let kernel = Recording::from_model(model);
             let mut actions = Vec::new();
-            way.backend.actions(way.job, Standing::Released, real, way.in_slot, &mut actions);
-            perform(&kernel, &actions);
-            perform(&kernel, &way.actions);
-            let checked =
-                kernel.with_model(|model| model.check(way.backend, way.job, way.to, way.in_slot));
+            way.backend.actions(JOB, way.job, Standing::Released, real, way.in_slot, &mut actions);
+            perform(&mut model, &actions);
+            perform(&mut model, &way.actions);
+            let checked = model.check(way.backend, (JOB, way.job), way.to, way.in_slot);
             assert_eq!(checked, Ok(()), "from {:?}, really {real:?}", way.from);
         }
     });
@@ -120,7 +110,11 @@ fn threads_that_are_realtime_by_themselves_are_left_alone() {
     every_way(|way| {
         let exempt = way.job.threads().iter().filter(|thread| thread.is_exempt());
         for thread in exempt {
-            assert!(way.calls.iter().all(|call| call.tid() != Some(thread.tid)), "{:?}", way.calls);
+            let is_of_it = |action: &Action| match *action {
+                Action::Attributes { tid, .. } | Action::Affinity { tid, .. } => tid == thread.tid,
+                _ => false,
+            };
+            assert!(!way.actions.iter().any(is_of_it), "{:?}", way.actions);
         }
     });
 }
@@ -129,9 +123,8 @@ fn threads_that_are_realtime_by_themselves_are_left_alone() {
 fn what_is_released_has_its_originals_back() {
     every_way(|way| {
         if way.to == Standing::Released {
-            let model = way.kernel.model();
             for thread in way.job.threads() {
-                assert_eq!(model.attributes[&thread.tid], thread.original);
+                assert_eq!(way.model.attributes[&thread.tid], thread.original);
             }
         }
     });
@@ -143,9 +136,8 @@ fn nice_is_kept_wherever_it_counts_for_nothing() {
         if way.to == Standing::Raised && way.in_slot == InSlot::Wide {
             return;
         }
-        let model = way.kernel.model();
         for thread in way.job.threads() {
-            assert_eq!(model.attributes[&thread.tid].nice, thread.original.nice);
+            assert_eq!(way.model.attributes[&thread.tid].nice, thread.original.nice);
         }
     });
 }
@@ -153,9 +145,10 @@ fn nice_is_kept_wherever_it_counts_for_nothing() {
 #[test]
 fn gangs_that_are_wide_or_alone_are_never_realtime() {
     every_way(|way| {
-        let realtime = way.calls.iter().any(
-            |call| matches!(call, Call::Attributes { attributes, .. } if attributes.policy.is_realtime()),
-        );
+        let realtime = way.actions.iter().any(|action| match action {
+            Action::Attributes { attributes, .. } => attributes.policy.is_realtime(),
+            _ => false,
+        });
         let lifted = way.backend == Backend::Rt && way.to == Standing::Raised;
         assert_eq!(realtime, lifted && way.in_slot == InSlot::Exclusive);
     });
@@ -165,12 +158,12 @@ fn gangs_that_are_wide_or_alone_are_never_realtime() {
 fn only_who_goes_to_or_comes_from_a_pause_is_stopped_or_woken() {
     every_way(|way| {
         let (from, to) = (way.is_paused(way.from), way.is_paused(way.to));
-        assert_eq!(way.calls.iter().any(Call::pauses), from || to, "{:?}", way.calls);
+        assert_eq!(way.actions.iter().any(pauses), from || to, "{:?}", way.actions);
         // Woken before it is lifted, lowered before it stands still.
-        let first = way.calls.iter().position(Call::pauses);
-        let last = way.calls.iter().rposition(|call| !call.pauses());
+        let first = way.actions.iter().position(pauses);
+        let last = way.actions.iter().rposition(|action| !pauses(action));
         if let (Some(pause), Some(other)) = (first, last) {
-            assert_eq!(pause > other, to, "{:?}", way.calls);
+            assert_eq!(pause > other, to, "{:?}", way.actions);
         }
     });
 }

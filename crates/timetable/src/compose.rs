@@ -4,7 +4,7 @@
 //! out before.
 //!
 //! Terms. A *stretch* is the time that one timetable covers: the slices that are planned in one go. A
-//! *part* is the list of calls that takes one job from one standing to another; it is written once and
+//! *part* is the list of actions that takes one job from one standing to another; it is written once and
 //! named by the edges that need it. A *switcher* carries out its share of every part: that of the
 //! threads whose CPUs it looks after.
 //!
@@ -15,65 +15,14 @@
 //! Properties: after each edge exactly the gangs of that slice's row are raised, none in a gap; the
 //! deadline of a timetable leaves none raised.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use gang_schedule::{Config, CpuSet, JobId, Plan, clock};
-use rustix::{process::Signal, thread};
 
 use crate::{
-    InSlot, Standing,
-    action::Action,
-    backend::Backend,
-    listeners::{CONTINUE, Listeners, PAUSE},
-    members::Members,
-    page::{SlotPage, Validity, Word},
+    Action, Backend, Control, Edge, Group, InSlot, Members, Signal, Standing, Switchers, Timetable,
+    Validity, Weight, Word,
 };
-
-/// One moment at which somebody enters or leaves a slot. Parts are named by their number.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Edge {
-    /// UTC, nanoseconds.
-    pub at_ns: u64,
-    pub lower: Vec<usize>,
-    pub raise: Vec<usize>,
-    /// What programs are told of it: those that leave their slot before, those that enter it after.
-    pub tell_before: Vec<usize>,
-    pub tell_after: Vec<usize>,
-}
-
-impl Edge {
-    fn parts(&self) -> impl Iterator<Item = usize> {
-        [&self.tell_before, &self.lower, &self.raise, &self.tell_after]
-            .into_iter()
-            .flatten()
-            .copied()
-    }
-}
-
-/// What one switcher does in one stretch of time.
-#[derive(Clone, Debug, Default)]
-pub struct Timetable {
-    /// Timetables are numbered from 1; 0 is that of a switcher that got none yet.
-    pub generation: u64,
-    /// The stretch, UTC. Until `from_ns` the timetable before this one holds; at `until_ns` switchers
-    /// look for the next one.
-    pub from_ns: u64,
-    pub until_ns: u64,
-    /// When it was handed over, UTC; 0 until then.
-    pub ready_ns: u64,
-    /// Of timetables up to this generation, those that were never in force have edges that this one does not
-    /// have: 0 where none is lost.
-    pub loses_up_to: u64,
-    /// Calls to be made as soon as it is in force, for what changed outside the clock; with the
-    /// generation that brought them, since those of a timetable that never was go on with the next one.
-    pub immediate: Vec<(u64, Action)>,
-    pub parts: Vec<Vec<Action>>,
-    /// In order of time.
-    pub edges: Vec<Edge>,
-    /// Without another timetable by then, every gang leaves its slot.
-    pub deadline_ns: u64,
-    pub at_deadline: Vec<usize>,
-}
 
 /// A job, as far as a switch is concerned.
 #[derive(Debug)]
@@ -86,60 +35,12 @@ pub struct Gang<'a> {
     /// It has threads that do not stand as it does yet: they get there at the first edge.
     pub has_newcomers: bool,
     pub in_slot: InSlot,
-    /// Where its programs read of its slot.
-    pub page: Option<&'a Arc<SlotPage>>,
-    /// What that says out of its slot: one that takes no turns any more may have a slot yet.
+    /// Its programs read of its slot there.
+    pub has_page: bool,
+    /// What the page says out of its slot: one that takes no turns any more may have a slot yet.
     pub validity: Validity,
     /// Processes that hear of its slots by signals.
-    pub listeners: &'a Listeners,
-}
-
-/// Which switcher looks after which CPUs.
-///
-/// One for each CPU, so that every CPU switches its own threads at the same instant (X2) and no
-/// interrupt has to travel; on machines with more CPUs than
-/// [`SWITCHERS_MAX`], neighbours share one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Groups {
-    groups: Vec<CpuSet>,
-}
-
-/// The most switchers: each costs the conductor some work for every timetable.
-pub const SWITCHERS_MAX: usize = 64;
-
-impl Groups {
-    /// CPUs near each other are looked after together.
-    pub fn new(topology: &gang_schedule::Topology) -> Groups {
-        let mut cpus: Vec<_> = topology.cpus().to_vec();
-        cpus.sort_unstable_by_key(|cpu| (cpu.node, cpu.cache, cpu.core, cpu.id));
-        let size = cpus.len().div_ceil(SWITCHERS_MAX).max(1);
-        let groups = cpus.chunks(size).map(|cpus| cpus.iter().map(|cpu| cpu.id).collect());
-        Groups { groups: groups.collect() }
-    }
-
-    pub fn len(&self) -> usize {
-        self.groups.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    pub fn cpus(&self) -> &[CpuSet] {
-        &self.groups
-    }
-
-    /// The switcher of a CPU; of one that came later, the first.
-    fn of_cpu(&self, cpu: u32) -> usize {
-        self.groups.iter().position(|group| group.contains(cpu)).unwrap_or(0)
-    }
-}
-
-impl FromIterator<CpuSet> for Groups {
-    /// Groups of CPUs as they are told, one for each switcher.
-    fn from_iter<I: IntoIterator<Item = CpuSet>>(groups: I) -> Groups {
-        Groups { groups: groups.into_iter().collect() }
-    }
+    pub listeners: Vec<u32>,
 }
 
 /// All that [`compose`] looks at.
@@ -147,8 +48,8 @@ pub struct Stretch<'a> {
     pub generation: u64,
     pub config: &'a Config,
     pub backend: Backend,
-    pub groups: &'a Groups,
-    /// Number of CPUs of the machine: a gang that has all of them is not restricted to any.
+    pub switchers: &'a Switchers,
+    /// CPUs of the machine: a gang that has all of them is not restricted to any.
     pub machine: &'a CpuSet,
     pub from_ns: u64,
     pub until_ns: u64,
@@ -159,39 +60,22 @@ pub struct Stretch<'a> {
     /// have newcomers or listeners.
     pub gangs: &'a BTreeMap<JobId, Gang<'a>>,
     /// What pages of other jobs say from now on: what was told before may write them until then.
-    pub pages: &'a [(Arc<SlotPage>, Word)],
+    pub pages: &'a [(JobId, Word)],
     /// The stretch before ends in a gap, in which the group of all gangs gives way.
     pub follows_gap: bool,
-    pub lift: Option<&'a Lift>,
-}
-
-/// Calls that change what the cpu cgroup of all gangs has beside the rest of the machine.
-#[derive(Clone, Debug)]
-pub struct Lift {
-    /// It comes before all others: a wide gang is in its slot.
-    pub highest: Vec<Action>,
-    /// It is a group like any other: a gang is alone. Its threads would otherwise gather on few CPUs, since the
-    /// kernel takes one on which only idle groups run for as good as idle when it places a thread that wakes.
-    pub usual: Vec<Action>,
-    /// It gives way.
-    pub none: Vec<Action>,
-}
-
-impl Lift {
-    fn calls(&self, level: Level) -> &[Action] {
-        match level {
-            Level::Highest => &self.highest,
-            Level::Usual => &self.usual,
-            Level::None => &self.none,
-        }
-    }
+    /// All gangs are in one cpu cgroup, which can be lifted.
+    pub can_lift: bool,
 }
 
 /// What the cpu cgroup of all gangs has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
+    /// It gives way.
     None,
+    /// It is a group like any other: a gang is alone. Its threads would otherwise gather on few CPUs, since the
+    /// kernel takes one on which only idle groups run for as good as idle when it places a thread that wakes.
     Usual,
+    /// It comes before all others: a wide gang is in its slot.
     Highest,
 }
 
@@ -201,6 +85,14 @@ impl Level {
             InSlot::Exclusive => Level::None,
             InSlot::Alone => Level::Usual,
             InSlot::Wide => Level::Highest,
+        }
+    }
+
+    fn controls(self) -> Vec<Control> {
+        match self {
+            Level::None => vec![Control::Idle(true)],
+            Level::Usual => vec![Control::Idle(false), Control::Weight(Weight::Usual)],
+            Level::Highest => vec![Control::Idle(false), Control::Weight(Weight::Highest)],
         }
     }
 }
@@ -221,7 +113,7 @@ pub struct Composition {
 pub struct Pin {
     pub at_ns: u64,
     pub job: JobId,
-    pub cpus: thread::CpuSet,
+    pub cpus: CpuSet,
 }
 
 /// Lays a stretch of time out.
@@ -285,7 +177,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             }
             signalled.insert(job, (goes_on, at_ns));
             if goes_on {
-                edge.tell_after.push(parts.signal(job, CONTINUE));
+                edge.tell_after.push(parts.signal(job, Signal::SlotBegins));
             } else {
                 // Early enough to be heard: nobody answers, and nobody is waited for any longer.
                 let notice_ns = at_ns.saturating_sub(notice_ns(stretch.config));
@@ -295,7 +187,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
                         .or_insert(Edge { at_ns: notice_ns, ..Edge::default() }),
                     _ => &mut edge,
                 };
-                notice.tell_before.push(parts.signal(job, PAUSE));
+                notice.tell_before.push(parts.signal(job, Signal::SlotEnds));
             }
         }
         if edge.parts().next().is_some() {
@@ -354,8 +246,10 @@ fn wanted<'a>(stretch: &Stretch<'a>, slice: u64, in_gap: bool) -> BTreeMap<JobId
 
 /// What the page of a job says, if it has one, until the next edge; `cpus` are those of its slot.
 fn word(stretch: &Stretch<'_>, job: JobId, cpus: Option<&CpuSet>, next_ns: u64) -> Option<Word> {
-    let Gang { members, page, validity, .. } = &stretch.gangs[&job];
-    page.as_ref()?;
+    let Gang { members, has_page, validity, .. } = &stretch.gangs[&job];
+    if !has_page {
+        return None;
+    }
     let slice_ns = stretch.config.slice_ns;
     let out_of_slot = Word { slice_ns, validity: *validity, ..Word::default() };
     Some(cpus.map_or(out_of_slot, |cpus| Word {
@@ -412,7 +306,7 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn new(stretch: &'a Stretch<'a>) -> Parts<'a> {
-        let shares = vec![Vec::new(); stretch.groups.len()];
+        let shares = vec![Vec::new(); stretch.switchers.len()];
         Parts { stretch, shares, numbers: BTreeMap::new(), pins: Vec::new(), at_ns: 0 }
     }
 
@@ -427,7 +321,7 @@ impl<'a> Parts<'a> {
         let members = self.stretch.gangs[&job].members;
         let cpus = cpus.filter(|cpus| to == Standing::Raised && self.moves(job, members, cpus));
         if let Some(cpus) = cpus {
-            self.pins.push(Pin { at_ns: self.at_ns, job, cpus: affinity(cpus) });
+            self.pins.push(Pin { at_ns: self.at_ns, job, cpus: cpus.clone() });
         }
         // Who came from elsewhere may run anywhere yet.
         let kept = self.pinned(job, members).filter(|_| newcomers && cpus.is_none());
@@ -438,25 +332,25 @@ impl<'a> Parts<'a> {
         }
         let mut actions = Vec::new();
         if let Some(cpus) = cpus {
-            actions.extend(members.pinning(affinity(cpus)));
+            actions.extend(members.pinning(cpus));
         }
-        actions.extend(kept.into_iter().flat_map(|cpus| members.pinning(cpus)));
+        actions.extend(kept.iter().flat_map(|cpus| members.pinning(cpus)));
         let in_slot = self.stretch.gangs[&job].in_slot;
-        self.stretch.backend.actions(members, from, to, in_slot, &mut actions);
+        self.stretch.backend.actions(job, members, from, to, in_slot, &mut actions);
         let owners = self.owners(job);
-        let groups = self.stretch.groups;
+        let switchers = self.stretch.switchers;
         let number = self.add(actions, |action| match action {
             Action::Attributes { tid, .. } | Action::Affinity { tid, .. } => {
                 let index = members.threads().binary_search_by_key(tid, |thread| thread.tid);
                 let of_cpu = |cpu: Option<u32>| {
-                    cpu.map(|cpu| groups.of_cpu(cpu)).filter(|owner| owners.contains(owner))
+                    cpu.map(|cpu| switchers.of_cpu(cpu)).filter(|owner| owners.contains(owner))
                 };
                 index.map_or(0, |index| {
                     of_cpu(members.threads()[index].cpu)
                         .unwrap_or_else(|| owners[index % owners.len()])
                 })
             }
-            Action::Write { .. } | Action::Signal { .. } | Action::Page { .. } => 0,
+            Action::Control { .. } | Action::Signal { .. } | Action::Page { .. } => 0,
         });
         self.numbers.insert(way, number);
         number
@@ -468,11 +362,11 @@ impl<'a> Parts<'a> {
     /// A thread has the same one all the time: of two, the one that raises it could be late, and
     /// come after the one that lowers it.
     fn owners(&self, job: JobId) -> Vec<usize> {
-        let groups = self.stretch.groups;
+        let switchers = self.stretch.switchers;
         let slot = self.stretch.plans.iter().find_map(|plan| plan.slot(job));
         let owners: Vec<usize> = match slot {
-            Some(slot) => slot.cpus.iter().map(|cpu| groups.of_cpu(cpu)).collect(),
-            None => (0..groups.len()).collect(),
+            Some(slot) => slot.cpus.iter().map(|cpu| switchers.of_cpu(cpu)).collect(),
+            None => (0..switchers.len()).collect(),
         };
         debug_assert!(!owners.is_empty(), "a slot has a CPU, and a machine a group");
         if owners.is_empty() { vec![0] } else { owners }
@@ -483,40 +377,42 @@ impl<'a> Parts<'a> {
     fn moves(&self, job: JobId, members: &Members, cpus: &CpuSet) -> bool {
         let everywhere = cpus == self.stretch.machine;
         let pinned = self.pinned(job, members);
-        let is_there = pinned.map_or(everywhere, |pinned| pinned == affinity(cpus));
+        let is_there = pinned.map_or(everywhere, |pinned| pinned == *cpus);
         // Gangs that are only paused share CPUs with the rest of the machine as Linux likes.
         !is_there && self.stretch.backend.can_fill()
     }
 
     /// The CPUs to which the threads of a gang are restricted at the edge that is walked.
-    fn pinned(&self, job: JobId, members: &Members) -> Option<thread::CpuSet> {
+    fn pinned(&self, job: JobId, members: &Members) -> Option<CpuSet> {
         let last = self.pins.iter().rev().find(|pin| pin.job == job);
-        last.map(|pin| pin.cpus).or(members.pinned)
+        last.map(|pin| pin.cpus.clone()).or_else(|| members.pinned.clone())
     }
 
     fn page(&mut self, job: JobId, word: Word) -> Option<usize> {
-        let page = self.stretch.gangs[&job].page?.clone();
+        if !self.stretch.gangs[&job].has_page {
+            return None;
+        }
         let owner = self.owners(job)[0];
-        Some(self.add(vec![Action::Page { page, word }], |_| owner))
+        Some(self.add(vec![Action::Page { job, word }], |_| owner))
     }
 
     fn pages(&mut self) -> Option<usize> {
-        let write =
-            |(page, word): &(Arc<SlotPage>, Word)| Action::Page { page: page.clone(), word: *word };
+        let write = |&(job, word): &(JobId, Word)| Action::Page { job, word };
         let actions: Vec<Action> = self.stretch.pages.iter().map(write).collect();
         (!actions.is_empty()).then(|| self.add(actions, |_| 0))
     }
 
     fn signal(&mut self, job: JobId, signal: Signal) -> usize {
-        let mut actions = Vec::new();
-        self.stretch.gangs[&job].listeners.tell(signal, &mut actions);
+        let listeners = self.stretch.gangs[&job].listeners.iter();
+        let actions = listeners.map(|&pid| Action::Signal { job, pid, signal }).collect();
         let owner = self.owners(job)[0];
         self.add(actions, |_| owner)
     }
 
     fn lift(&mut self, level: Level) -> Option<usize> {
-        let actions = self.stretch.lift?.calls(level).to_vec();
-        Some(self.add(actions, |_| 0))
+        let set = |control| Action::Control { group: Group::All, control };
+        let actions = level.controls().into_iter().map(set).collect();
+        self.stretch.can_lift.then(|| self.add(actions, |_| 0))
     }
 
     fn add(&mut self, actions: Vec<Action>, owner: impl Fn(&Action) -> usize) -> usize {
@@ -534,13 +430,4 @@ impl<'a> Parts<'a> {
     fn into_shares(self) -> impl Iterator<Item = Vec<Vec<Action>>> {
         self.shares.into_iter()
     }
-}
-
-/// A set of CPUs as the kernel wants it.
-pub fn affinity(cpus: &CpuSet) -> thread::CpuSet {
-    let mut set = thread::CpuSet::new();
-    for cpu in cpus.iter().filter(|&cpu| (cpu as usize) < thread::CpuSet::MAX_CPU) {
-        set.set(cpu as usize);
-    }
-    set
 }

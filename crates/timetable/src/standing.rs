@@ -14,7 +14,7 @@ pub enum Standing {
     Released,
 }
 
-/// What its slot gives to a gang, with [`Backend::Rt`](crate::backend::Backend::Rt).
+/// What its slot gives to a gang, with [`Backend::Rt`](crate::Backend::Rt).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InSlot {
     /// Its threads are SCHED_FIFO.

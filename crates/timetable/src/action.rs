@@ -1,0 +1,60 @@
+use gang_schedule::{CpuSet, JobId};
+
+use crate::{Attributes, Word};
+
+/// One call into the kernel. It sets a state and depends on no earlier one: making it twice changes
+/// nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Sets the scheduling attributes of a thread.
+    Attributes { tid: u32, attributes: Attributes },
+    /// Restricts a thread to some CPUs.
+    Affinity { tid: u32, cpus: CpuSet },
+    /// Sets a control of a cgroup.
+    Control { group: Group, control: Control },
+    /// Sends a signal to a process of a job.
+    Signal { job: JobId, pid: u32, signal: Signal },
+    /// Tells the programs of a job of its slot.
+    Page { job: JobId, word: Word },
+}
+
+/// A cgroup with controls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// That of one job.
+    Job(JobId),
+    /// The one that all jobs are in.
+    All,
+}
+
+/// What a control of a cgroup is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Control {
+    /// All of its threads stand still.
+    Frozen(bool),
+    /// It runs only where a CPU would idle.
+    Idle(bool),
+    Weight(Weight),
+}
+
+/// The weight of a cgroup beside others. An idle one has none to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// What every group has that nobody has changed.
+    Usual,
+    /// The highest that there is.
+    Highest,
+}
+
+/// A signal to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Signal {
+    /// It stands still (SIGSTOP).
+    Stop,
+    /// It goes on (SIGCONT).
+    Continue,
+    /// To one that listens: its slot is about to end (L5).
+    SlotEnds,
+    /// To one that listens: its slot has begun.
+    SlotBegins,
+}

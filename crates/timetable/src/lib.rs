@@ -1,0 +1,28 @@
+//! What is done to the threads of jobs, and when: as data.
+//!
+//! A [`Backend`] says which [`Action`]s take a job from one [`Standing`] to another. [`compose`] lays
+//! the actions for the next few milliseconds out by the edges of the clock, in a [`Timetable`] for each
+//! switcher. A thread, a process, a group or a page is a number here: who carries an action out knows
+//! what the number stands for.
+
+mod action;
+mod attributes;
+mod backend;
+mod compose;
+mod members;
+#[cfg(feature = "model")]
+pub mod model;
+mod standing;
+mod switchers;
+mod timetable;
+mod word;
+
+pub use action::{Action, Control, Group, Signal, Weight};
+pub use attributes::{Attributes, Policy, before_gangd, is_raised, lowered};
+pub use backend::{Backend, pause};
+pub use compose::{Composition, Gang, Pin, Stretch, compose};
+pub use members::{Controls, Members, Seen, THREADS_MAX, Thread};
+pub use standing::{Guarantee, InSlot, Standing, priority};
+pub use switchers::{SWITCHERS_MAX, Switchers};
+pub use timetable::{Edge, Timetable};
+pub use word::{Validity, Word};

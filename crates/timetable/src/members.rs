@@ -1,0 +1,297 @@
+use gang_schedule::CpuSet;
+
+use crate::{Action, Attributes, before_gangd};
+
+/// More threads than this and a job gets no slots until it has fewer: the lists would take longer
+/// to read than a slice (a fork bomb must not delay its neighbours).
+pub const THREADS_MAX: usize = 4096;
+
+/// One thread of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread {
+    pub tid: u32,
+    /// As it was when the job took it, to be given back.
+    pub original: Attributes,
+    /// The program chose its CPUs itself, and knows why.
+    pub moored: bool,
+    /// The CPU it was last seen on.
+    pub cpu: Option<u32>,
+}
+
+impl Thread {
+    /// The program made it a real-time thread itself; it knows why, and is left alone.
+    pub fn is_exempt(&self) -> bool {
+        self.original.policy.is_realtime()
+    }
+}
+
+/// What is seen of a thread that was not known.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub tid: u32,
+    pub now: Attributes,
+    pub cpus: CpuSet,
+    /// gangd gave these CPUs to threads of the job lately.
+    pub were_given: bool,
+    /// What it had before, where that is on file.
+    pub original: Option<Attributes>,
+}
+
+/// Controls that a job has in cgroups of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Controls {
+    /// It can be frozen as a whole.
+    pub freezer: bool,
+    /// It can be idle as a whole, and has a weight.
+    pub idle: bool,
+    pub weight: bool,
+    /// Its group, or one above, is idle as a whole.
+    pub in_idle_group: bool,
+}
+
+/// The members of a job, as far as it matters for how they stand.
+#[derive(Clone, Debug)]
+pub struct Members {
+    /// In order of number.
+    threads: Vec<Thread>,
+    /// Of a job without a cgroup: those that are stopped one by one.
+    pub processes: Vec<u32>,
+    pub controls: Controls,
+    /// The attributes that a thread of unknown past gets.
+    pub default: Attributes,
+    /// The CPUs that the first process of the job might run on.
+    pub everywhere: CpuSet,
+    /// CPUs its threads were last restricted to; absent where they run anywhere.
+    pub pinned: Option<CpuSet>,
+    /// It had more than [`THREADS_MAX`] threads when they were last read.
+    is_crowded: bool,
+}
+
+impl Members {
+    pub fn new(controls: Controls, default: Attributes, everywhere: CpuSet) -> Members {
+        Members {
+            threads: Vec::new(),
+            processes: Vec::new(),
+            controls,
+            default,
+            everywhere,
+            pinned: None,
+            is_crowded: false,
+        }
+    }
+
+    /// With these threads, in order of number.
+    #[must_use]
+    pub fn with_threads(mut self, threads: Vec<Thread>) -> Members {
+        self.threads = threads;
+        self
+    }
+
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    pub fn is_crowded(&self) -> bool {
+        self.is_crowded
+    }
+
+    fn find(&self, tid: u32) -> Result<usize, usize> {
+        self.threads.binary_search_by_key(&tid, |thread| thread.tid)
+    }
+
+    pub fn knows(&self, tid: u32) -> bool {
+        self.find(tid).is_ok()
+    }
+
+    /// The threads of the job are these, in any order; so many are `beside` them in the same processes.
+    /// What is left are those that are looked at, in order of number, for [`Members::update`]. Returns how
+    /// many the job has.
+    ///
+    /// Of too many threads those stay that were known: they may be raised, and must be lowered. The order in
+    /// which the kernel lists them is not the same each time.
+    pub fn admit(&mut self, tids: &mut Vec<u32>, beside: usize) -> usize {
+        self.is_crowded = tids.len().max(beside) > THREADS_MAX;
+        tids.sort_unstable();
+        tids.dedup();
+        let listed = tids.len();
+        if !self.is_crowded {
+            return listed;
+        }
+        let known = tids.iter().filter(|&&tid| self.knows(tid)).count();
+        let mut room = THREADS_MAX.saturating_sub(known);
+        tids.retain(|&tid| {
+            let is_known = self.knows(tid);
+            let stays = is_known || room > 0;
+            room -= usize::from(stays && !is_known);
+            stays
+        });
+        listed
+    }
+
+    /// The threads of the job are these, in order of number. Those known keep what is remembered of
+    /// them; of the others `look` tells what is seen, unless they are gone. Returns how many came.
+    pub fn update(&mut self, tids: &[u32], mut look: impl FnMut(u32) -> Option<Seen>) -> usize {
+        if self.threads.iter().map(|thread| thread.tid).eq(tids.iter().copied()) {
+            return 0;
+        }
+        let was_started_here = !self.threads.is_empty();
+        let mut known = std::mem::take(&mut self.threads).into_iter().peekable();
+        let mut came = 0;
+        for &tid in tids {
+            while known.peek().is_some_and(|thread| thread.tid < tid) {
+                known.next();
+            }
+            if let Some(thread) = known.next_if(|thread| thread.tid == tid) {
+                self.threads.push(thread);
+                continue;
+            }
+            came += 1;
+            if let Some(seen) = look(tid) {
+                let original = seen
+                    .original
+                    .unwrap_or_else(|| before_gangd(seen.now, self.default, was_started_here));
+                let moored = self.is_moored(&seen);
+                self.threads.push(Thread { tid, original, moored, cpu: None });
+            }
+        }
+        came
+    }
+
+    /// Whether a thread that is seen for the first time chose its CPUs. One that was started by a thread
+    /// in a slot has those of that slot, which may be over.
+    fn is_moored(&self, seen: &Seen) -> bool {
+        let has_gangds = Some(&seen.cpus) == self.pinned.as_ref() || seen.were_given;
+        seen.cpus != self.everywhere && !has_gangds
+    }
+
+    /// A thread comes, with what it had before: where that is not what the job's first one had, it cannot be
+    /// told any more once it is switched.
+    pub fn know(&mut self, seen: &Seen) {
+        let original = seen.original.unwrap_or(seen.now);
+        match self.find(seen.tid) {
+            Ok(at) => self.threads[at].original = original,
+            Err(at) => {
+                let moored = self.is_moored(seen);
+                self.threads.insert(at, Thread { tid: seen.tid, original, moored, cpu: None });
+            }
+        }
+    }
+
+    /// Notes on which CPUs threads were last.
+    pub fn note_cpus(&mut self, cpus: &[(u32, u32)]) {
+        for &(tid, cpu) in cpus {
+            if let Ok(at) = self.find(tid) {
+                self.threads[at].cpu = Some(cpu);
+            }
+        }
+    }
+
+    /// Lets threads go: appends the actions that give them back what they had. Returns those that were
+    /// known, in order of number.
+    pub fn let_go(&mut self, tids: &[u32], out: &mut Vec<Action>) -> Vec<u32> {
+        let leave = |thread: &&Thread| tids.contains(&thread.tid);
+        let leavers: Vec<Thread> = self.threads.iter().filter(leave).copied().collect();
+        self.threads.retain(|thread| !tids.contains(&thread.tid));
+        for thread in leavers.iter().filter(|thread| !thread.is_exempt()) {
+            let tid = thread.tid;
+            out.push(Action::Attributes { tid, attributes: thread.original });
+            if self.pinned.is_some() && !thread.moored {
+                out.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
+            }
+        }
+        leavers.iter().map(|thread| thread.tid).collect()
+    }
+
+    /// The actions that restrict the threads to some CPUs, of those that have not chosen their own.
+    pub fn pinning(&self, cpus: &CpuSet) -> impl Iterator<Item = Action> {
+        let threads = self.threads.iter().filter(|thread| !thread.is_exempt() && !thread.moored);
+        threads.map(move |thread| Action::Affinity { tid: thread.tid, cpus: cpus.clone() })
+    }
+
+    /// Appends the actions that let the threads run on every CPU again, where they were restricted.
+    pub fn unpin(&mut self, out: &mut Vec<Action>) {
+        if self.pinned.take().is_some() {
+            out.extend(self.pinning(&self.everywhere));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(cpus: &[u32]) -> CpuSet {
+        cpus.iter().copied().collect()
+    }
+
+    fn job() -> Members {
+        Members::new(Controls::default(), Attributes::other(5), cpus(&[0, 1]))
+    }
+
+    fn seen(tid: u32, now: Attributes, of: &[u32]) -> Option<Seen> {
+        Some(Seen { tid, now, cpus: cpus(of), were_given: false, original: None })
+    }
+
+    #[test]
+    fn who_is_known_keeps_what_is_remembered_and_who_is_gone_is_no_member() {
+        let mut job = job();
+        assert_eq!(job.update(&[3, 7], |tid| seen(tid, Attributes::other(1), &[0, 1])), 2);
+        job.note_cpus(&[(3, 1), (9, 0)]);
+        let look = |tid| if tid == 8 { None } else { seen(tid, Attributes::other(0), &[1]) };
+        assert_eq!(job.update(&[3, 5, 8], look), 2);
+        let (first, second) = (job.threads()[0], job.threads()[1]);
+        assert_eq!(job.threads().len(), 2);
+        assert_eq!((first.tid, first.original, first.cpu), (3, Attributes::other(1), Some(1)));
+        // Started by a thread in its slot, it is an ordinary one; and it chose its CPU.
+        assert_eq!((second.tid, second.original), (5, Attributes::other(5)));
+        assert!(second.moored && !first.moored);
+    }
+
+    #[test]
+    fn cpus_of_gangds_are_nobodys_choice() {
+        let mut job = job();
+        job.pinned = Some(cpus(&[1]));
+        let given = Seen { were_given: true, ..seen(4, Attributes::other(0), &[0]).unwrap() };
+        job.update(&[3, 4, 5], |tid| match tid {
+            3 => seen(3, Attributes::other(0), &[1]),
+            4 => Some(given.clone()),
+            _ => seen(5, Attributes::other(0), &[0]),
+        });
+        let moored: Vec<bool> = job.threads().iter().map(|thread| thread.moored).collect();
+        assert_eq!(moored, [false, false, true]);
+    }
+
+    #[test]
+    fn of_a_crowd_those_stay_that_were_known() {
+        let mut job = job();
+        let last = 2 * THREADS_MAX as u32;
+        job.update(&[last], |tid| seen(tid, Attributes::other(0), &[0, 1]));
+        let mut tids: Vec<u32> = (1..=last).rev().collect();
+        assert_eq!(job.admit(&mut tids, 0), last as usize);
+        assert!(job.is_crowded());
+        assert_eq!(tids.len(), THREADS_MAX);
+        assert!(tids.is_sorted() && tids.last() == Some(&last));
+        let mut few = vec![7, 3, 7];
+        job.admit(&mut few, THREADS_MAX + 1);
+        assert_eq!((few, job.is_crowded()), (vec![3, 7], true), "those beside count");
+        job.admit(&mut vec![1], 0);
+        assert!(!job.is_crowded());
+    }
+
+    #[test]
+    fn who_is_let_go_gets_back_what_gangd_changed() {
+        let mut job = job();
+        job.pinned = Some(cpus(&[1]));
+        job.update(&[3, 4, 5], |tid| match tid {
+            3 => seen(3, Attributes::other(2), &[0, 1]),
+            4 => seen(4, Attributes::other(2), &[0]),
+            _ => seen(5, Attributes::fifo(9), &[0, 1]),
+        });
+        let mut out = Vec::new();
+        assert_eq!(job.let_go(&[3, 4, 5, 6], &mut out), [3, 4, 5]);
+        assert!(job.threads().is_empty());
+        let original = |tid| Action::Attributes { tid, attributes: Attributes::other(2) };
+        let everywhere = Action::Affinity { tid: 3, cpus: cpus(&[0, 1]) };
+        assert_eq!(out, [original(3), everywhere, original(4)]);
+    }
+}

@@ -1,0 +1,180 @@
+//! A kernel that only remembers what actions do to it.
+//!
+//! Tests build it with the feature `model`; no program does. Where Linux refuses a call, or does
+//! something else than its words say, the model does too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gang_schedule::{CpuSet, JobId};
+
+use crate::{
+    Action, Attributes, Backend, Control, Group, InSlot, Members, Signal, Standing, Thread, Weight,
+    Word, is_raised,
+};
+
+/// What a cgroup was set to. What was never touched is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Controlled {
+    pub frozen: Option<bool>,
+    pub idle: Option<bool>,
+    pub weight: Option<Weight>,
+}
+
+/// What actions have left behind. What was never touched is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Model {
+    pub attributes: BTreeMap<u32, Attributes>,
+    pub affinity: BTreeMap<u32, CpuSet>,
+    pub groups: BTreeMap<Group, Controlled>,
+    /// Processes that were stopped and not continued.
+    pub stopped: BTreeSet<u32>,
+    pub pages: BTreeMap<JobId, Word>,
+    /// The last of the other signals that a process got.
+    pub told: BTreeMap<u32, Signal>,
+}
+
+/// Why the model, as Linux, does not do what it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// A thread cannot be restricted to no CPU at all.
+    NoCpu,
+    /// An idle group has no weight to set.
+    Idle,
+}
+
+impl Model {
+    /// The attributes that the threads of a job have before anything happens.
+    pub fn begin(&mut self, threads: &[Thread]) {
+        self.attributes.extend(threads.iter().map(|thread| (thread.tid, thread.original)));
+    }
+
+    pub fn perform(&mut self, action: &Action) -> Result<(), Refused> {
+        match *action {
+            Action::Attributes { tid, attributes } => {
+                // The nice value of a real-time thread cannot be set; it stays (sched(7)).
+                let before = self.attributes.get(&tid).filter(|_| attributes.policy.is_realtime());
+                let nice = before.map_or(attributes.nice, |before| before.nice);
+                self.attributes.insert(tid, Attributes { nice, ..attributes });
+            }
+            Action::Affinity { ref cpus, .. } if cpus.is_empty() => return Err(Refused::NoCpu),
+            Action::Affinity { tid, ref cpus } => {
+                self.affinity.insert(tid, cpus.clone());
+            }
+            Action::Control { group, control } => {
+                self.groups.entry(group).or_default().set(control)?
+            }
+            Action::Signal { pid, signal: Signal::Stop, .. } => {
+                self.stopped.insert(pid);
+            }
+            Action::Signal { pid, signal: Signal::Continue, .. } => {
+                self.stopped.remove(&pid);
+            }
+            Action::Signal { pid, signal, .. } => {
+                self.told.insert(pid, signal);
+            }
+            Action::Page { job, word } => {
+                self.pages.insert(job, word);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn group(&self, group: Group) -> Controlled {
+        self.groups.get(&group).copied().unwrap_or_default()
+    }
+
+    /// Says in what a job does not stand as it should; `in_slot` is what it has where it is raised.
+    pub fn check(
+        &self,
+        backend: Backend,
+        (id, job): (JobId, &Members),
+        standing: Standing,
+        in_slot: InSlot,
+    ) -> Result<(), String> {
+        for thread in job.threads() {
+            let now = self.attributes.get(&thread.tid).unwrap_or(&thread.original);
+            if !stands(backend, thread, now, standing, in_slot, job.controls.in_idle_group) {
+                return Err(format!(
+                    "{backend:?}: not {standing:?} ({in_slot:?}): {now:?} of {thread:?}"
+                ));
+            }
+        }
+        let group = self.group(Group::Job(id));
+        if backend == Backend::Weight && !group.weighs(job, standing) {
+            return Err(format!("{group:?}: {standing:?}"));
+        }
+        let is_paused = match standing {
+            Standing::Paused => true,
+            Standing::Filling => !backend.can_fill(),
+            Standing::Raised | Standing::Released => false,
+        };
+        if job.controls.freezer && (group.frozen == Some(true)) != is_paused {
+            return Err(format!("{group:?}, to be paused: {is_paused}"));
+        }
+        match job.processes.iter().find(|pid| self.stopped.contains(pid) != is_paused) {
+            None => Ok(()),
+            Some(pid) => Err(format!("to be paused: {is_paused}, and {pid} is not")),
+        }
+    }
+}
+
+impl Controlled {
+    /// A group that is idle has no weight to set, and one that becomes idle or ceases to be has
+    /// forgotten its own (`sched_group_set_idle` of the kernel).
+    fn set(&mut self, control: Control) -> Result<(), Refused> {
+        match control {
+            Control::Frozen(is_frozen) => self.frozen = Some(is_frozen),
+            Control::Idle(is_idle) => {
+                if self.idle != Some(is_idle) {
+                    self.weight = None;
+                }
+                self.idle = Some(is_idle);
+            }
+            Control::Weight(_) if self.idle == Some(true) => return Err(Refused::Idle),
+            Control::Weight(weight) => self.weight = Some(weight),
+        }
+        Ok(())
+    }
+
+    fn weighs(&self, job: &Members, standing: Standing) -> bool {
+        if !job.controls.idle || !job.controls.weight {
+            return true;
+        }
+        match standing {
+            Standing::Raised => self.idle == Some(false) && self.weight == Some(Weight::Highest),
+            Standing::Filling => self.idle == Some(true),
+            Standing::Paused => (self.idle == Some(true)) != job.controls.freezer,
+            Standing::Released => {
+                self.idle != Some(true) && self.weight.is_none_or(|weight| weight == Weight::Usual)
+            }
+        }
+    }
+}
+
+/// Whether one thread is as its job's standing asks.
+fn stands(
+    backend: Backend,
+    thread: &Thread,
+    now: &Attributes,
+    standing: Standing,
+    in_slot: InSlot,
+    in_idle_group: bool,
+) -> bool {
+    let untouched = *now == thread.original;
+    if thread.is_exempt() || backend != Backend::Rt {
+        return untouched;
+    }
+    match standing {
+        Standing::Raised => match in_slot {
+            InSlot::Wide => *now == Attributes::other(-20),
+            // Its nice value counts for nothing, and may still be that of a wide gang.
+            InSlot::Exclusive => is_raised(now),
+            InSlot::Alone => untouched,
+        },
+        Standing::Filling | Standing::Paused if in_idle_group => {
+            *now == Attributes::batch(thread.original.nice)
+        }
+        Standing::Filling | Standing::Paused => *now == Attributes::idle(thread.original.nice),
+        Standing::Released => untouched,
+    }
+}

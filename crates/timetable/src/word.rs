@@ -1,0 +1,25 @@
+/// Whether `running` can be relied on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Validity {
+    #[default]
+    Scheduled = 0,
+    /// The job takes no part in the schedule: it is idle, suspended, or has policy `none`.
+    NotScheduled = 1,
+    /// The job has ended, or the daemon has.
+    Gone = 2,
+}
+
+/// What the slot page of a job says of its slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Word {
+    pub running: bool,
+    /// Threads of the job for which the slot has CPUs, as planned: those that sleep count.
+    pub on_cpus: u32,
+    /// UTC, nanoseconds: the slot lasts until then at least; 0 out of slot.
+    pub until_ns: u64,
+    pub slice_ns: u64,
+    /// CPUs of the slot.
+    pub cpus: u32,
+    pub validity: Validity,
+}

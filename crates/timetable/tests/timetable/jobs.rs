@@ -1,0 +1,44 @@
+//! Jobs with threads that nobody has.
+
+use gang_schedule::{CpuSet, JobId};
+use gang_timetable::{Attributes, Controls, Members, Policy, Thread};
+
+pub const JOB: JobId = JobId(1);
+
+/// The CPUs of the machine that these jobs were started on.
+fn everywhere() -> CpuSet {
+    (0..64).collect()
+}
+
+/// A job in a cgroup of its own.
+pub fn of_group(in_idle_group: bool) -> Members {
+    let controls = Controls { freezer: true, idle: true, weight: true, in_idle_group };
+    Members::new(controls, Attributes::other(0), everywhere()).with_threads(threads())
+}
+
+/// A job of processes.
+pub fn of_tree() -> Members {
+    let mut job = Members::new(Controls::default(), Attributes::other(0), everywhere());
+    job.processes = vec![11, 15];
+    job.with_threads(threads())
+}
+
+fn thread(tid: u32, original: Attributes) -> Thread {
+    Thread { tid, original, moored: false, cpu: None }
+}
+
+/// Of every kind one.
+fn threads() -> Vec<Thread> {
+    let batch = Attributes { policy: Policy::Batch, ..Attributes::other(3) };
+    let deadline = Attributes { policy: Policy::Deadline, ..Attributes::other(0) };
+    let own = Attributes { policy: Policy::RoundRobin, ..Attributes::fifo(7) };
+    vec![
+        thread(11, Attributes::other(0)),
+        thread(12, Attributes::other(10)),
+        thread(13, Attributes::other(-5)),
+        thread(14, Attributes { reset_on_fork: true, ..batch }),
+        thread(15, own),
+        thread(16, deadline),
+        Thread { moored: true, ..thread(17, Attributes::other(0)) },
+    ]
+}

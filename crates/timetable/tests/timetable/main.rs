@@ -1,0 +1,5 @@
+//! Actions, carried out by a kernel that only remembers.
+
+mod attributes;
+mod backends;
+mod jobs;

@@ -1,0 +1,23 @@
+"""Trains with PyTorch: eight layers of 512 units on batches of 64, whose products are short OpenMP regions.
+`layers.py UNITS TIMES` prints one line of JSON."""
+
+import json
+import sys
+import time
+
+import torch
+
+units, times = int(sys.argv[1]), int(sys.argv[2])
+torch.manual_seed(1)
+layers = [torch.nn.Linear(units, units) for _ in range(8)]
+model = torch.nn.Sequential(*[part for layer in layers for part in (layer, torch.nn.ReLU())])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batch = torch.randn(64, units)
+loss = 0.0
+for _ in range(times):
+    optimizer.zero_grad()
+    error = (model(batch) - batch).square().mean()
+    error.backward()
+    optimizer.step()
+    loss = float(error)
+print(json.dumps({"finished_at_ns": time.time_ns(), "loss": loss}))

@@ -10,10 +10,11 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 16] = [
+const ROOMS: [(&str, &[&str]); 17] = [
     ("gang-bpf", &[]),
     ("gang-schedule", &[]),
     ("gang-timetable", &["gang-schedule"]),
+    ("gang-conductor", &["gang-schedule", "gang-timetable"]),
     ("gang-linux", &[]),
     ("gang-engine", &["gang-linux", "gang-schedule", "gang-timetable"]),
     ("gang-protocol", &["gang-schedule"]),
@@ -21,6 +22,7 @@ const ROOMS: [(&str, &[&str]); 16] = [
         "gangd",
         &[
             "gang-bpf",
+            "gang-conductor",
             "gang-engine",
             "gang-linux",
             "gang-protocol",
@@ -43,8 +45,11 @@ const ROOMS: [(&str, &[&str]); 16] = [
 const IN_TESTS: &[&str] = &["gang-harness"];
 
 /// Rooms that decide, by their directories: without Linux, a clock, a file or a random number.
-const PURE: [(&str, &str); 2] =
-    [("gang-schedule", "crates/schedule"), ("gang-timetable", "crates/timetable")];
+const PURE: [(&str, &str); 3] = [
+    ("gang-schedule", "crates/schedule"),
+    ("gang-timetable", "crates/timetable"),
+    ("gang-conductor", "crates/conductor"),
+];
 
 /// What asks Linux for something.
 const OF_LINUX: [&str; 4] = ["gang-linux", "rustix", "libc", "nix"];

@@ -16,7 +16,6 @@ pub mod probe;
 #[cfg(feature = "recording")]
 pub mod recording;
 pub mod release;
-pub mod runnable;
 pub mod shared_group;
 pub mod singles;
 pub mod store;

@@ -13,12 +13,11 @@ use gang_linux::{
     process,
 };
 use gang_schedule::{CpuSet, JobId};
-use gang_timetable::{Action, Attributes, Controls, Seen, Signal, THREADS_MAX};
+use gang_timetable::{Action, Attributes, Controls, Runnable, Seen, Signal, THREADS_MAX};
 
 use crate::{
     bound::{ControlFiles, ProcessHandle},
     pins::Pins,
-    runnable::Runnable,
     singles::{self, Heirs, Single},
     thread,
 };

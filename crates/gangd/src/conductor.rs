@@ -21,6 +21,7 @@ use std::{
     time::Duration,
 };
 
+use gang_conductor::{Eligibility, Measured, Uncontended};
 use gang_engine::{
     bound::{Bound, ControlFiles, Linux},
     guardian,
@@ -29,15 +30,14 @@ use gang_engine::{
 use gang_linux::{clock, clock::Alarm, process::Census, sched};
 use gang_schedule::{Config, CpuSet, JobId, Plan, clock as slices};
 use gang_timetable::{
-    Composition, Gang, InSlot, Standing, Stretch, Switchers, Timetable, compose, priority,
+    Backend, Composition, Gang, InSlot, Standing, Stretch, Switchers, Timetable, compose, priority,
 };
 
 use crate::{
     errands::{self, Errand, Handle},
-    job::{Bindings, Eligibility, Job},
+    job::{Bindings, Job},
     newcomers::{Arrivals, Newcomers},
     precedence::Precedence,
-    solitude::Solitude,
     state::State,
     survey::Survey,
     told::Told,
@@ -84,7 +84,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         survey: Survey::new(&setup.state.roots, setup.realtime)?,
         state: setup.state,
         all: setup.all,
-        solitude: Solitude::new(setup.leave_alone),
+        uncontended: Uncontended::new(setup.leave_alone),
         told_anew: BTreeSet::new(),
         pulse: setup.pulse,
         precedence: setup.precedence,
@@ -156,7 +156,7 @@ struct Conductor {
     state: State,
     survey: Survey,
     all: Option<ControlFiles>,
-    solitude: Solitude,
+    uncontended: Uncontended,
     /// Gangs that are to be told everything.
     told_anew: BTreeSet<JobId>,
     pulse: Arc<Pulse>,
@@ -368,7 +368,7 @@ impl Conductor {
     /// one that was made, which has other gaps than the one that they follow yet.
     fn look_who_has_which_slot(&mut self, plans: &[Plan], is_waiting: bool) {
         let now_ns = clock::monotonic_ns();
-        let alone = self.solitude.alone(now_ns, &self.state, plans);
+        let alone = self.who_is_alone(now_ns, plans);
         self.state.gaps.leave_out(!alone.is_empty());
         if !is_waiting {
             self.told_anew.clear();
@@ -387,16 +387,35 @@ impl Conductor {
             }
         }
         if is_changed {
-            self.solitude.begin_anew(now_ns);
+            self.uncontended.begin_anew(now_ns);
         }
+    }
+
+    /// The gangs that are left to Linux in their slots of these plans.
+    fn who_is_alone(&mut self, now_ns: u64, plans: &[Plan]) -> BTreeSet<JobId> {
+        let state = &self.state;
+        let machine = state.machine();
+        let is_possible = state.backend == Backend::Rt && state.schedule.config().fill;
+        // One with too many threads for slots of its own is no load either.
+        let is_crowd = |job: &Job| job.eligibility(machine) == Eligibility::TooManyThreads;
+        let has_crowd = state.jobs.values().any(is_crowd);
+        let can_be = |job: JobId| {
+            let is_wide = state.jobs.get(&job).is_none_or(|job| job.width.wide);
+            !has_crowd && !is_wide && state.gauge.figures(job).is_some()
+        };
+        self.uncontended.alone(now_ns, is_possible, &state.load, plans, can_be)
     }
 
     /// Has gangs raised that are left to Linux, and disturbed.
     fn look_who_is_alone(&mut self) {
         let state = &mut self.state;
         let alone = state.jobs.values().filter(|job| job.in_slot == InSlot::Alone);
-        let measured = alone.filter_map(|job| Some((job.id, state.gauge.figures(job.id)?)));
-        if self.solitude.is_disturbed(clock::monotonic_ns(), measured) {
+        let measured = alone.filter_map(|job| {
+            let figures = state.gauge.figures(job.id)?;
+            let (wanted_ns, together_ns) = (figures.wanted_ns, figures.together_ns);
+            Some(Measured { job: job.id, wanted_ns, together_ns })
+        });
+        if self.uncontended.is_disturbed(clock::monotonic_ns(), measured) {
             tracing::debug!("gangs that had the machine for themselves are disturbed");
             state.schedule.renew();
         }
@@ -411,9 +430,10 @@ impl Conductor {
         has_newcomers: impl Fn(JobId) -> bool,
     ) -> Composition {
         let state = &mut self.state;
-        let timings = self.switchers.iter().map(|switcher| &*switcher.timings);
+        let switchers = self.switchers.iter();
+        let lower_ns = || switchers.map(|it| it.timings.mean_lower_ns()).max().unwrap_or(0);
         let used = self.precedence.used() + self.survey.used();
-        state.gaps.adapt(clock::monotonic_ns(), timings, used);
+        state.gaps.adapt(clock::monotonic_ns(), lower_ns, used);
         let in_rows: BTreeSet<JobId> =
             plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job).collect();
         let (fill, machine_len) = (state.schedule.config().fill, state.machine());

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use gang_conductor::{Eligibility, Facts};
 use gang_engine::{
     bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
     listeners::Listeners,
@@ -215,58 +216,19 @@ impl Window {
     }
 }
 
-/// Whether a job takes turns, and if not, why. Where there are several reasons, the first one counts. All that
-/// depends on it asks [`Job::eligibility`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Eligibility {
-    /// A person suspended it (L33).
-    Suspended,
-    /// It has no process yet.
-    Starting,
-    /// It has more threads than are switched ([`gang_timetable::THREADS_MAX`]).
-    TooManyThreads,
-    /// It wants no CPU (L19).
-    Asleep,
-    /// Its policy is `none`: Linux alone schedules it.
-    NotScheduled,
-    /// It needs more CPUs than are online, and waits until they come back.
-    TooFewCpus,
-    TakesTurns,
-}
-
-impl Eligibility {
-    /// It stands as gangs do, by the clock, be it in rows or not.
-    pub fn is_gang(self) -> bool {
-        match self {
-            Eligibility::TakesTurns | Eligibility::TooFewCpus => true,
-            Eligibility::Starting
-            | Eligibility::Suspended
-            | Eligibility::TooManyThreads
-            | Eligibility::Asleep
-            | Eligibility::NotScheduled => false,
-        }
-    }
-}
-
 impl Job {
-    /// On a machine of so many CPUs.
+    /// Whether it takes turns on a machine of so many CPUs. All that depends on it asks here.
     pub fn eligibility(&self, machine: u32) -> Eligibility {
-        if self.suspended {
-            return Eligibility::Suspended;
-        }
-        let Some(home) = &self.home else { return Eligibility::Starting };
-        let is_gang = self.spec.policy == gang_schedule::Policy::Local;
-        if is_gang && home.members.is_crowded() {
-            Eligibility::TooManyThreads
-        } else if !self.activity.awake {
-            Eligibility::Asleep
-        } else if !is_gang {
-            Eligibility::NotScheduled
-        } else if self.spec.min_cpus > machine {
-            Eligibility::TooFewCpus
-        } else {
-            Eligibility::TakesTurns
-        }
+        let home = self.home.as_ref();
+        Eligibility::of(&Facts {
+            is_suspended: self.suspended,
+            has_processes: home.is_some(),
+            is_crowded: home.is_some_and(|home| home.members.is_crowded()),
+            is_awake: self.activity.awake,
+            policy: self.spec.policy,
+            min_cpus: self.spec.min_cpus,
+            online: machine,
+        })
     }
 
     /// How the job stands while it is in no row.

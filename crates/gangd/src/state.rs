@@ -8,6 +8,7 @@ mod membership;
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use gang_bpf::Meter;
+use gang_conductor::{Eligibility, Forecast, Gaps, Load};
 use gang_engine::{
     bound::Bound,
     listeners::Listeners,
@@ -15,7 +16,7 @@ use gang_engine::{
     page::SlotPage,
     store::{Record, Whereabouts},
 };
-use gang_linux::{Roots, clock};
+use gang_linux::{Roots, clock, sched};
 use gang_schedule::{Config, Event, JobId, Schedule, Spec};
 use gang_timetable::{Action, Backend, InSlot, Signal, Standing};
 
@@ -24,13 +25,10 @@ use crate::{
     auto::Auto,
     classes::Terms,
     denied::Denied,
-    forecast::Forecast,
-    gap::Gaps,
     gauge::Gauge,
     history::Ended,
     hours::WorkingHours,
-    job::{Activity, Bindings, Eligibility, Job, Width, Window},
-    load::Load,
+    job::{Activity, Bindings, Job, Width, Window},
     settings::{Limits, Settings},
 };
 
@@ -101,7 +99,8 @@ pub struct State {
 impl State {
     pub fn new(roots: Roots, backend: Backend, settings: &Settings, schedule: Schedule) -> State {
         let asked = schedule.config().gap;
-        let gaps = Gaps::new(&roots, asked, settings.adapt_gaps && asked.length_ns > 0);
+        let kept = sched::kept_for_ordinary(&roots);
+        let gaps = Gaps::new(kept, asked, settings.adapt_gaps && asked.length_ns > 0);
         State {
             roots,
             backend,

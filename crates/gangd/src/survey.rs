@@ -1,11 +1,11 @@
 //! What the conductor looks at before it plans: who wants to run.
 
-use gang_engine::runnable::Runnable;
+use gang_conductor::Eligibility;
 use gang_linux::{Roots, clock, process::Census, topology};
 use gang_schedule::{Cpu, Event, JobId, Policy, Topology};
+use gang_timetable::Runnable;
 
 use crate::{
-    job::Eligibility,
     scout::{Asked, Scout},
     state::State,
 };

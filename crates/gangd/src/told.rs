@@ -13,10 +13,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gang_conductor::Eligibility;
 use gang_schedule::{Config, CpuSet, JobId, clock as slices};
 use gang_timetable::{Pin, Standing};
 
-use crate::{job::Eligibility, state::State};
+use crate::state::State;
 
 /// The last composition, as far as it must be known to tell the switchers something else.
 #[derive(Debug, Default)]
@@ -177,37 +178,6 @@ mod tests {
         state.join(id, at, members, normal, Vec::new()).unwrap();
         state.jobs.get_mut(&id).unwrap().standing = Standing::Raised;
         id
-    }
-
-    #[test]
-    fn of_several_reasons_against_turns_the_first_counts() {
-        let directory = tempfile::tempdir().unwrap();
-        let schedule = Schedule::new(Config::default(), Topology::flat(2)).unwrap();
-        let settings = Settings::default();
-        let mut state = State::new(Roots::default(), Backend::Rt, &settings, schedule);
-        let one = job(&mut state, &directory.path().join("one"), 1);
-        let crowd = job(&mut state, &directory.path().join("crowd"), THREADS_MAX + 1);
-        let is = |state: &State, id| state.jobs[&id].eligibility(2);
-        assert_eq!(is(&state, one), Eligibility::TakesTurns);
-        assert_eq!(state.jobs[&one].eligibility(0), Eligibility::TooFewCpus);
-        assert_eq!(is(&state, crowd), Eligibility::TooManyThreads);
-        state.wake(one, false).unwrap();
-        state.wake(crowd, false).unwrap();
-        assert_eq!(state.jobs[&one].eligibility(0), Eligibility::Asleep);
-        assert_eq!(is(&state, crowd), Eligibility::TooManyThreads, "whether it sleeps or not");
-        state.wake(one, true).unwrap();
-        for id in [one, crowd] {
-            state.change(id, |spec, _| spec.policy = gang_schedule::Policy::None).unwrap();
-        }
-        assert_eq!(is(&state, one), Eligibility::NotScheduled);
-        assert_eq!(is(&state, crowd), Eligibility::Asleep, "it may have as many as it likes");
-        for id in [one, crowd] {
-            state.suspend(id, true).unwrap();
-            assert_eq!(is(&state, id), Eligibility::Suspended);
-        }
-        state.jobs.get_mut(&one).unwrap().home = None;
-        state.suspend(one, false).unwrap();
-        assert_eq!(is(&state, one), Eligibility::Starting);
     }
 
     #[test]

@@ -86,7 +86,8 @@ pub fn scikit_learn(dir: &Path) -> Result<Program> {
 
 /// Training with PyTorch; an error names the package where it is missing.
 pub fn pytorch(dir: &Path) -> Result<Program> {
-    let python = python_with("torch").context("install torch (pip, or the package python3-torch)")?;
+    let python =
+        python_with("torch").context("install torch (pip, or the package python3-torch)")?;
     let script = dir.join("layers.py");
     fs::write(&script, LAYERS).with_context(|| format!("writing {}", script.display()))?;
     let command = vec![python.into(), script.display().to_string(), "512".into()];

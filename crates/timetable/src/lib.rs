@@ -12,6 +12,7 @@ mod compose;
 mod members;
 #[cfg(feature = "model")]
 pub mod model;
+mod runnable;
 mod standing;
 mod switchers;
 mod timetable;
@@ -22,6 +23,7 @@ pub use attributes::{Attributes, Policy, before_gangd, is_raised, lowered};
 pub use backend::{Backend, pause};
 pub use compose::{Composition, Gang, Pin, Stretch, compose};
 pub use members::{Controls, Members, Seen, THREADS_MAX, Thread};
+pub use runnable::Runnable;
 pub use standing::{Guarantee, InSlot, Standing, priority};
 pub use switchers::{SWITCHERS_MAX, Switchers};
 pub use timetable::{Edge, Timetable};

@@ -15,7 +15,7 @@ impl Runnable {
     }
 
     /// What `runnable` of those that were looked at say of all that are listed.
-    pub(crate) fn of_part(runnable: u32, looked_at: u32, listed: usize, came: u32) -> Runnable {
+    pub fn of_part(runnable: u32, looked_at: u32, listed: usize, came: u32) -> Runnable {
         if looked_at == 0 {
             return Runnable::default();
         }

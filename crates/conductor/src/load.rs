@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use gang_engine::runnable::Runnable;
+use gang_timetable::Runnable;
 
 /// The counts that the least is taken of.
 const RECENT: usize = 3;

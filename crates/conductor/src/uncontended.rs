@@ -14,15 +14,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gang_bpf::Figures;
 use gang_schedule::{JobId, Plan, Slot};
-use gang_timetable::Backend;
 
-use crate::{
-    job::{Eligibility, Job},
-    load::Load,
-    state::State,
-};
+use crate::Load;
+
+/// What was measured of a gang up to a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    pub job: JobId,
+    /// Time in which it wanted to run, and in which all of its threads that wanted to did.
+    pub wanted_ns: u64,
+    pub together_ns: u64,
+}
 
 /// The part of the time in which not all threads that want to run do so, from which on gangs are raised. Two processes
 /// that each took a CPU for 5 of 100 ms from a program of many barriers cost it 3.5 % more where it was not raised;
@@ -38,7 +41,7 @@ const RAISED_NS_MAX: u64 = 16_000_000_000;
 
 /// What is known of whether gangs are disturbed. Times are CLOCK_MONOTONIC.
 #[derive(Debug)]
-pub struct Solitude {
+pub struct Uncontended {
     /// The setting `leave_alone`.
     is_on: bool,
     /// Sums of each that is alone, where they were last looked at.
@@ -51,9 +54,9 @@ pub struct Solitude {
     let_go_ns: Option<u64>,
 }
 
-impl Solitude {
-    pub fn new(is_on: bool) -> Solitude {
-        Solitude {
+impl Uncontended {
+    pub fn new(is_on: bool) -> Uncontended {
+        Uncontended {
             is_on,
             figures: BTreeMap::new(),
             looked_ns: 0,
@@ -63,15 +66,20 @@ impl Solitude {
         }
     }
 
-    /// The gangs that are left to Linux in their slots: all that have one, or none.
-    pub fn alone(&mut self, now_ns: u64, state: &State, plans: &[Plan]) -> BTreeSet<JobId> {
-        let can_be = self.is_on && state.backend == Backend::Rt && state.schedule.config().fill;
-        let may_be = can_be && self.is_let_go(now_ns, &state.load);
-        let machine = state.machine();
-        // One with too many threads for slots of its own is no load either.
-        let is_crowd = |job: &Job| job.eligibility(machine) == Eligibility::TooManyThreads;
-        let is_possible = may_be && !state.jobs.values().any(is_crowd);
-        let alone = if is_possible { who_is_alone(state, plans) } else { BTreeSet::new() };
+    /// The gangs that are left to Linux in their slots of these plans: all that have one, or none. `is_possible` is
+    /// whether the daemon schedules in a way that permits it, `can_be` whether one gang can be left.
+    pub fn alone(
+        &mut self,
+        now_ns: u64,
+        is_possible: bool,
+        load: &Load,
+        plans: &[Plan],
+        can_be: impl Fn(JobId) -> bool,
+    ) -> BTreeSet<JobId> {
+        let is_let_go = self.is_on && is_possible && self.is_let_go(now_ns, load);
+        let row =
+            same_row(plans).filter(|row| is_let_go && row.iter().all(|slot| can_be(slot.job)));
+        let alone: BTreeSet<JobId> = row.into_iter().flatten().map(|slot| slot.job).collect();
         self.let_go_ns = self.let_go_ns.or(Some(now_ns)).filter(|_| !alone.is_empty());
         alone
     }
@@ -95,15 +103,11 @@ impl Solitude {
     }
 
     /// Takes note of what was measured of those that are alone; true where they are to be raised now.
-    pub fn is_disturbed(
-        &mut self,
-        now_ns: u64,
-        measured: impl Iterator<Item = (JobId, Figures)>,
-    ) -> bool {
+    pub fn is_disturbed(&mut self, now_ns: u64, measured: impl Iterator<Item = Measured>) -> bool {
         if now_ns < self.looked_ns + JUDGED_NS {
             return false;
         }
-        let sums = |(job, of): (JobId, Figures)| (job, (of.wanted_ns, of.together_ns));
+        let sums = |of: Measured| (of.job, (of.wanted_ns, of.together_ns));
         let figures: BTreeMap<JobId, (u64, u64)> = measured.map(sums).collect();
         let is_disturbed = figures.iter().any(|(job, now)| {
             let Some(before) = self.figures.get(job) else { return false };
@@ -132,19 +136,6 @@ impl Solitude {
     }
 }
 
-/// Those of a row that stays the same, where all of them can be left to Linux.
-fn who_is_alone(state: &State, plans: &[Plan]) -> BTreeSet<JobId> {
-    let Some(row) = same_row(plans) else { return BTreeSet::new() };
-    let can_be = |slot: &Slot| {
-        let is_wide = state.jobs.get(&slot.job).is_none_or(|job| job.width.wide);
-        !is_wide && state.gauge.figures(slot.job).is_some()
-    };
-    match row.iter().all(can_be) {
-        true => row.iter().map(|slot| slot.job).collect(),
-        false => BTreeSet::new(),
-    }
-}
-
 /// The slots that all plans have, where nobody waits for another one.
 fn same_row(plans: &[Plan]) -> Option<&[Slot]> {
     let row = &plans.first().filter(|plan| !plan.row.is_empty())?.row;
@@ -157,16 +148,15 @@ fn same_row(plans: &[Plan]) -> Option<&[Slot]> {
 
 #[cfg(test)]
 mod tests {
-    use gang_engine::runnable::Runnable;
     use gang_schedule::{Config, Event, Schedule, Spec, Topology};
+    use gang_timetable::Runnable;
 
     use super::*;
 
     const MS: u64 = 1_000_000;
 
-    fn figures(wanted_ns: u64, together_ns: u64) -> impl Iterator<Item = (JobId, Figures)> {
-        let figures = Figures { wanted_ns, together_ns, ..Figures::default() };
-        std::iter::once((JobId(1), figures))
+    fn figures(wanted_ns: u64, together_ns: u64) -> impl Iterator<Item = Measured> {
+        std::iter::once(Measured { job: JobId(1), wanted_ns, together_ns })
     }
 
     #[test]
@@ -190,7 +180,7 @@ mod tests {
 
     #[test]
     fn who_is_disturbed_is_raised_for_longer_each_time() {
-        let mut solitude = Solitude::new(true);
+        let mut uncontended = Uncontended::new(true);
         let mut now_ns = 1_000 * MS;
         let mut wanted_ns = 0;
         // Undisturbed as long as all threads run for 95 % of the time.
@@ -198,23 +188,26 @@ mod tests {
             wanted_ns += 250 * MS;
             now_ns += 250 * MS;
             let together_ns = wanted_ns - apart * 250 * MS / 100;
-            assert!(!solitude.is_disturbed(now_ns, figures(wanted_ns, together_ns)), "{apart} %");
+            assert!(
+                !uncontended.is_disturbed(now_ns, figures(wanted_ns, together_ns)),
+                "{apart} %"
+            );
             // The next one begins anew.
-            solitude.figures.insert(JobId(1), (wanted_ns, wanted_ns));
+            uncontended.figures.insert(JobId(1), (wanted_ns, wanted_ns));
         }
         for raised_ms in [1_000, 2_000, 4_000, 8_000, 16_000, 16_000] {
-            solitude.let_go_ns = Some(now_ns);
+            uncontended.let_go_ns = Some(now_ns);
             (0..2).for_each(|_| now_ns += 250 * MS);
-            solitude.figures.insert(JobId(1), (0, 0));
-            assert!(solitude.is_disturbed(now_ns, figures(250 * MS, 200 * MS)));
-            assert_eq!(solitude.raised_until_ns, now_ns + raised_ms * MS);
-            now_ns = solitude.raised_until_ns;
+            uncontended.figures.insert(JobId(1), (0, 0));
+            assert!(uncontended.is_disturbed(now_ns, figures(250 * MS, 200 * MS)));
+            assert_eq!(uncontended.raised_until_ns, now_ns + raised_ms * MS);
+            now_ns = uncontended.raised_until_ns;
         }
-        solitude.let_go_ns = Some(now_ns);
+        uncontended.let_go_ns = Some(now_ns);
         now_ns += 20_000 * MS;
-        solitude.figures.insert(JobId(1), (0, 0));
-        assert!(solitude.is_disturbed(now_ns, figures(250 * MS, 200 * MS)));
-        assert_eq!(solitude.raised_until_ns, now_ns + 1_000 * MS, "long after they were let go");
+        uncontended.figures.insert(JobId(1), (0, 0));
+        assert!(uncontended.is_disturbed(now_ns, figures(250 * MS, 200 * MS)));
+        assert_eq!(uncontended.raised_until_ns, now_ns + 1_000 * MS, "long after they were let go");
     }
 
     fn load_of(threads: u32) -> Load {
@@ -225,21 +218,23 @@ mod tests {
 
     #[test]
     fn after_a_load_they_are_raised_for_a_while() {
-        let mut solitude = Solitude::new(true);
+        let mut uncontended = Uncontended::new(true);
         let [quiet, busy] = [0, 1].map(load_of);
         let mut now_ns = 1_000 * MS;
-        assert!(!solitude.is_let_go(now_ns, &Load::default()), "nobody looked yet");
-        assert!(!solitude.is_let_go(now_ns, &busy));
-        assert!(solitude.is_let_go(now_ns, &quiet), "nobody was alone before the load");
+        assert!(!uncontended.is_let_go(now_ns, &Load::default()), "nobody looked yet");
+        assert!(!uncontended.is_let_go(now_ns, &busy));
+        assert!(uncontended.is_let_go(now_ns, &quiet), "nobody was alone before the load");
         let mut comes = |alone_ms, stays_ms, raised_ms| {
-            solitude.let_go_ns = Some(now_ns);
+            uncontended.let_go_ns = Some(now_ns);
             now_ns += alone_ms * MS;
-            assert!(!solitude.is_let_go(now_ns, &busy));
-            solitude.let_go_ns = None;
+            assert!(!uncontended.is_let_go(now_ns, &busy));
+            uncontended.let_go_ns = None;
             now_ns += stays_ms * MS;
-            assert!(!solitude.is_let_go(now_ns, &busy));
+            assert!(!uncontended.is_let_go(now_ns, &busy));
             now_ns += raised_ms * MS;
-            assert!(!solitude.is_let_go(now_ns - 1, &quiet) && solitude.is_let_go(now_ns, &quiet));
+            assert!(
+                !uncontended.is_let_go(now_ns - 1, &quiet) && uncontended.is_let_go(now_ns, &quiet)
+            );
         };
         comes(500, 0, 1_000);
         comes(500, 3_000, 2_000);
@@ -249,23 +244,26 @@ mod tests {
 
     #[test]
     fn a_load_that_disturbs_counts_once() {
-        let mut solitude = Solitude::new(true);
+        let mut uncontended = Uncontended::new(true);
         let now_ns = 1_000 * MS;
-        solitude.let_go_ns = Some(now_ns - 500 * MS);
-        solitude.figures.insert(JobId(1), (0, 0));
-        assert!(solitude.is_disturbed(now_ns, figures(250 * MS, 100 * MS)));
-        assert!(!solitude.is_let_go(now_ns + MS, &load_of(1)));
-        assert_eq!(solitude.raised_until_ns, now_ns + MS + RAISED_NS);
+        uncontended.let_go_ns = Some(now_ns - 500 * MS);
+        uncontended.figures.insert(JobId(1), (0, 0));
+        assert!(uncontended.is_disturbed(now_ns, figures(250 * MS, 100 * MS)));
+        assert!(!uncontended.is_let_go(now_ns + MS, &load_of(1)));
+        assert_eq!(uncontended.raised_until_ns, now_ns + MS + RAISED_NS);
     }
 
     #[test]
     fn what_was_not_looked_at_before_is_no_disturbance() {
-        let mut solitude = Solitude::new(true);
-        assert!(!solitude.is_disturbed(1_000 * MS, figures(900 * MS, 0)));
-        assert!(!solitude.is_disturbed(1_100 * MS, figures(1_000 * MS, 0)), "too early to judge");
-        assert!(solitude.is_disturbed(1_250 * MS, figures(1_150 * MS, 0)));
-        solitude.begin_anew(1_300 * MS);
-        assert!(!solitude.is_disturbed(1_600 * MS, figures(1_900 * MS, 0)), "others are alone");
-        assert!(solitude.is_disturbed(1_900 * MS, figures(2_200 * MS, 0)));
+        let mut uncontended = Uncontended::new(true);
+        assert!(!uncontended.is_disturbed(1_000 * MS, figures(900 * MS, 0)));
+        assert!(
+            !uncontended.is_disturbed(1_100 * MS, figures(1_000 * MS, 0)),
+            "too early to judge"
+        );
+        assert!(uncontended.is_disturbed(1_250 * MS, figures(1_150 * MS, 0)));
+        uncontended.begin_anew(1_300 * MS);
+        assert!(!uncontended.is_disturbed(1_600 * MS, figures(1_900 * MS, 0)), "others are alone");
+        assert!(uncontended.is_disturbed(1_900 * MS, figures(2_200 * MS, 0)));
     }
 }

@@ -20,8 +20,6 @@
 
 use std::collections::VecDeque;
 
-use gang_engine::timing::Timings;
-use gang_linux::{Roots, sched};
 use gang_schedule::Gap;
 
 /// How often the length is looked at again (CLOCK_MONOTONIC).
@@ -62,9 +60,9 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// `adapt` where nobody asked for these, and there may be twice as many.
-    pub fn new(roots: &Roots, asked: Gap, adapt: bool) -> Gaps {
-        let kept = sched::kept_for_ordinary(roots);
+    /// Of a kernel that keeps this part of each CPU for ordinary threads. `adapt` where nobody asked for these gaps,
+    /// and there may be twice as many.
+    pub fn new(kept: f64, asked: Gap, adapt: bool) -> Gaps {
         let short_tasks = adapt.then(ShortTasks::default);
         let late_ns = LATE_NS_AT_FIRST;
         let told = VecDeque::new();
@@ -118,19 +116,14 @@ impl Gaps {
         self.short_tasks.as_mut().is_some_and(|tasks| tasks.saw(count))
     }
 
-    /// Looks at what switches took, now and then.
+    /// Takes note of how late gangs are lowered, on the worst CPU, now and then; `lower_ns` is asked for it.
     /// `clients` is the share of a CPU that real-time threads of the daemon have besides.
-    pub fn adapt<'a>(
-        &mut self,
-        now_ns: u64,
-        timings: impl Iterator<Item = &'a Timings>,
-        clients: f64,
-    ) {
+    pub fn adapt(&mut self, now_ns: u64, lower_ns: impl FnOnce() -> u64, clients: f64) {
         if self.asked.length_ns == 0 || self.kept == 0.0 || now_ns < self.next_ns {
             return;
         }
         self.next_ns = now_ns + EVERY_NS;
-        let measured_ns = timings.map(Timings::mean_lower_ns).max().unwrap_or(0);
+        let measured_ns = lower_ns();
         if measured_ns > 0 {
             let of_clients_ns = (clients * self.usual().period_ns as f64) as u64;
             self.late_ns = measured_ns + of_clients_ns;
@@ -193,9 +186,7 @@ mod tests {
 
     fn gaps(adapt: bool) -> Gaps {
         let asked = Gap { period_ns: 20 * MS, length_ns: MS };
-        let mut gaps = Gaps::new(&Roots::default(), asked, adapt);
-        gaps.kept = 0.0;
-        gaps
+        Gaps::new(0.0, asked, adapt)
     }
 
     fn look(gaps: &mut Gaps, looks: &[Option<u64>]) -> Vec<bool> {

@@ -1,0 +1,112 @@
+//! Whether a job takes turns, and if not, why. Everything that depends on it matches on [`Eligibility`].
+
+use gang_schedule::Policy;
+
+/// Where there are several reasons, the first one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eligibility {
+    /// A person suspended it (L33).
+    Suspended,
+    /// It has no process yet.
+    Starting,
+    /// It has more threads than are switched ([`gang_timetable::THREADS_MAX`]).
+    TooManyThreads,
+    /// It wants no CPU (L19).
+    Asleep,
+    /// Its policy is `none`: Linux alone schedules it.
+    NotScheduled,
+    /// It needs more CPUs than are online, and waits until they come back.
+    TooFewCpus,
+    TakesTurns,
+}
+
+/// What eligibility depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    pub is_suspended: bool,
+    pub has_processes: bool,
+    /// It has more threads than are switched.
+    pub is_crowded: bool,
+    /// It wants to run, or did so a moment ago.
+    pub is_awake: bool,
+    pub policy: Policy,
+    /// CPUs that it needs at least, and those that are online.
+    pub min_cpus: u32,
+    pub online: u32,
+}
+
+impl Eligibility {
+    pub fn of(facts: &Facts) -> Eligibility {
+        let is_gang = facts.policy == Policy::Local;
+        if facts.is_suspended {
+            Eligibility::Suspended
+        } else if !facts.has_processes {
+            Eligibility::Starting
+        } else if is_gang && facts.is_crowded {
+            Eligibility::TooManyThreads
+        } else if !facts.is_awake {
+            Eligibility::Asleep
+        } else if !is_gang {
+            Eligibility::NotScheduled
+        } else if facts.min_cpus > facts.online {
+            Eligibility::TooFewCpus
+        } else {
+            Eligibility::TakesTurns
+        }
+    }
+
+    /// It stands as gangs do, by the clock, be it in rows or not.
+    pub fn is_gang(self) -> bool {
+        match self {
+            Eligibility::TakesTurns | Eligibility::TooFewCpus => true,
+            Eligibility::Suspended
+            | Eligibility::Starting
+            | Eligibility::TooManyThreads
+            | Eligibility::Asleep
+            | Eligibility::NotScheduled => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WELL: Facts = Facts {
+        is_suspended: false,
+        has_processes: true,
+        is_crowded: false,
+        is_awake: true,
+        policy: Policy::Local,
+        min_cpus: 2,
+        online: 2,
+    };
+
+    #[test]
+    fn of_several_reasons_the_first_counts() {
+        // Each has all of the reasons below it, too.
+        let few = Facts { online: 1, ..WELL };
+        let asleep = Facts { is_awake: false, ..few };
+        let crowded = Facts { is_crowded: true, ..asleep };
+        let starting = Facts { has_processes: false, ..crowded };
+        let suspended = Facts { is_suspended: true, ..starting };
+        for (facts, eligibility) in [
+            (WELL, Eligibility::TakesTurns),
+            (few, Eligibility::TooFewCpus),
+            (asleep, Eligibility::Asleep),
+            (crowded, Eligibility::TooManyThreads),
+            (starting, Eligibility::Starting),
+            (suspended, Eligibility::Suspended),
+        ] {
+            assert_eq!(Eligibility::of(&facts), eligibility, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_no_gang_may_have_as_many_threads_as_it_likes() {
+        let none = Facts { policy: Policy::None, is_crowded: true, online: 1, ..WELL };
+        assert_eq!(Eligibility::of(&none), Eligibility::NotScheduled);
+        let asleep = Facts { is_awake: false, ..none };
+        assert_eq!(Eligibility::of(&asleep), Eligibility::Asleep);
+    }
+}

@@ -1,12 +1,8 @@
 //! A job as the daemon keeps it.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    path::Path,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use gang_conductor::{Eligibility, Facts};
+use gang_conductor::{Activity, Eligibility, Facts, Width, Window};
 use gang_engine::{
     bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
     listeners::Listeners,
@@ -143,79 +139,6 @@ impl Handles for Bindings<'_> {
     }
 }
 
-/// Whether a job uses CPU.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Activity {
-    /// It takes part in the schedule. A job starts asleep, and wakes with its first process.
-    pub awake: bool,
-    pub cpu_time_ns: u64,
-    /// Time in which a thread of it waited for a CPU.
-    pub waited_us: u64,
-    /// When its CPU time was last seen to grow (CLOCK_MONOTONIC).
-    pub last_used_ns: u64,
-    /// When it fell asleep last, of its own accord (CLOCK_MONOTONIC).
-    pub asleep_since_ns: u64,
-    /// Its time in slots up to then.
-    pub in_slot_ns: u64,
-    /// Its slots up to the last look at its CPU time.
-    pub slots: u64,
-}
-
-/// Whether a gang has more runnable threads than CPUs for longer than a moment.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Width {
-    above: u32,
-    below: u32,
-    pub wide: bool,
-}
-
-impl Width {
-    /// Looks at which a gang becomes wide, and is none any more.
-    const BECOMES: u32 = 3;
-    const ENDS: u32 = 50;
-
-    pub fn saw(&mut self, runnable: u32, cpus: u32) {
-        if runnable > cpus {
-            (self.above, self.below) = (self.above + 1, 0);
-            self.wide |= self.above >= Width::BECOMES;
-        } else {
-            (self.above, self.below) = (0, self.below + 1);
-            self.wide &= self.below < Width::ENDS;
-        }
-    }
-}
-
-/// A sum over the last ten seconds.
-#[derive(Clone, Debug, Default)]
-pub struct Window {
-    /// Second since boot, and what was added in it.
-    seconds: VecDeque<(u64, u64)>,
-}
-
-impl Window {
-    pub const SECONDS: u64 = 10;
-
-    pub fn add(&mut self, now_ns: u64, amount: u64) {
-        let second = now_ns / 1_000_000_000;
-        match self.seconds.back_mut() {
-            Some((last, sum)) if *last == second => *sum += amount,
-            _ => self.seconds.push_back((second, amount)),
-        }
-        while self.seconds.front().is_some_and(|(first, _)| first + Window::SECONDS <= second) {
-            self.seconds.pop_front();
-        }
-    }
-
-    /// The sum of what was added in the last ten seconds, or since `since_ns` where that is later,
-    /// over that time.
-    pub fn share(&self, now_ns: u64, since_ns: u64) -> f64 {
-        let from = (now_ns / 1_000_000_000).saturating_sub(Window::SECONDS - 1);
-        let sum: u64 = self.seconds.iter().filter(|(s, _)| *s >= from).map(|(_, sum)| sum).sum();
-        let length = now_ns.saturating_sub(since_ns.max(from * 1_000_000_000));
-        if length == 0 { 0.0 } else { (sum as f64 / length as f64).min(1.0) }
-    }
-}
-
 impl Job {
     /// Whether it takes turns on a machine of so many CPUs. All that depends on it asks here.
     pub fn eligibility(&self, machine: u32) -> Eligibility {
@@ -325,39 +248,5 @@ impl Job {
             newcomers: Vec::new(),
             coming: None,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_gang_is_wide_when_it_is_so_again_and_again() {
-        let mut width = Width::default();
-        for runnable in [3, 3, 2, 3, 3] {
-            width.saw(runnable, 2);
-        }
-        assert!(!width.wide);
-        width.saw(3, 2);
-        assert!(width.wide);
-        (0..49).for_each(|_| width.saw(2, 2));
-        assert!(width.wide);
-        width.saw(2, 2);
-        assert!(!width.wide);
-    }
-
-    #[test]
-    fn a_share_is_of_the_last_ten_seconds() {
-        const S: u64 = 1_000_000_000;
-        let mut window = Window::default();
-        for second in 0..30 {
-            window.add(second * S, if second < 20 { S } else { S / 2 });
-        }
-        let share = window.share(30 * S, 0);
-        assert!((share - 0.5).abs() < 0.06, "{share}");
-        let mut young = Window::default();
-        young.add(100 * S, S / 4);
-        assert!((young.share(100 * S + S / 2, 100 * S) - 0.5).abs() < 1e-9);
     }
 }

@@ -8,7 +8,7 @@ mod membership;
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use gang_bpf::Meter;
-use gang_conductor::{Eligibility, Forecast, Gaps, Load};
+use gang_conductor::{Activity, Eligibility, Forecast, Gaps, Load, Width, Window};
 use gang_engine::{
     bound::Bound,
     listeners::Listeners,
@@ -28,7 +28,7 @@ use crate::{
     gauge::Gauge,
     history::Ended,
     hours::WorkingHours,
-    job::{Activity, Bindings, Job, Width, Window},
+    job::{Bindings, Job},
     settings::{Limits, Settings},
 };
 
@@ -344,7 +344,7 @@ impl State {
             if job.eligibility(machine) != Eligibility::Asleep {
                 continue;
             }
-            (job.activity.last_used_ns, job.activity.in_slot_ns) = (now_ns, job.in_slot_ns);
+            job.activity.is_wanted(now_ns, job.in_slot_ns);
             let _ = self.wake(id, true);
         }
     }

@@ -1,6 +1,9 @@
 //! What the conductor looks at before it plans: who wants to run.
 
-use gang_conductor::Eligibility;
+use gang_conductor::{
+    Eligibility,
+    activity::{Change, Look},
+};
 use gang_linux::{Roots, clock, process::Census, topology};
 use gang_schedule::{Cpu, Event, JobId, Policy, Topology};
 use gang_timetable::Runnable;
@@ -16,21 +19,6 @@ const LOOKS_AT_ONCE: usize = 32;
 
 /// How often the survey looks (CLOCK_MONOTONIC).
 const LOOK_EVERY_NS: u64 = 100_000_000;
-
-/// A job that used no CPU for this long, and has no runnable thread, falls asleep: it gets no slots
-/// until it uses CPU again.
-const IDLE_AFTER_NS: u64 = 250_000_000;
-
-/// Slots that a job must have left unused besides, where it cannot run out of them.
-const IDLE_SLOTS: u64 = 4;
-
-/// CPU time that a thread uses by being stopped and let go on again, at most: less in a slot is no
-/// use of the CPU.
-const STOP_NS: u64 = 100_000;
-
-/// One that fell asleep is let go on for good, which costs once more. That shows in the next look, and where this comes so
-/// soon, in the one after it, too.
-const LET_GO_NS: u64 = 1_000_000_000;
 
 /// The most threads whose state is read for one count; of more, a part stands for all.
 const THREADS_COUNTED: usize = 32;
@@ -162,53 +150,39 @@ impl Survey {
             let is_crowd = job.eligibility(machine) == Eligibility::TooManyThreads;
             let Some(home) = &mut job.home else { continue };
             let Some(cpu_time_ns) = home.members.cpu_time_ns(&state.roots.proc) else { continue };
-            let stands_still = !state.backend.can_fill() && job.spec.policy == Policy::Local;
-            let activity = &mut job.activity;
-            // One that sleeps and wants to run may wait long for its first moment on a CPU.
-            let waited_us = match activity.awake {
-                true => None,
-                false => home.members.waited_us(),
+            // Of one that is awake it makes no difference.
+            let waited_us = if job.activity.awake { None } else { home.members.waited_us() };
+            let look = Look {
+                now_ns,
+                cpu_time_ns,
+                waited_us,
+                slots: job.slots,
+                in_slot_ns: job.in_slot_ns,
+                threads: home.members.threads().len(),
+                stands_still: !state.backend.can_fill() && job.spec.policy == Policy::Local,
+                is_crowded: is_crowd,
+                slice_ns: state.schedule.config().slice_ns,
             };
-            let waited_us = waited_us.unwrap_or(activity.waited_us);
-            let by_stops = match stands_still {
-                true => {
-                    let asleep_ns = now_ns.saturating_sub(activity.asleep_since_ns);
-                    let is_let_go = !activity.awake && asleep_ns < LET_GO_NS;
-                    let stops = job.slots.saturating_sub(activity.slots);
-                    stops.max(is_let_go.into()) * home.members.threads().len() as u64 * STOP_NS
-                }
-                false => 0,
-            };
-            let used = cpu_time_ns.abs_diff(activity.cpu_time_ns) > by_stops
-                || waited_us != activity.waited_us;
-            (activity.cpu_time_ns, activity.waited_us) = (cpu_time_ns, waited_us);
-            activity.slots = job.slots;
-            if used {
-                (activity.last_used_ns, activity.in_slot_ns) = (now_ns, job.in_slot_ns);
-            }
-            // Whoever stands still out of its slot cannot be seen to be runnable there.
-            let in_slot_ns = job.in_slot_ns - activity.in_slot_ns;
-            let had_slots =
-                !stands_still || in_slot_ns >= IDLE_SLOTS * state.schedule.config().slice_ns;
-            let wakes = used && !activity.awake && !is_crowd;
-            let sleeps = activity.awake
-                && had_slots
-                && now_ns.saturating_sub(activity.last_used_ns) > IDLE_AFTER_NS
-                && state.gauge.runnable(id).unwrap_or_else(|| {
+            let has_runnable = || {
+                let threads = state.gauge.runnable(id).unwrap_or_else(|| {
                     let part = home.members.part(THREADS_COUNTED);
                     home.members.count_runnable(&state.roots.proc, &part).threads
-                }) == 0;
+                });
+                threads > 0
+            };
+            let change = job.activity.look(&look, has_runnable);
             if is_crowd {
                 let _ = home.members.refresh(&state.roots.proc);
             }
-            if sleeps {
-                activity.asleep_since_ns = now_ns;
-                activity.slots = job.slots.saturating_sub(1);
-                activity.waited_us = home.members.waited_us().unwrap_or(0);
+            match change {
+                Change::None => continue,
+                Change::Wakes => {}
+                Change::FallsAsleep => {
+                    let waited_us = home.members.waited_us().unwrap_or(0);
+                    job.activity.fell_asleep(now_ns, job.slots, waited_us);
+                }
             }
-            if wakes || sleeps {
-                let _ = state.wake(id, wakes);
-            }
+            let _ = state.wake(id, change == Change::Wakes);
         }
     }
 

@@ -171,8 +171,9 @@ guest() {
 
 # The guest finds everything built, of the packages that it tests with the features that these have by themselves.
 build_tests() {
-  local packages=(--workspace)
-  [[ ! ${VM_OF-} ]] || mapfile -t packages < <(sed 's/^/--package=/' <<<"${VM_OF//,/$'\n'}")
+  local packages=(--workspace) of=()
+  IFS=, read -ra of <<<"${VM_OF-}"
+  ((${#of[@]} == 0)) || packages=("${of[@]/#/--package=}")
   ${CARGO:-cargo} build --workspace --locked --lib --bins --tests
   ${CARGO:-cargo} test "${packages[@]}" --locked --no-run
 }

@@ -365,7 +365,7 @@ fn working_hours(hours: &Hours) -> anyhow::Result<WorkingHours> {
     Ok(WorkingHours { days, from, to, zone })
 }
 
-/// A twentieth of the time, which [`crate::gap`] lengthens, at the end of every slice; of short slices, once in 10
+/// A twentieth of the time, which [`gang_conductor::gap`] lengthens, at the end of every slice; of short slices, once in 10
 /// ms, which costs less; of long ones, every 20 ms, which is what others then wait at most.
 fn gap_of_slice(slice_ns: u64) -> Gap {
     let period_ns = slice_ns.clamp(GAP_PERIOD_NS, 2 * GAP_PERIOD_NS);

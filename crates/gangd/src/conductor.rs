@@ -8,8 +8,8 @@
 //! are gaps, it looks at the machine; where plans run out, it plans the slices of the next quarter of a second and
 //! hands the timetables to the switchers. Clients' questions are functions that it runs in between; what takes the
 //! kernel long was done before they are asked. Where one changes the schedule, or a gang has new threads, what was
-//! planned is taken back from the next slice or gap on ([`gang_conductor::forecast`]). From where on they are told something
-//! else, [`crate::told`] knows.
+//! planned is taken back from the next slice or gap on ([`gang_conductor::forecast`]). From where on they are told
+//! something else, [`crate::told`] knows.
 //!
 //! Properties: after a stop, or a panic, no gang is raised: the switchers see to it as they end. A step
 //! of the clock costs one period at most.

@@ -4,6 +4,7 @@
 //! by a daemon, by a test from a seed, and by a simulator.
 //!
 //! - [`activity`]: who falls asleep, and who wakes.
+//! - [`admission`]: whether there is memory and disk for a job.
 //! - [`eligibility`]: whether a job takes turns, and if not, why.
 //! - [`forecast`]: plans that are made ahead, and taken back when something changes.
 //! - [`gap`]: how often there are gaps, and how long they are.
@@ -12,6 +13,7 @@
 //! - [`usage`]: what a job had and wanted over a while.
 
 pub mod activity;
+pub mod admission;
 pub mod eligibility;
 pub mod forecast;
 pub mod gap;

@@ -17,95 +17,24 @@ use std::{
     time::Duration,
 };
 
+use gang_conductor::admission::{Resources, Stock, Supply};
 use gang_linux::{clock, memory};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::denied::Denied;
 
-/// What a job needs; 0 where it did not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resources {
-    pub mem_bytes: u64,
-    pub disk_bytes: u64,
-}
-
-impl Resources {
-    pub fn is_none(&self) -> bool {
-        *self == Resources::default()
-    }
-
-    /// What is still needed by somebody who has `held` already.
-    pub fn less(self, held: Resources) -> Resources {
-        Resources {
-            mem_bytes: self.mem_bytes.saturating_sub(held.mem_bytes),
-            disk_bytes: self.disk_bytes.saturating_sub(held.disk_bytes),
-        }
-    }
-
-    /// The part of it that is more than it was before; 0 where it is not.
-    pub fn where_more_than(self, before: Resources) -> Resources {
-        let more = |after: u64, before: u64| if after > before { after } else { 0 };
-        Resources {
-            mem_bytes: more(self.mem_bytes, before.mem_bytes),
-            disk_bytes: more(self.disk_bytes, before.disk_bytes),
-        }
-    }
-}
-
-/// What there is of one resource, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Supply {
-    pub total: u64,
-    pub free: u64,
-    /// Promised to jobs, and not used by them yet.
-    pub promised: u64,
-}
-
-/// What there is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stock {
-    pub memory: Supply,
-    pub disk: Supply,
-}
-
-impl Stock {
-    /// What the machine has now. Promises are added to it ([`Stock::promise`]).
-    pub fn of_machine(proc_root: &Path, disk: &Path) -> Result<Stock, Denied> {
-        let memory = memory::of_machine(proc_root)?;
-        let space = rustix::fs::statvfs(disk).map_err(|e| Denied::Failed {
-            operation: format!("ask for the free space of {}", disk.display()),
-            reason: e.to_string(),
-        })?;
-        let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
-        Ok(Stock {
-            memory: Supply { total: memory.total, free: memory.available, promised: 0 },
-            disk: Supply { total: bytes(space.f_blocks), free: bytes(space.f_bavail), promised: 0 },
-        })
-    }
-
-    /// Takes account of what a job was promised, of which it uses `used` already.
-    pub fn promise(&mut self, job: Resources, used: Resources) {
-        self.memory.promised += job.mem_bytes.saturating_sub(used.mem_bytes);
-        self.disk.promised += job.disk_bytes.saturating_sub(used.disk_bytes);
-    }
-
-    /// Refuses what does not fit.
-    pub fn admit(&self, wanted: Resources) -> Result<(), Denied> {
-        let named =
-            [("memory", wanted.mem_bytes, self.memory), ("disk", wanted.disk_bytes, self.disk)];
-        match named.into_iter().find(|(_, wanted, supply)| {
-            *wanted > 0 && *wanted > supply.free.saturating_sub(supply.promised)
-        }) {
-            None => Ok(()),
-            Some((resource, wanted, supply)) => Err(Denied::NotEnough { resource, wanted, supply }),
-        }
-    }
-
-    /// Refuses what would not fit either if the machine were empty.
-    pub fn can_ever(&self, wanted: Resources) -> Result<(), Denied> {
-        let empty = |supply: Supply| Supply { free: supply.total, promised: 0, ..supply };
-        Stock { memory: empty(self.memory), disk: empty(self.disk) }.admit(wanted)
-    }
+/// What the machine has now. Promises are added to it ([`Stock::promise`]).
+pub fn stock_of_machine(proc_root: &Path, disk: &Path) -> Result<Stock, Denied> {
+    let memory = memory::of_machine(proc_root)?;
+    let space = rustix::fs::statvfs(disk).map_err(|e| Denied::Failed {
+        operation: format!("ask for the free space of {}", disk.display()),
+        reason: e.to_string(),
+    })?;
+    let bytes = |blocks: u64| blocks.saturating_mul(space.f_frsize);
+    Ok(Stock {
+        memory: Supply { total: memory.total, free: memory.available, promised: 0 },
+        disk: Supply { total: bytes(space.f_blocks), free: bytes(space.f_bavail), promised: 0 },
+    })
 }
 
 /// Jobs that wait at a time.
@@ -234,43 +163,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_not_given_twice() {
-        let mut stock = stock(60, 0);
-        assert_eq!(stock.admit(memory(60)), Ok(()));
-        stock.promise(memory(50), memory(20));
-        assert_eq!(stock.memory.promised, 30);
-        assert_eq!(stock.admit(memory(30)), Ok(()));
-        let refused = stock.admit(memory(31));
-        assert!(matches!(refused, Err(Denied::NotEnough { resource: "memory", wanted: 31, .. })));
-        // More than was promised is used: that shows in what is free.
-        stock.promise(memory(10), memory(40));
-        assert_eq!(stock.memory.promised, 30);
-        assert_eq!(stock.admit(Resources { mem_bytes: 0, disk_bytes: 10 }), Ok(()));
-        let refused = stock.admit(Resources { mem_bytes: 1, disk_bytes: 11 });
-        assert!(matches!(refused, Err(Denied::NotEnough { resource: "disk", .. })));
-    }
-
-    #[test]
-    fn who_asks_for_nothing_always_fits() {
-        assert_eq!(stock(0, 50).admit(Resources::default()), Ok(()));
-    }
-
-    #[test]
-    fn what_is_held_already_is_not_needed_again() {
-        let both = Resources { mem_bytes: 10, disk_bytes: 4 };
-        assert_eq!(both.less(memory(12)), Resources { mem_bytes: 0, disk_bytes: 4 });
-        assert_eq!(both.where_more_than(memory(9)), both);
-        assert_eq!(both.where_more_than(both), Resources::default());
-        assert_eq!(both.where_more_than(memory(10)), Resources { mem_bytes: 0, disk_bytes: 4 });
-    }
-
-    #[test]
-    fn what_can_never_fit_is_known() {
-        assert_eq!(stock(0, 50).can_ever(memory(100)), Ok(()));
-        assert!(stock(100, 0).can_ever(memory(101)).is_err());
-    }
-
-    #[test]
     fn first_come_first_served() {
         let queue = Arc::new(Queue::default());
         let free = Arc::new(AtomicU64::new(0));
@@ -308,7 +200,7 @@ mod tests {
     #[test]
     fn who_goes_away_waits_no_longer() {
         let queue = Queue::default();
-        let attempt = |_: &[Resources]| stock(0, 0).admit(memory(1));
+        let attempt = |_: &[Resources]| stock(0, 0).admit(memory(1)).map_err(Denied::from);
         let (client, other_end) = UnixStream::pair().unwrap();
         drop(other_end);
         let outcome = queue.pass(memory(1), Some(client.as_fd()), attempt);

@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use gang_conductor::admission::{Resources, Stock};
 use gang_engine::{
     bound::{Bound, Kernel, Linux, ProcessHandle},
     release,
@@ -23,7 +24,7 @@ use gang_schedule::{Class, JobId, Spec};
 use gang_timetable::before_gangd;
 
 use crate::{
-    admission::{Resources, Stock},
+    admission::stock_of_machine,
     daemon::{Daemon, Peer},
     denied::Denied,
     job::{Job, Leaver},
@@ -66,7 +67,7 @@ impl Daemon {
         if wanted.resources.is_none() {
             return enter();
         }
-        Stock::of_machine(&self.roots.proc, &self.settings().disk)?.can_ever(wanted.resources)?;
+        stock_of_machine(&self.roots.proc, &self.settings().disk)?.can_ever(wanted.resources)?;
         let needs = wanted.resources.less(held);
         self.queue.pass(needs, waiting, |ahead| {
             self.stock_after(None, ahead)?.admit(needs)?;
@@ -81,7 +82,7 @@ impl Daemon {
 
     /// The same, but for one of the jobs, and with what those are going to get who wait.
     fn stock_after(&self, but: Option<JobId>, ahead: &[Resources]) -> Result<Stock, Denied> {
-        let mut stock = Stock::of_machine(&self.roots.proc, &self.settings().disk)?;
+        let mut stock = stock_of_machine(&self.roots.proc, &self.settings().disk)?;
         let promises = self.conductor.ask(move |state| {
             let others = state.jobs.values().filter(|job| Some(job.id) != but);
             let promised = others.filter(|job| !job.resources.is_none());

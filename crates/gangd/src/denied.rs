@@ -1,10 +1,9 @@
 //! Why a request is not granted, in the terms of the interface.
 
+use gang_conductor::admission::{NotEnough, Supply};
 use gang_linux::Error as KernelError;
 use gang_protocol::v1::VarlinkCallError;
 use gang_schedule::{JobId, Refusal};
-
-use crate::admission::Supply;
 
 /// An answer that is not the one asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +75,12 @@ impl From<KernelError> for Denied {
             operation: format!("{} {}", error.operation, error.subject),
             reason: error.source.to_string(),
         }
+    }
+}
+
+impl From<NotEnough> for Denied {
+    fn from(NotEnough { resource, wanted, supply }: NotEnough) -> Self {
+        Denied::NotEnough { resource, wanted, supply }
     }
 }
 

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
+use gang_conductor::admission::Supply;
 use gang_engine::{singles::Single, store::Whereabouts, timing};
 use gang_linux::{Roots, clock};
 use gang_protocol::v1;
@@ -13,7 +14,6 @@ use gang_schedule::{Class, Config, Gap, JobId, Plan, clock as slices};
 use gang_timetable::{Backend, InSlot};
 
 use crate::{
-    admission::Supply,
     auto,
     daemon::Daemon,
     denied::Denied,

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use gang_conductor::{Activity, Eligibility, Facts, Width, Window};
+use gang_conductor::{Activity, Eligibility, Facts, Width, Window, admission::Resources};
 use gang_engine::{
     bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
     listeners::Listeners,
@@ -13,7 +13,7 @@ use gang_engine::{
 use gang_schedule::{CpuSet, JobId, Spec};
 use gang_timetable::{Attributes, Control, Group, InSlot, Standing, Validity, Word};
 
-use crate::{admission::Resources, auto::Auto, denied::Denied};
+use crate::{auto::Auto, denied::Denied};
 
 /// A registered job.
 #[derive(Debug)]

@@ -6,13 +6,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use gang_conductor::admission::Resources;
 use gang_linux::{clock, error::unless_gone, process};
 use gang_protocol::{limits, name::check_name, progress, v1};
 use gang_schedule::{Class, JobId, Spec};
 use rustix::process::Signal;
 
 use crate::{
-    admission::Resources,
     auto::Decision,
     daemon::{Daemon, Peer},
     denied::Denied,

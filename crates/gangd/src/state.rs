@@ -8,7 +8,9 @@ mod membership;
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use gang_bpf::Meter;
-use gang_conductor::{Activity, Eligibility, Forecast, Gaps, Load, Width, Window};
+use gang_conductor::{
+    Activity, Eligibility, Forecast, Gaps, Load, Width, Window, admission::Resources,
+};
 use gang_engine::{
     bound::Bound,
     listeners::Listeners,
@@ -21,7 +23,6 @@ use gang_schedule::{Config, Event, JobId, Schedule, Spec};
 use gang_timetable::{Action, Backend, InSlot, Signal, Standing};
 
 use crate::{
-    admission::Resources,
     auto::Auto,
     classes::Terms,
     denied::Denied,

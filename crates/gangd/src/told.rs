@@ -149,7 +149,8 @@ mod tests {
     use gang_timetable::{Attributes, Backend, THREADS_MAX};
 
     use super::*;
-    use crate::{admission::Resources, settings::Settings, state::Candidate};
+    use crate::{settings::Settings, state::Candidate};
+    use gang_conductor::admission::Resources;
 
     /// A job in a group of its own, in its slot.
     fn job(state: &mut State, group: &Path, threads: usize) -> JobId {

@@ -413,7 +413,8 @@ fn a_daemon_of_another_version_or_one_that_hangs_is_told_as_such() {
     let place = Place { timeout: "2".to_owned(), ..Place::new() };
     // It takes connections and says nothing.
     let silent = std::os::unix::net::UnixListener::bind(place.socket()).unwrap();
-    let mut terminal = Terminal::open(&place, &[], (80, 24));
+    // Wide enough for any path of a socket.
+    let mut terminal = Terminal::open(&place, &[], (240, 24));
     terminal.expect_text("gangd silent for ");
     terminal.expect_text("did not answer within 2 s");
     // Keys are obeyed meanwhile.

@@ -1,11 +1,12 @@
 //! Whether a job uses CPU: who falls asleep, and who wakes (L19, L20).
 //!
-//! Problem: a job that wants no CPU is to have no slots, and to have them again as soon as it wants one. But
-//! whoever stands still out of its slots cannot be seen to want anything there, and being stopped and let go on
-//! takes CPU time, too.
+//! Problem: a job that wants no CPU is to have no slots, and to have them again as soon as it wants
+//! one. But whoever stands still out of its slots cannot be seen to want anything there, and being
+//! stopped and let go on takes CPU time, too.
 //!
-//! Approach: jobs are looked at in turn. One that used no CPU for a while, had slots in which it could have, and has no
-//! runnable thread, falls asleep. One that used some, or waited for some, wakes.
+//! Approach: jobs are looked at in turn. One that used no CPU for a while, had slots in which it
+//! could have, and has no runnable thread, falls asleep. One that used some, or waited for some,
+//! wakes.
 //!
 //! Properties: a job with a runnable thread never falls asleep; what a stop takes wakes nobody.
 
@@ -20,8 +21,8 @@ const IDLE_SLOTS: u64 = 4;
 /// use of the CPU.
 const STOP_NS: u64 = 100_000;
 
-/// One that fell asleep is let go on for good, which costs once more. That shows in the next look, and where this comes
-/// so soon, in the one after it, too.
+/// One that fell asleep is let go on for good, which costs once more. That shows in the next look,
+/// and where this comes so soon, in the one after it, too.
 const LET_GO_NS: u64 = 1_000_000_000;
 
 /// Whether a job uses CPU. Times are CLOCK_MONOTONIC.
@@ -42,13 +43,13 @@ pub struct Activity {
     slots: u64,
 }
 
-/// What is seen of a job in one look.
+/// One look at a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     pub now_ns: u64,
     pub cpu_time_ns: u64,
-    /// As the kernel tells, of one that sleeps; one that sleeps and wants to run may wait long for its first moment on a
-    /// CPU.
+    /// As the kernel tells, of one that sleeps; one that sleeps and wants to run may wait long for
+    /// its first moment on a CPU.
     pub waited_us: Option<u64>,
     /// Its slots, and its time in them, so far.
     pub slots: u64,
@@ -61,7 +62,7 @@ pub struct Look {
     pub slice_ns: u64,
 }
 
-/// What comes of a look.
+/// The consequence of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     None,
@@ -70,7 +71,8 @@ pub enum Change {
 }
 
 impl Activity {
-    /// Takes note of a look. Whether a thread of the job wants to run is asked only where it may fall asleep.
+    /// Takes note of a look. Whether a thread of the job wants to run is asked only where it may
+    /// fall asleep.
     pub fn look(&mut self, look: &Look, has_runnable: impl FnOnce() -> bool) -> Change {
         let waited_us = look.waited_us.unwrap_or(self.waited_us);
         let used = look.cpu_time_ns.abs_diff(self.cpu_time_ns) > self.by_stops_ns(look)
@@ -80,7 +82,7 @@ impl Activity {
         if used {
             (self.last_used_ns, self.in_slot_ns) = (look.now_ns, look.in_slot_ns);
         }
-        // Whoever stands still out of its slot cannot be seen to be runnable there.
+        // A job that stands still out of its slots cannot be seen to be runnable there.
         let in_slot_ns = look.in_slot_ns - self.in_slot_ns;
         let had_slots = !look.stands_still || in_slot_ns >= IDLE_SLOTS * look.slice_ns;
         let is_idle = look.now_ns.saturating_sub(self.last_used_ns) > IDLE_AFTER_NS;

@@ -1,9 +1,9 @@
 //! Whether there is memory and disk for a job (L26).
 //!
-//! What a job says it needs is held against what is free now, less what others were promised and do not use
-//! yet.
+//! What a job says it needs is held against what is free now, less what others were promised and do
+//! not use yet.
 
-/// What a job needs; 0 where it did not say.
+/// The needs of a job; 0 where it did not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     pub mem_bytes: u64,
@@ -15,7 +15,7 @@ impl Resources {
         *self == Resources::default()
     }
 
-    /// What is still needed by somebody who has `held` already.
+    /// The rest of it, for a job that has `held` already.
     pub fn less(self, held: Resources) -> Resources {
         Resources {
             mem_bytes: self.mem_bytes.saturating_sub(held.mem_bytes),
@@ -33,7 +33,7 @@ impl Resources {
     }
 }
 
-/// What there is of one resource, in bytes.
+/// The supply of one resource, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Supply {
     pub total: u64,
@@ -42,7 +42,7 @@ pub struct Supply {
     pub promised: u64,
 }
 
-/// What there is.
+/// The supply of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stock {
     pub memory: Supply,
@@ -75,7 +75,7 @@ impl Stock {
     }
 }
 
-/// What was wanted does not fit.
+/// A job does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotEnough {
     pub resource: &'static str,

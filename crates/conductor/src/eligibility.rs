@@ -1,4 +1,5 @@
-//! Whether a job takes turns, and if not, why. Everything that depends on it matches on [`Eligibility`].
+//! Whether a job takes turns, and if not, why. Everything that depends on it matches on
+//! [`Eligibility`].
 
 use gang_schedule::Policy;
 

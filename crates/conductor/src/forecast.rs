@@ -1,16 +1,17 @@
 //! Plans that are made ahead, and taken back when something changes.
 //!
-//! Problem: planning slice by slice wakes the conductor at every slice, and most of what that costs is
-//! waking it. But who arrives is not to wait until everything that was planned ahead is over.
+//! Problem: planning slice by slice wakes the conductor at every slice, and most of what that costs
+//! is waking it. But who arrives is not to wait until everything that was planned ahead is over.
 //!
 //! Approach: the schedule is kept twice, as it is after all slices that were planned, and as it was
-//! before the first of them. What changes it takes plans back first: the schedule as it was, with those
-//! slices planned again that stand. A plan follows from the state alone, so they come out the same.
+//! before the first of them. What changes it takes plans back first: the schedule as it was, with
+//! those slices planned again that stand. A plan follows from the state alone, so they come out the
+//! same.
 //!
 //! Terms. A plan *stands* from the moment at which it is too late for another one in its place.
 //!
-//! Properties: however often plans were taken back, the schedule is as if each slice had been planned
-//! just before it began, with all that was known until then.
+//! Properties: however often plans were taken back, the schedule is as if each slice had been
+//! planned just before it began, with all that was known until then.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -21,8 +22,8 @@ use gang_schedule::{Event, Plan, Refusal, Schedule, clock};
 /// Plans of past slices that are kept for the daemon's own use.
 const PLANS_KEPT: usize = 64;
 
-/// And before those, for who looks on ten times a second at slices of 200 µs: so many, and what they
-/// name of jobs.
+/// And before those, for who looks on ten times a second at slices of 200 µs: so many, and what
+/// they name of jobs.
 const PAST_KEPT: usize = 2048 - PLANS_KEPT;
 const PAST_NAMED: usize = 64 * 1024;
 
@@ -32,8 +33,8 @@ pub struct Forecast {
     schedule: Schedule,
     /// Before the last `ahead` of them.
     base: Schedule,
-    /// Of the last slices and the next ones, in order. Shared, so that whoever asks for them takes them
-    /// along, and does with them what takes time by itself.
+    /// Of the last slices and the next ones, in order. Shared, so that whoever asks for them takes
+    /// them along, and does with them what takes time by itself.
     plans: Vec<Arc<Plan>>,
     ahead: usize,
     past: Past,
@@ -81,8 +82,8 @@ impl Forecast {
         self.plans.iter().rev().find(|plan| plan.slice == slice).map(|plan| &**plan)
     }
 
-    /// From when on plans are made anew: since something changed, and where nothing did, as things are
-    /// now.
+    /// From when on plans are made anew: since something changed, and where nothing did, as things
+    /// are now.
     pub fn stands_until_ns(&self) -> u64 {
         self.stands_until_ns
     }
@@ -97,8 +98,8 @@ impl Forecast {
         self.is_changed = true;
     }
 
-    /// Says which plans stand by now: those of slices that begin before `moment_ns` (UTC). Where some
-    /// were taken back already, that holds.
+    /// Says which plans stand by now: those of slices that begin before `moment_ns` (UTC). Where
+    /// some were taken back already, that holds.
     pub fn stand_until(&mut self, moment_ns: u64) {
         if !self.is_changed {
             self.stands_until_ns = moment_ns;
@@ -118,7 +119,8 @@ impl Forecast {
         self.schedule.apply(event)
     }
 
-    /// Makes the plans of a stretch of time, from the first moment that is not planned or not to stand.
+    /// Makes the plans of a stretch of time, from the first moment that is not planned or not to
+    /// stand.
     pub fn extend(&mut self, from_ns: u64, until_ns: u64) {
         self.take_back();
         self.is_changed = false;

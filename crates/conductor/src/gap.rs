@@ -1,22 +1,25 @@
 //! How often there are gaps, and how long they must be.
 //!
-//! Problem: a short task waits for the next gap, so there should be many. But each interrupts a gang that computes, and
-//! in it threads that wait for each other are apart: two programs that block often take 2 to 3 % longer with a gap every
-//! 10 ms than with one every 20 ms. And the kernel keeps a share of each CPU for ordinary threads, 5 % unless it is set
-//! otherwise. Where gangs leave them less in a second, it stops the gangs, at another moment on every CPU, and the
-//! switchers with them. The deadline server does so not for what was missing, but for up to 50 ms at once.
+//! Problem: a short task waits for the next gap, so there should be many. But each interrupts a
+//! gang that computes, and in it threads that wait for each other are apart: two programs that
+//! block often take 2 to 3 % longer with a gap every 10 ms than with one every 20 ms. And the
+//! kernel keeps a share of each CPU for ordinary threads, 5 % unless it is set otherwise. Where
+//! gangs leave them less in a second, it stops the gangs, at another moment on every CPU, and the
+//! switchers with them. The deadline server does so not for what was missing, but for up to 50 ms
+//! at once.
 //!
-//! Approach: unless gaps were asked for, they come twice as often while short tasks come, and where it is not known
-//! whether they do. The kernel's programs count them: ordinary threads that fall asleep on a CPU on which a gang's thread
-//! wanted to run on, as happens in gaps, once until a gang's thread is back. Who computes all the time has each gap, too,
-//! but more of them would give it no more time. And gaps leave the kernel its share by themselves,
-//! where periods are well below a second: a gap takes what the kernel keeps, what gangs have of it because they are
-//! lowered late, by as much as was measured, and a margin: that threads are interrupted in a gap, too, is not measured.
-//! Two gangs that spin on two CPUs had a switch late by 50 to 70 ms in four of six tens of seconds without the margin,
-//! and none later than 8 ms in twelve with it.
+//! Approach: unless gaps were asked for, they come twice as often while short tasks come, and where
+//! it is not known whether they do. The kernel's programs count them: ordinary threads that fall
+//! asleep on a CPU on which a gang's thread wanted to run on, as happens in gaps, once until a
+//! gang's thread is back. Who computes all the time has each gap, too, but more of them would give
+//! it no more time. And gaps leave the kernel its share by themselves, where periods are well below
+//! a second: a gap takes what the kernel keeps, what gangs have of it because they are lowered
+//! late, by as much as was measured, and a margin: that threads are interrupted in a gap, too, is
+//! not measured. Two gangs that spin on two CPUs had a switch late by 50 to 70 ms in four of six
+//! tens of seconds without the margin, and none later than 8 ms in twelve with it.
 //!
-//! Properties: at the end of a longer period, a shorter one ends as well. Gaps come more often from the second busy look
-//! among the last ten on, until there is one at most.
+//! Properties: at the end of a longer period, a shorter one ends as well. Gaps come more often from
+//! the second busy look among the last ten on, until there is one at most.
 
 use std::collections::VecDeque;
 
@@ -34,8 +37,9 @@ const LATE_NS_AT_FIRST: u64 = 100_000;
 /// Looks that are remembered: one in a tenth of a second, at the end of the gap that follows.
 const LOOKS: u32 = 10;
 
-/// Short tasks from one look to the next that are no reason for more gaps. Something wakes 10 or 20 times a second on
-/// most machines, and does not mind when it is served; who works at a terminal is served by dozens of threads.
+/// Short tasks from one look to the next that are no reason for more gaps. Something wakes 10 or 20
+/// times a second on most machines, and does not mind when it is served; who works at a terminal is
+/// served by dozens of threads.
 const FEW: u64 = 4;
 
 /// Looks at more than these, of those that are remembered, from which on there are more gaps.
@@ -60,8 +64,8 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// Of a kernel that keeps this part of each CPU for ordinary threads. `adapt` where nobody asked for these gaps,
-    /// and there may be twice as many.
+    /// Of a kernel that keeps this part of each CPU for ordinary threads. `adapt` where nobody
+    /// asked for these gaps, and there may be twice as many.
     pub fn new(kept: f64, asked: Gap, adapt: bool) -> Gaps {
         let short_tasks = adapt.then(ShortTasks::default);
         let late_ns = LATE_NS_AT_FIRST;
@@ -104,19 +108,21 @@ impl Gaps {
         self.told.drain(..over);
     }
 
-    /// What they were told of a moment (UTC); of one that is not remembered, what is, from the first one on.
+    /// What they were told of a moment (UTC); of one that is not remembered, what is, from the
+    /// first one on.
     pub fn told(&self, at_ns: u64) -> Gap {
         let after = self.told.partition_point(|&(from_ns, _)| from_ns <= at_ns);
         self.told.get(after.saturating_sub(1)).map_or(Gap::NONE, |&(_, gap)| gap)
     }
 
-    /// Takes note of how many short tasks there have been up to now; `None` where that is not measured. True where gaps
-    /// come more or less often from now on.
+    /// Takes note of how many short tasks there have been up to now; `None` where that is not
+    /// measured. True where gaps come more or less often from now on.
     pub fn saw_short_tasks(&mut self, count: Option<u64>) -> bool {
         self.short_tasks.as_mut().is_some_and(|tasks| tasks.saw(count))
     }
 
-    /// Takes note of how late gangs are lowered, on the worst CPU, now and then; `lower_ns` is asked for it.
+    /// Takes note of how late gangs are lowered, on the worst CPU, now and then; `lower_ns` is
+    /// asked for it.
     /// `clients` is the share of a CPU that real-time threads of the daemon have besides.
     pub fn adapt(&mut self, now_ns: u64, lower_ns: impl FnOnce() -> u64, clients: f64) {
         if self.asked.length_ns == 0 || self.kept == 0.0 || now_ns < self.next_ns {
@@ -157,8 +163,8 @@ impl ShortTasks {
     }
 }
 
-/// At least what was asked for, at most half the period. A quarter more than the mean, since what is
-/// too little costs much and what is too much costs little.
+/// At least what was asked for, at most half the period. A quarter more than the mean, since what
+/// is too little costs much and what is too much costs little.
 fn needed_ns(asked: Gap, kept: f64, late_ns: u64) -> u64 {
     if asked.length_ns == 0 || kept == 0.0 {
         return asked.length_ns;

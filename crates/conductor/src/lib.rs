@@ -1,7 +1,7 @@
 //! What gangd decides beyond the policy, without Linux.
 //!
-//! What was seen and the time are arguments; what is decided is returned. The same code can so be run
-//! by a daemon, by a test from a seed, and by a simulator.
+//! What was seen and the time are arguments; what is decided is returned. The same code can so be
+//! run by a daemon, by a test from a seed, and by a simulator.
 //!
 //! - [`activity`]: who falls asleep, and who wakes.
 //! - [`admission`]: whether there is memory and disk for a job.

@@ -1,14 +1,16 @@
-//! How many threads outside all gangs want to run (L18): those of jobs of policy `none` are among them.
+//! How many threads outside all gangs want to run (L18): those of jobs of policy `none` are among
+//! them.
 //!
-//! The kernel says how many threads are runnable on the whole machine; those of the jobs are counted
-//! one by one and taken off. A thread that wakes for a moment is no load that needs slices of its
-//! own: it is served in the gaps. So counts are taken at the end of a gap, when short tasks are done,
-//! and the least of the last few is what counts.
+//! The kernel says how many threads are runnable on the whole machine; those of the jobs are
+//! counted one by one and taken off. A thread that wakes for a moment is no load that needs slices
+//! of its own: it is served in the gaps. So counts are taken at the end of a gap, when short tasks
+//! are done, and the least of the last few is what counts.
 //!
-//! Of a job with many threads that is not measured only a part is counted, and new ones may not be known yet. What may
-//! be its own is no reason to take others for load: within the limits of what is known, the figure stays as it was. But
-//! such a job is no reason either to keep the rest from its turns: where every count of a second finds others, they are
-//! a load, of as many threads as there are CPUs at most.
+//! Of a job with many threads that is not measured only a part is counted, and new ones may not be
+//! known yet. What may be its own is no reason to take others for load: within the limits of what
+//! is known, the figure stays as it was. But such a job is no reason either to keep the rest from
+//! its turns: where every count of a second finds others, they are a load, of as many threads as
+//! there are CPUs at most.
 
 use std::collections::VecDeque;
 
@@ -61,7 +63,8 @@ impl Load {
         self.threads
     }
 
-    /// As many counts are there as a load takes to be one. Before them it is 0 whoever wants to run.
+    /// As many counts are there as a load takes to be one. Before them it is 0 whoever wants to
+    /// run.
     pub fn is_known(&self) -> bool {
         self.in_a_row >= RECENT
     }

@@ -1,16 +1,18 @@
 //! Whether gangs have the machine for themselves.
 //!
-//! Problem: a gang that nobody competes with has nobody to be raised above, and pays for it. Each gap interrupts its
-//! threads for nobody, and those that block and wake in it gather on few CPUs: 2 to 3 % of a program that blocks often.
+//! Problem: a gang that nobody competes with has nobody to be raised above, and pays for it. Each
+//! gap interrupts its threads for nobody, and those that block and wake in it gather on few CPUs: 2
+//! to 3 % of a program that blocks often.
 //!
-//! Approach: where every row has the same gangs, no other one wants a slot, and nobody else is known to want a CPU, they
-//! are Linux's in their slots, without gaps. Who wants a CPU only for a moment, again and again, is no load and disturbs
-//! them all the same: so it is measured for which part of the time some thread of theirs waited. Above a bound, and after
-//! a load, they are raised for a second, and for twice as long each time that this happens soon after they were let go:
+//! Approach: where every row has the same gangs, no other one wants a slot, and nobody else is
+//! known to want a CPU, they are Linux's in their slots, without gaps. Who wants a CPU only for a
+//! moment, again and again, is no load and disturbs them all the same: so it is measured for which
+//! part of the time some thread of theirs waited. Above a bound, and after a load, they are raised
+//! for a second, and for twice as long each time that this happens soon after they were let go:
 //! what comes and goes would have them change all the time.
 //!
-//! Properties: what is not measured is raised; so is everybody, from the next slice on, when another gang or a load
-//! comes.
+//! Properties: what is not measured is raised; so is everybody, from the next slice on, when
+//! another gang or a load comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,9 +29,10 @@ pub struct Measured {
     pub together_ns: u64,
 }
 
-/// The part of the time in which not all threads that want to run do so, from which on gangs are raised. Two processes
-/// that each took a CPU for 5 of 100 ms from a program of many barriers cost it 3.5 % more where it was not raised;
-/// with 0.5 of 50 ms, 2 % of the time, it was the other way round.
+/// The part of the time in which not all threads that want to run do so, from which on gangs are
+/// raised. Two processes that each took a CPU for 5 of 100 ms from a program of many barriers cost
+/// it 3.5 % more where it was not raised; with 0.5 of 50 ms, 2 % of the time, it was the other way
+/// round.
 const DISTURBED: f64 = 0.05;
 
 /// The time over which that is judged.
@@ -66,8 +69,9 @@ impl Uncontended {
         }
     }
 
-    /// The gangs that are left to Linux in their slots of these plans: all that have one, or none. `is_possible` is
-    /// whether the daemon schedules in a way that permits it, `can_be` whether one gang can be left.
+    /// The gangs that are left to Linux in their slots of these plans: all that have one, or none.
+    /// `is_possible` is whether the daemon schedules in a way that permits it, `can_be` whether one
+    /// gang can be left.
     pub fn alone(
         &mut self,
         now_ns: u64,
@@ -102,7 +106,8 @@ impl Uncontended {
         self.looked_ns = now_ns;
     }
 
-    /// Takes note of what was measured of those that are alone; true where they are to be raised now.
+    /// Takes note of what was measured of those that are alone; true where they are to be raised
+    /// now.
     pub fn is_disturbed(&mut self, now_ns: u64, measured: impl Iterator<Item = Measured>) -> bool {
         if now_ns < self.looked_ns + JUDGED_NS {
             return false;

@@ -1,8 +1,8 @@
 //! Actions that can be carried out: each with the descriptor of what it is about.
 //!
-//! A number may be given to another process before a switcher comes to it, and a path may lead elsewhere;
-//! a descriptor keeps what it was opened for. Threads have no such descriptor; they are known by their
-//! numbers, and read again in every period.
+//! A number may be given to another process before a switcher comes to it, and a path may lead
+//! elsewhere; a descriptor keeps what it was opened for. Threads have no such descriptor; they are
+//! known by their numbers, and read again in every period.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::PathBuf, sync::Arc};
 
@@ -79,8 +79,8 @@ impl ControlFile {
         self.file.write_at(self.value(control).as_bytes(), 0).map(drop)
     }
 
-    /// The range of cpu.weight (version 2) is 1 to 10,000, default 100; of cpu.shares (version 1), 2 to
-    /// 262,144, default 1024. Which of them the file is, its name tells.
+    /// The range of cpu.weight (version 2) is 1 to 10,000, default 100; of cpu.shares (version 1),
+    /// 2 to 262,144, default 1024. Which of them the file is, its name tells.
     fn value(&self, control: Control) -> &'static str {
         match control {
             Control::Frozen(true) | Control::Idle(true) => "1",

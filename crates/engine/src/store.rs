@@ -270,16 +270,7 @@ mod tests {
 
     #[test]
     fn a_thread_gets_back_the_policy_that_it_had() {
-        let policies = [
-            Policy::Other,
-            Policy::Fifo,
-            Policy::RoundRobin,
-            Policy::Batch,
-            Policy::Idle,
-            Policy::Deadline,
-            Policy::Ext,
-        ];
-        for policy in policies {
+        for policy in Policy::ALL {
             let had = Attributes { policy, ..Attributes::other(3) };
             assert_eq!(Attributes::from(Normal::from(had)), had);
         }

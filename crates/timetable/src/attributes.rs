@@ -13,7 +13,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    const ALL: [Policy; 7] = [
+    pub const ALL: [Policy; 7] = [
         Policy::Other,
         Policy::Fifo,
         Policy::RoundRobin,
@@ -79,13 +79,13 @@ impl Attributes {
 /// The highest nice value that a thread of a wide gang has in its slot, for the highest weight.
 const WIDE: Attributes = Attributes::other(-20);
 
-/// SCHED_FIFO in slot, SCHED_IDLE out of it (sched(7)). The nice value stays what it was: the kernel
-/// keeps it under both policies, so that even a release without memory gives it back.
+/// SCHED_FIFO in slot, SCHED_IDLE out of it (sched(7)). The nice value stays what it was: the
+/// kernel keeps it under both policies, so that even a release without memory gives it back.
 ///
-/// In a group that is idle as a whole, threads out of slot are SCHED_BATCH. Idle ones weigh so little
-/// that the group's weight on a CPU falls to the kernel's least (MIN_SHARES), where its virtual deadline
-/// is reckoned with another weight than it is scaled by as the weight rises again: the group then comes
-/// before a short task that waits beside it, and runs until the next tick.
+/// In a group that is idle as a whole, threads out of slot are SCHED_BATCH. Idle ones weigh so
+/// little that the group's weight on a CPU falls to the kernel's least (MIN_SHARES), where its
+/// virtual deadline is reckoned with another weight than it is scaled by as the weight rises again:
+/// the group then comes before a short task that waits beside it, and runs until the next tick.
 pub(crate) fn at_standing(
     original: &Attributes,
     to: Standing,
@@ -120,8 +120,8 @@ pub fn is_raised(attributes: &Attributes) -> bool {
 /// What a thread seen for the first time was before gangd. One that a thread of the job has started
 /// carries what gangd gave its parent; the job's own default is what it would have had.
 pub fn before_gangd(now: Attributes, default: Attributes, was_started_here: bool) -> Attributes {
-    // The children of a thread in its slot are ordinary ones, and lose its nice value (sched(7), "Reset
-    // scheduling policy for child processes").
+    // The children of a thread in its slot are ordinary ones, and lose its nice value (sched(7),
+    // "Reset scheduling policy for child processes").
     let reset = was_started_here && now == Attributes::other(0);
     if now == WIDE || reset {
         default

@@ -1,10 +1,10 @@
 //! Which actions take a job from one standing to another.
 //!
-//! Problem: kernels and users differ in what they permit. With SCHED_FIFO a gang can be lifted above
-//! everything; without it, the others can be weighed down, frozen or stopped.
+//! Problem: kernels and users differ in what they permit. With SCHED_FIFO a gang can be lifted
+//! above everything; without it, the others can be weighed down, frozen or stopped.
 //!
-//! Approach: a backend only names the actions, so that the same tests run on all of them with a model
-//! of the kernel, and so that a switch has nothing left to decide.
+//! Approach: a backend only names the actions, so that the same tests run on all of them with a
+//! model of the kernel, and so that a switch has nothing left to decide.
 
 use gang_schedule::JobId;
 
@@ -16,7 +16,8 @@ use crate::{
 /// The ways to give a gang its slot, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Backend {
-    /// In slot SCHED_FIFO, out of slot SCHED_IDLE, or SCHED_BATCH in a group that is idle as a whole.
+    /// In slot SCHED_FIFO, out of slot SCHED_IDLE, or SCHED_BATCH in a group that is idle as a
+    /// whole.
     Rt,
     /// In slot the highest weight of a cgroup, out of slot an idle one.
     Weight,
@@ -55,8 +56,8 @@ impl Backend {
         matches!(self, Backend::Rt | Backend::Weight)
     }
 
-    /// Appends the actions that take a job from one standing to another; `in_slot` is what it has where
-    /// it is raised.
+    /// Appends the actions that take a job from one standing to another; `in_slot` is what it has
+    /// where it is raised.
     pub fn actions(
         self,
         job: JobId,
@@ -96,8 +97,8 @@ impl Backend {
     }
 }
 
-/// Who is paused has its usual weight: a thread freezes by itself when it runs, and a group that is idle
-/// may not run for minutes beside others.
+/// Who is paused has its usual weight: a thread freezes by itself when it runs, and a group that is
+/// idle may not run for minutes beside others.
 fn weigh(job: JobId, members: &Members, to: Standing, out: &mut Vec<Action>) {
     let controls = members.controls;
     let is_idle = match to {

@@ -3,10 +3,10 @@
 //! Problem: what happens at an edge must be nothing but system calls, so all of it has to be worked
 //! out before.
 //!
-//! Terms. A *stretch* is the time that one timetable covers: the slices that are planned in one go. A
-//! *part* is the list of actions that takes one job from one standing to another; it is written once and
-//! named by the edges that need it. A *switcher* carries out its share of every part: that of the
-//! threads whose CPUs it looks after.
+//! Terms. A *stretch* is the time that one timetable covers: the slices that are planned in one go.
+//! A *part* is the list of actions that takes one job from one standing to another; it is written
+//! once and named by the edges that need it. A *switcher* carries out its share of every part: that
+//! of the threads whose CPUs it looks after.
 //!
 //! Algorithm: walk the edges of the stretch; at each, give every gang of the row the standing
 //! [`Standing::Raised`] (none in a gap) and every other one its standing out of slot; what changed
@@ -56,8 +56,8 @@ pub struct Stretch<'a> {
     pub deadline_ns: u64,
     /// One for each slice that the stretch touches, in order.
     pub plans: &'a [Plan],
-    /// Those that are in a row of the stretch, come into it raised, or filling where others pause, or
-    /// have newcomers or listeners.
+    /// Those that are in a row of the stretch, come into it raised, or filling where others pause,
+    /// or have newcomers or listeners.
     pub gangs: &'a BTreeMap<JobId, Gang<'a>>,
     /// What pages of other jobs say from now on: what was told before may write them until then.
     pub pages: &'a [(JobId, Word)],
@@ -72,8 +72,9 @@ pub struct Stretch<'a> {
 enum Level {
     /// It gives way.
     None,
-    /// It is a group like any other: a gang is alone. Its threads would otherwise gather on few CPUs, since the
-    /// kernel takes one on which only idle groups run for as good as idle when it places a thread that wakes.
+    /// It is a group like any other: a gang is alone. Its threads would otherwise gather on few
+    /// CPUs, since the kernel takes one on which only idle groups run for as good as idle when it
+    /// places a thread that wakes.
     Usual,
     /// It comes before all others: a wide gang is in its slot.
     Highest,
@@ -267,8 +268,8 @@ fn notice_ns(config: &Config) -> u64 {
     (config.slice_ns / 20).min(1_000_000)
 }
 
-/// Whether a gap only interrupts the slot of a job. As long as it is not planned what comes after it, it
-/// does.
+/// Whether a gap only interrupts the slot of a job. As long as it is not planned what comes after
+/// it, it does.
 fn goes_on(stretch: &Stretch<'_>, job: JobId, at_ns: u64) -> bool {
     if !clock::in_gap(stretch.config, at_ns) {
         return false;
@@ -290,8 +291,8 @@ fn out_of_slot(stretch: &Stretch<'_>, slice: u64, job: JobId) -> Standing {
     }
 }
 
-/// What tells parts apart: the job, from where it goes to where, and the CPUs it is restricted to; whether
-/// newcomers are restricted to those that the others have.
+/// What tells parts apart: the job, from where it goes to where, and the CPUs it is restricted to;
+/// whether newcomers are restricted to those that the others have.
 type Way = (JobId, Standing, Standing, Option<CpuSet>, bool);
 
 /// The parts of a stretch, each written once, in a share for each switcher.
@@ -356,8 +357,8 @@ impl<'a> Parts<'a> {
         number
     }
 
-    /// The switchers that look after a gang: those of the CPUs of its first slot. A thread belongs to
-    /// that of the CPU it ran on last; threads of which that is not known are spread over them.
+    /// The switchers that look after a gang: those of the CPUs of its first slot. A thread belongs
+    /// to that of the CPU it ran on last; threads of which that is not known are spread over them.
     ///
     /// A thread has the same one all the time: of two, the one that raises it could be late, and
     /// come after the one that lowers it.
@@ -372,8 +373,8 @@ impl<'a> Parts<'a> {
         if owners.is_empty() { vec![0] } else { owners }
     }
 
-    /// Whether a gang has to be restricted to its CPUs: not where it has the whole machine and always
-    /// had.
+    /// Whether a gang has to be restricted to its CPUs: not where it has the whole machine and
+    /// always had.
     fn moves(&self, job: JobId, members: &Members, cpus: &CpuSet) -> bool {
         let everywhere = cpus == self.stretch.machine;
         let pinned = self.pinned(job, members);

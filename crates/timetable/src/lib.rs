@@ -1,9 +1,9 @@
 //! What is done to the threads of jobs, and when: as data.
 //!
-//! A [`Backend`] says which [`Action`]s take a job from one [`Standing`] to another. [`compose()`] lays
-//! the actions for the next few milliseconds out by the edges of the clock, in a [`Timetable`] for each
-//! switcher. A thread, a process, a group or a page is a number here: who carries an action out knows
-//! what the number stands for.
+//! A [`Backend`] says which [`Action`]s take a job from one [`Standing`] to another. [`compose()`]
+//! lays the actions for the next few milliseconds out by the edges of the clock, in a [`Timetable`]
+//! for each switcher. A thread, a process, a group or a page is a number here: who carries an
+//! action out knows what the number stands for.
 
 mod action;
 mod attributes;

@@ -103,12 +103,12 @@ impl Members {
         self.find(tid).is_ok()
     }
 
-    /// The threads of the job are these, in any order; so many are `beside` them in the same processes.
-    /// What is left are those that are looked at, in order of number, for [`Members::update`]. Returns how
-    /// many the job has.
+    /// The threads of the job are these, in any order; so many are `beside` them in the same
+    /// processes. What is left are those that are looked at, in order of number, for
+    /// [`Members::update`]. Returns how many the job has.
     ///
-    /// Of too many threads those stay that were known: they may be raised, and must be lowered. The order in
-    /// which the kernel lists them is not the same each time.
+    /// Of too many threads those stay that were known: they may be raised, and must be lowered. The
+    /// order in which the kernel lists them is not the same each time.
     pub fn admit(&mut self, tids: &mut Vec<u32>, beside: usize) -> usize {
         self.is_crowded = tids.len().max(beside) > THREADS_MAX;
         tids.sort_unstable();
@@ -157,15 +157,15 @@ impl Members {
         came
     }
 
-    /// Whether a thread that is seen for the first time chose its CPUs. One that was started by a thread
-    /// in a slot has those of that slot, which may be over.
+    /// Whether a thread that is seen for the first time chose its CPUs. One that was started by a
+    /// thread in a slot has those of that slot, which may be over.
     fn is_moored(&self, seen: &Seen) -> bool {
         let has_gangds = Some(&seen.cpus) == self.pinned.as_ref() || seen.were_given;
         seen.cpus != self.everywhere && !has_gangds
     }
 
-    /// A thread comes, with what it had before: where that is not what the job's first one had, it cannot be
-    /// told any more once it is switched.
+    /// A thread comes, with what it had before: where that is not what the job's first one had, it
+    /// cannot be told any more once it is switched.
     pub fn know(&mut self, seen: &Seen) {
         let original = seen.original.unwrap_or(seen.now);
         match self.find(seen.tid) {
@@ -186,8 +186,8 @@ impl Members {
         }
     }
 
-    /// Lets threads go: appends the actions that give them back what they had. Returns those that were
-    /// known, in order of number.
+    /// Lets threads go: appends the actions that give them back what they had. Returns those that
+    /// were known, in order of number.
     pub fn let_go(&mut self, tids: &[u32], out: &mut Vec<Action>) -> Vec<u32> {
         let leave = |thread: &&Thread| tids.contains(&thread.tid);
         let leavers: Vec<Thread> = self.threads.iter().filter(leave).copied().collect();

@@ -20,10 +20,11 @@ pub enum InSlot {
     /// Its threads are SCHED_FIFO.
     #[default]
     Exclusive,
-    /// It has more runnable threads than CPUs. SCHED_FIFO would let its first threads keep the others from ever
-    /// running, so they stay ordinary ones, of the highest weight.
+    /// It has more runnable threads than CPUs. SCHED_FIFO would let its first threads keep the
+    /// others from ever running, so they stay ordinary ones, of the highest weight.
     Wide,
-    /// Nobody else wants a CPU: its threads are as they were without gangd, since there is nobody to come before.
+    /// Nobody else wants a CPU: its threads are as they were without gangd, since there is nobody
+    /// to come before.
     Alone,
 }
 

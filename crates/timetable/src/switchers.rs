@@ -3,7 +3,8 @@ use gang_schedule::{CpuSet, Topology};
 /// Which switcher looks after which CPUs.
 ///
 /// One for each CPU, so that every CPU switches its own threads at the same instant (X2) and no
-/// interrupt has to travel; on machines with more CPUs than [`SWITCHERS_MAX`], neighbours share one.
+/// interrupt has to travel; on machines with more CPUs than [`SWITCHERS_MAX`], neighbours share
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switchers {
     cpus: Vec<CpuSet>,

@@ -26,17 +26,18 @@ impl Edge {
 pub struct Timetable<A = Action> {
     /// Timetables are numbered from 1; 0 is that of a switcher that got none yet.
     pub generation: u64,
-    /// The stretch, UTC. Until `from_ns` the timetable before this one holds; at `until_ns` switchers
-    /// look for the next one.
+    /// The stretch, UTC. Until `from_ns` the timetable before this one holds; at `until_ns`
+    /// switchers look for the next one.
     pub from_ns: u64,
     pub until_ns: u64,
     /// When it was handed over, UTC; 0 until then.
     pub ready_ns: u64,
-    /// Of timetables up to this generation, those that were never in force have edges that this one does not
-    /// have: 0 where none is lost.
+    /// Of timetables up to this generation, those that were never in force have edges that this one
+    /// does not have: 0 where none is lost.
     pub loses_up_to: u64,
-    /// To be done as soon as it is in force, for what changed outside the clock; with the generation
-    /// that brought it, since what a timetable had that never was in force goes on with the next one.
+    /// To be done as soon as it is in force, for what changed outside the clock; with the
+    /// generation that brought it, since what a timetable had that never was in force goes on with
+    /// the next one.
     pub immediate: Vec<(u64, A)>,
     pub parts: Vec<Vec<A>>,
     /// In order of time.
@@ -64,8 +65,8 @@ impl<A> Default for Timetable<A> {
 }
 
 impl<A> Timetable<A> {
-    /// The same timetable, of what each action is bound to. Actions that are bound to nothing are left
-    /// out: what they were about is gone.
+    /// The same timetable, of what each action is bound to. Actions that are bound to nothing are
+    /// left out: what they were about is gone.
     pub fn bind<B>(self, mut bind: impl FnMut(A) -> Option<B>) -> Timetable<B> {
         let immediate = self.immediate.into_iter();
         let immediate = immediate.filter_map(|(of, action)| Some((of, bind(action)?))).collect();

@@ -9,13 +9,13 @@
 pub mod bound;
 pub mod guardian;
 pub mod listeners;
-pub mod members;
 pub mod page;
 pub mod pins;
 pub mod probe;
 #[cfg(feature = "recording")]
 pub mod recording;
 pub mod release;
+pub mod roster;
 pub mod shared_group;
 pub mod singles;
 pub mod store;

@@ -8,17 +8,14 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use gang_linux::{Roots, cgroup::Group, error::unless_gone, process};
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Policy, is_raised};
+use gang_timetable::{
+    Attributes, Policy, is_raised,
+    record::{Confinement, Record, Single, Whereabouts},
+};
 use rustix::process::Signal;
 
 use crate::{
-    bound::ProcessHandle,
-    listeners, page,
-    pins::Pins,
-    shared_group,
-    singles::{self, Single},
-    store::{Confinement, Record, Store, Whereabouts},
-    thread,
+    bound::ProcessHandle, listeners, page, pins::Pins, shared_group, singles, store::Store, thread,
 };
 
 /// What a release found and did.
@@ -244,7 +241,7 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -
 /// Releases single threads, and what they have started without its being a member.
 fn release_singles(proc_root: &Path, threads: &[Single], record: &Past<'_>) -> Found {
     let mut found = Found::default();
-    for single in threads.iter().filter(|single| single.is_there(proc_root)) {
+    for single in threads.iter().filter(|single| singles::is_there(single, proc_root)) {
         found.threads += 1;
         found.lowered += usize::from(release_to(single.tid, single.normal.into(), record));
     }

@@ -16,52 +16,34 @@ use std::{collections::BTreeSet, path::Path};
 
 use gang_linux::{clock, process};
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Policy, THREADS_MAX, is_raised};
-use serde::{Deserialize, Serialize};
+use gang_timetable::{Attributes, Policy, THREADS_MAX, is_raised, record::Single};
 
-use crate::{pins::Pins, store::Normal, thread};
+use crate::{pins::Pins, thread};
 
-/// A thread that is a member of a job by itself. Moments are clock ticks since boot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Single {
-    pub tid: u32,
-    pub started: u64,
-    pub pid: u32,
-    pub process_started: u64,
-    /// When it became a member.
-    pub since: u64,
-    /// As it was then.
-    pub normal: Normal,
+/// A thread of a process, as it is now.
+pub fn read(proc_root: &Path, pid: u32, tid: u32) -> gang_linux::Result<Single> {
+    let process_started = process::stat(proc_root, pid)?.start_ticks;
+    let started = process::thread_stat(proc_root, pid, tid)?.start_ticks;
+    let read = |source| gang_linux::Error::new("read the attributes of thread", tid, source);
+    let mut normal = thread::attributes(tid).map_err(read)?;
+    // Nobody's own choice: an earlier daemon left it so.
+    if is_raised(&normal) {
+        normal = Attributes::other(normal.nice);
+    }
+    let since = clock::boot_ticks();
+    Ok(Single { tid, started, pid, process_started, since, normal: normal.into() })
 }
 
-impl Single {
-    /// A thread of a process, as it is now.
-    pub fn of(proc_root: &Path, pid: u32, tid: u32) -> gang_linux::Result<Single> {
-        let process_started = process::stat(proc_root, pid)?.start_ticks;
-        let started = process::thread_stat(proc_root, pid, tid)?.start_ticks;
-        let read = |source| gang_linux::Error::new("read the attributes of thread", tid, source);
-        let mut normal = thread::attributes(tid).map_err(read)?;
-        // Nobody's own choice: an earlier daemon left it so.
-        if is_raised(&normal) {
-            normal = Attributes::other(normal.nice);
-        }
-        let since = clock::boot_ticks();
-        Ok(Single { tid, started, pid, process_started, since, normal: normal.into() })
-    }
+/// False as soon as the thread has ended.
+pub fn is_there(single: &Single, proc_root: &Path) -> bool {
+    let stat = process::thread_stat(proc_root, single.pid, single.tid);
+    // The first thread of a process stays on the list until the others have ended.
+    stat.is_ok_and(|stat| stat.start_ticks == single.started && !matches!(stat.state, b'Z' | b'X'))
+}
 
-    /// False as soon as the thread has ended.
-    pub fn is_there(&self, proc_root: &Path) -> bool {
-        let stat = process::thread_stat(proc_root, self.pid, self.tid);
-        // The first thread of a process stays on the list until the others have ended.
-        stat.is_ok_and(|stat| {
-            stat.start_ticks == self.started && !matches!(stat.state, b'Z' | b'X')
-        })
-    }
-
-    fn process_is_there(&self, proc_root: &Path) -> bool {
-        let stat = process::stat(proc_root, self.pid);
-        stat.is_ok_and(|stat| stat.start_ticks == self.process_started)
-    }
+fn process_is_there(single: &Single, proc_root: &Path) -> bool {
+    let stat = process::stat(proc_root, single.pid);
+    stat.is_ok_and(|stat| stat.start_ticks == single.process_started)
 }
 
 /// What may have inherited from members.
@@ -75,7 +57,7 @@ impl Heirs {
     /// threads the members' processes have besides.
     pub fn find(&mut self, proc_root: &Path, members: &[Single]) -> (Vec<(u32, Single)>, usize) {
         let (mut new, mut there, mut listed) = (Vec::new(), BTreeSet::new(), 0);
-        for single in members_by_process(members).filter(|it| it.process_is_there(proc_root)) {
+        for single in members_by_process(members).filter(|it| process_is_there(it, proc_root)) {
             let tids = process::threads(proc_root, single.pid).unwrap_or_default();
             listed += tids.len();
             let is_member = |tid: &u32| members.iter().any(|member| member.tid == *tid);
@@ -87,7 +69,7 @@ impl Heirs {
                 }
             }
         }
-        for single in members.iter().filter(|single| single.is_there(proc_root)) {
+        for single in members.iter().filter(|single| is_there(single, proc_root)) {
             for child in process::children_of_thread(proc_root, single.pid, single.tid) {
                 there.insert(child);
                 if !self.looked_at.contains(&child) {
@@ -128,7 +110,7 @@ fn family(proc_root: &Path, first: u32) -> Vec<u32> {
 /// All that may have inherited from members, whoever has looked at it: for who knows them from a file alone.
 pub fn heirs(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
     let mut found = Vec::new();
-    for single in members_by_process(members).filter(|it| it.process_is_there(proc_root)) {
+    for single in members_by_process(members).filter(|it| process_is_there(it, proc_root)) {
         let family = process::descendants(proc_root, single.pid).unwrap_or_default();
         for pid in family {
             let tids = process::threads(proc_root, pid).unwrap_or_default();
@@ -164,6 +146,8 @@ pub fn disinherit(tid: u32, of: &Single, everywhere: &CpuSet, pins: Option<&Pins
 mod tests {
     use std::fs;
 
+    use gang_timetable::record::Normal;
+
     use super::*;
 
     /// What `/proc` shows of threads: process, number and start.
@@ -192,10 +176,10 @@ mod tests {
     #[test]
     fn whoever_has_the_number_of_a_thread_that_ended_is_no_member() {
         let root = proc_of(&[(7, 7, 10), (7, 8, 20)]);
-        assert!(single(7, 8, 20).is_there(root.path()));
-        assert!(!single(7, 8, 21).is_there(root.path()), "it started at another time");
-        assert!(!single(9, 8, 20).is_there(root.path()), "it is of another process");
-        assert!(!single(7, 9, 20).is_there(root.path()));
+        assert!(is_there(&single(7, 8, 20), root.path()));
+        assert!(!is_there(&single(7, 8, 21), root.path()), "it started at another time");
+        assert!(!is_there(&single(9, 8, 20), root.path()), "it is of another process");
+        assert!(!is_there(&single(7, 9, 20), root.path()));
     }
 
     #[test]

@@ -8,128 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gang_timetable::{Attributes, Policy};
-use serde::{Deserialize, Serialize};
-
-use crate::singles::Single;
-
-/// How to find the processes of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Whereabouts {
-    /// Its own cgroup of version 2, and the cpu group of version 1 that its processes were put into.
-    /// The homes are where they came from.
-    Cgroup {
-        group: PathBuf,
-        home: PathBuf,
-        cpu_group: Option<PathBuf>,
-        cpu_home: Option<PathBuf>,
-        /// Other jobs are in the cpu group too; it outlives this one.
-        cpu_group_is_shared: bool,
-        /// The group was there before the job, and stays.
-        adopted: bool,
-        /// Where its memory is limited.
-        #[serde(default)]
-        memory: Option<Confinement>,
-    },
-    /// Processes, each with the time it started (clock ticks since boot).
-    Tree { processes: Vec<(u32, u64)> },
-    /// Single threads, wherever their processes are.
-    Threads { threads: Vec<Single> },
-}
-
-impl Whereabouts {
-    /// Where the memory of the job is limited.
-    pub fn confinement(&self) -> Option<&Confinement> {
-        match self {
-            Whereabouts::Cgroup { memory, .. } => memory.as_ref(),
-            Whereabouts::Tree { .. } | Whereabouts::Threads { .. } => None,
-        }
-    }
-
-    pub fn set_confinement(&mut self, to: Option<Confinement>) {
-        if let Whereabouts::Cgroup { memory, .. } = self {
-            *memory = to;
-        }
-    }
-}
-
-/// A group whose memory the kernel limits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Confinement {
-    pub group: PathBuf,
-    /// Of version 1: where the processes came from. Of version 2 it is the job's own group.
-    pub home: Option<PathBuf>,
-    /// Of version 2: the limit of where they came from, in bytes, which they are to keep.
-    #[serde(default)]
-    pub inherited: Option<u64>,
-}
-
-/// A process that came into a job from other groups than the first one of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Newcomer {
-    pub pid: u32,
-    pub home: PathBuf,
-    pub cpu_home: Option<PathBuf>,
-    pub memory_home: Option<PathBuf>,
-}
-
-/// The attributes that a released thread gets; the policy by its number in sched(7).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Normal {
-    pub policy: u32,
-    pub nice: i32,
-    pub priority: u32,
-}
-
-impl From<Attributes> for Normal {
-    fn from(attributes: Attributes) -> Self {
-        let Attributes { policy, nice, priority, .. } = attributes;
-        Normal { policy: policy.number(), nice, priority }
-    }
-}
-
-impl From<Normal> for Attributes {
-    fn from(normal: Normal) -> Self {
-        let policy = Policy::from_number(normal.policy).unwrap_or(Policy::Other);
-        Attributes { policy, nice: normal.nice, priority: normal.priority, reset_on_fork: false }
-    }
-}
-
-/// A job on file. Times are nanoseconds since the Unix epoch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
-    pub id: u64,
-    pub name: String,
-    pub owner_uid: u32,
-    pub class: String,
-    pub policy: String,
-    pub weight: u32,
-    pub cpus: u32,
-    pub min_cpus: u32,
-    pub registered_at_ns: u64,
-    pub suspended: bool,
-    pub whereabouts: Whereabouts,
-    pub normal: Normal,
-    /// CPUs its first process might run on.
-    pub affinity: Vec<u32>,
-    /// Its processes hear of its slots by signals.
-    #[serde(default)]
-    pub signals: bool,
-    /// It is proved which policy it is to have; the one above is that which it has.
-    #[serde(default)]
-    pub auto: bool,
-    /// What it was promised; 0 for nothing.
-    #[serde(default)]
-    pub mem_bytes: u64,
-    #[serde(default)]
-    pub disk_bytes: u64,
-    #[serde(default)]
-    pub newcomers: Vec<Newcomer>,
-    /// The first process, with its start time, while it is on its way into the job's groups.
-    #[serde(default)]
-    pub coming: Option<(u32, u64)>,
-}
+use gang_timetable::record::Record;
 
 /// A file of the store that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -240,7 +119,7 @@ impl Store {
 }
 
 #[cfg(test)]
-pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
+pub(crate) fn record(id: u64, whereabouts: gang_timetable::record::Whereabouts) -> Record {
     Record {
         id,
         name: format!("job{id}"),
@@ -253,7 +132,7 @@ pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
         registered_at_ns: 0,
         suspended: false,
         whereabouts,
-        normal: Normal::default(),
+        normal: Default::default(),
         affinity: vec![0],
         signals: false,
         mem_bytes: 0,
@@ -266,16 +145,9 @@ pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use gang_timetable::record::Whereabouts;
 
-    #[test]
-    fn a_thread_gets_back_the_policy_that_it_had() {
-        for policy in Policy::ALL {
-            let had = Attributes { policy, ..Attributes::other(3) };
-            assert_eq!(Attributes::from(Normal::from(had)), had);
-        }
-        assert_eq!(Normal::from(Attributes::idle(0)).policy, 5, "as in sched(7)");
-    }
+    use super::*;
 
     #[test]
     fn records_come_back_in_order_and_damage_is_told() {

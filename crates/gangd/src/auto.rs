@@ -11,34 +11,25 @@
 
 use std::sync::{Arc, PoisonError};
 
+use gang_conductor::{Auto, Gain, Job};
 use gang_protocol::v1;
 use gang_schedule::{JobId, Policy};
 
 use crate::{
     daemon::{Daemon, Peer},
     denied::Denied,
-    job::Job,
     prover::Prover,
 };
 
 /// The most bytes of a reason; what is longer is refused.
 const BECAUSE_MAX: usize = 512;
 
-/// What came of a job of policy `auto` so far.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Auto {
-    pub decided: Option<Policy>,
-    pub gain: Option<v1::Gain>,
-    /// Why it was decided so, or why nothing is; empty while nobody has looked.
-    pub because: String,
-}
-
 /// What a job of policy `auto` is to be scheduled by from now on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     pub policy: Policy,
     pub is_final: bool,
-    pub gain: Option<v1::Gain>,
+    pub gain: Option<Gain>,
     pub because: String,
 }
 
@@ -67,22 +58,19 @@ impl Decision {
             let accepted = format!("up to {BECAUSE_MAX} bytes without control characters");
             return Err(Denied::invalid("because", because, accepted));
         }
+        let gain = gain.map(|it| Gain {
+            gain: it.gain,
+            interval: it.interval.and_then(|ends| ends.try_into().ok()),
+        });
         Ok(Decision { policy: policy.into(), is_final, gain, because })
     }
 }
 
-impl Auto {
-    fn take(&mut self, decision: &Decision) {
-        if decision.is_final {
-            (self.decided, self.gain) = (Some(decision.policy), decision.gain.clone());
-        }
-        self.because.clone_from(&decision.because);
+fn take(auto: &mut Auto, decision: &Decision) {
+    if decision.is_final {
+        (auto.decided, auto.gain) = (Some(decision.policy), decision.gain.clone());
     }
-
-    /// What it is scheduled by while nobody compares.
-    pub fn usual(&self) -> Policy {
-        self.decided.unwrap_or(Policy::Local)
-    }
+    auto.because.clone_from(&decision.because);
 }
 
 /// Writes what was decided of a job into its description.
@@ -90,7 +78,10 @@ pub fn describe(job: &Job, described: &mut v1::Job) {
     let Some(auto) = &job.auto else { return };
     described.policy = v1::Policy::auto;
     described.decided = auto.decided.map(Into::into);
-    described.gain.clone_from(&auto.gain);
+    described.gain = auto
+        .gain
+        .as_ref()
+        .map(|it| v1::Gain { gain: it.gain, interval: it.interval.map(Vec::from) });
     described.because = Some(match auto.because.as_str() {
         "" => "nobody has looked at it yet".to_owned(),
         because => because.to_owned(),
@@ -103,7 +94,7 @@ impl Daemon {
         self.permit(peer, job, "change the policy of a job")?;
         let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
         self.reschedule(job, policy)?;
-        self.change_on_file(move |state| state.set_auto(job, None))
+        self.change_on_file(move |state| Ok(state.core.set_auto(job, None)?))
     }
 
     /// Has it measured from now on what a job is to be scheduled by.
@@ -115,7 +106,8 @@ impl Daemon {
                 self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
             if !is_auto?? {
                 self.reschedule(job, Policy::Local)?;
-                self.change_on_file(move |state| state.set_auto(job, Some(Auto::default())))?;
+                let undecided = Some(Auto::default());
+                self.change_on_file(move |state| Ok(state.core.set_auto(job, undecided)?))?;
             }
         }
         Prover::ensure(self);
@@ -132,9 +124,8 @@ impl Daemon {
         }
         self.reschedule(job, decision.policy)?;
         self.conductor.ask(move |state| {
-            let job = state.jobs.get_mut(&job).ok_or(Denied::NoSuchJob(job))?;
-            if let Some(auto) = &mut job.auto {
-                auto.take(&decision);
+            if let Some(auto) = &mut state.core.job_mut(job)?.auto {
+                take(auto, &decision);
             }
             Ok(())
         })?
@@ -143,7 +134,7 @@ impl Daemon {
     /// Nobody compares any more: jobs go back to what they are usually scheduled by.
     pub fn end_trials(&self, because: &str) {
         let found = self.conductor.ask(|state| {
-            let jobs = state.jobs.values_mut();
+            let jobs = state.core.jobs.values_mut();
             let auto = jobs.filter_map(|job| Some((job.id, job.spec.policy, job.auto.as_mut()?)));
             auto.map(|(job, policy, auto)| (job, policy, auto.usual())).collect::<Vec<_>>()
         });
@@ -152,7 +143,7 @@ impl Daemon {
             // One that has ended, or is not auto any more, needs nothing.
             let told = because.to_owned();
             let kept = self.conductor.ask(move |state| {
-                let auto = state.jobs.get_mut(&job)?.auto.as_mut()?;
+                let auto = state.core.jobs.get_mut(&job)?.auto.as_mut()?;
                 auto.because = told;
                 Some(())
             });
@@ -166,7 +157,8 @@ impl Daemon {
 
     /// Whether any job is of policy `auto`.
     pub fn has_auto(&self) -> bool {
-        let any = self.conductor.ask(|state| state.jobs.values().any(|job| job.auto.is_some()));
+        let any =
+            self.conductor.ask(|state| state.core.jobs.values().any(|job| job.auto.is_some()));
         any.unwrap_or(false)
     }
 }
@@ -195,9 +187,9 @@ mod tests {
     fn a_comparison_changes_nothing_that_was_decided() {
         let mut auto = Auto::default();
         assert_eq!(auto.usual(), Policy::Local);
-        auto.take(&decision(v1::Policy::none, 0.0, &[0.0, 0.0]).unwrap());
+        take(&mut auto, &decision(v1::Policy::none, 0.0, &[0.0, 0.0]).unwrap());
         let tried = Decision::read(v1::Policy::local, false, None, "is compared".into()).unwrap();
-        auto.take(&tried);
+        take(&mut auto, &tried);
         assert_eq!((auto.usual(), auto.because.as_str()), (Policy::None, "is compared"));
         assert!(auto.gain.is_some());
     }

@@ -12,23 +12,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_conductor::admission::{Resources, Stock};
+use gang_conductor::{
+    Candidate, Job,
+    admission::{Resources, Stock},
+};
 use gang_engine::{
     bound::{Bound, Kernel, Linux, ProcessHandle},
-    release,
-    store::Whereabouts,
-    thread,
+    release, thread,
 };
 use gang_linux::{cgroup::Group, memory, process};
 use gang_schedule::{Class, JobId, Spec};
-use gang_timetable::before_gangd;
+use gang_timetable::{before_gangd, record::Whereabouts};
 
 use crate::{
     admission::stock_of_machine,
     daemon::{Daemon, Peer},
     denied::Denied,
-    job::{Job, Leaver},
-    state::Candidate,
+    state::Leaver,
 };
 
 /// The longest that a process is waited for that leaves its job: slices may be long.
@@ -84,7 +84,7 @@ impl Daemon {
     fn stock_after(&self, but: Option<JobId>, ahead: &[Resources]) -> Result<Stock, Denied> {
         let mut stock = stock_of_machine(&self.roots.proc, &self.settings().disk)?;
         let promises = self.conductor.ask(move |state| {
-            let others = state.jobs.values().filter(|job| Some(job.id) != but);
+            let others = state.core.jobs.values().filter(|job| Some(job.id) != but);
             let promised = others.filter(|job| !job.resources.is_none());
             let lives = |job: &Job| job.home.as_ref().map(|home| home.whereabouts.clone());
             promised.map(|job| (job.resources, lives(job))).collect::<Vec<_>>()
@@ -122,7 +122,7 @@ impl Daemon {
                 let reason = format!("it is in {now} now; only administrators may raise it");
                 return Err(Denied::not_permitted(format!("put job {job} into {class}"), reason));
             }
-            state.change(job, |spec, _| spec.class = class)
+            Ok(state.core.change(job, |spec, _| spec.class = class)?)
         })
     }
 
@@ -154,7 +154,7 @@ impl Daemon {
                 self.confine(job, after.mem_bytes)?;
             }
             let change = change.clone();
-            let changed = self.change_on_file(move |state| state.change(job, change));
+            let changed = self.change_on_file(move |state| Ok(state.core.change(job, change)?));
             if changed.is_err() && after.mem_bytes != before.mem_bytes {
                 self.confine(job, before.mem_bytes)?;
             }
@@ -183,7 +183,8 @@ impl Daemon {
         if let Some(at) = whereabouts.confinement() {
             self.lodging.limit(at, mem_bytes)?;
             let kept = Some(at.clone());
-            return self.change_on_file(move |state| state.confine(job, kept, mem_bytes > 0));
+            return self
+                .change_on_file(move |state| Ok(state.core.confine(job, kept, mem_bytes > 0)?));
         }
         if mem_bytes == 0 {
             return Ok(());
@@ -192,18 +193,20 @@ impl Daemon {
         let at = self.lodging.confinement(job, &whereabouts, first, mem_bytes)?;
         let Some(at) = at else { return Ok(()) };
         let kept = Some(at.clone());
-        self.change_on_file(move |state| state.confine(job, kept, false))?;
+        self.change_on_file(move |state| Ok(state.core.confine(job, kept, false)?))?;
         let limited = self
             .lodging
             .limit(&at, mem_bytes)
             .and_then(|()| self.lodging.gather(&whereabouts, &at));
         match limited {
-            Ok(()) => self.change_on_file(move |state| state.confine(job, Some(at), true)),
+            Ok(()) => {
+                self.change_on_file(move |state| Ok(state.core.confine(job, Some(at), true)?))
+            }
             Err(error) => {
                 let source = &error.source;
                 tracing::warn!(%job, %error, %source, "the memory of a job is not limited");
                 release::unconfine(&at);
-                self.change_on_file(move |state| state.confine(job, None, false))
+                self.change_on_file(move |state| Ok(state.core.confine(job, None, false)?))
             }
         }
     }
@@ -230,7 +233,7 @@ impl Daemon {
             ));
         }
         let leaving = process.clone();
-        let leaver = self.conductor.ask(move |state| state.let_go(job, leaving))??;
+        let leaver = self.conductor.ask(move |state| state.detach(job, leaving))??;
         self.see_off(&process, &leaver);
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = whereabouts

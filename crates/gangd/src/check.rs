@@ -24,12 +24,13 @@ use std::{
     time::Duration,
 };
 
+use gang_conductor::Job;
 use gang_linux::clock;
 use gang_protocol::v1;
 use gang_schedule::{Config, CpuSet, JobId, Plan, Schedule, check, clock as slices};
 use gang_timetable::{Backend, InSlot, Standing};
 
-use crate::{daemon::Daemon, denied::Denied, errands::Handle, job::Job, state::State};
+use crate::{daemon::Daemon, denied::Denied, errands::Handle, state::State};
 use look::{Subject, Wanted};
 
 /// At how many looks after each other something must be wrong, each in a slice of its own where the clock
@@ -90,7 +91,7 @@ pub fn all(daemon: &Daemon) -> Result<Found, Denied> {
 
 fn of_everything(daemon: &Daemon) -> Result<Found, Denied> {
     let (plans, mut violations) = of_plans(daemon)?;
-    let slice_ns = daemon.conductor.ask(|state| state.schedule.config().slice_ns)?;
+    let slice_ns = daemon.conductor.ask(|state| state.core.schedule.config().slice_ns)?;
     let mut ledger = Ledger::default();
     let mut subjects = 0;
     for look in 1..=LOOKS_MAX {
@@ -131,7 +132,7 @@ fn look_at_all(daemon: &Daemon, ledger: &mut Ledger) -> Result<usize, Denied> {
 fn of_plans(daemon: &Daemon) -> Result<Found, Denied> {
     for _ in 0..LOOKS_AT_PLANS {
         let planned = daemon.conductor.ask(|state| {
-            let forecast = &state.schedule;
+            let forecast = &state.core.schedule;
             let last = forecast.plans().last().filter(|_| !forecast.is_changed())?;
             Some((Schedule::clone(forecast), last.clone()))
         })?;
@@ -195,12 +196,15 @@ type Sight = (u64, Option<String>);
 impl Picture {
     /// What is to be of some jobs, with nothing to look at.
     fn of(backend: Backend, state: &State, jobs: &[JobId]) -> Picture {
-        let schedule = &state.schedule;
-        let (fill, machine) = (schedule.config().fill, state.machine());
-        let jobs = jobs.iter().filter_map(|id| state.jobs.get(id));
+        let schedule = &state.core.schedule;
+        let (fill, machine) = (schedule.config().fill, state.core.machine());
+        let jobs = jobs.iter().filter_map(|id| state.core.jobs.get(id));
         Picture {
             backend,
-            config: Config { gap: state.gaps.told(clock::utc_ns()), ..schedule.config().clone() },
+            config: Config {
+                gap: state.core.gaps.told(clock::utc_ns()),
+                ..schedule.config().clone()
+            },
             machine: schedule.topology().cpus().iter().map(|cpu| cpu.id).collect(),
             plans: schedule.plans().to_vec(),
             jobs: jobs.map(|job| Expected::of(job, fill, machine)).collect(),
@@ -209,16 +213,18 @@ impl Picture {
 
     /// The next jobs with what can be looked at of them, and where the one after these begins.
     fn portion(backend: Backend, state: &State, from: Bookmark) -> (Picture, Option<Bookmark>) {
-        let (fill, machine) = (state.schedule.config().fill, state.machine());
+        let (fill, machine) = (state.core.schedule.config().fill, state.core.machine());
         let (mut jobs, mut room, mut next) = (Vec::new(), PORTION, None);
-        for job in state.jobs.range(from.job..).map(|(_, job)| job) {
+        for job in state.core.jobs.range(from.job..).map(|(_, job)| job) {
             let seen = if job.id == from.job { from.subjects } else { 0 };
             if room == 0 {
                 next = Some(Bookmark { job: job.id, subjects: 0 });
                 break;
             }
             let mut of = Expected::of(job, fill, machine);
-            let all = job.home.iter().flat_map(|home| Subject::all(backend, home));
+            let roster = state.registry.jobs.get(&job.id).map(|of| &of.roster);
+            let all = job.home.iter().zip(roster);
+            let all = all.flat_map(|(home, roster)| Subject::all(backend, home, roster));
             of.subjects.extend(all.skip(seen).take(room));
             let taken = of.subjects.len();
             jobs.push(of);

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use gang_schedule::{Class, ClassSlices, ClassWeights, Event};
+use gang_conductor::Terms;
+use gang_schedule::{Class, ClassSlices, ClassWeights};
 use serde::Deserialize;
 
 use crate::settings::duration;
@@ -41,32 +42,6 @@ struct Weighed {
 struct Last {
     slice: Option<String>,
     slice_outside: Option<String>,
-}
-
-/// What the policy is told of the classes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Terms {
-    pub weights: ClassWeights,
-    pub slices: ClassSlices,
-}
-
-impl Terms {
-    pub fn event(self) -> Event {
-        Event::Classes { weights: self.weights, slices: self.slices }
-    }
-
-    /// The same lengths, as far as they can be had in slices of another length.
-    pub fn in_slices_of(mut self, own_ns: u64, other_ns: u64) -> Terms {
-        let convert = |slices: u32| {
-            let slices = u64::from(slices) * own_ns / other_ns;
-            slices.clamp(1, ClassSlices::MAX.into()) as u32
-        };
-        let ClassSlices { express, interactive, batch, standby } = &mut self.slices;
-        for slices in [express, interactive, batch, standby] {
-            *slices = convert(*slices);
-        }
-        self
-    }
 }
 
 impl File {

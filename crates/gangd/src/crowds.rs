@@ -8,12 +8,10 @@
 //! each out of a slot that the job does not have. Whoever does so by mistake, because the job is none any
 //! more, costs it a slot.
 
-use gang_conductor::Eligibility;
-use gang_engine::{store::Whereabouts, thread};
+use gang_conductor::{Eligibility, Job};
+use gang_engine::thread;
 use gang_linux::{cgroup::Group, error::unless_gone};
-use gang_timetable::{Attributes, before_gangd, lowered};
-
-use crate::job::Job;
+use gang_timetable::{Attributes, before_gangd, lowered, record::Whereabouts};
 
 /// What must be known of a job to lower all of it.
 pub struct Crowd {

@@ -3,24 +3,23 @@
 use std::{
     io::Write,
     os::unix::net::UnixStream,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicU32},
     thread,
     time::{Duration, Instant},
 };
 
+use gang_conductor::{Job, Progress};
 use gang_engine::{
-    bound::ProcessHandle,
-    members::Members,
-    page::SlotPage,
-    pins::Pins,
-    probe::Means,
-    release,
-    store::{Record, Store, Whereabouts},
+    bound::ProcessHandle, page::SlotPage, pins::Pins, probe::Means, release, roster::Roster,
+    store::Store,
 };
 use gang_linux::{Roots, cgroup::Group, process};
 use gang_schedule::JobId;
-use gang_timetable::{Attributes, Backend};
+use gang_timetable::{
+    Attributes, Backend, Members,
+    record::{Record, Whereabouts},
+};
 
 use crate::{
     admission::Queue,
@@ -32,13 +31,12 @@ use crate::{
     errands::Handle,
     gauge::Measuring,
     history::{Ended, History, Query},
-    job::{Address, Home, Job, Progress},
     lodging::Lodging,
     numbers::Numbers,
     precedence::{Precedence, Rank},
     prover::Prover,
     settings::Settings,
-    state::State,
+    state::{Address, State},
     watch::Watch,
 };
 
@@ -138,11 +136,11 @@ struct Tree {
 }
 
 impl Tree {
-    fn due(proc_root: &Path, job: &Job) -> Option<Tree> {
+    fn due(state: &State, job: &Job) -> Option<Tree> {
         let home = job.home.as_ref()?;
         let Whereabouts::Tree { processes: on_file } = &home.whereabouts else { return None };
-        let is_over = home.members.is_over(proc_root);
-        let processes = home.members.tree();
+        let is_over = state.is_over(job.id);
+        let processes = state.registry.jobs.get(&job.id)?.roster.tree();
         let pids = processes.iter().map(|process| process.pid);
         let is_on_file = pids.eq(on_file.iter().map(|(pid, _)| *pid));
         let is_due = is_over || !is_on_file;
@@ -250,9 +248,7 @@ impl Daemon {
 
     /// Where the processes of a job are; absent until its first one came.
     pub fn address(&self, job: JobId) -> Result<Option<Address>, Denied> {
-        let address =
-            move |state: &mut State| state.job(job).map(|job| job.home.as_ref().map(Home::address));
-        self.conductor.ask(address)?
+        self.conductor.ask(move |state| state.address(job))?
     }
 
     /// Does to each process of a job what must befall nobody else.
@@ -278,7 +274,7 @@ impl Daemon {
         let path = self.store.page(job.0);
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
         let is_there =
-            self.conductor.ask(move |state| state.job(job).map(|job| job.page.is_some()))??;
+            self.conductor.ask(move |state| state.job(job).map(|job| job.has_page))??;
         if !is_there {
             let page = SlotPage::open(&path)?;
             self.conductor.ask(move |state| state.page(job, page))??;
@@ -289,10 +285,8 @@ impl Daemon {
     /// A program tells how far its job is. It does so again and again: the conductor is asked once.
     pub fn set_progress(&self, peer: Peer, id: JobId, progress: Progress) -> Result<(), Denied> {
         self.conductor.ask(move |state| {
-            let job = state.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
-            peer.permit(id, job.owner_uid, "report the progress of a job")?;
-            job.progress = Some(progress);
-            Ok(())
+            peer.permit(id, state.job(id)?.owner_uid, "report the progress of a job")?;
+            Ok(state.core.report_progress(id, progress)?)
         })?
     }
 
@@ -376,16 +370,12 @@ impl Daemon {
     pub fn tend(&self) -> (bool, bool) {
         let leave_after = self.settings().leave_after;
         let asked = self.conductor.ask(move |state| {
-            let had_jobs = (!state.jobs.is_empty(), state.had_jobs);
-            let (proc_root, machine) = (&state.roots.proc, state.machine());
+            let had_jobs = (!state.core.jobs.is_empty(), state.core.had_jobs);
+            let (jobs, machine) = (&state.core.jobs, state.core.machine());
             (
-                state.jobs.values().filter_map(|job| Tree::due(proc_root, job)).collect(),
-                state.jobs.values().filter_map(|job| job.singles_due(proc_root)).collect(),
-                state
-                    .jobs
-                    .values()
-                    .filter_map(|job| Crowd::of(job, machine))
-                    .collect::<Vec<Crowd>>(),
+                jobs.values().filter_map(|job| Tree::due(state, job)).collect(),
+                jobs.keys().filter_map(|&job| state.singles_due(job)).collect(),
+                jobs.values().filter_map(|job| Crowd::of(job, machine)).collect::<Vec<Crowd>>(),
                 state.unused_for(leave_after),
                 had_jobs,
             )
@@ -423,13 +413,7 @@ impl Daemon {
             process.is_alive().then_some((process.pid, stat.start_ticks))
         };
         let now: Vec<(u32, u64)> = tree.iter().filter_map(started).collect();
-        self.change_on_file(move |state| {
-            let Some(job) = state.jobs.get_mut(&job) else { return Ok(None) };
-            if let Some(home) = job.home.as_mut().filter(|_| !now.is_empty()) {
-                home.whereabouts = Whereabouts::Tree { processes: now };
-            }
-            Ok(job.record())
-        })
+        self.change_on_file(move |state| Ok(state.core.set_tree(job, now)?))
     }
 
     /// Asks the main thread to end the daemon.
@@ -450,7 +434,7 @@ impl Daemon {
     pub fn restore(&self) {
         let first = self.numbers.next();
         // Without a conductor there are no jobs to number.
-        let _ = self.conductor.ask(move |state| state.number_from(first));
+        let _ = self.conductor.ask(move |state| state.core.number_from(first));
         let (records, errors) = self.store.records();
         for error in errors {
             tracing::error!(%error, source = %error.source, "a job is lost");
@@ -473,12 +457,17 @@ impl Daemon {
         whereabouts: &Whereabouts,
         normal: Attributes,
         affinity: &[u32],
-    ) -> gang_linux::Result<Members> {
-        let mut members = self.lodging.members(whereabouts, normal, affinity)?;
+    ) -> gang_linux::Result<(Roster, Members)> {
+        let (roster, members) = self.lodging.members(whereabouts, normal, affinity)?;
+        Ok((self.with_pins(job, roster)?, members))
+    }
+
+    /// Keeps on file which CPUs a job is given.
+    pub fn with_pins(&self, job: JobId, mut roster: Roster) -> gang_linux::Result<Roster> {
         if self.backend.can_fill() {
-            members.pins = Pins::create(&self.store.pins(job.0))?;
+            roster.pins = Pins::create(&self.store.pins(job.0))?;
         }
-        Ok(members)
+        Ok(roster)
     }
 
     fn restore_job(&self, record: &Record) -> Result<(), Denied> {
@@ -501,9 +490,9 @@ impl Daemon {
             }
         }
         let normal = record.normal.into();
-        let members = self.members(job, &record.whereabouts, normal, &record.affinity)?;
+        let (roster, members) = self.members(job, &record.whereabouts, normal, &record.affinity)?;
         let kept = record.clone();
-        self.conductor.ask(move |state| state.restore(&kept, members))??;
+        self.conductor.ask(move |state| state.restore(&kept, roster, members))??;
         if let Err(denied) = self.confine(job, record.mem_bytes) {
             tracing::warn!(%job, ?denied, "the memory of a job is not limited any more");
         }

@@ -1,6 +1,9 @@
 //! Why a request is not granted, in the terms of the interface.
 
-use gang_conductor::admission::{NotEnough, Supply};
+use gang_conductor::{
+    Refused,
+    admission::{NotEnough, Supply},
+};
 use gang_linux::Error as KernelError;
 use gang_protocol::v1::VarlinkCallError;
 use gang_schedule::{JobId, Refusal};
@@ -34,12 +37,7 @@ impl Denied {
 
     /// A job has processes or single threads, never both; `has_threads` says which it has.
     pub fn mixed(job: JobId, has_threads: bool) -> Denied {
-        let (wanted, has) = match has_threads {
-            true => ("a process", "single threads"),
-            false => ("a single thread", "processes"),
-        };
-        let reason = format!("it is of {has}, and a job has either; register another one");
-        Denied::not_permitted(format!("add {wanted} to job {job}"), reason)
+        Refused::mixed(job, has_threads).into()
     }
 
     /// Answers a call with it.
@@ -81,6 +79,25 @@ impl From<KernelError> for Denied {
 impl From<NotEnough> for Denied {
     fn from(NotEnough { resource, wanted, supply }: NotEnough) -> Self {
         Denied::NotEnough { resource, wanted, supply }
+    }
+}
+
+impl From<Refused> for Denied {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NoSuchJob(job) => Denied::NoSuchJob(job),
+            Refused::NoSuchProcess(pid) => Denied::NoSuchProcess(pid),
+            Refused::NoSuchThread(tid) => Denied::NoSuchThread(tid),
+            Refused::NotPermitted { operation, reason } => {
+                Denied::NotPermitted { operation, reason }
+            }
+            Refused::LimitReached { limit, maximum } => Denied::LimitReached { limit, maximum },
+            Refused::Unreadable { job, field } => Denied::Failed {
+                operation: format!("restore job {job}"),
+                reason: format!("its {field} is unknown here"),
+            },
+            Refused::Policy(refusal) => refusal.into(),
+        }
     }
 }
 

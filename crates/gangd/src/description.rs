@@ -6,12 +6,15 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use gang_conductor::admission::Supply;
-use gang_engine::{singles::Single, store::Whereabouts, timing};
-use gang_linux::{Roots, clock};
+use gang_conductor::{Home, Job, Now, admission::Supply};
+use gang_engine::timing;
+use gang_linux::Roots;
 use gang_protocol::v1;
 use gang_schedule::{Class, Config, Gap, JobId, Plan, clock as slices};
-use gang_timetable::{Backend, InSlot};
+use gang_timetable::{
+    Backend, InSlot,
+    record::{Single, Whereabouts},
+};
 
 use crate::{
     auto,
@@ -19,8 +22,7 @@ use crate::{
     denied::Denied,
     gauge,
     history::Ended,
-    job::{Address, Home, Job},
-    state::State,
+    state::{Address, State},
 };
 
 /// Single switches that are told at a time, lest a reply be too long.
@@ -35,11 +37,11 @@ pub struct Described {
 
 impl Described {
     /// `shares` are what the weights of all jobs give them now.
-    pub fn of(state: &State, job: &Job, shares: &BTreeMap<JobId, f64>, now_ns: u64) -> Described {
+    pub fn of(state: &State, job: &Job, shares: &BTreeMap<JobId, f64>, now: Now) -> Described {
         let share = shares.get(&job.id).copied().unwrap_or(0.0);
         Described {
-            job: describe(state, job, share, now_ns),
-            address: job.home.as_ref().map(Home::address),
+            job: describe(state, job, share, now),
+            address: state.address(job.id).ok().flatten(),
         }
     }
 
@@ -82,14 +84,14 @@ impl Described {
     }
 }
 
-fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
+fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
     let cgroup = match job.home.as_ref().map(|home| &home.whereabouts) {
         Some(Whereabouts::Cgroup { group, .. }) => Some(group.display().to_string()),
         _ => None,
     };
     let asked = |bytes: u64| (bytes > 0).then_some(bytes as i64);
-    let lived_ns = now_ns.saturating_sub(job.registered_at_ns);
-    let monotonic_ns = clock::monotonic_ns();
+    let lived_ns = now.utc_ns.saturating_sub(job.registered_at_ns);
+    let monotonic_ns = now.monotonic_ns;
     let mut described = v1::Job {
         id: job.id.0 as i64,
         name: job.name.clone(),
@@ -102,13 +104,10 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
         weight: job.spec.weight.into(),
         cpus: job.spec.cpus.into(),
         min_cpus: job.spec.min_cpus.into(),
-        state: state.phase(job, now_ns),
+        state: state.phase(job, now),
         cgroup,
         processes: 0,
-        single_threads: job
-            .home
-            .as_ref()
-            .map(|home| matches!(home.whereabouts, Whereabouts::Threads { .. })),
+        single_threads: job.home.as_ref().map(Home::is_of_threads),
         alone: Some(job.in_slot == InSlot::Alone),
         threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
         cpu_list: job.cpus.iter().map(i64::from).collect(),
@@ -143,11 +142,11 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
 /// The daemon and its machine.
 pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
     let (jobs, cpus, config, load, are_working) = daemon.conductor.ask(|state| {
-        let schedule = &state.schedule;
+        let schedule = &state.core.schedule;
         let cpus = schedule.topology().cpus().len();
-        let config = Config { gap: state.gaps.usual(), ..schedule.config().clone() };
-        let are_working = state.classes.are_working;
-        (state.jobs.len(), cpus, config, schedule.load(), are_working)
+        let config = Config { gap: state.core.gaps.usual(), ..schedule.config().clone() };
+        let are_working = state.core.are_working;
+        (state.core.jobs.len(), cpus, config, schedule.load(), are_working)
     })?;
     let (count, summary) = daemon.conductor.switches();
     let (late_plans, ran_out) = daemon.conductor.belated();
@@ -232,16 +231,16 @@ fn guarantee(backend: Backend) -> v1::Guarantee {
 /// Plans of the slice under way and of those planned after it; and of those before it that ended after
 /// `since_ns`. Each with the gaps in force when it began.
 pub fn frame(state: &State, now_ns: u64, since_ns: Option<u64>) -> Vec<(Arc<Plan>, Gap)> {
-    let now = slices::slice_at(state.schedule.config(), now_ns);
+    let now = slices::slice_at(state.core.schedule.config(), now_ns);
     let plans = match since_ns {
-        Some(since_ns) => state.schedule.plans_since(since_ns.min(now_ns)),
+        Some(since_ns) => state.core.schedule.plans_since(since_ns.min(now_ns)),
         None => {
-            let plans = state.schedule.plans().iter();
+            let plans = state.core.schedule.plans().iter();
             plans.filter(|plan| plan.slice >= now).cloned().collect()
         }
     };
     let with_gap = |plan: Arc<Plan>| {
-        let gap = state.gaps.told(plan.start_ns);
+        let gap = state.core.gaps.told(plan.start_ns);
         (plan, gap)
     };
     plans.into_iter().map(with_gap).collect()

@@ -19,12 +19,11 @@ use std::{
 };
 
 use gang_bpf::{Figures, Meter, NotMeasured, Slot};
-use gang_engine::store::Whereabouts;
+use gang_conductor::{Job, effects::Planned};
 use gang_linux::clock;
 use gang_protocol::v1;
-use gang_schedule::{Config, JobId, Plan, Policy, clock as slices};
-
-use crate::job::Job;
+use gang_schedule::{Config, JobId, Policy, clock as slices};
+use gang_timetable::record::Whereabouts;
 
 /// The jobs that are measured, as the conductor keeps them.
 #[derive(Debug, Default)]
@@ -233,7 +232,9 @@ impl Gauge {
     }
 
     /// Tells what was planned from a moment on.
-    pub fn plan(&mut self, config: &Config, from_ns: u64, until_ns: u64, plans: &[Plan]) {
+    pub fn plan(&mut self, planned: &Planned) {
+        let Planned { config, from_ns, until_ns, plans } = planned;
+        let (from_ns, until_ns) = (*from_ns, *until_ns);
         let Some(meter) = &self.meter else { return };
         let now_ns = clock::utc_ns();
         let ahead_ns = now_ns.wrapping_sub(clock::monotonic_ns());

@@ -6,15 +6,11 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use gang_engine::{
-    bound::ProcessHandle,
-    release,
-    store::{Record, Whereabouts},
-    thread,
-};
+use gang_conductor::Home;
+use gang_engine::{bound::ProcessHandle, release, thread};
 use gang_linux::{cgroup::Group, process, sched};
 use gang_schedule::JobId;
-use gang_timetable::{Attributes, before_gangd, is_raised};
+use gang_timetable::{Attributes, Controls, Members, before_gangd, is_raised, record::Whereabouts};
 
 use crate::{
     daemon::{Daemon, Peer},
@@ -73,7 +69,7 @@ impl Daemon {
     ) -> Result<(), Denied> {
         if let Some(newcomer) = self.lodging.newcomer(whereabouts, process.pid)? {
             let members = self.processes(job)?;
-            self.change_on_file(move |state| state.expect(job, newcomer, &members))?;
+            self.change_on_file(move |state| Ok(state.core.expect(job, newcomer, &members)?))?;
         }
         let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
         let had = |tid| Some((tid, before_gangd(thread::attributes(tid).ok()?, normal, false)));
@@ -88,16 +84,7 @@ impl Daemon {
 
     fn grow_tree(&self, job: JobId, process: Arc<ProcessHandle>) -> Result<(), Denied> {
         let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
-        self.change_on_file(move |state| {
-            let job = state.jobs.get_mut(&job).ok_or(Denied::NoSuchJob(job))?;
-            if let Some(home) = &mut job.home {
-                if let Whereabouts::Tree { processes } = &mut home.whereabouts {
-                    processes.push((process.pid, started));
-                }
-                home.members.add_process(process);
-            }
-            Ok(job.record())
-        })
+        self.change_on_file(move |state| state.follow_in_tree(job, process, started))
     }
 
     /// The first process of a job moves in, and the schedule learns of it.
@@ -118,41 +105,21 @@ impl Daemon {
         }
         let affinity = sched::affinity(process.pid).map_err(gone)?;
         let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
-        let owner = self.conductor.ask(move |state| {
-            state.job(job).map(|job| {
-                let (name, spec) = (job.name.clone(), job.spec.clone());
-                let asked = (job.signals, job.resources, job.auto.is_some());
-                (name, job.owner_uid, spec, job.registered_at_ns, asked)
-            })
-        })??;
-        let (name, owner_uid, spec, registered_at_ns, asked) = owner;
-        let (signals, resources, auto) = asked;
-        let at = self.lodging.confinement(job, &whereabouts, process.pid, resources.mem_bytes)?;
+        let mem_bytes = self
+            .conductor
+            .ask(move |state| state.job(job).map(|job| job.resources.mem_bytes))??;
+        let at = self.lodging.confinement(job, &whereabouts, process.pid, mem_bytes)?;
         whereabouts.set_confinement(at.clone());
+        let first = (process.pid, started);
         // On file before anything is done to the process: whoever has to undo it must find it.
-        let mut record = Record {
-            id: job.0,
-            name,
-            owner_uid,
-            class: spec.class.to_string(),
-            policy: spec.policy.to_string(),
-            weight: spec.weight,
-            cpus: spec.cpus,
-            min_cpus: spec.min_cpus,
-            registered_at_ns,
-            suspended: false,
-            whereabouts: whereabouts.clone(),
-            normal: normal.into(),
-            affinity: affinity.clone(),
-            signals,
-            auto,
-            mem_bytes: resources.mem_bytes,
-            disk_bytes: resources.disk_bytes,
-            newcomers: Vec::new(),
-            coming: Some((process.pid, started)),
-        };
+        let everywhere = affinity.iter().copied().collect();
+        let nobody = Members::new(Controls::default(), normal, everywhere);
+        let mut home = Home::new(whereabouts.clone(), nobody, normal, affinity.clone());
+        home.coming = Some(first);
+        let mut record =
+            self.conductor.ask(move |state| state.job(job).map(|job| job.record_at(&home)))??;
         self.put_on_file(Some(record.clone()))?;
-        let is_confined = match at.map(|at| (self.lodging.limit(&at, resources.mem_bytes), at)) {
+        let is_confined = match at.map(|at| (self.lodging.limit(&at, mem_bytes), at)) {
             None => false,
             Some((Ok(()), _)) => true,
             Some((Err(error), at)) => {
@@ -166,25 +133,22 @@ impl Daemon {
             }
         };
         // It has its first slot while it moves, which may take the kernel longer than that.
-        let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
         let joined = self
             .members(job, &whereabouts, normal, &affinity)
             .map_err(Denied::from)
-            .and_then(|members| {
-                let (at, first) = (whereabouts.clone(), (process.pid, started));
-                self.conductor.ask(move |state| {
-                    state.join(job, at, members, normal, affinity)?;
-                    state.is_coming(job, first, tids);
-                    Ok(())
-                })?
+            .and_then(|(roster, members)| {
+                let home = Home::new(whereabouts.clone(), members, normal, affinity);
+                self.conductor.ask(move |state| state.attach(job, home, roster, first))?
             });
         let settled = joined.and_then(|()| {
             self.lodging.move_in(&whereabouts, process)?;
-            self.change_on_file(move |state| Ok(state.has_come(job)))?;
+            self.change_on_file(move |state| state.arrive(job))?;
             self.watch.add_job(job, &whereabouts)?;
             if is_confined {
                 let at = whereabouts.confinement().cloned();
-                self.change_on_file(move |state| state.confine(job, at, resources.mem_bytes > 0))?;
+                self.change_on_file(move |state| {
+                    Ok(state.core.confine(job, at, mem_bytes > 0)?)
+                })?;
             }
             Ok(())
         });
@@ -199,7 +163,7 @@ impl Daemon {
             Err(denied) => {
                 // It may have had a slot by now.
                 let leaving = process.clone();
-                let leaver = self.conductor.ask(move |state| state.let_go(job, leaving))?;
+                let leaver = self.conductor.ask(move |state| state.detach(job, leaving))?;
                 leaver.into_iter().for_each(|leaver| self.see_off(process, &leaver));
                 self.end(job);
                 self.clear_away(&record);

@@ -14,10 +14,9 @@ use std::{
 use cpu::CpuGroups;
 use gang_engine::{
     bound::{ControlFile, ControlFiles, ProcessHandle},
-    members::Members,
     probe::Means,
+    roster::Roster,
     shared_group,
-    store::{Newcomer, Whereabouts},
 };
 use gang_linux::{
     Error, Result, Roots,
@@ -26,10 +25,13 @@ use gang_linux::{
     process,
 };
 use gang_schedule::{JobId, Policy};
-use gang_timetable::{Attributes, Backend};
+use gang_timetable::{
+    Attributes, Backend, Members,
+    record::{Newcomer, Whereabouts},
+};
 use memory::MemoryControl;
 
-use crate::job::Address;
+use crate::state::Address;
 
 /// The cgroups of one daemon.
 #[derive(Clone, Debug)]
@@ -374,9 +376,9 @@ impl Lodging {
         whereabouts: &Whereabouts,
         normal: Attributes,
         affinity: &[u32],
-    ) -> Result<Members> {
+    ) -> Result<(Roster, Members)> {
         let everywhere = affinity.iter().copied().collect();
-        match whereabouts {
+        let roster = match whereabouts {
             Whereabouts::Cgroup { group, cpu_group, .. } => {
                 let own_cpu = self.cpu.own_of(group, cpu_group.as_deref());
                 let open = |path: PathBuf| if_there(ControlFile::open(path));
@@ -387,7 +389,7 @@ impl Lodging {
                     weight: own_cpu.map_or(Ok(None), own)?,
                 };
                 let in_idle_group = self.cpu.is_idle_as_a_whole(cpu_group.is_some());
-                Members::of_group(&Group::at(group), controls, in_idle_group, normal, everywhere)
+                Roster::of_group(&Group::at(group), controls, in_idle_group)?
             }
             Whereabouts::Tree { processes } => {
                 let mut handles = processes.iter().filter_map(|(pid, started)| {
@@ -399,21 +401,22 @@ impl Lodging {
                     let gone = std::io::Error::from_raw_os_error(3);
                     Error::new("find", "any process of the job", gone)
                 })?;
-                let mut members = Members::of_tree(first, normal, everywhere);
-                handles.for_each(|handle| members.add_process(handle));
-                Ok(members)
+                let mut roster = Roster::of_tree(first);
+                let mut members = roster.members(normal, everywhere);
+                handles.for_each(|handle| roster.add_process(&mut members, handle));
+                return Ok((roster, members));
             }
             Whereabouts::Threads { threads } => {
-                let members = Members::of_threads(threads.clone(), normal, everywhere);
-                match members.is_over(&self.roots.proc) {
-                    false => Ok(members),
-                    true => {
-                        let gone = std::io::Error::from_raw_os_error(3);
-                        Err(Error::new("find", "any thread of the job", gone))
-                    }
+                let roster = Roster::of_threads(threads.clone());
+                if roster.is_over(&self.roots.proc) {
+                    let gone = std::io::Error::from_raw_os_error(3);
+                    return Err(Error::new("find", "any thread of the job", gone));
                 }
+                roster
             }
-        }
+        };
+        let members = roster.members(normal, everywhere);
+        Ok((roster, members))
     }
 
     /// Removes what a daemon of that name left of its groups, where nobody is in them; true where somebody is in one,

@@ -9,9 +9,9 @@
 
 use std::time::{Duration, Instant};
 
-use gang_engine::{bound::ProcessHandle, store::Whereabouts};
+use gang_engine::bound::ProcessHandle;
 use gang_schedule::{JobId, Policy};
-use gang_timetable::{InSlot, Standing};
+use gang_timetable::{Standing, record::Whereabouts};
 
 use crate::{changes::perform, daemon::Daemon, denied::Denied};
 
@@ -29,7 +29,7 @@ impl Daemon {
     /// meet who moves out.
     pub fn reschedule(&self, job: JobId, policy: Policy) -> Result<(), Denied> {
         let from = self.conductor.ask(move |state| {
-            let machine = state.schedule.topology().len();
+            let machine = state.core.schedule.topology().len();
             let job = state.job(job)?;
             let mut spec = job.spec.clone();
             spec.policy = policy;
@@ -40,20 +40,21 @@ impl Daemon {
         })??;
         let Some(home) = from else { return Ok(()) };
         let Some((from, _)) = home else {
-            return self
-                .change_on_file(move |state| state.change(job, |spec, _| spec.policy = policy));
+            return self.change_on_file(move |state| {
+                Ok(state.core.change(job, |spec, _| spec.policy = policy)?)
+            });
         };
         let to = self.lodging.rehomed(job, policy, &from)?;
         match policy {
             Policy::None => {
                 // Not on file yet: what is there tells where gangs are.
                 self.conductor
-                    .ask(move |state| state.change(job, |spec, _| spec.policy = policy))??;
+                    .ask(move |state| state.core.change(job, |spec, _| spec.policy = policy))??;
                 self.wait_until_released(job);
             }
             Policy::Local => {
                 let known = to.clone();
-                self.change_on_file(move |state| state.expect_at(job, known))?;
+                self.change_on_file(move |state| Ok(state.core.expect_at(job, known)?))?;
             }
         }
         // Nobody watches meanwhile: the group that they leave becomes empty, and the job is not over.
@@ -74,9 +75,9 @@ impl Daemon {
         let end = Instant::now() + RELEASED_WITHIN;
         while Instant::now() < end {
             let released = self.conductor.ask(move |state| {
-                let job = state.jobs.get(&job)?;
+                let job = state.core.jobs.get(&job)?;
                 job.home.as_ref()?;
-                Some((job.standing == Standing::Released).then_some(state.generation))
+                Some((job.standing == Standing::Released).then_some(state.core.generation))
             });
             match released {
                 Ok(Some(Some(generation))) if self.conductor.is_in_force(generation) => {
@@ -92,15 +93,7 @@ impl Daemon {
     }
 
     fn release_again(&self, job: JobId) {
-        let actions = self.conductor.ask(move |state| {
-            let mut actions = Vec::new();
-            if let Some(home) = state.jobs.get(&job).and_then(|job| job.home.as_ref()) {
-                let (from, to) = (Standing::Filling, Standing::Released);
-                let in_slot = InSlot::default();
-                state.backend.actions(job, &home.members, from, to, in_slot, &mut actions);
-            }
-            state.bind(actions)
-        });
+        let actions = self.conductor.ask(move |state| state.release_again(job));
         // Without a conductor everything is released.
         perform(&actions.unwrap_or_default());
     }
@@ -140,7 +133,7 @@ impl Daemon {
         let (normal, affinity) = kept;
         let members = self.lodging.members(to, normal, &affinity)?;
         let at = to.clone();
-        self.change_on_file(move |state| state.rehome(job, policy, at, members))?;
+        self.change_on_file(move |state| state.moved(job, policy, at, members))?;
         self.measuring.start_over(to);
         if let (Whereabouts::Cgroup { group: old, .. }, Whereabouts::Cgroup { group: new, .. }) =
             (from, to)

@@ -12,7 +12,7 @@ use std::sync::PoisonError;
 use gang_engine::bound::ProcessHandle;
 use gang_schedule::JobId;
 
-use crate::{daemon::Daemon, denied::Denied, job::Address, precedence::Rank};
+use crate::{daemon::Daemon, denied::Denied, precedence::Rank, state::Address};
 
 /// Rounds over the processes of a job.
 const ROUNDS_MAX: usize = 100;
@@ -26,7 +26,7 @@ impl Daemon {
             let source = &error.source;
             tracing::warn!(%error, %source, "gangs do not give way to the rest of the machine");
         }
-        let jobs = self.conductor.ask(|state| state.jobs.keys().copied().collect::<Vec<_>>());
+        let jobs = self.conductor.ask(|state| state.core.jobs.keys().copied().collect::<Vec<_>>());
         // Without a conductor there are no jobs either.
         for job in jobs.unwrap_or_default() {
             match self.take_job_back(job, &mut rank) {

@@ -10,11 +10,12 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use gang_conductor::{Conductor, Gaps};
 use gang_engine::{probe::Means, release, store::Store};
-use gang_linux::{Roots, clock, descriptors, memory};
+use gang_linux::{Roots, clock, descriptors, memory, sched};
 use gang_protocol::hash::fnv1a;
 use gang_schedule::{Gap, Schedule};
-use gang_timetable::Backend;
+use gang_timetable::{Backend, Switchers};
 use rustix::event::epoll;
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -83,11 +84,23 @@ pub fn run(
         Ward::start(socket.into(), pulse.clone(), realtime).context("cannot start the guardian")?;
     let schedule = Schedule::new(effective(&settings, backend), survey::machine(roots)?)?;
     let precedence = Precedence::new(realtime);
-    let state = State::new(roots.clone(), backend, &settings, schedule);
+    let all = lodging.cpu.of_all();
+    let switchers = Switchers::new(schedule.topology());
+    let asked = schedule.config().gap;
+    let kept = sched::kept_for_ordinary(roots);
+    let how = gang_conductor::Setup {
+        backend,
+        switchers: switchers.clone(),
+        can_lift: all.is_some(),
+        leave_alone: settings.leave_alone,
+        gaps: Gaps::new(kept, asked, settings.adapt_gaps && asked.length_ns > 0),
+    };
+    let of_conductor = settings.of_conductor(schedule.config().slice_ns);
+    let mut state = State::new(Conductor::new(how, of_conductor, schedule), roots.clone(), all);
+    state.hours = settings.working_hours.clone();
     let (conductor, thread) = conductor::start(Setup {
         state,
-        all: lodging.cpu.of_all(),
-        leave_alone: settings.leave_alone,
+        switchers,
         pulse: pulse.clone(),
         realtime,
         precedence: precedence.clone(),

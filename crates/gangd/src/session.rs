@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use gang_conductor::admission::Resources;
+use gang_conductor::{Candidate, Progress, admission::Resources};
 use gang_linux::{clock, error::unless_gone, process};
 use gang_protocol::{limits, name::check_name, progress, v1};
 use gang_schedule::{Class, JobId, Spec};
@@ -18,10 +18,9 @@ use crate::{
     denied::Denied,
     description::{self, Described},
     history::Query,
-    job::Progress,
     prover::Prover,
     singles,
-    state::Candidate,
+    state::now,
 };
 
 /// A connection. Jobs that it registered and that got no process end with it.
@@ -227,9 +226,9 @@ impl Session {
 
     pub fn list(&self) -> Result<Vec<v1::Job>, Denied> {
         let jobs = self.daemon.conductor.ask(|state| {
-            let (now_ns, shares) = (clock::utc_ns(), state.schedule.shares());
+            let (now, shares) = (now(), state.core.schedule.shares());
             let described =
-                state.jobs.values().map(|job| Described::of(state, job, &shares, now_ns));
+                state.core.jobs.values().map(|job| Described::of(state, job, &shares, now));
             described.collect::<Vec<_>>()
         })?;
         let complete = |job: Described| job.complete(&self.daemon).map(|(job, _)| job);
@@ -239,8 +238,8 @@ impl Session {
     pub fn show(&self, job: i64) -> Result<(v1::Job, Option<Vec<v1::Process>>), Denied> {
         let id = job_id(job)?;
         let described = self.daemon.conductor.ask(move |state| {
-            let shares = state.schedule.shares();
-            state.job(id).map(|job| Described::of(state, job, &shares, clock::utc_ns()))
+            let shares = state.core.schedule.shares();
+            state.job(id).map(|job| Described::of(state, job, &shares, now()))
         })??;
         let (lost_to, per_cpu) = (described.lost_to(&self.daemon), described.per_cpu(&self.daemon));
         let singles = described.singles().to_vec();
@@ -266,7 +265,8 @@ impl Session {
         self.daemon.conductor.ask(move |state| {
             let reason =
                 "a signal acts on a whole process: remove the threads, or signal their process";
-            state.job(id)?.permit_on_processes(true, "send a signal to", reason)
+            let job = state.job(id)?;
+            Ok::<(), Denied>(job.permit_on_processes(true, "send a signal to", reason)?)
         })??;
         let accepted = || Denied::invalid("signal", signal, "1 to 64");
         let number =

@@ -6,13 +6,14 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
+use gang_conductor::Terms;
 use gang_schedule::{Config, Gap, Refusal};
 use gang_timetable::Backend;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::{
-    classes::{self, Terms},
+    classes,
     history::Retention,
     hours::{self, WorkingHours},
 };
@@ -161,6 +162,23 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// What a conductor is given of them, whose slices are so long.
+    pub fn of_conductor(&self, slice_ns: u64) -> gang_conductor::Settings {
+        let Config { slice_ns: own_ns, class_weights, class_slices, .. } = self.schedule;
+        let inside = Terms { weights: class_weights, slices: class_slices };
+        let outside = self.outside.in_slices_of(own_ns, slice_ns);
+        gang_conductor::Settings {
+            limits: gang_conductor::Limits {
+                jobs: self.limits.jobs,
+                jobs_per_user: self.limits.jobs_per_user,
+                cpus_per_user: self.limits.cpus_per_user,
+            },
+            idle_after_ns: self.idle_after.as_nanos() as u64,
+            inside: inside.in_slices_of(own_ns, slice_ns),
+            outside: self.working_hours.is_some().then_some(outside),
+        }
+    }
+
     /// What of `new` differs and takes effect only in another daemon.
     pub fn what_needs_a_restart(&self, new: &Settings) -> Vec<&'static str> {
         let (old, new_plan) = (&self.schedule, &new.schedule);

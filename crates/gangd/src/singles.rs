@@ -14,26 +14,21 @@ use std::{
     sync::{Arc, PoisonError},
 };
 
-use gang_engine::{
-    bound::ProcessHandle,
-    pins::Pins,
-    singles::{self, Single},
-    store::{Record, Whereabouts},
-};
+use gang_conductor::Home;
+use gang_engine::{bound::ProcessHandle, pins::Pins, roster::Roster, singles};
 use gang_linux::{process, sched};
 use gang_protocol::v1;
 use gang_schedule::{CpuSet, JobId};
-use gang_timetable::Backend;
+use gang_timetable::{
+    Backend,
+    record::{Record, Single, Whereabouts},
+};
 
 use crate::{
     daemon::{Daemon, Peer},
     denied::Denied,
-    job::Leaver,
-    state::State,
+    state::{Descriptors, Leaver, State},
 };
-
-/// The most that a job has of them: each is looked at by itself before every stretch that is planned.
-pub const SINGLES_MAX: usize = 256;
 
 /// Who has a thread already, or all threads of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,17 +51,30 @@ pub struct SingleLeaver {
 /// The job that has a thread of a process, and which one.
 pub fn of_process(state: &State, pid: u32) -> Option<(JobId, u32)> {
     let proc_root = &state.roots.proc;
-    state.jobs.values().find_map(|job| {
-        let mut singles = job.home.as_ref()?.members.singles().iter();
-        let single = singles.find(|it| it.pid == pid && it.is_there(proc_root))?;
-        Some((job.id, single.tid))
+    state.core.jobs.keys().find_map(|&job| {
+        let mut singles = state.singles(job).iter();
+        let single = singles.find(|it| it.pid == pid && singles::is_there(it, proc_root))?;
+        Some((job, single.tid))
     })
+}
+
+/// A single thread leaves its job.
+fn leave(state: &mut State, job: JobId, tid: u32) -> Result<SingleLeaver, Denied> {
+    let gone = || Denied::NoSuchThread(tid);
+    let singles = state.singles(job).to_vec();
+    let home = state.job(job)?.home.as_ref().ok_or_else(gone)?;
+    let affinity = home.affinity.iter().copied().collect();
+    let pid = singles.iter().find(|single| single.tid == tid).ok_or_else(gone)?.pid;
+    let process = ProcessHandle::open(pid).map_err(|_| gone())?;
+    let of_process = singles.into_iter().filter(|single| single.pid == pid).collect();
+    let leaver = state.detach_single(job, tid)?;
+    Ok(SingleLeaver { process, leaver, of_process, affinity })
 }
 
 /// The processes of single threads, in the terms of the interface.
 pub fn processes(proc_root: &Path, singles: &[Single]) -> Vec<v1::Process> {
     let mut of: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
-    for single in singles.iter().filter(|single| single.is_there(proc_root)) {
+    for single in singles.iter().filter(|single| singles::is_there(single, proc_root)) {
         of.entry(single.pid).or_default().push(single.tid.into());
     }
     let process = |(pid, tids): (u32, Vec<i64>)| {
@@ -101,7 +109,7 @@ impl Daemon {
         self.can_switch(&single)
             .map_err(|reason| Denied::Failed { operation: operation(), reason })?;
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
-        let record = self.conductor.ask(move |state| state.with_single(job, single))??;
+        let record = self.conductor.ask(move |state| state.core.with_thread(job, single))??;
         match record {
             Some(record) => self.follow_in_alone(job, single, record),
             None => self.settle_in_alone(job, single),
@@ -129,7 +137,7 @@ impl Daemon {
             Denied::NoSuchProcess(_) => gone(),
             denied => denied,
         })?;
-        let single = Single::of(proc_root, pid, tid).map_err(|_| gone())?;
+        let single = singles::read(proc_root, pid, tid).map_err(|_| gone())?;
         if process.is_alive() { Ok((process, single)) } else { Err(gone()) }
     }
 
@@ -139,14 +147,12 @@ impl Daemon {
             return Ok(Some(Owner::OfProcess(job)));
         }
         let of_state = move |state: &mut State| {
-            let homes = state.jobs.values().filter_map(|job| Some((job.id, job.home.as_ref()?)));
-            homes.into_iter().find_map(|(id, home)| {
-                let members = &home.members;
-                if members.tree().iter().any(|process| process.pid == single.pid) {
+            state.registry.jobs.iter().find_map(|(&id, Descriptors { roster, .. })| {
+                if roster.tree().iter().any(|process| process.pid == single.pid) {
                     return Some(Owner::OfProcess(id));
                 }
                 let is_same = |it: &Single| (it.tid, it.started) == (single.tid, single.started);
-                members.singles().iter().any(is_same).then_some(Owner::OfThread(id))
+                roster.singles().iter().any(is_same).then_some(Owner::OfThread(id))
             })
         };
         Ok(self.conductor.ask(of_state)?)
@@ -188,7 +194,7 @@ impl Daemon {
             if is_over {
                 self.end(job);
             } else if let Err(denied) =
-                self.change_on_file(move |state| Ok(state.settle_singles(job)))
+                self.change_on_file(move |state| Ok(state.keep_singles(job)))
             {
                 tracing::warn!(%job, ?denied, "threads that have ended stay on file");
             }
@@ -217,19 +223,17 @@ impl Daemon {
     fn settle_in_alone(&self, job: JobId, single: Single) -> Result<(), Denied> {
         let affinity = sched::affinity(single.tid).map_err(|_| Denied::NoSuchThread(single.tid))?;
         let whereabouts = Whereabouts::Threads { threads: vec![single] };
-        let record = self.conductor.ask({
-            let (whereabouts, affinity) = (whereabouts.clone(), affinity.clone());
-            move |state| {
-                state.job(job).map(|job| job.record_at(whereabouts, single.normal, affinity))
-            }
-        })??;
-        self.put_on_file(Some(record))?;
         let normal = single.normal.into();
-        let joined = self.members(job, &whereabouts, normal, &affinity).map_err(Denied::from);
-        let joined = joined.and_then(|members| {
-            self.conductor
-                .ask(move |state| state.join(job, whereabouts, members, normal, affinity))?
-        });
+        let roster = Roster::of_threads(vec![single]);
+        let members = roster.members(normal, affinity.iter().copied().collect());
+        let home = Home::new(whereabouts, members, normal, affinity);
+        let at = home.clone();
+        let record =
+            self.conductor.ask(move |state| state.job(job).map(|job| job.record_at(&at)))??;
+        self.put_on_file(Some(record))?;
+        let joined = self.with_pins(job, roster).map_err(Denied::from);
+        let joined = joined
+            .and_then(|roster| self.conductor.ask(move |state| state.join(job, home, roster))?);
         joined.and_then(|record| self.put_on_file(record)).inspect_err(|_| {
             let _ = self.store.remove(job.0);
         })
@@ -238,21 +242,20 @@ impl Daemon {
     /// Takes a single thread out of a job: when this returns, it is scheduled as it was before.
     pub fn remove_thread(&self, peer: Peer, job: JobId, tid: u32) -> Result<(), Denied> {
         self.permit(peer, job, "remove a thread")?;
-        let gone = self.conductor.ask(move |state| state.let_single_go(job, tid))??;
+        let gone = self.conductor.ask(move |state| leave(state, job, tid))??;
         let SingleLeaver { process, leaver, of_process, affinity } = gone;
         self.wait_until_gone(&process, &leaver);
         let pins = Pins::read(&self.store.pins(job.0)).ok().flatten();
         for (heir, member) in singles::heirs(&self.roots.proc, &of_process) {
             singles::disinherit(heir, &member, &affinity, pins.as_ref());
         }
-        let of_job =
-            move |state: &mut State| state.job(job).map(|job| job.is_over(&state.roots.proc));
+        let of_job = move |state: &mut State| state.job(job).map(|_| state.is_over(job));
         match self.conductor.ask(of_job)? {
             Ok(true) => {
                 self.end(job);
                 Ok(())
             }
-            Ok(false) => self.change_on_file(move |state| Ok(state.settle_singles(job))),
+            Ok(false) => self.change_on_file(move |state| Ok(state.keep_singles(job))),
             // It has ended meanwhile.
             Err(_) => Ok(()),
         }

@@ -1,160 +1,178 @@
-//! What the daemon knows: the jobs, and the state of the policy.
+//! What the daemon knows: what is decided, and what the numbers in it stand for.
 //!
-//! One thread owns it, the conductor; nothing here waits for anybody. What a client asks is a
+//! One thread owns it, the conductor's; nothing here waits for anybody. What a client asks is a
 //! function that runs on that thread ([`crate::errands::Handle`]).
-
-mod membership;
+//!
+//! The decisions are those of [`gang_conductor`]. Beside them stand the descriptors of each job: of
+//! the files that its threads are read from, of its processes, of its slot page. They come before
+//! the decision that needs them, and go after the actions that name them were bound.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use gang_bpf::Meter;
-use gang_conductor::{
-    Activity, Eligibility, Forecast, Gaps, Load, Width, Window, admission::Resources,
-};
+use gang_conductor::{Candidate, Conductor, Eligibility, Home, Job, Measure, Note, Now};
 use gang_engine::{
-    bound::Bound,
+    bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
     listeners::Listeners,
-    members::Members,
     page::SlotPage,
-    store::{Record, Whereabouts},
+    roster::Roster,
+    singles,
 };
-use gang_linux::{Roots, clock, sched};
-use gang_schedule::{Config, Event, JobId, Schedule, Spec};
-use gang_timetable::{Action, Backend, InSlot, Signal, Standing};
+use gang_linux::{Roots, clock, process};
+use gang_schedule::{JobId, Policy};
+use gang_timetable::{
+    Action, Attributes, Backend, Control, Group, InSlot, Members, Standing,
+    record::{Newcomer, Record, Single, Whereabouts},
+};
 
 use crate::{
-    auto::Auto,
-    classes::Terms,
-    denied::Denied,
-    gauge::Gauge,
-    history::Ended,
-    hours::WorkingHours,
-    job::{Bindings, Job},
-    settings::{Limits, Settings},
+    denied::Denied, gauge::Gauge, history::Ended, hours::WorkingHours, settings::Settings,
 };
 
-/// A job to be.
-#[derive(Clone, Debug)]
-pub struct Candidate {
-    pub name: String,
-    pub owner_uid: u32,
-    pub spec: Spec,
-    pub resources: Resources,
-    pub signals: bool,
-    /// Its policy is `auto`.
-    pub auto: bool,
+/// The moment that it is.
+pub fn now() -> Now {
+    Now { utc_ns: clock::utc_ns(), monotonic_ns: clock::monotonic_ns() }
 }
 
-/// What classes weigh and ask for, and when.
-#[derive(Clone, Debug)]
-pub struct ClassTimes {
-    pub hours: Option<WorkingHours>,
-    pub inside: Terms,
-    pub outside: Terms,
-    /// Whether these are working hours, as last told to the policy.
-    pub are_working: Option<bool>,
+/// The descriptors of a job.
+#[derive(Debug)]
+pub struct Descriptors {
+    pub roster: Roster,
+    pub listeners: Listeners,
 }
 
-impl ClassTimes {
-    /// For slices of `slice_ns`, whatever the settings say of them.
-    fn new(settings: &Settings, slice_ns: u64) -> ClassTimes {
-        let Config { slice_ns: of_settings, class_weights, class_slices, .. } = settings.schedule;
-        let inside = Terms { weights: class_weights, slices: class_slices };
-        ClassTimes {
-            hours: settings.working_hours.clone(),
-            inside: inside.in_slices_of(of_settings, slice_ns),
-            outside: settings.outside.in_slices_of(of_settings, slice_ns),
-            are_working: None,
-        }
+/// What must be known of a process that leaves its job.
+#[derive(Clone, Debug)]
+pub struct Leaver {
+    /// Its threads, of those that the job knew, in order of number.
+    pub known: Vec<u32>,
+    /// Gives back to them what they had.
+    pub actions: Vec<Bound>,
+    /// What the others have by default.
+    pub normal: Attributes,
+    /// Where it came from, if not from where the first one of the job did.
+    pub newcomer: Option<Newcomer>,
+    /// Timetables of this generation do not have it any more.
+    pub gone_from: u64,
+}
+
+/// Where to find the processes of a job, for those who do not own the state.
+#[derive(Clone, Debug)]
+pub struct Address {
+    pub whereabouts: Whereabouts,
+    /// Of a job without a cgroup: those of its processes that are known.
+    pub tree: Vec<Arc<ProcessHandle>>,
+}
+
+/// The descriptors of all jobs.
+#[derive(Debug, Default)]
+pub struct Registry {
+    pub jobs: BTreeMap<JobId, Descriptors>,
+    /// Where programs read of the slots of their job.
+    pub pages: BTreeMap<JobId, Arc<SlotPage>>,
+    /// The controls of the group that all jobs are in, where that gives way.
+    pub all: Option<ControlFiles>,
+}
+
+impl Handles for Registry {
+    fn control(&self, group: Group, control: Control) -> Option<Arc<ControlFile>> {
+        let files = match group {
+            Group::Job(job) => &self.jobs.get(&job)?.roster.control_files,
+            Group::All => self.all.as_ref()?,
+        };
+        files.of(control).cloned()
+    }
+
+    fn process(&self, job: JobId, pid: u32) -> Option<Arc<ProcessHandle>> {
+        let Descriptors { roster, listeners } = self.jobs.get(&job)?;
+        roster.process(pid).or_else(|| listeners.process(pid)).cloned()
+    }
+
+    fn page(&self, job: JobId) -> Option<Arc<SlotPage>> {
+        self.pages.get(&job).cloned()
     }
 }
 
-/// Everything that plans depend on, and what came of them.
+/// Everything that the conductor's thread owns.
 pub struct State {
-    pub roots: Roots,
-    pub backend: Backend,
-    pub limits: Limits,
-    /// A job that used no CPU for this long counts as idle (L19).
-    pub idle_after: Duration,
-    pub schedule: Forecast,
-    pub classes: ClassTimes,
-    pub jobs: BTreeMap<JobId, Job>,
-    next_id: u64,
-    /// There was a job, however short it was.
-    pub had_jobs: bool,
-    pub load: Load,
+    pub core: Conductor,
+    pub registry: Registry,
     pub gauge: Gauge,
-    pub gaps: Gaps,
-    /// Up to this moment (UTC) jobs have been credited with their slots.
-    accounted_until_ns: u64,
-    /// Calls for what changed outside the clock; they go with the next timetable.
-    pub pending: Vec<Bound>,
-    /// Of the timetables that were made last.
-    pub generation: u64,
-    /// Where the round of looks at the jobs' CPU time stands.
-    pub next_look: JobId,
+    pub roots: Roots,
+    pub hours: Option<WorkingHours>,
+    /// Actions for what changed outside the clock; they go with the next timetable.
+    pub orders: Vec<Bound>,
     /// The conductor is to end.
     pub stopped: bool,
 }
 
 impl State {
-    pub fn new(roots: Roots, backend: Backend, settings: &Settings, schedule: Schedule) -> State {
-        let asked = schedule.config().gap;
-        let kept = sched::kept_for_ordinary(&roots);
-        let gaps = Gaps::new(kept, asked, settings.adapt_gaps && asked.length_ns > 0);
+    pub fn new(core: Conductor, roots: Roots, all: Option<ControlFiles>) -> State {
         State {
-            roots,
-            backend,
-            limits: settings.limits.clone(),
-            classes: ClassTimes::new(settings, schedule.config().slice_ns),
-            idle_after: settings.idle_after,
-            schedule: Forecast::new(schedule),
-            jobs: BTreeMap::new(),
-            next_id: 1,
-            had_jobs: false,
-            load: Load::default(),
+            core,
+            registry: Registry { all, ..Registry::default() },
             gauge: Gauge::default(),
-            gaps,
-            accounted_until_ns: 0,
-            pending: Vec::new(),
-            generation: 0,
-            next_look: JobId(0),
+            roots,
+            hours: None,
+            orders: Vec::new(),
             stopped: false,
         }
     }
 
-    /// Has actions for what changed outside the clock go with the next timetable. They name what is there
-    /// now; what they are bound to is returned.
-    fn order(&mut self, actions: Vec<Action>) -> Vec<Bound> {
-        let bound = self.bind(actions);
-        self.pending.extend_from_slice(&bound);
-        bound
+    pub fn backend(&self) -> Backend {
+        self.core.backend
     }
 
-    /// Actions of jobs, bound to what is there now.
-    pub fn bind(&self, actions: Vec<Action>) -> Vec<Bound> {
-        let bindings = Bindings { jobs: &self.jobs, all: None };
-        actions.into_iter().filter_map(|action| Bound::new(action, &bindings)).collect()
+    pub fn job(&self, job: JobId) -> Result<&Job, Denied> {
+        Ok(self.core.job(job)?)
+    }
+
+    /// Binds what was ordered to what is there now, and measures what is to be measured from now
+    /// on. What goes away is taken out of the registry after this.
+    pub fn follow_orders(&mut self) {
+        let actions = self.core.take_orders();
+        self.orders.extend(bind(&self.registry, actions));
+        for change in self.core.take_measures() {
+            match change {
+                Measure::Watch(job) => self.with_gauge(job, Gauge::watch),
+                Measure::Follow(job) => self.with_gauge(job, Gauge::follow),
+                Measure::AwaitWaking(job) => self.with_gauge(job, |gauge, job| {
+                    gauge.await_waking(job);
+                }),
+                Measure::Forget(job) => self.gauge.forget(job),
+            }
+        }
+        log(self.core.take_notes());
+    }
+
+    fn with_gauge(&mut self, job: JobId, act: impl FnOnce(&mut Gauge, &Job)) {
+        if let Ok(job) = self.core.job(job) {
+            act(&mut self.gauge, job);
+        }
     }
 
     /// Measures the jobs from the next plans on, which come at once.
     pub fn begin_measuring(&mut self, meter: Arc<Meter>) {
-        self.gauge.begin(meter, self.jobs.values());
-        self.schedule.renew();
+        self.gauge.begin(meter, self.core.jobs.values());
+        self.core.schedule.renew();
     }
 
-    /// The next job has this number at least.
-    pub fn number_from(&mut self, first: u64) {
-        self.next_id = self.next_id.max(first);
-    }
-
-    /// CPUs that are online.
-    pub fn machine(&self) -> u32 {
-        self.schedule.topology().len()
-    }
-
-    pub fn job(&self, job: JobId) -> Result<&Job, Denied> {
-        self.jobs.get(&job).ok_or(Denied::NoSuchJob(job))
+    /// Reads the threads of a job again; true where one came that was not known.
+    pub fn read(&mut self, id: JobId) -> bool {
+        let Ok(job) = self.core.job_mut(id) else { return false };
+        let signals = job.signals;
+        let (Some(home), Some(descriptors)) = (&mut job.home, self.registry.jobs.get_mut(&id))
+        else {
+            return false;
+        };
+        let Descriptors { roster, listeners } = descriptors;
+        let came = roster.refresh(&mut home.members, &self.roots.proc).unwrap_or(false);
+        if signals {
+            let threads = home.members.threads().iter().map(|thread| thread.tid);
+            listeners.refresh(&self.roots.proc, threads);
+            home.listeners = listeners.pids();
+        }
+        came
     }
 
     /// The job that lives in a group.
@@ -163,143 +181,230 @@ impl State {
             let home = job.home.as_ref().map(|home| &home.whereabouts);
             matches!(home, Some(Whereabouts::Cgroup { group: own, .. }) if own == group)
         };
-        self.jobs.values().find(is_there).map(|job| job.id)
+        self.core.jobs.values().find(is_there).map(|job| job.id)
     }
 
-    /// A new job without processes.
+    /// Where the processes of a job are; absent until its first one came.
+    pub fn address(&self, id: JobId) -> Result<Option<Address>, Denied> {
+        let home = self.job(id)?.home.as_ref();
+        let tree = self.registry.jobs.get(&id).map(|it| it.roster.tree().to_vec());
+        Ok(home.map(|home| Address {
+            whereabouts: home.whereabouts.clone(),
+            tree: tree.unwrap_or_default(),
+        }))
+    }
+
     pub fn register(&mut self, wanted: Candidate) -> Result<JobId, Denied> {
-        let Candidate { name, owner_uid, spec, resources, signals, auto } = wanted;
-        if self.jobs.len() >= self.limits.jobs {
-            return Err(Denied::LimitReached { limit: "jobs", maximum: self.limits.jobs });
-        }
-        let of_user = self.jobs.values().filter(|job| job.owner_uid == owner_uid).count();
-        if owner_uid != 0 && of_user >= self.limits.jobs_per_user {
-            let maximum = self.limits.jobs_per_user;
-            return Err(Denied::LimitReached { limit: "jobs of a user", maximum });
-        }
-        self.permit_cpus(owner_uid, spec.cpus, None)?;
-        let id = JobId(self.next_id);
-        self.enter(id, name, owner_uid, spec, clock::utc_ns())?;
-        if let Some(job) = self.jobs.get_mut(&id) {
-            (job.resources, job.signals) = (resources, signals);
-            job.auto = auto.then(Auto::default);
-        }
-        Ok(id)
+        Ok(self.core.register(now(), wanted)?)
     }
 
-    /// Refuses a user more CPUs over all jobs than the limit; `of` is the job that is to change.
-    fn permit_cpus(&self, owner_uid: u32, cpus: u32, of: Option<JobId>) -> Result<(), Denied> {
-        let theirs =
-            self.jobs.values().filter(|job| job.owner_uid == owner_uid && Some(job.id) != of);
-        let sum = theirs.map(|job| u64::from(job.spec.cpus)).sum::<u64>() + u64::from(cpus);
-        let maximum = self.limits.cpus_per_user;
-        if owner_uid != 0 && sum > maximum as u64 {
-            return Err(Denied::LimitReached { limit: "CPUs of all jobs of a user", maximum });
-        }
-        Ok(())
-    }
-
-    /// A job is to ask for something else from now on.
-    pub fn change(
+    /// The first process of a job, with its start time, is going to move in.
+    pub fn attach(
         &mut self,
         id: JobId,
-        change: impl FnOnce(&mut Spec, &mut Resources),
-    ) -> Result<Option<Record>, Denied> {
-        let job = self.job(id)?;
-        let (mut spec, mut resources) = (job.spec.clone(), job.resources);
-        change(&mut spec, &mut resources);
-        if spec.cpus > job.spec.cpus {
-            self.permit_cpus(job.owner_uid, spec.cpus, Some(id))?;
-        }
-        if spec != job.spec {
-            self.schedule.apply(Event::Changed { job: id, spec: spec.clone() })?;
-        }
-        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
-        (job.spec, job.resources) = (spec, resources);
-        Ok(job.record())
-    }
-
-    fn enter(
-        &mut self,
-        id: JobId,
-        name: String,
-        owner_uid: u32,
-        spec: Spec,
-        registered_at_ns: u64,
+        home: Home,
+        roster: Roster,
+        process: (u32, u64),
     ) -> Result<(), Denied> {
-        self.schedule.apply(Event::Arrived { job: id, spec: spec.clone() })?;
-        self.schedule.apply(Event::Slept { job: id })?;
-        self.next_id = self.next_id.max(id.0 + 1);
-        self.had_jobs = true;
-        let job = Job {
-            id,
-            name,
-            owner_uid,
-            spec,
-            registered_at_ns,
-            suspended: false,
-            home: None,
-            standing: Standing::Released,
-            activity: Activity::default(),
-            width: Width::default(),
-            in_slot: InSlot::default(),
-            cpus: Default::default(),
-            slots: 0,
-            in_slot_ns: 0,
-            share: Window::default(),
-            page: None,
-            page_says: None,
-            signals: false,
-            auto: None,
-            resources: Resources::default(),
-            mem_is_enforced: false,
-            progress: None,
-        };
-        self.jobs.insert(id, job);
+        self.core.attach(now(), id, home, process)?;
+        let tids = process::threads(&self.roots.proc, process.0).unwrap_or_default();
+        self.descriptors(id, roster).roster.expect(tids);
         Ok(())
+    }
+
+    /// The first process of a job is where the job lives.
+    pub fn arrive(&mut self, id: JobId) -> Result<Option<Record>, Denied> {
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.roster.expect(Vec::new());
+        }
+        Ok(self.core.arrive(id)?)
+    }
+
+    /// Threads that are there become the members of a job that has none.
+    pub fn join(
+        &mut self,
+        id: JobId,
+        home: Home,
+        roster: Roster,
+    ) -> Result<Option<Record>, Denied> {
+        let record = self.core.join(now(), id, home)?;
+        self.descriptors(id, roster);
+        Ok(record)
     }
 
     /// A job that an earlier daemon left.
-    pub fn restore(&mut self, record: &Record, members: Members) -> Result<(), Denied> {
-        let unreadable = |field: &'static str| Denied::Failed {
-            operation: format!("restore job {}", record.id),
-            reason: format!("its {field} is unknown here"),
-        };
-        let spec = Spec {
-            class: record.class.parse().map_err(|_| unreadable("class"))?,
-            policy: record.policy.parse().map_err(|_| unreadable("policy"))?,
-            weight: record.weight,
-            cpus: record.cpus,
-            min_cpus: record.min_cpus,
-        };
-        let id = JobId(record.id);
-        let (name, at_ns) = (record.name.clone(), record.registered_at_ns);
-        self.enter(id, name, record.owner_uid, spec, at_ns)?;
-        let normal = record.normal.into();
-        self.join(id, record.whereabouts.clone(), members, normal, record.affinity.clone())?;
-        if record.suspended {
-            self.suspend(id, true)?;
+    pub fn restore(
+        &mut self,
+        record: &Record,
+        roster: Roster,
+        members: Members,
+    ) -> Result<(), Denied> {
+        self.core.restore(now(), record, members)?;
+        self.descriptors(JobId(record.id), roster);
+        Ok(())
+    }
+
+    fn descriptors(&mut self, id: JobId, roster: Roster) -> &mut Descriptors {
+        let listeners = Listeners::default();
+        self.registry.jobs.entry(id).or_insert(Descriptors { roster, listeners })
+    }
+
+    /// A process comes into a job without a cgroup; it started then.
+    pub fn follow_in_tree(
+        &mut self,
+        id: JobId,
+        process: Arc<ProcessHandle>,
+        started: u64,
+    ) -> Result<Option<Record>, Denied> {
+        let record = self.core.follow_in_tree(id, (process.pid, started))?;
+        let home = self.core.job_mut(id)?.home.as_mut();
+        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
+            of.roster.add_process(&mut home.members, process);
         }
-        self.set_signals(id, record.signals)?;
-        if let Some(job) = self.jobs.get_mut(&id) {
-            let Record { mem_bytes, disk_bytes, .. } = *record;
-            job.resources = Resources { mem_bytes, disk_bytes };
-            job.auto = record.auto.then(Auto::default);
-            if let Some(home) = &mut job.home {
-                home.newcomers.clone_from(&record.newcomers);
-            }
+        Ok(record)
+    }
+
+    /// Threads that came had this before, other than the job's first one.
+    pub fn know(&mut self, id: JobId, before: &[(u32, Attributes)]) -> Result<(), Denied> {
+        let home = self.core.job_mut(id)?.home.as_mut();
+        if let (Some(home), Some(of)) = (home, self.registry.jobs.get(&id)) {
+            of.roster.know(&mut home.members, before);
         }
+        Ok(self.core.members_came(id)?)
+    }
+
+    /// A process leaves its job. It stays on file until it [has left](State::has_left).
+    pub fn detach(&mut self, id: JobId, process: Arc<ProcessHandle>) -> Result<Leaver, Denied> {
+        self.read(id);
+        // Where they cannot be read, whoever waits for the process gives back what they had.
+        let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
+        let leaver = self.core.detach(id, process.pid, &tids)?;
+        let home = self.core.job_mut(id)?.home.as_mut();
+        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
+            of.roster.leaves(&mut home.members, process.clone());
+        }
+        let leaver = self.bound(leaver);
+        self.follow_orders();
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.listeners.forget(process.pid);
+        }
+        Ok(leaver)
+    }
+
+    fn bound(&self, leaver: gang_conductor::life::Leaver) -> Leaver {
+        let gang_conductor::life::Leaver { known, actions, normal, newcomer, gone_from } = leaver;
+        let actions = bind(&self.registry, actions);
+        Leaver { known, actions, normal, newcomer, gone_from }
+    }
+
+    /// A process that was detached is out of the job's groups, or could not be moved out of them.
+    pub fn has_left(
+        &mut self,
+        id: JobId,
+        pid: u32,
+        is_out: bool,
+    ) -> Result<Option<Record>, Denied> {
+        let record = self.core.has_left(id, pid, is_out)?;
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.roster.has_left(pid);
+        }
+        Ok(record)
+    }
+
+    /// A further single thread comes; it is on file.
+    pub fn add_single(&mut self, id: JobId, single: Single) -> Result<(), Denied> {
+        self.core.add_thread(id, single)?;
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.roster.add_single(single);
+        }
+        Ok(())
+    }
+
+    /// The single threads of a job, as they are read.
+    pub fn singles(&self, id: JobId) -> &[Single] {
+        self.registry.jobs.get(&id).map_or(&[], |of| of.roster.singles())
+    }
+
+    /// A single thread leaves its job. It stays on file until they are
+    /// [settled](State::keep_singles).
+    pub fn detach_single(&mut self, id: JobId, tid: u32) -> Result<Leaver, Denied> {
+        self.read(id);
+        let leaver = self.core.detach_thread(id, tid)?;
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.roster.remove_single(tid);
+        }
+        Ok(self.bound(leaver))
+    }
+
+    /// What is on file of a job of single threads are those that it has.
+    pub fn keep_singles(&mut self, id: JobId) -> Option<Record> {
+        let all = self.singles(id).iter();
+        let there = all.filter(|single| singles::is_there(single, &self.roots.proc)).copied();
+        let there = there.collect();
+        self.core.set_threads(id, there)
+    }
+
+    pub fn suspend(&mut self, id: JobId, suspended: bool) -> Result<Option<Record>, Denied> {
+        Ok(self.core.suspend(now(), id, suspended)?)
+    }
+
+    /// Whether the processes of a job hear of its slots by signals.
+    pub fn set_signals(&mut self, id: JobId, signals: bool) -> Result<Option<Record>, Denied> {
+        let record = self.core.set_signals(id, signals)?;
+        self.follow_orders();
+        if let Some(of) = self.registry.jobs.get_mut(&id).filter(|_| !signals) {
+            of.listeners = Listeners::default();
+        }
+        Ok(record)
+    }
+
+    /// A job lives elsewhere, and is scheduled by another policy.
+    pub fn moved(
+        &mut self,
+        id: JobId,
+        policy: Policy,
+        whereabouts: Whereabouts,
+        (mut roster, members): (Roster, Members),
+    ) -> Result<Option<Record>, Denied> {
+        let is_group = matches!(whereabouts, Whereabouts::Cgroup { .. });
+        let record = self.core.moved(id, policy, whereabouts, members)?;
+        // A tree has its members in its processes, wherever they are.
+        if let Some(of) = self.registry.jobs.get_mut(&id).filter(|_| is_group) {
+            roster.pins = std::mem::take(&mut of.roster.pins);
+            of.roster = roster;
+        }
+        Ok(record)
+    }
+
+    /// Gives back to the threads of a job what they had, once more.
+    pub fn release_again(&self, id: JobId) -> Vec<Bound> {
+        let mut actions = Vec::new();
+        if let Some(home) = self.core.job(id).ok().and_then(|job| job.home.as_ref()) {
+            let (from, to) = (Standing::Filling, Standing::Released);
+            let in_slot = InSlot::default();
+            self.backend().actions(id, &home.members, from, to, in_slot, &mut actions);
+        }
+        bind(&self.registry, actions)
+    }
+
+    /// The page of a job, from now on written at its slots; `page` is a new one.
+    pub fn page(&mut self, id: JobId, page: Arc<SlotPage>) -> Result<(), Denied> {
+        self.core.open_page(id)?;
+        let _ = page.write_slots(self.job(id)?.slots);
+        self.registry.pages.insert(id, page);
         Ok(())
     }
 
     /// The job is over; what is on file of it is returned, to be cleared away, and what it used.
     pub fn end(&mut self, id: JobId) -> Option<(Record, Ended)> {
-        let mut job = self.jobs.remove(&id)?;
-        self.gauge.forget(id);
-        let known = self.schedule.apply(Event::Departed { job: id });
-        debug_assert!(known.is_ok(), "jobs here and in the schedule are the same");
+        let mut job = self.core.end(id)?;
+        self.follow_orders();
+        let descriptors = self.registry.jobs.remove(&id);
+        self.registry.pages.remove(&id);
         let record = job.record()?;
-        let last = job.home.as_mut().and_then(|home| home.members.cpu_time_ns(&self.roots.proc));
+        let last = descriptors
+            .zip(job.home.as_mut())
+            .and_then(|(mut of, home)| of.roster.cpu_time_ns(&mut home.members, &self.roots.proc));
         let ended = Ended {
             job: id.0,
             name: job.name,
@@ -318,222 +423,88 @@ impl State {
         Some((record, ended))
     }
 
-    /// Lets a job take part in the schedule, or not.
-    pub fn wake(&mut self, id: JobId, awake: bool) -> Result<(), Denied> {
-        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
-        job.activity.awake = awake;
-        self.schedule.apply(if awake {
-            Event::Woke { job: id }
-        } else {
-            Event::Slept { job: id }
-        })?;
-        if let Some(job) = self.jobs.get(&id) {
-            self.gauge.await_waking(job);
-        }
-        Ok(())
-    }
-
     /// The kernel saw threads in these groups that want to run, of jobs that slept.
     pub fn woke(&mut self, groups: &[u64]) {
-        // Who stands still out of its slots is let go on as it falls asleep: that was it.
-        if !self.schedule.config().fill {
-            return;
-        }
-        let (now_ns, machine) = (clock::monotonic_ns(), self.machine());
-        for id in groups.iter().filter_map(|&group| self.gauge.job_of(group)).collect::<Vec<_>>() {
-            let Some(job) = self.jobs.get_mut(&id) else { continue };
-            if job.eligibility(machine) != Eligibility::Asleep {
-                continue;
-            }
-            job.activity.is_wanted(now_ns, job.in_slot_ns);
-            let _ = self.wake(id, true);
-        }
-    }
-
-    pub fn suspend(&mut self, id: JobId, suspended: bool) -> Result<Option<Record>, Denied> {
-        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
-        job.permit_on_processes(suspended, "suspend", "only whole processes can stand still")?;
-        job.suspended = suspended;
-        // Nobody can use CPU while it stands still: that is not to be held against it.
-        job.activity.last_used_ns = clock::monotonic_ns();
-        let record = job.record();
-        self.schedule.apply(if suspended {
-            Event::Suspended { job: id }
-        } else {
-            Event::Resumed { job: id }
-        })?;
-        Ok(record)
-    }
-
-    /// Somebody else has released all jobs. Gangs have their next slots all the same; but those that are suspended
-    /// run, and would go on.
-    pub fn suspend_again(&mut self) {
-        let is_still = |job: &&mut Job| job.suspended && job.standing == Standing::Paused;
-        for job in self.jobs.values_mut().filter(is_still) {
-            job.standing = Standing::Released;
-        }
-        self.schedule.renew();
-    }
-
-    /// Whether the policy of a job is `auto`, and what came of it.
-    pub fn set_auto(&mut self, id: JobId, auto: Option<Auto>) -> Result<Option<Record>, Denied> {
-        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
-        job.auto = auto;
-        Ok(job.record())
-    }
-
-    /// Whether the processes of a job hear of its slots by signals.
-    pub fn set_signals(&mut self, id: JobId, signals: bool) -> Result<Option<Record>, Denied> {
-        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
-        job.permit_on_processes(
-            signals,
-            "tell of slots by signals",
-            "signals go to whole processes",
-        )?;
-        job.signals = signals;
-        if let Some(home) = job.home.as_ref().filter(|_| !signals) {
-            let mut actions = Vec::new();
-            home.listeners.tell(id, Signal::SlotBegins, &mut actions);
-            self.order(actions);
-        }
-        let home = self.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
-        if let Some(home) = home.filter(|_| !signals) {
-            home.listeners = Listeners::default();
-        }
-        self.schedule.renew();
-        Ok(self.job(id)?.record())
-    }
-
-    /// Brings the jobs that no row holds where they belong now: those that came, woke, fell asleep,
-    /// were suspended or resumed.
-    pub fn settle(&mut self) {
-        let (fill, slice_ns) = (self.schedule.config().fill, self.schedule.config().slice_ns);
-        let machine = self.machine();
-        let mut actions = Vec::new();
-        for (&id, job) in &mut self.jobs {
-            let to = job.standing_out_of_row(fill, machine);
-            if job.standing == to || job.standing == Standing::Raised {
-                continue;
-            }
-            // Between filling and paused a row's gangs go back and forth by the clock.
-            let by_clock = |standing| matches!(standing, Standing::Filling | Standing::Paused);
-            if !fill && job.eligibility(machine).is_gang() && by_clock(job.standing) {
-                continue;
-            }
-            if let Some(home) = &mut job.home {
-                let _ = home.members.refresh(&self.roots.proc);
-                if to == Standing::Paused {
-                    home.listeners.tell(id, Signal::SlotEnds, &mut actions);
-                }
-                let in_slot = InSlot::default();
-                self.backend.actions(id, &home.members, job.standing, to, in_slot, &mut actions);
-                if to == Standing::Released {
-                    home.listeners.tell(id, Signal::SlotBegins, &mut actions);
-                    home.members.unpin(&mut actions);
-                }
-                job.standing = to;
-                if job.page.is_some() {
-                    actions.push(Action::Page { job: id, word: job.word(slice_ns, machine) });
-                }
-            }
-        }
-        self.order(actions);
-    }
-
-    /// The page of a job, from now on written at its slots; `page` is a new one.
-    pub fn page(&mut self, id: JobId, page: Arc<SlotPage>) -> Result<(), Denied> {
-        let (slice_ns, machine) = (self.schedule.config().slice_ns, self.machine());
-        let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
-        let _ = page.write_slots(job.slots);
-        job.page = Some(page);
-        let word = job.word(slice_ns, machine);
-        self.order(vec![Action::Page { job: id, word }]);
-        self.schedule.renew();
-        Ok(())
+        let jobs: Vec<JobId> =
+            groups.iter().filter_map(|&group| self.gauge.job_of(group)).collect();
+        self.core.woke(now(), &jobs);
     }
 
     /// The configuration file was read again.
     pub fn reconfigure(&mut self, settings: &Settings) {
-        self.limits = settings.limits.clone();
-        self.idle_after = settings.idle_after;
-        self.classes = ClassTimes::new(settings, self.schedule.config().slice_ns);
-        // Not first those of hours that these are not: gangs would be ahead by them, or behind.
-        if self.classes.hours.is_none() {
-            let accepted = self.schedule.apply(self.classes.inside.event());
-            debug_assert!(accepted.is_ok(), "settings were checked as they were read");
-        }
-        self.look_at_hours(clock::utc_ns());
+        self.hours = settings.working_hours.clone();
+        let are_working = self.are_working();
+        let own_ns = self.core.config().slice_ns;
+        self.core.reconfigure(settings.of_conductor(own_ns), are_working);
     }
 
-    /// Working hours begin and end (UTC).
-    pub fn look_at_hours(&mut self, utc_ns: u64) {
-        let Some(hours) = &self.classes.hours else { return };
-        let are_working = hours.contain(utc_ns);
-        if self.classes.are_working.replace(are_working) == Some(are_working) {
-            return;
-        }
-        let terms = if are_working { self.classes.inside } else { self.classes.outside };
-        tracing::info!(are_working, ?terms, "other terms for the classes from now on");
-        let accepted = self.schedule.apply(terms.event());
-        debug_assert!(accepted.is_ok(), "settings were checked as they were read");
+    /// Working hours begin and end.
+    pub fn look_at_hours(&mut self) {
+        let are_working = self.are_working();
+        self.core.work(are_working);
+    }
+
+    fn are_working(&self) -> Option<bool> {
+        let now_ns = clock::utc_ns();
+        self.hours.as_ref().map(|hours| hours.contain(now_ns))
     }
 
     /// Jobs that have used no CPU for a time: they leave (L20).
     pub fn unused_for(&self, time: Duration) -> Vec<JobId> {
-        let before_ns = clock::monotonic_ns().saturating_sub(time.as_nanos() as u64);
-        // Who is awake and used none waits for a slot.
-        let unused = |job: &&Job| {
-            job.activity.last_used_ns < before_ns
-                && match job.eligibility(self.machine()) {
-                    Eligibility::Asleep => true,
-                    Eligibility::TooManyThreads => !job.activity.awake,
-                    _ => false,
-                }
-        };
-        self.jobs.values().filter(unused).map(|job| job.id).collect()
+        self.core.unused_for(now(), time.as_nanos() as u64)
     }
 
-    /// Notes what the plans gave the jobs up to now (UTC).
-    pub fn account(&mut self, until_ns: u64) {
-        let from_ns = std::mem::replace(&mut self.accounted_until_ns, until_ns);
-        let now_ns = clock::monotonic_ns();
-        for plan in self.schedule.plans() {
-            let (from_ns, until_ns) = (plan.start_ns.max(from_ns), plan.end_ns.min(until_ns));
-            if from_ns >= until_ns {
-                continue;
-            }
-            let in_slot_ns = until_ns - from_ns;
-            for slot in &plan.row {
-                let Some(job) = self.jobs.get_mut(&slot.job) else { continue };
-                job.slots += u64::from(from_ns == plan.start_ns);
-                job.in_slot_ns += in_slot_ns;
-                job.share.add(now_ns, in_slot_ns);
-                if job.cpus != slot.cpus {
-                    job.cpus.clone_from(&slot.cpus);
-                }
-            }
-        }
+    /// Jobs without a cgroup, and of single threads, some of which may have ended.
+    pub fn is_over(&self, id: JobId) -> bool {
+        self.registry.jobs.get(&id).is_some_and(|of| of.roster.is_over(&self.roots.proc))
+    }
+
+    /// Of a job of single threads, where one of them has ended: whether all have.
+    pub fn singles_due(&self, id: JobId) -> Option<(JobId, bool)> {
+        let home = self.core.job(id).ok()?.home.as_ref()?;
+        let Whereabouts::Threads { threads } = &home.whereabouts else { return None };
+        let is_there = |single: &&Single| singles::is_there(single, &self.roots.proc);
+        let left = self.singles(id).iter().filter(is_there).count();
+        (left < threads.len()).then_some((id, left == 0))
     }
 
     /// The state of a job in the terms of the interface.
-    pub fn phase(&self, job: &Job, now_ns: u64) -> gang_protocol::v1::JobState {
+    pub fn phase(&self, job: &Job, now: Now) -> gang_protocol::v1::JobState {
         use gang_protocol::v1::JobState;
-        let slice = gang_schedule::clock::slice_at(self.schedule.config(), now_ns);
-        let plan = self.schedule.plan_of(slice);
-        match job.eligibility(self.machine()) {
+        match self.core.eligibility(job) {
             Eligibility::Suspended => JobState::suspended,
             Eligibility::Starting => JobState::starting,
             Eligibility::TooManyThreads => JobState::too_many_threads,
-            Eligibility::Asleep => {
-                let unused_ns = clock::monotonic_ns().saturating_sub(job.activity.last_used_ns);
-                let is_idle = u128::from(unused_ns) >= self.idle_after.as_nanos();
-                if is_idle { JobState::idle } else { JobState::sleeping }
-            }
+            Eligibility::Asleep if self.core.is_idle(job, now) => JobState::idle,
+            Eligibility::Asleep => JobState::sleeping,
             Eligibility::NotScheduled => JobState::not_scheduled,
             Eligibility::TooFewCpus => JobState::too_few_cpus,
-            Eligibility::TakesTurns => {
-                let has_slot = plan.is_some_and(|plan| plan.slot(job.id).is_some());
-                if has_slot { JobState::running } else { JobState::waiting }
+            Eligibility::TakesTurns if self.core.has_slot(job.id, now) => JobState::running,
+            Eligibility::TakesTurns => JobState::waiting,
+        }
+    }
+}
+
+fn bind(registry: &Registry, actions: Vec<Action>) -> Vec<Bound> {
+    actions.into_iter().filter_map(|action| Bound::new(action, registry)).collect()
+}
+
+/// Writes to the log what was noted.
+pub fn log(notes: Vec<Note>) {
+    for note in notes {
+        match note {
+            Note::InSlot(job, in_slot) => {
+                tracing::debug!(%job, ?in_slot, "slot mode of a gang changed");
+            }
+            Note::TooManyThreads(job) => {
+                tracing::warn!(%job, "more threads than gangd switches: no slots until it has fewer");
+            }
+            Note::Disturbed => {
+                tracing::debug!("gangs that had the machine for themselves are disturbed");
+            }
+            Note::Gaps(gap) => tracing::debug!(?gap, "gaps come more or less often"),
+            Note::WorkingHours(are_working) => {
+                tracing::info!(are_working, "other terms for the classes from now on");
             }
         }
     }

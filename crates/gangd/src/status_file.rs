@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::{
     daemon::Daemon,
     description::{self, Described},
+    state::now,
 };
 
 /// The shortest time from one writing to the next.
@@ -117,16 +118,16 @@ fn until_next(now_ns: u64, slice_ns: u64, rest_ns: u64) -> u64 {
 fn write(path: &Path, daemon: &Daemon, was_empty: &mut bool) -> io::Result<(u64, u64)> {
     let asked = daemon.conductor.ask(|state| {
         let (now_ns, began_ns) = (clock::utc_ns(), clock::monotonic_ns());
-        let schedule = &state.schedule;
+        let schedule = &state.core.schedule;
         let shares = schedule.shares();
-        let jobs = state.jobs.values();
+        let jobs = state.core.jobs.values();
         let status = Status {
             version: 1,
             written_at_ns: now_ns,
             slice_ns: schedule.config().slice_ns,
             cpus: schedule.topology().cpus().len(),
             unregistered_threads: schedule.load(),
-            jobs: jobs.map(|job| Described::of(state, job, &shares, now_ns).brief()).collect(),
+            jobs: jobs.map(|job| Described::of(state, job, &shares, now()).brief()).collect(),
             frame: description::rows(&description::frame(state, now_ns, None)),
         };
         (status, clock::monotonic_ns() - began_ns)

@@ -1,21 +1,14 @@
 //! What the conductor looks at before it plans: who wants to run.
 
-use gang_conductor::{
-    Eligibility,
-    activity::{Change, Look},
-};
+use gang_conductor::{Counted, Eligibility, JobSeen, Now};
 use gang_linux::{Roots, clock, process::Census, topology};
-use gang_schedule::{Cpu, Event, JobId, Policy, Topology};
+use gang_schedule::{Cpu, JobId, Topology};
 use gang_timetable::Runnable;
 
 use crate::{
     scout::{Asked, Scout},
-    state::State,
+    state::{State, now},
 };
-
-/// Jobs whose CPU time is looked at in one go; and while one of those that sleep may have woken.
-const LOOKS: usize = 8;
-const LOOKS_AT_ONCE: usize = 32;
 
 /// How often the survey looks (CLOCK_MONOTONIC).
 const LOOK_EVERY_NS: u64 = 100_000_000;
@@ -34,8 +27,6 @@ pub struct Survey {
     look_at_ns: u64,
     topology_at_ns: u64,
     online: String,
-    /// Jobs that are still to be looked at because one of them may have woken.
-    suspects: usize,
 }
 
 impl Survey {
@@ -47,16 +38,10 @@ impl Survey {
             topology_at_ns: 0,
             // Where it cannot be read, the first look that can reads the topology anew.
             online: topology::online_text(roots).unwrap_or_default(),
-            suspects: 0,
         })
     }
 
-    /// Whether it is time for a look.
-    pub fn is_due(&self) -> bool {
-        clock::monotonic_ns() >= self.look_at_ns
-    }
-
-    /// How long until then.
+    /// How long until it is time for a look; 0 where it is.
     pub fn due_in_ns(&self) -> u64 {
         self.look_at_ns.saturating_sub(clock::monotonic_ns())
     }
@@ -66,123 +51,74 @@ impl Survey {
         self.scout.used()
     }
 
-    /// Looks at the machine and tells the policy what changed.
+    /// Looks at the machine.
     pub fn look(&mut self, state: &mut State) {
-        let now_ns = clock::monotonic_ns();
+        let now = now();
         // It is looked at the ends of gaps, which may be far apart.
-        let on_time_ns = LOOK_EVERY_NS.max(2 * state.schedule.config().gap.period_ns);
-        if now_ns > self.look_at_ns + on_time_ns {
-            state.load.pauses();
+        let on_time_ns = LOOK_EVERY_NS.max(2 * state.core.config().gap.period_ns);
+        if now.monotonic_ns > self.look_at_ns + on_time_ns {
+            state.core.load.pauses();
         }
-        self.look_at_ns = now_ns + LOOK_EVERY_NS;
+        self.look_at_ns = now.monotonic_ns + LOOK_EVERY_NS;
         self.count_runnable(state);
-        let short_tasks = state.gauge.short_tasks(state.machine(), state.jobs.values());
-        if state.gaps.saw_short_tasks(short_tasks) {
-            tracing::debug!(gap = ?state.gaps.usual(), "gaps come more or less often");
-            state.schedule.renew();
-        }
-        self.look_at_jobs(state, now_ns);
-        if now_ns >= self.topology_at_ns {
-            self.topology_at_ns = now_ns + TOPOLOGY_EVERY_NS;
+        let machine = state.core.machine();
+        let short_tasks = state.gauge.short_tasks(machine, state.core.jobs.values());
+        state.core.saw_short_tasks(short_tasks);
+        self.look_at_jobs(state, now);
+        if now.monotonic_ns >= self.topology_at_ns {
+            self.topology_at_ns = now.monotonic_ns + TOPOLOGY_EVERY_NS;
             self.look_at_cpus(state);
-            state.look_at_hours(clock::utc_ns());
+            state.look_at_hours();
         }
     }
 
     fn count_runnable(&mut self, state: &mut State) {
         let Some(all) = self.census.count().map(|count| count.runnable) else { return };
-        let mut of_jobs = Runnable::default();
-        let machine = state.schedule.topology().cpus().len() as u32;
         // This thread is runnable; the switchers sleep.
         let of_daemon = 1 + u32::from(self.scout.is_runnable(&state.roots.proc));
         for (id, cpus) in self.scout.take() {
-            let home = state.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
+            let home = state.core.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
             home.into_iter().for_each(|home| home.members.note_cpus(&cpus));
         }
-        let mut to_look_at = Asked::new();
+        let (mut to_look_at, mut of_jobs) = (Asked::new(), Vec::new());
         if all > of_daemon {
-            let proc_root = &state.roots.proc;
-            for job in state.jobs.values_mut() {
-                let eligibility = job.eligibility(machine);
-                let Some(home) = &mut job.home else { continue };
-                // One with too many threads has no slots, and is no load for others all the same.
-                if !job.activity.awake && eligibility != Eligibility::TooManyThreads {
-                    continue;
-                }
-                let part = home.members.part(THREADS_COUNTED);
-                let runnable = match state.gauge.runnable(job.id) {
-                    // The kernel's programs know it without a look at each thread.
-                    Some(threads) => Runnable::exactly(threads),
-                    None => home.members.count_runnable(proc_root, &part),
-                };
-                to_look_at.push((job.id, part.tids));
-                if job.activity.awake {
-                    job.width.saw(runnable.threads, job.spec.cpus.min(machine));
-                }
-                // Those that Linux alone schedules have their time with the rest (L18).
-                if job.spec.policy == Policy::Local {
-                    of_jobs.threads += runnable.threads;
-                    of_jobs.unseen += runnable.unseen;
-                }
+            for id in state.core.to_count() {
+                let Some((runnable, tids)) = count(state, id) else { continue };
+                to_look_at.push((id, tids));
+                of_jobs.push((id, runnable));
             }
         }
         self.scout.ask(to_look_at);
-        state.load.saw(all, of_jobs, of_daemon, machine);
-        if state.load.rises() {
-            self.suspects = state.jobs.len();
-        }
-        let threads = state.load.threads();
-        if threads != state.schedule.load() {
-            let _ = state.schedule.apply(Event::Load { threads });
-        }
+        state.core.count(&Counted { all, of_daemon, of_jobs });
     }
 
     /// Looks at a few jobs, in turn: who fell asleep, who woke?
-    fn look_at_jobs(&mut self, state: &mut State, now_ns: u64) {
-        let after = state.jobs.range(state.next_look..).map(|(&id, _)| id);
-        let looks = self.suspects.clamp(LOOKS, LOOKS_AT_ONCE).min(state.jobs.len());
-        self.suspects = self.suspects.saturating_sub(looks);
-        let ids: Vec<JobId> = after.chain(state.jobs.keys().copied()).take(looks).collect();
-        state.next_look = ids.last().map_or(JobId(0), |id| JobId(id.0 + 1));
-        for id in ids {
-            let machine = state.machine();
-            let Some(job) = state.jobs.get_mut(&id) else { continue };
+    fn look_at_jobs(&mut self, state: &mut State, now: Now) {
+        for id in state.core.to_look_at() {
+            let State { core, registry, roots, .. } = &mut *state;
+            let machine = core.machine();
+            let Ok(job) = core.job_mut(id) else { continue };
+            let is_awake = job.activity.awake;
             let is_crowd = job.eligibility(machine) == Eligibility::TooManyThreads;
-            let Some(home) = &mut job.home else { continue };
-            let Some(cpu_time_ns) = home.members.cpu_time_ns(&state.roots.proc) else { continue };
+            let (Some(home), Some(of)) = (&mut job.home, registry.jobs.get_mut(&id)) else {
+                continue;
+            };
+            let roster = &mut of.roster;
+            let cpu_time_ns = roster.cpu_time_ns(&mut home.members, &roots.proc);
+            let Some(cpu_time_ns) = cpu_time_ns else { continue };
             // Of one that is awake it makes no difference.
-            let waited_us = if job.activity.awake { None } else { home.members.waited_us() };
-            let look = Look {
-                now_ns,
-                cpu_time_ns,
-                waited_us,
-                slots: job.slots,
-                in_slot_ns: job.in_slot_ns,
-                threads: home.members.threads().len(),
-                stands_still: !state.backend.can_fill() && job.spec.policy == Policy::Local,
-                is_crowded: is_crowd,
-                slice_ns: state.schedule.config().slice_ns,
-            };
-            let has_runnable = || {
-                let threads = state.gauge.runnable(id).unwrap_or_else(|| {
-                    let part = home.members.part(THREADS_COUNTED);
-                    home.members.count_runnable(&state.roots.proc, &part).threads
-                });
-                threads > 0
-            };
-            let change = job.activity.look(&look, has_runnable);
+            let waited_us = if is_awake { None } else { roster.waited_us() };
             if is_crowd {
-                let _ = home.members.refresh(&state.roots.proc);
+                let _ = roster.refresh(&mut home.members, &roots.proc);
             }
-            match change {
-                Change::None => continue,
-                Change::Wakes => {}
-                Change::FallsAsleep => {
-                    let waited_us = home.members.waited_us().unwrap_or(0);
-                    job.activity.fell_asleep(now_ns, job.slots, waited_us);
-                }
+            if !core.looked_at(now, JobSeen { id, cpu_time_ns, waited_us }) {
+                continue;
             }
-            let _ = state.wake(id, change == Change::Wakes);
+            if count(state, id).is_some_and(|(runnable, _)| runnable.threads == 0) {
+                let of = state.registry.jobs.get_mut(&id);
+                let waited_us = of.and_then(|of| of.roster.waited_us()).unwrap_or(0);
+                let _ = state.core.fall_asleep(now, id, waited_us);
+            }
         }
     }
 
@@ -195,12 +131,25 @@ impl Survey {
         match machine(&state.roots) {
             Ok(topology) => {
                 tracing::info!(cpus = topology.len(), "CPUs went or came: {}", online.trim());
-                let _ = state.schedule.apply(Event::Topology(topology));
+                let _ = state.core.change_topology(topology);
                 self.online = online;
             }
             Err(error) => tracing::warn!("cannot read the topology: {error:#}"),
         }
     }
+}
+
+/// How many threads of a job want to run, and of which threads the CPU is to be read.
+fn count(state: &mut State, id: JobId) -> Option<(Runnable, Vec<u32>)> {
+    let members = &state.core.job(id).ok()?.home.as_ref()?.members;
+    let roster = &mut state.registry.jobs.get_mut(&id)?.roster;
+    let part = roster.part(members, THREADS_COUNTED);
+    let runnable = match state.gauge.runnable(id) {
+        // The kernel's programs know it without a look at each thread.
+        Some(threads) => Runnable::exactly(threads),
+        None => roster.count_runnable(members, &state.roots.proc, &part),
+    };
+    Some((runnable, part.tids))
 }
 
 /// The machine as the policy sees it.

@@ -5,9 +5,9 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use gang_engine::store::Whereabouts;
 use gang_linux::cgroup::{Group, OpenFile};
 use gang_schedule::JobId;
+use gang_timetable::record::Whereabouts;
 use rustix::{
     event::epoll::{self, EventData, EventFlags},
     fd::{AsFd, OwnedFd},

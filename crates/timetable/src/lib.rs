@@ -12,6 +12,7 @@ mod compose;
 mod members;
 #[cfg(feature = "model")]
 pub mod model;
+pub mod record;
 mod runnable;
 mod standing;
 mod switchers;

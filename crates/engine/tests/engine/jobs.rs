@@ -4,11 +4,11 @@ use std::{fs, path::Path, sync::Arc};
 
 use gang_engine::{
     bound::{ControlFile, ControlFiles, ProcessHandle},
-    members::Members,
+    roster::Roster,
 };
 use gang_linux::cgroup::Group;
 use gang_schedule::CpuSet;
-use gang_timetable::Attributes;
+use gang_timetable::{Attributes, Members};
 
 /// The CPUs of the machine that these jobs were started on.
 pub fn everywhere() -> CpuSet {
@@ -32,10 +32,10 @@ pub fn group(path: &Path, weight: &str) -> (Group, ControlFiles) {
 }
 
 /// A job of this process and its parent.
-pub fn of_tree() -> Members {
+pub fn of_tree() -> (Roster, Members) {
     let open = |pid| -> Arc<ProcessHandle> { ProcessHandle::open(pid).unwrap() };
-    let mut members =
-        Members::of_tree(open(std::process::id()), Attributes::other(0), everywhere());
-    members.add_process(open(std::os::unix::process::parent_id()));
-    members
+    let mut roster = Roster::of_tree(open(std::process::id()));
+    let mut members = roster.members(Attributes::other(0), everywhere());
+    roster.add_process(&mut members, open(std::os::unix::process::parent_id()));
+    (roster, members)
 }

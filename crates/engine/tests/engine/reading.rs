@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use gang_engine::{bound::ProcessHandle, members::Members, thread};
+use gang_engine::{bound::ProcessHandle, roster::Roster, thread};
 use gang_harness::wait_until;
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Policy, THREADS_MAX};
+use gang_timetable::{Attributes, Members, Policy, THREADS_MAX};
 
 use crate::{
     jobs::{everywhere, group, of_tree},
@@ -16,6 +16,7 @@ const PROC: &str = "/proc";
 
 struct Job {
     directory: tempfile::TempDir,
+    roster: Roster,
     members: Members,
 }
 
@@ -23,15 +24,21 @@ impl Job {
     fn start(default: Attributes, everywhere: CpuSet) -> Job {
         let directory = tempfile::tempdir().unwrap();
         let (group, controls) = group(directory.path(), "cpu.weight");
-        let members = Members::of_group(&group, controls, false, default, everywhere).unwrap();
-        Job { directory, members }
+        let roster = Roster::of_group(&group, controls, false).unwrap();
+        let members = roster.members(default, everywhere);
+        Job { directory, roster, members }
+    }
+
+    /// True where somebody came.
+    fn refresh(&mut self) -> bool {
+        self.roster.refresh(&mut self.members, Path::new(PROC)).unwrap()
     }
 
     /// True where somebody came.
     fn has(&mut self, threads: &[&Parked]) -> bool {
         let list: String = threads.iter().map(|thread| format!("{}\n", thread.tid)).collect();
         fs::write(self.directory.path().join("cgroup.threads"), list).unwrap();
-        self.members.refresh(Path::new(PROC)).unwrap()
+        self.refresh()
     }
 
     fn tids(&self) -> Vec<u32> {
@@ -46,27 +53,27 @@ fn sorted(threads: &[&Parked]) -> Vec<u32> {
 
 #[test]
 fn threads_that_cannot_be_read_are_not_gone() {
-    let mut tree = of_tree();
-    assert!(tree.refresh(Path::new(PROC)).unwrap());
-    let threads = tree.threads().len();
+    let (mut tree, mut members) = of_tree();
+    assert!(tree.refresh(&mut members, Path::new(PROC)).unwrap());
+    let threads = members.threads().len();
     let proc_root = tempfile::tempdir().unwrap();
     // Refused as no process that is there would be.
     let own = proc_root.path().join(std::process::id().to_string());
     fs::create_dir(&own).unwrap();
     fs::write(own.join("task"), "").unwrap();
-    tree.refresh(proc_root.path()).unwrap_err();
-    assert_eq!(tree.threads().len(), threads, "somebody has to lower it");
+    tree.refresh(&mut members, proc_root.path()).unwrap_err();
+    assert_eq!(members.threads().len(), threads, "somebody has to lower it");
     fs::remove_file(own.join("task")).unwrap();
-    assert!(!tree.refresh(proc_root.path()).unwrap());
-    assert_eq!(tree.threads().len(), 0, "the process has ended");
+    assert!(!tree.refresh(&mut members, proc_root.path()).unwrap());
+    assert_eq!(members.threads().len(), 0, "the process has ended");
 }
 
 #[test]
 fn a_process_that_is_added_again_is_in_the_job_once() {
-    let mut tree = of_tree();
-    let pids = |of: &Members| of.tree().iter().map(|process| process.pid).collect::<BTreeSet<_>>();
+    let (mut tree, mut members) = of_tree();
+    let pids = |of: &Roster| of.tree().iter().map(|process| process.pid).collect::<BTreeSet<_>>();
     let (before, count) = (pids(&tree), tree.tree().len());
-    tree.add_process(ProcessHandle::open(std::process::id()).unwrap());
+    tree.add_process(&mut members, ProcessHandle::open(std::process::id()).unwrap());
     assert_eq!((pids(&tree), tree.tree().len()), (before, count));
 }
 
@@ -106,7 +113,7 @@ fn a_thread_that_is_gone_when_it_is_looked_at_is_left_out() {
     // The kernel may take a moment to forget it.
     wait_until("it is forgotten", || thread::attributes(tid).is_err());
     fs::write(job.directory.path().join("cgroup.threads"), format!("{tid}\n")).unwrap();
-    job.members.refresh(Path::new(PROC)).unwrap();
+    job.refresh();
     assert_eq!(job.tids(), [] as [u32; 0]);
 }
 
@@ -119,7 +126,7 @@ fn who_chose_its_cpus_itself_is_not_restricted() {
         [(&own, None, false), (&elsewhere, None, true), (&elsewhere, Some(&own), false)]
     {
         let mut job = Job::start(Attributes::other(0), everywhere.clone());
-        job.members.set_pinned(pinned.cloned());
+        job.members.pinned = pinned.cloned();
         job.has(&[&parked]);
         assert_eq!(job.members.threads()[0].moored, moored);
         assert_eq!(job.members.pinning(&own).count(), usize::from(!moored));
@@ -136,7 +143,7 @@ fn a_job_with_too_many_threads_is_crowded() {
     let mut job = Job::start(Attributes::other(0), everywhere());
     let many: String = std::iter::repeat_n(format!("{}\n", thread.tid), THREADS_MAX + 1).collect();
     fs::write(job.directory.path().join("cgroup.threads"), many).unwrap();
-    job.members.refresh(Path::new(PROC)).unwrap();
+    job.refresh();
     assert!(job.members.is_crowded());
     job.has(&[&thread]);
     assert!(!job.members.is_crowded());
@@ -153,7 +160,7 @@ fn of_too_many_threads_those_stay_that_were_known() {
     let list = job.directory.path().join("cgroup.threads");
     for text in [format!("{many}{}\n", thread.tid), format!("{}\n{many}", thread.tid)] {
         fs::write(&list, text).unwrap();
-        job.members.refresh(Path::new(PROC)).unwrap();
+        job.refresh();
         assert!(job.members.is_crowded());
         let known: Vec<u32> = job.members.threads().iter().map(|thread| thread.tid).collect();
         assert_eq!(known, [thread.tid]);

@@ -12,11 +12,10 @@ use std::{
 use gang_engine::{
     bound::ProcessHandle,
     guardian,
-    members::Members,
     pins::Pins,
     release::{self, Found},
-    singles::Single,
-    store::{Normal, Record, Store, Whereabouts},
+    roster::Roster,
+    store::Store,
 };
 use gang_harness::wait_until;
 use gang_linux::{
@@ -25,7 +24,10 @@ use gang_linux::{
     process,
     sched::{self, Policy},
 };
-use gang_timetable::Attributes;
+use gang_timetable::{
+    Attributes,
+    record::{Normal, Record, Single, Whereabouts},
+};
 use rustix::process::{Pid, Signal};
 
 use crate::{jobs::group, parked::Parked};
@@ -216,13 +218,13 @@ fn who_was_kept_to_the_cpus_of_a_slot_may_run_anywhere_and_who_chose_them_stays(
     let everywhere = anywhere.iter().copied().collect();
     let normal = Attributes::other(0);
     let group = Group::at(&path);
-    let mut members =
-        Members::of_group(&group, Default::default(), false, normal, everywhere).unwrap();
-    members.pins = Pins::create(&store.pins(1)).unwrap();
-    members.refresh(Path::new("/proc")).unwrap();
-    members.give(&set);
+    let mut roster = Roster::of_group(&group, Default::default(), false).unwrap();
+    let mut members = roster.members(normal, everywhere);
+    roster.pins = Pins::create(&store.pins(1)).unwrap();
+    roster.refresh(&mut members, Path::new("/proc")).unwrap();
+    roster.give(&set);
     sched::set_affinity(pinned.tid, of_slot).unwrap();
-    drop(members);
+    drop(roster);
     let found = release::all(&Roots::default(), &store);
     let now = || threads.map(|thread| sched::affinity(thread.tid).unwrap());
     let (own, other) = (vec![anywhere[0]], vec![anywhere[1]]);

@@ -6,12 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use gang_engine::{bound::ProcessHandle, thread};
+use gang_conductor::Home;
+use gang_engine::{bound::ProcessHandle, roster::Roster, thread};
 use gang_linux::{cgroup::Group, process};
 use gang_schedule::CpuSet;
 use gang_timetable::{Attributes, Backend, InSlot, Policy, Standing, is_raised};
-
-use crate::job::Home;
 
 /// How a job is to stand, and on which CPUs of the machine it has its slot.
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +63,8 @@ pub fn name(standing: Standing) -> &'static str {
 
 impl Subject {
     /// All of a job that a backend changes.
-    pub fn all(backend: Backend, home: &Home) -> impl Iterator<Item = Subject> {
-        let controls = &home.members.control_files;
+    pub fn all(backend: Backend, home: &Home, roster: &Roster) -> impl Iterator<Item = Subject> {
+        let controls = &roster.control_files;
         let threads = home.members.threads().iter();
         let threads = threads
             .filter(move |thread| backend == Backend::Rt && !thread.is_exempt())
@@ -80,7 +79,7 @@ impl Subject {
         });
         let group = controls.freeze.iter().filter_map(|file| file.path.parent());
         let group = group.map(|group| Subject::Group(group.into()));
-        let processes = home.members.tree().iter().cloned().map(Subject::Process);
+        let processes = roster.tree().iter().cloned().map(Subject::Process);
         threads.chain(weight).chain(group).chain(processes)
     }
 

@@ -11,16 +11,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gang_engine::{
-    probe::Means,
-    store::{Confinement, Whereabouts},
-};
+use gang_engine::probe::Means;
 use gang_linux::{
     Error, Result,
     cgroup::{self, Group},
     memory,
 };
 use gang_schedule::JobId;
+use gang_timetable::record::{Confinement, Whereabouts};
 use rustix::fs::Access;
 
 use super::Lodging;

@@ -4,7 +4,7 @@
 //! the right to make one, a job is the tree of processes below its first one; a process once seen
 //! stays in the job when its parent ends.
 
-use std::{ops::Deref, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use gang_linux::{
     cgroup::{Group, OpenFile},
@@ -12,19 +12,19 @@ use gang_linux::{
     error::{if_there, unless_gone},
     process,
 };
-use gang_schedule::{CpuSet, JobId};
-use gang_timetable::{Action, Attributes, Controls, Runnable, Seen, Signal, THREADS_MAX};
+use gang_schedule::CpuSet;
+use gang_timetable::{Attributes, Controls, Members, Runnable, Seen, THREADS_MAX, record::Single};
 
 use crate::{
     bound::{ControlFiles, ProcessHandle},
     pins::Pins,
-    singles::{self, Heirs, Single},
+    singles::{self, Heirs},
     thread,
 };
 
 /// How the members of a job are found.
 #[derive(Debug)]
-enum Roster {
+enum Kind {
     Cgroup {
         threads: OpenFile,
         cpu: Option<OpenFile>,
@@ -40,11 +40,11 @@ enum Roster {
     Threads { singles: Vec<Single>, heirs: Heirs },
 }
 
-impl Roster {
+impl Kind {
     fn singles(&self) -> &[Single] {
         match self {
-            Roster::Threads { singles, .. } => singles,
-            Roster::Cgroup { .. } | Roster::Tree { .. } => &[],
+            Kind::Threads { singles, .. } => singles,
+            Kind::Cgroup { .. } | Kind::Tree { .. } => &[],
         }
     }
 }
@@ -57,15 +57,15 @@ pub struct Part {
     came: u32,
 }
 
-/// The members of one job.
+/// Where the threads and processes of one job are read. What is remembered of them are its
+/// [`Members`], which whoever decides about the job keeps.
 #[derive(Debug)]
-pub struct Members {
-    roster: Roster,
+pub struct Roster {
+    kind: Kind,
     pub control_files: ControlFiles,
-    /// What matters for how they stand.
-    known: gang_timetable::Members,
     /// For those who must release it without knowing anything else.
     pub pins: Pins,
+    in_idle_group: bool,
     /// How many threads it had when they were last read.
     listed: usize,
     /// Threads that came since there was a [`Part`].
@@ -76,61 +76,40 @@ pub struct Members {
     numbers: Vec<u32>,
 }
 
-impl Deref for Members {
-    type Target = gang_timetable::Members;
-
-    fn deref(&self) -> &gang_timetable::Members {
-        &self.known
-    }
-}
-
-impl Members {
-    /// The members of a cgroup; `in_idle_group` where it, or one above, is idle as a whole.
+impl Roster {
+    /// That of a cgroup; `in_idle_group` where it, or one above, is idle as a whole.
     pub fn of_group(
         group: &Group,
         control_files: ControlFiles,
         in_idle_group: bool,
-        default: Attributes,
-        everywhere: CpuSet,
-    ) -> gang_linux::Result<Members> {
+    ) -> gang_linux::Result<Roster> {
         let threads = OpenFile::open(group, "cgroup.threads")?;
         let cpu = if_there(OpenFile::open(group, "cpu.stat"))?;
         // A kernel may refuse it, and jobs do without.
         let pressure = OpenFile::open(group, "cpu.pressure").ok();
-        let roster =
-            Roster::Cgroup { threads, cpu, pressure, leaving: Vec::new(), expected: Vec::new() };
-        let has = Controls {
-            freezer: control_files.freeze.is_some(),
-            idle: control_files.idle.is_some(),
-            weight: control_files.weight.is_some(),
-            in_idle_group,
-        };
-        let known = gang_timetable::Members::new(has, default, everywhere);
-        Ok(Members::new(roster, control_files, known))
+        let kind =
+            Kind::Cgroup { threads, cpu, pressure, leaving: Vec::new(), expected: Vec::new() };
+        Ok(Roster::new(kind, control_files, in_idle_group))
     }
 
     /// A process and its descendants.
-    pub fn of_tree(first: Arc<ProcessHandle>, default: Attributes, everywhere: CpuSet) -> Members {
-        let roster = Roster::Tree { processes: vec![first], removed: Vec::new() };
-        let known = gang_timetable::Members::new(Controls::default(), default, everywhere);
-        let mut members = Members::new(roster, ControlFiles::default(), known);
-        members.note_processes();
-        members
+    pub fn of_tree(first: Arc<ProcessHandle>) -> Roster {
+        let kind = Kind::Tree { processes: vec![first], removed: Vec::new() };
+        Roster::new(kind, ControlFiles::default(), false)
     }
 
     /// Single threads.
-    pub fn of_threads(singles: Vec<Single>, default: Attributes, everywhere: CpuSet) -> Members {
-        let roster = Roster::Threads { singles, heirs: Heirs::default() };
-        let known = gang_timetable::Members::new(Controls::default(), default, everywhere);
-        Members::new(roster, ControlFiles::default(), known)
+    pub fn of_threads(singles: Vec<Single>) -> Roster {
+        let kind = Kind::Threads { singles, heirs: Heirs::default() };
+        Roster::new(kind, ControlFiles::default(), false)
     }
 
-    fn new(roster: Roster, control_files: ControlFiles, known: gang_timetable::Members) -> Members {
-        Members {
-            roster,
+    fn new(kind: Kind, control_files: ControlFiles, in_idle_group: bool) -> Roster {
+        Roster {
+            kind,
             control_files,
-            known,
             pins: Pins::default(),
+            in_idle_group,
             listed: 0,
             came: 0,
             counts: 0,
@@ -139,116 +118,107 @@ impl Members {
         }
     }
 
+    /// The members of the job, before any of its threads was read.
+    pub fn members(&self, default: Attributes, everywhere: CpuSet) -> Members {
+        let has = Controls {
+            freezer: self.control_files.freeze.is_some(),
+            idle: self.control_files.idle.is_some(),
+            weight: self.control_files.weight.is_some(),
+            in_idle_group: self.in_idle_group,
+        };
+        let mut members = Members::new(has, default, everywhere);
+        self.note_processes(&mut members);
+        members
+    }
+
     /// A process that actions may name.
     pub fn process(&self, pid: u32) -> Option<&Arc<ProcessHandle>> {
-        match &self.roster {
-            Roster::Cgroup { leaving, .. } => leaving.iter().find(|it| it.pid == pid),
-            Roster::Tree { processes, removed } => {
+        match &self.kind {
+            Kind::Cgroup { leaving, .. } => leaving.iter().find(|it| it.pid == pid),
+            Kind::Tree { processes, removed } => {
                 processes.iter().chain(removed).find(|it| it.pid == pid)
             }
-            Roster::Threads { .. } => None,
+            Kind::Threads { .. } => None,
         }
     }
 
-    /// Its threads were restricted to these CPUs, or may run anywhere.
-    pub fn set_pinned(&mut self, cpus: Option<CpuSet>) {
-        self.known.pinned = cpus;
-    }
-
-    fn note_processes(&mut self) {
-        if let Roster::Tree { processes, .. } = &self.roster {
-            self.known.processes.clear();
-            self.known.processes.extend(processes.iter().map(|process| process.pid));
+    fn note_processes(&self, members: &mut Members) {
+        if let Kind::Tree { processes, .. } = &self.kind {
+            members.processes.clear();
+            members.processes.extend(processes.iter().map(|process| process.pid));
         }
     }
 
     /// The processes of a job without a cgroup; empty for one with a cgroup.
     pub fn tree(&self) -> &[Arc<ProcessHandle>] {
-        match &self.roster {
-            Roster::Tree { processes, .. } => processes,
-            Roster::Cgroup { .. } | Roster::Threads { .. } => &[],
+        match &self.kind {
+            Kind::Tree { processes, .. } => processes,
+            Kind::Cgroup { .. } | Kind::Threads { .. } => &[],
         }
     }
 
     /// The members of a job of single threads; empty for one of processes.
     pub fn singles(&self) -> &[Single] {
-        self.roster.singles()
+        self.kind.singles()
     }
 
     /// True for a tree of which no process is left, and where no single thread is.
     pub fn is_over(&self, proc_root: &Path) -> bool {
-        match &self.roster {
-            Roster::Cgroup { .. } => false,
-            Roster::Tree { processes, .. } => !processes.iter().any(|process| process.is_alive()),
-            Roster::Threads { singles, .. } => {
-                !singles.iter().any(|single| single.is_there(proc_root))
+        match &self.kind {
+            Kind::Cgroup { .. } => false,
+            Kind::Tree { processes, .. } => !processes.iter().any(|process| process.is_alive()),
+            Kind::Threads { singles, .. } => {
+                !singles.iter().any(|single| singles::is_there(single, proc_root))
             }
         }
     }
 
     /// Adds a thread to a job of single ones.
     pub fn add_single(&mut self, single: Single) {
-        if let Roster::Threads { singles, .. } = &mut self.roster {
+        if let Kind::Threads { singles, .. } = &mut self.kind {
             singles.push(single);
         }
     }
 
-    /// Lets a single thread go: appends the calls that give it back what it had. True where it was a member.
-    pub fn let_single_go(&mut self, tid: u32, out: &mut Vec<Action>) -> bool {
-        let Roster::Threads { singles, .. } = &mut self.roster else { return false };
-        let before = singles.len();
-        singles.retain(|single| single.tid != tid);
-        let was_member = singles.len() < before;
-        self.known.let_go(&[tid], out);
-        was_member
+    /// Takes a single thread out.
+    pub fn remove_single(&mut self, tid: u32) {
+        if let Kind::Threads { singles, .. } = &mut self.kind {
+            singles.retain(|single| single.tid != tid);
+        }
     }
 
     /// Adds a process to a job that is a tree.
-    pub fn add_process(&mut self, process: Arc<ProcessHandle>) {
-        if let Roster::Tree { processes, removed } = &mut self.roster {
+    pub fn add_process(&mut self, members: &mut Members, process: Arc<ProcessHandle>) {
+        if let Kind::Tree { processes, removed } = &mut self.kind {
             removed.retain(|other| other.pid != process.pid);
             // It may have been found as somebody's child before it was added.
             processes.retain(|other| other.pid != process.pid);
             processes.push(process);
         }
-        self.note_processes();
+        self.note_processes(members);
     }
 
-    /// Lets a process go: appends the calls that give its threads back what they had, and does not find
-    /// it again. Returns the threads that the job knew, in order of number.
-    pub fn let_go(
-        &mut self,
-        proc_root: &Path,
-        job: JobId,
-        process: &Arc<ProcessHandle>,
-        out: &mut Vec<Action>,
-    ) -> Vec<u32> {
-        let pid = process.pid;
-        // Where they cannot be read, who sees the process off gives them back what they had.
-        let tids = process::threads(proc_root, pid).unwrap_or_default();
-        let known = self.known.let_go(&tids, out);
-        match &mut self.roster {
-            Roster::Cgroup { leaving, .. } => leaving.push(process.clone()),
-            Roster::Tree { processes, removed } => {
-                processes.retain(|other| other.pid != pid);
-                removed.push(process.clone());
-                // The next slot would have continued it.
-                out.push(Action::Signal { job, pid, signal: Signal::Continue });
+    /// A process leaves the job, and is not found again.
+    pub fn leaves(&mut self, members: &mut Members, process: Arc<ProcessHandle>) {
+        match &mut self.kind {
+            Kind::Cgroup { leaving, .. } => leaving.push(process),
+            Kind::Tree { processes, removed } => {
+                processes.retain(|other| other.pid != process.pid);
+                removed.push(process);
             }
-            Roster::Threads { .. } => {}
+            Kind::Threads { .. } => {}
         }
-        self.note_processes();
-        known
+        self.note_processes(members);
     }
 
     /// Threads that came are told, with what they had before: where it is not what the job's first one
     /// had, it cannot be told any more once they are switched.
-    pub fn know(&mut self, before: &[(u32, Attributes)]) {
+    pub fn know(&self, members: &mut Members, before: &[(u32, Attributes)]) {
         for &(tid, original) in before {
             if let Ok(cpus) = thread::affinity(tid) {
                 let were_given = self.pins.were_given(&cpus);
                 let original = Some(original);
-                self.known.know(&Seen { tid, now: self.known.default, cpus, were_given, original });
+                members.know(&Seen { tid, now: members.default, cpus, were_given, original });
             }
         }
     }
@@ -256,24 +226,24 @@ impl Members {
     /// Threads are going to come, which are not in the job's cgroup yet: moving them may take the kernel
     /// longer than a slice. They are members until it is said that all have come.
     pub fn expect(&mut self, tids: Vec<u32>) {
-        if let Roster::Cgroup { expected, .. } = &mut self.roster {
+        if let Kind::Cgroup { expected, .. } = &mut self.kind {
             *expected = tids;
         }
     }
 
     /// A process that was let go is out of the job's cgroup, or is a member again where it stayed in.
     pub fn has_left(&mut self, pid: u32) {
-        if let Roster::Cgroup { leaving, .. } = &mut self.roster {
+        if let Kind::Cgroup { leaving, .. } = &mut self.kind {
             leaving.retain(|process| process.pid != pid);
         }
     }
 
     /// Reads the threads again; those known keep what is remembered of them. True where one came
     /// that was not known. Where they cannot be read, those known before stay.
-    pub fn refresh(&mut self, proc_root: &Path) -> gang_linux::Result<bool> {
+    pub fn refresh(&mut self, members: &mut Members, proc_root: &Path) -> gang_linux::Result<bool> {
         let mut beside = 0;
-        match &mut self.roster {
-            Roster::Cgroup { threads, leaving, expected, .. } => {
+        match &mut self.kind {
+            Kind::Cgroup { threads, leaving, expected, .. } => {
                 threads.numbers(&mut self.bytes, &mut self.numbers)?;
                 self.numbers.extend(expected.iter());
                 leaving.retain(|process| process.is_alive());
@@ -282,35 +252,35 @@ impl Members {
                     self.numbers.retain(|tid| !theirs.contains(tid));
                 }
             }
-            Roster::Tree { processes, removed } => {
+            Kind::Tree { processes, removed } => {
                 grow_tree(proc_root, processes, removed);
                 self.numbers.clear();
                 for process in processes.iter() {
                     self.numbers.extend(unless_gone(process::threads(proc_root, process.pid))?);
                 }
             }
-            Roster::Threads { singles, heirs } => {
+            Kind::Threads { singles, heirs } => {
                 let (came, listed) = heirs.find(proc_root, singles);
                 for (tid, member) in came {
-                    singles::disinherit(tid, &member, &self.known.everywhere, Some(&self.pins));
+                    singles::disinherit(tid, &member, &members.everywhere, Some(&self.pins));
                 }
-                singles.retain(|single| single.is_there(proc_root));
+                singles.retain(|single| singles::is_there(single, proc_root));
                 self.numbers.clear();
                 self.numbers.extend(singles.iter().map(|single| single.tid));
                 beside = listed;
             }
         }
-        self.note_processes();
-        self.listed = self.known.admit(&mut self.numbers, beside);
-        let (singles, pins) = (self.roster.singles(), &self.pins);
-        let came = self.known.update(&self.numbers, |tid| {
+        self.note_processes(members);
+        self.listed = members.admit(&mut self.numbers, beside);
+        let (singles, pins) = (self.kind.singles(), &self.pins);
+        let came = members.update(&self.numbers, |tid| {
             let (now, cpus) = (thread::attributes(tid).ok()?, thread::affinity(tid).ok()?);
             let single = singles.iter().find(|single| single.tid == tid);
             let original = single.map(|single| single.normal.into());
             Some(Seen { tid, now, were_given: pins.were_given(&cpus), cpus, original })
         });
         self.came = self.came.saturating_add(came.try_into().unwrap_or(u32::MAX));
-        let moored = self.known.threads().iter().filter(|thread| thread.moored);
+        let moored = members.threads().iter().filter(|thread| thread.moored);
         if let Err(error) = self.pins.moor(moored.map(|thread| thread.tid)) {
             tracing::warn!(%error, "a release may take from threads the CPUs that they chose");
         }
@@ -324,16 +294,11 @@ impl Members {
         }
     }
 
-    /// Appends the actions that let the threads run on every CPU again, where they were restricted.
-    pub fn unpin(&mut self, out: &mut Vec<Action>) {
-        self.known.unpin(out);
-    }
-
     /// Counts the threads that want to run, of a part that stands for all.
-    pub fn count_runnable(&self, proc_root: &Path, part: &Part) -> Runnable {
+    pub fn count_runnable(&self, members: &Members, proc_root: &Path, part: &Part) -> Runnable {
         let of_part = part.tids.iter().filter_map(|&tid| process::status(proc_root, tid).ok());
         let runnable = of_part.filter(process::Status::is_runnable).count() as u32;
-        match part.tids.len() < self.threads().len() {
+        match part.tids.len() < members.threads().len() {
             true => Runnable::of_part(runnable, part.tids.len() as u32, self.listed, part.came),
             false => Runnable::exactly(runnable),
         }
@@ -341,44 +306,39 @@ impl Members {
 
     /// `most` threads, if there are more, and another part each time: neighbours in a row do the same more often than
     /// others, and the first one of all more often something else.
-    pub fn part(&mut self, most: usize) -> Part {
-        let step = self.threads().len().div_ceil(most).max(1);
+    pub fn part(&mut self, members: &Members, most: usize) -> Part {
+        let step = members.threads().len().div_ceil(most).max(1);
         self.counts = self.counts.wrapping_add(1);
-        let part = self.known.threads().iter().skip(spread(self.counts) % step).step_by(step);
+        let part = members.threads().iter().skip(spread(self.counts) % step).step_by(step);
         Part { tids: part.map(|thread| thread.tid).collect(), came: std::mem::take(&mut self.came) }
-    }
-
-    /// Notes on which CPUs threads were last.
-    pub fn note_cpus(&mut self, cpus: &[(u32, u32)]) {
-        self.known.note_cpus(cpus);
     }
 
     /// Time in which one of its threads or more waited for a CPU, in microseconds; absent where the
     /// kernel does not tell (Documentation/accounting/psi.rst).
     pub fn waited_us(&mut self) -> Option<u64> {
-        match &self.roster {
-            Roster::Cgroup { pressure, .. } => {
+        match &self.kind {
+            Kind::Cgroup { pressure, .. } => {
                 pressure.as_ref()?.pressure_us(&mut self.bytes).ok().flatten()
             }
-            Roster::Tree { .. } | Roster::Threads { .. } => None,
+            Kind::Tree { .. } | Kind::Threads { .. } => None,
         }
     }
 
     /// CPU time its processes have used, in nanoseconds; absent where the kernel does not tell. A
     /// process that ended is not counted any more where the job is a tree.
-    pub fn cpu_time_ns(&mut self, proc_root: &Path) -> Option<u64> {
-        match &mut self.roster {
-            Roster::Cgroup { cpu, .. } => {
+    pub fn cpu_time_ns(&mut self, members: &mut Members, proc_root: &Path) -> Option<u64> {
+        match &mut self.kind {
+            Kind::Cgroup { cpu, .. } => {
                 let microseconds = cpu.as_ref()?.keyed("usage_usec", &mut self.bytes).ok()??;
                 Some(microseconds * 1000)
             }
-            Roster::Tree { processes, removed } => {
+            Kind::Tree { processes, removed } => {
                 // Nobody else looks for the children of a job that is asleep.
                 grow_tree(proc_root, processes, removed);
-                self.known.processes = processes.iter().map(|process| process.pid).collect();
+                members.processes = processes.iter().map(|process| process.pid).collect();
                 Some(processes.iter().filter_map(|p| clock::cpu_ns_of(p.pid).ok()).sum())
             }
-            Roster::Threads { singles, .. } => {
+            Kind::Threads { singles, .. } => {
                 let stat = |of: &Single| process::thread_stat(proc_root, of.pid, of.tid).ok();
                 let stats = singles.iter().filter_map(stat);
                 Some(stats.map(|stat| stat.cpu_ticks * 10_000_000).sum())

@@ -1,23 +1,20 @@
 //! When it is looked which gangs have new threads.
 //!
-//! Problem: a thread that a gang starts in its slot gives way to everybody until a timetable knows it. That one was
-//! started somewhere, a switcher sees ([`gang_engine::switcher::Lookout`]); whose it is, only reading all gangs tells. A
-//! gang that starts threads all the time would have that done, and everything planned anew, in each of its slots, which
-//! takes the longer the more threads there are: nobody else would be switched in time.
+//! Problem: a thread that a gang starts in its slot gives way to everybody until a timetable knows
+//! it. A switcher notices that a thread was started ([`gang_engine::switcher::Lookout`]); only
+//! reading every gang again shows whose it is. A gang that starts threads all the time would have
+//! all gangs read, and everything planned anew, in each of its slots. That takes the longer the more
+//! threads there are, and nobody else would be switched in time.
 //!
-//! Approach: what looking costs says when it is done next.
+//! Approach: what one look costs decides when the next one is made.
 //!
-//! Properties: it takes a tenth of the time at most, whatever gangs do, and who came is looked for in the end.
+//! Properties: looking takes a tenth of the time at most, whatever gangs do, and each new thread is
+//! looked for in the end.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
-
-use gang_schedule::JobId;
 
 /// One part in so many of the time is spent on looking.
 const PART: u64 = 10;
@@ -58,33 +55,6 @@ impl Arrivals {
     }
 }
 
-/// Whose threads do not all stand as their job does.
-#[derive(Debug)]
-pub enum Newcomers {
-    None,
-    Of(BTreeSet<JobId>),
-    /// The clock jumped, or nobody planned: how any gang stands is not known.
-    Anywhere,
-}
-
-impl Newcomers {
-    pub fn is_none(&self) -> bool {
-        matches!(self, Newcomers::None)
-    }
-
-    pub fn is_anywhere(&self) -> bool {
-        matches!(self, Newcomers::Anywhere)
-    }
-
-    pub fn are_of(&self, job: JobId) -> bool {
-        match self {
-            Newcomers::None => false,
-            Newcomers::Of(jobs) => jobs.contains(&job),
-            Newcomers::Anywhere => true,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,13 +92,5 @@ mod tests {
         arrivals.sign().store(true, Ordering::Release);
         arrivals.forget();
         assert!(!arrivals.take(100));
-    }
-
-    #[test]
-    fn whose_they_are() {
-        let of = |newcomers: &Newcomers| [1, 2].map(|job| newcomers.are_of(JobId(job)));
-        assert_eq!(of(&Newcomers::None), [false, false]);
-        assert_eq!(of(&Newcomers::Of([JobId(2)].into())), [false, true]);
-        assert_eq!(of(&Newcomers::Anywhere), [true, true]);
     }
 }

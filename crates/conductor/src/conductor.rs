@@ -1,0 +1,394 @@
+//! All that is decided about jobs, and the state that it depends on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gang_schedule::{
+    ClassSlices, ClassWeights, Config, Event, JobId, Schedule, Spec, Topology, clock as slices,
+};
+use gang_timetable::{Action, Backend, InSlot, Standing, Switchers};
+
+use crate::{
+    Activity, Auto, Eligibility, Forecast, Gaps, Job, Load, Measure, Note, Progress, Refused,
+    Uncontended, Width, Window,
+    admission::Resources,
+    life::{self, Moment},
+    published::Published,
+    survey::Round,
+};
+
+/// When something happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Nanoseconds since the Unix epoch. Slices follow it; it may be set.
+    pub utc_ns: u64,
+    /// CLOCK_MONOTONIC: it never goes back.
+    pub monotonic_ns: u64,
+}
+
+/// What a user may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Jobs at a time.
+    pub jobs: usize,
+    /// Jobs at a time of one user other than root.
+    pub jobs_per_user: usize,
+    /// CPUs that the jobs of one user other than root ask for together.
+    pub cpus_per_user: usize,
+}
+
+/// What the classes weigh, and for how long they ask at a time (L21–L24).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Terms {
+    pub weights: ClassWeights,
+    pub slices: ClassSlices,
+}
+
+impl Terms {
+    pub fn event(self) -> Event {
+        Event::Classes { weights: self.weights, slices: self.slices }
+    }
+
+    /// The same lengths, as far as they can be had in slices of another length.
+    #[must_use]
+    pub fn in_slices_of(mut self, own_ns: u64, other_ns: u64) -> Terms {
+        let convert = |slices: u32| {
+            let slices = u64::from(slices) * own_ns / other_ns;
+            slices.clamp(1, ClassSlices::MAX.into()) as u32
+        };
+        let ClassSlices { express, interactive, batch, standby } = &mut self.slices;
+        for slices in [express, interactive, batch, standby] {
+            *slices = convert(*slices);
+        }
+        self
+    }
+}
+
+/// What an administrator may change while jobs run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    pub limits: Limits,
+    /// A job that used no CPU for this long counts as idle (L19).
+    pub idle_after_ns: u64,
+    /// Inside the working hours.
+    pub inside: Terms,
+    /// Outside of them; absent where there are no working hours.
+    pub outside: Option<Terms>,
+}
+
+/// How a daemon schedules, for as long as it runs.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub backend: Backend,
+    pub switchers: Switchers,
+    /// The group that all jobs are in can be given more weight.
+    pub can_lift: bool,
+    /// Gangs are left to Linux in their slots while nobody else wants a CPU.
+    pub leave_alone: bool,
+    pub gaps: Gaps,
+}
+
+/// A job to be.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub name: String,
+    pub owner_uid: u32,
+    pub spec: Spec,
+    pub resources: Resources,
+    pub signals: bool,
+    /// Its policy is `auto`.
+    pub auto: bool,
+}
+
+/// Everything that decisions depend on, and what came of them.
+pub struct Conductor {
+    pub backend: Backend,
+    pub settings: Settings,
+    pub schedule: Forecast,
+    pub jobs: BTreeMap<JobId, Job>,
+    next_id: u64,
+    /// There was a job, however short it was.
+    pub had_jobs: bool,
+    pub load: Load,
+    pub gaps: Gaps,
+    /// Of the timetables that were made last.
+    pub generation: u64,
+    pub(crate) uncontended: Uncontended,
+    pub(crate) published: Published,
+    pub(crate) switchers: Switchers,
+    pub(crate) can_lift: bool,
+    /// Gangs whose standing is stated anew by the next timetable.
+    pub(crate) restated: BTreeSet<JobId>,
+    /// Found with too many threads while there was a plan of them: no slots from the next one on.
+    pub(crate) crowded: BTreeSet<JobId>,
+    pub(crate) lead_ns: u64,
+    /// Slices that are planned ahead.
+    pub(crate) reach: u64,
+    /// When to look at the machine next (UTC).
+    pub(crate) look_ns: Option<u64>,
+    pub(crate) round: Round,
+    /// Up to this moment (UTC) jobs have been credited with their slots.
+    accounted_until_ns: u64,
+    /// Whether these are working hours, as the policy knows it.
+    pub are_working: Option<bool>,
+    orders: Vec<Action>,
+    measures: Vec<Measure>,
+    pub(crate) notes: Vec<Note>,
+}
+
+impl Conductor {
+    pub fn new(setup: Setup, settings: Settings, schedule: Schedule) -> Conductor {
+        Conductor {
+            backend: setup.backend,
+            settings,
+            schedule: Forecast::new(schedule),
+            jobs: BTreeMap::new(),
+            next_id: 1,
+            had_jobs: false,
+            load: Load::default(),
+            gaps: setup.gaps,
+            generation: 0,
+            uncontended: Uncontended::new(setup.leave_alone),
+            published: Published::default(),
+            switchers: setup.switchers,
+            can_lift: setup.can_lift,
+            restated: BTreeSet::new(),
+            crowded: BTreeSet::new(),
+            lead_ns: crate::planning::LEAD_NS_MIN,
+            reach: crate::planning::AHEAD_SLICES,
+            look_ns: None,
+            round: Round::new(),
+            accounted_until_ns: 0,
+            are_working: None,
+            orders: Vec::new(),
+            measures: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Actions for what changed outside the clock. They name what is there now, so they are bound
+    /// at once, and go with the next timetable.
+    pub fn take_orders(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.orders)
+    }
+
+    /// What changed of what is measured since this was asked last, in order.
+    pub fn take_measures(&mut self) -> Vec<Measure> {
+        std::mem::take(&mut self.measures)
+    }
+
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+
+    pub(crate) fn order(&mut self, actions: impl IntoIterator<Item = Action>) {
+        self.orders.extend(actions);
+    }
+
+    pub(crate) fn measure(&mut self, change: Measure) {
+        self.measures.push(change);
+    }
+
+    /// The next job has this number at least.
+    pub fn number_from(&mut self, first: u64) {
+        self.next_id = self.next_id.max(first);
+    }
+
+    /// CPUs that are online.
+    pub fn machine(&self) -> u32 {
+        self.schedule.topology().len()
+    }
+
+    pub fn job(&self, job: JobId) -> Result<&Job, Refused> {
+        self.jobs.get(&job).ok_or(Refused::NoSuchJob(job))
+    }
+
+    pub fn job_mut(&mut self, job: JobId) -> Result<&mut Job, Refused> {
+        self.jobs.get_mut(&job).ok_or(Refused::NoSuchJob(job))
+    }
+
+    pub fn eligibility(&self, job: &Job) -> Eligibility {
+        job.eligibility(self.machine())
+    }
+
+    /// A new job without processes.
+    pub fn register(&mut self, now: Now, wanted: Candidate) -> Result<JobId, Refused> {
+        let Candidate { name, owner_uid, spec, resources, signals, auto } = wanted;
+        let Limits { jobs, jobs_per_user, .. } = self.settings.limits;
+        if self.jobs.len() >= jobs {
+            return Err(Refused::LimitReached { limit: "jobs", maximum: jobs });
+        }
+        let of_user = self.jobs.values().filter(|job| job.owner_uid == owner_uid).count();
+        if owner_uid != 0 && of_user >= jobs_per_user {
+            return Err(Refused::LimitReached { limit: "jobs of a user", maximum: jobs_per_user });
+        }
+        self.permit_cpus(owner_uid, spec.cpus, None)?;
+        let id = JobId(self.next_id);
+        self.enter(id, name, owner_uid, spec, now.utc_ns)?;
+        let job = self.job_mut(id)?;
+        (job.resources, job.signals) = (resources, signals);
+        job.auto = auto.then(Auto::default);
+        Ok(id)
+    }
+
+    /// Refuses a user more CPUs over all jobs than the limit; `of` is the job that is to change.
+    fn permit_cpus(&self, owner_uid: u32, cpus: u32, of: Option<JobId>) -> Result<(), Refused> {
+        let theirs =
+            self.jobs.values().filter(|job| job.owner_uid == owner_uid && Some(job.id) != of);
+        let sum = theirs.map(|job| u64::from(job.spec.cpus)).sum::<u64>() + u64::from(cpus);
+        let maximum = self.settings.limits.cpus_per_user;
+        if owner_uid != 0 && sum > maximum as u64 {
+            return Err(Refused::LimitReached { limit: "CPUs of all jobs of a user", maximum });
+        }
+        Ok(())
+    }
+
+    /// A job is to ask for something else from now on.
+    pub fn change(
+        &mut self,
+        id: JobId,
+        change: impl FnOnce(&mut Spec, &mut Resources),
+    ) -> life::Filed {
+        let job = self.job(id)?;
+        life::permit(job, Moment::Change)?;
+        let (mut spec, mut resources) = (job.spec.clone(), job.resources);
+        change(&mut spec, &mut resources);
+        if spec.cpus > job.spec.cpus {
+            self.permit_cpus(job.owner_uid, spec.cpus, Some(id))?;
+        }
+        if spec != job.spec {
+            self.schedule.apply(Event::Changed { job: id, spec: spec.clone() })?;
+        }
+        let job = self.job_mut(id)?;
+        (job.spec, job.resources) = (spec, resources);
+        Ok(job.record())
+    }
+
+    pub(crate) fn enter(
+        &mut self,
+        id: JobId,
+        name: String,
+        owner_uid: u32,
+        spec: Spec,
+        registered_at_ns: u64,
+    ) -> Result<(), Refused> {
+        self.schedule.apply(Event::Arrived { job: id, spec: spec.clone() })?;
+        self.schedule.apply(Event::Slept { job: id })?;
+        self.next_id = self.next_id.max(id.0 + 1);
+        self.had_jobs = true;
+        let job = Job {
+            id,
+            name,
+            owner_uid,
+            spec,
+            registered_at_ns,
+            suspended: false,
+            home: None,
+            standing: Standing::Released,
+            activity: Activity::default(),
+            width: Width::default(),
+            in_slot: InSlot::default(),
+            cpus: Default::default(),
+            slots: 0,
+            in_slot_ns: 0,
+            share: Window::default(),
+            has_page: false,
+            page_says: None,
+            signals: false,
+            auto: None,
+            resources: Resources::default(),
+            mem_is_enforced: false,
+            progress: None,
+        };
+        self.jobs.insert(id, job);
+        Ok(())
+    }
+
+    /// A program reports how far its job is.
+    pub fn report_progress(&mut self, id: JobId, progress: Progress) -> Result<(), Refused> {
+        self.job_mut(id)?.progress = Some(progress);
+        Ok(())
+    }
+
+    /// The configuration was read again; `are_working` where there are working hours.
+    pub fn reconfigure(&mut self, settings: Settings, are_working: Option<bool>) {
+        self.settings = settings;
+        self.are_working = None;
+        // Not first those of hours that these are not: gangs would be ahead by them, or behind.
+        if settings.outside.is_none() {
+            let accepted = self.schedule.apply(settings.inside.event());
+            debug_assert!(accepted.is_ok(), "settings were checked as they were read");
+        }
+        self.work(are_working);
+    }
+
+    /// Whether these are working hours; absent where there are none.
+    pub fn work(&mut self, are_working: Option<bool>) {
+        let (Some(are_working), Some(outside)) = (are_working, self.settings.outside) else {
+            return;
+        };
+        if self.are_working.replace(are_working) == Some(are_working) {
+            return;
+        }
+        let terms = if are_working { self.settings.inside } else { outside };
+        self.notes.push(Note::WorkingHours(are_working));
+        let accepted = self.schedule.apply(terms.event());
+        debug_assert!(accepted.is_ok(), "settings were checked as they were read");
+    }
+
+    /// CPUs went or came.
+    pub fn change_topology(&mut self, topology: Topology) -> Result<(), Refused> {
+        Ok(self.schedule.apply(Event::Topology(topology))?)
+    }
+
+    /// Jobs that have used no CPU for a time: they leave (L20).
+    pub fn unused_for(&self, now: Now, time_ns: u64) -> Vec<JobId> {
+        let before_ns = now.monotonic_ns.saturating_sub(time_ns);
+        // One that is awake and used none waits for a slot.
+        let unused = |job: &&Job| {
+            job.activity.last_used_ns < before_ns
+                && match self.eligibility(job) {
+                    Eligibility::Asleep => true,
+                    Eligibility::TooManyThreads => !job.activity.awake,
+                    _ => false,
+                }
+        };
+        self.jobs.values().filter(unused).map(|job| job.id).collect()
+    }
+
+    /// Whether a job has used no CPU for so long that it counts as idle.
+    pub fn is_idle(&self, job: &Job, now: Now) -> bool {
+        let unused_ns = now.monotonic_ns.saturating_sub(job.activity.last_used_ns);
+        unused_ns >= self.settings.idle_after_ns
+    }
+
+    /// Whether a job has a slot in the slice under way.
+    pub fn has_slot(&self, job: JobId, now: Now) -> bool {
+        let slice = slices::slice_at(self.schedule.config(), now.utc_ns);
+        self.schedule.plan_of(slice).is_some_and(|plan| plan.slot(job).is_some())
+    }
+
+    /// Credits the jobs with what the plans gave them up to now.
+    pub fn account(&mut self, now: Now) {
+        let from_ns = std::mem::replace(&mut self.accounted_until_ns, now.utc_ns);
+        for plan in self.schedule.plans() {
+            let (from_ns, until_ns) = (plan.start_ns.max(from_ns), plan.end_ns.min(now.utc_ns));
+            if from_ns >= until_ns {
+                continue;
+            }
+            let in_slot_ns = until_ns - from_ns;
+            for slot in &plan.row {
+                let Some(job) = self.jobs.get_mut(&slot.job) else { continue };
+                job.slots += u64::from(from_ns == plan.start_ns);
+                job.in_slot_ns += in_slot_ns;
+                job.share.add(now.monotonic_ns, in_slot_ns);
+                if job.cpus != slot.cpus {
+                    job.cpus.clone_from(&slot.cpus);
+                }
+            }
+        }
+    }
+
+    pub fn config(&self) -> &Config {
+        self.schedule.config()
+    }
+}

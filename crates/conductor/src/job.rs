@@ -1,0 +1,206 @@
+//! A job, as far as it is decided about.
+
+use gang_schedule::{CpuSet, JobId, Policy, Spec};
+use gang_timetable::{
+    Attributes, InSlot, Members, Standing, Validity, Word,
+    record::{Newcomer, Record, Single, Whereabouts},
+};
+
+use crate::{Activity, Eligibility, Facts, Refused, Width, Window, admission::Resources};
+
+/// A registered job.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub id: JobId,
+    pub name: String,
+    pub owner_uid: u32,
+    pub spec: Spec,
+    pub registered_at_ns: u64,
+    pub suspended: bool,
+    /// Absent until its first process came.
+    pub home: Option<Home>,
+    /// As planned up to the end of the timetable under way.
+    pub standing: Standing,
+    pub activity: Activity,
+    /// Seen with more runnable threads than CPUs, again and again.
+    pub width: Width,
+    /// What it has in its slots, by the last timetable.
+    pub in_slot: InSlot,
+    /// CPUs of its last slot.
+    pub cpus: CpuSet,
+    pub slots: u64,
+    pub in_slot_ns: u64,
+    pub share: Window,
+    /// Its programs read of its slots there.
+    pub has_page: bool,
+    /// What the page says of the job out of its slots, by the last timetable.
+    pub page_says: Option<Validity>,
+    /// Its processes hear of its slots by signals.
+    pub signals: bool,
+    /// Of policy `auto`: what came of it.
+    pub auto: Option<Auto>,
+    /// What it was promised.
+    pub resources: Resources,
+    /// The kernel lets it have no more memory than that.
+    pub mem_is_enforced: bool,
+    /// As its program last reported; a daemon that takes the job over hears it anew.
+    pub progress: Option<Progress>,
+}
+
+/// How far a job is, in the unit of its program.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    pub done: f64,
+    pub total: f64,
+    /// When it said so (UTC).
+    pub at_ns: u64,
+}
+
+/// What came of a job of policy `auto` so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Auto {
+    pub decided: Option<Policy>,
+    pub gain: Option<Gain>,
+    /// Why it was decided so, or why nothing is; empty while nobody has looked.
+    pub because: String,
+}
+
+impl Auto {
+    /// The policy of the job while nobody compares.
+    pub fn usual(&self) -> Policy {
+        self.decided.unwrap_or(Policy::Local)
+    }
+}
+
+/// How many times as fast a program is as a gang.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gain {
+    pub gain: f64,
+    /// Its lower and its upper end.
+    pub interval: Option<[f64; 2]>,
+}
+
+/// Where the processes of a job are, and which.
+#[derive(Clone, Debug)]
+pub struct Home {
+    pub whereabouts: Whereabouts,
+    pub members: Members,
+    pub normal: Attributes,
+    pub affinity: Vec<u32>,
+    /// Processes that hear of slots by signals, as last seen.
+    pub listeners: Vec<u32>,
+    /// Those of its processes that came from elsewhere than the first one.
+    pub newcomers: Vec<Newcomer>,
+    /// The first process, with its start time, while it is on its way into the job's groups.
+    pub coming: Option<(u32, u64)>,
+}
+
+impl Home {
+    pub fn new(
+        whereabouts: Whereabouts,
+        members: Members,
+        normal: Attributes,
+        affinity: Vec<u32>,
+    ) -> Home {
+        let (listeners, newcomers) = (Vec::new(), Vec::new());
+        Home { whereabouts, members, normal, affinity, listeners, newcomers, coming: None }
+    }
+
+    pub fn is_of_threads(&self) -> bool {
+        matches!(self.whereabouts, Whereabouts::Threads { .. })
+    }
+
+    /// The members of a job of single threads that are on file.
+    pub fn singles(&self) -> &[Single] {
+        match &self.whereabouts {
+            Whereabouts::Threads { threads } => threads,
+            Whereabouts::Cgroup { .. } | Whereabouts::Tree { .. } => &[],
+        }
+    }
+}
+
+impl Job {
+    /// Whether it takes turns on a machine of so many CPUs. All that depends on it asks here.
+    pub fn eligibility(&self, machine: u32) -> Eligibility {
+        let home = self.home.as_ref();
+        Eligibility::of(&Facts {
+            is_suspended: self.suspended,
+            has_processes: home.is_some(),
+            is_crowded: home.is_some_and(|home| home.members.is_crowded()),
+            is_awake: self.activity.awake,
+            policy: self.spec.policy,
+            min_cpus: self.spec.min_cpus,
+            online: machine,
+        })
+    }
+
+    /// How the job stands while it is in no row.
+    pub fn standing_out_of_row(&self, fill: bool, machine: u32) -> Standing {
+        match self.eligibility(machine) {
+            Eligibility::Suspended => Standing::Paused,
+            Eligibility::TooManyThreads => Standing::Filling,
+            Eligibility::Starting | Eligibility::Asleep | Eligibility::NotScheduled => {
+                Standing::Released
+            }
+            Eligibility::TakesTurns | Eligibility::TooFewCpus if fill => Standing::Filling,
+            Eligibility::TakesTurns | Eligibility::TooFewCpus => Standing::Paused,
+        }
+    }
+
+    /// Whether its page can be relied on for when it has its slots.
+    pub fn validity(&self, machine: u32) -> Validity {
+        match self.eligibility(machine).is_gang() {
+            true => Validity::Scheduled,
+            false => Validity::NotScheduled,
+        }
+    }
+
+    /// What the page says of a job in no row.
+    pub fn word(&self, slice_ns: u64, machine: u32) -> Word {
+        Word { slice_ns, validity: self.validity(machine), ..Word::default() }
+    }
+
+    /// Refuses, where it is `wanted`, what cannot be done to single threads.
+    pub fn permit_on_processes(
+        &self,
+        wanted: bool,
+        operation: &str,
+        reason: &str,
+    ) -> Result<(), Refused> {
+        if !wanted || !self.home.as_ref().is_some_and(Home::is_of_threads) {
+            return Ok(());
+        }
+        let reason = format!("it is of single threads, and {reason}");
+        Err(Refused::not_permitted(format!("{operation} job {}", self.id), reason))
+    }
+
+    /// What must be on file; `None` for a job without processes.
+    pub fn record(&self) -> Option<Record> {
+        self.home.as_ref().map(|home| self.record_at(home))
+    }
+
+    /// What must be on file of a job that is going to be there.
+    pub fn record_at(&self, home: &Home) -> Record {
+        Record {
+            id: self.id.0,
+            name: self.name.clone(),
+            owner_uid: self.owner_uid,
+            class: self.spec.class.to_string(),
+            policy: self.spec.policy.to_string(),
+            weight: self.spec.weight,
+            cpus: self.spec.cpus,
+            min_cpus: self.spec.min_cpus,
+            registered_at_ns: self.registered_at_ns,
+            suspended: self.suspended,
+            whereabouts: home.whereabouts.clone(),
+            normal: home.normal.into(),
+            affinity: home.affinity.clone(),
+            signals: self.signals,
+            auto: self.auto.is_some(),
+            mem_bytes: self.resources.mem_bytes,
+            disk_bytes: self.resources.disk_bytes,
+            newcomers: home.newcomers.clone(),
+            coming: home.coming,
+        }
+    }
+}

@@ -1,0 +1,616 @@
+//! The life of a job: what may happen to it in which state.
+//!
+//! Problem: requests of clients, what surveys see and what a job's own programs do come in any
+//! order, and a daemon may end between any two of them.
+//!
+//! Approach: one [table](cell) of states and moments, in which every case stands. A transition is a
+//! function of [`Conductor`] without side effects; where it changes what must be on file, it
+//! returns the record. What it has the kernel do are actions, which may be done twice
+//! ([`Conductor::take_orders`]).
+//!
+//! Properties: what the table refuses changes nothing. The record that a transition returns
+//! is all that is needed to release the job as it is after the transition.
+
+use gang_schedule::{Event, JobId, Policy, Spec};
+use gang_timetable::{
+    Action, Attributes, Members, Signal, Standing,
+    record::{Confinement, Newcomer, Record, Single, Whereabouts},
+};
+
+use crate::{Auto, Conductor, Eligibility, Home, Job, Measure, Now, Refused, admission::Resources};
+
+/// What is to be on file now, of a job that has processes.
+pub type Filed = Result<Option<Record>, Refused>;
+
+/// The most single threads of one job: each is looked at by itself before every stretch that is
+/// planned.
+pub const SINGLES_MAX: usize = 256;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// It has no process yet.
+    Registered,
+    /// Its first process is on its way into the job's groups.
+    Arriving,
+    Present,
+    /// Its user has suspended it.
+    Stopped,
+}
+
+impl State {
+    pub const ALL: [State; 4] =
+        [State::Registered, State::Arriving, State::Present, State::Stopped];
+
+    pub fn of(job: &Job) -> State {
+        match &job.home {
+            None => State::Registered,
+            Some(_) if job.suspended => State::Stopped,
+            Some(home) if home.coming.is_some() => State::Arriving,
+            Some(_) => State::Present,
+        }
+    }
+}
+
+/// What may happen to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moment {
+    /// Its first process is going to move into its groups, and takes part meanwhile.
+    Attach,
+    /// That process is there.
+    Arrive,
+    /// Processes or threads that are there become its members, as after a restart.
+    Join,
+    /// A further process comes.
+    Follow,
+    /// A process leaves.
+    Detach,
+    /// That process is out of the job's groups, or could not be moved.
+    Left,
+    /// A further single thread comes.
+    AddThread,
+    /// A single thread leaves.
+    DetachThread,
+    /// It wants to run.
+    Wake,
+    /// It has stopped wanting to.
+    Sleep,
+    Suspend,
+    Resume,
+    /// Its processes hear of its slots by signals, or do so no more.
+    SetSignals,
+    /// Class, weight, CPUs, memory or disk.
+    Change,
+    /// Its processes are going to move to other groups, for another policy.
+    Move,
+    /// They have.
+    Moved,
+    /// Its memory is limited somewhere.
+    Confine,
+    /// Its programs read of its slots on a page.
+    OpenPage,
+    End,
+}
+
+impl Moment {
+    pub const ALL: [Moment; 19] = [
+        Moment::Attach,
+        Moment::Arrive,
+        Moment::Join,
+        Moment::Follow,
+        Moment::Detach,
+        Moment::Left,
+        Moment::AddThread,
+        Moment::DetachThread,
+        Moment::Wake,
+        Moment::Sleep,
+        Moment::Suspend,
+        Moment::Resume,
+        Moment::SetSignals,
+        Moment::Change,
+        Moment::Move,
+        Moment::Moved,
+        Moment::Confine,
+        Moment::OpenPage,
+        Moment::End,
+    ];
+}
+
+/// What a moment does to a job in a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    To(State),
+    /// Something changes, and the state does not.
+    Stays,
+    /// There is nothing to change.
+    Nothing,
+    /// The job has nobody whom it is about.
+    Nobody,
+    Refused(&'static str),
+    /// The job is over.
+    Over,
+}
+
+/// The table.
+pub fn cell(state: State, moment: Moment) -> Cell {
+    use Cell::{Nobody, Nothing, Over, Stays, To};
+    use State::{Arriving, Present, Registered, Stopped};
+    #[rustfmt::skip]
+    let cells = match moment {
+        //                      Registered     Arriving      Present        Stopped
+        Moment::Attach =>       [To(Arriving), Stays,        To(Arriving),  Stays],
+        Moment::Arrive =>       [Nothing,      To(Present),  Stays,         Stays],
+        Moment::Join =>         [To(Present),  Nothing,      Nothing,       Nothing],
+        Moment::Follow =>       [Nothing,      Stays,        Stays,         Stays],
+        Moment::Detach =>       [Nobody,       Stays,        Stays,         Stays],
+        Moment::Left =>         [Nothing,      Stays,        Stays,         Stays],
+        Moment::AddThread =>    [Nothing,      Stays,        Stays,         Cell::Refused(
+            "it is suspended, and a single thread cannot stand still: resume it first",
+        )],
+        Moment::DetachThread => [Nobody,       Stays,        Stays,         Stays],
+        Moment::Wake =>         [Nothing,      Stays,        Stays,         Stays],
+        Moment::Sleep =>        [Stays,        Stays,        Stays,         Stays],
+        // Of one without processes the word is kept for the first that comes.
+        Moment::Suspend =>      [Stays,        To(Stopped),  To(Stopped),   Stays],
+        Moment::Resume =>       [Stays,        Stays,        Stays,         To(Present)],
+        Moment::SetSignals =>   [Stays,        Stays,        Stays,         Stays],
+        Moment::Change =>       [Stays,        Stays,        Stays,         Stays],
+        Moment::Move =>         [Nothing,      Stays,        Stays,         Stays],
+        Moment::Moved =>        [Nothing,      Stays,        Stays,         Stays],
+        Moment::Confine =>      [Stays,        Stays,        Stays,         Stays],
+        Moment::OpenPage =>     [Stays,        Stays,        Stays,         Stays],
+        Moment::End =>          [Over,         Over,         Over,          Over],
+    };
+    match state {
+        Registered => cells[0],
+        Arriving => cells[1],
+        Present => cells[2],
+        Stopped => cells[3],
+    }
+}
+
+/// Whether a moment changes anything of a job.
+///
+/// # Errors
+/// The table refuses it.
+pub fn permit(job: &Job, moment: Moment) -> Result<bool, Refused> {
+    match cell(State::of(job), moment) {
+        Cell::To(_) | Cell::Stays | Cell::Over => Ok(true),
+        Cell::Nothing => Ok(false),
+        Cell::Nobody => Err(Refused::NoSuchJob(job.id)),
+        Cell::Refused(reason) => {
+            let operation = match moment {
+                Moment::AddThread => format!("add a thread to job {}", job.id),
+                _ => format!("change job {}", job.id),
+            };
+            Err(Refused::not_permitted(operation, reason))
+        }
+    }
+}
+
+/// What must be known of processes or threads that leave their job.
+#[derive(Clone, Debug)]
+pub struct Leaver {
+    /// Its threads, of those that the job knew, in order of number.
+    pub known: Vec<u32>,
+    /// Gives back to them what they had.
+    pub actions: Vec<Action>,
+    /// What the others have by default.
+    pub normal: Attributes,
+    /// Where it came from, if not from where the first one of the job did.
+    pub newcomer: Option<Newcomer>,
+    /// Timetables of this generation do not have it any more.
+    pub gone_from: u64,
+}
+
+impl Conductor {
+    /// The first process of a job, with its start time, is on its way to where the job lives, and
+    /// takes part in the schedule meanwhile.
+    pub fn attach(&mut self, now: Now, id: JobId, home: Home, process: (u32, u64)) -> Filed {
+        let job = self.job(id)?;
+        permit(job, Moment::Attach)?;
+        self.settle_in(now, id, home)?;
+        let job = self.job_mut(id)?;
+        if let Some(home) = &mut job.home {
+            home.coming = Some(process);
+        }
+        Ok(job.record())
+    }
+
+    /// The first process of a job is where the job lives.
+    pub fn arrive(&mut self, id: JobId) -> Filed {
+        let job = self.job_mut(id)?;
+        if permit(job, Moment::Arrive)? {
+            job.home.as_mut().into_iter().for_each(|home| home.coming = None);
+        }
+        Ok(job.record())
+    }
+
+    /// Those that are there become the members of a job that has none. Of one that has, nothing is
+    /// changed.
+    pub fn join(&mut self, now: Now, id: JobId, home: Home) -> Filed {
+        self.settle_in(now, id, home)
+    }
+
+    fn settle_in(&mut self, now: Now, id: JobId, home: Home) -> Filed {
+        let job = self.job_mut(id)?;
+        if let Some(own) = &job.home {
+            if own.is_of_threads() != home.is_of_threads() {
+                return Err(Refused::mixed(id, own.is_of_threads()));
+            }
+            return Ok(None);
+        }
+        job.home = Some(home);
+        job.activity.last_used_ns = now.monotonic_ns;
+        self.wake(id)?;
+        self.measure(Measure::Watch(id));
+        Ok(self.job(id)?.record())
+    }
+
+    /// A job that an earlier daemon left.
+    pub fn restore(&mut self, now: Now, record: &Record, members: Members) -> Result<(), Refused> {
+        let job = JobId(record.id);
+        let unreadable = |field: &'static str| Refused::Unreadable { job, field };
+        let spec = Spec {
+            class: record.class.parse().map_err(|_| unreadable("class"))?,
+            policy: record.policy.parse().map_err(|_| unreadable("policy"))?,
+            weight: record.weight,
+            cpus: record.cpus,
+            min_cpus: record.min_cpus,
+        };
+        if self.jobs.contains_key(&job) {
+            return Err(gang_schedule::Refusal::DuplicateJob { job }.into());
+        }
+        self.enter(job, record.name.clone(), record.owner_uid, spec, record.registered_at_ns)?;
+        let home = Home {
+            newcomers: record.newcomers.clone(),
+            ..Home::new(
+                record.whereabouts.clone(),
+                members,
+                record.normal.into(),
+                record.affinity.clone(),
+            )
+        };
+        self.join(now, job, home)?;
+        if record.suspended {
+            self.suspend(now, job, true)?;
+        }
+        self.set_signals(job, record.signals)?;
+        let restored = self.job_mut(job)?;
+        let Record { mem_bytes, disk_bytes, .. } = *record;
+        restored.resources = Resources { mem_bytes, disk_bytes };
+        restored.auto = record.auto.then(Auto::default);
+        Ok(())
+    }
+
+    /// A process is going to come from elsewhere than the first one; `members` are there now.
+    pub fn expect(&mut self, id: JobId, newcomer: Newcomer, members: &[u32]) -> Filed {
+        let job = self.job_mut(id)?;
+        if permit(job, Moment::Follow)? {
+            if let Some(home) = &mut job.home {
+                home.newcomers.retain(|other| members.contains(&other.pid));
+                home.newcomers.push(newcomer);
+            }
+        }
+        Ok(job.record())
+    }
+
+    /// Members of a job came that the timetables in force do not have, or have otherwise.
+    pub fn members_came(&mut self, id: JobId) -> Result<(), Refused> {
+        self.job(id)?;
+        self.schedule.renew();
+        Ok(())
+    }
+
+    /// A process comes into a job without a cgroup; it started then.
+    pub fn follow_in_tree(&mut self, id: JobId, process: (u32, u64)) -> Filed {
+        let job = self.job_mut(id)?;
+        if permit(job, Moment::Follow)? {
+            if let Some(Whereabouts::Tree { processes }) =
+                job.home.as_mut().map(|home| &mut home.whereabouts)
+            {
+                processes.push(process);
+            }
+        }
+        Ok(job.record())
+    }
+
+    /// The processes that a job without a cgroup has now.
+    pub fn set_tree(&mut self, id: JobId, processes: Vec<(u32, u64)>) -> Filed {
+        let Some(job) = self.jobs.get_mut(&id) else { return Ok(None) };
+        if let Some(home) = job.home.as_mut().filter(|_| !processes.is_empty()) {
+            home.whereabouts = Whereabouts::Tree { processes };
+        }
+        Ok(job.record())
+    }
+
+    /// A process, of which these are threads, leaves its job. It stays on file until it
+    /// [has left](Conductor::has_left).
+    pub fn detach(&mut self, id: JobId, pid: u32, tids: &[u32]) -> Result<Leaver, Refused> {
+        let job = self.job_mut(id)?;
+        let gone = Refused::NoSuchProcess(pid);
+        permit(job, Moment::Detach).map_err(|_| gone.clone())?;
+        let home = job.home.as_mut().ok_or(gone)?;
+        let mut actions = Vec::new();
+        let known = home.members.let_go(tids, &mut actions);
+        if matches!(home.whereabouts, Whereabouts::Tree { .. }) {
+            // The next slot would have continued it.
+            actions.push(Action::Signal { job: id, pid, signal: Signal::Continue });
+        }
+        let normal = home.normal;
+        let newcomer = home.newcomers.iter().find(|it| it.pid == pid).cloned();
+        // It hears the last of the job.
+        let listens = home.listeners.contains(&pid);
+        home.listeners.retain(|&listener| listener != pid);
+        self.order(actions.iter().cloned());
+        let last = Action::Signal { job: id, pid, signal: Signal::SlotBegins };
+        self.order(listens.then_some(last));
+        // The timetables in force still have its threads.
+        self.schedule.renew();
+        Ok(Leaver { known, actions, normal, newcomer, gone_from: self.generation + 1 })
+    }
+
+    /// A process that was detached is out of the job's groups, or could not be moved out of them.
+    pub fn has_left(&mut self, id: JobId, pid: u32, is_out: bool) -> Filed {
+        let job = self.job_mut(id)?;
+        if permit(job, Moment::Left)? {
+            if let Some(home) = &mut job.home {
+                home.newcomers.retain(|newcomer| newcomer.pid != pid || !is_out);
+                if let (Whereabouts::Tree { processes }, true) = (&mut home.whereabouts, is_out) {
+                    processes.retain(|(other, _)| *other != pid);
+                }
+            }
+        }
+        Ok(job.record())
+    }
+
+    /// What is to be on file of a job before a single thread comes into it; absent where it is the
+    /// first one.
+    pub fn with_thread(&self, id: JobId, single: Single) -> Filed {
+        let job = self.job(id)?;
+        let operation = || format!("add thread {} to job {id}", single.tid);
+        if job.suspended || job.signals {
+            let reason = match job.suspended {
+                true => "it is suspended, and a single thread cannot stand still: resume it first",
+                false => "it asks for signals, which go to whole processes: switch them off first",
+            };
+            return Err(Refused::not_permitted(operation(), reason));
+        }
+        let Some(mut record) = job.record() else { return Ok(None) };
+        let Whereabouts::Threads { threads } = &mut record.whereabouts else {
+            return Err(Refused::mixed(id, false));
+        };
+        if threads.len() >= SINGLES_MAX {
+            let limit = "single threads of a job";
+            return Err(Refused::LimitReached { limit, maximum: SINGLES_MAX });
+        }
+        threads.push(single);
+        Ok(Some(record))
+    }
+
+    /// A further single thread comes; it is on file.
+    pub fn add_thread(&mut self, id: JobId, single: Single) -> Result<(), Refused> {
+        let job = self.job_mut(id)?;
+        if permit(job, Moment::AddThread)? {
+            if let Some(Whereabouts::Threads { threads }) =
+                job.home.as_mut().map(|home| &mut home.whereabouts)
+            {
+                threads.push(single);
+            }
+        }
+        // The timetables in force do not have it.
+        self.schedule.renew();
+        Ok(())
+    }
+
+    /// A single thread leaves its job. It stays on file until [`Conductor::set_threads`].
+    pub fn detach_thread(&mut self, id: JobId, tid: u32) -> Result<Leaver, Refused> {
+        let job = self.job_mut(id)?;
+        let gone = Refused::NoSuchThread(tid);
+        permit(job, Moment::DetachThread).map_err(|_| gone.clone())?;
+        let home = job.home.as_mut().ok_or(gone)?;
+        let mut actions = Vec::new();
+        home.members.let_go(&[tid], &mut actions);
+        let normal = home.normal;
+        self.order(actions.iter().cloned());
+        // The timetables in force still have it.
+        self.schedule.renew();
+        let gone_from = self.generation + 1;
+        Ok(Leaver { known: vec![tid], actions, normal, newcomer: None, gone_from })
+    }
+
+    /// The single threads that a job has now.
+    pub fn set_threads(&mut self, id: JobId, singles: Vec<Single>) -> Option<Record> {
+        let job = self.jobs.get_mut(&id)?;
+        if let Some(Whereabouts::Threads { threads }) =
+            job.home.as_mut().map(|home| &mut home.whereabouts)
+        {
+            *threads = singles;
+        }
+        job.record()
+    }
+
+    /// Lets a job take part in the schedule.
+    pub fn wake(&mut self, id: JobId) -> Result<(), Refused> {
+        self.set_awake(id, Moment::Wake)
+    }
+
+    /// Has a job take no part until it wakes.
+    pub fn sleep(&mut self, id: JobId) -> Result<(), Refused> {
+        self.set_awake(id, Moment::Sleep)
+    }
+
+    fn set_awake(&mut self, id: JobId, moment: Moment) -> Result<(), Refused> {
+        let awake = moment == Moment::Wake;
+        let job = self.job_mut(id)?;
+        if !permit(job, moment)? {
+            return Ok(());
+        }
+        job.activity.awake = awake;
+        let is_gang = job.spec.policy == Policy::Local;
+        self.schedule.apply(match awake {
+            true => Event::Woke { job: id },
+            false => Event::Slept { job: id },
+        })?;
+        if !awake && is_gang {
+            self.measure(Measure::AwaitWaking(id));
+        }
+        Ok(())
+    }
+
+    /// The kernel saw threads of these jobs that want to run.
+    pub fn woke(&mut self, now: Now, jobs: &[JobId]) {
+        // One that stands still out of its slots is let go on as it falls asleep: that was it.
+        if !self.config().fill {
+            return;
+        }
+        let machine = self.machine();
+        for &id in jobs {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            if job.eligibility(machine) != Eligibility::Asleep {
+                continue;
+            }
+            job.activity.is_wanted(now.monotonic_ns, job.in_slot_ns);
+            let _ = self.wake(id);
+        }
+    }
+
+    pub fn suspend(&mut self, now: Now, id: JobId, suspended: bool) -> Filed {
+        let job = self.job_mut(id)?;
+        permit(job, if suspended { Moment::Suspend } else { Moment::Resume })?;
+        job.permit_on_processes(suspended, "suspend", "only whole processes can stand still")?;
+        job.suspended = suspended;
+        // Nobody can use CPU while it stands still: that is not to be held against it.
+        job.activity.last_used_ns = now.monotonic_ns;
+        let record = job.record();
+        self.schedule.apply(match suspended {
+            true => Event::Suspended { job: id },
+            false => Event::Resumed { job: id },
+        })?;
+        Ok(record)
+    }
+
+    /// Somebody else has released all jobs. Gangs have their next slots all the same; but those
+    /// that are suspended run, and would go on.
+    pub fn suspend_again(&mut self) {
+        let is_still = |job: &&mut Job| job.suspended && job.standing == Standing::Paused;
+        for job in self.jobs.values_mut().filter(is_still) {
+            job.standing = Standing::Released;
+        }
+        self.schedule.renew();
+    }
+
+    /// Whether the policy of a job is `auto`, and what came of it.
+    pub fn set_auto(&mut self, id: JobId, auto: Option<Auto>) -> Filed {
+        let job = self.job_mut(id)?;
+        permit(job, Moment::Change)?;
+        job.auto = auto;
+        Ok(job.record())
+    }
+
+    /// Whether the processes of a job hear of its slots by signals.
+    pub fn set_signals(&mut self, id: JobId, signals: bool) -> Filed {
+        let job = self.job_mut(id)?;
+        permit(job, Moment::SetSignals)?;
+        job.permit_on_processes(
+            signals,
+            "tell of slots by signals",
+            "signals go to whole processes",
+        )?;
+        job.signals = signals;
+        let mut last = Vec::new();
+        if let Some(home) = job.home.as_mut().filter(|_| !signals) {
+            last = std::mem::take(&mut home.listeners);
+        }
+        self.order(last.into_iter().map(|pid| Action::Signal {
+            job: id,
+            pid,
+            signal: Signal::SlotBegins,
+        }));
+        self.schedule.renew();
+        Ok(self.job(id)?.record())
+    }
+
+    /// The memory of a job is limited there, or is going to be.
+    pub fn confine(&mut self, id: JobId, to: Option<Confinement>, is_enforced: bool) -> Filed {
+        let job = self.job_mut(id)?;
+        permit(job, Moment::Confine)?;
+        job.mem_is_enforced = is_enforced;
+        if let Some(home) = &mut job.home {
+            home.whereabouts.set_confinement(to);
+        }
+        Ok(job.record())
+    }
+
+    /// The processes of a job are going to be there.
+    pub fn expect_at(&mut self, id: JobId, whereabouts: Whereabouts) -> Filed {
+        let job = self.job_mut(id)?;
+        if permit(job, Moment::Move)? {
+            if let Some(home) = &mut job.home {
+                home.whereabouts = whereabouts;
+            }
+        }
+        Ok(job.record())
+    }
+
+    /// A job lives elsewhere, and is scheduled by another policy; `members` are read there.
+    pub fn moved(
+        &mut self,
+        id: JobId,
+        policy: Policy,
+        whereabouts: Whereabouts,
+        members: Members,
+    ) -> Filed {
+        let job = self.job_mut(id)?;
+        if permit(job, Moment::Moved)? {
+            if let Some(home) = &mut job.home {
+                home.whereabouts = whereabouts;
+                // A tree has its members in its processes, wherever they are.
+                if matches!(home.whereabouts, Whereabouts::Cgroup { .. }) {
+                    // The CPUs go with the threads.
+                    let before = std::mem::replace(&mut home.members, members);
+                    home.members.pinned = before.pinned;
+                }
+            }
+        }
+        let record = self.change(id, |spec, _| spec.policy = policy)?;
+        self.measure(Measure::Follow(id));
+        self.schedule.renew();
+        Ok(record)
+    }
+
+    /// The programs of a job read of its slots on a page from now on.
+    pub fn open_page(&mut self, id: JobId) -> Result<(), Refused> {
+        let (slice_ns, machine) = (self.config().slice_ns, self.machine());
+        let job = self.job_mut(id)?;
+        permit(job, Moment::OpenPage)?;
+        job.has_page = true;
+        let word = job.word(slice_ns, machine);
+        self.order([Action::Page { job: id, word }]);
+        self.schedule.renew();
+        Ok(())
+    }
+
+    /// A job is over.
+    pub fn end(&mut self, id: JobId) -> Option<Job> {
+        let job = self.jobs.remove(&id)?;
+        self.measure(Measure::Forget(id));
+        let known = self.schedule.apply(Event::Departed { job: id });
+        debug_assert!(known.is_ok(), "jobs here and in the schedule are the same");
+        Some(job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cell_leads_to_a_state_of_the_table() {
+        for state in State::ALL {
+            for moment in Moment::ALL {
+                let is_over = cell(state, moment) == Cell::Over;
+                assert_eq!(is_over, moment == Moment::End, "{state:?} {moment:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,515 @@
+//! When plans are made, for which time, and what becomes of them.
+//!
+//! Problem: timetables must be ready before they begin, whatever is asked meanwhile and however many
+//! jobs there are; what changes must show in the next slice; and what is planned needs to be known
+//! of the machine only for the gangs that are in it.
+//!
+//! Approach: [`Conductor::due`] says what is to be done now, and when to ask again. Plans are made
+//! in three steps, between which the threads of some jobs are read: those of jobs that
+//! [change their standing](Conductor::begin) outside of all rows, and those of
+//! [the gangs in the rows](Conductor::plan). [`Conductor::publish`] makes the [`Effects`].
+//!
+//! Properties: after a publication every switcher has a timetable up to a moment that is not over. A
+//! step of the clock costs one period at most.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gang_schedule::{Config, CpuSet, JobId, Plan, clock as slices};
+use gang_timetable::{Action, Backend, Gang, InSlot, Signal, Standing, Stretch, compose};
+
+use crate::{Conductor, Effects, Eligibility, Job, Measured, Note, Now, effects::Planned};
+
+/// The least time that planning is given, and the most.
+pub(crate) const LEAD_NS_MIN: u64 = 150_000;
+const LEAD_NS_MAX: u64 = 5_000_000;
+
+/// How far plans are made ahead.
+const AHEAD_NS: u64 = 250_000_000;
+
+/// Slices that are planned ahead at least.
+const REACH_MIN: u64 = 2;
+
+/// And at most: with short ones, planning them all at once would take a gang's CPU for too long.
+pub(crate) const AHEAD_SLICES: u64 = 32;
+
+/// The time before the end of a gap at which the machine is looked at.
+const SURVEY_AHEAD_NS: u64 = 120_000;
+
+/// How long the switchers keep a gang raised whose timetable is not replaced.
+const GRACE_NS: u64 = 5_000_000;
+
+/// How often the machine is looked at while no job takes part in the schedule.
+const QUIET_NS: u64 = 50_000_000;
+
+/// Which gangs have threads that are in no timetable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NewThreads {
+    None,
+    Of(BTreeSet<JobId>),
+    /// The clock was set, or nothing was planned: anything may have changed.
+    Anywhere,
+}
+
+impl NewThreads {
+    pub fn is_none(&self) -> bool {
+        *self == NewThreads::None
+    }
+
+    pub fn are_of(&self, job: JobId) -> bool {
+        match self {
+            NewThreads::None => false,
+            NewThreads::Of(jobs) => jobs.contains(&job),
+            NewThreads::Anywhere => true,
+        }
+    }
+}
+
+/// What is to be done now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing for so long, unless something happens.
+    Sleep(u64),
+    /// Look at the machine, then ask again.
+    Look,
+    /// Look at the machine where that is due, then plan from a moment on (UTC).
+    Plan { look: bool, resume_ns: u64, new_threads: NewThreads },
+}
+
+/// What is known of the switchers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Followed {
+    /// Some switcher has not taken the last timetable yet.
+    pub is_behind: bool,
+    /// How many edges they have missed in all.
+    pub missed: u64,
+    /// How long it takes them to lower a gang, on average.
+    pub lower_ns: u64,
+}
+
+/// A plan in the making.
+#[derive(Clone, Debug)]
+pub struct Planning {
+    now: Now,
+    resume_ns: u64,
+    from_ns: u64,
+    until_ns: u64,
+    new_threads: NewThreads,
+    followed: Followed,
+    unknown: BTreeSet<JobId>,
+    plans: Vec<Plan>,
+}
+
+impl Conductor {
+    /// Begins a step: whatever is asked and planned in it happens at this moment.
+    pub fn begin_step(&mut self, now: Now) {
+        self.account(now);
+        let stands_until_ns = self.boundary(now.utc_ns + self.lead_ns);
+        self.schedule.stand_until(stands_until_ns);
+    }
+
+    /// Jobs that were found with too many threads take no turns from now on.
+    pub fn leave_out_crowded(&mut self) {
+        for job in std::mem::take(&mut self.crowded) {
+            let _ = self.sleep(job);
+        }
+    }
+
+    /// Nothing is planned, and no job has processes. What the last one left behind is done first:
+    /// its processes may live on.
+    pub fn is_settled(&self, has_orders: bool) -> bool {
+        self.published.gangs().is_empty()
+            && !has_orders
+            && self.jobs.values().all(|job| job.home.is_none())
+    }
+
+    /// The gangs in the last timetable.
+    pub fn planned_gangs(&self) -> &BTreeSet<JobId> {
+        self.published.gangs()
+    }
+
+    fn is_quiet(&self) -> bool {
+        let machine = self.machine();
+        !self.jobs.values().any(|job| job.eligibility(machine).is_gang())
+    }
+
+    /// What is to be done now. A look at the machine is due in `look_in_ns`; `beat_ns` is the
+    /// longest sleep.
+    pub fn due(&mut self, now: Now, look_in_ns: u64, beat_ns: u64, new_threads: NewThreads) -> Due {
+        let now_ns = now.utc_ns;
+        let quiet = self.is_quiet();
+        if quiet && look_in_ns == 0 && new_threads.is_none() {
+            return Due::Look;
+        }
+        // The end was not reached, or the clock was set back, or far ahead.
+        let until_ns = self.published.until_ns;
+        if !(now_ns..=now_ns + 2 * self.ahead_of(AHEAD_SLICES)).contains(&until_ns) {
+            let period_ns = self.config().gap.period_ns;
+            let resume_ns = now_ns - now_ns % period_ns;
+            return Due::Plan { look: false, resume_ns, new_threads: NewThreads::Anywhere };
+        }
+        let stands_until_ns = self.schedule.stands_until_ns();
+        if self.schedule.is_changed() || !new_threads.is_none() {
+            let due_ns = stands_until_ns.saturating_sub(self.lead_ns);
+            if now_ns >= due_ns || !new_threads.is_none() {
+                return Due::Plan { look: false, resume_ns: stands_until_ns, new_threads };
+            }
+            return Due::Sleep(due_ns - now_ns);
+        }
+        if quiet {
+            return Due::Sleep(QUIET_NS.min(beat_ns));
+        }
+        // Short tasks have been served at the end of a gap: who is runnable then will stay so.
+        let look_ns = self.look_ns.filter(|&at_ns| at_ns <= until_ns);
+        let look_ns = look_ns.unwrap_or_else(|| self.next_look_ns(now_ns, look_in_ns));
+        self.look_ns = Some(look_ns).filter(|&at_ns| now_ns < at_ns);
+        if now_ns < look_ns {
+            return Due::Sleep(look_ns - now_ns);
+        }
+        let look = look_in_ns == 0;
+        if self.runs_out_ns() <= look_ns + SURVEY_AHEAD_NS {
+            return Due::Plan { look, resume_ns: stands_until_ns, new_threads: NewThreads::None };
+        }
+        if look { Due::Look } else { Due::Sleep(0) }
+    }
+
+    /// The next moment at which plans can change: a slice begins, or a gap has ended.
+    fn boundary(&self, at_ns: u64) -> u64 {
+        let config = self.config();
+        let begins = |length_ns: u64| at_ns.next_multiple_of(length_ns.max(1));
+        begins(config.slice_ns).min(begins(config.gap.period_ns))
+    }
+
+    /// How far so many slices reach at most, beyond the next boundary.
+    fn ahead_of(&self, slices: u64) -> u64 {
+        let config = self.config();
+        let slices_ns = config.slice_ns.saturating_mul(slices);
+        AHEAD_NS.min(slices_ns).next_multiple_of(config.gap.period_ns) + 2 * config.gap.period_ns
+    }
+
+    /// The end of the next gap at which it is time to look, or to plan on.
+    fn next_look_ns(&self, now_ns: u64, look_in_ns: u64) -> u64 {
+        let period_ns = self.config().gap.period_ns;
+        let due_ns = (now_ns + look_in_ns).min(self.runs_out_ns()).max(now_ns);
+        (due_ns + SURVEY_AHEAD_NS).next_multiple_of(period_ns) - SURVEY_AHEAD_NS
+    }
+
+    /// When to plan on, so that another timetable is there in time.
+    fn runs_out_ns(&self) -> u64 {
+        self.published.until_ns - 2 * self.config().gap.period_ns
+    }
+
+    /// Begins to plan from a boundary on. Returns the jobs whose threads are to be read before
+    /// [`Conductor::plan`]: their standing changes, and no row has them.
+    pub fn begin(
+        &mut self,
+        now: Now,
+        resume_ns: u64,
+        new_threads: NewThreads,
+        followed: Followed,
+    ) -> (Planning, Vec<JobId>) {
+        let unknown = self.published.unknown(followed.missed);
+        if !followed.is_behind {
+            self.published.all_follow();
+        }
+        // A timetable that is not in force everywhere yet is replaced as a whole; a switcher that
+        // does not come for it loses it, rather than that the others go through all of it again.
+        let last_ns = self.published.from_ns;
+        let period_ns = self.config().gap.period_ns;
+        let is_recent = last_ns + period_ns > now.utc_ns;
+        let from_ns =
+            if followed.is_behind && is_recent { resume_ns.min(last_ns) } else { resume_ns };
+        // What is soon taken back was planned in vain: where changes come one after the other,
+        // plans reach less far, and farther again when they have ended.
+        let is_taken_back = self.schedule.is_changed() && self.published.until_ns > resume_ns;
+        self.reach = match is_taken_back {
+            true => (self.reach / 2).max(REACH_MIN),
+            false => (self.reach * 2).min(AHEAD_SLICES),
+        };
+        let until_ns = (resume_ns + self.ahead_of(self.reach)).next_multiple_of(period_ns);
+        self.rewind(from_ns);
+        self.assume_nothing_of(&unknown);
+        let (fill, machine) = (self.config().fill, self.machine());
+        let moves = |job: &&Job| moves_out_of_row(job, fill, machine).is_some();
+        let to_read = self.jobs.values().filter(moves).map(|job| job.id).collect();
+        let plans = Vec::new();
+        let planning =
+            Planning { now, resume_ns, from_ns, until_ns, new_threads, followed, unknown, plans };
+        (planning, to_read)
+    }
+
+    /// Plans. Returns the gangs whose threads are to be read before [`Conductor::publish`].
+    pub fn plan(&mut self, planning: &mut Planning) -> BTreeSet<JobId> {
+        self.bring_out_of_rows();
+        let Planning { resume_ns, from_ns, until_ns, .. } = *planning;
+        self.schedule.extend(resume_ns, until_ns);
+        let config = self.config();
+        let slices = slices::slice_at(config, from_ns)..=slices::slice_at(config, until_ns - 1);
+        let plans = self.schedule.plans().iter().filter(|plan| slices.contains(&plan.slice));
+        planning.plans = plans.map(|plan| Plan::clone(plan)).collect();
+        let in_rows = planning.plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job);
+        in_rows.chain(self.published.gangs().iter().copied()).collect()
+    }
+
+    /// The threads of a job were read. One with too many of them gets no slots from the next plans
+    /// on.
+    pub fn was_read(&mut self, id: JobId) {
+        let machine = self.machine();
+        let Some(job) = self.jobs.get(&id) else { return };
+        let is_crowd = job.eligibility(machine) == Eligibility::TooManyThreads;
+        if is_crowd && job.activity.awake && self.crowded.insert(id) {
+            self.notes.push(Note::TooManyThreads(id));
+        }
+    }
+
+    /// Brings the jobs that no row holds where they belong now: those that came, woke, fell asleep,
+    /// were suspended or resumed.
+    pub(crate) fn bring_out_of_rows(&mut self) {
+        let (fill, slice_ns) = (self.config().fill, self.config().slice_ns);
+        let machine = self.machine();
+        let mut actions = Vec::new();
+        for (&id, job) in &mut self.jobs {
+            let Some(to) = moves_out_of_row(job, fill, machine) else { continue };
+            let Some(home) = &mut job.home else { continue };
+            let signals = |signal, out: &mut Vec<Action>| {
+                out.extend(home.listeners.iter().map(|&pid| Action::Signal {
+                    job: id,
+                    pid,
+                    signal,
+                }));
+            };
+            if to == Standing::Paused {
+                signals(Signal::SlotEnds, &mut actions);
+            }
+            let in_slot = InSlot::default();
+            self.backend.actions(id, &home.members, job.standing, to, in_slot, &mut actions);
+            if to == Standing::Released {
+                signals(Signal::SlotBegins, &mut actions);
+                home.members.unpin(&mut actions);
+            }
+            job.standing = to;
+            if job.has_page {
+                actions.push(Action::Page { job: id, word: job.word(slice_ns, machine) });
+            }
+        }
+        self.order(actions);
+    }
+
+    /// Makes the timetables of what was planned. `came` are jobs that had threads which were not
+    /// known, `measured` those of which it is measured who disturbs them; `used` is the share of a
+    /// CPU that the daemon's own threads took before the gangs.
+    pub fn publish(
+        &mut self,
+        planning: Planning,
+        came: &BTreeSet<JobId>,
+        measured: &BTreeSet<JobId>,
+        used: f64,
+    ) -> Effects {
+        let Planning { now, from_ns, until_ns, new_threads, followed, unknown, plans, .. } =
+            planning;
+        self.choose_slot_modes(now, &plans, followed.is_behind, measured);
+        let restated = self.restated.clone();
+        let is_new = |job: JobId| {
+            new_threads.are_of(job)
+                || [came, &restated, &unknown].iter().any(|jobs| jobs.contains(&job))
+        };
+        self.gaps.adapt(now.monotonic_ns, || followed.lower_ns, used);
+        let gangs = self.gangs(&plans, &is_new);
+        let is_known = !followed.is_behind && unknown.is_empty();
+        // What the group of all gangs was given last, it may not have yet, or not have got.
+        let is_followed = is_known && new_threads != NewThreads::Anywhere;
+        self.generation += 1;
+        let (slice_ns, machine_len) = (self.config().slice_ns, self.machine());
+        let machine: CpuSet = self.schedule.topology().cpus().iter().map(|cpu| cpu.id).collect();
+        let config = Config { gap: self.gaps.gap(), ..self.config().clone() };
+        let before_ns = from_ns.saturating_sub(1);
+        let follows_gap = [self.published.config(), &config]
+            .into_iter()
+            .all(|config| slices::in_gap(config, before_ns))
+            && is_followed;
+        let says = |job: &&Job| {
+            let is_stated = job.page_says == Some(job.validity(machine_len));
+            job.has_page && !gangs.contains(&job.id) && !is_stated
+        };
+        let others = self.jobs.values().filter(says);
+        let pages: Vec<_> = others.map(|job| (job.id, job.word(slice_ns, machine_len))).collect();
+        let in_timetable: BTreeMap<JobId, Gang<'_>> = gangs
+            .iter()
+            .filter_map(|id| self.jobs.get(id).and_then(|job| self.gang(job, is_new(*id))))
+            .collect();
+        let composition = compose(&Stretch {
+            generation: self.generation,
+            config: &config,
+            backend: self.backend,
+            switchers: &self.switchers,
+            machine: &machine,
+            from_ns,
+            until_ns,
+            deadline_ns: until_ns + GRACE_NS,
+            plans: &plans,
+            gangs: &in_timetable,
+            pages: &pages,
+            follows_gap,
+            can_lift: self.can_lift,
+        });
+        let gangs = in_timetable.into_keys().collect();
+        self.gaps.tell(from_ns, config.gap);
+        self.begin_timetable(gangs, config.clone());
+        for job in self.jobs.values_mut() {
+            job.page_says = job.has_page.then(|| job.validity(machine_len));
+        }
+        let pins = composition.pins.iter().map(|pin| (pin.job, pin.cpus.clone())).collect();
+        self.end_timetable(composition.pins, composition.standings, (from_ns, until_ns));
+        let slots = self.jobs.values().filter(|job| job.has_page);
+        Effects {
+            pins,
+            timetables: composition.timetables,
+            from_ns,
+            slots: slots.map(|job| (job.id, job.slots)).collect(),
+            planned: Planned { config, from_ns, until_ns, plans },
+            notes: self.take_notes(),
+        }
+    }
+
+    /// Planning took so long: the next time it begins early enough.
+    pub fn planned_within(&mut self, took_ns: u64) {
+        // Rises at once, falls slowly.
+        let lead_ns = (took_ns + took_ns / 2).max(self.lead_ns - self.lead_ns / 64);
+        self.lead_ns = lead_ns.clamp(LEAD_NS_MIN, LEAD_NS_MAX);
+    }
+
+    /// The gangs that the next timetable is about.
+    fn gangs(&self, plans: &[Plan], is_new: &impl Fn(JobId) -> bool) -> BTreeSet<JobId> {
+        let in_rows: BTreeSet<JobId> =
+            plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job).collect();
+        let (fill, machine) = (self.config().fill, self.machine());
+        let is_in = |job: &&Job| {
+            let is_gang = job.eligibility(machine).is_gang();
+            let left_over = !fill && job.standing == Standing::Filling && is_gang;
+            let is_known = self.published.gangs().contains(&job.id) && is_gang;
+            let listens = job.home.as_ref().is_some_and(|home| !home.listeners.is_empty());
+            in_rows.contains(&job.id)
+                || (listens && is_gang)
+                || job.standing == Standing::Raised
+                || left_over
+                || (is_known && is_new(job.id))
+        };
+        let has_home = |job: &&Job| job.home.is_some();
+        self.jobs.values().filter(has_home).filter(is_in).map(|job| job.id).collect()
+    }
+
+    fn gang<'a>(&self, job: &'a Job, has_newcomers: bool) -> Option<(JobId, Gang<'a>)> {
+        let machine = self.machine();
+        let out_of_row = match job.standing_out_of_row(self.config().fill, machine) {
+            // The next time that it is brought out of the rows.
+            Standing::Released | Standing::Raised => Standing::Filling,
+            standing => standing,
+        };
+        let home = job.home.as_ref()?;
+        let gang = Gang {
+            members: &home.members,
+            standing: job.standing,
+            out_of_row,
+            has_newcomers,
+            in_slot: job.in_slot,
+            has_page: job.has_page,
+            validity: job.validity(machine),
+            listeners: home.listeners.clone(),
+        };
+        Some((job.id, gang))
+    }
+
+    /// What gangs have in their slots of these plans. The standing of those that are to have
+    /// something else than before is stated in each timetable until one of these is in force: what
+    /// is assumed of them is taken from the last one that was made, which has other gaps than the
+    /// one that they follow yet.
+    fn choose_slot_modes(
+        &mut self,
+        now: Now,
+        plans: &[Plan],
+        is_behind: bool,
+        measured: &BTreeSet<JobId>,
+    ) {
+        let alone = self.uncontended_gangs(now, plans, measured);
+        self.gaps.leave_out(!alone.is_empty());
+        if !is_behind {
+            self.restated.clear();
+        }
+        let mut is_changed = false;
+        for job in self.jobs.values_mut() {
+            let in_slot = match job.width.wide {
+                true => InSlot::Wide,
+                false if alone.contains(&job.id) => InSlot::Alone,
+                false => InSlot::Exclusive,
+            };
+            if std::mem::replace(&mut job.in_slot, in_slot) != in_slot {
+                self.notes.push(Note::InSlot(job.id, in_slot));
+                self.restated.insert(job.id);
+                is_changed = true;
+            }
+        }
+        if is_changed {
+            self.uncontended.begin_anew(now.monotonic_ns);
+        }
+    }
+
+    /// The gangs that are left to Linux in their slots of these plans.
+    fn uncontended_gangs(
+        &mut self,
+        now: Now,
+        plans: &[Plan],
+        measured: &BTreeSet<JobId>,
+    ) -> BTreeSet<JobId> {
+        let machine = self.machine();
+        let is_possible = self.backend == Backend::Rt && self.config().fill;
+        // One with too many threads for slots of its own is no load either.
+        let is_crowd = |job: &Job| job.eligibility(machine) == Eligibility::TooManyThreads;
+        let has_crowd = self.jobs.values().any(is_crowd);
+        let jobs = &self.jobs;
+        let can_be = |job: JobId| {
+            let is_wide = jobs.get(&job).is_none_or(|job| job.width.wide);
+            !has_crowd && !is_wide && measured.contains(&job)
+        };
+        let load = &self.load;
+        self.uncontended.alone(now.monotonic_ns, is_possible, load, plans, can_be)
+    }
+
+    /// Takes note of what was measured of the gangs that are left to Linux: those that are disturbed
+    /// are raised again.
+    pub fn measured_alone(&mut self, now: Now, measured: impl Iterator<Item = Measured>) {
+        if self.uncontended.is_disturbed(now.monotonic_ns, measured) {
+            self.notes.push(Note::Disturbed);
+            self.schedule.renew();
+        }
+    }
+
+    /// The gangs that are left to Linux in their slots.
+    pub fn left_alone(&self) -> impl Iterator<Item = JobId> {
+        let alone = self.jobs.values().filter(|job| job.in_slot == InSlot::Alone);
+        alone.map(|job| job.id)
+    }
+}
+
+/// Where a job that no row holds goes, if it is not there.
+fn moves_out_of_row(job: &Job, fill: bool, machine: u32) -> Option<Standing> {
+    let to = job.standing_out_of_row(fill, machine);
+    if job.home.is_none() || job.standing == to || job.standing == Standing::Raised {
+        return None;
+    }
+    // Between filling and paused a row's gangs go back and forth by the clock.
+    let by_clock = |standing| matches!(standing, Standing::Filling | Standing::Paused);
+    let is_by_clock = !fill && job.eligibility(machine).is_gang() && by_clock(job.standing);
+    (!is_by_clock).then_some(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_threads_are_of_some_gangs_or_of_any() {
+        let of = |new: &NewThreads| [1, 2].map(|job| new.are_of(JobId(job)));
+        assert_eq!(of(&NewThreads::None), [false, false]);
+        assert_eq!(of(&NewThreads::Of([JobId(2)].into())), [false, true]);
+        assert_eq!(of(&NewThreads::Anywhere), [true, true]);
+    }
+}

@@ -1,0 +1,154 @@
+//! From when a change shows, and what switchers do that have an older timetable.
+//!
+//! Problem: plans are taken back while the switchers follow them. The timetable that replaces them
+//! begins with gangs that stand as the one before left them, and on the CPUs that it gave them. A
+//! switcher that was late, or lost a timetable, did only part of what was in it.
+//!
+//! Approach. Of the last timetable so much is kept as says how gangs stand at any moment of it.
+//! Where the next one begins, the jobs are [rewound](Published::rewind) to that moment. After a
+//! switcher missed an edge, nothing is assumed of any gang in a timetable that it may have followed
+//! ([`Published::assume_nothing_of`]): the next timetable states how each of them stands.
+//!
+//! A change shows from the next boundary on ([`crate::forecast`]). A timetable holds from `from_ns`
+//! on, and until then the one before it. One that some switcher has not taken yet is replaced as a
+//! whole: the new one begins where that one began, so that no switcher needs both.
+//!
+//! Properties: either a gang stands as is assumed of it, or the next timetable states all of it. So
+//! a switcher that was late or lost a timetable leaves no gang otherwise than the next timetable
+//! takes for granted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gang_schedule::{Config, CpuSet, JobId, clock as slices};
+use gang_timetable::{Pin, Standing};
+
+use crate::{Conductor, Eligibility};
+
+/// The last timetable, as far as it must be known to replace it.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    /// The time that it covers (UTC).
+    pub from_ns: u64,
+    pub until_ns: u64,
+    /// With the gaps in force.
+    config: Config,
+    /// The gangs in it.
+    gangs: BTreeSet<JobId>,
+    /// Those of all timetables that a switcher may still follow.
+    recent: BTreeSet<JobId>,
+    /// The CPUs to which gangs were restricted before, and when that changes.
+    pinned: BTreeMap<JobId, Option<CpuSet>>,
+    pins: Vec<Pin>,
+    /// How many edges the switchers have missed, as last seen.
+    missed: u64,
+}
+
+impl Published {
+    pub fn gangs(&self) -> &BTreeSet<JobId> {
+        &self.gangs
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The gangs whose standing is unknown, because switchers missed an edge since this was asked
+    /// last. `missed` is how many they have missed in all.
+    pub fn unknown(&mut self, missed: u64) -> BTreeSet<JobId> {
+        let is_same = std::mem::replace(&mut self.missed, missed) == missed;
+        if is_same { BTreeSet::new() } else { self.recent.clone() }
+    }
+
+    /// All switchers follow the last timetable: those before are over.
+    pub fn all_follow(&mut self) {
+        self.recent.clone_from(&self.gangs);
+    }
+
+    /// What the next timetable is about.
+    fn begin(&mut self, gangs: BTreeSet<JobId>, config: Config) {
+        self.recent.extend(&gangs);
+        (self.gangs, self.config) = (gangs, config);
+    }
+}
+
+impl Conductor {
+    /// Takes standings and CPUs of jobs back to where they are at a moment.
+    pub(crate) fn rewind(&mut self, to_ns: u64) {
+        let before_ns = to_ns - 1;
+        let published = &self.published;
+        let plan = self.schedule.plan_of(slices::slice_at(&published.config, before_ns));
+        let in_gap = slices::in_gap(&published.config, before_ns);
+        let ended = before_ns >= published.until_ns;
+        for &id in &published.gangs {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            let in_row = plan.is_some_and(|plan| plan.slot(id).is_some()) && !ended;
+            job.standing = match job.standing {
+                _ if in_row && !in_gap => Standing::Raised,
+                _ if in_row => Standing::Filling,
+                Standing::Raised | Standing::Filling if !published.config.fill => Standing::Paused,
+                Standing::Raised => Standing::Filling,
+                standing => standing,
+            };
+        }
+        for (job, first) in &published.pinned {
+            let Some(home) = self.jobs.get_mut(job).and_then(|job| job.home.as_mut()) else {
+                continue;
+            };
+            let mut moves = published.pins.iter().rev().filter(|pin| pin.job == *job);
+            let last = moves.find(|pin| pin.at_ns <= before_ns);
+            home.members.pinned = last.map_or_else(|| first.clone(), |pin| Some(pin.cpus.clone()));
+        }
+    }
+
+    /// Gives gangs a standing from which every other one is stated in full: the actions that bring
+    /// a job somewhere take back a pause only where it was paused.
+    pub(crate) fn assume_nothing_of(&mut self, gangs: &BTreeSet<JobId>) {
+        let (fill, machine) = (self.config().fill, self.machine());
+        let pauses = !fill || !self.backend.can_fill();
+        if !gangs.is_empty() {
+            self.jobs.values_mut().for_each(|job| job.page_says = None);
+        }
+        for id in gangs {
+            let Some(job) = self.jobs.get_mut(id) else { continue };
+            let may_be_paused = pauses || job.standing == Standing::Paused;
+            // One with too many threads fills, and has no turns that would state it.
+            let stays_out = job.eligibility(machine) == Eligibility::TooManyThreads;
+            job.standing = match may_be_paused && !job.suspended {
+                true => Standing::Paused,
+                false if stays_out => Standing::Raised,
+                false => Standing::Filling,
+            };
+        }
+        self.published.gangs.extend(gangs);
+    }
+
+    pub(crate) fn begin_timetable(&mut self, gangs: BTreeSet<JobId>, config: Config) {
+        self.published.begin(gangs, config);
+    }
+
+    /// Where the timetable that the switchers have now leaves the gangs.
+    pub(crate) fn end_timetable(
+        &mut self,
+        pins: Vec<Pin>,
+        standings: BTreeMap<JobId, Standing>,
+        (from_ns, until_ns): (u64, u64),
+    ) {
+        let pinned = |jobs: &BTreeMap<JobId, crate::Job>, id: &JobId| {
+            jobs.get(id)?.home.as_ref()?.members.pinned.clone()
+        };
+        self.published.pinned =
+            pins.iter().map(|pin| (pin.job, pinned(&self.jobs, &pin.job))).collect();
+        for pin in &pins {
+            if let Some(home) = self.jobs.get_mut(&pin.job).and_then(|job| job.home.as_mut()) {
+                home.members.pinned = Some(pin.cpus.clone());
+            }
+        }
+        for (id, standing) in standings {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.standing = standing;
+            }
+        }
+        self.published.pins = pins;
+        (self.published.from_ns, self.published.until_ns) = (from_ns, until_ns);
+    }
+}

@@ -1,0 +1,155 @@
+//! What is on file of a job: all that is needed to release it, or to take it over.
+//!
+//! Times are nanoseconds since the Unix epoch, or clock ticks since boot where a process or a
+//! thread is told from another one of the same number.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Attributes, Policy};
+
+/// How to find the processes of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Whereabouts {
+    /// Its own cgroup of version 2, and the cpu group of version 1 that its processes were put into.
+    /// The homes are where they came from.
+    Cgroup {
+        group: PathBuf,
+        home: PathBuf,
+        cpu_group: Option<PathBuf>,
+        cpu_home: Option<PathBuf>,
+        /// Other jobs are in the cpu group too; it outlives this one.
+        cpu_group_is_shared: bool,
+        /// The group was there before the job, and stays.
+        adopted: bool,
+        /// Where its memory is limited.
+        #[serde(default)]
+        memory: Option<Confinement>,
+    },
+    /// Processes, each with the time it started (clock ticks since boot).
+    Tree { processes: Vec<(u32, u64)> },
+    /// Single threads, wherever their processes are.
+    Threads { threads: Vec<Single> },
+}
+
+impl Whereabouts {
+    /// Where the memory of the job is limited.
+    pub fn confinement(&self) -> Option<&Confinement> {
+        match self {
+            Whereabouts::Cgroup { memory, .. } => memory.as_ref(),
+            Whereabouts::Tree { .. } | Whereabouts::Threads { .. } => None,
+        }
+    }
+
+    pub fn set_confinement(&mut self, to: Option<Confinement>) {
+        if let Whereabouts::Cgroup { memory, .. } = self {
+            *memory = to;
+        }
+    }
+}
+
+/// A group whose memory the kernel limits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confinement {
+    pub group: PathBuf,
+    /// Of version 1: where the processes came from. Of version 2 it is the job's own group.
+    pub home: Option<PathBuf>,
+    /// Of version 2: the limit of where they came from, in bytes, which they are to keep.
+    #[serde(default)]
+    pub inherited: Option<u64>,
+}
+
+/// A process that came into a job from other groups than the first one of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Newcomer {
+    pub pid: u32,
+    pub home: PathBuf,
+    pub cpu_home: Option<PathBuf>,
+    pub memory_home: Option<PathBuf>,
+}
+
+/// The attributes that a released thread gets; the policy by its number in sched(7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Normal {
+    pub policy: u32,
+    pub nice: i32,
+    pub priority: u32,
+}
+
+impl From<Attributes> for Normal {
+    fn from(attributes: Attributes) -> Self {
+        let Attributes { policy, nice, priority, .. } = attributes;
+        Normal { policy: policy.number(), nice, priority }
+    }
+}
+
+impl From<Normal> for Attributes {
+    fn from(normal: Normal) -> Self {
+        let policy = Policy::from_number(normal.policy).unwrap_or(Policy::Other);
+        Attributes { policy, nice: normal.nice, priority: normal.priority, reset_on_fork: false }
+    }
+}
+
+/// A job on file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub id: u64,
+    pub name: String,
+    pub owner_uid: u32,
+    pub class: String,
+    pub policy: String,
+    pub weight: u32,
+    pub cpus: u32,
+    pub min_cpus: u32,
+    pub registered_at_ns: u64,
+    pub suspended: bool,
+    pub whereabouts: Whereabouts,
+    pub normal: Normal,
+    /// CPUs its first process might run on.
+    pub affinity: Vec<u32>,
+    /// Its processes hear of its slots by signals.
+    #[serde(default)]
+    pub signals: bool,
+    /// It is proved which policy it is to have; the one above is that which it has.
+    #[serde(default)]
+    pub auto: bool,
+    /// What it was promised; 0 for nothing.
+    #[serde(default)]
+    pub mem_bytes: u64,
+    #[serde(default)]
+    pub disk_bytes: u64,
+    #[serde(default)]
+    pub newcomers: Vec<Newcomer>,
+    /// The first process, with its start time, while it is on its way into the job's groups.
+    #[serde(default)]
+    pub coming: Option<(u32, u64)>,
+}
+
+/// A thread that is a member of a job by itself. Moments are clock ticks since boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Single {
+    pub tid: u32,
+    pub started: u64,
+    pub pid: u32,
+    pub process_started: u64,
+    /// When it became a member.
+    pub since: u64,
+    /// As it was then.
+    pub normal: Normal,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_gets_back_the_policy_that_it_had() {
+        for policy in Policy::ALL {
+            let had = Attributes { policy, ..Attributes::other(3) };
+            assert_eq!(Attributes::from(Normal::from(had)), had);
+        }
+        assert_eq!(Normal::from(Attributes::idle(0)).policy, 5, "as in sched(7)");
+    }
+}

@@ -50,10 +50,10 @@ pub enum Command {
     Resize(Resize),
     /// Say whether gang scheduling helps a program (gang doctor --help has the options)
     ///
-    /// Watches a program that runs (gang doctor PID), or one that it starts (gang doctor -- CMD),
-    /// for some seconds; judges the five conditions under which gang scheduling helps, predicts the
-    /// gain, and with --prove measures it, by scheduling the program as a gang and by Linux alone
-    /// in turn. --json has all figures.
+    /// Watches a program that runs (gang doctor PID), or one that it starts (gang doctor -- CMD), for some
+    /// seconds; judges the five conditions under which gang scheduling helps, predicts the gain, and with
+    /// --prove measures it, by scheduling the program as a gang and by Linux alone in turn. --json has
+    /// all figures.
     #[command(disable_help_flag = true)]
     Doctor(PassedOn),
     /// Check the invariants of the schedule on the daemon's state and the kernel's
@@ -373,10 +373,9 @@ pub struct AdoptWhat {
 
 /// Show the daemon as a page in a browser
 ///
-/// Prints the address of the page, which ends with a secret. The secret gives your rights at the
-/// daemon to anybody who has it. The page serves this machine alone; from another one, use ssh -L
-/// 7878:127.0.0.1:7878 MACHINE gang web, or a proxy with TLS before --socket. Ends with Ctrl-C or
-/// SIGTERM.
+/// Prints the address of the page, which ends with a secret: whoever has it acts with your rights at the
+/// daemon. It serves this machine alone; from another one, use ssh -L 7878:127.0.0.1:7878 MACHINE gang web,
+/// or a proxy with TLS before --socket. Ends with Ctrl-C or SIGTERM.
 #[derive(Debug, Args)]
 pub struct Web {
     /// Address of this machine to listen at; port 0 is any that is free

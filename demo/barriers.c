@@ -27,7 +27,7 @@ static uint64_t now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* What keeps a CPU busy and no memory. */
+/* Keeps a CPU busy, and no memory. */
 static void work(long turns)
 {
     for (long i = 0; i < turns; i++)
@@ -68,8 +68,8 @@ int main(int argc, char **argv)
     }
     pthread_barrier_init(&pthreads, NULL, (unsigned)threads);
 
-    /* The first thread looks at the clock before it comes, the others read what it saw after: so all
-     * end after the same round. It writes again what they read two rounds later, when they have. */
+    /* The first thread looks at the clock before it comes; the others read the result after. So all
+     * end after the same round. It writes the same place two rounds later, when they have read. */
     static volatile enum place seen[2];
     uint64_t rounds = 0, ready_ns = 0;
 #pragma omp parallel num_threads(threads)

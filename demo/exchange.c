@@ -1,5 +1,5 @@
-/* An MPI program whose ranks exchange values with their neighbours and agree on their sum, many times: the
- * messages are short, and ranks spin for them.
+/* An MPI program whose ranks exchange values with their neighbours and agree on their sum, many
+ * times. Messages are short, and ranks spin for them.
  *
  * exchange SIZE TIMES computes SIZE steps between two exchanges, and prints one line of JSON. */
 #include <mpi.h>

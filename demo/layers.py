@@ -1,4 +1,5 @@
-"""Trains with PyTorch: eight layers of 512 units on batches of 64, whose products are short OpenMP regions.
+"""Trains with PyTorch: eight layers of 512 units on batches of 64. Their products are short OpenMP
+regions.
 `layers.py UNITS TIMES` prints one line of JSON."""
 
 import json

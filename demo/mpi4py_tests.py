@@ -1,6 +1,6 @@
-"""The tests of mpi4py's own that exchange messages, of its source in DIRECTORY.
-`mpi4py_tests.py DIRECTORY TIMES` has each rank run them, and the first one print one line of JSON; tests that fail are
-named on standard error."""
+"""Runs mpi4py's own tests that exchange messages, from its source in DIRECTORY.
+`mpi4py_tests.py DIRECTORY TIMES` runs them on each rank, and prints one line of JSON on the first.
+Tests that fail are named on standard error."""
 
 import json
 import os

@@ -8,7 +8,7 @@
  * become one gang, in MPI_Init: the launcher above them is adopted with all that it has started.
  * Of MPI nothing is used but the profiling interface, so one library fits every MPI.
  *
- * Whatever goes wrong, the program runs on as it would have, and one line says why.
+ * If anything goes wrong, the program runs on as it would have, and one line says why.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ static void complain(const char *what, const char *why)
     fprintf(stderr, "gang: %s: %s; the program runs on without\n", what, why);
 }
 
-/* A whole number from the environment; 0 where it is bad, and the program was told. */
+/* A whole number from the environment; 0 where it is bad, after a message. */
 static int number(const char *name, long most, int32_t *out)
 {
     const char *text = variable(name);
@@ -123,7 +123,7 @@ static int is_first_rank(void)
     return 1;
 }
 
-/* Whether a process is in a job of some daemon already: its parents made it one, or another rank. */
+/* Whether a process is in a job of some daemon already, made by its parents or another rank. */
 static int is_in_job(void)
 {
     char line[PATH_MAX + 64];
@@ -137,7 +137,7 @@ static int is_in_job(void)
     return found;
 }
 
-/* The first rank takes the others in. Where it does not, they run on as they are. */
+/* The first rank takes the others in. If it does not, they run on as they are. */
 static void wait_for_first_rank(void)
 {
     gang_load load = {.size = sizeof load};
@@ -193,7 +193,7 @@ static int is_launcher(void)
                                         "orterun", "orted",   "prterun",       "prted",
                                         "prte",    "srun",    "gang",          "gangd"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        /* Also as distributions name them: mpirun.openmpi, mpiexec.mpich. */
+        /* Distributions name them mpirun.openmpi and mpiexec.mpich, too. */
         size_t length = strlen(names[i]);
         const char *rest = program_invocation_short_name + length;
         if (strncmp(program_invocation_short_name, names[i], length) == 0 &&
@@ -210,8 +210,8 @@ __attribute__((constructor)) static void start(void)
         join();
 }
 
-/* The profiling interface: what MPI calls MPI_X is here first, and goes on to PMPI_X. In Fortran of 2008
- * Open MPI and MPICH have different names for that. */
+/* The profiling interface: a call of MPI_X comes here first, and goes on to PMPI_X. In Fortran of
+ * 2008 Open MPI and MPICH have different names for it. */
 
 typedef int (*init_function)(int *, char ***);
 typedef int (*init_thread_function)(int *, char ***, int, int *);
@@ -224,8 +224,8 @@ static void *find(void *where, const char *name, const char *or_name)
     return function || !or_name ? function : dlsym(where, or_name);
 }
 
-/* An interpreter has no MPI, and loads a module that has: then only the libraries of this module, which is
- * the caller, know it. */
+/* An interpreter has no MPI, and loads a module that has. Then only the libraries of this module,
+ * which is the caller, know the function. */
 static void *next(const char *name, const char *or_name, void *caller)
 {
     Dl_info module;
@@ -259,7 +259,7 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     return init(argc, argv, required, provided);
 }
 
-/* Fortran's calls do not come by those of C in every MPI. */
+/* Fortran's calls do not go through those of C in every MPI. */
 void mpi_init_(int *error)
 {
     join();

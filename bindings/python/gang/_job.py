@@ -40,7 +40,7 @@ class State(enum.IntEnum):
 
 
 class Use(NamedTuple):
-    """What a job has used. Times are nanoseconds, sizes bytes, shares run from 0 to 1."""
+    """The use of a job. Times are nanoseconds, sizes bytes, shares run from 0 to 1."""
 
     state: State
     processes: int
@@ -201,7 +201,7 @@ def job(
     try:
         yield made
     finally:
-        # Whoever took the process out before, or took the daemon away, released it as well.
+        # A process that was taken out before, or whose daemon ended, is released already.
         with contextlib.suppress(NoSuchJob, NoSuchProcess, NoDaemon, Lost):
             made.remove()
 

@@ -1,4 +1,4 @@
-"""What gang.h declares, for ctypes.
+"""The declarations of gang.h, for ctypes.
 
 A wheel of Python alone that calls libgang.so.1 serves every version of Python, and the library is
 the one that was installed with the daemon. Tests compare the layouts below with those of C.

@@ -112,6 +112,13 @@ fn cpu_control(hierarchies: &Hierarchies, groups: bool) -> CpuControl {
 }
 
 /// Why jobs can have no SCHED_FIFO.
+///
+/// A kernel that groups real-time threads (CONFIG_RT_GROUP_SCHED) gives no group of version 2 with
+/// the cpu controller any of their time, unless it was booted with `rt_group_sched=0` (Linux 6.16).
+/// Where no group has the controller, gangs do without it and are SCHED_IDLE out of slot. Where
+/// groups have it, the backend cannot be `rt`. The controller may be turned on beside such gangs.
+/// While one of them is in its slot the kernel refuses that. Between slots it does not refuse, and
+/// then does not let them be raised.
 fn fifo_obstacle(groups: Option<&Path>, cpu: &CpuControl, name: &str) -> Option<String> {
     let grouped =
         "a kernel that groups real-time threads needs rt_group_sched=0 at boot (Linux 6.16)";

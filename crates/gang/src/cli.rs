@@ -1,4 +1,4 @@
-//! What can be typed. Help, man pages and completions come from here.
+//! The command line. Help, man pages and completions come from here.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -28,8 +28,9 @@ pub enum Command {
     Top(Top),
     /// Say in plain words why a job is as fast or as slow as it is, and what to change
     ///
-    /// From the figures of gang show and gang status: its share, whom it waited for in its slots, whether
-    /// its threads run together, whether it uses the CPUs that it has, and its memory.
+    /// Judges by the figures of gang show and gang status: its share, the processes that it waited
+    /// for in its slots, whether it is coscheduled, whether it uses the CPUs that it has, and its
+    /// memory.
     Why(Show),
     Metrics(Metrics),
     History(History),
@@ -69,8 +70,8 @@ pub enum Command {
     Web(Web),
     /// Record slots and what really ran, for Perfetto or Chrome (gang trace --help has the options)
     ///
-    /// Writes what was planned and what ran on each CPU, for some seconds, as a trace that Perfetto and
-    /// Chrome open; --picture draws it for a paper or a report.
+    /// Writes what was planned and what ran on each CPU, for some seconds, as a trace that Perfetto
+    /// and Chrome open; --picture draws it for a paper or a report.
     #[command(disable_help_flag = true)]
     Trace(PassedOn),
     /// Repeat the measurements of gangd (gang lab --help lists them)
@@ -102,10 +103,11 @@ pub enum Command {
 /// where they are not set already, OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS and
 /// KMP_BLOCKTIME to what fits the gang.
 ///
-/// The variables GANG_CPUS, GANG_MIN_CPUS, GANG_CLASS, GANG_WEIGHT, GANG_NAME, GANG_MEM, GANG_DISK and GANG_SIGNALS
-/// (1, or 0 for none) stand for the options of these names. With the library libgang-preload.so in LD_PRELOAD and
-/// GANG=1 they make a gang of a program that is not started by gang run, and one of all ranks of an MPI program:
-/// mpirun -x GANG=1 -x LD_PRELOAD=libgang-preload.so.
+/// The variables GANG_CPUS, GANG_MIN_CPUS, GANG_CLASS, GANG_WEIGHT, GANG_NAME, GANG_MEM, GANG_DISK
+/// and GANG_SIGNALS (1, or 0 for none) stand for the options of these names. With the library
+/// libgang-preload.so in LD_PRELOAD and GANG=1 they make a gang of a program that is not started by
+/// gang run, and one of all ranks of an MPI program: mpirun -x GANG=1 -x
+/// LD_PRELOAD=libgang-preload.so.
 ///
 /// Without privilege gangs take turns by SIGSTOP and SIGCONT (gang status: backend signal). Then
 /// gang run stays as the parent of the program, so that the shell does not see it stop with every
@@ -130,7 +132,7 @@ pub struct Run {
     pub command: Vec<OsString>,
 }
 
-/// What a job asks for
+/// The requests of a job
 #[derive(Debug, Clone, Args)]
 pub struct JobOptions {
     /// CPUs that the gang gets at once [default: as many as it may use]
@@ -161,8 +163,8 @@ pub struct JobOptions {
     /// Disk it needs for scratch files, such as 10G: refused where there is less
     #[arg(long, value_name = "SIZE", env = "GANG_DISK", hide_env_values = true, value_parser = size)]
     pub disk: Option<i64>,
-    /// Tell processes that handle both signals of each slot, from half a second after they are seen to: SIGUSR1 before
-    /// it ends, SIGUSR2 after one has begun
+    /// Send SIGUSR1 before each slot ends and SIGUSR2 after it begins, to processes that handle
+    /// both, from half a second after gangd sees that they do
     #[arg(long, env = "GANG_SIGNALS", hide_env_values = true,
         value_parser = clap::builder::FalseyValueParser::new())]
     pub signals: bool,
@@ -277,11 +279,11 @@ pub struct Show {
 
 /// Watch machine, jobs and frame in the terminal, and act on jobs
 ///
-/// Shows the jobs with their shares and how well they run together, the frame as a matrix of slices and
-/// CPUs in which the row under way moves, and a timeline of each CPU. Keys change the class of a job,
-/// suspend, resume, resize and kill it, as far as you may; ? lists them. It waits for a daemon that goes
-/// and finds it again. NO_COLOR in the environment does without colours, and a locale without UTF-8
-/// without signs beyond ASCII.
+/// Shows the jobs with their shares and how far they are coscheduled, the frame as a matrix of
+/// slices and CPUs in which the row under way moves, and a timeline of each CPU. Keys change the
+/// class of a job, suspend, resume, resize and kill it, as far as you may; ? lists them. If the
+/// daemon goes, it waits for one and goes on. With NO_COLOR in the environment there are no
+/// colours, and with a locale without UTF-8 no signs beyond ASCII.
 #[derive(Debug, Args)]
 pub struct Top {
     /// Pictures a second, 0.1 to 60; figures change twice a second at most
@@ -303,9 +305,9 @@ fn rate(text: &str) -> Result<f64, String> {
 
 /// Write the metrics of daemon and jobs for Prometheus
 ///
-/// As OpenMetrics text to standard output, or into a file for the textfile collector of node_exporter.
-/// docs/metrics.md explains each. Where no daemon answers, gangd_up is 0, and the command fails all the
-/// same.
+/// Writes OpenMetrics text to standard output, or into a file for the textfile collector of
+/// node_exporter. docs/metrics.md explains each metric. Where no daemon answers, gangd_up is 0, and
+/// the command fails all the same.
 #[derive(Debug, Args)]
 pub struct Metrics {
     /// Replace this file as a whole instead; node_exporter reads those that end in .prom
@@ -342,10 +344,10 @@ pub struct Kill {
 
 /// Make a job of what runs already
 ///
-/// Of a process with its descendants, of all processes of a cgroup, or of single threads, while the rest of
-/// their processes is none of it. Where a job is made of a process, what it has started since must still be
-/// its descendant. Single threads are all taken or none, need the backend rt (gang status), and want a CPU
-/// each unless -n says otherwise.
+/// Takes a process with its descendants, all processes of a cgroup, or single threads without the
+/// rest of their processes. A process that the first one has started must still be its descendant
+/// to be taken. Single threads are all taken or none. They need the backend rt (gang status), and
+/// want a CPU each unless -n says otherwise.
 #[derive(Debug, Args)]
 pub struct Adopt {
     #[command(flatten)]

@@ -1,28 +1,28 @@
-//! What `gang run` sets in the environment of a program, so that it makes as many threads as its
-//! gang has CPUs and waits in a way that fits a gang.
+//! The variables that `gang run` sets in the environment of a program. They make it start as many
+//! threads as its gang has CPUs, and wait in a way that fits a gang.
 //!
-//! Everything gives way to what the user has set.
+//! A variable that the user has set stays.
 //!
 //! Set:
 //!
 //! - `OMP_NUM_THREADS` (OpenMP 5.2, 21.1.2). OpenBLAS, MKL, BLIS and NumExpr take it too where
-//!   their own variable (`OPENBLAS_NUM_THREADS` and so on) is absent, so theirs are not set:
-//!   they would win over an `OMP_NUM_THREADS` of the user's.
+//!   their own variable (`OPENBLAS_NUM_THREADS` and so on) is absent, so theirs are not set: they
+//!   would win over an `OMP_NUM_THREADS` of the user's.
 //! - `RAYON_NUM_THREADS` (rayon, `ThreadPoolBuilder::num_threads`) and `GOMAXPROCS` (Go, package
 //!   runtime). Both default to the CPUs that the process may use and know nothing of OpenMP's
 //!   variable. They follow a user's `OMP_NUM_THREADS` in nothing.
-//! - `KMP_BLOCKTIME` (libomp of LLVM and Intel), to 1 ms. Its default of 200 ms of spinning
-//!   spans many slices, in which nobody can fill the CPUs of a gang that computes serially; 1 ms
-//!   is many times what waking a thread costs. Not set where the user says by `OMP_WAIT_POLICY`
-//!   or `KMP_LIBRARY` how to wait.
+//! - `KMP_BLOCKTIME` (libomp of LLVM and Intel), to 1 ms. Its default of 200 ms of spinning spans
+//!   many slices, in which nobody can fill the CPUs of a gang that computes serially; 1 ms is many
+//!   times what waking a thread costs. Not set where the user says by `OMP_WAIT_POLICY` or
+//!   `KMP_LIBRARY` how to wait.
 //!
 //! Not set, on purpose:
 //!
 //! - `OMP_WAIT_POLICY`. `active` makes libgomp spin without end, so that holes are never filled,
 //!   and gains nothing: two copies of LULESH as gangs took 5.3 s with it and 4.9 s without.
 //!   `passive` blocks at every barrier, which is what gang scheduling makes unnecessary. Left
-//!   alone, libgomp spins for some 300,000 rounds and then blocks; and because a gang has a CPU
-//!   for every thread, it does not take itself for oversubscribed.
+//!   alone, libgomp spins for some 300,000 rounds and then blocks; and because a gang has a CPU for
+//!   every thread, it does not take itself for oversubscribed.
 //!   `gang lab openmp --wait default,active,passive` compares the three.
 //! - `OMP_PROC_BIND`, `OMP_PLACES`, `GOMP_CPU_AFFINITY`: which CPUs a gang has is the daemon's to
 //!   say, and may change from slice to slice.

@@ -9,7 +9,7 @@ use gang_protocol::name::escaped;
 
 use crate::cli::Command;
 
-/// What was typed makes no sense.
+/// The command line makes no sense.
 pub const USAGE: u8 = 2;
 /// `gang run` itself failed, and the program was not started. As env, nice and timeout have it.
 pub const RUN_FAILED: u8 = 125;
@@ -18,7 +18,7 @@ pub const NOT_EXECUTABLE: u8 = 126;
 /// `gang run` did not find the program.
 pub const NOT_FOUND: u8 = 127;
 
-/// What was typed can be parsed and still makes no sense.
+/// The command line can be parsed and still makes no sense.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);

@@ -1,4 +1,4 @@
-//! What the options of a job mean.
+//! The meaning of the options of a job.
 
 use gang_protocol::client::Registration;
 use gang_protocol::name::check_name;

@@ -1,4 +1,4 @@
-//! What a daemon that died with its guardian left raised, paused or frozen.
+//! Jobs that a daemon left raised, paused or frozen when it died with its guardian.
 //!
 //! The daemon keeps an entry for each job in a directory beside its socket. Entries without a
 //! daemon that listens mean that nobody released those jobs.
@@ -13,7 +13,7 @@ use gang_protocol::paths::{Surroundings, jobs_dir};
 
 use crate::programs;
 
-/// Whose the leftovers beside a socket are.
+/// The owner of the leftovers beside a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Leftovers {
     None,
@@ -71,7 +71,7 @@ pub fn release(socket: &Path) -> Result<Output> {
     Ok(output)
 }
 
-/// What a program said, harmless to a terminal, line by line.
+/// The output of a program, harmless to a terminal, line by line.
 pub fn told(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     text.lines().flat_map(|line| [escaped(line).into_owned(), "\n".to_owned()]).collect()

@@ -4,29 +4,28 @@
 //! `signal` the program stops with every slice, and the shell must not see it.
 //!
 //! Approach: `gang run` stays as the shell's child, and the program is a child of its own, in the
-//! same process group and at the same terminal. Stops by SIGSTOP are gangd's; nobody hears of
-//! them. Where a person stops the program, `gang run` has the daemon suspend the job, since the
-//! next slot would continue it, and stops itself by the same signal; continued, it has the job
+//! same process group and at the same terminal. Stops by SIGSTOP are gangd's, and are not passed
+//! on. If a person stops the program, its next slot would continue it. So `gang run` has the daemon
+//! suspend the job, and stops itself by the same signal. When it is continued, it has the job
 //! resumed.
 //!
-//! Terms: a signal *reached* the program where it went to the whole process group, as what is
-//! typed at a terminal does.
+//! Terms: a signal *reached* the program if it went to the whole process group, as keys of a
+//! terminal do.
 //!
 //! Rules:
 //!
-//! - A signal for this process alone is passed on; of one that reached the program, nothing is
-//!   left to do. `kill` says not whether it means the group; then the program may get a signal
-//!   twice.
+//! - A signal for this process alone is passed on. A signal that reached the program needs nothing
+//!   more. `kill` does not say whether it means the group, so the program may get a signal twice.
 //! - SIGCONT discards stop signals that wait. A program that is out of its slot when Ctrl-Z is
-//!   typed would never know of it. One that leaves SIGTSTP to the kernel need not know, it is
-//!   suspended; one that handles SIGTSTP is sent it again in its next slot; one that ignores it
-//!   runs on.
+//!   typed would never know of it. A program that leaves SIGTSTP to the kernel is suspended, and
+//!   need not know. A program that handles SIGTSTP gets it again in its next slot. A program that
+//!   ignores it runs on.
 //! - This process ends as the program has ended: with its code, or by its signal.
 //! - Killed by SIGKILL, it takes the program with it (see `gang exec-gated`): as if it were the
 //!   program.
 //!
-//! What it cannot do: SIGSTOP for the program is undone at its next slot (SIGTSTP and
-//! `gang suspend` are not), and so is the stop of a job of a shell that runs inside the gang.
+//! Limits: SIGSTOP for the program is undone at its next slot (SIGTSTP and `gang suspend` are not).
+//! So is the stop of a job of a shell that runs inside the gang.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -55,7 +54,7 @@ use crate::exit::RUN_FAILED;
 /// Longest wait for a daemon to suspend or resume the job, at each of connecting and answering.
 const DAEMON_WITHIN: Duration = Duration::from_secs(1);
 
-/// What a process does to itself while it runs; blocked, they would end it all the same.
+/// Signals that a process causes by its own faults; blocked, they would end it all the same.
 const OWN_FAULTS: [Signal; 6] = [
     Signal::SIGSEGV,
     Signal::SIGBUS,
@@ -65,7 +64,7 @@ const OWN_FAULTS: [Signal; 6] = [
     Signal::SIGSYS,
 ];
 
-/// What terminals send, always to a whole process group.
+/// Signals that terminals send, always to a whole process group.
 const OF_TERMINALS: [Signal; 5] =
     [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP, Signal::SIGWINCH, Signal::SIGCONT];
 
@@ -184,7 +183,7 @@ struct StandIn {
 impl StandIn {
     fn until_end(&mut self) -> Result<WaitStatus> {
         loop {
-            // What was known of the program before a signal came tells what the signal met.
+            // The state of the program before a signal came says what the signal met.
             while let Some(signal) = self.next_signal()? {
                 self.take(&signal)?;
             }
@@ -312,8 +311,9 @@ impl StandIn {
         }
     }
 
-    /// What the program leaves behind must not stand still while this process ends: the kernel sends
-    /// SIGHUP to a process group that no shell looks after any more and in which somebody is stopped.
+    /// Continues the processes that the program leaves behind, before this process ends. The kernel
+    /// sends SIGHUP to a process group that no shell looks after any more and that has a stopped
+    /// process.
     fn continue_others(&self) {
         self.ask_daemon(|client, job| client.kill(job, Signal::SIGCONT as i64));
     }
@@ -332,7 +332,7 @@ impl StandIn {
     }
 }
 
-/// What a process does about a signal.
+/// The effect of a signal on a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disposition {
     Default,

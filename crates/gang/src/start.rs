@@ -22,8 +22,8 @@ use crate::programs;
 /// Longest wait for a daemon that starts, unless `$GANG_TIMEOUT` is set.
 const READY_WITHIN: Duration = Duration::from_secs(5);
 
-/// What a daemon writes into its ready pipe when it, or another one at its socket, listens.
-/// Anything else is the reason why it cannot.
+/// A daemon writes this into its ready pipe when it, or another one at its socket, listens. Any
+/// other text is the reason why it cannot.
 const READY: &str = "ready";
 
 /// Longest message that is read from a ready pipe, in bytes.
@@ -49,7 +49,7 @@ pub fn start(socket: &Path, backend: Option<&str>) -> Result<()> {
     stdout.read_to_string(&mut said).context("cannot read what the second gang says")?;
     match child.wait() {
         Ok(_) => {}
-        // Whoever started us ignores SIGCHLD: the kernel has taken the child away.
+        // The parent ignores SIGCHLD, so the kernel has taken the child away.
         Err(error) if error.raw_os_error() == Some(Errno::CHILD.raw_os_error()) => {}
         Err(error) => return Err(error).context("cannot wait for the second gang"),
     }

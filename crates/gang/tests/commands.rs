@@ -1,4 +1,4 @@
-//! What the other commands ask of the daemon, and what they print.
+//! Requests of the other commands to the daemon, and their output.
 
 mod fake;
 
@@ -197,7 +197,7 @@ fn history_is_a_table_and_json() {
     assert_eq!(place.output(&["history", "--user", "nosuchuser"]).status.code(), Some(1));
 }
 
-/// A program that sleeps and has its own name: the kernel gives it that after who started it goes on.
+/// A program that sleeps and has its own name. The kernel sets the name after the parent goes on.
 fn sleeper(program: &Path) -> Child {
     const NAME_BYTES: usize = 15;
     let name = program.file_name().unwrap().as_encoded_bytes();
@@ -253,7 +253,7 @@ fn adopt_takes_single_threads_all_or_none() {
     let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
     let tid = sleeper.id().to_string();
     let gone = fake::NO_THREAD.to_string();
-    // What the sleeper may use, too.
+    // The sleeper may use as many.
     let most = rustix::thread::sched_getaffinity(None).unwrap().count().min(4);
     let two = place.output(&["adopt", "--thread", &tid, "17", &tid, "-n", "2", "--min", "1"]);
     let one = place.output(&["adopt", "--thread", &tid, "--weight", "7"]);

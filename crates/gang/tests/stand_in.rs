@@ -24,7 +24,8 @@ impl Program {
         let mut gang = place
             .gang(&["run", "-q", "--", "sh", "-c", &script])
             .stdout(Stdio::piped())
-            // The kernel stops no group that nobody of its session could continue; the test's own may be one.
+            // The kernel stops no group that nothing in its session could continue; the test's own
+            // may be one.
             .process_group(0)
             .spawn()
             .unwrap();

@@ -1,5 +1,6 @@
-//! Every command against a daemon that is not what it should be: one that hangs, wherever it does, and one of
-//! another version. What stays open, `gang top` and `gang web`, is looked at so in `top.rs` and `web.rs`.
+//! Every command against a daemon that is not as it should be: one that hangs at any point, and one
+//! of another version. `top.rs` and `web.rs` do the same for `gang top` and `gang web`, which stay
+//! open.
 
 mod fake;
 
@@ -70,7 +71,7 @@ fn is_built(command: &Command) -> bool {
     }
 }
 
-/// What comes in the place of an answer, which has a number on its connection; nothing: never again anything.
+/// Replaces an answer, which has a number on its connection. None: no answer ever comes again.
 type Twist = fn(usize, Value) -> Option<Value>;
 
 /// A place where `twist` stands between gang and a daemon.
@@ -256,7 +257,7 @@ fn hangs(timeout: &str) {
             failed(command, &started.end(), &words);
         }
     }
-    // Whoever reads the file is to learn of it, too.
+    // The reader of the file must learn of it, too.
     for place in [silent, after_one, full] {
         let written = std::fs::read_to_string(place.dir.path().join("gangd.prom")).unwrap();
         assert!(written.ends_with("gangd_up 0.0\n"), "{written}");

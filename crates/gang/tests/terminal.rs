@@ -96,7 +96,7 @@ impl Terminal {
         self.seen.push_str(&String::from_utf8_lossy(&chunk[..length]));
     }
 
-    /// What is typed comes back as an echo, so what is expected is written with a gap in it.
+    /// Typed text comes back as an echo, so expected text is typed with a gap in it.
     fn send(&mut self, keys: &str) {
         self.master.write_all(keys.as_bytes()).unwrap();
     }
@@ -183,8 +183,8 @@ fn wait_until_in_front(pid: Pid) {
     });
 }
 
-/// Stops a program, and waits until it stands still: one that sleeps in a read takes what is typed for its
-/// shell, until it has seen the signal.
+/// Stops a program, and waits until it stands still. Until it has seen the signal, a program that
+/// sleeps in a read takes input that is meant for its shell.
 fn stop(pid: Pid) {
     kill_process(pid, Signal::STOP).unwrap();
     wait_until("the program stands still", || state(pid) == Some('T'));
@@ -258,7 +258,8 @@ fn needs_bash_the_turns_of_a_program_do_not_disturb_its_shell() {
         terminal.expect("Stopped");
         terminal.expect("$ ");
         // As the daemon does when it is asked to suspend the job. (Left alone it would read on: the
-        // signal that begins a turn takes back a stop that its terminal asked for and it has not seen.)
+        // signal that begins a turn takes back a stop that its terminal asked for and it has not
+        // seen.)
         drop(turns);
         stop(pid);
         let suspensions = || fake.calls().iter().filter(|call| *call == "Suspend(42)").count();

@@ -1,5 +1,5 @@
-//! `gang top` as a person sees it: in a pseudo-terminal with a model of its screen, against a daemon
-//! that does what it is told.
+//! `gang top` as a person sees it: in a pseudo-terminal with a model of its screen, against a fake
+//! daemon.
 
 mod fake;
 
@@ -285,8 +285,9 @@ fn it_ends_with_its_terminal() {
     wait_until("it ends with its terminal", || program.try_wait().unwrap().is_some());
 }
 
-/// A connection of ssh to this machine and this user, with keys of its own and a server that listens nowhere;
-/// what it is to run follows. None where there is no server of OpenSSH, which says so.
+/// A connection of ssh to this machine and this user, with keys of its own and a server that
+/// listens nowhere. The command to run is appended. None where there is no server of OpenSSH; the
+/// test then says so.
 fn ssh(directory: &Path) -> Option<Command> {
     let sshd =
         ["/usr/sbin/sshd", "/usr/bin/sshd"].into_iter().find(|path| Path::new(path).exists());
@@ -388,7 +389,7 @@ fn it_stops_with_the_terminal_given_back_and_goes_on() {
     wait_until("it stops", || state() == Some('T'));
     let modes = tcgetattr(&terminal.slave).unwrap().local_modes;
     assert!(modes.contains(LocalModes::ICANON | LocalModes::ECHO));
-    // What it has written before is read first.
+    // Its earlier output is read first.
     terminal.expect("the other screen", |screen| !screen.contains("lu.C"));
     kill_process(pid, Signal::CONT).unwrap();
     terminal.expect_text("lu.C");

@@ -1,4 +1,4 @@
-//! `gang web`: who is let in, what is told, and what a reader can do to it.
+//! `gang web`: which requests are admitted, what they learn, and what a reader can do.
 
 mod fake;
 mod reader;
@@ -238,7 +238,7 @@ fn are_served_and_cost_one(browsers: usize) {
     for reader in &mut readers {
         assert_eq!(reader.until("begin")["jobs"].as_array().unwrap().len(), 20);
     }
-    // Who comes then is still served.
+    // A later client is still served.
     assert_eq!(web.get("/api/jobs/3").status, 200);
     // Half of them go away without a word, and the others do not notice.
     readers.truncate(browsers / 2);
@@ -281,7 +281,7 @@ fn who_does_not_read_keeps_nobody_waiting_and_fills_no_memory() {
     );
     (&slow).write_all(request.as_bytes()).unwrap();
     let mut quick = web.follow();
-    // What was done to a job is told of at once.
+    // A change of a job is sent at once.
     let mut told = |times: usize| {
         for _ in 0..times {
             assert_eq!(web.post("/api/jobs/3/resume", "{}").status, 204);
@@ -299,7 +299,8 @@ fn who_does_not_read_keeps_nobody_waiting_and_fills_no_memory() {
 fn more_connections_than_there_is_place_for_are_told_so() {
     let place = Place::of(&Fake::new());
     let web = Web::start(&place, &[]);
-    // Who says nothing for a while loses its place: on a slow machine the first have, when the last come.
+    // A silent client loses its place after a while: on a slow machine the first have lost theirs
+    // when the last come.
     let is_refused = || {
         let _idle: Vec<TcpStream> = (0..768).map(|_| web.connect()).collect();
         let answer = Answer::read(web.send("GET /", &[], ""));

@@ -1,5 +1,5 @@
-//! `gang` with the real daemon, which it starts itself: that it begins, serves and ends, and what is left
-//! when nobody could see to it.
+//! `gang` with the real daemon, which it starts itself: how the daemon begins, serves and ends, and
+//! what a sudden death leaves.
 
 use std::{
     fs,
@@ -55,7 +55,7 @@ impl Place {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// What a program wrote by the name.
+    /// The text that a program wrote under this name.
     fn written(&self, name: &str) -> Value {
         serde_json::from_slice(&fs::read(self.path(name)).unwrap()).unwrap()
     }
@@ -64,7 +64,7 @@ impl Place {
     fn backends(&self) -> Vec<String> {
         let output = self.output(&["run", "--", "sh", "-c", "$GANG status --json > $DIR/backends"]);
         assert!(output.status.success(), "{output:?}");
-        // What runs next has a daemon of its own.
+        // The next program has a daemon of its own.
         let status = self.written("backends");
         wait_until("the daemon has ended", || !daemons(&status).into_iter().any(lives));
         let mut usable = Vec::new();

@@ -9,7 +9,7 @@ use crate::table::{Align, render};
 use crate::values::{count, cpu_list, duration, gain, owner, percent, progress, size, word, words};
 use crate::why::crowd;
 
-/// What was measured of a job, or why nothing was.
+/// The figures measured of a job, or why there are none.
 fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
     if let Some(reason) = &job.not_measured {
         return writeln!(out, "  together    not measured: {}", escaped(reason));
@@ -45,7 +45,7 @@ fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
     Ok(())
 }
 
-/// What a job had of each CPU.
+/// The share of a job on each CPU.
 fn by_cpu(out: &mut String, of_cpus: &[v1::OnCpu], width: Option<usize>) -> std::fmt::Result {
     if of_cpus.is_empty() {
         return Ok(());
@@ -64,7 +64,7 @@ fn by_cpu(out: &mut String, of_cpus: &[v1::OnCpu], width: Option<usize>) -> std:
     write!(out, "\n{}", render(&columns, &rows, width))
 }
 
-/// What came of a job of policy auto.
+/// The decision on a job of policy auto.
 fn decided(out: &mut String, job: &v1::Job) -> std::fmt::Result {
     let Some(because) = &job.because else { return Ok(()) };
     let policy = job.decided.as_ref().map_or_else(|| "nothing, so local".into(), word);

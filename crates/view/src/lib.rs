@@ -1,8 +1,8 @@
-//! What gangd does, to be seen: a live model of its daemon, and the views of it.
+//! A live model of gangd's daemon, and the views of it.
 //!
-//! [`live`] is the one place that asks the daemon. What it finds is a [`Snapshot`](live::Snapshot), and
-//! every view shows that and nothing else, so that two views never disagree. All of it is an
-//! unprivileged client: it may do what its user may.
+//! [`live`] alone asks the daemon, and makes a [`Snapshot`](live::Snapshot) of the answers. Every
+//! view shows snapshots and nothing else, so that two views never disagree. The whole is an
+//! unprivileged client, with the rights of its user.
 
 pub mod details;
 #[cfg(any(test, feature = "fixture"))]

@@ -1,19 +1,19 @@
-//! A live model of a daemon: what both views show, and where it comes from.
+//! A live model of a daemon, which all views show.
 //!
-//! Problem: a view must be right whatever the daemon does. It comes and goes, hangs, or is of another
-//! version; its slices may last a millisecond, a hundred times less than a picture does; and looking on
-//! must cost next to nothing, on either side of the socket.
+//! Problem: a view must be right whatever the daemon does. The daemon comes and goes, hangs, or is
+//! of another version. Its slices may last a millisecond, a hundredth of a picture's time. And
+//! looking on must cost next to nothing, on either side of the socket.
 //!
-//! Approach: one thread ([`Watch`]) asks the daemon at a [`Pace`] and tells what it found as a
-//! [`Snapshot`]. Of the frame it asks for all slices that have ended since it asked last, so that a
-//! timeline has no holes however short slices are. Figures that are means over seconds are asked for less
-//! often than the frame, which is what moves. What a [`Model`] makes of the answers is pure.
+//! Approach: one thread ([`Watch`]) asks the daemon at a [`Pace`] and publishes a [`Snapshot`]. It
+//! asks for all slices that have ended since it asked last, so that a timeline has no holes however
+//! short slices are. Figures that are means over seconds are asked for less often than slices. A
+//! [`Model`] makes snapshots of the answers, and is pure.
 //!
-//! Terms. An *ended* row is one whose slice was over before the daemon was asked: it does not change any
-//! more. A *coming* row is under way or planned, and may be taken back.
+//! Terms. The slice of an *ended* row was over before the daemon was asked, so that the row does
+//! not change any more. A *coming* row is under way or planned, and may be taken back.
 //!
-//! Properties: each ended row is told once, in order. A snapshot without a daemon says why there is none
-//! and has what was known last. Counters of two daemons are never compared.
+//! Properties: each ended row is published once, in order. A snapshot without a daemon says why
+//! there is none, and has the last known state. Counters of two daemons are never compared.
 
 mod model;
 mod past;

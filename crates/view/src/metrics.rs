@@ -1,9 +1,9 @@
-//! What a snapshot has, as OpenMetrics text.
+//! A snapshot as OpenMetrics text.
 //!
-//! Names follow Prometheus' conventions: base units (seconds, bytes, ratios from 0 to 1), counters end in
-//! `_total`. What does not change while a job lives are its labels; its class and state, which do, have
-//! metrics of their own. What was not measured has no sample. docs/metrics.md explains each, and a test
-//! compares.
+//! Names follow Prometheus' conventions: base units (seconds, bytes, ratios from 0 to 1), counters
+//! end in `_total`. The labels of a job do not change while it lives. Its class and state change,
+//! and have metrics of their own. A figure that was not measured has no sample. docs/metrics.md
+//! explains each, and a test compares.
 
 use std::fmt;
 
@@ -32,8 +32,8 @@ pub fn render(snapshot: &Snapshot) -> String {
     text
 }
 
-/// The same in the older format of Prometheus, which node_exporter reads from files: there a counter is
-/// declared by its whole name, and nothing says where the text ends.
+/// The same in the older format of Prometheus, which node_exporter reads from files. In that format
+/// a counter is declared by its whole name, and nothing marks the end of the text.
 pub fn render_for_textfile(snapshot: &Snapshot) -> String {
     let openmetrics = render(snapshot);
     let mut text = String::with_capacity(openmetrics.len());

@@ -1,14 +1,15 @@
 //! `gang top`: machine, classes, jobs, the frame and a timeline, in a terminal.
 //!
-//! Problem: a terminal may be small, slow, far away, without colours and without Unicode; names of jobs
-//! may hold anything; keys are pressed while the daemon hangs; and whatever happens, the terminal must be
-//! given back as it was.
+//! Problem: a terminal may be small, slow, far away, without colours and without Unicode. Names of
+//! jobs may hold anything. Keys are pressed while the daemon hangs. And the terminal must be given
+//! back as it was, whatever happens.
 //!
-//! Approach: one loop takes events (snapshots, keys, signals, what came of an action) from one channel and
-//! draws when it has taken all that are there. Whoever may wait has a thread of its own. `state` and
-//! `draw` know no terminal, so that tests press keys and read pictures.
+//! Approach: one loop takes events (snapshots, keys, signals, results of actions) from one channel,
+//! and draws when it has taken all that are there. Everything that may wait has a thread of its
+//! own. `state` and `draw` know no terminal, so that tests press keys and read pictures.
 //!
-//! Properties: nothing is polled; without news nothing is drawn. What is shown of others is escaped.
+//! Properties: nothing is polled; without news nothing is drawn. Text that comes from others is
+//! escaped.
 
 mod act;
 mod draw;

@@ -1,5 +1,5 @@
-//! Values as people read them: durations, shares, lists of CPUs, owners. All views and commands write
-//! them alike.
+//! Values as people read them: durations, shares, lists of CPUs, owners. All views and commands
+//! write them alike.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub fn percent(share: f64) -> String {
 /// The share of its work that a job has done, where its program says so.
 pub fn progress(job: &v1::Job) -> Option<f64> {
     let (done, total) = job.progress_done.zip(job.progress_total)?;
-    // Whatever a daemon sends, a share is one.
+    // A share is between 0 and 1, whatever a daemon sends.
     let share = done / total;
     (0.0..=1.0).contains(&share).then_some(share)
 }

@@ -1,24 +1,26 @@
 //! `gang web`: the daemon as a page in a browser.
 //!
-//! Problem: a page is read by a program that also runs the pages of others, over a port that every user of
-//! the machine can reach; and hundreds of readers must cost neither the daemon nor this process much.
+//! Problem: a browser also runs pages of others, and every user of the machine can reach the port.
+//! And hundreds of readers must cost neither the daemon nor this process much.
 //!
-//! Approach: an unprivileged client of the daemon, with the rights of whoever runs it. One
-//! [`Watch`](crate::live::Watch) asks the daemon for all readers, and each frame is written down once
-//! (`feed`). A reader that is slow misses frames and has a whole one next, so nobody's frames pile up.
-//! While nobody reads, the daemon is asked once a second, for the last minutes of the jobs (`minutes`).
+//! Approach: an unprivileged client of the daemon, with the rights of the user who runs it. One
+//! [`Watch`](crate::live::Watch) asks the daemon for all readers, and each frame is written down
+//! once (`feed`). A slow reader misses frames and gets a whole one next, so that no frames pile up.
+//! While nobody reads, the daemon is asked once a second, for the last minutes of the jobs
+//! (`minutes`).
 //!
-//! Terms. The *token* is a secret made at the start. Whoever runs the server hands it out as part of the
-//! page's address. A *change* is a request that does something to a job.
+//! Terms. The *token* is a secret made at the start. It is part of the page's address. A *change*
+//! is a request that does something to a job.
 //!
 //! Properties, each with a test in `crates/gang/tests/web.rs`:
-//! - Without the token nothing is told of the daemon, not even a name; nor to a page that came from elsewhere
-//!   under a name that was made to lead here (DNS rebinding), nor to one within another's frame.
-//! - A change needs the token and an `Origin` that is ours. There are no cookies, which every port of a host
-//!   would be sent, so no other page can have a browser make changes.
-//! - Connections, the bytes of a request and calls to the daemon at a time are bounded; who is beyond a bound
-//!   is told so.
-//! - What is told is JSON and is set as text: no name becomes part of a page.
+//! - Without the token a reader learns nothing of the daemon, not even a name. The same holds for a
+//!   page from elsewhere whose name was made to lead here (DNS rebinding), and for a page within
+//!   another page's frame.
+//! - A change needs the token and an `Origin` that is ours. There are no cookies, because a browser
+//!   sends a cookie to every port of a host. So no other page can make a browser change anything.
+//! - Connections, the bytes of a request and calls to the daemon at a time are bounded. A request
+//!   beyond a bound is refused with a message.
+//! - Answers are JSON, and the page sets them as text: no name becomes markup.
 
 mod actions;
 mod answer;
@@ -59,7 +61,7 @@ pub struct Settings {
     pub names: Vec<String>,
     /// Changes are refused.
     pub read_only: bool,
-    /// `/metrics` is told to those without the token, too: names of jobs and their owners are in it.
+    /// `/metrics` needs no token. It has names of jobs and their owners.
     pub open_metrics: bool,
     /// Where the daemon is looked for.
     pub daemon: Surroundings,
@@ -83,7 +85,8 @@ pub enum WebError {
     Start { doing: &'static str, source: io::Error },
 }
 
-/// Serves the page until SIGINT or SIGTERM. `ready` is told, as soon as it listens, the address to open.
+/// Serves the page until SIGINT or SIGTERM. `ready` gets the address to open, as soon as the server
+/// listens.
 ///
 /// # Errors
 /// It cannot listen, or not start.

@@ -1,13 +1,14 @@
 //! Why a job is as fast or as slow as it is, in plain words.
 //!
-//! Problem: the figures of a job say what happened, not what it means, nor what to do about it.
+//! Problem: the figures of a job say what happened. They say neither what that means nor what to do
+//! about it.
 //!
-//! Approach: a pure function of what the daemon says of the job, of itself and of the other jobs. Each
-//! [`Finding`] is one reason with its figures, and, where there is something, what to change. The
-//! paragraph is the findings put together, the weightiest first.
+//! Approach: a pure function of what the daemon says of the job, of itself and of the other jobs.
+//! Each [`Finding`] is one reason with its figures, and with a change to make where there is one.
+//! The paragraph is the findings put together, the weightiest first.
 //!
-//! Properties: what was not measured leads to no finding but that it was not measured. A job that has all
-//! it can have is told so.
+//! Properties: a figure that was not measured leads to no finding but that it was not measured. A
+//! job that has all it can have gets a finding that says so.
 
 mod findings;
 
@@ -16,7 +17,7 @@ use gang_protocol::name::escaped;
 use gang_protocol::v1::{Job, JobState, Status};
 use serde::Serialize;
 
-/// What the judgement rests on.
+/// The evidence for a judgement.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// With the culprits and what it had of each CPU, as `ShowJob` has it.
@@ -90,7 +91,7 @@ pub struct Finding {
     pub grade: Grade,
     /// A sentence.
     pub text: String,
-    /// What to change, without a full stop.
+    /// The change to make, without a full stop.
     pub advice: Option<String>,
 }
 

@@ -42,7 +42,8 @@ fn adopt_threads(args: &Adopt) -> Result<()> {
     let id = client.register(&job)?;
     for (at, &tid) in tids.iter().enumerate() {
         if let Err(error) = client.add_thread(id, tid) {
-            // The job ends with the last one. Who has ended meanwhile has left it already.
+            // The job ends with the last one. A thread that has ended meanwhile has left it
+            // already.
             for &tid in &tids[..at] {
                 let _ = client.remove_thread(id, tid);
             }
@@ -66,8 +67,8 @@ fn each_once(tids: &[i64]) -> Vec<i64> {
     once
 }
 
-/// Name and CPUs of a job of threads for which none were asked: the name of the first one, and a CPU for each,
-/// as far as that one may use so many.
+/// The default name and CPUs of a job of threads: the name of the first thread, and a CPU for each
+/// thread, at most as many as the first may use.
 fn defaults_of_threads(tids: &[i64]) -> Result<(String, i64)> {
     let (name, most) = defaults_of("thread", tids[0])?;
     Ok((name, most.min(tids.len() as i64)))

@@ -12,8 +12,8 @@ use crate::execute::execute;
 use crate::exit::{RUN_FAILED, Told};
 
 pub fn exec_gated(args: &ExecGated) -> Result<()> {
-    // Whoever kills the process that it started as the program means the program. What the
-    // program starts itself does not inherit this, so that a program that daemonises lives on.
+    // A kill of the parent, which was started as the program, means the program. Children of the
+    // program do not inherit this, so that a program that daemonises lives on.
     set_parent_process_death_signal(Some(Signal::KILL))
         .context("cannot ask to end together with the gang that started this one")?;
     // Without a word the other gang has failed, or has died; it says why, if anybody does.

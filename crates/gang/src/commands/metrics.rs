@@ -34,8 +34,8 @@ pub fn metrics(args: &Metrics) -> Result<()> {
     outcome
 }
 
-/// Replaces a file as a whole: whoever reads it has the old text or the new one. Its name meanwhile is
-/// none that node_exporter reads, which takes those that end in `.prom`.
+/// Replaces a file as a whole: a reader has the old text or the new one. node_exporter takes files
+/// that end in `.prom`, so the name meanwhile does not.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
     name.push(format!(".{}.new", std::process::id()));

@@ -138,7 +138,7 @@ fn register_or_wait(
     }
 }
 
-/// What a person should know who gets less than gangd can do, in one line.
+/// Says in one line why a person gets less than gangd can do.
 fn weakness(status: &v1::Status) -> Option<String> {
     if status.backend != SIGNAL {
         return None;

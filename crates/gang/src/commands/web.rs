@@ -26,7 +26,7 @@ pub fn web(args: &Web) -> Result<()> {
         daemon: Surroundings::of_this_process(),
     };
     serve(settings, |address| {
-        // Whoever closed the other end does not want to know.
+        // A reader that has closed the other end needs no message.
         let mut out = std::io::stdout().lock();
         let _ = writeln!(out, "{address}").and_then(|()| out.flush());
         eprintln!(

@@ -21,7 +21,7 @@ pub use place::{Place, stderr, stdout, write_script};
 /// No thread has this number.
 pub const NO_THREAD: i64 = i32::MAX as i64;
 
-/// What a fake daemon says, and what it was asked.
+/// The answers of a fake daemon, and the requests to it.
 #[derive(Clone)]
 pub struct Fake {
     pub status: v1::Status,
@@ -88,7 +88,7 @@ impl Fake {
         self.jobs.iter().filter(|job| !ended.contains(&job.id)).map(as_it_is).collect()
     }
 
-    /// What jobs that are not suspended have by turns.
+    /// The rows of the jobs that are not suspended, which take turns.
     fn rows(&self, since_ns: Option<i64>) -> Vec<v1::Row> {
         let jobs = self.present();
         let active = |job: &&v1::Job| job.state != v1::JobState::suspended;

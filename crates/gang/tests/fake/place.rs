@@ -83,9 +83,9 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// Copies a program. Another process does it: a descriptor that this one has open for writing would be
-/// inherited by what other tests start at that moment, and the kernel executes no file that is open
-/// for writing.
+/// Copies a program. Another process does it: a descriptor that this one has open for writing would
+/// be inherited by what other tests start at that moment, and the kernel executes no file that is
+/// open for writing.
 fn copy(from: &Path, to: &Path) {
     let status = Command::new("cp").args([from, to]).status().unwrap();
     assert!(status.success());

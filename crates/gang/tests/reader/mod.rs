@@ -1,4 +1,4 @@
-//! A running `gang web`, and whoever reads it: requests, answers and the stream of events, byte for byte.
+//! A running `gang web`, and its reader: requests, answers and the stream of events, byte for byte.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -95,7 +95,7 @@ impl Answer {
         Answer { status, head, body: String::from_utf8(body).unwrap() }
     }
 
-    /// What an answer that refuses has in it.
+    /// The content of an answer that refuses.
     pub fn refusal(&self) -> (u16, String, String) {
         let json: serde_json::Value = serde_json::from_str(&self.body).unwrap();
         let text = |name: &str| json["error"][name].as_str().unwrap().to_owned();

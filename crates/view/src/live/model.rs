@@ -1,4 +1,4 @@
-//! What the answers of a daemon amount to. No clock, no socket.
+//! Makes snapshots of the answers of a daemon. It has no clock and no socket.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,7 +37,7 @@ pub struct Model {
     socket: Option<String>,
     status: Option<Arc<v1::Status>>,
     jobs: Arc<[JobView]>,
-    /// Not told in a snapshot yet.
+    /// Not in a snapshot yet.
     ended: Vec<v1::Row>,
     coming: Arc<[v1::Row]>,
     past: Past,

@@ -1,4 +1,4 @@
-//! What two looks at the counters of a job tell.
+//! Rates, from two looks at the counters of a job.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use serde::Serialize;
 /// The shortest time over which rates are taken: with less, they jump from one look to the next.
 const WINDOW: Duration = Duration::from_secs(2);
 
-/// What a job did over the last two seconds. Absent is what was not measured, and all of it until
-/// there are two looks to compare.
+/// The rates of a job over the last two seconds. A rate that was not measured is absent. All are
+/// absent until there are two looks to compare.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Rates {
     /// CPU time over time: how many CPUs it used.
@@ -93,7 +93,7 @@ impl Looks {
         self.looks.push_back((at, counters));
     }
 
-    /// What a job did from the first look that has it to the last one.
+    /// The rates of a job from the first look that has it to the last one.
     pub fn rates(&self, job: i64) -> Rates {
         let rates = || {
             let (now, last) = self.looks.back()?;

@@ -1,4 +1,4 @@
-//! What is known of a daemon at one moment.
+//! The state of a daemon at one moment.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ pub struct Snapshot {
     pub status: Option<Arc<v1::Status>>,
     /// By id; as they were heard last.
     pub jobs: Arc<[JobView]>,
-    /// Rows that have ended since the snapshot before. Who missed one finds them in `past`.
+    /// Rows that have ended since the snapshot before. A view that missed a snapshot finds them in
+    /// `past`.
     pub ended: Arc<[v1::Row]>,
     /// The row under way, and those planned after it.
     pub coming: Arc<[v1::Row]>,
@@ -42,7 +43,7 @@ impl Snapshot {
     }
 }
 
-/// A job, and what two looks at it tell.
+/// A job, and the rates from two looks at it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct JobView {
     #[serde(flatten)]
@@ -63,7 +64,7 @@ pub enum Link {
     },
     Down {
         trouble: Trouble,
-        /// What happened, for people. It may hold text that comes from elsewhere.
+        /// A message for people. It may hold text that comes from elsewhere.
         reason: String,
         /// UTC.
         since_ns: i64,

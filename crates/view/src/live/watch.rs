@@ -12,7 +12,7 @@ use gang_protocol::paths::Surroundings;
 use super::model::{Model, Moment};
 use super::snapshot::Snapshot;
 
-/// Longest wait for an answer. One that takes longer is told as a daemon that hangs.
+/// Longest wait for an answer. A daemon that takes longer counts as hanging.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// From one try to find a daemon to the next.
@@ -27,8 +27,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A picture at this pace. Figures, which are means over seconds, are asked for less often: nobody
-    /// can read ten numbers a second, and they are what costs.
+    /// A picture at this pace. Figures are means over seconds, and are asked for less often: they
+    /// cost most, and nobody can read ten numbers a second.
     pub fn every(frame: Duration) -> Pace {
         Pace {
             frame,

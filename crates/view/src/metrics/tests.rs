@@ -1,4 +1,4 @@
-//! What Prometheus is told, and what it makes of it.
+//! The text for Prometheus, and how Prometheus reads it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

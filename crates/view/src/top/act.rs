@@ -1,4 +1,5 @@
-//! What a person does to jobs, in a thread of its own: a daemon that hangs does not stop the view.
+//! Actions of a person on jobs. They have a thread of their own, so that a daemon that hangs does
+//! not stop the view.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -16,7 +17,7 @@ use crate::values::word;
 /// Longest wait for the daemon.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is to be done.
+/// An action on a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Act {
     SetClass { job: i64, class: v1::Class },
@@ -27,7 +28,7 @@ pub enum Act {
     Show { job: i64 },
 }
 
-/// What came of it.
+/// The result of an action.
 #[derive(Debug)]
 pub enum Outcome {
     Done(String),

@@ -89,8 +89,8 @@ pub fn put(buffer: &mut Buffer, area: Rect, line: u16, spans: Vec<Span<'_>>) {
     }
 }
 
-/// One cell wide, and no part of a grapheme: nearly all there is. To look for graphemes would cost more
-/// than everything else in a picture.
+/// True for a character one cell wide that is no part of a grapheme, as nearly all are. Looking for
+/// graphemes would cost more than everything else in a picture.
 fn is_plain(character: char) -> bool {
     matches!(character, ' '..='~' | '\u{a1}'..='\u{ac}' | '\u{ae}'..='\u{24f}' | '…' | '▶')
 }
@@ -180,8 +180,8 @@ fn supply(status: &v1::Status) -> Vec<String> {
     ]
 }
 
-/// The classes, and behind them the plans that went wrong. Where there is no room for both, classes without
-/// a job give way.
+/// The classes, and behind them the plans that went wrong. Where there is no room for both, classes
+/// without a job give way.
 fn last_line(snapshot: &Snapshot, status: &v1::Status, width: usize) -> String {
     let is_wide = width >= 120;
     let hours = match status.working_hours {
@@ -199,8 +199,8 @@ fn last_line(snapshot: &Snapshot, status: &v1::Status, width: usize) -> String {
     if whole.chars().count() <= width { whole } else { line(false) }
 }
 
-/// The plans that came late, and those that no other followed in time. Neither is to happen, and nothing is
-/// told of it until it does.
+/// The plans that came late, and those that no other followed in time. Neither should happen, and
+/// nothing is shown until one does.
 fn plans(switches: &v1::Switches) -> Option<String> {
     match (switches.late_plans.unwrap_or(0), switches.ran_out.unwrap_or(0)) {
         (0, 0) => None,

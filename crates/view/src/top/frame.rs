@@ -15,7 +15,7 @@ use crate::values::{count, duration};
 const ROW_LABEL: u16 = 8;
 /// CPUs of a line of the timeline.
 const LINE_LABEL: u16 = 8;
-/// What is said of a row at its end.
+/// The width of the note at the end of a row.
 const ROW_NOTE: u16 = 6;
 
 pub fn draw(state: &State, look: Look, now_ns: i64, area: Rect, buffer: &mut Buffer) {
@@ -51,7 +51,7 @@ fn draw_matrix(state: &State, look: Look, now_ns: i64, cell: u16, area: Rect, bu
     put(buffer, area, 0, vec![Span::styled(heading, look.bold())]);
     for (line, row) in (1..).zip(&matrix.rows) {
         let sign = if row.is_now { look.sign("▶", ">") } else { " " };
-        // All of a number of thirteen digits tells nobody more.
+        // All thirteen digits of a number would be of no use.
         let label = format!("{sign} {:04}  ", row.slice.rem_euclid(10_000));
         let style = match (row.is_now, row.is_over) {
             (true, _) => look.bold(),
@@ -94,7 +94,8 @@ fn draw_timeline(state: &State, look: Look, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Cells beside each other, each `width` wide; returns where they end. Not as text: there are thousands.
+/// Cells beside each other, each `width` wide; returns where they end. Not as text: there are
+/// thousands.
 #[expect(clippy::too_many_arguments, reason = "what is drawn, how, and where")]
 fn put_cells(
     state: &State,

@@ -1,13 +1,13 @@
-//! Who has which CPUs, as cells: the frame as a matrix, and the timeline.
+//! The CPUs of gangs as cells: the frame as a matrix, and the timeline.
 //!
-//! Both say what was planned, and nothing that they do not know: a cell in which several gangs took
-//! turns is shown as such, not as the one that had most of it.
+//! Both show the plan and nothing beyond it. A cell in which several gangs took turns is shown as
+//! such, not as the gang that had most of it.
 
 use gang_protocol::v1::Row;
 
 use crate::live::Snapshot;
 
-/// What is known of a cell.
+/// The content of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cell {
     /// No row says anything of that time.
@@ -28,7 +28,7 @@ pub fn cpus_per_cell(cpus: usize, space: usize) -> usize {
 /// The part of a cell that one must have, so that the cell shows him alone.
 const MOST: f64 = 2.0 / 3.0;
 
-/// What a cell got, in CPUs and time.
+/// The shares of jobs in a cell, in CPUs and time.
 #[derive(Debug, Clone, Default)]
 struct Sum {
     /// The one that came first, who is alone in most cells; then nothing is allocated.
@@ -108,7 +108,7 @@ fn cells<'a>(
     sums.iter().map(Sum::cell).collect()
 }
 
-/// The CPUs of a machine as far as rows and status tell.
+/// The CPUs of a machine, as known from rows and status.
 pub fn cpus(snapshot: &Snapshot) -> usize {
     let known = snapshot.status.as_ref().map_or(0, |status| status.cpus);
     let slots = snapshot.coming.iter().flat_map(|row| &row.slots);

@@ -21,7 +21,7 @@ struct Column {
     /// Figures stand at the right.
     is_figure: bool,
     value: fn(&JobView) -> String,
-    /// What stands for a value that is too wide.
+    /// Replaces a value that is too wide.
     short: fn(&str) -> &str,
 }
 
@@ -94,8 +94,8 @@ fn abbreviated(word: &str) -> &str {
     }
 }
 
-/// In and out of slot alternate faster than anybody can read. What keeps a job from its slots is told in a word
-/// that fits.
+/// In and out of slot alternate faster than anybody can read. A word that fits says why a job has
+/// no slots.
 fn state(state: &v1::JobState) -> String {
     match state {
         v1::JobState::running | v1::JobState::waiting | v1::JobState::not_scheduled => {

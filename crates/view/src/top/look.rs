@@ -1,5 +1,5 @@
-//! How things look: letters and colours of jobs, signs, and what a terminal without colours or without
-//! Unicode gets instead.
+//! The look of things: letters and colours of jobs, signs, and their substitutes on a terminal
+//! without colours or Unicode.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use gang_protocol::name::escaped;
 use ratatui::style::{Color, Modifier, Style};
 
-/// What the terminal can show, and is to.
+/// The abilities of the terminal that are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     pub colours: bool,
@@ -53,7 +53,7 @@ impl Look {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What matters less.
+    /// The style of secondary text.
     pub fn dim(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }

@@ -7,7 +7,7 @@ use gang_protocol::v1;
 use crate::live::JobView;
 use crate::values::{progress, word};
 
-/// What jobs are sorted by; the key `o` takes the next.
+/// The sort key of jobs; the key `o` takes the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     Id,
@@ -64,7 +64,7 @@ impl Order {
 
     fn compare(self, a: &JobView, b: &JobView) -> Ordering {
         let largest = |a: Option<f64>, b: Option<f64>| {
-            // What was not measured comes last.
+            // A figure that was not measured comes last.
             b.unwrap_or(f64::MIN).total_cmp(&a.unwrap_or(f64::MIN))
         };
         let (one, other) = (&a.job, &b.job);

@@ -56,7 +56,7 @@ pub fn draw_help(look: Look, scroll: u16, area: Rect, buffer: &mut Buffer) {
     draw_lines(lines, scroll, area, buffer);
 }
 
-/// What there is to be read of a job, and why it is as it is.
+/// Draws all that is known of a job, and why it is as fast or slow as it is.
 pub fn draw_details(state: &State, look: Look, now_ns: i64, area: Rect, buffer: &mut Buffer) {
     let Mode::Details { job, scroll, found } = &state.mode else { return };
     let width = usize::from(area.width);

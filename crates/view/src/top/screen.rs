@@ -14,8 +14,9 @@ use ratatui::{Frame, Terminal};
 
 static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
 
-/// The terminal, in raw mode and on its other screen, until this is dropped. A panic of any thread gives it
-/// back first, so that what it says can be read, and ends the program: the others would go on to draw.
+/// The terminal, in raw mode and on its other screen, until this is dropped. A panic of any thread
+/// gives the terminal back first, so that the message can be read. Then it ends the program,
+/// because other threads would go on drawing.
 pub struct Screen {
     pub terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
 }
@@ -72,7 +73,7 @@ fn enter() -> io::Result<()> {
     execute!(stdout(), EnterAlternateScreen).inspect_err(|_| give_back())
 }
 
-/// As it was found. Whoever has gone away cannot be given anything.
+/// Leaves the terminal as it was found. A terminal that has gone away needs nothing.
 pub fn give_back() {
     let _ = disable_raw_mode();
     let _ = execute!(stdout(), LeaveAlternateScreen, Show);
@@ -132,7 +133,8 @@ mod tests {
         }
     }
 
-    /// What is written to the terminal, whether that takes lines afterwards, and the exit code.
+    /// Returns the output to the terminal, whether the terminal takes lines afterwards, and the
+    /// exit code.
     fn at_a_terminal(part: &str) -> (String, bool, Option<i32>) {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = openpt(flags).unwrap();

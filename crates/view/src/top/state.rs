@@ -1,4 +1,4 @@
-//! What the view is about to show, and what keys do to it. No terminal.
+//! The state of the view, and the effect of keys on it. It knows no terminal.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use gang_protocol::limits::CPUS_MAX;
@@ -19,7 +19,7 @@ const TYPED_MAX: usize = 64;
 const TERM: i64 = 15;
 const KILL: i64 = 9;
 
-/// What keys mean now.
+/// The meaning of keys now.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Mode {
     Jobs,
@@ -52,14 +52,14 @@ pub struct Target {
     pub processes: i64,
 }
 
-/// A line that tells something until the next key.
+/// A message that stands until the next key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     pub text: String,
     pub is_bad: bool,
 }
 
-/// What a key asks of the rest of the program.
+/// A request of a key to the rest of the program.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Wish {
     Quit,
@@ -83,7 +83,7 @@ pub struct State {
     pub page: usize,
     pub message: Option<Message>,
     zoom: usize,
-    /// What is seen stands still.
+    /// The picture stands still.
     pub is_paused: bool,
 }
 
@@ -120,7 +120,7 @@ impl State {
         }
     }
 
-    /// What came of something that was asked for.
+    /// Shows the result of an action.
     pub fn told(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Done(text) => self.message = Some(Message { text, is_bad: false }),

@@ -1,4 +1,4 @@
-//! Pictures, as a terminal shows them, beside what they are to be: `screens/*.txt`. REWRITE=1 in the
+//! Pictures of a terminal are compared with the expected ones: `screens/*.txt`. REWRITE=1 in the
 //! environment writes them anew.
 
 use std::path::{Path, PathBuf};
@@ -28,7 +28,8 @@ fn at(utc_ns: i64) -> Moment {
     Moment { utc_ns, instant: Instant::now() }
 }
 
-/// What a daemon says on a machine with so many CPUs: the jobs by turns, every fifth slice the rest's.
+/// The model of a machine with so many CPUs: its jobs take turns, and every fifth slice is the
+/// rest's.
 fn model(cpus: i64, jobs: Vec<v1::Job>) -> Model {
     let mut model = Model::new("host");
     model.connected(Path::new("/run/gangd/gangd.sock"));
@@ -81,7 +82,7 @@ fn press(state: &mut State, keys: &str) {
     }
 }
 
-/// What is seen, line by line.
+/// The picture, line by line.
 fn seen(state: &mut State, look: Look, (width, height): (u16, u16)) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let draw = |frame: &mut ratatui::Frame<'_>| {

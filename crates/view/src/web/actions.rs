@@ -1,4 +1,4 @@
-//! What is done to a job. Whether it may be, the daemon says.
+//! Actions on a job. The daemon decides whether they are permitted.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ struct WithSignal {
     signal: i64,
 }
 
-/// What is not said stays.
+/// An absent field stays as it is.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ToSize {
@@ -48,7 +48,7 @@ pub async fn act(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<StatusCode, Refusal> {
     let job = number(&job)?;
-    // What a page can send elsewhere without being asked first is never of this type.
+    // A page of another origin cannot send this type without asking the server first.
     let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
     if kind != Some(b"application/json") {
         let message = "changes are told in JSON: Content-Type: application/json";

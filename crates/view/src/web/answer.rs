@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::live::told;
 
-/// Why a request came to nothing. The code is for programs, the message for people; neither holds anything
-/// that whoever asked may not know.
+/// Why a request failed. The code is for programs, the message for people. Neither holds anything
+/// that the client may not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     pub status: StatusCode,
@@ -31,7 +31,7 @@ impl Refusal {
 }
 
 impl From<ClientError> for Refusal {
-    /// What the daemon refused, in its words.
+    /// A refusal of the daemon, in its words.
     fn from(error: ClientError) -> Refusal {
         use ClientError::*;
         let (status, code) = match &error {

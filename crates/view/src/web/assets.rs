@@ -1,4 +1,5 @@
-//! The page itself. It is built from `crates/view/web` and is in the program; nothing of it is secret.
+//! The page itself. It is built from `crates/view/web` and compiled into the program. Nothing in it
+//! is secret.
 
 use axum::Router;
 use axum::http::header;

@@ -1,4 +1,4 @@
-//! Who may come in: every request passes here, before anything else looks at it.
+//! Checks each request before anything else looks at it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use super::token::Token;
 /// Longest time until the head of an answer, whatever is asked for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What goes with every answer. Scripts, styles, pictures and requests are ours alone, nothing is written
-/// into the page, and no other page may hold it in a frame.
+/// The headers of every answer. Scripts, styles, pictures and requests are ours alone, nothing is
+/// written into the page, and no other page may hold it in a frame.
 const HEADERS: [(HeaderName, &str); 8] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -35,18 +35,18 @@ const HEADERS: [(HeaderName, &str); 8] = [
     (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
 ];
 
-/// What is known of those who may come in.
+/// The rules by which requests are admitted.
 #[derive(Debug)]
 pub struct Door {
     pub token: Token,
-    /// Names of the machine under which it is reached, without ports; none where a proxy checks them.
+    /// Names under which the machine is reached, without ports; none where a proxy checks them.
     pub names: Option<Vec<String>>,
     pub read_only: bool,
     pub open_metrics: bool,
 }
 
 impl Door {
-    /// What is wrong with a request.
+    /// Refuses a request that breaks a rule.
     fn check(&self, method: &Method, path: &str, headers: &HeaderMap) -> Result<(), Refusal> {
         let host = one(headers, &HOST).filter(|host| self.knows(host)).ok_or_else(|| {
             Refusal::new(

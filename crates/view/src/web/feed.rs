@@ -1,8 +1,9 @@
-//! One look at the daemon for all readers, and what each reader is sent of it.
+//! One look at the daemon for all readers, and the messages to each reader.
 //!
-//! A *shot* is a snapshot with its number. Who has the shot before is sent what changed since; who has not,
-//! because he came or was slow, is sent the whole. Each is written down once, by the first who wants it, and
-//! there is one shot at a time: whoever has not taken it when the next comes misses it.
+//! A *shot* is a snapshot with its number. A reader that has the shot before gets the changes
+//! since. A reader that is new or slow gets the whole. Each text is written once, for the first
+//! reader that wants it. There is one shot at a time: a reader that has not taken a shot when the
+//! next one comes misses it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -109,7 +110,7 @@ pub fn event(name: &str, data: &impl Serialize) -> Bytes {
     text.into()
 }
 
-/// What is known of the daemon, for as many as want to know.
+/// The last shot of the daemon, for any number of readers.
 pub struct Feed {
     watch: Watch,
     shots: watch::Receiver<Option<Arc<Shot>>>,

@@ -20,7 +20,8 @@ use super::{Place, WebError};
 /// Connections at a time. Each is an open file, of which a process has 1,024 unless set otherwise.
 pub const CONNECTIONS_MAX: usize = 768;
 
-/// The head of a request must be there within this time; so must the next one, where a connection stays.
+/// The head of a request must come within this time. The same holds for the next request on the
+/// connection.
 const HEAD_WITHIN: Duration = Duration::from_secs(15);
 
 /// Bytes of a connection's buffer, and so of a request's head.
@@ -29,7 +30,7 @@ const HEAD_MAX: usize = 16 * 1024;
 /// After a failure to accept, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What accepts connections. Its socket is removed when it is dropped.
+/// Accepts connections. Its socket is removed when it is dropped.
 pub enum Listener {
     Port(TcpListener),
     Socket(UnixListener, PathBuf),
@@ -58,7 +59,7 @@ impl Listener {
         }
     }
 
-    /// What a browser opens, up to the path; nothing where a proxy has an address of its own.
+    /// The address for a browser, up to the path; none where a proxy has an address of its own.
     pub fn address(&self) -> Option<String> {
         match self {
             Listener::Port(listener) => Some(format!("http://{}/", listener.local_addr().ok()?)),
@@ -110,8 +111,8 @@ impl Drop for Listener {
     }
 }
 
-/// Takes the place of a socket that nobody serves any more, and of nothing else. The proxy has a group in
-/// common with the directory, or with whoever runs this.
+/// Replaces a socket that nobody serves any more, and nothing else. The proxy has a group in common
+/// with the directory, or with the user who runs this.
 fn open_socket(path: &Path) -> Result<Listener, WebError> {
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {
@@ -131,7 +132,7 @@ fn open_socket(path: &Path) -> Result<Listener, WebError> {
 
 async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, routes: Router) {
     let service = TowerToHyperService::new(routes);
-    // That a reader goes away is no failure of ours, and he is told of his own in an answer.
+    // A reader that goes away is no failure of ours. Its own mistakes are in the answer to it.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_WITHIN)
@@ -164,7 +165,7 @@ fn turn_away(stream: Stream) {
 async fn finish(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), answer: &[u8]) {
     let _ = stream.write_all(answer).await;
     let _ = stream.shutdown().await;
-    // What was asked is taken off first: else the kernel resets the connection, and the answer is lost.
+    // The request is read first. Else the kernel resets the connection, and the answer is lost.
     let _ = tokio::io::copy(
         &mut tokio::io::AsyncReadExt::take(stream, 64 * 1024),
         &mut tokio::io::sink(),

@@ -1,4 +1,4 @@
-//! The last minutes of each job, for whoever opens its page now.
+//! The last minutes of each job, for a reader that opens its page now.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use crate::live::JobView;
 
-/// Looks that are kept of a job, and the least time between two: ten minutes. With as many jobs as a daemon
-/// has by default that is 60 MB; with a hundred, 2 MB.
+/// Looks that are kept of a job, and the least time between two: ten minutes. With as many jobs as
+/// a daemon has by default that is 60 MB; with a hundred, 2 MB.
 const LOOKS_MAX: usize = 600;
 const BETWEEN_NS: i64 = 990_000_000;
 
-/// Numbers that are looked at again and again, as small as pictures need them; NaN was not measured.
+/// The figures of one look, as small as pictures need them; NaN was not measured.
 #[derive(Debug, Clone, Copy)]
 struct Look {
     at_s: u32,
@@ -35,7 +35,7 @@ pub struct Past {
     filling: Vec<Option<f32>>,
 }
 
-/// What is kept of the jobs that there are.
+/// The looks of the jobs that live.
 #[derive(Debug, Default)]
 pub struct Minutes {
     looked_ns: i64,

@@ -1,4 +1,4 @@
-//! What can be asked for.
+//! The paths of the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,10 +38,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes of a request's body.
 const BODY_MAX: usize = 4096;
 
-/// Jobs that have ended which are told of.
+/// The number of ended jobs in an answer.
 const ENDED_MAX: i64 = 200;
 
-/// What requests share.
+/// Shared by all requests.
 pub struct Rooms {
     pub feed: Arc<Feed>,
     pub host: String,
@@ -82,7 +82,8 @@ pub fn number(text: &str) -> Result<i64, Refusal> {
 pub async fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Result<(), WebError> {
     let Settings { place, token, names, read_only, open_metrics, daemon } = settings;
     let start = |doing| move |source| WebError::Start { doing, source };
-    // Whoever started this may have a closed connection end the process.
+    // The parent may have left SIGPIPE at its default, which ends the process when a connection
+    // closes.
     let _closed = signal(SignalKind::pipe()).map_err(start("take note of signals"))?;
     let mut ended = signal(SignalKind::terminate()).map_err(start("take note of signals"))?;
     let mut interrupted = signal(SignalKind::interrupt()).map_err(start("take note of signals"))?;
@@ -96,7 +97,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Result<(), W
     let rooms = Arc::new(Rooms { feed, host, uid, read_only, daemon, calls });
     let address = listener.address().unwrap_or_default();
     let address = format!("{address}#token={}", token.text());
-    // Names lead to a port; a proxy looks after its own, unless it is told which.
+    // Names lead to a port. A proxy looks after its own names, unless some are given.
     let names = (matches!(place, Place::Port(_)) || !names.is_empty()).then_some(names);
     let door = Arc::new(Door { token, names, read_only, open_metrics });
     let routes = routes(rooms, door);
@@ -162,7 +163,7 @@ async fn past(
     Ok(Json(rooms.feed.minutes(number(&job)?)))
 }
 
-/// What Prometheus is told. Where nothing was heard of a daemon yet, it is waited for a moment.
+/// Answers Prometheus. It waits a moment for the first snapshot.
 async fn tell_prometheus(State(rooms): State<Arc<Rooms>>) -> Result<impl IntoResponse, Refusal> {
     let shot =
         tokio::time::timeout(or_usual(ANSWER_WITHIN), rooms.feed.latest()).await.ok().flatten();

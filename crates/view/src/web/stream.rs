@@ -21,7 +21,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 struct Following {
     reader: Reader,
-    /// What is to be sent first.
+    /// The messages to send first.
     first: VecDeque<Bytes>,
     /// The number of the shot that was sent last, where it was one of a daemon.
     had: Option<u64>,

@@ -49,8 +49,8 @@ impl Token {
         Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// The one in a file, so that addresses hold when the server is started again. Where there is no file it
-    /// is made.
+    /// The token in a file, so that addresses stay valid when the server starts again. A missing
+    /// file is made.
     pub fn of_file(path: &Path) -> Result<Token, TokenError> {
         let read = |source| TokenError::Read { path: path.to_owned(), source };
         match fs::metadata(path) {

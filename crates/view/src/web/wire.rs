@@ -1,7 +1,7 @@
-//! What the page is sent. The other side is `crates/view/web/src/wire.ts`.
+//! The messages to the page. The other side is `crates/view/web/src/wire.ts`.
 //!
-//! Points in time are microseconds since the Unix epoch, which a number of JavaScript holds exactly, and
-//! lists of CPUs are texts such as `0-3,8`: a row of 128 CPUs is a tenth as long.
+//! Points in time are microseconds since the Unix epoch, which a number of JavaScript holds
+//! exactly, and lists of CPUs are texts such as `0-3,8`: a row of 128 CPUs is a tenth as long.
 
 use gang_protocol::v1;
 use serde::Serialize;
@@ -19,7 +19,7 @@ pub struct Hello<'a> {
     pub read_only: bool,
 }
 
-/// How things stand. What is absent is as it was before.
+/// The state of things. An absent field is as it was before.
 #[derive(Debug, Serialize)]
 pub struct Frame<'a> {
     pub at_us: i64,
@@ -27,7 +27,8 @@ pub struct Frame<'a> {
     pub status: Option<Status<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<Vec<Job<'a>>>,
-    /// Those that ended since the frame before, and then those that are to come, in place of what was to come.
+    /// First the rows that ended since the frame before, then the coming rows, which replace all
+    /// earlier coming rows.
     pub rows: Vec<Row>,
     /// How many of the rows have ended.
     pub ended: usize,
@@ -41,7 +42,8 @@ pub struct Gone<'a> {
     pub message: &'a str,
 }
 
-/// Slice, begin and end, whether it is a turn of the rest, who has which CPUs, and length and period of the gaps.
+/// Slice, begin and end, whether it is a turn of the rest, the CPUs of each job, and length and
+/// period of the gaps.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Row(i64, i64, i64, u8, Vec<(i64, String)>, Option<(f64, f64)>);
 
@@ -154,7 +156,7 @@ pub struct Job<'a> {
     mem_enforced: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     disk_bytes: Option<i64>,
-    /// What its program says it has done, of how much, and when it said so.
+    /// The progress that its program reports: done, total, and the time of the report.
     #[serde(skip_serializing_if = "Option::is_none")]
     progress: Option<(f64, f64, i64)>,
     registered_us: i64,
@@ -205,7 +207,7 @@ impl<'a> From<&'a JobView> for Job<'a> {
     }
 }
 
-/// What is asked of one job when it is looked at.
+/// The answer about one job.
 #[derive(Debug, Serialize)]
 pub struct Details {
     /// Why it is as fast or as slow as it is, in plain words; absent while too little is known.

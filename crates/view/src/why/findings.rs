@@ -1,4 +1,4 @@
-//! The reasons, one by one: each looks at the evidence by itself.
+//! The reasons, one by one. Each function looks at the evidence by itself.
 
 use gang_protocol::name::escaped;
 use gang_protocol::v1::{Class, Culprit, Guarantee, Job, JobState, Policy, Status};
@@ -21,7 +21,7 @@ const SKEW_MAX: f64 = 0.05;
 const MEMORY_FULL: f64 = 0.95;
 /// Of the machine's memory that is free.
 const MEMORY_LEAST: f64 = 0.03;
-/// The daemon switches jobs of at most so many threads, and tells of no more.
+/// The daemon switches jobs of at most so many threads, and counts no more.
 pub const THREADS_MAX: i64 = 4096;
 
 /// Of whom there are too many.
@@ -95,7 +95,7 @@ pub fn standing(job: &Job) -> Option<Finding> {
     }
 }
 
-/// What a job of policy auto was decided to be, and by which figures.
+/// The decision on a job of policy auto, and its figures.
 pub fn decided(job: &Job) -> Option<Finding> {
     let because = escaped(job.because.as_ref()?);
     let gain = job.gain.as_ref().map_or_else(String::new, |it| format!(" ({})", gain(it)));
@@ -111,7 +111,7 @@ pub fn decided(job: &Job) -> Option<Finding> {
 /// More threads than CPUs: then it is never coscheduled as a whole.
 pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
     let (id, threads, cpus) = (job.id, job.threads, job.cpus);
-    // Threads that sleep do not count, and only what was measured tells them apart.
+    // Threads that sleep do not count, and only a measurement tells them apart.
     let is_wide = threads > cpus && figures.coscheduled.is_some_and(|share| share < 0.5);
     if cpus > status.cpus {
         let machine = count(status.cpus, "CPU");
@@ -148,7 +148,7 @@ pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> O
     )
 }
 
-/// What its share is, and whose the rest is.
+/// The share of the job, and the owners of the rest.
 pub fn share(Evidence { job, status, jobs }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
     let wanted = figures.share_wanted;
     if wanted >= 1.0 - SHARE_TOLERANCE {
@@ -227,7 +227,7 @@ pub fn less_than_its_share(
     )
 }
 
-/// Who ran in its place.
+/// The processes that ran in its place.
 pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
     let lost = figures.lost.filter(|lost| *lost > LOST_MAX)?;
     let all = culprits(job, status);
@@ -260,7 +260,8 @@ pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Op
 /// The class of gangd's own threads here.
 const GANGD: &str = "gangd";
 
-/// Who ran in the place of the job, the worst first. The threads of the daemon are one.
+/// The processes that ran in the place of the job, the worst first. The threads of the daemon count
+/// as one.
 fn culprits(job: &Job, status: &Status) -> Vec<Culprit> {
     let all = job.lost_to.as_deref().unwrap_or_default();
     let is_own =
@@ -275,7 +276,7 @@ fn culprits(job: &Job, status: &Status) -> Vec<Culprit> {
     found
 }
 
-/// What to do about somebody who runs in the place of gangs.
+/// The remedy for a process that runs in the place of gangs.
 fn remedy(culprit: &Culprit) -> Option<String> {
     let name = escaped(&culprit.name);
     match culprit.class.as_str() {
@@ -310,7 +311,7 @@ pub fn together(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option
         return finding(Kind::Together, Grade::Good, text);
     }
     let grade = if share < TOGETHER_LEAST { Grade::Bad } else { Grade::Note };
-    // Where it has more threads than CPUs that is the reason, and told already.
+    // If it has more threads than CPUs, that is the reason, and another finding says so.
     if job.threads > job.cpus && share < 0.5 {
         return None;
     }
@@ -338,7 +339,7 @@ pub fn skew(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<
 /// It does not use the CPUs that it has.
 pub fn unused(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
     let busy = figures.busy?;
-    // What it waited for in its slots is not its own doing.
+    // Its waits in its slots are not its own doing.
     let wanted = busy + figures.lost.unwrap_or(0.0);
     if wanted >= BUSY_LEAST || job.cpus < 2 {
         return None;

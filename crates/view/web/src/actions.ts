@@ -1,4 +1,4 @@
-// What can be done to a job, each after a question. What the daemon refuses is told in its words.
+// Actions on a job, each after a question. A refusal is shown in the daemon's words.
 
 import { confirmed } from "./ask.js";
 import { element } from "./dom.js";
@@ -79,7 +79,7 @@ export async function resize(job: Job): Promise<void> {
   const about = "What it asks for from now on. Threads that it has already stay.";
   if (!(await confirmed({ title: `Resize ${named(job)}`, about, yes: "Resize", fields }))) return;
   const action: Action = { what: "resize" };
-  // What was not touched is not said, so that it stays.
+  // A field that was not touched is not sent, so that its value stays.
   const changed = (of: typeof cpus, then: (value: number) => void) => {
     if (of.input.value !== of.input.defaultValue && of.input.value !== "") then(of.input.valueAsNumber);
   };

@@ -1,7 +1,7 @@
 // The list of jobs: a table that is sorted by its heads and filtered by a word.
 //
-// What changes in a table has all of it laid out, which takes as long as half a frame with 200 jobs. So the lines
-// that can be seen are renewed each time, and of the others some, in turn.
+// A change in a table lays out all of it, which takes half a frame with 200 jobs. So the visible
+// lines are renewed each time, and some of the others, in turn.
 
 import { jobColour } from "./colours.js";
 import { element, say } from "./dom.js";
@@ -168,7 +168,7 @@ export class Jobs {
     this.turn = until;
     const ids = jobs.map((job) => job.id);
     if (ids.length !== this.shown.length || ids.some((id, at) => id !== this.shown[at])) {
-      // Whoever is at a link of the table stays there.
+      // The focus stays at its link in the table.
       const focused = document.activeElement;
       this.body.replaceChildren(...ids.map((id) => this.lines.get(id)!.row));
       if (focused instanceof HTMLElement && this.body.contains(focused)) focused.focus();

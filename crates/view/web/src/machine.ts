@@ -1,4 +1,4 @@
-// What is known of the machine: the last frame, and the rows of the last seconds.
+// The state of the machine: the last frame, and the rows of the last seconds.
 
 import { amount, has, highest, ranges, type Ranges } from "./cpus.js";
 import type { Frame, Job, Status } from "./wire.js";
@@ -42,7 +42,8 @@ export class Machine {
   take(frame: Frame, begins: boolean): void {
     if (frame.status) this.status = frame.status;
     if (frame.jobs) this.jobs = new Map(frame.jobs.map((job) => [job.id, job]));
-    // The way here takes time, and never a negative one: what arrived fastest is nearest to the truth.
+    // A message takes time on its way, never a negative one. The fastest message is nearest to the
+    // truth.
     const ahead = frame.at_us - performance.now() * 1000;
     if (begins || Math.abs(ahead - this.ahead_us) > 1e6) this.ahead_us = ahead;
     this.ahead_us = Math.max(this.ahead_us, ahead);

@@ -1,10 +1,10 @@
-// The current frame as an Ousterhout matrix: a column for each CPU, a row for each slice. Like the beam of an
-// oscilloscope the row of the slice under way moves down and begins again at the top; below it stands what is
-// planned, and, dimmed, what was there the last time round.
+// The current frame as an Ousterhout matrix: a column for each CPU, a row for each slice. The row
+// of the slice under way moves down and begins again at the top, like the beam of an oscilloscope.
+// Below it stand the planned rows and, dimmed, the rows of the last round.
 //
-// A round has up to 160 rows of a hundred CPUs, of which one or two change from a frame to the next. So a frame
-// draws those, and what the mark of the row under way was on. All edges are those of pixels: what is drawn on top
-// of what was there before leaves nothing of it.
+// A round has up to 160 rows of a hundred CPUs, of which one or two change from a frame to the
+// next. So a frame draws these rows, and the row that had the mark before. All edges are edges of
+// pixels, so that a drawing covers all of the one before it.
 
 import { jobColour, jobInk, palette } from "./colours.js";
 import { jobOn, type Machine, type Row } from "./machine.js";

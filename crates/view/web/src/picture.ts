@@ -1,5 +1,5 @@
-// What the two pictures have in common: a canvas that fits its place and the screen's pixels, is drawn
-// only while it can be seen, and is zoomed and held by wheel, keys and buttons.
+// Shared by the two pictures: a canvas that fits its place and the screen's pixels. It is drawn
+// only while it can be seen. Wheel, keys and buttons zoom and hold it.
 
 import { element } from "./dom.js";
 import { onSchemeChange } from "./colours.js";

@@ -1,8 +1,8 @@
-// Who had which CPU in the last seconds, as planned: a lane for each CPU, time from left to right.
+// The plan of the last seconds: a lane for each CPU, time from left to right.
 //
-// A picture of five seconds on 128 CPUs has tens of thousands of rectangles, too many for each of 60 frames a
-// second. So what was drawn is kept on a sheet that is used as a ring: a frame draws the rows that came since,
-// and copies the sheet in two parts.
+// A picture of five seconds on 128 CPUs has tens of thousands of rectangles, too many for each of
+// 60 frames a second. So the drawing is kept on a sheet that is used as a ring. A frame draws the
+// rows that came since, and copies the sheet in two parts.
 
 import { jobColour, palette } from "./colours.js";
 import { fontSize_px } from "./dom.js";
@@ -71,7 +71,7 @@ export class Timeline extends Picture implements Controls {
     const from_right = 1 - x / this.width;
     const before = this.span_us;
     this.span_us = Math.min(KEPT_US, Math.max(SPAN_MIN_US, this.span_us / factor));
-    // What is under the pointer stays there; in a picture that moves, now does.
+    // The point under the pointer stays; in a picture that moves, the present stays.
     if (this.held) this.moveBack(from_right * (before - this.span_us));
   }
 

@@ -1,6 +1,6 @@
-// The token, which the address that `gang web` prints has behind its #: no server and no log sees that
-// part. It is kept for this tab and this origin alone. A cookie would go to every port of the host, and
-// so to whoever else serves pages there.
+// The token, which the address that `gang web` prints has behind its #: no server and no log sees
+// that part. It is kept for this tab and this origin alone. A cookie would go to every port of the
+// host, and so to other servers there.
 
 const KEY = "gang-token";
 

@@ -1,4 +1,4 @@
-// What just happened: shown for a while, and read aloud.
+// Messages about what just happened: shown for a while, and read aloud.
 
 import { byId, element } from "./dom.js";
 

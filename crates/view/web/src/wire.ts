@@ -1,7 +1,7 @@
-// What the server sends. The other side is crates/view/src/web/wire.rs.
+// The messages of the server. The other side is crates/view/src/web/wire.rs.
 //
-// Points in time are microseconds since the Unix epoch, which a number holds exactly; lists of CPUs are
-// texts such as "0-3,8". What was not measured is absent.
+// Points in time are microseconds since the Unix epoch, which a number holds exactly; lists of CPUs
+// are texts such as "0-3,8". A figure that was not measured is absent.
 
 export type Class = "express" | "interactive" | "batch" | "standby";
 /** In order of priority. */

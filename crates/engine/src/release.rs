@@ -17,7 +17,7 @@ use crate::{
     pins::Pins,
     shared_group,
     singles::{self, Single},
-    store::{Confinement, Record, Store, Whereabouts},
+    store::{Confinement, Placement, Record, Store},
     thread,
 };
 
@@ -59,8 +59,8 @@ pub fn all(roots: &Roots, store: &Store) -> Found {
 /// Releases one job.
 pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
     let record = &Past { record, pins: known(Pins::read(&store.pins(record.id))) };
-    let mut found = match &record.whereabouts {
-        Whereabouts::Cgroup { group, cpu_group, cpu_group_is_shared, .. } => {
+    let mut found = match &record.placement {
+        Placement::Cgroup { group, cpu_group, cpu_group_is_shared, .. } => {
             let group = Group::at(group);
             let found = release_group(&group, record);
             level(&group);
@@ -75,10 +75,10 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
             let lowered = found.lowered + coming.lowered;
             Found { lowered, threads: found.threads.max(coming.threads), ..found }
         }
-        Whereabouts::Tree { processes } => release_tree(&roots.proc, processes, record),
-        Whereabouts::Threads { threads } => release_singles(&roots.proc, threads, record),
+        Placement::Tree { processes } => release_tree(&roots.proc, processes, record),
+        Placement::Threads { threads } => release_singles(&roots.proc, threads, record),
     };
-    if let Some(at) = record.whereabouts.confinement() {
+    if let Some(at) = record.placement.confinement() {
         lift_limit(at);
     }
     found.jobs = usize::from(found.threads > 0);
@@ -128,8 +128,8 @@ pub fn all_from_common_groups(store: &Store, wanted: impl Fn() -> bool) {
 }
 
 fn from_common_group(record: &Record, wanted: &impl Fn() -> bool) {
-    let Whereabouts::Cgroup { group, cpu_group, cpu_home, cpu_group_is_shared, adopted, .. } =
-        &record.whereabouts
+    let Placement::Cgroup { group, cpu_group, cpu_home, cpu_group_is_shared, adopted, .. } =
+        &record.placement
     else {
         return;
     };
@@ -304,7 +304,7 @@ fn everywhere(record: &Record) -> CpuSet {
 
 /// Puts the processes of a job back where they came from, and removes its groups.
 pub fn dissolve(record: &Record) {
-    let Whereabouts::Cgroup {
+    let Placement::Cgroup {
         group,
         home,
         cpu_group,
@@ -312,7 +312,7 @@ pub fn dissolve(record: &Record) {
         cpu_group_is_shared,
         adopted,
         memory,
-    } = &record.whereabouts
+    } = &record.placement
     else {
         return;
     };
@@ -382,8 +382,8 @@ pub fn sweep(roots: &Roots, store: &Store) -> usize {
 /// Removes the groups that the jobs of a daemon that is gone had in common, where nobody is in them.
 pub fn dissolve_common(records: &[Record]) {
     for record in records {
-        let Whereabouts::Cgroup { group, cpu_group, cpu_group_is_shared, adopted, .. } =
-            &record.whereabouts
+        let Placement::Cgroup { group, cpu_group, cpu_group_is_shared, adopted, .. } =
+            &record.placement
         else {
             continue;
         };

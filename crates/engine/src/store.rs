@@ -16,7 +16,7 @@ use crate::singles::Single;
 /// How to find the processes of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Whereabouts {
+pub enum Placement {
     /// Its own cgroup of version 2, and the cpu group of version 1 that its processes were put into.
     /// The homes are where they came from.
     Cgroup {
@@ -38,17 +38,17 @@ pub enum Whereabouts {
     Threads { threads: Vec<Single> },
 }
 
-impl Whereabouts {
+impl Placement {
     /// Where the memory of the job is limited.
     pub fn confinement(&self) -> Option<&Confinement> {
         match self {
-            Whereabouts::Cgroup { memory, .. } => memory.as_ref(),
-            Whereabouts::Tree { .. } | Whereabouts::Threads { .. } => None,
+            Placement::Cgroup { memory, .. } => memory.as_ref(),
+            Placement::Tree { .. } | Placement::Threads { .. } => None,
         }
     }
 
     pub fn set_confinement(&mut self, to: Option<Confinement>) {
-        if let Whereabouts::Cgroup { memory, .. } = self {
+        if let Placement::Cgroup { memory, .. } = self {
             *memory = to;
         }
     }
@@ -109,7 +109,7 @@ pub struct Record {
     pub min_cpus: u32,
     pub registered_at_ns: u64,
     pub suspended: bool,
-    pub whereabouts: Whereabouts,
+    pub placement: Placement,
     pub normal: Normal,
     /// CPUs its first process might run on.
     pub affinity: Vec<u32>,
@@ -240,7 +240,7 @@ impl Store {
 }
 
 #[cfg(test)]
-pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
+pub(crate) fn record(id: u64, placement: Placement) -> Record {
     Record {
         id,
         name: format!("job{id}"),
@@ -252,7 +252,7 @@ pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
         min_cpus: 1,
         registered_at_ns: 0,
         suspended: false,
-        whereabouts,
+        placement,
         normal: Normal::default(),
         affinity: vec![0],
         signals: false,
@@ -283,7 +283,7 @@ mod tests {
         let store = Store::at(directory.path().join("jobs"));
         assert_eq!(store.records().0, []);
         store.create().unwrap();
-        let tree = || Whereabouts::Tree { processes: vec![(7, 9)] };
+        let tree = || Placement::Tree { processes: vec![(7, 9)] };
         for id in [10, 2] {
             store.put(&record(id, tree())).unwrap();
         }

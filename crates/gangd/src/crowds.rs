@@ -9,7 +9,7 @@
 //! more, costs it a slot.
 
 use gang_conductor::Eligibility;
-use gang_engine::{store::Whereabouts, thread};
+use gang_engine::{store::Placement, thread};
 use gang_linux::{cgroup::Group, error::unless_gone};
 use gang_timetable::{Attributes, before_gangd, lowered};
 
@@ -26,7 +26,7 @@ impl Crowd {
     /// Absent for a job that has slots, and for one without a cgroup, whose processes are not raised.
     pub fn of(job: &Job, machine: u32) -> Option<Crowd> {
         let home = job.home.as_ref()?;
-        let Whereabouts::Cgroup { group, .. } = &home.whereabouts else { return None };
+        let Placement::Cgroup { group, .. } = &home.placement else { return None };
         (job.eligibility(machine) == Eligibility::TooManyThreads).then(|| Crowd {
             group: Group::at(group),
             normal: home.normal,

@@ -19,7 +19,7 @@ use std::{
 };
 
 use gang_bpf::{Figures, Meter, NotMeasured, Slot};
-use gang_engine::store::Whereabouts;
+use gang_engine::store::Placement;
 use gang_linux::clock;
 use gang_protocol::v1;
 use gang_schedule::{Config, JobId, Plan, Policy, clock as slices};
@@ -93,8 +93,8 @@ impl Measuring {
     }
 
     /// A job is scheduled by another policy: what was measured before is of another schedule.
-    pub fn start_over(&self, whereabouts: &Whereabouts) {
-        let (Ok(meter), Whereabouts::Cgroup { group, .. }) = (self.meter(), whereabouts) else {
+    pub fn start_over(&self, placement: &Placement) {
+        let (Ok(meter), Placement::Cgroup { group, .. }) = (self.meter(), placement) else {
             return;
         };
         match number(group).map(|group| meter.start_over(group)) {
@@ -149,7 +149,7 @@ impl Gauge {
     /// Measures a job that has its first process.
     pub fn watch(&mut self, job: &Job) {
         let Some(meter) = &self.meter else { return };
-        let Some(Whereabouts::Cgroup { group, .. }) = job.home.as_ref().map(|it| &it.whereabouts)
+        let Some(Placement::Cgroup { group, .. }) = job.home.as_ref().map(|it| &it.placement)
         else {
             return;
         };
@@ -209,8 +209,8 @@ impl Gauge {
     pub fn follow(&mut self, job: &Job) {
         let Some(meter) = &self.meter else { return };
         let Some(gang) = self.gangs.get_mut(&job.id) else { return };
-        let group = match job.home.as_ref().map(|home| &home.whereabouts) {
-            Some(Whereabouts::Cgroup { group, .. }) => number(group),
+        let group = match job.home.as_ref().map(|home| &home.placement) {
+            Some(Placement::Cgroup { group, .. }) => number(group),
             _ => None,
         };
         if group != Some(gang.group) {
@@ -279,8 +279,8 @@ fn add_raised(slots: &mut Vec<Slot>, config: &Config, mut start_ns: u64, end_ns:
 }
 
 /// Writes what was measured of a job into its description, or why nothing was.
-pub fn describe(measuring: &Measuring, whereabouts: Option<&Whereabouts>, job: &mut v1::Job) {
-    match figures(measuring, whereabouts) {
+pub fn describe(measuring: &Measuring, placement: Option<&Placement>, job: &mut v1::Job) {
+    match figures(measuring, placement) {
         Err(reason) => job.not_measured = Some(reason),
         Ok(figures) => {
             job.coscheduled = figures.coscheduled();
@@ -293,15 +293,15 @@ pub fn describe(measuring: &Measuring, whereabouts: Option<&Whereabouts>, job: &
     }
 }
 
-fn figures(measuring: &Measuring, whereabouts: Option<&Whereabouts>) -> Result<Figures, String> {
+fn figures(measuring: &Measuring, placement: Option<&Placement>) -> Result<Figures, String> {
     let meter = measuring.meter()?;
-    let group = match whereabouts {
+    let group = match placement {
         None => return Err("it has no process yet".into()),
-        Some(Whereabouts::Tree { .. }) => {
+        Some(Placement::Tree { .. }) => {
             return Err("it has no cgroup of its own: the kernel tells gangs apart by those".into());
         }
-        Some(Whereabouts::Cgroup { group, .. }) => group,
-        Some(Whereabouts::Threads { .. }) => {
+        Some(Placement::Cgroup { group, .. }) => group,
+        Some(Placement::Threads { .. }) => {
             let reason = "it is of single threads: the kernel tells gangs apart by their cgroups";
             return Err(reason.into());
         }
@@ -311,8 +311,8 @@ fn figures(measuring: &Measuring, whereabouts: Option<&Whereabouts>) -> Result<F
 }
 
 /// Whom a job waited for in its slots; absent where that was not measured.
-pub fn lost_to(measuring: &Measuring, whereabouts: &Whereabouts) -> Option<Vec<v1::Culprit>> {
-    let Whereabouts::Cgroup { group, .. } = whereabouts else { return None };
+pub fn lost_to(measuring: &Measuring, placement: &Placement) -> Option<Vec<v1::Culprit>> {
+    let Placement::Cgroup { group, .. } = placement else { return None };
     let culprits = measuring.meter().ok()?.lost_to(number(group)?).ok()?;
     let told = culprits.into_iter().map(|culprit| v1::Culprit {
         name: culprit.name,
@@ -324,8 +324,8 @@ pub fn lost_to(measuring: &Measuring, whereabouts: &Whereabouts) -> Option<Vec<v
 }
 
 /// What a job had of each CPU that it used; absent where that was not measured.
-pub fn per_cpu(measuring: &Measuring, whereabouts: &Whereabouts) -> Option<Vec<v1::OnCpu>> {
-    let Whereabouts::Cgroup { group, .. } = whereabouts else { return None };
+pub fn per_cpu(measuring: &Measuring, placement: &Placement) -> Option<Vec<v1::OnCpu>> {
+    let Placement::Cgroup { group, .. } = placement else { return None };
     let of_cpus = measuring.meter().ok()?.per_cpu(number(group)?).ok()?;
     let told = of_cpus.into_iter().map(|it| v1::OnCpu {
         cpu: it.cpu.into(),

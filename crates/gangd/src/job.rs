@@ -8,7 +8,7 @@ use gang_engine::{
     listeners::Listeners,
     members::Members,
     page::SlotPage,
-    store::{Newcomer, Normal, Record, Whereabouts},
+    store::{Newcomer, Normal, Placement, Record},
 };
 use gang_schedule::{CpuSet, JobId, Spec};
 use gang_timetable::{Attributes, Control, Group, InSlot, Standing, Validity, Word};
@@ -66,7 +66,7 @@ pub struct Progress {
 /// Where the processes of a job are.
 #[derive(Debug)]
 pub struct Home {
-    pub whereabouts: Whereabouts,
+    pub placement: Placement,
     pub members: Members,
     pub normal: Attributes,
     pub affinity: Vec<u32>,
@@ -95,14 +95,14 @@ pub struct Leaver {
 /// Where to find the processes of a job, for those who do not own the state.
 #[derive(Clone, Debug)]
 pub struct Address {
-    pub whereabouts: Whereabouts,
+    pub placement: Placement,
     /// Of a job without a cgroup: those of its processes that are known.
     pub tree: Vec<Arc<ProcessHandle>>,
 }
 
 impl Home {
     pub fn address(&self) -> Address {
-        Address { whereabouts: self.whereabouts.clone(), tree: self.members.tree().to_vec() }
+        Address { placement: self.placement.clone(), tree: self.members.tree().to_vec() }
     }
 }
 
@@ -188,7 +188,7 @@ impl Job {
     /// Of a job of single threads, where one of them has ended: whether all have.
     pub fn singles_due(&self, proc_root: &Path) -> Option<(JobId, bool)> {
         let home = self.home.as_ref()?;
-        let Whereabouts::Threads { threads } = &home.whereabouts else { return None };
+        let Placement::Threads { threads } = &home.placement else { return None };
         let left = home.members.singles().iter().filter(|single| single.is_there(proc_root));
         let left = left.count();
         (left < threads.len()).then_some((self.id, left == 0))
@@ -201,8 +201,8 @@ impl Job {
         operation: &str,
         reason: &str,
     ) -> Result<(), Denied> {
-        let whereabouts = self.home.as_ref().map(|home| &home.whereabouts);
-        if !wanted || !matches!(whereabouts, Some(Whereabouts::Threads { .. })) {
+        let placement = self.home.as_ref().map(|home| &home.placement);
+        if !wanted || !matches!(placement, Some(Placement::Threads { .. })) {
             return Ok(());
         }
         let reason = format!("it is of single threads, and {reason}");
@@ -212,7 +212,7 @@ impl Job {
     /// What must be on file; `None` for a job without processes.
     pub fn record(&self) -> Option<Record> {
         let home = self.home.as_ref()?;
-        let at = (home.whereabouts.clone(), home.normal.into(), home.affinity.clone());
+        let at = (home.placement.clone(), home.normal.into(), home.affinity.clone());
         Some(Record {
             newcomers: home.newcomers.clone(),
             coming: home.coming,
@@ -221,12 +221,7 @@ impl Job {
     }
 
     /// What must be on file of it as soon as its members are there.
-    pub fn record_at(
-        &self,
-        whereabouts: Whereabouts,
-        normal: Normal,
-        affinity: Vec<u32>,
-    ) -> Record {
+    pub fn record_at(&self, placement: Placement, normal: Normal, affinity: Vec<u32>) -> Record {
         Record {
             id: self.id.0,
             name: self.name.clone(),
@@ -238,7 +233,7 @@ impl Job {
             min_cpus: self.spec.min_cpus,
             registered_at_ns: self.registered_at_ns,
             suspended: self.suspended,
-            whereabouts,
+            placement,
             normal,
             affinity,
             signals: self.signals,

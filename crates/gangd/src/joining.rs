@@ -9,7 +9,7 @@ use std::sync::{Arc, atomic::Ordering};
 use gang_engine::{
     bound::ProcessHandle,
     release,
-    store::{Record, Whereabouts},
+    store::{Placement, Record},
     thread,
 };
 use gang_linux::{cgroup::Group, process, sched};
@@ -47,17 +47,17 @@ impl Daemon {
                 return Err(Denied::not_permitted(operation, reason));
             }
             let home = job.home.as_ref();
-            let home = home.map(|home| (home.whereabouts.clone(), home.normal));
+            let home = home.map(|home| (home.placement.clone(), home.normal));
             Ok::<_, Denied>((job.spec.policy, home))
         })??;
         let (policy, home) = home;
         match home {
-            Some((Whereabouts::Tree { .. }, _)) => self.grow_tree(job, process),
-            Some((Whereabouts::Threads { .. }, _)) => Err(Denied::mixed(job, true)),
-            Some((whereabouts, normal)) => self.follow_in(job, &whereabouts, normal, &process),
+            Some((Placement::Tree { .. }, _)) => self.grow_tree(job, process),
+            Some((Placement::Threads { .. }, _)) => Err(Denied::mixed(job, true)),
+            Some((placement, normal)) => self.follow_in(job, &placement, normal, &process),
             None => {
-                let whereabouts = self.lodging.found(job, policy, &process)?;
-                self.settle_in(job, whereabouts, &process)
+                let placement = self.lodging.found(job, policy, &process)?;
+                self.settle_in(job, placement, &process)
             }
         }
     }
@@ -67,11 +67,11 @@ impl Daemon {
     fn follow_in(
         &self,
         job: JobId,
-        whereabouts: &Whereabouts,
+        placement: &Placement,
         normal: Attributes,
         process: &ProcessHandle,
     ) -> Result<(), Denied> {
-        if let Some(newcomer) = self.lodging.newcomer(whereabouts, process.pid)? {
+        if let Some(newcomer) = self.lodging.newcomer(placement, process.pid)? {
             let members = self.processes(job)?;
             self.change_on_file(move |state| state.expect(job, newcomer, &members))?;
         }
@@ -79,7 +79,7 @@ impl Daemon {
         let had = |tid| Some((tid, before_gangd(thread::attributes(tid).ok()?, normal, false)));
         let mut before: Vec<_> = tids.into_iter().filter_map(had).collect();
         before.retain(|(_, attributes)| *attributes != normal);
-        self.lodging.move_in(whereabouts, process)?;
+        self.lodging.move_in(placement, process)?;
         if !before.is_empty() {
             self.conductor.ask(move |state| state.know(job, &before))??;
         }
@@ -91,7 +91,7 @@ impl Daemon {
         self.change_on_file(move |state| {
             let job = state.jobs.get_mut(&job).ok_or(Denied::NoSuchJob(job))?;
             if let Some(home) = &mut job.home {
-                if let Whereabouts::Tree { processes } = &mut home.whereabouts {
+                if let Placement::Tree { processes } = &mut home.placement {
                     processes.push((process.pid, started));
                 }
                 home.members.add_process(process);
@@ -104,7 +104,7 @@ impl Daemon {
     fn settle_in(
         &self,
         job: JobId,
-        mut whereabouts: Whereabouts,
+        mut placement: Placement,
         process: &Arc<ProcessHandle>,
     ) -> Result<(), Denied> {
         let gone = |e: std::io::Error| Denied::Failed {
@@ -127,8 +127,8 @@ impl Daemon {
         })??;
         let (name, owner_uid, spec, registered_at_ns, asked) = owner;
         let (signals, resources, auto) = asked;
-        let at = self.lodging.confinement(job, &whereabouts, process.pid, resources.mem_bytes)?;
-        whereabouts.set_confinement(at.clone());
+        let at = self.lodging.confinement(job, &placement, process.pid, resources.mem_bytes)?;
+        placement.set_confinement(at.clone());
         // On file before anything is done to the process: whoever has to undo it must find it.
         let mut record = Record {
             id: job.0,
@@ -141,7 +141,7 @@ impl Daemon {
             min_cpus: spec.min_cpus,
             registered_at_ns,
             suspended: false,
-            whereabouts: whereabouts.clone(),
+            placement: placement.clone(),
             normal: normal.into(),
             affinity: affinity.clone(),
             signals,
@@ -159,8 +159,8 @@ impl Daemon {
                 let source = &error.source;
                 tracing::warn!(%job, %error, %source, "the memory of a job is not limited");
                 release::unconfine(&at);
-                whereabouts.set_confinement(None);
-                record.whereabouts = whereabouts.clone();
+                placement.set_confinement(None);
+                record.placement = placement.clone();
                 self.put_on_file(Some(record.clone()))?;
                 false
             }
@@ -168,10 +168,10 @@ impl Daemon {
         // It has its first slot while it moves, which may take the kernel longer than that.
         let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
         let joined = self
-            .members(job, &whereabouts, normal, &affinity)
+            .members(job, &placement, normal, &affinity)
             .map_err(Denied::from)
             .and_then(|members| {
-                let (at, first) = (whereabouts.clone(), (process.pid, started));
+                let (at, first) = (placement.clone(), (process.pid, started));
                 self.conductor.ask(move |state| {
                     state.join(job, at, members, normal, affinity)?;
                     state.is_coming(job, first, tids);
@@ -179,11 +179,11 @@ impl Daemon {
                 })?
             });
         let settled = joined.and_then(|()| {
-            self.lodging.move_in(&whereabouts, process)?;
+            self.lodging.move_in(&placement, process)?;
             self.change_on_file(move |state| Ok(state.has_come(job)))?;
-            self.watch.add_job(job, &whereabouts)?;
+            self.watch.add_job(job, &placement)?;
             if is_confined {
-                let at = whereabouts.confinement().cloned();
+                let at = placement.confinement().cloned();
                 self.change_on_file(move |state| state.confine(job, at, resources.mem_bytes > 0))?;
             }
             Ok(())
@@ -331,11 +331,11 @@ impl Daemon {
         let first = first.ok_or_else(no_such)?;
         let policy =
             self.conductor.ask(move |state| state.job(job).map(|job| job.spec.policy))??;
-        let whereabouts = self.lodging.found_in(job, policy, &group, first.pid)?;
-        self.settle_in(job, whereabouts.clone(), &first)?;
+        let placement = self.lodging.found_in(job, policy, &group, first.pid)?;
+        self.settle_in(job, placement.clone(), &first)?;
         for &pid in processes.iter().filter(|&&pid| pid != first.pid) {
             if let Ok(process) = ProcessHandle::open(pid) {
-                self.lodging.move_in(&whereabouts, &process)?;
+                self.lodging.move_in(&placement, &process)?;
             }
         }
         Ok(processes.len())

@@ -17,7 +17,7 @@ use gang_engine::{
     members::Members,
     probe::Means,
     shared_group,
-    store::{Newcomer, Whereabouts},
+    store::{Newcomer, Placement},
 };
 use gang_linux::{
     Error, Result, Roots,
@@ -120,14 +120,14 @@ impl Lodging {
 
     /// Takes the first process of a job in, and says where the job lives. One that Linux alone is to
     /// schedule lives beside the others, in no group that is idle as a whole.
-    pub fn found(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Whereabouts> {
+    pub fn found(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Placement> {
         let parent = match policy {
             Policy::Local => self.parent(),
             Policy::None => self.plain_parent(),
         };
         let Some(parent) = parent else {
             let started = process::stat(&self.roots.proc, first.pid)?.start_ticks;
-            return Ok(Whereabouts::Tree { processes: vec![(first.pid, started)] });
+            return Ok(Placement::Tree { processes: vec![(first.pid, started)] });
         };
         let group = parent.child(format!("job-{job}"));
         group.create()?;
@@ -141,7 +141,7 @@ impl Lodging {
         policy: Policy,
         group: &Group,
         first: u32,
-    ) -> Result<Whereabouts> {
+    ) -> Result<Placement> {
         self.in_group(job, policy, group, first, true)
     }
 
@@ -152,10 +152,10 @@ impl Lodging {
         group: &Group,
         first: u32,
         adopted: bool,
-    ) -> Result<Whereabouts> {
+    ) -> Result<Placement> {
         let (home, cpu_home) = self.homes(first)?;
         let cpu_group = self.cpu.of_job(&self.name, job, policy)?;
-        Ok(Whereabouts::Cgroup {
+        Ok(Placement::Cgroup {
             group: group.path().into(),
             home,
             cpu_group: cpu_group.map(|group| group.path().into()),
@@ -176,9 +176,8 @@ impl Lodging {
     }
 
     /// Where a process comes from, if not from where the first one of the job did.
-    pub fn newcomer(&self, whereabouts: &Whereabouts, pid: u32) -> Result<Option<Newcomer>> {
-        let Whereabouts::Cgroup { home: of_first, cpu_home: cpu_of_first, memory, .. } =
-            whereabouts
+    pub fn newcomer(&self, placement: &Placement, pid: u32) -> Result<Option<Newcomer>> {
+        let Placement::Cgroup { home: of_first, cpu_home: cpu_of_first, memory, .. } = placement
         else {
             return Ok(None);
         };
@@ -216,9 +215,8 @@ impl Lodging {
 
     /// Moves a process with its threads in. Its number may have been given to another process
     /// meanwhile: where it was, nothing of the kind has happened, or it is moved back.
-    pub fn move_in(&self, whereabouts: &Whereabouts, process: &ProcessHandle) -> Result<()> {
-        let Whereabouts::Cgroup { group, cpu_group, adopted, home, cpu_home, memory, .. } =
-            whereabouts
+    pub fn move_in(&self, placement: &Placement, process: &ProcessHandle) -> Result<()> {
+        let Placement::Cgroup { group, cpu_group, adopted, home, cpu_home, memory, .. } = placement
         else {
             return Ok(());
         };
@@ -247,8 +245,8 @@ impl Lodging {
     }
 
     /// Moves a process of a job back into the group that all gangs share; true where it was not there.
-    pub fn take_back(&self, whereabouts: &Whereabouts, process: &ProcessHandle) -> Result<bool> {
-        let Whereabouts::Cgroup { group, cpu_group: Some(shared), .. } = whereabouts else {
+    pub fn take_back(&self, placement: &Placement, process: &ProcessHandle) -> Result<bool> {
+        let Placement::Cgroup { group, cpu_group: Some(shared), .. } = placement else {
             return Ok(false);
         };
         let (at, cpu_at) = self.homes(process.pid)?;
@@ -262,12 +260,11 @@ impl Lodging {
     /// Moves a process back to where it, or the job's first one, came from. One that has ended is out.
     pub fn move_out(
         &self,
-        whereabouts: &Whereabouts,
+        placement: &Placement,
         newcomer: Option<&Newcomer>,
         process: &ProcessHandle,
     ) -> Result<()> {
-        let Whereabouts::Cgroup { home, cpu_group, cpu_home, adopted, memory, .. } = whereabouts
-        else {
+        let Placement::Cgroup { home, cpu_group, cpu_home, adopted, memory, .. } = placement else {
             return Ok(());
         };
         let memory_home = memory.as_ref().and_then(|memory| memory.home.as_ref());
@@ -288,14 +285,9 @@ impl Lodging {
     }
 
     /// Where a job lives when it is scheduled by another policy.
-    pub fn rehomed(
-        &self,
-        job: JobId,
-        policy: Policy,
-        whereabouts: &Whereabouts,
-    ) -> Result<Whereabouts> {
-        let mut to = whereabouts.clone();
-        let Whereabouts::Cgroup { group, cpu_group, adopted, .. } = &mut to else { return Ok(to) };
+    pub fn rehomed(&self, job: JobId, policy: Policy, placement: &Placement) -> Result<Placement> {
+        let mut to = placement.clone();
+        let Placement::Cgroup { group, cpu_group, adopted, .. } = &mut to else { return Ok(to) };
         *cpu_group = self.cpu.of_job(&self.name, job, policy)?.map(|group| group.path().into());
         if self.cpu.is_above() && !*adopted {
             let parent = match policy {
@@ -314,13 +306,13 @@ impl Lodging {
     /// Moves a process from where its job lived to where it lives now.
     pub fn move_over(
         &self,
-        from: &Whereabouts,
-        to: &Whereabouts,
+        from: &Placement,
+        to: &Placement,
         process: &ProcessHandle,
     ) -> Result<()> {
         let (
-            Whereabouts::Cgroup { cpu_group: cpu_before, cpu_home, .. },
-            Whereabouts::Cgroup { cpu_group: cpu_now, .. },
+            Placement::Cgroup { cpu_group: cpu_before, cpu_home, .. },
+            Placement::Cgroup { cpu_group: cpu_now, .. },
         ) = (from, to)
         else {
             return Ok(());
@@ -333,37 +325,37 @@ impl Lodging {
     }
 
     /// The processes in the group of a job.
-    pub fn processes_of(&self, whereabouts: &Whereabouts) -> Result<Vec<u32>> {
-        match whereabouts {
-            Whereabouts::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
+    pub fn processes_of(&self, placement: &Placement) -> Result<Vec<u32>> {
+        match placement {
+            Placement::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
             // They do not live anywhere.
-            Whereabouts::Tree { .. } | Whereabouts::Threads { .. } => Ok(Vec::new()),
+            Placement::Tree { .. } | Placement::Threads { .. } => Ok(Vec::new()),
         }
     }
 
     /// The processes of a job.
     pub fn processes(&self, at: &Address) -> Result<Vec<u32>> {
-        match &at.whereabouts {
-            Whereabouts::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
-            Whereabouts::Tree { .. } => {
+        match &at.placement {
+            Placement::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
+            Placement::Tree { .. } => {
                 let alive = at.tree.iter().filter(|process| process.is_alive());
                 Ok(alive.map(|process| process.pid).collect())
             }
-            Whereabouts::Threads { .. } => Ok(Vec::new()),
+            Placement::Threads { .. } => Ok(Vec::new()),
         }
     }
 
     /// Does to each process of a job what must befall nobody else.
     pub fn each_process(&self, at: &Address, mut act: impl FnMut(&ProcessHandle)) -> Result<()> {
-        match &at.whereabouts {
-            Whereabouts::Cgroup { group, .. } => {
+        match &at.placement {
+            Placement::Cgroup { group, .. } => {
                 let list = || unless_gone(Group::at(group).processes());
                 for part in list()?.chunks(PART) {
                     handles_of(part, list)?.iter().for_each(|process| act(process));
                 }
             }
-            Whereabouts::Tree { .. } => at.tree.iter().for_each(|process| act(process)),
-            Whereabouts::Threads { .. } => {}
+            Placement::Tree { .. } => at.tree.iter().for_each(|process| act(process)),
+            Placement::Threads { .. } => {}
         }
         Ok(())
     }
@@ -371,13 +363,13 @@ impl Lodging {
     /// The members of a job, found by where it lives.
     pub fn members(
         &self,
-        whereabouts: &Whereabouts,
+        placement: &Placement,
         normal: Attributes,
         affinity: &[u32],
     ) -> Result<Members> {
         let everywhere = affinity.iter().copied().collect();
-        match whereabouts {
-            Whereabouts::Cgroup { group, cpu_group, .. } => {
+        match placement {
+            Placement::Cgroup { group, cpu_group, .. } => {
                 let own_cpu = self.cpu.own_of(group, cpu_group.as_deref());
                 let open = |path: PathBuf| if_there(ControlFile::open(path));
                 let own = |(group, file): (&Path, &str)| open(group.join(file));
@@ -389,7 +381,7 @@ impl Lodging {
                 let in_idle_group = self.cpu.is_idle_as_a_whole(cpu_group.is_some());
                 Members::of_group(&Group::at(group), controls, in_idle_group, normal, everywhere)
             }
-            Whereabouts::Tree { processes } => {
+            Placement::Tree { processes } => {
                 let mut handles = processes.iter().filter_map(|(pid, started)| {
                     let handle = ProcessHandle::open(*pid).ok()?;
                     let stat = process::stat(&self.roots.proc, *pid).ok()?;
@@ -403,7 +395,7 @@ impl Lodging {
                 handles.for_each(|handle| members.add_process(handle));
                 Ok(members)
             }
-            Whereabouts::Threads { threads } => {
+            Placement::Threads { threads } => {
                 let members = Members::of_threads(threads.clone(), normal, everywhere);
                 match members.is_over(&self.roots.proc) {
                     false => Ok(members),

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use gang_engine::{bound::ProcessHandle, store::Whereabouts};
+use gang_engine::{bound::ProcessHandle, store::Placement};
 use gang_schedule::{JobId, Policy};
 use gang_timetable::{InSlot, Standing};
 
@@ -35,7 +35,7 @@ impl Daemon {
             spec.policy = policy;
             spec.validate(machine)?;
             let home = job.home.as_ref();
-            let home = home.map(|home| (home.whereabouts.clone(), home.normal));
+            let home = home.map(|home| (home.placement.clone(), home.normal));
             Ok::<_, Denied>((job.spec.policy != policy).then_some(home))
         })??;
         let Some(home) = from else { return Ok(()) };
@@ -106,7 +106,7 @@ impl Daemon {
     }
 
     /// Moves all processes of a job.
-    fn move_over(&self, from: &Whereabouts, to: &Whereabouts) -> Result<(), Denied> {
+    fn move_over(&self, from: &Placement, to: &Placement) -> Result<(), Denied> {
         let mut moved = Vec::new();
         for _ in 0..ROUNDS_MAX {
             let all = self.lodging.processes_of(from)?;
@@ -130,8 +130,8 @@ impl Daemon {
         &self,
         job: JobId,
         policy: Policy,
-        from: &Whereabouts,
-        to: &Whereabouts,
+        from: &Placement,
+        to: &Placement,
     ) -> Result<(), Denied> {
         let kept = self.conductor.ask(move |state| {
             let home = state.job(job)?.home.as_ref().ok_or(Denied::NoSuchJob(job))?;
@@ -142,7 +142,7 @@ impl Daemon {
         let at = to.clone();
         self.change_on_file(move |state| state.rehome(job, policy, at, members))?;
         self.measuring.start_over(to);
-        if let (Whereabouts::Cgroup { group: old, .. }, Whereabouts::Cgroup { group: new, .. }) =
+        if let (Placement::Cgroup { group: old, .. }, Placement::Cgroup { group: new, .. }) =
             (from, to)
         {
             if old != new {

@@ -18,7 +18,7 @@ use gang_engine::{
     bound::ProcessHandle,
     pins::Pins,
     singles::{self, Single},
-    store::{Record, Whereabouts},
+    store::{Placement, Record},
 };
 use gang_linux::{process, sched};
 use gang_protocol::v1;
@@ -196,8 +196,8 @@ impl Daemon {
     }
 
     /// Whether this daemon can switch the single threads that an earlier one left, if it has left such.
-    pub fn can_go_on(&self, whereabouts: &Whereabouts) -> Result<(), Denied> {
-        let Whereabouts::Threads { threads } = whereabouts else { return Ok(()) };
+    pub fn can_go_on(&self, placement: &Placement) -> Result<(), Denied> {
+        let Placement::Threads { threads } = placement else { return Ok(()) };
         let mut can = threads.iter().map(|single| self.can_switch(single));
         can.try_for_each(|can| can).map_err(|reason| Denied::Failed {
             operation: "take single threads over".into(),
@@ -216,19 +216,17 @@ impl Daemon {
     /// The first one of a job, and the schedule learns of it.
     fn settle_in_alone(&self, job: JobId, single: Single) -> Result<(), Denied> {
         let affinity = sched::affinity(single.tid).map_err(|_| Denied::NoSuchThread(single.tid))?;
-        let whereabouts = Whereabouts::Threads { threads: vec![single] };
+        let placement = Placement::Threads { threads: vec![single] };
         let record = self.conductor.ask({
-            let (whereabouts, affinity) = (whereabouts.clone(), affinity.clone());
-            move |state| {
-                state.job(job).map(|job| job.record_at(whereabouts, single.normal, affinity))
-            }
+            let (placement, affinity) = (placement.clone(), affinity.clone());
+            move |state| state.job(job).map(|job| job.record_at(placement, single.normal, affinity))
         })??;
         self.put_on_file(Some(record))?;
         let normal = single.normal.into();
-        let joined = self.members(job, &whereabouts, normal, &affinity).map_err(Denied::from);
+        let joined = self.members(job, &placement, normal, &affinity).map_err(Denied::from);
         let joined = joined.and_then(|members| {
             self.conductor
-                .ask(move |state| state.join(job, whereabouts, members, normal, affinity))?
+                .ask(move |state| state.join(job, placement, members, normal, affinity))?
         });
         joined.and_then(|record| self.put_on_file(record)).inspect_err(|_| {
             let _ = self.store.remove(job.0);

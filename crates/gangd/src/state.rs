@@ -16,7 +16,7 @@ use gang_engine::{
     listeners::Listeners,
     members::Members,
     page::SlotPage,
-    store::{Record, Whereabouts},
+    store::{Placement, Record},
 };
 use gang_linux::{Roots, clock, sched};
 use gang_schedule::{Config, Event, JobId, Schedule, Spec};
@@ -160,8 +160,8 @@ impl State {
     /// The job that lives in a group.
     pub fn lives_in(&self, group: &Path) -> Option<JobId> {
         let is_there = |job: &&Job| {
-            let home = job.home.as_ref().map(|home| &home.whereabouts);
-            matches!(home, Some(Whereabouts::Cgroup { group: own, .. }) if own == group)
+            let home = job.home.as_ref().map(|home| &home.placement);
+            matches!(home, Some(Placement::Cgroup { group: own, .. }) if own == group)
         };
         self.jobs.values().find(is_there).map(|job| job.id)
     }
@@ -276,7 +276,7 @@ impl State {
         let (name, at_ns) = (record.name.clone(), record.registered_at_ns);
         self.enter(id, name, record.owner_uid, spec, at_ns)?;
         let normal = record.normal.into();
-        self.join(id, record.whereabouts.clone(), members, normal, record.affinity.clone())?;
+        self.join(id, record.placement.clone(), members, normal, record.affinity.clone())?;
         if record.suspended {
             self.suspend(id, true)?;
         }

@@ -142,7 +142,7 @@ mod tests {
     use gang_engine::{
         bound::{ControlFile, ControlFiles},
         members::Members,
-        store::Whereabouts,
+        store::Placement,
     };
     use gang_linux::{Roots, cgroup::Group};
     use gang_schedule::{Schedule, Spec, Topology};
@@ -175,7 +175,7 @@ mod tests {
             auto: false,
         };
         let id = state.register(candidate).unwrap();
-        let at = Whereabouts::Tree { processes: Vec::new() };
+        let at = Placement::Tree { processes: Vec::new() };
         state.join(id, at, members, normal, Vec::new()).unwrap();
         state.jobs.get_mut(&id).unwrap().standing = Standing::Raised;
         id

@@ -16,7 +16,7 @@ use gang_engine::{
     pins::Pins,
     release::{self, Found},
     singles::Single,
-    store::{Normal, Record, Store, Whereabouts},
+    store::{Normal, Placement, Record, Store},
 };
 use gang_harness::wait_until;
 use gang_linux::{
@@ -33,7 +33,7 @@ use crate::{jobs::group, parked::Parked};
 /// For jobs of which nothing but their record is known.
 const NOWHERE: &str = "/nonexistent";
 
-fn record(id: u64, whereabouts: Whereabouts) -> Record {
+fn record(id: u64, placement: Placement) -> Record {
     Record {
         id,
         name: format!("job{id}"),
@@ -45,7 +45,7 @@ fn record(id: u64, whereabouts: Whereabouts) -> Record {
         min_cpus: 1,
         registered_at_ns: 0,
         suspended: false,
-        whereabouts,
+        placement,
         normal: Normal::default(),
         affinity: sched::affinity(0).unwrap(),
         signals: false,
@@ -57,8 +57,8 @@ fn record(id: u64, whereabouts: Whereabouts) -> Record {
     }
 }
 
-fn in_group(group: &Path) -> Whereabouts {
-    Whereabouts::Cgroup {
+fn in_group(group: &Path) -> Placement {
+    Placement::Cgroup {
         group: group.into(),
         home: group.with_file_name("home"),
         cpu_group: None,
@@ -275,7 +275,7 @@ fn stopped_processes_go_on_unless_their_number_is_anothers_now() {
     let found = release::job(
         &Roots::default(),
         &Store::at(NOWHERE),
-        &record(1, Whereabouts::Tree { processes }),
+        &record(1, Placement::Tree { processes }),
     );
     assert_eq!((found.jobs, found.paused), (1, 1));
     wait_until("it goes on", || one.state() != b'T');
@@ -306,7 +306,7 @@ fn single_threads_are_ordinary_again_and_what_they_started_unless_their_number_i
         Single { tid, started, pid, process_started: started, since: started, normal }
     };
     let threads = vec![single(&one, 0), single(&other, 1)];
-    let record = record(1, Whereabouts::Threads { threads });
+    let record = record(1, Placement::Threads { threads });
     let found = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
     assert_eq!(found, Found { jobs: 1, threads: 1, lowered: 1, paused: 0 });
     assert_eq!(one.policies(), [Policy::Other; 3]);
@@ -357,13 +357,12 @@ fn groups_that_gangd_made_go_and_those_it_found_stay() {
         let (job, cpu) = (root.path().join("gangd/job"), root.path().join("cpu/gangd"));
         fs::create_dir_all(&job).unwrap();
         fs::create_dir_all(&cpu).unwrap();
-        let mut whereabouts = in_group(&job);
-        if let Whereabouts::Cgroup { adopted: a, cpu_group, cpu_group_is_shared, .. } =
-            &mut whereabouts
+        let mut placement = in_group(&job);
+        if let Placement::Cgroup { adopted: a, cpu_group, cpu_group_is_shared, .. } = &mut placement
         {
             (*a, *cpu_group, *cpu_group_is_shared) = (adopted, Some(cpu.clone()), is_shared);
         }
-        let record = record(1, whereabouts);
+        let record = record(1, placement);
         release::dissolve(&record);
         assert_eq!((job.exists(), cpu.exists()), (adopted, is_shared));
         release::dissolve_common(&[record]);
@@ -407,14 +406,14 @@ fn without_a_daemon_no_job_is_in_a_group_that_gives_way() {
     fs::write(job.join("cgroup.procs"), "77\n").unwrap();
     fs::write(shared.join("cgroup.procs"), "77\n88\n").unwrap();
     let of_v2 = |adopted| {
-        let mut whereabouts = in_group(&job);
-        if let Whereabouts::Cgroup { adopted: a, cpu_group_is_shared, .. } = &mut whereabouts {
+        let mut placement = in_group(&job);
+        if let Placement::Cgroup { adopted: a, cpu_group_is_shared, .. } = &mut placement {
             (*a, *cpu_group_is_shared) = (adopted, true);
         }
-        whereabouts
+        placement
     };
-    let sweep = |whereabouts| {
-        let store = store_of(root.path(), &[record(1, whereabouts)]);
+    let sweep = |placement| {
+        let store = store_of(root.path(), &[record(1, placement)]);
         release::sweep(&Roots::default(), &store);
     };
     sweep(of_v2(true));
@@ -423,7 +422,7 @@ fn without_a_daemon_no_job_is_in_a_group_that_gives_way() {
     assert_eq!(read(&parent.join("cpu.idle")), "0");
     // In version 1 jobs of other daemons are in that group, too.
     let mut of_v1 = of_v2(false);
-    if let Whereabouts::Cgroup { cpu_group, cpu_home, .. } = &mut of_v1 {
+    if let Placement::Cgroup { cpu_group, cpu_home, .. } = &mut of_v1 {
         (*cpu_group, *cpu_home) = (Some(shared.clone()), Some(home.clone()));
     }
     let store = store_of(root.path(), &[record(1, of_v1.clone())]);

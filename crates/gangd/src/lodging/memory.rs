@@ -13,7 +13,7 @@ use std::{
 
 use gang_engine::{
     probe::Means,
-    store::{Confinement, Whereabouts},
+    store::{Confinement, Placement},
 };
 use gang_linux::{
     Error, Result,
@@ -67,11 +67,11 @@ impl Lodging {
     pub fn confinement(
         &self,
         job: JobId,
-        whereabouts: &Whereabouts,
+        placement: &Placement,
         first: u32,
         mem_bytes: u64,
     ) -> Result<Option<Confinement>> {
-        let Whereabouts::Cgroup { group, adopted, home, .. } = whereabouts else { return Ok(None) };
+        let Placement::Cgroup { group, adopted, home, .. } = placement else { return Ok(None) };
         match &self.memory {
             MemoryControl::V2(root) if !adopted => {
                 let inherited = least_limit(root, home);
@@ -124,8 +124,8 @@ impl Lodging {
     }
 
     /// Puts all processes of a job where its memory is limited.
-    pub fn gather(&self, whereabouts: &Whereabouts, at: &Confinement) -> Result<()> {
-        let (Whereabouts::Cgroup { group, .. }, Some(_)) = (whereabouts, &at.home) else {
+    pub fn gather(&self, placement: &Placement, at: &Confinement) -> Result<()> {
+        let (Placement::Cgroup { group, .. }, Some(_)) = (placement, &at.home) else {
             return Ok(());
         };
         let (of_job, limited) = (Group::at(group), Group::at(&at.group));
@@ -143,15 +143,15 @@ impl Lodging {
     }
 
     /// Memory that a job uses, of what the kernel could not take back for others.
-    pub fn memory_used(&self, whereabouts: &Whereabouts) -> u64 {
-        let (group, at) = match whereabouts {
-            Whereabouts::Tree { processes } => {
+    pub fn memory_used(&self, placement: &Placement) -> u64 {
+        let (group, at) = match placement {
+            Placement::Tree { processes } => {
                 let pids: Vec<u32> = processes.iter().map(|(pid, _)| *pid).collect();
                 return memory::of_processes(&self.roots.proc, &pids);
             }
             // Threads share the memory of their process, which is none of the job.
-            Whereabouts::Threads { .. } => return 0,
-            Whereabouts::Cgroup { group, memory, .. } => (group, memory),
+            Placement::Threads { .. } => return 0,
+            Placement::Cgroup { group, memory, .. } => (group, memory),
         };
         let counted = at.as_ref().and_then(|at| memory::of_group(&Group::at(&at.group)));
         counted.unwrap_or_else(|| {
@@ -198,7 +198,7 @@ mod tests {
             cpu: CpuGroups::none(Backend::Freeze),
             memory: MemoryControl::V2(root.into()),
         };
-        let whereabouts = Whereabouts::Cgroup {
+        let placement = Placement::Cgroup {
             group: group.clone(),
             home: home.clone(),
             cpu_group: None,
@@ -207,7 +207,7 @@ mod tests {
             adopted: false,
             memory: None,
         };
-        let confinement = |bytes| lodging.confinement(JobId(1), &whereabouts, 1, bytes).unwrap();
+        let confinement = |bytes| lodging.confinement(JobId(1), &placement, 1, bytes).unwrap();
         assert_eq!(confinement(0), None);
         let wished = confinement(100).unwrap();
         fs::write(home.join("memory.max"), "5000\n").unwrap();
@@ -226,6 +226,6 @@ mod tests {
         assert_eq!(limited(&kept, 20), (false, "".into()));
         assert_eq!(limited(&wished, 9000), (true, "9000".into()));
         assert_eq!(limited(&wished, 0), (true, "max".into()));
-        assert_eq!(lodging.memory_used(&whereabouts), 0, "not counted, and nobody is there");
+        assert_eq!(lodging.memory_used(&placement), 0, "not counted, and nobody is there");
     }
 }

@@ -10,7 +10,7 @@ use gang_engine::{
     listeners::Listeners,
     members::Members,
     singles::Single,
-    store::{Confinement, Newcomer, Record, Whereabouts},
+    store::{Confinement, Newcomer, Placement, Record},
 };
 use gang_linux::clock;
 use gang_schedule::{JobId, Policy};
@@ -28,16 +28,16 @@ impl State {
     pub fn join(
         &mut self,
         id: JobId,
-        whereabouts: Whereabouts,
+        placement: Placement,
         members: Members,
         normal: Attributes,
         affinity: Vec<u32>,
     ) -> Result<Option<Record>, Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         if let Some(home) = &job.home {
-            let of_threads = |at: &Whereabouts| matches!(at, Whereabouts::Threads { .. });
-            if of_threads(&home.whereabouts) != of_threads(&whereabouts) {
-                return Err(Denied::mixed(id, of_threads(&home.whereabouts)));
+            let of_threads = |at: &Placement| matches!(at, Placement::Threads { .. });
+            if of_threads(&home.placement) != of_threads(&placement) {
+                return Err(Denied::mixed(id, of_threads(&home.placement)));
             }
             return Ok(None);
         }
@@ -45,7 +45,7 @@ impl State {
         let newcomers = Vec::new();
         let coming = None;
         job.home =
-            Some(Home { whereabouts, members, normal, affinity, listeners, newcomers, coming });
+            Some(Home { placement, members, normal, affinity, listeners, newcomers, coming });
         job.activity.last_used_ns = clock::monotonic_ns();
         self.wake(id, true)?;
         let job = self.jobs.get(&id).ok_or(Denied::NoSuchJob(id))?;
@@ -82,20 +82,16 @@ impl State {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         job.mem_is_enforced = is_enforced;
         if let Some(home) = &mut job.home {
-            home.whereabouts.set_confinement(to);
+            home.placement.set_confinement(to);
         }
         Ok(job.record())
     }
 
     /// The processes of a job are going to be there.
-    pub fn expect_at(
-        &mut self,
-        id: JobId,
-        whereabouts: Whereabouts,
-    ) -> Result<Option<Record>, Denied> {
+    pub fn expect_at(&mut self, id: JobId, placement: Placement) -> Result<Option<Record>, Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         if let Some(home) = &mut job.home {
-            home.whereabouts = whereabouts;
+            home.placement = placement;
         }
         Ok(job.record())
     }
@@ -105,14 +101,14 @@ impl State {
         &mut self,
         id: JobId,
         policy: Policy,
-        whereabouts: Whereabouts,
+        placement: Placement,
         members: Members,
     ) -> Result<Option<Record>, Denied> {
-        self.expect_at(id, whereabouts)?;
+        self.expect_at(id, placement)?;
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         // A tree has its members in its processes, wherever they are.
         if let Some(home) = &mut job.home {
-            if matches!(home.whereabouts, Whereabouts::Cgroup { .. }) {
+            if matches!(home.placement, Placement::Cgroup { .. }) {
                 // The CPUs go with the threads.
                 let before = std::mem::replace(&mut home.members, members);
                 home.members.set_pinned(before.pinned.clone());
@@ -189,7 +185,7 @@ impl State {
             return Err(Denied::not_permitted(operation(), reason));
         }
         let Some(mut record) = job.record() else { return Ok(None) };
-        let Whereabouts::Threads { threads } = &mut record.whereabouts else {
+        let Placement::Threads { threads } = &mut record.placement else {
             return Err(Denied::mixed(id, false));
         };
         if threads.len() >= SINGLES_MAX {
@@ -204,7 +200,7 @@ impl State {
     pub fn add_single(&mut self, id: JobId, single: Single) -> Result<(), Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         if let Some(home) = &mut job.home {
-            if let Whereabouts::Threads { threads } = &mut home.whereabouts {
+            if let Placement::Threads { threads } = &mut home.placement {
                 threads.push(single);
             }
             home.members.add_single(single);
@@ -239,7 +235,7 @@ impl State {
     pub fn settle_singles(&mut self, id: JobId) -> Option<Record> {
         let job = self.jobs.get_mut(&id)?;
         if let Some(home) = &mut job.home {
-            if let Whereabouts::Threads { threads } = &mut home.whereabouts {
+            if let Placement::Threads { threads } = &mut home.placement {
                 threads.clear();
                 let singles = home.members.singles().iter();
                 threads.extend(singles.filter(|single| single.is_there(&self.roots.proc)));
@@ -259,7 +255,7 @@ impl State {
         if let Some(home) = &mut job.home {
             home.members.has_left(pid);
             home.newcomers.retain(|newcomer| newcomer.pid != pid || !is_out);
-            if let (Whereabouts::Tree { processes }, true) = (&mut home.whereabouts, is_out) {
+            if let (Placement::Tree { processes }, true) = (&mut home.placement, is_out) {
                 processes.retain(|(other, _)| *other != pid);
             }
         }

@@ -128,7 +128,7 @@ pub fn all_from_common_groups(store: &Store, wanted: impl Fn() -> bool) {
 }
 
 fn from_common_group(record: &Record, wanted: &impl Fn() -> bool) {
-    let Placement::Cgroup { group, cpu_group, cpu_home, cpu_group_is_shared, adopted, .. } =
+    let Placement::Cgroup { group, cpu_group, cpu_origin, cpu_group_is_shared, adopted, .. } =
         &record.placement
     else {
         return;
@@ -136,9 +136,9 @@ fn from_common_group(record: &Record, wanted: &impl Fn() -> bool) {
     if !cpu_group_is_shared {
         return;
     }
-    match (cpu_group, cpu_home) {
+    match (cpu_group, cpu_origin) {
         // Jobs of other daemons are in it too: it stays as it is, and those of this one leave.
-        (Some(shared), Some(home)) => {
+        (Some(shared), Some(origin)) => {
             // Those that have not left may start others meanwhile.
             for _ in 0..ROUNDS_MAX {
                 let in_shared = BTreeSet::from_iter(known(Group::at(shared).processes()));
@@ -150,8 +150,8 @@ fn from_common_group(record: &Record, wanted: &impl Fn() -> bool) {
                 }
                 left.for_each(|&pid| {
                     let newcomer = record.newcomers.iter().find(|newcomer| newcomer.pid == pid);
-                    let own = newcomer.and_then(|newcomer| newcomer.cpu_home.as_ref());
-                    move_home(pid, own.unwrap_or(home));
+                    let own = newcomer.and_then(|newcomer| newcomer.cpu_origin.as_ref());
+                    move_to_origin(pid, own.unwrap_or(origin));
                 });
             }
         }
@@ -163,7 +163,7 @@ fn from_common_group(record: &Record, wanted: &impl Fn() -> bool) {
 /// Lets a job have as much memory as it could have without gangd; its processes stay where they are
 /// counted.
 fn lift_limit(at: &Confinement) {
-    let (file, limit) = match (&at.home, at.inherited) {
+    let (file, limit) = match (&at.origin, at.inherited) {
         (Some(_), _) => ("memory.limit_in_bytes", "-1".to_owned()),
         (None, None) => ("memory.max", "max".to_owned()),
         (None, Some(bytes)) => ("memory.max", bytes.to_string()),
@@ -174,7 +174,7 @@ fn lift_limit(at: &Confinement) {
 /// Leaves no trace of a limit on the memory of a job.
 pub fn unconfine(at: &Confinement) {
     lift_limit(at);
-    let Some(home) = &at.home else { return };
+    let Some(origin) = &at.origin else { return };
     let group = Group::at(&at.group);
     // Others may be started while those that were found are moved.
     for _ in 0..ROUNDS_MAX {
@@ -182,7 +182,7 @@ pub fn unconfine(at: &Confinement) {
         if processes.is_empty() {
             break;
         }
-        processes.into_iter().for_each(|pid| move_home(pid, home));
+        processes.into_iter().for_each(|pid| move_to_origin(pid, origin));
     }
     remove(&group);
 }
@@ -306,9 +306,9 @@ fn everywhere(record: &Record) -> CpuSet {
 pub fn dissolve(record: &Record) {
     let Placement::Cgroup {
         group,
-        home,
+        origin,
         cpu_group,
-        cpu_home,
+        cpu_origin,
         cpu_group_is_shared,
         adopted,
         memory,
@@ -319,15 +319,16 @@ pub fn dissolve(record: &Record) {
     let group = Group::at(group);
     for pid in known(group.processes()) {
         let newcomer = record.newcomers.iter().find(|newcomer| newcomer.pid == pid);
-        if let (Some(home), Some(_)) = (newcomer.and_then(|it| it.memory_home.as_ref()), memory) {
-            move_home(pid, home);
+        if let (Some(origin), Some(_)) = (newcomer.and_then(|it| it.memory_origin.as_ref()), memory)
+        {
+            move_to_origin(pid, origin);
         }
-        let cpu_home = newcomer.and_then(|it| it.cpu_home.as_ref()).or(cpu_home.as_ref());
-        if let (Some(_), Some(home)) = (cpu_group, cpu_home) {
-            move_home(pid, home);
+        let cpu_origin = newcomer.and_then(|it| it.cpu_origin.as_ref()).or(cpu_origin.as_ref());
+        if let (Some(_), Some(origin)) = (cpu_group, cpu_origin) {
+            move_to_origin(pid, origin);
         }
         if !adopted {
-            move_home(pid, newcomer.map_or(home, |it| &it.home));
+            move_to_origin(pid, newcomer.map_or(origin, |it| &it.origin));
         }
     }
     if !adopted {
@@ -397,7 +398,7 @@ pub fn dissolve_common(records: &[Record]) {
     }
 }
 
-/// Where its home is gone, a process goes to the nearest group above that is left.
-fn move_home(pid: u32, home: &Path) {
-    let _ = home.ancestors().map(Group::at).any(|group| group.exists() && group.add(pid).is_ok());
+/// Moves a process to the group it came from, or to the nearest one above that is left.
+fn move_to_origin(pid: u32, origin: &Path) {
+    let _ = origin.ancestors().map(Group::at).any(|group| group.exists() && group.add(pid).is_ok());
 }

@@ -18,12 +18,12 @@ use crate::singles::Single;
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
     /// Its own cgroup of version 2, and the cpu group of version 1 that its processes were put into.
-    /// The homes are where they came from.
+    /// The origins are where they came from.
     Cgroup {
         group: PathBuf,
-        home: PathBuf,
+        origin: PathBuf,
         cpu_group: Option<PathBuf>,
-        cpu_home: Option<PathBuf>,
+        cpu_origin: Option<PathBuf>,
         /// Other jobs are in the cpu group too; it outlives this one.
         cpu_group_is_shared: bool,
         /// The group was there before the job, and stays.
@@ -59,7 +59,7 @@ impl Placement {
 pub struct Confinement {
     pub group: PathBuf,
     /// Of version 1: where the processes came from. Of version 2 it is the job's own group.
-    pub home: Option<PathBuf>,
+    pub origin: Option<PathBuf>,
     /// Of version 2: the limit of where they came from, in bytes, which they are to keep.
     #[serde(default)]
     pub inherited: Option<u64>,
@@ -69,9 +69,9 @@ pub struct Confinement {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Newcomer {
     pub pid: u32,
-    pub home: PathBuf,
-    pub cpu_home: Option<PathBuf>,
-    pub memory_home: Option<PathBuf>,
+    pub origin: PathBuf,
+    pub cpu_origin: Option<PathBuf>,
+    pub memory_origin: Option<PathBuf>,
 }
 
 /// The attributes that a released thread gets; the policy by its number in sched(7).

@@ -153,13 +153,13 @@ impl Lodging {
         first: u32,
         adopted: bool,
     ) -> Result<Placement> {
-        let (home, cpu_home) = self.homes(first)?;
+        let (origin, cpu_origin) = self.origins(first)?;
         let cpu_group = self.cpu.of_job(&self.name, job, policy)?;
         Ok(Placement::Cgroup {
             group: group.path().into(),
-            home,
+            origin,
             cpu_group: cpu_group.map(|group| group.path().into()),
-            cpu_home,
+            cpu_origin,
             cpu_group_is_shared: self.cpu.is_shared(),
             adopted,
             memory: None,
@@ -167,27 +167,28 @@ impl Lodging {
     }
 
     /// The groups a process is in, as paths of the mounted file systems.
-    fn homes(&self, pid: u32) -> Result<(PathBuf, Option<PathBuf>)> {
+    fn origins(&self, pid: u32) -> Result<(PathBuf, Option<PathBuf>)> {
         let (v2, v1) = cgroup::of_process(&self.roots, pid, "cpu")?;
         let below = |root: &Path, group: &str| root.join(group.trim_start_matches('/'));
-        let home = self.root.as_ref().map_or_else(PathBuf::new, |root| below(root, &v2));
-        let cpu_home = self.cpu.v1_root().zip(v1).map(|(root, group)| below(root, &group));
-        Ok((home, cpu_home))
+        let origin = self.root.as_ref().map_or_else(PathBuf::new, |root| below(root, &v2));
+        let cpu_origin = self.cpu.v1_root().zip(v1).map(|(root, group)| below(root, &group));
+        Ok((origin, cpu_origin))
     }
 
     /// Where a process comes from, if not from where the first one of the job did.
     pub fn newcomer(&self, placement: &Placement, pid: u32) -> Result<Option<Newcomer>> {
-        let Placement::Cgroup { home: of_first, cpu_home: cpu_of_first, memory, .. } = placement
+        let Placement::Cgroup { origin: of_first, cpu_origin: cpu_of_first, memory, .. } =
+            placement
         else {
             return Ok(None);
         };
-        let (home, cpu_home) = self.homes(pid)?;
-        let memory_of_first = memory.as_ref().and_then(|at| at.home.as_ref());
-        let memory_home = memory_of_first.map(|_| self.memory_home(pid)).transpose()?.flatten();
-        let is_the_same = home == *of_first
-            && cpu_home == *cpu_of_first
-            && memory_home.as_ref() == memory_of_first;
-        Ok((!is_the_same).then_some(Newcomer { pid, home, cpu_home, memory_home }))
+        let (origin, cpu_origin) = self.origins(pid)?;
+        let memory_of_first = memory.as_ref().and_then(|at| at.origin.as_ref());
+        let memory_origin = memory_of_first.map(|_| self.memory_origin(pid)).transpose()?.flatten();
+        let is_the_same = origin == *of_first
+            && cpu_origin == *cpu_of_first
+            && memory_origin.as_ref() == memory_of_first;
+        Ok((!is_the_same).then_some(Newcomer { pid, origin, cpu_origin, memory_origin }))
     }
 
     /// The group of version 2 that a process is in.
@@ -208,7 +209,7 @@ impl Lodging {
 
     /// The group of version 1 that a thread is in, where it may have no real-time threads (RT_GROUP_SCHED).
     pub fn barred_from_realtime(&self, tid: u32) -> Result<Option<PathBuf>> {
-        let (_, Some(group)) = self.homes(tid)? else { return Ok(None) };
+        let (_, Some(group)) = self.origins(tid)? else { return Ok(None) };
         let runtime = if_there(Group::at(&group).read("cpu.rt_runtime_us"))?;
         Ok(runtime.filter(|runtime| runtime.trim() == "0").map(|_| group))
     }
@@ -216,7 +217,8 @@ impl Lodging {
     /// Moves a process with its threads in. Its number may have been given to another process
     /// meanwhile: where it was, nothing of the kind has happened, or it is moved back.
     pub fn move_in(&self, placement: &Placement, process: &ProcessHandle) -> Result<()> {
-        let Placement::Cgroup { group, cpu_group, adopted, home, cpu_home, memory, .. } = placement
+        let Placement::Cgroup { group, cpu_group, adopted, origin, cpu_origin, memory, .. } =
+            placement
         else {
             return Ok(());
         };
@@ -226,18 +228,18 @@ impl Lodging {
         if let Some(cpu_group) = cpu_group {
             self.cpu.move_in(cpu_group, process)?;
         }
-        let memory = memory.as_ref().and_then(|at| Some((&at.group, at.home.as_ref()?)));
+        let memory = memory.as_ref().and_then(|at| Some((&at.group, at.origin.as_ref()?)));
         if let Some((group, _)) = memory {
             Group::at(group).add(process.pid)?;
         }
         if !process.is_alive() {
-            for (group, home) in [
-                (Some(group), Some(home)),
-                (cpu_group.as_ref(), cpu_home.as_ref()),
+            for (group, origin) in [
+                (Some(group), Some(origin)),
+                (cpu_group.as_ref(), cpu_origin.as_ref()),
                 (memory.map(|at| at.0), memory.map(|at| at.1)),
             ] {
-                if let (Some(_), Some(home)) = (group, home) {
-                    let _ = Group::at(home).add(process.pid);
+                if let (Some(_), Some(origin)) = (group, origin) {
+                    let _ = Group::at(origin).add(process.pid);
                 }
             }
         }
@@ -249,7 +251,7 @@ impl Lodging {
         let Placement::Cgroup { group, cpu_group: Some(shared), .. } = placement else {
             return Ok(false);
         };
-        let (at, cpu_at) = self.homes(process.pid)?;
+        let (at, cpu_at) = self.origins(process.pid)?;
         // Who is in no group of the job any more is none of it.
         if at != *group || cpu_at.as_ref() == Some(shared) {
             return Ok(false);
@@ -264,18 +266,19 @@ impl Lodging {
         newcomer: Option<&Newcomer>,
         process: &ProcessHandle,
     ) -> Result<()> {
-        let Placement::Cgroup { home, cpu_group, cpu_home, adopted, memory, .. } = placement else {
+        let Placement::Cgroup { origin, cpu_group, cpu_origin, adopted, memory, .. } = placement
+        else {
             return Ok(());
         };
-        let memory_home = memory.as_ref().and_then(|memory| memory.home.as_ref());
-        let (home, cpu_home, memory_home) = match newcomer {
-            None => (home, cpu_home, memory_home),
-            Some(it) => (&it.home, &it.cpu_home, it.memory_home.as_ref().or(memory_home)),
+        let memory_origin = memory.as_ref().and_then(|memory| memory.origin.as_ref());
+        let (origin, cpu_origin, memory_origin) = match newcomer {
+            None => (origin, cpu_origin, memory_origin),
+            Some(it) => (&it.origin, &it.cpu_origin, it.memory_origin.as_ref().or(memory_origin)),
         };
-        let cpu_home = cpu_home.as_ref().filter(|_| cpu_group.is_some());
-        let home = Some(home).filter(|_| !adopted);
-        for home in [home, cpu_home, memory_home].into_iter().flatten() {
-            let mut above = home.ancestors().map(Group::at).filter(Group::exists);
+        let cpu_origin = cpu_origin.as_ref().filter(|_| cpu_group.is_some());
+        let origin = Some(origin).filter(|_| !adopted);
+        for origin in [origin, cpu_origin, memory_origin].into_iter().flatten() {
+            let mut above = origin.ancestors().map(Group::at).filter(Group::exists);
             match above.next().map_or(Ok(()), |group| group.add(process.pid)) {
                 Err(error) if process.is_alive() => return Err(error),
                 _ => {}
@@ -311,15 +314,15 @@ impl Lodging {
         process: &ProcessHandle,
     ) -> Result<()> {
         let (
-            Placement::Cgroup { cpu_group: cpu_before, cpu_home, .. },
+            Placement::Cgroup { cpu_group: cpu_before, cpu_origin, .. },
             Placement::Cgroup { cpu_group: cpu_now, .. },
         ) = (from, to)
         else {
             return Ok(());
         };
         self.move_in(to, process)?;
-        if let (Some(_), None, Some(home)) = (cpu_before, cpu_now, cpu_home) {
-            Group::at(home).add(process.pid)?;
+        if let (Some(_), None, Some(origin)) = (cpu_before, cpu_now, cpu_origin) {
+            Group::at(origin).add(process.pid)?;
         }
         Ok(())
     }

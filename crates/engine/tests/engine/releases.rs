@@ -60,9 +60,9 @@ fn record(id: u64, placement: Placement) -> Record {
 fn in_group(group: &Path) -> Placement {
     Placement::Cgroup {
         group: group.into(),
-        home: group.with_file_name("home"),
+        origin: group.with_file_name("origin"),
         cpu_group: None,
-        cpu_home: None,
+        cpu_origin: None,
         cpu_group_is_shared: false,
         adopted: false,
         memory: None,
@@ -335,7 +335,7 @@ impl Drop for Family {
 }
 
 #[test]
-fn processes_go_home_or_to_the_nearest_group_that_is_left() {
+fn processes_go_to_their_origin_or_nearest_group() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     fs::write(root.join("cgroup.procs"), "").unwrap();
@@ -345,9 +345,9 @@ fn processes_go_home_or_to_the_nearest_group_that_is_left() {
     let gone = record(1, in_group(&job));
     release::dissolve(&gone);
     assert_eq!(read(&root.join("cgroup.procs")), "77");
-    group(&root.join("home"), "cpu.weight");
+    group(&root.join("origin"), "cpu.weight");
     release::dissolve(&gone);
-    assert_eq!(read(&root.join("home/cgroup.procs")), "77");
+    assert_eq!(read(&root.join("origin/cgroup.procs")), "77");
 }
 
 #[test]
@@ -398,8 +398,8 @@ fn without_a_daemon_no_job_is_in_a_group_that_gives_way() {
     let root = tempfile::tempdir().unwrap();
     let thread = Parked::ordinary();
     let (parent, job) = (root.path().join("gangd"), root.path().join("gangd/job"));
-    let (shared, home) = (root.path().join("cpu/gangd"), root.path().join("cpu/home"));
-    for path in [&parent, &shared, &home] {
+    let (shared, origin) = (root.path().join("cpu/gangd"), root.path().join("cpu/origin"));
+    for path in [&parent, &shared, &origin] {
         with_cpu(path, ("cpu.weight", "100"), "1");
     }
     frozen(&job, &[&thread]);
@@ -422,14 +422,18 @@ fn without_a_daemon_no_job_is_in_a_group_that_gives_way() {
     assert_eq!(read(&parent.join("cpu.idle")), "0");
     // In version 1 jobs of other daemons are in that group, too.
     let mut of_v1 = of_v2(false);
-    if let Placement::Cgroup { cpu_group, cpu_home, .. } = &mut of_v1 {
-        (*cpu_group, *cpu_home) = (Some(shared.clone()), Some(home.clone()));
+    if let Placement::Cgroup { cpu_group, cpu_origin, .. } = &mut of_v1 {
+        (*cpu_group, *cpu_origin) = (Some(shared.clone()), Some(origin.clone()));
     }
     let store = store_of(root.path(), &[record(1, of_v1.clone())]);
     release::all_from_common_groups(&store, || false);
-    assert_eq!(read(&home.join("cgroup.procs")), "", "the daemon went on before anybody was moved");
+    assert_eq!(
+        read(&origin.join("cgroup.procs")),
+        "",
+        "the daemon went on before anybody was moved"
+    );
     sweep(of_v1);
-    assert_eq!(read(&home.join("cgroup.procs")), "77");
+    assert_eq!(read(&origin.join("cgroup.procs")), "77");
     assert_eq!(read(&shared.join("cpu.idle")), "1");
 }
 

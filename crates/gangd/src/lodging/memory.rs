@@ -71,35 +71,35 @@ impl Lodging {
         first: u32,
         mem_bytes: u64,
     ) -> Result<Option<Confinement>> {
-        let Placement::Cgroup { group, adopted, home, .. } = placement else { return Ok(None) };
+        let Placement::Cgroup { group, adopted, origin, .. } = placement else { return Ok(None) };
         match &self.memory {
             MemoryControl::V2(root) if !adopted => {
-                let inherited = least_limit(root, home);
-                let confinement = Confinement { group: group.clone(), home: None, inherited };
+                let inherited = least_limit(root, origin);
+                let confinement = Confinement { group: group.clone(), origin: None, inherited };
                 Ok((mem_bytes > 0 || inherited.is_some()).then_some(confinement))
             }
             // Below where it comes from, so that the limits of its user hold.
             MemoryControl::V1(root) if mem_bytes > 0 => {
-                let home = self.memory_home(first)?.unwrap_or_else(|| root.clone());
-                let group = home.join(format!("{}-job-{job}", self.name));
-                Ok(Some(Confinement { group, home: Some(home), inherited: None }))
+                let origin = self.memory_origin(first)?.unwrap_or_else(|| root.clone());
+                let group = origin.join(format!("{}-job-{job}", self.name));
+                Ok(Some(Confinement { group, origin: Some(origin), inherited: None }))
             }
             _ => Ok(None),
         }
     }
 
     /// The group of version 1 that accounts for the memory of a process now.
-    pub(super) fn memory_home(&self, pid: u32) -> Result<Option<PathBuf>> {
+    pub(super) fn memory_origin(&self, pid: u32) -> Result<Option<PathBuf>> {
         let MemoryControl::V1(root) = &self.memory else { return Ok(None) };
-        let (_, home) = cgroup::of_process(&self.roots, pid, "memory")?;
-        Ok(home.map(|home| root.join(home.trim_start_matches('/'))))
+        let (_, origin) = cgroup::of_process(&self.roots, pid, "memory")?;
+        Ok(origin.map(|origin| root.join(origin.trim_start_matches('/'))))
     }
 
     /// Sets the limit, or lifts it (0 bytes). Refused where more is in use, and cannot be taken back:
     /// nobody is to be killed because somebody asked for less.
     pub fn limit(&self, at: &Confinement, mem_bytes: u64) -> Result<()> {
         let group = Group::at(&at.group);
-        if at.home.is_some() {
+        if at.origin.is_some() {
             group.create()?;
             let limit = if mem_bytes == 0 { "-1".to_owned() } else { mem_bytes.to_string() };
             return group.write("memory.limit_in_bytes", limit);
@@ -125,7 +125,7 @@ impl Lodging {
 
     /// Puts all processes of a job where its memory is limited.
     pub fn gather(&self, placement: &Placement, at: &Confinement) -> Result<()> {
-        let (Placement::Cgroup { group, .. }, Some(_)) = (placement, &at.home) else {
+        let (Placement::Cgroup { group, .. }, Some(_)) = (placement, &at.origin) else {
             return Ok(());
         };
         let (of_job, limited) = (Group::at(group), Group::at(&at.group));
@@ -187,8 +187,8 @@ mod tests {
     fn a_job_of_version_2_keeps_the_limits_of_where_it_came_from() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
-        let (home, group) = (root.join("user.slice"), root.join("gangd/job-1"));
-        fs::create_dir(&home).unwrap();
+        let (origin, group) = (root.join("user.slice"), root.join("gangd/job-1"));
+        fs::create_dir(&origin).unwrap();
         fs::create_dir_all(&group).unwrap();
         fs::write(group.join("memory.stat"), "anon 50\nfile 900\nshmem 0\n").unwrap();
         let lodging = Lodging {
@@ -200,9 +200,9 @@ mod tests {
         };
         let placement = Placement::Cgroup {
             group: group.clone(),
-            home: home.clone(),
+            origin: origin.clone(),
             cpu_group: None,
-            cpu_home: None,
+            cpu_origin: None,
             cpu_group_is_shared: false,
             adopted: false,
             memory: None,
@@ -210,7 +210,7 @@ mod tests {
         let confinement = |bytes| lodging.confinement(JobId(1), &placement, 1, bytes).unwrap();
         assert_eq!(confinement(0), None);
         let wished = confinement(100).unwrap();
-        fs::write(home.join("memory.max"), "5000\n").unwrap();
+        fs::write(origin.join("memory.max"), "5000\n").unwrap();
         let kept = confinement(0).unwrap();
         assert_eq!((kept.inherited, &kept.group), (Some(5000), &group));
         let file = group.join("memory.max");

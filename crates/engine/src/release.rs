@@ -149,8 +149,8 @@ fn from_common_group(record: &Record, wanted: &impl Fn() -> bool) {
                     break;
                 }
                 left.for_each(|&pid| {
-                    let newcomer = record.newcomers.iter().find(|newcomer| newcomer.pid == pid);
-                    let own = newcomer.and_then(|newcomer| newcomer.cpu_origin.as_ref());
+                    let joined = record.joined.iter().find(|joined| joined.pid == pid);
+                    let own = joined.and_then(|joined| joined.cpu_origin.as_ref());
                     move_to_origin(pid, own.unwrap_or(origin));
                 });
             }
@@ -318,17 +318,16 @@ pub fn dissolve(record: &Record) {
     };
     let group = Group::at(group);
     for pid in known(group.processes()) {
-        let newcomer = record.newcomers.iter().find(|newcomer| newcomer.pid == pid);
-        if let (Some(origin), Some(_)) = (newcomer.and_then(|it| it.memory_origin.as_ref()), memory)
-        {
+        let joined = record.joined.iter().find(|joined| joined.pid == pid);
+        if let (Some(origin), Some(_)) = (joined.and_then(|it| it.memory_origin.as_ref()), memory) {
             move_to_origin(pid, origin);
         }
-        let cpu_origin = newcomer.and_then(|it| it.cpu_origin.as_ref()).or(cpu_origin.as_ref());
+        let cpu_origin = joined.and_then(|it| it.cpu_origin.as_ref()).or(cpu_origin.as_ref());
         if let (Some(_), Some(origin)) = (cpu_group, cpu_origin) {
             move_to_origin(pid, origin);
         }
         if !adopted {
-            move_to_origin(pid, newcomer.map_or(origin, |it| &it.origin));
+            move_to_origin(pid, joined.map_or(origin, |it| &it.origin));
         }
     }
     if !adopted {

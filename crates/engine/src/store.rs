@@ -67,7 +67,7 @@ pub struct Confinement {
 
 /// A process that came into a job from other groups than the first one of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Newcomer {
+pub struct JoinedProcess {
     pub pid: u32,
     pub origin: PathBuf,
     pub cpu_origin: Option<PathBuf>,
@@ -125,7 +125,7 @@ pub struct Record {
     #[serde(default)]
     pub disk_bytes: u64,
     #[serde(default)]
-    pub newcomers: Vec<Newcomer>,
+    pub joined: Vec<JoinedProcess>,
     /// The first process, with its start time, while it is on its way into the job's groups.
     #[serde(default)]
     pub coming: Option<(u32, u64)>,
@@ -258,7 +258,7 @@ pub(crate) fn record(id: u64, placement: Placement) -> Record {
         signals: false,
         mem_bytes: 0,
         disk_bytes: 0,
-        newcomers: Vec::new(),
+        joined: Vec::new(),
         coming: None,
         auto: true,
     }

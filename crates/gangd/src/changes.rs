@@ -232,7 +232,7 @@ impl Daemon {
         self.see_off(&process, &leaver);
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = placement
-            .map_or(Ok(()), |at| self.lodging.move_out(&at, leaver.newcomer.as_ref(), &process));
+            .map_or(Ok(()), |at| self.lodging.move_out(&at, leaver.joined.as_ref(), &process));
         let is_out = moved.is_ok();
         match self.conductor.ask(move |state| state.has_left(job, pid, is_out))? {
             Ok(record) => self.put_on_file(record)?,

@@ -8,7 +8,7 @@ use gang_engine::{
     listeners::Listeners,
     members::Members,
     page::SlotPage,
-    store::{Newcomer, Normal, Placement, Record},
+    store::{JoinedProcess, Normal, Placement, Record},
 };
 use gang_schedule::{CpuSet, JobId, Spec};
 use gang_timetable::{Attributes, Control, Group, InSlot, Standing, Validity, Word};
@@ -72,7 +72,7 @@ pub struct Home {
     pub affinity: Vec<u32>,
     pub listeners: Listeners,
     /// Those of its processes that came from elsewhere than the first one.
-    pub newcomers: Vec<Newcomer>,
+    pub joined: Vec<JoinedProcess>,
     /// The first process, with its start time, while it is on its way into the job's groups.
     pub coming: Option<(u32, u64)>,
 }
@@ -87,7 +87,7 @@ pub struct Leaver {
     /// What the others have by default.
     pub normal: Attributes,
     /// Where it came from, if not from where the first one of the job did.
-    pub newcomer: Option<Newcomer>,
+    pub joined: Option<JoinedProcess>,
     /// Timetables of this generation do not have it any more.
     pub gone_from: u64,
 }
@@ -214,7 +214,7 @@ impl Job {
         let home = self.home.as_ref()?;
         let at = (home.placement.clone(), home.normal.into(), home.affinity.clone());
         Some(Record {
-            newcomers: home.newcomers.clone(),
+            joined: home.joined.clone(),
             coming: home.coming,
             ..self.record_at(at.0, at.1, at.2)
         })
@@ -240,7 +240,7 @@ impl Job {
             auto: self.auto.is_some(),
             mem_bytes: self.resources.mem_bytes,
             disk_bytes: self.resources.disk_bytes,
-            newcomers: Vec::new(),
+            joined: Vec::new(),
             coming: None,
         }
     }

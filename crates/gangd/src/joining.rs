@@ -71,9 +71,9 @@ impl Daemon {
         normal: Attributes,
         process: &ProcessHandle,
     ) -> Result<(), Denied> {
-        if let Some(newcomer) = self.lodging.newcomer(placement, process.pid)? {
+        if let Some(joined) = self.lodging.joined(placement, process.pid)? {
             let members = self.processes(job)?;
-            self.change_on_file(move |state| state.expect(job, newcomer, &members))?;
+            self.change_on_file(move |state| state.expect(job, joined, &members))?;
         }
         let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
         let had = |tid| Some((tid, before_gangd(thread::attributes(tid).ok()?, normal, false)));
@@ -148,7 +148,7 @@ impl Daemon {
             auto,
             mem_bytes: resources.mem_bytes,
             disk_bytes: resources.disk_bytes,
-            newcomers: Vec::new(),
+            joined: Vec::new(),
             coming: Some((process.pid, started)),
         };
         self.put_on_file(Some(record.clone()))?;

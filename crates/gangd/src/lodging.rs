@@ -17,7 +17,7 @@ use gang_engine::{
     members::Members,
     probe::Means,
     shared_group,
-    store::{Newcomer, Placement},
+    store::{JoinedProcess, Placement},
 };
 use gang_linux::{
     Error, Result, Roots,
@@ -176,7 +176,7 @@ impl Lodging {
     }
 
     /// Where a process comes from, if not from where the first one of the job did.
-    pub fn newcomer(&self, placement: &Placement, pid: u32) -> Result<Option<Newcomer>> {
+    pub fn joined(&self, placement: &Placement, pid: u32) -> Result<Option<JoinedProcess>> {
         let Placement::Cgroup { origin: of_first, cpu_origin: cpu_of_first, memory, .. } =
             placement
         else {
@@ -188,7 +188,7 @@ impl Lodging {
         let is_the_same = origin == *of_first
             && cpu_origin == *cpu_of_first
             && memory_origin.as_ref() == memory_of_first;
-        Ok((!is_the_same).then_some(Newcomer { pid, origin, cpu_origin, memory_origin }))
+        Ok((!is_the_same).then_some(JoinedProcess { pid, origin, cpu_origin, memory_origin }))
     }
 
     /// The group of version 2 that a process is in.
@@ -263,7 +263,7 @@ impl Lodging {
     pub fn move_out(
         &self,
         placement: &Placement,
-        newcomer: Option<&Newcomer>,
+        joined: Option<&JoinedProcess>,
         process: &ProcessHandle,
     ) -> Result<()> {
         let Placement::Cgroup { origin, cpu_group, cpu_origin, adopted, memory, .. } = placement
@@ -271,7 +271,7 @@ impl Lodging {
             return Ok(());
         };
         let memory_origin = memory.as_ref().and_then(|memory| memory.origin.as_ref());
-        let (origin, cpu_origin, memory_origin) = match newcomer {
+        let (origin, cpu_origin, memory_origin) = match joined {
             None => (origin, cpu_origin, memory_origin),
             Some(it) => (&it.origin, &it.cpu_origin, it.memory_origin.as_ref().or(memory_origin)),
         };

@@ -286,7 +286,7 @@ impl State {
             job.resources = Resources { mem_bytes, disk_bytes };
             job.auto = record.auto.then(Auto::default);
             if let Some(home) = &mut job.home {
-                home.newcomers.clone_from(&record.newcomers);
+                home.joined.clone_from(&record.joined);
             }
         }
         Ok(())

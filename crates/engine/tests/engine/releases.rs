@@ -51,7 +51,7 @@ fn record(id: u64, placement: Placement) -> Record {
         signals: false,
         mem_bytes: 0,
         disk_bytes: 0,
-        newcomers: Vec::new(),
+        joined: Vec::new(),
         coming: None,
         auto: false,
     }

@@ -10,7 +10,7 @@ use gang_engine::{
     listeners::Listeners,
     members::Members,
     singles::Single,
-    store::{Confinement, Newcomer, Placement, Record},
+    store::{Confinement, JoinedProcess, Placement, Record},
 };
 use gang_linux::clock;
 use gang_schedule::{JobId, Policy};
@@ -42,10 +42,9 @@ impl State {
             return Ok(None);
         }
         let listeners = Listeners::default();
-        let newcomers = Vec::new();
+        let joined = Vec::new();
         let coming = None;
-        job.home =
-            Some(Home { placement, members, normal, affinity, listeners, newcomers, coming });
+        job.home = Some(Home { placement, members, normal, affinity, listeners, joined, coming });
         job.activity.last_used_ns = clock::monotonic_ns();
         self.wake(id, true)?;
         let job = self.jobs.get(&id).ok_or(Denied::NoSuchJob(id))?;
@@ -127,13 +126,13 @@ impl State {
     pub fn expect(
         &mut self,
         id: JobId,
-        newcomer: Newcomer,
+        joined: JoinedProcess,
         members: &[u32],
     ) -> Result<Option<Record>, Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         if let Some(home) = &mut job.home {
-            home.newcomers.retain(|other| members.contains(&other.pid));
-            home.newcomers.push(newcomer);
+            home.joined.retain(|other| members.contains(&other.pid));
+            home.joined.push(joined);
         }
         Ok(job.record())
     }
@@ -158,7 +157,7 @@ impl State {
         let mut actions = Vec::new();
         let known = home.members.let_go(&self.roots.proc, id, &process, &mut actions);
         let normal = home.normal;
-        let newcomer = home.newcomers.iter().find(|it| it.pid == process.pid).cloned();
+        let joined = home.joined.iter().find(|it| it.pid == process.pid).cloned();
         let mut last = Vec::new();
         // It hears the last of the job.
         home.listeners.tell_one(id, process.pid, Signal::SlotBegins, &mut last);
@@ -170,7 +169,7 @@ impl State {
         // The timetables in force still have its threads.
         self.schedule.renew();
         let gone_from = self.generation + 1;
-        Ok(Leaver { known, actions, normal, newcomer, gone_from })
+        Ok(Leaver { known, actions, normal, joined, gone_from })
     }
 
     /// What is to be on file of a job before a single thread comes into it; absent where it is the first one.
@@ -227,7 +226,7 @@ impl State {
         // The timetables in force still have it.
         self.schedule.renew();
         let gone_from = self.generation + 1;
-        let leaver = Leaver { known: vec![tid], actions, normal, newcomer: None, gone_from };
+        let leaver = Leaver { known: vec![tid], actions, normal, joined: None, gone_from };
         Ok(SingleLeaver { process, leaver, of_process, affinity })
     }
 
@@ -254,7 +253,7 @@ impl State {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         if let Some(home) = &mut job.home {
             home.members.has_left(pid);
-            home.newcomers.retain(|newcomer| newcomer.pid != pid || !is_out);
+            home.joined.retain(|joined| joined.pid != pid || !is_out);
             if let (Placement::Tree { processes }, true) = (&mut home.placement, is_out) {
                 processes.retain(|(other, _)| *other != pid);
             }

@@ -310,8 +310,8 @@ impl Members {
             Some(Seen { tid, now, were_given: pins.were_given(&cpus), cpus, original })
         });
         self.came = self.came.saturating_add(came.try_into().unwrap_or(u32::MAX));
-        let moored = self.known.threads().iter().filter(|thread| thread.moored);
-        if let Err(error) = self.pins.moor(moored.map(|thread| thread.tid)) {
+        let user_pinned = self.known.threads().iter().filter(|thread| thread.user_pinned);
+        if let Err(error) = self.pins.set_user_pinned(user_pinned.map(|thread| thread.tid)) {
             tracing::warn!(%error, "a release may take from threads the CPUs that they chose");
         }
         Ok(came > 0)

@@ -13,7 +13,7 @@ pub struct Thread {
     /// As it was when the job took it, to be given back.
     pub original: Attributes,
     /// The program chose its CPUs itself, and knows why.
-    pub moored: bool,
+    pub user_pinned: bool,
     /// The CPU it was last seen on.
     pub cpu: Option<u32>,
 }
@@ -150,8 +150,8 @@ impl Members {
                 let original = seen
                     .original
                     .unwrap_or_else(|| before_gangd(seen.now, self.default, was_started_here));
-                let moored = self.is_moored(&seen);
-                self.threads.push(Thread { tid, original, moored, cpu: None });
+                let user_pinned = self.is_user_pinned(&seen);
+                self.threads.push(Thread { tid, original, user_pinned, cpu: None });
             }
         }
         came
@@ -159,7 +159,7 @@ impl Members {
 
     /// Whether a thread that is seen for the first time chose its CPUs. One that was started by a
     /// thread in a slot has those of that slot, which may be over.
-    fn is_moored(&self, seen: &Seen) -> bool {
+    fn is_user_pinned(&self, seen: &Seen) -> bool {
         let has_gangds = Some(&seen.cpus) == self.pinned.as_ref() || seen.were_given;
         seen.cpus != self.everywhere && !has_gangds
     }
@@ -171,8 +171,8 @@ impl Members {
         match self.find(seen.tid) {
             Ok(at) => self.threads[at].original = original,
             Err(at) => {
-                let moored = self.is_moored(seen);
-                self.threads.insert(at, Thread { tid: seen.tid, original, moored, cpu: None });
+                let user_pinned = self.is_user_pinned(seen);
+                self.threads.insert(at, Thread { tid: seen.tid, original, user_pinned, cpu: None });
             }
         }
     }
@@ -195,7 +195,7 @@ impl Members {
         for thread in leavers.iter().filter(|thread| !thread.is_exempt()) {
             let tid = thread.tid;
             out.push(Action::Attributes { tid, attributes: thread.original });
-            if self.pinned.is_some() && !thread.moored {
+            if self.pinned.is_some() && !thread.user_pinned {
                 out.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
             }
         }
@@ -204,7 +204,8 @@ impl Members {
 
     /// The actions that restrict the threads to some CPUs, of those that have not chosen their own.
     pub fn pinning(&self, cpus: &CpuSet) -> impl Iterator<Item = Action> {
-        let threads = self.threads.iter().filter(|thread| !thread.is_exempt() && !thread.moored);
+        let threads =
+            self.threads.iter().filter(|thread| !thread.is_exempt() && !thread.user_pinned);
         threads.map(move |thread| Action::Affinity { tid: thread.tid, cpus: cpus.clone() })
     }
 
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!((first.tid, first.original, first.cpu), (3, Attributes::other(1), Some(1)));
         // Started by a thread in its slot, it is an ordinary one; and it chose its CPU.
         assert_eq!((second.tid, second.original), (5, Attributes::other(5)));
-        assert!(second.moored && !first.moored);
+        assert!(second.user_pinned && !first.user_pinned);
     }
 
     #[test]
@@ -257,8 +258,9 @@ mod tests {
             4 => Some(given.clone()),
             _ => seen(5, Attributes::other(0), &[0]),
         });
-        let moored: Vec<bool> = job.threads().iter().map(|thread| thread.moored).collect();
-        assert_eq!(moored, [false, false, true]);
+        let user_pinned: Vec<bool> =
+            job.threads().iter().map(|thread| thread.user_pinned).collect();
+        assert_eq!(user_pinned, [false, false, true]);
     }
 
     #[test]

@@ -115,14 +115,14 @@ fn who_chose_its_cpus_itself_is_not_restricted() {
     let parked = Parked::ordinary();
     let own = thread::affinity(0).unwrap();
     let elsewhere = CpuSet::from_iter([1023]);
-    for (everywhere, pinned, moored) in
+    for (everywhere, pinned, user_pinned) in
         [(&own, None, false), (&elsewhere, None, true), (&elsewhere, Some(&own), false)]
     {
         let mut job = Job::start(Attributes::other(0), everywhere.clone());
         job.members.set_pinned(pinned.cloned());
         job.has(&[&parked]);
-        assert_eq!(job.members.threads()[0].moored, moored);
-        assert_eq!(job.members.pinning(&own).count(), usize::from(!moored));
+        assert_eq!(job.members.threads()[0].user_pinned, user_pinned);
+        assert_eq!(job.members.pinning(&own).count(), usize::from(!user_pinned));
         let mut calls = Vec::new();
         job.members.unpin(&mut calls);
         job.members.unpin(&mut calls);

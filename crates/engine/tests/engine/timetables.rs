@@ -26,7 +26,7 @@ const GRACE_NS: u64 = 5 * MS;
 #[derive(Clone, Debug)]
 struct Draft {
     cpus: u32,
-    /// Of each thread: exempt, moored, the CPU it was seen on.
+    /// Of each thread: exempt, user_pinned, the CPU it was seen on.
     threads: Vec<(bool, bool, Option<u32>)>,
     tree: bool,
     page: bool,
@@ -159,9 +159,9 @@ impl Stage {
             schedule.apply(Event::Arrived { job: id, spec: Spec::new(cpus) }).unwrap();
             let threads = draft.threads.iter().zip(100 * (number as u32 + 1)..);
             let threads: Vec<_> = threads
-                .map(|(&(exempt, moored, cpu), tid)| {
+                .map(|(&(exempt, user_pinned, cpu), tid)| {
                     let own = if exempt { Attributes::fifo(9) } else { Attributes::other(4) };
-                    Thread { tid, original: own, moored, cpu }
+                    Thread { tid, original: own, user_pinned, cpu }
                 })
                 .collect();
             model.begin(&threads);
@@ -425,7 +425,7 @@ impl Stage {
     fn check_cpus(&self, model: &Model, members: &Members, cpus: &CpuSet) {
         for thread in members.threads() {
             let may = model.affinity.get(&thread.tid);
-            if thread.is_exempt() || thread.moored || !self.backend.can_fill() {
+            if thread.is_exempt() || thread.user_pinned || !self.backend.can_fill() {
                 assert_eq!(may, None);
             } else {
                 let anywhere = cpus == &self.machine && may.is_none();

@@ -28,7 +28,7 @@ pub struct Wanted<'a> {
 pub enum Subject {
     Thread {
         tid: u32,
-        moored: bool,
+        user_pinned: bool,
         /// Its policy without gangd.
         normal: Policy,
     },
@@ -71,7 +71,7 @@ impl Subject {
             .filter(move |thread| backend == Backend::Rt && !thread.is_exempt())
             .map(|thread| Subject::Thread {
                 tid: thread.tid,
-                moored: thread.moored,
+                user_pinned: thread.user_pinned,
                 normal: thread.original.policy,
             });
         let weight = controls.idle.iter().zip(&controls.weight).map(|(idle, weight)| {
@@ -93,9 +93,9 @@ impl Subject {
             Standing::Raised | Standing::Released => false,
         };
         match self {
-            Subject::Thread { tid, moored, normal } => {
+            Subject::Thread { tid, user_pinned, normal } => {
                 let (now, cpus) = (thread::attributes(*tid).ok()?, thread::affinity(*tid).ok()?);
-                of_thread(wanted, &now, *normal, (!moored).then_some(&cpus))
+                of_thread(wanted, &now, *normal, (!user_pinned).then_some(&cpus))
             }
             Subject::Weight { idle, weight, freezes } => {
                 let read = |file| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());

@@ -24,7 +24,7 @@ pub fn of_tree() -> Members {
 }
 
 fn thread(tid: u32, original: Attributes) -> Thread {
-    Thread { tid, original, moored: false, cpu: None }
+    Thread { tid, original, user_pinned: false, cpu: None }
 }
 
 /// Of every kind one.
@@ -39,6 +39,6 @@ fn threads() -> Vec<Thread> {
         thread(14, Attributes { reset_on_fork: true, ..batch }),
         thread(15, own),
         thread(16, deadline),
-        Thread { moored: true, ..thread(17, Attributes::other(0)) },
+        Thread { user_pinned: true, ..thread(17, Attributes::other(0)) },
     ]
 }

@@ -18,7 +18,7 @@ use gang_timetable::{Action, Attributes, Controls, Runnable, Seen, Signal, THREA
 use crate::{
     bound::{ControlFiles, ProcessHandle},
     pins::Pins,
-    singles::{self, Heirs, Single},
+    singles::{self, Inheritors, Single},
     thread,
 };
 
@@ -37,7 +37,7 @@ enum Roster {
     /// Those that were taken out of the job are not found again.
     Tree { processes: Vec<Arc<ProcessHandle>>, removed: Vec<Arc<ProcessHandle>> },
     /// Single threads; the rest of their processes is none of the job.
-    Threads { singles: Vec<Single>, heirs: Heirs },
+    Threads { singles: Vec<Single>, inheritors: Inheritors },
 }
 
 impl Roster {
@@ -120,7 +120,7 @@ impl Members {
 
     /// Single threads.
     pub fn of_threads(singles: Vec<Single>, default: Attributes, everywhere: CpuSet) -> Members {
-        let roster = Roster::Threads { singles, heirs: Heirs::default() };
+        let roster = Roster::Threads { singles, inheritors: Inheritors::default() };
         let known = gang_timetable::Members::new(Controls::default(), default, everywhere);
         Members::new(roster, ControlFiles::default(), known)
     }
@@ -289,10 +289,15 @@ impl Members {
                     self.numbers.extend(unless_gone(process::threads(proc_root, process.pid))?);
                 }
             }
-            Roster::Threads { singles, heirs } => {
-                let (came, listed) = heirs.find(proc_root, singles);
+            Roster::Threads { singles, inheritors } => {
+                let (came, listed) = inheritors.find(proc_root, singles);
                 for (tid, member) in came {
-                    singles::disinherit(tid, &member, &self.known.everywhere, Some(&self.pins));
+                    singles::release_inheritor(
+                        tid,
+                        &member,
+                        &self.known.everywhere,
+                        Some(&self.pins),
+                    );
                 }
                 singles.retain(|single| single.is_there(proc_root));
                 self.numbers.clear();

@@ -250,9 +250,9 @@ fn release_singles(proc_root: &Path, threads: &[Single], record: &Past<'_>) -> F
     }
     let everywhere = everywhere(record);
     for _ in 0..ROUNDS_MAX {
-        let heirs = singles::heirs(proc_root, threads);
-        let had = heirs.iter().filter(|(tid, member)| {
-            singles::disinherit(*tid, member, &everywhere, record.pins.as_ref())
+        let inheritors = singles::inheritors(proc_root, threads);
+        let had = inheritors.iter().filter(|(tid, member)| {
+            singles::release_inheritor(*tid, member, &everywhere, record.pins.as_ref())
         });
         if had.count() == 0 {
             break;

@@ -6,7 +6,7 @@
 //!
 //! Approach: a thread is known by its number, its process and when it started. What is younger than the
 //! membership, in the process or started by the member, is looked at once: where it has what a member has, it is
-//! an *heir*, and gets what the member had before.
+//! an *inheritor*, and gets what the member had before.
 //!
 //! Properties: a thread that has ended is no member, whoever has its number then. What was there before is never
 //! touched. A younger one that chose SCHED_IDLE, or exactly the CPUs of a slot, before it was looked at, loses
@@ -66,11 +66,11 @@ impl Single {
 
 /// What may have inherited from members.
 #[derive(Debug, Default)]
-pub struct Heirs {
+pub struct Inheritors {
     looked_at: BTreeSet<u32>,
 }
 
-impl Heirs {
+impl Inheritors {
     /// Those that nobody has looked at yet, each with the member it may have inherited from. Returns how many
     /// threads the members' processes have besides.
     pub fn find(&mut self, proc_root: &Path, members: &[Single]) -> (Vec<(u32, Single)>, usize) {
@@ -126,24 +126,24 @@ fn family(proc_root: &Path, first: u32) -> Vec<u32> {
 }
 
 /// All that may have inherited from members, whoever has looked at it: for who knows them from a file alone.
-pub fn heirs(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
+pub fn inheritors(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
     let mut found = Vec::new();
     for single in members_by_process(members).filter(|it| it.process_is_there(proc_root)) {
         let family = process::descendants(proc_root, single.pid).unwrap_or_default();
         for pid in family {
             let tids = process::threads(proc_root, pid).unwrap_or_default();
-            let heirs = tids.into_iter().filter(|&tid| {
+            let inheritors = tids.into_iter().filter(|&tid| {
                 let is_member = members.iter().any(|member| member.tid == tid);
                 !is_member && is_younger(proc_root, pid, tid, single.since)
             });
-            found.extend(heirs.map(|tid| (tid, *single)));
+            found.extend(inheritors.map(|tid| (tid, *single)));
         }
     }
     found
 }
 
-/// Gives an heir what the member had; true where it had something of gangd's.
-pub fn disinherit(tid: u32, of: &Single, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
+/// Gives an inheritor what the member had; true where it had something of gangd's.
+pub fn release_inheritor(tid: u32, of: &Single, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
     let (normal, mut changed) = (Attributes::from(of.normal), false);
     // Who was started in a slot is an ordinary thread by then (SCHED_RESET_ON_FORK).
     let now = thread::attributes(tid);
@@ -199,15 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn heirs_are_younger_than_the_membership_and_are_looked_at_once() {
+    fn inheritors_are_younger_than_the_membership_and_are_looked_at_once() {
         let root =
             proc_of(&[(7, 7, 10), (7, 8, 20), (7, 9, 49), (7, 11, 50), (7, 12, 60), (20, 20, 70)]);
         let children = root.path().join("7/task/8/children");
         fs::write(&children, "20 ").unwrap();
         let members = [single(7, 8, 20)];
-        let mut heirs_of = Heirs::default();
+        let mut inheritors_of = Inheritors::default();
         let mut found = |members: &[Single]| {
-            let (new, listed) = heirs_of.find(root.path(), members);
+            let (new, listed) = inheritors_of.find(root.path(), members);
             let mut new: Vec<u32> = new.into_iter().map(|(tid, _)| tid).collect();
             new.sort_unstable();
             (new, listed)

@@ -240,8 +240,8 @@ impl Daemon {
         let SingleLeaver { process, leaver, of_process, affinity } = gone;
         self.wait_until_gone(&process, &leaver);
         let pins = Pins::read(&self.store.pins(job.0)).ok().flatten();
-        for (heir, member) in singles::heirs(&self.roots.proc, &of_process) {
-            singles::disinherit(heir, &member, &affinity, pins.as_ref());
+        for (inheritor, member) in singles::inheritors(&self.roots.proc, &of_process) {
+            singles::release_inheritor(inheritor, &member, &affinity, pins.as_ref());
         }
         let of_job =
             move |state: &mut State| state.job(job).map(|job| job.is_over(&state.roots.proc));

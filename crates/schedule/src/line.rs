@@ -158,7 +158,7 @@ impl<'a> Lines<'a> {
     /// The gangs that were packed, with their widths and their last CPUs.
     pub fn row(self) -> Vec<(JobId, u32, &'a mut CpuSet)> {
         let gang = |waiting: Waiting<'a>| match waiting.who {
-            Who::Gang { id, width, job, in_row: true } => Some((id, width, &mut job.home)),
+            Who::Gang { id, width, job, in_row: true } => Some((id, width, &mut job.last_cpus)),
             _ => None,
         };
         self.tiers.into_iter().flat_map(|line| line.waiting).filter_map(gang).collect()

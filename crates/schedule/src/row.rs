@@ -209,14 +209,16 @@ impl Schedule {
 
 /// Gives each gang its CPUs: those it had if they are free, else new ones.
 fn place(room: &mut Room, mut row: Vec<(JobId, u32, &mut CpuSet)>) -> Vec<Slot> {
-    let at_home: Vec<bool> = row
+    let has_last_cpus: Vec<bool> = row
         .iter()
-        .map(|(_, width, home)| home.len() == *width as usize && room.take_these(home))
+        .map(|(_, width, last_cpus)| {
+            last_cpus.len() == *width as usize && room.take_these(last_cpus)
+        })
         .collect();
-    for ((_, width, home), at_home) in row.iter_mut().zip(at_home) {
-        if !at_home {
-            **home = room.take(*width);
+    for ((_, width, last_cpus), has_last_cpus) in row.iter_mut().zip(has_last_cpus) {
+        if !has_last_cpus {
+            **last_cpus = room.take(*width);
         }
     }
-    row.into_iter().map(|(job, _, home)| Slot { job, cpus: home.clone() }).collect()
+    row.into_iter().map(|(job, _, last_cpus)| Slot { job, cpus: last_cpus.clone() }).collect()
 }

@@ -49,7 +49,7 @@ pub(crate) struct Job {
     /// What it asks for at a time, by its class.
     pub request: Request,
     /// The CPUs it had last; empty before its first slot.
-    pub home: CpuSet,
+    pub last_cpus: CpuSet,
     /// The last slice that was charged to it.
     pub charged: Option<u64>,
 }
@@ -331,7 +331,7 @@ impl Schedule {
             stride: turn::stride(weight),
             vtime,
             request,
-            home: CpuSet::new(),
+            last_cpus: CpuSet::new(),
             charged: None,
         };
         self.jobs.insert(job, new);

@@ -19,7 +19,7 @@ struct Job {
     /// The request: virtual time used of it, and slices left.
     used: u128,
     left: u32,
-    home: Vec<u32>,
+    last_cpus: Vec<u32>,
     charged: Option<u64>,
 }
 
@@ -180,7 +180,7 @@ impl Naive {
                     vtime: floors[self.tier(spec)],
                     used: 0,
                     left,
-                    home: vec![],
+                    last_cpus: vec![],
                     charged: None,
                 });
                 self.jobs.sort_by_key(|job| job.id);
@@ -514,10 +514,10 @@ impl Naive {
         let mut slots: Vec<(u64, usize, Option<Vec<u32>>)> =
             row.into_iter().map(|(id, width)| (id, width, None)).collect();
         for (id, width, cpus) in &mut slots {
-            let home = self.job(JobId(*id)).unwrap().home.clone();
-            if home.len() == *width && home.iter().all(|cpu| free.contains(cpu)) {
-                free.retain(|cpu| !home.contains(cpu));
-                *cpus = Some(home);
+            let last_cpus = self.job(JobId(*id)).unwrap().last_cpus.clone();
+            if last_cpus.len() == *width && last_cpus.iter().all(|cpu| free.contains(cpu)) {
+                free.retain(|cpu| !last_cpus.contains(cpu));
+                *cpus = Some(last_cpus);
             }
         }
         for (id, width, cpus) in &mut slots {
@@ -526,7 +526,7 @@ impl Naive {
                     self.cpus.iter().copied().filter(|cpu| free.contains(&cpu.id)).collect();
                 let taken = take(&all, *width, 0);
                 free.retain(|cpu| !taken.contains(cpu));
-                self.job(JobId(*id)).unwrap().home = taken.clone();
+                self.job(JobId(*id)).unwrap().last_cpus = taken.clone();
                 *cpus = Some(taken);
             }
         }

@@ -243,12 +243,18 @@ impl Members {
 
     /// Threads that came are told, with what they had before: where it is not what the job's first one
     /// had, it cannot be told any more once they are switched.
-    pub fn know(&mut self, before: &[(u32, Attributes)]) {
+    pub fn remember_attributes(&mut self, before: &[(u32, Attributes)]) {
         for &(tid, original) in before {
             if let Ok(cpus) = thread::affinity(tid) {
                 let were_given = self.pins.were_given(&cpus);
                 let original = Some(original);
-                self.known.know(&Seen { tid, now: self.known.default, cpus, were_given, original });
+                self.known.remember_attributes(&Seen {
+                    tid,
+                    now: self.known.default,
+                    cpus,
+                    were_given,
+                    original,
+                });
             }
         }
     }

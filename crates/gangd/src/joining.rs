@@ -81,7 +81,7 @@ impl Daemon {
         before.retain(|(_, attributes)| *attributes != normal);
         self.lodging.move_in(placement, process)?;
         if !before.is_empty() {
-            self.conductor.ask(move |state| state.know(job, &before))??;
+            self.conductor.ask(move |state| state.remember_attributes(job, &before))??;
         }
         Ok(())
     }

@@ -166,7 +166,7 @@ impl Members {
 
     /// A thread comes, with what it had before: where that is not what the job's first one had, it
     /// cannot be told any more once it is switched.
-    pub fn know(&mut self, seen: &Seen) {
+    pub fn remember_attributes(&mut self, seen: &Seen) {
         let original = seen.original.unwrap_or(seen.now);
         match self.find(seen.tid) {
             Ok(at) => self.threads[at].original = original,

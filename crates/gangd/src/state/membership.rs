@@ -138,10 +138,14 @@ impl State {
     }
 
     /// Threads have come that had something else before than the job's first one.
-    pub fn know(&mut self, id: JobId, before: &[(u32, Attributes)]) -> Result<(), Denied> {
+    pub fn remember_attributes(
+        &mut self,
+        id: JobId,
+        before: &[(u32, Attributes)],
+    ) -> Result<(), Denied> {
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;
         if let Some(home) = &mut job.home {
-            home.members.know(before);
+            home.members.remember_attributes(before);
         }
         // The timetables in force may have them as the first one was.
         self.schedule.renew();

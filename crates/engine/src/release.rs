@@ -58,17 +58,17 @@ pub fn all(roots: &Roots, store: &Store) -> Found {
 
 /// Releases one job.
 pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
-    let record = &Past { record, pins: known(Pins::read(&store.pins(record.id))) };
+    let record = &Past { record, pins: or_default(Pins::read(&store.pins(record.id))) };
     let mut found = match &record.placement {
         Placement::Cgroup { group, cpu_group, cpu_group_is_shared, .. } => {
             let group = Group::at(group);
             let found = release_group(&group, record);
-            level(&group);
+            reset_controls(&group);
             if let (Some(own), false) = (cpu_group, cpu_group_is_shared) {
-                level(&Group::at(own));
+                reset_controls(&Group::at(own));
             }
             if record.signals {
-                listeners::let_go(&roots.proc, &known(group.processes()));
+                listeners::let_go(&roots.proc, &or_default(group.processes()));
             }
             // It may not be in the group yet, and have its slot already.
             let coming = release_tree(&roots.proc, record.coming.as_slice(), record);
@@ -79,7 +79,7 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
         Placement::Threads { threads } => release_singles(&roots.proc, threads, record),
     };
     if let Some(at) = record.placement.confinement() {
-        lift_limit(at);
+        remove_memory_limit(at);
     }
     found.jobs = usize::from(found.threads > 0);
     found
@@ -105,14 +105,14 @@ const WEIGHTS: [(&str, &str, &str); 2] =
     [("cpu.weight", "10000", "100"), ("cpu.shares", "262144", "1024")];
 
 /// Takes back from a group what a slot gave to it, or the time between two slots.
-fn level(group: &Group) {
+fn reset_controls(group: &Group) {
     // The weight of one that was idle is the usual one then.
-    if known(group.read("cpu.idle")).trim() == "1" {
-        known(group.write("cpu.idle", "0"));
+    if or_default(group.read("cpu.idle")).trim() == "1" {
+        or_default(group.write("cpu.idle", "0"));
     }
     for (file, raised, usual) in WEIGHTS {
-        if known(group.read(file)).trim() == raised {
-            known(group.write(file, usual));
+        if or_default(group.read(file)).trim() == raised {
+            or_default(group.write(file, usual));
         }
     }
 }
@@ -141,8 +141,8 @@ fn from_common_group(record: &Record, wanted: &impl Fn() -> bool) {
         (Some(shared), Some(origin)) => {
             // Those that have not left may start others meanwhile.
             for _ in 0..ROUNDS_MAX {
-                let in_shared = BTreeSet::from_iter(known(Group::at(shared).processes()));
-                let mut of_job = known(Group::at(group).processes());
+                let in_shared = BTreeSet::from_iter(or_default(Group::at(shared).processes()));
+                let mut of_job = or_default(Group::at(group).processes());
                 of_job.retain(|pid| in_shared.contains(pid));
                 let mut left = of_job.iter().take_while(|_| wanted()).peekable();
                 if left.peek().is_none() {
@@ -155,30 +155,30 @@ fn from_common_group(record: &Record, wanted: &impl Fn() -> bool) {
                 });
             }
         }
-        _ if !adopted => group.parent().map(Group::at).iter().for_each(level),
+        _ if !adopted => group.parent().map(Group::at).iter().for_each(reset_controls),
         _ => {}
     }
 }
 
 /// Lets a job have as much memory as it could have without gangd; its processes stay where they are
 /// counted.
-fn lift_limit(at: &Confinement) {
+fn remove_memory_limit(at: &Confinement) {
     let (file, limit) = match (&at.origin, at.inherited) {
         (Some(_), _) => ("memory.limit_in_bytes", "-1".to_owned()),
         (None, None) => ("memory.max", "max".to_owned()),
         (None, Some(bytes)) => ("memory.max", bytes.to_string()),
     };
-    known(Group::at(&at.group).write(file, limit));
+    or_default(Group::at(&at.group).write(file, limit));
 }
 
 /// Leaves no trace of a limit on the memory of a job.
 pub fn unconfine(at: &Confinement) {
-    lift_limit(at);
+    remove_memory_limit(at);
     let Some(origin) = &at.origin else { return };
     let group = Group::at(&at.group);
     // Others may be started while those that were found are moved.
     for _ in 0..ROUNDS_MAX {
-        let processes = known(group.processes());
+        let processes = or_default(group.processes());
         if processes.is_empty() {
             break;
         }
@@ -193,7 +193,7 @@ const ROUNDS_MAX: usize = 100;
 
 /// What there is of a job, or nothing. Why is told, unless it is gone: whoever releases goes on with what
 /// else there is to release.
-fn known<T: Default>(found: gang_linux::Result<T>) -> T {
+fn or_default<T: Default>(found: gang_linux::Result<T>) -> T {
     unless_gone(found).unwrap_or_else(|error| {
         tracing::error!(%error, source = %error.source, "a job may not be released as a whole");
         T::default()
@@ -203,9 +203,9 @@ fn known<T: Default>(found: gang_linux::Result<T>) -> T {
 fn release_group(group: &Group, record: &Past<'_>) -> Found {
     let paused = usize::from(group.is_frozen().unwrap_or(false));
     let mut found = Found { paused, ..Found::default() };
-    known(group.freeze(false));
+    or_default(group.freeze(false));
     for round in 0..ROUNDS_MAX {
-        let threads = known(group.threads());
+        let threads = or_default(group.threads());
         if round == 0 {
             found.threads = threads.len();
         }
@@ -223,7 +223,7 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -
     let alive = processes.iter().filter(|(pid, started)| {
         process::stat(proc_root, *pid).is_ok_and(|stat| stat.start_ticks == *started)
     });
-    let trees = alive.flat_map(|(pid, _)| known(process::descendants(proc_root, *pid)));
+    let trees = alive.flat_map(|(pid, _)| or_default(process::descendants(proc_root, *pid)));
     // Most of them are on file as well as below one that is.
     for pid in trees.collect::<BTreeSet<u32>>() {
         let stopped = process::stat(proc_root, pid).is_ok_and(|stat| stat.state == b'T');
@@ -233,7 +233,7 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -
         if record.signals {
             listeners::let_go(proc_root, &[pid]);
         }
-        for tid in known(process::threads(proc_root, pid)) {
+        for tid in or_default(process::threads(proc_root, pid)) {
             found.threads += 1;
             found.lowered += usize::from(release_thread(tid, record));
         }
@@ -317,7 +317,7 @@ pub fn dissolve(record: &Record) {
         return;
     };
     let group = Group::at(group);
-    for pid in known(group.processes()) {
+    for pid in or_default(group.processes()) {
         let joined = record.joined.iter().find(|joined| joined.pid == pid);
         if let (Some(origin), Some(_)) = (joined.and_then(|it| it.memory_origin.as_ref()), memory) {
             move_to_origin(pid, origin);

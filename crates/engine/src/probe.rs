@@ -147,7 +147,7 @@ pub fn has_cpu_below(group: &Group) -> Result<bool, Error> {
     Ok(enabled.split_whitespace().any(|controller| controller == "cpu"))
 }
 
-/// Lifts a child process as a gang would be, and looks whether the kernel lets it: where this process is, or in a group,
+/// Raises a child process as a gang would be, and looks whether the kernel lets it: where this process is, or in a group,
 /// into which it is moved as a job is that has its first slot meanwhile. A kernel that groups real-time threads
 /// (CONFIG_RT_GROUP_SCHED) gives groups of version 2 with the cpu controller none of their time.
 pub fn try_fifo(group: Option<&Group>) -> io::Result<()> {
@@ -158,12 +158,12 @@ pub fn try_fifo(group: Option<&Group>) -> io::Result<()> {
         .stderr(Stdio::null())
         .spawn()
         .map_err(|e| io::Error::other(format!("cannot start a process to try it on: {e}")))?;
-    let lift = || sched::set(child.id(), &Attributes::fifo(priority::GANG));
+    let raise = || sched::set(child.id(), &Attributes::fifo(priority::GANG));
     let result = match group {
-        None => lift(),
-        Some(group) => {
-            lift().and_then(|()| group.add(child.id()).map_err(|e| e.source)).and_then(|()| lift())
-        }
+        None => raise(),
+        Some(group) => raise()
+            .and_then(|()| group.add(child.id()).map_err(|e| e.source))
+            .and_then(|()| raise()),
     };
     let _ = child.kill();
     let _ = child.wait();

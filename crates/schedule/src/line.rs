@@ -92,17 +92,17 @@ impl<'a> Line<'a> {
     }
 
     /// After the slice is charged: bounds who is ahead, moves the floor, and
-    /// lifts those who did not contend to it.
-    pub fn settle(&mut self, floor: &mut u128) {
+    /// raises those who did not contend to it.
+    pub fn advance_floor(&mut self, floor: &mut u128) {
         let (contending, out) = self.waiting.split_at_mut(self.contending);
         let vtimes = contending.iter_mut().map(|waiting| {
             let request = waiting.turn.request();
             (waiting.vtime(), request)
         });
-        *floor = turn::settle(vtimes.collect(), *floor);
+        *floor = turn::advance_floor(vtimes.collect(), *floor);
         for waiting in out {
             match &mut waiting.who {
-                Who::Gang { job, .. } => job.lift(*floor),
+                Who::Gang { job, .. } => job.raise_to_floor(*floor),
                 Who::Rest(rest) => rest.vtime = rest.vtime.max(*floor),
             }
         }

@@ -86,7 +86,7 @@ impl Schedule {
                     Who::Rest(rest) => rest.vtime += turn::rest_stride(served, threads),
                 }
             }
-            line.settle(self.floors.of_mut(tier));
+            line.advance_floor(self.floors.of_mut(tier));
         }
 
         let mut fillers = lines.waiting();

@@ -158,7 +158,7 @@ impl Job {
     }
 
     /// Where it is behind the floor, it starts there, with a new request.
-    pub fn lift(&mut self, floor: u128) {
+    pub fn raise_to_floor(&mut self, floor: u128) {
         if self.vtime < floor {
             self.vtime = floor;
             self.request.renew();
@@ -369,7 +369,7 @@ impl Schedule {
     /// starts there.
     fn forget_credit(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.lift(self.floors.of(job.tier));
+            job.raise_to_floor(self.floors.of(job.tier));
         }
     }
 }

@@ -164,7 +164,7 @@ pub(crate) fn reweigh(vtime: u128, average: u128, old: u64, new: u64, request: u
 
 /// After a slice: bounds how far the contenders, given by virtual time and
 /// request, are ahead of the least, and gives the new floor.
-pub(crate) fn settle(contenders: Vec<(&mut u128, u128)>, floor: u128) -> u128 {
+pub(crate) fn advance_floor(contenders: Vec<(&mut u128, u128)>, floor: u128) -> u128 {
     let Some(least) = contenders.iter().map(|(vtime, _)| **vtime).min() else { return floor };
     let longest = contenders.iter().map(|&(_, request)| request).max().unwrap_or(0);
     let bound = least + LEAD * longest;

@@ -147,7 +147,7 @@ impl Naive {
     }
 
     /// Whoever is behind the floor starts there, and asks anew.
-    fn lift(&mut self, id: u64) {
+    fn raise_to_floor(&mut self, id: u64) {
         let spec = self.job(JobId(id)).unwrap().spec.clone();
         let (floor, slices) = (self.floors[self.tier(&spec)], self.slices(spec.class));
         let job = self.job(JobId(id)).unwrap();
@@ -198,7 +198,7 @@ impl Naive {
                 for job in self.jobs.clone() {
                     let ready = !job.asleep && !job.suspended && job.spec.policy == Policy::Local;
                     if ready && job.spec.min_cpus as usize > machine {
-                        self.lift(job.id);
+                        self.raise_to_floor(job.id);
                     }
                 }
                 self.cpus = topology.cpus().to_vec();
@@ -273,7 +273,7 @@ impl Naive {
             _ => unreachable!(),
         }
         if !matches!(event, Event::Slept { .. } | Event::Suspended { .. }) {
-            self.lift(id.0);
+            self.raise_to_floor(id.0);
         }
         true
     }
@@ -315,7 +315,7 @@ impl Naive {
         let mut rest_turn = capped;
         let mut rest_kept = 0;
         let (mut row, mut waiting) = (vec![], vec![]);
-        let mut settled = vec![];
+        let mut charged = vec![];
         for tier in 0..3 {
             let there = if tier == 2 { free - served } else { free };
             let mut line = self.line(tier);
@@ -364,7 +364,7 @@ impl Naive {
             if tier == 1 {
                 served = threads.min(free);
             }
-            settled.push((contenders, others));
+            charged.push((contenders, others));
         }
 
         for &(id, _) in &row {
@@ -373,7 +373,7 @@ impl Naive {
         if threads > 0 {
             self.rest_vtime += self.rest_stride(served);
         }
-        for (tier, (contenders, others)) in settled.iter().enumerate() {
+        for (tier, (contenders, others)) in charged.iter().enumerate() {
             if let Some(least) = contenders.iter().map(|o| *self.vtime(o.id)).min() {
                 let longest =
                     contenders.iter().map(|o| o.stride * u128::from(o.slices)).max().unwrap();
@@ -388,7 +388,7 @@ impl Naive {
             }
             for one in others {
                 match one.id {
-                    Some(id) => self.lift(id),
+                    Some(id) => self.raise_to_floor(id),
                     None => self.rest_vtime = self.rest_vtime.max(self.floors[tier]),
                 }
             }

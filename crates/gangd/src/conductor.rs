@@ -499,7 +499,7 @@ impl Conductor {
             gangs: &gangs,
             pages: &pages,
             follows_gap,
-            can_lift: self.all.is_some(),
+            has_common_group: self.all.is_some(),
         });
         state.gaps.tell(from_ns, config.gap);
         self.told.begin(gangs.into_keys().collect(), config);

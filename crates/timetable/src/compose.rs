@@ -63,13 +63,13 @@ pub struct Stretch<'a> {
     pub pages: &'a [(JobId, Word)],
     /// The stretch before ends in a gap, in which the group of all gangs gives way.
     pub follows_gap: bool,
-    /// All gangs are in one cpu cgroup, which can be lifted.
-    pub can_lift: bool,
+    /// All gangs are in one cpu cgroup, whose controls can be set.
+    pub has_common_group: bool,
 }
 
 /// What the cpu cgroup of all gangs has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
+enum CommonWeight {
     /// It gives way.
     None,
     /// It is a group like any other: a gang is alone. Its threads would otherwise gather on few
@@ -80,20 +80,20 @@ enum Level {
     Highest,
 }
 
-impl Level {
-    fn of(in_slot: InSlot) -> Level {
+impl CommonWeight {
+    fn of(in_slot: InSlot) -> CommonWeight {
         match in_slot {
-            InSlot::Exclusive => Level::None,
-            InSlot::Alone => Level::Usual,
-            InSlot::Wide => Level::Highest,
+            InSlot::Exclusive => CommonWeight::None,
+            InSlot::Alone => CommonWeight::Usual,
+            InSlot::Wide => CommonWeight::Highest,
         }
     }
 
     fn controls(self) -> Vec<Control> {
         match self {
-            Level::None => vec![Control::Idle(true)],
-            Level::Usual => vec![Control::Idle(false), Control::Weight(Weight::Usual)],
-            Level::Highest => vec![Control::Idle(false), Control::Weight(Weight::Highest)],
+            CommonWeight::None => vec![Control::Idle(true)],
+            CommonWeight::Usual => vec![Control::Idle(false), Control::Weight(Weight::Usual)],
+            CommonWeight::Highest => vec![Control::Idle(false), Control::Weight(Weight::Highest)],
         }
     }
 }
@@ -123,7 +123,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     let mut standings: BTreeMap<JobId, (Standing, Option<&CpuSet>)> =
         stretch.gangs.iter().map(|(&job, gang)| (job, (gang.standing, None))).collect();
     // Without a gap before it, nobody knows how the stretch before has left them.
-    let mut lifted = stretch.follows_gap.then_some(Level::None);
+    let mut common = stretch.follows_gap.then_some(CommonWeight::None);
     // What the stretch before has told may not come about any more.
     let mut told = BTreeMap::new();
     let mut signalled = BTreeMap::<JobId, (bool, u64)>::new();
@@ -138,12 +138,13 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             edge.tell_before.extend(parts.pages());
         }
         let in_row = row.keys().filter_map(|job| stretch.gangs.get(job));
-        let level = in_row.map(|gang| Level::of(gang.in_slot)).max().unwrap_or(Level::None);
-        if lifted != Some(level) {
-            let list = if level > Level::None { &mut edge.raise } else { &mut edge.lower };
-            list.extend(parts.lift(level));
+        let weight =
+            in_row.map(|gang| CommonWeight::of(gang.in_slot)).max().unwrap_or(CommonWeight::None);
+        if common != Some(weight) {
+            let list = if weight > CommonWeight::None { &mut edge.raise } else { &mut edge.lower };
+            list.extend(parts.set_common_group(weight));
         }
-        lifted = Some(level);
+        common = Some(weight);
         for (&job, state) in &mut standings {
             let (to, cpus) = match row.get(&job) {
                 Some(cpus) => (Standing::Raised, Some(*cpus)),
@@ -205,8 +206,8 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
         let word = Word { slice_ns: told.slice_ns, validity, ..Word::default() };
         at_deadline.extend(parts.page(job, word));
     }
-    if lifted > Some(Level::None) {
-        at_deadline.extend(parts.lift(Level::None));
+    if common > Some(CommonWeight::None) {
+        at_deadline.extend(parts.set_common_group(CommonWeight::None));
     }
     let pins = std::mem::take(&mut parts.pins);
     let timetables = parts.into_shares().map(|parts| {
@@ -410,10 +411,10 @@ impl<'a> Parts<'a> {
         self.add(actions, |_| owner)
     }
 
-    fn lift(&mut self, level: Level) -> Option<usize> {
+    fn set_common_group(&mut self, weight: CommonWeight) -> Option<usize> {
         let set = |control| Action::Control { group: Group::All, control };
-        let actions = level.controls().into_iter().map(set).collect();
-        self.stretch.can_lift.then(|| self.add(actions, |_| 0))
+        let actions = weight.controls().into_iter().map(set).collect();
+        self.stretch.has_common_group.then(|| self.add(actions, |_| 0))
     }
 
     fn add(&mut self, actions: Vec<Action>, owner: impl Fn(&Action) -> usize) -> usize {

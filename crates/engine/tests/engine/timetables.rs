@@ -50,7 +50,7 @@ struct Scene {
     config: Config,
     cpus: u32,
     jobs: Vec<Draft>,
-    lift: bool,
+    has_common_group: bool,
     start_ns: u64,
     turns: Vec<Vec<Turn>>,
 }
@@ -110,12 +110,12 @@ fn scene() -> impl Strategy<Value = Scene> {
         1_000 * MS..1_000_000_000 * MS,
         turns,
     )
-        .prop_map(|(backend, config, cpus, jobs, lift, start_ns, turns)| Scene {
+        .prop_map(|(backend, config, cpus, jobs, has_common_group, start_ns, turns)| Scene {
             backend,
             config,
             cpus,
             jobs,
-            lift,
+            has_common_group,
             start_ns,
             turns,
         })
@@ -138,7 +138,7 @@ struct Stage {
     machine: CpuSet,
     jobs: BTreeMap<JobId, Job>,
     plans: Vec<Plan>,
-    lift: bool,
+    has_common_group: bool,
     /// The period before ended in a gap.
     follows_gap: bool,
     generation: u64,
@@ -200,7 +200,7 @@ impl Stage {
             machine,
             jobs,
             plans: Vec::new(),
-            lift: scene.lift,
+            has_common_group: scene.has_common_group,
             follows_gap: false,
             generation: 0,
             cursors: Vec::new(),
@@ -253,7 +253,7 @@ impl Stage {
     }
 
     /// Where those belong that no row holds: sleepers, and those that woke.
-    fn settle(&mut self) -> Vec<Action> {
+    fn stand_out_of_row(&mut self) -> Vec<Action> {
         let fill = self.config.fill;
         let mut calls = Vec::new();
         for (&id, job) in &mut self.jobs {
@@ -342,7 +342,7 @@ impl Stage {
             gangs: &self.gangs(),
             pages: &self.pages(),
             follows_gap: self.follows_gap,
-            can_lift: self.lift,
+            has_common_group: self.has_common_group,
         })
     }
 
@@ -399,7 +399,7 @@ impl Stage {
         }
         let row = plan.row.iter().filter(|_| !in_gap);
         let row: Vec<InSlot> = row.map(|slot| self.jobs[&slot.job].in_slot).collect();
-        self.check_lift(&row);
+        self.check_common_group(&row);
     }
 
     /// The slot of a job ends so soon that its processes are told already. A gap only interrupts it where
@@ -435,8 +435,8 @@ impl Stage {
     }
 
     /// The group of all gangs is idle unless one of the row needs another weight, the highest of those.
-    fn check_lift(&self, row: &[InSlot]) {
-        if !self.lift {
+    fn check_common_group(&self, row: &[InSlot]) {
+        if !self.has_common_group {
             return;
         }
         let group = self.kernel.with_model(|model| model.group(Group::All));
@@ -445,7 +445,7 @@ impl Stage {
             _ if row.contains(&InSlot::Alone) => Some(Weight::Usual),
             _ => None,
         };
-        assert_eq!(group.idle == Some(false), expected.is_some(), "lifted");
+        assert_eq!(group.idle == Some(false), expected.is_some(), "the common group gives way");
         if expected.is_some() {
             assert_eq!(group.weight, expected);
         }
@@ -501,7 +501,11 @@ fn assert_deadline_lowers(stage: &Stage, before: &Model, timetables: &[Timetable
             assert_ne!(model.group(Group::Job(id)).weight, Some(Weight::Highest));
         }
     }
-    assert_ne!(model.group(Group::All).idle, Some(false), "the gangs are still lifted");
+    assert_ne!(
+        model.group(Group::All).idle,
+        Some(false),
+        "the gangs are still raised by their group"
+    );
 }
 
 /// Plays a scene, with switchers for as many CPUs each.
@@ -516,7 +520,7 @@ fn run(scene: &Scene, cpus_each: usize) -> (Model, Vec<(u64, Vec<Action>)>) {
     for turns in &scene.turns {
         turns.iter().for_each(|&turn| stage.turn(turn));
         let until_ns = from_ns + period_ns;
-        let immediate = stage.settle();
+        let immediate = stage.stand_out_of_row();
         stage.plan(from_ns, until_ns);
         stage.generation += 1;
         let mut composition = stage.compose(&switchers, from_ns, until_ns);

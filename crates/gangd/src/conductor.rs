@@ -377,7 +377,7 @@ impl Conductor {
         for job in self.state.jobs.values_mut() {
             let in_slot = match job.width.wide {
                 true => InSlot::Wide,
-                false if alone.contains(&job.id) => InSlot::Alone,
+                false if alone.contains(&job.id) => InSlot::Uncontended,
                 false => InSlot::Exclusive,
             };
             if std::mem::replace(&mut job.in_slot, in_slot) != in_slot {
@@ -409,7 +409,7 @@ impl Conductor {
     /// Has gangs raised that are left to Linux, and disturbed.
     fn look_who_is_alone(&mut self) {
         let state = &mut self.state;
-        let alone = state.jobs.values().filter(|job| job.in_slot == InSlot::Alone);
+        let alone = state.jobs.values().filter(|job| job.in_slot == InSlot::Uncontended);
         let measured = alone.filter_map(|job| {
             let figures = state.gauge.figures(job.id)?;
             let (wanted_ns, together_ns) = (figures.wanted_ns, figures.together_ns);

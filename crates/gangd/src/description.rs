@@ -109,7 +109,7 @@ fn describe(state: &State, job: &Job, share: f64, now_ns: u64) -> v1::Job {
             .home
             .as_ref()
             .map(|home| matches!(home.placement, Placement::Threads { .. })),
-        alone: Some(job.in_slot == InSlot::Alone),
+        alone: Some(job.in_slot == InSlot::Uncontended),
         threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
         cpu_list: job.cpus.iter().map(i64::from).collect(),
         share_wanted: share,

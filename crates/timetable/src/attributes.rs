@@ -98,7 +98,7 @@ pub(crate) fn at_standing(
                 Attributes { nice: original.nice, ..Attributes::fifo(priority::GANG) }
             }
             InSlot::Wide => WIDE,
-            InSlot::Alone => *original,
+            InSlot::Uncontended => *original,
         },
         Standing::Filling | Standing::Paused if in_idle_group => Attributes::batch(original.nice),
         Standing::Filling | Standing::Paused => Attributes::idle(original.nice),

@@ -84,7 +84,7 @@ impl CommonWeight {
     fn of(in_slot: InSlot) -> CommonWeight {
         match in_slot {
             InSlot::Exclusive => CommonWeight::None,
-            InSlot::Alone => CommonWeight::Usual,
+            InSlot::Uncontended => CommonWeight::Usual,
             InSlot::Wide => CommonWeight::Highest,
         }
     }

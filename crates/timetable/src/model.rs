@@ -169,7 +169,7 @@ fn stands(
             InSlot::Wide => *now == Attributes::other(-20),
             // Its nice value counts for nothing, and may still be that of a wide gang.
             InSlot::Exclusive => is_raised(now),
-            InSlot::Alone => untouched,
+            InSlot::Uncontended => untouched,
         },
         Standing::Filling | Standing::Paused if in_idle_group => {
             *now == Attributes::batch(thread.original.nice)

@@ -25,11 +25,11 @@ pub enum InSlot {
     Wide,
     /// Nobody else wants a CPU: its threads are as they were without gangd, since there is nobody
     /// to come before.
-    Alone,
+    Uncontended,
 }
 
 impl InSlot {
-    pub const ALL: [InSlot; 3] = [InSlot::Exclusive, InSlot::Wide, InSlot::Alone];
+    pub const ALL: [InSlot; 3] = [InSlot::Exclusive, InSlot::Wide, InSlot::Uncontended];
 }
 
 /// How a backend keeps the promise of a slot, strongest first.

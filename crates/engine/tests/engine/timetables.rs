@@ -442,7 +442,7 @@ impl Stage {
         let group = self.kernel.with_model(|model| model.group(Group::All));
         let expected = match row {
             _ if row.contains(&InSlot::Wide) => Some(Weight::Highest),
-            _ if row.contains(&InSlot::Alone) => Some(Weight::Usual),
+            _ if row.contains(&InSlot::Uncontended) => Some(Weight::Usual),
             _ => None,
         };
         assert_eq!(group.idle == Some(false), expected.is_some(), "the common group gives way");

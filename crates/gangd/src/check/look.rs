@@ -131,7 +131,7 @@ fn of_thread(
     let raised = is_raised(now) || *now == Attributes::other(-20);
     let fills = matches!(now.policy, Policy::Idle | Policy::Batch);
     let stands = match wanted.standing {
-        Standing::Raised if wanted.in_slot == InSlot::Alone => now.policy == normal,
+        Standing::Raised if wanted.in_slot == InSlot::Uncontended => now.policy == normal,
         Standing::Raised => raised,
         Standing::Filling | Standing::Paused => fills,
         Standing::Released => !is_raised(now),
@@ -192,7 +192,7 @@ mod tests {
             None,
             "it chose its CPUs itself"
         );
-        let alone = Wanted { in_slot: InSlot::Alone, ..wanted };
+        let alone = Wanted { in_slot: InSlot::Uncontended, ..wanted };
         for (now, is_right) in
             [(fifo, false), (Attributes::batch(0), false), (Attributes::other(5), true)]
         {

@@ -427,7 +427,7 @@ impl Conductor {
         until_ns: u64,
         plans: &[Plan],
         is_followed: bool,
-        has_newcomers: impl Fn(JobId) -> bool,
+        has_new_threads: impl Fn(JobId) -> bool,
     ) -> Composition {
         let state = &mut self.state;
         let switchers = self.switchers.iter();
@@ -449,7 +449,7 @@ impl Conductor {
                     || (listens && is_gang)
                     || job.standing == Standing::Raised
                     || left_over
-                    || (is_known && has_newcomers(job.id))
+                    || (is_known && has_new_threads(job.id))
             })
             .filter_map(|job| {
                 let out_of_row = match job.standing_out_of_row(fill, machine_len) {
@@ -462,7 +462,7 @@ impl Conductor {
                     members: &home.members,
                     standing: job.standing,
                     out_of_row,
-                    has_newcomers: has_newcomers(job.id),
+                    has_new_threads: has_new_threads(job.id),
                     in_slot: job.in_slot,
                     has_page: job.page.is_some(),
                     validity: job.validity(machine_len),

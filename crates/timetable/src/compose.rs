@@ -33,7 +33,7 @@ pub struct Gang<'a> {
     /// While it is in no row.
     pub out_of_row: Standing,
     /// It has threads that do not stand as it does yet: they get there at the first edge.
-    pub has_newcomers: bool,
+    pub has_new_threads: bool,
     pub in_slot: InSlot,
     /// Its programs read of its slot there.
     pub has_page: bool,
@@ -57,7 +57,7 @@ pub struct Stretch<'a> {
     /// One for each slice that the stretch touches, in order.
     pub plans: &'a [Plan],
     /// Those that are in a row of the stretch, come into it raised, or filling where others pause,
-    /// or have newcomers or listeners.
+    /// or have new threads or listeners.
     pub gangs: &'a BTreeMap<JobId, Gang<'a>>,
     /// What pages of other jobs say from now on: what was told before may write them until then.
     pub pages: &'a [(JobId, Word)],
@@ -151,10 +151,10 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
                 None => (out_of_slot(stretch, slice, job), state.1),
             };
             let moves = cpus.is_some() && cpus != state.1;
-            let newcomers = at_ns == stretch.from_ns && stretch.gangs[&job].has_newcomers;
-            if to != state.0 || moves || newcomers {
+            let new_threads = at_ns == stretch.from_ns && stretch.gangs[&job].has_new_threads;
+            if to != state.0 || moves || new_threads {
                 let list = if to == Standing::Raised { &mut edge.raise } else { &mut edge.lower };
-                list.push(parts.part(job, state.0, to, cpus, newcomers));
+                list.push(parts.part(job, state.0, to, cpus, new_threads));
                 *state = (to, cpus);
             }
         }
@@ -293,7 +293,7 @@ fn out_of_slot(stretch: &Stretch<'_>, slice: u64, job: JobId) -> Standing {
 }
 
 /// What tells parts apart: the job, from where it goes to where, and the CPUs it is restricted to;
-/// whether newcomers are restricted to those that the others have.
+/// whether new threads are restricted to those that the others have.
 type Way = (JobId, Standing, Standing, Option<CpuSet>, bool);
 
 /// The parts of a stretch, each written once, in a share for each switcher.
@@ -318,7 +318,7 @@ impl<'a> Parts<'a> {
         from: Standing,
         to: Standing,
         cpus: Option<&CpuSet>,
-        newcomers: bool,
+        new_threads: bool,
     ) -> usize {
         let members = self.stretch.gangs[&job].members;
         let cpus = cpus.filter(|cpus| to == Standing::Raised && self.moves(job, members, cpus));
@@ -326,7 +326,7 @@ impl<'a> Parts<'a> {
             self.pins.push(Pin { at_ns: self.at_ns, job, cpus: cpus.clone() });
         }
         // Who came from elsewhere may run anywhere yet.
-        let kept = self.pinned(job, members).filter(|_| newcomers && cpus.is_none());
+        let kept = self.pinned(job, members).filter(|_| new_threads && cpus.is_none());
         let kept = kept.filter(|_| self.stretch.backend.can_fill());
         let way = (job, from, to, cpus.cloned(), kept.is_some());
         if let Some(&number) = self.numbers.get(&way) {

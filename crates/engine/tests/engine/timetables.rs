@@ -126,7 +126,7 @@ struct Job {
     has_page: bool,
     awake: bool,
     in_slot: InSlot,
-    has_newcomers: bool,
+    has_new_threads: bool,
     standing: Standing,
 }
 
@@ -182,13 +182,13 @@ impl Stage {
             }
             let members = members.with_threads(threads);
             let standing = Standing::Released;
-            let has_newcomers = false;
+            let has_new_threads = false;
             let job = Job {
                 members,
                 has_page: draft.page,
                 awake: true,
                 in_slot: InSlot::default(),
-                has_newcomers,
+                has_new_threads,
                 standing,
             };
             jobs.insert(id, job);
@@ -222,7 +222,7 @@ impl Stage {
             }
             Turn::InSlot(job, in_slot) => {
                 if let Some(known) = self.jobs.get_mut(&of(job)) {
-                    known.has_newcomers |= known.in_slot != in_slot;
+                    known.has_new_threads |= known.in_slot != in_slot;
                     known.in_slot = in_slot;
                 }
             }
@@ -241,7 +241,7 @@ impl Stage {
                         were_given: false,
                         original: None,
                     });
-                    known.has_newcomers = true;
+                    known.has_new_threads = true;
                 }
             }
             Turn::Load(threads) => self.schedule.apply(Event::Load { threads }).unwrap(),
@@ -293,12 +293,12 @@ impl Stage {
         let is_concerned = |id: &JobId, job: &Job| {
             let left_over = !self.config.fill && job.standing == Standing::Filling && job.awake;
             let listens = job.awake && !job.members.processes.is_empty();
-            let newcomers = job.awake && job.has_newcomers;
+            let new_threads = job.awake && job.has_new_threads;
             in_rows.contains(id)
                 || job.standing == Standing::Raised
                 || left_over
                 || listens
-                || newcomers
+                || new_threads
         };
         let concerned = self.jobs.iter().filter(|(id, job)| is_concerned(id, job));
         concerned
@@ -309,7 +309,7 @@ impl Stage {
                     members: &job.members,
                     standing: job.standing,
                     out_of_row,
-                    has_newcomers: job.has_newcomers,
+                    has_new_threads: job.has_new_threads,
                     in_slot: job.in_slot,
                     has_page: job.has_page,
                     validity: validity(job),
@@ -456,7 +456,7 @@ impl Stage {
         for (id, standing) in composition.standings {
             self.jobs.get_mut(&id).unwrap().standing = standing;
         }
-        self.jobs.values_mut().for_each(|job| job.has_newcomers = false);
+        self.jobs.values_mut().for_each(|job| job.has_new_threads = false);
         for pin in composition.pins {
             self.jobs.get_mut(&pin.job).unwrap().members.pinned = Some(pin.cpus);
         }

@@ -64,7 +64,7 @@ pub struct Members {
     /// CPUs its threads were last restricted to; absent where they run anywhere.
     pub pinned: Option<CpuSet>,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
-    is_crowded: bool,
+    has_too_many_threads: bool,
 }
 
 impl Members {
@@ -76,7 +76,7 @@ impl Members {
             default,
             everywhere,
             pinned: None,
-            is_crowded: false,
+            has_too_many_threads: false,
         }
     }
 
@@ -91,8 +91,8 @@ impl Members {
         &self.threads
     }
 
-    pub fn is_crowded(&self) -> bool {
-        self.is_crowded
+    pub fn has_too_many_threads(&self) -> bool {
+        self.has_too_many_threads
     }
 
     fn find(&self, tid: u32) -> Result<usize, usize> {
@@ -110,11 +110,11 @@ impl Members {
     /// Of too many threads those stay that were known: they may be raised, and must be lowered. The
     /// order in which the kernel lists them is not the same each time.
     pub fn admit(&mut self, tids: &mut Vec<u32>, beside: usize) -> usize {
-        self.is_crowded = tids.len().max(beside) > THREADS_MAX;
+        self.has_too_many_threads = tids.len().max(beside) > THREADS_MAX;
         tids.sort_unstable();
         tids.dedup();
         let listed = tids.len();
-        if !self.is_crowded {
+        if !self.has_too_many_threads {
             return listed;
         }
         let known = tids.iter().filter(|&&tid| self.knows(tid)).count();
@@ -264,20 +264,20 @@ mod tests {
     }
 
     #[test]
-    fn of_a_crowd_those_stay_that_were_known() {
+    fn known_threads_stay_beyond_the_limit() {
         let mut job = job();
         let last = 2 * THREADS_MAX as u32;
         job.update(&[last], |tid| seen(tid, Attributes::other(0), &[0, 1]));
         let mut tids: Vec<u32> = (1..=last).rev().collect();
         assert_eq!(job.admit(&mut tids, 0), last as usize);
-        assert!(job.is_crowded());
+        assert!(job.has_too_many_threads());
         assert_eq!(tids.len(), THREADS_MAX);
         assert!(tids.is_sorted() && tids.last() == Some(&last));
         let mut few = vec![7, 3, 7];
         job.admit(&mut few, THREADS_MAX + 1);
-        assert_eq!((few, job.is_crowded()), (vec![3, 7], true), "those beside count");
+        assert_eq!((few, job.has_too_many_threads()), (vec![3, 7], true), "those beside count");
         job.admit(&mut vec![1], 0);
-        assert!(!job.is_crowded());
+        assert!(!job.has_too_many_threads());
     }
 
     #[test]

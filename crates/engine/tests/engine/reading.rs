@@ -131,19 +131,19 @@ fn who_chose_its_cpus_itself_is_not_restricted() {
 }
 
 #[test]
-fn a_job_with_too_many_threads_is_crowded() {
+fn a_job_beyond_the_thread_limit_says_so() {
     let thread = Parked::ordinary();
     let mut job = Job::start(Attributes::other(0), everywhere());
     let many: String = std::iter::repeat_n(format!("{}\n", thread.tid), THREADS_MAX + 1).collect();
     fs::write(job.directory.path().join("cgroup.threads"), many).unwrap();
     job.members.refresh(Path::new(PROC)).unwrap();
-    assert!(job.members.is_crowded());
+    assert!(job.members.has_too_many_threads());
     job.has(&[&thread]);
-    assert!(!job.members.is_crowded());
+    assert!(!job.members.has_too_many_threads());
 }
 
 #[test]
-fn of_too_many_threads_those_stay_that_were_known() {
+fn known_threads_stay_beyond_the_thread_limit() {
     let thread = Parked::ordinary();
     let mut job = Job::start(Attributes::other(0), everywhere());
     job.has(&[&thread]);
@@ -154,7 +154,7 @@ fn of_too_many_threads_those_stay_that_were_known() {
     for text in [format!("{many}{}\n", thread.tid), format!("{}\n{many}", thread.tid)] {
         fs::write(&list, text).unwrap();
         job.members.refresh(Path::new(PROC)).unwrap();
-        assert!(job.members.is_crowded());
+        assert!(job.members.has_too_many_threads());
         let known: Vec<u32> = job.members.threads().iter().map(|thread| thread.tid).collect();
         assert_eq!(known, [thread.tid]);
     }

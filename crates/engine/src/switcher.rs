@@ -80,14 +80,14 @@ impl Cursor {
         let done = timetable.edges.partition_point(|edge| edge.at_ns <= self.done_until_ns);
         for edge in timetable.edges.get(done..due).unwrap_or_default() {
             (self.edges, self.last_edge_ns) = (self.edges + 1, edge.at_ns);
-            perform_parts(kernel, timetable, &edge.tell_before, timings);
+            perform_parts(kernel, timetable, &edge.notify_before, timings);
             let began_ns = clock();
             let lowers = perform_parts(kernel, timetable, &edge.lower, timings);
             self.has_lowered |= lowers > 0;
             let lowered_ns = clock();
             let raises = perform_parts(kernel, timetable, &edge.raise, timings);
             let raised_ns = clock();
-            perform_parts(kernel, timetable, &edge.tell_after, timings);
+            perform_parts(kernel, timetable, &edge.notify_after, timings);
             if lowers + raises > 0 {
                 let asked_ns = edge.at_ns;
                 timings.record(&Switch {
@@ -375,7 +375,7 @@ impl Body {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gang_timetable::Edge;
+    use gang_timetable::EdgeActions;
 
     #[test]
     fn three_of_four_wakings_are_later_than_is_allowed_for() {
@@ -399,7 +399,7 @@ mod tests {
             from_ns,
             until_ns,
             ready_ns,
-            edges: vec![Edge::default()],
+            edges: vec![EdgeActions::default()],
             ..Timetable::default()
         };
         let before = timetable(100, 200, 90);

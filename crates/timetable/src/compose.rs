@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use gang_schedule::{Config, CpuSet, JobId, Plan, clock};
 
 use crate::{
-    Action, Backend, Control, Edge, Group, InSlot, Members, Signal, Standing, Switchers, Timetable,
-    Validity, Weight, Word,
+    Action, Backend, Control, EdgeActions, Group, InSlot, Members, Signal, Standing, Switchers,
+    Timetable, Validity, Weight, Word,
 };
 
 /// A job, as far as a switch is concerned.
@@ -127,15 +127,15 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     // What the stretch before has told may not come about any more.
     let mut told = BTreeMap::new();
     let mut signalled = BTreeMap::<JobId, (bool, u64)>::new();
-    let mut edges = BTreeMap::<u64, Edge>::new();
+    let mut edges = BTreeMap::<u64, EdgeActions>::new();
     let mut at_ns = stretch.from_ns;
     while at_ns < stretch.until_ns {
         let slice = clock::slice_at(stretch.config, at_ns);
         let row = wanted(stretch, slice, clock::in_gap(stretch.config, at_ns));
-        let mut edge = Edge { at_ns, ..Edge::default() };
+        let mut edge = EdgeActions { at_ns, ..EdgeActions::default() };
         parts.at_ns = at_ns;
         if at_ns == stretch.from_ns {
-            edge.tell_before.extend(parts.pages());
+            edge.notify_before.extend(parts.pages());
         }
         let in_row = row.keys().filter_map(|job| stretch.gangs.get(job));
         let weight =
@@ -163,7 +163,8 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             let cpus = cpus.filter(|_| standing == Standing::Raised);
             let Some(word) = word(stretch, job, cpus, next_ns) else { continue };
             if told.insert(job, word) != Some(word) {
-                let list = if word.running { &mut edge.tell_after } else { &mut edge.tell_before };
+                let list =
+                    if word.running { &mut edge.notify_after } else { &mut edge.notify_before };
                 list.extend(parts.page(job, word));
             }
         }
@@ -179,17 +180,17 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             }
             signalled.insert(job, (goes_on, at_ns));
             if goes_on {
-                edge.tell_after.push(parts.signal(job, Signal::SlotBegins));
+                edge.notify_after.push(parts.signal(job, Signal::SlotBegins));
             } else {
                 // Early enough to be heard: nobody answers, and nobody is waited for any longer.
                 let notice_ns = at_ns.saturating_sub(notice_ns(stretch.config));
                 let notice = match told {
                     Some((_, since_ns)) if since_ns < notice_ns => edges
                         .entry(notice_ns)
-                        .or_insert(Edge { at_ns: notice_ns, ..Edge::default() }),
+                        .or_insert(EdgeActions { at_ns: notice_ns, ..EdgeActions::default() }),
                     _ => &mut edge,
                 };
-                notice.tell_before.push(parts.signal(job, Signal::SlotEnds));
+                notice.notify_before.push(parts.signal(job, Signal::SlotEnds));
             }
         }
         if edge.parts().next().is_some() {
@@ -212,7 +213,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     let pins = std::mem::take(&mut parts.pins);
     let timetables = parts.into_shares().map(|parts| {
         // A switcher sleeps through an edge at which it has nothing to do.
-        let has_work = |edge: &&Edge| edge.parts().any(|part| !parts[part].is_empty());
+        let has_work = |edge: &&EdgeActions| edge.parts().any(|part| !parts[part].is_empty());
         Timetable {
             generation: stretch.generation,
             from_ns: stretch.from_ns,

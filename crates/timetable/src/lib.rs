@@ -26,5 +26,5 @@ pub use members::{Controls, Members, Seen, THREADS_MAX, Thread};
 pub use runnable::Runnable;
 pub use standing::{Guarantee, InSlot, Standing, priority};
 pub use switchers::{SWITCHERS_MAX, Switchers};
-pub use timetable::{Edge, Timetable};
+pub use timetable::{EdgeActions, Timetable};
 pub use word::{Validity, Word};

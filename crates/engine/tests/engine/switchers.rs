@@ -13,7 +13,7 @@ use gang_engine::{
 };
 use gang_harness::wait_until;
 use gang_linux::clock;
-use gang_timetable::{Action, Attributes, Edge, Timetable};
+use gang_timetable::{Action, Attributes, EdgeActions, Timetable};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
@@ -39,11 +39,11 @@ fn timetable(generation: u64, from_ns: u64, until_ns: u64, edges: &[u64]) -> Tim
         [part(number), part(number + 1000)]
     });
     let parts: Vec<_> = parts.chain([part(999)]).collect();
-    let edge = |(index, &at_ns): (usize, &u64)| Edge {
+    let edge = |(index, &at_ns): (usize, &u64)| EdgeActions {
         at_ns,
         lower: vec![2 * index],
         raise: vec![2 * index + 1],
-        ..Edge::default()
+        ..EdgeActions::default()
     };
     Timetable {
         generation,
@@ -203,7 +203,7 @@ fn switches_are_noted_with_their_phases() {
     let mut one = timetable(1, 100, 200, &[100, 110]);
     one.edges[1].raise.clear();
     // An edge at which there is nothing to do is no switch.
-    one.edges.push(Edge { at_ns: 120, ..Edge::default() });
+    one.edges.push(EdgeActions { at_ns: 120, ..EdgeActions::default() });
     let ticks = std::cell::Cell::new(100);
     let clock = || ticks.replace(ticks.get() + 1);
     bench.cursor.advance(&one, 130, &bench.kernel, &clock, &bench.timings);

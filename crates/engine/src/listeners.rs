@@ -36,7 +36,7 @@ pub fn number(signal: timetable::Signal) -> Signal {
 
 /// How long a process has its handlers before it listens: longer than from a fork to what is executed then, also where
 /// both have to wait for a slot.
-const SETTLED: Duration = Duration::from_millis(500);
+const LISTENS_AFTER: Duration = Duration::from_millis(500);
 
 /// A process that handles both signals.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ struct Listener {
     /// When it was seen to, first (CLOCK_MONOTONIC). When it was started is told by a file whose reader waits for it
     /// ([`process::stat`]).
     since_ns: u64,
-    is_settled: bool,
+    listens: bool,
 }
 
 /// Those of one job.
@@ -69,10 +69,11 @@ impl Listeners {
         for &tid in threads.difference(&self.others.clone()) {
             match process::handles(proc_root, tid, &[PAUSE, CONTINUE]) {
                 Ok(Some(true)) => match self.processes.get_mut(&tid) {
-                    Some(of) => of.is_settled |= now_ns >= of.since_ns + SETTLED.as_nanos() as u64,
+                    Some(of) => {
+                        of.listens |= now_ns >= of.since_ns + LISTENS_AFTER.as_nanos() as u64
+                    }
                     None => {
-                        let of =
-                            |process| Listener { process, since_ns: now_ns, is_settled: false };
+                        let of = |process| Listener { process, since_ns: now_ns, listens: false };
                         self.processes.extend(handle(proc_root, tid).map(|it| (tid, of(it))));
                     }
                 },
@@ -87,13 +88,13 @@ impl Listeners {
         }
     }
 
-    fn settled(&self) -> impl Iterator<Item = &Arc<ProcessHandle>> {
-        self.processes.values().filter(|of| of.is_settled).map(|of| &of.process)
+    fn listening(&self) -> impl Iterator<Item = &Arc<ProcessHandle>> {
+        self.processes.values().filter(|of| of.listens).map(|of| &of.process)
     }
 
     /// Those that listen.
     pub fn pids(&self) -> Vec<u32> {
-        self.settled().map(|process| process.pid).collect()
+        self.listening().map(|process| process.pid).collect()
     }
 
     /// A process that listens, or is going to.
@@ -101,15 +102,21 @@ impl Listeners {
         self.processes.get(&pid).map(|of| &of.process)
     }
 
-    /// Appends the actions that tell them.
-    pub fn tell(&self, job: JobId, signal: timetable::Signal, out: &mut Vec<Action>) {
-        out.extend(self.settled().map(|of| Action::Signal { job, pid: of.pid, signal }));
+    /// Appends the actions that send them a signal.
+    pub fn signal(&self, job: JobId, signal: timetable::Signal, out: &mut Vec<Action>) {
+        out.extend(self.listening().map(|of| Action::Signal { job, pid: of.pid, signal }));
     }
 
-    /// Appends the action that tells one of them.
-    pub fn tell_one(&self, job: JobId, pid: u32, signal: timetable::Signal, out: &mut Vec<Action>) {
-        let is_settled = self.processes.get(&pid).is_some_and(|of| of.is_settled);
-        out.extend(is_settled.then_some(Action::Signal { job, pid, signal }));
+    /// Appends the action that sends a signal to one of them.
+    pub fn signal_one(
+        &self,
+        job: JobId,
+        pid: u32,
+        signal: timetable::Signal,
+        out: &mut Vec<Action>,
+    ) {
+        let listens = self.processes.get(&pid).is_some_and(|of| of.listens);
+        out.extend(listens.then_some(Action::Signal { job, pid, signal }));
     }
 
     /// A process has left the job.
@@ -118,7 +125,7 @@ impl Listeners {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.settled().next().is_none()
+        self.listening().next().is_none()
     }
 }
 
@@ -160,20 +167,20 @@ mod tests {
     fn who_has_had_handlers_for_a_while_listens() {
         let mut child = with_handlers();
         let tids = [child.id(), std::process::id()];
-        let settled_ns = SETTLED.as_nanos() as u64;
+        let after_ns = LISTENS_AFTER.as_nanos() as u64;
         let mut listeners = Listeners::default();
         let mut listens = |now_ns, tids: &[u32]| {
             listeners.refresh_at(now_ns, Path::new("/proc"), tids.iter().copied());
             !listeners.is_empty()
         };
         assert!(!listens(0, &tids));
-        assert!(!listens(settled_ns - 1, &tids));
-        assert!(listens(settled_ns, &tids));
-        assert!(!listens(settled_ns, &[]), "it has left the job");
-        assert!(!listens(settled_ns, &tids), "and comes anew");
-        assert!(listens(2 * settled_ns, &tids));
+        assert!(!listens(after_ns - 1, &tids));
+        assert!(listens(after_ns, &tids));
+        assert!(!listens(after_ns, &[]), "it has left the job");
+        assert!(!listens(after_ns, &tids), "and comes anew");
+        assert!(listens(2 * after_ns, &tids));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!listens(2 * settled_ns, &tids));
+        assert!(!listens(2 * after_ns, &tids));
     }
 }

@@ -393,7 +393,7 @@ impl State {
         job.signals = signals;
         if let Some(home) = job.home.as_ref().filter(|_| !signals) {
             let mut actions = Vec::new();
-            home.listeners.tell(id, Signal::SlotBegins, &mut actions);
+            home.listeners.signal(id, Signal::SlotBegins, &mut actions);
             self.order(actions);
         }
         let home = self.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
@@ -423,12 +423,12 @@ impl State {
             if let Some(home) = &mut job.home {
                 let _ = home.members.refresh(&self.roots.proc);
                 if to == Standing::Paused {
-                    home.listeners.tell(id, Signal::SlotEnds, &mut actions);
+                    home.listeners.signal(id, Signal::SlotEnds, &mut actions);
                 }
                 let in_slot = InSlot::default();
                 self.backend.actions(id, &home.members, job.standing, to, in_slot, &mut actions);
                 if to == Standing::Released {
-                    home.listeners.tell(id, Signal::SlotBegins, &mut actions);
+                    home.listeners.signal(id, Signal::SlotBegins, &mut actions);
                     home.members.unpin(&mut actions);
                 }
                 job.standing = to;

@@ -125,7 +125,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     // Without a gap before it, nobody knows how the stretch before has left them.
     let mut common = stretch.follows_gap.then_some(CommonWeight::None);
     // What the stretch before has told may not come about any more.
-    let mut told = BTreeMap::new();
+    let mut written = BTreeMap::new();
     let mut signalled = BTreeMap::<JobId, (bool, u64)>::new();
     let mut edges = BTreeMap::<u64, EdgeActions>::new();
     let mut at_ns = stretch.from_ns;
@@ -162,7 +162,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
         for (&job, &(standing, cpus)) in &standings {
             let cpus = cpus.filter(|_| standing == Standing::Raised);
             let Some(word) = word(stretch, job, cpus, next_ns) else { continue };
-            if told.insert(job, word) != Some(word) {
+            if written.insert(job, word) != Some(word) {
                 let list =
                     if word.running { &mut edge.notify_after } else { &mut edge.notify_before };
                 list.extend(parts.page(job, word));
@@ -172,10 +172,10 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             if stretch.gangs[&job].listeners.is_empty() {
                 continue;
             }
-            let told = signalled.get(&job).copied();
+            let last = signalled.get(&job).copied();
             let goes_on = standing == Standing::Raised
-                || told.is_some_and(|told| told.0) && goes_on(stretch, job, at_ns);
-            if told.is_some_and(|told| told.0 == goes_on) {
+                || last.is_some_and(|last| last.0) && goes_on(stretch, job, at_ns);
+            if last.is_some_and(|last| last.0 == goes_on) {
                 continue;
             }
             signalled.insert(job, (goes_on, at_ns));
@@ -184,7 +184,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             } else {
                 // Early enough to be heard: nobody answers, and nobody is waited for any longer.
                 let notice_ns = at_ns.saturating_sub(notice_ns(stretch.config));
-                let notice = match told {
+                let notice = match last {
                     Some((_, since_ns)) if since_ns < notice_ns => edges
                         .entry(notice_ns)
                         .or_insert(EdgeActions { at_ns: notice_ns, ..EdgeActions::default() }),
@@ -202,9 +202,9 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     let mut at_deadline: Vec<usize> = raised_at_end
         .map(|(&job, state)| parts.part(job, Standing::Raised, Standing::Filling, state.1, false))
         .collect();
-    for (&job, told) in told.iter().filter(|(_, word)| word.running) {
+    for (&job, last) in written.iter().filter(|(_, word)| word.running) {
         let validity = stretch.gangs[&job].validity;
-        let word = Word { slice_ns: told.slice_ns, validity, ..Word::default() };
+        let word = Word { slice_ns: last.slice_ns, validity, ..Word::default() };
         at_deadline.extend(parts.page(job, word));
     }
     if common > Some(CommonWeight::None) {

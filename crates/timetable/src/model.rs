@@ -30,7 +30,7 @@ pub struct Model {
     pub stopped: BTreeSet<u32>,
     pub pages: BTreeMap<JobId, Word>,
     /// The last of the other signals that a process got.
-    pub told: BTreeMap<u32, Signal>,
+    pub signalled: BTreeMap<u32, Signal>,
 }
 
 /// Why the model, as Linux, does not do what it is asked for.
@@ -70,7 +70,7 @@ impl Model {
                 self.stopped.remove(&pid);
             }
             Action::Signal { pid, signal, .. } => {
-                self.told.insert(pid, signal);
+                self.signalled.insert(pid, signal);
             }
             Action::Page { job, word } => {
                 self.pages.insert(job, word);

@@ -501,12 +501,12 @@ fn with_guardian(silence: Duration, daemon: impl FnOnce(UnixStream, &Path, u32))
     let freeze = frozen(&group, &[]);
     let store = store_of(directory.path(), &[record(1, in_group(&group))]);
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let watching = std::thread::spawn(move || {
-        tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+        sender.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
         guardian::watch(&Roots::default(), &store, theirs, silence);
     });
-    daemon(ours, &freeze, told.recv().unwrap());
+    daemon(ours, &freeze, receiver.recv().unwrap());
     watching.join().unwrap();
     assert_eq!(read(&freeze), "0");
 }

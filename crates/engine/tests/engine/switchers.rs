@@ -393,8 +393,8 @@ fn a_switcher_without_a_timetable_ends() {
 fn out_of_step_after(others: &[(u64, u64)]) -> u64 {
     // Where the second edge is due before the switcher is held at the first, nothing is told. A
     // machine on which that happens is slow: a millisecond is longer there.
-    let told = (0..12).find_map(|slowness| out_of_step(others, MS << slowness));
-    told.expect("the second edge is due in a minute and more")
+    let slowness = (0..12).find_map(|slowness| out_of_step(others, MS << slowness));
+    slowness.expect("the second edge is due in a minute and more")
 }
 
 /// With another length of a millisecond; nothing where the second edge may have been due too early.

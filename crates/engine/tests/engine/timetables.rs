@@ -377,12 +377,12 @@ impl Stage {
                     self.check_cpus(model, &job.members, &slot.cpus);
                 }
                 for pid in &job.members.processes {
-                    let told = model.told.get(pid).copied();
+                    let signalled = model.signalled.get(pid).copied();
                     match to {
                         Standing::Raised if self.is_about_to_end(id, now_ns) => {}
-                        Standing::Raised => assert_eq!(told, Some(Signal::SlotBegins)),
+                        Standing::Raised => assert_eq!(signalled, Some(Signal::SlotBegins)),
                         _ if in_gap || !job.awake => {}
-                        _ => assert_ne!(told, Some(Signal::SlotBegins)),
+                        _ => assert_ne!(signalled, Some(Signal::SlotBegins)),
                     }
                 }
                 if job.has_page {

@@ -164,7 +164,7 @@ impl State {
         let joined = home.joined.iter().find(|it| it.pid == process.pid).cloned();
         let mut last = Vec::new();
         // It hears the last of the job.
-        home.listeners.tell_one(id, process.pid, Signal::SlotBegins, &mut last);
+        home.listeners.signal_one(id, process.pid, Signal::SlotBegins, &mut last);
         let actions = self.order(actions);
         let _ = self.order(last);
         if let Some(home) = self.jobs.get_mut(&id).and_then(|job| job.home.as_mut()) {

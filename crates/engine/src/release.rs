@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use gang_linux::{Roots, cgroup::Group, error::unless_gone, process};
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Policy, is_raised};
+use gang_timetable::{Attributes, SchedPolicy, is_raised};
 use rustix::process::Signal;
 
 use crate::{
@@ -271,8 +271,9 @@ fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
     let unpinned = record.pins.as_ref().is_some_and(|pins| unpin(tid, record, pins));
     let Ok(now) = thread::attributes(tid) else { return unpinned };
     // A wide gang in its slot is an ordinary thread of the highest weight.
-    let wide = now.policy == Policy::Other && now.nice == -20 && normal.nice != -20;
-    let filling = matches!(now.policy, Policy::Idle | Policy::Batch) && now.policy != normal.policy;
+    let wide = now.policy == SchedPolicy::Other && now.nice == -20 && normal.nice != -20;
+    let filling =
+        matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch) && now.policy != normal.policy;
     if !(is_raised(&now) || filling || wide) {
         return unpinned;
     }

@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use gang_linux::{clock, process};
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Policy, THREADS_MAX, is_raised};
+use gang_timetable::{Attributes, SchedPolicy, THREADS_MAX, is_raised};
 use serde::{Deserialize, Serialize};
 
 use crate::{pins::Pins, store::Normal, thread};
@@ -148,7 +148,7 @@ pub fn release_inheritor(tid: u32, of: &Single, everywhere: &CpuSet, pins: Optio
     // Who was started in a slot is an ordinary thread by then (SCHED_RESET_ON_FORK).
     let now = thread::attributes(tid);
     if let Some(now) =
-        now.ok().filter(|now| now.policy == Policy::Idle && now.policy != normal.policy)
+        now.ok().filter(|now| now.policy == SchedPolicy::Idle && now.policy != normal.policy)
     {
         changed |= thread::set_attributes(tid, &Attributes { nice: now.nice, ..normal }).is_ok();
     }

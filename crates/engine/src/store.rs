@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gang_timetable::{Attributes, Policy};
+use gang_timetable::{Attributes, SchedPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::singles::Single;
@@ -91,7 +91,7 @@ impl From<Attributes> for Normal {
 
 impl From<Normal> for Attributes {
     fn from(normal: Normal) -> Self {
-        let policy = Policy::from_number(normal.policy).unwrap_or(Policy::Other);
+        let policy = SchedPolicy::from_number(normal.policy).unwrap_or(SchedPolicy::Other);
         Attributes { policy, nice: normal.nice, priority: normal.priority, reset_on_fork: false }
     }
 }
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_thread_gets_back_the_policy_that_it_had() {
-        for policy in Policy::ALL {
+        for policy in SchedPolicy::ALL {
             let had = Attributes { policy, ..Attributes::other(3) };
             assert_eq!(Attributes::from(Normal::from(had)), had);
         }

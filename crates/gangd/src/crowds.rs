@@ -54,7 +54,7 @@ mod tests {
     use std::{fs, sync::mpsc::channel};
 
     use gang_harness::skipped;
-    use gang_timetable::Policy;
+    use gang_timetable::SchedPolicy;
 
     use super::*;
 
@@ -86,7 +86,7 @@ mod tests {
             crowd.lower();
             for &tid in &tids {
                 let now = thread::attributes(tid).unwrap();
-                assert_eq!((now.policy, now.nice), (Policy::Batch, normal.nice));
+                assert_eq!((now.policy, now.nice), (SchedPolicy::Batch, normal.nice));
             }
         }
         for thread in threads {

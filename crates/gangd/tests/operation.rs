@@ -14,7 +14,7 @@ use std::{
 };
 
 use gang_harness::{PATIENCE, skipped};
-use gang_linux::sched::Policy;
+use gang_linux::sched::SchedPolicy;
 use gang_protocol::client::Client;
 use place::{
     Place, Program, has_backend, is_released, job_with, patient_client, policies, registration,
@@ -30,13 +30,13 @@ fn needs_root_the_last_release_leaves_jobs_to_the_next_daemon() {
     let mut place = Place::new(&["--backend", "rt"]);
     let program = Program::spinner();
     let job = job_with(&place, &program, 1);
-    wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
+    wait_until("raised", || policies(program.pid()).contains(&SchedPolicy::Fifo));
     place.kill_daemon();
     place.release_and_keep_jobs();
     wait_until("released", || is_released(program.pid()));
     place.start();
     wait_until("the job is found again", || place.job(job).is_some());
-    wait_until("raised again", || policies(program.pid()).contains(&Policy::Fifo));
+    wait_until("raised again", || policies(program.pid()).contains(&SchedPolicy::Fifo));
     // While a daemon runs there is nothing to release.
     place.release_and_keep_jobs();
     assert!(place.job(job).is_some());

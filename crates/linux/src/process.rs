@@ -24,7 +24,7 @@ pub struct Stat {
     pub start_ticks: u64,
     /// The CPU it ran on last.
     pub cpu: u32,
-    /// Scheduling policy number (see [`crate::sched::Policy`]).
+    /// Scheduling policy number (see [`crate::sched::SchedPolicy`]).
     pub policy: u32,
 }
 

@@ -6,7 +6,7 @@ use crate::{Error, Result, Roots};
 
 /// The scheduling policies of Linux, by their numbers in `sched(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum SchedPolicy {
     Other,
     Fifo,
     RoundRobin,
@@ -16,28 +16,28 @@ pub enum Policy {
     Ext,
 }
 
-impl Policy {
+impl SchedPolicy {
     fn number(self) -> u32 {
         match self {
-            Policy::Other => 0,
-            Policy::Fifo => 1,
-            Policy::RoundRobin => 2,
-            Policy::Batch => 3,
-            Policy::Idle => 5,
-            Policy::Deadline => 6,
-            Policy::Ext => 7,
+            SchedPolicy::Other => 0,
+            SchedPolicy::Fifo => 1,
+            SchedPolicy::RoundRobin => 2,
+            SchedPolicy::Batch => 3,
+            SchedPolicy::Idle => 5,
+            SchedPolicy::Deadline => 6,
+            SchedPolicy::Ext => 7,
         }
     }
 
-    pub fn from_number(number: u32) -> Option<Policy> {
+    pub fn from_number(number: u32) -> Option<SchedPolicy> {
         [
-            Policy::Other,
-            Policy::Fifo,
-            Policy::RoundRobin,
-            Policy::Batch,
-            Policy::Idle,
-            Policy::Deadline,
-            Policy::Ext,
+            SchedPolicy::Other,
+            SchedPolicy::Fifo,
+            SchedPolicy::RoundRobin,
+            SchedPolicy::Batch,
+            SchedPolicy::Idle,
+            SchedPolicy::Deadline,
+            SchedPolicy::Ext,
         ]
         .into_iter()
         .find(|policy| policy.number() == number)
@@ -45,14 +45,14 @@ impl Policy {
 
     /// Above every ordinary thread.
     pub fn is_realtime(self) -> bool {
-        matches!(self, Policy::Fifo | Policy::RoundRobin | Policy::Deadline)
+        matches!(self, SchedPolicy::Fifo | SchedPolicy::RoundRobin | SchedPolicy::Deadline)
     }
 }
 
 /// How one thread is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    pub policy: Policy,
+    pub policy: SchedPolicy,
     /// −20 to 19; what counts under `Other` and `Batch`, kept by the kernel under the others.
     pub nice: i32,
     /// 1 to 99 under `Fifo` and `RoundRobin`, 0 otherwise.
@@ -63,19 +63,19 @@ pub struct Attributes {
 
 impl Attributes {
     pub const fn other(nice: i32) -> Self {
-        Attributes { policy: Policy::Other, nice, priority: 0, reset_on_fork: false }
+        Attributes { policy: SchedPolicy::Other, nice, priority: 0, reset_on_fork: false }
     }
 
     pub const fn batch(nice: i32) -> Self {
-        Attributes { policy: Policy::Batch, nice, priority: 0, reset_on_fork: false }
+        Attributes { policy: SchedPolicy::Batch, nice, priority: 0, reset_on_fork: false }
     }
 
     pub const fn idle(nice: i32) -> Self {
-        Attributes { policy: Policy::Idle, nice, priority: 0, reset_on_fork: false }
+        Attributes { policy: SchedPolicy::Idle, nice, priority: 0, reset_on_fork: false }
     }
 
     pub const fn fifo(priority: u32) -> Self {
-        Attributes { policy: Policy::Fifo, nice: 0, priority, reset_on_fork: true }
+        Attributes { policy: SchedPolicy::Fifo, nice: 0, priority, reset_on_fork: true }
     }
 }
 
@@ -127,7 +127,7 @@ pub fn get(tid: u32) -> io::Result<Attributes> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    let policy = Policy::from_number(attr.policy).ok_or_else(|| {
+    let policy = SchedPolicy::from_number(attr.policy).ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidData, format!("unknown policy {}", attr.policy))
     })?;
     // Of a real-time thread sched_getattr does not tell it, though the kernel keeps it.
@@ -156,7 +156,7 @@ pub fn become_fifo(priority: u32) -> Result<()> {
 pub fn become_deadline(runtime: Duration, period: Duration) -> Result<()> {
     let attr = SchedAttr {
         size: SCHED_ATTR_SIZE,
-        policy: Policy::Deadline.number(),
+        policy: SchedPolicy::Deadline.number(),
         flags: FLAG_RESET_ON_FORK,
         runtime_ns: runtime.as_nanos() as u64,
         deadline_ns: period.as_nanos() as u64,
@@ -270,11 +270,11 @@ mod tests {
     #[test]
     fn numbers_of_policies_go_there_and_back() {
         for number in 0..10 {
-            if let Some(policy) = Policy::from_number(number) {
+            if let Some(policy) = SchedPolicy::from_number(number) {
                 assert_eq!(policy.number(), number);
             }
         }
-        assert_eq!(Policy::from_number(4), None, "SCHED_ISO was never built");
+        assert_eq!(SchedPolicy::from_number(4), None, "SCHED_ISO was never built");
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
         std::thread::spawn(|| {
             let before = get(0).unwrap();
             set(0, &Attributes::idle(before.nice)).unwrap();
-            assert_eq!(get(0).unwrap().policy, Policy::Idle);
+            assert_eq!(get(0).unwrap().policy, SchedPolicy::Idle);
         })
         .join()
         .unwrap();

@@ -19,7 +19,7 @@ mod timetable;
 mod word;
 
 pub use action::{Action, Control, Group, Signal, Weight};
-pub use attributes::{Attributes, Policy, before_gangd, is_raised, lowered};
+pub use attributes::{Attributes, SchedPolicy, before_gangd, is_raised, lowered};
 pub use backend::{Backend, pause};
 pub use compose::{Composition, Gang, Pin, Stretch, compose};
 pub use members::{Controls, Members, Seen, THREADS_MAX, Thread};

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use gang_engine::{bound::ProcessHandle, members::Members, thread};
 use gang_harness::wait_until;
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Policy, THREADS_MAX};
+use gang_timetable::{Attributes, SchedPolicy, THREADS_MAX};
 
 use crate::{
     jobs::{everywhere, group, of_tree},
@@ -90,7 +90,7 @@ fn threads_come_and_go_and_those_that_stay_keep_what_is_known_of_them() {
 #[test]
 fn a_thread_that_fills_already_was_as_its_job_is() {
     let filling = Parked::filling();
-    let default = Attributes { policy: Policy::Batch, ..Attributes::other(0) };
+    let default = Attributes { policy: SchedPolicy::Batch, ..Attributes::other(0) };
     let mut job = Job::start(default, everywhere());
     job.has(&[&filling]);
     let nice = thread::attributes(filling.tid).unwrap().nice;

@@ -23,7 +23,7 @@ use gang_linux::{
     Roots,
     cgroup::Group,
     process,
-    sched::{self, Policy},
+    sched::{self, SchedPolicy},
 };
 use gang_timetable::Attributes;
 use rustix::process::{Pid, Signal};
@@ -118,7 +118,7 @@ fn a_group_is_thawed_and_its_threads_are_ordinary_again() {
     assert_eq!(found, Found { jobs: 1, threads: 2, lowered: 1, paused: 1 });
     assert_eq!(read(&freeze), "0");
     let now = sched::get(filling.tid).unwrap();
-    assert_eq!((now.policy, now.nice), (Policy::Other, nice));
+    assert_eq!((now.policy, now.nice), (SchedPolicy::Other, nice));
     assert_eq!(sched::get(ordinary.tid).unwrap(), before);
 
     fs::write(group.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
@@ -135,7 +135,7 @@ fn who_is_on_the_way_into_the_group_is_released_too() {
     let directory = tempfile::tempdir().unwrap();
     let mut child = Command::new("chrt").args(["-i", "0", "sleep", "600"]).spawn().unwrap();
     let policy = || sched::get(child.id()).unwrap().policy;
-    wait_until("it is what it is to be", || policy() == Policy::Idle);
+    wait_until("it is what it is to be", || policy() == SchedPolicy::Idle);
     let group = directory.path().join("job");
     frozen(&group, &[]);
     let started = process::stat(Path::new("/proc"), child.id()).unwrap().start_ticks;
@@ -148,7 +148,7 @@ fn who_is_on_the_way_into_the_group_is_released_too() {
     let not_it = release::job(&Roots::default(), &Store::at(NOWHERE), &other);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!((found.threads, found.lowered, after), (1, 1, Policy::Other));
+    assert_eq!((found.threads, found.lowered, after), (1, 1, SchedPolicy::Other));
     assert_eq!(not_it.threads, 0);
 }
 
@@ -161,7 +161,7 @@ fn a_job_that_fills_by_its_own_wish_goes_on_doing_so() {
     let normal = Normal { policy: 5, ..Normal::default() };
     let record = Record { normal, ..record(1, in_group(&group)) };
     assert_eq!(release::job(&Roots::default(), &Store::at(NOWHERE), &record).lowered, 0);
-    assert_eq!(thread.policy(), Policy::Idle);
+    assert_eq!(thread.policy(), SchedPolicy::Idle);
 }
 
 /// Raises a thread that waits, where this user may, as a switcher does.
@@ -309,9 +309,9 @@ fn single_threads_are_ordinary_again_and_what_they_started_unless_their_number_i
     let record = record(1, Placement::Threads { threads });
     let found = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
     assert_eq!(found, Found { jobs: 1, threads: 1, lowered: 1, paused: 0 });
-    assert_eq!(one.policies(), [Policy::Other; 3]);
+    assert_eq!(one.policies(), [SchedPolicy::Other; 3]);
     // Its older child never was anything else.
-    assert_eq!(other.policies(), [Policy::Idle, Policy::Other, Policy::Idle]);
+    assert_eq!(other.policies(), [SchedPolicy::Idle, SchedPolicy::Other, SchedPolicy::Idle]);
     let again = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
     assert_eq!(again, Found { jobs: 1, threads: 1, lowered: 0, paused: 0 });
 }
@@ -321,7 +321,7 @@ struct Family(Child);
 
 impl Family {
     /// In order of number.
-    fn policies(&self) -> Vec<Policy> {
+    fn policies(&self) -> Vec<SchedPolicy> {
         let pids = process::descendants(Path::new("/proc"), self.0.id()).unwrap();
         pids.into_iter().map(|pid| sched::get(pid).unwrap().policy).collect()
     }

@@ -9,7 +9,7 @@ use std::{
 use gang_engine::{bound::ProcessHandle, thread};
 use gang_linux::{cgroup::Group, process};
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Backend, InSlot, Policy, Standing, is_raised};
+use gang_timetable::{Attributes, Backend, InSlot, SchedPolicy, Standing, is_raised};
 
 use crate::job::Home;
 
@@ -30,7 +30,7 @@ pub enum Subject {
         tid: u32,
         user_pinned: bool,
         /// Its policy without gangd.
-        normal: Policy,
+        normal: SchedPolicy,
     },
     /// The group whose weight is changed; the files of its weight, and whether it can be frozen, too.
     Weight { idle: PathBuf, weight: PathBuf, freezes: bool },
@@ -124,12 +124,12 @@ impl Subject {
 fn of_thread(
     wanted: &Wanted<'_>,
     now: &Attributes,
-    normal: Policy,
+    normal: SchedPolicy,
     cpus: Option<&CpuSet>,
 ) -> Option<String> {
     // As a wide gang has it in its slot.
     let raised = is_raised(now) || *now == Attributes::other(-20);
-    let fills = matches!(now.policy, Policy::Idle | Policy::Batch);
+    let fills = matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch);
     let stands = match wanted.standing {
         Standing::Raised if wanted.in_slot == InSlot::Uncontended => now.policy == normal,
         Standing::Raised => raised,
@@ -183,12 +183,12 @@ mod tests {
         ] {
             let cpus_of_slot = (standing == Raised).then_some(&slot);
             let wanted = Wanted { standing, in_slot, cpus: cpus_of_slot, machine: &machine };
-            let wrong = of_thread(&wanted, &now, Policy::Other, Some(cpus));
+            let wrong = of_thread(&wanted, &now, SchedPolicy::Other, Some(cpus));
             assert_eq!(wrong.is_none(), is_right, "{standing:?} {now:?}: {wrong:?}");
         }
         let wanted = Wanted { standing: Raised, in_slot, cpus: Some(&slot), machine: &machine };
         assert_eq!(
-            of_thread(&wanted, &fifo, Policy::Other, None),
+            of_thread(&wanted, &fifo, SchedPolicy::Other, None),
             None,
             "it chose its CPUs itself"
         );
@@ -196,7 +196,7 @@ mod tests {
         for (now, is_right) in
             [(fifo, false), (Attributes::batch(0), false), (Attributes::other(5), true)]
         {
-            let wrong = of_thread(&alone, &now, Policy::Other, Some(&of_slot));
+            let wrong = of_thread(&alone, &now, SchedPolicy::Other, Some(&of_slot));
             assert_eq!(wrong.is_none(), is_right, "alone, {now:?}: {wrong:?}");
         }
     }

@@ -498,7 +498,7 @@ pub fn job_with(place: &Place, program: &Program, cpus: i64) -> i64 {
 }
 
 /// The policies of all threads below a process.
-pub fn policies(pid: u32) -> Vec<sched::Policy> {
+pub fn policies(pid: u32) -> Vec<sched::SchedPolicy> {
     let root = Path::new("/proc");
     let processes = process::descendants(root, pid).unwrap();
     let threads =

@@ -1,7 +1,7 @@
 //! Jobs with threads that nobody has.
 
 use gang_schedule::{CpuSet, JobId};
-use gang_timetable::{Attributes, Controls, Members, Policy, Thread};
+use gang_timetable::{Attributes, Controls, Members, SchedPolicy, Thread};
 
 pub const JOB: JobId = JobId(1);
 
@@ -29,9 +29,9 @@ fn thread(tid: u32, original: Attributes) -> Thread {
 
 /// Of every kind one.
 fn threads() -> Vec<Thread> {
-    let batch = Attributes { policy: Policy::Batch, ..Attributes::other(3) };
-    let deadline = Attributes { policy: Policy::Deadline, ..Attributes::other(0) };
-    let own = Attributes { policy: Policy::RoundRobin, ..Attributes::fifo(7) };
+    let batch = Attributes { policy: SchedPolicy::Batch, ..Attributes::other(3) };
+    let deadline = Attributes { policy: SchedPolicy::Deadline, ..Attributes::other(0) };
+    let own = Attributes { policy: SchedPolicy::RoundRobin, ..Attributes::fifo(7) };
     vec![
         thread(11, Attributes::other(0)),
         thread(12, Attributes::other(10)),

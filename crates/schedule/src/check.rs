@@ -10,7 +10,7 @@
 //! Properties: plans of a [`Schedule`] pass; a plan changed by hand in any of
 //! the ways below does not (tests).
 
-use crate::schedule::{Job, Schedule, Standing};
+use crate::schedule::{Job, Readiness, Schedule};
 use crate::turn::{SLICE, Tier};
 use crate::{CpuSet, JobId, Plan, clock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,11 +110,15 @@ impl Found {
     fn slots(&mut self, schedule: &Schedule, plan: &Plan) {
         let machine = schedule.topology().len();
         for slot in &plan.row {
-            let standing = schedule.standing(slot.job);
-            self.unless(standing == Some(Standing::Runnable), ONLY_RUNNABLE, || match standing {
-                Some(standing) => format!("job {} is {standing:?}", slot.job),
-                None => format!("there is no job {}", slot.job),
-            });
+            let readiness = schedule.readiness(slot.job);
+            self.unless(
+                readiness == Some(Readiness::Runnable),
+                ONLY_RUNNABLE,
+                || match readiness {
+                    Some(readiness) => format!("job {} is {readiness:?}", slot.job),
+                    None => format!("there is no job {}", slot.job),
+                },
+            );
             let Some(spec) = schedule.spec(slot.job) else { continue };
             let (has, due) = (slot.cpus.len(), spec.cpus.min(machine));
             self.unless(has == due as usize, ALL_OR_NONE, || {
@@ -140,15 +144,15 @@ impl Found {
         let waiting = if schedule.config().fill { "a filler" } else { "paused" };
         for (job, _) in schedule.jobs() {
             let place = placed.get(&job).copied();
-            let standing = schedule.standing(job).expect("it is one of its jobs");
-            let right = match standing {
-                Standing::Suspended => place == Some("paused"),
-                Standing::TooWide => place == Some(waiting),
-                Standing::Runnable => place == Some("in the row") || place == Some(waiting),
-                Standing::Asleep | Standing::Unscheduled => place.is_none(),
+            let readiness = schedule.readiness(job).expect("it is one of its jobs");
+            let right = match readiness {
+                Readiness::Suspended => place == Some("paused"),
+                Readiness::TooWide => place == Some(waiting),
+                Readiness::Runnable => place == Some("in the row") || place == Some(waiting),
+                Readiness::Asleep | Readiness::Unscheduled => place.is_none(),
             };
             self.unless(right, RIGHT_PLACE, || {
-                format!("job {job} is {standing:?} and {}", place.unwrap_or("nowhere"))
+                format!("job {job} is {readiness:?} and {}", place.unwrap_or("nowhere"))
             });
         }
     }
@@ -167,7 +171,7 @@ impl Found {
         let beside_rest = free - schedule.load().min(free);
         let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
         for (&id, job) in &schedule.jobs {
-            if in_row.contains(&id) || job.standing(machine) != Standing::Runnable {
+            if in_row.contains(&id) || job.readiness(machine) != Readiness::Runnable {
                 continue;
             }
             let usable = match job.tier {
@@ -286,7 +290,7 @@ impl Frame {
 /// The slices of the longest request among those who can lead a tier.
 fn longest(schedule: &Schedule, tier: Tier) -> f64 {
     let machine = schedule.topology().len();
-    let runnable = |job: &&Job| job.tier == tier && job.standing(machine) == Standing::Runnable;
+    let runnable = |job: &&Job| job.tier == tier && job.readiness(machine) == Readiness::Runnable;
     let requests = schedule.jobs.values().filter(runnable).map(|job| job.request.slices());
     requests.max().unwrap_or(1).into()
 }
@@ -311,7 +315,7 @@ fn ahead_in(schedule: &Schedule, tier: Tier) -> (BTreeMap<JobId, f64>, Option<f6
     let machine = schedule.topology.len();
     let runnable = || {
         let of_tier = |(_, job): &(&JobId, &Job)| {
-            job.tier == tier && job.standing(machine) == Standing::Runnable
+            job.tier == tier && job.readiness(machine) == Readiness::Runnable
         };
         schedule.jobs.iter().filter(of_tier)
     };

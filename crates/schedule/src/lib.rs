@@ -55,5 +55,5 @@ pub use cpus::{CpuSet, NotCpus};
 pub use event::{Event, Refusal};
 pub use job::{Class, JobId, Policy, Spec, UnknownName};
 pub use plan::{Diff, Plan, Slot};
-pub use schedule::{MAX_JOBS, Schedule, Standing};
+pub use schedule::{MAX_JOBS, Readiness, Schedule};
 pub use topology::{Cpu, MAX_CPUS, Topology};

@@ -4,7 +4,7 @@
 //! lines borrow the jobs, so that what is decided is charged where it is kept.
 //! The order within a line is `turn`'s.
 
-use crate::schedule::{Job, Rest, Standing};
+use crate::schedule::{Job, Readiness, Rest};
 use crate::turn::{self, Tier, Turn};
 use crate::{CpuSet, JobId};
 use std::collections::BTreeMap;
@@ -128,16 +128,16 @@ impl<'a> Lines<'a> {
         let mut lines =
             Lines { tiers: Default::default(), too_wide: Vec::new(), suspended: Vec::new() };
         for (&id, job) in jobs.iter_mut().filter(|(id, _)| who(**id)) {
-            match job.standing(machine) {
-                Standing::Runnable => {
+            match job.readiness(machine) {
+                Readiness::Runnable => {
                     let turn = job.turn(id);
                     let line = lines.of(job.tier);
                     let who = Who::Gang { id, width: job.width(machine), job, in_row: false };
                     line.waiting.push(Waiting { who, turn });
                 }
-                Standing::TooWide => lines.too_wide.push(id),
-                Standing::Suspended => lines.suspended.push(id),
-                Standing::Asleep | Standing::Unscheduled => {}
+                Readiness::TooWide => lines.too_wide.push(id),
+                Readiness::Suspended => lines.suspended.push(id),
+                Readiness::Asleep | Readiness::Unscheduled => {}
             }
         }
         lines

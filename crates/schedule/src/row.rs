@@ -33,7 +33,7 @@
 
 use crate::line::{Lines, Packed, Who, pack};
 use crate::place::Room;
-use crate::schedule::{Schedule, Standing};
+use crate::schedule::{Readiness, Schedule};
 use crate::turn::{self, Tier};
 use crate::{CpuSet, JobId, Plan, Slot, clock};
 use std::collections::BTreeSet;
@@ -200,7 +200,7 @@ impl Schedule {
     fn keeps(&self, slot: &Slot) -> bool {
         let machine = self.topology.len();
         self.jobs.get(&slot.job).is_some_and(|job| {
-            job.standing(machine) == Standing::Runnable
+            job.readiness(machine) == Readiness::Runnable
                 && job.width(machine) as usize == slot.cpus.len()
                 && slot.cpus.is_subset(self.topology.set())
         })

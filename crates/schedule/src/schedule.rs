@@ -5,7 +5,7 @@
 //!
 //! Properties: a refused event changes nothing; the order of events is part of
 //! the input, their number and their moment are not; a job is in exactly one
-//! [`Standing`]; neither sleeping, suspending, waiting for CPUs nor changing
+//! [`Readiness`]; neither sleeping, suspending, waiting for CPUs nor changing
 //! the class gives credit.
 
 use crate::request::Request;
@@ -78,7 +78,7 @@ impl Floors {
 
 /// Whether a job can be in a row, and if not, why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum Readiness {
     /// It takes turns.
     Runnable,
     /// It needs more CPUs than are online; it waits until they come back.
@@ -91,30 +91,30 @@ pub enum Standing {
     Unscheduled,
 }
 
-impl std::fmt::Display for Standing {
+impl std::fmt::Display for Readiness {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            Standing::Runnable => "runnable",
-            Standing::TooWide => "too wide",
-            Standing::Asleep => "asleep",
-            Standing::Suspended => "suspended",
-            Standing::Unscheduled => "unscheduled",
+            Readiness::Runnable => "runnable",
+            Readiness::TooWide => "too wide",
+            Readiness::Asleep => "asleep",
+            Readiness::Suspended => "suspended",
+            Readiness::Unscheduled => "unscheduled",
         })
     }
 }
 
 impl Job {
-    pub fn standing(&self, machine: u32) -> Standing {
+    pub fn readiness(&self, machine: u32) -> Readiness {
         if self.suspended {
-            Standing::Suspended
+            Readiness::Suspended
         } else if self.spec.policy == Policy::None {
-            Standing::Unscheduled
+            Readiness::Unscheduled
         } else if self.asleep {
-            Standing::Asleep
+            Readiness::Asleep
         } else if self.spec.min_cpus > machine {
-            Standing::TooWide
+            Readiness::TooWide
         } else {
-            Standing::Runnable
+            Readiness::Runnable
         }
     }
 
@@ -244,8 +244,8 @@ impl Schedule {
     }
 
     /// Whether a job can be in a row, and if not, why.
-    pub fn standing(&self, job: JobId) -> Option<Standing> {
-        self.jobs.get(&job).map(|job| job.standing(self.topology.len()))
+    pub fn readiness(&self, job: JobId) -> Option<Readiness> {
+        self.jobs.get(&job).map(|job| job.readiness(self.topology.len()))
     }
 
     /// Takes note of an event.
@@ -282,7 +282,7 @@ impl Schedule {
                 let waiting: Vec<JobId> = self
                     .jobs
                     .iter()
-                    .filter(|(_, job)| job.standing(self.topology.len()) == Standing::TooWide)
+                    .filter(|(_, job)| job.readiness(self.topology.len()) == Readiness::TooWide)
                     .map(|(&id, _)| id)
                     .collect();
                 waiting.into_iter().for_each(|id| self.forget_credit(id));
@@ -356,7 +356,7 @@ impl Schedule {
     /// The average virtual time of those who can run; the floor where nobody can.
     fn average(&self, tier: Tier) -> u128 {
         let machine = self.topology.len();
-        let can_run = |job: &Job| job.standing(machine) == Standing::Runnable;
+        let can_run = |job: &Job| job.readiness(machine) == Readiness::Runnable;
         let gangs = self.jobs.iter().filter(|(_, job)| job.tier == tier && can_run(job));
         let mut turns: Vec<Turn> = gangs.map(|(&id, job)| job.turn(id)).collect();
         if tier == Tier::Shared && self.rest.threads > 0 {

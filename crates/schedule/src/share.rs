@@ -25,7 +25,7 @@
 //! on 8 CPUs are every other slice; over a frame, nobody has less than what is
 //! guaranteed ([`check::Frame`](crate::check::Frame)).
 
-use crate::schedule::{Job, Schedule, Standing};
+use crate::schedule::{Job, Readiness, Schedule};
 use crate::turn::{REST_WEIGHT, Tier};
 use crate::{JobId, Policy};
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ impl Schedule {
     /// Whether any two gangs fit side by side.
     pub(crate) fn packs(&self) -> bool {
         let machine = self.topology.len();
-        let runnable = self.jobs.values().filter(|j| j.standing(machine) == Standing::Runnable);
+        let runnable = self.jobs.values().filter(|j| j.readiness(machine) == Readiness::Runnable);
         self.two_fit(runnable, machine)
     }
 
@@ -78,7 +78,7 @@ impl Schedule {
         let cap = f64::from(self.config.cap_permille) / 1000.0;
         let runnable = |tier: Tier| -> Vec<(JobId, &Job)> {
             let jobs = self.jobs.iter().map(|(&id, job)| (id, job));
-            jobs.filter(|(_, j)| j.standing(machine) == Standing::Runnable && j.tier == tier)
+            jobs.filter(|(_, j)| j.readiness(machine) == Readiness::Runnable && j.tier == tier)
                 .collect()
         };
         let mut shares = BTreeMap::new();

@@ -8,7 +8,7 @@ pub struct Figures {
     /// Of it, the time in which at least one thread wanted to run.
     pub wanted_ns: u64,
     /// Of that, the time in which all threads that wanted to run did.
-    pub together_ns: u64,
+    pub coscheduled_ns: u64,
     /// Summed over threads: waiting for a CPU in slot.
     pub lost_ns: u64,
     /// Running out of slot.
@@ -123,7 +123,7 @@ impl Figures {
         Figures {
             slot_ns: self.slot_ns.saturating_sub(earlier.slot_ns),
             wanted_ns: self.wanted_ns.saturating_sub(earlier.wanted_ns),
-            together_ns: self.together_ns.saturating_sub(earlier.together_ns),
+            coscheduled_ns: self.coscheduled_ns.saturating_sub(earlier.coscheduled_ns),
             lost_ns: self.lost_ns.saturating_sub(earlier.lost_ns),
             filled_ns: self.filled_ns.saturating_sub(earlier.filled_ns),
             waiting_ns: self.waiting_ns.saturating_sub(earlier.waiting_ns),
@@ -134,7 +134,7 @@ impl Figures {
     /// The share of the time in slot, as far as the gang wanted to run, in which all of its runnable
     /// threads were on CPUs; `None` where it never wanted to.
     pub fn coscheduled(&self) -> Option<f64> {
-        (self.wanted_ns > 0).then(|| self.together_ns as f64 / self.wanted_ns as f64)
+        (self.wanted_ns > 0).then(|| self.coscheduled_ns as f64 / self.wanted_ns as f64)
     }
 
     /// The time between the first and the last thread at the edges of slots, in microseconds, which

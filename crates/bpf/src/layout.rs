@@ -35,7 +35,7 @@ pub fn figures(gang: &[u8]) -> Figures {
     Figures {
         slot_ns: u64_at(gang, 80),
         wanted_ns: u64_at(gang, 88),
-        together_ns: u64_at(gang, 96),
+        coscheduled_ns: u64_at(gang, 96),
         lost_ns: u64_at(gang, 104),
         filled_ns: u64_at(gang, 112),
         waiting_ns: u64_at(gang, 120),

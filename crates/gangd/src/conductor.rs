@@ -412,8 +412,8 @@ impl Conductor {
         let alone = state.jobs.values().filter(|job| job.in_slot == InSlot::Uncontended);
         let measured = alone.filter_map(|job| {
             let figures = state.gauge.figures(job.id)?;
-            let (wanted_ns, together_ns) = (figures.wanted_ns, figures.together_ns);
-            Some(Measured { job: job.id, wanted_ns, together_ns })
+            let (wanted_ns, coscheduled_ns) = (figures.wanted_ns, figures.coscheduled_ns);
+            Some(Measured { job: job.id, wanted_ns, coscheduled_ns })
         });
         if self.uncontended.is_disturbed(clock::monotonic_ns(), measured) {
             tracing::debug!("gangs that had the machine for themselves are disturbed");

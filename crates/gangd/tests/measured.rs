@@ -228,7 +228,7 @@ fn needs_root_and_bpf_who_sleeps_for_many_slots_has_not_lost_them() {
         wait_until("it wants to run", || meter.runnable(group).unwrap() == 1);
     });
     assert_eq!(figures.slot_ns, SHORT_SLOTS_NS);
-    assert_eq!((figures.wanted_ns, figures.together_ns, figures.lost_ns), (0, 0, 0));
+    assert_eq!((figures.wanted_ns, figures.coscheduled_ns, figures.lost_ns), (0, 0, 0));
     assert!(figures.filled_ns + figures.waiting_ns > 0, "{figures:?}");
     meter.forget(group);
 }
@@ -265,12 +265,12 @@ fn needs_root_and_bpf_sums_over_slots_fit_together() {
     meter.watch(group).unwrap();
     meter.look_around().unwrap();
     wait_until("each kind of time is measured", || {
-        let Figures { slot_ns, wanted_ns, together_ns, lost_ns, .. } =
+        let Figures { slot_ns, wanted_ns, coscheduled_ns, lost_ns, .. } =
             over_short_slots(&meter, group, || ());
         assert_eq!(slot_ns, SHORT_SLOTS_NS);
-        assert!(together_ns <= wanted_ns && wanted_ns <= slot_ns);
+        assert!(coscheduled_ns <= wanted_ns && wanted_ns <= slot_ns);
         // At any time at which not all ran together, one of them waited at least, and all of them at most.
-        let apart_ns = wanted_ns - together_ns;
+        let apart_ns = wanted_ns - coscheduled_ns;
         let at_most_ns = programs.len() as u64 * apart_ns;
         assert!((apart_ns..=at_most_ns).contains(&lost_ns), "{lost_ns} ns of {apart_ns} ns");
         // What is read later may only be more.
@@ -285,7 +285,7 @@ fn needs_root_and_bpf_sums_over_slots_fit_together() {
         }
         let known = culprits.iter().find(|it| it.pid == rival.pid());
         assert!(known.is_none_or(|it| it.name == "sh" && it.class == SchedClass::Other));
-        let kinds = [all.together_ns, all.lost_ns, all.filled_ns, all.waiting_ns];
+        let kinds = [all.coscheduled_ns, all.lost_ns, all.filled_ns, all.waiting_ns];
         known.is_some() && kinds.iter().all(|&ns| ns > 0) && on_cpus.iter().any(|it| it.lost_ns > 0)
     });
 }
@@ -333,7 +333,7 @@ fn on_cpus(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[(
         let (mut in_slot_ns, mut lost_ns, mut filled_ns) = (0, 0, 0);
         for thread in there {
             let truth = truth_of(std::slice::from_ref(thread), slots);
-            in_slot_ns += truth.together_ns as i64;
+            in_slot_ns += truth.coscheduled_ns as i64;
             lost_ns += truth.lost_ns as i64;
             filled_ns += truth.filled_ns as i64;
         }
@@ -394,7 +394,7 @@ fn taking_turns(place: &Place) -> Option<Compared> {
         let (job, slots) = (details(place, *job), slots(place, &rows, *job));
         in_slots(&mut compared, &job, threads, &slots);
         // The rival ran in the place of the thread of its CPU.
-        let ran_ns = truth_of(&rival_ran, &slots).together_ns as i64;
+        let ran_ns = truth_of(&rival_ran, &slots).coscheduled_ns as i64;
         let culprits = job.lost_to.as_ref().unwrap();
         let Some(told) = culprits.iter().find(|it| it.pid == rival.pid()) else {
             compared.differs.push(format!("the rival is not told: {culprits:?}"));

@@ -72,7 +72,7 @@ fn two_threads_in_one_slot_are_booked_by_hand() {
     machine.switch(at(1, 520), 3, true, 0, true);
     assert_eq!(machine.settle(at(0, 600), 7), 0);
     let figures = machine.figures(7);
-    let of_gang = [figures.slot_ns, figures.wanted_ns, figures.together_ns, figures.lost_ns];
+    let of_gang = [figures.slot_ns, figures.wanted_ns, figures.coscheduled_ns, figures.lost_ns];
     assert_eq!(of_gang, [400_000, 400_000, 260_000, 140_000]);
     // Before the slot, one ran and one waited; after it, the second one ran for 20 us and waited for 80.
     assert_eq!((figures.filled_ns, figures.waiting_ns), (70_000, 130_000));

@@ -38,7 +38,7 @@ mod native;
 pub use figures::{Culprit, Figures, OnCpu, SchedClass};
 pub use meter::Meter;
 pub use profiler::Profiler;
-pub use ticks::{Sleep, Sum, Tick, Together, Who};
+pub use ticks::{Coscheduling, Sleep, Sum, Tick, Who};
 
 /// A part of the time in which a gang has its slot (CLOCK_MONOTONIC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

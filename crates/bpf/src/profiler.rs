@@ -12,7 +12,7 @@ use std::{
 use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 
 use crate::{
-    NotMeasured, Sleep, Sum, Tick, Together, Who,
+    Coscheduling, NotMeasured, Sleep, Sum, Tick, Who,
     object::{self, Aligned, map, program, refused},
 };
 
@@ -106,14 +106,14 @@ impl Profiler {
     }
 
     /// What the threads did since the start, up to the last change or tick, on so many CPUs.
-    pub fn sums(&self, cpus: u32) -> Result<Vec<(Together, Sum)>, NotMeasured> {
+    pub fn sums(&self, cpus: u32) -> Result<Vec<(Coscheduling, Sum)>, NotMeasured> {
         let sums = map(&self.object, "sums");
         let read = |number: u32| {
             let sum = sums
                 .lookup(&number.to_ne_bytes(), MapFlags::ANY)
                 .map_err(refused("read for how long threads ran"))?
                 .expect("an array has what it was made for");
-            Ok((together(number), Sum { ns: u64_at(&sum, 0), ran_ns: u64_at(&sum, 8) }))
+            Ok((coscheduling(number), Sum { ns: u64_at(&sum, 0), ran_ns: u64_at(&sum, 8) }))
         };
         (0..MET + cpus.min(CPUS_MAX)).map(read).collect()
     }
@@ -157,11 +157,11 @@ const TICK_SIZE: usize = 40;
 const MET: u32 = 2;
 const CPUS_MAX: u32 = 1024;
 
-fn together(number: u32) -> Together {
+fn coscheduling(number: u32) -> Coscheduling {
     match number {
-        0 => Together::Apart,
-        1 => Together::Clear,
-        number => Together::Met(number - MET + 1),
+        0 => Coscheduling::Apart,
+        1 => Coscheduling::Clear,
+        number => Coscheduling::Met(number - MET + 1),
     }
 }
 
@@ -198,7 +198,7 @@ fn tick(bytes: &[u8]) -> Option<Tick> {
         who,
         running: half(28),
         waiting: half(30),
-        together: together(half(36)),
+        coscheduling: coscheduling(half(36)),
         here: half(38),
     })
 }
@@ -226,8 +226,8 @@ mod tests {
     fn ticks_are_read_as_the_kernel_writes_them() {
         let read = tick(&bytes(3, 202)).unwrap();
         assert_eq!((read.at_ns, read.running, read.waiting), (5, 2, 1));
-        assert_eq!((read.together, read.here), (Together::Met(2), 4));
-        assert_eq!([0, 1].map(together), [Together::Apart, Together::Clear]);
+        assert_eq!((read.coscheduling, read.here), (Coscheduling::Met(2), 4));
+        assert_eq!([0, 1].map(coscheduling), [Coscheduling::Apart, Coscheduling::Clear]);
         let program = |call| Who::Program { tgid: 7, tid: 8, ip: 0x1000, call };
         assert_eq!(read.who, program(Some(202)));
         // What the thread last called says nothing of one that is in its program.

@@ -242,7 +242,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use gang_bpf::Together;
+    use gang_bpf::Coscheduling;
 
     use crate::observation::{Doing, Look, Use, tests::as_looked_at};
 
@@ -255,7 +255,7 @@ mod tests {
             doing,
             running: 2 - waiting,
             waiting,
-            together: if waiting > 0 { Together::Apart } else { Together::Met(2) },
+            coscheduling: if waiting > 0 { Coscheduling::Apart } else { Coscheduling::Met(2) },
             here: if others > 0.0 { 2 } else { 1 },
         };
         let looks = (0..10_000).map(|at| {

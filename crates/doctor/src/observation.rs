@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use gang_bpf::{Sum, Together};
+use gang_bpf::{Coscheduling, Sum};
 use serde::Serialize;
 
 use crate::{competitors::Competitor, memory::Bandwidth, moments::Moments, sites::libc_number};
@@ -36,7 +36,7 @@ pub struct Look {
     /// Threads of the program that run, and that wait for a CPU.
     pub running: u32,
     pub waiting: u32,
-    pub together: Together,
+    pub coscheduling: Coscheduling,
     /// Threads that want this CPU, whosever they are.
     pub here: u32,
 }
@@ -45,7 +45,7 @@ pub struct Look {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     pub at_ns: u64,
-    pub sums: Vec<(Together, Sum)>,
+    pub sums: Vec<(Coscheduling, Sum)>,
 }
 
 /// What the kernel keeps of a thread, over the time that was watched.
@@ -212,11 +212,11 @@ impl Observation {
         let cpus = threads.min(self.allowed).max(1);
         let sleeps = self.sleeps_of(&busy);
         let moments = Moments::of(&self.looks, &self.spans);
-        let apart = moments.only(|together| together == Together::Apart);
+        let apart = moments.only(|coscheduling| coscheduling == Coscheduling::Apart);
         let apart_share = apart.ns() as f64 / moments.ns().max(1) as f64;
-        let clear = moments.only(|together| match together {
-            Together::Apart => false,
-            Together::Met(together) if together as usize >= cpus => true,
+        let clear = moments.only(|coscheduling| match coscheduling {
+            Coscheduling::Apart => false,
+            Coscheduling::Met(coscheduling) if coscheduling as usize >= cpus => true,
             _ => apart_share < NEVER,
         });
         let pace = |cpus_at_work: f64| cpus_at_work / cpus as f64;
@@ -360,15 +360,16 @@ pub mod tests {
     pub const MS: u64 = 1_000_000;
 
     pub fn look(at_ms: u64, doing: Doing, running: u32, waiting: u32) -> Look {
-        let together = if waiting > 0 { Together::Apart } else { Together::Met(running) };
-        Look { at_ns: at_ms * MS, doing, running, waiting, together, here: 1 }
+        let coscheduling =
+            if waiting > 0 { Coscheduling::Apart } else { Coscheduling::Met(running) };
+        Look { at_ns: at_ms * MS, doing, running, waiting, coscheduling, here: 1 }
     }
 
     /// The same as its looks have it, each of which stands for as much time.
     pub fn as_looked_at(seen: Observation) -> Observation {
         let span = |look: &Look| {
             let ran_ns = if look.doing == Doing::Else { 0 } else { seen.machine as u64 };
-            Span { at_ns: look.at_ns, sums: vec![(look.together, Sum { ns: 1, ran_ns })] }
+            Span { at_ns: look.at_ns, sums: vec![(look.coscheduling, Sum { ns: 1, ran_ns })] }
         };
         Observation { spans: seen.looks.iter().map(span).collect(), ..seen }
     }
@@ -407,7 +408,7 @@ pub mod tests {
     #[test]
     fn what_went_before_the_first_look_is_not_known() {
         // It reads its input, which is no measure of its pace, before it competes.
-        let before = |at| Look { together: Together::Clear, ..look(at, Doing::Else, 0, 0) };
+        let before = |at| Look { coscheduling: Coscheduling::Clear, ..look(at, Doing::Else, 0, 0) };
         let looks = (0..1000).flat_map(|at| match at {
             0..500 => [before(at), before(at)],
             _ => [look(at, Doing::Work { tid: 1 }, 1, 1), look(at, Doing::Else, 1, 1)],
@@ -475,12 +476,16 @@ pub mod tests {
                 0..39 if tid == 1 => Doing::Wait { tid, site: "here".into() },
                 _ => Doing::Work { tid },
             };
-            let (waiting, together) = match in_turn {
-                0..30 => (1, Together::Apart),
-                30..40 => (0, Together::Clear),
-                _ => (0, Together::Met(2)),
+            let (waiting, coscheduling) = match in_turn {
+                0..30 => (1, Coscheduling::Apart),
+                30..40 => (0, Coscheduling::Clear),
+                _ => (0, Coscheduling::Met(2)),
             };
-            [1, 2].map(|tid| Look { at_ns, together, ..look(0, doing(tid), 2 - waiting, waiting) })
+            [1, 2].map(|tid| Look {
+                at_ns,
+                coscheduling,
+                ..look(0, doing(tid), 2 - waiting, waiting)
+            })
         });
         let figures = two_threads(looks.collect()).figures();
         assert_eq!((figures.pace, figures.pace_clear), (0.655, Some(1.0)));

@@ -186,15 +186,15 @@ impl Watch {
                 }
             }
         };
-        let Tick { at_ns, running, waiting, together, here, .. } = *tick;
-        Look { at_ns, doing, running, waiting, together, here }
+        let Tick { at_ns, running, waiting, coscheduling, here, .. } = *tick;
+        Look { at_ns, doing, running, waiting, coscheduling, here }
     }
 
     fn end_span(&mut self) -> Result<()> {
         let sums = self.profiler.sums(self.seen.machine as u32)?;
         self.sums.resize(sums.len(), Sum::default());
-        let since = |(&(together, now), before): (&(_, Sum), &Sum)| {
-            (together, Sum { ns: now.ns - before.ns, ran_ns: now.ran_ns - before.ran_ns })
+        let since = |(&(coscheduling, now), before): (&(_, Sum), &Sum)| {
+            (coscheduling, Sum { ns: now.ns - before.ns, ran_ns: now.ran_ns - before.ran_ns })
         };
         let of_span =
             sums.iter().zip(&self.sums).map(since).filter(|(_, sum)| sum.ns > 0).collect();

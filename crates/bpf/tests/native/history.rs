@@ -581,7 +581,7 @@ impl<'a> History<'a> {
         for (what, measured_ns, truth_ns) in [
             ("slot", figures.slot_ns, truth.slot_ns),
             ("wanted", figures.wanted_ns, truth.wanted_ns),
-            ("together", figures.coscheduled_ns, truth.coscheduled_ns),
+            ("coscheduled", figures.coscheduled_ns, truth.coscheduled_ns),
             ("lost", figures.lost_ns, truth.lost_ns),
             ("filled", figures.filled_ns, truth.filled_ns),
             ("waiting", figures.waiting_ns, truth.waiting_ns),

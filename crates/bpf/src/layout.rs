@@ -1,6 +1,6 @@
 //! The structures that the programs share with us, as `cosched.bpf.c` lays them out.
 
-use crate::{Culprit, Figures, OnCpu, SLOTS_MAX, SchedClass, Slot};
+use crate::{Culprit, GangSums, OnCpu, SLOTS_MAX, SchedClass, SlotTime};
 
 const BUCKETS: usize = 144;
 
@@ -31,8 +31,8 @@ pub fn new_gang(epoch: u64, now_ns: u64) -> [u8; GANG_SIZE] {
     bytes
 }
 
-pub fn figures(gang: &[u8]) -> Figures {
-    Figures {
+pub fn figures(gang: &[u8]) -> GangSums {
+    GangSums {
         slot_ns: u64_at(gang, 80),
         wanted_ns: u64_at(gang, 88),
         coscheduled_ns: u64_at(gang, 96),
@@ -49,7 +49,7 @@ pub fn runnable(gang: &[u8]) -> u32 {
 }
 
 /// The slots of a gang; `None` where all of the time is slot.
-pub fn slots(generation: u64, slots: Option<&[Slot]>) -> Vec<u8> {
+pub fn slots(generation: u64, slots: Option<&[SlotTime]>) -> Vec<u8> {
     let mut bytes = vec![0; SLOTS_SIZE];
     let known = slots.unwrap_or_default();
     let known = &known[..known.len().min(SLOTS_MAX)];

@@ -35,14 +35,14 @@ mod ticks;
 #[path = "../tests/native/mod.rs"]
 mod native;
 
-pub use figures::{Culprit, Figures, OnCpu, SchedClass};
+pub use figures::{Culprit, GangSums, OnCpu, SchedClass};
 pub use meter::Meter;
 pub use profiler::Profiler;
 pub use ticks::{Coscheduling, Sleep, Sum, Tick, Who};
 
 /// A part of the time in which a gang has its slot (CLOCK_MONOTONIC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct SlotTime {
     pub start_ns: u64,
     pub end_ns: u64,
 }

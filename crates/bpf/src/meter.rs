@@ -15,7 +15,7 @@ use std::{
 use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, Object, ProgramInput, RingBufferBuilder};
 
 use crate::{
-    Culprit, Figures, NotMeasured, OnCpu, Slot, layout,
+    Culprit, GangSums, NotMeasured, OnCpu, SlotTime, layout,
     object::{self, Aligned, map, program, refused},
 };
 
@@ -48,7 +48,7 @@ pub struct Meter {
 /// All that is measured of a gang.
 #[derive(Clone, Default)]
 struct Measured {
-    figures: Figures,
+    figures: GangSums,
     per_cpu: Vec<OnCpu>,
     lost_to: Vec<Culprit>,
 }
@@ -135,7 +135,7 @@ impl Meter {
 
     /// The slots of a gang, in order, without overlap; `None`: all of the time is slot. Time that has
     /// passed is booked by the slots that were known before.
-    pub fn set_slots(&self, gang: u64, slots: Option<&[Slot]>) -> Result<(), NotMeasured> {
+    pub fn set_slots(&self, gang: u64, slots: Option<&[SlotTime]>) -> Result<(), NotMeasured> {
         // Of a gang that is not watched yet there is nothing to book.
         let _ = self.settle(gang);
         let generation = self.generation.fetch_add(1, Ordering::Relaxed);
@@ -187,7 +187,7 @@ impl Meter {
     }
 
     /// What was measured of a gang up to now.
-    pub fn read(&self, gang: u64) -> Result<Figures, NotMeasured> {
+    pub fn read(&self, gang: u64) -> Result<GangSums, NotMeasured> {
         Ok(layout::figures(&self.settled(gang)?).since(&self.before_of(gang).figures))
     }
 

@@ -18,7 +18,7 @@ use std::{
     thread::{self, Thread},
 };
 
-use gang_bpf::{Figures, Meter, NotMeasured, Slot};
+use gang_bpf::{GangSums, Meter, NotMeasured, SlotTime};
 use gang_engine::store::Placement;
 use gang_linux::clock;
 use gang_protocol::v1;
@@ -38,7 +38,7 @@ pub struct Gauge {
 struct Gang {
     group: u64,
     /// Those told that have not passed (UTC); `None`: all of the time is slot.
-    slots: Option<Vec<Slot>>,
+    slots: Option<Vec<SlotTime>>,
 }
 
 /// What measures, once it does.
@@ -164,7 +164,7 @@ impl Gauge {
     }
 
     /// What was measured of a job up to now.
-    pub fn figures(&self, job: JobId) -> Option<Figures> {
+    pub fn figures(&self, job: JobId) -> Option<GangSums> {
         self.meter.as_ref()?.read(self.gangs.get(&job)?.group).ok()
     }
 
@@ -239,10 +239,10 @@ impl Gauge {
         let ahead_ns = now_ns.wrapping_sub(clock::monotonic_ns());
         for (&job, gang) in &mut self.gangs {
             let Some(known) = &mut gang.slots else { continue };
-            let mut slots: Vec<Slot> = known
+            let mut slots: Vec<SlotTime> = known
                 .iter()
                 .filter(|slot| slot.end_ns > now_ns && slot.start_ns < from_ns)
-                .map(|slot| Slot { end_ns: slot.end_ns.min(from_ns), ..*slot })
+                .map(|slot| SlotTime { end_ns: slot.end_ns.min(from_ns), ..*slot })
                 .collect();
             for plan in plans.iter().filter(|plan| plan.slot(job).is_some()) {
                 let (start_ns, end_ns) = (plan.start_ns.max(from_ns), plan.end_ns.min(until_ns));
@@ -251,11 +251,11 @@ impl Gauge {
             if *known == slots {
                 continue;
             }
-            let of_boot = |slot: &Slot| Slot {
+            let of_boot = |slot: &SlotTime| SlotTime {
                 start_ns: slot.start_ns.wrapping_sub(ahead_ns),
                 end_ns: slot.end_ns.wrapping_sub(ahead_ns),
             };
-            let told: Vec<Slot> = slots.iter().map(of_boot).collect();
+            let told: Vec<SlotTime> = slots.iter().map(of_boot).collect();
             match meter.set_slots(gang.group, Some(&told)) {
                 Ok(()) => *known = slots,
                 Err(reason) => tracing::debug!(%job, %reason, "slots of a job were not told"),
@@ -265,13 +265,13 @@ impl Gauge {
 }
 
 /// Adds the time between two moments in which gangs are raised.
-fn add_raised(slots: &mut Vec<Slot>, config: &Config, mut start_ns: u64, end_ns: u64) {
+fn add_raised(slots: &mut Vec<SlotTime>, config: &Config, mut start_ns: u64, end_ns: u64) {
     while start_ns < end_ns {
         let edge_ns = slices::next_edge(config, start_ns).at_ns.min(end_ns);
         if !slices::in_gap(config, start_ns) {
             match slots.last_mut() {
                 Some(last) if last.end_ns == start_ns => last.end_ns = edge_ns,
-                _ => slots.push(Slot { start_ns, end_ns: edge_ns }),
+                _ => slots.push(SlotTime { start_ns, end_ns: edge_ns }),
             }
         }
         start_ns = edge_ns;
@@ -293,7 +293,7 @@ pub fn describe(measuring: &Measuring, placement: Option<&Placement>, job: &mut 
     }
 }
 
-fn figures(measuring: &Measuring, placement: Option<&Placement>) -> Result<Figures, String> {
+fn figures(measuring: &Measuring, placement: Option<&Placement>) -> Result<GangSums, String> {
     let meter = measuring.meter()?;
     let group = match placement {
         None => return Err("it has no process yet".into()),
@@ -352,7 +352,8 @@ mod tests {
         add_raised(&mut slots, &config, 10 * ms, 20 * ms);
         add_raised(&mut slots, &config, 20 * ms, 25 * ms);
         let expected = [(0, 19), (20, 25)];
-        let expected = expected.map(|(start, end)| Slot { start_ns: start * ms, end_ns: end * ms });
+        let expected =
+            expected.map(|(start, end)| SlotTime { start_ns: start * ms, end_ns: end * ms });
         assert_eq!(slots, expected);
     }
 }

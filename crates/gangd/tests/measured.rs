@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use gang_bpf::{Figures, Meter, NotMeasured, SLOTS_MAX, SchedClass, Slot};
+use gang_bpf::{GangSums, Meter, NotMeasured, SLOTS_MAX, SchedClass, SlotTime};
 use gang_harness::{PATIENCE, skipped, wait_until};
 use gang_linux::{
     clock, process,
@@ -182,16 +182,16 @@ fn under_plain_linux(place: &Place) -> Option<Compared> {
 const MS: u64 = 1_000_000;
 
 /// Slots of a millisecond each, one every other millisecond, from a moment on.
-fn short_slots(from_ns: u64) -> Vec<Slot> {
+fn short_slots(from_ns: u64) -> Vec<SlotTime> {
     let start_ns = |number: u64| from_ns + number * 2 * MS;
     (0..SLOTS_MAX as u64)
-        .map(|it| Slot { start_ns: start_ns(it), end_ns: start_ns(it) + MS })
+        .map(|it| SlotTime { start_ns: start_ns(it), end_ns: start_ns(it) + MS })
         .collect()
 }
 
 /// What is measured of a gang over such slots, of which it is told before the first one begins, however long that takes
 /// here. When they have passed, something may happen.
-fn over_short_slots(meter: &Meter, group: u64, then: impl FnOnce()) -> Figures {
+fn over_short_slots(meter: &Meter, group: u64, then: impl FnOnce()) -> GangSums {
     let mut ahead_ns = 20 * MS;
     let (slots, before) = loop {
         let slots = short_slots(clock::monotonic_ns() + ahead_ns);
@@ -265,7 +265,7 @@ fn needs_root_and_bpf_sums_over_slots_fit_together() {
     meter.watch(group).unwrap();
     meter.look_around().unwrap();
     wait_until("each kind of time is measured", || {
-        let Figures { slot_ns, wanted_ns, coscheduled_ns, lost_ns, .. } =
+        let GangSums { slot_ns, wanted_ns, coscheduled_ns, lost_ns, .. } =
             over_short_slots(&meter, group, || ());
         assert_eq!(slot_ns, SHORT_SLOTS_NS);
         assert!(coscheduled_ns <= wanted_ns && wanted_ns <= slot_ns);
@@ -308,7 +308,7 @@ fn needs_root_and_bpf_who_fills_has_left_its_slot_when_it_was_interrupted() {
         let group = group_of(&place, job)?;
         meter.watch(group).unwrap();
         let slots = truth::filled_slots(program.go());
-        let told = slots.iter().map(|&(start_ns, end_ns)| Slot { start_ns, end_ns });
+        let told = slots.iter().map(|&(start_ns, end_ns)| SlotTime { start_ns, end_ns });
         meter.set_slots(group, Some(&told.collect::<Vec<_>>())).unwrap();
         let truth = truth_of(&program.truth(), &slots);
         let mut compared = Compared::default();
@@ -535,10 +535,10 @@ fn slots_to_which_one_never_comes() -> Option<(Meter, u64, Place, [Program; 2])>
 }
 
 /// Tells slots that begin at once; they are as long as those of a program that fills.
-fn tell_filled_slots(meter: &Meter, group: u64) -> Vec<Slot> {
+fn tell_filled_slots(meter: &Meter, group: u64) -> Vec<SlotTime> {
     let slots = truth::filled_slots(clock::monotonic_ns());
-    let slots = slots.iter().map(|&(start_ns, end_ns)| Slot { start_ns, end_ns });
-    let slots: Vec<Slot> = slots.collect();
+    let slots = slots.iter().map(|&(start_ns, end_ns)| SlotTime { start_ns, end_ns });
+    let slots: Vec<SlotTime> = slots.collect();
     meter.set_slots(group, Some(&slots)).unwrap();
     slots
 }

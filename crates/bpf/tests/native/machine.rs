@@ -10,7 +10,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use crate::{Culprit, Figures, OnCpu, Slot, layout};
+use crate::{Culprit, GangSums, OnCpu, SlotTime, layout};
 
 /// As many CPUs as machine.c has, and as many threads, of which 0 is idle.
 pub const CPUS: usize = 8;
@@ -140,7 +140,7 @@ impl Machine {
     }
 
     /// As the last half of `Meter::set_slots`.
-    pub fn tell_slots(&mut self, group: u64, slots: Option<&[Slot]>) {
+    pub fn tell_slots(&mut self, group: u64, slots: Option<&[SlotTime]>) {
         let bytes = layout::slots(self.generation, slots);
         self.generation += 1;
         self.say(format_args!("update slots {} {}", hex(&group.to_ne_bytes()), hex(&bytes)));
@@ -169,7 +169,7 @@ impl Machine {
         self.lookup("gangs", &group.to_ne_bytes())
     }
 
-    pub fn figures(&mut self, group: u64) -> Figures {
+    pub fn figures(&mut self, group: u64) -> GangSums {
         layout::figures(&self.gang(group))
     }
 

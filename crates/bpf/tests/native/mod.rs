@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use history::{History, Random};
 use machine::{At, Kind, Machine};
 
-use crate::Slot;
+use crate::SlotTime;
 
 /// Histories that begin with different numbers; one that fails says its own.
 fn histories(count: u64, lag_ns: u64) {
@@ -54,7 +54,7 @@ fn two_threads_in_one_slot_are_booked_by_hand() {
     }
     machine.move_to(1, 7);
     machine.move_to(2, 7);
-    let slot = Slot { start_ns: us(100), end_ns: us(500) };
+    let slot = SlotTime { start_ns: us(100), end_ns: us(500) };
     machine.tell_slots(7, Some(&[slot]));
     machine.watch(7, 1, us(0));
     // Both wait out of slot for 50 us, the first one fills for 50; a rival has the CPU of the second one.

@@ -9,7 +9,7 @@
 use serde::Serialize;
 
 use crate::conditions::{self, Condition};
-use crate::observation::{Figures, Observation};
+use crate::observation::{Observation, ProgramFigures};
 use crate::words::{percent, signed};
 
 /// Where more threads than it has CPUs want them for more than this share of its time, no slot holds them all. It is
@@ -79,7 +79,7 @@ pub struct Diagnosis {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_proved: Option<String>,
     pub conditions: Vec<Condition>,
-    pub figures: Figures,
+    pub figures: ProgramFigures,
 }
 
 impl Diagnosis {
@@ -149,7 +149,11 @@ pub fn predict(observation: &Observation) -> Option<Gain> {
 }
 
 /// Whether it helps, as far as can be told without a proof.
-fn helps(predicted: Option<Gain>, figures: &Figures, conditions: &[Condition]) -> Option<bool> {
+fn helps(
+    predicted: Option<Gain>,
+    figures: &ProgramFigures,
+    conditions: &[Condition],
+) -> Option<bool> {
     let fails = |id| conditions.iter().any(|it| it.id == id && it.holds == Some(false));
     match predicted {
         Some(gain) => Some(gain.gain > HELPS),

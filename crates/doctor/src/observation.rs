@@ -137,7 +137,7 @@ const NEVER: f64 = 0.001;
 
 /// The figures that conditions and predictions follow from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Figures {
+pub struct ProgramFigures {
     pub seconds: f64,
     /// Threads that compute, and the CPUs that they can use at once.
     pub threads: usize,
@@ -205,7 +205,7 @@ impl Observation {
         busy.map(|(&tid, _)| tid).collect()
     }
 
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self) -> ProgramFigures {
         let busy = self.busy();
         // Those that come and go are as many as there are at once.
         let threads = busy.len().min(self.threads_at_once.unwrap_or(busy.len()));
@@ -230,7 +230,7 @@ impl Observation {
         let (interval_us, interval_is_bound) = self.interval(threads, partner);
         let (others, others_sd) = self.others();
         let wanted = cpus as f64 + self.wanted_by_others(cpus, others);
-        Figures {
+        ProgramFigures {
             seconds: self.length_ns as f64 / 1e9,
             threads,
             cpus,

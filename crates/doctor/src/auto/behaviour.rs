@@ -5,7 +5,7 @@
 //! (a quarter of it more or less, or by a factor of five where that is no chance), how many threads compete
 //! (by a factor of two), and whether gangs are among those. It must be seen twice in a row.
 
-use crate::observation::Figures;
+use crate::observation::ProgramFigures;
 
 /// So much of its time more or less is another waiting, and so many times as much, where it is no chance.
 const WAITS_MORE: f64 = 0.25;
@@ -43,7 +43,7 @@ pub struct Competition {
 }
 
 impl Behaviour {
-    pub fn of(figures: &Figures, competition: Competition) -> Behaviour {
+    pub fn of(figures: &ProgramFigures, competition: Competition) -> Behaviour {
         let sleeps: u64 = figures.sleeps.values().map(|sleeps| sleeps.count).sum();
         let thread_seconds = figures.seconds.max(0.001) * figures.threads.max(1) as f64;
         Behaviour {

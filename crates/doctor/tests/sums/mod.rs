@@ -8,7 +8,7 @@ use std::{
 use gang_bpf::{Coscheduling, Sum};
 use gang_doctor::{
     observation::Observation,
-    watch::{Ticks, Watch},
+    sampler::{Sampler, Ticks},
 };
 use gang_harness::{skipped, wait_for, wait_until};
 use gang_linux::{
@@ -52,16 +52,16 @@ impl Watched {
     }
 
     fn seen_in(&self, length: Duration) -> Option<Observation> {
-        let watch = Watch::begin(&Roots::default(), self.0.path(), cpus(), Ticks::Few);
-        let mut watch = match watch {
+        let sampler = Sampler::begin(&Roots::default(), self.0.path(), cpus(), Ticks::Few);
+        let mut sampler = match sampler {
             Err(error) if cannot_watch(&format!("{error:#}")) => {
                 skipped(format!("{error:#}"));
                 return None;
             }
-            watch => watch.unwrap(),
+            sampler => sampler.unwrap(),
         };
-        watch.until(Instant::now() + length).unwrap();
-        Some(watch.end().unwrap())
+        sampler.until(Instant::now() + length).unwrap();
+        Some(sampler.end().unwrap())
     }
 }
 

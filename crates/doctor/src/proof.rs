@@ -28,7 +28,7 @@ pub const PERIOD_MIN: Duration = Duration::from_millis(250);
 const TURNS: u32 = 4;
 
 /// What the change takes at most, left out at the beginning of each period.
-pub const SETTLES: Duration = Duration::from_millis(50);
+pub const WARM_UP: Duration = Duration::from_millis(50);
 
 /// The shortest period in which a program is believed that counts itself: it reports four times a second.
 const COUNTED_MIN: Duration = Duration::from_millis(1250);
@@ -95,7 +95,7 @@ pub fn shortest_period(slice: Duration, gangs: usize) -> Duration {
 /// What is said where the program ended before it was proved.
 pub fn ended_too_soon(length: Duration) -> String {
     let periods = 2 * PAIRS as u32;
-    let takes = ((length / periods).max(PERIOD_MIN) + SETTLES) * periods;
+    let takes = ((length / periods).max(PERIOD_MIN) + WARM_UP) * periods;
     format!(
         "the program ended before it was measured often enough, which takes {:.0} s or more after it was watched",
         takes.as_secs_f64()
@@ -204,7 +204,7 @@ fn period(
     length: Duration,
 ) -> Result<Option<Period>> {
     subject.schedule(policy, sampler)?;
-    if !sampler.until(Instant::now() + SETTLES)? {
+    if !sampler.until(Instant::now() + WARM_UP)? {
         return Ok(None);
     }
     let part = sampler.begin_part()?;

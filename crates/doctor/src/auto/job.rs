@@ -22,7 +22,7 @@ use super::{
 use crate::{
     diagnosis::Diagnosis,
     observation::Observation,
-    proof::{self, Pair, SETTLES, Seen, Subject},
+    proof::{self, Pair, WARM_UP, Seen, Subject},
     sampler::{Sampler, Ticks},
 };
 
@@ -202,7 +202,7 @@ impl AutoJob {
         };
         if let Ok(true) = decided {
             // What it is like now, whatever comes; it may live elsewhere by what was decided.
-            std::thread::sleep(SETTLES);
+            std::thread::sleep(WARM_UP);
             self.cgroup = client.show_job(self.id)?.details.cgroup.map(PathBuf::from);
             return self.glance(roots);
         }
@@ -234,7 +234,7 @@ impl AutoJob {
             };
             self.ledger.watched(pair_began.elapsed().as_secs_f64());
             let (better, worse) = (pair.gang.max(pair.linux), pair.gang.min(pair.linux));
-            self.ledger.lost((period + SETTLES).as_secs_f64(), better, worse);
+            self.ledger.lost((period + WARM_UP).as_secs_f64(), better, worse);
             pairs.push(pair);
             let nature = nature(&sampler.observation()?, self.around.competition);
             if let Some(found) = verdict(pairs, nature) {
@@ -287,7 +287,7 @@ impl AutoJob {
 
 /// What the next pair may cost.
 fn cost_s(pairs: &[Pair], period: Duration) -> f64 {
-    let each_s = (period + SETTLES).as_secs_f64();
+    let each_s = (period + WARM_UP).as_secs_f64();
     let watching_s = Ledger::watching(2.0 * each_s);
     let lost = |pair: &Pair| {
         let better = pair.gang.max(pair.linux);

@@ -5,7 +5,7 @@
 //!
 //! Approach: a program is made a job that Linux schedules, while it is watched, so that its threads are in a
 //! cgroup. For how long its threads run while all of them have CPUs, or do not, the kernel's programs sum up
-//! ([`sampler`], `moments`); at ticks of each CPU it is seen whether they work there or wait ([`sites`]). ProgramFigures follow
+//! ([`sampler`], `moments`); at ticks of each CPU it is seen whether they work there or wait ([`sites`]). Figures follow
 //! from that ([`observation`], `waits`), and what they say of a program ([`conditions`], [`diagnosis`]), without the
 //! kernel. With `--prove` the program is a gang in one half of the time and Linux's in the other, in turn, and what it
 //! works is compared ([`proof`]). The same is done for the jobs of policy `auto`, at the daemon's behest ([`auto`]).

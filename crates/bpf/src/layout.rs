@@ -124,12 +124,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// Of a gang, on a CPU, up to a moment at which the gang has been settled.
+    /// Of a gang, on a CPU, up to a moment at which the gang has been booked.
     pub fn of(gang: u64, gang_bytes: &[u8], cpu: &[u8]) -> Run {
         if (u64_at(cpu, 8), u64_at(cpu, 16)) != (gang, epoch(gang_bytes)) {
             return Run::default();
         }
-        // The gang's own clock: it has been settled up to there.
+        // The gang's own clock: it has been booked up to there.
         let ran_ns = u64_at(gang_bytes, 24).saturating_sub(u64_at(cpu, 0));
         let in_slot_ns = u64_at(gang_bytes, 80).saturating_sub(u64_at(cpu, 24)).min(ran_ns);
         Run { in_slot_ns, out_of_slot_ns: ran_ns - in_slot_ns }
@@ -167,7 +167,7 @@ mod tests {
         let gang = new_gang(5, 1000);
         assert_eq!(Run::of(9, &gang, &cpu(600, 8, 5, 0)), Run::default());
         assert_eq!(Run::of(9, &gang, &cpu(600, 9, 4, 0)), Run::default());
-        // It has been switched since the gang was settled.
+        // It has been switched since the gang was booked.
         assert_eq!(Run::of(9, &gang, &cpu(1001, 9, 5, 1)), Run::default());
     }
 }

@@ -26,7 +26,7 @@ const CULPRITS_TOLD: usize = 5;
 const READ_AGAIN: usize = 10;
 
 /// The programs that are not told of by the scheduler.
-const CALLED: [&str; 3] = ["settle", "await", "look_around"];
+const CALLED: [&str; 3] = ["book_now", "await", "look_around"];
 
 static PROGRAM: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cosched.bpf.o")));
@@ -116,7 +116,7 @@ impl Meter {
     /// What is told of a gang from now on is what is measured from now on.
     pub fn start_over(&self, gang: u64) -> Result<(), NotMeasured> {
         let measured = Measured {
-            figures: layout::figures(&self.settled(gang)?),
+            figures: layout::figures(&self.booked(gang)?),
             per_cpu: self.of_cpus(gang)?,
             lost_to: self.culprits(gang)?,
         };
@@ -137,7 +137,7 @@ impl Meter {
     /// passed is booked by the slots that were known before.
     pub fn set_slots(&self, gang: u64, slots: Option<&[SlotTime]>) -> Result<(), NotMeasured> {
         // Of a gang that is not watched yet there is nothing to book.
-        let _ = self.settle(gang);
+        let _ = self.book_now(gang);
         let generation = self.generation.fetch_add(1, Ordering::Relaxed);
         map(&self.object, "slots")
             .update(&gang.to_ne_bytes(), &layout::slots(generation, slots), MapFlags::ANY)
@@ -188,7 +188,7 @@ impl Meter {
 
     /// What was measured of a gang up to now.
     pub fn read(&self, gang: u64) -> Result<GangSums, NotMeasured> {
-        Ok(layout::figures(&self.settled(gang)?).since(&self.before_of(gang).figures))
+        Ok(layout::figures(&self.booked(gang)?).since(&self.before_of(gang).figures))
     }
 
     /// How many threads of a gang run or wait for a CPU. Whoever did so when they came to it counts once they are
@@ -217,7 +217,7 @@ impl Meter {
         let mut tries = 0..READ_AGAIN;
         let (gang_bytes, shares, cpus) = loop {
             // First: who is switched meanwhile is not counted twice.
-            let gang_bytes = self.settled(gang)?;
+            let gang_bytes = self.booked(gang)?;
             let before = of_cpus("cpus", &0u32.to_ne_bytes())?;
             let shares = of_cpus("shares", &gang.to_ne_bytes())?;
             let cpus = of_cpus("cpus", &0u32.to_ne_bytes())?;
@@ -263,8 +263,8 @@ impl Meter {
     }
 
     /// A gang as the kernel has it, its time booked up to now.
-    fn settled(&self, gang: u64) -> Result<Vec<u8>, NotMeasured> {
-        self.settle(gang)?;
+    fn booked(&self, gang: u64) -> Result<Vec<u8>, NotMeasured> {
+        self.book_now(gang)?;
         self.kept(gang)
     }
 
@@ -277,8 +277,8 @@ impl Meter {
     }
 
     /// Has the time of a gang booked up to now.
-    fn settle(&self, gang: u64) -> Result<(), NotMeasured> {
-        let returned = self.call("settle", gang).map_err(refused("read what was measured"))?;
+    fn book_now(&self, gang: u64) -> Result<(), NotMeasured> {
+        let returned = self.call("book_now", gang).map_err(refused("read what was measured"))?;
         if returned == 0 { Ok(()) } else { Err(NotMeasured::NotWatched) }
     }
 

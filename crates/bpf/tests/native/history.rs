@@ -452,9 +452,9 @@ impl<'a> History<'a> {
         self.slots.remove(&group);
     }
 
-    fn settle(&mut self, group: u64) -> Option<u64> {
+    fn book_now(&mut self, group: u64) -> Option<u64> {
         let at = self.at(0);
-        let returned = self.machine.settle(at, group);
+        let returned = self.machine.book_now(at, group);
         assert_eq!(returned == 0, self.gangs.contains_key(&group));
         Some(self.gangs.get_mut(&group)?.book(at.now_ns))
     }
@@ -462,7 +462,7 @@ impl<'a> History<'a> {
     /// Slots come ahead of time, late, or while others are under way, which they may take back. Between two moments of
     /// telling them something may happen.
     fn set_slots(&mut self, group: u64) {
-        self.settle(group);
+        self.book_now(group);
         if self.random.one_in(4) {
             self.switch();
         }
@@ -562,7 +562,7 @@ impl<'a> History<'a> {
     /// All that is measured is what is true, and of the time between clocks that differ no more is missing.
     pub fn compare(&mut self) {
         for group in GROUPS {
-            if let Some(until_ns) = self.settle(group) {
+            if let Some(until_ns) = self.book_now(group) {
                 self.compare_gang(group, until_ns);
             }
         }

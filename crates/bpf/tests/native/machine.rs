@@ -146,8 +146,8 @@ impl Machine {
         self.say(format_args!("update slots {} {}", hex(&group.to_ne_bytes()), hex(&bytes)));
     }
 
-    pub fn settle(&mut self, at: At, group: u64) -> i32 {
-        self.ask(format_args!("settle {at} {group}")).parse().unwrap()
+    pub fn book_now(&mut self, at: At, group: u64) -> i32 {
+        self.ask(format_args!("book_now {at} {group}")).parse().unwrap()
     }
 
     pub fn await_waking(&mut self, at: At, group: u64) -> i32 {

@@ -70,7 +70,7 @@ fn two_threads_in_one_slot_are_booked_by_hand() {
     // The first thread sleeps from 400 on; the slot ends at 500, and the second thread leaves at 520.
     machine.switch(at(0, 400), 0, false, 1, true);
     machine.switch(at(1, 520), 3, true, 0, true);
-    assert_eq!(machine.settle(at(0, 600), 7), 0);
+    assert_eq!(machine.book_now(at(0, 600), 7), 0);
     let figures = machine.figures(7);
     let of_gang = [figures.slot_ns, figures.wanted_ns, figures.coscheduled_ns, figures.lost_ns];
     assert_eq!(of_gang, [400_000, 400_000, 260_000, 140_000]);
@@ -107,7 +107,7 @@ fn a_run_begins_on_its_cpu_when_it_is_found() {
     machine.switch(at(100), 1, false, 1, false);
     machine.tick(at(200), 1);
     machine.switch(at(260), 0, false, 1, true);
-    assert_eq!(machine.settle(at(300), 7), 0);
+    assert_eq!(machine.book_now(at(300), 7), 0);
     let figures = machine.figures(7);
     assert_eq!((figures.filled_ns, figures.waiting_ns), (60_000, 150_000));
     assert_eq!(machine.per_cpu(7)[0].filled_ns, 60_000);
@@ -131,7 +131,7 @@ fn a_wake_up_that_comes_late_books_nothing() {
         machine.wake(at(2, 200), 2, false);
     });
     machine.wake(at(0, 50), 1, false);
-    assert_eq!(machine.settle(at(0, 300), 7), 0);
+    assert_eq!(machine.book_now(at(0, 300), 7), 0);
     let figures = machine.figures(7);
     assert_eq!((figures.filled_ns, figures.waiting_ns), (40_000, 100_000));
 }

@@ -22,7 +22,7 @@ use super::{
 use crate::{
     diagnosis::Diagnosis,
     observation::Observation,
-    proof::{self, Pair, WARM_UP, Seen, Subject},
+    proof::{self, Pair, Seen, Subject, WARM_UP},
     sampler::{Sampler, Ticks},
 };
 

@@ -19,7 +19,7 @@ const NAME: &str = "gangd";
 const REALTIME: &str = "cpu.rt_runtime_us";
 
 /// How long to wait for the lock: anybody may hold it, and must not keep the daemon from its work.
-const PATIENCE: Duration = Duration::from_millis(200);
+const WAIT_MAX: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Makes the group where it is not there, with all the time of real-time threads, idle as a whole.
@@ -60,7 +60,7 @@ fn give_realtime(group: &Group, all: &str) -> Result<()> {
             return Ok(());
         }
         match group.write(REALTIME, all) {
-            Err(_) if waited < PATIENCE => std::thread::sleep(PAUSE),
+            Err(_) if waited < WAIT_MAX => std::thread::sleep(PAUSE),
             result => return result,
         }
         waited += PAUSE;
@@ -74,7 +74,7 @@ pub fn lock(root: &Path) -> Result<File> {
     let mut waited = Duration::ZERO;
     loop {
         match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Err(_) if waited < PATIENCE => std::thread::sleep(PAUSE),
+            Err(_) if waited < WAIT_MAX => std::thread::sleep(PAUSE),
             Err(e) => return Err(error(e.into())),
             Ok(()) => return Ok(directory),
         }

@@ -17,7 +17,7 @@ use std::{
 };
 
 use gang_bpf::{GangSums, Meter, NotMeasured, SLOTS_MAX, SchedClass, SlotTime};
-use gang_harness::{PATIENCE, skipped, wait_until};
+use gang_harness::{TEST_TIMEOUT, skipped, wait_until};
 use gang_linux::{
     clock, process,
     sched::{self, Attributes},
@@ -609,7 +609,7 @@ fn told_before(meter: &Meter, witness: &mut Sleeper, heard: &Receiver<Vec<u64>>)
     witness.wake();
     let mut told = Vec::new();
     while !told.contains(&witness.group) {
-        told.extend(heard.recv_timeout(PATIENCE).expect("the witness is told to have woken"));
+        told.extend(heard.recv_timeout(TEST_TIMEOUT).expect("the witness is told to have woken"));
     }
     assert_eq!(told.pop(), Some(witness.group));
     told

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use gang_harness::{PATIENCE, skipped};
+use gang_harness::{TEST_TIMEOUT, skipped};
 use gang_linux::sched::SchedPolicy;
 use gang_protocol::client::Client;
 use place::{
@@ -285,7 +285,7 @@ fn a_socket_of_the_service_manager_outlives_the_daemon() {
         .unwrap();
     // The first connection starts it.
     wait_until("the daemon answers", || {
-        let client = Client::connect_within(&socket, PATIENCE);
+        let client = Client::connect_within(&socket, TEST_TIMEOUT);
         client.is_ok_and(|mut client| client.status().is_ok())
     });
     patient_client(&socket).stop().unwrap();

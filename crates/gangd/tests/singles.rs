@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_harness::PATIENCE;
+use gang_harness::TEST_TIMEOUT;
 use gang_linux::{
     Roots,
     cgroup::Hierarchies,
@@ -347,7 +347,7 @@ impl CpuGroup {
 impl Drop for CpuGroup {
     fn drop(&mut self) {
         // Its threads have ended, or do so in a moment.
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         while fs::remove_dir(&self.0).is_err() && self.0.exists() && Instant::now() < end {
             thread::sleep(Duration::from_millis(10));
         }

@@ -14,7 +14,7 @@ use rustix::{
     thread::Pid,
 };
 
-use crate::{listeners, page::SlotPage, thread};
+use crate::{page::SlotPage, thread};
 
 /// An action, and what it takes to carry it out. Doing so allocates nothing.
 #[derive(Clone, Debug)]
@@ -161,7 +161,7 @@ impl Kernel for Linux {
             (Action::Affinity { tid, cpus }, _) => thread::set_affinity(*tid, cpus),
             (Action::Control { control, .. }, Handle::Control(file)) => file.set(*control),
             (Action::Signal { signal, .. }, Handle::Process(process)) => {
-                process.signal(listeners::number(*signal))
+                process.signal(thread::signal(*signal))
             }
             (Action::Page { word, .. }, Handle::Page(page)) => page.write(word),
             // Nobody but tests binds it to nothing.

@@ -15,24 +15,11 @@ use std::{
 use gang_linux::{clock, process};
 use gang_schedule::JobId;
 use gang_timetable::{self as timetable, Action};
-use rustix::process::Signal;
 
-use crate::bound::ProcessHandle;
-
-/// Before a job is stopped.
-const PAUSE: Signal = Signal::USR1;
-/// After it was started.
-const CONTINUE: Signal = Signal::USR2;
-
-/// Which signal of Linux one is.
-pub fn number(signal: timetable::Signal) -> Signal {
-    match signal {
-        timetable::Signal::Stop => Signal::STOP,
-        timetable::Signal::Continue => Signal::CONT,
-        timetable::Signal::SlotEnds => PAUSE,
-        timetable::Signal::SlotBegins => CONTINUE,
-    }
-}
+use crate::{
+    bound::ProcessHandle,
+    thread::{SLOT_BEGINS, SLOT_ENDS},
+};
 
 /// How long a process has its handlers before it listens: longer than from a fork to what is executed then, also where
 /// both have to wait for a slot.
@@ -67,7 +54,7 @@ impl Listeners {
         self.others.retain(|tid| threads.contains(tid));
         self.processes.retain(|tid, of| threads.contains(tid) && of.process.is_alive());
         for &tid in threads.difference(&self.others.clone()) {
-            match process::handles(proc_root, tid, &[PAUSE, CONTINUE]) {
+            match process::handles(proc_root, tid, &[SLOT_ENDS, SLOT_BEGINS]) {
                 Ok(Some(true)) => match self.processes.get_mut(&tid) {
                     Some(of) => {
                         of.listens |= now_ns >= of.since_ns + LISTENS_AFTER.as_nanos() as u64
@@ -132,14 +119,14 @@ impl Listeners {
 /// Its number may have been given to another process before it was opened.
 fn handle(proc_root: &Path, pid: u32) -> Option<Arc<ProcessHandle>> {
     let process = ProcessHandle::open(pid).ok()?;
-    let still = process::handles(proc_root, pid, &[PAUSE, CONTINUE]);
+    let still = process::handles(proc_root, pid, &[SLOT_ENDS, SLOT_BEGINS]);
     matches!(still, Ok(Some(true))).then_some(process)
 }
 
 /// Continues the processes of a job that nobody would continue any more.
 pub fn let_go(proc_root: &Path, threads: &[u32]) {
     for process in threads.iter().filter_map(|&tid| handle(proc_root, tid)) {
-        let _ = process.signal(CONTINUE);
+        let _ = process.signal(SLOT_BEGINS);
     }
 }
 

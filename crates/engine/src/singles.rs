@@ -19,7 +19,10 @@ use gang_schedule::CpuSet;
 use gang_timetable::{Attributes, SchedPolicy, THREADS_MAX, is_raised};
 use serde::{Deserialize, Serialize};
 
-use crate::{pins::Pins, store::Normal, thread};
+use crate::{
+    pins::Pins,
+    thread::{self, Normal},
+};
 
 /// A thread that is a member of a job by itself. Moments are clock ticks since boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,10 +8,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gang_timetable::{Attributes, SchedPolicy};
 use serde::{Deserialize, Serialize};
 
-use crate::singles::Single;
+use crate::{singles::Single, thread::Normal};
 
 /// How to find the processes of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,28 +71,6 @@ pub struct JoinedProcess {
     pub origin: PathBuf,
     pub cpu_origin: Option<PathBuf>,
     pub memory_origin: Option<PathBuf>,
-}
-
-/// The attributes that a released thread gets; the policy by its number in sched(7).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Normal {
-    pub policy: u32,
-    pub nice: i32,
-    pub priority: u32,
-}
-
-impl From<Attributes> for Normal {
-    fn from(attributes: Attributes) -> Self {
-        let Attributes { policy, nice, priority, .. } = attributes;
-        Normal { policy: policy.number(), nice, priority }
-    }
-}
-
-impl From<Normal> for Attributes {
-    fn from(normal: Normal) -> Self {
-        let policy = SchedPolicy::from_number(normal.policy).unwrap_or(SchedPolicy::Other);
-        Attributes { policy, nice: normal.nice, priority: normal.priority, reset_on_fork: false }
-    }
 }
 
 /// A job on file. Times are nanoseconds since the Unix epoch.
@@ -267,15 +244,6 @@ pub(crate) fn record(id: u64, placement: Placement) -> Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_thread_gets_back_the_policy_that_it_had() {
-        for policy in SchedPolicy::ALL {
-            let had = Attributes { policy, ..Attributes::other(3) };
-            assert_eq!(Attributes::from(Normal::from(had)), had);
-        }
-        assert_eq!(Normal::from(Attributes::idle(0)).policy, 5, "as in sched(7)");
-    }
 
     #[test]
     fn records_come_back_in_order_and_damage_is_told() {

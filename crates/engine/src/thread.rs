@@ -1,10 +1,39 @@
-//! Attributes and CPUs of threads, between timetables and Linux.
+//! Attributes, CPUs and signals, between timetables, Linux and files.
 
 use std::io;
 
 use gang_linux::sched;
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, SchedPolicy};
+use gang_timetable::{self as timetable, Attributes, SchedPolicy};
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+/// SIGUSR1 to a process that listens: its slot ends (L5).
+pub const SLOT_ENDS: Signal = Signal::USR1;
+/// SIGUSR2 to a process that listens: its slot has begun.
+pub const SLOT_BEGINS: Signal = Signal::USR2;
+
+/// The attributes that a released thread gets; the policy by its number in sched(7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Normal {
+    pub policy: u32,
+    pub nice: i32,
+    pub priority: u32,
+}
+
+impl From<Attributes> for Normal {
+    fn from(attributes: Attributes) -> Self {
+        let Attributes { policy, nice, priority, .. } = attributes;
+        Normal { policy: policy.number(), nice, priority }
+    }
+}
+
+impl From<Normal> for Attributes {
+    fn from(normal: Normal) -> Self {
+        let policy = SchedPolicy::from_number(normal.policy).unwrap_or(SchedPolicy::Other);
+        Attributes { policy, nice: normal.nice, priority: normal.priority, reset_on_fork: false }
+    }
+}
 
 /// How a thread is scheduled now.
 pub fn attributes(tid: u32) -> io::Result<Attributes> {
@@ -52,4 +81,28 @@ pub(crate) fn to_linux(of: &Attributes) -> sched::Attributes {
     };
     let Attributes { nice, priority, reset_on_fork, .. } = *of;
     sched::Attributes { policy, nice, priority, reset_on_fork }
+}
+
+/// The signal of Linux that a signal of a timetable is.
+pub fn signal(signal: timetable::Signal) -> Signal {
+    match signal {
+        timetable::Signal::Stop => Signal::STOP,
+        timetable::Signal::Continue => Signal::CONT,
+        timetable::Signal::SlotEnds => SLOT_ENDS,
+        timetable::Signal::SlotBegins => SLOT_BEGINS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_gets_back_the_policy_that_it_had() {
+        for policy in SchedPolicy::ALL {
+            let had = Attributes { policy, ..Attributes::other(3) };
+            assert_eq!(Attributes::from(Normal::from(had)), had);
+        }
+        assert_eq!(Normal::from(Attributes::idle(0)).policy, 5, "as in sched(7)");
+    }
 }

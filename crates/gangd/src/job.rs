@@ -8,7 +8,8 @@ use gang_engine::{
     listeners::Listeners,
     members::Members,
     page::SlotPage,
-    store::{JoinedProcess, Normal, Placement, Record},
+    store::{JoinedProcess, Placement, Record},
+    thread::Normal,
 };
 use gang_schedule::{CpuSet, JobId, Spec};
 use gang_timetable::{Attributes, Control, Group, InSlot, Standing, Validity, Word};

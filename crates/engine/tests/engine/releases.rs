@@ -16,7 +16,8 @@ use gang_engine::{
     pins::Pins,
     release::{self, Found},
     singles::Single,
-    store::{Normal, Placement, Record, Store},
+    store::{Placement, Record, Store},
+    thread::Normal,
 };
 use gang_harness::wait_until;
 use gang_linux::{

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::competitors::Competitor;
-use crate::observation::ProgramFigures;
+use crate::figures::ProgramFigures;
 use crate::words::{percent, time};
 
 /// Synchronisation that is rarer does not suffer (E13).

@@ -9,8 +9,8 @@
 use serde::Serialize;
 
 use crate::conditions::{self, Condition};
-use crate::observation::{Observation, ProgramFigures};
 use crate::words::{percent, signed};
+use crate::{figures::ProgramFigures, observation::Observation};
 
 /// Where more threads than it has CPUs want them for more than this share of its time, no slot holds them all. It is
 /// 0.43 of scikit-learn, of which gangs are not faster, and below 0.001 of numpy, libgomp and Open MPI with a thread for

@@ -15,6 +15,7 @@ pub mod cli;
 pub mod competitors;
 pub mod conditions;
 pub mod diagnosis;
+pub mod figures;
 pub mod interruption;
 pub mod memory;
 mod moments;

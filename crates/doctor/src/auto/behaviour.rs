@@ -5,7 +5,7 @@
 //! (a quarter of it more or less, or by a factor of five where that is no chance), how many threads compete
 //! (by a factor of two), and whether gangs are among those. It must be seen twice in a row.
 
-use crate::observation::ProgramFigures;
+use crate::figures::ProgramFigures;
 
 /// So much of its time more or less is another waiting, and so many times as much, where it is no chance.
 const WAITS_MORE: f64 = 0.25;

@@ -3,7 +3,7 @@
  * How the time of a gang is booked: by whether it is in slot, and how many of its threads run and want to.
  *
  * Who calls says what a thread does from now on, and holds the gang's lock; nothing here knows threads or CPUs.
- * The structures are repeated in layout.rs.
+ * The structures are repeated in shared.rs, which a test compares.
  */
 #ifndef GANGD_BOOK_H
 #define GANGD_BOOK_H

@@ -31,7 +31,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* The structures below are repeated in layout.rs. */
+/* The structures below are repeated in shared.rs, which a test compares. */
 
 #define GANGS_MAX 10240
 #define CULPRITS_MAX 4096

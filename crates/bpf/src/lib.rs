@@ -29,6 +29,9 @@ mod profiler;
 #[cfg(not(has_program))]
 #[path = "no_profiler.rs"]
 mod profiler;
+#[cfg(any(has_program, test))]
+#[cfg_attr(not(has_program), allow(dead_code, reason = "tests use a part of it"))]
+mod shared;
 mod ticks;
 
 #[cfg(test)]

@@ -10,7 +10,10 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use crate::{Culprit, GangSums, OnCpu, SlotTime, layout};
+use crate::{
+    Culprit, GangSums, OnCpu, SlotTime, layout,
+    shared::{Cpu, Share, Shared},
+};
 
 /// As many CPUs as machine.c has, and as many threads, of which 0 is idle.
 pub const CPUS: usize = 8;
@@ -178,7 +181,7 @@ impl Machine {
         let gang = self.gang(group);
         let shares = self.lookup("shares", &group.to_ne_bytes());
         let cpus = self.lookup("cpus", &0u32.to_ne_bytes());
-        let each = shares.chunks_exact(layout::SHARE_SIZE).zip(cpus.chunks_exact(layout::CPU_SIZE));
+        let each = shares.chunks_exact(Share::SIZE).zip(cpus.chunks_exact(Cpu::SIZE));
         let on_cpu = |(number, (share, cpu))| layout::on_cpu(number, group, &gang, share, cpu);
         each.enumerate().map(on_cpu).collect()
     }
@@ -195,7 +198,7 @@ impl Machine {
 
     pub fn short_tasks(&mut self) -> u64 {
         let cpus = self.lookup("cpus", &0u32.to_ne_bytes());
-        cpus.chunks_exact(layout::CPU_SIZE).map(layout::short_tasks).sum()
+        cpus.chunks_exact(Cpu::SIZE).map(layout::short_tasks).sum()
     }
 }
 

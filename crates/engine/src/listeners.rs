@@ -1,9 +1,9 @@
 //! The processes of a job that hear of its slots by signals.
 //!
-//! SIGUSR1 pauses and SIGUSR2 continues, as LLNL's scheduler had it (L5). Both end a program that does
-//! not expect them. So only a process that handles both gets them, whatever the job has asked for. One that was just
-//! forked has the handlers of its parent until it executes another program: it listens only once it has lived for a
-//! while.
+//! SIGUSR1 pauses and SIGUSR2 continues, as LLNL's scheduler had it (L5). Both end a program that
+//! does not expect them. So only a process that handles both gets them, whatever the job has asked
+//! for. One that was just forked has the handlers of its parent until it executes another program:
+//! it listens only once it has lived for a while.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,16 +21,16 @@ use crate::{
     thread::{SLOT_BEGINS, SLOT_ENDS},
 };
 
-/// How long a process has its handlers before it listens: longer than from a fork to what is executed then, also where
-/// both have to wait for a slot.
+/// A process listens once it has had its handlers for so long. A fork takes less until it executes
+/// another program, also where both wait for a slot.
 const LISTENS_AFTER: Duration = Duration::from_millis(500);
 
 /// A process that handles both signals.
 #[derive(Debug)]
 struct Listener {
     process: Arc<ProcessHandle>,
-    /// When it was seen to, first (CLOCK_MONOTONIC). When it was started is told by a file whose reader waits for it
-    /// ([`process::stat`]).
+    /// When its handlers were first seen (CLOCK_MONOTONIC). The file that has its start can keep a
+    /// reader waiting ([`process::stat`]).
     since_ns: u64,
     listens: bool,
 }

@@ -62,7 +62,7 @@ pub struct Part {
 pub struct Members {
     roster: Roster,
     pub control_files: ControlFiles,
-    /// What matters for how they stand.
+    /// The part that matters for how they stand.
     known: gang_timetable::Members,
     /// For those who must release it without knowing anything else.
     pub pins: Pins,
@@ -193,7 +193,8 @@ impl Members {
         }
     }
 
-    /// Lets a single thread go: appends the calls that give it back what it had. True where it was a member.
+    /// Lets a single thread go: appends the calls that give it back what it had. True where it was
+    /// a member.
     pub fn let_single_go(&mut self, tid: u32, out: &mut Vec<Action>) -> bool {
         let Roster::Threads { singles, .. } = &mut self.roster else { return false };
         let before = singles.len();
@@ -214,8 +215,8 @@ impl Members {
         self.note_processes();
     }
 
-    /// Lets a process go: appends the calls that give its threads back what they had, and does not find
-    /// it again. Returns the threads that the job knew, in order of number.
+    /// Lets a process go: appends the calls that give its threads back what they had, and does not
+    /// find it again. Returns the threads that the job knew, in order of number.
     pub fn let_go(
         &mut self,
         proc_root: &Path,
@@ -241,8 +242,8 @@ impl Members {
         known
     }
 
-    /// Threads that came are told, with what they had before: where it is not what the job's first one
-    /// had, it cannot be told any more once they are switched.
+    /// Remembers the attributes that threads have before they join. Where these are not what the
+    /// job's first thread had, they cannot be found out any more once the threads are switched.
     pub fn remember_attributes(&mut self, before: &[(u32, Attributes)]) {
         for &(tid, original) in before {
             if let Ok(cpus) = thread::affinity(tid) {
@@ -259,15 +260,16 @@ impl Members {
         }
     }
 
-    /// Threads are going to come, which are not in the job's cgroup yet: moving them may take the kernel
-    /// longer than a slice. They are members until it is said that all have come.
+    /// Threads are going to come, which are not in the job's cgroup yet: moving them may take the
+    /// kernel longer than a slice. They are members until it is said that all have come.
     pub fn expect(&mut self, tids: Vec<u32>) {
         if let Roster::Cgroup { expected, .. } = &mut self.roster {
             *expected = tids;
         }
     }
 
-    /// A process that was let go is out of the job's cgroup, or is a member again where it stayed in.
+    /// A process that was let go is out of the job's cgroup, or is a member again where it stayed
+    /// in.
     pub fn has_left(&mut self, pid: u32) {
         if let Roster::Cgroup { leaving, .. } = &mut self.roster {
             leaving.retain(|process| process.pid != pid);
@@ -350,8 +352,8 @@ impl Members {
         }
     }
 
-    /// `most` threads, if there are more, and another part each time: neighbours in a row do the same more often than
-    /// others, and the first one of all more often something else.
+    /// At most `most` threads, other ones each time. Neighbours in a row behave more alike than
+    /// others do, and the first thread of all more often behaves differently.
     pub fn part(&mut self, most: usize) -> Part {
         let step = self.threads().len().div_ceil(most).max(1);
         self.counts = self.counts.wrapping_add(1);
@@ -364,8 +366,8 @@ impl Members {
         self.known.note_cpus(cpus);
     }
 
-    /// Time in which one of its threads or more waited for a CPU, in microseconds; absent where the
-    /// kernel does not tell (Documentation/accounting/psi.rst).
+    /// Time in which at least one of its threads waited for a CPU, in microseconds; absent where
+    /// the kernel does not measure it (Documentation/accounting/psi.rst).
     pub fn waited_us(&mut self) -> Option<u64> {
         match &self.roster {
             Roster::Cgroup { pressure, .. } => {
@@ -375,8 +377,8 @@ impl Members {
         }
     }
 
-    /// CPU time its processes have used, in nanoseconds; absent where the kernel does not tell. A
-    /// process that ended is not counted any more where the job is a tree.
+    /// CPU time its processes have used, in nanoseconds; absent where the kernel does not say.
+    /// Where the job is a tree, a process that ended is not counted any more.
     pub fn cpu_time_ns(&mut self, proc_root: &Path) -> Option<u64> {
         match &mut self.roster {
             Roster::Cgroup { cpu, .. } => {
@@ -398,8 +400,8 @@ impl Members {
     }
 }
 
-/// Numbers far from each other for `count`s that follow each other (Fibonacci hashing: Knuth, The Art of Computer
-/// Programming, 6.4).
+/// Numbers far from each other for `count`s that follow each other (Fibonacci hashing: Knuth, The
+/// Art of Computer Programming, 6.4).
 fn spread(count: usize) -> usize {
     ((count as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize
 }
@@ -435,7 +437,8 @@ mod tests {
 
     #[test]
     fn threads_in_a_row_are_looked_at_soon_however_few_are_looked_at() {
-        // Of every 132 threads one is looked at: of three looks in succession one is of any hundred in a row.
+        // Of every 132 threads one is looked at: of three looks in succession one is of any hundred
+        // in a row.
         let offsets: Vec<usize> = (0..10_000).map(|count| spread(count) % 132).collect();
         for looks in offsets.windows(3) {
             let is_seen = |first: usize| looks.iter().any(|look| (look + 132 - first) % 132 < 100);

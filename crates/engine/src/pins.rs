@@ -1,12 +1,12 @@
 //! Which CPUs gangd gave to the threads of a job, on file.
 //!
-//! Problem: a thread carries its CPUs with it, and nothing about them says who chose them. A release that
-//! knows nothing else would leave threads on the CPUs of their last slot for ever, or take from a program
-//! what it chose itself.
+//! Problem: a thread carries its CPUs with it, and nothing about them says who chose them. A
+//! release that knows nothing else would leave threads on the CPUs of their last slot for ever, or
+//! take from a program what it chose itself.
 //!
-//! Approach: a file of binary words beside that of the job. A set of CPUs is in it before a switcher may
-//! hear of it, and a thread that had chosen its own when it was first seen. Each is written by one call, so
-//! that whoever reads it after the daemon died finds nothing half done.
+//! Approach: a file of binary words beside that of the job. A set of CPUs is in it before a
+//! switcher may hear of it, and a thread that had chosen its own when it was first seen. Each is
+//! written by one call, so that whoever reads it after the daemon died finds nothing half done.
 
 use std::{
     fs::{File, OpenOptions},
@@ -26,7 +26,7 @@ const CPUS_MAX: u32 = 1024;
 const SET_LENGTH: usize = CPUS_MAX as usize / 8;
 const USER_PINNED_AT: u64 = (SETS_MAX * SET_LENGTH) as u64;
 
-/// What gangd gave to the threads of one job.
+/// The CPUs that gangd gave to the threads of one job.
 #[derive(Debug, Default)]
 pub struct Pins {
     file: Option<File>,
@@ -45,7 +45,7 @@ impl Pins {
         Ok(Pins { file: Some(file), ..Pins::default() })
     }
 
-    /// What an earlier daemon wrote; absent where it gave nobody any CPUs, or kept no file of it.
+    /// The file of an earlier daemon; absent where it gave no thread any CPUs, or kept no file.
     pub fn read(path: &Path) -> Result<Option<Pins>> {
         let error = |e| Error::new("read", path.display(), e);
         let bytes = match OpenOptions::new().read(true).open(path) {

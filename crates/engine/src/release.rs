@@ -1,8 +1,8 @@
 //! Undoing everything, from files alone.
 //!
-//! Whoever is left does it: the guardian when the daemon dies, the daemon when it starts or stops,
-//! the service manager's stop command, the next `gang` command. Releasing what is released changes
-//! nothing, so that it may be done twice, and by two at once.
+//! Any process that is left can do it: the guardian when the daemon dies, the daemon when it starts
+//! or stops, the service manager's stop command, the next `gang` command. Releasing what is
+//! released changes nothing, so that it may be done twice, and by two at once.
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     thread,
 };
 
-/// What a release found and did.
+/// The result of a release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Jobs whose processes are still there.
@@ -88,7 +88,8 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
 /// A job, and what gangd did to its threads that cannot be seen on them.
 struct Past<'a> {
     record: &'a Record,
-    /// Absent where the CPUs of threads were not touched, or a daemon that kept no file of it did so.
+    /// Absent where the CPUs of threads were not touched, or a daemon that kept no file of it did
+    /// so.
     pins: Option<Pins>,
 }
 
@@ -100,7 +101,7 @@ impl std::ops::Deref for Past<'_> {
     }
 }
 
-/// What gangd makes of the weight of a group, and what a group has that nobody has changed.
+/// The weights of a group: its file, the weight that gangd sets, and the one of an unchanged group.
 const WEIGHTS: [(&str, &str, &str); 2] =
     [("cpu.weight", "10000", "100"), ("cpu.shares", "262144", "1024")];
 
@@ -117,10 +118,10 @@ fn reset_controls(group: &Group) {
     }
 }
 
-/// Lets no job give way to the rest of the machine any more, for as long as no daemon schedules them: the
-/// group that gangs have in common is idle as a whole. For who has the place of the daemon, because the next
-/// one makes it idle again; or while the daemon is stuck, which does so when it goes on. Moving many processes
-/// takes a while, and ends as soon as it is not `wanted` any more.
+/// Lets no job give way to the rest of the machine any more, for as long as no daemon schedules
+/// them: the group that gangs have in common is idle as a whole. The next daemon makes it idle
+/// again; one that was stuck does so when it goes on. Moving many processes takes a while, and ends
+/// as soon as it is not `wanted` any more.
 pub fn all_from_common_groups(store: &Store, wanted: impl Fn() -> bool) {
     for record in store.records().0 {
         from_common_group(&record, &wanted);
@@ -187,12 +188,12 @@ pub fn unconfine(at: &Confinement) {
     remove(&group);
 }
 
-/// How often the threads of a job are read again, until none is found that needs something: a
-/// thread may start another one while the list is read.
+/// The threads of a job are read again until none needs anything, at most so often. A thread may
+/// start another one while the list is read.
 const ROUNDS_MAX: usize = 100;
 
-/// What there is of a job, or nothing. Why is told, unless it is gone: whoever releases goes on with what
-/// else there is to release.
+/// The value, or its default. An error is logged, unless the thing is gone: a release goes on with
+/// what else there is to release.
 fn or_default<T: Default>(found: gang_linux::Result<T>) -> T {
     unless_gone(found).unwrap_or_else(|error| {
         tracing::error!(%error, source = %error.source, "a job may not be released as a whole");
@@ -286,8 +287,8 @@ fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
     released || unpinned
 }
 
-/// Gives a thread back the CPUs that it could have without gangd, where it has none that it chose; true
-/// where it was restricted.
+/// Gives a thread back the CPUs that it could have without gangd, where it has none that it chose;
+/// true where it was restricted.
 fn unpin(tid: u32, record: &Record, pins: &Pins) -> bool {
     let everywhere = everywhere(record);
     let Ok(now) = thread::affinity(tid) else { return false };
@@ -342,8 +343,8 @@ pub fn dissolve(record: &Record) {
     }
 }
 
-/// How often, and how far apart, a group is tried to be removed: processes that were killed are in it
-/// until they have ended.
+/// How often, and how far apart, a group is tried to be removed: processes that were killed are in
+/// it until they have ended.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
@@ -357,9 +358,9 @@ fn remove(group: &Group) {
     tracing::warn!(group = %group.path().display(), "a group of a job is left behind, in use");
 }
 
-/// Clears away what is on file of jobs that have no process left; where none has, of the daemon too. Returns
-/// how many are still to be cleared away. For one whose daemon is gone, after [`all`], which tells what cannot be
-/// read.
+/// Clears away the files of jobs that have no process left, and the daemon's where no job has one.
+/// Returns how many jobs are still on file. For a daemon that is gone, after [`all`], which logs
+/// the files that cannot be read.
 pub fn sweep(roots: &Roots, store: &Store) -> usize {
     let (records, _) = store.records();
     let mut left = 0;
@@ -370,7 +371,7 @@ pub fn sweep(roots: &Roots, store: &Store) -> usize {
             continue;
         }
         dissolve(record);
-        // What stays on file is tried again with the next sweep.
+        // The next sweep tries again.
         left += usize::from(store.remove(record.id).is_err());
     }
     if left == 0 {
@@ -380,7 +381,8 @@ pub fn sweep(roots: &Roots, store: &Store) -> usize {
     left
 }
 
-/// Removes the groups that the jobs of a daemon that is gone had in common, where nobody is in them.
+/// Removes the groups that the jobs of a daemon that is gone had in common, where nobody is in
+/// them.
 pub fn dissolve_common(records: &[Record]) {
     for record in records {
         let Placement::Cgroup { group, cpu_group, cpu_group_is_shared, adopted, .. } =

@@ -1,16 +1,16 @@
 //! Single threads as members of a job, which the rest of their processes is none of.
 //!
-//! Problem: a thread has a number that may be given to another one, and not every kernel has descriptors of
-//! threads. And what a member starts inherits its policy and its CPUs without being a member: nobody would give
-//! it back what it would have without gangd.
+//! Problem: a thread has a number that may be given to another one, and not every kernel has
+//! descriptors of threads. And what a member starts inherits its policy and its CPUs without being
+//! a member: nobody would give it back what it would have without gangd.
 //!
-//! Approach: a thread is known by its number, its process and when it started. What is younger than the
-//! membership, in the process or started by the member, is looked at once: where it has what a member has, it is
-//! an *inheritor*, and gets what the member had before.
+//! Approach: a thread is known by its number, its process and its start. Threads that are younger
+//! than the membership, in the process or started by the member, are looked at once. One that has
+//! what a member has is an *inheritor*, and gets what the member had before.
 //!
-//! Properties: a thread that has ended is no member, whoever has its number then. What was there before is never
-//! touched. A younger one that chose SCHED_IDLE, or exactly the CPUs of a slot, before it was looked at, loses
-//! that choice.
+//! Properties: a thread that has ended is no member, also where another thread has its number.
+//! Older threads are never touched. A younger one that chose SCHED_IDLE, or exactly the CPUs of a
+//! slot, before it was looked at, loses that choice.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -67,15 +67,15 @@ impl Single {
     }
 }
 
-/// What may have inherited from members.
+/// The threads that may have inherited from members.
 #[derive(Debug, Default)]
 pub struct Inheritors {
     looked_at: BTreeSet<u32>,
 }
 
 impl Inheritors {
-    /// Those that nobody has looked at yet, each with the member it may have inherited from. Returns how many
-    /// threads the members' processes have besides.
+    /// Those that nobody has looked at yet, each with the member it may have inherited from.
+    /// Returns how many threads the members' processes have besides.
     pub fn find(&mut self, proc_root: &Path, members: &[Single]) -> (Vec<(u32, Single)>, usize) {
         let (mut new, mut there, mut listed) = (Vec::new(), BTreeSet::new(), 0);
         for single in members_by_process(members).filter(|it| it.process_is_there(proc_root)) {
@@ -128,7 +128,8 @@ fn family(proc_root: &Path, first: u32) -> Vec<u32> {
     threads.flat_map(Result::unwrap_or_default).collect()
 }
 
-/// All that may have inherited from members, whoever has looked at it: for who knows them from a file alone.
+/// All threads that may have inherited from members, looked at or not: for a release that knows the
+/// members from a file alone.
 pub fn inheritors(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
     let mut found = Vec::new();
     for single in members_by_process(members).filter(|it| it.process_is_there(proc_root)) {
@@ -148,7 +149,7 @@ pub fn inheritors(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
 /// Gives an inheritor what the member had; true where it had something of gangd's.
 pub fn release_inheritor(tid: u32, of: &Single, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
     let (normal, mut changed) = (Attributes::from(of.normal), false);
-    // Who was started in a slot is an ordinary thread by then (SCHED_RESET_ON_FORK).
+    // A thread that was started in a slot is an ordinary one by then (SCHED_RESET_ON_FORK).
     let now = thread::attributes(tid);
     if let Some(now) =
         now.ok().filter(|now| now.policy == SchedPolicy::Idle && now.policy != normal.policy)
@@ -169,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// What `/proc` shows of threads: process, number and start.
+    /// A `/proc` of threads: process, number and start.
     fn proc_of(threads: &[(u32, u32, u64)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for &(pid, tid, started) in threads {
@@ -225,7 +226,8 @@ mod tests {
         fs::copy(root.path().join("7/task/11/stat"), again.join("stat")).unwrap();
         assert!(found(&[members[0], single(7, 12, 50)]).0.is_empty());
         assert_eq!(found(&members).0, [12]);
-        // The number of the process is another's now; or that of the member, which started nobody then.
+        // The number of the process is another's now; or that of the member, which started nobody
+        // then.
         assert!(found(&[Single { process_started: 11, ..members[0] }]).0.is_empty());
         assert_eq!(found(&[single(7, 8, 21)]).0, [11, 12]);
     }

@@ -1,4 +1,4 @@
-//! What must be known of a job when nobody is left who remembers it.
+//! All that must be known of a job when no process is left that remembers it.
 //!
 //! One file for each job, in a directory beside the daemon's socket. The guardian reads them to
 //! release the jobs of a daemon that died, and the next daemon to find its jobs again.
@@ -16,8 +16,8 @@ use crate::{singles::Single, thread::Normal};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// Its own cgroup of version 2, and the cpu group of version 1 that its processes were put into.
-    /// The origins are where they came from.
+    /// Its own cgroup of version 2, and the cpu group of version 1 that its processes were put
+    /// into. The origins are where they came from.
     Cgroup {
         group: PathBuf,
         origin: PathBuf,
@@ -96,7 +96,7 @@ pub struct Record {
     /// It is proved which policy it is to have; the one above is that which it has.
     #[serde(default)]
     pub auto: bool,
-    /// What it was promised; 0 for nothing.
+    /// Memory and disk that it was promised; 0 for nothing.
     #[serde(default)]
     pub mem_bytes: u64,
     #[serde(default)]

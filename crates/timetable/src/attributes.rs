@@ -83,9 +83,10 @@ const WIDE: Attributes = Attributes::other(-20);
 /// kernel keeps it under both policies, so that even a release without memory gives it back.
 ///
 /// In a group that is idle as a whole, threads out of slot are SCHED_BATCH. Idle ones weigh so
-/// little that the group's weight on a CPU falls to the kernel's least (MIN_SHARES), where its
-/// virtual deadline is reckoned with another weight than it is scaled by as the weight rises again:
-/// the group then comes before a short task that waits beside it, and runs until the next tick.
+/// little that the group's weight on a CPU falls to the kernel's least (MIN_SHARES). As the weight
+/// rises again, the kernel reckons the group's virtual deadline with one weight and scales it by
+/// another. The group then comes before a short task that waits beside it, and runs until the next
+/// tick.
 pub(crate) fn at_standing(
     original: &Attributes,
     to: Standing,
@@ -106,8 +107,8 @@ pub(crate) fn at_standing(
     }
 }
 
-/// What a thread has out of its slot with [`Backend::Rt`](crate::Backend::Rt), which had `original`
-/// without gangd.
+/// The attributes that a thread has out of its slot with [`Backend::Rt`](crate::Backend::Rt), where
+/// it had `original` without gangd.
 pub fn lowered(original: &Attributes, in_idle_group: bool) -> Attributes {
     at_standing(original, Standing::Filling, InSlot::Exclusive, in_idle_group)
 }
@@ -117,8 +118,9 @@ pub fn is_raised(attributes: &Attributes) -> bool {
     *attributes == Attributes { nice: attributes.nice, ..Attributes::fifo(priority::GANG) }
 }
 
-/// What a thread seen for the first time was before gangd. One that a thread of the job has started
-/// carries what gangd gave its parent; the job's own default is what it would have had.
+/// The attributes that a thread had before gangd, from those with which it is first seen. A thread
+/// that one of the job has started carries what gangd gave its parent; the job's own default is
+/// what it would have had.
 pub fn before_gangd(now: Attributes, default: Attributes, was_started_here: bool) -> Attributes {
     // The children of a thread in its slot are ordinary ones, and lose its nice value (sched(7),
     // "Reset scheduling policy for child processes").

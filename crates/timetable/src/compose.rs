@@ -37,7 +37,8 @@ pub struct Gang<'a> {
     pub in_slot: InSlot,
     /// Its programs read of its slot there.
     pub has_page: bool,
-    /// What the page says out of its slot: one that takes no turns any more may have a slot yet.
+    /// The validity that the page has out of its slot: a job that takes no turns any more may have
+    /// a slot yet.
     pub validity: Validity,
     /// Processes that hear of its slots by signals.
     pub listeners: Vec<u32>,
@@ -59,7 +60,8 @@ pub struct Stretch<'a> {
     /// Those that are in a row of the stretch, come into it raised, or filling where others pause,
     /// or have new threads or listeners.
     pub gangs: &'a BTreeMap<JobId, Gang<'a>>,
-    /// What pages of other jobs say from now on: what was told before may write them until then.
+    /// The words of other jobs' pages from now on. The timetable before may write these pages until
+    /// then.
     pub pages: &'a [(JobId, Word)],
     /// The stretch before ends in a gap, in which the group of all gangs gives way.
     pub follows_gap: bool,
@@ -67,14 +69,14 @@ pub struct Stretch<'a> {
     pub has_common_group: bool,
 }
 
-/// What the cpu cgroup of all gangs has.
+/// The weight of the cpu cgroup that all gangs have in common.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum CommonWeight {
     /// It gives way.
     None,
-    /// It is a group like any other: a gang is alone. Its threads would otherwise gather on few
-    /// CPUs, since the kernel takes one on which only idle groups run for as good as idle when it
-    /// places a thread that wakes.
+    /// It is a group like any other: nobody competes with the gang. Its threads would otherwise
+    /// gather on few CPUs: where only idle groups run, the kernel takes a CPU for as good as idle
+    /// when it places a thread that wakes.
     Usual,
     /// It comes before all others: a wide gang is in its slot.
     Highest,
@@ -98,7 +100,7 @@ impl CommonWeight {
     }
 }
 
-/// What the switchers do in a stretch, and how it leaves the gangs.
+/// The timetables of a stretch, and the standings at its end.
 #[derive(Debug, Default)]
 pub struct Composition {
     /// One for each group of CPUs.
@@ -124,7 +126,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
         stretch.gangs.iter().map(|(&job, gang)| (job, (gang.standing, None))).collect();
     // Without a gap before it, nobody knows how the stretch before has left them.
     let mut common = stretch.follows_gap.then_some(CommonWeight::None);
-    // What the stretch before has told may not come about any more.
+    // Words that the stretch before wrote may not come about any more.
     let mut written = BTreeMap::new();
     let mut signalled = BTreeMap::<JobId, (bool, u64)>::new();
     let mut edges = BTreeMap::<u64, EdgeActions>::new();
@@ -247,7 +249,7 @@ fn wanted<'a>(stretch: &Stretch<'a>, slice: u64, in_gap: bool) -> BTreeMap<JobId
     plan.into_iter().flat_map(|plan| &plan.row).map(|slot| (slot.job, &slot.cpus)).collect()
 }
 
-/// What the page of a job says, if it has one, until the next edge; `cpus` are those of its slot.
+/// The word of a job's page until the next edge, if it has a page; `cpus` are those of its slot.
 fn word(stretch: &Stretch<'_>, job: JobId, cpus: Option<&CpuSet>, next_ns: u64) -> Option<Word> {
     let Gang { members, has_page, validity, .. } = &stretch.gangs[&job];
     if !has_page {
@@ -265,7 +267,7 @@ fn word(stretch: &Stretch<'_>, job: JobId, cpus: Option<&CpuSet>, next_ns: u64) 
     }))
 }
 
-/// How long before the end of its slot a job is told by a signal that it ends.
+/// A job gets the signal that its slot ends so long before the end.
 fn notice_ns(config: &Config) -> u64 {
     (config.slice_ns / 20).min(1_000_000)
 }
@@ -293,8 +295,8 @@ fn out_of_slot(stretch: &Stretch<'_>, slice: u64, job: JobId) -> Standing {
     }
 }
 
-/// What tells parts apart: the job, from where it goes to where, and the CPUs it is restricted to;
-/// whether new threads are restricted to those that the others have.
+/// The key of a part: the job, its standings before and after, and the CPUs that it is restricted
+/// to; and whether new threads are restricted to those that the others have.
 type Way = (JobId, Standing, Standing, Option<CpuSet>, bool);
 
 /// The parts of a stretch, each written once, in a share for each switcher.
@@ -326,7 +328,7 @@ impl<'a> Parts<'a> {
         if let Some(cpus) = cpus {
             self.pins.push(Pin { at_ns: self.at_ns, job, cpus: cpus.clone() });
         }
-        // Who came from elsewhere may run anywhere yet.
+        // Threads that came from elsewhere may run anywhere yet.
         let kept = self.pinned(job, members).filter(|_| new_threads && cpus.is_none());
         let kept = kept.filter(|_| self.stretch.backend.can_fill());
         let way = (job, from, to, cpus.cloned(), kept.is_some());

@@ -1,4 +1,4 @@
-//! What is done to the threads of jobs, and when: as data.
+//! The actions on the threads of jobs, and their moments: as data.
 //!
 //! A [`Backend`] says which [`Action`]s take a job from one [`Standing`] to another. [`compose()`]
 //! lays the actions for the next few milliseconds out by the edges of the clock, in a [`Timetable`]

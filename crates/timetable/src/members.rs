@@ -2,8 +2,8 @@ use gang_schedule::CpuSet;
 
 use crate::{Action, Attributes, before_gangd};
 
-/// More threads than this and a job gets no slots until it has fewer: the lists would take longer
-/// to read than a slice (a fork bomb must not delay its neighbours).
+/// A job with more threads than this gets no slots until it has fewer. The lists would take longer
+/// to read than a slice, and a fork bomb must not delay its neighbours.
 pub const THREADS_MAX: usize = 4096;
 
 /// One thread of a job.
@@ -19,13 +19,13 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// The program made it a real-time thread itself; it knows why, and is left alone.
+    /// The program made it a real-time thread itself, and knows why: it is not touched.
     pub fn is_exempt(&self) -> bool {
         self.original.policy.is_realtime()
     }
 }
 
-/// What is seen of a thread that was not known.
+/// The look at a thread that was not known.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub tid: u32,
@@ -33,7 +33,7 @@ pub struct Seen {
     pub cpus: CpuSet,
     /// gangd gave these CPUs to threads of the job lately.
     pub were_given: bool,
-    /// What it had before, where that is on file.
+    /// The attributes that it had before, where they are on file.
     pub original: Option<Attributes>,
 }
 
@@ -103,8 +103,8 @@ impl Members {
         self.find(tid).is_ok()
     }
 
-    /// The threads of the job are these, in any order; so many are `beside` them in the same
-    /// processes. What is left are those that are looked at, in order of number, for
+    /// Admits the threads of the job, given in any order; so many others are `beside` them in the
+    /// same processes. Leaves those that are looked at, in order of number, for
     /// [`Members::update`]. Returns how many the job has.
     ///
     /// Of too many threads those stay that were known: they may be raised, and must be lowered. The
@@ -128,8 +128,8 @@ impl Members {
         listed
     }
 
-    /// The threads of the job are these, in order of number. Those known keep what is remembered of
-    /// them; of the others `look` tells what is seen, unless they are gone. Returns how many came.
+    /// The threads of the job are these, in order of number. Known threads keep what is remembered
+    /// of them; the others are looked at, unless they are gone. Returns how many came.
     pub fn update(&mut self, tids: &[u32], mut look: impl FnMut(u32) -> Option<Seen>) -> usize {
         if self.threads.iter().map(|thread| thread.tid).eq(tids.iter().copied()) {
             return 0;
@@ -164,8 +164,8 @@ impl Members {
         seen.cpus != self.everywhere && !has_gangds
     }
 
-    /// A thread comes, with what it had before: where that is not what the job's first one had, it
-    /// cannot be told any more once it is switched.
+    /// Remembers the attributes that a thread had before it joined. Where these are not what the
+    /// job's first thread had, they cannot be found out any more once the thread is switched.
     pub fn remember_attributes(&mut self, seen: &Seen) {
         let original = seen.original.unwrap_or(seen.now);
         match self.find(seen.tid) {

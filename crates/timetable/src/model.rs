@@ -12,7 +12,7 @@ use crate::{
     Word, is_raised,
 };
 
-/// What a cgroup was set to. What was never touched is absent.
+/// The controls of a cgroup that were set; the others are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Controlled {
     pub frozen: Option<bool>,
@@ -20,7 +20,7 @@ pub struct Controlled {
     pub weight: Option<Weight>,
 }
 
-/// What actions have left behind. What was never touched is absent.
+/// The state that actions have left behind. Things that were never touched are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     pub attributes: BTreeMap<u32, Attributes>,

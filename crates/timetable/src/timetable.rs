@@ -7,7 +7,7 @@ pub struct EdgeActions {
     pub at_ns: u64,
     pub lower: Vec<usize>,
     pub raise: Vec<usize>,
-    /// What programs are told of it: those that leave their slot before, those that enter it after.
+    /// Pages and signals: of jobs that leave their slot before, of those that enter it after.
     pub notify_before: Vec<usize>,
     pub notify_after: Vec<usize>,
 }
@@ -21,7 +21,7 @@ impl EdgeActions {
     }
 }
 
-/// What one switcher does in one stretch of time. `A` are actions, or what they were bound to.
+/// The work of one switcher in one stretch of time. `A` are actions, or what they were bound to.
 #[derive(Clone, Debug)]
 pub struct Timetable<A = Action> {
     /// Timetables are numbered from 1; 0 is that of a switcher that got none yet.

@@ -1,10 +1,11 @@
 //! How tests wait, and how they say that this machine cannot run them.
 //!
-//! A test waits for what happens, never for a time: on a machine that is busy, throttled or emulated
-//! everything happens, only later. [`TEST_TIMEOUT`] ends a test that hangs, and judges nothing.
+//! A test waits for what happens, never for a time: on a machine that is busy, throttled or
+//! emulated everything happens, only later. [`TEST_TIMEOUT`] ends a test that hangs, and judges
+//! nothing.
 //!
-//! What a test prints that passes is not shown. So the reason of a skip also goes into the file that
-//! GANG_SKIPS names, and `make test` ends with all of them.
+//! Cargo does not show the output of a test that passes. So the reason of a skip also goes into the
+//! file that GANG_SKIPS names, and `make test` ends with all of them.
 
 use std::{
     env,
@@ -16,7 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// After this long a test hangs. Nothing that a test waits for takes a tenth of it on an idle machine.
+/// After this long a test hangs. Nothing that a test waits for takes a tenth of it on an idle
+/// machine.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Waits until something holds.
@@ -63,7 +65,8 @@ fn look_every<T>(pause: Duration, what: &str, mut look: impl FnMut() -> Option<T
 ///
 /// # Panics
 ///
-/// Where GANG_SKIPS names no file that can be written to: a skip that nobody sees is a test that fails.
+/// Where GANG_SKIPS names no file that can be written to: a skip that nobody sees is a test that
+/// fails.
 pub fn skipped(why: impl Display) {
     // Cargo says whose tests run, and their threads have their names.
     let room = env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "tests".into());

@@ -130,7 +130,7 @@ pub fn get(tid: u32) -> io::Result<Attributes> {
     let policy = SchedPolicy::from_number(attr.policy).ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidData, format!("unknown policy {}", attr.policy))
     })?;
-    // Of a real-time thread sched_getattr does not tell it, though the kernel keeps it.
+    // Of a real-time thread, sched_getattr leaves it out, though the kernel keeps it.
     let nice = if policy.is_realtime() {
         rustix::process::getpriority_process(rustix::process::Pid::from_raw(tid as i32))?
     } else {
@@ -151,8 +151,8 @@ pub fn become_fifo(priority: u32) -> Result<()> {
 }
 
 /// Makes the calling thread a SCHED_DEADLINE thread, which comes before every SCHED_FIFO one and is
-/// not counted with them (sched(7), Documentation/scheduler/sched-deadline.rst). It may use `runtime`
-/// of every `period`; its children are ordinary.
+/// not counted with them (sched(7), Documentation/scheduler/sched-deadline.rst). It may use
+/// `runtime` of every `period`; its children are ordinary.
 pub fn become_deadline(runtime: Duration, period: Duration) -> Result<()> {
     let attr = SchedAttr {
         size: SCHED_ATTR_SIZE,
@@ -188,10 +188,12 @@ pub fn affinity(tid: u32) -> io::Result<Vec<u32>> {
 
 /// The share of each CPU that the kernel keeps for ordinary threads, 0 to 1.
 ///
-/// Two mechanisms stop real-time threads that leave less, at another moment on every CPU, and the one that keeps
-/// more counts: the limit `sched_rt_runtime_us` (sched(7); since Linux 6.12 only with CONFIG_RT_GROUP_SCHED, which is
-/// not asked for), and since Linux 6.12 the deadline server, whatever that limit is (`fair_server` in debugfs: Linux
-/// d741f297bcea, "sched/fair: Fair server interface"). What cannot be read is taken for Linux' default.
+/// Two mechanisms stop real-time threads that leave less, at another moment on every CPU; the one
+/// that keeps more counts. The first is the limit `sched_rt_runtime_us` (sched(7)). Since Linux
+/// 6.12 it holds only with CONFIG_RT_GROUP_SCHED, which is not asked for. The second is the
+/// deadline server since Linux 6.12, which ignores the limit (`fair_server` in debugfs: Linux
+/// d741f297bcea, "sched/fair: Fair server interface"). A value that cannot be read is taken for
+/// Linux' default.
 pub fn kept_for_ordinary(roots: &Roots) -> f64 {
     const DEFAULT: f64 = 0.05;
     let kernel = roots.proc.join("sys/kernel");
@@ -213,7 +215,7 @@ fn release_of(text: &str) -> [u32; 2] {
     [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)]
 }
 
-/// What the deadline server has of the CPU where it has most; absent where that cannot be read.
+/// The share of the deadline server on the CPU where it has most; absent where that cannot be read.
 fn fair_server(directory: &Path) -> Option<f64> {
     let share = |cpu: io::Result<std::fs::DirEntry>| {
         let cpu = cpu.ok()?.path();

@@ -13,12 +13,12 @@
 //!    the turn of the rest, a CPU for each of its threads is kept from those
 //!    that come after it.
 //! 4. Standby gangs are packed on CPUs that the rest does not use either.
-//! 5. Who is in the row is charged, and the rest for the CPUs it can use.
+//! 5. The gangs of the row are charged, and the rest for the CPUs it can use.
 //! 6. Gangs keep the CPUs they had where those are free; then the others are
 //!    placed, leader first.
 //!
-//! A gang that does not fit beside what comes before its tier does not contend
-//! in this slice: it neither holds the others up nor saves up turns.
+//! A gang that does not fit beside the tiers before its own does not contend in this slice. It
+//! neither holds the others up nor saves up turns.
 //!
 //! Properties:
 //! - no CPU is in two slots; slots and `rest` are all CPUs online;
@@ -29,7 +29,7 @@
 //!   or not scheduled by us);
 //! - amending a plan to which nothing happened changes nothing.
 //!
-//! The whole is compared with a naive version (tests/naive).
+//! The whole is compared with a naive version (tests/policy/naive.rs).
 
 use crate::line::{Lines, Packed, Who, pack};
 use crate::place::Room;
@@ -116,12 +116,11 @@ impl Schedule {
         }
     }
 
-    /// The slice under way, after events (L17): slots of jobs that can no
-    /// longer have them are dropped, and jobs that wait are put on CPUs that
-    /// stand free, as if they came last in the order of the plan. `None` if
-    /// nothing changes.
+    /// The slice under way, after events (L17). Slots of jobs that can no longer have them are
+    /// dropped. Jobs that wait are put on CPUs that stand free, as if they came last in the order
+    /// of the plan. `None` if nothing changes.
     ///
-    /// Who enters is charged the whole slice, once.
+    /// A gang that enters is charged the whole slice, once.
     pub fn amend(&mut self, current: &Plan) -> Option<Plan> {
         let machine = self.topology.len();
         let threads = self.rest.threads;

@@ -46,7 +46,7 @@ pub(crate) struct Job {
     /// How far a slice moves its virtual time, see `turn`.
     pub stride: u128,
     pub vtime: u128,
-    /// What it asks for at a time, by its class.
+    /// Its request at a time, by its class.
     pub request: Request,
     /// The CPUs it had last; empty before its first slot.
     pub last_cpus: CpuSet,
@@ -228,12 +228,12 @@ impl Schedule {
         &self.topology
     }
 
-    /// The runnable threads outside all jobs, as last told.
+    /// The runnable threads outside all jobs, as of the last [`Event::Load`].
     pub fn load(&self) -> u32 {
         self.rest.threads
     }
 
-    /// What a job asks for.
+    /// The request of a job.
     pub fn spec(&self, job: JobId) -> Option<&Spec> {
         self.jobs.get(&job).map(|job| &job.spec)
     }

@@ -1,4 +1,4 @@
-//! What a daemon that is gone leaves behind is undone, from files alone.
+//! A release undoes all that a daemon left behind, from files alone.
 
 use std::{
     fs,
@@ -144,7 +144,7 @@ fn who_is_on_the_way_into_the_group_is_released_too() {
     let record = Record { coming, ..record(1, in_group(&group)) };
     let found = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
     let after = policy();
-    // Whoever has the number later is somebody else.
+    // A later owner of the number is somebody else.
     let other = Record { coming: Some((child.id(), started + 1)), ..record };
     let not_it = release::job(&Roots::default(), &Store::at(NOWHERE), &other);
     child.kill().unwrap();
@@ -227,7 +227,7 @@ fn who_was_kept_to_the_cpus_of_a_slot_may_run_anywhere_and_who_chose_them_stays(
     let found = release::all(&Roots::default(), &store);
     let now = || threads.map(|thread| sched::affinity(thread.tid).unwrap());
     let (own, other) = (vec![anywhere[0]], vec![anywhere[1]]);
-    // Whatever it was told of before, what filled is as it chose to be.
+    // It fills by its own choice, and stays so.
     let wanted = [anywhere, own.clone(), other, own];
     assert_eq!((now(), found.lowered), (wanted.clone(), 2));
     assert_eq!(release::all(&Roots::default(), &store).lowered, 0);
@@ -303,7 +303,7 @@ fn single_threads_are_ordinary_again_and_what_they_started_unless_their_number_i
         let started = process::stat(Path::new("/proc"), of.0.id()).unwrap().start_ticks + later;
         let (tid, pid) = (of.0.id(), of.0.id());
         let normal = Normal::default();
-        // What it started before it was a member was there before: here all came later.
+        // Threads that it started before it was a member were there before: here all came later.
         Single { tid, started, pid, process_started: started, since: started, normal }
     };
     let threads = vec![single(&one, 0), single(&other, 1)];
@@ -382,7 +382,7 @@ fn with_cpu(path: &Path, weight: (&str, &str), idle: &str) {
 #[test]
 fn groups_out_of_their_slot_or_in_it_weigh_what_others_do() {
     let root = tempfile::tempdir().unwrap();
-    // A plain file keeps what is behind what is written: of 10000 and 100 nobody could tell which it is.
+    // A plain file keeps its tail when less is written: 100 after 10000 could be either.
     let (raised, chosen) = (root.path().join("raised"), root.path().join("chosen"));
     with_cpu(&raised, ("cpu.shares", "262144"), "0");
     with_cpu(&chosen, ("cpu.weight", "77"), "1");

@@ -32,7 +32,7 @@ struct Draft {
     page: bool,
 }
 
-/// What becomes different before a period.
+/// A change before a period.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     Sleeps(usize),
@@ -320,7 +320,7 @@ impl Stage {
             .collect()
     }
 
-    /// What those say that no row holds.
+    /// The words of jobs that no row holds.
     fn pages(&self) -> Vec<(JobId, Word)> {
         let gangs = self.gangs();
         let is_other = |(id, job): &(&JobId, &Job)| job.has_page && !gangs.contains_key(id);
@@ -402,8 +402,8 @@ impl Stage {
         self.check_common_group(&row);
     }
 
-    /// The slot of a job ends so soon that its processes are told already. A gap only interrupts it where
-    /// it has the slice after the next edge, too.
+    /// The slot of a job ends so soon that its processes have their signal already. A gap only
+    /// interrupts it where it has the slice after the next edge, too.
     fn is_about_to_end(&self, id: JobId, now_ns: u64) -> bool {
         let has = |at_ns| {
             let slice = slices::slice_at(&self.config, at_ns);
@@ -434,7 +434,8 @@ impl Stage {
         }
     }
 
-    /// The group of all gangs is idle unless one of the row needs another weight, the highest of those.
+    /// The group of all gangs is idle unless one of the row needs another weight, the highest of
+    /// those.
     fn check_common_group(&self, row: &[InSlot]) {
         if !self.has_common_group {
             return;
@@ -463,7 +464,7 @@ impl Stage {
     }
 }
 
-/// What the page of a job says out of its slot.
+/// The validity that the page of a job has out of its slot.
 fn validity(job: &Job) -> Validity {
     if job.awake { Validity::Scheduled } else { Validity::NotScheduled }
 }

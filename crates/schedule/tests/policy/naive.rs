@@ -146,7 +146,7 @@ impl Naive {
         if old == new { vtime } else { floors[new] + vtime.saturating_sub(floors[old]) }
     }
 
-    /// Whoever is behind the floor starts there, and asks anew.
+    /// A job behind the floor starts there, and asks anew.
     fn raise_to_floor(&mut self, id: u64) {
         let spec = self.job(JobId(id)).unwrap().spec.clone();
         let (floor, slices) = (self.floors[self.tier(&spec)], self.slices(spec.class));
@@ -464,7 +464,7 @@ impl Naive {
         plan.row.extend(entered);
         plan.rest = rest;
         self.put_away(&mut plan, waiting);
-        // Who filled before stays in front.
+        // Jobs that filled before stay in front.
         let old: Vec<JobId> =
             current.fillers.iter().copied().filter(|j| plan.fillers.contains(j)).collect();
         let new: Vec<JobId> =

@@ -1,10 +1,11 @@
 //! How tests wait, and how they say that this machine cannot run them.
 //!
-//! A test waits for what happens, never for a time: on a machine that is busy, throttled or emulated
-//! everything happens, only later. [`PATIENCE`] ends a test that hangs, and judges nothing.
+//! A test waits for what happens, never for a time: on a machine that is busy, throttled or
+//! emulated everything happens, only later. [`TEST_TIMEOUT`] ends a test that hangs, and judges
+//! nothing.
 //!
-//! What a test prints that passes is not shown. So the reason of a skip also goes into the file that
-//! GANG_SKIPS names, and `make test` ends with all of them.
+//! Cargo does not show the output of a test that passes. So the reason of a skip also goes into the
+//! file that GANG_SKIPS names, and `make test` ends with all of them.
 
 use std::{
     env,
@@ -16,14 +17,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// After this long a test hangs. Nothing that a test waits for takes a tenth of it on an idle machine.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+/// After this long a test hangs. Nothing that a test waits for takes a tenth of it on an idle
+/// machine.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Waits until something holds.
 ///
 /// # Panics
 ///
-/// After [`PATIENCE`].
+/// After [`TEST_TIMEOUT`].
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     wait_for(what, || holds().then_some(()));
 }
@@ -32,7 +34,7 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 ///
 /// # Panics
 ///
-/// After [`PATIENCE`].
+/// After [`TEST_TIMEOUT`].
 pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     look_every(Duration::from_millis(5), what, look)
 }
@@ -41,20 +43,20 @@ pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
 ///
 /// # Panics
 ///
-/// After [`PATIENCE`].
+/// After [`TEST_TIMEOUT`].
 pub fn wait_busily_until(what: &str, mut holds: impl FnMut() -> bool) {
     look_every(Duration::ZERO, what, || holds().then_some(()));
 }
 
 fn look_every<T>(pause: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     loop {
         // The clock is read before the look: a test that had no CPU for long still looks once more.
         let is_last = Instant::now() >= end;
         if let Some(value) = look() {
             return value;
         }
-        assert!(!is_last, "not within {PATIENCE:?}: {what}");
+        assert!(!is_last, "not within {TEST_TIMEOUT:?}: {what}");
         thread::sleep(pause);
     }
 }
@@ -63,7 +65,8 @@ fn look_every<T>(pause: Duration, what: &str, mut look: impl FnMut() -> Option<T
 ///
 /// # Panics
 ///
-/// Where GANG_SKIPS names no file that can be written to: a skip that nobody sees is a test that fails.
+/// Where GANG_SKIPS names no file that can be written to: a skip that nobody sees is a test that
+/// fails.
 pub fn skipped(why: impl Display) {
     // Cargo says whose tests run, and their threads have their names.
     let room = env::var("CARGO_PKG_NAME").unwrap_or_else(|_| "tests".into());

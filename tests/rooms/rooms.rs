@@ -1,6 +1,6 @@
-//! What holds between the rooms, and no compiler checks: who may use whom, where unsafe code may
-//! be, and that every dependency has its reason in ARCHITECTURE.md. And that no document was left
-//! in the middle of a merge, which nothing else reads closely enough to notice.
+//! Rules between the rooms that no compiler checks: which room may use which, where unsafe code may
+//! be, and that every dependency has its reason in ARCHITECTURE.md. And no document may be left in
+//! the middle of a merge, which nothing else reads closely enough to notice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -41,7 +41,7 @@ const ROOMS: [(&str, &[&str]); 17] = [
     ("gang-harness", &[]),
 ];
 
-/// What every room may use in its tests besides itself.
+/// Packages that every room may use in its tests besides itself.
 const IN_TESTS: &[&str] = &["gang-harness"];
 
 /// Rooms that decide, by their directories: without Linux, a clock, a file or a random number.
@@ -51,7 +51,7 @@ const PURE: [(&str, &str); 3] = [
     ("gang-conductor", "crates/conductor"),
 ];
 
-/// What asks Linux for something.
+/// Packages that ask Linux for something.
 const OF_LINUX: [&str; 4] = ["gang-linux", "rustix", "libc", "nix"];
 
 /// Rooms that may hold unsafe code, by their directories.
@@ -127,7 +127,7 @@ fn rooms_that_decide_are_built_without_linux() {
         assert!(used.contains(room), "cargo tree shows {used:?}");
         let wrong: Vec<_> = OF_LINUX.iter().filter(|name| used.contains(**name)).collect();
         assert!(wrong.is_empty(), "{room} is built with {wrong:?}");
-        // What else clippy refuses there.
+        // Clippy refuses the same calls in each of them.
         let of = |directory: &str| fs::read_to_string(root().join(directory).join("clippy.toml"));
         assert_eq!(of(directory).unwrap(), of("crates/schedule").unwrap(), "of {room}");
     }
@@ -160,7 +160,7 @@ fn unsafe_code_is_where_it_may_be() {
     assert!(wrong.is_empty(), "unsafe code is not for {}", wrong.join(", "));
 }
 
-/// What a lock file has a package depend on.
+/// The dependencies of a package in a lock file.
 fn locked(lock: &str, package: &str) -> BTreeSet<String> {
     let begin = format!("[[package]]\nname = \"{package}\"\n");
     let (_, after) = lock.split_once(&begin).unwrap_or_else(|| panic!("no {package} in the lock"));
@@ -175,7 +175,7 @@ fn locked(lock: &str, package: &str) -> BTreeSet<String> {
 fn the_fuzz_target_is_built_with_the_versions_that_its_lock_names() {
     let lock = fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
     for package in packages("fuzz/Cargo.toml").iter().chain(&packages("Cargo.toml")) {
-        // Whose tests are not built with it.
+        // Tests are not built with the fuzz target.
         let wanted = dependencies(package).iter().filter(|it| it["kind"] != "dev").map(name);
         if !["gangd-fuzz", "gang-protocol", "gang-schedule"].contains(&name(package)) {
             continue;
@@ -227,7 +227,7 @@ fn every_dependency_has_its_reason() {
             users.insert(format!("{}{in_tests}", short(name(&package))));
         }
     }
-    // Who uses something anyway does so in its tests, too.
+    // A room that uses something anyway does so in its tests, too.
     for users in used.values_mut() {
         *users = users
             .iter()

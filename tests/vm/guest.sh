@@ -9,7 +9,7 @@ export GANG_SOCKET=/run/vm/gangd.sock
 mkdir -p /run/vm
 failures=0
 groups=/sys/fs/cgroup
-patience=60
+timeout_s=60
 daemon=
 
 ok() { printf 'ok: %s\n' "$*"; }
@@ -32,7 +32,7 @@ uptime_s() { cut -d . -f 1 /proc/uptime; }
 
 # reached COMMAND… : it succeeds in the end.
 reached() {
-  local end=$(($(uptime_s) + patience))
+  local end=$(($(uptime_s) + timeout_s))
   until "$@" >/dev/null 2>&1; do
     (($(uptime_s) < end)) || return 1
     sleep 0.05
@@ -43,7 +43,7 @@ becomes() {
     ok "$1"
   else
     # Without a daemon, gang would undo what is to be seen.
-    failed "$1: not within $patience s" "$(is_up && gang ls 2>&1)" "$(log)"
+    failed "$1: not within $timeout_s s" "$(is_up && gang ls 2>&1)" "$(log)"
   fi
 }
 
@@ -125,7 +125,7 @@ raised() {
   local pid
   for pid in "$@"; do
     # shellcheck disable=SC2016
-    timeout "$patience" chrt --fifo 50 bash -c 'while read -r line <"/proc/$1/stat"; do
+    timeout "$timeout_s" chrt --fifo 50 bash -c 'while read -r line <"/proc/$1/stat"; do
       fields=(${line##*) })
       [[ ${fields[38]} != 1 ]] || exit 0
       sleep 0.003

@@ -7,15 +7,15 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 /** Against hanging alone: a machine may be slow, or busy. */
-export const PATIENCE_MS = 180_000;
+export const TEST_TIMEOUT_MS = 180_000;
 const BUILT = process.env.GANG_BUILT;
 const CHROMIUM = process.env.GANG_CHROMIUM;
 
 /** Waits until something holds. */
 export async function until(what, holds) {
-  const end = Date.now() + PATIENCE_MS;
+  const end = Date.now() + TEST_TIMEOUT_MS;
   while (!(await holds())) {
-    if (Date.now() > end) throw new Error(`not within ${PATIENCE_MS} ms: ${what}`);
+    if (Date.now() > end) throw new Error(`not within ${TEST_TIMEOUT_MS} ms: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }
@@ -53,7 +53,7 @@ export class Place {
 
   answers() {
     try {
-      execFileSync(this.gang, ["status"], { env: { ...process.env, GANG_SOCKET: this.socket }, stdio: "ignore", timeout: PATIENCE_MS });
+      execFileSync(this.gang, ["status"], { env: { ...process.env, GANG_SOCKET: this.socket }, stdio: "ignore", timeout: TEST_TIMEOUT_MS });
       return true;
     } catch {
       return false;
@@ -96,7 +96,7 @@ export class Place {
   async end() {
     for (const child of this.children.reverse()) await ended(child);
     try {
-      execFileSync(join(BUILT, "gangd"), ["--release", "--socket", this.socket], { stdio: "ignore", timeout: PATIENCE_MS });
+      execFileSync(join(BUILT, "gangd"), ["--release", "--socket", this.socket], { stdio: "ignore", timeout: TEST_TIMEOUT_MS });
     } catch {
       // There was nothing to release.
     }
@@ -115,7 +115,7 @@ export async function ended(child, signal = "SIGTERM") {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const over = new Promise((resolve) => child.once("exit", resolve));
   child.kill(signal);
-  const late = setTimeout(() => child.kill("SIGKILL"), PATIENCE_MS);
+  const late = setTimeout(() => child.kill("SIGKILL"), TEST_TIMEOUT_MS);
   await over;
   clearTimeout(late);
   if (child.signalCode === "SIGKILL") throw new Error(`${child.spawnargs.join(" ")} did not end by ${signal}`);
@@ -123,13 +123,13 @@ export async function ended(child, signal = "SIGTERM") {
 
 export async function browser(chromium) {
   const args = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
-  return chromium.launch({ executablePath: CHROMIUM, args, timeout: PATIENCE_MS });
+  return chromium.launch({ executablePath: CHROMIUM, args, timeout: TEST_TIMEOUT_MS });
 }
 
 /** A page that waits for everything as patiently. */
 export async function newPage(chrome, options = {}) {
   const page = await (await chrome.newContext(options)).newPage();
-  page.setDefaultTimeout(PATIENCE_MS);
+  page.setDefaultTimeout(TEST_TIMEOUT_MS);
   return page;
 }
 

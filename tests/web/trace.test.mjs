@@ -8,7 +8,7 @@ import { createServer } from "node:http";
 import { extname, join } from "node:path";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
-import { browser, newPage, PATIENCE_MS, Place, skipped, until } from "./programs.mjs";
+import { browser, newPage, TEST_TIMEOUT_MS, Place, skipped, until } from "./programs.mjs";
 
 const { GANG_BUILT, GANG_PERFETTO, GANG_PICTURES } = process.env;
 const DOCS = new URL("../../docs/trace.md", import.meta.url);
@@ -53,7 +53,7 @@ before(async () => {
   // Half a second is enough, unless the machine is slow.
   for (let seconds = 0.5; seconds < 60; seconds *= 2) {
     const args = ["trace", "--seconds", String(seconds), "--out", path];
-    recorded = spawnSync(join(GANG_BUILT, "gang"), args, { env, encoding: "utf8", timeout: PATIENCE_MS });
+    recorded = spawnSync(join(GANG_BUILT, "gang"), args, { env, encoding: "utf8", timeout: TEST_TIMEOUT_MS });
     if (recorded.status !== 0 || hasAll(JSON.parse(readFileSync(path, "utf8")))) break;
   }
   server = createServer(serve).listen(0, "127.0.0.1");

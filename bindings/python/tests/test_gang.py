@@ -47,13 +47,13 @@ def needs_groups(test):
 
 
 # Seconds, after which a test hangs: as crates/libgang/tests has it.
-PATIENCE = 180
+TEST_TIMEOUT = 180
 
 
 def until(holds, pause=0.01):
     begun = time.monotonic()
     while not holds():
-        assert time.monotonic() - begun < PATIENCE, f"not within {PATIENCE} s"
+        assert time.monotonic() - begun < TEST_TIMEOUT, f"not within {TEST_TIMEOUT} s"
         time.sleep(pause)
 
 
@@ -82,7 +82,7 @@ def stands_still(tid):
 
 def shown(job):
     line = [os.environ["GANG_PROGRAM"], "show", str(job.id), "--json"]
-    return json.loads(subprocess.run(line, capture_output=True, timeout=PATIENCE).stdout)["details"]
+    return json.loads(subprocess.run(line, capture_output=True, timeout=TEST_TIMEOUT).stdout)["details"]
 
 
 def lower(job):
@@ -149,7 +149,7 @@ class Block(unittest.TestCase):
             "    with gang.job(cpus=1) as job: print(job.id == int(os.environ['GANG_JOB']))\n"
         )
         line = [os.environ["GANG_PROGRAM"], "run", "-n", "1", "--", sys.executable, "-c", script]
-        output = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
+        output = subprocess.run(line, capture_output=True, text=True, timeout=TEST_TIMEOUT)
         self.assertEqual(output.stdout, "True\nTrue\n", output.stderr)
 
     @needs_groups
@@ -169,16 +169,16 @@ class Block(unittest.TestCase):
             for _ in range(20):
                 matrix = matrix @ matrix / 300
             results.append(matrix[0, 0])
-            meeting.wait(PATIENCE)
-            meeting.wait(PATIENCE)
+            meeting.wait(TEST_TIMEOUT)
+            meeting.wait(TEST_TIMEOUT)
 
         with gang.job(cpus=2, min_cpus=1) as job:
             threads = [threading.Thread(target=multiply) for _ in range(3)]
             for thread in threads:
                 thread.start()
-            meeting.wait(PATIENCE)
+            meeting.wait(TEST_TIMEOUT)
             until(lambda: job.use().threads >= 4)
-            meeting.wait(PATIENCE)
+            meeting.wait(TEST_TIMEOUT)
             for thread in threads:
                 thread.join()
         for result in results:
@@ -326,7 +326,7 @@ class Refusals(unittest.TestCase):
             env={**os.environ, "GANG_SOCKET": "/nowhere/gangd.sock"},
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TEST_TIMEOUT,
         )
         self.assertIn("NO_DAEMON", output.stdout, output.stderr)
         self.assertIn("/nowhere/gangd.sock", output.stdout)

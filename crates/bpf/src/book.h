@@ -3,7 +3,7 @@
  * How the time of a gang is booked: by whether it is in slot, and how many of its threads run and want to.
  *
  * Who calls says what a thread does from now on, and holds the gang's lock; nothing here knows threads or CPUs.
- * The structures are repeated in layout.rs.
+ * The structures are repeated in shared.rs, which a test compares.
  */
 #ifndef GANGD_BOOK_H
 #define GANGD_BOOK_H
@@ -67,7 +67,7 @@ struct gang {
 	/* Time in slot, time in slot with threads that want to run, and with all of those on CPUs. */
 	__u64 slot_ns;
 	__u64 wanted_ns;
-	__u64 together_ns;
+	__u64 coscheduled_ns;
 	/* Sums over threads: waiting in slot, running out of slot, waiting out of slot. */
 	__u64 lost_ns;
 	__u64 filled_ns;
@@ -155,7 +155,7 @@ static __always_inline void spend(struct gang *g, __u64 ns)
 	if (g->runnable > 0) {
 		g->wanted_ns += ns;
 		if (!waiting)
-			g->together_ns += ns;
+			g->coscheduled_ns += ns;
 	}
 }
 

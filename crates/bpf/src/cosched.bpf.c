@@ -31,7 +31,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* The structures below are repeated in layout.rs. */
+/* The structures below are repeated in shared.rs, which a test compares. */
 
 #define GANGS_MAX 10240
 #define CULPRITS_MAX 4096
@@ -492,7 +492,7 @@ int look_around(struct bpf_iter__task *context)
 
 /* Books the time of a gang up to now, for who wants to read or to change its slots. */
 SEC("syscall")
-int settle(__u64 *id)
+int book_now(__u64 *id)
 {
 	__u64 gang = *id;
 

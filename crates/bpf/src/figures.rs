@@ -2,13 +2,13 @@
 
 /// Sums since the gang is watched, or started over.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Figures {
+pub struct GangSums {
     /// Time in slot.
     pub slot_ns: u64,
     /// Of it, the time in which at least one thread wanted to run.
     pub wanted_ns: u64,
     /// Of that, the time in which all threads that wanted to run did.
-    pub together_ns: u64,
+    pub coscheduled_ns: u64,
     /// Summed over threads: waiting for a CPU in slot.
     pub lost_ns: u64,
     /// Running out of slot.
@@ -115,15 +115,15 @@ impl SchedClass {
     }
 }
 
-impl Figures {
+impl GangSums {
     /// What was added to earlier ones of the same gang.
-    pub fn since(&self, earlier: &Figures) -> Figures {
+    pub fn since(&self, earlier: &GangSums) -> GangSums {
         let skews_then = earlier.skews.iter().copied().chain(std::iter::repeat(0));
         let skews = self.skews.iter().zip(skews_then).map(|(now, then)| now.saturating_sub(then));
-        Figures {
+        GangSums {
             slot_ns: self.slot_ns.saturating_sub(earlier.slot_ns),
             wanted_ns: self.wanted_ns.saturating_sub(earlier.wanted_ns),
-            together_ns: self.together_ns.saturating_sub(earlier.together_ns),
+            coscheduled_ns: self.coscheduled_ns.saturating_sub(earlier.coscheduled_ns),
             lost_ns: self.lost_ns.saturating_sub(earlier.lost_ns),
             filled_ns: self.filled_ns.saturating_sub(earlier.filled_ns),
             waiting_ns: self.waiting_ns.saturating_sub(earlier.waiting_ns),
@@ -134,7 +134,7 @@ impl Figures {
     /// The share of the time in slot, as far as the gang wanted to run, in which all of its runnable
     /// threads were on CPUs; `None` where it never wanted to.
     pub fn coscheduled(&self) -> Option<f64> {
-        (self.wanted_ns > 0).then(|| self.together_ns as f64 / self.wanted_ns as f64)
+        (self.wanted_ns > 0).then(|| self.coscheduled_ns as f64 / self.wanted_ns as f64)
     }
 
     /// The time between the first and the last thread at the edges of slots, in microseconds, which
@@ -173,14 +173,14 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_absent() {
-        let none = Figures { skews: vec![0; 144], ..Figures::default() };
+        let none = GangSums { skews: vec![0; 144], ..GangSums::default() };
         assert_eq!((none.coscheduled(), none.skew_us_p99()), (None, None));
     }
 
     #[test]
     fn what_was_measured_before_is_left_out() {
-        let of = |slot_ns, skew| Figures { slot_ns, skews: vec![1, skew], ..Figures::default() };
-        assert_eq!(of(7, 5).since(&Figures::default()), of(7, 5));
+        let of = |slot_ns, skew| GangSums { slot_ns, skews: vec![1, skew], ..GangSums::default() };
+        assert_eq!(of(7, 5).since(&GangSums::default()), of(7, 5));
         assert_eq!(of(7, 5).since(&of(3, 2)).skews, [0, 3]);
         assert_eq!(of(7, 5).since(&of(3, 2)).slot_ns, 4);
         let on_cpu = |cpu, lost_ns| OnCpu { cpu, lost_ns, in_slot_ns: 0, filled_ns: 0 };
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn of_a_hundred_skews_one_may_be_larger() {
-        let mut figures = Figures { skews: vec![0; 144], ..Figures::default() };
+        let mut figures = GangSums { skews: vec![0; 144], ..GangSums::default() };
         (figures.skews[3], figures.skews[90]) = (99, 1);
         assert_eq!(figures.skew_us_p99(), Some(4.0));
         figures.skews[90] = 2;

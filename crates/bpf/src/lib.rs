@@ -29,20 +29,23 @@ mod profiler;
 #[cfg(not(has_program))]
 #[path = "no_profiler.rs"]
 mod profiler;
+#[cfg(any(has_program, test))]
+#[cfg_attr(not(has_program), allow(dead_code, reason = "tests use a part of it"))]
+mod shared;
 mod ticks;
 
 #[cfg(test)]
 #[path = "../tests/native/mod.rs"]
 mod native;
 
-pub use figures::{Culprit, Figures, OnCpu, SchedClass};
+pub use figures::{Culprit, GangSums, OnCpu, SchedClass};
 pub use meter::Meter;
 pub use profiler::Profiler;
-pub use ticks::{Sleep, Sum, Tick, Together, Who};
+pub use ticks::{Coscheduling, Sleep, Sum, Tick, Who};
 
 /// A part of the time in which a gang has its slot (CLOCK_MONOTONIC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slot {
+pub struct SlotTime {
     pub start_ns: u64,
     pub end_ns: u64,
 }

@@ -15,7 +15,7 @@ use std::{
 use libbpf_rs::{ErrorKind, Link, MapCore, MapFlags, Object, ProgramInput, RingBufferBuilder};
 
 use crate::{
-    Culprit, Figures, NotMeasured, OnCpu, Slot, layout,
+    Culprit, GangSums, NotMeasured, OnCpu, SlotTime, layout,
     object::{self, Aligned, map, program, refused},
 };
 
@@ -26,7 +26,7 @@ const CULPRITS_TOLD: usize = 5;
 const READ_AGAIN: usize = 10;
 
 /// The programs that are not told of by the scheduler.
-const CALLED: [&str; 3] = ["settle", "await", "look_around"];
+const CALLED: [&str; 3] = ["book_now", "await", "look_around"];
 
 static PROGRAM: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cosched.bpf.o")));
@@ -48,7 +48,7 @@ pub struct Meter {
 /// All that is measured of a gang.
 #[derive(Clone, Default)]
 struct Measured {
-    figures: Figures,
+    figures: GangSums,
     per_cpu: Vec<OnCpu>,
     lost_to: Vec<Culprit>,
 }
@@ -63,17 +63,6 @@ impl Meter {
     /// Loads the programs into the kernel and starts them.
     pub fn start() -> Result<Meter, NotMeasured> {
         let object = object::load(PROGRAM)?;
-        let sizes = [
-            ("gangs", layout::GANG_SIZE),
-            ("slots", layout::SLOTS_SIZE),
-            ("damages", layout::DAMAGE_SIZE),
-            ("shares", layout::SHARE_SIZE),
-            ("cpus", layout::CPU_SIZE),
-        ];
-        for (name, size) in sizes {
-            let found = map(&object, name).value_size() as usize;
-            assert_eq!(found, size, "layout.rs and cosched.bpf.c differ about {name}");
-        }
         let links = object
             .progs_mut()
             .filter(|program| !CALLED.iter().any(|name| program.name() == *name))
@@ -116,7 +105,7 @@ impl Meter {
     /// What is told of a gang from now on is what is measured from now on.
     pub fn start_over(&self, gang: u64) -> Result<(), NotMeasured> {
         let measured = Measured {
-            figures: layout::figures(&self.settled(gang)?),
+            figures: layout::figures(&self.booked(gang)?),
             per_cpu: self.of_cpus(gang)?,
             lost_to: self.culprits(gang)?,
         };
@@ -135,9 +124,9 @@ impl Meter {
 
     /// The slots of a gang, in order, without overlap; `None`: all of the time is slot. Time that has
     /// passed is booked by the slots that were known before.
-    pub fn set_slots(&self, gang: u64, slots: Option<&[Slot]>) -> Result<(), NotMeasured> {
+    pub fn set_slots(&self, gang: u64, slots: Option<&[SlotTime]>) -> Result<(), NotMeasured> {
         // Of a gang that is not watched yet there is nothing to book.
-        let _ = self.settle(gang);
+        let _ = self.book_now(gang);
         let generation = self.generation.fetch_add(1, Ordering::Relaxed);
         map(&self.object, "slots")
             .update(&gang.to_ne_bytes(), &layout::slots(generation, slots), MapFlags::ANY)
@@ -187,8 +176,8 @@ impl Meter {
     }
 
     /// What was measured of a gang up to now.
-    pub fn read(&self, gang: u64) -> Result<Figures, NotMeasured> {
-        Ok(layout::figures(&self.settled(gang)?).since(&self.before_of(gang).figures))
+    pub fn read(&self, gang: u64) -> Result<GangSums, NotMeasured> {
+        Ok(layout::figures(&self.booked(gang)?).since(&self.before_of(gang).figures))
     }
 
     /// How many threads of a gang run or wait for a CPU. Whoever did so when they came to it counts once they are
@@ -217,7 +206,7 @@ impl Meter {
         let mut tries = 0..READ_AGAIN;
         let (gang_bytes, shares, cpus) = loop {
             // First: who is switched meanwhile is not counted twice.
-            let gang_bytes = self.settled(gang)?;
+            let gang_bytes = self.booked(gang)?;
             let before = of_cpus("cpus", &0u32.to_ne_bytes())?;
             let shares = of_cpus("shares", &gang.to_ne_bytes())?;
             let cpus = of_cpus("cpus", &0u32.to_ne_bytes())?;
@@ -263,8 +252,8 @@ impl Meter {
     }
 
     /// A gang as the kernel has it, its time booked up to now.
-    fn settled(&self, gang: u64) -> Result<Vec<u8>, NotMeasured> {
-        self.settle(gang)?;
+    fn booked(&self, gang: u64) -> Result<Vec<u8>, NotMeasured> {
+        self.book_now(gang)?;
         self.kept(gang)
     }
 
@@ -277,8 +266,8 @@ impl Meter {
     }
 
     /// Has the time of a gang booked up to now.
-    fn settle(&self, gang: u64) -> Result<(), NotMeasured> {
-        let returned = self.call("settle", gang).map_err(refused("read what was measured"))?;
+    fn book_now(&self, gang: u64) -> Result<(), NotMeasured> {
+        let returned = self.call("book_now", gang).map_err(refused("read what was measured"))?;
         if returned == 0 { Ok(()) } else { Err(NotMeasured::NotWatched) }
     }
 

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::{Culprit, Figures, NotMeasured, OnCpu, Slot};
+use crate::{Culprit, GangSums, NotMeasured, OnCpu, SlotTime};
 
 /// Cannot be made here.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Meter {
         match *self {}
     }
 
-    pub fn set_slots(&self, _gang: u64, _slots: Option<&[Slot]>) -> Result<(), NotMeasured> {
+    pub fn set_slots(&self, _gang: u64, _slots: Option<&[SlotTime]>) -> Result<(), NotMeasured> {
         match *self {}
     }
 
@@ -42,7 +42,7 @@ impl Meter {
         match *self {}
     }
 
-    pub fn read(&self, _gang: u64) -> Result<Figures, NotMeasured> {
+    pub fn read(&self, _gang: u64) -> Result<GangSums, NotMeasured> {
         match *self {}
     }
 

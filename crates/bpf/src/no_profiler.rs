@@ -2,7 +2,7 @@
 
 use std::{os::fd::IntoRawFd, time::Duration};
 
-use crate::{NotMeasured, Sleep, Sum, Tick, Together};
+use crate::{Coscheduling, NotMeasured, Sleep, Sum, Tick};
 
 /// Cannot be made here.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Profiler {
         match *self {}
     }
 
-    pub fn sums(&self, _cpus: u32) -> Result<Vec<(Together, Sum)>, NotMeasured> {
+    pub fn sums(&self, _cpus: u32) -> Result<Vec<(Coscheduling, Sum)>, NotMeasured> {
         match *self {}
     }
 

@@ -25,7 +25,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* The structures below are repeated in profiler.rs. */
+/* The structures below are repeated in shared.rs, which a test compares. */
 
 #define SLEEPS_MAX 16384
 #define TICKS_BYTES (1 << 20)
@@ -353,6 +353,17 @@ static __always_inline __u32 wanted_here(struct task_struct *task)
 	return queued > asleep ? queued - asleep : 0;
 }
 
+/* The program's threads at a tick. Not inline: so BTF has struct tick, which a test compares. */
+static __noinline void note_threads(struct program *p, struct tick *tick, __u32 here)
+{
+	__s64 running = p->running, waiting = p->waiting;
+
+	tick->running = running < 0 ? 0 : running > 65535 ? 65535 : running;
+	tick->waiting = waiting < 0 ? 0 : waiting > 65535 ? 65535 : waiting;
+	tick->sum = book(p, tick->at_ns);
+	tick->here = here > 65535 ? 65535 : here;
+}
+
 SEC("perf_event")
 int on_tick(struct bpf_perf_event_data *context)
 {
@@ -361,8 +372,6 @@ int on_tick(struct bpf_perf_event_data *context)
 	struct pt_regs *regs;
 	struct thread *t;
 	struct tick *tick;
-	__s64 running, waiting;
-	__u32 here;
 
 	if (!p)
 		return 0;
@@ -388,13 +397,7 @@ int on_tick(struct bpf_perf_event_data *context)
 		/* The kernel has the upper half of the addresses. */
 		tick->who = context->ip >> 63 ? IN_KERNEL : IN_PROGRAM;
 	}
-	running = p->running;
-	waiting = p->waiting;
-	tick->running = running < 0 ? 0 : running > 65535 ? 65535 : running;
-	tick->waiting = waiting < 0 ? 0 : waiting > 65535 ? 65535 : waiting;
-	tick->sum = book(p, tick->at_ns);
-	here = wanted_here(task);
-	tick->here = here > 65535 ? 65535 : here;
+	note_threads(p, tick, wanted_here(task));
 	bpf_ringbuf_submit(tick, BPF_RB_NO_WAKEUP);
 	return 0;
 }

@@ -12,8 +12,9 @@ use std::{
 use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
 
 use crate::{
-    NotMeasured, Sleep, Sum, Tick, Together, Who,
+    Coscheduling, NotMeasured, Sleep, Sum, Tick, Who,
     object::{self, Aligned, map, program, refused},
+    shared::{self, Shared},
 };
 
 static PROGRAM: &Aligned<[u8]> =
@@ -102,18 +103,19 @@ impl Profiler {
             .lookup(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(refused("read how many ticks were lost"))?
             .expect("an array has what it was made for");
-        Ok(self.lost + u64_at(&program, 32))
+        Ok(self.lost + shared::Program::read(&program).lost)
     }
 
     /// What the threads did since the start, up to the last change or tick, on so many CPUs.
-    pub fn sums(&self, cpus: u32) -> Result<Vec<(Together, Sum)>, NotMeasured> {
+    pub fn sums(&self, cpus: u32) -> Result<Vec<(Coscheduling, Sum)>, NotMeasured> {
         let sums = map(&self.object, "sums");
         let read = |number: u32| {
             let sum = sums
                 .lookup(&number.to_ne_bytes(), MapFlags::ANY)
                 .map_err(refused("read for how long threads ran"))?
                 .expect("an array has what it was made for");
-            Ok((together(number), Sum { ns: u64_at(&sum, 0), ran_ns: u64_at(&sum, 8) }))
+            let shared::Sum { ns, ran_ns } = Shared::read(&sum);
+            Ok((coscheduling(number), Sum { ns, ran_ns }))
         };
         (0..MET + cpus.min(CPUS_MAX)).map(read).collect()
     }
@@ -126,14 +128,15 @@ impl Profiler {
                 .lookup(&key, MapFlags::ANY)
                 .map_err(refused("read what threads slept for"))?
                 .expect("nobody takes it away");
+            let (cause, sums) = (shared::Cause::read(&key), shared::Sleeps::read(&sums));
             Ok(Sleep {
-                tid: u32_at(&key, 0),
-                call: call(u32_at(&key, 4)),
-                uninterruptible: u32_at(&key, 8) != 0,
-                count: u64_at(&sums, 0),
-                ns: u64_at(&sums, 8),
-                clear_count: u64_at(&sums, 16),
-                clear_ns: u64_at(&sums, 24),
+                tid: cause.tid,
+                call: call(cause.call),
+                uninterruptible: cause.uninterruptible != 0,
+                count: sums.count,
+                ns: sums.ns,
+                clear_count: sums.clear_count,
+                clear_ns: sums.clear_ns,
             })
         };
         sleeping.keys().map(read).collect()
@@ -141,65 +144,51 @@ impl Profiler {
 }
 
 fn watch(object: &Object, group: u64, epoch: u64) -> Result<(), NotMeasured> {
-    let mut program = [0; PROGRAM_SIZE];
-    program[..8].copy_from_slice(&group.to_ne_bytes());
-    program[8..16].copy_from_slice(&epoch.to_ne_bytes());
+    let program = shared::Program { group, epoch, ..shared::Program::zeroed() };
     map(object, "programs")
-        .update(&0u32.to_ne_bytes(), &program, MapFlags::ANY)
+        .update(&0u32.to_ne_bytes(), &program.to_bytes(), MapFlags::ANY)
         .map_err(refused("say which threads to watch"))
 }
-
-// The structures of profile.bpf.c: struct program, struct tick.
-const PROGRAM_SIZE: usize = 64;
-const TICK_SIZE: usize = 40;
 
 // The sums of profile.bpf.c: the first of those of threads that have met, and of how many there are at most.
 const MET: u32 = 2;
 const CPUS_MAX: u32 = 1024;
 
-fn together(number: u32) -> Together {
+fn coscheduling(number: u32) -> Coscheduling {
     match number {
-        0 => Together::Apart,
-        1 => Together::Clear,
-        number => Together::Met(number - MET + 1),
+        0 => Coscheduling::Apart,
+        1 => Coscheduling::Clear,
+        number => Coscheduling::Met(number - MET + 1),
     }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
 /// Negative numbers are no system calls.
-fn call(number: u32) -> Option<u32> {
-    (number <= i32::MAX as u32).then_some(number)
+fn call(number: i32) -> Option<u32> {
+    number.try_into().ok()
 }
 
 fn tick(bytes: &[u8]) -> Option<Tick> {
-    if bytes.len() < TICK_SIZE {
+    if bytes.len() < shared::Tick::SIZE {
         return None;
     }
-    let who = match u32_at(bytes, 32) {
+    let tick = shared::Tick::read(bytes);
+    let who = match tick.who {
         0 => Who::Nobody,
         1 => Who::Others,
         kind => Who::Program {
-            tgid: u32_at(bytes, 16),
-            tid: u32_at(bytes, 20),
-            ip: u64_at(bytes, 8),
-            call: call(u32_at(bytes, 24)).filter(|_| kind == 3),
+            tgid: tick.tgid,
+            tid: tick.tid,
+            ip: tick.ip,
+            call: call(tick.call).filter(|_| kind == 3),
         },
     };
-    let half = |at: usize| u32::from(u16::from_ne_bytes([bytes[at], bytes[at + 1]]));
     Some(Tick {
-        at_ns: u64_at(bytes, 0),
+        at_ns: tick.at_ns,
         who,
-        running: half(28),
-        waiting: half(30),
-        together: together(half(36)),
-        here: half(38),
+        running: tick.running.into(),
+        waiting: tick.waiting.into(),
+        coscheduling: coscheduling(tick.sum.into()),
+        here: tick.here.into(),
     })
 }
 
@@ -208,26 +197,17 @@ mod tests {
     use super::*;
 
     fn bytes(who: u32, call: i32) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        bytes.extend(5u64.to_ne_bytes());
-        bytes.extend(0x1000u64.to_ne_bytes());
-        bytes.extend(7u32.to_ne_bytes());
-        bytes.extend(8u32.to_ne_bytes());
-        bytes.extend(call.to_ne_bytes());
-        bytes.extend(2u16.to_ne_bytes());
-        bytes.extend(1u16.to_ne_bytes());
-        bytes.extend(who.to_ne_bytes());
-        bytes.extend(3u16.to_ne_bytes());
-        bytes.extend(4u16.to_ne_bytes());
-        bytes
+        let (at_ns, ip, tgid, tid) = (5, 0x1000, 7, 8);
+        let (running, waiting, sum, here) = (2, 1, 3, 4);
+        shared::Tick { at_ns, ip, tgid, tid, call, running, waiting, who, sum, here }.to_bytes()
     }
 
     #[test]
     fn ticks_are_read_as_the_kernel_writes_them() {
         let read = tick(&bytes(3, 202)).unwrap();
         assert_eq!((read.at_ns, read.running, read.waiting), (5, 2, 1));
-        assert_eq!((read.together, read.here), (Together::Met(2), 4));
-        assert_eq!([0, 1].map(together), [Together::Apart, Together::Clear]);
+        assert_eq!((read.coscheduling, read.here), (Coscheduling::Met(2), 4));
+        assert_eq!([0, 1].map(coscheduling), [Coscheduling::Apart, Coscheduling::Clear]);
         let program = |call| Who::Program { tgid: 7, tid: 8, ip: 0x1000, call };
         assert_eq!(read.who, program(Some(202)));
         // What the thread last called says nothing of one that is in its program.

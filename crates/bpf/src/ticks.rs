@@ -25,14 +25,14 @@ pub struct Tick {
     pub running: u32,
     pub waiting: u32,
     /// What they do at that moment.
-    pub together: Together,
+    pub coscheduling: Coscheduling,
     /// How many threads want this CPU, whosever they are.
     pub here: u32,
 }
 
 /// What the threads of a program do at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Together {
+pub enum Coscheduling {
     /// One of them waits for a CPU.
     Apart,
     /// None does.

@@ -81,7 +81,7 @@ pub struct Setup {
     pub backend: Backend,
     pub switchers: Switchers,
     /// The group that all jobs are in can be given more weight.
-    pub can_lift: bool,
+    pub has_common_group: bool,
     /// Gangs are left to Linux in their slots while nobody else wants a CPU.
     pub leave_alone: bool,
     pub gaps: Gaps,
@@ -115,7 +115,7 @@ pub struct Conductor {
     pub(crate) uncontended: Uncontended,
     pub(crate) published: Published,
     pub(crate) switchers: Switchers,
-    pub(crate) can_lift: bool,
+    pub(crate) has_common_group: bool,
     /// Gangs whose standing is stated anew by the next timetable.
     pub(crate) restated: BTreeSet<JobId>,
     /// Found with too many threads while there was a plan of them: no slots from the next one on.
@@ -150,7 +150,7 @@ impl Conductor {
             uncontended: Uncontended::new(setup.leave_alone),
             published: Published::default(),
             switchers: setup.switchers,
-            can_lift: setup.can_lift,
+            has_common_group: setup.has_common_group,
             restated: BTreeSet::new(),
             crowded: BTreeSet::new(),
             lead_ns: crate::planning::LEAD_NS_MIN,

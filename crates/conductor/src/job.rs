@@ -3,7 +3,7 @@
 use gang_schedule::{CpuSet, JobId, Policy, Spec};
 use gang_timetable::{
     Attributes, InSlot, Members, Standing, Validity, Word,
-    record::{Newcomer, Record, Single, Whereabouts},
+    record::{JoinedProcess, Placement, Record, Single},
 };
 
 use crate::{Activity, Eligibility, Facts, Refused, Width, Window, admission::Resources};
@@ -83,38 +83,38 @@ pub struct Gain {
 /// Where the processes of a job are, and which.
 #[derive(Clone, Debug)]
 pub struct Home {
-    pub whereabouts: Whereabouts,
+    pub placement: Placement,
     pub members: Members,
     pub normal: Attributes,
     pub affinity: Vec<u32>,
     /// Processes that hear of slots by signals, as last seen.
     pub listeners: Vec<u32>,
     /// Those of its processes that came from elsewhere than the first one.
-    pub newcomers: Vec<Newcomer>,
+    pub joined: Vec<JoinedProcess>,
     /// The first process, with its start time, while it is on its way into the job's groups.
     pub coming: Option<(u32, u64)>,
 }
 
 impl Home {
     pub fn new(
-        whereabouts: Whereabouts,
+        placement: Placement,
         members: Members,
         normal: Attributes,
         affinity: Vec<u32>,
     ) -> Home {
-        let (listeners, newcomers) = (Vec::new(), Vec::new());
-        Home { whereabouts, members, normal, affinity, listeners, newcomers, coming: None }
+        let (listeners, joined) = (Vec::new(), Vec::new());
+        Home { placement, members, normal, affinity, listeners, joined, coming: None }
     }
 
     pub fn is_of_threads(&self) -> bool {
-        matches!(self.whereabouts, Whereabouts::Threads { .. })
+        matches!(self.placement, Placement::Threads { .. })
     }
 
     /// The members of a job of single threads that are on file.
     pub fn singles(&self) -> &[Single] {
-        match &self.whereabouts {
-            Whereabouts::Threads { threads } => threads,
-            Whereabouts::Cgroup { .. } | Whereabouts::Tree { .. } => &[],
+        match &self.placement {
+            Placement::Threads { threads } => threads,
+            Placement::Cgroup { .. } | Placement::Tree { .. } => &[],
         }
     }
 }
@@ -126,7 +126,7 @@ impl Job {
         Eligibility::of(&Facts {
             is_suspended: self.suspended,
             has_processes: home.is_some(),
-            is_crowded: home.is_some_and(|home| home.members.is_crowded()),
+            is_crowded: home.is_some_and(|home| home.members.has_too_many_threads()),
             is_awake: self.activity.awake,
             policy: self.spec.policy,
             min_cpus: self.spec.min_cpus,
@@ -192,14 +192,14 @@ impl Job {
             min_cpus: self.spec.min_cpus,
             registered_at_ns: self.registered_at_ns,
             suspended: self.suspended,
-            whereabouts: home.whereabouts.clone(),
+            placement: home.placement.clone(),
             normal: home.normal.into(),
             affinity: home.affinity.clone(),
             signals: self.signals,
             auto: self.auto.is_some(),
             mem_bytes: self.resources.mem_bytes,
             disk_bytes: self.resources.disk_bytes,
-            newcomers: home.newcomers.clone(),
+            joined: home.joined.clone(),
             coming: home.coming,
         }
     }

@@ -14,7 +14,7 @@
 use gang_schedule::{Event, JobId, Policy, Spec};
 use gang_timetable::{
     Action, Attributes, Members, Signal, Standing,
-    record::{Confinement, Newcomer, Record, Single, Whereabouts},
+    record::{Confinement, JoinedProcess, Placement, Record, Single},
 };
 
 use crate::{Auto, Conductor, Eligibility, Home, Job, Measure, Now, Refused, admission::Resources};
@@ -197,7 +197,7 @@ pub struct Leaver {
     /// What the others have by default.
     pub normal: Attributes,
     /// Where it came from, if not from where the first one of the job did.
-    pub newcomer: Option<Newcomer>,
+    pub joined: Option<JoinedProcess>,
     /// Timetables of this generation do not have it any more.
     pub gone_from: u64,
 }
@@ -262,9 +262,9 @@ impl Conductor {
         }
         self.enter(job, record.name.clone(), record.owner_uid, spec, record.registered_at_ns)?;
         let home = Home {
-            newcomers: record.newcomers.clone(),
+            joined: record.joined.clone(),
             ..Home::new(
-                record.whereabouts.clone(),
+                record.placement.clone(),
                 members,
                 record.normal.into(),
                 record.affinity.clone(),
@@ -283,12 +283,12 @@ impl Conductor {
     }
 
     /// A process is going to come from elsewhere than the first one; `members` are there now.
-    pub fn expect(&mut self, id: JobId, newcomer: Newcomer, members: &[u32]) -> Filed {
+    pub fn expect(&mut self, id: JobId, joined: JoinedProcess, members: &[u32]) -> Filed {
         let job = self.job_mut(id)?;
         if permit(job, Moment::Follow)? {
             if let Some(home) = &mut job.home {
-                home.newcomers.retain(|other| members.contains(&other.pid));
-                home.newcomers.push(newcomer);
+                home.joined.retain(|other| members.contains(&other.pid));
+                home.joined.push(joined);
             }
         }
         Ok(job.record())
@@ -305,8 +305,8 @@ impl Conductor {
     pub fn follow_in_tree(&mut self, id: JobId, process: (u32, u64)) -> Filed {
         let job = self.job_mut(id)?;
         if permit(job, Moment::Follow)? {
-            if let Some(Whereabouts::Tree { processes }) =
-                job.home.as_mut().map(|home| &mut home.whereabouts)
+            if let Some(Placement::Tree { processes }) =
+                job.home.as_mut().map(|home| &mut home.placement)
             {
                 processes.push(process);
             }
@@ -318,7 +318,7 @@ impl Conductor {
     pub fn set_tree(&mut self, id: JobId, processes: Vec<(u32, u64)>) -> Filed {
         let Some(job) = self.jobs.get_mut(&id) else { return Ok(None) };
         if let Some(home) = job.home.as_mut().filter(|_| !processes.is_empty()) {
-            home.whereabouts = Whereabouts::Tree { processes };
+            home.placement = Placement::Tree { processes };
         }
         Ok(job.record())
     }
@@ -332,12 +332,12 @@ impl Conductor {
         let home = job.home.as_mut().ok_or(gone)?;
         let mut actions = Vec::new();
         let known = home.members.let_go(tids, &mut actions);
-        if matches!(home.whereabouts, Whereabouts::Tree { .. }) {
+        if matches!(home.placement, Placement::Tree { .. }) {
             // The next slot would have continued it.
             actions.push(Action::Signal { job: id, pid, signal: Signal::Continue });
         }
         let normal = home.normal;
-        let newcomer = home.newcomers.iter().find(|it| it.pid == pid).cloned();
+        let joined = home.joined.iter().find(|it| it.pid == pid).cloned();
         // It hears the last of the job.
         let listens = home.listeners.contains(&pid);
         home.listeners.retain(|&listener| listener != pid);
@@ -346,7 +346,7 @@ impl Conductor {
         self.order(listens.then_some(last));
         // The timetables in force still have its threads.
         self.schedule.renew();
-        Ok(Leaver { known, actions, normal, newcomer, gone_from: self.generation + 1 })
+        Ok(Leaver { known, actions, normal, joined, gone_from: self.generation + 1 })
     }
 
     /// A process that was detached is out of the job's groups, or could not be moved out of them.
@@ -354,8 +354,8 @@ impl Conductor {
         let job = self.job_mut(id)?;
         if permit(job, Moment::Left)? {
             if let Some(home) = &mut job.home {
-                home.newcomers.retain(|newcomer| newcomer.pid != pid || !is_out);
-                if let (Whereabouts::Tree { processes }, true) = (&mut home.whereabouts, is_out) {
+                home.joined.retain(|joined| joined.pid != pid || !is_out);
+                if let (Placement::Tree { processes }, true) = (&mut home.placement, is_out) {
                     processes.retain(|(other, _)| *other != pid);
                 }
             }
@@ -376,7 +376,7 @@ impl Conductor {
             return Err(Refused::not_permitted(operation(), reason));
         }
         let Some(mut record) = job.record() else { return Ok(None) };
-        let Whereabouts::Threads { threads } = &mut record.whereabouts else {
+        let Placement::Threads { threads } = &mut record.placement else {
             return Err(Refused::mixed(id, false));
         };
         if threads.len() >= SINGLES_MAX {
@@ -391,8 +391,8 @@ impl Conductor {
     pub fn add_thread(&mut self, id: JobId, single: Single) -> Result<(), Refused> {
         let job = self.job_mut(id)?;
         if permit(job, Moment::AddThread)? {
-            if let Some(Whereabouts::Threads { threads }) =
-                job.home.as_mut().map(|home| &mut home.whereabouts)
+            if let Some(Placement::Threads { threads }) =
+                job.home.as_mut().map(|home| &mut home.placement)
             {
                 threads.push(single);
             }
@@ -415,14 +415,14 @@ impl Conductor {
         // The timetables in force still have it.
         self.schedule.renew();
         let gone_from = self.generation + 1;
-        Ok(Leaver { known: vec![tid], actions, normal, newcomer: None, gone_from })
+        Ok(Leaver { known: vec![tid], actions, normal, joined: None, gone_from })
     }
 
     /// The single threads that a job has now.
     pub fn set_threads(&mut self, id: JobId, singles: Vec<Single>) -> Option<Record> {
         let job = self.jobs.get_mut(&id)?;
-        if let Some(Whereabouts::Threads { threads }) =
-            job.home.as_mut().map(|home| &mut home.whereabouts)
+        if let Some(Placement::Threads { threads }) =
+            job.home.as_mut().map(|home| &mut home.placement)
         {
             *threads = singles;
         }
@@ -536,17 +536,17 @@ impl Conductor {
         permit(job, Moment::Confine)?;
         job.mem_is_enforced = is_enforced;
         if let Some(home) = &mut job.home {
-            home.whereabouts.set_confinement(to);
+            home.placement.set_confinement(to);
         }
         Ok(job.record())
     }
 
     /// The processes of a job are going to be there.
-    pub fn expect_at(&mut self, id: JobId, whereabouts: Whereabouts) -> Filed {
+    pub fn expect_at(&mut self, id: JobId, placement: Placement) -> Filed {
         let job = self.job_mut(id)?;
         if permit(job, Moment::Move)? {
             if let Some(home) = &mut job.home {
-                home.whereabouts = whereabouts;
+                home.placement = placement;
             }
         }
         Ok(job.record())
@@ -557,15 +557,15 @@ impl Conductor {
         &mut self,
         id: JobId,
         policy: Policy,
-        whereabouts: Whereabouts,
+        placement: Placement,
         members: Members,
     ) -> Filed {
         let job = self.job_mut(id)?;
         if permit(job, Moment::Moved)? {
             if let Some(home) = &mut job.home {
-                home.whereabouts = whereabouts;
+                home.placement = placement;
                 // A tree has its members in its processes, wherever they are.
-                if matches!(home.whereabouts, Whereabouts::Cgroup { .. }) {
+                if matches!(home.placement, Placement::Cgroup { .. }) {
                     // The CPUs go with the threads.
                     let before = std::mem::replace(&mut home.members, members);
                     home.members.pinned = before.pinned;

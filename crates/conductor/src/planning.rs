@@ -349,7 +349,7 @@ impl Conductor {
             gangs: &in_timetable,
             pages: &pages,
             follows_gap,
-            can_lift: self.can_lift,
+            has_common_group: self.has_common_group,
         });
         let gangs = in_timetable.into_keys().collect();
         self.gaps.tell(from_ns, config.gap);
@@ -397,7 +397,7 @@ impl Conductor {
         self.jobs.values().filter(has_home).filter(is_in).map(|job| job.id).collect()
     }
 
-    fn gang<'a>(&self, job: &'a Job, has_newcomers: bool) -> Option<(JobId, Gang<'a>)> {
+    fn gang<'a>(&self, job: &'a Job, has_new_threads: bool) -> Option<(JobId, Gang<'a>)> {
         let machine = self.machine();
         let out_of_row = match job.standing_out_of_row(self.config().fill, machine) {
             // The next time that it is brought out of the rows.
@@ -409,7 +409,7 @@ impl Conductor {
             members: &home.members,
             standing: job.standing,
             out_of_row,
-            has_newcomers,
+            has_new_threads,
             in_slot: job.in_slot,
             has_page: job.has_page,
             validity: job.validity(machine),
@@ -438,7 +438,7 @@ impl Conductor {
         for job in self.jobs.values_mut() {
             let in_slot = match job.width.wide {
                 true => InSlot::Wide,
-                false if alone.contains(&job.id) => InSlot::Alone,
+                false if alone.contains(&job.id) => InSlot::Uncontended,
                 false => InSlot::Exclusive,
             };
             if std::mem::replace(&mut job.in_slot, in_slot) != in_slot {
@@ -484,7 +484,7 @@ impl Conductor {
 
     /// The gangs that are left to Linux in their slots.
     pub fn left_alone(&self) -> impl Iterator<Item = JobId> {
-        let alone = self.jobs.values().filter(|job| job.in_slot == InSlot::Alone);
+        let alone = self.jobs.values().filter(|job| job.in_slot == InSlot::Uncontended);
         alone.map(|job| job.id)
     }
 }

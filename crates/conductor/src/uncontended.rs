@@ -26,7 +26,7 @@ pub struct Measured {
     pub job: JobId,
     /// Time in which it wanted to run, and in which all of its threads that wanted to did.
     pub wanted_ns: u64,
-    pub together_ns: u64,
+    pub coscheduled_ns: u64,
 }
 
 /// The part of the time in which not all threads that want to run do so, from which on gangs are
@@ -112,7 +112,7 @@ impl Uncontended {
         if now_ns < self.looked_ns + JUDGED_NS {
             return false;
         }
-        let sums = |of: Measured| (of.job, (of.wanted_ns, of.together_ns));
+        let sums = |of: Measured| (of.job, (of.wanted_ns, of.coscheduled_ns));
         let figures: BTreeMap<JobId, (u64, u64)> = measured.map(sums).collect();
         let is_disturbed = figures.iter().any(|(job, now)| {
             let Some(before) = self.figures.get(job) else { return false };
@@ -160,8 +160,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn figures(wanted_ns: u64, together_ns: u64) -> impl Iterator<Item = Measured> {
-        std::iter::once(Measured { job: JobId(1), wanted_ns, together_ns })
+    fn figures(wanted_ns: u64, coscheduled_ns: u64) -> impl Iterator<Item = Measured> {
+        std::iter::once(Measured { job: JobId(1), wanted_ns, coscheduled_ns })
     }
 
     #[test]
@@ -192,9 +192,9 @@ mod tests {
         for apart in [0, 1, 4, 5] {
             wanted_ns += 250 * MS;
             now_ns += 250 * MS;
-            let together_ns = wanted_ns - apart * 250 * MS / 100;
+            let coscheduled_ns = wanted_ns - apart * 250 * MS / 100;
             assert!(
-                !uncontended.is_disturbed(now_ns, figures(wanted_ns, together_ns)),
+                !uncontended.is_disturbed(now_ns, figures(wanted_ns, coscheduled_ns)),
                 "{apart} %"
             );
             // The next one begins anew.

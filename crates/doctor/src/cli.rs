@@ -75,7 +75,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::Ticks;
+    use crate::sampler::Ticks;
 
     #[test]
     fn what_is_meant() {

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::competitors::Competitor;
-use crate::observation::Figures;
+use crate::figures::ProgramFigures;
 use crate::words::{percent, time};
 
 /// Synchronisation that is rarer does not suffer (E13).
@@ -37,7 +37,7 @@ pub struct Condition {
 }
 
 /// Judges a program by each of them, in order.
-pub fn of(figures: &Figures) -> Vec<Condition> {
+pub fn of(figures: &ProgramFigures) -> Vec<Condition> {
     let waits = figures.spinning >= NOTABLE || figures.interval_us.is_some();
     vec![
         fine_grained(figures, waits),
@@ -48,7 +48,7 @@ pub fn of(figures: &Figures) -> Vec<Condition> {
     ]
 }
 
-fn fine_grained(figures: &Figures, waits: bool) -> Condition {
+fn fine_grained(figures: &ProgramFigures, waits: bool) -> Condition {
     let (holds, finding) = match figures.interval_us.filter(|_| waits) {
         _ if figures.threads < 2 => (Some(false), "it has a single thread that computes".into()),
         None if waits => {
@@ -82,7 +82,7 @@ fn or_less(is_bound: bool) -> &'static str {
     if is_bound { " or less" } else { "" }
 }
 
-fn balanced(figures: &Figures, waits: bool) -> Condition {
+fn balanced(figures: &ProgramFigures, waits: bool) -> Condition {
     let name = "well-balanced work";
     let condition = |holds, finding: String| Condition { id: "E2", name, holds, finding };
     let Some(clear) = figures.pace_clear else {
@@ -113,7 +113,7 @@ fn balanced(figures: &Figures, waits: bool) -> Condition {
     )
 }
 
-fn sensitive(figures: &Figures) -> Condition {
+fn sensitive(figures: &ProgramFigures) -> Condition {
     let name = "sensitivity to latency";
     let (holds, finding) = match (figures.pace_apart, figures.pace_apart_if_independent) {
         (Some(pace), Some(independent)) if independent > 0.0 => {
@@ -132,7 +132,7 @@ fn sensitive(figures: &Figures) -> Condition {
     Condition { id: "E3", name, holds, finding }
 }
 
-fn contended(figures: &Figures) -> Condition {
+fn contended(figures: &ProgramFigures) -> Condition {
     let name = |it: &Competitor| format!("{} ({}) has {:.1} CPUs", it.name, it.pid, it.cpus);
     let names: Vec<String> = figures.competitors.iter().map(name).collect();
     let names = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
@@ -145,7 +145,7 @@ fn contended(figures: &Figures) -> Condition {
     Condition { id: "E4", name: "other programs that matter", holds, finding }
 }
 
-fn changing(figures: &Figures) -> Condition {
+fn changing(figures: &ProgramFigures) -> Condition {
     let (holds, finding) = if figures.others_sd > 0.3 {
         (Some(true), format!("the others' demand varies by {:.1} threads", figures.others_sd))
     } else if figures.seconds >= STEADY_S {
@@ -169,8 +169,8 @@ mod tests {
     use super::*;
 
     /// A program that meets all conditions but for the last.
-    fn figures() -> Figures {
-        Figures {
+    fn figures() -> ProgramFigures {
+        ProgramFigures {
             threads: 2,
             cpus: 2,
             pace_clear: Some(0.9),
@@ -180,12 +180,12 @@ mod tests {
             spinning: 0.3,
             interval_us: Some(100.0),
             others: 2.0,
-            ..Figures::default()
+            ..ProgramFigures::default()
         }
     }
 
     /// What is judged of a condition, and why.
-    fn judged(id: &str, figures: Figures) -> (Option<bool>, String) {
+    fn judged(id: &str, figures: ProgramFigures) -> (Option<bool>, String) {
         let found = of(&figures).into_iter().find(|condition| condition.id == id).unwrap();
         (found.holds, found.finding)
     }
@@ -202,32 +202,36 @@ mod tests {
 
     #[test]
     fn fine_grained_is_judged_by_the_interval() {
-        let every = |us| Figures { interval_us: Some(us), ..figures() };
+        let every = |us| ProgramFigures { interval_us: Some(us), ..figures() };
         assert_eq!(judged("E1", every(INTERVAL_MAX_US)).0, Some(true));
         let (holds, finding) = judged("E1", every(20_000.0));
         assert_eq!((holds, finding.contains("every 20.0 ms")), (Some(false), true), "{finding}");
-        let bound = Figures { interval_is_bound: true, ..every(1_000.0) };
+        let bound = ProgramFigures { interval_is_bound: true, ..every(1_000.0) };
         assert!(judged("E1", bound).1.ends_with("1.0 ms or less"));
-        let coarse = Figures { interval_is_bound: true, ..every(20_000.0) };
+        let coarse = ProgramFigures { interval_is_bound: true, ..every(20_000.0) };
         assert_eq!(judged("E1", coarse).0, None, "20 ms or less may be a microsecond");
-        let unseen = Figures { interval_us: None, ..figures() };
+        let unseen = ProgramFigures { interval_us: None, ..figures() };
         assert_eq!(judged("E1", unseen).0, None, "they wait, nobody knows how often");
-        let never = Figures { interval_us: None, spinning: 0.0, ..figures() };
+        let never = ProgramFigures { interval_us: None, spinning: 0.0, ..figures() };
         assert_eq!(judged("E1", never).0, Some(false));
-        assert_eq!(judged("E1", Figures { threads: 1, ..figures() }).0, Some(false));
+        assert_eq!(judged("E1", ProgramFigures { threads: 1, ..figures() }).0, Some(false));
     }
 
     #[test]
     fn balance_is_judged_by_what_is_waited_at_a_time() {
-        let of = |pace, us| Figures { pace_clear: Some(pace), interval_us: Some(us), ..figures() };
+        let of = |pace, us| ProgramFigures {
+            pace_clear: Some(pace),
+            interval_us: Some(us),
+            ..figures()
+        };
         let (holds, finding) = judged("E2", of(0.5, 10_000.0));
         assert_eq!((holds, finding.contains("5.0 ms at a time")), (Some(false), true), "{finding}");
         assert_eq!(judged("E2", of(0.5, 6_000.0)).0, Some(true), "3 ms are the bound");
         assert_eq!(judged("E2", of(0.95, 10_000.0)).0, Some(true));
-        let bound = |pace| Figures { interval_is_bound: true, ..of(pace, 8_000.0) };
+        let bound = |pace| ProgramFigures { interval_is_bound: true, ..of(pace, 8_000.0) };
         assert_eq!((judged("E2", bound(0.5)).0, judged("E2", bound(0.7)).0), (None, Some(true)));
         assert!(judged("E2", bound(0.5)).1.ends_with("4.0 ms or less at a time"));
-        let spread = |us| judged("E2", Figures { spread_us: Some(us), ..of(0.5, 10_000.0) });
+        let spread = |us| judged("E2", ProgramFigures { spread_us: Some(us), ..of(0.5, 10_000.0) });
         let (holds, finding) = spread(2_500.0);
         assert_eq!(
             (holds, finding.contains("sleeps 2.5 ms at a time")),
@@ -235,17 +239,17 @@ mod tests {
             "{finding}"
         );
         assert_eq!(spread(3_500.0).0, Some(false));
-        assert_eq!(judged("E2", Figures { pace_clear: None, ..figures() }).0, None);
-        let never = Figures { interval_us: None, spinning: 0.0, ..figures() };
+        assert_eq!(judged("E2", ProgramFigures { pace_clear: None, ..figures() }).0, None);
+        let never = ProgramFigures { interval_us: None, spinning: 0.0, ..figures() };
         assert_eq!(judged("E2", never).0, None);
     }
 
     #[test]
     fn latency_matters_where_the_others_stop() {
-        let does = |pace| Figures { pace_apart: Some(pace), ..figures() };
+        let does = |pace| ProgramFigures { pace_apart: Some(pace), ..figures() };
         assert_eq!(judged("E3", does(0.45)).0, Some(false), "all that they could");
         assert_eq!(judged("E3", does(0.4)).0, Some(true));
-        let few = Figures { pace_apart: None, ..figures() };
+        let few = ProgramFigures { pace_apart: None, ..figures() };
         assert_eq!(judged("E3", few).0, None);
     }
 
@@ -254,21 +258,21 @@ mod tests {
         let competitors =
             ["make", "cc1"].map(|name| Competitor { pid: 7, name: name.into(), cpus: 0.94 });
         let (holds, finding) =
-            judged("E4", Figures { competitors: competitors.into(), ..figures() });
+            judged("E4", ProgramFigures { competitors: competitors.into(), ..figures() });
         assert_eq!(holds, Some(true));
         assert!(finding.contains("run: make (7) has 0.9 CPUs, cc1 (7) has 0.9 CPUs;"), "{finding}");
         assert!(judged("E4", figures()).1.contains("want to run; one"), "nobody is named");
-        assert_eq!(judged("E4", Figures { apart: 0.01, ..figures() }).0, Some(false));
-        assert_eq!(judged("E4", Figures { others: 0.1, ..figures() }).0, Some(false));
+        assert_eq!(judged("E4", ProgramFigures { apart: 0.01, ..figures() }).0, Some(false));
+        assert_eq!(judged("E4", ProgramFigures { others: 0.1, ..figures() }).0, Some(false));
     }
 
     #[test]
     fn demand_changes_where_that_of_others_varies() {
-        let (holds, finding) = judged("E5", Figures { others_sd: 0.5, ..figures() });
+        let (holds, finding) = judged("E5", ProgramFigures { others_sd: 0.5, ..figures() });
         assert_eq!((holds, finding.contains("0.5 threads")), (Some(true), true), "{finding}");
-        assert_eq!(judged("E5", Figures { others_sd: 0.3, ..figures() }).0, None);
+        assert_eq!(judged("E5", ProgramFigures { others_sd: 0.3, ..figures() }).0, None);
         let watched =
-            |seconds, others_sd| judged("E5", Figures { seconds, others_sd, ..figures() }).0;
+            |seconds, others_sd| judged("E5", ProgramFigures { seconds, others_sd, ..figures() }).0;
         assert_eq!((watched(29.9, 0.1), watched(30.0, 0.1)), (None, Some(false)));
         assert_eq!(watched(60.0, 0.5), Some(true), "it changes, however long that took");
     }

@@ -9,8 +9,8 @@
 use serde::Serialize;
 
 use crate::conditions::{self, Condition};
-use crate::observation::{Figures, Observation};
 use crate::words::{percent, signed};
+use crate::{figures::ProgramFigures, observation::Observation};
 
 /// Where more threads than it has CPUs want them for more than this share of its time, no slot holds them all. It is
 /// 0.43 of scikit-learn, of which gangs are not faster, and below 0.001 of numpy, libgomp and Open MPI with a thread for
@@ -79,7 +79,7 @@ pub struct Diagnosis {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_proved: Option<String>,
     pub conditions: Vec<Condition>,
-    pub figures: Figures,
+    pub figures: ProgramFigures,
 }
 
 impl Diagnosis {
@@ -149,7 +149,11 @@ pub fn predict(observation: &Observation) -> Option<Gain> {
 }
 
 /// Whether it helps, as far as can be told without a proof.
-fn helps(predicted: Option<Gain>, figures: &Figures, conditions: &[Condition]) -> Option<bool> {
+fn helps(
+    predicted: Option<Gain>,
+    figures: &ProgramFigures,
+    conditions: &[Condition],
+) -> Option<bool> {
     let fails = |id| conditions.iter().any(|it| it.id == id && it.holds == Some(false));
     match predicted {
         Some(gain) => Some(gain.gain > HELPS),
@@ -242,7 +246,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use gang_bpf::Together;
+    use gang_bpf::Coscheduling;
 
     use crate::observation::{Doing, Look, Use, tests::as_looked_at};
 
@@ -255,7 +259,7 @@ mod tests {
             doing,
             running: 2 - waiting,
             waiting,
-            together: if waiting > 0 { Together::Apart } else { Together::Met(2) },
+            coscheduling: if waiting > 0 { Coscheduling::Apart } else { Coscheduling::Met(2) },
             here: if others > 0.0 { 2 } else { 1 },
         };
         let looks = (0..10_000).map(|at| {

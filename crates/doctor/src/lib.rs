@@ -5,7 +5,7 @@
 //!
 //! Approach: a program is made a job that Linux schedules, while it is watched, so that its threads are in a
 //! cgroup. For how long its threads run while all of them have CPUs, or do not, the kernel's programs sum up
-//! ([`watch`], `moments`); at ticks of each CPU it is seen whether they work there or wait ([`sites`]). Figures follow
+//! ([`sampler`], `moments`); at ticks of each CPU it is seen whether they work there or wait ([`sites`]). Figures follow
 //! from that ([`observation`], `waits`), and what they say of a program ([`conditions`], [`diagnosis`]), without the
 //! kernel. With `--prove` the program is a gang in one half of the time and Linux's in the other, in turn, and what it
 //! works is compared ([`proof`]). The same is done for the jobs of policy `auto`, at the daemon's behest ([`auto`]).
@@ -15,6 +15,7 @@ pub mod cli;
 pub mod competitors;
 pub mod conditions;
 pub mod diagnosis;
+pub mod figures;
 pub mod interruption;
 pub mod memory;
 mod moments;
@@ -22,10 +23,10 @@ pub mod observation;
 pub mod program;
 pub mod proof;
 pub mod report;
+pub mod sampler;
 pub mod sites;
 pub mod symbols;
 mod waits;
-pub mod watch;
 mod words;
 
 use std::time::Instant;
@@ -39,7 +40,7 @@ use diagnosis::Diagnosis;
 use interruption::Interruption;
 use observation::Observation;
 use program::{Meant, Program};
-use watch::{Ticks, Watch};
+use sampler::{Sampler, Ticks};
 
 /// Examines the program that is meant, unless it is interrupted, and leaves it as it was in any case.
 pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
@@ -53,13 +54,13 @@ pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
     program.set_policy(Policy::none)?;
     let before = competitors::Before::now(&roots.proc)?;
     let ticks = Ticks::over(cli.seconds);
-    let watch = Watch::begin(&roots, &program.cgroup, program.cpus, ticks)?;
-    let mut watch = watch.unless(interruption);
+    let sampler = Sampler::begin(&roots, &program.cgroup, program.cpus, ticks)?;
+    let mut sampler = sampler.unless(interruption);
     let memory = memory::Memory::<perf_event::Counter>::count(&program.cgroup);
-    watch.until(Instant::now() + cli.seconds)?;
+    sampler.until(Instant::now() + cli.seconds)?;
     let competitors = before.competitors(&roots.proc, &program.cgroup)?;
     let memory = Some(memory.bandwidth());
-    let seen = Observation { competitors, memory, ..watch.end()? };
+    let seen = Observation { competitors, memory, ..sampler.end()? };
     let mut diagnosis = Diagnosis::of(&seen);
     if cli.prove {
         diagnosis = match proof::prove(&roots, &mut program, cli.seconds, interruption) {

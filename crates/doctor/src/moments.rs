@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use gang_bpf::{Sum, Together};
+use gang_bpf::{Coscheduling, Sum};
 
 use crate::observation::{Doing, Look, Span};
 
@@ -30,19 +30,19 @@ impl Kind {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Moments(BTreeMap<Together, Kind>);
+pub struct Moments(BTreeMap<Coscheduling, Kind>);
 
 impl Moments {
     pub fn of(looks: &[Look], spans: &[Span]) -> Moments {
-        let mut kinds = BTreeMap::<Together, Kind>::new();
-        for (together, sum) in spans.iter().flat_map(|span| &span.sums) {
+        let mut kinds = BTreeMap::<Coscheduling, Kind>::new();
+        for (coscheduling, sum) in spans.iter().flat_map(|span| &span.sums) {
             let Sum { ns, ran_ns } = *sum;
-            let kind = kinds.entry(*together).or_default();
+            let kind = kinds.entry(*coscheduling).or_default();
             kind.ns += ns;
             kind.ran_ns += ran_ns;
         }
         for look in looks {
-            let kind = kinds.entry(look.together).or_default();
+            let kind = kinds.entry(look.coscheduling).or_default();
             match look.doing {
                 Doing::Else => {}
                 Doing::Work { .. } => kind.work += 1,
@@ -53,9 +53,9 @@ impl Moments {
     }
 
     /// Those of some kinds.
-    pub fn only(&self, is: impl Fn(Together) -> bool) -> Moments {
-        let kinds = self.0.iter().filter(|(together, _)| is(**together));
-        Moments(kinds.map(|(&together, &kind)| (together, kind)).collect())
+    pub fn only(&self, is: impl Fn(Coscheduling) -> bool) -> Moments {
+        let kinds = self.0.iter().filter(|(coscheduling, _)| is(**coscheduling));
+        Moments(kinds.map(|(&coscheduling, &kind)| (coscheduling, kind)).collect())
     }
 
     /// How long they were.
@@ -100,16 +100,17 @@ mod tests {
             })
             .collect();
         let sum = |ran_ns| Sum { ns: 500 * MS, ran_ns };
-        let sums = vec![(Together::Apart, sum(500 * MS)), (Together::Met(2), sum(1000 * MS))];
+        let sums =
+            vec![(Coscheduling::Apart, sum(500 * MS)), (Coscheduling::Met(2), sum(1000 * MS))];
         let spans = [Span { at_ns: 999 * MS, sums }];
         let all = Moments::of(&looks, &spans);
         assert_eq!((all.ns(), all.seen(), all.cpus_at_work()), (1000 * MS, (1332, 333), 1.0));
-        let apart = all.only(|together| together == Together::Apart);
+        let apart = all.only(|coscheduling| coscheduling == Coscheduling::Apart);
         assert_eq!((apart.cpus_at_work(), apart.cpus_at_work_if_seen(333)), (0.0, Some(0.0)));
         assert_eq!(apart.cpus_at_work_if_seen(334), None, "half of its looks found nobody");
         // Nobody looked at those who met: they work as the rest does.
         let unseen = Moments::of(&looks[..2], &spans);
-        assert_eq!(unseen.only(|it| it != Together::Apart).cpus_at_work(), 0.0);
+        assert_eq!(unseen.only(|it| it != Coscheduling::Apart).cpus_at_work(), 0.0);
         assert_eq!(Moments::of(&looks[2..6], &spans).cpus_at_work(), 1.5);
         assert_eq!(Moments::default().cpus_at_work(), 0.0);
     }

@@ -265,14 +265,14 @@ fn processes(client: &mut Client, job: i64) -> Result<Vec<i64>, ClientError> {
 /// Ends a program with all the processes of its job, where it is one: asks them first.
 fn end(mut child: Child, mut job: Option<(&mut Client, i64)>) {
     let pid = Pid::from_child(&child);
-    for (signal, patience) in [(Signal::TERM, ENDS_WITHIN), (Signal::KILL, Duration::ZERO)] {
+    for (signal, grace) in [(Signal::TERM, ENDS_WITHIN), (Signal::KILL, Duration::ZERO)] {
         if let Some((client, job)) = &mut job {
             // It may be gone.
             let _: Result<(), ClientError> = client.kill(*job, i64::from(signal.as_raw()));
         } else if matches!(child.try_wait(), Ok(None)) {
             let _ = kill_process(pid, signal);
         }
-        let end = Instant::now() + patience;
+        let end = Instant::now() + grace;
         let mut is_over = || {
             let is_empty = |(client, job): &mut (&mut Client, i64)| {
                 processes(client, *job).is_ok_and(|processes| processes.is_empty())

@@ -15,7 +15,7 @@ use crate::{
     diagnosis::{GAIN_MAX, Gain, HELPS, Measure, Proof},
     interruption::Interruption,
     program::Program,
-    watch::{Ticks, Watch},
+    sampler::{Sampler, Ticks},
 };
 
 /// Pairs of periods.
@@ -28,7 +28,7 @@ pub const PERIOD_MIN: Duration = Duration::from_millis(250);
 const TURNS: u32 = 4;
 
 /// What the change takes at most, left out at the beginning of each period.
-pub const SETTLES: Duration = Duration::from_millis(50);
+pub const WARM_UP: Duration = Duration::from_millis(50);
 
 /// The shortest period in which a program is believed that counts itself: it reports four times a second.
 const COUNTED_MIN: Duration = Duration::from_millis(1250);
@@ -59,8 +59,8 @@ pub struct Report {
 
 /// Who is scheduled by one and the other.
 pub trait Subject {
-    /// Has it scheduled by that policy, and the watch follow it to where it lives then.
-    fn schedule(&mut self, policy: Policy, watch: &mut Watch) -> Result<()>;
+    /// Has it scheduled by that policy, and the sampler follow it to its cgroup then.
+    fn schedule(&mut self, policy: Policy, sampler: &mut Sampler) -> Result<()>;
 
     /// The last report of its progress, of those that are to be used.
     fn report(&mut self) -> Result<Option<Report>> {
@@ -69,9 +69,9 @@ pub trait Subject {
 }
 
 impl Subject for Program {
-    fn schedule(&mut self, policy: Policy, watch: &mut Watch) -> Result<()> {
+    fn schedule(&mut self, policy: Policy, sampler: &mut Sampler) -> Result<()> {
         self.set_policy(policy)?;
-        watch.follow(&self.cgroup)
+        sampler.follow(&self.cgroup)
     }
 
     fn report(&mut self) -> Result<Option<Report>> {
@@ -95,7 +95,7 @@ pub fn shortest_period(slice: Duration, gangs: usize) -> Duration {
 /// What is said where the program ended before it was proved.
 pub fn ended_too_soon(length: Duration) -> String {
     let periods = 2 * PAIRS as u32;
-    let takes = ((length / periods).max(PERIOD_MIN) + SETTLES) * periods;
+    let takes = ((length / periods).max(PERIOD_MIN) + WARM_UP) * periods;
     format!(
         "the program ended before it was measured often enough, which takes {:.0} s or more after it was watched",
         takes.as_secs_f64()
@@ -114,9 +114,9 @@ pub fn prove(
     let counted = if program.report()?.is_some() { COUNTED_MIN } else { Duration::ZERO };
     let shortest = shortest_period(slice, gangs).max(counted);
     let period = (length / (2 * PAIRS as u32)).max(shortest);
-    let watch = Watch::begin(roots, &program.cgroup, program.cpus, Ticks::Many)?;
-    let watch = watch.unless(interruption);
-    let pairs = alternate(program, watch, period)?;
+    let sampler = Sampler::begin(roots, &program.cgroup, program.cpus, Ticks::Many)?;
+    let sampler = sampler.unless(interruption);
+    let pairs = alternate(program, sampler, period)?;
     ensure!(pairs.len() == PAIRS, ended_too_soon(length));
     conclude(&pairs).ok_or_else(|| anyhow::anyhow!("it did not compute while it was measured"))
 }
@@ -134,10 +134,10 @@ fn conclude(pairs: &[Seen]) -> Option<Proof> {
     counted.or_else(|| proof(&works, Measure::Work))
 }
 
-fn alternate(program: &mut Program, mut watch: Watch, period: Duration) -> Result<Vec<Seen>> {
+fn alternate(program: &mut Program, mut sampler: Sampler, period: Duration) -> Result<Vec<Seen>> {
     let mut pairs = Vec::new();
     for number in 0..PAIRS {
-        match pair(program, &mut watch, number, period)? {
+        match pair(program, &mut sampler, number, period)? {
             Some(pair) => pairs.push(pair),
             None => break,
         }
@@ -148,11 +148,11 @@ fn alternate(program: &mut Program, mut watch: Watch, period: Duration) -> Resul
 /// One pair of periods, of which the number says what comes first; `None` where the program ended.
 pub fn pair(
     subject: &mut impl Subject,
-    watch: &mut Watch,
+    sampler: &mut Sampler,
     number: usize,
     length: Duration,
 ) -> Result<Option<Seen>> {
-    let mut of = |policy| period(subject, watch, policy, length);
+    let mut of = |policy| period(subject, sampler, policy, length);
     let is_gang_first = number % 2 == 0;
     let order = [Policy::local, Policy::none];
     let [first, second] = if is_gang_first { order } else { [Policy::none, Policy::local] };
@@ -199,27 +199,27 @@ enum Counted {
 
 fn period(
     subject: &mut impl Subject,
-    watch: &mut Watch,
+    sampler: &mut Sampler,
     policy: Policy,
     length: Duration,
 ) -> Result<Option<Period>> {
-    subject.schedule(policy, watch)?;
-    if !watch.until(Instant::now() + SETTLES)? {
+    subject.schedule(policy, sampler)?;
+    if !sampler.until(Instant::now() + WARM_UP)? {
         return Ok(None);
     }
-    let part = watch.begin_part()?;
+    let part = sampler.begin_part()?;
     let end = Instant::now() + length;
     let mut reports = Vec::from_iter(subject.report()?);
     let step = if reports.is_empty() { length } else { REPORTS_EVERY };
     while Instant::now() < end {
-        if !watch.until(end.min(Instant::now() + step))? {
+        if !sampler.until(end.min(Instant::now() + step))? {
             return Ok(None);
         }
         if !reports.is_empty() {
             reports.extend(subject.report()?);
         }
     }
-    let worked = watch.cpus_at_work(&part)?;
+    let worked = sampler.cpus_at_work(&part)?;
     Ok(Some(Period { worked, counted: counted(&reports) }))
 }
 

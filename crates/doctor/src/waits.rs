@@ -8,7 +8,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::observation::{Doing, ENOUGH, Observation, Sleeps};
+use crate::observation::{Doing, Observation, Sleeps};
+
+/// Fewer looks than this say nothing.
+const LOOKS_ENOUGH: usize = 100;
 
 /// Sleeps of this many say how long they are on average.
 const SLEEPS_ENOUGH: u64 = 20;
@@ -77,7 +80,7 @@ impl Observation {
                 }
             }
         }
-        if pairs < ENOUGH / 2 {
+        if pairs < LOOKS_ENOUGH {
             return None;
         }
         let q = waits as f64 / pairs as f64;
@@ -115,7 +118,7 @@ impl Observation {
             }
         }
         let bound_us = self.tick_us()? * works.max(1) as f64 / runs.max(1) as f64;
-        (waits >= ENOUGH / 2).then_some((bound_us, true))
+        (waits >= LOOKS_ENOUGH).then_some((bound_us, true))
     }
 
     /// Between two ticks of a CPU.

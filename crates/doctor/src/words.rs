@@ -1,4 +1,4 @@
-//! Figures in words, as people read them.
+//! ProgramFigures in words, as people read them.
 
 use crate::observation::Cause;
 

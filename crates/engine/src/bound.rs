@@ -14,7 +14,7 @@ use rustix::{
     thread::Pid,
 };
 
-use crate::{listeners, page::SlotPage, thread};
+use crate::{page::SlotPage, thread};
 
 /// An action, and what it takes to carry it out. Doing so allocates nothing.
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ enum Handle {
     Page(Arc<SlotPage>),
 }
 
-/// Who knows what the numbers of actions stand for.
+/// Finds the descriptors that the numbers of actions stand for.
 pub trait Handles {
     /// The file that sets a control of a group.
     fn control(&self, group: Group, control: Control) -> Option<Arc<ControlFile>>;
@@ -79,8 +79,8 @@ impl ControlFile {
         self.file.write_at(self.value(control).as_bytes(), 0).map(drop)
     }
 
-    /// The range of cpu.weight (version 2) is 1 to 10,000, default 100; of cpu.shares (version 1),
-    /// 2 to 262,144, default 1024. Which of them the file is, its name tells.
+    /// The range of cpu.weight (version 2) is 1 to 10,000, default 100; that of cpu.shares (version
+    /// 1) is 2 to 262,144, default 1024. The name of the file says which of them it is.
     fn value(&self, control: Control) -> &'static str {
         match control {
             Control::Frozen(true) | Control::Idle(true) => "1",
@@ -136,7 +136,7 @@ impl ProcessHandle {
     pub fn is_alive(&self) -> bool {
         let mut fds = [rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN)];
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Who is interrupted by a signal of its own has seen nothing.
+        // A poll that a signal interrupts has seen nothing.
         !matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1..))
     }
 
@@ -145,7 +145,7 @@ impl ProcessHandle {
     }
 }
 
-/// Who carries actions out: Linux, or a recorder in tests.
+/// The one that carries actions out: Linux, or a recorder in tests.
 pub trait Kernel: Send + Sync {
     fn perform(&self, bound: &Bound) -> io::Result<()>;
 }
@@ -161,7 +161,7 @@ impl Kernel for Linux {
             (Action::Affinity { tid, cpus }, _) => thread::set_affinity(*tid, cpus),
             (Action::Control { control, .. }, Handle::Control(file)) => file.set(*control),
             (Action::Signal { signal, .. }, Handle::Process(process)) => {
-                process.signal(listeners::number(*signal))
+                process.signal(thread::signal(*signal))
             }
             (Action::Page { word, .. }, Handle::Page(page)) => page.write(word),
             // Nobody but tests binds it to nothing.

@@ -1,11 +1,12 @@
 //! The process that undoes everything when the daemon dies.
 //!
-//! It is a process of its own, so that whatever ends the daemon does not end it. The daemon holds
-//! the other end of its standard input, a socket, and writes a byte there now and then: the end of the
-//! stream says that the daemon is gone, silence that it is stuck. The jobs of one that is stuck also leave the
-//! group that gives way to everybody. One that was only slow reads a byte there when its jobs were released,
-//! since it alone knows which of them are to stand still, and takes them back into that group. The guardian
-//! stands above every gang, so that it runs even while gangs spin on all CPUs.
+//! It is a process of its own, so that nothing that ends the daemon ends it too. The daemon holds
+//! the other end of its standard input, a socket, and writes a byte there now and then. The end of
+//! the stream says that the daemon is gone, silence that it is stuck. The jobs of a stuck daemon
+//! also leave the group that gives way to everybody. A daemon that was only slow reads a byte from
+//! the socket once its jobs were released. It alone knows which of them are to stand still, and
+//! moves them back into that group. The guardian stands above every gang, so that it runs even
+//! while gangs spin on all CPUs.
 
 use std::{io::Read, os::fd::AsFd, time::Duration};
 
@@ -35,8 +36,8 @@ pub fn run(roots: &Roots, store: &Store, daemon: impl Read + AsFd) {
     watch(roots, store, daemon, SILENCE);
 }
 
-/// Waits for the end of the daemon, which is stuck after some time of silence; then releases its jobs
-/// and returns.
+/// Waits for the end of the daemon, which is stuck after some time of silence; then releases its
+/// jobs and returns.
 pub fn watch(roots: &Roots, store: &Store, mut daemon: impl Read + AsFd, silence: Duration) {
     let mut stuck = false;
     let mut bytes = [0; 64];
@@ -60,7 +61,7 @@ pub fn watch(roots: &Roots, store: &Store, mut daemon: impl Read + AsFd, silence
             let found = release::all(roots, store);
             tracing::error!(?found, "the daemon is stuck: its jobs were released");
             release::all_from_common_groups(store, || !has_news(&daemon));
-            // Should it wake up. One that does not read has been told before.
+            // For the case that it wakes up. A full socket holds such a byte already.
             let _ = send(&daemon, b".", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
     }

@@ -1,10 +1,10 @@
 //! Carries timetables out.
 //!
-//! An action of a timetable names threads, processes, groups and pages by numbers; it is
-//! [`bound`] to their descriptors as soon as it is made. A [`switcher`] per group of CPUs sleeps until
-//! the next edge and makes the calls into the kernel, without allocating and without a lock. What was
-//! raised or paused is undone by [`release`], from files alone, whoever is still alive; the
-//! [`guardian`] does so when the daemon dies.
+//! An action of a timetable names threads, processes, groups and pages by numbers; it is [`bound`]
+//! to their descriptors as soon as it is made. A [`switcher`] per group of CPUs sleeps until the
+//! next edge and makes the calls into the kernel, without allocating and without a lock. A
+//! [`release`] undoes all that was raised or paused, from files alone, so that any process can do
+//! it; the [`guardian`] does so when the daemon dies.
 
 pub mod bound;
 pub mod guardian;

@@ -1,9 +1,9 @@
 //! The processes of a job that hear of its slots by signals.
 //!
-//! SIGUSR1 pauses and SIGUSR2 continues, as LLNL's scheduler had it (L5). Both end a program that does
-//! not expect them. So only a process that handles both gets them, whatever the job has asked for. One that was just
-//! forked has the handlers of its parent until it executes another program: it listens only once it has lived for a
-//! while.
+//! SIGUSR1 pauses and SIGUSR2 continues, as LLNL's scheduler had it (L5). Both end a program that
+//! does not expect them. So only a process that handles both gets them, whatever the job has asked
+//! for. One that was just forked has the handlers of its parent until it executes another program:
+//! it listens only once it has lived for a while.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,37 +15,24 @@ use std::{
 use gang_linux::{clock, process};
 use gang_schedule::JobId;
 use gang_timetable::{self as timetable, Action};
-use rustix::process::Signal;
 
-use crate::bound::ProcessHandle;
+use crate::{
+    bound::ProcessHandle,
+    thread::{SLOT_BEGINS, SLOT_ENDS},
+};
 
-/// Before a job is stopped.
-const PAUSE: Signal = Signal::USR1;
-/// After it was started.
-const CONTINUE: Signal = Signal::USR2;
-
-/// Which signal of Linux one is.
-pub fn number(signal: timetable::Signal) -> Signal {
-    match signal {
-        timetable::Signal::Stop => Signal::STOP,
-        timetable::Signal::Continue => Signal::CONT,
-        timetable::Signal::SlotEnds => PAUSE,
-        timetable::Signal::SlotBegins => CONTINUE,
-    }
-}
-
-/// How long a process has its handlers before it listens: longer than from a fork to what is executed then, also where
-/// both have to wait for a slot.
-const SETTLED: Duration = Duration::from_millis(500);
+/// A process listens once it has had its handlers for so long. A fork takes less until it executes
+/// another program, also where both wait for a slot.
+const LISTENS_AFTER: Duration = Duration::from_millis(500);
 
 /// A process that handles both signals.
 #[derive(Debug)]
 struct Listener {
     process: Arc<ProcessHandle>,
-    /// When it was seen to, first (CLOCK_MONOTONIC). When it was started is told by a file whose reader waits for it
-    /// ([`process::stat`]).
+    /// When its handlers were first seen (CLOCK_MONOTONIC). The file that has its start can keep a
+    /// reader waiting ([`process::stat`]).
     since_ns: u64,
-    is_settled: bool,
+    listens: bool,
 }
 
 /// Those of one job.
@@ -67,12 +54,13 @@ impl Listeners {
         self.others.retain(|tid| threads.contains(tid));
         self.processes.retain(|tid, of| threads.contains(tid) && of.process.is_alive());
         for &tid in threads.difference(&self.others.clone()) {
-            match process::handles(proc_root, tid, &[PAUSE, CONTINUE]) {
+            match process::handles(proc_root, tid, &[SLOT_ENDS, SLOT_BEGINS]) {
                 Ok(Some(true)) => match self.processes.get_mut(&tid) {
-                    Some(of) => of.is_settled |= now_ns >= of.since_ns + SETTLED.as_nanos() as u64,
+                    Some(of) => {
+                        of.listens |= now_ns >= of.since_ns + LISTENS_AFTER.as_nanos() as u64
+                    }
                     None => {
-                        let of =
-                            |process| Listener { process, since_ns: now_ns, is_settled: false };
+                        let of = |process| Listener { process, since_ns: now_ns, listens: false };
                         self.processes.extend(handle(proc_root, tid).map(|it| (tid, of(it))));
                     }
                 },
@@ -87,13 +75,13 @@ impl Listeners {
         }
     }
 
-    fn settled(&self) -> impl Iterator<Item = &Arc<ProcessHandle>> {
-        self.processes.values().filter(|of| of.is_settled).map(|of| &of.process)
+    fn listening(&self) -> impl Iterator<Item = &Arc<ProcessHandle>> {
+        self.processes.values().filter(|of| of.listens).map(|of| &of.process)
     }
 
     /// Those that listen.
     pub fn pids(&self) -> Vec<u32> {
-        self.settled().map(|process| process.pid).collect()
+        self.listening().map(|process| process.pid).collect()
     }
 
     /// A process that listens, or is going to.
@@ -101,15 +89,21 @@ impl Listeners {
         self.processes.get(&pid).map(|of| &of.process)
     }
 
-    /// Appends the actions that tell them.
-    pub fn tell(&self, job: JobId, signal: timetable::Signal, out: &mut Vec<Action>) {
-        out.extend(self.settled().map(|of| Action::Signal { job, pid: of.pid, signal }));
+    /// Appends the actions that send them a signal.
+    pub fn signal(&self, job: JobId, signal: timetable::Signal, out: &mut Vec<Action>) {
+        out.extend(self.listening().map(|of| Action::Signal { job, pid: of.pid, signal }));
     }
 
-    /// Appends the action that tells one of them.
-    pub fn tell_one(&self, job: JobId, pid: u32, signal: timetable::Signal, out: &mut Vec<Action>) {
-        let is_settled = self.processes.get(&pid).is_some_and(|of| of.is_settled);
-        out.extend(is_settled.then_some(Action::Signal { job, pid, signal }));
+    /// Appends the action that sends a signal to one of them.
+    pub fn signal_one(
+        &self,
+        job: JobId,
+        pid: u32,
+        signal: timetable::Signal,
+        out: &mut Vec<Action>,
+    ) {
+        let listens = self.processes.get(&pid).is_some_and(|of| of.listens);
+        out.extend(listens.then_some(Action::Signal { job, pid, signal }));
     }
 
     /// A process has left the job.
@@ -118,21 +112,21 @@ impl Listeners {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.settled().next().is_none()
+        self.listening().next().is_none()
     }
 }
 
 /// Its number may have been given to another process before it was opened.
 fn handle(proc_root: &Path, pid: u32) -> Option<Arc<ProcessHandle>> {
     let process = ProcessHandle::open(pid).ok()?;
-    let still = process::handles(proc_root, pid, &[PAUSE, CONTINUE]);
+    let still = process::handles(proc_root, pid, &[SLOT_ENDS, SLOT_BEGINS]);
     matches!(still, Ok(Some(true))).then_some(process)
 }
 
 /// Continues the processes of a job that nobody would continue any more.
 pub fn let_go(proc_root: &Path, threads: &[u32]) {
     for process in threads.iter().filter_map(|&tid| handle(proc_root, tid)) {
-        let _ = process.signal(CONTINUE);
+        let _ = process.signal(SLOT_BEGINS);
     }
 }
 
@@ -160,20 +154,20 @@ mod tests {
     fn who_has_had_handlers_for_a_while_listens() {
         let mut child = with_handlers();
         let tids = [child.id(), std::process::id()];
-        let settled_ns = SETTLED.as_nanos() as u64;
+        let after_ns = LISTENS_AFTER.as_nanos() as u64;
         let mut listeners = Listeners::default();
         let mut listens = |now_ns, tids: &[u32]| {
             listeners.refresh_at(now_ns, Path::new("/proc"), tids.iter().copied());
             !listeners.is_empty()
         };
         assert!(!listens(0, &tids));
-        assert!(!listens(settled_ns - 1, &tids));
-        assert!(listens(settled_ns, &tids));
-        assert!(!listens(settled_ns, &[]), "it has left the job");
-        assert!(!listens(settled_ns, &tids), "and comes anew");
-        assert!(listens(2 * settled_ns, &tids));
+        assert!(!listens(after_ns - 1, &tids));
+        assert!(listens(after_ns, &tids));
+        assert!(!listens(after_ns, &[]), "it has left the job");
+        assert!(!listens(after_ns, &tids), "and comes anew");
+        assert!(listens(2 * after_ns, &tids));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(!listens(2 * settled_ns, &tids));
+        assert!(!listens(2 * after_ns, &tids));
     }
 }

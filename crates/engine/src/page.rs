@@ -1,13 +1,14 @@
 //! The slot page: what a program can know of its slot without asking anybody.
 //!
-//! Problem: a thread that waits for another thread of its gang does best to spin while that one runs,
-//! and to block while it does not. To ask takes longer than the wait.
+//! Problem: a thread that waits for another thread of its gang does best to spin while that one
+//! runs, and to block while it does not. To ask takes longer than the wait.
 //!
-//! Approach: a file for each job that wants one, which its programs map read-only. The switchers write
-//! it at the edges, by one call each; who has mapped it sees that at once. Nobody but the daemon can
-//! write, lock or shorten it.
+//! Approach: a file for each job that wants one, which its programs map read-only. The switchers
+//! write it at the edges, by one call each; who has mapped it sees that at once. Nobody but the
+//! daemon can write, lock or shorten it.
 //!
-//! Layout, in the byte order of the machine: [`MAGIC`], [`VERSION`], then [`Word`], then a count of slots.
+//! Layout, in the byte order of the machine: [`MAGIC`], [`VERSION`], then [`Word`], then a count of
+//! slots.
 
 use std::{
     fs::{File, OpenOptions, Permissions},
@@ -41,7 +42,7 @@ fn encode(word: &Word) -> [u8; WORD_LENGTH] {
     bytes
 }
 
-/// The page of one job. What it says last, when this is dropped, is that the job is gone.
+/// The page of one job. When this is dropped, the page's last word is that the job is gone.
 #[derive(Debug)]
 pub struct SlotPage {
     pub path: PathBuf,
@@ -49,7 +50,8 @@ pub struct SlotPage {
 }
 
 impl SlotPage {
-    /// Makes the page, or takes over one that an earlier daemon left, which programs may have mapped.
+    /// Makes the page, or takes over one that an earlier daemon left, which programs may have
+    /// mapped.
     pub fn open(path: impl Into<PathBuf>) -> Result<Arc<SlotPage>> {
         let path = path.into();
         let error = |e| Error::new("open slot page", path.display(), e);
@@ -57,7 +59,7 @@ impl SlotPage {
         options.read(true).write(true).create(true).truncate(false).mode(0o644);
         let file = options.open(&path).map_err(error)?;
         let begin = || -> io::Result<()> {
-            // Whatever the umask is.
+            // The umask does not count.
             file.set_permissions(Permissions::from_mode(0o644))?;
             file.set_len(LENGTH)?;
             let mut head = [0; WORD_AT as usize];

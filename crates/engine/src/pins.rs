@@ -1,12 +1,12 @@
 //! Which CPUs gangd gave to the threads of a job, on file.
 //!
-//! Problem: a thread carries its CPUs with it, and nothing about them says who chose them. A release that
-//! knows nothing else would leave threads on the CPUs of their last slot for ever, or take from a program
-//! what it chose itself.
+//! Problem: a thread carries its CPUs with it, and nothing about them says who chose them. A
+//! release that knows nothing else would leave threads on the CPUs of their last slot for ever, or
+//! take from a program what it chose itself.
 //!
-//! Approach: a file of binary words beside that of the job. A set of CPUs is in it before a switcher may
-//! hear of it, and a thread that had chosen its own when it was first seen. Each is written by one call, so
-//! that whoever reads it after the daemon died finds nothing half done.
+//! Approach: a file of binary words beside that of the job. A set of CPUs is in it before a
+//! switcher may hear of it, and a thread that had chosen its own when it was first seen. Each is
+//! written by one call, so that whoever reads it after the daemon died finds nothing half done.
 
 use std::{
     fs::{File, OpenOptions},
@@ -24,9 +24,9 @@ const SETS_MAX: usize = 64;
 /// CPUs of higher numbers are none that a thread can be restricted to.
 const CPUS_MAX: u32 = 1024;
 const SET_LENGTH: usize = CPUS_MAX as usize / 8;
-const MOORED_AT: u64 = (SETS_MAX * SET_LENGTH) as u64;
+const USER_PINNED_AT: u64 = (SETS_MAX * SET_LENGTH) as u64;
 
-/// What gangd gave to the threads of one job.
+/// The CPUs that gangd gave to the threads of one job.
 #[derive(Debug, Default)]
 pub struct Pins {
     file: Option<File>,
@@ -34,7 +34,7 @@ pub struct Pins {
     sets: Vec<CpuSet>,
     next: usize,
     /// Threads that chose their CPUs themselves.
-    moored: Vec<u32>,
+    user_pinned: Vec<u32>,
 }
 
 impl Pins {
@@ -45,7 +45,7 @@ impl Pins {
         Ok(Pins { file: Some(file), ..Pins::default() })
     }
 
-    /// What an earlier daemon wrote; absent where it gave nobody any CPUs, or kept no file of it.
+    /// The file of an earlier daemon; absent where it gave no thread any CPUs, or kept no file.
     pub fn read(path: &Path) -> Result<Option<Pins>> {
         let error = |e| Error::new("read", path.display(), e);
         let bytes = match OpenOptions::new().read(true).open(path) {
@@ -56,12 +56,12 @@ impl Pins {
             }),
         };
         let bytes = bytes.map_err(error)?;
-        let (sets, moored) = bytes.split_at(bytes.len().min(MOORED_AT as usize));
+        let (sets, user_pinned) = bytes.split_at(bytes.len().min(USER_PINNED_AT as usize));
         let sets = sets.chunks_exact(SET_LENGTH).map(decode).filter(|set| !set.is_empty());
-        let moored =
-            moored.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap()));
-        let (sets, moored) = (sets.collect(), moored.filter(|&tid| tid > 0).collect());
-        Ok(Some(Pins { sets, moored, ..Pins::default() }))
+        let user_pinned =
+            user_pinned.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap()));
+        let (sets, user_pinned) = (sets.collect(), user_pinned.filter(|&tid| tid > 0).collect());
+        Ok(Some(Pins { sets, user_pinned, ..Pins::default() }))
     }
 
     /// Threads are going to be restricted to these CPUs.
@@ -79,16 +79,16 @@ impl Pins {
     }
 
     /// These threads, and no others, have chosen their CPUs themselves.
-    pub fn moor(&mut self, tids: impl Iterator<Item = u32>) -> io::Result<()> {
-        let mut moored: Vec<u32> = tids.take(THREADS_MAX).collect();
-        if moored == self.moored {
+    pub fn set_user_pinned(&mut self, tids: impl Iterator<Item = u32>) -> io::Result<()> {
+        let mut user_pinned: Vec<u32> = tids.take(THREADS_MAX).collect();
+        if user_pinned == self.user_pinned {
             return Ok(());
         }
-        std::mem::swap(&mut self.moored, &mut moored);
-        let words = self.moored.iter().copied().chain(std::iter::repeat(0));
-        let length = self.moored.len().max(moored.len());
+        std::mem::swap(&mut self.user_pinned, &mut user_pinned);
+        let words = self.user_pinned.iter().copied().chain(std::iter::repeat(0));
+        let length = self.user_pinned.len().max(user_pinned.len());
         let bytes: Vec<u8> = words.take(length).flat_map(u32::to_ne_bytes).collect();
-        self.write(&bytes, MOORED_AT)
+        self.write(&bytes, USER_PINNED_AT)
     }
 
     fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
@@ -102,7 +102,7 @@ impl Pins {
 
     /// Whether a thread has its CPUs from gangd, as far as one can know.
     pub fn has_pinned(&self, tid: u32, cpus: &CpuSet) -> bool {
-        self.were_given(cpus) && !self.moored.contains(&tid)
+        self.were_given(cpus) && !self.user_pinned.contains(&tid)
     }
 }
 
@@ -137,11 +137,11 @@ mod tests {
         for cpus in [set(&[0]), set(&[3, 1023]), set(&[0])] {
             pins.give(&cpus).unwrap();
         }
-        pins.moor([7, 8, 9].into_iter()).unwrap();
-        pins.moor([8].into_iter()).unwrap();
+        pins.set_user_pinned([7, 8, 9].into_iter()).unwrap();
+        pins.set_user_pinned([8].into_iter()).unwrap();
         let found = Pins::read(&path).unwrap().unwrap();
         assert_eq!(found.sets, [set(&[0]), set(&[3, 1023])]);
-        assert_eq!(found.moored, [8], "who ended has chosen nothing");
+        assert_eq!(found.user_pinned, [8], "who ended has chosen nothing");
         assert!(found.has_pinned(7, &set(&[0])) && !found.has_pinned(8, &set(&[0])));
         assert!(!found.has_pinned(7, &set(&[1])));
         drop(Pins::create(&path).unwrap());

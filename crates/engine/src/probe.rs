@@ -1,4 +1,4 @@
-//! What this kernel and this user permit.
+//! The means that this kernel and this user permit.
 
 use std::{
     io,
@@ -26,8 +26,8 @@ pub struct Finding {
 /// How the cpu controller keeps the threads of jobs out of slot below the rest of the machine.
 ///
 /// SCHED_IDLE weighs threads only against those of the same task group. Where the kernel puts every
-/// session into a group of its own (autogroup), or somebody else's cgroups do, the jobs need a group
-/// that is idle as a whole.
+/// session into a group of its own (autogroup), or foreign cgroups do, the jobs need a group that
+/// is idle as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuControl {
     /// The unified hierarchy has the cpu controller.
@@ -38,7 +38,7 @@ pub enum CpuControl {
     None,
 }
 
-/// What the machine has.
+/// The means of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Means {
     pub hierarchies: Hierarchies,
@@ -131,8 +131,8 @@ fn fifo_obstacle(groups: Option<&Path>, cpu: &CpuControl, name: &str) -> Option<
             _ => format!("SCHED_FIFO is refused: {error}"),
         });
     }
-    // Where jobs will have a group with the cpu controller whatever the daemon does. Elsewhere it tries when it has
-    // made theirs.
+    // Where jobs will have a group with the cpu controller whatever the daemon does. Elsewhere it
+    // tries when it has made theirs.
     let root = groups.map(Group::at).filter(|_| *cpu == CpuControl::V2)?;
     match has_cpu_below(&root) {
         Ok(false) => return None,
@@ -154,9 +154,10 @@ pub fn has_cpu_below(group: &Group) -> Result<bool, Error> {
     Ok(enabled.split_whitespace().any(|controller| controller == "cpu"))
 }
 
-/// Lifts a child process as a gang would be, and looks whether the kernel lets it: where this process is, or in a group,
-/// into which it is moved as a job is that has its first slot meanwhile. A kernel that groups real-time threads
-/// (CONFIG_RT_GROUP_SCHED) gives groups of version 2 with the cpu controller none of their time.
+/// Raises a child process as a gang would be raised, and says whether the kernel lets it. The child
+/// stays where this process is, or is moved into a group, as a job is moved that has its first slot
+/// meanwhile. A kernel that groups real-time threads (CONFIG_RT_GROUP_SCHED) gives groups of
+/// version 2 with the cpu controller none of their time.
 pub fn try_fifo(group: Option<&Group>) -> io::Result<()> {
     let mut child = Command::new("sleep")
         .arg("10")
@@ -165,12 +166,12 @@ pub fn try_fifo(group: Option<&Group>) -> io::Result<()> {
         .stderr(Stdio::null())
         .spawn()
         .map_err(|e| io::Error::other(format!("cannot start a process to try it on: {e}")))?;
-    let lift = || sched::set(child.id(), &Attributes::fifo(priority::GANG));
+    let raise = || sched::set(child.id(), &Attributes::fifo(priority::GANG));
     let result = match group {
-        None => lift(),
-        Some(group) => {
-            lift().and_then(|()| group.add(child.id()).map_err(|e| e.source)).and_then(|()| lift())
-        }
+        None => raise(),
+        Some(group) => raise()
+            .and_then(|()| group.add(child.id()).map_err(|e| e.source))
+            .and_then(|()| raise()),
     };
     let _ = child.kill();
     let _ = child.wait();

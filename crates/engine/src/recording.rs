@@ -38,7 +38,7 @@ impl Recording {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the actions so far have left behind.
+    /// The state that the actions so far have left behind.
     pub fn model(&self) -> Model {
         self.book().model.clone()
     }

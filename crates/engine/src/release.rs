@@ -1,16 +1,16 @@
 //! Undoing everything, from files alone.
 //!
-//! Whoever is left does it: the guardian when the daemon dies, the daemon when it starts or stops,
-//! the service manager's stop command, the next `gang` command. Releasing what is released changes
-//! nothing, so that it may be done twice, and by two at once.
+//! Any process that is left can do it: the guardian when the daemon dies, the daemon when it starts
+//! or stops, the service manager's stop command, the next `gang` command. Releasing what is
+//! released changes nothing, so that it may be done twice, and by two at once.
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use gang_linux::{Roots, cgroup::Group, error::unless_gone, process};
 use gang_schedule::CpuSet;
 use gang_timetable::{
-    Attributes, Policy, is_raised,
-    record::{Confinement, Record, Single, Whereabouts},
+    Attributes, SchedPolicy, is_raised,
+    record::{Confinement, Placement, Record, Single},
 };
 use rustix::process::Signal;
 
@@ -18,7 +18,7 @@ use crate::{
     bound::ProcessHandle, listeners, page, pins::Pins, shared_group, singles, store::Store, thread,
 };
 
-/// What a release found and did.
+/// The result of a release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Jobs whose processes are still there.
@@ -55,28 +55,28 @@ pub fn all(roots: &Roots, store: &Store) -> Found {
 
 /// Releases one job.
 pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
-    let record = &Past { record, pins: known(Pins::read(&store.pins(record.id))) };
-    let mut found = match &record.whereabouts {
-        Whereabouts::Cgroup { group, cpu_group, cpu_group_is_shared, .. } => {
+    let record = &Past { record, pins: or_default(Pins::read(&store.pins(record.id))) };
+    let mut found = match &record.placement {
+        Placement::Cgroup { group, cpu_group, cpu_group_is_shared, .. } => {
             let group = Group::at(group);
             let found = release_group(&group, record);
-            level(&group);
+            reset_controls(&group);
             if let (Some(own), false) = (cpu_group, cpu_group_is_shared) {
-                level(&Group::at(own));
+                reset_controls(&Group::at(own));
             }
             if record.signals {
-                listeners::let_go(&roots.proc, &known(group.processes()));
+                listeners::let_go(&roots.proc, &or_default(group.processes()));
             }
             // It may not be in the group yet, and have its slot already.
             let coming = release_tree(&roots.proc, record.coming.as_slice(), record);
             let lowered = found.lowered + coming.lowered;
             Found { lowered, threads: found.threads.max(coming.threads), ..found }
         }
-        Whereabouts::Tree { processes } => release_tree(&roots.proc, processes, record),
-        Whereabouts::Threads { threads } => release_singles(&roots.proc, threads, record),
+        Placement::Tree { processes } => release_tree(&roots.proc, processes, record),
+        Placement::Threads { threads } => release_singles(&roots.proc, threads, record),
     };
-    if let Some(at) = record.whereabouts.confinement() {
-        lift_limit(at);
+    if let Some(at) = record.placement.confinement() {
+        remove_memory_limit(at);
     }
     found.jobs = usize::from(found.threads > 0);
     found
@@ -85,7 +85,8 @@ pub fn job(roots: &Roots, store: &Store, record: &Record) -> Found {
 /// A job, and what gangd did to its threads that cannot be seen on them.
 struct Past<'a> {
     record: &'a Record,
-    /// Absent where the CPUs of threads were not touched, or a daemon that kept no file of it did so.
+    /// Absent where the CPUs of threads were not touched, or a daemon that kept no file of it did
+    /// so.
     pins: Option<Pins>,
 }
 
@@ -97,27 +98,27 @@ impl std::ops::Deref for Past<'_> {
     }
 }
 
-/// What gangd makes of the weight of a group, and what a group has that nobody has changed.
+/// The weights of a group: its file, the weight that gangd sets, and the one of an unchanged group.
 const WEIGHTS: [(&str, &str, &str); 2] =
     [("cpu.weight", "10000", "100"), ("cpu.shares", "262144", "1024")];
 
 /// Takes back from a group what a slot gave to it, or the time between two slots.
-fn level(group: &Group) {
+fn reset_controls(group: &Group) {
     // The weight of one that was idle is the usual one then.
-    if known(group.read("cpu.idle")).trim() == "1" {
-        known(group.write("cpu.idle", "0"));
+    if or_default(group.read("cpu.idle")).trim() == "1" {
+        or_default(group.write("cpu.idle", "0"));
     }
     for (file, raised, usual) in WEIGHTS {
-        if known(group.read(file)).trim() == raised {
-            known(group.write(file, usual));
+        if or_default(group.read(file)).trim() == raised {
+            or_default(group.write(file, usual));
         }
     }
 }
 
-/// Lets no job give way to the rest of the machine any more, for as long as no daemon schedules them: the
-/// group that gangs have in common is idle as a whole. For who has the place of the daemon, because the next
-/// one makes it idle again; or while the daemon is stuck, which does so when it goes on. Moving many processes
-/// takes a while, and ends as soon as it is not `wanted` any more.
+/// Lets no job give way to the rest of the machine any more, for as long as no daemon schedules
+/// them: the group that gangs have in common is idle as a whole. The next daemon makes it idle
+/// again; one that was stuck does so when it goes on. Moving many processes takes a while, and ends
+/// as soon as it is not `wanted` any more.
 pub fn all_from_common_groups(store: &Store, wanted: impl Fn() -> bool) {
     for record in store.records().0 {
         from_common_group(&record, &wanted);
@@ -125,72 +126,72 @@ pub fn all_from_common_groups(store: &Store, wanted: impl Fn() -> bool) {
 }
 
 fn from_common_group(record: &Record, wanted: &impl Fn() -> bool) {
-    let Whereabouts::Cgroup { group, cpu_group, cpu_home, cpu_group_is_shared, adopted, .. } =
-        &record.whereabouts
+    let Placement::Cgroup { group, cpu_group, cpu_origin, cpu_group_is_shared, adopted, .. } =
+        &record.placement
     else {
         return;
     };
     if !cpu_group_is_shared {
         return;
     }
-    match (cpu_group, cpu_home) {
+    match (cpu_group, cpu_origin) {
         // Jobs of other daemons are in it too: it stays as it is, and those of this one leave.
-        (Some(shared), Some(home)) => {
+        (Some(shared), Some(origin)) => {
             // Those that have not left may start others meanwhile.
             for _ in 0..ROUNDS_MAX {
-                let in_shared = BTreeSet::from_iter(known(Group::at(shared).processes()));
-                let mut of_job = known(Group::at(group).processes());
+                let in_shared = BTreeSet::from_iter(or_default(Group::at(shared).processes()));
+                let mut of_job = or_default(Group::at(group).processes());
                 of_job.retain(|pid| in_shared.contains(pid));
                 let mut left = of_job.iter().take_while(|_| wanted()).peekable();
                 if left.peek().is_none() {
                     break;
                 }
                 left.for_each(|&pid| {
-                    let newcomer = record.newcomers.iter().find(|newcomer| newcomer.pid == pid);
-                    let own = newcomer.and_then(|newcomer| newcomer.cpu_home.as_ref());
-                    move_home(pid, own.unwrap_or(home));
+                    let joined = record.joined.iter().find(|joined| joined.pid == pid);
+                    let own = joined.and_then(|joined| joined.cpu_origin.as_ref());
+                    move_to_origin(pid, own.unwrap_or(origin));
                 });
             }
         }
-        _ if !adopted => group.parent().map(Group::at).iter().for_each(level),
+        _ if !adopted => group.parent().map(Group::at).iter().for_each(reset_controls),
         _ => {}
     }
 }
 
 /// Lets a job have as much memory as it could have without gangd; its processes stay where they are
 /// counted.
-fn lift_limit(at: &Confinement) {
-    let (file, limit) = match (&at.home, at.inherited) {
+fn remove_memory_limit(at: &Confinement) {
+    let (file, limit) = match (&at.origin, at.inherited) {
         (Some(_), _) => ("memory.limit_in_bytes", "-1".to_owned()),
         (None, None) => ("memory.max", "max".to_owned()),
         (None, Some(bytes)) => ("memory.max", bytes.to_string()),
     };
-    known(Group::at(&at.group).write(file, limit));
+    or_default(Group::at(&at.group).write(file, limit));
 }
 
 /// Leaves no trace of a limit on the memory of a job.
 pub fn unconfine(at: &Confinement) {
-    lift_limit(at);
-    let Some(home) = &at.home else { return };
+    remove_memory_limit(at);
+    let Some(origin) = &at.origin else { return };
     let group = Group::at(&at.group);
     // Others may be started while those that were found are moved.
     for _ in 0..ROUNDS_MAX {
-        let processes = known(group.processes());
+        let processes = or_default(group.processes());
         if processes.is_empty() {
             break;
         }
-        processes.into_iter().for_each(|pid| move_home(pid, home));
+        processes.into_iter().for_each(|pid| move_to_origin(pid, origin));
     }
     remove(&group);
 }
 
-/// How often the threads of a job are read again, until none is found that needs something: a
-/// thread may start another one while the list is read.
+/// The threads of a job are read again until none needs anything, at most so often. A thread may
+/// start another one while the list is read.
 const ROUNDS_MAX: usize = 100;
 
-/// What there is of a job, or nothing. Why is told, unless it is gone: whoever releases goes on with what
-/// else there is to release.
-fn known<T: Default>(found: gang_linux::Result<T>) -> T {
+/// The value, or its default. An error is logged, unless the thing is gone: a release goes on with
+/// what else there is to release.
+fn or_default<T: Default>(found: gang_linux::Result<T>) -> T {
     unless_gone(found).unwrap_or_else(|error| {
         tracing::error!(%error, source = %error.source, "a job may not be released as a whole");
         T::default()
@@ -200,9 +201,9 @@ fn known<T: Default>(found: gang_linux::Result<T>) -> T {
 fn release_group(group: &Group, record: &Past<'_>) -> Found {
     let paused = usize::from(group.is_frozen().unwrap_or(false));
     let mut found = Found { paused, ..Found::default() };
-    known(group.freeze(false));
+    or_default(group.freeze(false));
     for round in 0..ROUNDS_MAX {
-        let threads = known(group.threads());
+        let threads = or_default(group.threads());
         if round == 0 {
             found.threads = threads.len();
         }
@@ -220,7 +221,7 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -
     let alive = processes.iter().filter(|(pid, started)| {
         process::stat(proc_root, *pid).is_ok_and(|stat| stat.start_ticks == *started)
     });
-    let trees = alive.flat_map(|(pid, _)| known(process::descendants(proc_root, *pid)));
+    let trees = alive.flat_map(|(pid, _)| or_default(process::descendants(proc_root, *pid)));
     // Most of them are on file as well as below one that is.
     for pid in trees.collect::<BTreeSet<u32>>() {
         let stopped = process::stat(proc_root, pid).is_ok_and(|stat| stat.state == b'T');
@@ -230,7 +231,7 @@ fn release_tree(proc_root: &Path, processes: &[(u32, u64)], record: &Past<'_>) -
         if record.signals {
             listeners::let_go(proc_root, &[pid]);
         }
-        for tid in known(process::threads(proc_root, pid)) {
+        for tid in or_default(process::threads(proc_root, pid)) {
             found.threads += 1;
             found.lowered += usize::from(release_thread(tid, record));
         }
@@ -247,9 +248,9 @@ fn release_singles(proc_root: &Path, threads: &[Single], record: &Past<'_>) -> F
     }
     let everywhere = everywhere(record);
     for _ in 0..ROUNDS_MAX {
-        let heirs = singles::heirs(proc_root, threads);
-        let had = heirs.iter().filter(|(tid, member)| {
-            singles::disinherit(*tid, member, &everywhere, record.pins.as_ref())
+        let inheritors = singles::inheritors(proc_root, threads);
+        let had = inheritors.iter().filter(|(tid, member)| {
+            singles::release_inheritor(*tid, member, &everywhere, record.pins.as_ref())
         });
         if had.count() == 0 {
             break;
@@ -268,8 +269,9 @@ fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
     let unpinned = record.pins.as_ref().is_some_and(|pins| unpin(tid, record, pins));
     let Ok(now) = thread::attributes(tid) else { return unpinned };
     // A wide gang in its slot is an ordinary thread of the highest weight.
-    let wide = now.policy == Policy::Other && now.nice == -20 && normal.nice != -20;
-    let filling = matches!(now.policy, Policy::Idle | Policy::Batch) && now.policy != normal.policy;
+    let wide = now.policy == SchedPolicy::Other && now.nice == -20 && normal.nice != -20;
+    let filling =
+        matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch) && now.policy != normal.policy;
     if !(is_raised(&now) || filling || wide) {
         return unpinned;
     }
@@ -282,8 +284,8 @@ fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
     released || unpinned
 }
 
-/// Gives a thread back the CPUs that it could have without gangd, where it has none that it chose; true
-/// where it was restricted.
+/// Gives a thread back the CPUs that it could have without gangd, where it has none that it chose;
+/// true where it was restricted.
 fn unpin(tid: u32, record: &Record, pins: &Pins) -> bool {
     let everywhere = everywhere(record);
     let Ok(now) = thread::affinity(tid) else { return false };
@@ -301,30 +303,30 @@ fn everywhere(record: &Record) -> CpuSet {
 
 /// Puts the processes of a job back where they came from, and removes its groups.
 pub fn dissolve(record: &Record) {
-    let Whereabouts::Cgroup {
+    let Placement::Cgroup {
         group,
-        home,
+        origin,
         cpu_group,
-        cpu_home,
+        cpu_origin,
         cpu_group_is_shared,
         adopted,
         memory,
-    } = &record.whereabouts
+    } = &record.placement
     else {
         return;
     };
     let group = Group::at(group);
-    for pid in known(group.processes()) {
-        let newcomer = record.newcomers.iter().find(|newcomer| newcomer.pid == pid);
-        if let (Some(home), Some(_)) = (newcomer.and_then(|it| it.memory_home.as_ref()), memory) {
-            move_home(pid, home);
+    for pid in or_default(group.processes()) {
+        let joined = record.joined.iter().find(|joined| joined.pid == pid);
+        if let (Some(origin), Some(_)) = (joined.and_then(|it| it.memory_origin.as_ref()), memory) {
+            move_to_origin(pid, origin);
         }
-        let cpu_home = newcomer.and_then(|it| it.cpu_home.as_ref()).or(cpu_home.as_ref());
-        if let (Some(_), Some(home)) = (cpu_group, cpu_home) {
-            move_home(pid, home);
+        let cpu_origin = joined.and_then(|it| it.cpu_origin.as_ref()).or(cpu_origin.as_ref());
+        if let (Some(_), Some(origin)) = (cpu_group, cpu_origin) {
+            move_to_origin(pid, origin);
         }
         if !adopted {
-            move_home(pid, newcomer.map_or(home, |it| &it.home));
+            move_to_origin(pid, joined.map_or(origin, |it| &it.origin));
         }
     }
     if !adopted {
@@ -338,8 +340,8 @@ pub fn dissolve(record: &Record) {
     }
 }
 
-/// How often, and how far apart, a group is tried to be removed: processes that were killed are in it
-/// until they have ended.
+/// How often, and how far apart, a group is tried to be removed: processes that were killed are in
+/// it until they have ended.
 const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 
@@ -353,9 +355,9 @@ fn remove(group: &Group) {
     tracing::warn!(group = %group.path().display(), "a group of a job is left behind, in use");
 }
 
-/// Clears away what is on file of jobs that have no process left; where none has, of the daemon too. Returns
-/// how many are still to be cleared away. For one whose daemon is gone, after [`all`], which tells what cannot be
-/// read.
+/// Clears away the files of jobs that have no process left, and the daemon's where no job has one.
+/// Returns how many jobs are still on file. For a daemon that is gone, after [`all`], which logs
+/// the files that cannot be read.
 pub fn sweep(roots: &Roots, store: &Store) -> usize {
     let (records, _) = store.records();
     let mut left = 0;
@@ -366,7 +368,7 @@ pub fn sweep(roots: &Roots, store: &Store) -> usize {
             continue;
         }
         dissolve(record);
-        // What stays on file is tried again with the next sweep.
+        // The next sweep tries again.
         left += usize::from(store.remove(record.id).is_err());
     }
     if left == 0 {
@@ -376,11 +378,12 @@ pub fn sweep(roots: &Roots, store: &Store) -> usize {
     left
 }
 
-/// Removes the groups that the jobs of a daemon that is gone had in common, where nobody is in them.
+/// Removes the groups that the jobs of a daemon that is gone had in common, where nobody is in
+/// them.
 pub fn dissolve_common(records: &[Record]) {
     for record in records {
-        let Whereabouts::Cgroup { group, cpu_group, cpu_group_is_shared, adopted, .. } =
-            &record.whereabouts
+        let Placement::Cgroup { group, cpu_group, cpu_group_is_shared, adopted, .. } =
+            &record.placement
         else {
             continue;
         };
@@ -394,7 +397,7 @@ pub fn dissolve_common(records: &[Record]) {
     }
 }
 
-/// Where its home is gone, a process goes to the nearest group above that is left.
-fn move_home(pid: u32, home: &Path) {
-    let _ = home.ancestors().map(Group::at).any(|group| group.exists() && group.add(pid).is_ok());
+/// Moves a process to the group it came from, or to the nearest one above that is left.
+fn move_to_origin(pid: u32, origin: &Path) {
+    let _ = origin.ancestors().map(Group::at).any(|group| group.exists() && group.add(pid).is_ok());
 }

@@ -18,7 +18,7 @@ use gang_timetable::{Attributes, Controls, Members, Runnable, Seen, THREADS_MAX,
 use crate::{
     bound::{ControlFiles, ProcessHandle},
     pins::Pins,
-    singles::{self, Heirs},
+    singles::{self, Inheritors},
     thread,
 };
 
@@ -37,7 +37,7 @@ enum Kind {
     /// Those that were taken out of the job are not found again.
     Tree { processes: Vec<Arc<ProcessHandle>>, removed: Vec<Arc<ProcessHandle>> },
     /// Single threads; the rest of their processes is none of the job.
-    Threads { singles: Vec<Single>, heirs: Heirs },
+    Threads { singles: Vec<Single>, inheritors: Inheritors },
 }
 
 impl Kind {
@@ -100,7 +100,7 @@ impl Roster {
 
     /// Single threads.
     pub fn of_threads(singles: Vec<Single>) -> Roster {
-        let kind = Kind::Threads { singles, heirs: Heirs::default() };
+        let kind = Kind::Threads { singles, inheritors: Inheritors::default() };
         Roster::new(kind, ControlFiles::default(), false)
     }
 
@@ -213,25 +213,32 @@ impl Roster {
 
     /// Threads that came are told, with what they had before: where it is not what the job's first one
     /// had, it cannot be told any more once they are switched.
-    pub fn know(&self, members: &mut Members, before: &[(u32, Attributes)]) {
+    pub fn remember_attributes(&self, members: &mut Members, before: &[(u32, Attributes)]) {
         for &(tid, original) in before {
             if let Ok(cpus) = thread::affinity(tid) {
                 let were_given = self.pins.were_given(&cpus);
                 let original = Some(original);
-                members.know(&Seen { tid, now: members.default, cpus, were_given, original });
+                members.remember_attributes(&Seen {
+                    tid,
+                    now: members.default,
+                    cpus,
+                    were_given,
+                    original,
+                });
             }
         }
     }
 
-    /// Threads are going to come, which are not in the job's cgroup yet: moving them may take the kernel
-    /// longer than a slice. They are members until it is said that all have come.
+    /// Threads are going to come, which are not in the job's cgroup yet: moving them may take the
+    /// kernel longer than a slice. They are members until it is said that all have come.
     pub fn expect(&mut self, tids: Vec<u32>) {
         if let Kind::Cgroup { expected, .. } = &mut self.kind {
             *expected = tids;
         }
     }
 
-    /// A process that was let go is out of the job's cgroup, or is a member again where it stayed in.
+    /// A process that was let go is out of the job's cgroup, or is a member again where it stayed
+    /// in.
     pub fn has_left(&mut self, pid: u32) {
         if let Kind::Cgroup { leaving, .. } = &mut self.kind {
             leaving.retain(|process| process.pid != pid);
@@ -259,10 +266,10 @@ impl Roster {
                     self.numbers.extend(unless_gone(process::threads(proc_root, process.pid))?);
                 }
             }
-            Kind::Threads { singles, heirs } => {
-                let (came, listed) = heirs.find(proc_root, singles);
+            Kind::Threads { singles, inheritors } => {
+                let (came, listed) = inheritors.find(proc_root, singles);
                 for (tid, member) in came {
-                    singles::disinherit(tid, &member, &members.everywhere, Some(&self.pins));
+                    singles::release_inheritor(tid, &member, &members.everywhere, Some(&self.pins));
                 }
                 singles.retain(|single| singles::is_there(single, proc_root));
                 self.numbers.clear();
@@ -280,8 +287,8 @@ impl Roster {
             Some(Seen { tid, now, were_given: pins.were_given(&cpus), cpus, original })
         });
         self.came = self.came.saturating_add(came.try_into().unwrap_or(u32::MAX));
-        let moored = members.threads().iter().filter(|thread| thread.moored);
-        if let Err(error) = self.pins.moor(moored.map(|thread| thread.tid)) {
+        let user_pinned = members.threads().iter().filter(|thread| thread.user_pinned);
+        if let Err(error) = self.pins.set_user_pinned(user_pinned.map(|thread| thread.tid)) {
             tracing::warn!(%error, "a release may take from threads the CPUs that they chose");
         }
         Ok(came > 0)
@@ -347,8 +354,8 @@ impl Roster {
     }
 }
 
-/// Numbers far from each other for `count`s that follow each other (Fibonacci hashing: Knuth, The Art of Computer
-/// Programming, 6.4).
+/// Numbers far from each other for `count`s that follow each other (Fibonacci hashing: Knuth, The
+/// Art of Computer Programming, 6.4).
 fn spread(count: usize) -> usize {
     ((count as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize
 }
@@ -384,7 +391,8 @@ mod tests {
 
     #[test]
     fn threads_in_a_row_are_looked_at_soon_however_few_are_looked_at() {
-        // Of every 132 threads one is looked at: of three looks in succession one is of any hundred in a row.
+        // Of every 132 threads one is looked at: of three looks in succession one is of any hundred
+        // in a row.
         let offsets: Vec<usize> = (0..10_000).map(|count| spread(count) % 132).collect();
         for looks in offsets.windows(3) {
             let is_seen = |first: usize| looks.iter().any(|look| (look + 132 - first) % 132 < 100);

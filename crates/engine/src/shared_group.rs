@@ -1,12 +1,13 @@
 //! The group of version 1's cpu controller that all jobs of all daemons share.
 //!
 //! Problem: the kernel divides the time of real-time threads among the groups of one parent, and a
-//! group without a share cannot have SCHED_FIFO at all (CONFIG_RT_GROUP_SCHED). One group can have all
-//! of that time, two cannot; one that was removed has it until the last of its dead is buried. And
-//! daemons come and go beside each other.
+//! group without a share cannot have SCHED_FIFO at all (CONFIG_RT_GROUP_SCHED). One group can have
+//! all of that time, two cannot; one that was removed has it until the last of its dead is buried.
+//! And daemons come and go beside each other.
 //!
-//! Approach: one group, made when it is needed and removed by whoever leaves it empty. Its time is
-//! taken from it before it is removed. Who makes or removes it holds a lock on the directory above.
+//! Approach: one group, made when it is needed and removed by the daemon that leaves it empty. Its
+//! time is taken from it before it is removed. A daemon that makes or removes it holds a lock on
+//! the directory above.
 
 use std::{fs::File, path::Path, time::Duration};
 
@@ -19,7 +20,7 @@ const NAME: &str = "gangd";
 const REALTIME: &str = "cpu.rt_runtime_us";
 
 /// How long to wait for the lock: anybody may hold it, and must not keep the daemon from its work.
-const PATIENCE: Duration = Duration::from_millis(200);
+const WAIT_MAX: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Makes the group where it is not there, with all the time of real-time threads, idle as a whole.
@@ -31,7 +32,7 @@ pub fn prepare(root: &Path) -> Result<Group> {
     if let Ok(all) = Group::at(root).read(REALTIME) {
         give_realtime(&group, all.trim())?;
     }
-    // Where there are jobs in it, it may be lifted at this moment.
+    // Where there are jobs in it, it may be raised at this moment.
     if group.processes()?.is_empty() {
         group.write("cpu.idle", "1")?;
     }
@@ -52,7 +53,7 @@ pub fn remove(root: &Path) {
     }
 }
 
-/// What an earlier daemon removed without taking its time may have it for a moment.
+/// A group that an earlier daemon removed without taking its time may keep it for a moment.
 fn give_realtime(group: &Group, all: &str) -> Result<()> {
     let mut waited = Duration::ZERO;
     loop {
@@ -60,7 +61,7 @@ fn give_realtime(group: &Group, all: &str) -> Result<()> {
             return Ok(());
         }
         match group.write(REALTIME, all) {
-            Err(_) if waited < PATIENCE => std::thread::sleep(PAUSE),
+            Err(_) if waited < WAIT_MAX => std::thread::sleep(PAUSE),
             result => return result,
         }
         waited += PAUSE;
@@ -74,7 +75,7 @@ pub fn lock(root: &Path) -> Result<File> {
     let mut waited = Duration::ZERO;
     loop {
         match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Err(_) if waited < PATIENCE => std::thread::sleep(PAUSE),
+            Err(_) if waited < WAIT_MAX => std::thread::sleep(PAUSE),
             Err(e) => return Err(error(e.into())),
             Ok(()) => return Ok(directory),
         }

@@ -1,22 +1,22 @@
 //! Single threads as members of a job, which the rest of their processes is none of.
 //!
-//! Problem: a thread has a number that may be given to another one, and not every kernel has descriptors of
-//! threads. And what a member starts inherits its policy and its CPUs without being a member: nobody would give
-//! it back what it would have without gangd.
+//! Problem: a thread has a number that may be given to another one, and not every kernel has
+//! descriptors of threads. And what a member starts inherits its policy and its CPUs without being
+//! a member: nobody would give it back what it would have without gangd.
 //!
-//! Approach: a thread is known by its number, its process and when it started. What is younger than the
-//! membership, in the process or started by the member, is looked at once: where it has what a member has, it is
-//! an *heir*, and gets what the member had before.
+//! Approach: a thread is known by its number, its process and its start. Threads that are younger
+//! than the membership, in the process or started by the member, are looked at once. One that has
+//! what a member has is an *inheritor*, and gets what the member had before.
 //!
-//! Properties: a thread that has ended is no member, whoever has its number then. What was there before is never
-//! touched. A younger one that chose SCHED_IDLE, or exactly the CPUs of a slot, before it was looked at, loses
-//! that choice.
+//! Properties: a thread that has ended is no member, also where another thread has its number.
+//! Older threads are never touched. A younger one that chose SCHED_IDLE, or exactly the CPUs of a
+//! slot, before it was looked at, loses that choice.
 
 use std::{collections::BTreeSet, path::Path};
 
 use gang_linux::{clock, process};
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Policy, THREADS_MAX, is_raised, record::Single};
+use gang_timetable::{Attributes, SchedPolicy, THREADS_MAX, is_raised, record::Single};
 
 use crate::{pins::Pins, thread};
 
@@ -46,15 +46,15 @@ fn process_is_there(single: &Single, proc_root: &Path) -> bool {
     stat.is_ok_and(|stat| stat.start_ticks == single.process_started)
 }
 
-/// What may have inherited from members.
+/// The threads that may have inherited from members.
 #[derive(Debug, Default)]
-pub struct Heirs {
+pub struct Inheritors {
     looked_at: BTreeSet<u32>,
 }
 
-impl Heirs {
-    /// Those that nobody has looked at yet, each with the member it may have inherited from. Returns how many
-    /// threads the members' processes have besides.
+impl Inheritors {
+    /// Those that nobody has looked at yet, each with the member it may have inherited from.
+    /// Returns how many threads the members' processes have besides.
     pub fn find(&mut self, proc_root: &Path, members: &[Single]) -> (Vec<(u32, Single)>, usize) {
         let (mut new, mut there, mut listed) = (Vec::new(), BTreeSet::new(), 0);
         for single in members_by_process(members).filter(|it| process_is_there(it, proc_root)) {
@@ -107,30 +107,31 @@ fn family(proc_root: &Path, first: u32) -> Vec<u32> {
     threads.flat_map(Result::unwrap_or_default).collect()
 }
 
-/// All that may have inherited from members, whoever has looked at it: for who knows them from a file alone.
-pub fn heirs(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
+/// All threads that may have inherited from members, looked at or not: for a release that knows the
+/// members from a file alone.
+pub fn inheritors(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
     let mut found = Vec::new();
     for single in members_by_process(members).filter(|it| process_is_there(it, proc_root)) {
         let family = process::descendants(proc_root, single.pid).unwrap_or_default();
         for pid in family {
             let tids = process::threads(proc_root, pid).unwrap_or_default();
-            let heirs = tids.into_iter().filter(|&tid| {
+            let inheritors = tids.into_iter().filter(|&tid| {
                 let is_member = members.iter().any(|member| member.tid == tid);
                 !is_member && is_younger(proc_root, pid, tid, single.since)
             });
-            found.extend(heirs.map(|tid| (tid, *single)));
+            found.extend(inheritors.map(|tid| (tid, *single)));
         }
     }
     found
 }
 
-/// Gives an heir what the member had; true where it had something of gangd's.
-pub fn disinherit(tid: u32, of: &Single, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
+/// Gives an inheritor what the member had; true where it had something of gangd's.
+pub fn release_inheritor(tid: u32, of: &Single, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
     let (normal, mut changed) = (Attributes::from(of.normal), false);
-    // Who was started in a slot is an ordinary thread by then (SCHED_RESET_ON_FORK).
+    // A thread that was started in a slot is an ordinary one by then (SCHED_RESET_ON_FORK).
     let now = thread::attributes(tid);
     if let Some(now) =
-        now.ok().filter(|now| now.policy == Policy::Idle && now.policy != normal.policy)
+        now.ok().filter(|now| now.policy == SchedPolicy::Idle && now.policy != normal.policy)
     {
         changed |= thread::set_attributes(tid, &Attributes { nice: now.nice, ..normal }).is_ok();
     }
@@ -150,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// What `/proc` shows of threads: process, number and start.
+    /// A `/proc` of threads: process, number and start.
     fn proc_of(threads: &[(u32, u32, u64)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for &(pid, tid, started) in threads {
@@ -183,15 +184,15 @@ mod tests {
     }
 
     #[test]
-    fn heirs_are_younger_than_the_membership_and_are_looked_at_once() {
+    fn inheritors_are_younger_than_the_membership_and_are_looked_at_once() {
         let root =
             proc_of(&[(7, 7, 10), (7, 8, 20), (7, 9, 49), (7, 11, 50), (7, 12, 60), (20, 20, 70)]);
         let children = root.path().join("7/task/8/children");
         fs::write(&children, "20 ").unwrap();
         let members = [single(7, 8, 20)];
-        let mut heirs_of = Heirs::default();
+        let mut inheritors_of = Inheritors::default();
         let mut found = |members: &[Single]| {
-            let (new, listed) = heirs_of.find(root.path(), members);
+            let (new, listed) = inheritors_of.find(root.path(), members);
             let mut new: Vec<u32> = new.into_iter().map(|(tid, _)| tid).collect();
             new.sort_unstable();
             (new, listed)
@@ -206,7 +207,8 @@ mod tests {
         fs::copy(root.path().join("7/task/11/stat"), again.join("stat")).unwrap();
         assert!(found(&[members[0], single(7, 12, 50)]).0.is_empty());
         assert_eq!(found(&members).0, [12]);
-        // The number of the process is another's now; or that of the member, which started nobody then.
+        // The number of the process is another's now; or that of the member, which started nobody
+        // then.
         assert!(found(&[Single { process_started: 11, ..members[0] }]).0.is_empty());
         assert_eq!(found(&[single(7, 8, 21)]).0, [11, 12]);
     }

@@ -1,4 +1,4 @@
-//! What must be known of a job when nobody is left who remembers it.
+//! All that must be known of a job when no process is left that remembers it.
 //!
 //! One file for each job, in a directory beside the daemon's socket. The guardian reads them to
 //! release the jobs of a daemon that died, and the next daemon to find its jobs again.
@@ -119,7 +119,7 @@ impl Store {
 }
 
 #[cfg(test)]
-pub(crate) fn record(id: u64, whereabouts: gang_timetable::record::Whereabouts) -> Record {
+pub(crate) fn record(id: u64, placement: gang_timetable::record::Placement) -> Record {
     Record {
         id,
         name: format!("job{id}"),
@@ -131,13 +131,13 @@ pub(crate) fn record(id: u64, whereabouts: gang_timetable::record::Whereabouts) 
         min_cpus: 1,
         registered_at_ns: 0,
         suspended: false,
-        whereabouts,
+        placement,
         normal: Default::default(),
         affinity: vec![0],
         signals: false,
         mem_bytes: 0,
         disk_bytes: 0,
-        newcomers: Vec::new(),
+        joined: Vec::new(),
         coming: None,
         auto: true,
     }
@@ -145,7 +145,7 @@ pub(crate) fn record(id: u64, whereabouts: gang_timetable::record::Whereabouts) 
 
 #[cfg(test)]
 mod tests {
-    use gang_timetable::record::Whereabouts;
+    use gang_timetable::record::Placement;
 
     use super::*;
 
@@ -155,7 +155,7 @@ mod tests {
         let store = Store::at(directory.path().join("jobs"));
         assert_eq!(store.records().0, []);
         store.create().unwrap();
-        let tree = || Whereabouts::Tree { processes: vec![(7, 9)] };
+        let tree = || Placement::Tree { processes: vec![(7, 9)] };
         for id in [10, 2] {
             store.put(&record(id, tree())).unwrap();
         }

@@ -1,27 +1,29 @@
 //! The threads that switch.
 //!
-//! Problem: at an edge of the clock, some threads have to be taken out of their slot and others put
-//! into theirs, all of them at the same instant, whatever else the daemon is doing.
+//! Problem: at an edge of the clock, some threads have to leave their slot and others have to enter
+//! theirs. All of that happens at one instant, however busy the daemon is.
 //!
 //! Approach: one switcher for each group of CPUs, on those CPUs, above every gang. It gets its
-//! timetable through a triple buffer, sleeps until the next edge, makes the calls that the timetable
-//! holds, and notes the times. It allocates nothing, frees nothing and takes no lock. Switchers do
-//! not talk to each other: the clock makes them act together (X2).
+//! timetable through a triple buffer, sleeps until the next edge, makes the calls that the
+//! timetable holds, and notes the times. It allocates nothing, frees nothing and takes no lock.
+//! Switchers do not talk to each other: the clock makes them act at once (X2).
 //!
-//! A timetable holds until the beginning of the next one, which may lie before its own end: plans are
-//! made far ahead, and taken back when something changes.
+//! A timetable holds until the beginning of the next one, which may lie before its own end. Plans
+//! are made far ahead, and replaced when something changes.
 //!
-//! A switcher is *out of step* where it carries out edges when the next timetable has begun already, or such
-//! as that one has instead, or never sees some: what it did may come after what others did, and undo it. It
-//! says so, and the conductor has the gangs told anew.
+//! A switcher is *out of step* where it carries out edges although the next timetable has begun, or
+//! where it never sees some edges. Its calls may then come after those of other switchers, and undo
+//! them. The switcher counts such moments, and the conductor has the gangs' attributes set anew.
 //!
-//! A thread that sleeps until a moment runs some time after it, tens of microseconds on a virtual machine, which
-//! would be lost to every slot. So a switcher sets its alarm earlier, by what it was late at least of late, and where
-//! it is not late it waits for the edge on its CPU: no edge is carried out before its time.
+//! A thread that sleeps until a moment runs some time after it: tens of microseconds on a virtual
+//! machine, which every slot would lose. So a switcher sets its timer early by the wake-up latency
+//! that it has recently seen (lower quartile), and spins until the edge. No edge is carried out
+//! before its time.
 //!
-//! Properties: each edge of a timetable that lies before the next one is carried out once, in order, late
-//! rather than never; a timetable that is not replaced in time, or whose switcher ends, leaves everybody
-//! out of their slots (fail open); a step of the clock loses no edge of a timetable that comes after it.
+//! Properties: each edge of a timetable that lies before the next one is carried out once, in
+//! order, late rather than never; a timetable that is not replaced in time, or whose switcher ends,
+//! leaves everybody out of their slots (fail open); a step of the clock loses no edge of a
+//! timetable that comes after it.
 
 use std::{
     io,
@@ -80,14 +82,14 @@ impl Cursor {
         let done = timetable.edges.partition_point(|edge| edge.at_ns <= self.done_until_ns);
         for edge in timetable.edges.get(done..due).unwrap_or_default() {
             (self.edges, self.last_edge_ns) = (self.edges + 1, edge.at_ns);
-            perform_parts(kernel, timetable, &edge.tell_before, timings);
+            perform_parts(kernel, timetable, &edge.notify_before, timings);
             let began_ns = clock();
             let lowers = perform_parts(kernel, timetable, &edge.lower, timings);
             self.has_lowered |= lowers > 0;
             let lowered_ns = clock();
             let raises = perform_parts(kernel, timetable, &edge.raise, timings);
             let raised_ns = clock();
-            perform_parts(kernel, timetable, &edge.tell_after, timings);
+            perform_parts(kernel, timetable, &edge.notify_after, timings);
             if lowers + raises > 0 {
                 let asked_ns = edge.at_ns;
                 timings.record(&Switch {
@@ -136,8 +138,9 @@ fn perform(kernel: &dyn Kernel, action: &Bound, timings: &Timings) {
     }
 }
 
-/// Tells the conductor when a thread was started anywhere on the machine: a gang's new threads stand as
-/// those did that started them, and are in no timetable. Looked at when a gang leaves its slot.
+/// Notices that a thread was started anywhere on the machine, and wakes the conductor. A gang's new
+/// threads stand as the threads that started them, and are in no timetable. It looks when a gang
+/// leaves its slot.
 #[derive(Debug)]
 pub struct Lookout {
     census: Census,
@@ -174,8 +177,8 @@ pub struct Switcher {
 }
 
 impl Switcher {
-    /// Starts a switcher on some CPUs. `realtime` lifts it above the gangs, which takes the right to
-    /// do so.
+    /// Starts a switcher on some CPUs. `realtime` raises it above the gangs, which takes the right
+    /// to do so.
     pub fn start(
         cpus: Vec<u32>,
         realtime: bool,
@@ -206,11 +209,11 @@ impl Switcher {
         Ok(Switcher { input, published, alarm, stop, thread: Some(thread), timings })
     }
 
-    /// Hands the switcher another timetable, which holds from its beginning on. The switcher sees it
-    /// when it wakes next.
+    /// Hands the switcher another timetable, which holds from its beginning on. The switcher sees
+    /// it when it wakes next.
     ///
-    /// Where the one before is not in force yet, this one should begin where that one would have: else its
-    /// edges may be lost.
+    /// Where the one before is not in force yet, this one should begin where that one would have:
+    /// else its edges may be lost.
     pub fn publish(&mut self, mut timetable: Timetable<Bound>) {
         if let Some(last) = self.published.last().filter(|_| self.is_behind()) {
             let is_whole = timetable.from_ns <= last.from_ns;
@@ -258,14 +261,15 @@ impl Drop for Switcher {
     }
 }
 
-/// Whether a timetable came after its beginning, which lies in the time of the one before: that one was
-/// followed for too long, or had ended. One that comes after a rest goes on with nothing.
+/// Whether a timetable came after its beginning, which lies in the time of the one before: that one
+/// was followed for too long, or had ended. One that comes after a rest goes on with nothing.
 fn is_belated(before: &Timetable<Bound>, next: &Timetable<Bound>) -> bool {
     let goes_on = before.from_ns <= next.from_ns && next.from_ns <= before.until_ns;
     goes_on && !before.edges.is_empty() && next.ready_ns > next.from_ns
 }
 
-/// How late a switcher wakes: what three of four times are later than. With more, it would wait on its CPU for longer.
+/// How late a switcher wakes: what three of four times are later than. With more, it would wait on
+/// its CPU for longer.
 #[derive(Debug, Default)]
 struct Lateness {
     ns: u64,
@@ -275,7 +279,7 @@ impl Lateness {
     /// How fast it follows.
     const STEP_NS: u64 = 200;
 
-    /// What lies above this is no property of the machine.
+    /// Longer latencies are no property of the machine.
     const NS_MAX: u64 = 100_000;
 
     fn note(&mut self, late_ns: u64) {
@@ -336,7 +340,8 @@ impl Body {
         }
     }
 
-    /// Carries out what is due, of the timetable in force and of the next one; says when to come back.
+    /// Carries out what is due, of the timetable in force and of the next one; says when to come
+    /// back.
     fn follow(&mut self, cursor: &mut Cursor, now_ns: u64) -> Option<u64> {
         let next = self.output.peek_output_buffer();
         if next.generation == self.current.generation {
@@ -375,7 +380,7 @@ impl Body {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gang_timetable::Edge;
+    use gang_timetable::EdgeActions;
 
     #[test]
     fn three_of_four_wakings_are_later_than_is_allowed_for() {
@@ -399,7 +404,7 @@ mod tests {
             from_ns,
             until_ns,
             ready_ns,
-            edges: vec![Edge::default()],
+            edges: vec![EdgeActions::default()],
             ..Timetable::default()
         };
         let before = timetable(100, 200, 90);

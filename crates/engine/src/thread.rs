@@ -1,10 +1,16 @@
-//! Attributes and CPUs of threads, between timetables and Linux.
+//! Attributes, CPUs and signals, between timetables, Linux and files.
 
 use std::io;
 
 use gang_linux::sched;
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Policy};
+use gang_timetable::{self as timetable, Attributes, SchedPolicy};
+use rustix::process::Signal;
+
+/// SIGUSR1 to a process that listens: its slot ends (L5).
+pub const SLOT_ENDS: Signal = Signal::USR1;
+/// SIGUSR2 to a process that listens: its slot has begun.
+pub const SLOT_BEGINS: Signal = Signal::USR2;
 
 /// How a thread is scheduled now.
 pub fn attributes(tid: u32) -> io::Result<Attributes> {
@@ -28,13 +34,13 @@ pub fn set_affinity(tid: u32, cpus: &CpuSet) -> io::Result<()> {
 
 pub(crate) fn from_linux(of: sched::Attributes) -> Attributes {
     let policy = match of.policy {
-        sched::Policy::Other => Policy::Other,
-        sched::Policy::Fifo => Policy::Fifo,
-        sched::Policy::RoundRobin => Policy::RoundRobin,
-        sched::Policy::Batch => Policy::Batch,
-        sched::Policy::Idle => Policy::Idle,
-        sched::Policy::Deadline => Policy::Deadline,
-        sched::Policy::Ext => Policy::Ext,
+        sched::SchedPolicy::Other => SchedPolicy::Other,
+        sched::SchedPolicy::Fifo => SchedPolicy::Fifo,
+        sched::SchedPolicy::RoundRobin => SchedPolicy::RoundRobin,
+        sched::SchedPolicy::Batch => SchedPolicy::Batch,
+        sched::SchedPolicy::Idle => SchedPolicy::Idle,
+        sched::SchedPolicy::Deadline => SchedPolicy::Deadline,
+        sched::SchedPolicy::Ext => SchedPolicy::Ext,
     };
     let sched::Attributes { nice, priority, reset_on_fork, .. } = of;
     Attributes { policy, nice, priority, reset_on_fork }
@@ -42,14 +48,24 @@ pub(crate) fn from_linux(of: sched::Attributes) -> Attributes {
 
 pub(crate) fn to_linux(of: &Attributes) -> sched::Attributes {
     let policy = match of.policy {
-        Policy::Other => sched::Policy::Other,
-        Policy::Fifo => sched::Policy::Fifo,
-        Policy::RoundRobin => sched::Policy::RoundRobin,
-        Policy::Batch => sched::Policy::Batch,
-        Policy::Idle => sched::Policy::Idle,
-        Policy::Deadline => sched::Policy::Deadline,
-        Policy::Ext => sched::Policy::Ext,
+        SchedPolicy::Other => sched::SchedPolicy::Other,
+        SchedPolicy::Fifo => sched::SchedPolicy::Fifo,
+        SchedPolicy::RoundRobin => sched::SchedPolicy::RoundRobin,
+        SchedPolicy::Batch => sched::SchedPolicy::Batch,
+        SchedPolicy::Idle => sched::SchedPolicy::Idle,
+        SchedPolicy::Deadline => sched::SchedPolicy::Deadline,
+        SchedPolicy::Ext => sched::SchedPolicy::Ext,
     };
     let Attributes { nice, priority, reset_on_fork, .. } = *of;
     sched::Attributes { policy, nice, priority, reset_on_fork }
+}
+
+/// The signal of Linux that a signal of a timetable is.
+pub fn signal(signal: timetable::Signal) -> Signal {
+    match signal {
+        timetable::Signal::Stop => Signal::STOP,
+        timetable::Signal::Continue => Signal::CONT,
+        timetable::Signal::SlotEnds => SLOT_ENDS,
+        timetable::Signal::SlotBegins => SLOT_BEGINS,
+    }
 }

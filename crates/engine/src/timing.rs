@@ -154,13 +154,14 @@ impl Timings {
         (self.late_timetables.load(Ordering::Relaxed), self.ran_out.load(Ordering::Relaxed))
     }
 
-    /// A timetable came into force where the one before it had not been followed as it was meant to be: what the
-    /// threads of gangs are now may not be what was planned.
+    /// A timetable came into force although the one before it had not been followed as planned. The
+    /// threads of gangs may not be what was planned.
     pub fn record_out_of_step(&self) {
         self.out_of_step.fetch_add(1, Ordering::Release);
     }
 
-    /// How often that was so since the start. It is counted before the timetable is [`Timings::in_force`].
+    /// How often that was so since the start. It is counted before the timetable is
+    /// [`Timings::in_force`].
     pub fn out_of_step(&self) -> u64 {
         self.out_of_step.load(Ordering::Acquire)
     }
@@ -208,7 +209,7 @@ pub struct Summary {
     pub skew: Distribution,
 }
 
-/// Puts the parts of each switch together and takes the distributions of its phases.
+/// Joins the parts of each switch and takes the distributions of its phases.
 pub fn summarise(switchers: &[&Timings]) -> Summary {
     let mut parts: Vec<Switch> = switchers.iter().flat_map(|timings| timings.switches()).collect();
     parts.sort_unstable_by_key(|switch| switch.asked_ns);

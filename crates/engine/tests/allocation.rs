@@ -15,7 +15,7 @@ use gang_linux::{
     process::Census,
 };
 use gang_schedule::JobId;
-use gang_timetable::{Action, Attributes, Control, Edge, Group, Signal, Timetable, Word};
+use gang_timetable::{Action, Attributes, Control, EdgeActions, Group, Signal, Timetable, Word};
 
 /// A group, this process, and a page.
 struct Job {
@@ -75,12 +75,12 @@ fn a_switch_on_this_kernel_allocates_nothing() {
         immediate: actions().into_iter().map(|action| (1, action)).collect(),
         parts: vec![actions(); 5],
         edges: (100..110)
-            .map(|at_ns| Edge {
+            .map(|at_ns| EdgeActions {
                 at_ns,
                 lower: vec![0],
                 raise: vec![1],
-                tell_before: vec![3],
-                tell_after: vec![4],
+                notify_before: vec![3],
+                notify_after: vec![4],
             })
             .collect(),
         deadline_ns: 205,
@@ -97,7 +97,7 @@ fn a_switch_on_this_kernel_allocates_nothing() {
     assert_eq!(timings.count(), 10);
     // The call that no kernel permits, in each of the parts that were carried out.
     assert_eq!(timings.failures().0, 42);
-    // What counts them does count.
+    // The counter itself works.
     assert!(measure(|| drop(timetable.clone())).count_total > 0);
 }
 

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fake::{Fake, Place};
-use gang_harness::{PATIENCE, wait_until};
+use gang_harness::{TEST_TIMEOUT, wait_until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -59,7 +59,7 @@ impl Terminal {
 
     /// Waits for a text, and returns what came before it.
     fn expect(&mut self, text: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !self.seen.contains(text) {
             self.read_until(deadline, text);
         }
@@ -72,7 +72,7 @@ impl Terminal {
     /// The number between `before` and a point.
     fn expect_pid(&mut self, before: &str) -> Pid {
         self.expect(before);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !self.seen.contains('.') {
             self.read_until(deadline, "a number and a point");
         }
@@ -316,7 +316,7 @@ fn needs_bash_a_program_in_the_background_stops_when_it_reads() {
         terminal.send(&format!("'{GANG}' run -q -- sh -c '{script}' &\n"));
         terminal.expect("exit 9' &");
         let pid = terminal.expect_pid("pid:");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !terminal.seen.contains("Stopped") {
             terminal.send("\n");
             std::thread::sleep(Duration::from_millis(50));

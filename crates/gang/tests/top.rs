@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use fake::{Fake, Place, job};
-use gang_harness::{PATIENCE, skipped, wait_until};
+use gang_harness::{TEST_TIMEOUT, skipped, wait_until};
 use gang_protocol::v1;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
@@ -77,7 +77,7 @@ impl Terminal {
 
     /// Waits until the screen is as it should be.
     fn expect(&mut self, what: &str, holds: impl Fn(&str) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !holds(&self.text()) {
             let left = deadline.saturating_duration_since(Instant::now());
             let came = self.read_for(left);
@@ -119,7 +119,7 @@ impl Terminal {
 
     /// The end of the program, and that the terminal is as it was.
     fn end(mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         let status = loop {
             if let Some(status) = self.program.try_wait().unwrap() {
                 break status;

@@ -12,7 +12,7 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
-use gang_harness::{PATIENCE, skipped, wait_until};
+use gang_harness::{TEST_TIMEOUT, skipped, wait_until};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ impl Place {
         let mut gang = Command::new(env!("CARGO_BIN_EXE_gang"));
         gang.args(args).env("GANG_SOCKET", self.path("run/gangd.sock"));
         gang.env("GANG", env!("CARGO_BIN_EXE_gang")).env("DIR", self.dir.path());
-        gang.env("GANG_TIMEOUT", PATIENCE.as_secs().to_string());
+        gang.env("GANG_TIMEOUT", TEST_TIMEOUT.as_secs().to_string());
         gang.env_remove("GANG_JOB").stdin(Stdio::null());
         gang
     }

@@ -22,7 +22,7 @@ use gang_engine::{
 };
 use gang_linux::{cgroup::Group, memory, process};
 use gang_schedule::{Class, JobId, Spec};
-use gang_timetable::{before_gangd, record::Whereabouts};
+use gang_timetable::{before_gangd, record::Placement};
 
 use crate::{
     admission::stock_of_machine,
@@ -86,11 +86,11 @@ impl Daemon {
         let promises = self.conductor.ask(move |state| {
             let others = state.core.jobs.values().filter(|job| Some(job.id) != but);
             let promised = others.filter(|job| !job.resources.is_none());
-            let lives = |job: &Job| job.home.as_ref().map(|home| home.whereabouts.clone());
+            let lives = |job: &Job| job.home.as_ref().map(|home| home.placement.clone());
             promised.map(|job| (job.resources, lives(job))).collect::<Vec<_>>()
         })?;
-        for (resources, whereabouts) in promises {
-            let mem_bytes = whereabouts.map_or(0, |at| self.lodging.memory_used(&at));
+        for (resources, placement) in promises {
+            let mem_bytes = placement.map_or(0, |at| self.lodging.memory_used(&at));
             stock.promise(resources, Resources { mem_bytes, disk_bytes: 0 });
         }
         ahead.iter().for_each(|&other| stock.promise(other, Resources::default()));
@@ -164,23 +164,23 @@ impl Daemon {
         Ok(())
     }
 
-    fn whereabouts(&self, job: JobId) -> Result<Option<Whereabouts>, Denied> {
+    fn placement(&self, job: JobId) -> Result<Option<Placement>, Denied> {
         self.conductor.ask(move |state| {
             let home = state.job(job)?.home.as_ref();
-            Ok(home.map(|home| home.whereabouts.clone()))
+            Ok(home.map(|home| home.placement.clone()))
         })?
     }
 
     /// Memory that the processes of a job use.
     pub fn memory_used(&self, job: JobId) -> Result<u64, Denied> {
-        Ok(self.whereabouts(job)?.map_or(0, |at| self.lodging.memory_used(&at)))
+        Ok(self.placement(job)?.map_or(0, |at| self.lodging.memory_used(&at)))
     }
 
     /// Lets the kernel keep a job to so much memory, or to none (0 bytes), where it can. Refused where
     /// the job has more than that already, and the kernel cannot make it have less.
     pub fn confine(&self, job: JobId, mem_bytes: u64) -> Result<(), Denied> {
-        let Some(whereabouts) = self.whereabouts(job)? else { return Ok(()) };
-        if let Some(at) = whereabouts.confinement() {
+        let Some(placement) = self.placement(job)? else { return Ok(()) };
+        if let Some(at) = placement.confinement() {
             self.lodging.limit(at, mem_bytes)?;
             let kept = Some(at.clone());
             return self
@@ -190,14 +190,12 @@ impl Daemon {
             return Ok(());
         }
         let Some(&first) = self.processes(job)?.first() else { return Ok(()) };
-        let at = self.lodging.confinement(job, &whereabouts, first, mem_bytes)?;
+        let at = self.lodging.confinement(job, &placement, first, mem_bytes)?;
         let Some(at) = at else { return Ok(()) };
         let kept = Some(at.clone());
         self.change_on_file(move |state| Ok(state.core.confine(job, kept, false)?))?;
-        let limited = self
-            .lodging
-            .limit(&at, mem_bytes)
-            .and_then(|()| self.lodging.gather(&whereabouts, &at));
+        let limited =
+            self.lodging.limit(&at, mem_bytes).and_then(|()| self.lodging.gather(&placement, &at));
         match limited {
             Ok(()) => {
                 self.change_on_file(move |state| Ok(state.core.confine(job, Some(at), true)?))
@@ -221,8 +219,8 @@ impl Daemon {
         if !self.processes(job)?.contains(&pid) {
             return Err(Denied::NoSuchProcess(pid));
         }
-        let whereabouts = self.whereabouts(job)?;
-        if let Some(Whereabouts::Cgroup { adopted: true, group, .. }) = &whereabouts {
+        let placement = self.placement(job)?;
+        if let Some(Placement::Cgroup { adopted: true, group, .. }) = &placement {
             let reason = format!(
                 "job {job} is the cgroup {}, which others keep; move the process to another one",
                 group.display()
@@ -236,8 +234,8 @@ impl Daemon {
         let leaver = self.conductor.ask(move |state| state.detach(job, leaving))??;
         self.see_off(&process, &leaver);
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
-        let moved = whereabouts
-            .map_or(Ok(()), |at| self.lodging.move_out(&at, leaver.newcomer.as_ref(), &process));
+        let moved = placement
+            .map_or(Ok(()), |at| self.lodging.move_out(&at, leaver.joined.as_ref(), &process));
         let is_out = moved.is_ok();
         match self.conductor.ask(move |state| state.has_left(job, pid, is_out))? {
             Ok(record) => self.put_on_file(record)?,

@@ -188,8 +188,8 @@ impl Conductor {
         let alone: Vec<JobId> = core.left_alone().collect();
         let measured = alone.into_iter().filter_map(|job| {
             let figures = gauge.figures(job)?;
-            let (wanted_ns, together_ns) = (figures.wanted_ns, figures.together_ns);
-            Some(Measured { job, wanted_ns, together_ns })
+            let (wanted_ns, coscheduled_ns) = (figures.wanted_ns, figures.coscheduled_ns);
+            Some(Measured { job, wanted_ns, coscheduled_ns })
         });
         core.measured_alone(now(), measured);
         self.state.follow_orders();

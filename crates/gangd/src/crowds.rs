@@ -11,7 +11,7 @@
 use gang_conductor::{Eligibility, Job};
 use gang_engine::thread;
 use gang_linux::{cgroup::Group, error::unless_gone};
-use gang_timetable::{Attributes, before_gangd, lowered, record::Whereabouts};
+use gang_timetable::{Attributes, before_gangd, lowered, record::Placement};
 
 /// What must be known of a job to lower all of it.
 pub struct Crowd {
@@ -24,7 +24,7 @@ impl Crowd {
     /// Absent for a job that has slots, and for one without a cgroup, whose processes are not raised.
     pub fn of(job: &Job, machine: u32) -> Option<Crowd> {
         let home = job.home.as_ref()?;
-        let Whereabouts::Cgroup { group, .. } = &home.whereabouts else { return None };
+        let Placement::Cgroup { group, .. } = &home.placement else { return None };
         (job.eligibility(machine) == Eligibility::TooManyThreads).then(|| Crowd {
             group: Group::at(group),
             normal: home.normal,
@@ -52,7 +52,7 @@ mod tests {
     use std::{fs, sync::mpsc::channel};
 
     use gang_harness::skipped;
-    use gang_timetable::Policy;
+    use gang_timetable::SchedPolicy;
 
     use super::*;
 
@@ -84,7 +84,7 @@ mod tests {
             crowd.lower();
             for &tid in &tids {
                 let now = thread::attributes(tid).unwrap();
-                assert_eq!((now.policy, now.nice), (Policy::Batch, normal.nice));
+                assert_eq!((now.policy, now.nice), (SchedPolicy::Batch, normal.nice));
             }
         }
         for thread in threads {

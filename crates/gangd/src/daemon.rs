@@ -18,7 +18,7 @@ use gang_linux::{Roots, cgroup::Group, process};
 use gang_schedule::JobId;
 use gang_timetable::{
     Attributes, Backend, Members,
-    record::{Record, Whereabouts},
+    record::{Placement, Record},
 };
 
 use crate::{
@@ -138,7 +138,7 @@ struct Tree {
 impl Tree {
     fn due(state: &State, job: &Job) -> Option<Tree> {
         let home = job.home.as_ref()?;
-        let Whereabouts::Tree { processes: on_file } = &home.whereabouts else { return None };
+        let Placement::Tree { processes: on_file } = &home.placement else { return None };
         let is_over = state.is_over(job.id);
         let processes = state.registry.jobs.get(&job.id)?.roster.tree();
         let pids = processes.iter().map(|process| process.pid);
@@ -340,7 +340,7 @@ impl Daemon {
     /// Ends a job that had no process any more a while ago, and was not watched since, unless another one came.
     pub fn end_if_over(&self, job: JobId) {
         let address = self.address(job).ok().flatten();
-        let is_watched = address.is_some_and(|at| self.watch.add_job(job, &at.whereabouts).is_ok());
+        let is_watched = address.is_some_and(|at| self.watch.add_job(job, &at.placement).is_ok());
         if !is_watched || self.watch.is_over(job) {
             self.end(job);
         }
@@ -454,11 +454,11 @@ impl Daemon {
     pub fn members(
         &self,
         job: JobId,
-        whereabouts: &Whereabouts,
+        placement: &Placement,
         normal: Attributes,
         affinity: &[u32],
     ) -> gang_linux::Result<(Roster, Members)> {
-        let (roster, members) = self.lodging.members(whereabouts, normal, affinity)?;
+        let (roster, members) = self.lodging.members(placement, normal, affinity)?;
         Ok((self.with_pins(job, roster)?, members))
     }
 
@@ -472,25 +472,25 @@ impl Daemon {
 
     fn restore_job(&self, record: &Record) -> Result<(), Denied> {
         let (job, mut record) = (JobId(record.id), record.clone());
-        self.can_go_on(&record.whereabouts)?;
-        if let Whereabouts::Cgroup { group, .. } = &record.whereabouts {
+        self.can_go_on(&record.placement)?;
+        if let Placement::Cgroup { group, .. } = &record.placement {
             let group = Group::at(group);
             if !group.is_populated()? {
                 return Err(Denied::NoSuchJob(job));
             }
             // The guardian may have been asked to dissolve what the processes were in besides.
-            let confinement = record.whereabouts.confinement();
+            let confinement = record.placement.confinement();
             if confinement.is_some_and(|at| self.lodging.limit(at, 0).is_err()) {
-                record.whereabouts.set_confinement(None);
+                record.placement.set_confinement(None);
             }
             for process in
                 group.processes()?.into_iter().filter_map(|pid| ProcessHandle::open(pid).ok())
             {
-                self.lodging.move_in(&record.whereabouts, &process)?;
+                self.lodging.move_in(&record.placement, &process)?;
             }
         }
         let normal = record.normal.into();
-        let (roster, members) = self.members(job, &record.whereabouts, normal, &record.affinity)?;
+        let (roster, members) = self.members(job, &record.placement, normal, &record.affinity)?;
         let kept = record.clone();
         self.conductor.ask(move |state| state.restore(&kept, roster, members))??;
         if let Err(denied) = self.confine(job, record.mem_bytes) {
@@ -501,7 +501,7 @@ impl Daemon {
             let page = SlotPage::open(self.store.page(record.id))?;
             self.conductor.ask(move |state| state.page(job, page))??;
         }
-        self.watch.add_job(job, &record.whereabouts)?;
+        self.watch.add_job(job, &record.placement)?;
         tracing::info!(job = record.id, name = record.name, "found a job of an earlier daemon");
         Ok(())
     }

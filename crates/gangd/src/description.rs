@@ -13,7 +13,7 @@ use gang_protocol::v1;
 use gang_schedule::{Class, Config, Gap, JobId, Plan, clock as slices};
 use gang_timetable::{
     Backend, InSlot,
-    record::{Single, Whereabouts},
+    record::{Placement, Single},
 };
 
 use crate::{
@@ -52,20 +52,20 @@ impl Described {
 
     /// The members of a job of single threads.
     pub fn singles(&self) -> &[Single] {
-        match self.address.as_ref().map(|at| &at.whereabouts) {
-            Some(Whereabouts::Threads { threads }) => threads,
+        match self.address.as_ref().map(|at| &at.placement) {
+            Some(Placement::Threads { threads }) => threads,
             _ => &[],
         }
     }
 
     /// Whom the job waited for in its slots.
     pub fn lost_to(&self, daemon: &Daemon) -> Option<Vec<v1::Culprit>> {
-        gauge::lost_to(&daemon.measuring, &self.address.as_ref()?.whereabouts)
+        gauge::lost_to(&daemon.measuring, &self.address.as_ref()?.placement)
     }
 
     /// What the job had of each CPU.
     pub fn per_cpu(&self, daemon: &Daemon) -> Option<Vec<v1::OnCpu>> {
-        gauge::per_cpu(&daemon.measuring, &self.address.as_ref()?.whereabouts)
+        gauge::per_cpu(&daemon.measuring, &self.address.as_ref()?.placement)
     }
 
     /// All of it, and the processes of the job.
@@ -75,18 +75,18 @@ impl Described {
         let pids = address.map_or(Ok(Vec::new()), |at| daemon.lodging.processes(at))?;
         job.processes = pids.len() as i64;
         if job.mem_bytes.is_some() {
-            let used = address.map_or(0, |at| daemon.lodging.memory_used(&at.whereabouts));
+            let used = address.map_or(0, |at| daemon.lodging.memory_used(&at.placement));
             job.mem_used_bytes = Some(used as i64);
         }
-        let whereabouts = address.map(|at| &at.whereabouts);
-        gauge::describe(&daemon.measuring, whereabouts, &mut job);
+        let placement = address.map(|at| &at.placement);
+        gauge::describe(&daemon.measuring, placement, &mut job);
         Ok((job, pids))
     }
 }
 
 fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
-    let cgroup = match job.home.as_ref().map(|home| &home.whereabouts) {
-        Some(Whereabouts::Cgroup { group, .. }) => Some(group.display().to_string()),
+    let cgroup = match job.home.as_ref().map(|home| &home.placement) {
+        Some(Placement::Cgroup { group, .. }) => Some(group.display().to_string()),
         _ => None,
     };
     let asked = |bytes: u64| (bytes > 0).then_some(bytes as i64);
@@ -108,7 +108,7 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
         cgroup,
         processes: 0,
         single_threads: job.home.as_ref().map(Home::is_of_threads),
-        alone: Some(job.in_slot == InSlot::Alone),
+        alone: Some(job.in_slot == InSlot::Uncontended),
         threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
         cpu_list: job.cpus.iter().map(i64::from).collect(),
         share_wanted: share,

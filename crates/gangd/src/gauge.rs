@@ -18,12 +18,12 @@ use std::{
     thread::{self, Thread},
 };
 
-use gang_bpf::{Figures, Meter, NotMeasured, Slot};
+use gang_bpf::{GangSums, Meter, NotMeasured, SlotTime};
 use gang_conductor::{Job, effects::Planned};
 use gang_linux::clock;
 use gang_protocol::v1;
 use gang_schedule::{Config, JobId, Policy, clock as slices};
-use gang_timetable::record::Whereabouts;
+use gang_timetable::record::Placement;
 
 /// The jobs that are measured, as the conductor keeps them.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ pub struct Gauge {
 struct Gang {
     group: u64,
     /// Those told that have not passed (UTC); `None`: all of the time is slot.
-    slots: Option<Vec<Slot>>,
+    slots: Option<Vec<SlotTime>>,
 }
 
 /// What measures, once it does.
@@ -92,8 +92,8 @@ impl Measuring {
     }
 
     /// A job is scheduled by another policy: what was measured before is of another schedule.
-    pub fn start_over(&self, whereabouts: &Whereabouts) {
-        let (Ok(meter), Whereabouts::Cgroup { group, .. }) = (self.meter(), whereabouts) else {
+    pub fn start_over(&self, placement: &Placement) {
+        let (Ok(meter), Placement::Cgroup { group, .. }) = (self.meter(), placement) else {
             return;
         };
         match number(group).map(|group| meter.start_over(group)) {
@@ -148,7 +148,7 @@ impl Gauge {
     /// Measures a job that has its first process.
     pub fn watch(&mut self, job: &Job) {
         let Some(meter) = &self.meter else { return };
-        let Some(Whereabouts::Cgroup { group, .. }) = job.home.as_ref().map(|it| &it.whereabouts)
+        let Some(Placement::Cgroup { group, .. }) = job.home.as_ref().map(|it| &it.placement)
         else {
             return;
         };
@@ -163,7 +163,7 @@ impl Gauge {
     }
 
     /// What was measured of a job up to now.
-    pub fn figures(&self, job: JobId) -> Option<Figures> {
+    pub fn figures(&self, job: JobId) -> Option<GangSums> {
         self.meter.as_ref()?.read(self.gangs.get(&job)?.group).ok()
     }
 
@@ -208,8 +208,8 @@ impl Gauge {
     pub fn follow(&mut self, job: &Job) {
         let Some(meter) = &self.meter else { return };
         let Some(gang) = self.gangs.get_mut(&job.id) else { return };
-        let group = match job.home.as_ref().map(|home| &home.whereabouts) {
-            Some(Whereabouts::Cgroup { group, .. }) => number(group),
+        let group = match job.home.as_ref().map(|home| &home.placement) {
+            Some(Placement::Cgroup { group, .. }) => number(group),
             _ => None,
         };
         if group != Some(gang.group) {
@@ -240,10 +240,10 @@ impl Gauge {
         let ahead_ns = now_ns.wrapping_sub(clock::monotonic_ns());
         for (&job, gang) in &mut self.gangs {
             let Some(known) = &mut gang.slots else { continue };
-            let mut slots: Vec<Slot> = known
+            let mut slots: Vec<SlotTime> = known
                 .iter()
                 .filter(|slot| slot.end_ns > now_ns && slot.start_ns < from_ns)
-                .map(|slot| Slot { end_ns: slot.end_ns.min(from_ns), ..*slot })
+                .map(|slot| SlotTime { end_ns: slot.end_ns.min(from_ns), ..*slot })
                 .collect();
             for plan in plans.iter().filter(|plan| plan.slot(job).is_some()) {
                 let (start_ns, end_ns) = (plan.start_ns.max(from_ns), plan.end_ns.min(until_ns));
@@ -252,11 +252,11 @@ impl Gauge {
             if *known == slots {
                 continue;
             }
-            let of_boot = |slot: &Slot| Slot {
+            let of_boot = |slot: &SlotTime| SlotTime {
                 start_ns: slot.start_ns.wrapping_sub(ahead_ns),
                 end_ns: slot.end_ns.wrapping_sub(ahead_ns),
             };
-            let told: Vec<Slot> = slots.iter().map(of_boot).collect();
+            let told: Vec<SlotTime> = slots.iter().map(of_boot).collect();
             match meter.set_slots(gang.group, Some(&told)) {
                 Ok(()) => *known = slots,
                 Err(reason) => tracing::debug!(%job, %reason, "slots of a job were not told"),
@@ -266,13 +266,13 @@ impl Gauge {
 }
 
 /// Adds the time between two moments in which gangs are raised.
-fn add_raised(slots: &mut Vec<Slot>, config: &Config, mut start_ns: u64, end_ns: u64) {
+fn add_raised(slots: &mut Vec<SlotTime>, config: &Config, mut start_ns: u64, end_ns: u64) {
     while start_ns < end_ns {
         let edge_ns = slices::next_edge(config, start_ns).at_ns.min(end_ns);
         if !slices::in_gap(config, start_ns) {
             match slots.last_mut() {
                 Some(last) if last.end_ns == start_ns => last.end_ns = edge_ns,
-                _ => slots.push(Slot { start_ns, end_ns: edge_ns }),
+                _ => slots.push(SlotTime { start_ns, end_ns: edge_ns }),
             }
         }
         start_ns = edge_ns;
@@ -280,8 +280,8 @@ fn add_raised(slots: &mut Vec<Slot>, config: &Config, mut start_ns: u64, end_ns:
 }
 
 /// Writes what was measured of a job into its description, or why nothing was.
-pub fn describe(measuring: &Measuring, whereabouts: Option<&Whereabouts>, job: &mut v1::Job) {
-    match figures(measuring, whereabouts) {
+pub fn describe(measuring: &Measuring, placement: Option<&Placement>, job: &mut v1::Job) {
+    match figures(measuring, placement) {
         Err(reason) => job.not_measured = Some(reason),
         Ok(figures) => {
             job.coscheduled = figures.coscheduled();
@@ -294,15 +294,15 @@ pub fn describe(measuring: &Measuring, whereabouts: Option<&Whereabouts>, job: &
     }
 }
 
-fn figures(measuring: &Measuring, whereabouts: Option<&Whereabouts>) -> Result<Figures, String> {
+fn figures(measuring: &Measuring, placement: Option<&Placement>) -> Result<GangSums, String> {
     let meter = measuring.meter()?;
-    let group = match whereabouts {
+    let group = match placement {
         None => return Err("it has no process yet".into()),
-        Some(Whereabouts::Tree { .. }) => {
+        Some(Placement::Tree { .. }) => {
             return Err("it has no cgroup of its own: the kernel tells gangs apart by those".into());
         }
-        Some(Whereabouts::Cgroup { group, .. }) => group,
-        Some(Whereabouts::Threads { .. }) => {
+        Some(Placement::Cgroup { group, .. }) => group,
+        Some(Placement::Threads { .. }) => {
             let reason = "it is of single threads: the kernel tells gangs apart by their cgroups";
             return Err(reason.into());
         }
@@ -312,8 +312,8 @@ fn figures(measuring: &Measuring, whereabouts: Option<&Whereabouts>) -> Result<F
 }
 
 /// Whom a job waited for in its slots; absent where that was not measured.
-pub fn lost_to(measuring: &Measuring, whereabouts: &Whereabouts) -> Option<Vec<v1::Culprit>> {
-    let Whereabouts::Cgroup { group, .. } = whereabouts else { return None };
+pub fn lost_to(measuring: &Measuring, placement: &Placement) -> Option<Vec<v1::Culprit>> {
+    let Placement::Cgroup { group, .. } = placement else { return None };
     let culprits = measuring.meter().ok()?.lost_to(number(group)?).ok()?;
     let told = culprits.into_iter().map(|culprit| v1::Culprit {
         name: culprit.name,
@@ -325,8 +325,8 @@ pub fn lost_to(measuring: &Measuring, whereabouts: &Whereabouts) -> Option<Vec<v
 }
 
 /// What a job had of each CPU that it used; absent where that was not measured.
-pub fn per_cpu(measuring: &Measuring, whereabouts: &Whereabouts) -> Option<Vec<v1::OnCpu>> {
-    let Whereabouts::Cgroup { group, .. } = whereabouts else { return None };
+pub fn per_cpu(measuring: &Measuring, placement: &Placement) -> Option<Vec<v1::OnCpu>> {
+    let Placement::Cgroup { group, .. } = placement else { return None };
     let of_cpus = measuring.meter().ok()?.per_cpu(number(group)?).ok()?;
     let told = of_cpus.into_iter().map(|it| v1::OnCpu {
         cpu: it.cpu.into(),
@@ -353,7 +353,8 @@ mod tests {
         add_raised(&mut slots, &config, 10 * ms, 20 * ms);
         add_raised(&mut slots, &config, 20 * ms, 25 * ms);
         let expected = [(0, 19), (20, 25)];
-        let expected = expected.map(|(start, end)| Slot { start_ns: start * ms, end_ns: end * ms });
+        let expected =
+            expected.map(|(start, end)| SlotTime { start_ns: start * ms, end_ns: end * ms });
         assert_eq!(slots, expected);
     }
 }

@@ -10,7 +10,7 @@ use gang_conductor::Home;
 use gang_engine::{bound::ProcessHandle, release, thread};
 use gang_linux::{cgroup::Group, process, sched};
 use gang_schedule::JobId;
-use gang_timetable::{Attributes, Controls, Members, before_gangd, is_raised, record::Whereabouts};
+use gang_timetable::{Attributes, Controls, Members, before_gangd, is_raised, record::Placement};
 
 use crate::{
     daemon::{Daemon, Peer},
@@ -43,17 +43,17 @@ impl Daemon {
                 return Err(Denied::not_permitted(operation, reason));
             }
             let home = job.home.as_ref();
-            let home = home.map(|home| (home.whereabouts.clone(), home.normal));
+            let home = home.map(|home| (home.placement.clone(), home.normal));
             Ok::<_, Denied>((job.spec.policy, home))
         })??;
         let (policy, home) = home;
         match home {
-            Some((Whereabouts::Tree { .. }, _)) => self.grow_tree(job, process),
-            Some((Whereabouts::Threads { .. }, _)) => Err(Denied::mixed(job, true)),
-            Some((whereabouts, normal)) => self.follow_in(job, &whereabouts, normal, &process),
+            Some((Placement::Tree { .. }, _)) => self.grow_tree(job, process),
+            Some((Placement::Threads { .. }, _)) => Err(Denied::mixed(job, true)),
+            Some((placement, normal)) => self.follow_in(job, &placement, normal, &process),
             None => {
-                let whereabouts = self.lodging.found(job, policy, &process)?;
-                self.settle_in(job, whereabouts, &process)
+                let placement = self.lodging.found(job, policy, &process)?;
+                self.settle_in(job, placement, &process)
             }
         }
     }
@@ -63,21 +63,21 @@ impl Daemon {
     fn follow_in(
         &self,
         job: JobId,
-        whereabouts: &Whereabouts,
+        placement: &Placement,
         normal: Attributes,
         process: &ProcessHandle,
     ) -> Result<(), Denied> {
-        if let Some(newcomer) = self.lodging.newcomer(whereabouts, process.pid)? {
+        if let Some(joined) = self.lodging.joined(placement, process.pid)? {
             let members = self.processes(job)?;
-            self.change_on_file(move |state| Ok(state.core.expect(job, newcomer, &members)?))?;
+            self.change_on_file(move |state| Ok(state.core.expect(job, joined, &members)?))?;
         }
         let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
         let had = |tid| Some((tid, before_gangd(thread::attributes(tid).ok()?, normal, false)));
         let mut before: Vec<_> = tids.into_iter().filter_map(had).collect();
         before.retain(|(_, attributes)| *attributes != normal);
-        self.lodging.move_in(whereabouts, process)?;
+        self.lodging.move_in(placement, process)?;
         if !before.is_empty() {
-            self.conductor.ask(move |state| state.know(job, &before))??;
+            self.conductor.ask(move |state| state.remember_attributes(job, &before))??;
         }
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Daemon {
     fn settle_in(
         &self,
         job: JobId,
-        mut whereabouts: Whereabouts,
+        mut placement: Placement,
         process: &Arc<ProcessHandle>,
     ) -> Result<(), Denied> {
         let gone = |e: std::io::Error| Denied::Failed {
@@ -108,13 +108,13 @@ impl Daemon {
         let mem_bytes = self
             .conductor
             .ask(move |state| state.job(job).map(|job| job.resources.mem_bytes))??;
-        let at = self.lodging.confinement(job, &whereabouts, process.pid, mem_bytes)?;
-        whereabouts.set_confinement(at.clone());
+        let at = self.lodging.confinement(job, &placement, process.pid, mem_bytes)?;
+        placement.set_confinement(at.clone());
         let first = (process.pid, started);
         // On file before anything is done to the process: whoever has to undo it must find it.
         let everywhere = affinity.iter().copied().collect();
         let nobody = Members::new(Controls::default(), normal, everywhere);
-        let mut home = Home::new(whereabouts.clone(), nobody, normal, affinity.clone());
+        let mut home = Home::new(placement.clone(), nobody, normal, affinity.clone());
         home.coming = Some(first);
         let mut record =
             self.conductor.ask(move |state| state.job(job).map(|job| job.record_at(&home)))??;
@@ -126,26 +126,26 @@ impl Daemon {
                 let source = &error.source;
                 tracing::warn!(%job, %error, %source, "the memory of a job is not limited");
                 release::unconfine(&at);
-                whereabouts.set_confinement(None);
-                record.whereabouts = whereabouts.clone();
+                placement.set_confinement(None);
+                record.placement = placement.clone();
                 self.put_on_file(Some(record.clone()))?;
                 false
             }
         };
         // It has its first slot while it moves, which may take the kernel longer than that.
         let joined = self
-            .members(job, &whereabouts, normal, &affinity)
+            .members(job, &placement, normal, &affinity)
             .map_err(Denied::from)
             .and_then(|(roster, members)| {
-                let home = Home::new(whereabouts.clone(), members, normal, affinity);
+                let home = Home::new(placement.clone(), members, normal, affinity);
                 self.conductor.ask(move |state| state.attach(job, home, roster, first))?
             });
         let settled = joined.and_then(|()| {
-            self.lodging.move_in(&whereabouts, process)?;
+            self.lodging.move_in(&placement, process)?;
             self.change_on_file(move |state| state.arrive(job))?;
-            self.watch.add_job(job, &whereabouts)?;
+            self.watch.add_job(job, &placement)?;
             if is_confined {
-                let at = whereabouts.confinement().cloned();
+                let at = placement.confinement().cloned();
                 self.change_on_file(move |state| {
                     Ok(state.core.confine(job, at, mem_bytes > 0)?)
                 })?;
@@ -295,11 +295,11 @@ impl Daemon {
         let first = first.ok_or_else(no_such)?;
         let policy =
             self.conductor.ask(move |state| state.job(job).map(|job| job.spec.policy))??;
-        let whereabouts = self.lodging.found_in(job, policy, &group, first.pid)?;
-        self.settle_in(job, whereabouts.clone(), &first)?;
+        let placement = self.lodging.found_in(job, policy, &group, first.pid)?;
+        self.settle_in(job, placement.clone(), &first)?;
         for &pid in processes.iter().filter(|&&pid| pid != first.pid) {
             if let Ok(process) = ProcessHandle::open(pid) {
-                self.lodging.move_in(&whereabouts, &process)?;
+                self.lodging.move_in(&placement, &process)?;
             }
         }
         Ok(processes.len())

@@ -27,7 +27,7 @@ use gang_linux::{
 use gang_schedule::{JobId, Policy};
 use gang_timetable::{
     Attributes, Backend, Members,
-    record::{Newcomer, Whereabouts},
+    record::{JoinedProcess, Placement},
 };
 use memory::MemoryControl;
 
@@ -122,14 +122,14 @@ impl Lodging {
 
     /// Takes the first process of a job in, and says where the job lives. One that Linux alone is to
     /// schedule lives beside the others, in no group that is idle as a whole.
-    pub fn found(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Whereabouts> {
+    pub fn found(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Placement> {
         let parent = match policy {
             Policy::Local => self.parent(),
             Policy::None => self.plain_parent(),
         };
         let Some(parent) = parent else {
             let started = process::stat(&self.roots.proc, first.pid)?.start_ticks;
-            return Ok(Whereabouts::Tree { processes: vec![(first.pid, started)] });
+            return Ok(Placement::Tree { processes: vec![(first.pid, started)] });
         };
         let group = parent.child(format!("job-{job}"));
         group.create()?;
@@ -143,7 +143,7 @@ impl Lodging {
         policy: Policy,
         group: &Group,
         first: u32,
-    ) -> Result<Whereabouts> {
+    ) -> Result<Placement> {
         self.in_group(job, policy, group, first, true)
     }
 
@@ -154,14 +154,14 @@ impl Lodging {
         group: &Group,
         first: u32,
         adopted: bool,
-    ) -> Result<Whereabouts> {
-        let (home, cpu_home) = self.homes(first)?;
+    ) -> Result<Placement> {
+        let (origin, cpu_origin) = self.origins(first)?;
         let cpu_group = self.cpu.of_job(&self.name, job, policy)?;
-        Ok(Whereabouts::Cgroup {
+        Ok(Placement::Cgroup {
             group: group.path().into(),
-            home,
+            origin,
             cpu_group: cpu_group.map(|group| group.path().into()),
-            cpu_home,
+            cpu_origin,
             cpu_group_is_shared: self.cpu.is_shared(),
             adopted,
             memory: None,
@@ -169,28 +169,28 @@ impl Lodging {
     }
 
     /// The groups a process is in, as paths of the mounted file systems.
-    fn homes(&self, pid: u32) -> Result<(PathBuf, Option<PathBuf>)> {
+    fn origins(&self, pid: u32) -> Result<(PathBuf, Option<PathBuf>)> {
         let (v2, v1) = cgroup::of_process(&self.roots, pid, "cpu")?;
         let below = |root: &Path, group: &str| root.join(group.trim_start_matches('/'));
-        let home = self.root.as_ref().map_or_else(PathBuf::new, |root| below(root, &v2));
-        let cpu_home = self.cpu.v1_root().zip(v1).map(|(root, group)| below(root, &group));
-        Ok((home, cpu_home))
+        let origin = self.root.as_ref().map_or_else(PathBuf::new, |root| below(root, &v2));
+        let cpu_origin = self.cpu.v1_root().zip(v1).map(|(root, group)| below(root, &group));
+        Ok((origin, cpu_origin))
     }
 
     /// Where a process comes from, if not from where the first one of the job did.
-    pub fn newcomer(&self, whereabouts: &Whereabouts, pid: u32) -> Result<Option<Newcomer>> {
-        let Whereabouts::Cgroup { home: of_first, cpu_home: cpu_of_first, memory, .. } =
-            whereabouts
+    pub fn joined(&self, placement: &Placement, pid: u32) -> Result<Option<JoinedProcess>> {
+        let Placement::Cgroup { origin: of_first, cpu_origin: cpu_of_first, memory, .. } =
+            placement
         else {
             return Ok(None);
         };
-        let (home, cpu_home) = self.homes(pid)?;
-        let memory_of_first = memory.as_ref().and_then(|at| at.home.as_ref());
-        let memory_home = memory_of_first.map(|_| self.memory_home(pid)).transpose()?.flatten();
-        let is_the_same = home == *of_first
-            && cpu_home == *cpu_of_first
-            && memory_home.as_ref() == memory_of_first;
-        Ok((!is_the_same).then_some(Newcomer { pid, home, cpu_home, memory_home }))
+        let (origin, cpu_origin) = self.origins(pid)?;
+        let memory_of_first = memory.as_ref().and_then(|at| at.origin.as_ref());
+        let memory_origin = memory_of_first.map(|_| self.memory_origin(pid)).transpose()?.flatten();
+        let is_the_same = origin == *of_first
+            && cpu_origin == *cpu_of_first
+            && memory_origin.as_ref() == memory_of_first;
+        Ok((!is_the_same).then_some(JoinedProcess { pid, origin, cpu_origin, memory_origin }))
     }
 
     /// The group of version 2 that a process is in.
@@ -211,16 +211,16 @@ impl Lodging {
 
     /// The group of version 1 that a thread is in, where it may have no real-time threads (RT_GROUP_SCHED).
     pub fn barred_from_realtime(&self, tid: u32) -> Result<Option<PathBuf>> {
-        let (_, Some(group)) = self.homes(tid)? else { return Ok(None) };
+        let (_, Some(group)) = self.origins(tid)? else { return Ok(None) };
         let runtime = if_there(Group::at(&group).read("cpu.rt_runtime_us"))?;
         Ok(runtime.filter(|runtime| runtime.trim() == "0").map(|_| group))
     }
 
     /// Moves a process with its threads in. Its number may have been given to another process
     /// meanwhile: where it was, nothing of the kind has happened, or it is moved back.
-    pub fn move_in(&self, whereabouts: &Whereabouts, process: &ProcessHandle) -> Result<()> {
-        let Whereabouts::Cgroup { group, cpu_group, adopted, home, cpu_home, memory, .. } =
-            whereabouts
+    pub fn move_in(&self, placement: &Placement, process: &ProcessHandle) -> Result<()> {
+        let Placement::Cgroup { group, cpu_group, adopted, origin, cpu_origin, memory, .. } =
+            placement
         else {
             return Ok(());
         };
@@ -230,18 +230,18 @@ impl Lodging {
         if let Some(cpu_group) = cpu_group {
             self.cpu.move_in(cpu_group, process)?;
         }
-        let memory = memory.as_ref().and_then(|at| Some((&at.group, at.home.as_ref()?)));
+        let memory = memory.as_ref().and_then(|at| Some((&at.group, at.origin.as_ref()?)));
         if let Some((group, _)) = memory {
             Group::at(group).add(process.pid)?;
         }
         if !process.is_alive() {
-            for (group, home) in [
-                (Some(group), Some(home)),
-                (cpu_group.as_ref(), cpu_home.as_ref()),
+            for (group, origin) in [
+                (Some(group), Some(origin)),
+                (cpu_group.as_ref(), cpu_origin.as_ref()),
                 (memory.map(|at| at.0), memory.map(|at| at.1)),
             ] {
-                if let (Some(_), Some(home)) = (group, home) {
-                    let _ = Group::at(home).add(process.pid);
+                if let (Some(_), Some(origin)) = (group, origin) {
+                    let _ = Group::at(origin).add(process.pid);
                 }
             }
         }
@@ -249,11 +249,11 @@ impl Lodging {
     }
 
     /// Moves a process of a job back into the group that all gangs share; true where it was not there.
-    pub fn take_back(&self, whereabouts: &Whereabouts, process: &ProcessHandle) -> Result<bool> {
-        let Whereabouts::Cgroup { group, cpu_group: Some(shared), .. } = whereabouts else {
+    pub fn take_back(&self, placement: &Placement, process: &ProcessHandle) -> Result<bool> {
+        let Placement::Cgroup { group, cpu_group: Some(shared), .. } = placement else {
             return Ok(false);
         };
-        let (at, cpu_at) = self.homes(process.pid)?;
+        let (at, cpu_at) = self.origins(process.pid)?;
         // Who is in no group of the job any more is none of it.
         if at != *group || cpu_at.as_ref() == Some(shared) {
             return Ok(false);
@@ -264,23 +264,23 @@ impl Lodging {
     /// Moves a process back to where it, or the job's first one, came from. One that has ended is out.
     pub fn move_out(
         &self,
-        whereabouts: &Whereabouts,
-        newcomer: Option<&Newcomer>,
+        placement: &Placement,
+        joined: Option<&JoinedProcess>,
         process: &ProcessHandle,
     ) -> Result<()> {
-        let Whereabouts::Cgroup { home, cpu_group, cpu_home, adopted, memory, .. } = whereabouts
+        let Placement::Cgroup { origin, cpu_group, cpu_origin, adopted, memory, .. } = placement
         else {
             return Ok(());
         };
-        let memory_home = memory.as_ref().and_then(|memory| memory.home.as_ref());
-        let (home, cpu_home, memory_home) = match newcomer {
-            None => (home, cpu_home, memory_home),
-            Some(it) => (&it.home, &it.cpu_home, it.memory_home.as_ref().or(memory_home)),
+        let memory_origin = memory.as_ref().and_then(|memory| memory.origin.as_ref());
+        let (origin, cpu_origin, memory_origin) = match joined {
+            None => (origin, cpu_origin, memory_origin),
+            Some(it) => (&it.origin, &it.cpu_origin, it.memory_origin.as_ref().or(memory_origin)),
         };
-        let cpu_home = cpu_home.as_ref().filter(|_| cpu_group.is_some());
-        let home = Some(home).filter(|_| !adopted);
-        for home in [home, cpu_home, memory_home].into_iter().flatten() {
-            let mut above = home.ancestors().map(Group::at).filter(Group::exists);
+        let cpu_origin = cpu_origin.as_ref().filter(|_| cpu_group.is_some());
+        let origin = Some(origin).filter(|_| !adopted);
+        for origin in [origin, cpu_origin, memory_origin].into_iter().flatten() {
+            let mut above = origin.ancestors().map(Group::at).filter(Group::exists);
             match above.next().map_or(Ok(()), |group| group.add(process.pid)) {
                 Err(error) if process.is_alive() => return Err(error),
                 _ => {}
@@ -290,14 +290,9 @@ impl Lodging {
     }
 
     /// Where a job lives when it is scheduled by another policy.
-    pub fn rehomed(
-        &self,
-        job: JobId,
-        policy: Policy,
-        whereabouts: &Whereabouts,
-    ) -> Result<Whereabouts> {
-        let mut to = whereabouts.clone();
-        let Whereabouts::Cgroup { group, cpu_group, adopted, .. } = &mut to else { return Ok(to) };
+    pub fn rehomed(&self, job: JobId, policy: Policy, placement: &Placement) -> Result<Placement> {
+        let mut to = placement.clone();
+        let Placement::Cgroup { group, cpu_group, adopted, .. } = &mut to else { return Ok(to) };
         *cpu_group = self.cpu.of_job(&self.name, job, policy)?.map(|group| group.path().into());
         if self.cpu.is_above() && !*adopted {
             let parent = match policy {
@@ -316,56 +311,56 @@ impl Lodging {
     /// Moves a process from where its job lived to where it lives now.
     pub fn move_over(
         &self,
-        from: &Whereabouts,
-        to: &Whereabouts,
+        from: &Placement,
+        to: &Placement,
         process: &ProcessHandle,
     ) -> Result<()> {
         let (
-            Whereabouts::Cgroup { cpu_group: cpu_before, cpu_home, .. },
-            Whereabouts::Cgroup { cpu_group: cpu_now, .. },
+            Placement::Cgroup { cpu_group: cpu_before, cpu_origin, .. },
+            Placement::Cgroup { cpu_group: cpu_now, .. },
         ) = (from, to)
         else {
             return Ok(());
         };
         self.move_in(to, process)?;
-        if let (Some(_), None, Some(home)) = (cpu_before, cpu_now, cpu_home) {
-            Group::at(home).add(process.pid)?;
+        if let (Some(_), None, Some(origin)) = (cpu_before, cpu_now, cpu_origin) {
+            Group::at(origin).add(process.pid)?;
         }
         Ok(())
     }
 
     /// The processes in the group of a job.
-    pub fn processes_of(&self, whereabouts: &Whereabouts) -> Result<Vec<u32>> {
-        match whereabouts {
-            Whereabouts::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
+    pub fn processes_of(&self, placement: &Placement) -> Result<Vec<u32>> {
+        match placement {
+            Placement::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
             // They do not live anywhere.
-            Whereabouts::Tree { .. } | Whereabouts::Threads { .. } => Ok(Vec::new()),
+            Placement::Tree { .. } | Placement::Threads { .. } => Ok(Vec::new()),
         }
     }
 
     /// The processes of a job.
     pub fn processes(&self, at: &Address) -> Result<Vec<u32>> {
-        match &at.whereabouts {
-            Whereabouts::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
-            Whereabouts::Tree { .. } => {
+        match &at.placement {
+            Placement::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
+            Placement::Tree { .. } => {
                 let alive = at.tree.iter().filter(|process| process.is_alive());
                 Ok(alive.map(|process| process.pid).collect())
             }
-            Whereabouts::Threads { .. } => Ok(Vec::new()),
+            Placement::Threads { .. } => Ok(Vec::new()),
         }
     }
 
     /// Does to each process of a job what must befall nobody else.
     pub fn each_process(&self, at: &Address, mut act: impl FnMut(&ProcessHandle)) -> Result<()> {
-        match &at.whereabouts {
-            Whereabouts::Cgroup { group, .. } => {
+        match &at.placement {
+            Placement::Cgroup { group, .. } => {
                 let list = || unless_gone(Group::at(group).processes());
                 for part in list()?.chunks(PART) {
                     handles_of(part, list)?.iter().for_each(|process| act(process));
                 }
             }
-            Whereabouts::Tree { .. } => at.tree.iter().for_each(|process| act(process)),
-            Whereabouts::Threads { .. } => {}
+            Placement::Tree { .. } => at.tree.iter().for_each(|process| act(process)),
+            Placement::Threads { .. } => {}
         }
         Ok(())
     }
@@ -373,13 +368,13 @@ impl Lodging {
     /// The members of a job, found by where it lives.
     pub fn members(
         &self,
-        whereabouts: &Whereabouts,
+        placement: &Placement,
         normal: Attributes,
         affinity: &[u32],
     ) -> Result<(Roster, Members)> {
         let everywhere = affinity.iter().copied().collect();
-        let roster = match whereabouts {
-            Whereabouts::Cgroup { group, cpu_group, .. } => {
+        let roster = match placement {
+            Placement::Cgroup { group, cpu_group, .. } => {
                 let own_cpu = self.cpu.own_of(group, cpu_group.as_deref());
                 let open = |path: PathBuf| if_there(ControlFile::open(path));
                 let own = |(group, file): (&Path, &str)| open(group.join(file));
@@ -391,7 +386,7 @@ impl Lodging {
                 let in_idle_group = self.cpu.is_idle_as_a_whole(cpu_group.is_some());
                 Roster::of_group(&Group::at(group), controls, in_idle_group)?
             }
-            Whereabouts::Tree { processes } => {
+            Placement::Tree { processes } => {
                 let mut handles = processes.iter().filter_map(|(pid, started)| {
                     let handle = ProcessHandle::open(*pid).ok()?;
                     let stat = process::stat(&self.roots.proc, *pid).ok()?;
@@ -406,7 +401,7 @@ impl Lodging {
                 handles.for_each(|handle| roster.add_process(&mut members, handle));
                 return Ok((roster, members));
             }
-            Whereabouts::Threads { threads } => {
+            Placement::Threads { threads } => {
                 let roster = Roster::of_threads(threads.clone());
                 if roster.is_over(&self.roots.proc) {
                     let gone = std::io::Error::from_raw_os_error(3);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use gang_engine::bound::ProcessHandle;
 use gang_schedule::{JobId, Policy};
-use gang_timetable::{Standing, record::Whereabouts};
+use gang_timetable::{Standing, record::Placement};
 
 use crate::{changes::perform, daemon::Daemon, denied::Denied};
 
@@ -35,7 +35,7 @@ impl Daemon {
             spec.policy = policy;
             spec.validate(machine)?;
             let home = job.home.as_ref();
-            let home = home.map(|home| (home.whereabouts.clone(), home.normal));
+            let home = home.map(|home| (home.placement.clone(), home.normal));
             Ok::<_, Denied>((job.spec.policy != policy).then_some(home))
         })??;
         let Some(home) = from else { return Ok(()) };
@@ -99,7 +99,7 @@ impl Daemon {
     }
 
     /// Moves all processes of a job.
-    fn move_over(&self, from: &Whereabouts, to: &Whereabouts) -> Result<(), Denied> {
+    fn move_over(&self, from: &Placement, to: &Placement) -> Result<(), Denied> {
         let mut moved = Vec::new();
         for _ in 0..ROUNDS_MAX {
             let all = self.lodging.processes_of(from)?;
@@ -123,8 +123,8 @@ impl Daemon {
         &self,
         job: JobId,
         policy: Policy,
-        from: &Whereabouts,
-        to: &Whereabouts,
+        from: &Placement,
+        to: &Placement,
     ) -> Result<(), Denied> {
         let kept = self.conductor.ask(move |state| {
             let home = state.job(job)?.home.as_ref().ok_or(Denied::NoSuchJob(job))?;
@@ -135,7 +135,7 @@ impl Daemon {
         let at = to.clone();
         self.change_on_file(move |state| state.moved(job, policy, at, members))?;
         self.measuring.start_over(to);
-        if let (Whereabouts::Cgroup { group: old, .. }, Whereabouts::Cgroup { group: new, .. }) =
+        if let (Placement::Cgroup { group: old, .. }, Placement::Cgroup { group: new, .. }) =
             (from, to)
         {
             if old != new {

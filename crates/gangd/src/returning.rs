@@ -72,6 +72,6 @@ impl Daemon {
         process: &ProcessHandle,
     ) -> gang_linux::Result<bool> {
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.lodging.take_back(&address.whereabouts, process)
+        self.lodging.take_back(&address.placement, process)
     }
 }

@@ -91,7 +91,7 @@ pub fn run(
     let how = gang_conductor::Setup {
         backend,
         switchers: switchers.clone(),
-        can_lift: all.is_some(),
+        has_common_group: all.is_some(),
         leave_alone: settings.leave_alone,
         gaps: Gaps::new(kept, asked, settings.adapt_gaps && asked.length_ns > 0),
     };

@@ -21,7 +21,7 @@ use gang_protocol::v1;
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
     Backend,
-    record::{Record, Single, Whereabouts},
+    record::{Placement, Record, Single},
 };
 
 use crate::{
@@ -202,8 +202,8 @@ impl Daemon {
     }
 
     /// Whether this daemon can switch the single threads that an earlier one left, if it has left such.
-    pub fn can_go_on(&self, whereabouts: &Whereabouts) -> Result<(), Denied> {
-        let Whereabouts::Threads { threads } = whereabouts else { return Ok(()) };
+    pub fn can_go_on(&self, placement: &Placement) -> Result<(), Denied> {
+        let Placement::Threads { threads } = placement else { return Ok(()) };
         let mut can = threads.iter().map(|single| self.can_switch(single));
         can.try_for_each(|can| can).map_err(|reason| Denied::Failed {
             operation: "take single threads over".into(),
@@ -222,11 +222,11 @@ impl Daemon {
     /// The first one of a job, and the schedule learns of it.
     fn settle_in_alone(&self, job: JobId, single: Single) -> Result<(), Denied> {
         let affinity = sched::affinity(single.tid).map_err(|_| Denied::NoSuchThread(single.tid))?;
-        let whereabouts = Whereabouts::Threads { threads: vec![single] };
+        let placement = Placement::Threads { threads: vec![single] };
         let normal = single.normal.into();
         let roster = Roster::of_threads(vec![single]);
         let members = roster.members(normal, affinity.iter().copied().collect());
-        let home = Home::new(whereabouts, members, normal, affinity);
+        let home = Home::new(placement, members, normal, affinity);
         let at = home.clone();
         let record =
             self.conductor.ask(move |state| state.job(job).map(|job| job.record_at(&at)))??;
@@ -246,8 +246,8 @@ impl Daemon {
         let SingleLeaver { process, leaver, of_process, affinity } = gone;
         self.wait_until_gone(&process, &leaver);
         let pins = Pins::read(&self.store.pins(job.0)).ok().flatten();
-        for (heir, member) in singles::heirs(&self.roots.proc, &of_process) {
-            singles::disinherit(heir, &member, &affinity, pins.as_ref());
+        for (inheritor, member) in singles::inheritors(&self.roots.proc, &of_process) {
+            singles::release_inheritor(inheritor, &member, &affinity, pins.as_ref());
         }
         let of_job = move |state: &mut State| state.job(job).map(|_| state.is_over(job));
         match self.conductor.ask(of_job)? {

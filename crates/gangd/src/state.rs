@@ -22,7 +22,7 @@ use gang_linux::{Roots, clock, process};
 use gang_schedule::{JobId, Policy};
 use gang_timetable::{
     Action, Attributes, Backend, Control, Group, InSlot, Members, Standing,
-    record::{Newcomer, Record, Single, Whereabouts},
+    record::{JoinedProcess, Placement, Record, Single},
 };
 
 use crate::{
@@ -51,7 +51,7 @@ pub struct Leaver {
     /// What the others have by default.
     pub normal: Attributes,
     /// Where it came from, if not from where the first one of the job did.
-    pub newcomer: Option<Newcomer>,
+    pub joined: Option<JoinedProcess>,
     /// Timetables of this generation do not have it any more.
     pub gone_from: u64,
 }
@@ -59,7 +59,7 @@ pub struct Leaver {
 /// Where to find the processes of a job, for those who do not own the state.
 #[derive(Clone, Debug)]
 pub struct Address {
-    pub whereabouts: Whereabouts,
+    pub placement: Placement,
     /// Of a job without a cgroup: those of its processes that are known.
     pub tree: Vec<Arc<ProcessHandle>>,
 }
@@ -178,8 +178,8 @@ impl State {
     /// The job that lives in a group.
     pub fn lives_in(&self, group: &Path) -> Option<JobId> {
         let is_there = |job: &&Job| {
-            let home = job.home.as_ref().map(|home| &home.whereabouts);
-            matches!(home, Some(Whereabouts::Cgroup { group: own, .. }) if own == group)
+            let home = job.home.as_ref().map(|home| &home.placement);
+            matches!(home, Some(Placement::Cgroup { group: own, .. }) if own == group)
         };
         self.core.jobs.values().find(is_there).map(|job| job.id)
     }
@@ -189,7 +189,7 @@ impl State {
         let home = self.job(id)?.home.as_ref();
         let tree = self.registry.jobs.get(&id).map(|it| it.roster.tree().to_vec());
         Ok(home.map(|home| Address {
-            whereabouts: home.whereabouts.clone(),
+            placement: home.placement.clone(),
             tree: tree.unwrap_or_default(),
         }))
     }
@@ -265,10 +265,14 @@ impl State {
     }
 
     /// Threads that came had this before, other than the job's first one.
-    pub fn know(&mut self, id: JobId, before: &[(u32, Attributes)]) -> Result<(), Denied> {
+    pub fn remember_attributes(
+        &mut self,
+        id: JobId,
+        before: &[(u32, Attributes)],
+    ) -> Result<(), Denied> {
         let home = self.core.job_mut(id)?.home.as_mut();
         if let (Some(home), Some(of)) = (home, self.registry.jobs.get(&id)) {
-            of.roster.know(&mut home.members, before);
+            of.roster.remember_attributes(&mut home.members, before);
         }
         Ok(self.core.members_came(id)?)
     }
@@ -292,9 +296,9 @@ impl State {
     }
 
     fn bound(&self, leaver: gang_conductor::life::Leaver) -> Leaver {
-        let gang_conductor::life::Leaver { known, actions, normal, newcomer, gone_from } = leaver;
+        let gang_conductor::life::Leaver { known, actions, normal, joined, gone_from } = leaver;
         let actions = bind(&self.registry, actions);
-        Leaver { known, actions, normal, newcomer, gone_from }
+        Leaver { known, actions, normal, joined, gone_from }
     }
 
     /// A process that was detached is out of the job's groups, or could not be moved out of them.
@@ -363,11 +367,11 @@ impl State {
         &mut self,
         id: JobId,
         policy: Policy,
-        whereabouts: Whereabouts,
+        placement: Placement,
         (mut roster, members): (Roster, Members),
     ) -> Result<Option<Record>, Denied> {
-        let is_group = matches!(whereabouts, Whereabouts::Cgroup { .. });
-        let record = self.core.moved(id, policy, whereabouts, members)?;
+        let is_group = matches!(placement, Placement::Cgroup { .. });
+        let record = self.core.moved(id, policy, placement, members)?;
         // A tree has its members in its processes, wherever they are.
         if let Some(of) = self.registry.jobs.get_mut(&id).filter(|_| is_group) {
             roster.pins = std::mem::take(&mut of.roster.pins);
@@ -462,7 +466,7 @@ impl State {
     /// Of a job of single threads, where one of them has ended: whether all have.
     pub fn singles_due(&self, id: JobId) -> Option<(JobId, bool)> {
         let home = self.core.job(id).ok()?.home.as_ref()?;
-        let Whereabouts::Threads { threads } = &home.whereabouts else { return None };
+        let Placement::Threads { threads } = &home.placement else { return None };
         let is_there = |single: &&Single| singles::is_there(single, &self.roots.proc);
         let left = self.singles(id).iter().filter(is_there).count();
         (left < threads.len()).then_some((id, left == 0))

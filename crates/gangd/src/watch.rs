@@ -7,7 +7,7 @@ use std::{
 
 use gang_linux::cgroup::{Group, OpenFile};
 use gang_schedule::JobId;
-use gang_timetable::record::Whereabouts;
+use gang_timetable::record::Placement;
 use rustix::{
     event::epoll::{self, EventData, EventFlags},
     fd::{AsFd, OwnedFd},
@@ -67,8 +67,8 @@ impl Watch {
     }
 
     /// Waits for the end of a job that has a cgroup.
-    pub fn add_job(&self, job: JobId, whereabouts: &Whereabouts) -> gang_linux::Result<()> {
-        let Whereabouts::Cgroup { group, .. } = whereabouts else { return Ok(()) };
+    pub fn add_job(&self, job: JobId, placement: &Placement) -> gang_linux::Result<()> {
+        let Placement::Cgroup { group, .. } = placement else { return Ok(()) };
         let events = OpenFile::open(&Group::at(group), "cgroup.events")?;
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         epoll::add(&self.epoll, events.as_fd(), Source::Job(job).data(), EventFlags::PRI)

@@ -10,7 +10,7 @@ use std::{
 };
 
 use gang_harness::skipped;
-use gang_linux::sched::Policy;
+use gang_linux::sched::SchedPolicy;
 use gang_protocol::v1;
 use place::{
     Place, Program, SPIN, gives_way, has_backend, is_released, job_with, machine, policies,
@@ -24,7 +24,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 fn is_left_to_linux(program: &Program) -> bool {
     let policies = policies(program.pid());
     !policies.is_empty()
-        && policies.iter().all(|policy| *policy == Policy::Other)
+        && policies.iter().all(|policy| *policy == SchedPolicy::Other)
         && !gives_way(program.pid())
 }
 
@@ -61,9 +61,9 @@ fn a_place_that_measures() -> Option<Place> {
 }
 
 fn is_raised_and_fills(program: &Program) {
-    wait_until("raised", || policies(program.pid()) == [Policy::Fifo]);
+    wait_until("raised", || policies(program.pid()) == [SchedPolicy::Fifo]);
     wait_until("filling", || {
-        policies(program.pid()) == [Policy::Batch] && gives_way(program.pid())
+        policies(program.pid()) == [SchedPolicy::Batch] && gives_way(program.pid())
     });
 }
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use gang_harness::skipped;
-use gang_linux::{process, sched::Policy};
+use gang_linux::{process, sched::SchedPolicy};
 use gang_protocol::{client::Registration, v1};
 use place::{
     Place, Program, SPIN, has_backend, is_released, is_root, job_with, machine, policies,
@@ -29,17 +29,17 @@ fn needs_root_an_idle_job_has_no_slots_and_ordinary_threads_until_it_uses_cpu() 
     let job = job_with(&place, &program, machine());
     let shown = || place.job(job).unwrap();
     wait_until("idle", || shown().state == v1::JobState::idle);
-    wait_until("an ordinary thread", || policies(program.pid()) == [Policy::Other]);
+    wait_until("an ordinary thread", || policies(program.pid()) == [SchedPolicy::Other]);
     let (slots, cpu_time_ns) = (shown().slots, shown().cpu_time_ns);
     let rival = Program::spinner();
     let other = job_with(&place, &rival, machine());
     wait_until("the other has slots", || place.job(other).unwrap().slots > 20);
     assert_eq!((shown().slots, shown().cpu_time_ns), (slots, cpu_time_ns));
-    assert_eq!(policies(program.pid()), [Policy::Other]);
+    assert_eq!(policies(program.pid()), [SchedPolicy::Other]);
     assert_eq!(place.client().check().unwrap().violations, []);
     program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
     wait_until("slots again", || shown().slots > slots + 3);
-    wait_until("raised again", || policies(program.pid()).contains(&Policy::Fifo));
+    wait_until("raised again", || policies(program.pid()).contains(&SchedPolicy::Fifo));
     assert_ne!(shown().state, v1::JobState::idle);
     wait_until("CPU time", || shown().cpu_time_ns > cpu_time_ns);
 }
@@ -64,7 +64,7 @@ fn needs_root_an_idle_job_among_many_has_slots_again_though_hogs_have_all_cpus()
     program.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
     wait_until("slots", || place.job(job).unwrap().slots > slots);
     println!("its first slot was planned within {:?}", begun.elapsed());
-    wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
+    wait_until("raised", || policies(program.pid()).contains(&SchedPolicy::Fifo));
 }
 
 /// A job that sleeps, and computes for a while each time that it hears a line.
@@ -95,10 +95,10 @@ impl Sleeping {
     fn wakes(&mut self) -> Duration {
         let Sleeping { place, program, job, .. } = &*self;
         wait_until("it sleeps", || place.job(*job).unwrap().state == v1::JobState::sleeping);
-        wait_until("an ordinary one", || policies(program.pid()) == [Policy::Other]);
+        wait_until("an ordinary one", || policies(program.pid()) == [SchedPolicy::Other]);
         let begun = Instant::now();
         self.go.write_all(b"go\n").unwrap();
-        wait_busily_until("raised", || policies(self.program.pid()) == [Policy::Fifo]);
+        wait_busily_until("raised", || policies(self.program.pid()) == [SchedPolicy::Fifo]);
         begun.elapsed()
     }
 }

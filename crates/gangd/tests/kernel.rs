@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fs, io::Write, path::Path, process::Command};
 use gang_harness::skipped;
 use gang_linux::{
     clock,
-    sched::{self, Policy},
+    sched::{self, SchedPolicy},
 };
 use gang_protocol::{
     client::{Change, Client, Registration},
@@ -29,8 +29,8 @@ fn needs_root_a_gang_is_raised_in_its_slot_and_fills_out_of_it() {
         job_with(&place, program, machine());
     }
     for program in [&one, &other] {
-        wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
-        let fills = |policy: &Policy| matches!(policy, Policy::Idle | Policy::Batch);
+        wait_until("raised", || policies(program.pid()).contains(&SchedPolicy::Fifo));
+        let fills = |policy: &SchedPolicy| matches!(policy, SchedPolicy::Idle | SchedPolicy::Batch);
         wait_until("filling", || policies(program.pid()).iter().any(fills));
     }
     let check = place.client().check().unwrap();
@@ -91,7 +91,7 @@ fn needs_root_a_daemon_that_is_started_again_finds_its_jobs() {
     let found = place.job(first).unwrap();
     assert_eq!((found.name.as_str(), found.cpus, found.processes > 0), ("job", 1, true));
     assert_eq!(place.job(second).unwrap().state, v1::JobState::suspended);
-    wait_until("raised again", || policies(running.pid()).contains(&Policy::Fifo));
+    wait_until("raised again", || policies(running.pid()).contains(&SchedPolicy::Fifo));
     let third = job_with(&place, &Program::spinner(), 1);
     assert!(third > second, "ids are not used again");
 }
@@ -105,7 +105,7 @@ fn needs_root_a_daemon_that_ends_leaves_no_trace() {
     let program = Program::spinner();
     let home = fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap();
     let job = job_with(&place, &program, machine());
-    wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
+    wait_until("raised", || policies(program.pid()).contains(&SchedPolicy::Fifo));
     let group = place.job(job).unwrap().cgroup.unwrap();
     place.client().stop().unwrap();
     wait_until("released", || is_released(program.pid()));
@@ -331,7 +331,7 @@ fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
     for wanted in [true, false, true] {
         wait_until("turns", || (idle(&one), idle(&other)) == (wanted, !wanted));
     }
-    let of_thread = |policy: &Policy| *policy == Policy::Other;
+    let of_thread = |policy: &SchedPolicy| *policy == SchedPolicy::Other;
     assert!(policies(one.pid()).iter().all(of_thread), "its threads are left alone");
     let check = place.client().check().unwrap();
     assert_eq!(check.violations, []);
@@ -397,7 +397,7 @@ fn needs_root_what_a_gang_starts_in_its_slot_is_switched_and_released_with_it() 
     wait_until("all have been started", || numbers("cgroup.threads").len() >= wanted);
     let of_gang = |tid: &u32| {
         // Who started the others ends meanwhile.
-        sched::get(*tid).is_ok_and(|now| now.policy != Policy::Other)
+        sched::get(*tid).is_ok_and(|now| now.policy != SchedPolicy::Other)
     };
     wait_until("each stands as the gang does", || numbers("cgroup.threads").iter().all(of_gang));
     assert_eq!(place.client().check().unwrap().violations, []);

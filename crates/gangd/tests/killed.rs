@@ -13,7 +13,7 @@ use std::{
 };
 
 use gang_harness::skipped;
-use gang_linux::{process, sched::Policy};
+use gang_linux::{process, sched::SchedPolicy};
 use gang_protocol::paths::jobs_dir;
 use gang_timetable::Backend;
 use place::{
@@ -160,7 +160,7 @@ fn is_half_way(backend: &str, gangs: [u32; 2]) -> bool {
     match backend {
         "rt" => gangs.iter().any(|&gang| {
             let policies = policies(gang);
-            let raised = policies.iter().filter(|&&policy| policy == Policy::Fifo).count();
+            let raised = policies.iter().filter(|&&policy| policy == SchedPolicy::Fifo).count();
             (1..policies.len()).contains(&raised)
         }),
         "weight" => gives_way(gangs[0]) == gives_way(gangs[1]),
@@ -227,7 +227,7 @@ fn needs_root_a_daemon_that_was_stuck_has_its_jobs_stand_as_before() {
         if is_exclusive {
             wait_until("they give way to the rest of the machine again", || give_way() == gave_way);
             let first = jobs.programs[0].pid();
-            wait_busily_until("raised again", || policies(first).contains(&Policy::Fifo));
+            wait_busily_until("raised again", || policies(first).contains(&SchedPolicy::Fifo));
         }
         // A machine that was busy meanwhile may be late with a plan.
         wait_until("all stand as they are to", || {

@@ -16,7 +16,7 @@ use std::{
     thread,
 };
 
-use gang_harness::{PATIENCE, skipped};
+use gang_harness::{TEST_TIMEOUT, skipped};
 use gang_linux::process;
 use gang_protocol::{client::Client, error::ClientError, limits::MESSAGE_MAX, v1};
 use place::{
@@ -202,7 +202,7 @@ fn the_time_that_a_message_takes() {
     }
     watched.goes_on();
     for mut stream in hanging {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         assert_eq!(stream.read(&mut [0]).expect("it is cut off"), 0);
     }
     wait_until("nothing of them is left", || watched.is_left_with(clients, sockets));
@@ -216,7 +216,7 @@ fn the_time_until_an_answer_is_taken() {
     let never_reads: Vec<UnixStream> = (0..2)
         .map(|_| {
             let mut stream = watched.connect();
-            stream.set_write_timeout(Some(PATIENCE)).unwrap();
+            stream.set_write_timeout(Some(TEST_TIMEOUT)).unwrap();
             let request = b"{\"method\":\"org.gangd.v1.GetStatus\"}\0";
             // Answers are longer than requests: those come to a stop, and then these.
             let cut_off = (0..1_000_000).find_map(|_| stream.write_all(request).err());

@@ -16,8 +16,8 @@ use std::{
     time::Duration,
 };
 
-use gang_bpf::{Figures, Meter, NotMeasured, SLOTS_MAX, SchedClass, Slot};
-use gang_harness::{PATIENCE, skipped, wait_until};
+use gang_bpf::{GangSums, Meter, NotMeasured, SLOTS_MAX, SchedClass, SlotTime};
+use gang_harness::{TEST_TIMEOUT, skipped, wait_until};
 use gang_linux::{
     clock, process,
     sched::{self, Attributes},
@@ -182,16 +182,16 @@ fn under_plain_linux(place: &Place) -> Option<Compared> {
 const MS: u64 = 1_000_000;
 
 /// Slots of a millisecond each, one every other millisecond, from a moment on.
-fn short_slots(from_ns: u64) -> Vec<Slot> {
+fn short_slots(from_ns: u64) -> Vec<SlotTime> {
     let start_ns = |number: u64| from_ns + number * 2 * MS;
     (0..SLOTS_MAX as u64)
-        .map(|it| Slot { start_ns: start_ns(it), end_ns: start_ns(it) + MS })
+        .map(|it| SlotTime { start_ns: start_ns(it), end_ns: start_ns(it) + MS })
         .collect()
 }
 
 /// What is measured of a gang over such slots, of which it is told before the first one begins, however long that takes
 /// here. When they have passed, something may happen.
-fn over_short_slots(meter: &Meter, group: u64, then: impl FnOnce()) -> Figures {
+fn over_short_slots(meter: &Meter, group: u64, then: impl FnOnce()) -> GangSums {
     let mut ahead_ns = 20 * MS;
     let (slots, before) = loop {
         let slots = short_slots(clock::monotonic_ns() + ahead_ns);
@@ -228,7 +228,7 @@ fn needs_root_and_bpf_who_sleeps_for_many_slots_has_not_lost_them() {
         wait_until("it wants to run", || meter.runnable(group).unwrap() == 1);
     });
     assert_eq!(figures.slot_ns, SHORT_SLOTS_NS);
-    assert_eq!((figures.wanted_ns, figures.together_ns, figures.lost_ns), (0, 0, 0));
+    assert_eq!((figures.wanted_ns, figures.coscheduled_ns, figures.lost_ns), (0, 0, 0));
     assert!(figures.filled_ns + figures.waiting_ns > 0, "{figures:?}");
     meter.forget(group);
 }
@@ -265,12 +265,12 @@ fn needs_root_and_bpf_sums_over_slots_fit_together() {
     meter.watch(group).unwrap();
     meter.look_around().unwrap();
     wait_until("each kind of time is measured", || {
-        let Figures { slot_ns, wanted_ns, together_ns, lost_ns, .. } =
+        let GangSums { slot_ns, wanted_ns, coscheduled_ns, lost_ns, .. } =
             over_short_slots(&meter, group, || ());
         assert_eq!(slot_ns, SHORT_SLOTS_NS);
-        assert!(together_ns <= wanted_ns && wanted_ns <= slot_ns);
+        assert!(coscheduled_ns <= wanted_ns && wanted_ns <= slot_ns);
         // At any time at which not all ran together, one of them waited at least, and all of them at most.
-        let apart_ns = wanted_ns - together_ns;
+        let apart_ns = wanted_ns - coscheduled_ns;
         let at_most_ns = programs.len() as u64 * apart_ns;
         assert!((apart_ns..=at_most_ns).contains(&lost_ns), "{lost_ns} ns of {apart_ns} ns");
         // What is read later may only be more.
@@ -285,7 +285,7 @@ fn needs_root_and_bpf_sums_over_slots_fit_together() {
         }
         let known = culprits.iter().find(|it| it.pid == rival.pid());
         assert!(known.is_none_or(|it| it.name == "sh" && it.class == SchedClass::Other));
-        let kinds = [all.together_ns, all.lost_ns, all.filled_ns, all.waiting_ns];
+        let kinds = [all.coscheduled_ns, all.lost_ns, all.filled_ns, all.waiting_ns];
         known.is_some() && kinds.iter().all(|&ns| ns > 0) && on_cpus.iter().any(|it| it.lost_ns > 0)
     });
 }
@@ -308,7 +308,7 @@ fn needs_root_and_bpf_who_fills_has_left_its_slot_when_it_was_interrupted() {
         let group = group_of(&place, job)?;
         meter.watch(group).unwrap();
         let slots = truth::filled_slots(program.go());
-        let told = slots.iter().map(|&(start_ns, end_ns)| Slot { start_ns, end_ns });
+        let told = slots.iter().map(|&(start_ns, end_ns)| SlotTime { start_ns, end_ns });
         meter.set_slots(group, Some(&told.collect::<Vec<_>>())).unwrap();
         let truth = truth_of(&program.truth(), &slots);
         let mut compared = Compared::default();
@@ -333,7 +333,7 @@ fn on_cpus(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[(
         let (mut in_slot_ns, mut lost_ns, mut filled_ns) = (0, 0, 0);
         for thread in there {
             let truth = truth_of(std::slice::from_ref(thread), slots);
-            in_slot_ns += truth.together_ns as i64;
+            in_slot_ns += truth.coscheduled_ns as i64;
             lost_ns += truth.lost_ns as i64;
             filled_ns += truth.filled_ns as i64;
         }
@@ -394,7 +394,7 @@ fn taking_turns(place: &Place) -> Option<Compared> {
         let (job, slots) = (details(place, *job), slots(place, &rows, *job));
         in_slots(&mut compared, &job, threads, &slots);
         // The rival ran in the place of the thread of its CPU.
-        let ran_ns = truth_of(&rival_ran, &slots).together_ns as i64;
+        let ran_ns = truth_of(&rival_ran, &slots).coscheduled_ns as i64;
         let culprits = job.lost_to.as_ref().unwrap();
         let Some(told) = culprits.iter().find(|it| it.pid == rival.pid()) else {
             compared.differs.push(format!("the rival is not told: {culprits:?}"));
@@ -535,10 +535,10 @@ fn slots_to_which_one_never_comes() -> Option<(Meter, u64, Place, [Program; 2])>
 }
 
 /// Tells slots that begin at once; they are as long as those of a program that fills.
-fn tell_filled_slots(meter: &Meter, group: u64) -> Vec<Slot> {
+fn tell_filled_slots(meter: &Meter, group: u64) -> Vec<SlotTime> {
     let slots = truth::filled_slots(clock::monotonic_ns());
-    let slots = slots.iter().map(|&(start_ns, end_ns)| Slot { start_ns, end_ns });
-    let slots: Vec<Slot> = slots.collect();
+    let slots = slots.iter().map(|&(start_ns, end_ns)| SlotTime { start_ns, end_ns });
+    let slots: Vec<SlotTime> = slots.collect();
     meter.set_slots(group, Some(&slots)).unwrap();
     slots
 }
@@ -609,7 +609,7 @@ fn told_before(meter: &Meter, witness: &mut Sleeper, heard: &Receiver<Vec<u64>>)
     witness.wake();
     let mut told = Vec::new();
     while !told.contains(&witness.group) {
-        told.extend(heard.recv_timeout(PATIENCE).expect("the witness is told to have woken"));
+        told.extend(heard.recv_timeout(TEST_TIMEOUT).expect("the witness is told to have woken"));
     }
     assert_eq!(told.pop(), Some(witness.group));
     told

@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 
-use gang_harness::{PATIENCE, skipped};
-use gang_linux::sched::Policy;
+use gang_harness::{TEST_TIMEOUT, skipped};
+use gang_linux::sched::SchedPolicy;
 use gang_protocol::client::Client;
 use place::{
     Place, Program, has_backend, is_released, job_with, patient_client, policies, registration,
@@ -30,13 +30,13 @@ fn needs_root_the_last_release_leaves_jobs_to_the_next_daemon() {
     let mut place = Place::new(&["--backend", "rt"]);
     let program = Program::spinner();
     let job = job_with(&place, &program, 1);
-    wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
+    wait_until("raised", || policies(program.pid()).contains(&SchedPolicy::Fifo));
     place.kill_daemon();
     place.release_and_keep_jobs();
     wait_until("released", || is_released(program.pid()));
     place.start();
     wait_until("the job is found again", || place.job(job).is_some());
-    wait_until("raised again", || policies(program.pid()).contains(&Policy::Fifo));
+    wait_until("raised again", || policies(program.pid()).contains(&SchedPolicy::Fifo));
     // While a daemon runs there is nothing to release.
     place.release_and_keep_jobs();
     assert!(place.job(job).is_some());
@@ -285,7 +285,7 @@ fn a_socket_of_the_service_manager_outlives_the_daemon() {
         .unwrap();
     // The first connection starts it.
     wait_until("the daemon answers", || {
-        let client = Client::connect_within(&socket, PATIENCE);
+        let client = Client::connect_within(&socket, TEST_TIMEOUT);
         client.is_ok_and(|mut client| client.status().is_ok())
     });
     patient_client(&socket).stop().unwrap();

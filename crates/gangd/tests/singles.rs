@@ -17,11 +17,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_harness::PATIENCE;
+use gang_harness::TEST_TIMEOUT;
 use gang_linux::{
     Roots,
     cgroup::Hierarchies,
-    sched::{self, Attributes, Policy},
+    sched::{self, Attributes, SchedPolicy},
 };
 use gang_protocol::{client::Client, error::ClientError, v1};
 use gang_timetable::Backend;
@@ -97,7 +97,7 @@ impl Worker {
         sched::get(self.tid).unwrap()
     }
 
-    fn policy(&self) -> Policy {
+    fn policy(&self) -> SchedPolicy {
         self.attributes().policy
     }
 }
@@ -127,8 +127,8 @@ fn job_of(place: &Place, worker: &Worker, cpus: i64) -> i64 {
 }
 
 fn is_raised_and_fills(worker: &Worker) {
-    wait_until("raised", || worker.policy() == Policy::Fifo);
-    wait_until("filling", || worker.policy() == Policy::Idle);
+    wait_until("raised", || worker.policy() == SchedPolicy::Fifo);
+    wait_until("filling", || worker.policy() == SchedPolicy::Idle);
 }
 
 fn not_permitted(outcome: Result<(), ClientError>, why: &str) {
@@ -188,7 +188,7 @@ fn needs_root_single_threads_take_turns_while_the_rest_of_their_process_does_not
     assert!(place.job(other).is_none(), "it ends with its last thread");
     // Who is nobody's any more may come into another one.
     place.client().add_thread(one, workers[2].tid_i64()).unwrap();
-    wait_until("raised", || workers[2].policy() == Policy::Fifo);
+    wait_until("raised", || workers[2].policy() == SchedPolicy::Fifo);
 }
 
 #[test]
@@ -347,7 +347,7 @@ impl CpuGroup {
 impl Drop for CpuGroup {
     fn drop(&mut self) {
         // Its threads have ended, or do so in a moment.
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         while fs::remove_dir(&self.0).is_err() && self.0.exists() && Instant::now() < end {
             thread::sleep(Duration::from_millis(10));
         }
@@ -464,7 +464,7 @@ fn needs_root_what_a_single_thread_starts_has_nothing_of_its_slots() {
     let threads: Vec<Worker> = (0..20)
         .map(|round| {
             // In its slot and out of it.
-            let standing = if round % 2 == 0 { Policy::Idle } else { Policy::Fifo };
+            let standing = if round % 2 == 0 { SchedPolicy::Idle } else { SchedPolicy::Fifo };
             wait_until("it stands so", || worker.policy() == standing);
             if round < 4 {
                 children.push(worker.tells(Order::StartChild));

@@ -10,7 +10,7 @@ use std::{os::unix::fs::PermissionsExt, path::Path, process::Command};
 use gang_harness::skipped;
 use gang_linux::{
     process,
-    sched::{self, Policy},
+    sched::{self, SchedPolicy},
 };
 use gang_protocol::{client::Client, v1};
 use place::{Place, Program, is_released, is_root, job_with, registration, wait_until};
@@ -183,8 +183,8 @@ fn needs_root_with_cap_sys_nice_alone_gangs_are_raised() {
     let jobs = programs.each_ref().map(|program| job_with(&place, program, machine));
     let policy = |program: &Program| sched::get(program.pid()).unwrap().policy;
     for program in &programs {
-        wait_until("raised", || policy(program) == Policy::Fifo);
-        wait_until("filling", || matches!(policy(program), Policy::Idle | Policy::Batch));
+        wait_until("raised", || policy(program) == SchedPolicy::Fifo);
+        wait_until("filling", || matches!(policy(program), SchedPolicy::Idle | SchedPolicy::Batch));
     }
     assert_eq!(place.client().check().unwrap().violations, []);
     assert_eq!(place.job(jobs[0]).unwrap().cgroup, None, "jobs are trees of processes");
@@ -194,7 +194,7 @@ fn needs_root_with_cap_sys_nice_alone_gangs_are_raised() {
         wait_until("released", || is_released(program.pid()));
     }
     place.start();
-    wait_until("raised by the next daemon", || policy(&programs[0]) == Policy::Fifo);
+    wait_until("raised by the next daemon", || policy(&programs[0]) == SchedPolicy::Fifo);
     place.client().stop().unwrap();
     for program in &programs {
         wait_until("released", || is_released(program.pid()));

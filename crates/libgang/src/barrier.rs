@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::{
     page::{self, Page},
     result::{Code, Failure, answer},
-    waiting::{Marked, Patience, known, sleep, spin, wake},
+    waiting::{Marked, SpinHistory, known, sleep, spin, wake},
 };
 
 /// As in `gang.h`. Words that some threads write lie apart from words that others read in a loop.
@@ -22,7 +22,7 @@ pub struct Barrier {
     page: *const Page,
     _apart: [u64; 14],
     arrived: AtomicU32,
-    patience: Patience,
+    history: SpinHistory,
     _apart_too: [u32; 28],
     generation: AtomicU32,
     blocked: AtomicU32,
@@ -51,7 +51,7 @@ impl Barrier {
             page,
             _apart: [0; 14],
             arrived: AtomicU32::new(0),
-            patience: Patience::default(),
+            history: SpinHistory::default(),
             _apart_too: [0; 28],
             generation: AtomicU32::new(0),
             blocked: AtomicU32::new(0),
@@ -75,7 +75,7 @@ impl Barrier {
         let gone_on = || self.generation.load(Ordering::Acquire) != generation;
         // SAFETY: checked when the barrier was made, and the caller keeps it mapped as long.
         let page = unsafe { self.page.as_ref() };
-        if spin(page, self.threads, &self.patience, gone_on) {
+        if spin(page, self.threads, &self.history, gone_on) {
             return;
         }
         self.blocked.fetch_add(1, Ordering::SeqCst);

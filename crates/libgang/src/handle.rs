@@ -1,7 +1,7 @@
 //! Handles: tokens for jobs.
 //!
 //! Problem: C can hand over any number as a handle: null, garbage, one that was given back.
-//! Approach: a handle is a place in a table and a number that is used once, and points to nothing. The
+//! Approach: a handle is an entry of a table and a number that is used once, and points to nothing. The
 //! table is made of atomic numbers, so that it needs no lock and is whole in the child of a fork.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
@@ -12,12 +12,12 @@ use crate::{
 };
 
 /// Handles that are open at a time.
-const PLACES: usize = 4096;
+const ENTRIES: usize = 4096;
 
 /// No job has it.
 const NO_JOB: i64 = -1;
 
-struct Place {
+struct Entry {
     /// Odd while the handle is open.
     turn: AtomicU32,
     job: AtomicI64,
@@ -25,9 +25,9 @@ struct Place {
     pace: Pace,
 }
 
-static TABLE: [Place; PLACES] =
-    [const { Place { turn: AtomicU32::new(0), job: AtomicI64::new(0), pace: Pace::new() } };
-        PLACES];
+static TABLE: [Entry; ENTRIES] =
+    [const { Entry { turn: AtomicU32::new(0), job: AtomicI64::new(0), pace: Pace::new() } };
+        ENTRIES];
 
 /// What C knows as `gang_job`: never looked at.
 #[repr(C)]
@@ -46,8 +46,8 @@ impl Blank {
 
     /// The handle, on a job.
     pub fn fill(self, job: i64) -> *mut Handle {
-        if let Ok((place, _)) = place(self.0) {
-            place.job.store(job, Ordering::Release);
+        if let Ok((entry, _)) = entry(self.0) {
+            entry.job.store(job, Ordering::Release);
         }
         let handle = self.0;
         std::mem::forget(self);
@@ -63,52 +63,52 @@ impl Drop for Blank {
 
 /// A handle on a job.
 pub fn open(job: i64) -> Result<*mut Handle, Failure> {
-    for (index, place) in TABLE.iter().enumerate() {
-        let turn = place.turn.load(Ordering::Acquire);
+    for (index, entry) in TABLE.iter().enumerate() {
+        let turn = entry.turn.load(Ordering::Acquire);
         if turn % 2 == 1 {
             continue;
         }
         let next = turn.wrapping_add(1);
-        if place.turn.compare_exchange(turn, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            place.job.store(job, Ordering::Release);
-            place.pace.begin();
+        if entry.turn.compare_exchange(turn, next, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            entry.job.store(job, Ordering::Release);
+            entry.pace.begin();
             let token = (next as usize) << 16 | (index + 1);
             return Ok(std::ptr::without_provenance_mut(token));
         }
     }
-    Err(Failure::new(Code::Limit, format!("{PLACES} jobs are open in this process")))
+    Err(Failure::new(Code::Limit, format!("{ENTRIES} jobs are open in this process")))
 }
 
 /// The job of a handle.
 pub fn job(handle: *const Handle) -> Result<i64, Failure> {
-    let (place, turn) = place(handle)?;
-    let job = place.job.load(Ordering::Acquire);
-    if place.turn.load(Ordering::Acquire) == turn { Ok(job) } else { Err(stale()) }
+    let (entry, turn) = entry(handle)?;
+    let job = entry.job.load(Ordering::Acquire);
+    if entry.turn.load(Ordering::Acquire) == turn { Ok(job) } else { Err(stale()) }
 }
 
 /// The job of a handle, and when its progress is to be reported.
 pub fn job_and_pace(handle: *const Handle) -> Result<(i64, &'static Pace), Failure> {
-    Ok((job(handle)?, &place(handle)?.0.pace))
+    Ok((job(handle)?, &entry(handle)?.0.pace))
 }
 
 /// Gives a handle back.
 pub fn close(handle: *const Handle) -> Result<(), Failure> {
-    let (place, turn) = place(handle)?;
+    let (entry, turn) = entry(handle)?;
     let next = turn.wrapping_add(1);
-    let closed = place.turn.compare_exchange(turn, next, Ordering::AcqRel, Ordering::Relaxed);
+    let closed = entry.turn.compare_exchange(turn, next, Ordering::AcqRel, Ordering::Relaxed);
     closed.map(drop).map_err(|_| stale())
 }
 
-fn place(handle: *const Handle) -> Result<(&'static Place, u32), Failure> {
+fn entry(handle: *const Handle) -> Result<(&'static Entry, u32), Failure> {
     let token = handle.addr();
     if token == 0 {
         return Err(Failure::invalid("the job is null"));
     }
     let (index, turn) = ((token & 0xffff).wrapping_sub(1), (token >> 16) as u32);
-    let known = TABLE.get(index).filter(|place| {
-        token >> 48 == 0 && turn % 2 == 1 && place.turn.load(Ordering::Acquire) == turn
+    let known = TABLE.get(index).filter(|entry| {
+        token >> 48 == 0 && turn % 2 == 1 && entry.turn.load(Ordering::Acquire) == turn
     });
-    known.map(|place| (place, turn)).ok_or_else(stale)
+    known.map(|entry| (entry, turn)).ok_or_else(stale)
 }
 
 fn stale() -> Failure {

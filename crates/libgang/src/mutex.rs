@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::{
     page::{self, Page},
     result::{Code, Failure, answer},
-    waiting::{Marked, Patience, known, sleep, spin, wake},
+    waiting::{Marked, SpinHistory, known, sleep, spin, wake},
 };
 
 /// As in `gang.h`.
@@ -20,7 +20,7 @@ pub struct Mutex {
     mark: AtomicU32,
     state: AtomicU32,
     page: *const Page,
-    patience: Patience,
+    history: SpinHistory,
 }
 
 const _: () = assert!(size_of::<Mutex>() == 32);
@@ -47,7 +47,7 @@ impl Mutex {
             mark: AtomicU32::new(MARK),
             state: AtomicU32::new(FREE),
             page,
-            patience: Patience::default(),
+            history: SpinHistory::default(),
         }
     }
 
@@ -64,7 +64,7 @@ impl Mutex {
         }
         // SAFETY: checked when the lock was made, and the caller keeps it mapped as long.
         let page = unsafe { self.page.as_ref() };
-        if spin(page, THREADS, &self.patience, || {
+        if spin(page, THREADS, &self.history, || {
             self.state.load(Ordering::Relaxed) == FREE && self.take()
         }) {
             return;

@@ -7,7 +7,7 @@
 //! not: block. Where nobody knows (there is no page, the job is not scheduled, gangd is gone, or the slot
 //! has fewer CPUs than threads wait), spin for a fixed time and block then (E9; 50 µs after Kontothanassis).
 //! Where such a spin was in vain, the next wait blocks at once; each one more in vain doubles how many do, and
-//! thousands that were not halve it (`Patience`). So threads that share a CPU do not keep it from each other;
+//! thousands that were not halve it (`SpinHistory`). So threads that share a CPU do not keep it from each other;
 //! and where CPUs are short, threads that block come to share one, and need no partner on another.
 //!
 //! Property: every spin is bounded. A page that is wrong, or a thread that waits for a disk in its slot,
@@ -42,7 +42,7 @@ const WORTH_IT: u32 = 4096;
 /// What became of earlier spins where nobody knew. Threads change it as they please: it is advice.
 #[derive(Default)]
 #[repr(C)]
-pub struct Patience {
+pub struct SpinHistory {
     /// Waits that are to block at once.
     blocking: AtomicU32,
     doublings: AtomicU32,
@@ -50,7 +50,7 @@ pub struct Patience {
     worth_it: AtomicU32,
 }
 
-impl Patience {
+impl SpinHistory {
     /// Whether this wait is to spin.
     fn spins(&self) -> bool {
         let blocking = self.blocking.load(Ordering::Relaxed);
@@ -88,11 +88,11 @@ impl Patience {
 pub fn spin(
     page: Option<&Page>,
     threads: u32,
-    patience: &Patience,
+    history: &SpinHistory,
     done: impl Fn() -> bool,
 ) -> bool {
     let partners = || page.map_or(Partners::NotKnown, |page| page.partners(threads));
-    if partners() == Partners::NotKnown && !patience.spins() {
+    if partners() == Partners::NotKnown && !history.spins() {
         return done();
     }
     let mut begun = None;
@@ -104,14 +104,14 @@ pub fn spin(
         };
         for _ in 0..LOOKS {
             if done() {
-                patience.was_worth_it();
+                history.was_worth_it();
                 return true;
             }
             hint::spin_loop();
         }
         if begun.get_or_insert_with(Instant::now).elapsed() >= longest {
             if longest == NOT_KNOWN {
-                patience.was_in_vain();
+                history.was_in_vain();
             }
             return done();
         }
@@ -158,23 +158,23 @@ mod tests {
 
     #[test]
     fn spins_in_vain_become_rare_and_come_back() {
-        let patience = Patience::default();
+        let history = SpinHistory::default();
         let waits = 100_000;
         let spins = (0..waits).filter(|_| {
-            let spins = patience.spins();
+            let spins = history.spins();
             if spins {
-                patience.was_in_vain();
+                history.was_in_vain();
             }
             spins
         });
         assert!((10..40).contains(&spins.count()));
-        while !patience.spins() {}
+        while !history.spins() {}
         for _ in 0..MOST_DOUBLINGS * WORTH_IT {
-            patience.was_worth_it();
-            assert!(patience.spins());
+            history.was_worth_it();
+            assert!(history.spins());
         }
-        patience.was_in_vain();
-        assert!(!patience.spins() && patience.spins());
+        history.was_in_vain();
+        assert!(!history.spins() && history.spins());
     }
 
     #[test]
@@ -182,11 +182,11 @@ mod tests {
         let page = Page::made_up(0, 8, 0);
         let looks = AtomicU32::new(0);
         let look = || looks.fetch_add(1, Ordering::Relaxed) > 0;
-        assert!(!spin(Some(&page), 2, &Patience::default(), look));
+        assert!(!spin(Some(&page), 2, &SpinHistory::default(), look));
         assert_eq!(looks.into_inner(), 1);
         let running = Page::made_up(1, 8, 0);
         let looks = AtomicU32::new(0);
         let look = || looks.fetch_add(1, Ordering::Relaxed) > 3;
-        assert!(spin(Some(&running), 2, &Patience::default(), look));
+        assert!(spin(Some(&running), 2, &SpinHistory::default(), look));
     }
 }

@@ -12,7 +12,7 @@ use std::{
     thread,
 };
 
-use gang_harness::{PATIENCE, skipped, wait_until};
+use gang_harness::{TEST_TIMEOUT, skipped, wait_until};
 use gang_protocol::{client::Client, v1};
 use place::{Place, here};
 
@@ -24,7 +24,7 @@ fn misuse_has_its_documented_results_in_c_and_in_cpp() {
     let source = here().join("tests/abuse.c");
     place.run(place.compile("cc", &source, &SHARED, "abuse-c"));
     // Each counts the jobs that there are.
-    let mut client = Client::connect_within(&place.path("gangd.sock"), PATIENCE).unwrap();
+    let mut client = Client::connect_within(&place.path("gangd.sock"), TEST_TIMEOUT).unwrap();
     wait_until("its jobs have ended", || client.list_jobs().unwrap().jobs.is_empty());
     let cpp = place.path("abuse.cc");
     fs::copy(&source, &cpp).unwrap();
@@ -113,7 +113,7 @@ fn a_job_of_llnls_interface_is_changed_by_its_id_or_stays_as_it_is() {
     let mut child =
         place.command(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut client = Client::connect_within(&place.path("gangd.sock"), PATIENCE).unwrap();
+    let mut client = Client::connect_within(&place.path("gangd.sock"), TEST_TIMEOUT).unwrap();
     let (mib, gib) = (1 << 20, 1 << 30);
     use v1::Class::{batch, interactive, standby};
     for (step, class, cpus, mem_bytes, disk_bytes) in [

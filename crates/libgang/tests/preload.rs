@@ -10,7 +10,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use gang_harness::{PATIENCE, skipped, wait_until};
+use gang_harness::{TEST_TIMEOUT, skipped, wait_until};
 use gang_protocol::{client::Client, v1};
 use place::{BOUND, Place, built, here, linked};
 
@@ -41,7 +41,7 @@ fn run(place: &Place, line: &[&str], variables: &[(&str, &str)]) -> Output {
         .args(variables.iter().map(|(name, value)| format!("{name}={value}")))
         .args(line)
         .env("GANG_SOCKET", place.path("gangd.sock"))
-        .env("GANG_TIMEOUT", PATIENCE.as_secs().to_string())
+        .env("GANG_TIMEOUT", TEST_TIMEOUT.as_secs().to_string())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -145,13 +145,13 @@ fn the_daemon_is_asked_for_what_the_variables_say() {
     for mut line in [preloaded(), started()] {
         let mut child = line
             .arg("600")
-            .env("GANG_TIMEOUT", PATIENCE.as_secs().to_string())
+            .env("GANG_TIMEOUT", TEST_TIMEOUT.as_secs().to_string())
             .envs(VARIABLES)
             .env("GANG_SOCKET", place.path("gangd.sock"))
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let mut client = Client::connect_within(&place.path("gangd.sock"), PATIENCE).unwrap();
+        let mut client = Client::connect_within(&place.path("gangd.sock"), TEST_TIMEOUT).unwrap();
         let mut jobs = Vec::new();
         wait_until("there is a job with a process", || {
             jobs = client.list_jobs().unwrap().jobs;

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use gang_harness::{PATIENCE, skipped};
+use gang_harness::{TEST_TIMEOUT, skipped};
 use place::{BOUND, Place, built, here};
 
 fn bindings() -> PathBuf {
@@ -40,7 +40,7 @@ fn run(place: &Place, python: &str, package: &Path, arguments: &[&Path]) -> Outp
         .env("PYTHONPATH", package)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("GANG_SOCKET", place.path("gangd.sock"))
-        .env("GANG_TIMEOUT", PATIENCE.as_secs().to_string())
+        .env("GANG_TIMEOUT", TEST_TIMEOUT.as_secs().to_string())
         .env("LD_LIBRARY_PATH", place.directory.path())
         .env_remove("GANG_JOB");
     if let Some(gang) = built("gang") {

@@ -1,8 +1,9 @@
 //! For how long the BPF programs of a process run, by the kernel's own count.
 //!
-//! The kernel counts while somebody asks for it: the `BPF_ENABLE_STATS` command of bpf(2), which ends with the
-//! descriptor that it returns, unlike the setting `kernel.bpf_stats_enabled`. It writes the sums beside each program
-//! that a process has open, in `/proc/PID/fdinfo` (proc_pid_fdinfo(5)).
+//! The kernel counts while somebody asks for it: the `BPF_ENABLE_STATS` command of bpf(2), which
+//! ends with the descriptor that it returns, unlike the setting `kernel.bpf_stats_enabled`. It
+//! writes the sums beside each program that a process has open, in `/proc/PID/fdinfo`
+//! (proc_pid_fdinfo(5)).
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +29,7 @@ impl Counting {
     pub fn start() -> Result<Counting> {
         // The part of `union bpf_attr` that this command has.
         let what = BPF_STATS_RUN_TIME;
-        // SAFETY: the kernel reads `what`, whose size it is told.
+        // SAFETY: the kernel reads `what`, whose size it gets with it.
         #[allow(unsafe_code)]
         let number = unsafe {
             libc::syscall(libc::SYS_bpf, BPF_ENABLE_STATS, &raw const what, size_of_val(&what))
@@ -44,7 +45,7 @@ impl Counting {
     }
 }
 
-/// What the programs of a process took while the kernel counted, on all CPUs together.
+/// The CPU time that the programs of a process took while the kernel counted, on all CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
     pub programs: usize,
@@ -60,13 +61,13 @@ pub fn of_process(proc_root: &Path, pid: u32) -> Result<Runs> {
     for entry in fs::read_dir(&dir).map_err(error)? {
         let path = entry.map_err(error)?.path();
         let text = fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e));
-        // What was closed meanwhile is gone.
+        // Descriptors that were closed meanwhile are gone.
         let text = unless_gone(text)?;
         let number = |key: &str| {
             let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
             value.trim().parse::<u64>().ok()
         };
-        // Of descriptors, programs alone have both; links have the number of their program.
+        // Of descriptors, only programs have both; links have the number of their program.
         if let (Some(id), Some(time_ns)) = (number("prog_id"), number("run_time_ns")) {
             programs.insert(id, (time_ns, number("run_cnt").unwrap_or(0)));
         }
@@ -123,7 +124,7 @@ mod tests {
             }
             counting => counting.unwrap(),
         };
-        // What it is ends with it: that is a descriptor, and no program.
+        // The value ends with it: it is a descriptor, and no program.
         assert_eq!(of_process(Path::new("/proc"), me).unwrap(), Runs::default());
         let link = fs::read_link(format!("/proc/self/fd/{}", counting._descriptor.as_raw_fd()));
         assert_eq!(link.unwrap(), Path::new("anon_inode:bpf-stats"));

@@ -252,8 +252,9 @@ impl OpenFile {
             match self.file.read_at(&mut bytes[length..], length as u64) {
                 Ok(0) => break,
                 Ok(read) => {
-                    // The kernel fills a buffer up to the last line that fits, and a page of its own
-                    // before that: so much room left in both means that there was no further line.
+                    // The kernel fills a buffer up to the last line that fits, and a page of its
+                    // own before that. So much room left in both means that there was no further
+                    // line.
                     let room = (bytes.len() - length).min(PAGE).saturating_sub(read);
                     length += read;
                     if room >= LINE_MAX {
@@ -272,7 +273,8 @@ impl OpenFile {
 /// Longer than any line of the files that are read again and again.
 const LINE_MAX: usize = 256;
 
-/// The kernel has no more than a page ready for one read (seq_file), which is as long as this at least.
+/// The kernel has no more than a page ready for one read (seq_file), which is as long as this at
+/// least.
 const PAGE: usize = 4096;
 
 fn parse_numbers(text: &[u8]) -> Vec<u32> {

@@ -9,8 +9,8 @@ use rustix::{
 
 /// Has the kernel kill the program when the thread that starts it ends, however that comes about.
 ///
-/// It holds for the program and what it becomes (`execve`), unless that has more rights than it had. What it
-/// starts itself does not inherit it.
+/// It holds for the program and after `execve`, unless the new program has more rights than the old
+/// one. Children of the program do not inherit it.
 pub fn ends_with_its_parent(command: &mut Command) -> &mut Command {
     let parent = getpid();
     let ask = move || -> io::Result<()> {
@@ -18,7 +18,8 @@ pub fn ends_with_its_parent(command: &mut Command) -> &mut Command {
         // A parent that had ended before sends no signal any more.
         if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
     };
-    // SAFETY: between fork and exec it makes two system calls, and neither allocates nor takes a lock.
+    // SAFETY: between fork and exec it makes two system calls, and neither allocates nor takes a
+    // lock.
     #[allow(unsafe_code)]
     unsafe {
         command.pre_exec(ask)

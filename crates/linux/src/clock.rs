@@ -43,14 +43,14 @@ pub fn cpu_ns_of(pid: u32) -> Result<u64> {
         )
     };
     let mut of_process = 0;
-    // SAFETY: the C library writes a number to where it is told.
+    // SAFETY: the C library writes a number to the given place.
     #[allow(unsafe_code)]
     let failed = unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &raw mut of_process) };
     if failed != 0 {
         return Err(error(failed));
     }
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes a time to where it is told.
+    // SAFETY: the kernel writes a time to the given place.
     #[allow(unsafe_code)]
     let failed = unsafe { libc::clock_gettime(of_process, &raw mut time) } != 0;
     if failed {
@@ -84,7 +84,8 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// What [`Alarm::sleep`] takes; read it before looking whether there is something to do.
+    /// The value that [`Alarm::sleep`] takes; read it before looking whether there is something to
+    /// do.
     pub fn seen(&self) -> u32 {
         self.word.load(Ordering::Acquire)
     }
@@ -98,7 +99,7 @@ impl Alarm {
     /// Sleeps for a time, or until the alarm rings, or rang since `seen`.
     pub fn sleep(&self, seen: u32, duration: Option<Duration>) {
         let timeout = duration.map(timespec);
-        // Whatever ended it, the caller looks at its clock again.
+        // The caller looks at its clock again, for any end of the sleep.
         let _ = futex::wait(&self.word, futex::Flags::PRIVATE, seen, timeout.as_ref());
     }
 }

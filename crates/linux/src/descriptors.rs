@@ -6,8 +6,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{Error, Result};
 
-/// Lets this process have as many open files as it may, and the programs that it starts. What a shell gives
-/// to its programs is for those that call select(2), which does not know more than 1,024.
+/// Lets this process have as many open files as it may, and the programs that it starts. The limit
+/// that a shell gives is for programs that call select(2), which does not know more than 1,024.
 pub fn have_all() -> Result<()> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -20,8 +20,8 @@ pub fn have_all() -> Result<()> {
 /// Gives the calling thread a table of open files of its own, with nothing in it but the standard
 /// three.
 ///
-/// What the thread opens from now on is closed by the kernel as soon as the thread ends, whatever
-/// the other threads of the process are doing. To be called at the start of a thread that was handed
+/// Files that the thread opens from now on are closed by the kernel as soon as the thread ends,
+/// without the other threads of the process. To be called at the start of a thread that was handed
 /// no descriptor.
 pub fn become_alone() -> Result<()> {
     let error = || Error::new("unshare", "the open files of a thread", io::Error::last_os_error());
@@ -30,8 +30,8 @@ pub fn become_alone() -> Result<()> {
     if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
         return Err(error());
     }
-    // SAFETY: the table is this thread's alone now, and the thread was handed no descriptor: nothing
-    // that owns one of those that are closed is ever used in it.
+    // SAFETY: the table is this thread's own now, and the thread was handed no descriptor. So
+    // nothing that owns one of the closed descriptors is ever used in this thread.
     #[allow(unsafe_code)]
     if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } != 0 {
         return Err(error());

@@ -28,8 +28,8 @@ impl Error {
     }
 }
 
-/// What was found; nothing of a thing that is gone, which is no failure: a process that has ended has no
-/// threads, a group that was removed no processes.
+/// The value; the default where the thing is gone, which is no failure: a process that has ended
+/// has no threads, a group that was removed no processes.
 pub fn unless_gone<T: Default>(found: Result<T>) -> Result<T> {
     match found {
         Err(error) if error.is_gone() => Ok(T::default()),
@@ -37,7 +37,7 @@ pub fn unless_gone<T: Default>(found: Result<T>) -> Result<T> {
     }
 }
 
-/// What was opened; absent where it is not there: a kernel may lack a file.
+/// The opened thing; absent where it is not there: a kernel may lack a file.
 pub fn if_there<T>(opened: Result<T>) -> Result<Option<T>> {
     unless_gone(opened.map(Some))
 }

@@ -1,4 +1,4 @@
-//! What gangd reads from and asks of the Linux kernel.
+//! All that gangd reads from the Linux kernel and asks of it.
 //!
 //! Nothing here decides anything. Every reader of kernel files takes the root of its tree as an
 //! argument (see [`Roots`]), so that tests run on a directory; every call into the kernel names in

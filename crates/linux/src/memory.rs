@@ -7,8 +7,8 @@ use crate::{
     cgroup::{self, Group},
 };
 
-/// Locks all present and future pages of this process, so that a switch never waits for a disk; pages
-/// are locked as they are first used.
+/// Locks all present and future pages of this process, so that a switch never waits for a disk;
+/// pages are locked as they are first used.
 pub fn lock_all() -> Result<()> {
     use rustix::mm::{MlockAllFlags, mlockall};
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)
@@ -19,7 +19,8 @@ pub fn lock_all() -> Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     pub total: u64,
-    /// What new programs could have without paging, as the kernel estimates it (MemAvailable).
+    /// Memory that new programs could have without paging, as the kernel estimates it
+    /// (MemAvailable).
     pub available: u64,
 }
 
@@ -38,8 +39,9 @@ pub fn of_machine(proc_root: &Path) -> Result<Memory> {
     }
 }
 
-/// Memory of processes that is of no file and that they do not share, in bytes: what the kernel could
-/// not take back without swapping, but for shared memory, which would be counted again and again.
+/// Memory of processes that is of no file and that they do not share, in bytes. The kernel could
+/// not take it back without swapping. Shared memory is left out, since it would be counted again
+/// and again.
 pub fn of_processes(proc_root: &Path, pids: &[u32]) -> u64 {
     let page = rustix::param::page_size() as u64;
     let of_process = |pid: &u32| {
@@ -51,8 +53,8 @@ pub fn of_processes(proc_root: &Path, pids: &[u32]) -> u64 {
     pids.iter().filter_map(of_process).sum::<u64>() * page
 }
 
-/// Memory that a group of either version accounts for, in bytes, but for files' pages, which the kernel
-/// can take back and counts as available. Absent where the group accounts for none.
+/// Memory that a group of either version accounts for, in bytes, but for files' pages, which the
+/// kernel can take back and counts as available. Absent where the group accounts for none.
 pub fn of_group(group: &Group) -> Option<u64> {
     let text = group.read("memory.stat").ok()?;
     let field = |name| cgroup::keyed_number(&text, name);

@@ -24,7 +24,7 @@ pub struct Stat {
     pub start_ticks: u64,
     /// The CPU it ran on last.
     pub cpu: u32,
-    /// Scheduling policy number (see [`crate::sched::Policy`]).
+    /// Scheduling policy number (see [`crate::sched::SchedPolicy`]).
     pub policy: u32,
 }
 
@@ -44,8 +44,9 @@ pub fn parse_stat(line: &[u8]) -> Option<Stat> {
     Some(Stat { state, parent, cpu_ticks: utime + stime, start_ticks, cpu, policy })
 }
 
-/// The state of a thread or process. The time that it used is that of its process. Waits while it becomes another
-/// program (execve(2)), beside many threads that compute for a second and more; [`status`] does not.
+/// The state of a thread or process. The time that it used is that of its process. Waits while it
+/// becomes another program (execve(2)), beside many threads that compute for a second and more;
+/// [`status`] does not.
 pub fn stat(proc_root: &Path, tid: u32) -> Result<Stat> {
     stat_at(&proc_root.join(tid.to_string()))
 }
@@ -63,7 +64,8 @@ fn stat_at(directory: &Path) -> Result<Stat> {
     parse_stat(&line[..read]).ok_or_else(|| error(io::ErrorKind::InvalidData.into()))
 }
 
-/// What gangd takes from `/proc/TID/status`, whose reader never waits, whatever the thread is doing.
+/// The part of `/proc/TID/status` that gangd uses. Its reader never waits, even while the thread is
+/// busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
     /// As in [`Stat`].
@@ -108,7 +110,8 @@ impl StatusText {
     }
 }
 
-/// A file of `/proc` that has a name in it, which may hold any byte: the kernel cuts names after 15 of them.
+/// A file of `/proc` that has a name in it, which may hold any byte: the kernel cuts names after 15
+/// of them.
 pub fn read_lossy(path: &Path) -> io::Result<String> {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -121,8 +124,8 @@ pub fn owner(proc_root: &Path, pid: u32) -> Result<(u32, u32)> {
     ids.next().zip(ids.next()).ok_or_else(|| text.is_odd())
 }
 
-/// Whether a process has handlers for all of these signals; `None` for a thread that is not the first of
-/// its process.
+/// Whether a process has handlers for all of these signals; `None` for a thread that is not the
+/// first of its process.
 pub fn handles(proc_root: &Path, tid: u32, signals: &[Signal]) -> Result<Option<bool>> {
     let text = StatusText::read(proc_root, tid)?;
     let of_process = text.field("Tgid:").and_then(|text| text.parse::<u32>().ok());
@@ -184,8 +187,8 @@ pub fn children_of_thread(proc_root: &Path, pid: u32, tid: u32) -> Vec<u32> {
 
 /// The children of a process, whichever of its threads started them.
 ///
-/// The kernel lists them for each thread (`/proc/PID/task/TID/children`, proc(5)). One built without
-/// that list (CONFIG_PROC_CHILDREN) is asked for the parents of all processes.
+/// The kernel lists them for each thread (`/proc/PID/task/TID/children`, proc(5)). One built
+/// without that list (CONFIG_PROC_CHILDREN) is asked for the parents of all processes.
 pub fn children(proc_root: &Path, pid: u32) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for tid in threads(proc_root, pid)? {
@@ -228,12 +231,12 @@ pub fn descendants(proc_root: &Path, pid: u32) -> Result<Vec<u32>> {
     Ok(found)
 }
 
-/// The threads of the machine, as the last fields of `/proc/loadavg` have them (proc(5)). The file stays
-/// open, since it is read at every slice. Reading it allocates nothing.
+/// The threads of the machine, as the last fields of `/proc/loadavg` have them (proc(5)). The file
+/// stays open, since it is read at every slice. Reading it allocates nothing.
 #[derive(Debug)]
 pub struct Census(File);
 
-/// What a [`Census`] finds.
+/// The result of a [`Census`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// Threads that are runnable at this moment, kernel threads included.

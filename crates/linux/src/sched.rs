@@ -6,7 +6,7 @@ use crate::{Error, Result, Roots};
 
 /// The scheduling policies of Linux, by their numbers in `sched(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum SchedPolicy {
     Other,
     Fifo,
     RoundRobin,
@@ -16,28 +16,28 @@ pub enum Policy {
     Ext,
 }
 
-impl Policy {
+impl SchedPolicy {
     fn number(self) -> u32 {
         match self {
-            Policy::Other => 0,
-            Policy::Fifo => 1,
-            Policy::RoundRobin => 2,
-            Policy::Batch => 3,
-            Policy::Idle => 5,
-            Policy::Deadline => 6,
-            Policy::Ext => 7,
+            SchedPolicy::Other => 0,
+            SchedPolicy::Fifo => 1,
+            SchedPolicy::RoundRobin => 2,
+            SchedPolicy::Batch => 3,
+            SchedPolicy::Idle => 5,
+            SchedPolicy::Deadline => 6,
+            SchedPolicy::Ext => 7,
         }
     }
 
-    pub fn from_number(number: u32) -> Option<Policy> {
+    pub fn from_number(number: u32) -> Option<SchedPolicy> {
         [
-            Policy::Other,
-            Policy::Fifo,
-            Policy::RoundRobin,
-            Policy::Batch,
-            Policy::Idle,
-            Policy::Deadline,
-            Policy::Ext,
+            SchedPolicy::Other,
+            SchedPolicy::Fifo,
+            SchedPolicy::RoundRobin,
+            SchedPolicy::Batch,
+            SchedPolicy::Idle,
+            SchedPolicy::Deadline,
+            SchedPolicy::Ext,
         ]
         .into_iter()
         .find(|policy| policy.number() == number)
@@ -45,14 +45,14 @@ impl Policy {
 
     /// Above every ordinary thread.
     pub fn is_realtime(self) -> bool {
-        matches!(self, Policy::Fifo | Policy::RoundRobin | Policy::Deadline)
+        matches!(self, SchedPolicy::Fifo | SchedPolicy::RoundRobin | SchedPolicy::Deadline)
     }
 }
 
 /// How one thread is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    pub policy: Policy,
+    pub policy: SchedPolicy,
     /// −20 to 19; what counts under `Other` and `Batch`, kept by the kernel under the others.
     pub nice: i32,
     /// 1 to 99 under `Fifo` and `RoundRobin`, 0 otherwise.
@@ -63,19 +63,19 @@ pub struct Attributes {
 
 impl Attributes {
     pub const fn other(nice: i32) -> Self {
-        Attributes { policy: Policy::Other, nice, priority: 0, reset_on_fork: false }
+        Attributes { policy: SchedPolicy::Other, nice, priority: 0, reset_on_fork: false }
     }
 
     pub const fn batch(nice: i32) -> Self {
-        Attributes { policy: Policy::Batch, nice, priority: 0, reset_on_fork: false }
+        Attributes { policy: SchedPolicy::Batch, nice, priority: 0, reset_on_fork: false }
     }
 
     pub const fn idle(nice: i32) -> Self {
-        Attributes { policy: Policy::Idle, nice, priority: 0, reset_on_fork: false }
+        Attributes { policy: SchedPolicy::Idle, nice, priority: 0, reset_on_fork: false }
     }
 
     pub const fn fifo(priority: u32) -> Self {
-        Attributes { policy: Policy::Fifo, nice: 0, priority, reset_on_fork: true }
+        Attributes { policy: SchedPolicy::Fifo, nice: 0, priority, reset_on_fork: true }
     }
 }
 
@@ -127,10 +127,10 @@ pub fn get(tid: u32) -> io::Result<Attributes> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    let policy = Policy::from_number(attr.policy).ok_or_else(|| {
+    let policy = SchedPolicy::from_number(attr.policy).ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidData, format!("unknown policy {}", attr.policy))
     })?;
-    // Of a real-time thread sched_getattr does not tell it, though the kernel keeps it.
+    // Of a real-time thread, sched_getattr leaves it out, though the kernel keeps it.
     let nice = if policy.is_realtime() {
         rustix::process::getpriority_process(rustix::process::Pid::from_raw(tid as i32))?
     } else {
@@ -151,12 +151,12 @@ pub fn become_fifo(priority: u32) -> Result<()> {
 }
 
 /// Makes the calling thread a SCHED_DEADLINE thread, which comes before every SCHED_FIFO one and is
-/// not counted with them (sched(7), Documentation/scheduler/sched-deadline.rst). It may use `runtime`
-/// of every `period`; its children are ordinary.
+/// not counted with them (sched(7), Documentation/scheduler/sched-deadline.rst). It may use
+/// `runtime` of every `period`; its children are ordinary.
 pub fn become_deadline(runtime: Duration, period: Duration) -> Result<()> {
     let attr = SchedAttr {
         size: SCHED_ATTR_SIZE,
-        policy: Policy::Deadline.number(),
+        policy: SchedPolicy::Deadline.number(),
         flags: FLAG_RESET_ON_FORK,
         runtime_ns: runtime.as_nanos() as u64,
         deadline_ns: period.as_nanos() as u64,
@@ -188,10 +188,12 @@ pub fn affinity(tid: u32) -> io::Result<Vec<u32>> {
 
 /// The share of each CPU that the kernel keeps for ordinary threads, 0 to 1.
 ///
-/// Two mechanisms stop real-time threads that leave less, at another moment on every CPU, and the one that keeps
-/// more counts: the limit `sched_rt_runtime_us` (sched(7); since Linux 6.12 only with CONFIG_RT_GROUP_SCHED, which is
-/// not asked for), and since Linux 6.12 the deadline server, whatever that limit is (`fair_server` in debugfs: Linux
-/// d741f297bcea, "sched/fair: Fair server interface"). What cannot be read is taken for Linux' default.
+/// Two mechanisms stop real-time threads that leave less, at another moment on every CPU; the one
+/// that keeps more counts. The first is the limit `sched_rt_runtime_us` (sched(7)). Since Linux
+/// 6.12 it holds only with CONFIG_RT_GROUP_SCHED, which is not asked for. The second is the
+/// deadline server since Linux 6.12, which ignores the limit (`fair_server` in debugfs: Linux
+/// d741f297bcea, "sched/fair: Fair server interface"). A value that cannot be read is taken for
+/// Linux' default.
 pub fn kept_for_ordinary(roots: &Roots) -> f64 {
     const DEFAULT: f64 = 0.05;
     let kernel = roots.proc.join("sys/kernel");
@@ -213,7 +215,7 @@ fn release_of(text: &str) -> [u32; 2] {
     [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)]
 }
 
-/// What the deadline server has of the CPU where it has most; absent where that cannot be read.
+/// The share of the deadline server on the CPU where it has most; absent where that cannot be read.
 fn fair_server(directory: &Path) -> Option<f64> {
     let share = |cpu: io::Result<std::fs::DirEntry>| {
         let cpu = cpu.ok()?.path();
@@ -270,11 +272,11 @@ mod tests {
     #[test]
     fn numbers_of_policies_go_there_and_back() {
         for number in 0..10 {
-            if let Some(policy) = Policy::from_number(number) {
+            if let Some(policy) = SchedPolicy::from_number(number) {
                 assert_eq!(policy.number(), number);
             }
         }
-        assert_eq!(Policy::from_number(4), None, "SCHED_ISO was never built");
+        assert_eq!(SchedPolicy::from_number(4), None, "SCHED_ISO was never built");
     }
 
     #[test]
@@ -282,7 +284,7 @@ mod tests {
         std::thread::spawn(|| {
             let before = get(0).unwrap();
             set(0, &Attributes::idle(before.nice)).unwrap();
-            assert_eq!(get(0).unwrap().policy, Policy::Idle);
+            assert_eq!(get(0).unwrap().policy, SchedPolicy::Idle);
         })
         .join()
         .unwrap();

@@ -1,6 +1,6 @@
-//! Which thread ran on which CPU, and who started whom, from the kernel's own records of its context switches
-//! and forks (`perf_event_open(2)`, PERF_RECORD_SWITCH_CPU_WIDE and PERF_RECORD_FORK on a dummy event of each
-//! CPU).
+//! Which thread ran on which CPU, and who started whom. The source is the kernel's own records of
+//! its context switches and forks: `perf_event_open(2)`, PERF_RECORD_SWITCH_CPU_WIDE and
+//! PERF_RECORD_FORK on a dummy event of each CPU.
 
 use std::time::Duration;
 
@@ -46,8 +46,9 @@ pub struct Recording {
     pub forks: Vec<Fork>,
 }
 
-/// Records all context switches and forks of the CPUs from 0 on for a while. Needs CAP_PERFMON, or a low
-/// `kernel.perf_event_paranoid`. Where one switches too often for the room there is, it is an error.
+/// Records all context switches and forks of the CPUs from 0 on for a while. Needs CAP_PERFMON, or
+/// a low `kernel.perf_event_paranoid`. Where one switches too often for the room there is, it is an
+/// error.
 pub fn record(cpus: usize, length: Duration) -> Result<Recording> {
     let failed = |operation: &'static str, cpu: usize| {
         move |error: std::io::Error| Error::new(operation, format!("CPU {cpu}"), error)
@@ -98,8 +99,9 @@ pub struct Stay {
 }
 
 impl Recording {
-    /// Who was on a CPU when; what is left out was idle. A thread is there from the switch to it until the
-    /// switch away. Who was there when the recording began is known from the first switch away.
+    /// The thread that was on a CPU, and when; times that are left out were idle. A thread is there
+    /// from the switch to it until the switch away. The first switch away names the thread that was
+    /// there when the recording began.
     pub fn stays(&self, cpu: usize) -> Vec<Stay> {
         let mut stays = Vec::new();
         let mut add = |switch: &Switch, from_ns: u64, to_ns: u64| {
@@ -139,8 +141,8 @@ fn sampler(cpu: usize) -> std::io::Result<Sampler> {
         .sampled(BUFFER_BYTES)
 }
 
-/// The body of a record: pid and tid of the other side of the switch, then pid, tid and time of
-/// the thread that the record is about (perf_event_open(2), `sample_id`).
+/// The body of a record: pid and tid of the other side of the switch, then pid, tid and time of the
+/// record's own thread (perf_event_open(2), `sample_id`).
 fn parse_switch(misc: u16, body: &[u8]) -> Option<Switch> {
     Some(Switch {
         at_ns: time(body, 16)?,
@@ -150,8 +152,8 @@ fn parse_switch(misc: u16, body: &[u8]) -> Option<Switch> {
     })
 }
 
-/// The body of a record: pid and parent, tid and that of the parent, time (perf_event_open(2)). A thread that is
-/// started in its process is no fork.
+/// The body of a record: pid and parent, tid and that of the parent, time (perf_event_open(2)). A
+/// thread that is started in its process is no fork.
 fn parse_fork(body: &[u8]) -> Option<Fork> {
     let fork = Fork { at_ns: time(body, 16)?, child: number(body, 0)?, parent: number(body, 4)? };
     (fork.child != fork.parent).then_some(fork)

@@ -22,8 +22,8 @@ pub struct Cpu {
 
 /// The online CPUs, in order of number.
 ///
-/// What the kernel does not tell (a virtual machine may have no cache directory) counts as shared
-/// by all CPUs of the next larger unit.
+/// A unit that the kernel does not name counts as shared by all CPUs of the next larger unit. A
+/// virtual machine, for instance, may have no cache directory.
 pub fn online(roots: &Roots) -> Result<Vec<Cpu>> {
     let directory = cpu_directory(roots);
     let nodes = nodes(roots);

@@ -1,8 +1,8 @@
 //! Pictures, drawn by matplotlib in one style.
 //!
-//! Who draws brings a script in Python and what it is to show. The script has the file of the style as its
-//! first argument and the files to write as the others; what to show is JSON on its standard input. Which
-//! Python that is, and what is said where there is none with matplotlib, is decided here.
+//! A drawing is a script in Python and its data. The script has the file of the style as its first
+//! argument and the files to write as the others; the data is JSON on its standard input. This room
+//! chooses the Python, and says what is missing where none has matplotlib.
 
 use std::fs;
 use std::io::Write;
@@ -54,7 +54,8 @@ fn draw_with(script: &str, picture: &Value, paths: &[&Path]) -> Result<()> {
     handed.with_context(|| format!("telling {python} what to draw"))
 }
 
-/// A Python that has a module: the system's, for which packages are installed, else the first in PATH.
+/// A Python that has a module: the system's, for which packages are installed, else the first in
+/// PATH.
 pub fn python_with(module: &str) -> Option<&'static str> {
     ["/usr/bin/python3", "python3"].into_iter().find(|python| {
         let status = Command::new(python)

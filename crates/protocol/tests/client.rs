@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gang_harness::PATIENCE;
+use gang_harness::TEST_TIMEOUT;
 use gang_protocol::client::Client;
 use gang_protocol::error::ClientError;
 use gang_protocol::frame::read_message;
@@ -43,7 +43,7 @@ impl Server {
     }
 
     fn client(&self) -> Client {
-        Client::connect_within(&self.socket(), PATIENCE).unwrap()
+        Client::connect_within(&self.socket(), TEST_TIMEOUT).unwrap()
     }
 
     /// One whose server will not answer.

@@ -1,5 +1,5 @@
-//! What a plan costs. A plan for the next slice is made in the slice before,
-//! so it has to be far below the shortest slice in use, 1 ms.
+//! The cost of a plan. A plan for the next slice is made in the slice before, so its cost has to be
+//! far below the shortest slice in use, 1 ms.
 //!
 //! `cargo bench -p gang-schedule` measures; `-- --quick` gives the figures
 //! within seconds.

@@ -1,7 +1,7 @@
 //! The checker of the invariants.
 //!
 //! Problem: a plan that breaks an invariant must be seen wherever plans are
-//! made: in tests, in the simulator, in the daemon and by `gang check`.
+//! made: in tests, in the daemon and by `gang check`.
 //! Approach: one checker, written from the invariants and not from the
 //! algorithm. [`plan`] looks at one plan, [`Frame`] at plan after plan.
 //! Terms: a job is *ahead* by the slices it had beyond what its weight gives
@@ -10,7 +10,7 @@
 //! Properties: plans of a [`Schedule`] pass; a plan changed by hand in any of
 //! the ways below does not (tests).
 
-use crate::schedule::{Job, Schedule, Standing};
+use crate::schedule::{Job, Readiness, Schedule};
 use crate::turn::{SLICE, Tier};
 use crate::{CpuSet, JobId, Plan, clock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Violation {
     /// The invariant, as one sentence.
     pub invariant: &'static str,
-    /// What was found instead, with the numbers.
+    /// The state that was found instead, with the numbers.
     pub found: String,
 }
 
@@ -32,11 +32,11 @@ impl std::fmt::Display for Violation {
 
 /// No CPU belongs to two gangs in one slice.
 pub const ONE_OWNER: &str = "in one slice no CPU belongs to two gangs";
-/// Slots and rest together are the CPUs online.
+/// Slots and rest are all CPUs online.
 pub const ALL_CPUS: &str = "every CPU online is in one slot or in the rest, and no other CPU is";
 /// All or none.
 pub const ALL_OR_NONE: &str = "a gang has all of its CPUs or none";
-/// Who may be in a row.
+/// The jobs that may be in a row.
 pub const ONLY_RUNNABLE: &str = "only jobs that can run and are awake are in a row";
 /// Exactly one place.
 pub const ONE_PLACE: &str = "a job is at one place: row, fillers or paused";
@@ -58,8 +58,8 @@ pub const WAIT: &str = "every gang that can run is in a row of every frame";
 pub const SHARE: &str =
     "a gang has its share of the slices, within the slices that gangs ask for at a time";
 
-/// What is wrong with a plan that this schedule just made, by
-/// [`Schedule::plan`] or [`Schedule::amend`], with no event since.
+/// The faults of a plan that this schedule just made, by [`Schedule::plan`] or [`Schedule::amend`],
+/// with no event since.
 pub fn plan(schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
     let mut found = Found(Vec::new());
     found.cpus(schedule, plan);
@@ -110,11 +110,15 @@ impl Found {
     fn slots(&mut self, schedule: &Schedule, plan: &Plan) {
         let machine = schedule.topology().len();
         for slot in &plan.row {
-            let standing = schedule.standing(slot.job);
-            self.unless(standing == Some(Standing::Runnable), ONLY_RUNNABLE, || match standing {
-                Some(standing) => format!("job {} is {standing:?}", slot.job),
-                None => format!("there is no job {}", slot.job),
-            });
+            let readiness = schedule.readiness(slot.job);
+            self.unless(
+                readiness == Some(Readiness::Runnable),
+                ONLY_RUNNABLE,
+                || match readiness {
+                    Some(readiness) => format!("job {} is {readiness:?}", slot.job),
+                    None => format!("there is no job {}", slot.job),
+                },
+            );
             let Some(spec) = schedule.spec(slot.job) else { continue };
             let (has, due) = (slot.cpus.len(), spec.cpus.min(machine));
             self.unless(has == due as usize, ALL_OR_NONE, || {
@@ -140,15 +144,15 @@ impl Found {
         let waiting = if schedule.config().fill { "a filler" } else { "paused" };
         for (job, _) in schedule.jobs() {
             let place = placed.get(&job).copied();
-            let standing = schedule.standing(job).expect("it is one of its jobs");
-            let right = match standing {
-                Standing::Suspended => place == Some("paused"),
-                Standing::TooWide => place == Some(waiting),
-                Standing::Runnable => place == Some("in the row") || place == Some(waiting),
-                Standing::Asleep | Standing::Unscheduled => place.is_none(),
+            let readiness = schedule.readiness(job).expect("it is one of its jobs");
+            let right = match readiness {
+                Readiness::Suspended => place == Some("paused"),
+                Readiness::TooWide => place == Some(waiting),
+                Readiness::Runnable => place == Some("in the row") || place == Some(waiting),
+                Readiness::Asleep | Readiness::Unscheduled => place.is_none(),
             };
             self.unless(right, RIGHT_PLACE, || {
-                format!("job {job} is {standing:?} and {}", place.unwrap_or("nowhere"))
+                format!("job {job} is {readiness:?} and {}", place.unwrap_or("nowhere"))
             });
         }
     }
@@ -167,7 +171,7 @@ impl Found {
         let beside_rest = free - schedule.load().min(free);
         let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
         for (&id, job) in &schedule.jobs {
-            if in_row.contains(&id) || job.standing(machine) != Standing::Runnable {
+            if in_row.contains(&id) || job.readiness(machine) != Readiness::Runnable {
                 continue;
             }
             let usable = match job.tier {
@@ -183,8 +187,8 @@ impl Found {
     }
 }
 
-/// The checker of a sequence of plans: every gang that can run has its turn,
-/// and its share by weight within one request, which is the longest of its tier.
+/// The checker of a sequence of plans. Every gang that can run has its turn, and its share by
+/// weight within one request: the longest of its tier.
 ///
 /// Shares are those that hold however gangs are packed. A gang may have less
 /// than its share only to the extent that it was ahead; by its part of one more
@@ -199,12 +203,12 @@ pub struct Frame {
     since: BTreeMap<JobId, Account>,
 }
 
-/// What a gang had since the sequence began and since its last slot.
+/// The slots that a gang had since the sequence began, and since its last slot.
 #[derive(Debug, Clone, Copy)]
 struct Account {
     /// By how many slices it was ahead when the sequence began.
     ahead: f64,
-    /// What others were owed then beyond one request each.
+    /// The debt to others at that moment, beyond one request each.
     owed: f64,
     slices: u64,
     slots: u64,
@@ -223,7 +227,7 @@ impl Frame {
         Frame::default()
     }
 
-    /// What is wrong so far, given the plan that [`Schedule::plan`] just made.
+    /// The faults so far, given the plan that [`Schedule::plan`] just made.
     pub fn observe(&mut self, schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
         let ahead = ahead(schedule);
         let next = self.generation + 1 == plan.generation;
@@ -253,7 +257,7 @@ impl Frame {
             }
             let Account { ahead, owed, slices, slots, ahead_then, waited } = *account;
             let share = self.shares[job];
-            // Whoever leads does so for as much as it asks for.
+            // A leader leads for as much as it asks for.
             let request = longest(schedule, schedule.jobs[job].tier);
             // Under a cap, the slices of all gangs are within one of their own.
             let under_cap = if cap < 1.0 { share / cap } else { 0.0 };
@@ -286,12 +290,12 @@ impl Frame {
 /// The slices of the longest request among those who can lead a tier.
 fn longest(schedule: &Schedule, tier: Tier) -> f64 {
     let machine = schedule.topology().len();
-    let runnable = |job: &&Job| job.tier == tier && job.standing(machine) == Standing::Runnable;
+    let runnable = |job: &&Job| job.tier == tier && job.readiness(machine) == Readiness::Runnable;
     let requests = schedule.jobs.values().filter(runnable).map(|job| job.request.slices());
     requests.max().unwrap_or(1).into()
 }
 
-/// What the others of its tier are owed beyond one request each.
+/// The debt to the others of its tier, beyond one request each.
 fn owed_to_others(schedule: &Schedule, job: JobId) -> f64 {
     let tier = schedule.jobs[&job].tier;
     let request = longest(schedule, tier);
@@ -311,12 +315,12 @@ fn ahead_in(schedule: &Schedule, tier: Tier) -> (BTreeMap<JobId, f64>, Option<f6
     let machine = schedule.topology.len();
     let runnable = || {
         let of_tier = |(_, job): &(&JobId, &Job)| {
-            job.tier == tier && job.standing(machine) == Standing::Runnable
+            job.tier == tier && job.readiness(machine) == Readiness::Runnable
         };
         schedule.jobs.iter().filter(of_tier)
     };
     let floor = schedule.floors.of(tier);
-    // Whose weight changed may be behind the floor.
+    // A gang whose weight changed may be behind the floor.
     let slices = |vtime: u128| {
         (vtime.saturating_sub(floor) as f64 - floor.saturating_sub(vtime) as f64) / SLICE as f64
     };

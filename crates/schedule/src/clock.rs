@@ -19,7 +19,7 @@ pub struct Edge {
     pub kind: EdgeKind,
 }
 
-/// What happens at an edge.
+/// The change at an edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EdgeKind {
     /// A slice begins. A gap may begin or end at the same moment: ask

@@ -5,9 +5,8 @@ use crate::{Class, Refusal, Spec};
 
 const MS: u64 = 1_000_000;
 
-/// A stretch of clock time at the end of every period in which no gang is
-/// raised, so that short tasks of the rest of the machine run at once on all
-/// CPUs. It belongs to the clock (UTC), not to the slices.
+/// The end of every period of the clock, in which no gang is raised. Short tasks of the rest of the
+/// machine run there at once, on all CPUs. It belongs to the clock (UTC), not to the slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
     /// From the end of one gap to the end of the next, ns. 1 ms to 60 s where
@@ -29,10 +28,9 @@ impl Default for Gap {
     }
 }
 
-/// What the weight of a job is multiplied by, in percent, for the classes
-/// that share by weight. A thread of the rest of the machine counts like a
-/// thread of a gang of default weight at 100 %. Standby has none: it has what
-/// nobody else wants.
+/// The factors of the weights of jobs, in percent, for the classes that share by weight. A thread
+/// of the rest of the machine counts like a thread of a gang of default weight at 100 %. Standby
+/// has none: it has what nobody else wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassWeights {
     /// 1 to 10,000 %. Without one, which is the default, express comes before
@@ -95,8 +93,7 @@ pub struct Config {
     /// Whether gangs out of slot stay runnable and fill holes (the default),
     /// or are paused (L4).
     pub fill: bool,
-    /// What all gangs together may take of the slices (L8), 1 to 1,000 ‰,
-    /// default 1,000 ‰.
+    /// The share of the slices that all gangs may take (L8), 1 to 1,000 ‰, default 1,000 ‰.
     pub cap_permille: u32,
     /// Interactive 200 %, batch 100 %, express before both.
     pub class_weights: ClassWeights,

@@ -1,4 +1,4 @@
-//! What the policy is told, and what it refuses.
+//! The events of the policy, and its refusals.
 
 use crate::{ClassSlices, ClassWeights, JobId, Spec, Topology};
 

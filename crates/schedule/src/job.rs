@@ -110,7 +110,7 @@ impl FromStr for Policy {
     }
 }
 
-/// What a job asks for.
+/// The request of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Spec {
     pub class: Class,

@@ -1,13 +1,11 @@
 //! The policy of gangd: which gangs run in which slice, on which CPUs.
 //!
-//! Problem. All threads of a job (a *gang*) must run at the same moment, gangs
-//! must share the machine by weight, what is not a gang must not starve, and
-//! no CPU should idle for it.
+//! Problem. All threads of a job (a *gang*) must run at the same moment, and gangs must share the
+//! machine by weight. Everything else must not starve, and no CPU should idle for it.
 //!
-//! Approach. A pure function: [`Event`]s in, immutable [`Plan`]s out, one for
-//! each slice. No clock, no I/O, no threads, no randomness, no unordered maps:
-//! time is an argument, and the same events give the same plans on every host,
-//! in the simulator and in the tests.
+//! Approach. A pure function: [`Event`]s in, immutable [`Plan`]s out, one for each slice. No clock,
+//! no I/O, no threads, no randomness, no unordered maps. Time is an argument, and the same events
+//! give the same plans on every host and in the tests.
 //!
 //! Terms.
 //! - *slice*: a stretch of UTC time; its number is time / length ([`clock`]).
@@ -55,5 +53,5 @@ pub use cpus::{CpuSet, NotCpus};
 pub use event::{Event, Refusal};
 pub use job::{Class, JobId, Policy, Spec, UnknownName};
 pub use plan::{Diff, Plan, Slot};
-pub use schedule::{MAX_JOBS, Schedule, Standing};
+pub use schedule::{MAX_JOBS, Readiness, Schedule};
 pub use topology::{Cpu, MAX_CPUS, Topology};

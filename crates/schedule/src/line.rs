@@ -4,7 +4,7 @@
 //! lines borrow the jobs, so that what is decided is charged where it is kept.
 //! The order within a line is `turn`'s.
 
-use crate::schedule::{Job, Rest, Standing};
+use crate::schedule::{Job, Readiness, Rest};
 use crate::turn::{self, Tier, Turn};
 use crate::{CpuSet, JobId};
 use std::collections::BTreeMap;
@@ -92,17 +92,17 @@ impl<'a> Line<'a> {
     }
 
     /// After the slice is charged: bounds who is ahead, moves the floor, and
-    /// lifts those who did not contend to it.
-    pub fn settle(&mut self, floor: &mut u128) {
+    /// raises those who did not contend to it.
+    pub fn advance_floor(&mut self, floor: &mut u128) {
         let (contending, out) = self.waiting.split_at_mut(self.contending);
         let vtimes = contending.iter_mut().map(|waiting| {
             let request = waiting.turn.request();
             (waiting.vtime(), request)
         });
-        *floor = turn::settle(vtimes.collect(), *floor);
+        *floor = turn::advance_floor(vtimes.collect(), *floor);
         for waiting in out {
             match &mut waiting.who {
-                Who::Gang { job, .. } => job.lift(*floor),
+                Who::Gang { job, .. } => job.raise_to_floor(*floor),
                 Who::Rest(rest) => rest.vtime = rest.vtime.max(*floor),
             }
         }
@@ -128,16 +128,16 @@ impl<'a> Lines<'a> {
         let mut lines =
             Lines { tiers: Default::default(), too_wide: Vec::new(), suspended: Vec::new() };
         for (&id, job) in jobs.iter_mut().filter(|(id, _)| who(**id)) {
-            match job.standing(machine) {
-                Standing::Runnable => {
+            match job.readiness(machine) {
+                Readiness::Runnable => {
                     let turn = job.turn(id);
                     let line = lines.of(job.tier);
                     let who = Who::Gang { id, width: job.width(machine), job, in_row: false };
                     line.waiting.push(Waiting { who, turn });
                 }
-                Standing::TooWide => lines.too_wide.push(id),
-                Standing::Suspended => lines.suspended.push(id),
-                Standing::Asleep | Standing::Unscheduled => {}
+                Readiness::TooWide => lines.too_wide.push(id),
+                Readiness::Suspended => lines.suspended.push(id),
+                Readiness::Asleep | Readiness::Unscheduled => {}
             }
         }
         lines
@@ -158,7 +158,7 @@ impl<'a> Lines<'a> {
     /// The gangs that were packed, with their widths and their last CPUs.
     pub fn row(self) -> Vec<(JobId, u32, &'a mut CpuSet)> {
         let gang = |waiting: Waiting<'a>| match waiting.who {
-            Who::Gang { id, width, job, in_row: true } => Some((id, width, &mut job.home)),
+            Who::Gang { id, width, job, in_row: true } => Some((id, width, &mut job.last_cpus)),
             _ => None,
         };
         self.tiers.into_iter().flat_map(|line| line.waiting).filter_map(gang).collect()

@@ -12,7 +12,7 @@
 //! with the most room and go on with what is left. The first of equals.
 //! Properties: exactly k CPUs, all of them free before; a child is split only
 //! where k is not the sum of whole children; the same state gives the same
-//! CPUs. Equal to a naive version of the same rules (tests/naive).
+//! CPUs. Equal to a naive version of the same rules (tests/policy/naive.rs).
 
 use crate::topology::LEVELS;
 use crate::{CpuSet, Topology};

@@ -46,7 +46,7 @@ pub struct Plan {
     pub paused: Vec<JobId>,
 }
 
-/// What a switch from one plan to the next changes in the row.
+/// The changes in the row at a switch from one plan to the next.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Diff {
     /// In the row now, not before.
@@ -72,8 +72,8 @@ impl Plan {
         self.row.iter().find(|slot| slot.job == job)
     }
 
-    /// What changes in the row from the plan `before` to this one. Each list
-    /// is in the order of its row.
+    /// The changes in the row from the plan `before` to this one. Each list is in the order of its
+    /// row.
     pub fn diff(&self, before: &Plan) -> Diff {
         let old: BTreeMap<JobId, &CpuSet> = before.row.iter().map(|s| (s.job, &s.cpus)).collect();
         let new: BTreeMap<JobId, &CpuSet> = self.row.iter().map(|s| (s.job, &s.cpus)).collect();

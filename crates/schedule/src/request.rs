@@ -1,17 +1,16 @@
-//! What a gang asks for at a time: its request.
+//! The request of a gang: the slices that it asks for at a time.
 //!
-//! Problem: a gang that has to fetch its data into the caches anew in every
-//! slot gets more done in few long slots than in many short ones, and one that
-//! somebody waits for is to begin soon.
-//! Approach: the request of EEVDF. Its length says when a gang has to have had
-//! it, not how much the gang gets: that says its weight alone.
+//! Problem: a gang that fetches its data into the caches anew in every slot gets more done in few
+//! long slots than in many short ones. And a gang that somebody waits for is to begin soon.
+//! Approach: the request of EEVDF. Its length says by when a gang has to have had it. How much the
+//! gang gets depends on its weight only.
 //!
 //! Terms:
 //! - *request*: as many slices as the class of the gang says. It begins when
 //!   the one before it is used up, and is used up by every slot of the gang,
 //!   also by those as a guest.
-//! - *since*: the virtual time at which the request began. Who was eligible
-//!   then is eligible until the request is used up.
+//! - *since*: the virtual time at which the request began. A gang that was eligible then is
+//!   eligible until the request is used up.
 //!
 //! Properties: with requests of one slice, since is the virtual time itself;
 //! a request that begins anew before it is used up brings no slot sooner.
@@ -21,7 +20,7 @@
 pub(crate) struct Request {
     /// Its length.
     slices: u32,
-    /// What is left of it, at least 1.
+    /// The slices that are left of it, at least 1.
     left: u32,
     /// Virtual time that it has used.
     used: u128,

@@ -13,12 +13,12 @@
 //!    the turn of the rest, a CPU for each of its threads is kept from those
 //!    that come after it.
 //! 4. Standby gangs are packed on CPUs that the rest does not use either.
-//! 5. Who is in the row is charged, and the rest for the CPUs it can use.
+//! 5. The gangs of the row are charged, and the rest for the CPUs it can use.
 //! 6. Gangs keep the CPUs they had where those are free; then the others are
 //!    placed, leader first.
 //!
-//! A gang that does not fit beside what comes before its tier does not contend
-//! in this slice: it neither holds the others up nor saves up turns.
+//! A gang that does not fit beside the tiers before its own does not contend in this slice. It
+//! neither holds the others up nor saves up turns.
 //!
 //! Properties:
 //! - no CPU is in two slots; slots and `rest` are all CPUs online;
@@ -29,11 +29,11 @@
 //!   or not scheduled by us);
 //! - amending a plan to which nothing happened changes nothing.
 //!
-//! The whole is compared with a naive version (tests/naive).
+//! The whole is compared with a naive version (tests/policy/naive.rs).
 
 use crate::line::{Lines, Packed, Who, pack};
 use crate::place::Room;
-use crate::schedule::{Schedule, Standing};
+use crate::schedule::{Readiness, Schedule};
 use crate::turn::{self, Tier};
 use crate::{CpuSet, JobId, Plan, Slot, clock};
 use std::collections::BTreeSet;
@@ -86,7 +86,7 @@ impl Schedule {
                     Who::Rest(rest) => rest.vtime += turn::rest_stride(served, threads),
                 }
             }
-            line.settle(self.floors.of_mut(tier));
+            line.advance_floor(self.floors.of_mut(tier));
         }
 
         let mut fillers = lines.waiting();
@@ -116,12 +116,11 @@ impl Schedule {
         }
     }
 
-    /// The slice under way, after events (L17): slots of jobs that can no
-    /// longer have them are dropped, and jobs that wait are put on CPUs that
-    /// stand free, as if they came last in the order of the plan. `None` if
-    /// nothing changes.
+    /// The slice under way, after events (L17). Slots of jobs that can no longer have them are
+    /// dropped. Jobs that wait are put on CPUs that stand free, as if they came last in the order
+    /// of the plan. `None` if nothing changes.
     ///
-    /// Who enters is charged the whole slice, once.
+    /// A gang that enters is charged the whole slice, once.
     pub fn amend(&mut self, current: &Plan) -> Option<Plan> {
         let machine = self.topology.len();
         let threads = self.rest.threads;
@@ -200,7 +199,7 @@ impl Schedule {
     fn keeps(&self, slot: &Slot) -> bool {
         let machine = self.topology.len();
         self.jobs.get(&slot.job).is_some_and(|job| {
-            job.standing(machine) == Standing::Runnable
+            job.readiness(machine) == Readiness::Runnable
                 && job.width(machine) as usize == slot.cpus.len()
                 && slot.cpus.is_subset(self.topology.set())
         })
@@ -209,14 +208,16 @@ impl Schedule {
 
 /// Gives each gang its CPUs: those it had if they are free, else new ones.
 fn place(room: &mut Room, mut row: Vec<(JobId, u32, &mut CpuSet)>) -> Vec<Slot> {
-    let at_home: Vec<bool> = row
+    let has_last_cpus: Vec<bool> = row
         .iter()
-        .map(|(_, width, home)| home.len() == *width as usize && room.take_these(home))
+        .map(|(_, width, last_cpus)| {
+            last_cpus.len() == *width as usize && room.take_these(last_cpus)
+        })
         .collect();
-    for ((_, width, home), at_home) in row.iter_mut().zip(at_home) {
-        if !at_home {
-            **home = room.take(*width);
+    for ((_, width, last_cpus), has_last_cpus) in row.iter_mut().zip(has_last_cpus) {
+        if !has_last_cpus {
+            **last_cpus = room.take(*width);
         }
     }
-    row.into_iter().map(|(job, _, home)| Slot { job, cpus: home.clone() }).collect()
+    row.into_iter().map(|(job, _, last_cpus)| Slot { job, cpus: last_cpus.clone() }).collect()
 }

@@ -5,7 +5,7 @@
 //!
 //! Properties: a refused event changes nothing; the order of events is part of
 //! the input, their number and their moment are not; a job is in exactly one
-//! [`Standing`]; neither sleeping, suspending, waiting for CPUs nor changing
+//! [`Readiness`]; neither sleeping, suspending, waiting for CPUs nor changing
 //! the class gives credit.
 
 use crate::request::Request;
@@ -46,10 +46,10 @@ pub(crate) struct Job {
     /// How far a slice moves its virtual time, see `turn`.
     pub stride: u128,
     pub vtime: u128,
-    /// What it asks for at a time, by its class.
+    /// Its request at a time, by its class.
     pub request: Request,
     /// The CPUs it had last; empty before its first slot.
-    pub home: CpuSet,
+    pub last_cpus: CpuSet,
     /// The last slice that was charged to it.
     pub charged: Option<u64>,
 }
@@ -78,7 +78,7 @@ impl Floors {
 
 /// Whether a job can be in a row, and if not, why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum Readiness {
     /// It takes turns.
     Runnable,
     /// It needs more CPUs than are online; it waits until they come back.
@@ -91,30 +91,30 @@ pub enum Standing {
     Unscheduled,
 }
 
-impl std::fmt::Display for Standing {
+impl std::fmt::Display for Readiness {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            Standing::Runnable => "runnable",
-            Standing::TooWide => "too wide",
-            Standing::Asleep => "asleep",
-            Standing::Suspended => "suspended",
-            Standing::Unscheduled => "unscheduled",
+            Readiness::Runnable => "runnable",
+            Readiness::TooWide => "too wide",
+            Readiness::Asleep => "asleep",
+            Readiness::Suspended => "suspended",
+            Readiness::Unscheduled => "unscheduled",
         })
     }
 }
 
 impl Job {
-    pub fn standing(&self, machine: u32) -> Standing {
+    pub fn readiness(&self, machine: u32) -> Readiness {
         if self.suspended {
-            Standing::Suspended
+            Readiness::Suspended
         } else if self.spec.policy == Policy::None {
-            Standing::Unscheduled
+            Readiness::Unscheduled
         } else if self.asleep {
-            Standing::Asleep
+            Readiness::Asleep
         } else if self.spec.min_cpus > machine {
-            Standing::TooWide
+            Readiness::TooWide
         } else {
-            Standing::Runnable
+            Readiness::Runnable
         }
     }
 
@@ -158,7 +158,7 @@ impl Job {
     }
 
     /// Where it is behind the floor, it starts there, with a new request.
-    pub fn lift(&mut self, floor: u128) {
+    pub fn raise_to_floor(&mut self, floor: u128) {
         if self.vtime < floor {
             self.vtime = floor;
             self.request.renew();
@@ -228,12 +228,12 @@ impl Schedule {
         &self.topology
     }
 
-    /// The runnable threads outside all jobs, as last told.
+    /// The runnable threads outside all jobs, as of the last [`Event::Load`].
     pub fn load(&self) -> u32 {
         self.rest.threads
     }
 
-    /// What a job asks for.
+    /// The request of a job.
     pub fn spec(&self, job: JobId) -> Option<&Spec> {
         self.jobs.get(&job).map(|job| &job.spec)
     }
@@ -244,8 +244,8 @@ impl Schedule {
     }
 
     /// Whether a job can be in a row, and if not, why.
-    pub fn standing(&self, job: JobId) -> Option<Standing> {
-        self.jobs.get(&job).map(|job| job.standing(self.topology.len()))
+    pub fn readiness(&self, job: JobId) -> Option<Readiness> {
+        self.jobs.get(&job).map(|job| job.readiness(self.topology.len()))
     }
 
     /// Takes note of an event.
@@ -282,7 +282,7 @@ impl Schedule {
                 let waiting: Vec<JobId> = self
                     .jobs
                     .iter()
-                    .filter(|(_, job)| job.standing(self.topology.len()) == Standing::TooWide)
+                    .filter(|(_, job)| job.readiness(self.topology.len()) == Readiness::TooWide)
                     .map(|(&id, _)| id)
                     .collect();
                 waiting.into_iter().for_each(|id| self.forget_credit(id));
@@ -331,7 +331,7 @@ impl Schedule {
             stride: turn::stride(weight),
             vtime,
             request,
-            home: CpuSet::new(),
+            last_cpus: CpuSet::new(),
             charged: None,
         };
         self.jobs.insert(job, new);
@@ -356,7 +356,7 @@ impl Schedule {
     /// The average virtual time of those who can run; the floor where nobody can.
     fn average(&self, tier: Tier) -> u128 {
         let machine = self.topology.len();
-        let can_run = |job: &Job| job.standing(machine) == Standing::Runnable;
+        let can_run = |job: &Job| job.readiness(machine) == Readiness::Runnable;
         let gangs = self.jobs.iter().filter(|(_, job)| job.tier == tier && can_run(job));
         let mut turns: Vec<Turn> = gangs.map(|(&id, job)| job.turn(id)).collect();
         if tier == Tier::Shared && self.rest.threads > 0 {
@@ -369,7 +369,7 @@ impl Schedule {
     /// starts there.
     fn forget_credit(&mut self, id: JobId) {
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.lift(self.floors.of(job.tier));
+            job.raise_to_floor(self.floors.of(job.tier));
         }
     }
 }

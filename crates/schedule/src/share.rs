@@ -1,14 +1,13 @@
-//! What a weight is worth.
+//! The worth of a weight.
 //!
-//! Problem: a person asks what share of the time a gang is to be in slot, and
-//! the checker has to know what the policy owes.
-//! Approach: the share that holds whatever can or cannot be packed: gangs take
-//! turns, one at a time, and the rest takes turns of its own and is served
-//! beside the gangs. Packing gives more.
+//! Problem: a person asks for what share of the time a gang is to be in slot, and the checker has
+//! to know what the policy owes. Approach: the share that holds for any packing. Gangs take turns,
+//! one at a time; the rest takes turns of its own and is served beside the gangs. Packing gives
+//! more.
 //!
-//! Algorithm. Let m CPUs be there for the rest's n threads when it leads and
-//! mᵢ beside gang i, and let each gang be in slot for λ·wᵢ of the time. The
-//! threads of the rest are owed the time of a gang's thread at their weight W:
+//! Algorithm. Let m CPUs be there for the rest's n threads when it leads, and mᵢ beside gang i. Let
+//! each gang be in slot for λ·wᵢ of the time. The threads of the rest are owed the time of a gang's
+//! thread at their weight W:
 //!
 //! ```text
 //! W·λ·n = (1 − λ·Σwᵢ)·m + λ·Σwᵢ·mᵢ   ⇒   λ = m / (W·n + Σwᵢ·(m − mᵢ))
@@ -17,24 +16,23 @@
 //! and λ·Σwᵢ is at most the cap (L8), which is all there is to it where nothing
 //! but gangs runs.
 //!
-//! One case is worse: gangs packed side by side leave the rest less, so that it
-//! leads more often, and where it has fewer threads than CPUs, CPUs idle in its
-//! turns. What is *guaranteed* is then only the turns: λ = 1 / (W + Σwᵢ).
+//! One case is worse: gangs packed side by side leave the rest less, so that it leads more often.
+//! Where it has fewer threads than CPUs, CPUs idle in its turns. Only the turns are then
+//! *guaranteed*: λ = 1 / (W + Σwᵢ).
 //!
 //! Properties: shares of turns add up to the cap at most; L15's 4 threads of 16
 //! on 8 CPUs are every other slice; over a frame, nobody has less than what is
 //! guaranteed ([`check::Frame`](crate::check::Frame)).
 
-use crate::schedule::{Job, Schedule, Standing};
+use crate::schedule::{Job, Readiness, Schedule};
 use crate::turn::{REST_WEIGHT, Tier};
 use crate::{JobId, Policy};
 use std::collections::BTreeMap;
 
 impl Schedule {
-    /// The fraction of the time for which a job is to be in slot by its weight,
-    /// as things are now: 0 while it cannot be in a row, `None` if there is no
-    /// such job or it is not scheduled by us. Where gangs fit side by side it
-    /// gets more.
+    /// The fraction of the time for which a job is to be in slot by its weight, as things are now.
+    /// It is 0 while the job cannot be in a row; `None` if there is no such job or it is not
+    /// scheduled by us. Where gangs fit side by side it gets more.
     pub fn share_wanted(&self, job: JobId) -> Option<f64> {
         if self.jobs.get(&job)?.spec.policy == Policy::None {
             return None;
@@ -58,7 +56,7 @@ impl Schedule {
     /// Whether any two gangs fit side by side.
     pub(crate) fn packs(&self) -> bool {
         let machine = self.topology.len();
-        let runnable = self.jobs.values().filter(|j| j.standing(machine) == Standing::Runnable);
+        let runnable = self.jobs.values().filter(|j| j.readiness(machine) == Readiness::Runnable);
         self.two_fit(runnable, machine)
     }
 
@@ -78,7 +76,7 @@ impl Schedule {
         let cap = f64::from(self.config.cap_permille) / 1000.0;
         let runnable = |tier: Tier| -> Vec<(JobId, &Job)> {
             let jobs = self.jobs.iter().map(|(&id, job)| (id, job));
-            jobs.filter(|(_, j)| j.standing(machine) == Standing::Runnable && j.tier == tier)
+            jobs.filter(|(_, j)| j.readiness(machine) == Readiness::Runnable && j.tier == tier)
                 .collect()
         };
         let mut shares = BTreeMap::new();

@@ -14,9 +14,8 @@ use std::ops::Range;
 /// One more than the greatest CPU number.
 pub const MAX_CPUS: u32 = 65_536;
 
-/// One CPU that is online. The numbers only say who shares what: two CPUs of
-/// one node with the same `cache` share their last-level cache, two CPUs of
-/// one cache with the same `core` are siblings.
+/// One CPU that is online. The numbers only say what CPUs share. Two CPUs of one node with the same
+/// `cache` share their last-level cache; two CPUs of one cache with the same `core` are siblings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cpu {
     /// The kernel's number of the CPU, below [`MAX_CPUS`].

@@ -1,4 +1,4 @@
-//! Whose turn it is: virtual time.
+//! The order of turns: virtual time.
 //!
 //! Problem: gangs share by weight, whatever their widths, and nobody waits
 //! longer than its weight says; neither by sleeping nor by using holes may
@@ -6,13 +6,13 @@
 //! Approach: earliest eligible virtual deadline first (EEVDF, Stoica et al.
 //! 1996), with the slices of a class as the request.
 //! Terms:
-//! - *virtual time* of a job: slices in a row / weight. The rest of the
-//!   machine, with n threads of which u found a CPU, moves by u / n of a slice
-//!   at default weight: the per-thread time of a gang's thread (L18).
-//! - *stride*: how far one slice moves it; *deadline*: virtual time + a stride
-//!   for each slice that is left of its request (`request`). The rest asks for
-//!   a slice at a time. A slice that has more or less of the gaps in it than others moves it by what
-//!   it is worth, so that gaps take from all gangs alike.
+//! - *virtual time* of a job: slices in a row / weight. The rest of the machine has n threads, of
+//!   which u found a CPU. It moves by u / n of a slice at default weight: the per-thread time of a
+//!   gang's thread (L18).
+//! - *stride*: how far one slice moves it; *deadline*: virtual time + a stride for each slice that
+//!   is left of its request (`request`). The rest asks for a slice at a time. Slices differ in the
+//!   gaps that they contain. Each moves virtual time by what it is worth, so that gaps take from
+//!   all gangs alike.
 //! - *eligible*: not ahead of the average, weighted by weight, when its request
 //!   began; and so until it is used up.
 //! - *tier*: jobs with one virtual time: express; interactive, batch and the
@@ -21,21 +21,19 @@
 //! - *contender*: who could lead its tier in this slice.
 //! - *floor*: the least virtual time of the contenders of the last slice.
 //!
-//! Algorithm: the leader of a tier is the eligible contender with the earliest
-//! deadline; gangs before the rest and lesser ids first among equals. The
-//! others follow by deadline. A leader thus keeps leading until it had its
-//! request, or until somebody becomes eligible who has an earlier deadline
-//! because he asks for less. Who arrives, wakes or cannot contend starts at
-//! the floor if it is behind it. Whose weight changes stays ahead of the average,
-//! or behind it, by as many slices as it was, but behind by no more than it now
-//! asks for at a time (`reweigh`). After a slice, what a contender is ahead of
-//! the least by more than [`LEAD`] of the longest requests shrinks by a
-//! quarter: having used holes is not punished for long, and the order of those
-//! who are ahead stays.
+//! Algorithm: the leader of a tier is the eligible contender with the earliest deadline; gangs
+//! before the rest and lesser ids first among equals. The others follow by deadline. A leader thus
+//! keeps leading until it had its request, or until another becomes eligible that asks for less and
+//! so has an earlier deadline. A gang that arrives, wakes or cannot contend starts at the floor if
+//! it is behind it. A gang whose weight changes stays ahead of the average, or behind it, by as
+//! many slices as it was. It is behind by no more than it now asks for at a time (`reweigh`). After
+//! a slice, a contender may be ahead of the least by more than [`LEAD`] of the longest requests.
+//! The excess shrinks by a quarter: having used holes is not punished for long, and the order of
+//! those who are ahead stays.
 //!
 //! Properties:
-//! - among gangs of which no two fit side by side, each has at every moment
-//!   within one request, the longest of them, of what its weight gives it;
+//! - among gangs of which no two fit side by side, each has at every moment what its weight gives
+//!   it, within one request: the longest of theirs;
 //! - with packing and with the rest served beside gangs, nobody has less than
 //!   what it is guaranteed by more than two of them (`check::Frame`);
 //! - who arrives and asks for one slice, of no less than the others' weight, has
@@ -49,8 +47,8 @@ use crate::{Config, Gap, Spec, clock};
 /// strides of common weights have no remainder.
 pub(crate) const SLICE: u128 = 5_342_931_457_063_200 * 10_000;
 
-/// How many of the longest requests a contender may be ahead for as long as it
-/// likes. EEVDF alone never leads by as much.
+/// How many of the longest requests a contender may be ahead for any time. Plain EEVDF never leads
+/// by as much.
 const LEAD: u128 = 2;
 
 /// The weight of a thread of the rest: a batch gang at 100 %.
@@ -97,7 +95,7 @@ pub(crate) fn rest_stride(served: u32, threads: u32) -> u128 {
     SLICE * u128::from(served) / (u128::from(threads) * u128::from(REST_WEIGHT))
 }
 
-/// Who may lead: what the order needs to know of it.
+/// A candidate for the lead: all that the order needs to know of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub vtime: u128,
@@ -135,7 +133,7 @@ pub(crate) fn lead<T>(contenders: &mut [T], turn: impl Fn(&T) -> Turn) {
         weights += weight;
         moment += weight * (vtime - least);
     }
-    // Who is behind everybody now was so, or at the average, as his request began.
+    // A contender behind all others was so, or at the average, as its request began.
     let eligible = |c: &T| turn(c).since.saturating_sub(least) * weights <= moment;
     let leader = contenders.iter().position(eligible).expect("the least is eligible");
     contenders[..=leader].rotate_right(1);
@@ -149,10 +147,9 @@ pub(crate) fn average(turns: &[Turn]) -> Option<u128> {
     Some(least + moment / weights)
 }
 
-/// The virtual time of a gang whose weight changes: it is ahead of the average,
-/// or behind it, by as many slices as before. Thus the average stays too. Who
-/// asks for less from now on is not owed a long request any more: `request`, by
-/// virtual time, is the most.
+/// The virtual time of a gang whose weight changes: it is ahead of the average, or behind it, by as
+/// many slices as before. Thus the average stays too. A gang that asks for less from now on is not
+/// owed a long request any more: `request`, by virtual time, is the most.
 pub(crate) fn reweigh(vtime: u128, average: u128, old: u64, new: u64, request: u128) -> u128 {
     let scaled = |distance: u128| distance * u128::from(old) / u128::from(new);
     if vtime >= average {
@@ -164,7 +161,7 @@ pub(crate) fn reweigh(vtime: u128, average: u128, old: u64, new: u64, request: u
 
 /// After a slice: bounds how far the contenders, given by virtual time and
 /// request, are ahead of the least, and gives the new floor.
-pub(crate) fn settle(contenders: Vec<(&mut u128, u128)>, floor: u128) -> u128 {
+pub(crate) fn advance_floor(contenders: Vec<(&mut u128, u128)>, floor: u128) -> u128 {
     let Some(least) = contenders.iter().map(|(vtime, _)| **vtime).min() else { return floor };
     let longest = contenders.iter().map(|&(_, request)| request).max().unwrap_or(0);
     let bound = least + LEAD * longest;

@@ -27,7 +27,7 @@ pub enum Group {
     All,
 }
 
-/// What a control of a cgroup is set to.
+/// The value that a control of a cgroup is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Control {
     /// All of its threads stand still.
@@ -40,7 +40,7 @@ pub enum Control {
 /// The weight of a cgroup beside others. An idle one has none to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
-    /// What every group has that nobody has changed.
+    /// The weight of a group that nobody has changed.
     Usual,
     /// The highest that there is.
     Highest,

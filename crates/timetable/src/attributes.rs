@@ -2,7 +2,7 @@ use crate::{InSlot, Standing, priority};
 
 /// The scheduling policies of Linux (sched(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum SchedPolicy {
     Other,
     Fifo,
     RoundRobin,
@@ -12,44 +12,44 @@ pub enum Policy {
     Ext,
 }
 
-impl Policy {
-    pub const ALL: [Policy; 7] = [
-        Policy::Other,
-        Policy::Fifo,
-        Policy::RoundRobin,
-        Policy::Batch,
-        Policy::Idle,
-        Policy::Deadline,
-        Policy::Ext,
+impl SchedPolicy {
+    pub const ALL: [SchedPolicy; 7] = [
+        SchedPolicy::Other,
+        SchedPolicy::Fifo,
+        SchedPolicy::RoundRobin,
+        SchedPolicy::Batch,
+        SchedPolicy::Idle,
+        SchedPolicy::Deadline,
+        SchedPolicy::Ext,
     ];
 
     /// As Linux numbers them. 4 was never built.
     pub fn number(self) -> u32 {
         match self {
-            Policy::Other => 0,
-            Policy::Fifo => 1,
-            Policy::RoundRobin => 2,
-            Policy::Batch => 3,
-            Policy::Idle => 5,
-            Policy::Deadline => 6,
-            Policy::Ext => 7,
+            SchedPolicy::Other => 0,
+            SchedPolicy::Fifo => 1,
+            SchedPolicy::RoundRobin => 2,
+            SchedPolicy::Batch => 3,
+            SchedPolicy::Idle => 5,
+            SchedPolicy::Deadline => 6,
+            SchedPolicy::Ext => 7,
         }
     }
 
-    pub fn from_number(number: u32) -> Option<Policy> {
-        Policy::ALL.into_iter().find(|policy| policy.number() == number)
+    pub fn from_number(number: u32) -> Option<SchedPolicy> {
+        SchedPolicy::ALL.into_iter().find(|policy| policy.number() == number)
     }
 
     /// Above every ordinary thread.
     pub fn is_realtime(self) -> bool {
-        matches!(self, Policy::Fifo | Policy::RoundRobin | Policy::Deadline)
+        matches!(self, SchedPolicy::Fifo | SchedPolicy::RoundRobin | SchedPolicy::Deadline)
     }
 }
 
 /// How one thread is scheduled by Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    pub policy: Policy,
+    pub policy: SchedPolicy,
     /// −20 to 19; what counts under `Other` and `Batch`, kept by the kernel under the others.
     pub nice: i32,
     /// 1 to 99 under `Fifo` and `RoundRobin`, 0 otherwise.
@@ -60,19 +60,19 @@ pub struct Attributes {
 
 impl Attributes {
     pub const fn other(nice: i32) -> Self {
-        Attributes { policy: Policy::Other, nice, priority: 0, reset_on_fork: false }
+        Attributes { policy: SchedPolicy::Other, nice, priority: 0, reset_on_fork: false }
     }
 
     pub const fn batch(nice: i32) -> Self {
-        Attributes { policy: Policy::Batch, nice, priority: 0, reset_on_fork: false }
+        Attributes { policy: SchedPolicy::Batch, nice, priority: 0, reset_on_fork: false }
     }
 
     pub const fn idle(nice: i32) -> Self {
-        Attributes { policy: Policy::Idle, nice, priority: 0, reset_on_fork: false }
+        Attributes { policy: SchedPolicy::Idle, nice, priority: 0, reset_on_fork: false }
     }
 
     pub const fn fifo(priority: u32) -> Self {
-        Attributes { policy: Policy::Fifo, nice: 0, priority, reset_on_fork: true }
+        Attributes { policy: SchedPolicy::Fifo, nice: 0, priority, reset_on_fork: true }
     }
 }
 
@@ -83,9 +83,10 @@ const WIDE: Attributes = Attributes::other(-20);
 /// kernel keeps it under both policies, so that even a release without memory gives it back.
 ///
 /// In a group that is idle as a whole, threads out of slot are SCHED_BATCH. Idle ones weigh so
-/// little that the group's weight on a CPU falls to the kernel's least (MIN_SHARES), where its
-/// virtual deadline is reckoned with another weight than it is scaled by as the weight rises again:
-/// the group then comes before a short task that waits beside it, and runs until the next tick.
+/// little that the group's weight on a CPU falls to the kernel's least (MIN_SHARES). As the weight
+/// rises again, the kernel reckons the group's virtual deadline with one weight and scales it by
+/// another. The group then comes before a short task that waits beside it, and runs until the next
+/// tick.
 pub(crate) fn at_standing(
     original: &Attributes,
     to: Standing,
@@ -98,7 +99,7 @@ pub(crate) fn at_standing(
                 Attributes { nice: original.nice, ..Attributes::fifo(priority::GANG) }
             }
             InSlot::Wide => WIDE,
-            InSlot::Alone => *original,
+            InSlot::Uncontended => *original,
         },
         Standing::Filling | Standing::Paused if in_idle_group => Attributes::batch(original.nice),
         Standing::Filling | Standing::Paused => Attributes::idle(original.nice),
@@ -106,8 +107,8 @@ pub(crate) fn at_standing(
     }
 }
 
-/// What a thread has out of its slot with [`Backend::Rt`](crate::Backend::Rt), which had `original`
-/// without gangd.
+/// The attributes that a thread has out of its slot with [`Backend::Rt`](crate::Backend::Rt), where
+/// it had `original` without gangd.
 pub fn lowered(original: &Attributes, in_idle_group: bool) -> Attributes {
     at_standing(original, Standing::Filling, InSlot::Exclusive, in_idle_group)
 }
@@ -117,8 +118,9 @@ pub fn is_raised(attributes: &Attributes) -> bool {
     *attributes == Attributes { nice: attributes.nice, ..Attributes::fifo(priority::GANG) }
 }
 
-/// What a thread seen for the first time was before gangd. One that a thread of the job has started
-/// carries what gangd gave its parent; the job's own default is what it would have had.
+/// The attributes that a thread had before gangd, from those with which it is first seen. A thread
+/// that one of the job has started carries what gangd gave its parent; the job's own default is
+/// what it would have had.
 pub fn before_gangd(now: Attributes, default: Attributes, was_started_here: bool) -> Attributes {
     // The children of a thread in its slot are ordinary ones, and lose its nice value (sched(7),
     // "Reset scheduling policy for child processes").
@@ -126,8 +128,8 @@ pub fn before_gangd(now: Attributes, default: Attributes, was_started_here: bool
     if now == WIDE || reset {
         default
     } else if is_raised(&now)
-        || now.policy == Policy::Idle
-        || (was_started_here && now.policy == Policy::Batch)
+        || now.policy == SchedPolicy::Idle
+        || (was_started_here && now.policy == SchedPolicy::Batch)
     {
         let nice = if now.nice == -20 { default.nice } else { now.nice };
         Attributes { nice, ..default }

@@ -1,10 +1,10 @@
 //! Which actions take a job from one standing to another.
 //!
-//! Problem: kernels and users differ in what they permit. With SCHED_FIFO a gang can be lifted
+//! Problem: kernels and users differ in what they permit. With SCHED_FIFO a gang can be raised
 //! above everything; without it, the others can be weighed down, frozen or stopped.
 //!
-//! Approach: a backend only names the actions, so that the same tests run on all of them with a
-//! model of the kernel, and so that a switch has nothing left to decide.
+//! Approach: a backend only names the actions. So the same tests run on all of them with a model of
+//! the kernel, and a switch has nothing left to decide.
 
 use gang_schedule::JobId;
 
@@ -97,8 +97,8 @@ impl Backend {
     }
 }
 
-/// Who is paused has its usual weight: a thread freezes by itself when it runs, and a group that is
-/// idle may not run for minutes beside others.
+/// A paused job has its usual weight. A thread freezes by itself when it runs, and an idle group
+/// may not run for minutes beside others.
 fn weigh(job: JobId, members: &Members, to: Standing, out: &mut Vec<Action>) {
     let controls = members.controls;
     let is_idle = match to {

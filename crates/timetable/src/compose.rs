@@ -20,8 +20,8 @@ use std::collections::BTreeMap;
 use gang_schedule::{Config, CpuSet, JobId, Plan, clock};
 
 use crate::{
-    Action, Backend, Control, Edge, Group, InSlot, Members, Signal, Standing, Switchers, Timetable,
-    Validity, Weight, Word,
+    Action, Backend, Control, EdgeActions, Group, InSlot, Members, Signal, Standing, Switchers,
+    Timetable, Validity, Weight, Word,
 };
 
 /// A job, as far as a switch is concerned.
@@ -33,11 +33,12 @@ pub struct Gang<'a> {
     /// While it is in no row.
     pub out_of_row: Standing,
     /// It has threads that do not stand as it does yet: they get there at the first edge.
-    pub has_newcomers: bool,
+    pub has_new_threads: bool,
     pub in_slot: InSlot,
     /// Its programs read of its slot there.
     pub has_page: bool,
-    /// What the page says out of its slot: one that takes no turns any more may have a slot yet.
+    /// The validity that the page has out of its slot: a job that takes no turns any more may have
+    /// a slot yet.
     pub validity: Validity,
     /// Processes that hear of its slots by signals.
     pub listeners: Vec<u32>,
@@ -57,48 +58,49 @@ pub struct Stretch<'a> {
     /// One for each slice that the stretch touches, in order.
     pub plans: &'a [Plan],
     /// Those that are in a row of the stretch, come into it raised, or filling where others pause,
-    /// or have newcomers or listeners.
+    /// or have new threads or listeners.
     pub gangs: &'a BTreeMap<JobId, Gang<'a>>,
-    /// What pages of other jobs say from now on: what was told before may write them until then.
+    /// The words of other jobs' pages from now on. The timetable before may write these pages until
+    /// then.
     pub pages: &'a [(JobId, Word)],
     /// The stretch before ends in a gap, in which the group of all gangs gives way.
     pub follows_gap: bool,
-    /// All gangs are in one cpu cgroup, which can be lifted.
-    pub can_lift: bool,
+    /// All gangs are in one cpu cgroup, whose controls can be set.
+    pub has_common_group: bool,
 }
 
-/// What the cpu cgroup of all gangs has.
+/// The weight of the cpu cgroup that all gangs have in common.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
+enum CommonWeight {
     /// It gives way.
     None,
-    /// It is a group like any other: a gang is alone. Its threads would otherwise gather on few
-    /// CPUs, since the kernel takes one on which only idle groups run for as good as idle when it
-    /// places a thread that wakes.
+    /// It is a group like any other: nobody competes with the gang. Its threads would otherwise
+    /// gather on few CPUs: where only idle groups run, the kernel takes a CPU for as good as idle
+    /// when it places a thread that wakes.
     Usual,
     /// It comes before all others: a wide gang is in its slot.
     Highest,
 }
 
-impl Level {
-    fn of(in_slot: InSlot) -> Level {
+impl CommonWeight {
+    fn of(in_slot: InSlot) -> CommonWeight {
         match in_slot {
-            InSlot::Exclusive => Level::None,
-            InSlot::Alone => Level::Usual,
-            InSlot::Wide => Level::Highest,
+            InSlot::Exclusive => CommonWeight::None,
+            InSlot::Uncontended => CommonWeight::Usual,
+            InSlot::Wide => CommonWeight::Highest,
         }
     }
 
     fn controls(self) -> Vec<Control> {
         match self {
-            Level::None => vec![Control::Idle(true)],
-            Level::Usual => vec![Control::Idle(false), Control::Weight(Weight::Usual)],
-            Level::Highest => vec![Control::Idle(false), Control::Weight(Weight::Highest)],
+            CommonWeight::None => vec![Control::Idle(true)],
+            CommonWeight::Usual => vec![Control::Idle(false), Control::Weight(Weight::Usual)],
+            CommonWeight::Highest => vec![Control::Idle(false), Control::Weight(Weight::Highest)],
         }
     }
 }
 
-/// What the switchers do in a stretch, and how it leaves the gangs.
+/// The timetables of a stretch, and the standings at its end.
 #[derive(Debug, Default)]
 pub struct Composition {
     /// One for each group of CPUs.
@@ -123,37 +125,38 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     let mut standings: BTreeMap<JobId, (Standing, Option<&CpuSet>)> =
         stretch.gangs.iter().map(|(&job, gang)| (job, (gang.standing, None))).collect();
     // Without a gap before it, nobody knows how the stretch before has left them.
-    let mut lifted = stretch.follows_gap.then_some(Level::None);
-    // What the stretch before has told may not come about any more.
-    let mut told = BTreeMap::new();
+    let mut common = stretch.follows_gap.then_some(CommonWeight::None);
+    // Words that the stretch before wrote may not come about any more.
+    let mut written = BTreeMap::new();
     let mut signalled = BTreeMap::<JobId, (bool, u64)>::new();
-    let mut edges = BTreeMap::<u64, Edge>::new();
+    let mut edges = BTreeMap::<u64, EdgeActions>::new();
     let mut at_ns = stretch.from_ns;
     while at_ns < stretch.until_ns {
         let slice = clock::slice_at(stretch.config, at_ns);
         let row = wanted(stretch, slice, clock::in_gap(stretch.config, at_ns));
-        let mut edge = Edge { at_ns, ..Edge::default() };
+        let mut edge = EdgeActions { at_ns, ..EdgeActions::default() };
         parts.at_ns = at_ns;
         if at_ns == stretch.from_ns {
-            edge.tell_before.extend(parts.pages());
+            edge.notify_before.extend(parts.pages());
         }
         let in_row = row.keys().filter_map(|job| stretch.gangs.get(job));
-        let level = in_row.map(|gang| Level::of(gang.in_slot)).max().unwrap_or(Level::None);
-        if lifted != Some(level) {
-            let list = if level > Level::None { &mut edge.raise } else { &mut edge.lower };
-            list.extend(parts.lift(level));
+        let weight =
+            in_row.map(|gang| CommonWeight::of(gang.in_slot)).max().unwrap_or(CommonWeight::None);
+        if common != Some(weight) {
+            let list = if weight > CommonWeight::None { &mut edge.raise } else { &mut edge.lower };
+            list.extend(parts.set_common_group(weight));
         }
-        lifted = Some(level);
+        common = Some(weight);
         for (&job, state) in &mut standings {
             let (to, cpus) = match row.get(&job) {
                 Some(cpus) => (Standing::Raised, Some(*cpus)),
                 None => (out_of_slot(stretch, slice, job), state.1),
             };
             let moves = cpus.is_some() && cpus != state.1;
-            let newcomers = at_ns == stretch.from_ns && stretch.gangs[&job].has_newcomers;
-            if to != state.0 || moves || newcomers {
+            let new_threads = at_ns == stretch.from_ns && stretch.gangs[&job].has_new_threads;
+            if to != state.0 || moves || new_threads {
                 let list = if to == Standing::Raised { &mut edge.raise } else { &mut edge.lower };
-                list.push(parts.part(job, state.0, to, cpus, newcomers));
+                list.push(parts.part(job, state.0, to, cpus, new_threads));
                 *state = (to, cpus);
             }
         }
@@ -161,8 +164,9 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
         for (&job, &(standing, cpus)) in &standings {
             let cpus = cpus.filter(|_| standing == Standing::Raised);
             let Some(word) = word(stretch, job, cpus, next_ns) else { continue };
-            if told.insert(job, word) != Some(word) {
-                let list = if word.running { &mut edge.tell_after } else { &mut edge.tell_before };
+            if written.insert(job, word) != Some(word) {
+                let list =
+                    if word.running { &mut edge.notify_after } else { &mut edge.notify_before };
                 list.extend(parts.page(job, word));
             }
         }
@@ -170,25 +174,25 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             if stretch.gangs[&job].listeners.is_empty() {
                 continue;
             }
-            let told = signalled.get(&job).copied();
+            let last = signalled.get(&job).copied();
             let goes_on = standing == Standing::Raised
-                || told.is_some_and(|told| told.0) && goes_on(stretch, job, at_ns);
-            if told.is_some_and(|told| told.0 == goes_on) {
+                || last.is_some_and(|last| last.0) && goes_on(stretch, job, at_ns);
+            if last.is_some_and(|last| last.0 == goes_on) {
                 continue;
             }
             signalled.insert(job, (goes_on, at_ns));
             if goes_on {
-                edge.tell_after.push(parts.signal(job, Signal::SlotBegins));
+                edge.notify_after.push(parts.signal(job, Signal::SlotBegins));
             } else {
                 // Early enough to be heard: nobody answers, and nobody is waited for any longer.
                 let notice_ns = at_ns.saturating_sub(notice_ns(stretch.config));
-                let notice = match told {
+                let notice = match last {
                     Some((_, since_ns)) if since_ns < notice_ns => edges
                         .entry(notice_ns)
-                        .or_insert(Edge { at_ns: notice_ns, ..Edge::default() }),
+                        .or_insert(EdgeActions { at_ns: notice_ns, ..EdgeActions::default() }),
                     _ => &mut edge,
                 };
-                notice.tell_before.push(parts.signal(job, Signal::SlotEnds));
+                notice.notify_before.push(parts.signal(job, Signal::SlotEnds));
             }
         }
         if edge.parts().next().is_some() {
@@ -200,18 +204,18 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
     let mut at_deadline: Vec<usize> = raised_at_end
         .map(|(&job, state)| parts.part(job, Standing::Raised, Standing::Filling, state.1, false))
         .collect();
-    for (&job, told) in told.iter().filter(|(_, word)| word.running) {
+    for (&job, last) in written.iter().filter(|(_, word)| word.running) {
         let validity = stretch.gangs[&job].validity;
-        let word = Word { slice_ns: told.slice_ns, validity, ..Word::default() };
+        let word = Word { slice_ns: last.slice_ns, validity, ..Word::default() };
         at_deadline.extend(parts.page(job, word));
     }
-    if lifted > Some(Level::None) {
-        at_deadline.extend(parts.lift(Level::None));
+    if common > Some(CommonWeight::None) {
+        at_deadline.extend(parts.set_common_group(CommonWeight::None));
     }
     let pins = std::mem::take(&mut parts.pins);
     let timetables = parts.into_shares().map(|parts| {
         // A switcher sleeps through an edge at which it has nothing to do.
-        let has_work = |edge: &&Edge| edge.parts().any(|part| !parts[part].is_empty());
+        let has_work = |edge: &&EdgeActions| edge.parts().any(|part| !parts[part].is_empty());
         Timetable {
             generation: stretch.generation,
             from_ns: stretch.from_ns,
@@ -245,7 +249,7 @@ fn wanted<'a>(stretch: &Stretch<'a>, slice: u64, in_gap: bool) -> BTreeMap<JobId
     plan.into_iter().flat_map(|plan| &plan.row).map(|slot| (slot.job, &slot.cpus)).collect()
 }
 
-/// What the page of a job says, if it has one, until the next edge; `cpus` are those of its slot.
+/// The word of a job's page until the next edge, if it has a page; `cpus` are those of its slot.
 fn word(stretch: &Stretch<'_>, job: JobId, cpus: Option<&CpuSet>, next_ns: u64) -> Option<Word> {
     let Gang { members, has_page, validity, .. } = &stretch.gangs[&job];
     if !has_page {
@@ -263,7 +267,7 @@ fn word(stretch: &Stretch<'_>, job: JobId, cpus: Option<&CpuSet>, next_ns: u64) 
     }))
 }
 
-/// How long before the end of its slot a job is told by a signal that it ends.
+/// A job gets the signal that its slot ends so long before the end.
 fn notice_ns(config: &Config) -> u64 {
     (config.slice_ns / 20).min(1_000_000)
 }
@@ -291,8 +295,8 @@ fn out_of_slot(stretch: &Stretch<'_>, slice: u64, job: JobId) -> Standing {
     }
 }
 
-/// What tells parts apart: the job, from where it goes to where, and the CPUs it is restricted to;
-/// whether newcomers are restricted to those that the others have.
+/// The key of a part: the job, its standings before and after, and the CPUs that it is restricted
+/// to; and whether new threads are restricted to those that the others have.
 type Way = (JobId, Standing, Standing, Option<CpuSet>, bool);
 
 /// The parts of a stretch, each written once, in a share for each switcher.
@@ -317,15 +321,15 @@ impl<'a> Parts<'a> {
         from: Standing,
         to: Standing,
         cpus: Option<&CpuSet>,
-        newcomers: bool,
+        new_threads: bool,
     ) -> usize {
         let members = self.stretch.gangs[&job].members;
         let cpus = cpus.filter(|cpus| to == Standing::Raised && self.moves(job, members, cpus));
         if let Some(cpus) = cpus {
             self.pins.push(Pin { at_ns: self.at_ns, job, cpus: cpus.clone() });
         }
-        // Who came from elsewhere may run anywhere yet.
-        let kept = self.pinned(job, members).filter(|_| newcomers && cpus.is_none());
+        // Threads that came from elsewhere may run anywhere yet.
+        let kept = self.pinned(job, members).filter(|_| new_threads && cpus.is_none());
         let kept = kept.filter(|_| self.stretch.backend.can_fill());
         let way = (job, from, to, cpus.cloned(), kept.is_some());
         if let Some(&number) = self.numbers.get(&way) {
@@ -410,10 +414,10 @@ impl<'a> Parts<'a> {
         self.add(actions, |_| owner)
     }
 
-    fn lift(&mut self, level: Level) -> Option<usize> {
+    fn set_common_group(&mut self, weight: CommonWeight) -> Option<usize> {
         let set = |control| Action::Control { group: Group::All, control };
-        let actions = level.controls().into_iter().map(set).collect();
-        self.stretch.can_lift.then(|| self.add(actions, |_| 0))
+        let actions = weight.controls().into_iter().map(set).collect();
+        self.stretch.has_common_group.then(|| self.add(actions, |_| 0))
     }
 
     fn add(&mut self, actions: Vec<Action>, owner: impl Fn(&Action) -> usize) -> usize {

@@ -1,4 +1,4 @@
-//! What is done to the threads of jobs, and when: as data.
+//! The actions on the threads of jobs, and their moments: as data.
 //!
 //! A [`Backend`] says which [`Action`]s take a job from one [`Standing`] to another. [`compose()`]
 //! lays the actions for the next few milliseconds out by the edges of the clock, in a [`Timetable`]
@@ -20,12 +20,12 @@ mod timetable;
 mod word;
 
 pub use action::{Action, Control, Group, Signal, Weight};
-pub use attributes::{Attributes, Policy, before_gangd, is_raised, lowered};
+pub use attributes::{Attributes, SchedPolicy, before_gangd, is_raised, lowered};
 pub use backend::{Backend, pause};
 pub use compose::{Composition, Gang, Pin, Stretch, compose};
 pub use members::{Controls, Members, Seen, THREADS_MAX, Thread};
 pub use runnable::Runnable;
 pub use standing::{Guarantee, InSlot, Standing, priority};
 pub use switchers::{SWITCHERS_MAX, Switchers};
-pub use timetable::{Edge, Timetable};
+pub use timetable::{EdgeActions, Timetable};
 pub use word::{Validity, Word};

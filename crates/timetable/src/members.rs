@@ -2,8 +2,8 @@ use gang_schedule::CpuSet;
 
 use crate::{Action, Attributes, before_gangd};
 
-/// More threads than this and a job gets no slots until it has fewer: the lists would take longer
-/// to read than a slice (a fork bomb must not delay its neighbours).
+/// A job with more threads than this gets no slots until it has fewer. The lists would take longer
+/// to read than a slice, and a fork bomb must not delay its neighbours.
 pub const THREADS_MAX: usize = 4096;
 
 /// One thread of a job.
@@ -13,19 +13,19 @@ pub struct Thread {
     /// As it was when the job took it, to be given back.
     pub original: Attributes,
     /// The program chose its CPUs itself, and knows why.
-    pub moored: bool,
+    pub user_pinned: bool,
     /// The CPU it was last seen on.
     pub cpu: Option<u32>,
 }
 
 impl Thread {
-    /// The program made it a real-time thread itself; it knows why, and is left alone.
+    /// The program made it a real-time thread itself, and knows why: it is not touched.
     pub fn is_exempt(&self) -> bool {
         self.original.policy.is_realtime()
     }
 }
 
-/// What is seen of a thread that was not known.
+/// The look at a thread that was not known.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub tid: u32,
@@ -33,7 +33,7 @@ pub struct Seen {
     pub cpus: CpuSet,
     /// gangd gave these CPUs to threads of the job lately.
     pub were_given: bool,
-    /// What it had before, where that is on file.
+    /// The attributes that it had before, where they are on file.
     pub original: Option<Attributes>,
 }
 
@@ -64,7 +64,7 @@ pub struct Members {
     /// CPUs its threads were last restricted to; absent where they run anywhere.
     pub pinned: Option<CpuSet>,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
-    is_crowded: bool,
+    has_too_many_threads: bool,
 }
 
 impl Members {
@@ -76,7 +76,7 @@ impl Members {
             default,
             everywhere,
             pinned: None,
-            is_crowded: false,
+            has_too_many_threads: false,
         }
     }
 
@@ -91,8 +91,8 @@ impl Members {
         &self.threads
     }
 
-    pub fn is_crowded(&self) -> bool {
-        self.is_crowded
+    pub fn has_too_many_threads(&self) -> bool {
+        self.has_too_many_threads
     }
 
     fn find(&self, tid: u32) -> Result<usize, usize> {
@@ -103,18 +103,18 @@ impl Members {
         self.find(tid).is_ok()
     }
 
-    /// The threads of the job are these, in any order; so many are `beside` them in the same
-    /// processes. What is left are those that are looked at, in order of number, for
+    /// Admits the threads of the job, given in any order; so many others are `beside` them in the
+    /// same processes. Leaves those that are looked at, in order of number, for
     /// [`Members::update`]. Returns how many the job has.
     ///
     /// Of too many threads those stay that were known: they may be raised, and must be lowered. The
     /// order in which the kernel lists them is not the same each time.
     pub fn admit(&mut self, tids: &mut Vec<u32>, beside: usize) -> usize {
-        self.is_crowded = tids.len().max(beside) > THREADS_MAX;
+        self.has_too_many_threads = tids.len().max(beside) > THREADS_MAX;
         tids.sort_unstable();
         tids.dedup();
         let listed = tids.len();
-        if !self.is_crowded {
+        if !self.has_too_many_threads {
             return listed;
         }
         let known = tids.iter().filter(|&&tid| self.knows(tid)).count();
@@ -128,8 +128,8 @@ impl Members {
         listed
     }
 
-    /// The threads of the job are these, in order of number. Those known keep what is remembered of
-    /// them; of the others `look` tells what is seen, unless they are gone. Returns how many came.
+    /// The threads of the job are these, in order of number. Known threads keep what is remembered
+    /// of them; the others are looked at, unless they are gone. Returns how many came.
     pub fn update(&mut self, tids: &[u32], mut look: impl FnMut(u32) -> Option<Seen>) -> usize {
         if self.threads.iter().map(|thread| thread.tid).eq(tids.iter().copied()) {
             return 0;
@@ -150,8 +150,8 @@ impl Members {
                 let original = seen
                     .original
                     .unwrap_or_else(|| before_gangd(seen.now, self.default, was_started_here));
-                let moored = self.is_moored(&seen);
-                self.threads.push(Thread { tid, original, moored, cpu: None });
+                let user_pinned = self.is_user_pinned(&seen);
+                self.threads.push(Thread { tid, original, user_pinned, cpu: None });
             }
         }
         came
@@ -159,20 +159,20 @@ impl Members {
 
     /// Whether a thread that is seen for the first time chose its CPUs. One that was started by a
     /// thread in a slot has those of that slot, which may be over.
-    fn is_moored(&self, seen: &Seen) -> bool {
+    fn is_user_pinned(&self, seen: &Seen) -> bool {
         let has_gangds = Some(&seen.cpus) == self.pinned.as_ref() || seen.were_given;
         seen.cpus != self.everywhere && !has_gangds
     }
 
-    /// A thread comes, with what it had before: where that is not what the job's first one had, it
-    /// cannot be told any more once it is switched.
-    pub fn know(&mut self, seen: &Seen) {
+    /// Remembers the attributes that a thread had before it joined. Where these are not what the
+    /// job's first thread had, they cannot be found out any more once the thread is switched.
+    pub fn remember_attributes(&mut self, seen: &Seen) {
         let original = seen.original.unwrap_or(seen.now);
         match self.find(seen.tid) {
             Ok(at) => self.threads[at].original = original,
             Err(at) => {
-                let moored = self.is_moored(seen);
-                self.threads.insert(at, Thread { tid: seen.tid, original, moored, cpu: None });
+                let user_pinned = self.is_user_pinned(seen);
+                self.threads.insert(at, Thread { tid: seen.tid, original, user_pinned, cpu: None });
             }
         }
     }
@@ -195,7 +195,7 @@ impl Members {
         for thread in leavers.iter().filter(|thread| !thread.is_exempt()) {
             let tid = thread.tid;
             out.push(Action::Attributes { tid, attributes: thread.original });
-            if self.pinned.is_some() && !thread.moored {
+            if self.pinned.is_some() && !thread.user_pinned {
                 out.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
             }
         }
@@ -204,7 +204,8 @@ impl Members {
 
     /// The actions that restrict the threads to some CPUs, of those that have not chosen their own.
     pub fn pinning(&self, cpus: &CpuSet) -> impl Iterator<Item = Action> {
-        let threads = self.threads.iter().filter(|thread| !thread.is_exempt() && !thread.moored);
+        let threads =
+            self.threads.iter().filter(|thread| !thread.is_exempt() && !thread.user_pinned);
         threads.map(move |thread| Action::Affinity { tid: thread.tid, cpus: cpus.clone() })
     }
 
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!((first.tid, first.original, first.cpu), (3, Attributes::other(1), Some(1)));
         // Started by a thread in its slot, it is an ordinary one; and it chose its CPU.
         assert_eq!((second.tid, second.original), (5, Attributes::other(5)));
-        assert!(second.moored && !first.moored);
+        assert!(second.user_pinned && !first.user_pinned);
     }
 
     #[test]
@@ -257,25 +258,26 @@ mod tests {
             4 => Some(given.clone()),
             _ => seen(5, Attributes::other(0), &[0]),
         });
-        let moored: Vec<bool> = job.threads().iter().map(|thread| thread.moored).collect();
-        assert_eq!(moored, [false, false, true]);
+        let user_pinned: Vec<bool> =
+            job.threads().iter().map(|thread| thread.user_pinned).collect();
+        assert_eq!(user_pinned, [false, false, true]);
     }
 
     #[test]
-    fn of_a_crowd_those_stay_that_were_known() {
+    fn known_threads_stay_beyond_the_limit() {
         let mut job = job();
         let last = 2 * THREADS_MAX as u32;
         job.update(&[last], |tid| seen(tid, Attributes::other(0), &[0, 1]));
         let mut tids: Vec<u32> = (1..=last).rev().collect();
         assert_eq!(job.admit(&mut tids, 0), last as usize);
-        assert!(job.is_crowded());
+        assert!(job.has_too_many_threads());
         assert_eq!(tids.len(), THREADS_MAX);
         assert!(tids.is_sorted() && tids.last() == Some(&last));
         let mut few = vec![7, 3, 7];
         job.admit(&mut few, THREADS_MAX + 1);
-        assert_eq!((few, job.is_crowded()), (vec![3, 7], true), "those beside count");
+        assert_eq!((few, job.has_too_many_threads()), (vec![3, 7], true), "those beside count");
         job.admit(&mut vec![1], 0);
-        assert!(!job.is_crowded());
+        assert!(!job.has_too_many_threads());
     }
 
     #[test]

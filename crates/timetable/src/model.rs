@@ -12,7 +12,7 @@ use crate::{
     Word, is_raised,
 };
 
-/// What a cgroup was set to. What was never touched is absent.
+/// The controls of a cgroup that were set; the others are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Controlled {
     pub frozen: Option<bool>,
@@ -20,7 +20,7 @@ pub struct Controlled {
     pub weight: Option<Weight>,
 }
 
-/// What actions have left behind. What was never touched is absent.
+/// The state that actions have left behind. Things that were never touched are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     pub attributes: BTreeMap<u32, Attributes>,
@@ -30,7 +30,7 @@ pub struct Model {
     pub stopped: BTreeSet<u32>,
     pub pages: BTreeMap<JobId, Word>,
     /// The last of the other signals that a process got.
-    pub told: BTreeMap<u32, Signal>,
+    pub signalled: BTreeMap<u32, Signal>,
 }
 
 /// Why the model, as Linux, does not do what it is asked for.
@@ -70,7 +70,7 @@ impl Model {
                 self.stopped.remove(&pid);
             }
             Action::Signal { pid, signal, .. } => {
-                self.told.insert(pid, signal);
+                self.signalled.insert(pid, signal);
             }
             Action::Page { job, word } => {
                 self.pages.insert(job, word);
@@ -169,7 +169,7 @@ fn stands(
             InSlot::Wide => *now == Attributes::other(-20),
             // Its nice value counts for nothing, and may still be that of a wide gang.
             InSlot::Exclusive => is_raised(now),
-            InSlot::Alone => untouched,
+            InSlot::Uncontended => untouched,
         },
         Standing::Filling | Standing::Paused if in_idle_group => {
             *now == Attributes::batch(thread.original.nice)

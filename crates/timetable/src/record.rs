@@ -7,19 +7,19 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Attributes, Policy};
+use crate::{Attributes, SchedPolicy};
 
 /// How to find the processes of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Whereabouts {
+pub enum Placement {
     /// Its own cgroup of version 2, and the cpu group of version 1 that its processes were put into.
-    /// The homes are where they came from.
+    /// The origins are where they came from.
     Cgroup {
         group: PathBuf,
-        home: PathBuf,
+        origin: PathBuf,
         cpu_group: Option<PathBuf>,
-        cpu_home: Option<PathBuf>,
+        cpu_origin: Option<PathBuf>,
         /// Other jobs are in the cpu group too; it outlives this one.
         cpu_group_is_shared: bool,
         /// The group was there before the job, and stays.
@@ -34,17 +34,17 @@ pub enum Whereabouts {
     Threads { threads: Vec<Single> },
 }
 
-impl Whereabouts {
+impl Placement {
     /// Where the memory of the job is limited.
     pub fn confinement(&self) -> Option<&Confinement> {
         match self {
-            Whereabouts::Cgroup { memory, .. } => memory.as_ref(),
-            Whereabouts::Tree { .. } | Whereabouts::Threads { .. } => None,
+            Placement::Cgroup { memory, .. } => memory.as_ref(),
+            Placement::Tree { .. } | Placement::Threads { .. } => None,
         }
     }
 
     pub fn set_confinement(&mut self, to: Option<Confinement>) {
-        if let Whereabouts::Cgroup { memory, .. } = self {
+        if let Placement::Cgroup { memory, .. } = self {
             *memory = to;
         }
     }
@@ -55,7 +55,7 @@ impl Whereabouts {
 pub struct Confinement {
     pub group: PathBuf,
     /// Of version 1: where the processes came from. Of version 2 it is the job's own group.
-    pub home: Option<PathBuf>,
+    pub origin: Option<PathBuf>,
     /// Of version 2: the limit of where they came from, in bytes, which they are to keep.
     #[serde(default)]
     pub inherited: Option<u64>,
@@ -63,11 +63,11 @@ pub struct Confinement {
 
 /// A process that came into a job from other groups than the first one of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Newcomer {
+pub struct JoinedProcess {
     pub pid: u32,
-    pub home: PathBuf,
-    pub cpu_home: Option<PathBuf>,
-    pub memory_home: Option<PathBuf>,
+    pub origin: PathBuf,
+    pub cpu_origin: Option<PathBuf>,
+    pub memory_origin: Option<PathBuf>,
 }
 
 /// The attributes that a released thread gets; the policy by its number in sched(7).
@@ -87,7 +87,7 @@ impl From<Attributes> for Normal {
 
 impl From<Normal> for Attributes {
     fn from(normal: Normal) -> Self {
-        let policy = Policy::from_number(normal.policy).unwrap_or(Policy::Other);
+        let policy = SchedPolicy::from_number(normal.policy).unwrap_or(SchedPolicy::Other);
         Attributes { policy, nice: normal.nice, priority: normal.priority, reset_on_fork: false }
     }
 }
@@ -105,7 +105,7 @@ pub struct Record {
     pub min_cpus: u32,
     pub registered_at_ns: u64,
     pub suspended: bool,
-    pub whereabouts: Whereabouts,
+    pub placement: Placement,
     pub normal: Normal,
     /// CPUs its first process might run on.
     pub affinity: Vec<u32>,
@@ -121,7 +121,7 @@ pub struct Record {
     #[serde(default)]
     pub disk_bytes: u64,
     #[serde(default)]
-    pub newcomers: Vec<Newcomer>,
+    pub joined: Vec<JoinedProcess>,
     /// The first process, with its start time, while it is on its way into the job's groups.
     #[serde(default)]
     pub coming: Option<(u32, u64)>,
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_thread_gets_back_the_policy_that_it_had() {
-        for policy in Policy::ALL {
+        for policy in SchedPolicy::ALL {
             let had = Attributes { policy, ..Attributes::other(3) };
             assert_eq!(Attributes::from(Normal::from(had)), had);
         }

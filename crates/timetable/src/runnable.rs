@@ -14,7 +14,7 @@ impl Runnable {
         Runnable { threads, unseen: 0 }
     }
 
-    /// What `runnable` of those that were looked at say of all that are listed.
+    /// An estimate for all that are listed, from the `runnable` ones of those that were looked at.
     pub fn of_part(runnable: u32, looked_at: u32, listed: usize, came: u32) -> Runnable {
         if looked_at == 0 {
             return Runnable::default();

@@ -4,7 +4,7 @@ use std::fmt;
 /// daemon is gone, all are [`Standing::Released`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// In its slot: lifted above whatever could run in its place.
+    /// In its slot: raised above whatever could run in its place.
     Raised,
     /// Out of its slot: runs only where a CPU would idle.
     Filling,
@@ -14,7 +14,7 @@ pub enum Standing {
     Released,
 }
 
-/// What its slot gives to a gang, with [`Backend::Rt`](crate::Backend::Rt).
+/// The way in which a gang has its slot with [`Backend::Rt`](crate::Backend::Rt).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InSlot {
     /// Its threads are SCHED_FIFO.
@@ -25,11 +25,11 @@ pub enum InSlot {
     Wide,
     /// Nobody else wants a CPU: its threads are as they were without gangd, since there is nobody
     /// to come before.
-    Alone,
+    Uncontended,
 }
 
 impl InSlot {
-    pub const ALL: [InSlot; 3] = [InSlot::Exclusive, InSlot::Wide, InSlot::Alone];
+    pub const ALL: [InSlot; 3] = [InSlot::Exclusive, InSlot::Wide, InSlot::Uncontended];
 }
 
 /// How a backend keeps the promise of a slot, strongest first.
@@ -53,11 +53,11 @@ impl fmt::Display for Guarantee {
     }
 }
 
-/// SCHED_FIFO priorities. Each must be able to interrupt those before it: a gang that spins on
-/// every CPU must not keep the daemon from switching, nor the daemon the guardian from releasing.
+/// SCHED_FIFO priorities. Each can interrupt those before it. A gang that spins on every CPU must
+/// not keep the daemon from switching; nor may the daemon keep the guardian from releasing.
 pub mod priority {
     pub const GANG: u32 = 1;
-    /// Who serves clients, as far as that is allowed.
+    /// Threads that serve clients, as far as that is allowed.
     pub const CLIENT: u32 = 2;
     /// Where there is no reservation for it.
     pub const CONDUCTOR: u32 = 3;

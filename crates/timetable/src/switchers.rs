@@ -14,7 +14,7 @@ pub struct Switchers {
 pub const SWITCHERS_MAX: usize = 64;
 
 impl Switchers {
-    /// CPUs near each other are looked after together.
+    /// Neighbouring CPUs have one switcher.
     pub fn new(topology: &Topology) -> Switchers {
         let mut cpus: Vec<_> = topology.cpus().to_vec();
         cpus.sort_unstable_by_key(|cpu| (cpu.node, cpu.cache, cpu.core, cpu.id));
@@ -42,7 +42,7 @@ impl Switchers {
 }
 
 impl FromIterator<CpuSet> for Switchers {
-    /// The CPUs of each switcher as they are told.
+    /// The CPUs of each switcher, as given.
     fn from_iter<I: IntoIterator<Item = CpuSet>>(cpus: I) -> Switchers {
         Switchers { cpus: cpus.into_iter().collect() }
     }

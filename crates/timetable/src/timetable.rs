@@ -2,26 +2,26 @@ use crate::Action;
 
 /// One moment at which somebody enters or leaves a slot. Parts are named by their number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Edge {
+pub struct EdgeActions {
     /// UTC, nanoseconds.
     pub at_ns: u64,
     pub lower: Vec<usize>,
     pub raise: Vec<usize>,
-    /// What programs are told of it: those that leave their slot before, those that enter it after.
-    pub tell_before: Vec<usize>,
-    pub tell_after: Vec<usize>,
+    /// Pages and signals: of jobs that leave their slot before, of those that enter it after.
+    pub notify_before: Vec<usize>,
+    pub notify_after: Vec<usize>,
 }
 
-impl Edge {
+impl EdgeActions {
     pub(crate) fn parts(&self) -> impl Iterator<Item = usize> {
-        [&self.tell_before, &self.lower, &self.raise, &self.tell_after]
+        [&self.notify_before, &self.lower, &self.raise, &self.notify_after]
             .into_iter()
             .flatten()
             .copied()
     }
 }
 
-/// What one switcher does in one stretch of time. `A` are actions, or what they were bound to.
+/// The work of one switcher in one stretch of time. `A` are actions, or what they were bound to.
 #[derive(Clone, Debug)]
 pub struct Timetable<A = Action> {
     /// Timetables are numbered from 1; 0 is that of a switcher that got none yet.
@@ -41,7 +41,7 @@ pub struct Timetable<A = Action> {
     pub immediate: Vec<(u64, A)>,
     pub parts: Vec<Vec<A>>,
     /// In order of time.
-    pub edges: Vec<Edge>,
+    pub edges: Vec<EdgeActions>,
     /// Without another timetable by then, every gang leaves its slot.
     pub deadline_ns: u64,
     pub at_deadline: Vec<usize>,

@@ -10,7 +10,7 @@ pub enum Validity {
     Gone = 2,
 }
 
-/// What the slot page of a job says of its slot.
+/// The word of a job's slot page: what it says of the slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Word {
     pub running: bool,

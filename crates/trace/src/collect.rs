@@ -16,15 +16,15 @@ use gang_protocol::{client::Client, v1};
 
 use crate::members::Members;
 
-/// How often the daemon is asked meanwhile, at least. It keeps 2,048 slices, and 1,024 switches of each CPU, of
-/// which a slice may have four: two at its own edges, and two at those of a gap.
+/// The daemon is asked so often meanwhile, at least. It keeps 2,048 slices, and 1,024 switches of
+/// each CPU. A slice may have four switches: two at its own edges, and two at those of a gap.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 const SLICES_AT_A_TIME: i64 = 200;
 
 /// A switch is on record when it is over, and may be asked for so much earlier.
 const LATEST: Duration = Duration::from_secs(1);
 
-/// What ran, and what was planned.
+/// The threads that ran, and the plan.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
     /// UTC.
@@ -41,7 +41,7 @@ pub struct Recorded {
     pub switches_lost: i64,
     pub members: Members,
     pub rows: Vec<v1::Row>,
-    /// Who was on each CPU.
+    /// The threads that were on each CPU.
     pub cpus: Vec<Vec<Stay>>,
     /// Names by the numbers of threads.
     pub names: BTreeMap<i32, String>,
@@ -64,7 +64,7 @@ pub fn record(length: Duration) -> Result<Recorded> {
     let mut rows: BTreeMap<i64, v1::Row> = BTreeMap::new();
     let mut look_at = Instant::now();
     loop {
-        // Who may not record learns of it at once.
+        // A person who may not record learns of it at once.
         let is_over = recording.is_finished() || Instant::now() >= end;
         for row in client.frame(since_ns)?.rows {
             since_ns = since_ns.max(Some(row.start_ns));

@@ -1,8 +1,8 @@
 //! The trace event format, as Perfetto and Chrome read it.
 //!
-//! Three "processes" stand for what was planned, for the switches and for what ran, each with a "thread" for each
-//! CPU; for each that switches, of the switches. Times are microseconds from the beginning of the record; the
-//! metadata say when that was.
+//! Three "processes" stand for what was planned, for the switches and for what ran, each with a
+//! "thread" for each CPU; for each that switches, of the switches. Times are microseconds from the
+//! beginning of the record; the metadata say when that was.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ struct Event {
 }
 
 impl Event {
-    /// What of a span (UTC) lies in the record, on the track of a group and a CPU.
+    /// The part of a span (UTC) that lies in the record, on the track of a group and a CPU.
     fn of(
         recorded: &Recorded,
         (start_ns, end_ns): (u64, u64),
@@ -74,7 +74,7 @@ impl Trace {
     }
 }
 
-/// What a thread on a CPU is, at the middle of its stay.
+/// The kind of a thread on a CPU, at the middle of its stay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     InSlot,
@@ -167,8 +167,8 @@ fn track(switcher: &v1::Switcher) -> usize {
     switcher.cpu_list.first().map_or(0, |&cpu| cpu as usize)
 }
 
-/// Each switch, from the moment that it was asked for on, and in it its phases (X8). Where that was during the one
-/// before, which was late, it is from the end of that one on.
+/// Each switch, from the moment that it was asked for on, and in it its phases (X8). Where that was
+/// during the one before, which was late, it is from the end of that one on.
 fn switched(recorded: &Recorded) -> Vec<Event> {
     let mut events = Vec::new();
     let mut ended: BTreeMap<i64, u64> = BTreeMap::new();
@@ -280,7 +280,7 @@ mod tests {
         let slot = events.iter().find(|event| event["cat"] == "slot").unwrap();
         assert_eq!(slot["name"], "lu\u{1b}\"");
         assert_eq!((slot["ts"].as_f64(), slot["dur"].as_f64()), (Some(0.5), Some(1.0)));
-        // What goes on when the record ends is cut there.
+        // Spans that go on when the record ends are cut there.
         let last = events.iter().find(|event| event["cat"] == "other").unwrap();
         assert_eq!((last["ts"].as_f64(), last["dur"].as_f64()), (Some(1.4), Some(0.6)));
         assert_eq!(last["args"]["job"], Value::Null);

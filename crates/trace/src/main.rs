@@ -1,11 +1,13 @@
-//! `gang trace`: what was planned and what ran, for some seconds, as a file that Perfetto and Chrome open.
+//! `gang trace`: what was planned and what ran, for some seconds, as a file that Perfetto and
+//! Chrome open.
 //!
-//! Problem: figures say that a gang was kept from its slot; a picture says by whom, and at which edge.
+//! Problem: figures say that a gang was kept from its slot; a picture says by whom, and at which
+//! edge.
 //!
-//! Approach: the kernel's own records of its context switches are put beside the slots that the daemon
-//! planned, on one clock ([`collect`]); whose job a process is, the daemon knows and the kernel's records of forks
-//! ([`members`]). All of it becomes events of the trace event format ([`events`]); a picture shows the same
-//! ([`picture`]).
+//! Approach: the kernel's own records of its context switches are put beside the slots that the
+//! daemon planned, on one clock ([`collect`]); whose job a process is, the daemon knows and the
+//! kernel's records of forks ([`members`]). All of it becomes events of the trace event format
+//! ([`events`]); a picture shows the same ([`picture`]).
 
 mod collect;
 mod events;
@@ -24,9 +26,10 @@ use gang_protocol::{exit, name::escaped};
 
 /// Record slots and context switches as a trace for Perfetto or Chrome
 ///
-/// Slots are shown for each CPU as they were planned, each switch in its phases, and below them the threads that
-/// really ran: those of the gang in its slot, gangs that fill, and everybody else, who in a slot is noise. Open the
-/// file at ui.perfetto.dev or in chrome://tracing. Recording the context switches takes root.
+/// Slots are shown for each CPU as they were planned, each switch in its phases, and below them the
+/// threads that really ran: those of the gang in its slot, gangs that fill, and everybody else, who
+/// in a slot is noise. Open the file at ui.perfetto.dev or in chrome://tracing. Recording the
+/// context switches takes root.
 #[derive(Debug, Parser)]
 #[command(name = "gang trace", version, max_term_width = 100)]
 struct Cli {

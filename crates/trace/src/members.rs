@@ -1,11 +1,12 @@
 //! Which process is of which job.
 //!
-//! Problem: the kernel tells processes apart, and which job each is of the daemon knows. Asked for every job
-//! five times a second, it would have to look at all their processes, and be another one for being recorded.
+//! Problem: the kernel knows processes, and only the daemon knows their jobs. Asked for every job
+//! five times a second, the daemon would have to look at all their processes, and the recording
+//! would change what it records.
 //!
-//! Approach: all jobs are listed by one call. The processes of a job are asked for when it is seen first, when
-//! their number is another one than it was, and at the end. Those that came and went in between the kernel has
-//! on record: a process is of the job of who started it.
+//! Approach: all jobs are listed by one call. The processes of a job are asked for when it is seen
+//! first, when their number is another one than it was, and at the end. Those that came and went in
+//! between the kernel has on record: a process is of the job of who started it.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,8 @@ pub struct Members {
 }
 
 impl Members {
-    /// Asks the daemon what it has to be asked; when it is for the last time, for the processes of all jobs.
+    /// Asks the daemon what it has to be asked; when it is for the last time, for the processes of
+    /// all jobs.
     pub fn look(&mut self, client: &mut Client, is_last: bool) -> Result<(), ClientError> {
         for job in client.list_jobs()?.jobs {
             let is_known = self.is_known(job.id, job.processes);
@@ -55,7 +57,8 @@ impl Members {
         self.of.extend(pids.map(|pid| (pid, job)));
     }
 
-    /// Adds who was started by processes of jobs. In the order of time: one may have started another.
+    /// Adds who was started by processes of jobs. In the order of time: one may have started
+    /// another.
     pub fn add_children(&mut self, forks: &[Fork]) {
         for fork in forks {
             if let Some(&job) = self.of.get(&fork.parent) {

@@ -58,7 +58,8 @@ legend = axes.legend(
     [Patch(color=shade) for shade, _ in entries], ["-"] * len(entries), loc="lower center", bbox_to_anchor=(0.5, 1.1), ncol=5
 )
 for text, (_, name) in zip(legend.get_texts(), entries):
-    # As they are: matplotlib would typeset what stands between dollars, and leave out what begins with _.
+    # As they are: matplotlib would typeset what stands between dollars, and leave out what begins
+    # with _.
     text.set_parse_math(False)
     text.set_text(name)
 

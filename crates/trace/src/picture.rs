@@ -1,5 +1,5 @@
-//! A record as a picture, drawn by matplotlib: for each CPU a lane of slots, one of its switches in their
-//! phases, and one of who ran; and below, how long the slowest switch of each edge took.
+//! A record as a picture, drawn by matplotlib: for each CPU a lane of slots, one of its switches in
+//! their phases, and one of who ran; and below, how long the slowest switch of each edge took.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -28,7 +28,7 @@ pub fn draw(recorded: &Recorded, paths: &[&Path]) -> Result<()> {
         });
         json!({ "slots": slots.collect::<Vec<_>>(), "ran": ran.collect::<Vec<_>>() })
     });
-    // What cannot be printed would make the picture one that no program opens.
+    // Characters that cannot be printed would make a picture that no program opens.
     let names = recorded.members.jobs.iter().map(|(&job, name)| (job, escaped(name).into_owned()));
     let description = json!({
         "length_ms": length_ms,
@@ -39,7 +39,8 @@ pub fn draw(recorded: &Recorded, paths: &[&Path]) -> Result<()> {
     gang_picture::draw(SCRIPT, &description, paths)
 }
 
-/// Of each switch its CPU, when it was asked for, in ms, and how long each phase took from there on, in µs.
+/// Of each switch its CPU, when it was asked for, in ms, and how long each phase took from there
+/// on, in µs.
 fn switches(recorded: &Recorded) -> Vec<Value> {
     let described = recorded.switches.iter().filter_map(|switch| {
         let cpu = recorded.switchers.get(switch.switcher as usize)?.cpu_list.first()?;

@@ -106,8 +106,8 @@ fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
         let has_slot = |name: &&str| {
             events.iter().any(|event| event["cat"] == "slot" && event["name"] == **name)
         };
-        // Where a thousand others want the CPUs, half a second may be none of theirs. Processes of the other one
-        // come and go in a millisecond, and each is of its job.
+        // Where a thousand others want the CPUs, half a second may be none of theirs. Processes of
+        // the other one come and go in a millisecond, and each is of its job.
         let (ones, others) = (processes(events, "one"), processes(events, "\"other\""));
         assert!(ones <= 1, "{ones}");
         let is_enough = ["one", "\"other\""].iter().all(has_slot) && others > 4;

@@ -10,7 +10,7 @@ use super::{
     machine::{At, CPUS, Kind, Machine, TASKS, name},
     truth::{Edge, Span, Spell, Thread, Truth, time_within},
 };
-use crate::{SLOTS_MAX, Slot, layout};
+use crate::{SLOTS_MAX, SlotTime, layout};
 
 /// Small numbers at random (splitmix64).
 pub struct Random(pub u64);
@@ -100,7 +100,7 @@ struct Gang {
     /// It was booked at these moments.
     booked_ns: Vec<u64>,
     /// From when on which slots were known.
-    told: Vec<(u64, Option<Vec<Slot>>)>,
+    told: Vec<(u64, Option<Vec<SlotTime>>)>,
     threads: BTreeMap<usize, Thread>,
     on_cpus: Vec<OnCpu>,
     /// By the process that ran before: when a thread had waited, and for how long the other one ran.
@@ -127,7 +127,7 @@ impl Gang {
         open.fold((0, 0), |(running, runnable), it| (running + u32::from(it.runs), runnable + 1))
     }
 
-    fn tell(&mut self, slots: Option<Vec<Slot>>) {
+    fn tell(&mut self, slots: Option<Vec<SlotTime>>) {
         let at_ns = self.at_ns();
         // Slots of which no moment passed never were.
         self.told.retain(|&(from_ns, _)| from_ns < at_ns);
@@ -140,7 +140,7 @@ impl Gang {
         let mut goes_on = false;
         for (number, (from_ns, slots)) in self.told.iter().enumerate() {
             let until_ns = self.told.get(number + 1).map_or(u64::MAX, |next| next.0);
-            let always = [Slot { start_ns: 0, end_ns: u64::MAX }];
+            let always = [SlotTime { start_ns: 0, end_ns: u64::MAX }];
             let slots = slots.as_deref();
             let known = slots.unwrap_or(&always);
             let mut in_slot = false;
@@ -195,7 +195,7 @@ pub struct History<'a> {
     cpus: Vec<Cpu>,
     tasks: Vec<Task>,
     gangs: BTreeMap<u64, Gang>,
-    slots: BTreeMap<u64, Option<Vec<Slot>>>,
+    slots: BTreeMap<u64, Option<Vec<SlotTime>>>,
     epochs: u64,
     short_tasks: u64,
     woken: Vec<u64>,
@@ -452,9 +452,9 @@ impl<'a> History<'a> {
         self.slots.remove(&group);
     }
 
-    fn settle(&mut self, group: u64) -> Option<u64> {
+    fn book_now(&mut self, group: u64) -> Option<u64> {
         let at = self.at(0);
-        let returned = self.machine.settle(at, group);
+        let returned = self.machine.book_now(at, group);
         assert_eq!(returned == 0, self.gangs.contains_key(&group));
         Some(self.gangs.get_mut(&group)?.book(at.now_ns))
     }
@@ -462,7 +462,7 @@ impl<'a> History<'a> {
     /// Slots come ahead of time, late, or while others are under way, which they may take back. Between two moments of
     /// telling them something may happen.
     fn set_slots(&mut self, group: u64) {
-        self.settle(group);
+        self.book_now(group);
         if self.random.one_in(4) {
             self.switch();
         }
@@ -474,7 +474,7 @@ impl<'a> History<'a> {
         self.slots.insert(group, slots);
     }
 
-    fn some_slots(&mut self) -> Vec<Slot> {
+    fn some_slots(&mut self) -> Vec<SlotTime> {
         let count = match self.random.below(8) {
             0 => 0,
             1 => 40,
@@ -487,7 +487,7 @@ impl<'a> History<'a> {
             let pause_ns = if self.random.one_in(3) { 0 } else { 2 * self.random.time(8, 21) };
             let start_ns = from_ns + pause_ns;
             from_ns = start_ns + 2 * self.random.time(8, 22);
-            Slot { start_ns, end_ns: from_ns }
+            SlotTime { start_ns, end_ns: from_ns }
         });
         few.collect()
     }
@@ -562,7 +562,7 @@ impl<'a> History<'a> {
     /// All that is measured is what is true, and of the time between clocks that differ no more is missing.
     pub fn compare(&mut self) {
         for group in GROUPS {
-            if let Some(until_ns) = self.settle(group) {
+            if let Some(until_ns) = self.book_now(group) {
                 self.compare_gang(group, until_ns);
             }
         }
@@ -581,7 +581,7 @@ impl<'a> History<'a> {
         for (what, measured_ns, truth_ns) in [
             ("slot", figures.slot_ns, truth.slot_ns),
             ("wanted", figures.wanted_ns, truth.wanted_ns),
-            ("together", figures.together_ns, truth.together_ns),
+            ("coscheduled", figures.coscheduled_ns, truth.coscheduled_ns),
             ("lost", figures.lost_ns, truth.lost_ns),
             ("filled", figures.filled_ns, truth.filled_ns),
             ("waiting", figures.waiting_ns, truth.waiting_ns),

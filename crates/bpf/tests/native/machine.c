@@ -335,10 +335,10 @@ static void carry_out_command(const char *command)
 		at();
 		context.task = task();
 		look_around(&context);
-	} else if (!strcmp(command, "settle") || !strcmp(command, "await")) {
+	} else if (!strcmp(command, "book_now") || !strcmp(command, "await")) {
 		at();
 		group = number();
-		printf("%d\n", *command == 's' ? settle(&group) : await(&group));
+		printf("%d\n", *command == 'b' ? book_now(&group) : await(&group));
 	} else if (!strcmp(command, "update")) {
 		map = map_named(word());
 		read_bytes(word(), key, map.key_size);

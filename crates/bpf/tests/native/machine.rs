@@ -10,7 +10,10 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use crate::{Culprit, Figures, OnCpu, Slot, layout};
+use crate::{
+    Culprit, GangSums, OnCpu, SlotTime, layout,
+    shared::{Cpu, Share, Shared},
+};
 
 /// As many CPUs as machine.c has, and as many threads, of which 0 is idle.
 pub const CPUS: usize = 8;
@@ -140,14 +143,14 @@ impl Machine {
     }
 
     /// As the last half of `Meter::set_slots`.
-    pub fn tell_slots(&mut self, group: u64, slots: Option<&[Slot]>) {
+    pub fn tell_slots(&mut self, group: u64, slots: Option<&[SlotTime]>) {
         let bytes = layout::slots(self.generation, slots);
         self.generation += 1;
         self.say(format_args!("update slots {} {}", hex(&group.to_ne_bytes()), hex(&bytes)));
     }
 
-    pub fn settle(&mut self, at: At, group: u64) -> i32 {
-        self.ask(format_args!("settle {at} {group}")).parse().unwrap()
+    pub fn book_now(&mut self, at: At, group: u64) -> i32 {
+        self.ask(format_args!("book_now {at} {group}")).parse().unwrap()
     }
 
     pub fn await_waking(&mut self, at: At, group: u64) -> i32 {
@@ -169,7 +172,7 @@ impl Machine {
         self.lookup("gangs", &group.to_ne_bytes())
     }
 
-    pub fn figures(&mut self, group: u64) -> Figures {
+    pub fn figures(&mut self, group: u64) -> GangSums {
         layout::figures(&self.gang(group))
     }
 
@@ -178,7 +181,7 @@ impl Machine {
         let gang = self.gang(group);
         let shares = self.lookup("shares", &group.to_ne_bytes());
         let cpus = self.lookup("cpus", &0u32.to_ne_bytes());
-        let each = shares.chunks_exact(layout::SHARE_SIZE).zip(cpus.chunks_exact(layout::CPU_SIZE));
+        let each = shares.chunks_exact(Share::SIZE).zip(cpus.chunks_exact(Cpu::SIZE));
         let on_cpu = |(number, (share, cpu))| layout::on_cpu(number, group, &gang, share, cpu);
         each.enumerate().map(on_cpu).collect()
     }
@@ -195,7 +198,7 @@ impl Machine {
 
     pub fn short_tasks(&mut self) -> u64 {
         let cpus = self.lookup("cpus", &0u32.to_ne_bytes());
-        cpus.chunks_exact(layout::CPU_SIZE).map(layout::short_tasks).sum()
+        cpus.chunks_exact(Cpu::SIZE).map(layout::short_tasks).sum()
     }
 }
 

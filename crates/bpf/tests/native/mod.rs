@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use history::{History, Random};
 use machine::{At, Kind, Machine};
 
-use crate::Slot;
+use crate::SlotTime;
 
 /// Histories that begin with different numbers; one that fails says its own.
 fn histories(count: u64, lag_ns: u64) {
@@ -54,7 +54,7 @@ fn two_threads_in_one_slot_are_booked_by_hand() {
     }
     machine.move_to(1, 7);
     machine.move_to(2, 7);
-    let slot = Slot { start_ns: us(100), end_ns: us(500) };
+    let slot = SlotTime { start_ns: us(100), end_ns: us(500) };
     machine.tell_slots(7, Some(&[slot]));
     machine.watch(7, 1, us(0));
     // Both wait out of slot for 50 us, the first one fills for 50; a rival has the CPU of the second one.
@@ -70,9 +70,9 @@ fn two_threads_in_one_slot_are_booked_by_hand() {
     // The first thread sleeps from 400 on; the slot ends at 500, and the second thread leaves at 520.
     machine.switch(at(0, 400), 0, false, 1, true);
     machine.switch(at(1, 520), 3, true, 0, true);
-    assert_eq!(machine.settle(at(0, 600), 7), 0);
+    assert_eq!(machine.book_now(at(0, 600), 7), 0);
     let figures = machine.figures(7);
-    let of_gang = [figures.slot_ns, figures.wanted_ns, figures.together_ns, figures.lost_ns];
+    let of_gang = [figures.slot_ns, figures.wanted_ns, figures.coscheduled_ns, figures.lost_ns];
     assert_eq!(of_gang, [400_000, 400_000, 260_000, 140_000]);
     // Before the slot, one ran and one waited; after it, the second one ran for 20 us and waited for 80.
     assert_eq!((figures.filled_ns, figures.waiting_ns), (70_000, 130_000));
@@ -107,7 +107,7 @@ fn a_run_begins_on_its_cpu_when_it_is_found() {
     machine.switch(at(100), 1, false, 1, false);
     machine.tick(at(200), 1);
     machine.switch(at(260), 0, false, 1, true);
-    assert_eq!(machine.settle(at(300), 7), 0);
+    assert_eq!(machine.book_now(at(300), 7), 0);
     let figures = machine.figures(7);
     assert_eq!((figures.filled_ns, figures.waiting_ns), (60_000, 150_000));
     assert_eq!(machine.per_cpu(7)[0].filled_ns, 60_000);
@@ -131,7 +131,7 @@ fn a_wake_up_that_comes_late_books_nothing() {
         machine.wake(at(2, 200), 2, false);
     });
     machine.wake(at(0, 50), 1, false);
-    assert_eq!(machine.settle(at(0, 300), 7), 0);
+    assert_eq!(machine.book_now(at(0, 300), 7), 0);
     let figures = machine.figures(7);
     assert_eq!((figures.filled_ns, figures.waiting_ns), (40_000, 100_000));
 }

@@ -57,7 +57,7 @@ pub struct Truth {
     /// Time in slot, time in slot with threads that want to run, and with all of these on CPUs.
     pub slot_ns: u64,
     pub wanted_ns: u64,
-    pub together_ns: u64,
+    pub coscheduled_ns: u64,
     /// In the order of their slots.
     pub skews: Vec<Skew>,
     pub lost_ns: u64,
@@ -90,7 +90,7 @@ impl Truth {
             truth.slot_ns += length_ns;
             truth.lost_ns += waiting * length_ns;
             truth.wanted_ns += if runnable > 0 { length_ns } else { 0 };
-            truth.together_ns += if running > 0 && waiting == 0 { length_ns } else { 0 };
+            truth.coscheduled_ns += if running > 0 && waiting == 0 { length_ns } else { 0 };
         }
         truth.skews = skews(threads, spans, &moments);
         truth.skews.retain(|skew| skew.known_ns <= until_ns);
@@ -98,7 +98,7 @@ impl Truth {
     }
 
     pub fn coscheduled(&self) -> f64 {
-        self.together_ns as f64 / self.wanted_ns as f64
+        self.coscheduled_ns as f64 / self.wanted_ns as f64
     }
 
     /// The skew which this share of them does not exceed.

@@ -5,7 +5,7 @@
 //! (a quarter of it more or less, or by a factor of five where that is no chance), how many threads compete
 //! (by a factor of two), and whether gangs are among those. It must be seen twice in a row.
 
-use crate::observation::Figures;
+use crate::figures::ProgramFigures;
 
 /// So much of its time more or less is another waiting, and so many times as much, where it is no chance.
 const WAITS_MORE: f64 = 0.25;
@@ -43,7 +43,7 @@ pub struct Competition {
 }
 
 impl Behaviour {
-    pub fn of(figures: &Figures, competition: Competition) -> Behaviour {
+    pub fn of(figures: &ProgramFigures, competition: Competition) -> Behaviour {
         let sleeps: u64 = figures.sleeps.values().map(|sleeps| sleeps.count).sum();
         let thread_seconds = figures.seconds.max(0.001) * figures.threads.max(1) as f64;
         Behaviour {
@@ -78,7 +78,7 @@ impl Behaviour {
     /// What several glances show together of which none does by itself: one has some fifty looks, of which threads that
     /// wait for a twentieth of their time have two or three.
     pub fn change_over(&self, glances: &[Behaviour]) -> Option<&'static str> {
-        self.waits_otherwise_than(together(glances)).then_some(WAITS)
+        self.waits_otherwise_than(pooled(glances)).then_some(WAITS)
     }
 
     /// Than at so many looks, of which this share found it waiting.
@@ -91,7 +91,7 @@ impl Behaviour {
 }
 
 /// The looks of some glances, and the share of them that found it waiting.
-fn together(glances: &[Behaviour]) -> (usize, f64) {
+fn pooled(glances: &[Behaviour]) -> (usize, f64) {
     let looks = glances.iter().map(|it| it.looks).sum::<usize>();
     let waits = glances.iter().map(|it| it.spinning * it.looks as f64).sum::<f64>();
     (looks, waits / looks.max(1) as f64)
@@ -173,6 +173,6 @@ mod tests {
         assert_eq!(usual.change(&never), None, "three looks of 51 may be chance");
         assert!(usual.change_over(&[never; 3]).is_some());
         assert_eq!(usual.change_over(&[usual; 3]), None);
-        assert_eq!(together(&[]), (0, 0.0));
+        assert_eq!(pooled(&[]), (0, 0.0));
     }
 }

@@ -23,7 +23,7 @@ const CHANGED: usize = 2;
 
 /// So many of the last that show nothing by themselves are judged together. That threads which waited for a tenth of
 /// their time wait no more, two glances by themselves show in one case of two.
-const TOGETHER: usize = 4;
+const POOLED: usize = 4;
 
 #[derive(Debug)]
 pub struct Glances {
@@ -62,7 +62,7 @@ impl Glances {
         let mut change = usual.change(&seen);
         // Where nobody competes it is no matter how it behaves.
         if change.is_none() && seen.competition.is_tight {
-            self.lately.truncate(TOGETHER - 1);
+            self.lately.truncate(POOLED - 1);
             self.lately.push_front(seen);
             change = usual.change_over(self.lately.make_contiguous());
         }

@@ -22,8 +22,8 @@ use super::{
 use crate::{
     diagnosis::Diagnosis,
     observation::Observation,
-    proof::{self, Pair, SETTLES, Seen, Subject},
-    watch::{Ticks, Watch},
+    proof::{self, Pair, Seen, Subject, WARM_UP},
+    sampler::{Sampler, Ticks},
 };
 
 /// A job that has just begun reads its input, or waits for its threads.
@@ -202,7 +202,7 @@ impl AutoJob {
         };
         if let Ok(true) = decided {
             // What it is like now, whatever comes; it may live elsewhere by what was decided.
-            std::thread::sleep(SETTLES);
+            std::thread::sleep(WARM_UP);
             self.cgroup = client.show_job(self.id)?.details.cgroup.map(PathBuf::from);
             return self.glance(roots);
         }
@@ -218,7 +218,7 @@ impl AutoJob {
         let period = self.period();
         let Stage::Open { pairs, .. } = &mut self.stage else { return Ok(None) };
         let Some(cgroup) = &self.cgroup else { return Ok(None) };
-        let mut watch = Watch::begin(roots, cgroup, self.cpus, Ticks::Many)?;
+        let mut sampler = Sampler::begin(roots, cgroup, self.cpus, Ticks::Many)?;
         self.ledger.began();
         let began = Instant::now();
         while self
@@ -228,15 +228,15 @@ impl AutoJob {
             let pair_began = Instant::now();
             // Its own count is too coarse for periods as short as these.
             let Some(Seen { works: pair, .. }) =
-                proof::pair(tried, &mut watch, pairs.len(), period)?
+                proof::pair(tried, &mut sampler, pairs.len(), period)?
             else {
                 return Ok(None);
             };
             self.ledger.watched(pair_began.elapsed().as_secs_f64());
             let (better, worse) = (pair.gang.max(pair.linux), pair.gang.min(pair.linux));
-            self.ledger.lost((period + SETTLES).as_secs_f64(), better, worse);
+            self.ledger.lost((period + WARM_UP).as_secs_f64(), better, worse);
             pairs.push(pair);
-            let nature = nature(&watch.observation()?, self.around.competition);
+            let nature = nature(&sampler.observation()?, self.around.competition);
             if let Some(found) = verdict(pairs, nature) {
                 match outdated(pairs) {
                     0 => return Ok(Some(found)),
@@ -287,7 +287,7 @@ impl AutoJob {
 
 /// What the next pair may cost.
 fn cost_s(pairs: &[Pair], period: Duration) -> f64 {
-    let each_s = (period + SETTLES).as_secs_f64();
+    let each_s = (period + WARM_UP).as_secs_f64();
     let watching_s = Ledger::watching(2.0 * each_s);
     let lost = |pair: &Pair| {
         let better = pair.gang.max(pair.linux);
@@ -313,9 +313,9 @@ fn glance(
     cpus: usize,
     competition: Competition,
 ) -> Result<Behaviour> {
-    let mut watch = Watch::begin(roots, cgroup, cpus, Ticks::over(GLANCE))?;
-    watch.until(Instant::now() + GLANCE)?;
-    Ok(Behaviour::of(&watch.end()?.figures(), competition))
+    let mut sampler = Sampler::begin(roots, cgroup, cpus, Ticks::over(GLANCE))?;
+    sampler.until(Instant::now() + GLANCE)?;
+    Ok(Behaviour::of(&sampler.end()?.figures(), competition))
 }
 
 /// A job while it is compared.
@@ -338,10 +338,10 @@ impl Tried<'_> {
 }
 
 impl Subject for Tried<'_> {
-    fn schedule(&mut self, policy: Policy, watch: &mut Watch) -> Result<()> {
+    fn schedule(&mut self, policy: Policy, sampler: &mut Sampler) -> Result<()> {
         self.back_to(policy)?;
         if let Some(cgroup) = self.client.show_job(self.job)?.details.cgroup {
-            watch.follow(Path::new(&cgroup))?;
+            sampler.follow(Path::new(&cgroup))?;
         }
         Ok(())
     }

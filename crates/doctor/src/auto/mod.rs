@@ -33,7 +33,7 @@ use gang_protocol::{
 
 use crate::{
     program::{is_awake, is_gang},
-    watch::{Ticks, Watch},
+    sampler::{Sampler, Ticks},
 };
 use behaviour::Competition;
 use job::{Around, AutoJob};
@@ -52,7 +52,7 @@ const GLANCE_EVERY: Duration = Duration::from_secs(5);
 pub fn run(cost: f64) -> Result<()> {
     let roots = Roots::default();
     // Which group does not matter: none of its threads needs to be there.
-    let tried = Watch::begin(&roots, Path::new("/"), 1, Ticks::Many).map(drop);
+    let tried = Sampler::begin(&roots, Path::new("/"), 1, Ticks::Many).map(drop);
     let mut stdout = std::io::stdout();
     match &tried {
         Ok(()) => writeln!(stdout, "ready")?,

@@ -5,10 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_bpf::{Sum, Together};
+use gang_bpf::{Coscheduling, Sum};
 use gang_doctor::{
     observation::Observation,
-    watch::{Ticks, Watch},
+    sampler::{Sampler, Ticks},
 };
 use gang_harness::{skipped, wait_for, wait_until};
 use gang_linux::{
@@ -52,16 +52,16 @@ impl Watched {
     }
 
     fn seen_in(&self, length: Duration) -> Option<Observation> {
-        let watch = Watch::begin(&Roots::default(), self.0.path(), cpus(), Ticks::Few);
-        let mut watch = match watch {
+        let sampler = Sampler::begin(&Roots::default(), self.0.path(), cpus(), Ticks::Few);
+        let mut sampler = match sampler {
             Err(error) if cannot_watch(&format!("{error:#}")) => {
                 skipped(format!("{error:#}"));
                 return None;
             }
-            watch => watch.unwrap(),
+            sampler => sampler.unwrap(),
         };
-        watch.until(Instant::now() + length).unwrap();
-        Some(watch.end().unwrap())
+        sampler.until(Instant::now() + length).unwrap();
+        Some(sampler.end().unwrap())
     }
 }
 
@@ -85,8 +85,9 @@ fn cpus() -> usize {
     std::thread::available_parallelism().unwrap().get()
 }
 
-fn sum_of(seen: &Observation, is: impl Fn(Together) -> bool) -> Sum {
-    let sums = seen.spans.iter().flat_map(|span| &span.sums).filter(|(together, _)| is(*together));
+fn sum_of(seen: &Observation, is: impl Fn(Coscheduling) -> bool) -> Sum {
+    let sums =
+        seen.spans.iter().flat_map(|span| &span.sums).filter(|(coscheduling, _)| is(*coscheduling));
     sums.fold(Sum::default(), |all, (_, sum)| Sum {
         ns: all.ns + sum.ns,
         ran_ns: all.ran_ns + sum.ran_ns,
@@ -119,7 +120,7 @@ fn needs_root_and_bpf_threads_that_want_cpus_are_summed() {
     spinners.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
     // There is one more of them than CPUs, so that one waits: seen as soon as all of them have
     // begun.
-    let waits = |seen: &Observation| sum_of(seen, |it| it == Together::Apart).ns > 0;
+    let waits = |seen: &Observation| sum_of(seen, |it| it == Coscheduling::Apart).ns > 0;
     let Some(seen) = group.seen_until(waits) else { return };
     is_there(&seen);
     assert_eq!(seen.threads.len(), spinners.len(), "{:?}", seen.threads);
@@ -148,7 +149,7 @@ fn needs_root_and_bpf_threads_that_run_and_wait_for_cpus_are_summed_up_as_the_ke
     is_true(&seen);
     // There is one more of them than CPUs.
     let share = |sum: Sum| sum.ns as f64 / sum_of(&seen, |_| true).ns as f64;
-    let apart = share(sum_of(&seen, |together| together == Together::Apart));
+    let apart = share(sum_of(&seen, |coscheduling| coscheduling == Coscheduling::Apart));
     assert!(apart > 0.9, "one waits for a CPU: {apart}");
 }
 

@@ -5,7 +5,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use gang_linux::sched::{self, Attributes, Policy};
+use gang_linux::sched::{self, Attributes, SchedPolicy};
 
 pub struct Parked {
     pub tid: u32,
@@ -39,7 +39,7 @@ impl Parked {
         })
     }
 
-    pub fn policy(&self) -> Policy {
+    pub fn policy(&self) -> SchedPolicy {
         sched::get(self.tid).unwrap().policy
     }
 }

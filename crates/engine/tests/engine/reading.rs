@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use gang_engine::{bound::ProcessHandle, roster::Roster, thread};
 use gang_harness::wait_until;
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Members, Policy, THREADS_MAX};
+use gang_timetable::{Attributes, Members, SchedPolicy, THREADS_MAX};
 
 use crate::{
     jobs::{everywhere, group, of_tree},
@@ -97,7 +97,7 @@ fn threads_come_and_go_and_those_that_stay_keep_what_is_known_of_them() {
 #[test]
 fn a_thread_that_fills_already_was_as_its_job_is() {
     let filling = Parked::filling();
-    let default = Attributes { policy: Policy::Batch, ..Attributes::other(0) };
+    let default = Attributes { policy: SchedPolicy::Batch, ..Attributes::other(0) };
     let mut job = Job::start(default, everywhere());
     job.has(&[&filling]);
     let nice = thread::attributes(filling.tid).unwrap().nice;
@@ -122,14 +122,14 @@ fn who_chose_its_cpus_itself_is_not_restricted() {
     let parked = Parked::ordinary();
     let own = thread::affinity(0).unwrap();
     let elsewhere = CpuSet::from_iter([1023]);
-    for (everywhere, pinned, moored) in
+    for (everywhere, pinned, user_pinned) in
         [(&own, None, false), (&elsewhere, None, true), (&elsewhere, Some(&own), false)]
     {
         let mut job = Job::start(Attributes::other(0), everywhere.clone());
         job.members.pinned = pinned.cloned();
         job.has(&[&parked]);
-        assert_eq!(job.members.threads()[0].moored, moored);
-        assert_eq!(job.members.pinning(&own).count(), usize::from(!moored));
+        assert_eq!(job.members.threads()[0].user_pinned, user_pinned);
+        assert_eq!(job.members.pinning(&own).count(), usize::from(!user_pinned));
         let mut calls = Vec::new();
         job.members.unpin(&mut calls);
         job.members.unpin(&mut calls);
@@ -138,19 +138,19 @@ fn who_chose_its_cpus_itself_is_not_restricted() {
 }
 
 #[test]
-fn a_job_with_too_many_threads_is_crowded() {
+fn a_job_beyond_the_thread_limit_says_so() {
     let thread = Parked::ordinary();
     let mut job = Job::start(Attributes::other(0), everywhere());
     let many: String = std::iter::repeat_n(format!("{}\n", thread.tid), THREADS_MAX + 1).collect();
     fs::write(job.directory.path().join("cgroup.threads"), many).unwrap();
     job.refresh();
-    assert!(job.members.is_crowded());
+    assert!(job.members.has_too_many_threads());
     job.has(&[&thread]);
-    assert!(!job.members.is_crowded());
+    assert!(!job.members.has_too_many_threads());
 }
 
 #[test]
-fn of_too_many_threads_those_stay_that_were_known() {
+fn known_threads_stay_beyond_the_thread_limit() {
     let thread = Parked::ordinary();
     let mut job = Job::start(Attributes::other(0), everywhere());
     job.has(&[&thread]);
@@ -161,7 +161,7 @@ fn of_too_many_threads_those_stay_that_were_known() {
     for text in [format!("{many}{}\n", thread.tid), format!("{}\n{many}", thread.tid)] {
         fs::write(&list, text).unwrap();
         job.refresh();
-        assert!(job.members.is_crowded());
+        assert!(job.members.has_too_many_threads());
         let known: Vec<u32> = job.members.threads().iter().map(|thread| thread.tid).collect();
         assert_eq!(known, [thread.tid]);
     }

@@ -1,4 +1,4 @@
-//! What a daemon that is gone leaves behind is undone, from files alone.
+//! A release undoes all that a daemon left behind, from files alone.
 
 use std::{
     fs,
@@ -22,11 +22,11 @@ use gang_linux::{
     Roots,
     cgroup::Group,
     process,
-    sched::{self, Policy},
+    sched::{self, SchedPolicy},
 };
 use gang_timetable::{
     Attributes,
-    record::{Normal, Record, Single, Whereabouts},
+    record::{Normal, Placement, Record, Single},
 };
 use rustix::process::{Pid, Signal};
 
@@ -35,7 +35,7 @@ use crate::{jobs::group, parked::Parked};
 /// For jobs of which nothing but their record is known.
 const NOWHERE: &str = "/nonexistent";
 
-fn record(id: u64, whereabouts: Whereabouts) -> Record {
+fn record(id: u64, placement: Placement) -> Record {
     Record {
         id,
         name: format!("job{id}"),
@@ -47,24 +47,24 @@ fn record(id: u64, whereabouts: Whereabouts) -> Record {
         min_cpus: 1,
         registered_at_ns: 0,
         suspended: false,
-        whereabouts,
+        placement,
         normal: Normal::default(),
         affinity: sched::affinity(0).unwrap(),
         signals: false,
         mem_bytes: 0,
         disk_bytes: 0,
-        newcomers: Vec::new(),
+        joined: Vec::new(),
         coming: None,
         auto: false,
     }
 }
 
-fn in_group(group: &Path) -> Whereabouts {
-    Whereabouts::Cgroup {
+fn in_group(group: &Path) -> Placement {
+    Placement::Cgroup {
         group: group.into(),
-        home: group.with_file_name("home"),
+        origin: group.with_file_name("origin"),
         cpu_group: None,
-        cpu_home: None,
+        cpu_origin: None,
         cpu_group_is_shared: false,
         adopted: false,
         memory: None,
@@ -120,7 +120,7 @@ fn a_group_is_thawed_and_its_threads_are_ordinary_again() {
     assert_eq!(found, Found { jobs: 1, threads: 2, lowered: 1, paused: 1 });
     assert_eq!(read(&freeze), "0");
     let now = sched::get(filling.tid).unwrap();
-    assert_eq!((now.policy, now.nice), (Policy::Other, nice));
+    assert_eq!((now.policy, now.nice), (SchedPolicy::Other, nice));
     assert_eq!(sched::get(ordinary.tid).unwrap(), before);
 
     fs::write(group.join("cgroup.events"), "populated 1\nfrozen 0\n").unwrap();
@@ -137,7 +137,7 @@ fn who_is_on_the_way_into_the_group_is_released_too() {
     let directory = tempfile::tempdir().unwrap();
     let mut child = Command::new("chrt").args(["-i", "0", "sleep", "600"]).spawn().unwrap();
     let policy = || sched::get(child.id()).unwrap().policy;
-    wait_until("it is what it is to be", || policy() == Policy::Idle);
+    wait_until("it is what it is to be", || policy() == SchedPolicy::Idle);
     let group = directory.path().join("job");
     frozen(&group, &[]);
     let started = process::stat(Path::new("/proc"), child.id()).unwrap().start_ticks;
@@ -145,12 +145,12 @@ fn who_is_on_the_way_into_the_group_is_released_too() {
     let record = Record { coming, ..record(1, in_group(&group)) };
     let found = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
     let after = policy();
-    // Whoever has the number later is somebody else.
+    // A later owner of the number is somebody else.
     let other = Record { coming: Some((child.id(), started + 1)), ..record };
     let not_it = release::job(&Roots::default(), &Store::at(NOWHERE), &other);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!((found.threads, found.lowered, after), (1, 1, Policy::Other));
+    assert_eq!((found.threads, found.lowered, after), (1, 1, SchedPolicy::Other));
     assert_eq!(not_it.threads, 0);
 }
 
@@ -163,7 +163,7 @@ fn a_job_that_fills_by_its_own_wish_goes_on_doing_so() {
     let normal = Normal { policy: 5, ..Normal::default() };
     let record = Record { normal, ..record(1, in_group(&group)) };
     assert_eq!(release::job(&Roots::default(), &Store::at(NOWHERE), &record).lowered, 0);
-    assert_eq!(thread.policy(), Policy::Idle);
+    assert_eq!(thread.policy(), SchedPolicy::Idle);
 }
 
 /// Raises a thread that waits, where this user may, as a switcher does.
@@ -228,7 +228,7 @@ fn who_was_kept_to_the_cpus_of_a_slot_may_run_anywhere_and_who_chose_them_stays(
     let found = release::all(&Roots::default(), &store);
     let now = || threads.map(|thread| sched::affinity(thread.tid).unwrap());
     let (own, other) = (vec![anywhere[0]], vec![anywhere[1]]);
-    // Whatever it was told of before, what filled is as it chose to be.
+    // It fills by its own choice, and stays so.
     let wanted = [anywhere, own.clone(), other, own];
     assert_eq!((now(), found.lowered), (wanted.clone(), 2));
     assert_eq!(release::all(&Roots::default(), &store).lowered, 0);
@@ -277,7 +277,7 @@ fn stopped_processes_go_on_unless_their_number_is_anothers_now() {
     let found = release::job(
         &Roots::default(),
         &Store::at(NOWHERE),
-        &record(1, Whereabouts::Tree { processes }),
+        &record(1, Placement::Tree { processes }),
     );
     assert_eq!((found.jobs, found.paused), (1, 1));
     wait_until("it goes on", || one.state() != b'T');
@@ -304,16 +304,16 @@ fn single_threads_are_ordinary_again_and_what_they_started_unless_their_number_i
         let started = process::stat(Path::new("/proc"), of.0.id()).unwrap().start_ticks + later;
         let (tid, pid) = (of.0.id(), of.0.id());
         let normal = Normal::default();
-        // What it started before it was a member was there before: here all came later.
+        // Threads that it started before it was a member were there before: here all came later.
         Single { tid, started, pid, process_started: started, since: started, normal }
     };
     let threads = vec![single(&one, 0), single(&other, 1)];
-    let record = record(1, Whereabouts::Threads { threads });
+    let record = record(1, Placement::Threads { threads });
     let found = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
     assert_eq!(found, Found { jobs: 1, threads: 1, lowered: 1, paused: 0 });
-    assert_eq!(one.policies(), [Policy::Other; 3]);
+    assert_eq!(one.policies(), [SchedPolicy::Other; 3]);
     // Its older child never was anything else.
-    assert_eq!(other.policies(), [Policy::Idle, Policy::Other, Policy::Idle]);
+    assert_eq!(other.policies(), [SchedPolicy::Idle, SchedPolicy::Other, SchedPolicy::Idle]);
     let again = release::job(&Roots::default(), &Store::at(NOWHERE), &record);
     assert_eq!(again, Found { jobs: 1, threads: 1, lowered: 0, paused: 0 });
 }
@@ -323,7 +323,7 @@ struct Family(Child);
 
 impl Family {
     /// In order of number.
-    fn policies(&self) -> Vec<Policy> {
+    fn policies(&self) -> Vec<SchedPolicy> {
         let pids = process::descendants(Path::new("/proc"), self.0.id()).unwrap();
         pids.into_iter().map(|pid| sched::get(pid).unwrap().policy).collect()
     }
@@ -337,7 +337,7 @@ impl Drop for Family {
 }
 
 #[test]
-fn processes_go_home_or_to_the_nearest_group_that_is_left() {
+fn processes_go_to_their_origin_or_nearest_group() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     fs::write(root.join("cgroup.procs"), "").unwrap();
@@ -347,9 +347,9 @@ fn processes_go_home_or_to_the_nearest_group_that_is_left() {
     let gone = record(1, in_group(&job));
     release::dissolve(&gone);
     assert_eq!(read(&root.join("cgroup.procs")), "77");
-    group(&root.join("home"), "cpu.weight");
+    group(&root.join("origin"), "cpu.weight");
     release::dissolve(&gone);
-    assert_eq!(read(&root.join("home/cgroup.procs")), "77");
+    assert_eq!(read(&root.join("origin/cgroup.procs")), "77");
 }
 
 #[test]
@@ -359,13 +359,12 @@ fn groups_that_gangd_made_go_and_those_it_found_stay() {
         let (job, cpu) = (root.path().join("gangd/job"), root.path().join("cpu/gangd"));
         fs::create_dir_all(&job).unwrap();
         fs::create_dir_all(&cpu).unwrap();
-        let mut whereabouts = in_group(&job);
-        if let Whereabouts::Cgroup { adopted: a, cpu_group, cpu_group_is_shared, .. } =
-            &mut whereabouts
+        let mut placement = in_group(&job);
+        if let Placement::Cgroup { adopted: a, cpu_group, cpu_group_is_shared, .. } = &mut placement
         {
             (*a, *cpu_group, *cpu_group_is_shared) = (adopted, Some(cpu.clone()), is_shared);
         }
-        let record = record(1, whereabouts);
+        let record = record(1, placement);
         release::dissolve(&record);
         assert_eq!((job.exists(), cpu.exists()), (adopted, is_shared));
         release::dissolve_common(&[record]);
@@ -384,7 +383,7 @@ fn with_cpu(path: &Path, weight: (&str, &str), idle: &str) {
 #[test]
 fn groups_out_of_their_slot_or_in_it_weigh_what_others_do() {
     let root = tempfile::tempdir().unwrap();
-    // A plain file keeps what is behind what is written: of 10000 and 100 nobody could tell which it is.
+    // A plain file keeps its tail when less is written: 100 after 10000 could be either.
     let (raised, chosen) = (root.path().join("raised"), root.path().join("chosen"));
     with_cpu(&raised, ("cpu.shares", "262144"), "0");
     with_cpu(&chosen, ("cpu.weight", "77"), "1");
@@ -401,22 +400,22 @@ fn without_a_daemon_no_job_is_in_a_group_that_gives_way() {
     let root = tempfile::tempdir().unwrap();
     let thread = Parked::ordinary();
     let (parent, job) = (root.path().join("gangd"), root.path().join("gangd/job"));
-    let (shared, home) = (root.path().join("cpu/gangd"), root.path().join("cpu/home"));
-    for path in [&parent, &shared, &home] {
+    let (shared, origin) = (root.path().join("cpu/gangd"), root.path().join("cpu/origin"));
+    for path in [&parent, &shared, &origin] {
         with_cpu(path, ("cpu.weight", "100"), "1");
     }
     frozen(&job, &[&thread]);
     fs::write(job.join("cgroup.procs"), "77\n").unwrap();
     fs::write(shared.join("cgroup.procs"), "77\n88\n").unwrap();
     let of_v2 = |adopted| {
-        let mut whereabouts = in_group(&job);
-        if let Whereabouts::Cgroup { adopted: a, cpu_group_is_shared, .. } = &mut whereabouts {
+        let mut placement = in_group(&job);
+        if let Placement::Cgroup { adopted: a, cpu_group_is_shared, .. } = &mut placement {
             (*a, *cpu_group_is_shared) = (adopted, true);
         }
-        whereabouts
+        placement
     };
-    let sweep = |whereabouts| {
-        let store = store_of(root.path(), &[record(1, whereabouts)]);
+    let sweep = |placement| {
+        let store = store_of(root.path(), &[record(1, placement)]);
         release::sweep(&Roots::default(), &store);
     };
     sweep(of_v2(true));
@@ -425,14 +424,18 @@ fn without_a_daemon_no_job_is_in_a_group_that_gives_way() {
     assert_eq!(read(&parent.join("cpu.idle")), "0");
     // In version 1 jobs of other daemons are in that group, too.
     let mut of_v1 = of_v2(false);
-    if let Whereabouts::Cgroup { cpu_group, cpu_home, .. } = &mut of_v1 {
-        (*cpu_group, *cpu_home) = (Some(shared.clone()), Some(home.clone()));
+    if let Placement::Cgroup { cpu_group, cpu_origin, .. } = &mut of_v1 {
+        (*cpu_group, *cpu_origin) = (Some(shared.clone()), Some(origin.clone()));
     }
     let store = store_of(root.path(), &[record(1, of_v1.clone())]);
     release::all_from_common_groups(&store, || false);
-    assert_eq!(read(&home.join("cgroup.procs")), "", "the daemon went on before anybody was moved");
+    assert_eq!(
+        read(&origin.join("cgroup.procs")),
+        "",
+        "the daemon went on before anybody was moved"
+    );
     sweep(of_v1);
-    assert_eq!(read(&home.join("cgroup.procs")), "77");
+    assert_eq!(read(&origin.join("cgroup.procs")), "77");
     assert_eq!(read(&shared.join("cpu.idle")), "1");
 }
 
@@ -500,12 +503,12 @@ fn with_guardian(silence: Duration, daemon: impl FnOnce(UnixStream, &Path, u32))
     let freeze = frozen(&group, &[]);
     let store = store_of(directory.path(), &[record(1, in_group(&group))]);
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let watching = std::thread::spawn(move || {
-        tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+        sender.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
         guardian::watch(&Roots::default(), &store, theirs, silence);
     });
-    daemon(ours, &freeze, told.recv().unwrap());
+    daemon(ours, &freeze, receiver.recv().unwrap());
     watching.join().unwrap();
     assert_eq!(read(&freeze), "0");
 }

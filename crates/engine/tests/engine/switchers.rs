@@ -1,4 +1,4 @@
-//! What is due is carried out: by a cursor, whatever the clock does, and by a thread.
+//! Due edges are carried out: by a cursor, however the clock steps, and by a thread.
 
 use std::sync::{
     Arc, Mutex,
@@ -13,11 +13,11 @@ use gang_engine::{
 };
 use gang_harness::wait_until;
 use gang_linux::clock;
-use gang_timetable::{Action, Attributes, Edge, Timetable};
+use gang_timetable::{Action, Attributes, EdgeActions, Timetable};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
-/// A call that can be told from the others by its number.
+/// A call that is known from the others by its number.
 fn call(number: u32) -> Bound {
     Bound::to_nothing(Action::Attributes { tid: number, attributes: Attributes::other(0) })
 }
@@ -30,8 +30,8 @@ fn number(action: &Action) -> Option<u32> {
     }
 }
 
-/// Edges at the given points of time: each lowers with the call of that number, and raises with that
-/// of the number and a half, which is 1000 more. The deadline makes call 999.
+/// Edges at the given points of time. Each lowers with the call of its number, and raises with the
+/// call 1000 above. The deadline makes call 999.
 fn timetable(generation: u64, from_ns: u64, until_ns: u64, edges: &[u64]) -> Timetable<Bound> {
     let part = |number| vec![call(number)];
     let parts = edges.iter().enumerate().flat_map(|(index, _)| {
@@ -39,11 +39,11 @@ fn timetable(generation: u64, from_ns: u64, until_ns: u64, edges: &[u64]) -> Tim
         [part(number), part(number + 1000)]
     });
     let parts: Vec<_> = parts.chain([part(999)]).collect();
-    let edge = |(index, &at_ns): (usize, &u64)| Edge {
+    let edge = |(index, &at_ns): (usize, &u64)| EdgeActions {
         at_ns,
         lower: vec![2 * index],
         raise: vec![2 * index + 1],
-        ..Edge::default()
+        ..EdgeActions::default()
     };
     Timetable {
         generation,
@@ -203,7 +203,7 @@ fn switches_are_noted_with_their_phases() {
     let mut one = timetable(1, 100, 200, &[100, 110]);
     one.edges[1].raise.clear();
     // An edge at which there is nothing to do is no switch.
-    one.edges.push(Edge { at_ns: 120, ..Edge::default() });
+    one.edges.push(EdgeActions { at_ns: 120, ..EdgeActions::default() });
     let ticks = std::cell::Cell::new(100);
     let clock = || ticks.replace(ticks.get() + 1);
     bench.cursor.advance(&one, 130, &bench.kernel, &clock, &bench.timings);
@@ -388,13 +388,13 @@ fn a_switcher_without_a_timetable_ends() {
     assert!(made(&kernel).is_empty());
 }
 
-/// A switcher that is held at the first edge of timetable 1, which has one more after 20 ms, and is handed others
-/// meanwhile; how often it was out of step when the last of them is in force.
+/// A switcher that is held at the first edge of timetable 1, which has one more after 20 ms, and is
+/// handed others meanwhile; how often it was out of step when the last of them is in force.
 fn out_of_step_after(others: &[(u64, u64)]) -> u64 {
-    // Where the second edge is due before the switcher is held at the first, nothing is told. A
-    // machine on which that happens is slow: a millisecond is longer there.
-    let told = (0..12).find_map(|slowness| out_of_step(others, MS << slowness));
-    told.expect("the second edge is due in a minute and more")
+    // Where the second edge is due before the switcher is held at the first, the run says nothing.
+    // A machine on which that happens is slow: a millisecond is longer there.
+    let slowness = (0..12).find_map(|slowness| out_of_step(others, MS << slowness));
+    slowness.expect("the second edge is due in a minute and more")
 }
 
 /// With another length of a millisecond; nothing where the second edge may have been due too early.

@@ -26,13 +26,13 @@ const GRACE_NS: u64 = 5 * MS;
 #[derive(Clone, Debug)]
 struct Draft {
     cpus: u32,
-    /// Of each thread: exempt, moored, the CPU it was seen on.
+    /// Of each thread: exempt, user_pinned, the CPU it was seen on.
     threads: Vec<(bool, bool, Option<u32>)>,
     tree: bool,
     page: bool,
 }
 
-/// What becomes different before a period.
+/// A change before a period.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     Sleeps(usize),
@@ -50,7 +50,7 @@ struct Scene {
     config: Config,
     cpus: u32,
     jobs: Vec<Draft>,
-    lift: bool,
+    has_common_group: bool,
     start_ns: u64,
     turns: Vec<Vec<Turn>>,
 }
@@ -110,12 +110,12 @@ fn scene() -> impl Strategy<Value = Scene> {
         1_000 * MS..1_000_000_000 * MS,
         turns,
     )
-        .prop_map(|(backend, config, cpus, jobs, lift, start_ns, turns)| Scene {
+        .prop_map(|(backend, config, cpus, jobs, has_common_group, start_ns, turns)| Scene {
             backend,
             config,
             cpus,
             jobs,
-            lift,
+            has_common_group,
             start_ns,
             turns,
         })
@@ -126,7 +126,7 @@ struct Job {
     has_page: bool,
     awake: bool,
     in_slot: InSlot,
-    has_newcomers: bool,
+    has_new_threads: bool,
     standing: Standing,
 }
 
@@ -138,7 +138,7 @@ struct Stage {
     machine: CpuSet,
     jobs: BTreeMap<JobId, Job>,
     plans: Vec<Plan>,
-    lift: bool,
+    has_common_group: bool,
     /// The period before ended in a gap.
     follows_gap: bool,
     generation: u64,
@@ -159,9 +159,9 @@ impl Stage {
             schedule.apply(Event::Arrived { job: id, spec: Spec::new(cpus) }).unwrap();
             let threads = draft.threads.iter().zip(100 * (number as u32 + 1)..);
             let threads: Vec<_> = threads
-                .map(|(&(exempt, moored, cpu), tid)| {
+                .map(|(&(exempt, user_pinned, cpu), tid)| {
                     let own = if exempt { Attributes::fifo(9) } else { Attributes::other(4) };
-                    Thread { tid, original: own, moored, cpu }
+                    Thread { tid, original: own, user_pinned, cpu }
                 })
                 .collect();
             model.begin(&threads);
@@ -182,13 +182,13 @@ impl Stage {
             }
             let members = members.with_threads(threads);
             let standing = Standing::Released;
-            let has_newcomers = false;
+            let has_new_threads = false;
             let job = Job {
                 members,
                 has_page: draft.page,
                 awake: true,
                 in_slot: InSlot::default(),
-                has_newcomers,
+                has_new_threads,
                 standing,
             };
             jobs.insert(id, job);
@@ -200,7 +200,7 @@ impl Stage {
             machine,
             jobs,
             plans: Vec::new(),
-            lift: scene.lift,
+            has_common_group: scene.has_common_group,
             follows_gap: false,
             generation: 0,
             cursors: Vec::new(),
@@ -222,7 +222,7 @@ impl Stage {
             }
             Turn::InSlot(job, in_slot) => {
                 if let Some(known) = self.jobs.get_mut(&of(job)) {
-                    known.has_newcomers |= known.in_slot != in_slot;
+                    known.has_new_threads |= known.in_slot != in_slot;
                     known.in_slot = in_slot;
                 }
             }
@@ -234,14 +234,14 @@ impl Stage {
                     let attributes = Attributes::other(4);
                     let new = Bound::to_nothing(Action::Attributes { tid, attributes });
                     self.kernel.perform(&new).unwrap();
-                    known.members.know(&Seen {
+                    known.members.remember_attributes(&Seen {
                         tid,
                         now: attributes,
                         cpus: known.members.everywhere.clone(),
                         were_given: false,
                         original: None,
                     });
-                    known.has_newcomers = true;
+                    known.has_new_threads = true;
                 }
             }
             Turn::Load(threads) => self.schedule.apply(Event::Load { threads }).unwrap(),
@@ -253,7 +253,7 @@ impl Stage {
     }
 
     /// Where those belong that no row holds: sleepers, and those that woke.
-    fn settle(&mut self) -> Vec<Action> {
+    fn stand_out_of_row(&mut self) -> Vec<Action> {
         let fill = self.config.fill;
         let mut calls = Vec::new();
         for (&id, job) in &mut self.jobs {
@@ -293,12 +293,12 @@ impl Stage {
         let is_concerned = |id: &JobId, job: &Job| {
             let left_over = !self.config.fill && job.standing == Standing::Filling && job.awake;
             let listens = job.awake && !job.members.processes.is_empty();
-            let newcomers = job.awake && job.has_newcomers;
+            let new_threads = job.awake && job.has_new_threads;
             in_rows.contains(id)
                 || job.standing == Standing::Raised
                 || left_over
                 || listens
-                || newcomers
+                || new_threads
         };
         let concerned = self.jobs.iter().filter(|(id, job)| is_concerned(id, job));
         concerned
@@ -309,7 +309,7 @@ impl Stage {
                     members: &job.members,
                     standing: job.standing,
                     out_of_row,
-                    has_newcomers: job.has_newcomers,
+                    has_new_threads: job.has_new_threads,
                     in_slot: job.in_slot,
                     has_page: job.has_page,
                     validity: validity(job),
@@ -320,7 +320,7 @@ impl Stage {
             .collect()
     }
 
-    /// What those say that no row holds.
+    /// The words of jobs that no row holds.
     fn pages(&self) -> Vec<(JobId, Word)> {
         let gangs = self.gangs();
         let is_other = |(id, job): &(&JobId, &Job)| job.has_page && !gangs.contains_key(id);
@@ -342,7 +342,7 @@ impl Stage {
             gangs: &self.gangs(),
             pages: &self.pages(),
             follows_gap: self.follows_gap,
-            can_lift: self.lift,
+            has_common_group: self.has_common_group,
         })
     }
 
@@ -377,12 +377,12 @@ impl Stage {
                     self.check_cpus(model, &job.members, &slot.cpus);
                 }
                 for pid in &job.members.processes {
-                    let told = model.told.get(pid).copied();
+                    let signalled = model.signalled.get(pid).copied();
                     match to {
                         Standing::Raised if self.is_about_to_end(id, now_ns) => {}
-                        Standing::Raised => assert_eq!(told, Some(Signal::SlotBegins)),
+                        Standing::Raised => assert_eq!(signalled, Some(Signal::SlotBegins)),
                         _ if in_gap || !job.awake => {}
-                        _ => assert_ne!(told, Some(Signal::SlotBegins)),
+                        _ => assert_ne!(signalled, Some(Signal::SlotBegins)),
                     }
                 }
                 if job.has_page {
@@ -399,11 +399,11 @@ impl Stage {
         }
         let row = plan.row.iter().filter(|_| !in_gap);
         let row: Vec<InSlot> = row.map(|slot| self.jobs[&slot.job].in_slot).collect();
-        self.check_lift(&row);
+        self.check_common_group(&row);
     }
 
-    /// The slot of a job ends so soon that its processes are told already. A gap only interrupts it where
-    /// it has the slice after the next edge, too.
+    /// The slot of a job ends so soon that its processes have their signal already. A gap only
+    /// interrupts it where it has the slice after the next edge, too.
     fn is_about_to_end(&self, id: JobId, now_ns: u64) -> bool {
         let has = |at_ns| {
             let slice = slices::slice_at(&self.config, at_ns);
@@ -425,7 +425,7 @@ impl Stage {
     fn check_cpus(&self, model: &Model, members: &Members, cpus: &CpuSet) {
         for thread in members.threads() {
             let may = model.affinity.get(&thread.tid);
-            if thread.is_exempt() || thread.moored || !self.backend.can_fill() {
+            if thread.is_exempt() || thread.user_pinned || !self.backend.can_fill() {
                 assert_eq!(may, None);
             } else {
                 let anywhere = cpus == &self.machine && may.is_none();
@@ -434,18 +434,19 @@ impl Stage {
         }
     }
 
-    /// The group of all gangs is idle unless one of the row needs another weight, the highest of those.
-    fn check_lift(&self, row: &[InSlot]) {
-        if !self.lift {
+    /// The group of all gangs is idle unless one of the row needs another weight, the highest of
+    /// those.
+    fn check_common_group(&self, row: &[InSlot]) {
+        if !self.has_common_group {
             return;
         }
         let group = self.kernel.with_model(|model| model.group(Group::All));
         let expected = match row {
             _ if row.contains(&InSlot::Wide) => Some(Weight::Highest),
-            _ if row.contains(&InSlot::Alone) => Some(Weight::Usual),
+            _ if row.contains(&InSlot::Uncontended) => Some(Weight::Usual),
             _ => None,
         };
-        assert_eq!(group.idle == Some(false), expected.is_some(), "lifted");
+        assert_eq!(group.idle == Some(false), expected.is_some(), "the common group gives way");
         if expected.is_some() {
             assert_eq!(group.weight, expected);
         }
@@ -456,14 +457,14 @@ impl Stage {
         for (id, standing) in composition.standings {
             self.jobs.get_mut(&id).unwrap().standing = standing;
         }
-        self.jobs.values_mut().for_each(|job| job.has_newcomers = false);
+        self.jobs.values_mut().for_each(|job| job.has_new_threads = false);
         for pin in composition.pins {
             self.jobs.get_mut(&pin.job).unwrap().members.pinned = Some(pin.cpus);
         }
     }
 }
 
-/// What the page of a job says out of its slot.
+/// The validity that the page of a job has out of its slot.
 fn validity(job: &Job) -> Validity {
     if job.awake { Validity::Scheduled } else { Validity::NotScheduled }
 }
@@ -501,7 +502,11 @@ fn assert_deadline_lowers(stage: &Stage, before: &Model, timetables: &[Timetable
             assert_ne!(model.group(Group::Job(id)).weight, Some(Weight::Highest));
         }
     }
-    assert_ne!(model.group(Group::All).idle, Some(false), "the gangs are still lifted");
+    assert_ne!(
+        model.group(Group::All).idle,
+        Some(false),
+        "the gangs are still raised by their group"
+    );
 }
 
 /// Plays a scene, with switchers for as many CPUs each.
@@ -516,7 +521,7 @@ fn run(scene: &Scene, cpus_each: usize) -> (Model, Vec<(u64, Vec<Action>)>) {
     for turns in &scene.turns {
         turns.iter().for_each(|&turn| stage.turn(turn));
         let until_ns = from_ns + period_ns;
-        let immediate = stage.settle();
+        let immediate = stage.stand_out_of_row();
         stage.plan(from_ns, until_ns);
         stage.generation += 1;
         let mut composition = stage.compose(&switchers, from_ns, until_ns);

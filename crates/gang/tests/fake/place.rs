@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use gang_harness::PATIENCE;
+use gang_harness::TEST_TIMEOUT;
 
 use super::Fake;
 
@@ -17,7 +17,7 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), timeout: PATIENCE.as_secs().to_string() }
+        Self { dir: tempfile::tempdir().unwrap(), timeout: TEST_TIMEOUT.as_secs().to_string() }
     }
 
     /// With a fake that listens.

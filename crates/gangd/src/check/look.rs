@@ -10,7 +10,7 @@ use gang_conductor::Home;
 use gang_engine::{bound::ProcessHandle, roster::Roster, thread};
 use gang_linux::{cgroup::Group, process};
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, Backend, InSlot, Policy, Standing, is_raised};
+use gang_timetable::{Attributes, Backend, InSlot, SchedPolicy, Standing, is_raised};
 
 /// How a job is to stand, and on which CPUs of the machine it has its slot.
 #[derive(Clone, Copy, Debug)]
@@ -27,9 +27,9 @@ pub struct Wanted<'a> {
 pub enum Subject {
     Thread {
         tid: u32,
-        moored: bool,
+        user_pinned: bool,
         /// Its policy without gangd.
-        normal: Policy,
+        normal: SchedPolicy,
     },
     /// The group whose weight is changed; the files of its weight, and whether it can be frozen, too.
     Weight { idle: PathBuf, weight: PathBuf, freezes: bool },
@@ -70,7 +70,7 @@ impl Subject {
             .filter(move |thread| backend == Backend::Rt && !thread.is_exempt())
             .map(|thread| Subject::Thread {
                 tid: thread.tid,
-                moored: thread.moored,
+                user_pinned: thread.user_pinned,
                 normal: thread.original.policy,
             });
         let weight = controls.idle.iter().zip(&controls.weight).map(|(idle, weight)| {
@@ -92,9 +92,9 @@ impl Subject {
             Standing::Raised | Standing::Released => false,
         };
         match self {
-            Subject::Thread { tid, moored, normal } => {
+            Subject::Thread { tid, user_pinned, normal } => {
                 let (now, cpus) = (thread::attributes(*tid).ok()?, thread::affinity(*tid).ok()?);
-                of_thread(wanted, &now, *normal, (!moored).then_some(&cpus))
+                of_thread(wanted, &now, *normal, (!user_pinned).then_some(&cpus))
             }
             Subject::Weight { idle, weight, freezes } => {
                 let read = |file| fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
@@ -123,14 +123,14 @@ impl Subject {
 fn of_thread(
     wanted: &Wanted<'_>,
     now: &Attributes,
-    normal: Policy,
+    normal: SchedPolicy,
     cpus: Option<&CpuSet>,
 ) -> Option<String> {
     // As a wide gang has it in its slot.
     let raised = is_raised(now) || *now == Attributes::other(-20);
-    let fills = matches!(now.policy, Policy::Idle | Policy::Batch);
+    let fills = matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch);
     let stands = match wanted.standing {
-        Standing::Raised if wanted.in_slot == InSlot::Alone => now.policy == normal,
+        Standing::Raised if wanted.in_slot == InSlot::Uncontended => now.policy == normal,
         Standing::Raised => raised,
         Standing::Filling | Standing::Paused => fills,
         Standing::Released => !is_raised(now),
@@ -182,20 +182,20 @@ mod tests {
         ] {
             let cpus_of_slot = (standing == Raised).then_some(&slot);
             let wanted = Wanted { standing, in_slot, cpus: cpus_of_slot, machine: &machine };
-            let wrong = of_thread(&wanted, &now, Policy::Other, Some(cpus));
+            let wrong = of_thread(&wanted, &now, SchedPolicy::Other, Some(cpus));
             assert_eq!(wrong.is_none(), is_right, "{standing:?} {now:?}: {wrong:?}");
         }
         let wanted = Wanted { standing: Raised, in_slot, cpus: Some(&slot), machine: &machine };
         assert_eq!(
-            of_thread(&wanted, &fifo, Policy::Other, None),
+            of_thread(&wanted, &fifo, SchedPolicy::Other, None),
             None,
             "it chose its CPUs itself"
         );
-        let alone = Wanted { in_slot: InSlot::Alone, ..wanted };
+        let alone = Wanted { in_slot: InSlot::Uncontended, ..wanted };
         for (now, is_right) in
             [(fifo, false), (Attributes::batch(0), false), (Attributes::other(5), true)]
         {
-            let wrong = of_thread(&alone, &now, Policy::Other, Some(&of_slot));
+            let wrong = of_thread(&alone, &now, SchedPolicy::Other, Some(&of_slot));
             assert_eq!(wrong.is_none(), is_right, "alone, {now:?}: {wrong:?}");
         }
     }

@@ -18,7 +18,7 @@ use gang_linux::{
     memory,
 };
 use gang_schedule::JobId;
-use gang_timetable::record::{Confinement, Whereabouts};
+use gang_timetable::record::{Confinement, Placement};
 use rustix::fs::Access;
 
 use super::Lodging;
@@ -65,39 +65,39 @@ impl Lodging {
     pub fn confinement(
         &self,
         job: JobId,
-        whereabouts: &Whereabouts,
+        placement: &Placement,
         first: u32,
         mem_bytes: u64,
     ) -> Result<Option<Confinement>> {
-        let Whereabouts::Cgroup { group, adopted, home, .. } = whereabouts else { return Ok(None) };
+        let Placement::Cgroup { group, adopted, origin, .. } = placement else { return Ok(None) };
         match &self.memory {
             MemoryControl::V2(root) if !adopted => {
-                let inherited = least_limit(root, home);
-                let confinement = Confinement { group: group.clone(), home: None, inherited };
+                let inherited = least_limit(root, origin);
+                let confinement = Confinement { group: group.clone(), origin: None, inherited };
                 Ok((mem_bytes > 0 || inherited.is_some()).then_some(confinement))
             }
             // Below where it comes from, so that the limits of its user hold.
             MemoryControl::V1(root) if mem_bytes > 0 => {
-                let home = self.memory_home(first)?.unwrap_or_else(|| root.clone());
-                let group = home.join(format!("{}-job-{job}", self.name));
-                Ok(Some(Confinement { group, home: Some(home), inherited: None }))
+                let origin = self.memory_origin(first)?.unwrap_or_else(|| root.clone());
+                let group = origin.join(format!("{}-job-{job}", self.name));
+                Ok(Some(Confinement { group, origin: Some(origin), inherited: None }))
             }
             _ => Ok(None),
         }
     }
 
     /// The group of version 1 that accounts for the memory of a process now.
-    pub(super) fn memory_home(&self, pid: u32) -> Result<Option<PathBuf>> {
+    pub(super) fn memory_origin(&self, pid: u32) -> Result<Option<PathBuf>> {
         let MemoryControl::V1(root) = &self.memory else { return Ok(None) };
-        let (_, home) = cgroup::of_process(&self.roots, pid, "memory")?;
-        Ok(home.map(|home| root.join(home.trim_start_matches('/'))))
+        let (_, origin) = cgroup::of_process(&self.roots, pid, "memory")?;
+        Ok(origin.map(|origin| root.join(origin.trim_start_matches('/'))))
     }
 
     /// Sets the limit, or lifts it (0 bytes). Refused where more is in use, and cannot be taken back:
     /// nobody is to be killed because somebody asked for less.
     pub fn limit(&self, at: &Confinement, mem_bytes: u64) -> Result<()> {
         let group = Group::at(&at.group);
-        if at.home.is_some() {
+        if at.origin.is_some() {
             group.create()?;
             let limit = if mem_bytes == 0 { "-1".to_owned() } else { mem_bytes.to_string() };
             return group.write("memory.limit_in_bytes", limit);
@@ -122,8 +122,8 @@ impl Lodging {
     }
 
     /// Puts all processes of a job where its memory is limited.
-    pub fn gather(&self, whereabouts: &Whereabouts, at: &Confinement) -> Result<()> {
-        let (Whereabouts::Cgroup { group, .. }, Some(_)) = (whereabouts, &at.home) else {
+    pub fn gather(&self, placement: &Placement, at: &Confinement) -> Result<()> {
+        let (Placement::Cgroup { group, .. }, Some(_)) = (placement, &at.origin) else {
             return Ok(());
         };
         let (of_job, limited) = (Group::at(group), Group::at(&at.group));
@@ -141,15 +141,15 @@ impl Lodging {
     }
 
     /// Memory that a job uses, of what the kernel could not take back for others.
-    pub fn memory_used(&self, whereabouts: &Whereabouts) -> u64 {
-        let (group, at) = match whereabouts {
-            Whereabouts::Tree { processes } => {
+    pub fn memory_used(&self, placement: &Placement) -> u64 {
+        let (group, at) = match placement {
+            Placement::Tree { processes } => {
                 let pids: Vec<u32> = processes.iter().map(|(pid, _)| *pid).collect();
                 return memory::of_processes(&self.roots.proc, &pids);
             }
             // Threads share the memory of their process, which is none of the job.
-            Whereabouts::Threads { .. } => return 0,
-            Whereabouts::Cgroup { group, memory, .. } => (group, memory),
+            Placement::Threads { .. } => return 0,
+            Placement::Cgroup { group, memory, .. } => (group, memory),
         };
         let counted = at.as_ref().and_then(|at| memory::of_group(&Group::at(&at.group)));
         counted.unwrap_or_else(|| {
@@ -185,8 +185,8 @@ mod tests {
     fn a_job_of_version_2_keeps_the_limits_of_where_it_came_from() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
-        let (home, group) = (root.join("user.slice"), root.join("gangd/job-1"));
-        fs::create_dir(&home).unwrap();
+        let (origin, group) = (root.join("user.slice"), root.join("gangd/job-1"));
+        fs::create_dir(&origin).unwrap();
         fs::create_dir_all(&group).unwrap();
         fs::write(group.join("memory.stat"), "anon 50\nfile 900\nshmem 0\n").unwrap();
         let lodging = Lodging {
@@ -196,19 +196,19 @@ mod tests {
             cpu: CpuGroups::none(Backend::Freeze),
             memory: MemoryControl::V2(root.into()),
         };
-        let whereabouts = Whereabouts::Cgroup {
+        let placement = Placement::Cgroup {
             group: group.clone(),
-            home: home.clone(),
+            origin: origin.clone(),
             cpu_group: None,
-            cpu_home: None,
+            cpu_origin: None,
             cpu_group_is_shared: false,
             adopted: false,
             memory: None,
         };
-        let confinement = |bytes| lodging.confinement(JobId(1), &whereabouts, 1, bytes).unwrap();
+        let confinement = |bytes| lodging.confinement(JobId(1), &placement, 1, bytes).unwrap();
         assert_eq!(confinement(0), None);
         let wished = confinement(100).unwrap();
-        fs::write(home.join("memory.max"), "5000\n").unwrap();
+        fs::write(origin.join("memory.max"), "5000\n").unwrap();
         let kept = confinement(0).unwrap();
         assert_eq!((kept.inherited, &kept.group), (Some(5000), &group));
         let file = group.join("memory.max");
@@ -224,6 +224,6 @@ mod tests {
         assert_eq!(limited(&kept, 20), (false, "".into()));
         assert_eq!(limited(&wished, 9000), (true, "9000".into()));
         assert_eq!(limited(&wished, 0), (true, "max".into()));
-        assert_eq!(lodging.memory_used(&whereabouts), 0, "not counted, and nobody is there");
+        assert_eq!(lodging.memory_used(&placement), 0, "not counted, and nobody is there");
     }
 }

@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use gang_harness::{PATIENCE, skipped};
+use gang_harness::{TEST_TIMEOUT, skipped};
 pub use gang_harness::{wait_busily_until, wait_for, wait_until};
 use gang_linux::{Roots, cgroup::Hierarchies, process, sched};
 use gang_protocol::{
@@ -206,7 +206,7 @@ impl Place {
     }
 
     fn try_client(&self) -> Option<Client> {
-        Client::connect_within(&self.socket(), PATIENCE).ok()
+        Client::connect_within(&self.socket(), TEST_TIMEOUT).ok()
     }
 
     pub fn status(&self) -> v1::Status {
@@ -340,7 +340,7 @@ impl Place {
     pub fn raw(&self, bytes: &[u8], replies: usize) -> String {
         use std::io::{BufRead, BufReader};
         let mut stream = UnixStream::connect(self.socket()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         // The daemon may close the connection while it is written to.
         let _ = stream.write_all(bytes);
         let mut reader = BufReader::new(stream);
@@ -365,7 +365,7 @@ impl Drop for Place {
             let _ = kill_process(pid, Signal::TERM);
             // A test that failed may have left it stopped.
             let _ = kill_process(pid, Signal::CONT);
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + TEST_TIMEOUT;
             while Instant::now() < end && !matches!(daemon.try_wait(), Ok(Some(_))) {
                 thread::sleep(Duration::from_millis(10));
             }
@@ -379,7 +379,7 @@ impl Drop for Place {
 
 /// A client of a daemon that may be busy.
 pub fn patient_client(socket: &Path) -> Client {
-    Client::connect_within(socket, PATIENCE).unwrap()
+    Client::connect_within(socket, TEST_TIMEOUT).unwrap()
 }
 
 /// A thread that does nothing, until this is dropped or it is killed. Its process ends only then.
@@ -498,7 +498,7 @@ pub fn job_with(place: &Place, program: &Program, cpus: i64) -> i64 {
 }
 
 /// The policies of all threads below a process.
-pub fn policies(pid: u32) -> Vec<sched::Policy> {
+pub fn policies(pid: u32) -> Vec<sched::SchedPolicy> {
     let root = Path::new("/proc");
     let processes = process::descendants(root, pid).unwrap();
     let threads =

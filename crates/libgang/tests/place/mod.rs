@@ -11,7 +11,7 @@ use std::{
     sync::OnceLock,
 };
 
-use gang_harness::{PATIENCE, skipped, wait_until};
+use gang_harness::{TEST_TIMEOUT, skipped, wait_until};
 
 /// What ends programs that hang, in seconds: before the program of tests is killed
 /// (tests/bounded.sh).
@@ -114,7 +114,7 @@ impl Place {
         let mut command = Command::new("timeout");
         command.arg(BOUND).arg(program);
         command.env("GANG_SOCKET", self.path("gangd.sock"));
-        command.env("GANG_TIMEOUT", PATIENCE.as_secs().to_string());
+        command.env("GANG_TIMEOUT", TEST_TIMEOUT.as_secs().to_string());
         command.env("LD_LIBRARY_PATH", self.directory.path());
         command
     }

@@ -1,5 +1,5 @@
-//! The policy as a whole: compared with a naive version of itself, against its
-//! invariants, and in scripts.
+//! The whole policy: compared with a naive version of itself, against its invariants, and in
+//! scripts.
 
 mod naive;
 mod places;

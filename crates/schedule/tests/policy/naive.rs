@@ -19,7 +19,7 @@ struct Job {
     /// The request: virtual time used of it, and slices left.
     used: u128,
     left: u32,
-    home: Vec<u32>,
+    last_cpus: Vec<u32>,
     charged: Option<u64>,
 }
 
@@ -146,8 +146,8 @@ impl Naive {
         if old == new { vtime } else { floors[new] + vtime.saturating_sub(floors[old]) }
     }
 
-    /// Whoever is behind the floor starts there, and asks anew.
-    fn lift(&mut self, id: u64) {
+    /// A job behind the floor starts there, and asks anew.
+    fn raise_to_floor(&mut self, id: u64) {
         let spec = self.job(JobId(id)).unwrap().spec.clone();
         let (floor, slices) = (self.floors[self.tier(&spec)], self.slices(spec.class));
         let job = self.job(JobId(id)).unwrap();
@@ -180,7 +180,7 @@ impl Naive {
                     vtime: floors[self.tier(spec)],
                     used: 0,
                     left,
-                    home: vec![],
+                    last_cpus: vec![],
                     charged: None,
                 });
                 self.jobs.sort_by_key(|job| job.id);
@@ -198,7 +198,7 @@ impl Naive {
                 for job in self.jobs.clone() {
                     let ready = !job.asleep && !job.suspended && job.spec.policy == Policy::Local;
                     if ready && job.spec.min_cpus as usize > machine {
-                        self.lift(job.id);
+                        self.raise_to_floor(job.id);
                     }
                 }
                 self.cpus = topology.cpus().to_vec();
@@ -273,7 +273,7 @@ impl Naive {
             _ => unreachable!(),
         }
         if !matches!(event, Event::Slept { .. } | Event::Suspended { .. }) {
-            self.lift(id.0);
+            self.raise_to_floor(id.0);
         }
         true
     }
@@ -315,7 +315,7 @@ impl Naive {
         let mut rest_turn = capped;
         let mut rest_kept = 0;
         let (mut row, mut waiting) = (vec![], vec![]);
-        let mut settled = vec![];
+        let mut charged = vec![];
         for tier in 0..3 {
             let there = if tier == 2 { free - served } else { free };
             let mut line = self.line(tier);
@@ -364,7 +364,7 @@ impl Naive {
             if tier == 1 {
                 served = threads.min(free);
             }
-            settled.push((contenders, others));
+            charged.push((contenders, others));
         }
 
         for &(id, _) in &row {
@@ -373,7 +373,7 @@ impl Naive {
         if threads > 0 {
             self.rest_vtime += self.rest_stride(served);
         }
-        for (tier, (contenders, others)) in settled.iter().enumerate() {
+        for (tier, (contenders, others)) in charged.iter().enumerate() {
             if let Some(least) = contenders.iter().map(|o| *self.vtime(o.id)).min() {
                 let longest =
                     contenders.iter().map(|o| o.stride * u128::from(o.slices)).max().unwrap();
@@ -388,7 +388,7 @@ impl Naive {
             }
             for one in others {
                 match one.id {
-                    Some(id) => self.lift(id),
+                    Some(id) => self.raise_to_floor(id),
                     None => self.rest_vtime = self.rest_vtime.max(self.floors[tier]),
                 }
             }
@@ -464,7 +464,7 @@ impl Naive {
         plan.row.extend(entered);
         plan.rest = rest;
         self.put_away(&mut plan, waiting);
-        // Who filled before stays in front.
+        // Jobs that filled before stay in front.
         let old: Vec<JobId> =
             current.fillers.iter().copied().filter(|j| plan.fillers.contains(j)).collect();
         let new: Vec<JobId> =
@@ -514,10 +514,10 @@ impl Naive {
         let mut slots: Vec<(u64, usize, Option<Vec<u32>>)> =
             row.into_iter().map(|(id, width)| (id, width, None)).collect();
         for (id, width, cpus) in &mut slots {
-            let home = self.job(JobId(*id)).unwrap().home.clone();
-            if home.len() == *width && home.iter().all(|cpu| free.contains(cpu)) {
-                free.retain(|cpu| !home.contains(cpu));
-                *cpus = Some(home);
+            let last_cpus = self.job(JobId(*id)).unwrap().last_cpus.clone();
+            if last_cpus.len() == *width && last_cpus.iter().all(|cpu| free.contains(cpu)) {
+                free.retain(|cpu| !last_cpus.contains(cpu));
+                *cpus = Some(last_cpus);
             }
         }
         for (id, width, cpus) in &mut slots {
@@ -526,7 +526,7 @@ impl Naive {
                     self.cpus.iter().copied().filter(|cpu| free.contains(&cpu.id)).collect();
                 let taken = take(&all, *width, 0);
                 free.retain(|cpu| !taken.contains(cpu));
-                self.job(JobId(*id)).unwrap().home = taken.clone();
+                self.job(JobId(*id)).unwrap().last_cpus = taken.clone();
                 *cpus = Some(taken);
             }
         }

@@ -3,7 +3,7 @@
 use gang_schedule::*;
 use proptest::prelude::*;
 
-/// What a test does to a schedule.
+/// The steps of a test.
 #[derive(Debug, Clone)]
 pub enum Step {
     Event(Event),

@@ -88,7 +88,7 @@ impl Session {
         jobs.iter().map(|&job| self.name(job)).collect::<Vec<_>>().join(" ")
     }
 
-    /// What a command says.
+    /// The output of a command.
     fn command(&mut self, line: &str) -> String {
         let mut parts = line.split_whitespace();
         let command = parts.next().unwrap();

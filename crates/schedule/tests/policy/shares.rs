@@ -1,4 +1,4 @@
-//! Who gets how much.
+//! The shares of gangs and of the rest.
 
 use crate::random;
 use gang_schedule::*;
@@ -117,7 +117,7 @@ fn no_two_fit() -> impl Strategy<Value = Schedule> {
                 .collect();
             let mut schedule = machine(cpus, 0, &specs);
             if hogs {
-                // As wide as the machine, so that the rest is served alone.
+                // As wide as the machine, so that the rest is served by itself.
                 let specs: Vec<Spec> = gangs.iter().map(|&(w, _)| weighted(cpus, w)).collect();
                 schedule = machine(cpus, 3 * cpus, &specs);
             }

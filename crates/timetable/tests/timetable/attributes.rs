@@ -1,4 +1,4 @@
-//! What a thread was before gangd, told from what it is.
+//! The attributes of a thread before gangd, from those that it has.
 
 use gang_timetable::{Attributes, before_gangd, priority};
 

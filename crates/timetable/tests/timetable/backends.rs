@@ -24,7 +24,7 @@ impl Way<'_> {
         assert_eq!(checked, Ok(()), "from {:?}", self.from);
     }
 
-    /// What this backend makes of a standing.
+    /// The nearest standing that this backend can give.
     fn is_paused(&self, standing: Standing) -> bool {
         match standing {
             Standing::Paused => true,
@@ -89,7 +89,7 @@ fn twice_is_once() {
 fn it_does_not_matter_where_the_job_really_was() {
     every_way(|way| {
         for real in STANDINGS {
-            // Who is paused, and nobody knows, is not woken by other actions.
+            // A paused job is not woken by other actions.
             if way.is_paused(real) && !way.is_paused(way.from) {
                 continue;
             }
@@ -159,7 +159,7 @@ fn only_who_goes_to_or_comes_from_a_pause_is_stopped_or_woken() {
     every_way(|way| {
         let (from, to) = (way.is_paused(way.from), way.is_paused(way.to));
         assert_eq!(way.actions.iter().any(pauses), from || to, "{:?}", way.actions);
-        // Woken before it is lifted, lowered before it stands still.
+        // It is woken before it is raised, and lowered before it stands still.
         let first = way.actions.iter().position(pauses);
         let last = way.actions.iter().rposition(|action| !pauses(action));
         if let (Some(pause), Some(other)) = (first, last) {

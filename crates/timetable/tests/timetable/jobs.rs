@@ -1,7 +1,7 @@
 //! Jobs with threads that nobody has.
 
 use gang_schedule::{CpuSet, JobId};
-use gang_timetable::{Attributes, Controls, Members, Policy, Thread};
+use gang_timetable::{Attributes, Controls, Members, SchedPolicy, Thread};
 
 pub const JOB: JobId = JobId(1);
 
@@ -24,14 +24,14 @@ pub fn of_tree() -> Members {
 }
 
 fn thread(tid: u32, original: Attributes) -> Thread {
-    Thread { tid, original, moored: false, cpu: None }
+    Thread { tid, original, user_pinned: false, cpu: None }
 }
 
 /// Of every kind one.
 fn threads() -> Vec<Thread> {
-    let batch = Attributes { policy: Policy::Batch, ..Attributes::other(3) };
-    let deadline = Attributes { policy: Policy::Deadline, ..Attributes::other(0) };
-    let own = Attributes { policy: Policy::RoundRobin, ..Attributes::fifo(7) };
+    let batch = Attributes { policy: SchedPolicy::Batch, ..Attributes::other(3) };
+    let deadline = Attributes { policy: SchedPolicy::Deadline, ..Attributes::other(0) };
+    let own = Attributes { policy: SchedPolicy::RoundRobin, ..Attributes::fifo(7) };
     vec![
         thread(11, Attributes::other(0)),
         thread(12, Attributes::other(10)),
@@ -39,6 +39,6 @@ fn threads() -> Vec<Thread> {
         thread(14, Attributes { reset_on_fork: true, ..batch }),
         thread(15, own),
         thread(16, deadline),
-        Thread { moored: true, ..thread(17, Attributes::other(0)) },
+        Thread { user_pinned: true, ..thread(17, Attributes::other(0)) },
     ]
 }

@@ -75,7 +75,7 @@ pub struct Part {
 }
 
 /// A program that is watched.
-pub struct Watch {
+pub struct Sampler {
     roots: Roots,
     group: PathBuf,
     profiler: Profiler,
@@ -90,9 +90,9 @@ pub struct Watch {
     interruption: Interruption,
 }
 
-impl Watch {
+impl Sampler {
     /// Begins to watch the threads of a cgroup, which may use `allowed` CPUs.
-    pub fn begin(roots: &Roots, group: &Path, allowed: usize, ticks: Ticks) -> Result<Watch> {
+    pub fn begin(roots: &Roots, group: &Path, allowed: usize, ticks: Ticks) -> Result<Sampler> {
         let id = fs::metadata(group)
             .with_context(|| format!("cannot find the cgroup {}", group.display()))?
             .ino();
@@ -100,7 +100,7 @@ impl Watch {
         let clocks = cpus.iter().map(|cpu| clock_of(cpu.id, ticks)).collect::<Result<_>>()?;
         let profiler = Profiler::start(id, clocks, ticks.period())
             .context("cannot watch the threads of the program")?;
-        let mut watch = Watch {
+        let mut sampler = Sampler {
             roots: roots.clone(),
             group: group.to_owned(),
             profiler,
@@ -113,16 +113,16 @@ impl Watch {
             rounds: 0,
             interruption: Interruption::default(),
         };
-        watch.before = watch.uses()?;
-        watch.end_span()?;
-        watch.seen.spans.clear();
-        (watch.began, watch.began_ns) = (Instant::now(), clock::monotonic_ns());
-        Ok(watch)
+        sampler.before = sampler.uses()?;
+        sampler.end_span()?;
+        sampler.seen.spans.clear();
+        (sampler.began, sampler.began_ns) = (Instant::now(), clock::monotonic_ns());
+        Ok(sampler)
     }
 
     /// The same, which fails once it is interrupted.
-    pub fn unless(self, interruption: &Interruption) -> Watch {
-        Watch { interruption: interruption.clone(), ..self }
+    pub fn unless(self, interruption: &Interruption) -> Sampler {
+        Sampler { interruption: interruption.clone(), ..self }
     }
 
     /// The program lives in another cgroup now, or in the same.
@@ -186,15 +186,15 @@ impl Watch {
                 }
             }
         };
-        let Tick { at_ns, running, waiting, together, here, .. } = *tick;
-        Look { at_ns, doing, running, waiting, together, here }
+        let Tick { at_ns, running, waiting, coscheduling, here, .. } = *tick;
+        Look { at_ns, doing, running, waiting, coscheduling, here }
     }
 
     fn end_span(&mut self) -> Result<()> {
         let sums = self.profiler.sums(self.seen.machine as u32)?;
         self.sums.resize(sums.len(), Sum::default());
-        let since = |(&(together, now), before): (&(_, Sum), &Sum)| {
-            (together, Sum { ns: now.ns - before.ns, ran_ns: now.ran_ns - before.ran_ns })
+        let since = |(&(coscheduling, now), before): (&(_, Sum), &Sum)| {
+            (coscheduling, Sum { ns: now.ns - before.ns, ran_ns: now.ran_ns - before.ran_ns })
         };
         let of_span =
             sums.iter().zip(&self.sums).map(since).filter(|(_, sum)| sum.ns > 0).collect();

@@ -11,9 +11,8 @@
 //! A timetable holds until the beginning of the next one, which may lie before its own end. Plans
 //! are made far ahead, and replaced when something changes.
 //!
-//! A switcher is *out of step* where it carries out edges although the next timetable has begun, or
-//! where it never sees some edges. Its calls may then come after those of other switchers, and undo
-//! them. The switcher counts such moments, and the conductor has the gangs' attributes set anew.
+//! Where a switcher was out of step ([`gang_timetable::follower`]), it counts that, and the
+//! conductor has the gangs' attributes set anew.
 //!
 //! A thread that sleeps until a moment runs some time after it: tens of microseconds on a virtual
 //! machine, which every slot would lose. So a switcher sets its timer early by the wake-up latency
@@ -36,105 +35,54 @@ use std::{
 };
 
 use gang_linux::{clock, clock::Alarm, error::is_gone, process::Census, sched};
-use gang_timetable::{Timetable, priority};
+use gang_timetable::{
+    Timetable,
+    follower::{Follower, Hands, Switch},
+    priority,
+};
 use triple_buffer::{Input, Output, triple_buffer};
 
 use crate::{
     bound::{Bound, Kernel},
-    timing::{Switch, Timings},
+    timing::Timings,
 };
 
-/// Where a switcher stands in its timetable.
-#[derive(Debug, Default)]
-pub struct Cursor {
-    generation: u64,
-    /// Edges up to this point of time were carried out.
-    done_until_ns: u64,
-    expired: bool,
-    /// The edges of the timetable in force that were carried out, and the last of them.
-    edges: u64,
-    last_edge_ns: u64,
-    /// A gang left its slot since this was last looked at.
-    has_lowered: bool,
+/// Makes calls, and notes when.
+pub struct Calls<'a> {
+    pub kernel: &'a dyn Kernel,
+    /// Asked for the times that are noted.
+    pub clock: &'a dyn Fn() -> u64,
+    pub timings: &'a Timings,
 }
 
-impl Cursor {
-    /// Carries out what is due at `now`, and says when to come back; `None`: when there is another
-    /// timetable. `clock` is asked for the times that are noted.
-    pub fn advance(
-        &mut self,
-        timetable: &Timetable<Bound>,
-        now_ns: u64,
-        kernel: &dyn Kernel,
-        clock: &dyn Fn() -> u64,
-        timings: &Timings,
-    ) -> Option<u64> {
-        if timetable.generation != self.generation {
-            let last = std::mem::replace(&mut self.generation, timetable.generation);
-            let new = timetable.immediate.iter().filter(|(generation, _)| *generation > last);
-            new.for_each(|(_, action)| perform(kernel, action, timings));
-            self.expired = false;
-            (self.edges, self.last_edge_ns) = (0, 0);
-            // A clock that was set back makes past edges future ones.
-            self.done_until_ns = self.done_until_ns.min(timetable.from_ns.saturating_sub(1));
-        }
-        let due = timetable.edges.partition_point(|edge| edge.at_ns <= now_ns);
-        let done = timetable.edges.partition_point(|edge| edge.at_ns <= self.done_until_ns);
-        for edge in timetable.edges.get(done..due).unwrap_or_default() {
-            (self.edges, self.last_edge_ns) = (self.edges + 1, edge.at_ns);
-            perform_parts(kernel, timetable, &edge.notify_before, timings);
-            let began_ns = clock();
-            let lowers = perform_parts(kernel, timetable, &edge.lower, timings);
-            self.has_lowered |= lowers > 0;
-            let lowered_ns = clock();
-            let raises = perform_parts(kernel, timetable, &edge.raise, timings);
-            let raised_ns = clock();
-            perform_parts(kernel, timetable, &edge.notify_after, timings);
-            if lowers + raises > 0 {
-                let asked_ns = edge.at_ns;
-                timings.record(&Switch {
-                    asked_ns,
-                    began_ns,
-                    lowered_ns,
-                    raised_ns,
-                    lowers,
-                    raises,
-                });
+impl Hands<Bound> for Calls<'_> {
+    fn perform(&self, action: &Bound) {
+        match self.kernel.perform(action) {
+            Err(error) if !is_gone(&error) => {
+                self.timings.record_failure(error.raw_os_error().unwrap_or(0));
             }
+            _ => {}
         }
-        self.done_until_ns = self.done_until_ns.max(now_ns);
-        if now_ns >= timetable.deadline_ns && !self.expired {
-            self.expired = true;
-            if perform_parts(kernel, timetable, &timetable.at_deadline, timings) > 0 {
-                timings.record_ran_out();
-            }
-        }
-        let edges = timetable.edges[due..].iter().map(|edge| edge.at_ns);
-        let ends = [timetable.until_ns, timetable.deadline_ns];
-        edges.chain(ends).find(|&at| at > now_ns)
     }
-}
 
-fn perform_parts(
-    kernel: &dyn Kernel,
-    timetable: &Timetable<Bound>,
-    parts: &[usize],
-    timings: &Timings,
-) -> u32 {
-    let mut count = 0;
-    for action in parts.iter().flat_map(|&part| &timetable.parts[part]) {
-        perform(kernel, action, timings);
-        count += 1;
+    fn now_ns(&self) -> u64 {
+        (self.clock)()
     }
-    count
-}
 
-fn perform(kernel: &dyn Kernel, action: &Bound, timings: &Timings) {
-    match kernel.perform(action) {
-        Err(error) if !is_gone(&error) => {
-            timings.record_failure(error.raw_os_error().unwrap_or(0));
-        }
-        _ => {}
+    fn switched(&self, switch: &Switch) {
+        self.timings.record(switch);
+    }
+
+    fn ran_out(&self) {
+        self.timings.record_ran_out();
+    }
+
+    fn came_late(&self) {
+        self.timings.record_late_timetable();
+    }
+
+    fn out_of_step(&self) {
+        self.timings.record_out_of_step();
     }
 }
 
@@ -189,7 +137,7 @@ impl Switcher {
         let (input, output) = triple_buffer(&first);
         let (alarm, stop, timings) = (Arc::<Alarm>::default(), Arc::default(), Arc::default());
         let body = Body {
-            current: Arc::clone(&first),
+            follower: Follower::new(Arc::clone(&first)),
             output,
             alarm: Arc::clone(&alarm),
             stop: Arc::clone(&stop),
@@ -216,11 +164,7 @@ impl Switcher {
     /// else its edges may be lost.
     pub fn publish(&mut self, mut timetable: Timetable<Bound>) {
         if let Some(last) = self.published.last().filter(|_| self.is_behind()) {
-            let is_whole = timetable.from_ns <= last.from_ns;
-            timetable.loses_up_to = if is_whole { last.loses_up_to } else { last.generation };
-            let mut immediate = last.immediate.clone();
-            immediate.append(&mut timetable.immediate);
-            timetable.immediate = immediate;
+            timetable.supersede(last);
         }
         timetable.ready_ns = clock::utc_ns();
         let timetable = Arc::new(timetable);
@@ -261,13 +205,6 @@ impl Drop for Switcher {
     }
 }
 
-/// Whether a timetable came after its beginning, which lies in the time of the one before: that one
-/// was followed for too long, or had ended. One that comes after a rest goes on with nothing.
-fn is_belated(before: &Timetable<Bound>, next: &Timetable<Bound>) -> bool {
-    let goes_on = before.from_ns <= next.from_ns && next.from_ns <= before.until_ns;
-    goes_on && !before.edges.is_empty() && next.ready_ns > next.from_ns
-}
-
 /// How late a switcher wakes: what three of four times are later than. With more, it would wait on
 /// its CPU for longer.
 #[derive(Debug, Default)]
@@ -292,8 +229,7 @@ impl Lateness {
 }
 
 struct Body {
-    /// The timetable in force.
-    current: Arc<Timetable<Bound>>,
+    follower: Follower<Arc<Timetable<Bound>>>,
     output: Output<Arc<Timetable<Bound>>>,
     alarm: Arc<Alarm>,
     stop: Arc<AtomicBool>,
@@ -304,18 +240,24 @@ struct Body {
 
 impl Body {
     fn run(mut self) {
-        let mut cursor = Cursor::default();
         let mut lateness = Lateness::default();
         loop {
             let seen = self.alarm.seen();
+            let calls = Calls {
+                kernel: self.kernel.as_ref(),
+                clock: &clock::utc_ns,
+                timings: &self.timings,
+            };
             if self.stop.load(Ordering::Acquire) {
-                self.advance(&mut cursor, self.current.deadline_ns);
+                self.follower.end(&calls);
                 break;
             }
             self.output.update();
-            let wake_ns = self.follow(&mut cursor, clock::utc_ns());
+            let next = self.output.peek_output_buffer();
+            let wake_ns = self.follower.follow(next, clock::utc_ns(), &calls);
+            self.timings.record_in_force(self.follower.current().generation);
             self.timings.record_due(wake_ns.unwrap_or(u64::MAX));
-            if std::mem::take(&mut cursor.has_lowered) {
+            if self.follower.take_lowered() {
                 self.lookout.iter_mut().for_each(Lookout::look);
             }
             match wake_ns {
@@ -339,42 +281,6 @@ impl Body {
             std::hint::spin_loop();
         }
     }
-
-    /// Carries out what is due, of the timetable in force and of the next one; says when to come
-    /// back.
-    fn follow(&mut self, cursor: &mut Cursor, now_ns: u64) -> Option<u64> {
-        let next = self.output.peek_output_buffer();
-        if next.generation == self.current.generation {
-            return self.advance(cursor, now_ns);
-        }
-        let begins_ns = next.from_ns;
-        if now_ns < begins_ns {
-            let wake_ns = self.advance(cursor, now_ns);
-            return Some(wake_ns.map_or(begins_ns, |wake_ns| wake_ns.min(begins_ns)));
-        }
-        if is_belated(&self.current, next) {
-            self.timings.record_late_timetable();
-        }
-        let next = Arc::clone(next);
-        let edges = cursor.edges;
-        self.advance(cursor, now_ns.min(begins_ns.saturating_sub(1)));
-        let is_late = cursor.edges > edges;
-        let went_on = cursor.last_edge_ns >= begins_ns
-            || (cursor.expired && self.current.deadline_ns >= begins_ns);
-        if is_late || went_on || next.loses_up_to > self.current.generation {
-            self.timings.record_out_of_step();
-        }
-        self.current = next;
-        let wake_ns = self.advance(cursor, now_ns);
-        self.timings.record_in_force(self.current.generation);
-        wake_ns
-    }
-
-    /// Carries out what is due of the timetable in force, up to a point of time.
-    fn advance(&self, cursor: &mut Cursor, to_ns: u64) -> Option<u64> {
-        let kernel = self.kernel.as_ref();
-        cursor.advance(&self.current, to_ns, kernel, &clock::utc_ns, &self.timings)
-    }
 }
 
 #[cfg(test)]
@@ -396,28 +302,5 @@ mod tests {
         assert_eq!(lateness.ns, Lateness::NS_MAX);
         (0..10_000).for_each(|_| lateness.note(0));
         assert_eq!(lateness.ns, 0);
-    }
-
-    #[test]
-    fn a_timetable_is_belated_that_comes_after_it_began_within_another() {
-        let timetable = |from_ns, until_ns, ready_ns| Timetable {
-            from_ns,
-            until_ns,
-            ready_ns,
-            edges: vec![EdgeActions::default()],
-            ..Timetable::default()
-        };
-        let before = timetable(100, 200, 90);
-        for (next, is) in [
-            (timetable(200, 300, 180), false),
-            (timetable(200, 300, 200), false),
-            (timetable(200, 300, 201), true),
-            (timetable(150, 300, 151), true),
-            (timetable(900, 990, 950), false),
-            (timetable(50, 90, 95), false),
-        ] {
-            assert_eq!(is_belated(&before, &next), is, "{next:?}");
-        }
-        assert!(!is_belated(&Timetable::default(), &timetable(0, 300, 201)), "the first one");
     }
 }

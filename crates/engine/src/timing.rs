@@ -2,24 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use gang_timetable::follower::Switch;
+
 /// How many switches are remembered.
 pub const REMEMBERED: usize = 1024;
-
-/// The phases of one switch of one switcher. Points of time are UTC, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Switch {
-    /// The edge of the clock it belongs to.
-    pub asked_ns: u64,
-    /// When its first call was made.
-    pub began_ns: u64,
-    /// When those leaving their slot had left it.
-    pub lowered_ns: u64,
-    /// When those entering theirs were in it.
-    pub raised_ns: u64,
-    /// Calls made to take gangs out of their slot, and into it.
-    pub lowers: u32,
-    pub raises: u32,
-}
 
 #[derive(Debug, Default)]
 struct Cell {

@@ -6,7 +6,7 @@ use allocation_counter::measure;
 use gang_engine::{
     bound::{Bound, ControlFile, Handles, Linux, ProcessHandle},
     page::SlotPage,
-    switcher::Cursor,
+    switcher::Calls,
     thread,
     timing::Timings,
 };
@@ -15,7 +15,9 @@ use gang_linux::{
     process::Census,
 };
 use gang_schedule::JobId;
-use gang_timetable::{Action, Attributes, Control, EdgeActions, Group, Signal, Timetable, Word};
+use gang_timetable::{
+    Action, Attributes, Control, EdgeActions, Group, Signal, Timetable, Word, follower::Cursor,
+};
 
 /// A group, this process, and a page.
 struct Job {
@@ -90,7 +92,8 @@ fn a_switch_on_this_kernel_allocates_nothing() {
     let (mut cursor, timings) = (Cursor::default(), Timings::default());
     let allocations = measure(|| {
         for now_ns in [90, 100, 105, 150, 205] {
-            cursor.advance(&timetable, now_ns, &Linux, &clock::utc_ns, &timings);
+            let calls = Calls { kernel: &Linux, clock: &clock::utc_ns, timings: &timings };
+            cursor.advance(&timetable, now_ns, &calls);
         }
     });
     assert_eq!(allocations.count_total, 0, "{allocations:?}");

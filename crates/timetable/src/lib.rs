@@ -9,6 +9,7 @@ mod action;
 mod attributes;
 mod backend;
 mod compose;
+pub mod follower;
 mod members;
 #[cfg(feature = "model")]
 pub mod model;

@@ -8,12 +8,12 @@ use std::sync::{
 use gang_engine::{
     bound::{Bound, Kernel},
     recording::Recording,
-    switcher::{Cursor, Switcher},
+    switcher::{Calls, Switcher},
     timing::{Switch, Timings},
 };
 use gang_harness::wait_until;
 use gang_linux::clock;
-use gang_timetable::{Action, Attributes, EdgeActions, Timetable};
+use gang_timetable::{Action, Attributes, EdgeActions, Timetable, follower::Cursor};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
@@ -78,7 +78,9 @@ struct Bench {
 impl Bench {
     /// The calls made, and when to come back.
     fn advance(&mut self, timetable: &Timetable<Bound>, now_ns: u64) -> (Vec<u32>, Option<u64>) {
-        let next = self.cursor.advance(timetable, now_ns, &self.kernel, &|| now_ns, &self.timings);
+        let (kernel, clock) = (&self.kernel, &|| now_ns);
+        let calls = Calls { kernel, clock, timings: &self.timings };
+        let next = self.cursor.advance(timetable, now_ns, &calls);
         (made(&self.kernel), next)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_engine::{
     bound::{Bound, Kernel},
     recording::Recording,
-    switcher::Cursor,
+    switcher::Calls,
     timing::Timings,
 };
 use gang_schedule::{
@@ -13,7 +13,8 @@ use gang_schedule::{
 };
 use gang_timetable::{
     Action, Attributes, Backend, Composition, Controls, Gang, Group, InSlot, Members, Seen, Signal,
-    Standing, Stretch, Switchers, Thread, Timetable, Validity, Weight, Word, compose, model::Model,
+    Standing, Stretch, Switchers, Thread, Timetable, Validity, Weight, Word, compose,
+    follower::Cursor, model::Model,
 };
 use proptest::prelude::*;
 
@@ -350,7 +351,9 @@ impl Stage {
     fn advance(&mut self, timetables: &[Timetable<Bound>], now_ns: u64) {
         self.cursors.resize_with(timetables.len(), Cursor::default);
         for (cursor, timetable) in self.cursors.iter_mut().zip(timetables) {
-            cursor.advance(timetable, now_ns, &self.kernel, &|| now_ns, &self.timings);
+            let (kernel, clock) = (&self.kernel, &|| now_ns);
+            let calls = Calls { kernel, clock, timings: &self.timings };
+            cursor.advance(timetable, now_ns, &calls);
         }
         assert_eq!(self.timings.failures(), (0, 0));
     }
@@ -487,8 +490,8 @@ fn assert_deadline_lowers(stage: &Stage, before: &Model, timetables: &[Timetable
     let kernel = Recording::from_model(before.clone());
     for timetable in timetables {
         let now_ns = timetable.deadline_ns;
-        let next =
-            Cursor::default().advance(timetable, now_ns, &kernel, &|| now_ns, &stage.timings);
+        let calls = Calls { kernel: &kernel, clock: &|| now_ns, timings: &stage.timings };
+        let next = Cursor::default().advance(timetable, now_ns, &calls);
         assert_eq!(next, None);
     }
     let model = kernel.model();

@@ -82,8 +82,6 @@ pub struct Followed {
     pub is_behind: bool,
     /// How many edges they have missed in all.
     pub missed: u64,
-    /// How long it takes them to lower a gang, on average.
-    pub lower_ns: u64,
 }
 
 /// A plan in the making.
@@ -120,6 +118,16 @@ impl Conductor {
         self.published.gangs().is_empty()
             && !has_orders
             && self.jobs.values().all(|job| job.home.is_none())
+    }
+
+    /// The configuration of the last timetable, with the gaps in force.
+    pub fn published_config(&self) -> &Config {
+        self.published.config()
+    }
+
+    /// Whether the last timetable was made with all that switchers have missed by now.
+    pub fn has_seen(&self, missed: u64) -> bool {
+        self.published.has_seen(missed)
     }
 
     /// The gangs in the last timetable.
@@ -296,13 +304,15 @@ impl Conductor {
 
     /// Makes the timetables of what was planned. `came` are jobs that had threads which were not
     /// known, `measured` those of which it is measured who disturbs them; `used` is the share of a
-    /// CPU that the daemon's own threads took before the gangs.
+    /// CPU that the daemon's own threads took before the gangs, `lower_ns` how long the switchers
+    /// take to lower a gang, on average.
     pub fn publish(
         &mut self,
         planning: Planning,
         came: &BTreeSet<JobId>,
         measured: &BTreeSet<JobId>,
         used: f64,
+        lower_ns: impl FnOnce() -> u64,
     ) -> Effects {
         let Planning { now, from_ns, until_ns, new_threads, followed, unknown, plans, .. } =
             planning;
@@ -312,7 +322,7 @@ impl Conductor {
             new_threads.are_of(job)
                 || [came, &restated, &unknown].iter().any(|jobs| jobs.contains(&job))
         };
-        self.gaps.adapt(now.monotonic_ns, || followed.lower_ns, used);
+        self.gaps.adapt(now.monotonic_ns, lower_ns, used);
         let gangs = self.gangs(&plans, &is_new);
         let is_known = !followed.is_behind && unknown.is_empty();
         // What the group of all gangs was given last, it may not have yet, or not have got.

@@ -59,6 +59,10 @@ impl Published {
         if is_same { BTreeSet::new() } else { self.recent.clone() }
     }
 
+    pub fn has_seen(&self, missed: u64) -> bool {
+        self.missed == missed
+    }
+
     /// All switchers follow the last timetable: those before are over.
     pub fn all_follow(&mut self) {
         self.recent.clone_from(&self.gangs);

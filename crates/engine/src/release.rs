@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, path::Path, time::Duration};
 use gang_linux::{Roots, cgroup::Group, error::unless_gone, process};
 use gang_schedule::CpuSet;
 use gang_timetable::{
-    Attributes, SchedPolicy, is_raised,
+    Attributes,
     record::{Confinement, Placement, Record, Single},
 };
 use rustix::process::Signal;
@@ -268,15 +268,8 @@ fn release_thread(tid: u32, record: &Past<'_>) -> bool {
 fn release_to(tid: u32, normal: Attributes, record: &Past<'_>) -> bool {
     let unpinned = record.pins.as_ref().is_some_and(|pins| unpin(tid, record, pins));
     let Ok(now) = thread::attributes(tid) else { return unpinned };
-    // A wide gang in its slot is an ordinary thread of the highest weight.
-    let wide = now.policy == SchedPolicy::Other && now.nice == -20 && normal.nice != -20;
-    let filling =
-        matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch) && now.policy != normal.policy;
-    if !(is_raised(&now) || filling || wide) {
-        return unpinned;
-    }
-    let nice = if now.nice == -20 { normal.nice } else { now.nice };
-    let released = thread::set_attributes(tid, &Attributes { nice, ..normal }).is_ok();
+    let Some(had) = gang_timetable::released(&now, &normal) else { return unpinned };
+    let released = thread::set_attributes(tid, &had).is_ok();
     if record.pins.is_none() && !record.affinity.is_empty() {
         // Refused where none of them is online any more; then any CPU is as good.
         let _ = thread::set_affinity(tid, &everywhere(record));

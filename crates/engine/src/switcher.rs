@@ -286,7 +286,6 @@ impl Body {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gang_timetable::EdgeActions;
 
     #[test]
     fn three_of_four_wakings_are_later_than_is_allowed_for() {

@@ -210,7 +210,9 @@ impl Conductor {
         let is_measured = |id: &JobId| state.gauge.figures(*id).is_some();
         let measured = planned.into_iter().filter(is_measured).collect();
         let used = self.precedence.used() + self.survey.used();
-        let effects = state.core.publish(planning, &came, &measured, used);
+        let timings = self.switchers.iter().map(|switcher| &switcher.timings);
+        let lower_ns = || timings.map(|timings| timings.mean_lower_ns()).max().unwrap_or(0);
+        let effects = state.core.publish(planning, &came, &measured, used, lower_ns);
         self.carry_out(now, effects);
         self.log_failures();
         let took_ns = clock::utc_ns().saturating_sub(now.utc_ns);
@@ -218,11 +220,10 @@ impl Conductor {
     }
 
     fn followed(&self) -> Followed {
-        let timings = || self.switchers.iter().map(|switcher| &switcher.timings);
+        let timings = self.switchers.iter().map(|switcher| &switcher.timings);
         Followed {
             is_behind: self.switchers.iter().any(Switcher::is_behind),
-            missed: timings().map(|timings| timings.out_of_step()).sum(),
-            lower_ns: timings().map(|timings| timings.mean_lower_ns()).max().unwrap_or(0),
+            missed: timings.map(|timings| timings.out_of_step()).sum(),
         }
     }
 

@@ -118,6 +118,17 @@ pub fn is_raised(attributes: &Attributes) -> bool {
     *attributes == Attributes { nice: attributes.nice, ..Attributes::fifo(priority::GANG) }
 }
 
+/// What a release gives to a thread that has `now`, in a job whose first thread had `normal`; absent
+/// where the thread has nothing of gangd's.
+pub fn released(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
+    // A wide gang in its slot is an ordinary thread of the highest weight.
+    let wide = *now == WIDE && normal.nice != -20;
+    let filling =
+        matches!(now.policy, SchedPolicy::Idle | SchedPolicy::Batch) && now.policy != normal.policy;
+    let nice = if now.nice == -20 { normal.nice } else { now.nice };
+    (is_raised(now) || filling || wide).then_some(Attributes { nice, ..*normal })
+}
+
 /// The attributes that a thread had before gangd, from those with which it is first seen. A thread
 /// that one of the job has started carries what gangd gave its parent; the job's own default is
 /// what it would have had.

@@ -9,11 +9,14 @@ use gang_engine::{
     bound::{Bound, Kernel},
     recording::Recording,
     switcher::{Calls, Switcher},
-    timing::{Switch, Timings},
+    timing::Timings,
 };
 use gang_harness::wait_until;
 use gang_linux::clock;
-use gang_timetable::{Action, Attributes, EdgeActions, Timetable, follower::Cursor};
+use gang_timetable::{
+    Action, Attributes, EdgeActions, Timetable,
+    follower::{Cursor, Switch},
+};
 use proptest::prelude::*;
 use rustix::io::Errno;
 
@@ -208,7 +211,8 @@ fn switches_are_noted_with_their_phases() {
     one.edges.push(EdgeActions { at_ns: 120, ..EdgeActions::default() });
     let ticks = std::cell::Cell::new(100);
     let clock = || ticks.replace(ticks.get() + 1);
-    bench.cursor.advance(&one, 130, &bench.kernel, &clock, &bench.timings);
+    let calls = Calls { kernel: &bench.kernel, clock: &clock, timings: &bench.timings };
+    bench.cursor.advance(&one, 130, &calls);
     let first = Switch {
         asked_ns: 100,
         began_ns: 100,

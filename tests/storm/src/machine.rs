@@ -1,0 +1,450 @@
+//! The machine that storms rage on: processes, their threads, and what is on file.
+//!
+//! It does what Linux does to them (sched(7), cgroups(7)), as far as the daemon depends on it. Every
+//! action that anybody performs on it is held against the invariants first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gang_conductor::Home;
+use gang_schedule::{CpuSet, JobId};
+use gang_timetable::{
+    Action, Attributes, Backend, Members, Seen, Signal, THREADS_MAX, is_raised,
+    model::Model,
+    record::{Placement, Record, Single},
+    released,
+};
+
+pub struct Thread {
+    pub pid: u32,
+    /// As its owner has it.
+    pub own: Attributes,
+    pub own_cpus: CpuSet,
+    /// A real-time parent started it: it lost its nice value (sched(7)).
+    pub lost_nice: bool,
+}
+
+pub struct Process {
+    pub uid: u32,
+    pub started: u64,
+    /// The job in whose cgroup it is.
+    pub group: Option<JobId>,
+    pub parent: u32,
+}
+
+/// Which CPUs gangd gave to threads of a job, on file.
+#[derive(Clone, Default)]
+pub struct Pins {
+    given: Vec<CpuSet>,
+    user_pinned: Vec<u32>,
+}
+
+impl Pins {
+    pub fn has_given(&self, cpus: &CpuSet) -> bool {
+        self.given.contains(cpus)
+    }
+}
+
+#[derive(Default)]
+pub struct Machine {
+    pub model: Model,
+    pub threads: BTreeMap<u32, Thread>,
+    pub processes: BTreeMap<u32, Process>,
+    pub records: BTreeMap<JobId, Record>,
+    pub pins: BTreeMap<JobId, Pins>,
+    /// Numbers of those that have ended, with when (monotonic).
+    pub ended: Vec<(u32, u64)>,
+    next: u32,
+    ticks: u64,
+    pub all: CpuSet,
+    pub backend: Option<Backend>,
+    /// What was wrong.
+    pub violations: Vec<String>,
+}
+
+/// Where the members of a job are read, as the daemon's roster does.
+#[derive(Clone, Debug, Default)]
+pub struct Roster {
+    pub leaving: BTreeSet<u32>,
+    pub expected: Vec<u32>,
+    /// Of a job without a cgroup.
+    pub tree: Vec<u32>,
+    pub removed: BTreeSet<u32>,
+    pub singles: Vec<Single>,
+    pub beside: usize,
+}
+
+impl Machine {
+    fn number(&mut self) -> u32 {
+        self.next += 1;
+        100 + self.next
+    }
+
+    /// Starts a process with one thread.
+    pub fn spawn(&mut self, uid: u32, nice: i32, number: Option<u32>) -> u32 {
+        let pid = number.unwrap_or_else(|| self.number());
+        self.ticks += 1;
+        let process = Process { uid, started: self.ticks, group: None, parent: 1 };
+        self.processes.insert(pid, process);
+        let (own, own_cpus) = (Attributes::other(nice), self.all.clone());
+        self.add_thread(pid, pid, Thread { pid, own, own_cpus, lost_nice: false }, None);
+        pid
+    }
+
+    fn add_thread(&mut self, tid: u32, pid: u32, thread: Thread, parent: Option<u32>) {
+        debug_assert!(self.processes.contains_key(&pid));
+        let now = parent.and_then(|tid| self.model.attributes.get(&tid)).copied();
+        let cpus = parent.and_then(|tid| self.model.affinity.get(&tid)).cloned();
+        let now = now.unwrap_or(thread.own);
+        // SCHED_RESET_ON_FORK.
+        let reset = now.policy.is_realtime() && now.reset_on_fork;
+        let now = if reset { Attributes::other(0) } else { now };
+        self.model.attributes.insert(tid, now);
+        self.model.affinity.insert(tid, cpus.unwrap_or_else(|| thread.own_cpus.clone()));
+        let lost_nice = thread.lost_nice || reset;
+        self.threads.insert(tid, Thread { lost_nice, ..thread });
+    }
+
+    /// A thread starts another one in its process.
+    pub fn start_thread(&mut self, parent: u32) {
+        let tid = self.number();
+        let Some(of) = self.threads.get(&parent) else { return };
+        let (pid, own, own_cpus) = (of.pid, of.own, of.own_cpus.clone());
+        let thread = Thread { pid, own, own_cpus, lost_nice: of.lost_nice };
+        self.add_thread(tid, pid, thread, Some(parent));
+    }
+
+    /// A thread starts another process, in the same groups.
+    pub fn fork(&mut self, parent: u32) {
+        let pid = self.number();
+        let Some(of) = self.threads.get(&parent) else { return };
+        let (own, own_cpus, lost_nice) = (of.own, of.own_cpus.clone(), of.lost_nice);
+        let Some(process) = self.processes.get(&of.pid) else { return };
+        let (uid, group, parent_pid) = (process.uid, process.group, of.pid);
+        self.ticks += 1;
+        let process = Process { uid, started: self.ticks, group, parent: parent_pid };
+        self.processes.insert(pid, process);
+        self.add_thread(pid, pid, Thread { pid, own, own_cpus, lost_nice }, Some(parent));
+    }
+
+    pub fn end_thread(&mut self, tid: u32) {
+        // The first one stays until the others have ended.
+        if self.threads.get(&tid).is_some_and(|thread| thread.pid != tid) {
+            self.forget_thread(tid);
+        }
+    }
+
+    fn forget_thread(&mut self, tid: u32) {
+        self.threads.remove(&tid);
+        self.model.attributes.remove(&tid);
+        self.model.affinity.remove(&tid);
+    }
+
+    pub fn exit(&mut self, pid: u32, now_ns: u64) {
+        if self.processes.remove(&pid).is_none() {
+            return;
+        }
+        self.tids(pid).into_iter().for_each(|tid| self.forget_thread(tid));
+        self.model.stopped.remove(&pid);
+        self.processes.values_mut().filter(|it| it.parent == pid).for_each(|it| it.parent = 1);
+        self.ended.push((pid, now_ns));
+    }
+
+    pub fn tids(&self, pid: u32) -> Vec<u32> {
+        self.threads.iter().filter(|(_, of)| of.pid == pid).map(|(&tid, _)| tid).collect()
+    }
+
+    pub fn in_group(&self, job: JobId) -> Vec<u32> {
+        let there = self.processes.iter().filter(|(_, of)| of.group == Some(job));
+        there.map(|(&pid, _)| pid).collect()
+    }
+
+    fn is_there(&self, single: &Single) -> bool {
+        self.threads.get(&single.tid).is_some_and(|of| of.pid == single.pid)
+            && self.processes.get(&single.pid).map(|of| of.started) == Some(single.process_started)
+    }
+
+    /// Whether the members of a job have all ended.
+    pub fn is_over(&self, job: JobId, home: &Home, roster: &Roster) -> bool {
+        match home.placement {
+            Placement::Cgroup { .. } => self.in_group(job).is_empty() && home.coming.is_none(),
+            Placement::Tree { .. } => !roster.tree.iter().any(|it| self.processes.contains_key(it)),
+            Placement::Threads { .. } => !roster.singles.iter().any(|it| self.is_there(it)),
+        }
+    }
+
+    /// Reads the threads of a job again; true where one came.
+    pub fn read(&mut self, job: JobId, home: &mut Home, roster: &mut Roster) -> bool {
+        let mut tids: Vec<u32> = match home.placement {
+            Placement::Cgroup { .. } => {
+                roster.leaving.retain(|pid| self.processes.contains_key(pid));
+                let here = self.in_group(job).into_iter();
+                let here = here.filter(|pid| !roster.leaving.contains(pid));
+                let mut tids: Vec<u32> = here.flat_map(|pid| self.tids(pid)).collect();
+                tids.extend(&roster.expected);
+                tids
+            }
+            Placement::Tree { .. } => {
+                roster.tree.retain(|pid| self.processes.contains_key(pid));
+                let mut at = 0;
+                while at < roster.tree.len() {
+                    let parent = roster.tree[at];
+                    let children = self.processes.iter().filter(|(_, of)| of.parent == parent);
+                    let new = children.map(|(&pid, _)| pid);
+                    let new = new.filter(|pid| !roster.removed.contains(pid));
+                    let new: Vec<u32> = new.filter(|pid| !roster.tree.contains(pid)).collect();
+                    roster.tree.extend(new);
+                    at += 1;
+                }
+                roster.tree.iter().flat_map(|&pid| self.tids(pid)).collect()
+            }
+            Placement::Threads { .. } => {
+                roster.singles.retain(|single| self.is_there(single));
+                roster.singles.iter().map(|single| single.tid).collect()
+            }
+        };
+        if let Placement::Tree { .. } = home.placement {
+            home.members.processes.clone_from(&roster.tree);
+        }
+        home.members.admit(&mut tids, roster.beside);
+        let pins = self.pins.get(&job).cloned().unwrap_or_default();
+        let singles = &roster.singles;
+        let came = home.members.update(&tids, |tid| {
+            let now = *self.model.attributes.get(&tid)?;
+            let cpus = self.model.affinity.get(&tid)?.clone();
+            let single = singles.iter().find(|single| single.tid == tid);
+            let original = single.map(|single| single.normal.into());
+            Some(Seen { tid, now, were_given: pins.given.contains(&cpus), cpus, original })
+        });
+        let chose = home.members.threads().iter().filter(|thread| thread.user_pinned);
+        let chose: Vec<u32> = chose.map(|thread| thread.tid).collect();
+        if self.backend.is_some_and(Backend::can_fill) {
+            self.pins.entry(job).or_default().user_pinned = chose;
+        }
+        came > 0
+    }
+
+    /// On file: threads of a job are going to be restricted to these CPUs.
+    pub fn give(&mut self, job: JobId, cpus: &CpuSet) {
+        let given = &mut self.pins.entry(job).or_default().given;
+        if !given.contains(cpus) {
+            given.push(cpus.clone());
+        }
+    }
+
+    /// The job on file that a thread is in, where one is.
+    fn record_of(&self, tid: u32) -> Option<&Record> {
+        let pid = self.threads.get(&tid)?.pid;
+        self.record_of_process(pid, tid)
+    }
+
+    fn record_of_process(&self, pid: u32, tid: u32) -> Option<&Record> {
+        let process = self.processes.get(&pid)?;
+        self.records.values().find(|record| {
+            let is_coming = record.coming == Some((pid, process.started));
+            is_coming
+                || match &record.placement {
+                    Placement::Cgroup { .. } => process.group == Some(JobId(record.id)),
+                    Placement::Tree { processes } => self
+                        .ancestors(pid)
+                        .iter()
+                        .any(|&(pid, started)| processes.contains(&(pid, started))),
+                    Placement::Threads { threads } => {
+                        threads.iter().any(|single| single.tid == tid && self.is_there(single))
+                    }
+                }
+        })
+    }
+
+    /// A process, its parent and so on, each with when it started.
+    fn ancestors(&self, mut pid: u32) -> Vec<(u32, u64)> {
+        let mut line = Vec::new();
+        while let Some(process) = self.processes.get(&pid) {
+            line.push((pid, process.started));
+            pid = process.parent;
+        }
+        line
+    }
+
+    fn violation(&mut self, what: String) {
+        if self.violations.len() < 8 {
+            self.violations.push(what);
+        }
+    }
+
+    /// Performs an action, and says what is wrong with it.
+    pub fn perform(&mut self, action: &Action) {
+        match action {
+            Action::Attributes { tid, attributes } => {
+                let Some(thread) = self.threads.get(tid) else { return };
+                if thread.own != *attributes {
+                    let uid = self.processes[&thread.pid].uid;
+                    match self.record_of(*tid).map(|record| (record.id, record.owner_uid)) {
+                        None => self.violation(format!(
+                            "on file before it is done: thread {tid} gets {attributes:?}, and no \
+                             job on file has it"
+                        )),
+                        Some((job, owner)) if owner != 0 && owner != uid => {
+                            self.violation(format!(
+                                "nobody raises another's thread: {tid} of user {uid} by job {job} \
+                                 of user {owner}"
+                            ));
+                        }
+                        Some(_) => {}
+                    }
+                }
+            }
+            Action::Affinity { tid, cpus } => {
+                let Some(thread) = self.threads.get(tid) else { return };
+                if thread.own_cpus != *cpus {
+                    let job = self.record_of(*tid).map(|record| JobId(record.id));
+                    let is_on_file = job.and_then(|job| self.pins.get(&job)).is_some_and(|pins| {
+                        pins.given.contains(cpus) && !pins.user_pinned.contains(tid)
+                    });
+                    if !is_on_file {
+                        self.violation(format!(
+                            "pins are on file before they are set: thread {tid} gets {cpus}"
+                        ));
+                    }
+                }
+            }
+            Action::Signal { pid, signal: Signal::Stop, .. } => {
+                if !self.processes.contains_key(pid) {
+                    return;
+                }
+                if self.record_of_process(*pid, *pid).is_none() {
+                    self.violation(format!(
+                        "on file before it is done: process {pid} is stopped, and no job on file \
+                         has it"
+                    ));
+                }
+            }
+            Action::Control { .. } | Action::Signal { .. } | Action::Page { .. } => {}
+        }
+        let _ = self.model.perform(action);
+    }
+
+    /// Undoes what is done to one job, from what is on file of it alone: as the guardian does.
+    pub fn release(&mut self, record: &Record) {
+        let job = JobId(record.id);
+        let normal: Attributes = record.normal.into();
+        let everywhere: CpuSet = record.affinity.iter().copied().collect();
+        let tids: Vec<u32> = self.threads.keys().copied().collect();
+        for tid in tids {
+            let of = self.record_of(tid).map(|record| record.id);
+            if of != Some(record.id) {
+                continue;
+            }
+            let single = match &record.placement {
+                Placement::Threads { threads } => threads.iter().find(|it| it.tid == tid),
+                Placement::Cgroup { .. } | Placement::Tree { .. } => None,
+            };
+            let normal = single.map_or(normal, |single| single.normal.into());
+            let cpus = self.model.affinity.get(&tid).cloned().unwrap_or_default();
+            let has_pinned = self
+                .pins
+                .get(&job)
+                .is_some_and(|pins| pins.given.contains(&cpus) && !pins.user_pinned.contains(&tid));
+            if has_pinned && cpus != everywhere {
+                self.model.affinity.insert(tid, everywhere.clone());
+            }
+            let had = self.model.attributes.get(&tid).and_then(|now| released(now, &normal));
+            if let Some(had) = had {
+                self.model.attributes.insert(tid, had);
+            }
+            let pid = self.threads[&tid].pid;
+            self.model.stopped.remove(&pid);
+        }
+        self.model.groups.remove(&gang_timetable::Group::Job(job));
+    }
+
+    /// The guardian releases all jobs on file.
+    pub fn release_all(&mut self) {
+        let records: Vec<Record> = self.records.values().cloned().collect();
+        records.iter().for_each(|record| self.release(record));
+        self.model.groups.remove(&gang_timetable::Group::All);
+    }
+
+    /// A job that is over leaves nothing but its processes.
+    pub fn clear_away(&mut self, record: &Record) {
+        self.release(record);
+        let job = JobId(record.id);
+        self.in_group(job).into_iter().for_each(|pid| self.leave_group(pid));
+        self.records.remove(&job);
+        self.pins.remove(&job);
+    }
+
+    pub fn leave_group(&mut self, pid: u32) {
+        self.processes.get_mut(&pid).into_iter().for_each(|process| process.group = None);
+    }
+
+    /// What threads that no job has keep of gangd; of all threads where `everybody` is released.
+    pub fn check_released(&mut self, everybody: bool) {
+        let mut wrong = Vec::new();
+        for (tid, thread) in &self.threads {
+            if !everybody && self.record_of(*tid).is_some() {
+                continue;
+            }
+            let now = self.model.attributes[tid];
+            let lost_nice = Attributes { nice: 0, ..thread.own };
+            let is_own = now == thread.own || (thread.lost_nice && now == lost_nice);
+            if !is_own {
+                wrong.push(format!(
+                    "what is released is as its owner had it: thread {tid} has {now:?}, not {:?}",
+                    thread.own
+                ));
+            }
+            let cpus = &self.model.affinity[tid];
+            if *cpus != thread.own_cpus {
+                wrong.push(format!(
+                    "what is released is as its owner had it: thread {tid} is on {cpus}, not {}",
+                    thread.own_cpus
+                ));
+            }
+            if self.model.stopped.contains(&thread.pid) {
+                wrong.push(format!("nobody stays stopped: process {}", thread.pid));
+            }
+        }
+        wrong.into_iter().for_each(|what| self.violation(what));
+    }
+
+    /// No thread is raised whose job is not on file, whoever has raised it.
+    pub fn check_raised(&mut self) {
+        let is_stray = |tid: &&u32| {
+            let now = &self.model.attributes[*tid];
+            is_raised(now) && now.policy != self.threads[*tid].own.policy
+        };
+        let strays: Vec<u32> = self.threads.keys().filter(is_stray).copied().collect();
+        for tid in strays {
+            if self.record_of(tid).is_none() {
+                self.violation(format!("a thread that is raised is of a job on file: {tid}"));
+            }
+        }
+    }
+
+    /// The members that live, as they are to stand.
+    pub fn living(&self, members: &Members) -> Members {
+        let lives = |thread: &&gang_timetable::Thread| self.threads.contains_key(&thread.tid);
+        let threads = members.threads().iter().filter(lives).copied().collect();
+        let mut living =
+            Members::new(members.controls, members.default, members.everywhere.clone());
+        let lives = |pid: &&u32| self.processes.contains_key(*pid);
+        living.processes = members.processes.iter().filter(lives).copied().collect();
+        living.with_threads(threads)
+    }
+
+    /// A thread that is a member by itself, as it is now.
+    pub fn single(&mut self, tid: u32) -> Option<Single> {
+        let pid = self.threads.get(&tid)?.pid;
+        let process_started = self.processes.get(&pid)?.started;
+        let mut normal = *self.model.attributes.get(&tid)?;
+        if is_raised(&normal) {
+            normal = Attributes::other(normal.nice);
+        }
+        self.ticks += 1;
+        let normal = normal.into();
+        Some(Single { tid, started: 0, pid, process_started, since: self.ticks, normal })
+    }
+}
+
+/// So many threads, and one more than are switched.
+pub const CROWD: usize = THREADS_MAX + 1;

@@ -1,0 +1,66 @@
+//! Runs storms by hand.
+//!
+//!   storm SEED           one seed again; a seed that fails prints its shortest script
+//!   storm FROM..TO       many seeds, one after the other
+//!   storm SEED FILE      the script in a file, on the machine of a seed
+
+use std::{process::ExitCode, time::Instant};
+
+use gang_storm::{
+    run,
+    script::{of_seed, read, shrink, write},
+};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        [seeds] if seeds.contains("..") => range(seeds),
+        [seed] => number(seed).and_then(|seed| one(seed, of_seed(seed))),
+        [seed, file] => number(seed).and_then(|seed| {
+            let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
+            one(seed, read(&text)?)
+        }),
+        _ => Err("usage: storm SEED | storm FROM..TO | storm SEED FILE".into()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            eprintln!("{what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a seed, which is a number"))
+}
+
+fn one(seed: u64, events: Vec<gang_storm::script::Event>) -> Result<(), String> {
+    let outcome = run(seed, &events);
+    if outcome.violations.is_empty() {
+        println!("seed {seed}: {} steps, no violation", outcome.steps);
+        return Ok(());
+    }
+    let fails = |events: &[gang_storm::script::Event]| !run(seed, events).violations.is_empty();
+    let shortest = shrink(events, fails);
+    let violations = run(seed, &shortest).violations;
+    Err(format!("seed {seed}: {}\n\n{}", violations.join("\n"), write(&shortest)))
+}
+
+fn range(seeds: &str) -> Result<(), String> {
+    let (from, to) = seeds.split_once("..").unwrap_or((seeds, ""));
+    let (from, to) = (number(from)?, number(to)?);
+    let (began, mut steps) = (Instant::now(), 0);
+    for seed in from..to {
+        let events = of_seed(seed);
+        let outcome = run(seed, &events);
+        steps += outcome.steps;
+        if !outcome.violations.is_empty() {
+            one(seed, events)?;
+        }
+    }
+    let took = began.elapsed();
+    println!("{} seeds, {steps} steps, no violation, in {took:.0?}", to.saturating_sub(from));
+    Ok(())
+}

@@ -120,6 +120,8 @@ pub struct Conductor {
     pub(crate) restated: BTreeSet<JobId>,
     /// Found with too many threads while there was a plan of them: no slots from the next one on.
     pub(crate) crowded: BTreeSet<JobId>,
+    /// Jobs that members came into, which no timetable has.
+    pub(crate) has_new_members: BTreeSet<JobId>,
     pub(crate) lead_ns: u64,
     /// Slices that are planned ahead.
     pub(crate) reach: u64,
@@ -153,6 +155,7 @@ impl Conductor {
             has_common_group: setup.has_common_group,
             restated: BTreeSet::new(),
             crowded: BTreeSet::new(),
+            has_new_members: BTreeSet::new(),
             lead_ns: crate::planning::LEAD_NS_MIN,
             reach: crate::planning::AHEAD_SLICES,
             look_ns: None,

@@ -93,6 +93,8 @@ pub struct Home {
     pub joined: Vec<JoinedProcess>,
     /// The first process, with its start time, while it is on its way into the job's groups.
     pub coming: Option<(u32, u64)>,
+    /// Processes that were detached, and have not left yet: timetables may still have them.
+    pub leaving: Vec<u32>,
 }
 
 impl Home {
@@ -102,8 +104,16 @@ impl Home {
         normal: Attributes,
         affinity: Vec<u32>,
     ) -> Home {
-        let (listeners, joined) = (Vec::new(), Vec::new());
-        Home { placement, members, normal, affinity, listeners, joined, coming: None }
+        Home {
+            placement,
+            members,
+            normal,
+            affinity,
+            listeners: Vec::new(),
+            joined: Vec::new(),
+            coming: None,
+            leaving: Vec::new(),
+        }
     }
 
     pub fn is_of_threads(&self) -> bool {

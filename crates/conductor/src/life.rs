@@ -13,7 +13,7 @@
 
 use gang_schedule::{Event, JobId, Policy, Spec};
 use gang_timetable::{
-    Action, Attributes, Members, Signal, Standing,
+    Action, Attributes, Members, Signal,
     record::{Confinement, JoinedProcess, Placement, Record, Single},
 };
 
@@ -297,6 +297,7 @@ impl Conductor {
     /// Members of a job came that the timetables in force do not have, or have otherwise.
     pub fn members_came(&mut self, id: JobId) -> Result<(), Refused> {
         self.job(id)?;
+        self.has_new_members.insert(id);
         self.schedule.renew();
         Ok(())
     }
@@ -311,14 +312,21 @@ impl Conductor {
                 processes.push(process);
             }
         }
-        Ok(job.record())
+        let record = job.record();
+        self.members_came(id)?;
+        Ok(record)
     }
 
     /// The processes that a job without a cgroup has now.
     pub fn set_tree(&mut self, id: JobId, processes: Vec<(u32, u64)>) -> Filed {
         let Some(job) = self.jobs.get_mut(&id) else { return Ok(None) };
         if let Some(home) = job.home.as_mut().filter(|_| !processes.is_empty()) {
-            home.placement = Placement::Tree { processes };
+            let mut all = processes;
+            if let Placement::Tree { processes } = &home.placement {
+                let leaving = processes.iter().filter(|(pid, _)| home.leaving.contains(pid));
+                all.extend(leaving);
+            }
+            home.placement = Placement::Tree { processes: all };
         }
         Ok(job.record())
     }
@@ -338,6 +346,7 @@ impl Conductor {
         }
         let normal = home.normal;
         let joined = home.joined.iter().find(|it| it.pid == pid).cloned();
+        home.leaving.push(pid);
         // It hears the last of the job.
         let listens = home.listeners.contains(&pid);
         home.listeners.retain(|&listener| listener != pid);
@@ -354,6 +363,7 @@ impl Conductor {
         let job = self.job_mut(id)?;
         if permit(job, Moment::Left)? {
             if let Some(home) = &mut job.home {
+                home.leaving.retain(|&leaver| leaver != pid);
                 home.joined.retain(|joined| joined.pid != pid || !is_out);
                 if let (Placement::Tree { processes }, true) = (&mut home.placement, is_out) {
                     processes.retain(|(other, _)| *other != pid);
@@ -489,13 +499,12 @@ impl Conductor {
         Ok(record)
     }
 
-    /// Somebody else has released all jobs. Gangs have their next slots all the same; but those
-    /// that are suspended run, and would go on.
-    pub fn suspend_again(&mut self) {
-        let is_still = |job: &&mut Job| job.suspended && job.standing == Standing::Paused;
-        for job in self.jobs.values_mut().filter(is_still) {
-            job.standing = Standing::Released;
-        }
+    /// Somebody else has released all jobs, while actions may have been under way: how each stands
+    /// is stated anew, also of those that are suspended and would run on.
+    pub fn were_released(&mut self) {
+        let suspended = self.jobs.values().filter(|job| job.suspended).map(|job| job.id);
+        self.has_new_members.extend(suspended);
+        self.published.forget();
         self.schedule.renew();
     }
 

@@ -237,7 +237,10 @@ impl Conductor {
         self.rewind(from_ns);
         self.assume_nothing_of(&unknown);
         let (fill, machine) = (self.config().fill, self.machine());
-        let moves = |job: &&Job| moves_out_of_row(job, fill, machine).is_some();
+        let moves = |job: &&Job| {
+            let is_new = self.has_new_members.contains(&job.id);
+            moves_out_of_row(job, fill, machine, is_new).is_some()
+        };
         let to_read = self.jobs.values().filter(moves).map(|job| job.id).collect();
         let plans = Vec::new();
         let planning =
@@ -275,8 +278,10 @@ impl Conductor {
         let (fill, slice_ns) = (self.config().fill, self.config().slice_ns);
         let machine = self.machine();
         let mut actions = Vec::new();
+        let has_new_members = std::mem::take(&mut self.has_new_members);
         for (&id, job) in &mut self.jobs {
-            let Some(to) = moves_out_of_row(job, fill, machine) else { continue };
+            let is_new = has_new_members.contains(&id);
+            let Some(to) = moves_out_of_row(job, fill, machine, is_new) else { continue };
             let Some(home) = &mut job.home else { continue };
             let signals = |signal, out: &mut Vec<Action>| {
                 out.extend(home.listeners.iter().map(|&pid| Action::Signal {
@@ -393,9 +398,12 @@ impl Conductor {
             plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job).collect();
         let (fill, machine) = (self.config().fill, self.machine());
         let is_in = |job: &&Job| {
-            let is_gang = job.eligibility(machine).is_gang();
+            let eligibility = job.eligibility(machine);
+            let is_gang = eligibility.is_gang();
             let left_over = !fill && job.standing == Standing::Filling && is_gang;
-            let is_known = self.published.gangs().contains(&job.id) && is_gang;
+            // One that has just got too many threads fills, and was left in its slot perhaps.
+            let fills = is_gang || eligibility == Eligibility::TooManyThreads;
+            let is_known = self.published.gangs().contains(&job.id) && fills;
             let listens = job.home.as_ref().is_some_and(|home| !home.listeners.is_empty());
             in_rows.contains(&job.id)
                 || (listens && is_gang)
@@ -499,10 +507,16 @@ impl Conductor {
     }
 }
 
-/// Where a job that no row holds goes, if it is not there.
-fn moves_out_of_row(job: &Job, fill: bool, machine: u32) -> Option<Standing> {
+/// Where a job that no row holds goes, if it is not there with all of its members.
+fn moves_out_of_row(
+    job: &Job,
+    fill: bool,
+    machine: u32,
+    has_new_members: bool,
+) -> Option<Standing> {
     let to = job.standing_out_of_row(fill, machine);
-    if job.home.is_none() || job.standing == to || job.standing == Standing::Raised {
+    let is_there = job.standing == to && !(has_new_members && job.suspended);
+    if job.home.is_none() || is_there || job.standing == Standing::Raised {
         return None;
     }
     // Between filling and paused a row's gangs go back and forth by the clock.

@@ -39,8 +39,9 @@ pub(crate) struct Published {
     /// The CPUs to which gangs were restricted before, and when that changes.
     pinned: BTreeMap<JobId, Option<CpuSet>>,
     pins: Vec<Pin>,
-    /// How many edges the switchers have missed, as last seen.
-    missed: u64,
+    /// How many edges the switchers have missed, as last seen; absent where gangs may stand
+    /// otherwise for another reason.
+    missed: Option<u64>,
 }
 
 impl Published {
@@ -55,12 +56,17 @@ impl Published {
     /// The gangs whose standing is unknown, because switchers missed an edge since this was asked
     /// last. `missed` is how many they have missed in all.
     pub fn unknown(&mut self, missed: u64) -> BTreeSet<JobId> {
-        let is_same = std::mem::replace(&mut self.missed, missed) == missed;
+        let is_same = self.missed.replace(missed) == Some(missed);
         if is_same { BTreeSet::new() } else { self.recent.clone() }
     }
 
     pub fn has_seen(&self, missed: u64) -> bool {
-        self.missed == missed
+        self.missed == Some(missed)
+    }
+
+    /// The standing of every gang is unknown.
+    pub fn forget(&mut self) {
+        self.missed = None;
     }
 
     /// All switchers follow the last timetable: those before are over.

@@ -4,7 +4,7 @@
 //! the right to make one, a job is the tree of processes below its first one; a process once seen
 //! stays in the job when its parent ends.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use gang_linux::{
     cgroup::{Group, OpenFile},
@@ -66,6 +66,8 @@ pub struct Roster {
     /// For those who must release it without knowing anything else.
     pub pins: Pins,
     in_idle_group: bool,
+    /// Processes of other jobs without a cgroup: a child that is one of these is not found.
+    pub others: BTreeSet<u32>,
     /// How many threads it had when they were last read.
     listed: usize,
     /// Threads that came since there was a [`Part`].
@@ -110,6 +112,7 @@ impl Roster {
             control_files,
             pins: Pins::default(),
             in_idle_group,
+            others: BTreeSet::new(),
             listed: 0,
             came: 0,
             counts: 0,
@@ -147,6 +150,10 @@ impl Roster {
             members.processes.clear();
             members.processes.extend(processes.iter().map(|process| process.pid));
         }
+    }
+
+    pub fn is_tree(&self) -> bool {
+        matches!(self.kind, Kind::Tree { .. })
     }
 
     /// The processes of a job without a cgroup; empty for one with a cgroup.
@@ -260,7 +267,7 @@ impl Roster {
                 }
             }
             Kind::Tree { processes, removed } => {
-                grow_tree(proc_root, processes, removed);
+                grow_tree(proc_root, processes, removed, &self.others);
                 self.numbers.clear();
                 for process in processes.iter() {
                     self.numbers.extend(unless_gone(process::threads(proc_root, process.pid))?);
@@ -341,7 +348,7 @@ impl Roster {
             }
             Kind::Tree { processes, removed } => {
                 // Nobody else looks for the children of a job that is asleep.
-                grow_tree(proc_root, processes, removed);
+                grow_tree(proc_root, processes, removed, &self.others);
                 members.processes = processes.iter().map(|process| process.pid).collect();
                 Some(processes.iter().filter_map(|p| clock::cpu_ns_of(p.pid).ok()).sum())
             }
@@ -366,6 +373,7 @@ fn grow_tree(
     proc_root: &Path,
     processes: &mut Vec<Arc<ProcessHandle>>,
     removed: &mut Vec<Arc<ProcessHandle>>,
+    others: &BTreeSet<u32>,
 ) {
     processes.retain(|process| process.is_alive());
     removed.retain(|process| process.is_alive());
@@ -373,7 +381,8 @@ fn grow_tree(
     while next < processes.len() && processes.len() <= THREADS_MAX {
         let parent = processes[next].pid;
         for pid in process::children(proc_root, parent).unwrap_or_default() {
-            if processes.iter().chain(&*removed).all(|known| known.pid != pid) {
+            let is_known = processes.iter().chain(&*removed).any(|known| known.pid == pid);
+            if !is_known && !others.contains(&pid) {
                 // Its number may have been given to another process before it was opened.
                 let is_child = |child: &Arc<ProcessHandle>| {
                     process::status(proc_root, child.pid).is_ok_and(|it| it.parent == parent)

@@ -139,7 +139,7 @@ impl Conductor {
             self.state.core.leave_out_crowded();
             self.pulse.beat();
             if self.pulse.take_released() {
-                self.state.core.suspend_again();
+                self.state.core.were_released();
             }
             self.state.follow_orders();
             let mut sleep_ns = self.do_what_is_due(now);

@@ -7,15 +7,19 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use gang_conductor::Home;
-use gang_engine::{bound::ProcessHandle, release, thread};
-use gang_linux::{cgroup::Group, process, sched};
+use gang_engine::{bound::ProcessHandle, pins::Pins, release, singles, thread};
+use gang_linux::{cgroup::Group, error::unless_gone, process, sched};
 use gang_schedule::JobId;
-use gang_timetable::{Attributes, Controls, Members, before_gangd, is_raised, record::Placement};
+use gang_timetable::{
+    Attributes, Controls, Members, before_gangd, is_raised,
+    record::{Placement, Single},
+    released,
+};
 
 use crate::{
     daemon::{Daemon, Peer},
     denied::Denied,
-    singles,
+    singles::of_process,
 };
 
 impl Daemon {
@@ -34,7 +38,7 @@ impl Daemon {
             };
         }
         let home = self.conductor.ask(move |state| {
-            let single = singles::of_process(state, pid);
+            let single = of_process(state, pid);
             let job = state.job(job)?;
             if let Some((other, tid)) = single {
                 let reason =
@@ -48,7 +52,7 @@ impl Daemon {
         })??;
         let (policy, home) = home;
         match home {
-            Some((Placement::Tree { .. }, _)) => self.grow_tree(job, process),
+            Some((Placement::Tree { .. }, normal)) => self.grow_tree(job, normal, process),
             Some((Placement::Threads { .. }, _)) => Err(Denied::mixed(job, true)),
             Some((placement, normal)) => self.follow_in(job, &placement, normal, &process),
             None => {
@@ -71,20 +75,36 @@ impl Daemon {
             let members = self.processes(job)?;
             self.change_on_file(move |state| Ok(state.core.expect(job, joined, &members)?))?;
         }
-        let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
-        let had = |tid| Some((tid, before_gangd(thread::attributes(tid).ok()?, normal, false)));
-        let mut before: Vec<_> = tids.into_iter().filter_map(had).collect();
-        before.retain(|(_, attributes)| *attributes != normal);
+        let before = self.unlike(normal, process.pid);
         self.lodging.move_in(placement, process)?;
-        if !before.is_empty() {
-            self.conductor.ask(move |state| state.remember_attributes(job, &before))??;
-        }
-        Ok(())
+        self.remember(job, before)
     }
 
-    fn grow_tree(&self, job: JobId, process: Arc<ProcessHandle>) -> Result<(), Denied> {
+    fn grow_tree(
+        &self,
+        job: JobId,
+        normal: Attributes,
+        process: Arc<ProcessHandle>,
+    ) -> Result<(), Denied> {
         let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
-        self.change_on_file(move |state| state.follow_in_tree(job, process, started))
+        let before = self.unlike(normal, process.pid);
+        self.change_on_file(move |state| state.follow_in_tree(job, process, started))?;
+        self.remember(job, before)
+    }
+
+    /// The threads of a process that have something else than the job's first one had.
+    fn unlike(&self, normal: Attributes, pid: u32) -> Vec<(u32, Attributes)> {
+        let tids = process::threads(&self.roots.proc, pid).unwrap_or_default();
+        let had = |tid| Some((tid, before_gangd(thread::attributes(tid).ok()?, normal, false)));
+        let all = tids.into_iter().filter_map(had);
+        all.filter(|(_, attributes)| *attributes != normal).collect()
+    }
+
+    fn remember(&self, job: JobId, before: Vec<(u32, Attributes)>) -> Result<(), Denied> {
+        if before.is_empty() {
+            return Ok(());
+        }
+        self.conductor.ask(move |state| state.remember_attributes(job, &before))?
     }
 
     /// The first process of a job moves in, and the schedule learns of it.
@@ -132,6 +152,7 @@ impl Daemon {
                 false
             }
         };
+        let since = singles::read(&self.roots.proc, process.pid, process.pid).ok();
         // It has its first slot while it moves, which may take the kernel longer than that.
         let joined = self
             .members(job, &placement, normal, &affinity)
@@ -142,6 +163,7 @@ impl Daemon {
             });
         let settled = joined.and_then(|()| {
             self.lodging.move_in(&placement, process)?;
+            self.let_strays_go(job, since, &placement);
             self.change_on_file(move |state| state.arrive(job))?;
             self.watch.add_job(job, &placement)?;
             if is_confined {
@@ -169,6 +191,28 @@ impl Daemon {
                 self.clear_away(&record);
                 Err(denied)
             }
+        }
+    }
+
+    /// What a process has started while it was on its way into a job may have what the process had
+    /// in the job, without being in it: it gets back what it would have had. `first` is the
+    /// process's first thread, as it was before.
+    fn let_strays_go(&self, job: JobId, first: Option<Single>, placement: &Placement) {
+        let (Some(first), Placement::Cgroup { group, .. }) = (first, placement) else { return };
+        let pins = Pins::read(&self.store.pins(job.0)).ok().flatten();
+        let everywhere = self.conductor.ask(move |state| {
+            let home = state.job(job).ok()?.home.as_ref();
+            home.map(|home| home.members.everywhere.clone())
+        });
+        let Ok(Some(everywhere)) = everywhere else { return };
+        let inside = unless_gone(Group::at(group).threads()).unwrap_or_default();
+        let started = singles::inheritors(&self.roots.proc, &[first]);
+        for (tid, first) in started.into_iter().filter(|(tid, _)| !inside.contains(tid)) {
+            singles::release_inheritor(tid, &first, &everywhere, pins.as_ref());
+            // In a group that is idle as a whole, out of its slot.
+            let had = thread::attributes(tid).ok();
+            let had = had.and_then(|now| released(&now, &first.normal.into()));
+            had.into_iter().for_each(|had| drop(thread::set_attributes(tid, &had)));
         }
     }
 
@@ -249,8 +293,11 @@ impl Daemon {
         if let Some(job) = self.lodging.job_of(pid) {
             return Ok(Some(job));
         }
-        let Some(group) = self.lodging.group_of(pid) else { return Ok(None) };
-        Ok(self.conductor.ask(move |state| state.lives_in(&group))?)
+        let group = self.lodging.group_of(pid);
+        Ok(self.conductor.ask(move |state| {
+            let lives_in = group.and_then(|group| state.lives_in(&group));
+            lives_in.or_else(|| state.tree_of(pid))
+        })?)
     }
 
     /// Makes a job of all processes of a cgroup; returns how many there were.
@@ -286,7 +333,7 @@ impl Daemon {
                 Err(Denied::NoSuchProcess(_)) => {}
                 Err(denied) => return Err(denied),
             }
-            let single = self.conductor.ask(move |state| singles::of_process(state, pid))?;
+            let single = self.conductor.ask(move |state| of_process(state, pid))?;
             if let Some(other) = self.job_of(pid)?.or(single.map(|(other, _)| other)) {
                 let reason = format!("process {pid} in it is in job {other}");
                 return Err(Denied::not_permitted(format!("adopt cgroup {path}"), reason));

@@ -43,6 +43,8 @@ pub struct Lodging {
     name: String,
     pub cpu: CpuGroups,
     memory: MemoryControl,
+    /// The backend changes no attributes of threads.
+    keeps_attributes: bool,
 }
 
 /// Processes of a job on which handles are open at a time: each is a descriptor, and a job may have more
@@ -94,6 +96,7 @@ impl Lodging {
             name: name.to_owned(),
             cpu: CpuGroups::none(backend),
             memory: MemoryControl::of(means),
+            keeps_attributes: backend != Backend::Rt,
         };
         if let Some(parent) = lodging.parent() {
             if let Err(error) = parent.create() {
@@ -398,6 +401,7 @@ impl Lodging {
                 })?;
                 let mut roster = Roster::of_tree(first);
                 let mut members = roster.members(normal, everywhere);
+                members.keeps_attributes = self.keeps_attributes;
                 handles.for_each(|handle| roster.add_process(&mut members, handle));
                 return Ok((roster, members));
             }
@@ -410,7 +414,8 @@ impl Lodging {
                 roster
             }
         };
-        let members = roster.members(normal, everywhere);
+        let mut members = roster.members(normal, everywhere);
+        members.keeps_attributes = self.keeps_attributes;
         Ok((roster, members))
     }
 

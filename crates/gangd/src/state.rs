@@ -159,6 +159,7 @@ impl State {
 
     /// Reads the threads of a job again; true where one came that was not known.
     pub fn read(&mut self, id: JobId) -> bool {
+        self.tell_trees_apart(id);
         let Ok(job) = self.core.job_mut(id) else { return false };
         let signals = job.signals;
         let (Some(home), Some(descriptors)) = (&mut job.home, self.registry.jobs.get_mut(&id))
@@ -173,6 +174,25 @@ impl State {
             home.listeners = listeners.pids();
         }
         came
+    }
+
+    /// A process is in one job, also where its parent is in another one without a cgroup.
+    fn tell_trees_apart(&mut self, id: JobId) {
+        if !self.registry.jobs.get(&id).is_some_and(|of| of.roster.is_tree()) {
+            return;
+        }
+        let others = self.registry.jobs.iter().filter(|(other, _)| **other != id);
+        let others = others.flat_map(|(_, of)| of.roster.tree().iter().map(|process| process.pid));
+        let others = others.collect();
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.roster.others = others;
+        }
+    }
+
+    /// The job without a cgroup that a process is in.
+    pub fn tree_of(&self, pid: u32) -> Option<JobId> {
+        let has = |of: &Descriptors| of.roster.tree().iter().any(|process| process.pid == pid);
+        self.registry.jobs.iter().find(|(_, of)| has(of)).map(|(&id, _)| id)
     }
 
     /// The job that lives in a group.
@@ -209,6 +229,7 @@ impl State {
         self.core.attach(now(), id, home, process)?;
         let tids = process::threads(&self.roots.proc, process.0).unwrap_or_default();
         self.descriptors(id, roster).roster.expect(tids);
+        self.read(id);
         Ok(())
     }
 
@@ -229,6 +250,7 @@ impl State {
     ) -> Result<Option<Record>, Denied> {
         let record = self.core.join(now(), id, home)?;
         self.descriptors(id, roster);
+        self.read(id);
         Ok(record)
     }
 
@@ -239,8 +261,12 @@ impl State {
         roster: Roster,
         members: Members,
     ) -> Result<(), Denied> {
+        let id = JobId(record.id);
         self.core.restore(now(), record, members)?;
-        self.descriptors(JobId(record.id), roster);
+        self.descriptors(id, roster);
+        // Before anybody comes who is remembered to have had something else: the first that are read
+        // have what they had without gangd, and those that come later may have been started by them.
+        self.read(id);
         Ok(())
     }
 

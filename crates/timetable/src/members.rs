@@ -57,6 +57,8 @@ pub struct Members {
     /// Of a job without a cgroup: those that are stopped one by one.
     pub processes: Vec<u32>,
     pub controls: Controls,
+    /// Its threads keep their attributes in and out of slot: what they are seen with is their own.
+    pub keeps_attributes: bool,
     /// The attributes that a thread of unknown past gets.
     pub default: Attributes,
     /// The CPUs that the first process of the job might run on.
@@ -73,6 +75,7 @@ impl Members {
             threads: Vec::new(),
             processes: Vec::new(),
             controls,
+            keeps_attributes: false,
             default,
             everywhere,
             pinned: None,
@@ -134,7 +137,7 @@ impl Members {
         if self.threads.iter().map(|thread| thread.tid).eq(tids.iter().copied()) {
             return 0;
         }
-        let was_started_here = !self.threads.is_empty();
+        let (is_own, was_started_here) = (self.keeps_attributes, !self.threads.is_empty());
         let mut known = std::mem::take(&mut self.threads).into_iter().peekable();
         let mut came = 0;
         for &tid in tids {
@@ -149,6 +152,7 @@ impl Members {
             if let Some(seen) = look(tid) {
                 let original = seen
                     .original
+                    .or(Some(seen.now).filter(|_| is_own))
                     .unwrap_or_else(|| before_gangd(seen.now, self.default, was_started_here));
                 let user_pinned = self.is_user_pinned(&seen);
                 self.threads.push(Thread { tid, original, user_pinned, cpu: None });

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_conductor::Home;
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
-    Action, Attributes, Backend, Members, Seen, Signal, THREADS_MAX, is_raised,
+    Action, Attributes, Backend, Members, SchedPolicy, Seen, Signal, THREADS_MAX, is_raised,
     model::Model,
     record::{Placement, Record, Single},
     released,
@@ -21,6 +21,10 @@ pub struct Thread {
     pub own_cpus: CpuSet,
     /// A real-time parent started it: it lost its nice value (sched(7)).
     pub lost_nice: bool,
+    /// What the first thread of a job had that a member of it started this one in: which of them it
+    /// would have had, nobody can tell of one that lost its nice value.
+    pub normal: Option<Attributes>,
+    pub started: u64,
 }
 
 pub struct Process {
@@ -69,6 +73,8 @@ pub struct Roster {
     /// Of a job without a cgroup.
     pub tree: Vec<u32>,
     pub removed: BTreeSet<u32>,
+    /// Processes of other jobs without a cgroup.
+    pub others: BTreeSet<u32>,
     pub singles: Vec<Single>,
     pub beside: usize,
 }
@@ -86,7 +92,12 @@ impl Machine {
         let process = Process { uid, started: self.ticks, group: None, parent: 1 };
         self.processes.insert(pid, process);
         let (own, own_cpus) = (Attributes::other(nice), self.all.clone());
-        self.add_thread(pid, pid, Thread { pid, own, own_cpus, lost_nice: false }, None);
+        self.add_thread(
+            pid,
+            pid,
+            Thread { pid, own, own_cpus, lost_nice: false, normal: None, started: 0 },
+            None,
+        );
         pid
     }
 
@@ -101,7 +112,11 @@ impl Machine {
         self.model.attributes.insert(tid, now);
         self.model.affinity.insert(tid, cpus.unwrap_or_else(|| thread.own_cpus.clone()));
         let lost_nice = thread.lost_nice || reset;
-        self.threads.insert(tid, Thread { lost_nice, ..thread });
+        let normal = parent.and_then(|tid| Some(self.record_of(tid)?.normal.into()));
+        let normal = normal.or(thread.normal);
+        self.ticks += 1;
+        let started = self.ticks;
+        self.threads.insert(tid, Thread { lost_nice, normal, started, ..thread });
     }
 
     /// A thread starts another one in its process.
@@ -109,7 +124,8 @@ impl Machine {
         let tid = self.number();
         let Some(of) = self.threads.get(&parent) else { return };
         let (pid, own, own_cpus) = (of.pid, of.own, of.own_cpus.clone());
-        let thread = Thread { pid, own, own_cpus, lost_nice: of.lost_nice };
+        let thread =
+            Thread { pid, own, own_cpus, lost_nice: of.lost_nice, normal: of.normal, started: 0 };
         self.add_thread(tid, pid, thread, Some(parent));
     }
 
@@ -118,12 +134,18 @@ impl Machine {
         let pid = self.number();
         let Some(of) = self.threads.get(&parent) else { return };
         let (own, own_cpus, lost_nice) = (of.own, of.own_cpus.clone(), of.lost_nice);
+        let normal = of.normal;
         let Some(process) = self.processes.get(&of.pid) else { return };
         let (uid, group, parent_pid) = (process.uid, process.group, of.pid);
         self.ticks += 1;
         let process = Process { uid, started: self.ticks, group, parent: parent_pid };
         self.processes.insert(pid, process);
-        self.add_thread(pid, pid, Thread { pid, own, own_cpus, lost_nice }, Some(parent));
+        self.add_thread(
+            pid,
+            pid,
+            Thread { pid, own, own_cpus, lost_nice, normal, started: 0 },
+            Some(parent),
+        );
     }
 
     pub fn end_thread(&mut self, tid: u32) {
@@ -191,6 +213,7 @@ impl Machine {
                     let children = self.processes.iter().filter(|(_, of)| of.parent == parent);
                     let new = children.map(|(&pid, _)| pid);
                     let new = new.filter(|pid| !roster.removed.contains(pid));
+                    let new = new.filter(|pid| !roster.others.contains(pid));
                     let new: Vec<u32> = new.filter(|pid| !roster.tree.contains(pid)).collect();
                     roster.tree.extend(new);
                     at += 1;
@@ -198,6 +221,8 @@ impl Machine {
                 roster.tree.iter().flat_map(|&pid| self.tids(pid)).collect()
             }
             Placement::Threads { .. } => {
+                let everywhere = home.members.everywhere.clone();
+                self.release_inheritors(job, &roster.singles, &everywhere);
                 roster.singles.retain(|single| self.is_there(single));
                 roster.singles.iter().map(|single| single.tid).collect()
             }
@@ -238,21 +263,26 @@ impl Machine {
     }
 
     fn record_of_process(&self, pid: u32, tid: u32) -> Option<&Record> {
-        let process = self.processes.get(&pid)?;
-        self.records.values().find(|record| {
-            let is_coming = record.coming == Some((pid, process.started));
-            is_coming
-                || match &record.placement {
-                    Placement::Cgroup { .. } => process.group == Some(JobId(record.id)),
-                    Placement::Tree { processes } => self
-                        .ancestors(pid)
-                        .iter()
-                        .any(|&(pid, started)| processes.contains(&(pid, started))),
-                    Placement::Threads { threads } => {
-                        threads.iter().any(|single| single.tid == tid && self.is_there(single))
-                    }
+        let all = || self.records.values().filter(|record| self.is_on_file(record, pid, tid));
+        // One that is on its way itself is not meant by what is said of its parent.
+        all().find(|record| record.coming.is_none_or(|(first, _)| first == pid)).or(all().next())
+    }
+
+    /// Whether what is on file of a job says that it has a thread.
+    fn is_on_file(&self, record: &Record, pid: u32, tid: u32) -> bool {
+        let Some(process) = self.processes.get(&pid) else { return false };
+        // What a process starts while it is on its way is released with it.
+        let is_coming = record.coming.is_some_and(|first| self.ancestors(pid).contains(&first));
+        is_coming
+            || match &record.placement {
+                Placement::Cgroup { .. } => process.group == Some(JobId(record.id)),
+                Placement::Tree { processes } => {
+                    self.ancestors(pid).iter().any(|it| processes.contains(it))
                 }
-        })
+                Placement::Threads { threads } => {
+                    threads.iter().any(|single| single.tid == tid && self.is_there(single))
+                }
+            }
     }
 
     /// A process, its parent and so on, each with when it started.
@@ -330,8 +360,7 @@ impl Machine {
         let everywhere: CpuSet = record.affinity.iter().copied().collect();
         let tids: Vec<u32> = self.threads.keys().copied().collect();
         for tid in tids {
-            let of = self.record_of(tid).map(|record| record.id);
-            if of != Some(record.id) {
+            if !self.is_on_file(record, self.threads[&tid].pid, tid) {
                 continue;
             }
             let single = match &record.placement {
@@ -355,6 +384,44 @@ impl Machine {
             self.model.stopped.remove(&pid);
         }
         self.model.groups.remove(&gang_timetable::Group::Job(job));
+        if let Placement::Threads { threads } = &record.placement {
+            self.release_inheritors(job, threads, &everywhere);
+        }
+    }
+
+    /// The same, of the members that are on file.
+    pub fn release_inheritors_of(&mut self, job: JobId) {
+        let Some(record) = self.records.get(&job) else { return };
+        let everywhere: CpuSet = record.affinity.iter().copied().collect();
+        if let Placement::Threads { threads } = record.placement.clone() {
+            self.release_inheritors(job, &threads, &everywhere);
+        }
+    }
+
+    /// What single members have started is no member: it gets back what it would have had.
+    fn release_inheritors(&mut self, job: JobId, singles: &[Single], everywhere: &CpuSet) {
+        let pins = self.pins.get(&job).cloned().unwrap_or_default();
+        for single in singles {
+            let normal: Attributes = single.normal.into();
+            let is_younger = |(tid, of): &(&u32, &Thread)| {
+                let is_member = singles.iter().any(|it| it.tid == **tid);
+                let line = self.ancestors(of.pid);
+                !is_member
+                    && of.started > single.since
+                    && line.contains(&(single.pid, single.process_started))
+            };
+            let tids = self.threads.iter().filter(is_younger).map(|(&tid, _)| tid);
+            for tid in tids.collect::<Vec<u32>>() {
+                let now = self.model.attributes[&tid];
+                if now.policy == SchedPolicy::Idle {
+                    self.model.attributes.insert(tid, Attributes { nice: now.nice, ..normal });
+                }
+                let cpus = &self.model.affinity[&tid];
+                if cpus != everywhere && pins.has_given(cpus) {
+                    self.model.affinity.insert(tid, everywhere.clone());
+                }
+            }
+        }
     }
 
     /// The guardian releases all jobs on file.
@@ -373,6 +440,27 @@ impl Machine {
         self.pins.remove(&job);
     }
 
+    /// A process was on its way into a job, and is there. What it has started meanwhile is not: it
+    /// gets back what it would have had.
+    pub fn let_strays_go(&mut self, job: JobId, first: u32, normal: Attributes, cpus: &CpuSet) {
+        let pins = self.pins.get(&job).cloned().unwrap_or_default();
+        let is_stray = |pid: u32| {
+            let line = self.ancestors(pid);
+            self.processes[&pid].group.is_none() && line.iter().any(|&(pid, _)| pid == first)
+        };
+        let strays: Vec<u32> = self.processes.keys().copied().filter(|&it| is_stray(it)).collect();
+        let tids: Vec<u32> = strays.into_iter().flat_map(|pid| self.tids(pid)).collect();
+        for tid in tids {
+            let now = self.model.attributes[&tid];
+            if let Some(had) = released(&now, &normal) {
+                self.model.attributes.insert(tid, had);
+            }
+            if pins.has_given(&self.model.affinity[&tid]) {
+                self.model.affinity.insert(tid, cpus.clone());
+            }
+        }
+    }
+
     pub fn leave_group(&mut self, pid: u32) {
         self.processes.get_mut(&pid).into_iter().for_each(|process| process.group = None);
     }
@@ -386,7 +474,9 @@ impl Machine {
             }
             let now = self.model.attributes[tid];
             let lost_nice = Attributes { nice: 0, ..thread.own };
-            let is_own = now == thread.own || (thread.lost_nice && now == lost_nice);
+            let is_own = now == thread.own
+                || (thread.lost_nice && now == lost_nice)
+                || thread.normal == Some(now);
             if !is_own {
                 wrong.push(format!(
                     "what is released is as its owner had it: thread {tid} has {now:?}, not {:?}",
@@ -421,9 +511,12 @@ impl Machine {
         }
     }
 
-    /// The members that live, as they are to stand.
+    /// The members that live, of which it is known how they were, as they are to stand.
     pub fn living(&self, members: &Members) -> Members {
-        let lives = |thread: &&gang_timetable::Thread| self.threads.contains_key(&thread.tid);
+        let lives = |thread: &&gang_timetable::Thread| {
+            let own = self.threads.get(&thread.tid);
+            own.is_some_and(|own| own.normal.is_none() || own.own == thread.original)
+        };
         let threads = members.threads().iter().filter(lives).copied().collect();
         let mut living =
             Members::new(members.controls, members.default, members.everywhere.clone());

@@ -252,6 +252,7 @@ impl World {
             }
             machine.pins.remove(&job);
             daemon.rosters.insert(job, roster);
+            daemon.read(&mut machine, job);
             if let Some(record) = daemon.core.jobs.get(&job).and_then(|job| job.record()) {
                 machine.records.insert(job, record);
             }
@@ -266,7 +267,9 @@ impl World {
             weight: is_group && self.backend == Backend::Weight,
             in_idle_group: is_group && self.in_idle_group,
         };
-        Members::new(controls, normal, affinity.iter().copied().collect())
+        let mut members = Members::new(controls, normal, affinity.iter().copied().collect());
+        members.keeps_attributes = self.backend != Backend::Rt;
+        members
     }
 
     /// Whether the daemon lives on after one more effect.
@@ -350,7 +353,14 @@ impl World {
             }
             Kind::Exit => {
                 let mut machine = self.machine.borrow_mut();
-                if let Some(pid) = nth(machine.processes.keys(), a) {
+                // One that ends on its way into a job leaves children that nobody finds again.
+                let leaves_strays = |pid: u32| {
+                    let is_coming = |(first, _): (u32, u64)| first == pid;
+                    machine.records.values().any(|it| it.coming.is_some_and(is_coming))
+                        && machine.processes.values().any(|child| child.parent == pid)
+                };
+                let pid = nth(machine.processes.keys(), a).filter(|&pid| !leaves_strays(pid));
+                if let Some(pid) = pid {
                     machine.exit(pid, self.now.monotonic_ns);
                 }
                 drop(machine);
@@ -374,11 +384,11 @@ impl World {
                 self.machine.borrow_mut().release_all();
                 // A daemon that goes on hears of it.
                 if let Some(daemon) = &mut self.daemon {
-                    daemon.core.suspend_again();
+                    daemon.core.were_released();
                 }
                 let everybody = self.daemon.is_none();
                 self.machine.borrow_mut().check_released(everybody);
-                self.restate();
+                self.ring();
             }
             Kind::Restart => {
                 if self.daemon.is_none() {
@@ -392,16 +402,6 @@ impl World {
                 let _ = self.request(kind, a, b);
             }
         }
-    }
-
-    /// The guardian took standings away: the daemon has each gang's stated anew, since its
-    /// switchers missed nothing.
-    fn restate(&mut self) {
-        if let Some(daemon) = &mut self.daemon {
-            daemon.lanes.iter_mut().for_each(|lane| lane.missed += 1);
-            daemon.core.schedule.renew();
-        }
-        self.ring();
     }
 
     fn change_cpus(&mut self, take: bool, a: u16) {
@@ -664,6 +664,7 @@ impl World {
             let tree = if is_tree { vec![pid] } else { Vec::new() };
             let expected = if is_tree { Vec::new() } else { tids };
             daemon.rosters.insert(job, Roster { expected, tree, ..Roster::default() });
+            daemon.read(&mut self.machine.borrow_mut(), job);
             daemon.pending.push(Pending::Arriving { job, pid });
         }
         Ok(())
@@ -698,6 +699,7 @@ impl World {
         if joined.is_ok() && is_first {
             let singles = vec![single];
             daemon.rosters.insert(job, Roster { singles, ..Roster::default() });
+            daemon.read(&mut self.machine.borrow_mut(), job);
         }
         Ok(())
     }
@@ -738,36 +740,48 @@ impl World {
             return Ok(());
         };
         let (normal, started) = (home.normal, self.machine.borrow().processes[&pid].started);
-        match home.placement {
+        let is_tree = match home.placement {
             Placement::Threads { .. } => return Ok(()),
-            Placement::Tree { .. } => {
-                self.file(job, |core| core.follow_in_tree(job, (pid, started)))?;
-                let Some(daemon) = &mut self.daemon else { return Ok(()) };
-                let roster = daemon.rosters.entry(job).or_default();
-                roster.removed.remove(&pid);
-                roster.tree.retain(|&other| other != pid);
-                roster.tree.push(pid);
-                return Ok(());
-            }
-            Placement::Cgroup { .. } => {}
-        }
-        let members = self.machine.borrow().in_group(job);
-        let joined =
-            JoinedProcess { pid, origin: "other".into(), cpu_origin: None, memory_origin: None };
-        self.file(job, |core| core.expect(job, joined, &members))?;
-        let tids = self.machine.borrow().tids(pid);
-        let machine = self.machine.borrow();
-        let had = |tid: u32| {
-            let now = *machine.model.attributes.get(&tid)?;
-            Some((tid, before_gangd(now, normal, false), machine.model.affinity.get(&tid)?.clone()))
+            Placement::Tree { .. } => true,
+            Placement::Cgroup { .. } => false,
         };
-        let before: Vec<_> = tids.into_iter().filter_map(had).collect();
-        drop(machine);
+        let before = {
+            let machine = self.machine.borrow();
+            let had = |tid: u32| {
+                let now = *machine.model.attributes.get(&tid)?;
+                let cpus = machine.model.affinity.get(&tid)?.clone();
+                Some((tid, before_gangd(now, normal, false), cpus))
+            };
+            machine.tids(pid).into_iter().filter_map(had).collect::<Vec<_>>()
+        };
+        if is_tree {
+            self.file(job, |core| core.follow_in_tree(job, (pid, started)))?;
+            let Some(daemon) = &mut self.daemon else { return Ok(()) };
+            let roster = daemon.rosters.entry(job).or_default();
+            roster.removed.remove(&pid);
+            roster.tree.retain(|&other| other != pid);
+            roster.tree.push(pid);
+        } else {
+            let members = self.machine.borrow().in_group(job);
+            let joined = JoinedProcess {
+                pid,
+                origin: "other".into(),
+                cpu_origin: None,
+                memory_origin: None,
+            };
+            self.file(job, |core| core.expect(job, joined, &members))?;
+            self.effect()?;
+            let mut machine = self.machine.borrow_mut();
+            machine.processes.get_mut(&pid).into_iter().for_each(|it| it.group = Some(job));
+        }
         self.effect()?;
+        // Where the daemon dies in the slot of a wide gang, one that follows gets the nice value of
+        // the first: that is all that is on file.
         let mut machine = self.machine.borrow_mut();
-        machine.processes.get_mut(&pid).into_iter().for_each(|it| it.group = Some(job));
+        for (tid, ..) in &before {
+            machine.threads.get_mut(tid).into_iter().for_each(|it| it.normal = Some(normal));
+        }
         drop(machine);
-        self.effect()?;
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         let Some(home) = daemon.core.jobs.get_mut(&job).and_then(|job| job.home.as_mut()) else {
             return Ok(());
@@ -814,6 +828,8 @@ impl World {
                 Backend::Signal => {
                     roster.tree.retain(|&other| other != pid);
                     roster.removed.insert(pid);
+                    let home = daemon.core.jobs.get_mut(&job).and_then(|job| job.home.as_mut());
+                    home.into_iter().for_each(|it| it.members.processes.clone_from(&roster.tree));
                 }
                 _ => drop(roster.leaving.insert(pid)),
             }
@@ -838,6 +854,13 @@ impl World {
                     process.group = Some(job).filter(|_| self.backend != Backend::Signal);
                 }
                 drop(machine);
+                let home = self.daemon.as_ref().and_then(|it| it.core.jobs.get(&job));
+                if let Some(home) = home.and_then(|job| job.home.as_ref()) {
+                    let (normal, cpus) = (home.normal, &home.members.everywhere);
+                    if self.backend != Backend::Signal {
+                        self.machine.borrow_mut().let_strays_go(job, pid, normal, cpus);
+                    }
+                }
                 self.hit(job, Moment::Arrive);
                 if let Some(of) = self.daemon.as_mut().and_then(|it| it.rosters.get_mut(&job)) {
                     of.expected.clear();
@@ -884,6 +907,8 @@ impl World {
                 for action in &leaver.actions {
                     self.machine.borrow_mut().perform(action);
                 }
+                // What it has started is no member either.
+                self.machine.borrow_mut().release_inheritors_of(job);
                 let Some(daemon) = &mut self.daemon else { return Ok(()) };
                 let there = daemon.rosters.get(&job).map(|of| of.singles.clone());
                 self.file(job, |core| Ok(core.set_threads(job, there.unwrap_or_default())))?;
@@ -1131,6 +1156,9 @@ impl World {
             .into_iter()
             .map(|action| (daemon.core.generation, action))
             .collect();
+        if std::env::var_os("STORM_TRACE").is_some() {
+            self.trace(&effects);
+        }
         self.check_plans(&effects.planned.plans);
         self.effect()?;
         for (job, cpus) in &effects.pins {
@@ -1153,6 +1181,22 @@ impl World {
             daemon.core.planned_within(50_000);
         }
         Ok(())
+    }
+
+    /// What a plan came to, for whoever looks for a mistake.
+    fn trace(&self, effects: &gang_conductor::Effects) {
+        let Some(daemon) = &self.daemon else { return };
+        eprintln!("{:?}: plan from {}", self.now, effects.from_ns);
+        for (id, job) in &daemon.core.jobs {
+            let eligibility = daemon.core.eligibility(job);
+            eprintln!("  job {id}: {eligibility:?} {:?} {:?}", job.standing, job.in_slot);
+        }
+        for timetable in &effects.timetables {
+            for edge in &timetable.edges {
+                eprintln!("  at {}: {edge:?}", edge.at_ns);
+            }
+            eprintln!("  {:?}", timetable.parts);
+        }
     }
 
     /// In one slice no CPU belongs to two gangs, and a gang has slots only where it takes turns.
@@ -1204,8 +1248,14 @@ impl World {
             let standing = match core.eligibility(job).is_gang() {
                 true if plan.slot(*id).is_some() && in_gap => Standing::Filling,
                 true if plan.slot(*id).is_some() => Standing::Raised,
-                _ => job.standing_out_of_row(config.fill, core.machine()),
+                true => job.standing_out_of_row(config.fill, core.machine()),
+                // One that was in its slot stays filling until the next plans.
+                false => job.standing,
             };
+            // The daemon lowers those besides that no timetable has, now and then.
+            if core.eligibility(job) == Eligibility::TooManyThreads {
+                continue;
+            }
             let members = machine.living(&home.members);
             let stands = machine.model.check(self.backend, (*id, &members), standing, job.in_slot);
             if let Err(what) = stands {
@@ -1224,7 +1274,10 @@ impl Daemon {
         let Some(home) = self.core.jobs.get_mut(&job).and_then(|job| job.home.as_mut()) else {
             return false;
         };
+        let others = self.rosters.iter().filter(|(other, _)| **other != job);
+        let others = others.flat_map(|(_, of)| of.tree.iter().copied()).collect();
         let roster = self.rosters.entry(job).or_default();
+        roster.others = others;
         let came = machine.read(job, home, roster);
         if let Placement::Tree { .. } = home.placement {
             let started = |pid: &u32| Some((*pid, machine.processes.get(pid)?.started));

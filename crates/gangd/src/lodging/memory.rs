@@ -195,6 +195,7 @@ mod tests {
             name: "gangd".into(),
             cpu: CpuGroups::none(Backend::Freeze),
             memory: MemoryControl::V2(root.into()),
+            keeps_attributes: false,
         };
         let placement = Placement::Cgroup {
             group: group.clone(),

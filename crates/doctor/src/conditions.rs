@@ -1,7 +1,7 @@
 //! The five conditions (E1 to E5) under which gang scheduling helps.
 //!
-//! The bounds: waits every 15 ms or less (E13: from there on there was nothing to gain on Linux), and an
-//! imbalance below 3 ms (E14: a few milliseconds end it).
+//! The bounds. Waits every 15 ms or less (E13: with longer intervals there was nothing to gain on
+//! Linux); and an imbalance below 3 ms (E14: a few milliseconds end it).
 
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ pub struct Condition {
     pub name: &'static str,
     /// Absent where it could not be seen.
     pub holds: Option<bool>,
-    /// What was seen, in words.
+    /// The observation, in words.
     pub finding: String,
 }
 
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// What is judged of a condition, and why.
+    /// The judgement of a condition, and its reason.
     fn judged(id: &str, figures: ProgramFigures) -> (Option<bool>, String) {
         let found = of(&figures).into_iter().find(|condition| condition.id == id).unwrap();
         (found.holds, found.finding)

@@ -1,7 +1,7 @@
-//! Whoever ends the doctor before it has seen enough gets the program back as it was.
+//! An end of the doctor before it has seen enough leaves the program as it was.
 //!
-//! A signal is noted, and whoever watches looks whether there was one. So all is undone on the way out, as after any
-//! failure; the second signal ends the doctor at once.
+//! A signal is noted, and whoever watches looks whether there was one. So all is undone on the way
+//! out, as after any failure; the second signal ends the doctor at once.
 
 use std::{
     path::Path,

@@ -149,7 +149,8 @@ impl Place {
         reason.is_none()
     }
 
-    /// Waits until a job is decided so; says, where it never is, what was decided and told meanwhile.
+    /// Waits until a job is decided so; where it never is, says what was decided and sent
+    /// meanwhile.
     fn wait_until_decided(&self, name: &str, policy: &Policy) {
         let (mut told, began) = (Vec::new(), Instant::now());
         loop {
@@ -182,7 +183,7 @@ impl Drop for Place {
     }
 }
 
-/// What is measured is not judged here, nor what is decided by it.
+/// The figures are not judged here, nor the decision that follows from them.
 #[test]
 fn needs_root_and_bpf_auto_compares_and_says_what_it_is() {
     let Some(place) = Place::new(None) else { return };
@@ -213,7 +214,8 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
     let Some(place) = Place::new(None) else { return };
     let Some(meet) = programs::meet(place.directory.path()) else { return };
     let meet = meet.to_str().unwrap();
-    // Beside ordinary programs, the more the clearer: beside another gang it would be open what is better.
+    // Beside ordinary programs, the more the clearer: beside another gang it would be open what is
+    // better.
     let cpus = thread::available_parallelism().unwrap().get();
     let _rivals: Vec<Program> = (0..3 * cpus).map(|_| Program::spinner()).collect();
     // Of threads that wait for little a glance may see nothing.
@@ -231,8 +233,8 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
     let why = place.said(&["why", "program"]);
     assert!(why.contains("decided to be local"), "{why}");
 
-    // The same program, with nothing to wait for. Its weight counts as a gang only: it makes clear what is better
-    // for it, whatever else the machine does.
+    // The same program, with nothing to wait for. Its weight counts as a gang only: it makes clear
+    // what is better for it, whatever else the machine does.
     let weight = 20;
     let options = ["--policy", "auto", "--weight", &weight.to_string()];
     let apart = place.run("apart", &options, &[meet, "apart"]);
@@ -263,7 +265,7 @@ fn needs_root_where_nothing_can_be_measured_it_is_a_gang_and_says_so() {
     let shown = place.said(&["show", "program"]);
     assert!(shown.contains("decided     nothing, so local"), "{shown}");
 
-    // Whoever may change its policy may decide, too; a person's word counts for more.
+    // A client that may change its policy may decide, too; a person's word counts for more.
     let mut client = place.client();
     let decision = |policy, decided| Decision {
         policy,

@@ -26,7 +26,7 @@ fn holds(diagnosis: &Value, id: &str) -> Value {
     conditions.iter().find(|condition| condition["id"] == id).unwrap()["holds"].clone()
 }
 
-/// What `--json` promises of every diagnosis.
+/// The promise of `--json` for every diagnosis.
 fn is_whole(diagnosis: &Value) {
     let conditions = diagnosis["conditions"].as_array().unwrap();
     let ids: Vec<_> = conditions.iter().map(|it| it["id"].as_str().unwrap()).collect();
@@ -74,7 +74,7 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
     assert!(pace < 1.5, "{alone:#}");
     assert_eq!(holds(&alone, "E1"), false, "{alone:#}");
     let Some(program) = programs::meet(place.0.path()) else { return };
-    // Of few ticks it cannot be told how often they meet.
+    // Few ticks do not show how often they meet.
     let are_seen_to_meet = |seen: &Value| {
         let spins = seen["figures"]["spinning"].as_f64() > Some(0.0);
         has_threads(2)(seen) && spins && holds(seen, "E1") == true
@@ -82,7 +82,7 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
     let meets = [program.to_str().unwrap()];
     let Some(meeting) = seen_enough(&place, &meets, are_seen_to_meet) else { return };
     is_whole(&meeting);
-    // Without a gain predicted it is judged by the bounds, and told all the same.
+    // Without a gain predicted it is judged by the bounds, and shown all the same.
     assert!(meeting["helps"].is_boolean(), "{meeting:#}");
 }
 
@@ -271,8 +271,8 @@ fn needs_root_and_bpf_who_waits_for_a_disk_is_told() {
     is_whole(&diagnosis);
 }
 
-/// What is said of a thread whose next instruction is the first of this function; none where no program with it can
-/// be made.
+/// The site of a thread whose next instruction is the first of this function; none where no program
+/// with it can be made.
 fn said_of(function: &str, compiler: &str, flags: &[&str]) -> Option<Site> {
     let directory = tempfile::tempdir().unwrap();
     let [source, program] = ["barrier.c", "barrier"].map(|name| directory.path().join(name));

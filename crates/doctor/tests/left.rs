@@ -1,4 +1,4 @@
-//! What is left of a doctor: nothing, whatever it was asked about and however it ended.
+//! A doctor leaves nothing behind, for any question and any end.
 
 mod place;
 mod programs;
@@ -152,7 +152,7 @@ fn needs_root_and_bpf_all_processes_of_a_program_that_it_started_end_with_the_do
         seconds *= 4.0;
         let output = place.doctor(&["--json", "--seconds", &length, "--", "bash", "-c", &script]);
         let written = fs::read_to_string(&pids).unwrap_or_default();
-        // Whoever was killed is gone a moment later.
+        // A killed process is gone a moment later.
         wait_until("none of its processes lives on", || !written.lines().any(lives));
         let is_all = written.lines().count() == 3 || cannot_watch(&stderr(&output));
         is_all.then_some(output)

@@ -1,13 +1,14 @@
-//! What pairs of periods say: whether a job is to be a gang.
+//! The verdict of pairs of periods: whether a job is to be a gang.
 //!
-//! Approach: a sequential test. After a few pairs the interval of the gain may lie on one side of the bound
-//! above which gang scheduling helps; then it is decided, and no more is spent on it. After many pairs the
-//! best guess decides. A program may change while it is compared: where the later pairs clearly say something
-//! else than all of them, the earlier ones are forgotten.
+//! Approach: a sequential test. After a few pairs the interval of the gain may lie on one side of
+//! the bound above which gang scheduling helps; then it is decided, and no more is spent on it.
+//! After many pairs the best guess decides. A program may change while it is compared: where the
+//! later pairs clearly say something else than all of them, the earlier ones are forgotten.
 //!
-//! One case the gain does not tell: beside gangs, what Linux schedules has the time between their slots, and
-//! all CPUs at once. A program whose threads wait for each other loses nothing there, until somebody else
-//! comes to share that time. So where there is no difference, such a program stays a gang.
+//! The gain misses one case. Beside gangs, a program that Linux schedules has the time between
+//! their slots, and all CPUs at once. If its threads wait for each other, it loses nothing there
+//! until somebody else comes to share that time. So where there is no difference, such a program
+//! stays a gang.
 
 use gang_protocol::v1::Policy;
 
@@ -22,7 +23,7 @@ pub const PAIRS_MIN: usize = 4;
 /// After so many it is decided anyway.
 pub const PAIRS_MAX: usize = 14;
 
-/// What is known besides the pairs.
+/// The facts that are known besides the pairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Nature {
     /// Its threads wait for each other, often, and are balanced.
@@ -38,7 +39,7 @@ pub struct Verdict {
     pub because: String,
 }
 
-/// What is decided, once it can be.
+/// The decision, once there can be one.
 pub fn verdict(pairs: &[Pair], nature: Nature) -> Option<Verdict> {
     if pairs.len() < PAIRS_MIN {
         return None;

@@ -38,9 +38,9 @@ impl Place {
     }
 }
 
-/// What is said of a program that is watched for long enough: on a slow machine less is seen in a
-/// second, so that for one in which not enough is seen there is one of four times the length.
-/// `command` follows after `--`.
+/// The diagnosis of a program that is watched for long enough. A slow machine sees less in a
+/// second: where not enough is seen, it is watched for four times as long. `command` follows after
+/// `--`.
 pub fn seen_enough(
     place: &Place,
     command: &[&str],

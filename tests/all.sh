@@ -78,7 +78,7 @@ end() {
   count() { grep -c . <<<"$1" || true; }
   part() { [[ ! $2 ]] || printf '\n%s: %s\n  %s\n' "$1" "$(count "$2")" "${2//$'\n'/$'\n'  }"; }
   part "Failed" "$failed"
-  part "Skipped on this machine, as a whole or in part" "$skipped"
+  part "Skipped on this machine, wholly or in part" "$skipped"
   part "Left to 'make test-nightly'" "$nightly"
   printf '\nPassed: %s tests%s\n' "$passed" "${passed_scripts[*]:+, and the scripts ${passed_scripts[*]}}"
   printf '\n%s passed, %s failed, %s skipped\n' "$((passed + ${#passed_scripts[@]}))" "$(count "$failed")" \

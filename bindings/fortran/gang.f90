@@ -6,8 +6,9 @@
 !     if (gang_add(job) /= GANG_OK) print *, gang_error()
 !
 ! Functions have the names of gang.h, which says more about each, and return its results; GANG_OK is
-! 0. A function that fails leaves its arguments as they were, and gang_error() says why. What may be
-! left out has the default of gang.h. Times are nanoseconds, sizes bytes, shares run from 0 to 1.
+! 0. A function that fails leaves its arguments as they were, and gang_error() says why. Arguments
+!    that are left out have the defaults of gang.h. Times are nanoseconds, sizes bytes, shares run
+!    from 0 to 1.
 module gang
   use, intrinsic :: iso_c_binding, only: c_associated, c_char, c_double, c_f_pointer, c_int, &
        c_int32_t, c_int64_t, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t, c_sizeof
@@ -68,8 +69,8 @@ contains
     text = copied(c_gang_error())
   end function gang_error
 
-  ! Registers a job without processes. It ends with its last process, or when this process ends before
-  ! one was added. With wait, it waits until there is as much memory and disk.
+  ! Registers a job without processes. It ends with its last process, or when this process ends
+  ! before one was added. With wait, it waits until there is as much memory and disk.
   function gang_register(job, name, cpus, min_cpus, job_class, weight, mem_bytes, disk_bytes, wait, &
        signals) result(code)
     type(gang_job), intent(inout) :: job
@@ -151,8 +152,8 @@ contains
     code = c_gang_remove(job%handle, or_this(pid))
   end function gang_remove
 
-  ! Takes a single thread into the job, by the number that the kernel gives it; without tid, the one that
-  ! calls. A job has either processes or single threads.
+  ! Takes a single thread into the job, by the number that the kernel gives it; without tid, the one
+  ! that calls. A job has either processes or single threads.
   function gang_add_thread(job, tid) result(code)
     type(gang_job), intent(in) :: job
     integer(c_int), intent(in), optional :: tid
@@ -212,8 +213,8 @@ contains
     code = c_gang_resume(job%handle)
   end function gang_resume
 
-  ! How far the job is, as the program counts: done of total, in any unit. Made for inner loops: a few
-  ! times a second it goes on to the daemon, and waits for nobody.
+  ! How far the job is, as the program counts: done of total, in any unit. Made for inner loops: a
+  ! few times a second it goes on to the daemon, and waits for nobody.
   function gang_job_progress(job, done, total) result(code)
     type(gang_job), intent(in) :: job
     real(c_double), intent(in) :: done, total
@@ -326,8 +327,8 @@ contains
     if (associated(now)) slots = now%slots
   end function gang_page_slots
 
-  ! A barrier for so many threads. With a page it knows whether the partners run; the page is to stay
-  ! open for as long.
+  ! A barrier for so many threads. With a page it knows whether the partners run; the page is to
+  ! stay open for as long.
   function gang_barrier_init(barrier, threads, page) result(code)
     type(gang_barrier), intent(inout), target :: barrier
     integer(c_int32_t), intent(in) :: threads

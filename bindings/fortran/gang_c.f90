@@ -1,4 +1,4 @@
-! What gang.h declares, for Fortran: its structs, numbers and functions, under the names of C.
+! The declarations of gang.h, for Fortran: its structs, numbers and functions, under the names of C.
 !
 ! Programs use the module gang, which is made of these. A test compares the layouts with those of C.
 module gang_c
@@ -66,7 +66,7 @@ module gang_c
      integer(c_int64_t) :: disk_bytes = 0
   end type c_gang_change
 
-  ! What a job has used.
+  ! The usage of a job.
   type, bind(c) :: gang_use
      integer(c_size_t) :: size = 0
      integer(c_int) :: state = 0

@@ -8,7 +8,7 @@
  * become one gang, in MPI_Init: the launcher above them is adopted with all that it has started.
  * Of MPI nothing is used but the profiling interface, so one library fits every MPI.
  *
- * Whatever goes wrong, the program runs on as it would have, and one line says why.
+ * On any failure the program runs on as it would have, and one line says why.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -38,7 +38,7 @@ static void complain(const char *what, const char *why)
     fprintf(stderr, "gang: %s: %s; the program runs on without\n", what, why);
 }
 
-/* A whole number from the environment; 0 where it is bad, and the program was told. */
+/* A whole number from the environment; 0 where it is bad, and a line said so. */
 static int number(const char *name, long most, int32_t *out)
 {
     const char *text = variable(name);
@@ -123,7 +123,9 @@ static int is_first_rank(void)
     return 1;
 }
 
-/* Whether a process is in a job of some daemon already: its parents made it one, or another rank. */
+/*
+ * Whether a process is in a job of some daemon already: its parents made it one, or another rank.
+ */
 static int is_in_job(void)
 {
     char line[PATH_MAX + 64];
@@ -210,8 +212,8 @@ __attribute__((constructor)) static void start(void)
         join();
 }
 
-/* The profiling interface: what MPI calls MPI_X is here first, and goes on to PMPI_X. In Fortran of 2008
- * Open MPI and MPICH have different names for that. */
+/* The profiling interface: what MPI calls MPI_X is here first, and goes on to PMPI_X. In Fortran of
+ * 2008 Open MPI and MPICH have different names for that. */
 
 typedef int (*init_function)(int *, char ***);
 typedef int (*init_thread_function)(int *, char ***, int, int *);
@@ -224,8 +226,8 @@ static void *find(void *where, const char *name, const char *or_name)
     return function || !or_name ? function : dlsym(where, or_name);
 }
 
-/* An interpreter has no MPI, and loads a module that has: then only the libraries of this module, which is
- * the caller, know it. */
+/* An interpreter has no MPI, and loads a module that has: then only the libraries of this module,
+ * which is the caller, know it. */
 static void *next(const char *name, const char *or_name, void *caller)
 {
     Dl_info module;

@@ -31,7 +31,7 @@ go_on "gangs of a user" one other
 check "they are raised" raised "${all[@]}"
 check "the invariants hold" gang check
 measuring() { [[ $(gang status --json | jq -r .status.measuring) == yes ]]; }
-becomes "it is measured which gangs run together" measuring
+becomes "gangs are measured" measuring
 check "their memory can be enforced" "${as[@]}" gang run -q -n 1 --name small --mem 64M -- true
 
 one=$(job one .id)

@@ -10,7 +10,7 @@ program calls
   integer(int64) :: id, other
   logical :: ran(2)
 
-  ! What was never opened.
+  ! Handles that were never opened.
   id = 7
   call expect("id of nothing", GANG_INVALID, gang_id(none, id))
   call hold("a failed call leaves the id", id == 7)
@@ -37,7 +37,7 @@ program calls
   call expect("no such job", GANG_NO_SUCH_JOB, gang_open(2_int64**40, none))
   call expect("not under gang run", GANG_NO_SUCH_JOB, gang_current(none))
 
-  ! What is out of bounds.
+  ! Values that are out of bounds.
   call expect("CPUs", GANG_INVALID, gang_register(none, cpus=-1))
   call expect("least CPUs", GANG_INVALID, gang_register(none, cpus=1, min_cpus=2))
   call expect("class", GANG_INVALID, gang_register(none, cpus=1, job_class=9))

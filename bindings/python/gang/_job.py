@@ -102,7 +102,7 @@ class Job:
         ask(library.gang_add_thread, self._handle, _number("tid", tid, 32))
 
     def remove_thread(self, tid: int = 0) -> None:
-        """Takes it out again: it is scheduled as it was before. With its last thread the job ends."""
+        """Takes it out again: it is scheduled as before. With its last thread the job ends."""
         ask(library.gang_remove_thread, self._handle, _number("tid", tid, 32))
 
     def set_class(self, job_class: Union[Class, str]) -> None:
@@ -179,8 +179,8 @@ def job(
     0 CPUs: as many as the process may use; min_cpus: below which it does not run, otherwise all of
     them. 0 bytes: not said. With `wait` it waits until there is as much memory and disk.
 
-    A program under `gang run` is a gang already: there the block has that job, as it was asked for on
-    the command line.
+    A program under `gang run` is a gang already: there the block has that job, as the command line
+    asked for it.
     """
     outer = _outer()
     if outer:
@@ -201,7 +201,7 @@ def job(
     try:
         yield made
     finally:
-        # Whoever took the process out before, or took the daemon away, released it as well.
+        # If the process was taken out before, or the daemon is gone, it was released as well.
         with contextlib.suppress(NoSuchJob, NoSuchProcess, NoDaemon, Lost):
             made.remove()
 

@@ -118,8 +118,9 @@ fn fifo_obstacle(groups: Option<&Path>, cpu: &CpuControl, name: &str) -> Option<
     if let Err(error) = try_fifo(None) {
         return Some(match error.raw_os_error() {
             Some(1) => format!(
-                "SCHED_FIFO is not permitted: it takes root or CAP_SYS_NICE; and in a cgroup of version 1 a share of \
-                 cpu.rt_runtime_us, in one of version 2 with the cpu controller {grouped}"
+                "SCHED_FIFO is not permitted: it takes root or CAP_SYS_NICE; and in a cgroup of \
+                 version 1 a share of cpu.rt_runtime_us, in one of version 2 with the cpu controller \
+                 {grouped}"
             ),
             _ => format!("SCHED_FIFO is refused: {error}"),
         });
@@ -137,7 +138,10 @@ fn fifo_obstacle(groups: Option<&Path>, cpu: &CpuControl, name: &str) -> Option<
     let tried = group.create().map_err(|e| e.source).and_then(|()| try_fifo(Some(&group)));
     let _ = group.remove();
     tried.err().map(|error| {
-        format!("SCHED_FIFO is refused in cgroups of version 2 with the cpu controller ({error}): {grouped}")
+        format!(
+            "SCHED_FIFO is refused in cgroups of version 2 with the cpu controller ({error}): \
+             {grouped}"
+        )
     })
 }
 

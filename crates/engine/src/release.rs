@@ -196,7 +196,7 @@ const ROUNDS_MAX: usize = 100;
 /// what else there is to release.
 fn or_default<T: Default>(found: gang_linux::Result<T>) -> T {
     unless_gone(found).unwrap_or_else(|error| {
-        tracing::error!(%error, source = %error.source, "a job may not be released as a whole");
+        tracing::error!(%error, source = %error.source, "a job may be released only in part");
         T::default()
     })
 }

@@ -1,4 +1,5 @@
-//! The library as C sees it: examples and misuse, compiled by the system's compilers, against a daemon.
+//! The library as C sees it: examples and misuse, compiled by the system's compilers, against a
+//! daemon.
 
 mod place;
 mod rows;
@@ -150,7 +151,7 @@ const ASK_NOBODY: [&str; 14] = [
     "gang_mutex_destroy",
 ];
 
-/// Who is there in the place of the daemon.
+/// A stranger in the place of the daemon.
 #[derive(Clone, Copy)]
 enum Instead {
     Nobody,

@@ -33,7 +33,7 @@ fn done(line: &mut Command) -> Output {
     output
 }
 
-/// What a program in Fortran printed.
+/// The output of a program in Fortran.
 fn run(place: &Place, source: &Path, flags: &[&str]) -> String {
     let program = place.path("program");
     let directory = place.directory.path();

@@ -1,4 +1,7 @@
-/* Two gangs that take turns hear of their slots by signals: one by LLNL's calls, and one that is adopted. */
+/*
+ * Two gangs that take turns hear of their slots by signals: one by LLNL's calls, and one that is
+ * adopted.
+ */
 #include "expect.h"
 
 #include <GangUserAPI.h>
@@ -20,7 +23,10 @@ static void handler(int signal)
         continues = continues + 1;
 }
 
-/* A process that writes a byte once it has heard of its slots again and again, and works until it is killed. */
+/*
+ * A process that writes a byte once it has heard of its slots again and again, and works until it
+ * is killed.
+ */
 static pid_t worker(int told)
 {
     pid_t child = fork();

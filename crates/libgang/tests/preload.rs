@@ -35,7 +35,7 @@ fn preload(place: &Place) -> PathBuf {
 }
 
 fn run(place: &Place, line: &[&str], variables: &[(&str, &str)]) -> Output {
-    // The variables are for the program alone: timeout would be a gang by them, too.
+    // The variables are for the program and nothing else: timeout would be a gang by them, too.
     let output = Command::new("timeout")
         .args([BOUND, "env"])
         .args(variables.iter().map(|(name, value)| format!("{name}={value}")))
@@ -112,7 +112,7 @@ fn needs_root_threads_and_children_become_a_gang_by_one_variable() {
     }
 }
 
-/// What a job may be asked by variables, and what the daemon has then.
+/// Variables that ask for a job, and the job that the daemon has then.
 const VARIABLES: [(&str, &str); 8] = [
     ("GANG_NAME", "by variables"),
     ("GANG_CPUS", "2"),
@@ -247,11 +247,12 @@ fn what_is_wrong_is_told_in_one_line_and_the_program_runs_on() {
 const MPIS: [(&str, &[&str]); 2] =
     [("openmpi", &["--oversubscribe", "--allow-run-as-root"]), ("mpich", &[])];
 
-/// How many ranks there are. They spin where they meet: with more than CPUs, each meeting would take
-/// until somebody else's turn, which on a busy machine is long.
+/// How many ranks there are. They spin where they meet: with more than CPUs, each meeting would
+/// take until somebody else's turn, which on a busy machine is long.
 const RANKS: &str = "2";
 
-/// Calls with the place of a daemon, the MPI's name and the beginning of the line that starts ranks.
+/// Calls with the place of a daemon, the MPI's name and the beginning of the line that starts
+/// ranks.
 fn with_each_mpi(check: impl Fn(&Place, &str, &[&str])) {
     if !is_root() {
         return;

@@ -1,8 +1,8 @@
-//! What happens on a machine of a few CPUs, at random, and what follows from it by the definitions.
+//! Random events on a machine of a few CPUs, and their results by the definitions.
 //!
-//! All that happens is carried out by the [`Machine`], and kept here as it is told to the programs: which thread of
-//! which gang wants to run since when, and runs where. The kernel does not tell everything, and what it tells is what
-//! is measured.
+//! All events are carried out by the [`Machine`], and kept here as the programs see them: which
+//! thread of which gang wants to run since when, and runs where. The kernel does not report
+//! everything, and its reports are what is measured.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Random {
     }
 }
 
-/// What the kernel knows of a thread.
+/// The kernel's view of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Sleeps,
@@ -51,7 +51,7 @@ enum Doing {
     Runs(usize),
 }
 
-/// What the programs were told of it.
+/// The programs' view of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Sleeps,
@@ -65,7 +65,7 @@ type Key = (u64, u64);
 #[derive(Debug)]
 struct Task {
     kind: Kind,
-    /// The kernel tells no switch away from it.
+    /// The kernel reports no switch away from it.
     hides: bool,
     group: u64,
     doing: Doing,
@@ -77,7 +77,7 @@ struct Task {
 struct Cpu {
     current: usize,
     clock_ns: u64,
-    /// The last switch that was told.
+    /// The last switch that was reported.
     switched_ns: u64,
     /// The gang's run that was seen to begin, and whether the gang had slots.
     run: Option<(Key, bool)>,
@@ -103,10 +103,12 @@ struct Gang {
     told: Vec<(u64, Option<Vec<SlotTime>>)>,
     threads: BTreeMap<usize, Thread>,
     on_cpus: Vec<OnCpu>,
-    /// By the process that ran before: when a thread had waited, and for how long the other one ran.
+    /// By the process that ran before: when a thread had waited, and for how long the other one
+    /// ran.
     blamed: Vec<(u32, u64, u64, u64)>,
     is_awaited: bool,
-    /// A thread was found that ran before, after a slot had ended: it may be taken for one that ran at that end.
+    /// A thread was found that ran before, after a slot had ended: it may be taken for one that ran
+    /// at that end.
     has_vague_ends: bool,
 }
 
@@ -134,7 +136,8 @@ impl Gang {
         self.told.push((at_ns, slots));
     }
 
-    /// The time in slot: each list holds until the next one. A slot that another list has, too, goes on.
+    /// The time in slot: each list holds until the next one. A slot that another list has, too,
+    /// goes on.
     fn spans(&self) -> Vec<Span> {
         let mut spans: Vec<Span> = Vec::new();
         let mut goes_on = false;
@@ -239,7 +242,8 @@ impl<'a> History<'a> {
             random,
             lag_ns,
             lagged_ns: 0,
-            // Moments at which something happens are odd, edges of slots are even: they are never the same.
+            // Moments at which something happens are odd, edges of slots are even: they are never
+            // the same.
             now_ns: 1_000_000_001,
             cpus: (0..cpus).map(|_| Cpu::default()).collect(),
             tasks,
@@ -345,7 +349,8 @@ impl<'a> History<'a> {
         }
     }
 
-    /// An ordinary thread that falls asleep where a gang's thread, the last one of a gang with slots, wanted to go on.
+    /// An ordinary thread that falls asleep where a gang's thread, the last one of a gang with
+    /// slots, wanted to go on.
     fn see_short_task(&mut self, cpu: usize, prev: usize, leaves: Told) {
         let Kind { policy, is_of_kernel, .. } = self.tasks[prev].kind;
         let is_ordinary = !is_of_kernel && [0, 3].contains(&policy);
@@ -459,8 +464,8 @@ impl<'a> History<'a> {
         Some(self.gangs.get_mut(&group)?.book(at.now_ns))
     }
 
-    /// Slots come ahead of time, late, or while others are under way, which they may take back. Between two moments of
-    /// telling them something may happen.
+    /// Slots come ahead of time, late, or while others are under way, which they may replace.
+    /// Between two lists something may happen.
     fn set_slots(&mut self, group: u64) {
         self.book_now(group);
         if self.random.one_in(4) {
@@ -504,7 +509,7 @@ impl<'a> History<'a> {
         gang.is_awaited = !wants;
     }
 
-    /// The programs are told what a thread does. `before` ran on the CPU that it comes to, for so long.
+    /// The programs see what a thread does. `before` ran on the CPU that it comes to, for so long.
     fn tell(&mut self, number: usize, is: Told, at: At, before: Option<(usize, u64)>) {
         let task = &mut self.tasks[number];
         let gang = self.gangs.get_mut(&task.group).map(|gang| gang.key);
@@ -559,7 +564,8 @@ impl<'a> History<'a> {
         gang.on_cpus.push(OnCpu { cpu: at.cpu, from_ns: at_ns, to_ns: u64::MAX, runs: true });
     }
 
-    /// All that is measured is what is true, and of the time between clocks that differ no more is missing.
+    /// All that is measured is what is true, and of the time between clocks that differ no more is
+    /// missing.
     pub fn compare(&mut self) {
         for group in GROUPS {
             if let Some(until_ns) = self.book_now(group) {
@@ -631,7 +637,8 @@ impl<'a> History<'a> {
     }
 }
 
-/// Each skew is counted, but for those of slots that passed at once: of these the last start and the last end are.
+/// Each skew is counted, but for those of slots that passed at once: of these the last start and
+/// the last end are.
 fn compare_skews(measured: &[u32], truth: &Truth, gang: &Gang) {
     let mut all = vec![0; measured.len()];
     let mut certain = all.clone();
@@ -652,7 +659,8 @@ fn compare_skews(measured: &[u32], truth: &Truth, gang: &Gang) {
     }
 }
 
-/// Eight for each power of two of microseconds, of one microsecond each up to 16; the last one has all above.
+/// Eight for each power of two of microseconds, of one microsecond each up to 16; the last one has
+/// all above.
 fn bucket(ns: u64, count: usize) -> usize {
     let us = ns / 1000;
     let width = |power: u32| 1 << power.saturating_sub(3);

@@ -70,7 +70,7 @@ impl Machine {
         self.said.write_fmt(format_args!("{command}\n")).unwrap();
     }
 
-    /// What is done happens on other CPUs when the next program that takes a lock is about to.
+    /// These events happen on other CPUs when the next program that takes a lock is about to.
     pub fn meanwhile(&mut self, others: impl FnOnce(&mut Machine)) {
         let said = std::mem::take(&mut self.said);
         others(self);
@@ -157,7 +157,7 @@ impl Machine {
         self.ask(format_args!("await {at} {group}")).parse().unwrap()
     }
 
-    /// The groups that were told to have woken since this was asked last.
+    /// The groups that were reported to have woken since the last call.
     pub fn woken(&mut self) -> Vec<u64> {
         let woken = self.ask(format_args!("woken"));
         woken.split_whitespace().map(|group| group.parse().unwrap()).collect()

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn who_competes_is_told_by_name() {
+    fn competitors_have_names() {
         let competitors =
             ["make", "cc1"].map(|name| Competitor { pid: 7, name: name.into(), cpus: 0.94 });
         let (holds, finding) =

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_others_want_the_same_all_of_the_time_there_is_another_way() {
+    fn steady_competitors_get_another_advice() {
         let seen = Observation { length_ns: 40_000_000_000, ..observation(9, 0, 2.0) };
         let sentence = Diagnosis::of(&seen).sentence;
         assert!(sentence.ends_with("since what others want does not change."), "{sentence}");

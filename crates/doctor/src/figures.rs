@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_come_and_go_are_as_many_as_there_are_at_once() {
+    fn passing_threads_count_as_many_as_at_once() {
         let used = Use { run_ns: 900 * MS, wait_ns: 0 };
         let threads = (1..=100).map(|tid| (tid, used)).collect();
         let passing = Observation { threads, allowed: 16, ..two_threads(Vec::new()) };
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_up_for_having_waited_is_no_measure_of_the_pace() {
+    fn catching_up_is_no_measure_of_the_pace() {
         // Every ten milliseconds one thread waits for a CPU for three; for three more the other one
         // sleeps until it has come, and then both work.
         let looks = (0..1000).flat_map(|at| match at % 10 {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_to_meet_yet_is_no_measure_of_the_pace() {
+    fn time_before_meeting_is_no_measure_of_the_pace() {
         // Every ten milliseconds one thread waits for a CPU for three; then both run, and meet a
         // while later.
         let looks = (0..10_000u64).flat_map(|tenth_ms| {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_told_or_why_it_is_not() {
+    fn memory_is_shown_or_its_reason() {
         let of = |memory| {
             let figures = Observation { memory, ..two_threads(Vec::new()) }.figures();
             (figures.memory_bytes_per_s, figures.memory_not_measured)

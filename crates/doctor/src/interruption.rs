@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_ends_a_sleep_and_nothing_does_without_one() {
+    fn only_a_signal_ends_a_sleep() {
         let none = Interruption::default();
         assert_eq!(none.sleep(Duration::from_millis(1)), Ok(()));
         let noted = Interruption(Arc::new(AtomicUsize::new(SIGTERM as usize)));

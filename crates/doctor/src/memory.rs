@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_take_turns_count_for_all_of_the_time() {
+    fn multiplexed_counters_are_scaled_to_all_time() {
         assert_eq!(total(&[count(10, 100, 50), count(5, 100, 100)]), Some(25.0));
         // A thread that slept wanted none.
         assert_eq!(total(&[count(10, 100, 100), count(0, 0, 0)]), Some(10.0));

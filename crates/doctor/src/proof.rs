@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_is_passed_also_where_the_gain_is_hardly_known() {
+    fn bound_is_passed_although_gain_is_uncertain() {
         let stalls = [(0.13, 0.0), (0.13, 0.002), (0.12, 0.0), (0.106, 0.009), (0.118, 0.04)];
         let stalls = stalls.map(|(gang, linux)| Pair { gang, linux });
         assert!(gain(&stalls).unwrap().interval.unwrap()[0] < 5.0);

@@ -106,7 +106,7 @@ mod tests {
     use crate::observation::{Doing, Observation, tests::look};
 
     #[test]
-    fn memory_is_told_or_why_it_is_not() {
+    fn memory_is_shown_or_its_reason() {
         let of = |memory| {
             let seen = Observation { memory, ..Observation::default() };
             text(&Diagnosis::of(&seen)).unwrap()

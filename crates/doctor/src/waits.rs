@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spread_of_arrival_is_what_is_slept_while_all_have_cpus() {
+    fn spread_is_the_sleep_while_all_have_cpus() {
         let mut observation = two_threads(Vec::new());
         let sleeps = Sleeps { count: 2000, ns: 9_000 * MS, clear_count: 100, clear_ns: 50 * MS };
         observation.sleeps.insert((1, Cause::Partner), sleeps);

@@ -185,7 +185,7 @@ impl Drop for Place {
 
 /// The figures are not judged here, nor the decision that follows from them.
 #[test]
-fn needs_root_and_bpf_auto_compares_and_says_what_it_is() {
+fn needs_root_and_bpf_auto_compares_and_says_so() {
     let Some(place) = Place::new(None) else { return };
     let Some(meet) = programs::meet(place.directory.path()) else { return };
     let cpus = thread::available_parallelism().unwrap().get();
@@ -210,7 +210,7 @@ fn needs_root_and_bpf_auto_compares_and_says_what_it_is() {
 
 #[test]
 #[ignore = "nightly: needs an idle machine, by whose figures it is decided"]
-fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again() {
+fn needs_root_and_bpf_auto_decides_by_gain() {
     let Some(place) = Place::new(None) else { return };
     let Some(meet) = programs::meet(place.directory.path()) else { return };
     let meet = meet.to_str().unwrap();
@@ -250,7 +250,7 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
 }
 
 #[test]
-fn needs_root_where_nothing_can_be_measured_it_is_a_gang_and_says_so() {
+fn needs_root_auto_without_measuring_is_a_gang() {
     // No gang-doctor among them.
     let Some(place) = Place::new(Some(&["gang", "gangd"])) else { return };
     let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
@@ -326,7 +326,7 @@ fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
 }
 
 #[test]
-fn needs_root_what_a_daemon_decided_that_was_killed_is_decided_anew() {
+fn needs_root_killed_daemon_decides_auto_anew() {
     let Some(mut place) = Place::new(None) else { return };
     let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
     let _program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);

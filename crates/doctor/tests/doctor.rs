@@ -51,7 +51,7 @@ fn is_whole(diagnosis: &Value) {
 }
 
 #[test]
-fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_alone() {
+fn needs_root_and_bpf_barrier_differs_from_spinning() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let has_threads = |threads: u64| move |seen: &Value| seen["figures"]["threads"] == threads;
@@ -87,7 +87,7 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
 }
 
 #[test]
-fn needs_root_and_bpf_who_waits_in_the_kernel_is_seen_to_wait() {
+fn needs_root_and_bpf_kernel_waits_are_seen() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let Some(program) = programs::meet(place.0.path()) else { return };
@@ -99,7 +99,7 @@ fn needs_root_and_bpf_who_waits_in_the_kernel_is_seen_to_wait() {
 }
 
 #[test]
-fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
+fn needs_root_and_bpf_proof_restores_program() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let program = Program::spinner();
@@ -120,7 +120,7 @@ fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
 }
 
 #[test]
-fn needs_root_and_bpf_a_program_that_ends_before_its_proof_is_diagnosed_all_the_same() {
+fn needs_root_and_bpf_early_end_is_still_diagnosed() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let pid = place.0.path().join("pid");
@@ -156,8 +156,7 @@ fn needs_root_and_bpf_a_program_that_ends_before_its_proof_is_diagnosed_all_the_
 
 #[test]
 #[ignore = "nightly: needs an idle machine, whose figures it judges"]
-fn needs_root_and_bpf_what_threads_gain_that_wait_for_each_other_is_measured_and_others_gain_less()
-{
+fn needs_root_and_bpf_waiting_threads_gain_more() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let Some(program) = programs::meet(place.0.path()) else { return };
@@ -194,7 +193,7 @@ fn needs_root_and_bpf_a_program_it_starts_is_proved() {
 }
 
 #[test]
-fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
+fn needs_root_and_bpf_reported_progress_is_proof() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let socket = place.socket();
@@ -232,7 +231,7 @@ fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
 }
 
 #[test]
-fn needs_root_and_bpf_who_competes_is_told_by_name() {
+fn needs_root_and_bpf_competitors_have_names() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let cpus = std::thread::available_parallelism().unwrap().get();
@@ -249,7 +248,7 @@ fn needs_root_and_bpf_who_competes_is_told_by_name() {
 }
 
 #[test]
-fn needs_root_and_bpf_who_waits_for_a_disk_is_told() {
+fn needs_root_and_bpf_disk_waits_are_seen() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     // Beside what was built: a directory for temporary files may be in memory, where nobody waits.
@@ -310,17 +309,17 @@ fn is_told(site: Option<Site>, barrier: &str) {
 }
 
 #[test]
-fn an_address_in_libgomp_is_that_of_its_barrier_needs_gcc() {
+fn address_in_libgomp_is_its_barrier_needs_gcc() {
     is_told(said_of("GOMP_barrier", "gcc", &["-fopenmp"]), "GOMP_barrier of libgomp.so");
 }
 
 #[test]
-fn an_address_in_libomp_is_that_of_its_barrier_needs_clang() {
+fn address_in_libomp_is_its_barrier_needs_clang() {
     is_told(said_of("__kmpc_barrier", "clang", &["-fopenmp"]), "__kmpc_barrier of libomp");
 }
 
 #[test]
-fn an_address_in_open_mpi_is_that_of_its_barrier_needs_open_mpi() {
+fn address_in_mpi_is_its_barrier_needs_open_mpi() {
     // It has a second name, for profilers.
     is_told(said_of("MPI_Barrier", "mpicc.openmpi", &[]), "MPI_Barrier of libmpi.so");
 }

@@ -68,7 +68,7 @@ fn lives(pid: &str) -> bool {
 }
 
 #[test]
-fn needs_root_and_bpf_who_is_interrupted_leaves_the_program_as_it_was() {
+fn needs_root_and_bpf_interrupt_restores_program() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let program = Program::spinner();
@@ -97,7 +97,7 @@ fn needs_root_and_bpf_who_is_interrupted_leaves_the_program_as_it_was() {
 }
 
 #[test]
-fn needs_root_and_bpf_a_gang_is_watched_without_its_slots_and_is_a_gang_again() {
+fn needs_root_and_bpf_watched_gang_is_a_gang_again() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let Some((program, id)) = job(&place, "local") else { return };
@@ -124,7 +124,7 @@ fn needs_root_and_bpf_a_gang_is_watched_without_its_slots_and_is_a_gang_again() 
 }
 
 #[test]
-fn needs_root_a_job_that_gangd_itself_measures_is_left_to_it() {
+fn needs_root_job_of_policy_auto_is_refused() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let Some((_program, id)) = job(&place, "auto") else { return };
@@ -135,7 +135,7 @@ fn needs_root_a_job_that_gangd_itself_measures_is_left_to_it() {
 }
 
 #[test]
-fn needs_root_and_bpf_all_processes_of_a_program_that_it_started_end_with_the_doctor() {
+fn needs_root_and_bpf_started_processes_end_with_it() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let pids = place.0.path().join("pids");
@@ -164,7 +164,7 @@ fn needs_root_and_bpf_all_processes_of_a_program_that_it_started_end_with_the_do
 }
 
 #[test]
-fn needs_root_what_cannot_be_watched_is_left_as_it_was_or_ended() {
+fn needs_root_unwatchable_program_is_left_or_ended() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let becomes_nobody = || {
@@ -214,7 +214,7 @@ done
 "#;
 
 #[test]
-fn needs_root_of_a_program_that_ends_as_it_is_adopted_that_is_told() {
+fn needs_root_program_ending_at_adoption_is_named() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
     let own = place.0.path();

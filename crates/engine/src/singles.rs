@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_the_number_of_a_thread_that_ended_is_no_member() {
+    fn reused_thread_number_is_no_member() {
         let root = proc_of(&[(7, 7, 10), (7, 8, 20)]);
         assert!(single(7, 8, 20).is_there(root.path()));
         assert!(!single(7, 8, 21).is_there(root.path()), "it started at another time");
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn inheritors_are_younger_than_the_membership_and_are_looked_at_once() {
+    fn inheritors_are_younger_and_looked_at_once() {
         let root =
             proc_of(&[(7, 7, 10), (7, 8, 20), (7, 9, 49), (7, 11, 50), (7, 12, 60), (20, 20, 70)]);
         let children = root.path().join("7/task/8/children");

@@ -383,7 +383,7 @@ mod tests {
     use gang_timetable::EdgeActions;
 
     #[test]
-    fn three_of_four_wakings_are_later_than_is_allowed_for() {
+    fn wake_up_latency_is_the_lower_quartile() {
         let mut lateness = Lateness::default();
         // From 20 to 60 µs, now and then a millisecond.
         let late_ns = |at: u64| match at % 100 {
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timetable_is_belated_that_comes_after_it_began_within_another() {
+    fn timetable_after_its_beginning_is_belated() {
         let timetable = |from_ns, until_ns, ready_ns| Timetable {
             from_ns,
             until_ns,

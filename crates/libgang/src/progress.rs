@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_due_some_times_a_second_and_an_end_at_once() {
+    fn reports_are_paced_and_an_end_is_due_at_once() {
         let pace = Pace::new();
         let due = |now_ms, is_end| pace.is_due(now_ms, is_end);
         assert!(due(1000, false));

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_opens_alone_is_not_seen_by_the_others() {
+    fn own_table_hides_files_from_other_threads() {
         let before = File::open("/dev/null").unwrap();
         let number = std::thread::spawn(|| {
             become_alone().unwrap();

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_fails_is_told_with_the_picture_needs_matplotlib() {
+    fn failing_script_is_reported_needs_matplotlib() {
         let script = "import sys; sys.exit(7)";
         let error = draw(script, &json!({}), &[Path::new("/nowhere/a.svg")]).unwrap_err();
         let error = format!("{error:#}");

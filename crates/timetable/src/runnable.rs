@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_part_says_of_all_is_told_with_its_uncertainty() {
+    fn estimate_from_a_part_has_its_uncertainty() {
         let of = |runnable, listed, came| Runnable::of_part(runnable, 32, listed, came);
         let exactly = Runnable::exactly;
         assert_eq!(of(0, 4200, 0), Runnable { threads: 0, unseen: 467 });

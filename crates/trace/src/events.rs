@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_is_in_slot_fills_is_noise_or_somebody_else() {
+    fn threads_are_in_slot_filling_noise_or_others() {
         let recorded = recorded();
         let roles = |cpu: usize| {
             recorded.cpus[cpu].iter().map(|stay| Role::of(&recorded, cpu, stay)).collect::<Vec<_>>()

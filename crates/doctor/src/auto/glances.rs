@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_change_is_sure_once_several_glances_show_it() {
+    fn small_change_is_sure_after_several_glances() {
         // A tenth of fifty looks, and none of them any more after half a minute.
         let is_at = |second| {
             let spinning = if second < 30 { 0.1 } else { 0.0 };

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn glances_of_one_that_changes_all_the_time_cost_no_more_either() {
+    fn glances_of_a_changing_job_cost_no_more() {
         let mut ledger = Ledger::new(0.01);
         let due = (5..1000).step_by(5).map(f64::from);
         let glances = due.filter(|&lived_s| {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_clear_is_measured_on_and_decided_in_the_end() {
+    fn unclear_job_is_measured_on_then_decided() {
         let unclear = |count| pairs(0.52, 0.5, 0.1, count);
         assert_eq!(decided(&unclear(4), false, false), None);
         assert_eq!(decided(&unclear(PAIRS_MAX), false, false), Some(Policy::none));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_wait_stay_a_gang_where_it_makes_no_difference() {
+    fn waiting_threads_without_difference_stay_a_gang() {
         let same = pairs(0.49, 0.5, 0.002, 6);
         assert_eq!(decided(&same, true, true), Some(Policy::local));
         assert_eq!(decided(&same, true, false), Some(Policy::none));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_that_changed_while_it_was_compared_the_later_pairs_count() {
+    fn changed_program_counts_by_its_later_pairs() {
         // It met, for three pairs, and has nothing to meet for since.
         let mut changed = [pairs(0.45, 0.05, 0.005, 3), pairs(0.5, 0.5, 0.005, 11)].concat();
         assert_eq!(decided(&changed, false, false), Some(Policy::local));

@@ -116,7 +116,7 @@ fn is_true(seen: &Observation) {
 }
 
 #[test]
-fn needs_root_and_bpf_threads_that_want_cpus_are_summed() {
+fn needs_root_and_bpf_wanting_threads_are_summed() {
     let Some(_alone) = alone_to_watch() else { return };
     let Some(group) = Watched::new("wants") else { return };
     let spinners: Vec<Program> = (0..=cpus()).map(|_| Program::spinner()).collect();
@@ -143,7 +143,7 @@ fn needs_root_and_bpf_threads_that_nap_are_summed() {
 
 #[test]
 #[ignore = "nightly: needs a machine whose CPUs are its own"]
-fn needs_root_and_bpf_threads_that_run_and_wait_for_cpus_are_summed_up_as_the_kernel_does() {
+fn needs_root_and_bpf_run_and_wait_sums_match_kernel() {
     let Some(_alone) = alone_to_watch() else { return };
     let Some(group) = Watched::new("spins") else { return };
     let spinners: Vec<Program> = (0..=cpus()).map(|_| Program::spinner()).collect();
@@ -158,7 +158,7 @@ fn needs_root_and_bpf_threads_that_run_and_wait_for_cpus_are_summed_up_as_the_ke
 
 #[test]
 #[ignore = "nightly: needs a machine whose CPUs are its own"]
-fn needs_root_and_bpf_threads_that_sleep_now_and_then_are_summed_up_as_the_kernel_does() {
+fn needs_root_and_bpf_sleep_sums_match_kernel() {
     let Some(_alone) = alone_to_watch() else { return };
     let Some(group) = Watched::new("sleeps") else { return };
     let naps: Vec<Program> = (0..=cpus()).map(|_| napper()).collect();

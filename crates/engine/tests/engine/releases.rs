@@ -104,7 +104,7 @@ fn may_leave_idle() -> bool {
 }
 
 #[test]
-fn a_group_is_thawed_and_its_threads_are_ordinary_again() {
+fn release_thaws_group_and_lowers_threads() {
     if !may_leave_idle() {
         return;
     }
@@ -167,7 +167,7 @@ fn a_job_that_fills_by_its_own_wish_goes_on_doing_so() {
 
 /// Raises a thread that waits, where this user may, as a switcher does.
 #[test]
-fn nice_survives_a_slot_on_a_kernel_that_permits_fifo() {
+fn nice_value_survives_a_slot_needs_fifo() {
     let directory = tempfile::tempdir().unwrap();
     let thread = Parked::start(|| {
         let nice = sched::get(0).unwrap().nice;
@@ -191,7 +191,7 @@ fn nice_survives_a_slot_on_a_kernel_that_permits_fifo() {
 
 /// A gang that is narrower than the machine, under a backend that changes no policy.
 #[test]
-fn who_was_kept_to_the_cpus_of_a_slot_may_run_anywhere_and_who_chose_them_stays() {
+fn release_unpins_all_but_user_pinned_threads() {
     if !may_leave_idle() {
         return;
     }
@@ -268,7 +268,7 @@ impl Drop for Sleeper {
 }
 
 #[test]
-fn stopped_processes_go_on_unless_their_number_is_anothers_now() {
+fn release_continues_stopped_but_no_reused_pid() {
     let (one, other) = (Sleeper::start(), Sleeper::start());
     one.stop();
     other.stop();
@@ -285,7 +285,7 @@ fn stopped_processes_go_on_unless_their_number_is_anothers_now() {
 
 /// The first thread of a process is a thread like others.
 #[test]
-fn single_threads_are_ordinary_again_and_what_they_started_unless_their_number_is_anothers_now() {
+fn release_lowers_single_threads_and_inheritors() {
     if !may_leave_idle() {
         return;
     }
@@ -380,7 +380,7 @@ fn with_cpu(path: &Path, weight: (&str, &str), idle: &str) {
 }
 
 #[test]
-fn groups_out_of_their_slot_or_in_it_weigh_what_others_do() {
+fn release_gives_groups_the_usual_weight() {
     let root = tempfile::tempdir().unwrap();
     // A plain file keeps its tail when less is written: 100 after 10000 could be either.
     let (raised, chosen) = (root.path().join("raised"), root.path().join("chosen"));
@@ -395,7 +395,7 @@ fn groups_out_of_their_slot_or_in_it_weigh_what_others_do() {
 }
 
 #[test]
-fn without_a_daemon_no_job_is_in_a_group_that_gives_way() {
+fn release_takes_jobs_out_of_the_idle_group() {
     let root = tempfile::tempdir().unwrap();
     let thread = Parked::ordinary();
     let (parent, job) = (root.path().join("gangd"), root.path().join("gangd/job"));
@@ -458,7 +458,7 @@ fn a_sweep_keeps_the_jobs_that_still_run() {
 }
 
 #[test]
-fn what_a_daemon_was_killed_over_keeps_nobody_sweeping() {
+fn leftovers_of_a_killed_daemon_are_swept() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_of(directory.path(), &[]);
     for name in ["3.new", "4.page", "5.pins"] {
@@ -476,7 +476,7 @@ fn what_a_daemon_was_killed_over_keeps_nobody_sweeping() {
 }
 
 #[test]
-fn a_store_with_jobs_is_not_destroyed_and_one_that_is_gone_has_none() {
+fn store_with_jobs_is_not_destroyed() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_of(directory.path(), &[record(1, in_group(directory.path()))]);
     store.destroy();
@@ -537,7 +537,7 @@ fn a_daemon_that_speaks_keeps_its_jobs() {
 }
 
 #[test]
-fn silence_releases_once_until_the_daemon_speaks_again() {
+fn silence_releases_once_until_the_next_byte() {
     let silence = Duration::from_millis(10);
     with_guardian(silence, |mut pipe, freeze, guardian| {
         wait_for(freeze, "0");

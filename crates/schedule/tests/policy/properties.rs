@@ -69,7 +69,7 @@ proptest! {
     /// Slices left out and a clock that goes back change the numbers in the
     /// plans and nothing else.
     #[test]
-    fn decisions_do_not_depend_on_which_slices_are_planned(
+    fn decisions_ignore_which_slices_are_planned(
         schedule in random::steady(),
         slices in proptest::collection::vec(any::<u64>(), 1..40),
     ) {

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# Version 2 of cgroups, mounted alone: every backend shares the machine among two gangs, and leaves it as
-# it was.
+# Version 2 of cgroups, mounted without version 1: every backend shares the machine among two gangs,
+# and leaves it as it was.
 
 # see_turns BACKEND PID : the process is in its slot at times, and out of it at times.
 see_turns() {
@@ -25,7 +25,8 @@ see_turns() {
   esac
 }
 
-# What is not Linux' own is gone from them, and they are back in the root of the hierarchy.
+# Everything that is not Linux' own is gone from them, and they are back in the root of the
+# hierarchy.
 at_home() {
   local pid
   for pid in "$@"; do [[ $(group "$pid") == "$groups/" ]] || return; done

@@ -147,7 +147,7 @@ test("how far a program is, is shown where it says so", async () => {
   const line = page.locator("tbody tr[data-job]").filter({ has: link(page, "solver") });
   const job = Number(await line.getAttribute("data-job"));
   await place.call("SetProgress", { job, done: 1, total: 4 });
-  // Other columns tell shares, too, which may be the same.
+  // Other columns have shares, too, which may be the same.
   const titles = await page.locator("table:has(tr[data-job]) thead th").allTextContents();
   const cell = line.locator("> *").nth(titles.findIndex((title) => title.startsWith("Done")));
   await cell.filter({ hasText: /^25\.0 %$/ }).waitFor();

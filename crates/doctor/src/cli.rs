@@ -17,7 +17,8 @@ use crate::program::Meant;
 #[command(name = "gang doctor", version, max_term_width = 100)]
 pub struct Cli {
     /// The process to watch, with its descendants
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(i64).range(1..=i64::from(i32::MAX)),
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i64)
+            .range(1..=i64::from(i32::MAX)),
         required_unless_present_any = ["job", "command", "auto"],
         conflicts_with_all = ["job", "command"])]
     pub pid: Option<i64>,

@@ -114,8 +114,8 @@ mod tests {
             fs::create_dir_all(&own).unwrap();
             fs::write(own.join("comm"), format!("{name}\n")).unwrap();
             let stat = format!(
-                "{pid} ({name}) R 1 {pid} 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 77 0 0 0 0 0 0 0 0 0 0 \
-                 0 0 0 0 0 17 1 0 0 0"
+                "{pid} ({name}) R 1 {pid} 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 77 0 0 0 0 0 0 \
+                 0 0 0 0 0 0 0 0 0 17 1 0 0 0"
             );
             fs::write(own.join("stat"), stat).unwrap();
         };

@@ -56,7 +56,8 @@ fn fine_grained(figures: &ProgramFigures, waits: bool) -> Condition {
             (
                 None,
                 format!(
-                    "its threads wait for each other {spinning} of their time on CPUs; how often could not be seen"
+                    "its threads wait for each other {spinning} of their time on CPUs; how often could \
+                         not be seen"
                 ),
             )
         }
@@ -91,7 +92,8 @@ fn balanced(figures: &ProgramFigures, waits: bool) -> Condition {
     let idle = (1.0 - clear).clamp(0.0, 1.0);
     if let Some(us) = figures.spread_us {
         let finding = format!(
-            "with all threads on CPUs, {} of the time is waited; who sleeps until the others are there sleeps {} at a time",
+            "with all threads on CPUs, {} of the time is waited; a thread that sleeps until the \
+                     others are there sleeps {} at a time",
             percent(idle),
             time(us)
         );
@@ -137,7 +139,8 @@ fn contended(figures: &ProgramFigures) -> Condition {
     let names: Vec<String> = figures.competitors.iter().map(name).collect();
     let names = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
     let finding = format!(
-        "{:.1} threads of others want to run{names}; one of its threads waits for a CPU {} of the time",
+        "{:.1} threads of others want to run{names}; one of its threads waits for a CPU {} of \
+                     the time",
         figures.others,
         percent(figures.apart)
     );
@@ -156,7 +159,8 @@ fn changing(figures: &ProgramFigures) -> Condition {
         )
     } else {
         let finding = format!(
-            "it did not change in {:.1} s; if it does not in {STEADY_S:.0} s (--seconds), fixed CPUs for each do as well",
+            "it did not change in {:.1} s; if it does not in {STEADY_S:.0} s (--seconds), fixed \
+                     CPUs for each do as well",
             figures.seconds
         );
         (None, finding)

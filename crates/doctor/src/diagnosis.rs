@@ -182,8 +182,8 @@ fn sentence(diagnosis: &Diagnosis) -> String {
         // Threads that do not wait for each other need not run at the same time.
         Some(it) if it.id == "E1" => format!(": {}", it.finding),
         _ if figures.crowded > CROWDED => format!(
-            ": more of its threads want CPUs than it may use, {} of the time, and no slot holds them all; give it no \
-             more threads than CPUs",
+            ": more of its threads want CPUs than it may use, {} of the time, and no slot holds them \
+             all; give it no more threads than CPUs",
             percent(figures.crowded)
         ),
         Some(it) => format!(": {}", it.finding),
@@ -203,10 +203,12 @@ fn sentence(diagnosis: &Diagnosis) -> String {
     };
     match (diagnosis.helps, diagnosis.measured_gain, diagnosis.predicted_gain) {
         (Some(true), Some(gain), _) if gain.gain >= GAIN_MAX => format!(
-            "Gang scheduling helps: by Linux alone it did nothing while that was measured. Start it by gang run{instead}."
+            "Gang scheduling helps: under plain Linux it did nothing while that was measured. \
+             Start it by gang run{instead}."
         ),
         (Some(true), Some(gain), _) => format!(
-            "Gang scheduling {likely}helps: {}{} more work in the same time, measured. Start it by gang run{instead}.",
+            "Gang scheduling {likely}helps: {}{} more work in the same time, measured. Start it by \
+             gang run{instead}.",
             percent(gain.gain),
             within(gain)
         ),
@@ -223,8 +225,8 @@ fn sentence(diagnosis: &Diagnosis) -> String {
             percent(gain.gain)
         ),
         (Some(true), None, None) => format!(
-            "Gang scheduling should help, if the work of its threads is balanced: they are hardly ever all on \
-             CPUs, and wait {} of their time there.{may_prove} Start it by gang run{instead}.",
+            "Gang scheduling should help, if the work of its threads is balanced: they are hardly ever \
+             all on CPUs, and wait {} of their time there.{may_prove} Start it by gang run{instead}.",
             percent(figures.spinning)
         ),
         (Some(false), None, None) => {
@@ -337,8 +339,8 @@ mod tests {
         let gain = Gain { gain: 0.2, interval: Some([0.1, 0.3]) };
         let proven = diagnosis.proven(Proof { gain, by: Measure::Work, told_apart: true });
         assert_eq!(proven.helps, Some(true), "what was measured counts for more");
-        let sentence = "Gang scheduling helps: 20 % [10.0, 30.0] more work in the same time, measured. Start it by \
-                        gang run.";
+        let sentence = "Gang scheduling helps: 20 % [10.0, 30.0] more work in the same time, \
+                        measured. Start it by gang run.";
         assert_eq!((proven.told_apart, proven.sentence.as_str()), (Some(true), sentence));
     }
 

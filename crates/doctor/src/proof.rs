@@ -100,7 +100,8 @@ pub fn ended_too_soon(length: Duration) -> String {
     let periods = 2 * PAIRS as u32;
     let takes = ((length / periods).max(PERIOD_MIN) + WARM_UP) * periods;
     format!(
-        "the program ended before it was measured often enough, which takes {:.0} s or more after it was watched",
+        "the program ended before it was measured often enough, which takes {:.0} s or more after \
+         it was watched",
         takes.as_secs_f64()
     )
 }

@@ -20,8 +20,8 @@ pub fn text(diagnosis: &Diagnosis) -> std::result::Result<String, std::fmt::Erro
     if figures.lost > 0.0 {
         writeln!(
             out,
-            "Incomplete: {:.1} % of the ticks were lost, because the machine was too busy to read them in time; \
-             the figures are of the others.",
+            "Incomplete: {:.1} % of the ticks were lost, because the machine was too busy to read them \
+             in time; the figures are of the others.",
             figures.lost * 100.0
         )?;
     }

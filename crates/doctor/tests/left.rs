@@ -140,8 +140,8 @@ fn needs_root_and_bpf_started_processes_end_with_it() {
     let place = Place::new();
     let pids = place.0.path().join("pids");
     let script = format!(
-        "sleep 1000 & echo $! >>{0}; (trap '' TERM; sleep 1000 & echo $! >>{0}; wait; sleep 1000) & \
-         echo $! >>{0}; {SPIN}",
+        "sleep 1000 & echo $! >>{0}; (trap '' TERM; sleep 1000 & echo $! >>{0}; wait; sleep 1000) \
+         & echo $! >>{0}; {SPIN}",
         pids.display()
     );
     // The slower the machine, the longer it takes until all of them are there.

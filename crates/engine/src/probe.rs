@@ -119,8 +119,8 @@ fn fifo_obstacle(groups: Option<&Path>, cpu: &CpuControl, name: &str) -> Option<
         return Some(match error.raw_os_error() {
             Some(1) => format!(
                 "SCHED_FIFO is not permitted: it takes root or CAP_SYS_NICE; and in a cgroup of \
-                 version 1 a share of cpu.rt_runtime_us, in one of version 2 with the cpu controller \
-                 {grouped}"
+                 version 1 a share of cpu.rt_runtime_us, in one of version 2 with the cpu \
+                 controller {grouped}"
             ),
             _ => format!("SCHED_FIFO is refused: {error}"),
         });

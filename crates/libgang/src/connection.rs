@@ -34,7 +34,8 @@ static CONNECTIONS: Mutex<Connections> = Mutex::new(Connections {
 
 thread_local! {
     /// Held by the thread that forks, while it does.
-    static FORKING: RefCell<Option<MutexGuard<'static, Connections>>> = const { RefCell::new(None) };
+    static FORKING: RefCell<Option<MutexGuard<'static, Connections>>> =
+        const { RefCell::new(None) };
 }
 
 extern "C" fn before_fork() {

@@ -312,7 +312,8 @@ mod tests {
 
     #[test]
     fn name_with_parentheses_and_blanks_is_parsed() {
-        let line = b"42 (a) R 1 (b) S 7 42 42 0 -1 4194304 92 0 0 0 11 5 0 0 20 0 1 0 995 2 3 184 0 0 0 0 0 0 0 0 0 0 0 0 17 1 3 5 0 0 0";
+        let line = b"42 (a) R 1 (b) S 7 42 42 0 -1 4194304 92 0 0 0 11 5 0 0 20 0 1 0 995 2 3 184 \
+            0 0 0 0 0 0 0 0 0 0 0 0 17 1 3 5 0 0 0";
         let stat = parse_stat(line).unwrap();
         assert_eq!(
             stat,

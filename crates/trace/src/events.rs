@@ -126,7 +126,10 @@ pub fn of(recorded: &Recorded) -> Trace {
 
 /// The names of the tracks.
 fn names(recorded: &Recorded) -> Vec<Value> {
-    let meta = |name, pid, tid: usize, to: String| json!({ "name": name, "ph": "M", "pid": pid, "tid": tid, "args": { "name": to } });
+    let meta = |name, pid, tid: usize, to: String| {
+        let args = json!({ "name": to });
+        json!({ "name": name, "ph": "M", "pid": pid, "tid": tid, "args": args })
+    };
     let mut events = vec![
         meta("process_name", PLANNED, 0, "slots, as planned".into()),
         meta("process_name", RAN, 0, "threads, as they ran".into()),

@@ -61,7 +61,7 @@ pub fn verdict(pairs: &[Pair], nature: Nature) -> Option<Verdict> {
              whoever else came would delay them",
         )
     } else if gain.gain < -HELPS {
-        (Policy::none, "it does more by Linux alone")
+        (Policy::none, "it does more under plain Linux")
     } else {
         (Policy::none, "it does not do more as a gang")
     };

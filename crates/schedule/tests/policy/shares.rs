@@ -143,7 +143,7 @@ proptest! {
             }
             for (id, share) in &wanted {
                 let off = had[id] as f64 - share * slices as f64;
-                prop_assert!(off.abs() <= request + 1e-6, "job {} is off by {} after {}", id, off, slices);
+                prop_assert!(off.abs() <= request + 1e-6, "job {id} is off by {off} after {slices}");
             }
         }
     }

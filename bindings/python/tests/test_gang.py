@@ -1,4 +1,4 @@
-"""The package against a daemon, of which GANG_SOCKET tells."""
+"""The package against a daemon, on the socket GANG_SOCKET."""
 
 import contextlib
 import functools

@@ -10,8 +10,8 @@
  * sleeping, waiting for a CPU, or running; the gang knows how many wait and run. Before one of
  * these numbers changes, the time since the last change is booked by what they were. User space
  * writes the gang's slots ahead of time, so that nobody has to say at an edge that one begins. The
- * gang's time on each CPU is summed up there, in memory that no other CPU writes: its run when a
- * thread leaves the CPU, its waiting when a thread gets it.
+ * gang's time on each CPU is summed up there, in memory that no other CPU writes. A run is added
+ * when a thread leaves the CPU, waiting when a thread gets it.
  *
  * Of a gang that sleeps, user space can await the first moment at which a thread wants to run
  * again. It can also read how many short tasks there were. A short task is an ordinary thread that

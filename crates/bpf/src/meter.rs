@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The culprits that are listed of a gang, at most.
-const CULPRITS_TOLD: usize = 5;
+const CULPRITS_LISTED: usize = 5;
 
 /// Shares that were moved while they were read are read again, so often.
 const READ_AGAIN: usize = 10;
@@ -131,7 +131,7 @@ impl Meter {
         let generation = self.generation.fetch_add(1, Ordering::Relaxed);
         map(&self.object, "slots")
             .update(&gang.to_ne_bytes(), &layout::slots(generation, slots), MapFlags::ANY)
-            .map_err(refused("tell the slots of a gang"))
+            .map_err(refused("set the slots of a gang"))
     }
 
     /// Measures a gang no more. One that is not watched is none: that is all that can fail.
@@ -156,7 +156,7 @@ impl Meter {
     /// Where many wake at once, some numbers may be lost.
     pub fn hear_who_wakes(
         &self,
-        mut tell: impl FnMut(Vec<u64>),
+        mut heed: impl FnMut(Vec<u64>),
     ) -> Result<Infallible, NotMeasured> {
         let hearing = refused("hear which gangs wake");
         let ring = map(&self.object, "woken");
@@ -171,7 +171,7 @@ impl Meter {
         loop {
             match wakings.poll(Duration::MAX) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(hearing(error)),
-                _ => tell(heard.take()),
+                _ => heed(heard.take()),
             }
         }
     }
@@ -238,7 +238,7 @@ impl Meter {
         let all = self.culprits(gang)?.into_iter();
         let mut lost_to: Vec<_> = all.filter_map(|culprit| culprit.since(&before)).collect();
         lost_to.sort_by_key(|culprit| std::cmp::Reverse(culprit.ns));
-        lost_to.truncate(CULPRITS_TOLD);
+        lost_to.truncate(CULPRITS_LISTED);
         Ok(lost_to)
     }
 

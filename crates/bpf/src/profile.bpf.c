@@ -6,8 +6,8 @@
  * spin use all of it, and those that block leave it to others. A thread that waits for a partner
  * without a CPU looks like one whose partner has more to do.
  *
- * Approach: at each tick of each CPU a record says who runs there and at which instruction, and how
- * many threads of the program run and wait for a CPU at that moment. For how long they do the one
+ * Approach: at each tick of each CPU a record says who runs there and at which instruction. It has
+ * the program's threads that run and wait for a CPU at that moment. For how long they do the one
  * and the other is known without ticks, and summed up. Sleeps are summed up by the system call that
  * the thread sleeps in.
  *

@@ -5,8 +5,8 @@
 pub enum Who {
     Nobody,
     Others,
-    /// A thread of the program: its process and its number, where it is in its program, and the
-    /// system call that it is in, if the kernel works for it.
+    /// A thread of the program, and where it is in its program. If the kernel works for it, `call`
+    /// is the system call that it is in.
     Program {
         tgid: u32,
         tid: u32,

@@ -56,8 +56,8 @@ fn fine_grained(figures: &ProgramFigures, waits: bool) -> Condition {
             (
                 None,
                 format!(
-                    "its threads wait for each other {spinning} of their time on CPUs; how often could \
-                         not be seen"
+                    "its threads wait for each other {spinning} of their time on CPUs; how \
+                         often could not be seen"
                 ),
             )
         }
@@ -129,7 +129,7 @@ fn sensitive(figures: &ProgramFigures) -> Condition {
         _ if figures.apart < COMPETES => {
             (None, "it had all CPUs that it wanted; without competition this cannot be seen".into())
         }
-        _ => (None, "too few moments to tell".into()),
+        _ => (None, "too few moments to judge".into()),
     };
     Condition { id: "E3", name, holds, finding }
 }

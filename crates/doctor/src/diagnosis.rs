@@ -182,8 +182,8 @@ fn sentence(diagnosis: &Diagnosis) -> String {
         // Threads that do not wait for each other need not run at the same time.
         Some(it) if it.id == "E1" => format!(": {}", it.finding),
         _ if figures.crowded > CROWDED => format!(
-            ": more of its threads want CPUs than it may use, {} of the time, and no slot holds them \
-             all; give it no more threads than CPUs",
+            ": more of its threads want CPUs than it may use, {} of the time, and no slot \
+             holds them all; give it no more threads than CPUs",
             percent(figures.crowded)
         ),
         Some(it) => format!(": {}", it.finding),
@@ -225,8 +225,9 @@ fn sentence(diagnosis: &Diagnosis) -> String {
             percent(gain.gain)
         ),
         (Some(true), None, None) => format!(
-            "Gang scheduling should help, if the work of its threads is balanced: they are hardly ever \
-             all on CPUs, and wait {} of their time there.{may_prove} Start it by gang run{instead}.",
+            "Gang scheduling should help, if the work of its threads is balanced: they are hardly \
+             ever all on CPUs, and wait {} of their time there.{may_prove} Start it by gang \
+             run{instead}.",
             percent(figures.spinning)
         ),
         (Some(false), None, None) => {

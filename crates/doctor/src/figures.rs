@@ -185,8 +185,8 @@ impl Observation {
     }
 
     /// How many threads of others want CPUs: their mean, and how much it differs between parts of
-    /// the time (a tenth, or a second where that is less). Differences of looks among themselves do
-    /// not count.
+    /// the time. A part is a tenth, or a second where that is less. Differences of looks among
+    /// themselves do not count.
     fn others(&self) -> (f64, f64) {
         let machine = self.machine as f64;
         let of =

@@ -117,7 +117,7 @@ impl Program {
         // Of its own proofs nothing would be left, nor of what was decided.
         ensure!(
             program.policy != v1::Policy::auto,
-            "job {job} is of policy auto: gangd itself measures its gain, and gang show {job} shows it"
+            "job {job} is of policy auto: gangd itself measures its gain; see gang show {job}"
         );
         Ok(program)
     }

@@ -6,7 +6,7 @@
 //! Approach: four signs, each sufficient. The code belongs to a runtime that only makes threads
 //! meet (OpenMP's, MPI's); the function is named where the runtime has a name for it. The thread is
 //! in a system call by which it gives its CPU away or waits for others. It is in a short loop that
-//! changes nothing but waits for a change: one with a pause instruction, or one that reads memory,
+//! waits for a change and makes none. Such a loop has a pause instruction; or it reads memory,
 //! writes none, and starts each round as the one before. Or it reads the clock, as loops do that
 //! wait for a while before they block.
 //!

@@ -152,18 +152,18 @@ impl Place {
     /// Waits until a job is decided so; where it never is, says what was decided and sent
     /// meanwhile.
     fn wait_until_decided(&self, name: &str, policy: &Policy) {
-        let (mut told, began) = (Vec::new(), Instant::now());
+        let (mut seen, began) = (Vec::new(), Instant::now());
         loop {
             let v1::Job { decided, gain, because, .. } = self.job(name).unwrap();
             if decided.as_ref() == Some(policy) {
                 return;
             }
             let news = (decided, gain, because);
-            if told.last().is_none_or(|(_, last)| *last != news) {
-                told.push((began.elapsed(), news));
+            if seen.last().is_none_or(|(_, last)| *last != news) {
+                seen.push((began.elapsed(), news));
             }
             let is_late = began.elapsed() > DECIDED_WITHIN;
-            assert!(!is_late, "{name} not within {DECIDED_WITHIN:?} {policy:?}: {told:#?}");
+            assert!(!is_late, "{name} not within {DECIDED_WITHIN:?} {policy:?}: {seen:#?}");
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -316,9 +316,9 @@ fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
     }
     let first = wait_for("one proves jobs", || doctors().first().copied());
     kill_process(first, Signal::KILL).unwrap();
-    let told =
+    let is_because =
         |text: &str| place.job("program").unwrap().because.is_some_and(|it| it.contains(text));
-    wait_until("it is told", || told("gang-doctor ended"));
+    wait_until("the reason is there", || is_because("gang-doctor ended"));
     assert_eq!(place.job("program").unwrap().policy, Policy::auto);
     wait_until("another one comes", || doctors().first().is_some_and(|&it| it != first));
     drop(program);

@@ -16,7 +16,7 @@ use std::{
 use gang_doctor::sites::{Site, Sites};
 use gang_harness::{skipped, wait_for, wait_until};
 use gang_protocol::{client::Client, v1::Policy};
-use place::{Place, alone_to_watch, beside, cannot_watch, diagnosis, seen_enough, stderr};
+use place::{Place, beside, cannot_watch, diagnosis, seen_enough, sole_watcher, stderr};
 use programs::Program;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -52,7 +52,7 @@ fn is_whole(diagnosis: &Value) {
 
 #[test]
 fn needs_root_and_bpf_barrier_differs_from_spinning() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let has_threads = |threads: u64| move |seen: &Value| seen["figures"]["threads"] == threads;
     let spins = ["sh", "-c", "while :; do :; done"];
@@ -62,9 +62,10 @@ fn needs_root_and_bpf_barrier_differs_from_spinning() {
     // Many machines have no hardware counters.
     let [bytes, reason] =
         ["memory_bytes_per_s", "memory_not_measured"].map(|name| &alone["figures"][name]);
-    let (is_measured, is_told) = (bytes.is_f64(), reason.as_str().is_some_and(|it| !it.is_empty()));
-    assert!(is_measured != is_told, "either one or the other: {alone:#}");
-    if is_told {
+    let (is_measured, is_shown) =
+        (bytes.is_f64(), reason.as_str().is_some_and(|it| !it.is_empty()));
+    assert!(is_measured != is_shown, "either one or the other: {alone:#}");
+    if is_shown {
         skipped(format!("memory is not measured: {reason}"));
     }
     assert!(alone["measured_gain"].is_null(), "nothing was proved: {alone:#}");
@@ -88,7 +89,7 @@ fn needs_root_and_bpf_barrier_differs_from_spinning() {
 
 #[test]
 fn needs_root_and_bpf_kernel_waits_are_seen() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let Some(program) = programs::meet(place.0.path()) else { return };
     let yields = [program.to_str().unwrap(), "yield"];
@@ -100,7 +101,7 @@ fn needs_root_and_bpf_kernel_waits_are_seen() {
 
 #[test]
 fn needs_root_and_bpf_proof_restores_program() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let program = Program::spinner();
     let pid = program.0.id().to_string();
@@ -121,7 +122,7 @@ fn needs_root_and_bpf_proof_restores_program() {
 
 #[test]
 fn needs_root_and_bpf_early_end_is_still_diagnosed() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let pid = place.0.path().join("pid");
     let script = format!("echo $$ >{}; while [ $SECONDS -lt 600 ]; do :; done", pid.display());
@@ -157,7 +158,7 @@ fn needs_root_and_bpf_early_end_is_still_diagnosed() {
 #[test]
 #[ignore = "nightly: needs an idle machine, whose figures it judges"]
 fn needs_root_and_bpf_waiting_threads_gain_more() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let Some(program) = programs::meet(place.0.path()) else { return };
     let cpus = std::thread::available_parallelism().unwrap().get();
@@ -179,7 +180,7 @@ fn needs_root_and_bpf_waiting_threads_gain_more() {
 
 #[test]
 fn needs_root_and_bpf_a_program_it_starts_is_proved() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let Some(program) = programs::meet(place.0.path()) else { return };
     let _rival = Program::spinner();
@@ -194,7 +195,7 @@ fn needs_root_and_bpf_a_program_it_starts_is_proved() {
 
 #[test]
 fn needs_root_and_bpf_reported_progress_is_proof() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let socket = place.socket();
     let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
@@ -232,7 +233,7 @@ fn needs_root_and_bpf_reported_progress_is_proof() {
 
 #[test]
 fn needs_root_and_bpf_competitors_have_names() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let cpus = std::thread::available_parallelism().unwrap().get();
     let _rivals: Vec<Program> = (0..2 * cpus).map(|_| Program::spinner()).collect();
@@ -249,7 +250,7 @@ fn needs_root_and_bpf_competitors_have_names() {
 
 #[test]
 fn needs_root_and_bpf_disk_waits_are_seen() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     // Beside what was built: a directory for temporary files may be in memory, where nobody waits.
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -300,7 +301,7 @@ fn said_of(function: &str, compiler: &str, flags: &[&str]) -> Option<Site> {
 }
 
 /// A thread that waits in a runtime is said to be in its barrier.
-fn is_told(site: Option<Site>, barrier: &str) {
+fn is_shown(site: Option<Site>, barrier: &str) {
     match site {
         Some(Site::Wait(site)) => assert!(site.contains(barrier), "{site} is not {barrier}"),
         Some(Site::Work) => panic!("it works in {barrier}"),
@@ -310,18 +311,18 @@ fn is_told(site: Option<Site>, barrier: &str) {
 
 #[test]
 fn address_in_libgomp_is_its_barrier_needs_gcc() {
-    is_told(said_of("GOMP_barrier", "gcc", &["-fopenmp"]), "GOMP_barrier of libgomp.so");
+    is_shown(said_of("GOMP_barrier", "gcc", &["-fopenmp"]), "GOMP_barrier of libgomp.so");
 }
 
 #[test]
 fn address_in_libomp_is_its_barrier_needs_clang() {
-    is_told(said_of("__kmpc_barrier", "clang", &["-fopenmp"]), "__kmpc_barrier of libomp");
+    is_shown(said_of("__kmpc_barrier", "clang", &["-fopenmp"]), "__kmpc_barrier of libomp");
 }
 
 #[test]
 fn address_in_mpi_is_its_barrier_needs_open_mpi() {
     // It has a second name, for profilers.
-    is_told(said_of("MPI_Barrier", "mpicc.openmpi", &[]), "MPI_Barrier of libmpi.so");
+    is_shown(said_of("MPI_Barrier", "mpicc.openmpi", &[]), "MPI_Barrier of libmpi.so");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use gang_protocol::{
     client::Client,
     v1::{Job, Policy},
 };
-use place::{Place, alone_to_watch, beside, cannot_watch, diagnosis, stderr};
+use place::{Place, beside, cannot_watch, diagnosis, sole_watcher, stderr};
 use programs::Program;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -69,7 +69,7 @@ fn lives(pid: &str) -> bool {
 
 #[test]
 fn needs_root_and_bpf_interrupt_restores_program() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let program = Program::spinner();
     let pid = program.0.id().to_string();
@@ -98,7 +98,7 @@ fn needs_root_and_bpf_interrupt_restores_program() {
 
 #[test]
 fn needs_root_and_bpf_watched_gang_is_a_gang_again() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let Some((program, id)) = job(&place, "local") else { return };
     let id = id.to_string();
@@ -125,7 +125,7 @@ fn needs_root_and_bpf_watched_gang_is_a_gang_again() {
 
 #[test]
 fn needs_root_job_of_policy_auto_is_refused() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let Some((_program, id)) = job(&place, "auto") else { return };
     let output = place.doctor(&["--job", &id.to_string()]);
@@ -136,7 +136,7 @@ fn needs_root_job_of_policy_auto_is_refused() {
 
 #[test]
 fn needs_root_and_bpf_started_processes_end_with_it() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let pids = place.0.path().join("pids");
     let script = format!(
@@ -165,7 +165,7 @@ fn needs_root_and_bpf_started_processes_end_with_it() {
 
 #[test]
 fn needs_root_unwatchable_program_is_left_or_ended() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let becomes_nobody = || {
         let mut setpriv = Command::new("setpriv");
@@ -215,7 +215,7 @@ done
 
 #[test]
 fn needs_root_program_ending_at_adoption_is_named() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let own = place.0.path();
     let gang = beside("gang").unwrap();

@@ -25,9 +25,9 @@ pub struct Finding {
 
 /// How the cpu controller keeps the threads of jobs out of slot below the rest of the machine.
 ///
-/// SCHED_IDLE weighs threads only against those of the same task group. Where the kernel puts every
-/// session into a group of its own (autogroup), or foreign cgroups do, the jobs need a group that
-/// is idle as a whole.
+/// SCHED_IDLE weighs threads only against those of the same task group. The kernel may put every
+/// session into a group of its own (autogroup), and so may foreign cgroups. The jobs then need a
+/// group that is idle as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuControl {
     /// The unified hierarchy has the cpu controller.

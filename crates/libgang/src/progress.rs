@@ -101,7 +101,7 @@ mod tests {
         let due = |now_ms, is_end| pace.is_due(now_ms, is_end);
         assert!(due(1000, false));
         assert!(!due(1000, false) && !due(1000 + EVERY_MS - 1, false));
-        assert!(due(1001, true), "nobody may tell it later");
+        assert!(due(1001, true), "nobody may report it later");
         assert!(!due(1002, true), "a loop of short ones is no flood");
         assert!(due(1000 + EVERY_MS, false));
         pace.put_off(9000);

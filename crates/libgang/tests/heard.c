@@ -27,7 +27,7 @@ static void handler(int signal)
  * A process that writes a byte once it has heard of its slots again and again, and works until it
  * is killed.
  */
-static pid_t worker(int told)
+static pid_t worker(int pipe_end)
 {
     pid_t child = fork();
     if (child != 0)
@@ -35,7 +35,7 @@ static pid_t worker(int told)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (pauses < 3 || continues < 3)
         ;
-    if (write(told, "", 1) != 1)
+    if (write(pipe_end, "", 1) != 1)
         _exit(1);
     for (;;)
         ;

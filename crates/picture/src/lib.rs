@@ -51,7 +51,7 @@ fn draw_with(script: &str, picture: &Value, paths: &[&Path]) -> Result<()> {
     if !status.success() {
         bail!("{python} ended with {status}");
     }
-    handed.with_context(|| format!("telling {python} what to draw"))
+    handed.with_context(|| format!("handing {python} the data"))
 }
 
 /// A Python that has a module: the system's, for which packages are installed, else the first in

@@ -1,10 +1,10 @@
 //! How a job behaves, as far as it matters for what is better for it, and whether that has changed.
 //!
 //! A change of any of these counts. The number of threads that compute: by a quarter, and one at
-//! least. How often a thread blocks: by a factor of three. The part of their time on CPUs for which
-//! its threads wait for each other: by a quarter of that time, or by a factor of five where that is
-//! no chance. How many threads compete: by a factor of two. Whether gangs are among those. A change
-//! must be seen twice in a row.
+//! least. How often a thread blocks: by a factor of three. How much of their time on CPUs its
+//! threads wait for each other: by a quarter, or by a factor of five where that is no chance. How
+//! many threads compete: by a factor of two. Whether gangs are among those. A change must be seen
+//! twice in a row.
 
 use crate::figures::ProgramFigures;
 

@@ -58,7 +58,7 @@ pub struct AutoJob {
     /// Nothing is done before.
     not_before: Instant,
     /// The reason why nothing is decided: as last sent to the daemon, and as it is to be sent.
-    told: String,
+    sent_because: String,
     because: String,
 }
 
@@ -89,7 +89,7 @@ impl AutoJob {
             lived: Duration::ZERO,
             seen_at: now,
             not_before: now + BEGINS,
-            told: String::new(),
+            sent_because: String::new(),
             because: String::new(),
         }
     }
@@ -159,9 +159,9 @@ impl AutoJob {
     }
 
     /// Tells the daemon why nothing is decided, where that is something else than before.
-    pub fn tell(&mut self, client: &mut Client) {
+    pub fn send_because(&mut self, client: &mut Client) {
         let Stage::Open { usual, .. } = &self.stage else { return };
-        if self.because == self.told {
+        if self.because == self.sent_because {
             return;
         }
         let policy = usual.clone();
@@ -169,7 +169,7 @@ impl AutoJob {
         // Nothing is sent of a job that is gone; the listing says so.
         if client.decide(self.id, Decision { policy, decided: false, gain: None, because }).is_ok()
         {
-            self.told.clone_from(&self.because);
+            self.sent_because.clone_from(&self.because);
         }
     }
 
@@ -209,7 +209,7 @@ impl AutoJob {
         // One that has ended needs it not.
         let restored = tried.back_to(usual);
         // The daemon has another policy for it meanwhile.
-        self.told.clear();
+        self.sent_because.clear();
         decided?;
         restored
     }

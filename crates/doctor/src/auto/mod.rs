@@ -115,7 +115,7 @@ impl Prover {
     /// Does what is due, if anything is.
     fn work(&mut self) -> Result<bool> {
         for job in self.jobs.values_mut() {
-            job.tell(&mut self.client);
+            job.send_because(&mut self.client);
         }
         let due = self.jobs.values_mut().filter(|job| job.is_to_be_proved());
         // A job that was begun is finished first: it changes who competes with the others.

@@ -67,9 +67,9 @@ pub fn beside(name: &str) -> Option<PathBuf> {
 }
 
 /// One test of a program at a time: whoever else works changes what the doctor sees.
-pub fn alone_to_watch() -> Option<MutexGuard<'static, ()>> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    can_watch().then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+pub fn sole_watcher() -> Option<MutexGuard<'static, ()>> {
+    static SOLE: Mutex<()> = Mutex::new(());
+    can_watch().then(|| SOLE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// False where this cannot be tried; says why.

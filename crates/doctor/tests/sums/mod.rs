@@ -18,7 +18,7 @@ use gang_linux::{
 };
 
 use crate::{
-    place::{alone_to_watch, cannot_watch},
+    place::{cannot_watch, sole_watcher},
     programs::Program,
 };
 
@@ -117,7 +117,7 @@ fn is_true(seen: &Observation) {
 
 #[test]
 fn needs_root_and_bpf_wanting_threads_are_summed() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let Some(group) = Watched::new("wants") else { return };
     let spinners: Vec<Program> = (0..=cpus()).map(|_| Program::spinner()).collect();
     spinners.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
@@ -132,7 +132,7 @@ fn needs_root_and_bpf_wanting_threads_are_summed() {
 
 #[test]
 fn needs_root_and_bpf_threads_that_nap_are_summed() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let Some(group) = Watched::new("naps") else { return };
     let naps: Vec<Program> = (0..=cpus()).map(|_| napper()).collect();
     naps.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
@@ -144,7 +144,7 @@ fn needs_root_and_bpf_threads_that_nap_are_summed() {
 #[test]
 #[ignore = "nightly: needs a machine whose CPUs are its own"]
 fn needs_root_and_bpf_run_and_wait_sums_match_kernel() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let Some(group) = Watched::new("spins") else { return };
     let spinners: Vec<Program> = (0..=cpus()).map(|_| Program::spinner()).collect();
     spinners.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
@@ -159,7 +159,7 @@ fn needs_root_and_bpf_run_and_wait_sums_match_kernel() {
 #[test]
 #[ignore = "nightly: needs a machine whose CPUs are its own"]
 fn needs_root_and_bpf_sleep_sums_match_kernel() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let Some(group) = Watched::new("sleeps") else { return };
     let naps: Vec<Program> = (0..=cpus()).map(|_| napper()).collect();
     naps.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
@@ -174,7 +174,7 @@ fn needs_root_and_bpf_sleep_sums_match_kernel() {
 #[test]
 #[ignore = "nightly: needs a machine whose CPUs are its own"]
 fn needs_root_and_bpf_cpus_tick_in_turn() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let Some(group) = Watched::new("ticks") else { return };
     let program = Program::spinner();
     group.0.add(program.0.id()).unwrap();

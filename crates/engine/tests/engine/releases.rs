@@ -541,7 +541,7 @@ fn silence_releases_once_until_the_next_byte() {
     let silence = Duration::from_millis(10);
     with_guardian(silence, |mut pipe, freeze, guardian| {
         wait_for(freeze, "0");
-        pipe.read_exact(&mut [0]).expect("the daemon is told");
+        pipe.read_exact(&mut [0]).expect("the daemon gets a byte");
         fs::write(freeze, "1").unwrap();
         // Each silence is one wait.
         let before = waits(guardian);

@@ -6,7 +6,7 @@
 #   tests/all.sh [--nightly] [PACKAGE…]
 #
 # --nightly runs those that are ignored otherwise: they judge figures, and need quiet or much time.
-# With packages named, it runs their tests alone.
+# With packages named, it runs only their tests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -15,7 +15,7 @@ see_turns() {
     weight)
       becomes "weight: in its slot it has the highest weight" grep -qx 10000 "$at/cpu.weight"
       becomes "weight: out of it, it is idle" grep -qx 1 "$at/cpu.idle"
-      check "weight: its threads are left alone" has_policy "$pid" 0
+      check "weight: its threads are not touched" has_policy "$pid" 0
       ;;
     # By signals only where a job has no group.
     freeze | signal)
@@ -64,7 +64,7 @@ for backend in rt weight freeze signal; do
   check "$backend: the invariants hold" gang check
 
   check "$backend: gang policy one none" gang policy one none
-  becomes "$backend: Linux alone schedules it" are_released "${one[@]}"
+  becomes "$backend: plain Linux schedules it" are_released "${one[@]}"
   before=$(slots one)
   go_on "$backend, one of policy none" other
   check "$backend: it had no slot meanwhile" test "$(slots one)" -le $((before + 1))

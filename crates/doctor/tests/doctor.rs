@@ -56,24 +56,24 @@ fn needs_root_and_bpf_barrier_differs_from_spinning() {
     let place = Place::new();
     let has_threads = |threads: u64| move |seen: &Value| seen["figures"]["threads"] == threads;
     let spins = ["sh", "-c", "while :; do :; done"];
-    let Some(alone) = seen_enough(&place, &spins, has_threads(1)) else { return };
-    is_whole(&alone);
-    assert_eq!(alone["figures"]["threads"], 1, "{alone:#}");
+    let Some(single) = seen_enough(&place, &spins, has_threads(1)) else { return };
+    is_whole(&single);
+    assert_eq!(single["figures"]["threads"], 1, "{single:#}");
     // Many machines have no hardware counters.
     let [bytes, reason] =
-        ["memory_bytes_per_s", "memory_not_measured"].map(|name| &alone["figures"][name]);
+        ["memory_bytes_per_s", "memory_not_measured"].map(|name| &single["figures"][name]);
     let (is_measured, is_shown) =
         (bytes.is_f64(), reason.as_str().is_some_and(|it| !it.is_empty()));
-    assert!(is_measured != is_shown, "either one or the other: {alone:#}");
+    assert!(is_measured != is_shown, "either one or the other: {single:#}");
     if is_shown {
         skipped(format!("memory is not measured: {reason}"));
     }
-    assert!(alone["measured_gain"].is_null(), "nothing was proved: {alone:#}");
+    assert!(single["measured_gain"].is_null(), "nothing was proved: {single:#}");
     // Of CPUs that nobody uses it is seen as well that they are not: each would count as one that
     // works for it.
-    let pace = alone["figures"]["pace"].as_f64().unwrap();
-    assert!(pace < 1.5, "{alone:#}");
-    assert_eq!(holds(&alone, "E1"), false, "{alone:#}");
+    let pace = single["figures"]["pace"].as_f64().unwrap();
+    assert!(pace < 1.5, "{single:#}");
+    assert_eq!(holds(&single, "E1"), false, "{single:#}");
     let Some(program) = programs::meet(place.0.path()) else { return };
     // Few ticks do not show how often they meet.
     let are_seen_to_meet = |seen: &Value| {

@@ -1,4 +1,4 @@
-//! Undoing everything, from files alone.
+//! Undoing everything, from files only.
 //!
 //! Any process that is left can do it. The guardian does when the daemon dies, and the daemon when
 //! it starts or stops; so do the service manager's stop command and the next `gang` command.

@@ -129,7 +129,7 @@ fn family(proc_root: &Path, first: u32) -> Vec<u32> {
 }
 
 /// All threads that may have inherited from members, looked at or not: for a release that knows the
-/// members from a file alone.
+/// members from a file only.
 pub fn inheritors(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
     let mut found = Vec::new();
     for single in members_by_process(members).filter(|it| it.process_is_there(proc_root)) {

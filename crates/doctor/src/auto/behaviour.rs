@@ -145,7 +145,7 @@ mod tests {
         };
         assert_eq!(usual.change(&slightly), None);
         let more = |threads| Competition { threads, ..competition };
-        let alone = Competition { has_gangs: false, ..competition };
+        let no_gangs = Competition { has_gangs: false, ..competition };
         for changed in [
             Behaviour { threads: 1, ..usual },
             Behaviour { threads: 4, ..usual },
@@ -155,7 +155,7 @@ mod tests {
             Behaviour { spinning: 0.5, ..usual },
             Behaviour { competition: more(6.0), ..usual },
             Behaviour { competition: more(0.5), ..usual },
-            Behaviour { competition: alone, ..usual },
+            Behaviour { competition: no_gangs, ..usual },
         ] {
             assert!(usual.change(&changed).is_some(), "{changed:?}");
             assert!(changed.change(&usual).is_some(), "{changed:?}");

@@ -146,8 +146,8 @@ mod tests {
         let began = Instant::now();
         let mut glances = Glances::new(began);
         glances.saw(behaviour(2), began);
-        let alone = Competition { has_gangs: false, ..TIGHT };
-        assert!(!glances.is_due(&TIGHT, began) && glances.is_due(&alone, began));
+        let no_gangs = Competition { has_gangs: false, ..TIGHT };
+        assert!(!glances.is_due(&TIGHT, began) && glances.is_due(&no_gangs, began));
         let nobody = Competition { threads: 0.0, has_gangs: false, is_tight: false };
         assert!(!glances.is_due(&nobody, began), "it is the same to it then what it is");
     }

@@ -1,4 +1,4 @@
-//! A release undoes all that a daemon left behind, from files alone.
+//! A release undoes all that a daemon left behind, from files only.
 
 use std::{
     fs,

@@ -149,8 +149,8 @@ fn wide_or_uncontended_gangs_are_never_realtime() {
             Action::Attributes { attributes, .. } => attributes.policy.is_realtime(),
             _ => false,
         });
-        let lifted = way.backend == Backend::Rt && way.to == Standing::Raised;
-        assert_eq!(realtime, lifted && way.in_slot == InSlot::Exclusive);
+        let raised = way.backend == Backend::Rt && way.to == Standing::Raised;
+        assert_eq!(realtime, raised && way.in_slot == InSlot::Exclusive);
     });
 }
 

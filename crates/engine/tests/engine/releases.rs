@@ -2,16 +2,14 @@
 
 use std::{
     fs,
-    io::{Read, Write},
-    os::unix::{net::UnixStream, process::CommandExt},
+    io::Read,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 use gang_engine::{
     bound::ProcessHandle,
-    guardian,
     members::Members,
     pins::Pins,
     release::{self, Found},
@@ -34,7 +32,7 @@ use crate::{jobs::group, parked::Parked};
 /// For jobs of which nothing but their record is known.
 const NOWHERE: &str = "/nonexistent";
 
-fn record(id: u64, placement: Placement) -> Record {
+pub fn record(id: u64, placement: Placement) -> Record {
     Record {
         id,
         name: format!("job{id}"),
@@ -58,7 +56,7 @@ fn record(id: u64, placement: Placement) -> Record {
     }
 }
 
-fn in_group(group: &Path) -> Placement {
+pub fn in_group(group: &Path) -> Placement {
     Placement::Cgroup {
         group: group.into(),
         origin: group.with_file_name("origin"),
@@ -71,7 +69,7 @@ fn in_group(group: &Path) -> Placement {
 }
 
 /// A job in a directory that stands still.
-fn frozen(path: &Path, threads: &[&Parked]) -> PathBuf {
+pub fn frozen(path: &Path, threads: &[&Parked]) -> PathBuf {
     group(path, "cpu.weight");
     let list: String = threads.iter().map(|thread| format!("{}\n", thread.tid)).collect();
     fs::write(path.join("cgroup.threads"), list).unwrap();
@@ -80,14 +78,14 @@ fn frozen(path: &Path, threads: &[&Parked]) -> PathBuf {
     path.join("cgroup.freeze")
 }
 
-fn store_of(directory: &Path, records: &[Record]) -> Store {
+pub fn store_of(directory: &Path, records: &[Record]) -> Store {
     let store = Store::at(directory.join("jobs"));
     store.create().unwrap();
     records.iter().for_each(|record| store.put(record).unwrap());
     store
 }
 
-fn read(path: &Path) -> String {
+pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
@@ -487,67 +485,4 @@ fn store_with_jobs_is_not_destroyed() {
     assert!(store.records().0.is_empty() && store.records().1.is_empty());
     let refused = store.put(&record(1, in_group(directory.path()))).unwrap_err();
     assert!(refused.to_string().contains("1.json"), "{refused}");
-}
-
-/// Waits until a file holds something.
-fn wait_for(path: &Path, text: &str) {
-    wait_until(&format!("{text:?} in {}", path.display()), || read(path) == text);
-}
-
-/// A guardian that watches over one job that stands still; runs a function with the daemon's end of
-/// the pipe, the job's freezer and the guardian's thread, and returns when the guardian has.
-fn with_guardian(silence: Duration, daemon: impl FnOnce(UnixStream, &Path, u32)) {
-    let directory = tempfile::tempdir().unwrap();
-    let group = directory.path().join("job");
-    let freeze = frozen(&group, &[]);
-    let store = store_of(directory.path(), &[record(1, in_group(&group))]);
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let watching = std::thread::spawn(move || {
-        sender.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
-        guardian::watch(&Roots::default(), &store, theirs, silence);
-    });
-    daemon(ours, &freeze, receiver.recv().unwrap());
-    watching.join().unwrap();
-    assert_eq!(read(&freeze), "0");
-}
-
-/// How often a thread of this process has waited.
-fn waits(tid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    line.unwrap().trim().parse().unwrap()
-}
-
-const HOUR: Duration = Duration::from_secs(3600);
-
-#[test]
-fn the_end_of_the_daemon_releases_its_jobs() {
-    with_guardian(HOUR, |pipe, _, _| drop(pipe));
-}
-
-#[test]
-fn a_daemon_that_speaks_keeps_its_jobs() {
-    with_guardian(HOUR, |mut pipe, freeze, _| {
-        for _ in 0..100 {
-            pipe.write_all(&[b'.'; 100]).unwrap();
-        }
-        assert_eq!(read(freeze), "1");
-    });
-}
-
-#[test]
-fn silence_releases_once_until_the_next_byte() {
-    let silence = Duration::from_millis(10);
-    with_guardian(silence, |mut pipe, freeze, guardian| {
-        wait_for(freeze, "0");
-        pipe.read_exact(&mut [0]).expect("the daemon gets a byte");
-        fs::write(freeze, "1").unwrap();
-        // Each silence is one wait.
-        let before = waits(guardian);
-        wait_until("it is silent ten times", || waits(guardian) >= before + 10);
-        assert_eq!(read(freeze), "1", "the daemon may have woken up: its jobs are its own");
-        pipe.write_all(b".").unwrap();
-        wait_for(freeze, "0");
-    });
 }

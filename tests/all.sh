@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# All tests. One that fails keeps none of the others from running; at the end there is one list: failed, skipped on
-# this machine and why, left to the nightly target, passed. `make test` has installed what they need.
+# All tests. One that fails keeps none of the others from running; at the end there is one list:
+# failed, skipped on this machine and why, left to the nightly target, passed. `make test` has
+# installed what they need.
 #
 #   tests/all.sh [--nightly] [PACKAGE…]
 #
-# --nightly runs those that are ignored otherwise: they judge figures, and need quiet or much time. With packages
-# named, it runs their tests alone.
+# --nightly runs those that are ignored otherwise: they judge figures, and need quiet or much time.
+# With packages named, it runs only their tests.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# What the caller ignores, as nohup and jobs in the background do, the programs under test would ignore as well.
+# Signals that the caller ignores, as nohup and jobs in the background do, the programs under test
+# would ignore as well.
 if [[ ! ${GANG_SIGNALS_HEARD-} ]] && env --default-signal true 2>/dev/null; then
   GANG_SIGNALS_HEARD=1 exec env --default-signal bash tests/all.sh "$@"
 fi
@@ -20,7 +22,7 @@ of_libtest=()
 if [[ ${1-} == --nightly ]]; then
   shift
   scripts=()
-  # What is measured is measured alone.
+  # Measurements run by themselves.
   of_libtest=(-- --ignored --test-threads=1)
 fi
 if (($#)); then
@@ -36,8 +38,8 @@ output=$(mktemp)
 failed_scripts=()
 passed_scripts=()
 
-# Whatever was built here, was started since, and still runs: all of it ends with the test that has started it, a
-# guardian or a daemon that nobody asks any more some seconds later.
+# All that was built here, was started since, and still runs. Each of these ends with the test that
+# has started it; a guardian, or a daemon that nobody asks any more, some seconds later.
 left_behind() {
   local exe pid
   for exe in /proc/[0-9]*/exe; do
@@ -78,7 +80,7 @@ end() {
   count() { grep -c . <<<"$1" || true; }
   part() { [[ ! $2 ]] || printf '\n%s: %s\n  %s\n' "$1" "$(count "$2")" "${2//$'\n'/$'\n'  }"; }
   part "Failed" "$failed"
-  part "Skipped on this machine, as a whole or in part" "$skipped"
+  part "Skipped on this machine, wholly or in part" "$skipped"
   part "Left to 'make test-nightly'" "$nightly"
   printf '\nPassed: %s tests%s\n' "$passed" "${passed_scripts[*]:+, and the scripts ${passed_scripts[*]}}"
   printf '\n%s passed, %s failed, %s skipped\n' "$((passed + ${#passed_scripts[@]}))" "$(count "$failed")" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Becomes a program that ends by itself, or is killed after so many minutes. What ran by then is shown, so that a test
-# that hangs can be told from one that is slow.
+# Becomes a program that ends by itself, or is killed after so many minutes. The processes that ran
+# by then are shown, so that a test that hangs is known from one that is slow.
 #
 #   tests/bounded.sh MINUTES PROGRAM [ARGUMENT…]
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `make test` where machines are not as quiet, as free or as privileged as the one that it was written on. Nothing may
-# fail in any of these conditions; what cannot be tested there says so.
+# `make test` where machines are not as quiet, as free or as privileged as the one that it was
+# written on. Nothing may fail in any of these conditions; what cannot be tested there says so.
 #
 #   tests/conditions.sh idle [TIMES]   one after the other, with nothing else running
 #   tests/conditions.sh busy LOOPS     beside busy loops
@@ -18,7 +18,7 @@ fail() {
   exit 1
 }
 needs_root() { [[ $(id -u) == 0 ]] || fail "$condition takes root"; }
-# What is built beforehand needs no patience of a test.
+# Builds beforehand need no timeout of a test.
 build() { $cargo build --workspace --locked --lib --bins --tests; }
 
 here=$(mktemp -d)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The Debian package of the programs that the tests have built: it is installed on a copy of this machine, its daemon
-# starts there and serves, and after a purge nothing of it is left. The copy is an overlay in mounts of its own,
-# which end with this script. What systemd does with the package is seen in a virtual machine (tests/vm/systemd.sh).
+# The Debian package of the programs that the tests have built. It is installed on a copy of this
+# machine, its daemon starts there and serves, and after a purge nothing of it is left. The copy is
+# an overlay in mounts of its own, which end with this script. A virtual machine shows how systemd
+# treats the package (tests/vm/systemd.sh).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -15,7 +16,7 @@ skipped() {
   exit 0
 }
 
-# What is done on the copy, whose changes are in $changes.
+# Runs a command on the copy, whose changes are in $changes.
 if [[ ${1-} == on-the-copy ]]; then
   changes=$2/changes copy=$2/copy package=$3
   mount -t tmpfs tmpfs "$2"
@@ -30,7 +31,8 @@ if [[ ${1-} == on-the-copy ]]; then
     chroot "$copy" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive GANG_SOCKET="$socket" \
       GANG_TIMEOUT=180 "$@"
   }
-  # What there is besides what dpkg and ldconfig keep for themselves. What is gone of this machine is a device there.
+  # The files besides those that dpkg and ldconfig keep for themselves. A file that is gone of this
+  # machine is a device there.
   left() {
     (cd "$changes" && find . ! -type d ! -type c ! -path './var/lib/dpkg/*' ! -path './var/log/dpkg.log' \
       ! -path './etc/ld.so.cache' ! -path './var/cache/*' ! -path ./gangd.deb ! -path ./try.toml -printf '%P\n' | LC_ALL=C sort)

@@ -43,7 +43,7 @@ built=(make pkg-config clang)
 packaged() { printf 'apt-cache=%s:\n  Installed: (none)\n  Candidate: %s' "$1" "$2"; }
 
 machine_with cc "${built[@]}" "${rust[@]}" apt-get
-expect "a machine that has everything is left alone" 0 "" build
+expect "a machine that has everything is not touched" 0 "" build
 
 machine_with "${built[@]}" "${rust[@]}" apt-get sudo
 expect "packages are installed" 0 \

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The two commands of the README, tried in a fresh root of each distribution, as its root: a clone, `make demo`,
-# `make test`. The kernel is this machine's. Some twenty minutes and 4 GB each.
+# The two commands of the README, tried in a fresh root of each distribution, as its root: a clone,
+# `make demo`, `make test`. The kernel is this machine's. Some twenty minutes and 4 GB each.
 #
 #   tests/distros.sh [NAME…]     bookworm, trixie (Debian 12 and 13), noble (Ubuntu 24.04); all unless some are named
 #
-# Where a distribution's Rust is too old, that of this machine stands in for the one that rustup would install.
-# VM_MIRROR and UBUNTU_MIRROR name other mirrors.
+# Where a distribution's Rust is too old, that of this machine stands in for the one that rustup
+# would install. VM_MIRROR and UBUNTU_MIRROR name other mirrors.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -36,7 +36,8 @@ bootstrap() {
   if [[ $1 == noble ]]; then
     mirror=${UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
     options=("--components=main,universe")
-    # Debian 12 has no package of Ubuntu's keys. The root is thrown away, and nothing of it is installed.
+    # Debian 12 has no package of Ubuntu's keys. The root is thrown away, and nothing of it is
+    # installed.
     local keys=/usr/share/keyrings/ubuntu-archive-keyring.gpg
     if [[ -e $keys ]]; then options+=("--keyring=$keys"); else options+=(--no-check-gpg); fi
     # The debootstrap of an older Debian may not know the suite; all of Ubuntu's are alike.

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# make install and make uninstall, of the programs that the tests have built: what is promised is there,
-# programs are compiled and linked by pkg-config against it and run, and nothing stays behind.
+# make install and make uninstall, of the programs that the tests have built. All that is promised
+# is there, programs are compiled and linked by pkg-config against it and run, and nothing stays
+# behind.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 built=$(cd "${CARGO_TARGET_DIR:-target}/debug" && pwd)
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-# What somebody else has set is not looked at.
+# Variables that somebody else has set are not looked at.
 unset GANG_JOB GANG_CPUS GANG_CLASS GANG_NAME
 
 work=$(mktemp -d)
@@ -46,10 +47,10 @@ stage=$work/built
 tests/stage.sh "$built" "$stage"
 scripts/build-fortran "$stage/fortran" 2>/dev/null
 run_make() { make -s --no-print-directory BUILT="$stage" "$@"; }
-# What is below a directory, but directories.
+# The files below a directory, without directories.
 files() { (cd "$1" && find . ! -type d -printf '%P\n' | LC_ALL=C sort); }
 
-# What a package is made of: nothing of it knows of the directory in which it was put together.
+# The files of a package: none of them knows of the directory in which they were collected.
 libdir=/usr/lib/of-this-machine
 run_make install DESTDIR="$work/package" PREFIX=/usr LIBDIR=$libdir UNITDIR=/lib/systemd/system
 promised=(
@@ -87,7 +88,7 @@ for own in etc/gangd usr/libexec/gangd "$libdir/gang"; do
 done
 echo "ok: a package has what is promised, and nothing else"
 
-# What somebody has who installs it for himself.
+# The installation of a user without privilege.
 prefix=$work/prefix
 mkdir -p "$prefix/bin"
 echo "somebody else's" >"$prefix/bin/other"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `make test` leaves out: it takes hours, quiet, root, or other systems. One part that fails keeps none of the
-# others from running; the list of them comes last.
+# The tests that `make test` leaves out: they take hours, quiet, root, or other systems. A part that
+# fails does not keep the others from running; the list of failures comes last.
 #
 #   tests/nightly.sh [PART…]     all parts unless some are named
 #

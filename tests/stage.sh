@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The programs and libraries as `make build` leaves them, but not optimised: those that the tests have built.
+# The programs and libraries as `make build` leaves them, but not optimised: those that the tests
+# have built.
 #
 #   tests/stage.sh BUILT STAGE       from one directory into another one, which is made
 set -euo pipefail

@@ -1,4 +1,5 @@
-# Reads what programs of tests printed and writes a line for each outcome that the list at the end has:
+# Reads what programs of tests printed and writes a line for each outcome that the list at the end
+# has:
 #
 #   failed PROGRAM: TEST      a test that failed, or a program that did not come to its end
 #   nightly PROGRAM: TEST: REASON

@@ -9,7 +9,7 @@ if ! command -v systemd-analyze >/dev/null; then
 fi
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
-# What it starts has to exist.
+# The programs that it starts have to exist.
 install -m 755 /bin/true "$directory/gangd"
 sed -e "s|@SBINDIR@|$directory|" integrations/systemd/gangd.service.in > "$directory/gangd.service"
 cp integrations/systemd/gangd.socket "$directory"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# gangd on machines that the one that builds it need not be: with version 2 of cgroups alone, with
-# systemd, suspended, with a clock that steps. They are virtual (QEMU, without KVM where there is none),
-# so this takes minutes, and is no part of `make test`.
+# gangd on machines that the builder's own need not be: with only version 2 of cgroups, with
+# systemd, suspended, with a clock that steps. They are virtual (QEMU, without KVM where there is
+# none), so this takes minutes, and is no part of `make test`.
 #
 #   tests/vm.sh [--deb FILE] [CHECK…]      checks: see tests/vm/README.md; all but lab unless some are named
 #
-# What is downloaded, a kernel and a small Debian, stays in target/vm.
+# Downloads, a kernel and a small Debian, stay in target/vm.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -17,7 +17,7 @@ mirror=${VM_MIRROR:-http://deb.debian.org/debian}
 # Of trixie-backports; it has sched_ext, too.
 kernel_package=${VM_KERNEL:-linux-image-6.18.15+deb13-amd64}
 packages=dbus,init-system-helpers,jq,kmod,libelf1t64,procps,systemd,systemd-sysv,util-linux,zlib1g
-# What the guest of the lab needs to see the files of this machine.
+# The options by which the guest of the lab sees the files of this machine.
 modules=(netfs 9pnet 9pnet_virtio 9p overlay)
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -90,7 +90,7 @@ mkdir -p "$cache"
 [[ -s $cache/kernel && -d $cache/modules ]] || get_kernel
 [[ -s $cache/system.cpio && $(cat "$cache/system.of" 2>/dev/null) == "$packages" ]] || get_system
 
-# What is ours, unpacked over the system when the guest starts.
+# Our files, unpacked over the system when the guest starts.
 ours=$(mktemp -d)
 trap 'rm -rf "$ours"' EXIT
 chmod 755 "$ours"
@@ -115,7 +115,8 @@ trap 'rm -rf "$ours" "$ours.cpio"' EXIT
 accel=tcg,thread=multi
 [[ ! ${VM_KVM-} ]] || accel=kvm
 
-# stop_at_random PIDFILE: the virtual CPUs of a guest stand still for 1 to 20 ms, some ten times a second, until it ends.
+# stop_at_random PIDFILE: the virtual CPUs of a guest stand still for 1 to 20 ms, some ten times a
+# second, until it ends.
 stop_at_random() {
   python3 - "$1" <<'END'
 import os, random, signal, sys, time
@@ -144,7 +145,8 @@ guest() {
     systemd) init="/sbin/init systemd.getty_auto=no" ;;
     lab)
       cpus=${VM_CPUS:-16} memory_mib=8192 limit=10800
-      # Where the kernel doubts the emulated clock, at boot or later, it patches its own code: see lab.sh.
+      # Where the kernel doubts the emulated clock, at boot or later, it patches its own code: see
+      # lab.sh.
       init="/vm/init tsc=reliable vm.cpus=$cpus vm.of=${VM_OF-} vm.ways=${VM_WAYS:-quick,paper}"
       files=("${host[@]}")
       ;;
@@ -163,13 +165,15 @@ guest() {
       -serial "file:$cache/$check.console" -serial stdio "${files[@]}" \
       -kernel "$cache/kernel" -initrd "$ours.cpio" \
       -append "console=ttyS0 panic=-1 loglevel=4 vm.check=$check rdinit=$init" </dev/null || return
-    # Of many emulated CPUs one may run what stood where the kernel patches its own code as it boots, and panics.
+    # Of many emulated CPUs one may run what stood where the kernel patches its own code as it
+    # boots, and panics.
     grep -qE '^\[ *[0-9]{1,2}\.[0-9]+\] Kernel panic' "$cache/$check.console" && [[ $check == lab ]] || return 0
     printf 'the guest panicked as it booted, %s of 3 times\n' "$boot"
   done
 }
 
-# The guest finds everything built, of the packages that it tests with the features that these have by themselves.
+# The guest finds everything built, of the packages that it tests with the features that these have
+# by themselves.
 build_tests() {
   local packages=(--workspace) of=()
   IFS=, read -ra of <<<"${VM_OF-}"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The page of gang web: the built one is that of its sources, and in a browser it does what it says; and what
-# gang trace records, as Perfetto opens it there. Needs node and npm with its registry; what is opened in a
-# browser needs Chromium and the programs of this build, and Perfetto pip with its registry.
+# The page of gang web: the built one is that of its sources, and in a browser it does what it says;
+# and what gang trace records, as Perfetto opens it there. Needs node and npm with its registry;
+# what is opened in a browser needs Chromium and the programs of this build, and Perfetto pip with
+# its registry.
 #
 #   tests/web.sh [--figures]      with it, measures what SPECIFICATION.md promises, on optimised programs
 #

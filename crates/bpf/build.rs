@@ -1,11 +1,11 @@
 //! Compiles the programs for the kernel, where there is a clang that can.
 //!
-//! Who builds without one gets a gangd that does not measure and says why. A program that clang finds
+//! A build without one makes a gangd that does not measure and says why. A program that clang finds
 //! fault with fails the build.
 
 use std::{env, path::PathBuf, process::Command};
 
-/// What is measured of gangs, and what the threads of one program do.
+/// The measuring of gangs, and the threads of one program.
 const PROGRAMS: [&str; 2] = ["cosched", "profile"];
 
 fn main() {

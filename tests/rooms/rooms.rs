@@ -172,7 +172,7 @@ fn locked(lock: &str, package: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_fuzz_target_is_built_with_the_versions_that_its_lock_names() {
+fn fuzz_lock_names_the_versions_in_use() {
     let lock = fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
     for package in packages("fuzz/Cargo.toml").iter().chain(&packages("Cargo.toml")) {
         // Tests are not built with the fuzz target.

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# Version 2 of cgroups, mounted alone: every backend shares the machine among two gangs, and leaves it as
-# it was.
+# Version 2 of cgroups, mounted without version 1: every backend shares the machine among two gangs,
+# and leaves it as it was.
 
 # see_turns BACKEND PID : the process is in its slot at times, and out of it at times.
 see_turns() {
@@ -15,7 +15,7 @@ see_turns() {
     weight)
       becomes "weight: in its slot it has the highest weight" grep -qx 10000 "$at/cpu.weight"
       becomes "weight: out of it, it is idle" grep -qx 1 "$at/cpu.idle"
-      check "weight: its threads are left alone" has_policy "$pid" 0
+      check "weight: its threads are not touched" has_policy "$pid" 0
       ;;
     # By signals only where a job has no group.
     freeze | signal)
@@ -25,7 +25,8 @@ see_turns() {
   esac
 }
 
-# What is not Linux' own is gone from them, and they are back in the root of the hierarchy.
+# Everything that is not Linux' own is gone from them, and they are back in the root of the
+# hierarchy.
 at_home() {
   local pid
   for pid in "$@"; do [[ $(group "$pid") == "$groups/" ]] || return; done
@@ -63,7 +64,7 @@ for backend in rt weight freeze signal; do
   check "$backend: the invariants hold" gang check
 
   check "$backend: gang policy one none" gang policy one none
-  becomes "$backend: Linux alone schedules it" are_released "${one[@]}"
+  becomes "$backend: plain Linux schedules it" are_released "${one[@]}"
   before=$(slots one)
   go_on "$backend, one of policy none" other
   check "$backend: it had no slot meanwhile" test "$(slots one)" -le $((before + 1))

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# The system clock steps, by more than any timetable reaches, while two gangs take turns: they go on.
+# The system clock steps, by more than any timetable reaches, while two gangs take turns: they go
+# on.
 
 none_is_frozen_for_good() {
   local pid

@@ -19,8 +19,9 @@ mount_copy() {
   mount --rbind /opt/gangd "$copy/opt/gangd"
 }
 
-# The daemon's measuring begins and ends to read tracepoints of the scheduler, for which the kernel patches its own code,
-# and an emulated CPU may run what stood there before: it panics. With two other readers nothing is patched.
+# The daemon's measuring begins and ends to read tracepoints of the scheduler, for which the kernel
+# patches its own code. An emulated CPU may run the old code, and panic. With two other readers
+# nothing is patched.
 hold_tracepoints() {
   local reader event
   mount -t tracefs tracefs /sys/kernel/tracing || return

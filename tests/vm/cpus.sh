@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# A CPU goes offline while two gangs take turns, and comes back: they go on, on the CPUs that there are. Not a
-# test of the machine that builds: what is kept to a CPU that goes, or in a cpuset of version 1, loses it for good.
+# A CPU goes offline while two gangs take turns, and comes back: they go on, on the CPUs that there
+# are. Not a test of the machine that builds: what is kept to a CPU that goes, or in a cpuset of
+# version 1, loses it for good.
 
 online() { echo "$1" >/sys/devices/system/cpu/cpu1/online; }
 has_cpus() { gang status --json | jq -e ".status.cpus == $1"; }

@@ -1,9 +1,9 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# What the checks in the guest have in common; bash sources it. Each check prints a line for each thing
-# that it looked at.
+# What the checks in the guest have in common; bash sources it. Each check prints a line for each
+# thing that it looked at.
 #
-# A gang here is two loops of the shell, so that the guest needs no compiler. A guest is slow: what is
-# waited for may take long, and nothing is judged by how long it took.
+# A gang here is two loops of the shell, so that the guest needs no compiler. A guest is slow: what
+# is waited for may take long, and nothing is judged by how long it took.
 set -u
 export GANG_SOCKET=/run/vm/gangd.sock
 mkdir -p /run/vm
@@ -65,7 +65,7 @@ kill_daemon() {
   daemon=
 }
 
-# Who starts gangs, as a prefix of commands.
+# The user that starts gangs, as a prefix of commands.
 as=()
 # Two that spin, until they are killed.
 spin='while :; do :; done'
@@ -119,8 +119,8 @@ go_on() {
 policy() { sed 's/.*) //' "/proc/$1/stat" | cut -d ' ' -f 39; }
 state() { sed 's/.*) //' "/proc/$1/stat" | cut -d ' ' -f 1; }
 has_policy() { [[ " ${*:2} " == *" $(policy "$1") "* ]]; }
-# raised PID… : each is SCHED_FIFO at some time. Who looks stands above gangs, which have all CPUs then, and looks
-# often: a slot is short.
+# raised PID… : each is SCHED_FIFO at some time. The observer stands above gangs, which have all
+# CPUs then, and looks often: a slot is short.
 raised() {
   local pid
   for pid in "$@"; do
@@ -136,7 +136,7 @@ has_state() { [[ " ${*:2} " == *" $(state "$1") "* ]]; }
 # group PID: its cgroup's directory.
 group() { printf '%s%s' "$groups" "$(sed -n 's/^0:://p' "/proc/$1/cgroup")"; }
 
-# are_released PID… : Linux alone schedules them; they run, with everybody else's rights.
+# are_released PID… : plain Linux schedules them; they run, with everybody else's rights.
 are_released() {
   local pid at
   for pid in "$@"; do
@@ -150,7 +150,8 @@ are_released() {
     done
   done
 }
-# are_lowered PID… : none of them is above others. Their group may be below, for a daemon that hangs.
+# are_lowered PID… : none of them is above others. Their group may be below, for a daemon that
+# hangs.
 are_lowered() {
   local pid
   for pid in "$@"; do has_policy "$pid" 0 || return; done

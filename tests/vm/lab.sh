@@ -1,7 +1,8 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# Every experiment of the lab runs to its end on a machine of 16 CPUs. Its compilers, libraries and interpreters are
-# those of the machine that it runs on, of which it sees the files; what it writes stays in memory. Its CPUs are
-# emulated, sixteen by the few that there are, so that no figure says anything.
+# Every experiment of the lab runs to its end on a machine of 16 CPUs. Its compilers, libraries and
+# interpreters are those of the machine that it runs on, of which it sees the files; what it writes
+# stays in memory. Its CPUs are emulated, sixteen by the few that there are, so that no figure says
+# anything.
 
 # shellcheck source=tests/vm/copy.sh
 . ./copy.sh

@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# The number of a process of a job is given to another process: nobody takes that one for the old one.
-# Only root can bring a number back so soon; otherwise the kernel goes through all others first.
+# The number of a process of a job is given to another process: nobody takes that one for the old
+# one. Only root can bring a number back so soon; otherwise the kernel goes through all others
+# first.
 
 # born PID COMMAND… : a program that is no gang's has that number.
 born() {
@@ -69,7 +70,8 @@ for backend in rt freeze signal; do
   kill -KILL "$first" "${others[@]}"
 done
 
-# Where jobs are trees of processes, the number is all there is on file, with the time at which it began.
+# Where jobs are trees of processes, the number is all there is on file, with the time at which it
+# began.
 as=(setpriv --reuid=1000 --regid=1000 --clear-groups env HOME=/tmp)
 export GANG_SOCKET=/tmp/of-user/gangd.sock
 "${as[@]}" mkdir /tmp/of-user

@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2154,SC2034
 # The machine is suspended while two gangs take turns: they go on when it wakes.
 
-# suspend : the machine sleeps (ACPI S3, with all CPUs but one offline) until an alarm of its clock wakes it.
-# s2idle is no state that a virtual PC comes back from by itself.
+# suspend : the machine sleeps (ACPI S3, with all CPUs but one offline) until an alarm of its clock
+# wakes it. s2idle is no state that a virtual PC comes back from by itself.
 suspend() {
   local before after
   before=$(date +%s)

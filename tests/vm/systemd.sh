@@ -31,7 +31,7 @@ go_on "gangs of a user" one other
 check "they are raised" raised "${all[@]}"
 check "the invariants hold" gang check
 measuring() { [[ $(gang status --json | jq -r .status.measuring) == yes ]]; }
-becomes "it is measured which gangs run together" measuring
+becomes "gangs are measured" measuring
 check "their memory can be enforced" "${as[@]}" gang run -q -n 1 --name small --mem 64M -- true
 
 one=$(job one .id)
@@ -41,14 +41,14 @@ becomes "daemon and guardian killed: systemd starts another daemon" has_restarte
 becomes "it finds the jobs again" is_found one "$one"
 go_on "with the next daemon" one other
 
-# Nobody comes after it: what is released now, is so by ExecStopPost. No gang command meanwhile, which would
-# start a daemon by the socket.
+# Nobody comes after it: what is released now, is so by ExecStopPost. No gang command meanwhile,
+# which would start a daemon by the socket.
 mkdir -p /run/systemd/system/gangd.service.d
 printf '[Service]\nRestart=no\n' >/run/systemd/system/gangd.service.d/no-restart.conf
 systemctl daemon-reload
 check "they are raised before nobody comes" raised "${all[@]}"
-# By their numbers: systemd kills a whole group by cgroup.kill, and Linux 6.18 then kills whatever systemd starts
-# in that group later, ExecStopPost too.
+# By their numbers: systemd kills a whole group by cgroup.kill, and Linux 6.18 then kills whatever
+# systemd starts in that group later, ExecStopPost too.
 mapfile -t service < <(cat "$groups/system.slice/gangd.service/cgroup.procs")
 check "daemon and guardian are the service" test "${#service[@]}" = 2
 # The guardian stands still, and so releases nobody before it is killed.

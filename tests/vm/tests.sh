@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# All tests, in a guest whose virtual CPUs are stopped from outside at random: for 1 to 20 ms, several times a second.
-# Programs are those that the machine outside has built; its compilers and interpreters are there as well.
+# All tests, in a guest whose virtual CPUs are stopped from outside at random: for 1 to 20 ms,
+# several times a second. Programs are those that the machine outside has built; its compilers and
+# interpreters are there as well.
 
 # shellcheck source=tests/vm/copy.sh
 . ./copy.sh

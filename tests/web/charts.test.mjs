@@ -33,7 +33,7 @@ before(async () => {
 
 after(() => chrome?.close());
 
-/** A page with charts alone. Letters are 16 pixels high unless a browser is set to others. */
+/** A page of charts only. Letters are 16 pixels high unless a browser is set to others. */
 async function open(options, letters = 16) {
   const page = await newPage(chrome, options);
   await page.addInitScript(recordTexts);

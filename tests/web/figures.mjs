@@ -1,5 +1,6 @@
-// The figures of the page that SPECIFICATION.md promises: bytes, first useful paint, frames a second with 128
-// CPUs and 200 jobs, and what gang web takes of a CPU at ten updates a second with 20 jobs.
+// The figures of the page that SPECIFICATION.md promises: bytes, first useful paint, frames a
+// second with 128 CPUs and 200 jobs. And the part of a CPU that gang web takes at ten updates a
+// second with 20 jobs.
 
 import { readFileSync } from "node:fs";
 import { chromium } from "playwright-core";

@@ -147,7 +147,7 @@ test("how far a program is, is shown where it says so", async () => {
   const line = page.locator("tbody tr[data-job]").filter({ has: link(page, "solver") });
   const job = Number(await line.getAttribute("data-job"));
   await place.call("SetProgress", { job, done: 1, total: 4 });
-  // Other columns tell shares, too, which may be the same.
+  // Other columns have shares, too, which may be the same.
   const titles = await page.locator("table:has(tr[data-job]) thead th").allTextContents();
   const cell = line.locator("> *").nth(titles.findIndex((title) => title.startsWith("Done")));
   await cell.filter({ hasText: /^25\.0 %$/ }).waitFor();
@@ -235,8 +235,8 @@ test("it can be used by who does not see it", async () => {
     await page.evaluate(axe.source);
     const check = async (where) => {
       const found = await page.evaluate(() => globalThis.axe.run());
-      const told = found.violations.map((v) => `${where}, ${colorScheme}: ${v.id}: ${v.nodes[0].html}`);
-      assert.deepEqual(told, []);
+      const reports = found.violations.map((v) => `${where}, ${colorScheme}: ${v.id}: ${v.nodes[0].html}`);
+      assert.deepEqual(reports, []);
     };
     await check("overview");
     await link(page, "solver").click();
@@ -270,7 +270,7 @@ test("pictures of the page at three sizes", async () => {
   }
 });
 
-test("who has no rights is told so", async (t) => {
+test("missing rights are said", async (t) => {
   if (process.getuid() !== 0) return skipped(t, "page.test.mjs", "it takes root to be another user: who has no rights was not looked at");
   const { web, address: theirs } = await place.startWeb([], { uid: 65534, gid: 65534 });
   const page = await open(theirs);

@@ -6,7 +6,7 @@ import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** Against hanging alone: a machine may be slow, or busy. */
+/** Only against hanging: a machine may be slow, or busy. */
 export const TEST_TIMEOUT_MS = 180_000;
 const BUILT = process.env.GANG_BUILT;
 const CHROMIUM = process.env.GANG_CHROMIUM;

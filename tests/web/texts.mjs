@@ -40,7 +40,7 @@ export function recordTexts() {
       draw.apply(this, box);
     };
   drawing.fillRect = covers(fillRect);
-  // What is cleared is cleared at its edges, too.
+  // A cleared area is cleared at its edges, too.
   drawing.clearRect = function (x, y, wide, high) {
     if (x === 0 && y === 0 && wide === this.canvas.width && high === this.canvas.height)
       this.canvas.texts = [];

@@ -1,4 +1,5 @@
-// What gang trace records, opened with Perfetto as a person opens it, and queried by its trace processor.
+// A record of gang trace, opened with Perfetto as a person opens it, and queried by its trace
+// processor.
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";

@@ -45,7 +45,7 @@ program calls
   call expect("name", GANG_INVALID, gang_register(none, name=repeat("n", 65), cpus=1))
   call expect("blank name", GANG_INVALID, gang_register(none, name="  ", cpus=1))
   call expect("memory", GANG_NOT_ENOUGH, gang_register(none, cpus=1, mem_bytes=2_int64**60))
-  call hold("the error is told", len(gang_error()) > 10)
+  call hold("the error has a text", len(gang_error()) > 10)
   call hold("results have texts", gang_result_text(GANG_NO_DAEMON) == "no gangd listens")
   call expect("process", GANG_NO_SUCH_PROCESS, gang_adopt(none, 99999999, cpus=1))
 

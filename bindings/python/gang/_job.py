@@ -102,7 +102,7 @@ class Job:
         ask(library.gang_add_thread, self._handle, _number("tid", tid, 32))
 
     def remove_thread(self, tid: int = 0) -> None:
-        """Takes it out again: it is scheduled as it was before. With its last thread the job ends."""
+        """Takes it out again: it is scheduled as before. With its last thread the job ends."""
         ask(library.gang_remove_thread, self._handle, _number("tid", tid, 32))
 
     def set_class(self, job_class: Union[Class, str]) -> None:
@@ -179,8 +179,8 @@ def job(
     0 CPUs: as many as the process may use; min_cpus: below which it does not run, otherwise all of
     them. 0 bytes: not said. With `wait` it waits until there is as much memory and disk.
 
-    A program under `gang run` is a gang already: there the block has that job, as it was asked for on
-    the command line.
+    A program under `gang run` is a gang already: there the block has that job, as the command line
+    asked for it.
     """
     outer = _outer()
     if outer:

@@ -1,4 +1,4 @@
-"""The package against a daemon, of which GANG_SOCKET tells."""
+"""The package against a daemon, on the socket GANG_SOCKET."""
 
 import contextlib
 import functools
@@ -29,8 +29,8 @@ HAS_GROUPS = False
 
 
 def setUpModule():
-    """A job is a cgroup where the daemon can make some. Elsewhere it is a tree of processes, of which
-    the daemon learns a moment later. Not found out as this is imported: workers do that, too."""
+    """A job is a cgroup where the daemon can make some. Elsewhere it is a tree of processes,
+    of which the daemon learns a moment later. Not found out at import: workers import, too."""
     global HAS_GROUPS
     with gang.job(cpus=1):
         HAS_GROUPS = "/job-" in group_of()
@@ -203,7 +203,7 @@ class Calls(unittest.TestCase):
                 with self.assertRaises(gang.Invalid):
                     job.progress(done, total)
             if "GANG_PROGRAM" in os.environ:
-                # The end is told at once, and once it is there it stays.
+                # The end is reported at once, and once it is there it stays.
                 until(lambda: shown(job)["progress_done"] == shown(job)["progress_total"] == 1000)
             other = gang.open(job.id)
             self.assertEqual(other.id, job.id)

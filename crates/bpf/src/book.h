@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * How the time of a gang is booked: by whether it is in slot, and how many of its threads run and want to.
+ * How the time of a gang is booked: by whether it is in slot, and how many of its threads run and
+ * want to.
  *
- * Who calls says what a thread does from now on, and holds the gang's lock; nothing here knows threads or CPUs.
- * The structures are repeated in shared.rs, which a test compares.
+ * The caller says what a thread does from now on, and holds the gang's lock; nothing here knows
+ * threads or CPUs. The structures are repeated in shared.rs, which a test compares.
  */
 #ifndef GANGD_BOOK_H
 #define GANGD_BOOK_H
@@ -11,15 +12,18 @@
 #define SLOTS_MAX 320
 
 /*
- * Slots that are booked at once. The verifier goes through each of them, for each program: with 16 that took 0.3 s of
- * CPU at every start of a daemon, and 0.1 s with these.
+ * Slots that are booked at once. The verifier goes through each of them, for each program. With 16
+ * that took 0.3 s of CPU at every start of a daemon, and 0.1 s with these.
  */
 #define STEPS 4
 
 /* Skews: 8 buckets for each power of two, of microseconds; the last is everything above. */
 #define BUCKETS 144
 
-/* A thread that leaves its CPU this much later than the first was filling, and nobody interrupted it for that. */
+/*
+ * A thread that leaves its CPU this much later than the first was filling, and nobody interrupted
+ * it for that.
+ */
 #define FILLS_NS (10 * 1000 * 1000)
 
 /* Skews that have not been counted yet, plus one: of the start of a slot, and of the end of one. */
@@ -45,18 +49,21 @@ struct slots {
 
 struct gang {
 	struct bpf_spin_lock lock;
-	/* Two CPUs may carry changes of one thread out in another order: for a while these may be less than 0. */
+	/*
+	 * Two CPUs may carry changes of one thread out in another order: for a while these may be
+	 * less than 0.
+	 */
 	__s32 running;
 	/* Waiting or running. */
 	__s32 runnable;
 	__u32 in_slot;
-	/* What a thread remembers to have been counted in. */
+	/* The number by which a thread knows the gang in which it was counted. */
 	__u64 epoch;
 	/* Booked up to here. */
 	__u64 at_ns;
 	__u64 generation;
 	__u32 cursor;
-	/* Whose edge is waited for. */
+	/* The edge whose skew is not known yet. */
 	__u32 starting;
 	__u32 ending;
 	/* Threads that ran when the slot ended, and have not left since. */
@@ -64,7 +71,9 @@ struct gang {
 	/* The first thread of an edge; 0 before there is one. */
 	__u64 first_ns;
 	struct notes notes;
-	/* Time in slot, time in slot with threads that want to run, and with all of those on CPUs. */
+	/*
+	 * Time in slot, time in slot with threads that want to run, and with all of those on CPUs.
+	 */
 	__u64 slot_ns;
 	__u64 wanted_ns;
 	__u64 coscheduled_ns;
@@ -74,7 +83,7 @@ struct gang {
 	__u64 waiting_ns;
 	/* When the last slot ended. */
 	__u64 ended_ns;
-	/* Nobody wants to run, and who watches is to be told of the first one who does. */
+	/* Nobody wants to run, and user space waits for the first thread that does. */
 	__u32 awaited;
 	__u32 unused;
 	__u32 skew[BUCKETS];
@@ -111,7 +120,10 @@ static __always_inline void count_skew(struct gang *g, __u64 noted_ns)
 		__sync_fetch_and_add(&g->skew[at], 1);
 }
 
-/* Counts those that were noted, without the lock: in a loop below it, it is too much for the verifier. */
+/*
+ * Counts those that were noted, without the lock: in a loop below it, it is too much for the
+ * verifier.
+ */
 static __noinline void count_skews(struct gang *g, __u64 start_ns, __u64 end_ns)
 {
 	if (!g)
@@ -172,7 +184,10 @@ static __always_inline void look_at_start(struct gang *g, __u64 now)
 	}
 }
 
-/* A thread leaves its CPU, on which it has run since a moment. Who comes back has left all the same: it fills. */
+/*
+ * A thread leaves its CPU, on which it has run since a moment. A thread that comes back has left
+ * all the same: it fills.
+ */
 static __always_inline void look_at_end(struct gang *g, __u64 since_ns, __u64 now)
 {
 	if (!g->ending || since_ns > g->ended_ns)
@@ -208,7 +223,9 @@ static __always_inline void end(struct gang *g, __u64 at)
 	g->staying = g->ending ? g->running : 0;
 }
 
-/* Books the time up to now, slot by slot; 0 where more slots have passed than are booked at once. */
+/*
+ * Books the time up to now, slot by slot; 0 where more slots have passed than are booked at once.
+ */
 static __always_inline __u32 book(struct gang *g, struct slots *s, __u64 now)
 {
 	__u32 i, step;

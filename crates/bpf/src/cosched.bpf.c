@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What runs where and when, summed up in the kernel.
+ * The time of gangs on CPUs, summed up in the kernel.
  *
- * Problem: whether all threads of a gang run together can only be seen where threads are switched,
- * thousands of times a second; a record of each switch, read by a program, would cost more than the
+ * Problem: whether all threads of a gang run at once can only be seen where threads are switched,
+ * thousands of times a second. A record of each switch, read by a program, would cost more than the
  * gangs gain.
  *
- * Approach: a gang is known by the number of its cgroup (version 2). Each of its threads is sleeping,
- * waiting for a CPU, or running; the gang knows how many wait and run. Before one of these numbers
- * changes, the time since the last change is booked by what they were. When the gang's slots are comes
- * from user space ahead of time, so that nobody has to say at an edge that one begins. What a gang had of
- * each CPU is summed up there, in memory that no other CPU writes: its run when a thread leaves the CPU, its
- * waiting when one gets it.
+ * Approach: a gang is known by the number of its cgroup (version 2). Each of its threads is
+ * sleeping, waiting for a CPU, or running; the gang knows how many wait and run. Before one of
+ * these numbers changes, the time since the last change is booked by what they were. User space
+ * writes the gang's slots ahead of time, so that nobody has to say at an edge that one begins. The
+ * gang's time on each CPU is summed up there, in memory that no other CPU writes. A run is added
+ * when a thread leaves the CPU, waiting when a thread gets it.
  *
- * Of a gang that sleeps, user space can have the first moment told at which a thread wants to run again. And it can
- * read how many short tasks there were: how often an ordinary thread fell asleep, or ended, on a CPU on which a gang's
- * thread wanted to run on. Who computes for long takes such a CPU in every gap, and never leaves it so.
+ * Of a gang that sleeps, user space can await the first moment at which a thread wants to run
+ * again. It can also read how many short tasks there were. A short task is an ordinary thread that
+ * fell asleep, or ended, on a CPU on which a gang's thread wanted to run on. Threads that compute
+ * for long take such a CPU in every gap, and never leave it so.
  *
- * Properties: a thread's state and the numbers of its gang change together, so that an event that is
- * missed or comes twice is made up for by the thread's next one. All time from the moment on at which
- * the gang is watched is booked exactly once. Threads outside of all gangs cost a look-up.
+ * Properties: a thread's state and the numbers of its gang change in one step. An event that is
+ * missed or comes twice is made up for by the thread's next one. From the moment on at which the
+ * gang is watched, all time is booked exactly once. Threads outside of all gangs cost a look-up.
  */
 #include "kernel.h"
 
@@ -51,11 +52,14 @@ struct thread {
 struct culprit {
 	__u64 gang;
 	__u32 tgid;
-	/* Of the gang: another one may have the number of its group later, and nobody has to clear this away. */
+	/*
+	 * Of the gang: another one may have the number of its group later, and nobody has to clear
+	 * this away.
+	 */
 	__u32 epoch;
 };
 
-/* What a gang had of one CPU. */
+/* A gang's time on one CPU. */
 struct share {
 	__u64 in_slot_ns;
 	__u64 out_of_slot_ns;
@@ -66,7 +70,7 @@ struct share {
 
 /* A CPU, the gang that runs there, and what the last gang had of it that is not in `shares` yet. */
 struct cpu {
-	/* Its last switch, or when a thread was found on it whose coming was not told. */
+	/* Its last switch, or when a thread was found on it whose coming was not reported. */
 	__u64 at_ns;
 	/* 0: no thread of a gang that has been seen to come. */
 	__u64 gang;
@@ -80,7 +84,10 @@ struct cpu {
 	__u64 short_tasks;
 	/* `gang` has slots, and time out of them. */
 	__u32 has_slots;
-	/* The last thread of such a gang here wanted to run on, and there has been no short task since. */
+	/*
+	 * The last thread of such a gang here wanted to run on, and there has been no short task
+	 * since.
+	 */
 	__u32 taken;
 };
 
@@ -137,7 +144,10 @@ struct {
 	__type(value, struct share);
 } shares SEC(".maps");
 
-/* The numbers of gangs that were awaited and have woken. One for which there is no room is not told. */
+/*
+ * The numbers of gangs that were awaited and have woken. A number for which there is no room is
+ * lost.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, WOKEN_BYTES);
@@ -168,7 +178,10 @@ static long book_more(__u32 step, struct behind *b)
 	return is_booked;
 }
 
-/* Books all slots that there can be. Nobody's state changes before that, which is that of all this time. */
+/*
+ * Books all slots that there can be. Nobody's state changes before that, which is that of all this
+ * time.
+ */
 static __noinline void catch_up(__u64 gang, __u64 now)
 {
 	struct behind b = { .gang = gang, .now = now };
@@ -185,13 +198,16 @@ struct change {
 	__u64 since_ns;
 	__u32 was;
 	__u32 is;
-	/* What comes back: slot_ns of the gang, and whether it has slots. */
+	/* The results: slot_ns of the gang, and whether it has slots. */
 	__u64 slot_ns;
 	__u32 has_slots;
 	__u32 unused;
 };
 
-/* Carries it out. Not static: so the verifier looks at it once, and not for each way that leads here. */
+/*
+ * Carries it out. Not static: so the verifier looks at it once, and not for each way that leads
+ * here.
+ */
 __noinline int carry_out(struct change *c)
 {
 	struct gang *g;
@@ -326,8 +342,8 @@ static __always_inline void begin_run(struct change *c, __u64 lost_ns)
 }
 
 /*
- * A thread sleeps, waits or runs from now on. The last one on this CPU has run since a moment: one that leaves it,
- * or `before`, whom one follows that runs.
+ * A thread sleeps, waits or runs from now on. The last one on this CPU has run since a moment: one
+ * that leaves it, or `before`, whom one follows that runs.
  */
 static __noinline void set(struct task_struct *task, __u32 state, struct task_struct *before,
 			   __u64 since_ns, __u64 now)
@@ -381,7 +397,10 @@ static __noinline void wake(struct task_struct *task)
 		set(task, WAITING, 0, 0, bpf_ktime_get_ns());
 }
 
-/* Threads of the kernel come and go whether anybody wants something or not; real-time ones wait for no gap. */
+/*
+ * Threads of the kernel come and go whether anybody wants something or not; real-time ones wait for
+ * no gap.
+ */
 static __always_inline bool is_ordinary(struct task_struct *task)
 {
 	bool is_of_kernel = task->flags & PF_KTHREAD;
@@ -425,8 +444,8 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 }
 
 /*
- * The kernel accounts for the thread on this CPU, at each tick at least. One that was not seen to come runs all the
- * same: there are kernels that do not tell each switch.
+ * The kernel accounts for the thread on this CPU, at each tick at least. A thread that was not seen
+ * to come runs all the same: there are kernels that do not report each switch.
  */
 SEC("tp_btf/sched_stat_runtime")
 int BPF_PROG(on_runtime, struct task_struct *task)
@@ -444,15 +463,15 @@ int BPF_PROG(on_runtime, struct task_struct *task)
 	if (!cpu)
 		return 0;
 	now = bpf_ktime_get_ns();
-	/* It came after the last switch that was told, and what it has of this CPU begins here. */
+	/* It came after the last switch that was reported, and its time on this CPU begins here. */
 	cpu->at_ns = now;
 	set(task, RUNNING, 0, 0, now);
 	return 0;
 }
 
 /*
- * Looks at all threads once: those that run or wait for a CPU already are not seen otherwise until they are
- * switched. Of those that have been in a gang before, the state is known.
+ * Looks at all threads once: those that run or wait for a CPU already are not seen otherwise until
+ * they are switched. Of those that have been in a gang before, the state is known.
  */
 SEC("iter/task")
 int look_around(struct bpf_iter__task *context)
@@ -502,7 +521,10 @@ int book_now(__u64 *id)
 	return 0;
 }
 
-/* Has it told once when a thread of a gang wants to run; 1 where one does already, 2 where there is no such gang. */
+/*
+ * Reports once when a thread of a gang wants to run; 1 where one does already, 2 where there is no
+ * such gang.
+ */
 SEC("syscall")
 int await(__u64 *id)
 {

@@ -1,4 +1,4 @@
-//! What was measured of a gang.
+//! The figures of a gang.
 
 /// Sums since the gang is watched, or started over.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,7 +19,7 @@ pub struct GangSums {
     pub skews: Vec<u32>,
 }
 
-/// What a gang had of one CPU.
+/// A gang's time on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnCpu {
     pub cpu: u32,
@@ -32,7 +32,7 @@ pub struct OnCpu {
 }
 
 impl OnCpu {
-    /// What it had since those of all CPUs were these.
+    /// The time since those of all CPUs were these.
     pub fn since(self, earlier: &[OnCpu]) -> OnCpu {
         let Some(then) = earlier.iter().find(|then| then.cpu == self.cpu) else { return self };
         OnCpu {
@@ -60,8 +60,8 @@ pub struct Culprit {
 }
 
 impl Culprit {
-    /// What it took since all were these; `None` where it took nothing. One that made room for another may have begun
-    /// anew.
+    /// The time that it took since all were these; `None` where it took nothing. One that made room
+    /// for another may have begun anew.
     pub fn since(mut self, earlier: &[Culprit]) -> Option<Culprit> {
         let then = earlier.iter().find(|then| then.pid == self.pid && then.ns <= self.ns);
         self.ns -= then.map_or(0, |then| then.ns);
@@ -116,7 +116,7 @@ impl SchedClass {
 }
 
 impl GangSums {
-    /// What was added to earlier ones of the same gang.
+    /// The sums since earlier ones of the same gang.
     pub fn since(&self, earlier: &GangSums) -> GangSums {
         let skews_then = earlier.skews.iter().copied().chain(std::iter::repeat(0));
         let skews = self.skews.iter().zip(skews_then).map(|(now, then)| now.saturating_sub(then));
@@ -131,8 +131,8 @@ impl GangSums {
         }
     }
 
-    /// The share of the time in slot, as far as the gang wanted to run, in which all of its runnable
-    /// threads were on CPUs; `None` where it never wanted to.
+    /// The share of the time in slot, as far as the gang wanted to run, in which all of its
+    /// runnable threads were on CPUs; `None` where it never wanted to.
     pub fn coscheduled(&self) -> Option<f64> {
         (self.wanted_ns > 0).then(|| self.coscheduled_ns as f64 / self.wanted_ns as f64)
     }

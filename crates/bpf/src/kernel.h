@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The few types and constants of the kernel that the programs beside it use. Where a field lies in the kernel
- * that runs is found out when the program is loaded (CO-RE), so a structure lists only what is read.
+ * The few types and constants of the kernel that the programs beside it use. Where a field lies in
+ * the kernel that runs is found out when the program is loaded (CO-RE), so a structure lists only
+ * what is read.
  */
 #ifndef GANGD_KERNEL_H
 #define GANGD_KERNEL_H
@@ -127,7 +128,10 @@ struct bpf_iter__task {
 /* prev_state of sched_switch: the thread waits for something that no signal interrupts. */
 #define TASK_UNINTERRUPTIBLE 0x2
 
-/* What a program on a clock's tick is given: the registers at that moment, as far as they are used. */
+/*
+ * The context of a program on a clock's tick: the registers at that moment, as far as they are
+ * used.
+ */
 struct bpf_perf_event_data {
 #if defined(__TARGET_ARCH_arm64)
 	__u64 before[32];

@@ -1,4 +1,4 @@
-//! What the bytes in the maps of `cosched.bpf.c` say.
+//! The values in the maps of `cosched.bpf.c`.
 
 use crate::{
     Culprit, GangSums, OnCpu, SLOTS_MAX, SchedClass, SlotTime,
@@ -68,7 +68,7 @@ pub fn new_share(epoch: u64) -> Vec<u8> {
     Share { epoch, ..Share::zeroed() }.to_bytes()
 }
 
-/// What a gang had of a CPU: until another gang had it, since then, and its run that is not over.
+/// A gang's time on a CPU: until another gang had it, since then, and its run that is not over.
 pub fn on_cpu(number: usize, gang: u64, gang_bytes: &[u8], share: &[u8], cpu: &[u8]) -> OnCpu {
     let run = Run::of(gang, gang_bytes, cpu);
     let (share, cpu) = (Share::read(share), Cpu::read(cpu));

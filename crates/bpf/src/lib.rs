@@ -1,17 +1,17 @@
-//! What runs where and when, summed up in the kernel.
+//! The time of gangs and programs on CPUs, summed up in the kernel.
 //!
-//! Problem: whether the threads of a gang run together, and who keeps them from it, only the kernel's
-//! scheduler sees. A record of each switch would cost more than a slice gains.
+//! Problem: only the kernel's scheduler sees whether the threads of a gang run at once, and who
+//! keeps them from it. A record of each switch would cost more than a slice gains.
 //!
-//! Approach: programs on the scheduler's tracepoints (`cosched.bpf.c`, which says how) keep sums for
-//! each gang; a [`Meter`] loads them, says which groups are gangs and when their slots are, and reads.
-//! The kernel needs BTF and no kprobes; who runs it needs CAP_BPF and CAP_PERFMON.
+//! Approach: programs on the scheduler's tracepoints (`cosched.bpf.c`, which says how) keep sums
+//! for each gang; a [`Meter`] loads them, says which groups are gangs and when their slots are, and
+//! reads. The kernel needs BTF and no kprobes; who runs it needs CAP_BPF and CAP_PERFMON.
 //!
-//! What the threads of a single program do, a [`Profiler`] sums up, and sees at the ticks of a clock
-//! (`profile.bpf.c`).
+//! A [`Profiler`] sums up what the threads of a single program do, and looks at them at the ticks
+//! of a clock (`profile.bpf.c`).
 //!
-//! Properties: what was not measured has a reason ([`NotMeasured`]), and no figure. When the meter is
-//! dropped, the programs are gone from the kernel, also where its process was killed.
+//! Properties: what was not measured has a reason ([`NotMeasured`]), and no figure. When the meter
+//! is dropped, the programs are gone from the kernel, also where its process was killed.
 
 mod figures;
 #[cfg(any(has_program, test))]
@@ -50,7 +50,7 @@ pub struct SlotTime {
     pub end_ns: u64,
 }
 
-/// The most slots that are kept of a gang; later ones are told when earlier ones have passed.
+/// The most slots that are kept of a gang; later ones are written when earlier ones have passed.
 pub const SLOTS_MAX: usize = 320;
 
 /// Why nothing is measured.
@@ -60,7 +60,8 @@ pub enum NotMeasured {
     NotBuilt,
     #[error("it takes root, or CAP_BPF and CAP_PERFMON")]
     NotPermitted,
-    /// The cause is part of the text: what comes from libbpf has the operation and the object in it.
+    /// The cause is part of the text: what comes from libbpf has the operation and the object in
+    /// it.
     #[error("the kernel refuses to {operation}: {cause}")]
     Refused { operation: &'static str, cause: String },
     #[error("the kernel has no such gang")]

@@ -19,19 +19,19 @@ use crate::{
     object::{self, Aligned, map, program, refused},
 };
 
-/// Of those whom a gang waited for, so many are told.
-const CULPRITS_TOLD: usize = 5;
+/// The culprits that are listed of a gang, at most.
+const CULPRITS_LISTED: usize = 5;
 
-/// What was moved while it was read is read again, so often.
+/// Shares that were moved while they were read are read again, so often.
 const READ_AGAIN: usize = 10;
 
-/// The programs that are not told of by the scheduler.
+/// The programs that are called, and not attached to the scheduler.
 const CALLED: [&str; 3] = ["book_now", "await", "look_around"];
 
 static PROGRAM: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/cosched.bpf.o")));
 
-/// Measures the gangs that it is told of, as long as it is there.
+/// Measures the gangs that it is to watch, as long as it is there.
 ///
 /// Its functions may be called from several threads at once.
 pub struct Meter {
@@ -39,9 +39,9 @@ pub struct Meter {
     /// The programs run as long as these are there.
     _links: Vec<Link>,
     generation: AtomicU64,
-    /// What tells a gang from whoever has the number of its group before or later.
+    /// The next epoch. Another gang may have the number of the same group before or later.
     epoch: AtomicU64,
-    /// What had been measured of gangs when they started over.
+    /// The values that gangs had when they started over.
     before: Mutex<HashMap<u64, Measured>>,
 }
 
@@ -73,11 +73,12 @@ impl Meter {
         Ok(Meter { object, _links: links, generation, epoch, before: Mutex::default() })
     }
 
-    /// Measures a gang from now on: the threads in the cgroup (version 2) of this number. What was measured there
-    /// before is that of another gang.
+    /// Measures a gang from now on: the threads in the cgroup (version 2) of this number. Earlier
+    /// values of this cgroup are those of another gang.
     ///
-    /// None of the time is slot unless [`Meter::set_slots`] says so, before or after. Threads that run or wait for a
-    /// CPU at this moment count once they are switched, or with the next [`Meter::look_around`].
+    /// None of the time is slot unless [`Meter::set_slots`] says so, before or after. Threads that
+    /// run or wait for a CPU at this moment count once they are switched, or with the next
+    /// [`Meter::look_around`].
     pub fn watch(&self, gang: u64) -> Result<(), NotMeasured> {
         let epoch = self.epoch.fetch_add(1, Ordering::Relaxed);
         let cpus = libbpf_rs::num_possible_cpus().map_err(refused("count the CPUs"))?;
@@ -96,13 +97,13 @@ impl Meter {
         Ok(())
     }
 
-    /// Looks at all threads of the machine, for those of gangs that run or wait for a CPU and have not been switched
-    /// since. Takes the longer, the more threads there are.
+    /// Looks at all threads of the machine, for those of gangs that run or wait for a CPU and have
+    /// not been switched since. Takes the longer, the more threads there are.
     pub fn look_around(&self) -> Result<(), NotMeasured> {
         object::look_around(&self.object)
     }
 
-    /// What is told of a gang from now on is what is measured from now on.
+    /// The values of a gang begin at 0 from now on.
     pub fn start_over(&self, gang: u64) -> Result<(), NotMeasured> {
         let measured = Measured {
             figures: layout::figures(&self.booked(gang)?),
@@ -117,20 +118,20 @@ impl Meter {
         self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What had been measured of a gang when it started over.
+    /// The values that a gang had when it started over.
     fn before_of(&self, gang: u64) -> Measured {
         self.before().get(&gang).cloned().unwrap_or_default()
     }
 
-    /// The slots of a gang, in order, without overlap; `None`: all of the time is slot. Time that has
-    /// passed is booked by the slots that were known before.
+    /// The slots of a gang, in order, without overlap; `None`: all of the time is slot. Time that
+    /// has passed is booked by the slots that were known before.
     pub fn set_slots(&self, gang: u64, slots: Option<&[SlotTime]>) -> Result<(), NotMeasured> {
         // Of a gang that is not watched yet there is nothing to book.
         let _ = self.book_now(gang);
         let generation = self.generation.fetch_add(1, Ordering::Relaxed);
         map(&self.object, "slots")
             .update(&gang.to_ne_bytes(), &layout::slots(generation, slots), MapFlags::ANY)
-            .map_err(refused("tell the slots of a gang"))
+            .map_err(refused("set the slots of a gang"))
     }
 
     /// Measures a gang no more. One that is not watched is none: that is all that can fail.
@@ -141,8 +142,8 @@ impl Meter {
         self.before().remove(&gang);
     }
 
-    /// Has it told, once, when a thread of a gang wants to run: see [`Meter::hear_who_wakes`]. False where one does
-    /// already.
+    /// Awaits, once, that a thread of a gang wants to run: see [`Meter::hear_who_wakes`]. False
+    /// where one does already.
     pub fn await_waking(&self, gang: u64) -> Result<bool, NotMeasured> {
         match self.call("await", gang).map_err(refused("wait for a gang to wake"))? {
             0 => Ok(true),
@@ -151,11 +152,11 @@ impl Meter {
         }
     }
 
-    /// Waits until gangs that were awaited have woken, and tells their numbers; then again. Where many wake at once,
-    /// some may not be told.
+    /// Waits until gangs that were awaited have woken, and hands their numbers over; then again.
+    /// Where many wake at once, some numbers may be lost.
     pub fn hear_who_wakes(
         &self,
-        mut tell: impl FnMut(Vec<u64>),
+        mut heed: impl FnMut(Vec<u64>),
     ) -> Result<Infallible, NotMeasured> {
         let hearing = refused("hear which gangs wake");
         let ring = map(&self.object, "woken");
@@ -170,24 +171,24 @@ impl Meter {
         loop {
             match wakings.poll(Duration::MAX) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => return Err(hearing(error)),
-                _ => tell(heard.take()),
+                _ => heed(heard.take()),
             }
         }
     }
 
-    /// What was measured of a gang up to now.
+    /// The sums of a gang up to now.
     pub fn read(&self, gang: u64) -> Result<GangSums, NotMeasured> {
         Ok(layout::figures(&self.booked(gang)?).since(&self.before_of(gang).figures))
     }
 
-    /// How many threads of a gang run or wait for a CPU. Whoever did so when they came to it counts once they are
-    /// switched, or with the next [`Meter::look_around`].
+    /// How many threads of a gang run or wait for a CPU. Threads that did so when they came to the
+    /// gang count once they are switched, or with the next [`Meter::look_around`].
     pub fn runnable(&self, gang: u64) -> Result<u32, NotMeasured> {
         Ok(layout::runnable(&self.kept(gang)?))
     }
 
-    /// What a gang had of each CPU that it used, up to now. A thread that is switched at this moment may be
-    /// missing by its last run.
+    /// A gang's time on each CPU that it used, up to now. The last run of a thread that is switched
+    /// at this moment may be missing.
     pub fn per_cpu(&self, gang: u64) -> Result<Vec<OnCpu>, NotMeasured> {
         let before = self.before_of(gang).per_cpu;
         let since = self.of_cpus(gang)?.into_iter().map(|on_cpu| on_cpu.since(&before));
@@ -220,8 +221,9 @@ impl Meter {
         Ok(shares.iter().zip(&cpus).enumerate().map(on_cpu).collect())
     }
 
-    /// How many short tasks there have been: how often an ordinary thread of no gang fell asleep, or ended, on a CPU on
-    /// which a gang's thread wanted to run on, once until one is back. Threads of the kernel do not count.
+    /// How many short tasks there have been. An ordinary thread of no gang is one when it falls
+    /// asleep, or ends, on a CPU on which a gang's thread wanted to run on. The CPU counts one
+    /// until such a thread is back. Threads of the kernel do not count.
     pub fn short_tasks(&self) -> Result<u64, NotMeasured> {
         let cpus = map(&self.object, "cpus")
             .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
@@ -229,13 +231,14 @@ impl Meter {
         Ok(cpus.iter().flatten().map(|cpu| layout::short_tasks(cpu)).sum())
     }
 
-    /// Whom a gang waited for in its slots, the worst first. Looks through those of all gangs.
+    /// The processes that a gang waited for in its slots, the worst first. Looks through those of
+    /// all gangs.
     pub fn lost_to(&self, gang: u64) -> Result<Vec<Culprit>, NotMeasured> {
         let before = self.before_of(gang).lost_to;
         let all = self.culprits(gang)?.into_iter();
         let mut lost_to: Vec<_> = all.filter_map(|culprit| culprit.since(&before)).collect();
         lost_to.sort_by_key(|culprit| std::cmp::Reverse(culprit.ns));
-        lost_to.truncate(CULPRITS_TOLD);
+        lost_to.truncate(CULPRITS_LISTED);
         Ok(lost_to)
     }
 

@@ -1,4 +1,4 @@
-//! What the readers of BPF objects share.
+//! The common part of the readers of BPF objects.
 
 use std::ffi::OsStr;
 
@@ -21,8 +21,8 @@ pub fn load(object: &'static Aligned<[u8]>) -> Result<Object, NotMeasured> {
         .map_err(refused("load the BPF programs"))
 }
 
-/// Why the kernel did not do it. It denies permission also for what it finds wrong with a program, or where it is
-/// locked down: who has the rights is told the cause.
+/// Why the kernel did not do it. It denies permission also where it finds fault with a program, or
+/// is locked down: with the rights, the error has the cause.
 pub fn refused(operation: &'static str) -> impl Fn(libbpf_rs::Error) -> NotMeasured {
     move |error| match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied if !has_rights() => NotMeasured::NotPermitted,

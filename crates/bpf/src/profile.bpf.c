@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the threads of one program do: where they are at each tick of the clock, and what they sleep for.
+ * The threads of one program: where they are at each tick of the clock, and what they sleep for.
  *
- * Problem: whether threads wait for each other cannot be seen in how much CPU they use. Those that spin
- * use all of it, those that block leave it to others, and who waits for a partner that has no CPU looks
- * like who waits for one that has more to do.
+ * Problem: whether threads wait for each other cannot be seen in how much CPU they use. Those that
+ * spin use all of it, and those that block leave it to others. A thread that waits for a partner
+ * without a CPU looks like one whose partner has more to do.
  *
- * Approach: at each tick of each CPU a record says who runs there and at which instruction, and how many
- * threads of the program run and wait for a CPU at that moment. For how long they do the one and the other is
- * known without ticks, and summed up. What threads sleep for is summed up by the system call they sleep in.
+ * Approach: at each tick of each CPU a record says who runs there and at which instruction. It has
+ * the program's threads that run and wait for a CPU at that moment. For how long they do the one
+ * and the other is known without ticks, and summed up. Sleeps are summed up by the system call that
+ * the thread sleeps in.
  *
- * Properties: ticks come at the same rate whoever runs, nobody included, so that shares of ticks are
- * shares of time. All time is booked once, without a lock: two CPUs that change something in the same hundred
- * nanoseconds may book as much by the numbers of one of them. A thread whose coming to a CPU the kernel did not tell
- * counts as waiting until the next tick there. A program is a cgroup (version 2); threads outside of it cost a look-up.
+ * Properties: ticks come at the same rate whoever runs, nobody included, so that shares of ticks
+ * are shares of time. All time is booked once, without a lock. Two CPUs that change something in
+ * the same hundred nanoseconds may book as much by the numbers of one of them. A thread that came
+ * to a CPU without a report of the kernel counts as waiting until the next tick there. A program is
+ * a cgroup (version 2); threads outside of it cost a look-up.
  */
 #include "kernel.h"
 
@@ -30,13 +32,16 @@ char LICENSE[] SEC("license") = "GPL";
 #define SLEEPS_MAX 16384
 #define TICKS_BYTES (1 << 20)
 
-/* Who waits for a CPU for less than this was woken: its partners hardly notice. */
+/* A thread that waits for a CPU for less than this was woken: its partners hardly notice. */
 #define APART_NS 100000
 
 /* Threads that meet have met once all of them have run for so long. */
 #define MEET_NS 1000000
 
-/* What the threads do at a moment: one waits for a CPU; none does; none did for long since so many ran at once. */
+/*
+ * The kinds of moments: one thread waits for a CPU; none does; none did for long since so many ran
+ * at once.
+ */
 enum { APART, CLEAR, MET };
 #define CPUS_MAX 1024
 #define SUMS_MAX (MET + CPUS_MAX)
@@ -76,7 +81,9 @@ struct program {
 	__u64 booked_ns;
 };
 
-/* For how long threads did something, and for how long they ran meanwhile, all of them together. */
+/*
+ * For how long threads did something, and for how long they ran meanwhile: a sum over all of them.
+ */
 struct sum {
 	__u64 ns;
 	__u64 ran_ns;
@@ -163,7 +170,7 @@ static __always_inline __s32 call_of(struct task_struct *task)
 	return regs ? (__s32)regs->CALL : -1;
 }
 
-/* What the threads do, with so many that have met. */
+/* The kind of a moment, with so many that have met. */
 static __always_inline __u32 sum_of(__s64 waiting, __s64 met)
 {
 	if (waiting > 0)
@@ -184,7 +191,10 @@ static __always_inline void add(__u32 which, __u64 ns, __s64 running)
 		__sync_fetch_and_add(&sum->ran_ns, ns * running);
 }
 
-/* Sums up the time until now, in which the threads have done what they do yet. Which sum the moment is part of. */
+/*
+ * Sums up the time until now, in which the threads have done what they do yet. Which sum the moment
+ * is part of.
+ */
 static __always_inline __u32 book(struct program *p, __u64 now)
 {
 	__s64 running = p->running, waiting = p->waiting, at_once = p->at_once;
@@ -226,7 +236,7 @@ static __always_inline void count(struct program *p, __u32 was, __u32 is, __u64 
 	}
 }
 
-/* Who waited for a CPU for long has kept its partners waiting. */
+/* A thread that waited for a CPU for long has kept its partners waiting. */
 static __always_inline void move(struct program *p, struct thread *t, __u32 state, __u64 now)
 {
 	/* Somebody may be looking around. */
@@ -239,8 +249,9 @@ static __always_inline void move(struct program *p, struct thread *t, __u32 stat
 	count(p, was, state, now);
 }
 
-/* What is known of a thread; nothing of one that was last seen when another group was watched. */
-static __always_inline struct thread *known(struct program *p, struct task_struct *task, __u64 flags)
+/* The state of a thread; empty for one that was last seen when another group was watched. */
+static __always_inline struct thread *known(struct program *p, struct task_struct *task,
+					    __u64 flags)
 {
 	struct thread *t = bpf_task_storage_get(&threads, task, 0, flags);
 
@@ -253,7 +264,8 @@ static __always_inline struct thread *known(struct program *p, struct task_struc
 }
 
 /* A thread sleeps, waits or runs from now on. */
-static __noinline void set(struct program *p, struct task_struct *task, __u32 state, __u32 uninterruptible)
+static __noinline void set(struct program *p, struct task_struct *task, __u32 state,
+			   __u32 uninterruptible)
 {
 	struct sleeps *sum, first = {};
 	struct cause cause = {};
@@ -321,7 +333,10 @@ static __noinline void wake(struct task_struct *task)
 		set(p, task, WAITING, 0);
 }
 
-/* Looks at all threads once: those that wait for a CPU already are not seen otherwise until they get one. */
+/*
+ * Looks at all threads once: those that wait for a CPU already are not seen otherwise until they
+ * get one.
+ */
 SEC("iter/task")
 int look_around(struct bpf_iter__task *context)
 {
@@ -388,7 +403,7 @@ int on_tick(struct bpf_perf_event_data *context)
 	tick->who = task->pid ? OTHERS : NOBODY;
 	if (is_in(p, task)) {
 		t = known(p, task, BPF_LOCAL_STORAGE_GET_F_CREATE);
-		/* It ran before anybody looked, or was not told to have come. */
+		/* It ran before anybody looked, or its coming was not reported. */
 		if (t && t->state != RUNNING)
 			move(p, t, RUNNING, tick->at_ns);
 		regs = (struct pt_regs *)bpf_task_pt_regs(task);

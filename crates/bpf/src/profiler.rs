@@ -1,4 +1,4 @@
-//! What the threads of one program do, in sums and tick by tick: loads `profile.bpf.c` and reads what it says.
+//! The threads of one program, in sums and tick by tick: loads `profile.bpf.c` and reads its maps.
 
 use std::{
     cell::RefCell,
@@ -40,10 +40,12 @@ impl fmt::Debug for Profiler {
 }
 
 impl Profiler {
-    /// Watches a cgroup by its number; `clocks` are the events that tick, one for each CPU, every `period`.
+    /// Watches a cgroup by its number; `clocks` are the events that tick, one for each CPU, every
+    /// `period`.
     ///
-    /// They tick in turn, as far apart as can be. A tick keeps a thread from its work for some microseconds: were
-    /// another CPU's to follow within these, it would find there, each time, who waits for that thread.
+    /// They tick in turn, as far apart as can be. A tick keeps a thread from its work for some
+    /// microseconds. A tick of another CPU within these would find there, each time, the threads
+    /// that wait for that thread.
     pub fn start(
         group: u64,
         clocks: Vec<impl IntoRawFd>,
@@ -106,7 +108,7 @@ impl Profiler {
         Ok(self.lost + shared::Program::read(&program).lost)
     }
 
-    /// What the threads did since the start, up to the last change or tick, on so many CPUs.
+    /// The sums of the threads since the start, up to the last change or tick, on so many CPUs.
     pub fn sums(&self, cpus: u32) -> Result<Vec<(Coscheduling, Sum)>, NotMeasured> {
         let sums = map(&self.object, "sums");
         let read = |number: u32| {
@@ -120,7 +122,7 @@ impl Profiler {
         (0..MET + cpus.min(CPUS_MAX)).map(read).collect()
     }
 
-    /// What the threads slept for since the start, as far as it is over.
+    /// The sleeps of the threads since the start, as far as they are over.
     pub fn sleeps(&self) -> Result<Vec<Sleep>, NotMeasured> {
         let sleeping = map(&self.object, "sleeping");
         let read = |key: Vec<u8>| {
@@ -150,7 +152,8 @@ fn watch(object: &Object, group: u64, epoch: u64) -> Result<(), NotMeasured> {
         .map_err(refused("say which threads to watch"))
 }
 
-// The sums of profile.bpf.c: the first of those of threads that have met, and of how many there are at most.
+// The sums of profile.bpf.c: the first of those of threads that have met, and of how many there are
+// at most.
 const MET: u32 = 2;
 const CPUS_MAX: u32 = 1024;
 
@@ -210,7 +213,7 @@ mod tests {
         assert_eq!([0, 1].map(coscheduling), [Coscheduling::Apart, Coscheduling::Clear]);
         let program = |call| Who::Program { tgid: 7, tid: 8, ip: 0x1000, call };
         assert_eq!(read.who, program(Some(202)));
-        // What the thread last called says nothing of one that is in its program.
+        // The last call of a thread says nothing while the thread is in its program.
         assert_eq!(tick(&bytes(2, 202)).unwrap().who, program(None));
         assert_eq!(tick(&bytes(3, -1)).unwrap().who, program(None));
         assert_eq!(tick(&bytes(0, -1)).unwrap().who, Who::Nobody);

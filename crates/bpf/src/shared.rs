@@ -127,7 +127,7 @@ macro_rules! shared {
     )*};
 }
 
-// What each field means stands in C: book.h, cosched.bpf.c and profile.bpf.c.
+// The meaning of each field stands in C: book.h, cosched.bpf.c and profile.bpf.c.
 shared! {
     struct Notes = "notes" {
         start_ns: u64,

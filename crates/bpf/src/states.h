@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a thread does, as the scheduler's tracepoints tell it: for programs that keep a state of each thread.
- * They say what it means that a thread wakes or is switched; a wake-up comes here.
+ * The states of threads, from the scheduler's tracepoints: for programs that keep a state of each
+ * thread. They say what it means that a thread wakes or is switched; a wake-up comes here.
  */
 #ifndef GANGD_STATES_H
 #define GANGD_STATES_H
 
 enum { SLEEPING, WAITING, RUNNING };
 
-/* What a thread does that leaves its CPU. */
+/* The state of a thread that leaves its CPU. */
 static __always_inline __u32 left_for(bool preempt, unsigned int prev_state)
 {
 	return preempt || !prev_state ? WAITING : SLEEPING;

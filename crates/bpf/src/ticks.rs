@@ -1,12 +1,12 @@
-//! What a program's threads were seen to do.
+//! Observations of a program's threads.
 
-/// Who runs on a CPU at a tick.
+/// The owner of a CPU at a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     Nobody,
     Others,
-    /// A thread of the program: the process and the thread it is of, where it is in its program, and
-    /// the system call it is in, if the kernel works for it.
+    /// A thread of the program, and where it is in its program. If the kernel works for it, `call`
+    /// is the system call that it is in.
     Program {
         tgid: u32,
         tid: u32,
@@ -24,31 +24,32 @@ pub struct Tick {
     /// How many threads of the program run at that moment, and how many wait for a CPU.
     pub running: u32,
     pub waiting: u32,
-    /// What they do at that moment.
+    /// The kind of that moment.
     pub coscheduling: Coscheduling,
     /// How many threads want this CPU, whosever they are.
     pub here: u32,
 }
 
-/// What the threads of a program do at a moment.
+/// The kind of a moment, by what the threads of a program do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Coscheduling {
     /// One of them waits for a CPU.
     Apart,
     /// None does.
     Clear,
-    /// None did for longer than it takes to wake since so many ran at once, long enough ago for them to have met.
+    /// None did for longer than it takes to wake since so many ran at once, long enough ago for
+    /// them to have met.
     Met(u32),
 }
 
-/// Time, and for how long threads of the program ran in it, all of them together.
+/// Time, and for how long threads of the program ran in it: a sum over all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum {
     pub ns: u64,
     pub ran_ns: u64,
 }
 
-/// What a thread slept for, and how long in all.
+/// The cause of a thread's sleeps, and how long they were in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sleep {
     pub tid: u32,

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The arguments.
 
 use std::{ffi::OsString, time::Duration};
 
@@ -8,15 +8,17 @@ use crate::program::Meant;
 
 /// Say whether gang scheduling helps a program
 ///
-/// Watches a program for some seconds: one that runs, or one that it starts, and ends when it has seen
-/// enough. It judges the five conditions under which gang scheduling helps, predicts the gain, and says in
-/// one sentence what to do. Watch it where and when it usually runs: where nobody competes for its CPUs,
-/// nothing can be gained. A job that is a gang is scheduled by Linux alone while it is watched.
+/// Watches a program for some seconds: one that runs, or one that it starts, and ends when it has
+/// seen enough. It judges the five conditions under which gang scheduling helps, predicts the gain,
+/// and says in one sentence what to do. Watch it where and when it usually runs: where nobody
+/// competes for its CPUs, nothing can be gained. A job that is a gang is scheduled by plain Linux
+/// while it is watched.
 #[derive(Debug, Parser)]
 #[command(name = "gang doctor", version, max_term_width = 100)]
 pub struct Cli {
     /// The process to watch, with its descendants
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(i64).range(1..=i64::from(i32::MAX)),
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i64)
+            .range(1..=i64::from(i32::MAX)),
         required_unless_present_any = ["job", "command", "auto"],
         conflicts_with_all = ["job", "command"])]
     pub pid: Option<i64>,
@@ -28,23 +30,25 @@ pub struct Cli {
     /// From ten seconds on it is looked at half as often, which costs the program less.
     #[arg(short, long, default_value = "10", value_parser = seconds)]
     pub seconds: Duration,
-    /// Prove it: schedule the program as a gang and by Linux alone in turn, and measure what it gains
+    /// Prove it: schedule the program as a gang and by plain Linux in turn, and measure what it
+    /// gains
     ///
-    /// What it does is the time in which it works on CPUs, or, where it reports its progress through libgang
-    /// (gang_job_progress), how fast that grows. Then it takes half a minute at least, and in any case 80 slices of
-    /// each gang that competes.
+    /// Its pace is the time in which it works on CPUs. Where it reports its progress through
+    /// libgang (gang_job_progress), the pace is how fast that grows. The proof then takes half a
+    /// minute at least, and in any case 80 slices of each gang that competes.
     #[arg(long)]
     pub prove: bool,
     /// Watch a program that is started only after so many seconds
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = seconds)]
     pub after: Duration,
-    /// Write the diagnosis as JSON (docs/doctor.md); what a program that is started writes goes to standard error
+    /// Write the diagnosis as JSON (docs/doctor.md); what a program that is started writes goes to
+    /// standard error
     #[arg(long)]
     pub json: bool,
     /// Prove the jobs of policy auto of the daemon, which starts this program for it
     #[arg(long, hide = true, conflicts_with_all = ["pid", "job", "command", "prove", "json"])]
     pub auto: bool,
-    /// What that may cost a job, as a share of its time
+    /// The cost that a job may have, as a share of its time
     #[arg(long, hide = true, default_value_t = 0.01, requires = "auto")]
     pub cost: f64,
     /// The program to start and watch, with its arguments

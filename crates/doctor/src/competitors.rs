@@ -1,5 +1,5 @@
-//! Who competes for the CPUs, by name: the processes of others that used the most of them while the program was
-//! watched.
+//! The competitors for the CPUs, by name: the processes of others that used the most of them while
+//! the program was watched.
 
 use std::{collections::BTreeMap, path::Path, time::Instant};
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 /// So many are named.
 const NAMED: usize = 3;
 
-/// Who used less of a CPU is none.
+/// A process that used less of a CPU is no competitor.
 const LEAST: f64 = 0.05;
 
 /// The kernel counts CPU time in ticks of 10 ms (proc(5)).
@@ -44,7 +44,7 @@ impl Before {
         Ok(Before { began: Instant::now(), used: all(proc_root)? })
     }
 
-    /// Who used the most CPU since, but for those of a cgroup and the one that asks.
+    /// The processes that used the most CPU since, but for those of a cgroup and the one that asks.
     pub fn competitors(&self, proc_root: &Path, group: &Path) -> Result<Vec<Competitor>> {
         let mut own = unless_gone(Group::at(group).processes())?;
         own.push(std::process::id());
@@ -114,8 +114,8 @@ mod tests {
             fs::create_dir_all(&own).unwrap();
             fs::write(own.join("comm"), format!("{name}\n")).unwrap();
             let stat = format!(
-                "{pid} ({name}) R 1 {pid} 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 77 0 0 0 0 0 0 0 0 0 0 \
-                 0 0 0 0 0 17 1 0 0 0"
+                "{pid} ({name}) R 1 {pid} 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 77 0 0 0 0 0 0 \
+                 0 0 0 0 0 0 0 0 0 17 1 0 0 0"
             );
             fs::write(own.join("stat"), stat).unwrap();
         };

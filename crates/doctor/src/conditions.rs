@@ -1,7 +1,7 @@
 //! The five conditions (E1 to E5) under which gang scheduling helps.
 //!
-//! The bounds: waits every 15 ms or less (E13: from there on there was nothing to gain on Linux), and an
-//! imbalance below 3 ms (E14: a few milliseconds end it).
+//! The bounds. Waits every 15 ms or less (E13: with longer intervals there was nothing to gain on
+//! Linux); and an imbalance below 3 ms (E14: a few milliseconds end it).
 
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ pub struct Condition {
     pub name: &'static str,
     /// Absent where it could not be seen.
     pub holds: Option<bool>,
-    /// What was seen, in words.
+    /// The observation, in words.
     pub finding: String,
 }
 
@@ -56,7 +56,8 @@ fn fine_grained(figures: &ProgramFigures, waits: bool) -> Condition {
             (
                 None,
                 format!(
-                    "its threads wait for each other {spinning} of their time on CPUs; how often could not be seen"
+                    "its threads wait for each other {spinning} of their time on CPUs; how \
+                         often could not be seen"
                 ),
             )
         }
@@ -91,7 +92,8 @@ fn balanced(figures: &ProgramFigures, waits: bool) -> Condition {
     let idle = (1.0 - clear).clamp(0.0, 1.0);
     if let Some(us) = figures.spread_us {
         let finding = format!(
-            "with all threads on CPUs, {} of the time is waited; who sleeps until the others are there sleeps {} at a time",
+            "with all threads on CPUs, {} of the time is waited; a thread that sleeps until the \
+                     others are there sleeps {} at a time",
             percent(idle),
             time(us)
         );
@@ -127,7 +129,7 @@ fn sensitive(figures: &ProgramFigures) -> Condition {
         _ if figures.apart < COMPETES => {
             (None, "it had all CPUs that it wanted; without competition this cannot be seen".into())
         }
-        _ => (None, "too few moments to tell".into()),
+        _ => (None, "too few moments to judge".into()),
     };
     Condition { id: "E3", name, holds, finding }
 }
@@ -137,7 +139,8 @@ fn contended(figures: &ProgramFigures) -> Condition {
     let names: Vec<String> = figures.competitors.iter().map(name).collect();
     let names = if names.is_empty() { String::new() } else { format!(": {}", names.join(", ")) };
     let finding = format!(
-        "{:.1} threads of others want to run{names}; one of its threads waits for a CPU {} of the time",
+        "{:.1} threads of others want to run{names}; one of its threads waits for a CPU {} of \
+                     the time",
         figures.others,
         percent(figures.apart)
     );
@@ -156,7 +159,8 @@ fn changing(figures: &ProgramFigures) -> Condition {
         )
     } else {
         let finding = format!(
-            "it did not change in {:.1} s; if it does not in {STEADY_S:.0} s (--seconds), fixed CPUs for each do as well",
+            "it did not change in {:.1} s; if it does not in {STEADY_S:.0} s (--seconds), fixed \
+                     CPUs for each do as well",
             figures.seconds
         );
         (None, finding)
@@ -184,7 +188,7 @@ mod tests {
         }
     }
 
-    /// What is judged of a condition, and why.
+    /// The judgement of a condition, and its reason.
     fn judged(id: &str, figures: ProgramFigures) -> (Option<bool>, String) {
         let found = of(&figures).into_iter().find(|condition| condition.id == id).unwrap();
         (found.holds, found.finding)
@@ -254,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_competes_is_told_by_name() {
+    fn competitors_have_names() {
         let competitors =
             ["make", "cc1"].map(|name| Competitor { pid: 7, name: name.into(), cpus: 0.94 });
         let (holds, finding) =

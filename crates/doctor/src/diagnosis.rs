@@ -1,10 +1,11 @@
-//! What is to be said of a program: whether gang scheduling would help it, by how much, and why.
+//! The diagnosis of a program: whether gang scheduling would help it, by how much, and why.
 //!
-//! Approach: a gang runs for its fair share of the time, at the pace that the program has when none of its
-//! threads waits for a CPU. That, over the pace that it has now, is what it would gain. The five conditions
-//! ([`crate::conditions`]) say why.
+//! Approach: a gang runs for its fair share of the time, at the pace that the program has when none
+//! of its threads waits for a CPU. That, over the pace that it has now, is what it would gain. The
+//! five conditions ([`crate::conditions`]) say why.
 //!
-//! A gang of which more threads want CPUs than it has does not run as a whole in its slots either: no gain follows.
+//! If more threads of a gang want CPUs than it has, it is not coscheduled in its slots either: no
+//! gain follows.
 
 use serde::Serialize;
 
@@ -12,17 +13,19 @@ use crate::conditions::{self, Condition};
 use crate::words::{percent, signed};
 use crate::{figures::ProgramFigures, observation::Observation};
 
-/// Where more threads than it has CPUs want them for more than this share of its time, no slot holds them all. It is
-/// 0.43 of scikit-learn, of which gangs are not faster, and below 0.001 of numpy, libgomp and Open MPI with a thread for
-/// each CPU. Three threads that spin for each other on two CPUs made 0.95 [0.66, 1.24] of what they make without gangs.
+/// Where more threads than it has CPUs want them for more than this share of its time, no slot
+/// holds them all. It is 0.43 of scikit-learn, of which gangs are not faster, and below 0.001 of
+/// numpy, libgomp and Open MPI with a thread for each CPU. Three threads that spin for each other
+/// on two CPUs made 0.95 [0.66, 1.24] of what they make without gangs.
 const CROWDED: f64 = 0.25;
 
 /// It helps where it gains more than this.
 pub const HELPS: f64 = 0.05;
 
-/// The pace that threads which wait for each other have, taken where they are hardly ever all on CPUs: it
-/// cannot be seen then. Of the lab's programs of which it can be, and which meet every 100 µs or more seldom, it is
-/// 0.74 to 1, and this at the median. Those that meet more often gain far more than it matters.
+/// The assumed pace of threads that wait for each other and are hardly ever all on CPUs: it cannot
+/// be seen then. Of the lab's programs that show it, and meet every 100 µs or more seldom, the pace
+/// is 0.74 to 1, and this is the median. Programs that meet more often gain so much that the pace
+/// hardly matters.
 const PACE_UNSEEN: f64 = 0.95;
 
 /// Parts of the time for the jackknife.
@@ -39,7 +42,7 @@ pub struct Gain {
     pub interval: Option<[f64; 2]>,
 }
 
-/// A gain that is greater is not told apart from it.
+/// A greater gain is not distinguished from this one.
 pub const GAIN_MAX: f64 = 1000.0;
 
 /// By what it was measured how much a program does.
@@ -52,7 +55,7 @@ pub enum Measure {
     Work,
 }
 
-/// What an experiment has shown.
+/// The result of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Proof {
     pub gain: Gain,
@@ -61,10 +64,10 @@ pub struct Proof {
     pub told_apart: bool,
 }
 
-/// What is to be said of a program.
+/// The diagnosis of a program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
-    /// Gang scheduling helps by more than 5 %; absent where nobody can tell.
+    /// Gang scheduling helps by more than 5 %; absent where that is not known.
     pub helps: Option<bool>,
     /// That is sure (95 %); absent where there is no gain by which it was judged.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,8 +127,8 @@ impl Diagnosis {
     }
 }
 
-/// What the program would gain as a gang: jackknife estimate over parts of the time. None where that cannot be told,
-/// and where it would not run as a whole.
+/// The gain of the program as a gang: jackknife estimate over parts of the time. None where it is
+/// not known, and where the gang would not be coscheduled.
 pub fn predict(observation: &Observation) -> Option<Gain> {
     if observation.figures().crowded > CROWDED {
         return None;
@@ -148,7 +151,7 @@ pub fn predict(observation: &Observation) -> Option<Gain> {
     Some(Gain { gain: whole.exp() - 1.0, interval })
 }
 
-/// Whether it helps, as far as can be told without a proof.
+/// Whether it helps, as far as is known without a proof.
 fn helps(
     predicted: Option<Gain>,
     figures: &ProgramFigures,
@@ -179,8 +182,8 @@ fn sentence(diagnosis: &Diagnosis) -> String {
         // Threads that do not wait for each other need not run at the same time.
         Some(it) if it.id == "E1" => format!(": {}", it.finding),
         _ if figures.crowded > CROWDED => format!(
-            ": more of its threads want CPUs than it may use, {} of the time, and no slot holds them all; give it no \
-             more threads than CPUs",
+            ": more of its threads want CPUs than it may use, {} of the time, and no slot \
+             holds them all; give it no more threads than CPUs",
             percent(figures.crowded)
         ),
         Some(it) => format!(": {}", it.finding),
@@ -200,10 +203,12 @@ fn sentence(diagnosis: &Diagnosis) -> String {
     };
     match (diagnosis.helps, diagnosis.measured_gain, diagnosis.predicted_gain) {
         (Some(true), Some(gain), _) if gain.gain >= GAIN_MAX => format!(
-            "Gang scheduling helps: by Linux alone it did nothing while that was measured. Start it by gang run{instead}."
+            "Gang scheduling helps: under plain Linux it did nothing while that was measured. \
+             Start it by gang run{instead}."
         ),
         (Some(true), Some(gain), _) => format!(
-            "Gang scheduling {likely}helps: {}{} more work in the same time, measured. Start it by gang run{instead}.",
+            "Gang scheduling {likely}helps: {}{} more work in the same time, measured. Start it by \
+             gang run{instead}.",
             percent(gain.gain),
             within(gain)
         ),
@@ -220,8 +225,9 @@ fn sentence(diagnosis: &Diagnosis) -> String {
             percent(gain.gain)
         ),
         (Some(true), None, None) => format!(
-            "Gang scheduling should help, if the work of its threads is balanced: they are hardly ever all on \
-             CPUs, and wait {} of their time there.{may_prove} Start it by gang run{instead}.",
+            "Gang scheduling should help, if the work of its threads is balanced: they are hardly \
+             ever all on CPUs, and wait {} of their time there.{may_prove} Start it by gang \
+             run{instead}.",
             percent(figures.spinning)
         ),
         (Some(false), None, None) => {
@@ -250,8 +256,8 @@ mod tests {
 
     use crate::observation::{Doing, Look, Use, tests::as_looked_at};
 
-    /// Two threads on two CPUs; of ten looks, so many see work while no thread waits for a CPU, and while one
-    /// does, which is the case for eight tenths of the time where there are others.
+    /// Two threads on two CPUs. Of ten looks, `clear` see work while no thread waits for a CPU, and
+    /// `apart` while one does. Where there are others, one waits for eight tenths of the time.
     fn observation(clear: usize, apart: usize, others: f64) -> Observation {
         let wait = || Doing::Wait { tid: 1, site: "spin".into() };
         let look = |at: usize, doing, waiting| Look {
@@ -334,8 +340,8 @@ mod tests {
         let gain = Gain { gain: 0.2, interval: Some([0.1, 0.3]) };
         let proven = diagnosis.proven(Proof { gain, by: Measure::Work, told_apart: true });
         assert_eq!(proven.helps, Some(true), "what was measured counts for more");
-        let sentence = "Gang scheduling helps: 20 % [10.0, 30.0] more work in the same time, measured. Start it by \
-                        gang run.";
+        let sentence = "Gang scheduling helps: 20 % [10.0, 30.0] more work in the same time, \
+                        measured. Start it by gang run.";
         assert_eq!((proven.told_apart, proven.sentence.as_str()), (Some(true), sentence));
     }
 
@@ -370,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_others_want_the_same_all_of_the_time_there_is_another_way() {
+    fn steady_competitors_get_another_advice() {
         let seen = Observation { length_ns: 40_000_000_000, ..observation(9, 0, 2.0) };
         let sentence = Diagnosis::of(&seen).sentence;
         assert!(sentence.ends_with("since what others want does not change."), "{sentence}");

@@ -1,12 +1,13 @@
 //! The figures of a program, from what was seen of it.
 //!
-//! Terms. After a moment that is *apart*, one thread makes up for what it missed, and the others wait
-//! until it has. So a clear moment is *undisturbed* only some time after all of its CPUs were in use
-//! at once. The *pace* is the time in which CPUs work for the program, over the time of all the CPUs
-//! that it can use at once: 1 where all of them work all of the time, and none waits.
+//! Terms. After a moment that is *apart*, one thread makes up for what it missed, and the others
+//! wait until it has. So a clear moment is *undisturbed* only some time after all of its CPUs were
+//! in use at once. The *pace* is the time in which CPUs work for the program, over the time of all
+//! the CPUs that it can use at once. It is 1 where all of them work all of the time, and none
+//! waits.
 //!
-//! For how long its threads ran is known of each kind of moments without looks. So looks may be few:
-//! they only say how much of that time was work.
+//! For how long its threads ran is known of each kind of moments without looks. So looks may be
+//! few: they only say how much of that time was work.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +23,12 @@ use crate::{
 /// So many that found threads on CPUs say what the pace is while some wait for one.
 const APART_ENOUGH: usize = 100;
 
-/// And so many what it would be undisturbed, to some percent: such moments are rare where others compete.
+/// And so many what it would be undisturbed, to some percent: such moments are rare where others
+/// compete.
 const UNDISTURBED_ENOUGH: usize = 25;
 
-/// By how many parts of the time it is judged whether the others' demand differs, which are no longer than a second.
+/// By how many parts of the time it is judged whether the others' demand differs, which are no
+/// longer than a second.
 const PARTS: u64 = 10;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -39,20 +42,23 @@ pub struct ProgramFigures {
     /// Threads that compute, and the CPUs that they can use at once.
     pub threads: usize,
     pub cpus: usize,
-    /// The pace (see the module), over all of the time, while it is undisturbed, and while a thread waits for a CPU.
+    /// The pace (see the module), over all of the time, while it is undisturbed, and while a thread
+    /// waits for a CPU.
     pub pace: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pace_clear: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pace_apart: Option<f64>,
-    /// What the pace would be while threads wait for CPUs, if the others did not mind.
+    /// The pace while threads wait for CPUs, if the others did not mind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pace_apart_if_independent: Option<f64>,
     /// Share of the time in which a thread waits for a CPU.
     pub apart: f64,
-    /// Share of the time in which it wants CPUs and more of its threads do than it may use: no slot holds all of them.
+    /// Share of the time in which it wants CPUs and more of its threads do than it may use: no slot
+    /// holds all of them.
     pub crowded: f64,
-    /// Looks that found one of its threads on a CPU, and the share of them that found it waiting for others.
+    /// Looks that found one of its threads on a CPU, and the share of them that found it waiting
+    /// for others.
     pub looks_on_cpu: usize,
     pub spinning: f64,
     /// Where, as shares of that time, the most first.
@@ -64,16 +70,18 @@ pub struct ProgramFigures {
     pub interval_us: Option<f64>,
     /// It is that or less: the clock is too coarse for more.
     pub interval_is_bound: bool,
-    /// How long a thread that sleeps until its partners have arrived sleeps at a time, while none of them waits for a
-    /// CPU; absent where they hardly ever do.
+    /// How long a thread that sleeps until its partners have arrived sleeps at a time, while none
+    /// of them waits for a CPU; absent where they hardly ever do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread_us: Option<f64>,
-    /// Runnable threads of others on average, and how much that varied: standard deviation over seconds.
+    /// Runnable threads of others on average, and how much that varied: standard deviation over
+    /// seconds.
     pub others: f64,
     pub others_sd: f64,
     /// The processes of others that used the most CPU.
     pub competitors: Vec<Competitor>,
-    /// What it fetched past the last cache, or why that is not known; both absent where nobody asked.
+    /// The bytes that it fetched past the last cache, or why they are not known; both absent where
+    /// nobody asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes_per_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,7 +145,7 @@ impl Observation {
         }
     }
 
-    /// What threads slept for, those that compute, in order.
+    /// The sleeps of the threads that compute, by their causes.
     fn sleeps_of(&self, busy: &[u32]) -> BTreeMap<Cause, Sleeps> {
         let mut sums = BTreeMap::<Cause, Sleeps>::new();
         for (&(tid, cause), sleeps) in &self.sleeps {
@@ -176,8 +184,9 @@ impl Observation {
         sites
     }
 
-    /// How many threads of others want CPUs, on average, and by how much that differs from one part of the time to the
-    /// next (a tenth, or a second where that is less), but for what looks differ by among themselves.
+    /// How many threads of others want CPUs: their mean, and how much it differs between parts of
+    /// the time. A part is a tenth, or a second where that is less. Differences of looks among
+    /// themselves do not count.
     fn others(&self) -> (f64, f64) {
         let machine = self.machine as f64;
         let of =
@@ -203,9 +212,9 @@ impl Observation {
         (average.max(0.0), variance.sqrt())
     }
 
-    /// How many CPUs others would use that wait for each other as its own threads do, if those they wait for ran. Of
-    /// those that want one half of the time there is another half that they do not; one that wants one all of the time
-    /// wants no other.
+    /// How many CPUs others would use that wait for each other as its own threads do, if those they
+    /// wait for ran. Of those that want one half of the time there is another half that they do
+    /// not; one that wants one all of the time wants no other.
     fn wanted_by_others(&self, cpus: usize, others: f64) -> f64 {
         let own = mean(self.looks.iter().map(|look| f64::from(look.running + look.waiting)));
         let if_alike = if own > 0.0 { others * cpus as f64 / own } else { others };
@@ -235,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_come_and_go_are_as_many_as_there_are_at_once() {
+    fn passing_threads_count_as_many_as_at_once() {
         let used = Use { run_ns: 900 * MS, wait_ns: 0 };
         let threads = (1..=100).map(|tid| (tid, used)).collect();
         let passing = Observation { threads, allowed: 16, ..two_threads(Vec::new()) };
@@ -288,9 +297,9 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_up_for_having_waited_is_no_measure_of_the_pace() {
-        // Every ten milliseconds one thread waits for a CPU for three; for three more the other one sleeps until it
-        // has come, and then both work.
+    fn catching_up_is_no_measure_of_the_pace() {
+        // Every ten milliseconds one thread waits for a CPU for three; for three more the other one
+        // sleeps until it has come, and then both work.
         let looks = (0..1000).flat_map(|at| match at % 10 {
             0..3 => [look(at, Doing::Work { tid: 1 }, 1, 1), look(at, Doing::Else, 1, 1)],
             3..6 => [look(at, Doing::Work { tid: 2 }, 1, 0), look(at, Doing::Else, 1, 0)],
@@ -306,8 +315,9 @@ mod tests {
     }
 
     #[test]
-    fn who_has_to_meet_yet_is_no_measure_of_the_pace() {
-        // Every ten milliseconds one thread waits for a CPU for three; then both run, and meet a while later.
+    fn time_before_meeting_is_no_measure_of_the_pace() {
+        // Every ten milliseconds one thread waits for a CPU for three; then both run, and meet a
+        // while later.
         let looks = (0..10_000u64).flat_map(|tenth_ms| {
             let (in_turn, at_ns) = (tenth_ms % 100, tenth_ms * MS / 10);
             let doing = |tid| match in_turn {
@@ -340,7 +350,8 @@ mod tests {
         observation.looks = (0..4000).map(|at| wanted(at, 1 + u32::from(at >= 2000) * 2)).collect();
         let figures = observation.figures();
         assert_eq!((figures.others, figures.others_sd), (2.0, 2.0));
-        // Three of four times both want to run, and the two others would, too, if none of them slept.
+        // Three of four times both want to run, and the two others would, too, if none of them
+        // slept.
         let alike = |at: u64| match at % 4 {
             0 => Look { here: 1, ..look(at, Doing::Work { tid: 1 }, 1, 0) },
             _ => Look { here: 2, ..wanted(at, 2) },
@@ -356,7 +367,8 @@ mod tests {
             (1.0, 0.0),
             "looks differ, and no part of the time"
         );
-        // One that wants a CPU all of the time, and a little of somebody else, want no more than that.
+        // One that wants a CPU all of the time, and a little of somebody else, want no more than
+        // that.
         let hog = |at: u64| Look {
             here: 1,
             ..look(at, Doing::Work { tid: 1 }, 1, u32::from(at % 20 > 0))
@@ -367,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_told_or_why_it_is_not() {
+    fn memory_is_shown_or_its_reason() {
         let of = |memory| {
             let figures = Observation { memory, ..two_threads(Vec::new()) }.figures();
             (figures.memory_bytes_per_s, figures.memory_not_measured)

@@ -1,7 +1,7 @@
-//! Whoever ends the doctor before it has seen enough gets the program back as it was.
+//! An end of the doctor before it has seen enough leaves the program as it was.
 //!
-//! A signal is noted, and whoever watches looks whether there was one. So all is undone on the way out, as after any
-//! failure; the second signal ends the doctor at once.
+//! A signal is noted, and whoever watches looks whether there was one. So all is undone on the way
+//! out, as after any failure; the second signal ends the doctor at once.
 
 use std::{
     path::Path,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_ends_a_sleep_and_nothing_does_without_one() {
+    fn only_a_signal_ends_a_sleep() {
         let none = Interruption::default();
         assert_eq!(none.sleep(Duration::from_millis(1)), Ok(()));
         let noted = Interruption(Arc::new(AtomicUsize::new(SIGTERM as usize)));

@@ -1,14 +1,16 @@
 //! `gang doctor`: says whether gang scheduling helps a program, and why.
 //!
-//! Problem: on today's Linux most programs gain nothing from gang scheduling, and some gain a factor of
-//! ten. Which, depends on five conditions at once (E1 to E5), which people cannot see.
+//! Problem: on today's Linux most programs gain nothing from gang scheduling, and some gain a
+//! factor of ten. Which, depends on five conditions at once (E1 to E5), which people cannot see.
 //!
-//! Approach: a program is made a job that Linux schedules, while it is watched, so that its threads are in a
-//! cgroup. For how long its threads run while all of them have CPUs, or do not, the kernel's programs sum up
-//! ([`sampler`], `moments`); at ticks of each CPU it is seen whether they work there or wait ([`sites`]). Figures follow
-//! from that ([`observation`], `waits`), and what they say of a program ([`conditions`], [`diagnosis`]), without the
-//! kernel. With `--prove` the program is a gang in one half of the time and Linux's in the other, in turn, and what it
-//! works is compared ([`proof`]). The same is done for the jobs of policy `auto`, at the daemon's behest ([`auto`]).
+//! Approach: a program is made a job that Linux schedules, while it is watched, so that its threads
+//! are in a cgroup. For how long its threads run while all of them have CPUs, or do not, the
+//! kernel's programs sum up ([`sampler`], `moments`); at ticks of each CPU it is seen whether they
+//! work there or wait ([`sites`]). Figures follow from that ([`observation`], `waits`), and what
+//! they say of a program ([`conditions`], [`diagnosis`]), without the kernel. With `--prove` the
+//! program is a gang in one half of the time and Linux's in the other, in turn, and what it works
+//! is compared ([`proof`]). The same is done for the jobs of policy `auto`, at the daemon's behest
+//! ([`auto`]).
 
 pub mod auto;
 pub mod cli;
@@ -42,7 +44,8 @@ use observation::Observation;
 use program::{Meant, Program};
 use sampler::{Sampler, Ticks};
 
-/// Examines the program that is meant, unless it is interrupted, and leaves it as it was in any case.
+/// Examines the program that is meant, unless it is interrupted, and leaves it as it was in any
+/// case.
 pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
     let roots = Roots::default();
     let meant = cli.meant();
@@ -50,7 +53,7 @@ pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
     if matches!(meant, Meant::Command(_)) {
         interruption.sleep(cli.after)?;
     }
-    // A gang runs as a whole whatever it gains by that: what it is like without is to be seen.
+    // A gang is coscheduled even where it gains nothing by it: the program is to be seen without.
     program.set_policy(Policy::none)?;
     let before = competitors::Before::now(&roots.proc)?;
     let ticks = Ticks::over(cli.seconds);
@@ -66,7 +69,8 @@ pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
         diagnosis = match proof::prove(&roots, &mut program, cli.seconds, interruption) {
             Ok(proof) => diagnosis.proven(proof),
             Err(error) => {
-                // What was started may have got the signal as well, and ended before.
+                // A program that the doctor started may have got the signal as well, and ended
+                // before.
                 interruption.check()?;
                 diagnosis.not_proven(match program.has_ended() {
                     true => proof::ended_too_soon(cli.seconds),

@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             if let Some(&Interrupted(signal)) = error.downcast_ref() {
-                // Whoever called sees by what it ended.
+                // The caller sees the signal that ended it.
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
             // Names and reasons in it may come from elsewhere.

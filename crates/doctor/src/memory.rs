@@ -1,9 +1,11 @@
-//! Memory bandwidth: how much a program fetches past the last cache, by the processor's own counters.
+//! Memory bandwidth: how much a program fetches past the last cache, by the processor's own
+//! counters.
 //!
-//! Approach: each thread that is there at first has a counter of its misses, which the threads that it starts
-//! share. A miss fetches one line.
+//! Approach: each thread that is there at first has a counter of its misses, which the threads that
+//! it starts share. A miss fetches one line.
 //!
-//! Properties: what cannot be counted has a reason, and no figure. Many virtual machines have no such counters.
+//! Properties: what cannot be counted has a reason, and no figure. Many virtual machines have no
+//! such counters.
 
 use std::{io, path::Path, time::Instant};
 
@@ -11,7 +13,7 @@ use gang_linux::{cgroup::Group, error::unless_gone};
 use perf_event::{Builder, CountAndTime, Counter, events::Hardware};
 use rustix::io::Errno;
 
-/// What a miss fetches: a line of the caches of x86-64, and of nearly all of arm64.
+/// The bytes of a miss: a line of the caches of x86-64, and of nearly all of arm64.
 const LINE_BYTES: f64 = 64.0;
 
 /// Bytes in a second, or why they were not counted.
@@ -61,7 +63,7 @@ impl<C: Misses> Memory<C> {
         Memory { counters, since: Instant::now() }
     }
 
-    /// What was fetched up to now.
+    /// The bytes that were fetched up to now.
     pub fn bandwidth(self) -> Bandwidth {
         let seconds = self.since.elapsed().as_secs_f64();
         let mut counters = self.counters?;
@@ -75,8 +77,8 @@ impl<C: Misses> Memory<C> {
     }
 }
 
-/// All misses, as if each counter had counted all of the time: where there are too few, they take turns. None
-/// where none of those that were wanted ever had one.
+/// All misses, as if each counter had counted all of the time: where there are too few, they take
+/// turns. None where none of those that were wanted ever had one.
 fn total(read: &[CountAndTime]) -> Option<f64> {
     let wanted = || read.iter().filter(|it| it.time_enabled > 0);
     if wanted().next().is_some() && wanted().all(|it| it.time_running == 0) {
@@ -105,7 +107,8 @@ fn reason(error: &io::Error) -> String {
 mod tests {
     use super::*;
 
-    /// Thread 1 cannot be counted here, 2 has ended, 3 may not be counted; others count as many as their number.
+    /// Thread 1 cannot be counted here, 2 has ended, 3 may not be counted; others count as many as
+    /// their number.
     struct Fake(u32);
 
     impl Misses for Fake {
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_take_turns_count_for_all_of_the_time() {
+    fn multiplexed_counters_are_scaled_to_all_time() {
         assert_eq!(total(&[count(10, 100, 50), count(5, 100, 100)]), Some(25.0));
         // A thread that slept wanted none.
         assert_eq!(total(&[count(10, 100, 100), count(0, 0, 0)]), Some(10.0));

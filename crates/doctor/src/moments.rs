@@ -1,10 +1,10 @@
-//! The time that was watched, by what the threads of the program did together.
+//! The time that was watched, by what the threads of the program did at each moment.
 //!
-//! Problem: looks are dear, and what threads do differs from moment to moment. Few looks say little of a kind of
-//! moments that is rare, and by chance they find one kind more often than it is.
+//! Problem: looks are dear, and what threads do differs from moment to moment. Few looks say little
+//! of a kind of moments that is rare, and by chance they find one kind more often than it is.
 //!
-//! Approach: for how long each kind lasted, and threads ran meanwhile, is known without looks ([`Span`]). Looks say only
-//! what share of that was work, of each kind by itself.
+//! Approach: for how long each kind lasted, and threads ran meanwhile, is known without looks
+//! ([`Span`]). Looks say only what share of that was work, of each kind by itself.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,8 @@ use gang_bpf::{Coscheduling, Sum};
 
 use crate::observation::{Doing, Look, Span};
 
-/// All moments of one kind: the time, for how long threads ran in it, and what they were seen to do on CPUs.
+/// All moments of one kind: the time, for how long threads ran in it, and what they were seen to do
+/// on CPUs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kind {
     ns: u64,
@@ -69,7 +70,8 @@ impl Moments {
         self.0.values().fold((0, 0), add)
     }
 
-    /// How many CPUs worked for the program, on average. What was not looked at is taken to be as the rest.
+    /// How many CPUs worked for the program, on average. Kinds without looks are taken to be as the
+    /// rest.
     pub fn cpus_at_work(&self) -> f64 {
         let (work, wait) = self.seen();
         let rest = Kind { work, wait, ..Kind::default() }.works();
@@ -91,7 +93,8 @@ mod tests {
 
     #[test]
     fn each_kind_counts_for_as_long_as_it_lasted() {
-        // Two of three looks met with chance: half of the time they are apart, and one of them runs and waits.
+        // Two of three looks met with chance: half of the time they are apart, and one of them runs
+        // and waits.
         let wait = Doing::Wait { tid: 1, site: "here".into() };
         let looks: Vec<Look> = (0..999)
             .flat_map(|at| match at % 3 {

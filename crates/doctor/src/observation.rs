@@ -1,8 +1,8 @@
-//! What was seen of a program while it was watched: no kernel, no clock, no program.
+//! The observation of a program while it was watched: no kernel, no clock, no program.
 //!
-//! Terms. A *look* is a tick of a CPU's clock with what was found there. A moment is *clear* when no
-//! thread of the program waits for a CPU, and *apart* when one does: then some of its threads may run
-//! without the partners that they wait for.
+//! Terms. A *look* is a tick of a CPU's clock with what was found there. A moment is *clear* when
+//! no thread of the program waits for a CPU, and *apart* when one does. Some of its threads may
+//! then run without the partners that they wait for.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::{competitors::Competitor, memory::Bandwidth, sites::libc_number};
 
-/// What a CPU does at a look.
+/// The use of a CPU at a look.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doing {
     /// Nothing, or something for others.
@@ -35,14 +35,14 @@ pub struct Look {
     pub here: u32,
 }
 
-/// What threads did up to a moment, since the one before: a sum for each kind of moments that there were.
+/// The time up to a moment, since the one before: a sum for each kind of moments that there were.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     pub at_ns: u64,
     pub sums: Vec<(Coscheduling, Sum)>,
 }
 
-/// What the kernel keeps of a thread, over the time that was watched.
+/// The kernel's sums of a thread, over the time that was watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Use {
     /// On a CPU, and waiting for one.
@@ -50,7 +50,7 @@ pub struct Use {
     pub wait_ns: u64,
 }
 
-/// What threads slept for.
+/// The reason why a thread slept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -60,7 +60,7 @@ pub enum Cause {
     Device,
     /// Nothing but time.
     Time,
-    /// What another program sends or the network brings.
+    /// A message of another program, or of the network.
     Elsewhere,
 }
 
@@ -104,9 +104,9 @@ pub struct Observation {
     pub threads_at_once: Option<usize>,
     /// By the thread that slept.
     pub sleeps: BTreeMap<(u32, Cause), Sleeps>,
-    /// Who they were; empty where nobody asked.
+    /// The processes that competed; empty where nobody asked.
     pub competitors: Vec<Competitor>,
-    /// What it fetched from memory; absent where nobody asked.
+    /// The bytes that it fetched from memory; absent where nobody asked.
     pub memory: Option<Bandwidth>,
 }
 

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// machine needs.
 const JOB_WITHIN: Duration = Duration::from_secs(120);
 
-/// How long a program may take to end when it is told to.
+/// How long a program may take to end after its signal.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -29,11 +29,12 @@ pub enum Meant {
     Command(Vec<OsString>),
 }
 
-/// A program that is a job. What was not a job before is none after, and a job is scheduled as before.
+/// A program that is a job. A program that was no job before is none after, and a job is scheduled
+/// as before.
 pub struct Program {
     pub client: Client,
     pub job: i64,
-    /// What it is scheduled by when nobody looks, and now, as far as that is known.
+    /// The policy that it has when nobody looks, and the one that it has now, as far as is known.
     policy: v1::Policy,
     is_at: Option<v1::Policy>,
     pub cgroup: PathBuf,
@@ -51,8 +52,8 @@ enum Origin {
 }
 
 impl Program {
-    /// Makes the program a job that Linux alone schedules, unless it is a job already. What a program
-    /// that is started writes goes to standard error where `quiet`.
+    /// Makes the program a job that plain Linux schedules, unless it is a job already. Where
+    /// `quiet`, the output of a program that is started goes to standard error.
     pub fn find(meant: &Meant, quiet: bool) -> Result<Program> {
         let name = format!("doctor-{}", std::process::id());
         let options = ["--policy", "none", "--min", "1", "--name", &name];
@@ -95,7 +96,7 @@ impl Program {
     }
 
     fn of_job(client: Client, job: i64, origin: Origin) -> Result<Program> {
-        // Whatever fails from here on, it is left as it was.
+        // From here on, a failure leaves the program as it was.
         let mut program = Program {
             client,
             job,
@@ -116,7 +117,7 @@ impl Program {
         // Of its own proofs nothing would be left, nor of what was decided.
         ensure!(
             program.policy != v1::Policy::auto,
-            "job {job} is of policy auto: gangd itself measures what it gains, and gang show {job} tells it"
+            "job {job} is of policy auto: gangd itself measures its gain; see gang show {job}"
         );
         Ok(program)
     }

@@ -1,9 +1,10 @@
-//! The proof: the program as a gang and by Linux alone, in turn, while it runs.
+//! The proof: the program as a gang and by plain Linux, in turn, while it runs.
 //!
-//! Approach: pairs of equal periods, one of each kind, the kind that comes first changing from pair to pair
-//! (ABBA), so that what drifts falls out. What the program does in a period is how many CPUs work for it; or, where it
-//! counts its progress itself through libgang, how fast that count grows from its first
-//! report within the period to the last. The ends of a period are left out: the change takes a moment.
+//! Approach: pairs of equal periods, one of each kind. The kind that comes first changes from pair
+//! to pair (ABBA), so that drift falls out. The result of a period is how many CPUs work for the
+//! program. Where the program counts its progress itself through libgang, the result is how fast
+//! that count grows from its first report within the period to the last. The beginning of a period
+//! is left out: the change takes a moment.
 
 use std::time::{Duration, Instant};
 
@@ -27,10 +28,11 @@ pub const PERIOD_MIN: Duration = Duration::from_millis(250);
 /// A period has room for so many turns of each gang.
 const TURNS: u32 = 4;
 
-/// What the change takes at most, left out at the beginning of each period.
+/// The longest time that the change takes, left out at the beginning of each period.
 pub const WARM_UP: Duration = Duration::from_millis(50);
 
-/// The shortest period in which a program is believed that counts itself: it reports four times a second.
+/// The shortest period in which a program is believed that counts itself: it reports four times a
+/// second.
 const COUNTED_MIN: Duration = Duration::from_millis(1250);
 
 /// How often it is asked for another report.
@@ -43,7 +45,8 @@ const T: [f64; 20] = [
 ];
 const T_MORE: f64 = 2.021;
 
-/// What the program did as a gang, and by Linux alone: CPUs that worked for it, or units of its own in a second.
+/// The results of the program as a gang, and by plain Linux: CPUs that worked for it, or units of
+/// its own in a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
     pub gang: f64,
@@ -57,7 +60,7 @@ pub struct Report {
     pub at_ns: i64,
 }
 
-/// Who is scheduled by one and the other.
+/// The program or job that is scheduled by one and the other.
 pub trait Subject {
     /// Has it scheduled by that policy, and the sampler follow it to its cgroup then.
     fn schedule(&mut self, policy: Policy, sampler: &mut Sampler) -> Result<()>;
@@ -92,18 +95,19 @@ pub fn shortest_period(slice: Duration, gangs: usize) -> Duration {
     (slice * TURNS * (2 + gangs as u32)).max(PERIOD_MIN)
 }
 
-/// What is said where the program ended before it was proved.
+/// The text where the program ended before it was proved.
 pub fn ended_too_soon(length: Duration) -> String {
     let periods = 2 * PAIRS as u32;
     let takes = ((length / periods).max(PERIOD_MIN) + WARM_UP) * periods;
     format!(
-        "the program ended before it was measured often enough, which takes {:.0} s or more after it was watched",
+        "the program ended before it was measured often enough, which takes {:.0} s or more after \
+         it was watched",
         takes.as_secs_f64()
     )
 }
 
-/// Measures what the program gains as a gang, in about `length` of time, or longer where slices are long. It is a gang or
-/// not after that.
+/// Measures what the program gains as a gang, in about `length` of time, or longer where slices are
+/// long. It is a gang or not after that.
 pub fn prove(
     roots: &Roots,
     program: &mut Program,
@@ -163,7 +167,8 @@ pub fn pair(
     Ok(Some(Seen { works: Pair { gang: gang.worked, linux: linux.worked }, counts }))
 }
 
-/// Where it made no two reports in one of the periods, it did less there than from one report to the next.
+/// Where it made no two reports in one of the periods, it did less there than from one report to
+/// the next.
 fn counts(gang: Counted, linux: Counted, length: Duration) -> Option<Pair> {
     let at_most = |rate: f64, step: f64| rate.min(step / length.as_secs_f64());
     match (gang, linux) {
@@ -180,13 +185,13 @@ fn counts(gang: Counted, linux: Counted, length: Duration) -> Option<Pair> {
     }
 }
 
-/// What it did in one period.
+/// The result of one period.
 struct Period {
     worked: f64,
     counted: Counted,
 }
 
-/// What it counted itself in one period.
+/// The count of its own in one period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Counted {
     /// It does not count, or began anew.
@@ -253,8 +258,8 @@ pub fn gain(pairs: &[Pair]) -> Option<Gain> {
     Some(Gain { gain: ratio - 1.0, interval })
 }
 
-/// The same, with a bound where Linux alone has the program do nothing at all. None where it does nothing as a gang,
-/// either.
+/// The same, with a bound where the program does nothing at all under plain Linux. None where it
+/// does nothing as a gang, either.
 pub fn gain_or_bound(pairs: &[Pair]) -> Option<Gain> {
     gain(pairs).or_else(|| {
         let works = pairs.iter().any(|pair| pair.gang > 0.0);
@@ -262,15 +267,16 @@ pub fn gain_or_bound(pairs: &[Pair]) -> Option<Gain> {
     })
 }
 
-/// Whether the gain is above a bound, or is not; `None` where that is not sure. It is also told where Linux
-/// alone lets the program do next to nothing, so that the gain itself is hardly known (Fieller's theorem).
+/// Whether the gain is above a bound, or is not; `None` where that is not sure. It can be sure
+/// although the program does next to nothing under plain Linux, so that the gain itself is hardly
+/// known (Fieller's theorem).
 pub fn is_above(pairs: &[Pair], bound: f64) -> Option<bool> {
     let (mean, half) = residual(pairs, 1.0 + bound)?;
     (mean.abs() > half).then_some(mean > 0.0)
 }
 
-/// What the gang does more than `ratio` times what is done by Linux alone, on average, and half of the 95 %
-/// interval of that; `None` of fewer than two pairs.
+/// The work of the gang beyond `ratio` times that under plain Linux, on average, and half of its 95
+/// % interval; `None` of fewer than two pairs.
 fn residual(pairs: &[Pair], ratio: f64) -> Option<(f64, f64)> {
     let t = T.get(pairs.len().checked_sub(2)?).copied().unwrap_or(T_MORE);
     let n = pairs.len() as f64;
@@ -300,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_is_passed_also_where_the_gain_is_hardly_known() {
+    fn bound_is_passed_although_gain_is_uncertain() {
         let stalls = [(0.13, 0.0), (0.13, 0.002), (0.12, 0.0), (0.106, 0.009), (0.118, 0.04)];
         let stalls = stalls.map(|(gang, linux)| Pair { gang, linux });
         assert!(gain(&stalls).unwrap().interval.unwrap()[0] < 5.0);
@@ -347,7 +353,7 @@ mod tests {
         assert_eq!(counts(rare, Counted::Silence, length), pair(4.0, 4.0));
         assert_eq!(counts(Counted::Silence, Counted::Silence, length), None);
         assert_eq!(counts(fast, Counted::Nothing, length), None);
-        // By Linux alone it did nothing at all.
+        // Under plain Linux it did nothing at all.
         let stalls = Seen { works: Pair { gang: 0.5, linux: 0.0 }, counts: None };
         let proof = conclude(&[stalls; PAIRS]).unwrap();
         let bound = Gain { gain: GAIN_MAX, interval: None };

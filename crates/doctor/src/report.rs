@@ -20,8 +20,8 @@ pub fn text(diagnosis: &Diagnosis) -> std::result::Result<String, std::fmt::Erro
     if figures.lost > 0.0 {
         writeln!(
             out,
-            "Incomplete: {:.1} % of the ticks were lost, because the machine was too busy to read them in time; \
-             the figures are of the others.",
+            "Incomplete: {:.1} % of the ticks were lost, because the machine was too busy to read \
+             them in time; the figures are of the others.",
             figures.lost * 100.0
         )?;
     }
@@ -106,7 +106,7 @@ mod tests {
     use crate::observation::{Doing, Observation, tests::look};
 
     #[test]
-    fn memory_is_told_or_why_it_is_not() {
+    fn memory_is_shown_or_its_reason() {
         let of = |memory| {
             let seen = Observation { memory, ..Observation::default() };
             text(&Diagnosis::of(&seen)).unwrap()
@@ -122,7 +122,7 @@ mod tests {
         let mut seen = Observation { looks: vec![look; 999], ..Observation::default() };
         assert!(!text(&Diagnosis::of(&seen)).unwrap().contains("Incomplete"));
         seen.lost = 1;
-        let told = text(&Diagnosis::of(&seen)).unwrap();
-        assert!(told.contains("Incomplete: 0.1 % of the ticks"), "{told}");
+        let text = text(&Diagnosis::of(&seen)).unwrap();
+        assert!(text.contains("Incomplete: 0.1 % of the ticks"), "{text}");
     }
 }

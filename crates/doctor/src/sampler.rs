@@ -20,9 +20,10 @@ use crate::{
     sites::{Site, Sites},
 };
 
-/// How often the clock of each CPU ticks: not a divisor of what programs do every millisecond. A virtual machine pays
-/// some 20 µs for each tick, and threads that meet pay for each other's too: so as few as it takes to judge by. For how
-/// long threads ran is known without ticks; they say only what share of that was work.
+/// How often the clock of each CPU ticks: not a divisor of what programs do every millisecond. A
+/// virtual machine pays some 20 µs for each tick, and threads that meet also pay for each other's.
+/// So there are as few as it takes to judge by. For how long threads ran is known without ticks;
+/// they only say what share of that was work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ticks {
     Many,
@@ -30,8 +31,8 @@ pub enum Ticks {
 }
 
 impl Ticks {
-    /// What it takes to judge a program that is watched for so long: a thousand ticks of each CPU, where there is time
-    /// for so many.
+    /// The ticks that it takes to judge a program that is watched for so long: a thousand of each
+    /// CPU, where there is time for so many.
     pub fn over(length: Duration) -> Ticks {
         if length < Duration::from_secs(10) { Ticks::Many } else { Ticks::Few }
     }
@@ -48,18 +49,21 @@ impl Ticks {
     }
 }
 
-/// How often what the kernel has is read: whoever reads it takes a CPU from some thread, and its partners wait.
+/// How often what the kernel has is read: whoever reads it takes a CPU from some thread, and its
+/// partners wait.
 const ROUND: Duration = Duration::from_millis(100);
 
 /// How often the threads are looked at, which are many files.
 const ROUNDS_OF_THREADS: u64 = 3;
 
-/// A clock that ticks while its CPU is online, whoever runs there, once somebody has switched it on.
+/// A clock that ticks while its CPU is online, whoever runs there, once somebody has switched it
+/// on.
 fn clock_of(cpu: u32, ticks: Ticks) -> Result<Counter> {
     Builder::new(Software::CPU_CLOCK)
         .one_cpu(cpu as usize)
         .any_pid()
-        // Also while the kernel works for a thread, or nobody runs: else shares of ticks are no shares of time.
+        // Also while the kernel works for a thread, or nobody runs: else shares of ticks are no
+        // shares of time.
         .include_kernel()
         .sample_frequency(ticks.per_second().into())
         .enabled(false)
@@ -218,7 +222,7 @@ impl Sampler {
         Ok(())
     }
 
-    /// What the kernel says of each thread; those that end meanwhile are left out.
+    /// The kernel's sums of each thread; threads that end meanwhile are left out.
     fn uses(&self) -> Result<BTreeMap<u32, Use>> {
         let threads = unless_gone(Group::at(&self.group).threads())?;
         let used = |tid: u32| {
@@ -230,13 +234,13 @@ impl Sampler {
         Ok(threads.into_iter().filter_map(used).collect())
     }
 
-    /// What was seen.
+    /// The whole observation.
     pub fn end(mut self) -> Result<Observation> {
         self.sum_up()?;
         Ok(self.seen)
     }
 
-    /// What was seen so far.
+    /// The observation so far.
     pub fn observation(&mut self) -> Result<Observation> {
         self.sum_up()?;
         Ok(self.seen.clone())

@@ -1,16 +1,17 @@
 //! Where in its program a thread works, and where it waits.
 //!
-//! Problem: a thread that spins until its partner comes uses as much CPU as one that works. Only what it
-//! executes tells them apart.
+//! Problem: a thread that spins until its partner comes uses as much CPU as one that works. They
+//! only differ in what they execute.
 //!
-//! Approach: four signs, each sufficient. The code belongs to a runtime that does nothing but bring threads together
-//! (OpenMP's, MPI's); the function is told where the runtime has a name for it. The thread is in a system call by
-//! which it gives its CPU away or waits for others. Or it is in a short loop that changes nothing but waits for a
-//! change: one with a pause instruction, or one that reads memory, writes none, and starts each round as it started
-//! the one before. Or it reads the clock, as loops do that wait for a while before they block.
+//! Approach: four signs, each sufficient. The code belongs to a runtime that only makes threads
+//! meet (OpenMP's, MPI's); the function is named where the runtime has a name for it. The thread is
+//! in a system call by which it gives its CPU away or waits for others. It is in a short loop that
+//! waits for a change and makes none. Such a loop has a pause instruction; or it reads memory,
+//! writes none, and starts each round as the one before. Or it reads the clock, as loops do that
+//! wait for a while before they block.
 //!
-//! Properties: a loop that advances, by a counter, a pointer or a sum, is work. Of loops that call functions
-//! to wait, only what they spend in the clock is known: what they wait is underestimated.
+//! Properties: a loop that advances, by a counter, a pointer or a sum, is work. Of loops that call
+//! functions to wait, only what they spend in the clock is known: what they wait is underestimated.
 //! The loops are read on x86-64 only.
 
 use std::{
@@ -23,7 +24,7 @@ use std::{
 use crate::symbols::Symbols;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic, OpAccess};
 
-/// Runtimes that bring threads together, by the beginnings of their files' names.
+/// Runtimes that make threads meet, by the beginnings of their files' names.
 const RUNTIMES: [&str; 13] = [
     "libgomp",
     "libomp",
@@ -67,7 +68,7 @@ pub mod libc_number {
     pub use numbers::*;
 }
 
-/// What a thread does at a place.
+/// The activity of a thread at a place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Site {
     Work,
@@ -75,7 +76,7 @@ pub enum Site {
     Wait(String),
 }
 
-/// What is known of the places of some processes.
+/// The known places of some processes.
 #[derive(Default)]
 pub struct Sites {
     known: HashMap<(u32, u64), Site>,
@@ -86,7 +87,7 @@ pub struct Sites {
 const LOOP_MAX: u64 = 64;
 
 impl Sites {
-    /// What a thread does in its program.
+    /// The activity of a thread in its program.
     pub fn of(&mut self, proc_root: &Path, tgid: u32, ip: u64, call: Option<u32>) -> Site {
         match call {
             Some(FUTEX | libc_number::FUTEX_WAITV) => return Site::Wait("futex".into()),
@@ -196,7 +197,8 @@ fn mappings(pid: u32) -> Vec<Mapping> {
     maps.into_iter().flatten().filter(executable).map(mapping).collect()
 }
 
-/// Whether the instruction at `ip` is in a loop that does nothing but wait; `code` begins at `start`.
+/// Whether the instruction at `ip` is in a loop that does nothing but wait; `code` begins at
+/// `start`.
 fn is_waiting_loop(code: &[u8], start: u64, ip: u64) -> bool {
     let Some(rest) = code.get((ip - start) as usize..) else { return false };
     let mut decoder = Decoder::with_ip(64, rest, ip, DecoderOptions::NONE);
@@ -218,7 +220,7 @@ fn is_waiting_loop(code: &[u8], start: u64, ip: u64) -> bool {
     let mut decoder = Decoder::with_ip(64, body, back.near_branch_target(), DecoderOptions::NONE);
     let mut factory = InstructionInfoFactory::new();
     let (mut reads, mut pauses, mut advances) = (false, false, false);
-    // What was loaded in this round; the rest is as it was before the loop.
+    // Registers that were loaded in this round; the others are as they were before the loop.
     let mut loaded = Vec::new();
     for it in &mut decoder {
         pauses |= it.mnemonic() == Mnemonic::Pause;
@@ -237,7 +239,8 @@ fn is_waiting_loop(code: &[u8], start: u64, ip: u64) -> bool {
             let full = register.register().full_register();
             match register.access() {
                 OpAccess::Write | OpAccess::CondWrite => loaded.push(full),
-                // Counters, pointers, sums: it is used and written at once, and was not loaded before.
+                // Counters, pointers, sums: it is used and written at once, and was not loaded
+                // before.
                 OpAccess::ReadWrite | OpAccess::ReadCondWrite => {
                     advances |= !is_load && !loaded.contains(&full);
                 }

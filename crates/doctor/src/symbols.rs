@@ -1,7 +1,7 @@
-//! What the functions of a file are called: of a runtime that waits, its barrier.
+//! The names of a file's functions: of a runtime that waits, its barrier.
 //!
-//! Properties: an address between two functions that are named has no name. Of stripped libraries only what they
-//! export is named.
+//! Properties: an address between two functions that are named has no name. Of stripped libraries
+//! only what they export is named.
 
 use std::{fs, path::Path};
 

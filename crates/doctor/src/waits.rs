@@ -1,10 +1,12 @@
-//! How far apart a thread's waits for its partners are, and how far apart the threads arrive where they meet.
+//! How far apart a thread's waits for its partners are, and how far apart the threads arrive where
+//! they meet.
 //!
-//! Problem: threads that sleep are seen each time that they do; those that spin only at ticks, which come more seldom
-//! than they wait.
+//! Problem: threads that sleep are seen each time that they do; those that spin only at ticks,
+//! which come more seldom than they wait.
 //!
-//! Approach: sleeps are counted. Of threads that spin, how often one that worked at a tick waits at the next says how
-//! long both last, if they last as long as a tick; where they do not, ticks give a bound.
+//! Approach: sleeps are counted. Of threads that spin, some work at one tick and wait at the next.
+//! Their share says how long both last, if they last as long as a tick; where they do not, ticks
+//! give a bound.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +22,8 @@ const SLEEPS_ENOUGH: u64 = 20;
 const STEP_MAX: f64 = 1.3;
 
 impl Observation {
-    /// How far apart threads arrive where they meet, by those that sleep until the last one is there. Where they
-    /// mostly spin, the few that sleep are those that wait for long.
+    /// How far apart threads arrive where they meet, by those that sleep until the last one is
+    /// there. Where they mostly spin, the few that sleep are those that wait for long.
     pub fn spread_us(
         &self,
         threads: usize,
@@ -34,12 +36,12 @@ impl Observation {
             .then(|| sleeps.clear_ns as f64 / sleeps.clear_count as f64 / 1e3)
     }
 
-    /// The time between two waits of a thread for its partners, in microseconds, and whether that is only
-    /// a bound.
+    /// The time between two waits of a thread for its partners, in microseconds, and whether that
+    /// is only a bound.
     pub fn interval(&self, threads: usize, sleeps: Sleeps) -> (Option<f64>, bool) {
         let of_sleeps = self.between_sleeps_us(threads, sleeps);
-        // Where the kernel or a host keeps a CPU from its thread unseen, others wait long and the estimate is
-        // too large; the bound holds.
+        // Where the kernel or a host keeps a CPU from its thread unseen, others wait long and the
+        // estimate is too large; the bound holds.
         let of_spins = [self.interval_of_spins(), self.bound_of_spins()];
         let of_spins = of_spins.into_iter().flatten().min_by(|a, b| a.0.total_cmp(&b.0));
         match (of_sleeps, of_spins) {
@@ -57,9 +59,10 @@ impl Observation {
         (sleeps.count > 0).then(|| length_us * threads.max(1) as f64 / sleeps.count as f64)
     }
 
-    /// From how often a thread that worked at one tick waits at the next. For a thread that goes from
-    /// one to the other at random with mean times a and b, the share of ticks at which it has changed is
-    /// 2pq (1 − exp(−d (1/a + 1/b))), where p and q are the shares of both, and d lies between the ticks.
+    /// From how often a thread that worked at one tick waits at the next. Let a thread go from one
+    /// to the other at random with mean times a and b. The share of ticks at which it has changed
+    /// is 2pq (1 − exp(−d (1/a + 1/b))). Here p and q are the shares of both, and d lies between
+    /// the ticks.
     fn interval_of_spins(&self) -> Option<(f64, bool)> {
         let step_max_ns = STEP_MAX * self.tick_us()? * 1e3;
         let mut last: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
@@ -99,8 +102,8 @@ impl Observation {
         Some((decay_us / (q * (1.0 - q)), false))
     }
 
-    /// A bound, whether its threads all had CPUs or not: so long a thread works on average, from tick to tick,
-    /// until it is seen to wait.
+    /// A bound, whether its threads all had CPUs or not: so long a thread works on average, from
+    /// tick to tick, until it is seen to wait.
     fn bound_of_spins(&self) -> Option<(f64, bool)> {
         let mut waited: BTreeMap<u32, bool> = BTreeMap::new();
         let (mut works, mut runs, mut waits) = (0usize, 0usize, 0usize);
@@ -152,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spread_of_arrival_is_what_is_slept_while_all_have_cpus() {
+    fn spread_is_the_sleep_while_all_have_cpus() {
         let mut observation = two_threads(Vec::new());
         let sleeps = Sleeps { count: 2000, ns: 9_000 * MS, clear_count: 100, clear_ns: 50 * MS };
         observation.sleeps.insert((1, Cause::Partner), sleeps);
@@ -177,7 +180,7 @@ mod tests {
         let looks = (0..2000).map(|at| look(at, doing(at), 1, 0)).collect();
         let (interval_us, is_bound) = two_threads(looks).interval_of_spins().unwrap();
         assert!(!is_bound && (30_000.0..50_000.0).contains(&interval_us), "{interval_us}");
-        // Changes faster than the ticks can tell.
+        // Changes faster than ticks can show.
         let fast = |at: u64| match (at * 2_654_435_761) >> 7 & 1 {
             0 => Doing::Work { tid: 1 },
             _ => Doing::Wait { tid: 1, site: String::new() },

@@ -1,4 +1,4 @@
-//! ProgramFigures in words, as people read them.
+//! Figures in words, as people read them.
 
 use crate::observation::Cause;
 
@@ -19,7 +19,7 @@ pub fn time(us: f64) -> String {
     }
 }
 
-/// What is waited for, in words.
+/// The thing that is waited for, in words.
 pub fn cause(cause: Cause) -> &'static str {
     match cause {
         Cause::Partner => "each other (futex)",

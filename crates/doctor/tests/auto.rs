@@ -149,20 +149,21 @@ impl Place {
         reason.is_none()
     }
 
-    /// Waits until a job is decided so; says, where it never is, what was decided and told meanwhile.
+    /// Waits until a job is decided so; where it never is, says what was decided and sent
+    /// meanwhile.
     fn wait_until_decided(&self, name: &str, policy: &Policy) {
-        let (mut told, began) = (Vec::new(), Instant::now());
+        let (mut seen, began) = (Vec::new(), Instant::now());
         loop {
             let v1::Job { decided, gain, because, .. } = self.job(name).unwrap();
             if decided.as_ref() == Some(policy) {
                 return;
             }
             let news = (decided, gain, because);
-            if told.last().is_none_or(|(_, last)| *last != news) {
-                told.push((began.elapsed(), news));
+            if seen.last().is_none_or(|(_, last)| *last != news) {
+                seen.push((began.elapsed(), news));
             }
             let is_late = began.elapsed() > DECIDED_WITHIN;
-            assert!(!is_late, "{name} not within {DECIDED_WITHIN:?} {policy:?}: {told:#?}");
+            assert!(!is_late, "{name} not within {DECIDED_WITHIN:?} {policy:?}: {seen:#?}");
             thread::sleep(Duration::from_millis(50));
         }
     }
@@ -182,9 +183,9 @@ impl Drop for Place {
     }
 }
 
-/// What is measured is not judged here, nor what is decided by it.
+/// The figures are not judged here, nor the decision that follows from them.
 #[test]
-fn needs_root_and_bpf_auto_compares_and_says_what_it_is() {
+fn needs_root_and_bpf_auto_compares_and_says_so() {
     let Some(place) = Place::new(None) else { return };
     let Some(meet) = programs::meet(place.directory.path()) else { return };
     let cpus = thread::available_parallelism().unwrap().get();
@@ -209,11 +210,12 @@ fn needs_root_and_bpf_auto_compares_and_says_what_it_is() {
 
 #[test]
 #[ignore = "nightly: needs an idle machine, by whose figures it is decided"]
-fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again() {
+fn needs_root_and_bpf_auto_decides_by_gain() {
     let Some(place) = Place::new(None) else { return };
     let Some(meet) = programs::meet(place.directory.path()) else { return };
     let meet = meet.to_str().unwrap();
-    // Beside ordinary programs, the more the clearer: beside another gang it would be open what is better.
+    // Beside ordinary programs, the more the clearer: beside another gang it would be open what is
+    // better.
     let cpus = thread::available_parallelism().unwrap().get();
     let _rivals: Vec<Program> = (0..3 * cpus).map(|_| Program::spinner()).collect();
     // Of threads that wait for little a glance may see nothing.
@@ -231,8 +233,8 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
     let why = place.said(&["why", "program"]);
     assert!(why.contains("decided to be local"), "{why}");
 
-    // The same program, with nothing to wait for. Its weight counts as a gang only: it makes clear what is better
-    // for it, whatever else the machine does.
+    // The same program, with nothing to wait for. Its weight counts as a gang only: it makes clear
+    // what is better for it, whatever else the machine does.
     let weight = 20;
     let options = ["--policy", "auto", "--weight", &weight.to_string()];
     let apart = place.run("apart", &options, &[meet, "apart"]);
@@ -248,7 +250,7 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
 }
 
 #[test]
-fn needs_root_where_nothing_can_be_measured_it_is_a_gang_and_says_so() {
+fn needs_root_auto_without_measuring_is_a_gang() {
     // No gang-doctor among them.
     let Some(place) = Place::new(Some(&["gang", "gangd"])) else { return };
     let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
@@ -263,7 +265,7 @@ fn needs_root_where_nothing_can_be_measured_it_is_a_gang_and_says_so() {
     let shown = place.said(&["show", "program"]);
     assert!(shown.contains("decided     nothing, so local"), "{shown}");
 
-    // Whoever may change its policy may decide, too; a person's word counts for more.
+    // A client that may change its policy may decide, too; a person's word counts for more.
     let mut client = place.client();
     let decision = |policy, decided| Decision {
         policy,
@@ -314,9 +316,9 @@ fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
     }
     let first = wait_for("one proves jobs", || doctors().first().copied());
     kill_process(first, Signal::KILL).unwrap();
-    let told =
+    let is_because =
         |text: &str| place.job("program").unwrap().because.is_some_and(|it| it.contains(text));
-    wait_until("it is told", || told("gang-doctor ended"));
+    wait_until("the reason is there", || is_because("gang-doctor ended"));
     assert_eq!(place.job("program").unwrap().policy, Policy::auto);
     wait_until("another one comes", || doctors().first().is_some_and(|&it| it != first));
     drop(program);
@@ -324,7 +326,7 @@ fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
 }
 
 #[test]
-fn needs_root_what_a_daemon_decided_that_was_killed_is_decided_anew() {
+fn needs_root_killed_daemon_decides_auto_anew() {
     let Some(mut place) = Place::new(None) else { return };
     let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
     let _program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);

@@ -16,7 +16,7 @@ use std::{
 use gang_doctor::sites::{Site, Sites};
 use gang_harness::{skipped, wait_for, wait_until};
 use gang_protocol::{client::Client, v1::Policy};
-use place::{Place, alone_to_watch, beside, cannot_watch, diagnosis, seen_enough, stderr};
+use place::{Place, beside, cannot_watch, diagnosis, seen_enough, sole_watcher, stderr};
 use programs::Program;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -26,7 +26,7 @@ fn holds(diagnosis: &Value, id: &str) -> Value {
     conditions.iter().find(|condition| condition["id"] == id).unwrap()["holds"].clone()
 }
 
-/// What `--json` promises of every diagnosis.
+/// The promise of `--json` for every diagnosis.
 fn is_whole(diagnosis: &Value) {
     let conditions = diagnosis["conditions"].as_array().unwrap();
     let ids: Vec<_> = conditions.iter().map(|it| it["id"].as_str().unwrap()).collect();
@@ -51,30 +51,31 @@ fn is_whole(diagnosis: &Value) {
 }
 
 #[test]
-fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_alone() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_barrier_differs_from_spinning() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let has_threads = |threads: u64| move |seen: &Value| seen["figures"]["threads"] == threads;
     let spins = ["sh", "-c", "while :; do :; done"];
-    let Some(alone) = seen_enough(&place, &spins, has_threads(1)) else { return };
-    is_whole(&alone);
-    assert_eq!(alone["figures"]["threads"], 1, "{alone:#}");
+    let Some(single) = seen_enough(&place, &spins, has_threads(1)) else { return };
+    is_whole(&single);
+    assert_eq!(single["figures"]["threads"], 1, "{single:#}");
     // Many machines have no hardware counters.
     let [bytes, reason] =
-        ["memory_bytes_per_s", "memory_not_measured"].map(|name| &alone["figures"][name]);
-    let (is_measured, is_told) = (bytes.is_f64(), reason.as_str().is_some_and(|it| !it.is_empty()));
-    assert!(is_measured != is_told, "either one or the other: {alone:#}");
-    if is_told {
+        ["memory_bytes_per_s", "memory_not_measured"].map(|name| &single["figures"][name]);
+    let (is_measured, is_shown) =
+        (bytes.is_f64(), reason.as_str().is_some_and(|it| !it.is_empty()));
+    assert!(is_measured != is_shown, "either one or the other: {single:#}");
+    if is_shown {
         skipped(format!("memory is not measured: {reason}"));
     }
-    assert!(alone["measured_gain"].is_null(), "nothing was proved: {alone:#}");
+    assert!(single["measured_gain"].is_null(), "nothing was proved: {single:#}");
     // Of CPUs that nobody uses it is seen as well that they are not: each would count as one that
     // works for it.
-    let pace = alone["figures"]["pace"].as_f64().unwrap();
-    assert!(pace < 1.5, "{alone:#}");
-    assert_eq!(holds(&alone, "E1"), false, "{alone:#}");
+    let pace = single["figures"]["pace"].as_f64().unwrap();
+    assert!(pace < 1.5, "{single:#}");
+    assert_eq!(holds(&single, "E1"), false, "{single:#}");
     let Some(program) = programs::meet(place.0.path()) else { return };
-    // Of few ticks it cannot be told how often they meet.
+    // Few ticks do not show how often they meet.
     let are_seen_to_meet = |seen: &Value| {
         let spins = seen["figures"]["spinning"].as_f64() > Some(0.0);
         has_threads(2)(seen) && spins && holds(seen, "E1") == true
@@ -82,13 +83,13 @@ fn needs_root_and_bpf_threads_that_meet_at_a_barrier_are_told_from_one_that_is_a
     let meets = [program.to_str().unwrap()];
     let Some(meeting) = seen_enough(&place, &meets, are_seen_to_meet) else { return };
     is_whole(&meeting);
-    // Without a gain predicted it is judged by the bounds, and told all the same.
+    // Without a gain predicted it is judged by the bounds, and shown all the same.
     assert!(meeting["helps"].is_boolean(), "{meeting:#}");
 }
 
 #[test]
-fn needs_root_and_bpf_who_waits_in_the_kernel_is_seen_to_wait() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_kernel_waits_are_seen() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let Some(program) = programs::meet(place.0.path()) else { return };
     let yields = [program.to_str().unwrap(), "yield"];
@@ -99,8 +100,8 @@ fn needs_root_and_bpf_who_waits_in_the_kernel_is_seen_to_wait() {
 }
 
 #[test]
-fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_proof_restores_program() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let program = Program::spinner();
     let pid = program.0.id().to_string();
@@ -120,8 +121,8 @@ fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
 }
 
 #[test]
-fn needs_root_and_bpf_a_program_that_ends_before_its_proof_is_diagnosed_all_the_same() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_early_end_is_still_diagnosed() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let pid = place.0.path().join("pid");
     let script = format!("echo $$ >{}; while [ $SECONDS -lt 600 ]; do :; done", pid.display());
@@ -156,9 +157,8 @@ fn needs_root_and_bpf_a_program_that_ends_before_its_proof_is_diagnosed_all_the_
 
 #[test]
 #[ignore = "nightly: needs an idle machine, whose figures it judges"]
-fn needs_root_and_bpf_what_threads_gain_that_wait_for_each_other_is_measured_and_others_gain_less()
-{
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_waiting_threads_gain_more() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let Some(program) = programs::meet(place.0.path()) else { return };
     let cpus = std::thread::available_parallelism().unwrap().get();
@@ -180,7 +180,7 @@ fn needs_root_and_bpf_what_threads_gain_that_wait_for_each_other_is_measured_and
 
 #[test]
 fn needs_root_and_bpf_a_program_it_starts_is_proved() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let Some(program) = programs::meet(place.0.path()) else { return };
     let _rival = Program::spinner();
@@ -194,8 +194,8 @@ fn needs_root_and_bpf_a_program_it_starts_is_proved() {
 }
 
 #[test]
-fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_reported_progress_is_proof() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let socket = place.socket();
     let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
@@ -232,8 +232,8 @@ fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
 }
 
 #[test]
-fn needs_root_and_bpf_who_competes_is_told_by_name() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_competitors_have_names() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let cpus = std::thread::available_parallelism().unwrap().get();
     let _rivals: Vec<Program> = (0..2 * cpus).map(|_| Program::spinner()).collect();
@@ -249,8 +249,8 @@ fn needs_root_and_bpf_who_competes_is_told_by_name() {
 }
 
 #[test]
-fn needs_root_and_bpf_who_waits_for_a_disk_is_told() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_disk_waits_are_seen() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     // Beside what was built: a directory for temporary files may be in memory, where nobody waits.
     let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -271,8 +271,8 @@ fn needs_root_and_bpf_who_waits_for_a_disk_is_told() {
     is_whole(&diagnosis);
 }
 
-/// What is said of a thread whose next instruction is the first of this function; none where no program with it can
-/// be made.
+/// The site of a thread whose next instruction is the first of this function; none where no program
+/// with it can be made.
 fn said_of(function: &str, compiler: &str, flags: &[&str]) -> Option<Site> {
     let directory = tempfile::tempdir().unwrap();
     let [source, program] = ["barrier.c", "barrier"].map(|name| directory.path().join(name));
@@ -301,7 +301,7 @@ fn said_of(function: &str, compiler: &str, flags: &[&str]) -> Option<Site> {
 }
 
 /// A thread that waits in a runtime is said to be in its barrier.
-fn is_told(site: Option<Site>, barrier: &str) {
+fn is_shown(site: Option<Site>, barrier: &str) {
     match site {
         Some(Site::Wait(site)) => assert!(site.contains(barrier), "{site} is not {barrier}"),
         Some(Site::Work) => panic!("it works in {barrier}"),
@@ -310,19 +310,19 @@ fn is_told(site: Option<Site>, barrier: &str) {
 }
 
 #[test]
-fn an_address_in_libgomp_is_that_of_its_barrier_needs_gcc() {
-    is_told(said_of("GOMP_barrier", "gcc", &["-fopenmp"]), "GOMP_barrier of libgomp.so");
+fn address_in_libgomp_is_its_barrier_needs_gcc() {
+    is_shown(said_of("GOMP_barrier", "gcc", &["-fopenmp"]), "GOMP_barrier of libgomp.so");
 }
 
 #[test]
-fn an_address_in_libomp_is_that_of_its_barrier_needs_clang() {
-    is_told(said_of("__kmpc_barrier", "clang", &["-fopenmp"]), "__kmpc_barrier of libomp");
+fn address_in_libomp_is_its_barrier_needs_clang() {
+    is_shown(said_of("__kmpc_barrier", "clang", &["-fopenmp"]), "__kmpc_barrier of libomp");
 }
 
 #[test]
-fn an_address_in_open_mpi_is_that_of_its_barrier_needs_open_mpi() {
+fn address_in_mpi_is_its_barrier_needs_open_mpi() {
     // It has a second name, for profilers.
-    is_told(said_of("MPI_Barrier", "mpicc.openmpi", &[]), "MPI_Barrier of libmpi.so");
+    is_shown(said_of("MPI_Barrier", "mpicc.openmpi", &[]), "MPI_Barrier of libmpi.so");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is left of a doctor: nothing, whatever it was asked about and however it ended.
+//! A doctor leaves nothing behind, for any question and any end.
 
 mod place;
 mod programs;
@@ -20,7 +20,7 @@ use gang_protocol::{
     client::Client,
     v1::{Job, Policy},
 };
-use place::{Place, alone_to_watch, beside, cannot_watch, diagnosis, stderr};
+use place::{Place, beside, cannot_watch, diagnosis, sole_watcher, stderr};
 use programs::Program;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -68,8 +68,8 @@ fn lives(pid: &str) -> bool {
 }
 
 #[test]
-fn needs_root_and_bpf_who_is_interrupted_leaves_the_program_as_it_was() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_interrupt_restores_program() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let program = Program::spinner();
     let pid = program.0.id().to_string();
@@ -97,8 +97,8 @@ fn needs_root_and_bpf_who_is_interrupted_leaves_the_program_as_it_was() {
 }
 
 #[test]
-fn needs_root_and_bpf_a_gang_is_watched_without_its_slots_and_is_a_gang_again() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_watched_gang_is_a_gang_again() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let Some((program, id)) = job(&place, "local") else { return };
     let id = id.to_string();
@@ -124,8 +124,8 @@ fn needs_root_and_bpf_a_gang_is_watched_without_its_slots_and_is_a_gang_again() 
 }
 
 #[test]
-fn needs_root_a_job_that_gangd_itself_measures_is_left_to_it() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_job_of_policy_auto_is_refused() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let Some((_program, id)) = job(&place, "auto") else { return };
     let output = place.doctor(&["--job", &id.to_string()]);
@@ -135,13 +135,13 @@ fn needs_root_a_job_that_gangd_itself_measures_is_left_to_it() {
 }
 
 #[test]
-fn needs_root_and_bpf_all_processes_of_a_program_that_it_started_end_with_the_doctor() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_started_processes_end_with_it() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let pids = place.0.path().join("pids");
     let script = format!(
-        "sleep 1000 & echo $! >>{0}; (trap '' TERM; sleep 1000 & echo $! >>{0}; wait; sleep 1000) & \
-         echo $! >>{0}; {SPIN}",
+        "sleep 1000 & echo $! >>{0}; (trap '' TERM; sleep 1000 & echo $! >>{0}; wait; sleep 1000) \
+         & echo $! >>{0}; {SPIN}",
         pids.display()
     );
     // The slower the machine, the longer it takes until all of them are there.
@@ -152,7 +152,7 @@ fn needs_root_and_bpf_all_processes_of_a_program_that_it_started_end_with_the_do
         seconds *= 4.0;
         let output = place.doctor(&["--json", "--seconds", &length, "--", "bash", "-c", &script]);
         let written = fs::read_to_string(&pids).unwrap_or_default();
-        // Whoever was killed is gone a moment later.
+        // A killed process is gone a moment later.
         wait_until("none of its processes lives on", || !written.lines().any(lives));
         let is_all = written.lines().count() == 3 || cannot_watch(&stderr(&output));
         is_all.then_some(output)
@@ -164,8 +164,8 @@ fn needs_root_and_bpf_all_processes_of_a_program_that_it_started_end_with_the_do
 }
 
 #[test]
-fn needs_root_what_cannot_be_watched_is_left_as_it_was_or_ended() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_unwatchable_program_is_left_or_ended() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let becomes_nobody = || {
         let mut setpriv = Command::new("setpriv");
@@ -214,8 +214,8 @@ done
 "#;
 
 #[test]
-fn needs_root_of_a_program_that_ends_as_it_is_adopted_that_is_told() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_program_ending_at_adoption_is_named() {
+    let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let own = place.0.path();
     let gang = beside("gang").unwrap();

@@ -4,7 +4,7 @@
 //! the other end of its standard input, a socket, and writes a byte there now and then. The end of
 //! the stream says that the daemon is gone, silence that it is stuck. The jobs of a stuck daemon
 //! also leave the group that gives way to everybody. A daemon that was only slow reads a byte from
-//! the socket once its jobs were released. It alone knows which of them are to stand still, and
+//! the socket once its jobs were released. Only it knows which of them are to stand still, and
 //! moves them back into that group. The guardian stands above every gang, so that it runs even
 //! while gangs spin on all CPUs.
 

@@ -3,7 +3,7 @@
 //! An action of a timetable names threads, processes, groups and pages by numbers; it is [`bound`]
 //! to their descriptors as soon as it is made. A [`switcher`] per group of CPUs sleeps until the
 //! next edge and makes the calls into the kernel, without allocating and without a lock. A
-//! [`release`] undoes all that was raised or paused, from files alone, so that any process can do
+//! [`release`] undoes all that was raised or paused, from files only, so that any process can do
 //! it; the [`guardian`] does so when the daemon dies.
 
 pub mod bound;

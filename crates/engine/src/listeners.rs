@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_had_handlers_for_a_while_listens() {
+    fn process_with_handlers_listens_after_a_while() {
         let mut child = with_handlers();
         let tids = [child.id(), std::process::id()];
         let after_ns = LISTENS_AFTER.as_nanos() as u64;

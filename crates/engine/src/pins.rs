@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_and_who_chose_is_found_on_file() {
+    fn pins_and_user_pinned_threads_are_on_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("1.pins");
         assert!(Pins::read(&path).unwrap().is_none());

@@ -25,9 +25,9 @@ pub struct Finding {
 
 /// How the cpu controller keeps the threads of jobs out of slot below the rest of the machine.
 ///
-/// SCHED_IDLE weighs threads only against those of the same task group. Where the kernel puts every
-/// session into a group of its own (autogroup), or foreign cgroups do, the jobs need a group that
-/// is idle as a whole.
+/// SCHED_IDLE weighs threads only against those of the same task group. The kernel may put every
+/// session into a group of its own (autogroup), and so may foreign cgroups. The jobs then need a
+/// group that is idle as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CpuControl {
     /// The unified hierarchy has the cpu controller.
@@ -125,8 +125,9 @@ fn fifo_obstacle(groups: Option<&Path>, cpu: &CpuControl, name: &str) -> Option<
     if let Err(error) = try_fifo(None) {
         return Some(match error.raw_os_error() {
             Some(1) => format!(
-                "SCHED_FIFO is not permitted: it takes root or CAP_SYS_NICE; and in a cgroup of version 1 a share of \
-                 cpu.rt_runtime_us, in one of version 2 with the cpu controller {grouped}"
+                "SCHED_FIFO is not permitted: it takes root or CAP_SYS_NICE; and in a cgroup of \
+                 version 1 a share of cpu.rt_runtime_us, in one of version 2 with the cpu \
+                 controller {grouped}"
             ),
             _ => format!("SCHED_FIFO is refused: {error}"),
         });
@@ -144,7 +145,10 @@ fn fifo_obstacle(groups: Option<&Path>, cpu: &CpuControl, name: &str) -> Option<
     let tried = group.create().map_err(|e| e.source).and_then(|()| try_fifo(Some(&group)));
     let _ = group.remove();
     tried.err().map(|error| {
-        format!("SCHED_FIFO is refused in cgroups of version 2 with the cpu controller ({error}): {grouped}")
+        format!(
+            "SCHED_FIFO is refused in cgroups of version 2 with the cpu controller ({error}): \
+             {grouped}"
+        )
     })
 }
 

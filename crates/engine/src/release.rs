@@ -1,8 +1,8 @@
-//! Undoing everything, from files alone.
+//! Undoing everything, from files only.
 //!
-//! Any process that is left can do it: the guardian when the daemon dies, the daemon when it starts
-//! or stops, the service manager's stop command, the next `gang` command. Releasing what is
-//! released changes nothing, so that it may be done twice, and by two at once.
+//! Any process that is left can do it. The guardian does when the daemon dies, and the daemon when
+//! it starts or stops; so do the service manager's stop command and the next `gang` command.
+//! Releasing what is released changes nothing, so that it may be done twice, and by two at once.
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
@@ -116,7 +116,7 @@ fn reset_controls(group: &Group) {
 }
 
 /// Lets no job give way to the rest of the machine any more, for as long as no daemon schedules
-/// them: the group that gangs have in common is idle as a whole. The next daemon makes it idle
+/// them. The group that gangs have in common is idle as a whole. The next daemon makes it idle
 /// again; one that was stuck does so when it goes on. Moving many processes takes a while, and ends
 /// as soon as it is not `wanted` any more.
 pub fn all_from_common_groups(store: &Store, wanted: impl Fn() -> bool) {
@@ -193,7 +193,7 @@ const ROUNDS_MAX: usize = 100;
 /// what else there is to release.
 fn or_default<T: Default>(found: gang_linux::Result<T>) -> T {
     unless_gone(found).unwrap_or_else(|error| {
-        tracing::error!(%error, source = %error.source, "a job may not be released as a whole");
+        tracing::error!(%error, source = %error.source, "a job may be released only in part");
         T::default()
     })
 }

@@ -399,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_in_a_row_are_looked_at_soon_however_few_are_looked_at() {
+    fn few_looks_reach_any_hundred_neighbours_soon() {
         // Of every 132 threads one is looked at: of three looks in succession one is of any hundred
         // in a row.
         let offsets: Vec<usize> = (0..10_000).map(|count| spread(count) % 132).collect();

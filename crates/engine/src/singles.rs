@@ -108,7 +108,7 @@ fn family(proc_root: &Path, first: u32) -> Vec<u32> {
 }
 
 /// All threads that may have inherited from members, looked at or not: for a release that knows the
-/// members from a file alone.
+/// members from a file only.
 pub fn inheritors(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
     let mut found = Vec::new();
     for single in members_by_process(members).filter(|it| process_is_there(it, proc_root)) {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_the_number_of_a_thread_that_ended_is_no_member() {
+    fn reused_thread_number_is_no_member() {
         let root = proc_of(&[(7, 7, 10), (7, 8, 20)]);
         assert!(is_there(&single(7, 8, 20), root.path()));
         assert!(!is_there(&single(7, 8, 21), root.path()), "it started at another time");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn inheritors_are_younger_than_the_membership_and_are_looked_at_once() {
+    fn inheritors_are_younger_and_looked_at_once() {
         let root =
             proc_of(&[(7, 7, 10), (7, 8, 20), (7, 9, 49), (7, 11, 50), (7, 12, 60), (20, 20, 70)]);
         let children = root.path().join("7/task/8/children");

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_back_in_order_and_damage_is_told() {
+    fn records_are_ordered_and_damage_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::at(directory.path().join("jobs"));
         assert_eq!(store.records().0, []);

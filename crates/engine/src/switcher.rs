@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_of_four_wakings_are_later_than_is_allowed_for() {
+    fn wake_up_latency_is_the_lower_quartile() {
         let mut lateness = Lateness::default();
         // From 20 to 60 µs, now and then a millisecond.
         let late_ns = |at: u64| match at % 100 {

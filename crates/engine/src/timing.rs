@@ -17,7 +17,7 @@ struct Cell {
     raises: AtomicU32,
 }
 
-/// The last switches of one switcher: written by it alone, read by anybody, without a lock.
+/// The last switches of one switcher: written by it only, read by anybody, without a lock.
 #[derive(Debug)]
 pub struct Timings {
     count: AtomicU64,

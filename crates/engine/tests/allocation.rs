@@ -105,7 +105,7 @@ fn a_switch_on_this_kernel_allocates_nothing() {
 }
 
 #[test]
-fn looking_out_for_threads_on_this_kernel_allocates_nothing() {
+fn lookout_on_this_kernel_allocates_nothing() {
     let (census, alarm) = (Census::open("/proc".as_ref()).unwrap(), Alarm::default());
     let allocations = measure(|| {
         for _ in 0..10 {

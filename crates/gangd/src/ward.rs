@@ -87,7 +87,7 @@ impl Ward {
         let (first, started) = channel();
         let keeper = Keeper { socket, pulse, pid: Arc::clone(&pid), stop: Arc::clone(&stop) };
         let thread = std::thread::Builder::new().name("ward".into()).spawn(move || {
-            if let Err(error) = descriptors::become_alone() {
+            if let Err(error) = descriptors::unshare_table() {
                 let _ = first.send(Err(io::Error::other(error)));
                 return;
             }

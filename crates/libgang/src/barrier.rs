@@ -1,10 +1,11 @@
 //! The barrier of `gang.h`.
 //!
-//! Approach: a count of those who have come and a generation that the last one advances. The generation
-//! plays the part of the sense of a sense-reversing barrier, and is the word that threads sleep on.
+//! Approach: a count of those who have come and a generation that the last one advances. The
+//! generation plays the part of the sense of a sense-reversing barrier, and is the word that
+//! threads sleep on.
 //!
-//! Properties: nobody leaves before all have come; what was written before is seen by all after; no wake-up
-//! is lost.
+//! Properties: nobody leaves before all have come; what was written before is seen by all after; no
+//! wake-up is lost.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -64,8 +65,8 @@ impl Barrier {
         let generation = self.generation.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Relaxed);
-            // SeqCst, as below: of the two, one sees the other's store, so that a thread about to sleep
-            // is either woken or sees the new generation.
+            // SeqCst, as below: of the two, one sees the other's store, so that a thread about to
+            // sleep is either woken or sees the new generation.
             self.generation.store(generation.wrapping_add(1), Ordering::SeqCst);
             if self.blocked.load(Ordering::SeqCst) > 0 {
                 wake(&self.generation, u32::MAX >> 1);
@@ -115,7 +116,8 @@ pub unsafe extern "C" fn gang_barrier_init(
 pub unsafe extern "C" fn gang_barrier_wait(barrier: *mut Barrier) -> u32 {
     // SAFETY: as the caller says.
     match unsafe { known(barrier) } {
-        // Nothing in there panics, and threads that meet a million times a second feel more than that.
+        // Nothing in there panics, and threads that meet a million times a second feel more than
+        // that.
         Ok(barrier) => {
             barrier.meet();
             Code::Ok as u32
@@ -149,7 +151,7 @@ mod tests {
     unsafe impl Sync for Shared {}
 
     /// No thread may be more than one round ahead of another.
-    fn keeps_threads_together(threads: usize, page: *const Page, rounds: u64) {
+    fn makes_threads_meet(threads: usize, page: *const Page, rounds: u64) {
         let barrier = Shared(Barrier::new(threads as u32, page));
         let rounds_done: Vec<AtomicU64> = (0..threads).map(|_| AtomicU64::new(0)).collect();
         std::thread::scope(|scope| {
@@ -173,10 +175,10 @@ mod tests {
     #[test]
     fn threads_meet_whatever_the_page_says() {
         for threads in [1, 2, 5] {
-            keeps_threads_together(threads, ptr::null(), 1_000);
+            makes_threads_meet(threads, ptr::null(), 1_000);
             for (running, cpus, validity) in [(1, 8, 0), (0, 8, 0), (1, 1, 0), (1, 8, 2)] {
                 let page = Page::made_up(running, cpus, validity);
-                keeps_threads_together(threads, &page, 300);
+                makes_threads_meet(threads, &page, 300);
             }
         }
     }

@@ -1,7 +1,8 @@
 //! The connection to the daemon: one for each process, whoever of its threads asks.
 //!
-//! A child of a fork must not speak on its parent's connection, so it is told apart by the process's
-//! number; and nobody may be in the middle of a request when a process forks, so a fork waits for that.
+//! A child of a fork must not speak on its parent's connection, so it is known by the process's
+//! number. And nobody may be in the middle of a request when a process forks, so a fork waits for
+//! that.
 
 use std::{
     cell::RefCell,
@@ -17,8 +18,8 @@ use crate::result::Failure;
 struct Connections {
     process: u32,
     client: Option<Client>,
-    /// A job without a process ends with the connection that registered it. These are such connections,
-    /// where it was not the common one.
+    /// A job without a process ends with the connection that registered it. These are such
+    /// connections, where it was not the common one.
     registering: Vec<(i64, Client)>,
     /// Jobs whose progress the daemon has taken from this process.
     reporting: BTreeSet<i64>,
@@ -33,7 +34,8 @@ static CONNECTIONS: Mutex<Connections> = Mutex::new(Connections {
 
 thread_local! {
     /// Held by the thread that forks, while it does.
-    static FORKING: RefCell<Option<MutexGuard<'static, Connections>>> = const { RefCell::new(None) };
+    static FORKING: RefCell<Option<MutexGuard<'static, Connections>>> =
+        const { RefCell::new(None) };
 }
 
 extern "C" fn before_fork() {
@@ -116,8 +118,9 @@ pub fn has_process(job: i64) {
     connections().registering.retain(|(registered, _)| *registered != job);
 }
 
-/// Tells the daemon how far a job is. The first time it waits for the answer, so that who may not hears of it;
-/// after that it sends, and takes the answer the next time. While somebody else asks, nothing is told.
+/// Reports to the daemon how far a job is. The first time it waits for the answer, so that a caller
+/// without the right gets an error. After that it sends, and takes the answer the next time. While
+/// somebody else asks, nothing is reported.
 pub fn report(job: i64, done: f64, total: f64) -> Result<(), Failure> {
     let Some(mut guard) = connections_if_free() else { return Ok(()) };
     let connections = &mut *guard;

@@ -1,8 +1,9 @@
 //! Handles: tokens for jobs.
 //!
 //! Problem: C can hand over any number as a handle: null, garbage, one that was given back.
-//! Approach: a handle is an entry of a table and a number that is used once, and points to nothing. The
-//! table is made of atomic numbers, so that it needs no lock and is whole in the child of a fork.
+//! Approach: a handle is an entry of a table and a number that is used once, and points to nothing.
+//! The table is made of atomic numbers, so that it needs no lock and is whole in the child of a
+//! fork.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
@@ -29,14 +30,14 @@ static TABLE: [Entry; ENTRIES] =
     [const { Entry { turn: AtomicU32::new(0), job: AtomicI64::new(0), pace: Pace::new() } };
         ENTRIES];
 
-/// What C knows as `gang_job`: never looked at.
+/// The type that C has as `gang_job`: never looked at.
 #[repr(C)]
 pub struct Handle {
     _opaque: [u8; 0],
 }
 
-/// A handle without a job yet: who has none left is told before anything is asked of the daemon. It is given
-/// back where it gets no job.
+/// A handle without a job yet: where none is left, the caller knows before anything is asked of the
+/// daemon. It is given back where it gets no job.
 pub struct Blank(*mut Handle);
 
 impl Blank {

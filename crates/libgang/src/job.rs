@@ -1,4 +1,4 @@
-//! What `gang.h` declares of jobs.
+//! The calls of `gang.h` on jobs.
 
 use std::{
     ffi::{CStr, c_char},
@@ -76,7 +76,7 @@ pub struct Load {
     disk_promised_bytes: i64,
 }
 
-// What the tests in C find, too (tests/abuse.c).
+// The tests in C find this, too (tests/abuse.c).
 const _: () = assert!(size_of::<Spec>() == 56 && size_of::<CChange>() == 40);
 const _: () = assert!(size_of::<Use>() == 72 && size_of::<Load>() == 64);
 
@@ -101,7 +101,7 @@ pub fn own_cpus() -> i32 {
     rustix::thread::sched_getaffinity(None).map_or(1, |cpus| cpus.count() as i32)
 }
 
-/// What this program is called.
+/// The name of this program.
 pub fn own_name() -> String {
     // It may hold any byte.
     let name = std::fs::read("/proc/self/comm").unwrap_or_default();
@@ -156,7 +156,7 @@ unsafe fn size_of_theirs<T>(of: *const T, what: &str) -> Result<usize, Failure> 
     Ok(size)
 }
 
-/// What was never filled in has some other size.
+/// A struct that was never filled in has some other size.
 fn check_size(size: usize, what: &str) -> Result<(), Failure> {
     const MOST: usize = 4096;
     if (size_of::<usize>() + 4..=MOST).contains(&size) {
@@ -239,7 +239,7 @@ pub fn register(wanted: Registration) -> Result<i64, Failure> {
     }
 }
 
-/// What a spec of C asks for.
+/// The request in a spec of C.
 ///
 /// # Safety
 /// It is null or valid, and its name null or ended by a zero byte.

@@ -1,11 +1,12 @@
 //! libgang: the C library of gangd.
 //!
-//! The headers `include/gang.h` and `include/GangUserAPI.h` are its documentation; this is what they
-//! declare. Everything that comes from C is checked here, and what cannot be checked is said there.
+//! The headers `include/gang.h` and `include/GangUserAPI.h` are its documentation; this is what
+//! they declare. Everything that comes from C is checked here, and what cannot be checked is said
+//! there.
 //!
-//! Properties: no call panics into C; a call that fails leaves what its arguments point to as it was;
-//! a handle that nobody got, or that was given back, is told from one that is open without looking at
-//! what it points to.
+//! Properties: no call panics into C; a call that fails leaves what its arguments point to as it
+//! was; a handle that nobody got, or that was given back, is found out without looking at what it
+//! points to.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What `GangUserAPI.h` declares: the calls of LLNL's gang scheduler (L26 to L28).
+//! The calls of `GangUserAPI.h`: LLNL's gang scheduler (L26 to L28).
 
 use std::{
     ffi::{CStr, c_char, c_int},
@@ -128,8 +128,8 @@ unsafe fn job_of(id: *const GangJobId) -> Result<i64, Failure> {
     }
 }
 
-/// What ids of jobs on this computer begin with. Read once: no call with an id touches a file or asks for
-/// a name.
+/// The beginning of the ids of jobs on this computer. Read once: no call with an id touches a file
+/// or asks for a name.
 fn own_computer() -> u64 {
     static OWN: OnceLock<u64> = OnceLock::new();
     *OWN.get_or_init(|| {
@@ -183,8 +183,9 @@ pub unsafe extern "C" fn GangJobRegister(
     })
 }
 
-/// Changes class and resources, or neither. Of the two, that one is last which is not refused or can be taken
-/// back: whoever may raise a class may lower it again, and an owner may lower it whatever else holds (L25).
+/// Changes class and resources, or neither. Of the two, the last one is that which is not refused
+/// or can be taken back. A caller that may raise a class may lower it again, and an owner may lower
+/// it in any case (L25).
 fn change_all(job: i64, class: &v1::Class, wanted: &GangResources) -> Result<(), Failure> {
     let before = ask(|client| client.show_job(job))?.details.class;
     let set = |class: &v1::Class| ask(|client| client.set_class(job, class.clone()));

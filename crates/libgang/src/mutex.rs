@@ -1,10 +1,10 @@
 //! The lock of `gang.h`.
 //!
-//! Approach: one word, as in Drepper's "Futexes Are Tricky": free, held, or held with threads that may
-//! sleep. Before it sleeps, a thread spins as long as the slot page makes that worth it.
+//! Approach: one word, as in Drepper's "Futexes Are Tricky": free, held, or held with threads that
+//! may sleep. Before it sleeps, a thread spins as long as the slot page makes that worth it.
 //!
-//! Properties: one thread holds it at a time; what the one before wrote is seen by the next; no wake-up is
-//! lost. Threads do not get it in the order in which they came.
+//! Properties: one thread holds it at a time; what the one before wrote is seen by the next; no
+//! wake-up is lost. Threads do not get it in the order in which they came.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -161,7 +161,7 @@ mod tests {
     use std::{cell::UnsafeCell, ptr};
 
     struct Shared(Mutex, UnsafeCell<u64>);
-    // SAFETY: the cell is touched by who holds the lock alone.
+    // SAFETY: only the holder of the lock touches the cell.
     unsafe impl Sync for Shared {}
 
     #[test]

@@ -22,8 +22,8 @@ const VERSION: u32 = 1;
 /// Pages that a process has mapped at a time.
 const OPEN_MAX: usize = 1024;
 
-/// The pages that are mapped: nothing else is unmapped, and that once. Without a lock, so that a fork finds
-/// it whole.
+/// The pages that are mapped: nothing else is unmapped, and that once. Without a lock, so that a
+/// fork finds it whole.
 static OPEN: [AtomicPtr<Page>; OPEN_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; OPEN_MAX];
 
 /// Puts `to` where `from` is; false where it is nowhere.
@@ -86,7 +86,7 @@ impl Page {
     }
 }
 
-/// What C hands over as a slot page: null, or one of ours as far as that can be seen.
+/// The slot page that C hands over: null, or one of ours as far as that can be seen.
 ///
 /// # Safety
 /// Where it could be the address of a page, it is one that is mapped.
@@ -131,7 +131,7 @@ fn map(path: &str) -> Result<*const Page, Failure> {
     if file.metadata().map_err(failed)?.len() < LENGTH as u64 {
         return Err(Failure::new(Code::Unsupported, format!("{path} is no slot page")));
     }
-    // SAFETY: a new mapping, nowhere in particular, that nothing of ours refers to. The daemon alone
+    // SAFETY: a new mapping, nowhere in particular, that nothing of ours refers to. Only the daemon
     // can shorten the file, and does not.
     let mapped =
         unsafe { mmap(ptr::null_mut(), LENGTH, ProtFlags::READ, MapFlags::SHARED, &file, 0) };

@@ -1,10 +1,12 @@
-//! How far a job is, told from its inner loop.
+//! How far a job is, reported from its inner loop.
 //!
-//! Problem: the loop that knows it may turn a million times a second, and must not wait for anybody.
+//! Problem: the loop that knows it may turn a million times a second, and must not wait for
+//! anybody.
 //!
-//! Approach: most reports read a clock, and are left. Some times a second one goes to the daemon, without
-//! waiting for its answer ([`crate::connection::report`]). Memory that the program shares with the daemon would
-//! be cheaper still; but then the daemon would read what a user can shorten, fill or hand to somebody else.
+//! Approach: most reports read a clock, and are left. Some times a second one goes to the daemon,
+//! without waiting for its answer ([`crate::connection::report`]). Memory that the program shares
+//! with the daemon would be cheaper still; but then the daemon would read what a user can shorten,
+//! fill or hand to somebody else.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -23,14 +25,14 @@ use crate::{
 /// From one report of a job that goes to the daemon to the next: views look twice a second.
 const EVERY_MS: u64 = 250;
 
-/// After a failure nothing is told for so long, and for ten times as long as it took: a daemon that hangs
-/// takes a tenth of the time at most.
+/// After a failure nothing is reported for so long, and for ten times as long as it took. A daemon
+/// that hangs takes a tenth of the time at most.
 const AFTER_FAILURE_MS: u64 = 5_000;
 
 /// When a report is due.
 pub struct Pace {
     due_ms: AtomicU64,
-    /// The end of a job is told before that, as nobody may tell it later.
+    /// The end of a job is reported before that, since nobody may report it later.
     end_due_ms: AtomicU64,
 }
 
@@ -94,12 +96,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_are_due_some_times_a_second_and_an_end_at_once() {
+    fn reports_are_paced_and_an_end_is_due_at_once() {
         let pace = Pace::new();
         let due = |now_ms, is_end| pace.is_due(now_ms, is_end);
         assert!(due(1000, false));
         assert!(!due(1000, false) && !due(1000 + EVERY_MS - 1, false));
-        assert!(due(1001, true), "nobody may tell it later");
+        assert!(due(1001, true), "nobody may report it later");
         assert!(!due(1002, true), "a loop of short ones is no flood");
         assert!(due(1000 + EVERY_MS, false));
         pace.put_off(9000);

@@ -23,7 +23,7 @@ pub enum Code {
     Lost = 8,
     Failed = 9,
     Unsupported = 10,
-    // Of LLNL's interface alone.
+    // Only of LLNL's interface.
     BadMachine = 11,
     BadClass = 12,
     BadIdType = 13,

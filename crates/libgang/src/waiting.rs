@@ -1,17 +1,20 @@
 //! How a thread waits for other threads of its gang: whether it spins, and how long.
 //!
-//! Problem: a wait that is short is over soonest for a thread that spins. But a thread that spins for one
-//! that has no CPU takes the CPU from it. Which of the two holds cannot be seen from within a program.
+//! Problem: a wait that is short is over soonest for a thread that spins. But a thread that spins
+//! for one that has no CPU takes the CPU from it. Which of the two holds cannot be seen from within
+//! a program.
 //!
-//! Approach: the slot page says it. While the slot runs, the other threads run: spin. Out of slot they do
-//! not: block. Where nobody knows (there is no page, the job is not scheduled, gangd is gone, or the slot
-//! has fewer CPUs than threads wait), spin for a fixed time and block then (E9; 50 µs after Kontothanassis).
-//! Where such a spin was in vain, the next wait blocks at once; each one more in vain doubles how many do, and
-//! thousands that were not halve it (`SpinHistory`). So threads that share a CPU do not keep it from each other;
-//! and where CPUs are short, threads that block come to share one, and need no partner on another.
+//! Approach: the slot page says it. While the slot runs, the other threads run: spin. Out of slot
+//! they do not: block. Where nobody knows, spin for a fixed time and block then (E9; 50 µs after
+//! Kontothanassis). Nobody knows where there is no page, the job is not scheduled, gangd is gone,
+//! or the slot has fewer CPUs than threads wait. After such a spin in vain, the next wait blocks at
+//! once. Each one more in vain doubles how many do, and thousands that were not halve it
+//! (`SpinHistory`). So threads that share a CPU do not keep it from each other. And where CPUs are
+//! short, threads that block come to share one, and need no partner on another.
 //!
-//! Property: every spin is bounded. A page that is wrong, or a thread that waits for a disk in its slot,
-//! costs a millisecond; a wake-up costs little beside that, and others can have the CPU meanwhile.
+//! Property: every spin is bounded. A page that is wrong, or a thread that waits for a disk in its
+//! slot, costs a millisecond; a wake-up costs little beside that, and others can have the CPU
+//! meanwhile.
 
 use std::{
     hint,
@@ -32,14 +35,15 @@ const NOT_KNOWN: Duration = Duration::from_micros(50);
 /// Looks at what is waited for between two looks at the page and the clock.
 const LOOKS: u32 = 64;
 
-/// Waits that block at once after a spin in vain, at most: so many wake-ups take some ten milliseconds.
+/// Waits that block at once after a spin in vain, at most: so many wake-ups take some ten
+/// milliseconds.
 const MOST_DOUBLINGS: u32 = 13;
 
-/// Spins that were worth it for one doubling less. They take longer than the time that a kernel gives a
-/// thread in one go, at whose end the next spin in vain is due where CPUs are short.
+/// Spins that were worth it for one doubling less. They take longer than the time that a kernel
+/// gives a thread in one go. At its end the next spin in vain is due where CPUs are short.
 const WORTH_IT: u32 = 4096;
 
-/// What became of earlier spins where nobody knew. Threads change it as they please: it is advice.
+/// The success of earlier spins where nobody knew. Threads change it as they please: it is advice.
 #[derive(Default)]
 #[repr(C)]
 pub struct SpinHistory {
@@ -61,7 +65,7 @@ impl SpinHistory {
     }
 
     fn was_in_vain(&self) {
-        // Of several that waited together, one counts.
+        // Of several that waited at once, one counts.
         if self.blocking.load(Ordering::Relaxed) == 0 {
             let doublings = self.doublings.load(Ordering::Relaxed);
             self.blocking.store(1 << doublings.min(MOST_DOUBLINGS), Ordering::Relaxed);
@@ -83,7 +87,8 @@ impl SpinHistory {
     }
 }
 
-/// Spins as long as it is worth it; whether `done` was true meanwhile. `threads` wait for each other.
+/// Spins as long as it is worth it; whether `done` was true meanwhile. `threads` wait for each
+/// other.
 #[inline]
 pub fn spin(
     page: Option<&Page>,

@@ -148,14 +148,15 @@ static void modern(void)
     EXPECT(GANG_OK, gang_close(job));
 }
 
-/* What is no slot page, or is one no more, stays as it is. */
+/* Memory that is no slot page, or is one no more, stays as it is. */
 static void pages(void)
 {
     enum { MOST = 1024 };
     gang_spec spec;
     gang_job *job;
     const gang_page *page = NULL, *other = NULL, *many[MOST], *more = NULL;
-    char *foreign = (char *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *foreign = (char *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, flags, -1, 0);
     int status;
     gang_spec_init(&spec);
     spec.cpus = 1;
@@ -166,7 +167,7 @@ static void pages(void)
     EXPECT(GANG_INVALID, gang_page_close((const gang_page *)garbage(4096)));
     EXPECT(GANG_OK, gang_page_open(job, &page));
     EXPECT(GANG_OK, gang_page_open(job, &other));
-    /* The daemon alone writes it. */
+    /* Only the daemon writes it. */
     EXPECT(-1, mprotect((void *)page, 4096, PROT_READ | PROT_WRITE));
     EXPECT(GANG_INVALID, gang_page_close((const gang_page *)((const char *)page + 8)));
     pid_t child = fork();
@@ -286,7 +287,9 @@ static void llnl(void)
     EXPECT(0, GangErrMsg((gsRetVal)99) == NULL);
 }
 
-/* A loop that counts, whose reports may be told or not; and what there is to be told of a job that is over. */
+/*
+ * A loop that counts, whose reports may be sent or not; and the last report of a job that is over.
+ */
 static void progress(void)
 {
     gang_spec spec;
@@ -297,7 +300,7 @@ static void progress(void)
     EXPECT(GANG_OK, gang_register(&spec, &job));
     for (int done = 0; done <= 1000000; done++)
         EXPECT(GANG_OK, gang_job_progress(job, done, 1000000));
-    /* What is asked next is not answered by what was told before. */
+    /* The next question is not answered by an earlier report. */
     EXPECT(GANG_OK, gang_id(job, &id));
     EXPECT(GANG_OK, gang_open(id, &same));
     EXPECT(GANG_OK, gang_job_progress(same, 1, 2));
@@ -310,7 +313,7 @@ static void progress(void)
     int status;
     EXPECT(child, waitpid(child, &status, 0));
     EXPECT(0, status);
-    /* It ended with its only process: that is told, late and not in every call. */
+    /* It ended with its only process: that is reported, late and not in every call. */
     gang_result result;
     while ((result = gang_job_progress(job, 1, 2)) == GANG_OK)
         usleep(50000);

@@ -1,5 +1,6 @@
-/* Every call with each of its arguments null, foreign, stale, of an ended job, or garbage: the result is the
- * documented one, and what the arguments point to stays as it was. tests/c.rs knows whether a row is missing. */
+/* Every call with each of its arguments null, foreign, stale, of an ended job, or garbage. The
+ * result is the documented one, and what the arguments point to stays as it was. tests/c.rs knows
+ * whether a row is missing. */
 #include "rows.h"
 
 #include <GangUserAPI.h>
@@ -61,7 +62,9 @@ static gang_job *ended_job(const gang_spec *spec, int64_t *id)
     return job;
 }
 
-/* A call with a handle: what it may be but a good one. The arguments after it begin with a comma. */
+/*
+ * A call with a handle: what it may be but a good one. The arguments after it begin with a comma.
+ */
 #define HANDLE(of_ended, function, ...)                  \
     NO_HANDLE(function, __VA_ARGS__);                    \
     ROW(of_ended, function, job, ended, ended __VA_ARGS__)

@@ -1,4 +1,5 @@
-//! The library as C sees it: examples and misuse, compiled by the system's compilers, against a daemon.
+//! The library as C sees it: examples and misuse, compiled by the system's compilers, against a
+//! daemon.
 
 mod place;
 mod rows;
@@ -32,7 +33,7 @@ fn misuse_has_its_documented_results_in_c_and_in_cpp() {
 }
 
 #[test]
-fn needs_root_a_user_is_refused_what_is_not_theirs_and_nothing_changes() {
+fn needs_root_foreign_jobs_are_refused_unchanged() {
     if !rustix::process::geteuid().is_root() {
         skipped("needs root");
         return;
@@ -47,7 +48,7 @@ fn needs_root_a_user_is_refused_what_is_not_theirs_and_nothing_changes() {
 }
 
 #[test]
-fn every_wrong_argument_of_every_call_has_its_documented_result() {
+fn wrong_arguments_have_documented_results() {
     let Some(place) = Place::new() else { return };
     let tests = here().join("tests");
     let source = place.path("arguments.cc");
@@ -81,7 +82,7 @@ fn threads_of_a_gang_meet_by_its_slot_page() {
 }
 
 #[test]
-fn a_program_for_llnls_interface_runs_as_c_and_as_cpp_linked_statically_too() {
+fn llnl_program_runs_as_c_and_cpp() {
     let Some(place) = Place::new() else { return };
     let (source, cpp) = (here().join("examples/llnl.c"), place.path("llnl.cc"));
     fs::copy(&source, &cpp).unwrap();
@@ -100,14 +101,14 @@ fn a_program_for_llnls_interface_runs_as_c_and_as_cpp_linked_statically_too() {
 }
 
 #[test]
-fn calls_go_on_where_signals_come_and_children_are_forked_and_no_thread_is_started() {
+fn calls_survive_signals_and_forks() {
     let Some(place) = Place::new() else { return };
     let source = here().join("tests/signals.c");
     place.run(place.compile("cc", &source, &["-lgang", "-lpthread"], "signals"));
 }
 
 #[test]
-fn a_job_of_llnls_interface_is_changed_by_its_id_or_stays_as_it_is() {
+fn llnl_job_changes_wholly_or_not_at_all() {
     let Some(place) = Place::new() else { return };
     let program = place.compile("cc", &here().join("tests/changed.c"), &SHARED, "changed");
     let mut child =
@@ -150,7 +151,7 @@ const ASK_NOBODY: [&str; 14] = [
     "gang_mutex_destroy",
 ];
 
-/// Who is there in the place of the daemon.
+/// A stranger in the place of the daemon.
 #[derive(Clone, Copy)]
 enum Instead {
     Nobody,
@@ -187,7 +188,7 @@ impl Instead {
 }
 
 #[test]
-fn without_its_daemon_each_call_says_what_became_of_it() {
+fn missing_daemon_gives_each_call_its_result() {
     const UNKNOWN: &str = "{\"error\":\"org.varlink.service.MethodNotFound\",\"parameters\":\
         {\"method\":\"org.gangd.v1.Any\"}}\0";
     const FAILED: &str = "{\"error\":\"org.gangd.v1.Failed\",\"parameters\":\
@@ -239,7 +240,7 @@ fn without_its_daemon_each_call_says_what_became_of_it() {
 }
 
 #[test]
-fn gangs_that_ask_for_it_hear_of_their_slots_by_signals() {
+fn listening_gangs_get_signals_of_their_slots() {
     let Some(place) = Place::new() else { return };
     place.run(place.compile("cc", &here().join("tests/heard.c"), &SHARED, "heard"));
 }
@@ -262,7 +263,7 @@ fn the_library_needs_the_c_library_and_nothing_else() {
 }
 
 #[test]
-fn the_library_has_what_the_headers_declare_and_nothing_else() {
+fn library_exports_exactly_the_headers() {
     let Some(place) = Place::new() else { return };
     let output = Command::new("nm")
         .args(["-D", "--defined-only", "--format=posix"])

@@ -1,4 +1,7 @@
-/* A job of LLNL's interface, changed as it runs. After each change a line says so, and one is waited for. */
+/*
+ * A job of LLNL's interface, changed as it runs. After each change a line says so, and one is
+ * waited for.
+ */
 #include <GangUserAPI.h>
 #include <stdio.h>
 #include <stdlib.h>

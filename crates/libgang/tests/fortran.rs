@@ -33,7 +33,7 @@ fn done(line: &mut Command) -> Output {
     output
 }
 
-/// What a program in Fortran printed.
+/// The output of a program in Fortran.
 fn run(place: &Place, source: &Path, flags: &[&str]) -> String {
     let program = place.path("program");
     let directory = place.directory.path();
@@ -53,7 +53,7 @@ fn run(place: &Place, source: &Path, flags: &[&str]) -> String {
 }
 
 #[test]
-fn a_program_in_fortran_makes_itself_a_gang_and_sees_its_slots() {
+fn fortran_program_becomes_gang_and_sees_slots() {
     let Some(place) = place() else { return };
     let said = run(&place, &bindings().join("examples/gang.f90"), &["-O2"]);
     assert_eq!(said, "1 processes, 3 slots seen\n");

@@ -1,4 +1,7 @@
-/* Two gangs that take turns hear of their slots by signals: one by LLNL's calls, and one that is adopted. */
+/*
+ * Two gangs that take turns hear of their slots by signals: one by LLNL's calls, and one that is
+ * adopted.
+ */
 #include "expect.h"
 
 #include <GangUserAPI.h>
@@ -20,8 +23,11 @@ static void handler(int signal)
         continues = continues + 1;
 }
 
-/* A process that writes a byte once it has heard of its slots again and again, and works until it is killed. */
-static pid_t worker(int told)
+/*
+ * A process that writes a byte once it has heard of its slots again and again, and works until it
+ * is killed.
+ */
+static pid_t worker(int pipe_end)
 {
     pid_t child = fork();
     if (child != 0)
@@ -29,7 +35,7 @@ static pid_t worker(int told)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (pauses < 3 || continues < 3)
         ;
-    if (write(told, "", 1) != 1)
+    if (write(pipe_end, "", 1) != 1)
         _exit(1);
     for (;;)
         ;

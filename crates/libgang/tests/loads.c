@@ -1,4 +1,7 @@
-/* Loads a library as interpreters load modules, for itself alone, and runs its program. */
+/*
+ * Loads a library as interpreters load modules, without its symbols for others, and runs its
+ * program.
+ */
 #include <dlfcn.h>
 #include <stdio.h>
 

@@ -1,5 +1,6 @@
-/* Every call that asks the daemon, where that is gone, or is another one than before: the results are the two that
- * are given, of gang.h and of LLNL's interface, and what the arguments point to stays as it was. */
+/* Every call that asks the daemon, where the daemon is gone, or is another one than before. The
+ * results are the two that are given, of gang.h and of LLNL's interface, and what the arguments
+ * point to stays as it was. */
 #include "rows.h"
 
 #include <GangUserAPI.h>
@@ -88,7 +89,7 @@ int main(int argc, char **argv)
     LLNL(GangSignalsDisable, &old);
     LLNL(GangSignalsEnable, &old);
     NEEDED(0, strlen(gang_error()) == 0);
-    /* What asks nobody. */
+    /* Calls that ask nobody. */
     NEEDED(GANG_OK, gang_id(job, &same));
     NEEDED(1, same == id);
     NEEDED(GANG_OK, gang_close(job));

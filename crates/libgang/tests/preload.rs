@@ -35,7 +35,7 @@ fn preload(place: &Place) -> PathBuf {
 }
 
 fn run(place: &Place, line: &[&str], variables: &[(&str, &str)]) -> Output {
-    // The variables are for the program alone: timeout would be a gang by them, too.
+    // The variables are for the program and nothing else: timeout would be a gang by them, too.
     let output = Command::new("timeout")
         .args([BOUND, "env"])
         .args(variables.iter().map(|(name, value)| format!("{name}={value}")))
@@ -67,7 +67,7 @@ fn assert_one_job(output: &Output, processes: usize) {
 }
 
 #[test]
-fn needs_root_threads_and_children_become_a_gang_by_one_variable() {
+fn needs_root_variable_makes_program_a_gang() {
     if !is_root() {
         return;
     }
@@ -112,7 +112,7 @@ fn needs_root_threads_and_children_become_a_gang_by_one_variable() {
     }
 }
 
-/// What a job may be asked by variables, and what the daemon has then.
+/// Variables that ask for a job, and the job that the daemon has then.
 const VARIABLES: [(&str, &str); 8] = [
     ("GANG_NAME", "by variables"),
     ("GANG_CPUS", "2"),
@@ -168,7 +168,7 @@ fn the_daemon_is_asked_for_what_the_variables_say() {
 }
 
 #[test]
-fn needs_root_who_is_in_a_job_of_gang_run_stays_in_it_with_the_variable_too() {
+fn needs_root_variable_keeps_job_of_gang_run() {
     if !is_root() {
         return;
     }
@@ -195,7 +195,7 @@ fn needs_root_who_is_in_a_job_of_gang_run_stays_in_it_with_the_variable_too() {
 }
 
 #[test]
-fn of_mpi_the_profiling_interface_is_used_and_nothing_else() {
+fn only_the_profiling_interface_of_mpi_is_used() {
     let Some(place) = Place::new() else { return };
     let names = |which: &str| -> BTreeSet<String> {
         let mut nm = Command::new("nm");
@@ -223,7 +223,7 @@ fn of_mpi_the_profiling_interface_is_used_and_nothing_else() {
 }
 
 #[test]
-fn what_is_wrong_is_told_in_one_line_and_the_program_runs_on() {
+fn bad_variable_gives_one_line_program_runs_on() {
     let Some(place) = Place::new() else { return };
     let library = preload(&place);
     let library = library.to_str().unwrap();
@@ -247,11 +247,12 @@ fn what_is_wrong_is_told_in_one_line_and_the_program_runs_on() {
 const MPIS: [(&str, &[&str]); 2] =
     [("openmpi", &["--oversubscribe", "--allow-run-as-root"]), ("mpich", &[])];
 
-/// How many ranks there are. They spin where they meet: with more than CPUs, each meeting would take
-/// until somebody else's turn, which on a busy machine is long.
+/// How many ranks there are. They spin where they meet: with more than CPUs, each meeting would
+/// take until somebody else's turn, which on a busy machine is long.
 const RANKS: &str = "2";
 
-/// Calls with the place of a daemon, the MPI's name and the beginning of the line that starts ranks.
+/// Calls with the place of a daemon, the MPI's name and the beginning of the line that starts
+/// ranks.
 fn with_each_mpi(check: impl Fn(&Place, &str, &[&str])) {
     if !is_root() {
         return;
@@ -295,7 +296,7 @@ fn assert_no_gang(place: &Place, library: &Path, line: &[&str]) {
 }
 
 #[test]
-fn needs_root_ranks_of_either_mpi_become_one_gang_by_one_variable() {
+fn needs_root_variable_makes_ranks_one_gang() {
     with_each_mpi(|place, mpi, line| {
         let library = preload(place);
         let program = compile_ranks(place, mpi, &["-DMEETINGS=30"]);
@@ -308,7 +309,7 @@ fn needs_root_ranks_of_either_mpi_become_one_gang_by_one_variable() {
 }
 
 #[test]
-fn needs_root_ranks_whose_program_has_loaded_mpi_become_one_gang() {
+fn needs_root_ranks_with_loaded_mpi_are_one_gang() {
     with_each_mpi(|place, mpi, line| {
         let library = preload(place);
         let flags = ["-DMEETINGS=1", "-shared", "-fPIC", "-Dmain=ranks"];
@@ -321,7 +322,7 @@ fn needs_root_ranks_whose_program_has_loaded_mpi_become_one_gang() {
 }
 
 #[test]
-fn needs_root_ranks_in_fortran_become_one_gang_by_either_interface() {
+fn needs_root_fortran_ranks_are_one_gang() {
     with_each_mpi(|place, mpi, line| {
         let library = preload(place);
         let compiler = format!("mpifort.{mpi}");
@@ -339,7 +340,7 @@ fn needs_root_ranks_in_fortran_become_one_gang_by_either_interface() {
 }
 
 #[test]
-fn needs_root_ranks_of_either_mpi_are_one_gang_under_gang_run() {
+fn needs_root_gang_run_makes_ranks_one_gang() {
     let Some(gang) = built("gang") else { return };
     with_each_mpi(|place, mpi, line| {
         let (gang, program) =

@@ -1,5 +1,5 @@
-! Each rank says in which job it is, after all have met. F08: by the interface of Fortran 2008. The first
-! argument is how it begins.
+! Each rank says in which job it is, after all have met. F08: by the interface of Fortran 2008. The
+! first argument is how it begins.
 program ranks
 #ifdef F08
     use mpi_f08

@@ -1,4 +1,7 @@
-/* Each rank says in which job it is, after MEETINGS with the others. THREADED: it is to have threads. */
+/*
+ * Each rank says in which job it is, after MEETINGS with the others. THREADED: it is to have
+ * threads.
+ */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* A table of calls: which parameter of which function is wrong, in which way, and what the result is to be. Each
- * row that holds is printed, so that whoever runs this sees which are missing. */
+/* A table of calls: which parameter of which function is wrong, in which way, and what the result
+ * is to be. Each row that holds is printed, so that whoever runs this sees which are missing. */
 #ifndef ROWS_H
 #define ROWS_H
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What calls that fail leave as it was has changed: of the program that includes this. */
+/* Something has changed that a failing call leaves as it was: of the program that includes this. */
 static int is_changed(void);
 
 static void row(const char *what, const char *name, int wanted, int got)
@@ -28,7 +28,7 @@ static void row(const char *what, const char *name, int wanted, int got)
     row(#function " " #parameter " " #kind, "a text", 1,           \
         function(__VA_ARGS__) != NULL && *function(__VA_ARGS__))
 
-/* What has to hold for the table to make sense. */
+/* Conditions under which the table makes sense. */
 #define NEEDED(wanted, call)                                                             \
     do {                                                                                 \
         int got = (int)(call);                                                           \

@@ -1,5 +1,6 @@
-/* Calls in the middle of which signals come, whose handler calls what the header lets it call; in one thread, in
- * two, and in children of a fork. No call may fail or hang for it, and none starts a thread. */
+/* Calls in the middle of which signals come, whose handler calls what the header lets it call; in
+ * one thread, in two, and in children of a fork. No call may fail or hang for it, and none starts a
+ * thread. */
 #include "expect.h"
 
 #include <dirent.h>
@@ -16,7 +17,7 @@
 static const gang_page *page;
 static volatile sig_atomic_t heard, wrong, is_on;
 
-/* The next alarm comes some time after the last one was dealt with: where a handler takes longer
+/* The next alarm comes some time after the last one was dealt with. Where a handler takes longer
  * than that, a timer that goes on by itself would leave the program no moment. */
 static void next_alarm(void)
 {
@@ -57,7 +58,7 @@ static int threads(void)
     return count - 2;
 }
 
-/* What asks the daemon, and what does not, again and again. */
+/* Calls that ask the daemon, and calls that do not, again and again. */
 static void calls(int rounds, int64_t id)
 {
     gang_barrier barrier;

@@ -1,5 +1,5 @@
-/* As a user who is no administrator: what is refused leaves a job as it was, and jobs of others alone.
- * A class that was lowered could not be raised again, and so shows. */
+/* As a user who is no administrator: a refusal leaves a job as it was, and does not touch the jobs
+ * of others. A class that was lowered could not be raised again, and so shows. */
 #include "rows.h"
 
 #include <GangUserAPI.h>

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pure_machine_has_version_2_alone() {
+    fn pure_machine_has_only_version_2() {
         let found =
             parse_mounts("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n");
         assert_eq!(found.v2.as_deref(), Some(Path::new("/sys/fs/cgroup")));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_tells_page_by_page_is_read_whole_each_time() {
+    fn long_kernel_files_are_read_whole_each_time() {
         // A list in the kernel's way that is long everywhere, as those of large groups are.
         let Ok(whole) = fs::read("/proc/kallsyms") else {
             return gang_harness::skipped("this kernel has no /proc/kallsyms");

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_killed_when_the_thread_that_started_it_ends() {
+    fn child_dies_with_the_thread_that_started_it() {
         let start = || {
             let mut command = Command::new("sleep");
             ends_with_its_parent(command.arg("600").stdin(Stdio::null())).spawn().unwrap()

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_a_process_is_told_to_others() {
+    fn cpu_time_of_another_process_is_read() {
         let mine = || process_cpu_ns();
         let (before_ns, told_ns) = (mine(), cpu_ns_of(std::process::id()).unwrap());
         assert!((before_ns..=mine()).contains(&told_ns));

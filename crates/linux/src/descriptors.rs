@@ -23,7 +23,7 @@ pub fn have_all() -> Result<()> {
 /// Files that the thread opens from now on are closed by the kernel as soon as the thread ends,
 /// without the other threads of the process. To be called at the start of a thread that was handed
 /// no descriptor.
-pub fn become_alone() -> Result<()> {
+pub fn unshare_table() -> Result<()> {
     let error = || Error::new("unshare", "the open files of a thread", io::Error::last_os_error());
     // SAFETY: it changes which table this thread uses, and touches no memory of this process.
     #[allow(unsafe_code)]
@@ -56,10 +56,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_thread_opens_alone_is_not_seen_by_the_others() {
+    fn own_table_hides_files_from_other_threads() {
         let before = File::open("/dev/null").unwrap();
         let number = std::thread::spawn(|| {
-            become_alone().unwrap();
+            unshare_table().unwrap();
             let opened = File::open("/dev/zero").unwrap();
             std::fs::read_link(format!("/proc/thread-self/fd/{}", opened.as_raw_fd())).unwrap()
         })

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_open_is_taken_over_and_what_is_not_is_refused() {
+    fn open_descriptors_are_taken_others_refused() {
         let number = OwnedFd::from(std::fs::File::open("/dev/null").unwrap()).into_raw_fd();
         drop(take(number).unwrap());
         assert!(take(1_000_000).is_err());

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_to_run_is_told_without_waiting() {
+    fn runnable_threads_are_counted_without_waiting() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("7")).unwrap();
         let file = root.path().join("7/status");
@@ -311,8 +311,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_parentheses_and_blanks_does_not_confuse() {
-        let line = b"42 (a) R 1 (b) S 7 42 42 0 -1 4194304 92 0 0 0 11 5 0 0 20 0 1 0 995 2 3 184 0 0 0 0 0 0 0 0 0 0 0 0 17 1 3 5 0 0 0";
+    fn name_with_parentheses_and_blanks_is_parsed() {
+        let line = b"42 (a) R 1 (b) S 7 42 42 0 -1 4194304 92 0 0 0 11 5 0 0 20 0 1 0 995 2 3 184 \
+            0 0 0 0 0 0 0 0 0 0 0 0 17 1 3 5 0 0 0";
         let stat = parse_stat(line).unwrap();
         assert_eq!(
             stat,
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn descendants_are_found_through_dead_ends_and_cycles_of_numbers() {
+    fn descendants_survive_dead_ends_and_cycles() {
         let root = tempfile::tempdir().unwrap();
         let tail = "0 0 0 0 0 0 0 0 0 1 1 0 0 20 0 1 0 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0";
         for (pid, parent) in [(10, 1), (11, 10), (12, 11), (20, 1), (13, 10)] {
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn children_are_listed_by_the_kernel_or_known_by_their_parents() {
+    fn children_are_listed_or_found_by_parents() {
         let proc_root = Path::new("/proc");
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let own = std::process::id();

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_keeps_for_ordinary_threads_is_read() {
+    fn kernel_share_of_ordinary_threads_is_read() {
         let root = tempfile::tempdir().unwrap();
         let roots = Roots { proc: root.path().join("proc"), sys: root.path().join("sys") };
         let write = |file: &str, text: &str| {

@@ -51,7 +51,7 @@ fn draw_with(script: &str, picture: &Value, paths: &[&Path]) -> Result<()> {
     if !status.success() {
         bail!("{python} ended with {status}");
     }
-    handed.with_context(|| format!("telling {python} what to draw"))
+    handed.with_context(|| format!("handing {python} the data"))
 }
 
 /// A Python that has a module: the system's, for which packages are installed, else the first in
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_fails_is_told_with_the_picture_needs_matplotlib() {
+    fn failing_script_is_reported_needs_matplotlib() {
         let script = "import sys; sys.exit(7)";
         let error = draw(script, &json!({}), &[Path::new("/nowhere/a.svg")]).unwrap_err();
         let error = format!("{error:#}");

@@ -245,7 +245,7 @@ impl Frame {
         }
         let in_row: BTreeSet<JobId> = plan.row.iter().map(|slot| slot.job).collect();
         let cap = f64::from(schedule.config().cap_permille) / 1000.0;
-        let alone = schedule.load() == 0 && !schedule.packs();
+        let is_plain = schedule.load() == 0 && !schedule.packs();
         let mut found = Found(Vec::new());
         for (job, account) in &mut self.since {
             account.slices += 1;
@@ -263,7 +263,7 @@ impl Frame {
             let under_cap = if cap < 1.0 { share / cap } else { 0.0 };
             // The rest and gangs that were packed are served in part by the
             // turns of others, and so may come early with a request of their own.
-            let by_guests = if alone { 0.0 } else { request };
+            let by_guests = if is_plain { 0.0 } else { request };
             let slack = request + under_cap + by_guests + share * owed + ROUNDING;
             let owed = share * slices as f64 - slots as f64 - ahead.max(0.0);
             found.unless(owed <= slack, SHARE, || {

@@ -151,7 +151,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_changes_between_edges(config in settings(), now in 0u64..4_000_000_000_000_000_000) {
+        fn nothing_changes_between_edges(
+            config in settings(),
+            now in 0u64..4_000_000_000_000_000_000,
+        ) {
             let edge = next_edge(&config, now);
             prop_assert!(edge.at_ns > now);
             let last = edge.at_ns - 1;

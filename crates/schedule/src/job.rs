@@ -59,7 +59,7 @@ pub enum Policy {
     /// Placed at each slice by the conditions of this machine (L14).
     #[default]
     Local,
-    /// Accounted for, never in a row: scheduled by Linux alone.
+    /// Accounted for, never in a row: scheduled by plain Linux.
     None,
 }
 

@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_cpu_is_a_leaf_once_and_domains_are_what_is_shared(cpus in cpus()) {
+        fn every_cpu_is_one_leaf_of_shared_domains(cpus in cpus()) {
             let topology = Topology::new(cpus.clone()).unwrap();
             prop_assert_eq!(topology.domains(0).len(), 1);
             for level in 0..LEVELS {

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leader_is_the_eligible_contender_with_the_earliest_deadline() {
+    fn leader_is_eligible_with_earliest_deadline() {
         let turn = |vtime, weight: u64, tie| Turn {
             vtime,
             since: vtime,
@@ -230,7 +230,7 @@ mod tests {
     proptest! {
         /// However good the holes are, the lead is bounded.
         #[test]
-        fn nobody_is_ahead_by_more_than_lead_and_four_requests(
+        fn lead_is_bounded_by_lead_and_four_requests(
             specs in proptest::collection::vec((1u32..=10_000, 1u32..=8), 1..8),
             threads in 0u32..12,
             batch in 1u32..=20,

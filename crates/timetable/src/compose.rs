@@ -75,8 +75,8 @@ enum CommonWeight {
     /// It gives way.
     None,
     /// It is a group like any other: nobody competes with the gang. Its threads would otherwise
-    /// gather on few CPUs: where only idle groups run, the kernel takes a CPU for as good as idle
-    /// when it places a thread that wakes.
+    /// gather on few CPUs. When the kernel places a thread that wakes, it takes a CPU on which only
+    /// idle groups run for as good as idle.
     Usual,
     /// It comes before all others: a wide gang is in its slot.
     Highest,

@@ -219,7 +219,7 @@ mod tests {
     use crate::EdgeActions;
 
     #[test]
-    fn a_timetable_is_belated_that_comes_after_it_began_within_another() {
+    fn timetable_after_its_beginning_is_belated() {
         let timetable = |from_ns, until_ns, ready_ns| Timetable::<()> {
             from_ns,
             until_ns,

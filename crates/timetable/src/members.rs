@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_keeps_what_is_remembered_and_who_is_gone_is_no_member() {
+    fn known_threads_stay_remembered_gone_ones_leave() {
         let mut job = job();
         assert_eq!(job.update(&[3, 7], |tid| seen(tid, Attributes::other(1), &[0, 1])), 2);
         job.note_cpus(&[(3, 1), (9, 0)]);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_let_go_gets_back_what_gangd_changed() {
+    fn leaving_threads_get_back_what_gangd_changed() {
         let mut job = job();
         job.pinned = Some(cpus(&[1]));
         job.update(&[3, 4, 5], |tid| match tid {

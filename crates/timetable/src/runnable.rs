@@ -22,7 +22,7 @@ impl Runnable {
         let (found, of) = (f64::from(runnable), f64::from(looked_at));
         let part = found / of;
         // The upper end of Wilson's interval at two standard deviations: where none was found,
-        // there may be some, and where all were found, there are no more.
+        // there may be some. Where all were found, there are no more.
         let most = (found + 2.0 + 2.0 * (found * (1.0 - part) + 1.0).sqrt()) / (of + 4.0);
         let of_all = |part: f64| (part * listed as f64).round() as u32;
         // As many may have come since as came before.
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_part_says_of_all_is_told_with_its_uncertainty() {
+    fn estimate_from_a_part_has_its_uncertainty() {
         let of = |runnable, listed, came| Runnable::of_part(runnable, 32, listed, came);
         let exactly = Runnable::exactly;
         assert_eq!(of(0, 4200, 0), Runnable { threads: 0, unseen: 467 });

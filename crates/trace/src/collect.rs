@@ -75,9 +75,9 @@ pub fn record(length: Duration) -> Result<Recorded> {
         since_ns = since_ns
             .map(|ns: i64| ns.min(utc_ns().saturating_sub(recorded.slice_ns.saturating_mul(2))));
         let from_ns = std::mem::replace(&mut asked_ns, utc_ns()) - LATEST.as_nanos() as i64;
-        let told = client.switches(from_ns)?;
-        switches.extend(told.switches.into_iter().map(|it| ((it.switcher, it.number), it)));
-        recorded.switchers = told.switchers;
+        let answer = client.switches(from_ns)?;
+        switches.extend(answer.switches.into_iter().map(|it| ((it.switcher, it.number), it)));
+        recorded.switchers = answer.switchers;
         // Short slices are asked for more often than jobs come.
         if is_over || Instant::now() >= look_at {
             recorded.members.look(&mut client, is_over)?;

@@ -126,7 +126,10 @@ pub fn of(recorded: &Recorded) -> Trace {
 
 /// The names of the tracks.
 fn names(recorded: &Recorded) -> Vec<Value> {
-    let meta = |name, pid, tid: usize, to: String| json!({ "name": name, "ph": "M", "pid": pid, "tid": tid, "args": { "name": to } });
+    let meta = |name, pid, tid: usize, to: String| {
+        let args = json!({ "name": to });
+        json!({ "name": name, "ph": "M", "pid": pid, "tid": tid, "args": args })
+    };
     let mut events = vec![
         meta("process_name", PLANNED, 0, "slots, as planned".into()),
         meta("process_name", RAN, 0, "threads, as they ran".into()),
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_is_in_slot_fills_is_noise_or_somebody_else() {
+    fn threads_are_in_slot_filling_noise_or_others() {
         let recorded = recorded();
         let roles = |cpu: usize| {
             recorded.cpus[cpu].iter().map(|stay| Role::of(&recorded, cpu, stay)).collect::<Vec<_>>()

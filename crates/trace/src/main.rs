@@ -26,9 +26,9 @@ use gang_protocol::{exit, name::escaped};
 
 /// Record slots and context switches as a trace for Perfetto or Chrome
 ///
-/// Slots are shown for each CPU as they were planned, each switch in its phases, and below them the
-/// threads that really ran: those of the gang in its slot, gangs that fill, and everybody else, who
-/// in a slot is noise. Open the file at ui.perfetto.dev or in chrome://tracing. Recording the
+/// Slots are shown for each CPU as they were planned, and each switch in its phases. Below them are
+/// the threads that really ran: those of the gang in its slot, gangs that fill, and others, which
+/// in a slot are noise. Open the file at ui.perfetto.dev or in chrome://tracing. Recording the
 /// context switches takes root.
 #[derive(Debug, Parser)]
 #[command(name = "gang trace", version, max_term_width = 100)]

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_asked_for_again_when_it_has_more_or_fewer_processes() {
+    fn changed_process_count_asks_again() {
         let mut members = Members::default();
         assert!(!members.is_known(3, 0), "not even that it has none");
         members.add(3, 0, [].into_iter());

@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_is_told_by_its_phases() {
+    fn switch_is_shown_by_its_phases() {
         let described = switches(&two_edges());
         assert_eq!(described[0], json!([0, 1.0, [10.0, 20.0, 30.0]]));
         assert_eq!(described[3], json!([1, 2.0, [40.0, 20.0, 30.0]]));
     }
 
     #[test]
-    fn phases_are_drawn_and_names_are_text_needs_matplotlib() {
+    fn phases_and_names_are_drawn_needs_matplotlib() {
         if gang_picture::python_with("matplotlib").is_none() {
             gang_harness::skipped("needs matplotlib (on Debian: the package python3-matplotlib)");
             return;

@@ -166,7 +166,7 @@ fn without_a_daemon_there_is_nothing_to_record() {
 }
 
 #[test]
-fn needs_root_who_may_not_record_is_told_what_it_takes() {
+fn needs_root_refused_recording_says_what_it_takes() {
     if !rustix::process::geteuid().is_root() || !beside("gangd").is_file() {
         skipped("needs root, and gangd beside it");
         return;

@@ -1,8 +1,8 @@
-//! What happens on a machine of a few CPUs, at random, and what follows from it by the definitions.
+//! Random events on a machine of a few CPUs, and their results by the definitions.
 //!
-//! All that happens is carried out by the [`Machine`], and kept here as it is told to the programs: which thread of
-//! which gang wants to run since when, and runs where. The kernel does not tell everything, and what it tells is what
-//! is measured.
+//! All events are carried out by the [`Machine`], and kept here as the programs see them. A thread
+//! of a gang wants to run from a moment on, and runs somewhere. The kernel does not report
+//! everything, and its reports are what is measured.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ impl Random {
     }
 }
 
-/// What the kernel knows of a thread.
+/// The kernel's view of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     Sleeps,
@@ -51,9 +51,9 @@ enum Doing {
     Runs(usize),
 }
 
-/// What the programs were told of it.
+/// The programs' view of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Told {
+enum Reported {
     Sleeps,
     Waits,
     Runs,
@@ -65,19 +65,19 @@ type Key = (u64, u64);
 #[derive(Debug)]
 struct Task {
     kind: Kind,
-    /// The kernel tells no switch away from it.
+    /// The kernel reports no switch away from it.
     hides: bool,
     group: u64,
     doing: Doing,
     gang: Option<Key>,
-    told: Told,
+    reported: Reported,
 }
 
 #[derive(Debug, Default)]
 struct Cpu {
     current: usize,
     clock_ns: u64,
-    /// The last switch that was told.
+    /// The last switch that was reported.
     switched_ns: u64,
     /// The gang's run that was seen to begin, and whether the gang had slots.
     run: Option<(Key, bool)>,
@@ -100,13 +100,15 @@ struct Gang {
     /// It was booked at these moments.
     booked_ns: Vec<u64>,
     /// From when on which slots were known.
-    told: Vec<(u64, Option<Vec<SlotTime>>)>,
+    lists: Vec<(u64, Option<Vec<SlotTime>>)>,
     threads: BTreeMap<usize, Thread>,
     on_cpus: Vec<OnCpu>,
-    /// By the process that ran before: when a thread had waited, and for how long the other one ran.
+    /// By the process that ran before: when a thread had waited, and for how long the other one
+    /// ran.
     blamed: Vec<(u32, u64, u64, u64)>,
     is_awaited: bool,
-    /// A thread was found that ran before, after a slot had ended: it may be taken for one that ran at that end.
+    /// A thread was found that ran before, after a slot had ended: it may be taken for one that ran
+    /// at that end.
     has_vague_ends: bool,
 }
 
@@ -127,19 +129,20 @@ impl Gang {
         open.fold((0, 0), |(running, runnable), it| (running + u32::from(it.runs), runnable + 1))
     }
 
-    fn tell(&mut self, slots: Option<Vec<SlotTime>>) {
+    fn set_slots(&mut self, slots: Option<Vec<SlotTime>>) {
         let at_ns = self.at_ns();
         // Slots of which no moment passed never were.
-        self.told.retain(|&(from_ns, _)| from_ns < at_ns);
-        self.told.push((at_ns, slots));
+        self.lists.retain(|&(from_ns, _)| from_ns < at_ns);
+        self.lists.push((at_ns, slots));
     }
 
-    /// The time in slot: each list holds until the next one. A slot that another list has, too, goes on.
+    /// The time in slot: each list holds until the next one. A slot that another list has, too,
+    /// goes on.
     fn spans(&self) -> Vec<Span> {
         let mut spans: Vec<Span> = Vec::new();
         let mut goes_on = false;
-        for (number, (from_ns, slots)) in self.told.iter().enumerate() {
-            let until_ns = self.told.get(number + 1).map_or(u64::MAX, |next| next.0);
+        for (number, (from_ns, slots)) in self.lists.iter().enumerate() {
+            let until_ns = self.lists.get(number + 1).map_or(u64::MAX, |next| next.0);
             let always = [SlotTime { start_ns: 0, end_ns: u64::MAX }];
             let slots = slots.as_deref();
             let known = slots.unwrap_or(&always);
@@ -163,14 +166,14 @@ impl Gang {
     }
 
     /// A thread does something else from now on; false where it is of a gang that is no more.
-    fn change(&mut self, task: usize, is: Told, now_ns: u64) -> u64 {
+    fn change(&mut self, task: usize, is: Reported, now_ns: u64) -> u64 {
         let at_ns = self.book(now_ns);
         let spells = &mut self.threads.entry(task).or_default().spells;
         if let Some(last) = spells.last_mut().filter(|last| last.to_ns == u64::MAX) {
             last.to_ns = at_ns;
         }
-        if is != Told::Sleeps {
-            spells.push(Spell { from_ns: at_ns, to_ns: u64::MAX, runs: is == Told::Runs });
+        if is != Reported::Sleeps {
+            spells.push(Spell { from_ns: at_ns, to_ns: u64::MAX, runs: is == Reported::Runs });
         }
         at_ns
     }
@@ -218,7 +221,7 @@ impl<'a> History<'a> {
             group,
             doing: Doing::Sleeps,
             gang: None,
-            told: Told::Sleeps,
+            reported: Reported::Sleeps,
         };
         let mut tasks = vec![task(idle, false, OUTSIDE)];
         machine.task(0, idle);
@@ -239,7 +242,8 @@ impl<'a> History<'a> {
             random,
             lag_ns,
             lagged_ns: 0,
-            // Moments at which something happens are odd, edges of slots are even: they are never the same.
+            // Moments at which something happens are odd, edges of slots are even: they are never
+            // the same.
             now_ns: 1_000_000_001,
             cpus: (0..cpus).map(|_| Cpu::default()).collect(),
             tasks,
@@ -321,38 +325,39 @@ impl<'a> History<'a> {
             5..7 => (false, 1),
             _ => (false, 2),
         };
-        let leaves = if preempted || state == 0 { Told::Waits } else { Told::Sleeps };
-        let told = !self.tasks[prev].hides;
-        self.machine.switch(at, next, preempted, state, told);
-        let waits = leaves == Told::Waits;
+        let leaves = if preempted || state == 0 { Reported::Waits } else { Reported::Sleeps };
+        let reported = !self.tasks[prev].hides;
+        self.machine.switch(at, next, preempted, state, reported);
+        let waits = leaves == Reported::Waits;
         self.tasks[prev].doing = if waits { Doing::Waits } else { Doing::Sleeps };
         self.tasks[next].doing = Doing::Runs(cpu);
         self.cpus[cpu].current = next;
-        if !told {
+        if !reported {
             return;
         }
         self.see_short_task(cpu, prev, leaves);
         let since_ns = self.cpus[cpu].switched_ns;
         if prev > 0 {
-            self.tell(prev, leaves, at, None);
+            self.report(prev, leaves, at, None);
         }
         self.cpus[cpu].switched_ns = at.now_ns;
         self.cpus[cpu].run = None;
         if next > 0 {
-            self.tell(next, Told::Runs, at, Some((prev, at.now_ns - since_ns)));
+            self.report(next, Reported::Runs, at, Some((prev, at.now_ns - since_ns)));
         } else {
             self.cpus[cpu].taken = false;
         }
     }
 
-    /// An ordinary thread that falls asleep where a gang's thread, the last one of a gang with slots, wanted to go on.
-    fn see_short_task(&mut self, cpu: usize, prev: usize, leaves: Told) {
+    /// An ordinary thread that falls asleep where a gang's thread, the last one of a gang with
+    /// slots, wanted to go on.
+    fn see_short_task(&mut self, cpu: usize, prev: usize, leaves: Reported) {
         let Kind { policy, is_of_kernel, .. } = self.tasks[prev].kind;
         let is_ordinary = !is_of_kernel && [0, 3].contains(&policy);
         let cpu = &mut self.cpus[cpu];
         if cpu.run.is_some_and(|(_, has_slots)| has_slots) {
-            cpu.taken = leaves == Told::Waits;
-        } else if cpu.taken && leaves == Told::Sleeps && is_ordinary {
+            cpu.taken = leaves == Reported::Waits;
+        } else if cpu.taken && leaves == Reported::Sleeps && is_ordinary {
             self.short_tasks += 1;
             cpu.taken = false;
         }
@@ -371,8 +376,8 @@ impl<'a> History<'a> {
         if self.tasks[task].doing == Doing::Sleeps {
             self.tasks[task].doing = Doing::Waits;
         }
-        if self.tasks[task].told == Told::Sleeps {
-            self.tell(task, Told::Waits, at, None);
+        if self.tasks[task].reported == Reported::Sleeps {
+            self.report(task, Reported::Waits, at, None);
         }
     }
 
@@ -384,11 +389,11 @@ impl<'a> History<'a> {
         let other = self.random.below(self.tasks.len() as u64) as usize;
         let task = if self.random.one_in(10) { other } else { current };
         self.machine.tick(at, task);
-        let Task { gang, told, .. } = self.tasks[task];
-        if task == current && gang.is_some() && told == Told::Waits {
+        let Task { gang, reported, .. } = self.tasks[task];
+        if task == current && gang.is_some() && reported == Reported::Waits {
             // It comes now, as far as anybody knows.
             self.cpus[cpu].switched_ns = at.now_ns;
-            self.tell(task, Told::Runs, at, None);
+            self.report(task, Reported::Runs, at, None);
         }
     }
 
@@ -403,14 +408,14 @@ impl<'a> History<'a> {
             let is = match task.doing {
                 _ if task.gang.is_some() => continue,
                 Doing::Sleeps => continue,
-                Doing::Waits => Told::Waits,
-                Doing::Runs(_) => Told::Runs,
+                Doing::Waits => Reported::Waits,
+                Doing::Runs(_) => Reported::Runs,
             };
             task.gang = Some(gang.key);
-            task.told = is;
+            task.reported = is;
             let at_ns = gang.change(number, is, at.now_ns);
             let has_ended = gang.spans().iter().any(|span| span.end_ns <= at_ns);
-            gang.has_vague_ends |= is == Told::Runs && has_ended;
+            gang.has_vague_ends |= is == Reported::Runs && has_ended;
             if std::mem::take(&mut gang.is_awaited) {
                 self.woken.push(gang.key.0);
             }
@@ -433,14 +438,14 @@ impl<'a> History<'a> {
             key: (group, self.epochs),
             since_ns: at.now_ns,
             booked_ns: Vec::new(),
-            told: Vec::new(),
+            lists: Vec::new(),
             threads: BTreeMap::new(),
             on_cpus: Vec::new(),
             blamed: Vec::new(),
             is_awaited: false,
             has_vague_ends: false,
         };
-        gang.tell(self.slots.get(&group).cloned().unwrap_or(Some(Vec::new())));
+        gang.set_slots(self.slots.get(&group).cloned().unwrap_or(Some(Vec::new())));
         self.gangs.insert(group, gang);
         self.epochs += 1;
     }
@@ -459,17 +464,17 @@ impl<'a> History<'a> {
         Some(self.gangs.get_mut(&group)?.book(at.now_ns))
     }
 
-    /// Slots come ahead of time, late, or while others are under way, which they may take back. Between two moments of
-    /// telling them something may happen.
+    /// Slots come ahead of time, late, or while others are under way, which they may replace.
+    /// Between two lists something may happen.
     fn set_slots(&mut self, group: u64) {
         self.book_now(group);
         if self.random.one_in(4) {
             self.switch();
         }
         let slots = if self.random.one_in(6) { None } else { Some(self.some_slots()) };
-        self.machine.tell_slots(group, slots.as_deref());
+        self.machine.set_slots(group, slots.as_deref());
         if let Some(gang) = self.gangs.get_mut(&group) {
-            gang.tell(slots.clone());
+            gang.set_slots(slots.clone());
         }
         self.slots.insert(group, slots);
     }
@@ -504,19 +509,19 @@ impl<'a> History<'a> {
         gang.is_awaited = !wants;
     }
 
-    /// The programs are told what a thread does. `before` ran on the CPU that it comes to, for so long.
-    fn tell(&mut self, number: usize, is: Told, at: At, before: Option<(usize, u64)>) {
+    /// The programs see what a thread does. `before` ran on the CPU that it comes to, for so long.
+    fn report(&mut self, number: usize, is: Reported, at: At, before: Option<(usize, u64)>) {
         let task = &mut self.tasks[number];
         let gang = self.gangs.get_mut(&task.group).map(|gang| gang.key);
         if let Some(left) = task.gang.filter(|&left| Some(left) != gang) {
-            let was = std::mem::replace(&mut task.told, Told::Sleeps);
+            let was = std::mem::replace(&mut task.reported, Reported::Sleeps);
             task.gang = None;
-            self.change(number, left, was, Told::Sleeps, at, None);
+            self.change(number, left, was, Reported::Sleeps, at, None);
         }
         let Some(gang) = gang else { return };
         let task = &mut self.tasks[number];
         task.gang = Some(gang);
-        let was = std::mem::replace(&mut task.told, is);
+        let was = std::mem::replace(&mut task.reported, is);
         if was != is {
             self.change(number, gang, was, is, at, before);
         }
@@ -526,8 +531,8 @@ impl<'a> History<'a> {
         &mut self,
         task: usize,
         key: Key,
-        was: Told,
-        is: Told,
+        was: Reported,
+        is: Reported,
         at: At,
         before: Option<(usize, u64)>,
     ) {
@@ -541,15 +546,15 @@ impl<'a> History<'a> {
             self.woken.push(key.0);
         }
         let cpu = &mut self.cpus[at.cpu];
-        if was == Told::Runs && cpu.run.is_some_and(|(of, _)| of == key) {
+        if was == Reported::Runs && cpu.run.is_some_and(|(of, _)| of == key) {
             let run = gang.on_cpus.iter_mut().rfind(|run| run.cpu == at.cpu && run.runs);
             run.expect("it was seen to come").to_ns = at_ns;
         }
-        if is != Told::Runs {
+        if is != Reported::Runs {
             return;
         }
         cpu.run = Some((key, has_slots));
-        if was == Told::Waits {
+        if was == Reported::Waits {
             let (from_ns, to_ns) = gang.waited(task);
             gang.on_cpus.push(OnCpu { cpu: at.cpu, from_ns, to_ns, runs: false });
             if let Some((before, ran_ns)) = before {
@@ -559,7 +564,8 @@ impl<'a> History<'a> {
         gang.on_cpus.push(OnCpu { cpu: at.cpu, from_ns: at_ns, to_ns: u64::MAX, runs: true });
     }
 
-    /// All that is measured is what is true, and of the time between clocks that differ no more is missing.
+    /// All that is measured is what is true, and of the time between clocks that differ no more is
+    /// missing.
     pub fn compare(&mut self) {
         for group in GROUPS {
             if let Some(until_ns) = self.book_now(group) {
@@ -620,18 +626,19 @@ impl<'a> History<'a> {
             let lost_ns = time_within(&spans, from_ns, to_ns).min(ran_ns);
             *blamed.entry(tgid).or_default() += lost_ns;
         }
-        let mut told = 0;
+        let mut lost = 0;
         for culprit in self.machine.lost_to(group) {
             let lost_ns = blamed.get(&culprit.pid).copied().unwrap_or_default();
             near(culprit.ns, lost_ns, "lost to a process");
             assert_eq!(culprit.name, name(culprit.pid));
-            told += culprit.ns;
+            lost += culprit.ns;
         }
-        near(told, blamed.values().sum(), "lost to all processes");
+        near(lost, blamed.values().sum(), "lost to all processes");
     }
 }
 
-/// Each skew is counted, but for those of slots that passed at once: of these the last start and the last end are.
+/// Each skew is counted, but for those of slots that passed at once: of these the last start and
+/// the last end are.
 fn compare_skews(measured: &[u32], truth: &Truth, gang: &Gang) {
     let mut all = vec![0; measured.len()];
     let mut certain = all.clone();
@@ -652,7 +659,8 @@ fn compare_skews(measured: &[u32], truth: &Truth, gang: &Gang) {
     }
 }
 
-/// Eight for each power of two of microseconds, of one microsecond each up to 16; the last one has all above.
+/// Eight for each power of two of microseconds, of one microsecond each up to 16; the last one has
+/// all above.
 fn bucket(ns: u64, count: usize) -> usize {
     let us = ns / 1000;
     let width = |power: u32| 1 << power.saturating_sub(3);

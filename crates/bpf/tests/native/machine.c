@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A machine for the programs of cosched.bpf.c, without a kernel: its clock, its CPUs, its threads and its maps are
- * moved by commands on standard input. native.rs has them. An answer is a line on standard output.
+ * A machine for the programs of cosched.bpf.c, without a kernel: its clock, its CPUs, its threads
+ * and its maps are moved by commands on standard input. native.rs has them. An answer is a line on
+ * standard output.
  *
  * Nothing happens at once, so that the same commands have the same answers.
  */
@@ -57,7 +58,10 @@ struct task_struct *bpf_get_current_task_btf(void)
 static char meanwhile[LINE];
 static void carry_out_commands(char *lines);
 
-/* The verifier permits no second lock below one, nor any helper. Other CPUs may have taken it before. */
+/*
+ * The verifier permits no second lock below one, nor any helper. Other CPUs may have taken it
+ * before.
+ */
 void bpf_spin_lock(struct bpf_spin_lock *lock)
 {
 	char others[LINE];
@@ -261,7 +265,10 @@ static void reset(void)
 		machine.current[i] = &tasks[0].task;
 }
 
-/* task NUMBER TGID POLICY FLAGS NAME: another thread, which sleeps. Its number is that of its place. */
+/*
+ * task NUMBER TGID POLICY FLAGS NAME: another thread, which sleeps. Its number is that of its
+ * place.
+ */
 static void begin_task(void)
 {
 	struct task_struct *it = task();
@@ -273,7 +280,7 @@ static void begin_task(void)
 	strncpy(it->comm, word(), sizeof(it->comm) - 1);
 }
 
-/* switch CPU NOW NEXT PREEMPTED PREV_STATE TOLD: the kernel may not tell it. */
+/* switch CPU NOW NEXT PREEMPTED PREV_STATE REPORTED: the kernel may not report it. */
 static void switch_tasks(void)
 {
 	struct task_struct *prev, *next;
@@ -368,7 +375,10 @@ static void carry_out_command(const char *command)
 		}
 		putchar('\n');
 	} else if (!strcmp(command, "meanwhile")) {
-		/* The rest is carried out on other CPUs before the next lock is taken, in the order of such commands. */
+		/*
+		 * The rest is carried out on other CPUs before the next lock is taken, in the order
+		 * of such commands.
+		 */
 		strncat(meanwhile, strtok(0, "\n"), sizeof(meanwhile) - strlen(meanwhile) - 2);
 		strcat(meanwhile, "\n");
 	} else if (!strcmp(command, "woken")) {
@@ -400,7 +410,7 @@ int main(void)
 	static char line[LINE];
 
 	reset();
-	/* Whoever asks waits for a line. */
+	/* The caller waits for a line. */
 	setvbuf(stdout, 0, _IOLBF, 1 << 16);
 	while (fgets(line, sizeof(line), stdin)) {
 		carry_out_commands(line);

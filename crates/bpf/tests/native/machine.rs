@@ -70,7 +70,7 @@ impl Machine {
         self.said.write_fmt(format_args!("{command}\n")).unwrap();
     }
 
-    /// What is done happens on other CPUs when the next program that takes a lock is about to.
+    /// These events happen on other CPUs when the next program that takes a lock is about to.
     pub fn meanwhile(&mut self, others: impl FnOnce(&mut Machine)) {
         let said = std::mem::take(&mut self.said);
         others(self);
@@ -108,9 +108,9 @@ impl Machine {
     }
 
     /// `next` follows on a CPU whoever had it. Of the kernel's state: 0 wants to run on.
-    pub fn switch(&mut self, at: At, next: usize, preempted: bool, state: u32, told: bool) {
-        let (preempted, told) = (u32::from(preempted), u32::from(told));
-        self.say(format_args!("switch {at} {next} {preempted} {state} {told}"));
+    pub fn switch(&mut self, at: At, next: usize, preempted: bool, state: u32, reported: bool) {
+        let (preempted, reported) = (u32::from(preempted), u32::from(reported));
+        self.say(format_args!("switch {at} {next} {preempted} {state} {reported}"));
     }
 
     pub fn wake(&mut self, at: At, task: usize, is_new: bool) {
@@ -143,7 +143,7 @@ impl Machine {
     }
 
     /// As the last half of `Meter::set_slots`.
-    pub fn tell_slots(&mut self, group: u64, slots: Option<&[SlotTime]>) {
+    pub fn set_slots(&mut self, group: u64, slots: Option<&[SlotTime]>) {
         let bytes = layout::slots(self.generation, slots);
         self.generation += 1;
         self.say(format_args!("update slots {} {}", hex(&group.to_ne_bytes()), hex(&bytes)));
@@ -157,7 +157,7 @@ impl Machine {
         self.ask(format_args!("await {at} {group}")).parse().unwrap()
     }
 
-    /// The groups that were told to have woken since this was asked last.
+    /// The groups that were reported to have woken since the last call.
     pub fn woken(&mut self) -> Vec<u64> {
         let woken = self.ask(format_args!("woken"));
         woken.split_whitespace().map(|group| group.parse().unwrap()).collect()

@@ -1,5 +1,6 @@
-//! The accounting of `cosched.bpf.c`, compiled for this machine and run on one whose clock stands still between two
-//! events: every figure against what follows from the definitions. It takes neither root nor a kernel that measures.
+//! The accounting of `cosched.bpf.c`, compiled for this machine and run on one whose clock stands
+//! still between two events: every figure against what follows from the definitions. It takes
+//! neither root nor a kernel that measures.
 
 mod history;
 mod machine;
@@ -37,7 +38,8 @@ fn any_history_is_booked_as_it_was() {
     histories(2000, 0);
 }
 
-/// A clock that was read earlier, and carried out later, moves what happened to the last moment that was booked.
+/// A clock that was read earlier, and carried out later, moves what happened to the last moment
+/// that was booked.
 #[test]
 fn clocks_read_out_of_order_lose_no_time() {
     histories(500, 100_000);
@@ -55,9 +57,10 @@ fn two_threads_in_one_slot_are_booked_by_hand() {
     machine.move_to(1, 7);
     machine.move_to(2, 7);
     let slot = SlotTime { start_ns: us(100), end_ns: us(500) };
-    machine.tell_slots(7, Some(&[slot]));
+    machine.set_slots(7, Some(&[slot]));
     machine.watch(7, 1, us(0));
-    // Both wait out of slot for 50 us, the first one fills for 50; a rival has the CPU of the second one.
+    // Both wait out of slot for 50 us, the first one fills for 50; a rival has the CPU of the
+    // second one.
     machine.switch(at(1, 5), 3, false, 0, true);
     machine.wake(at(0, 50), 1, false);
     machine.wake(at(0, 50), 2, false);
@@ -67,17 +70,19 @@ fn two_threads_in_one_slot_are_booked_by_hand() {
     // The rival is back from 200 to 300.
     machine.switch(at(1, 200), 3, true, 0, true);
     machine.switch(at(1, 300), 2, true, 0, true);
-    // The first thread sleeps from 400 on; the slot ends at 500, and the second thread leaves at 520.
+    // The first thread sleeps from 400 on; the slot ends at 500, and the second thread leaves at
+    // 520.
     machine.switch(at(0, 400), 0, false, 1, true);
     machine.switch(at(1, 520), 3, true, 0, true);
     assert_eq!(machine.book_now(at(0, 600), 7), 0);
     let figures = machine.figures(7);
     let of_gang = [figures.slot_ns, figures.wanted_ns, figures.coscheduled_ns, figures.lost_ns];
     assert_eq!(of_gang, [400_000, 400_000, 260_000, 140_000]);
-    // Before the slot, one ran and one waited; after it, the second one ran for 20 us and waited for 80.
+    // Before the slot, one ran and one waited; after it, the second one ran for 20 us and waited
+    // for 80.
     assert_eq!((figures.filled_ns, figures.waiting_ns), (70_000, 130_000));
     let skews: Vec<usize> = (0..figures.skews.len()).filter(|&at| figures.skews[at] > 0).collect();
-    // 40 us at the start, in the bucket from 40 to 44; none at the end, where one alone ran.
+    // 40 us at the start, in the bucket from 40 to 44; none at the end, where only one ran.
     assert_eq!(skews, [0, 26]);
     let on_cpus = machine.per_cpu(7);
     let on_cpu = |cpu: usize| {
@@ -90,8 +95,8 @@ fn two_threads_in_one_slot_are_booked_by_hand() {
     assert_eq!(lost_to, [(30, 140_000)]);
 }
 
-/// The kernel tells no switch away from some threads. Whoever follows one of these had nothing of its CPU before it was
-/// found there.
+/// The kernel reports no switch away from some threads. A thread that follows one of these had
+/// nothing of its CPU before it was found there.
 #[test]
 fn a_run_begins_on_its_cpu_when_it_is_found() {
     let mut machine = Machine::start();
@@ -113,8 +118,8 @@ fn a_run_begins_on_its_cpu_when_it_is_found() {
     assert_eq!(machine.per_cpu(7)[0].filled_ns, 60_000);
 }
 
-/// A thread that was woken may have run and slept again before the CPU that woke it comes to say so. Of a gang that has
-/// fewer threads than none meanwhile, no time is booked.
+/// A thread that was woken may have run and slept again before the CPU that woke it comes to say
+/// so. Of a gang that has fewer threads than none meanwhile, no time is booked.
 #[test]
 fn a_wake_up_that_comes_late_books_nothing() {
     let mut machine = Machine::start();

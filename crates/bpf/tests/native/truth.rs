@@ -1,5 +1,5 @@
-//! What is true of a gang, from the definitions alone (ARCHITECTURE.md): step by step through all moments at which
-//! something changes, without any code of what measures.
+//! The truth about a gang, from the definitions (ARCHITECTURE.md): step by step through all moments
+//! at which something changes, without any code of the programs that measure.
 
 #![allow(dead_code, reason = "each program of tests uses its own part")]
 
@@ -51,7 +51,7 @@ pub struct Skew {
     pub ns: u64,
 }
 
-/// What is true of a gang: sums over its threads, but for the first four.
+/// The truth about a gang: sums over its threads, but for the first four.
 #[derive(Debug, Default)]
 pub struct Truth {
     /// Time in slot, time in slot with threads that want to run, and with all of these on CPUs.
@@ -141,8 +141,9 @@ fn skews(threads: &[Thread], spans: &[Span], moments: &[u64]) -> Vec<Skew> {
     skews
 }
 
-/// The first moment in a slot at which a thread runs, to the first at which all do that want to. What holds from the
-/// edge on is known after it. A slot that is taken back may end in the moment in which a thread comes: it came.
+/// The first moment in a slot at which a thread runs, to the first at which all do that want to.
+/// The state from the edge on is known after it. A slot that is taken back may end in the moment in
+/// which a thread comes: it came.
 fn skew_at_start(threads: &[Thread], span: &Span, moments: &[u64]) -> Option<Skew> {
     let from = moments.partition_point(|&at_ns| at_ns < span.start_ns);
     let to = moments.partition_point(|&at_ns| at_ns <= span.end_ns);

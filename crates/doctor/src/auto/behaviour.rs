@@ -1,13 +1,15 @@
 //! How a job behaves, as far as it matters for what is better for it, and whether that has changed.
 //!
-//! A change of any of these counts: the number of threads that compute (by a quarter, and one at least), how
-//! often a thread blocks (by a factor of three), how much of its time on CPUs its threads wait for each other
-//! (a quarter of it more or less, or by a factor of five where that is no chance), how many threads compete
-//! (by a factor of two), and whether gangs are among those. It must be seen twice in a row.
+//! A change of any of these counts. The number of threads that compute: by a quarter, and one at
+//! least. How often a thread blocks: by a factor of three. How much of their time on CPUs its
+//! threads wait for each other: by a quarter, or by a factor of five where that is no chance. How
+//! many threads compete: by a factor of two. Whether gangs are among those. A change must be seen
+//! twice in a row.
 
 use crate::figures::ProgramFigures;
 
-/// So much of its time more or less is another waiting, and so many times as much, where it is no chance.
+/// So much of its time more or less is another waiting, and so many times as much, where it is no
+/// chance.
 const WAITS_MORE: f64 = 0.25;
 const WAITS_TIMES: f64 = 5.0;
 
@@ -31,7 +33,7 @@ pub struct Behaviour {
     pub competition: Competition,
 }
 
-/// Who wants the CPUs that the job could use.
+/// The competition for the CPUs that the job could use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Competition {
     /// Threads of others.
@@ -55,7 +57,7 @@ impl Behaviour {
         }
     }
 
-    /// What is so different now that what was decided may be wrong.
+    /// The difference because of which the decision may be wrong now.
     pub fn change(&self, now: &Behaviour) -> Option<&'static str> {
         // Where nobody competes it is the same to it what it is.
         if !now.competition.is_tight {
@@ -75,8 +77,9 @@ impl Behaviour {
         self.competition.change(&now.competition)
     }
 
-    /// What several glances show together of which none does by itself: one has some fifty looks, of which threads that
-    /// wait for a twentieth of their time have two or three.
+    /// The difference that several glances show as a pool, of which none shows it by itself. One
+    /// glance has some fifty looks; threads that wait for a twentieth of their time have two or
+    /// three of them.
     pub fn change_over(&self, glances: &[Behaviour]) -> Option<&'static str> {
         self.waits_otherwise_than(pooled(glances)).then_some(WAITS)
     }
@@ -97,7 +100,8 @@ fn pooled(glances: &[Behaviour]) -> (usize, f64) {
     (looks, waits / looks.max(1) as f64)
 }
 
-/// Of the difference of two shares of so many looks, if both are the same (the test of two proportions).
+/// Of the difference of two shares of so many looks, if both are the same (the test of two
+/// proportions).
 fn standard_error(of: [(usize, f64); 2]) -> f64 {
     let looks = of.map(|(looks, _)| looks.max(1) as f64);
     let waits: f64 = of.iter().zip(looks).map(|((_, share), looks)| share * looks).sum();
@@ -106,7 +110,7 @@ fn standard_error(of: [(usize, f64); 2]) -> f64 {
 }
 
 impl Competition {
-    /// What is so different now that what was decided may be wrong.
+    /// The difference because of which the decision may be wrong now.
     pub fn change(&self, now: &Competition) -> Option<&'static str> {
         if !now.is_tight {
             return None;
@@ -141,7 +145,7 @@ mod tests {
         };
         assert_eq!(usual.change(&slightly), None);
         let more = |threads| Competition { threads, ..competition };
-        let alone = Competition { has_gangs: false, ..competition };
+        let no_gangs = Competition { has_gangs: false, ..competition };
         for changed in [
             Behaviour { threads: 1, ..usual },
             Behaviour { threads: 4, ..usual },
@@ -151,7 +155,7 @@ mod tests {
             Behaviour { spinning: 0.5, ..usual },
             Behaviour { competition: more(6.0), ..usual },
             Behaviour { competition: more(0.5), ..usual },
-            Behaviour { competition: alone, ..usual },
+            Behaviour { competition: no_gangs, ..usual },
         ] {
             assert!(usual.change(&changed).is_some(), "{changed:?}");
             assert!(changed.change(&usual).is_some(), "{changed:?}");

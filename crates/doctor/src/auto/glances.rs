@@ -2,10 +2,11 @@
 //!
 //! Problem: a glance costs a job 0.065 s (`ledger`), and most jobs stay what they are.
 //!
-//! Approach: after each glance at which it is as it was, it rests for twice as long, up to a minute. Who competes with
-//! it is known without a glance: where others do, it rests no longer. Only glances decide that it has changed, two in
-//! a row. What none of them shows by itself the last four such glances may show together; one at which much was
-//! otherwise is not counted among these, so that it is still one.
+//! Approach: after each glance at which the job is as it was, it rests for twice as long, up to a
+//! minute. Its competitors are known without a glance: where they change, it rests no longer. Only
+//! glances decide that the job has changed, two in a row. A difference that no glance shows by
+//! itself may show in the pool of the last four. A glance that shows a great difference is not
+//! pooled, so that it counts by itself.
 
 use std::{
     collections::VecDeque,
@@ -21,15 +22,15 @@ const REST_MAX: Duration = Duration::from_secs(60);
 /// Glances in a row that must see a change.
 const CHANGED: usize = 2;
 
-/// So many of the last that show nothing by themselves are judged together. That threads which waited for a tenth of
-/// their time wait no more, two glances by themselves show in one case of two.
+/// The last glances that show nothing by themselves are pooled, so many. Where threads that waited
+/// for a tenth of their time wait no more, two glances show it in one case of two.
 const POOLED: usize = 4;
 
 #[derive(Debug)]
 pub struct Glances {
     /// How it behaves by what was decided.
     usual: Option<Behaviour>,
-    /// What those of the glances after that saw which showed no change by themselves, the last first.
+    /// The glances after that one which showed no change by themselves, the last first.
     lately: VecDeque<Behaviour>,
     /// How many glances in a row have found it otherwise.
     differ: usize,
@@ -89,7 +90,8 @@ mod tests {
         glances_of(seconds, |second| behaviour(threads_at(second)))
     }
 
-    /// Glanced at each time it is due, looked at each second; the seconds of each glance after the first.
+    /// Glanced at each time it is due, looked at each second; the seconds of each glance after the
+    /// first.
     fn glances_of(seconds: u64, is_at: impl Fn(u64) -> Behaviour) -> (Vec<u64>, Option<u64>) {
         let began = Instant::now();
         let mut glances = Glances::new(began);
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_change_is_sure_once_several_glances_show_it() {
+    fn small_change_is_sure_after_several_glances() {
         // A tenth of fifty looks, and none of them any more after half a minute.
         let is_at = |second| {
             let spinning = if second < 30 { 0.1 } else { 0.0 };
@@ -129,7 +131,7 @@ mod tests {
         };
         let (at, sure) = glances_of(600, is_at);
         assert_eq!((at, sure), (vec![5, 15, 35, 75, 135, 195, 200], Some(200)));
-        // Once it waits for half of its time, which is more than four glances should have together.
+        // Once it waits for half of its time, which is more than a pool of four should have.
         let once = |second| {
             let spinning = if second == 35 { 0.5 } else { 0.02 };
             Behaviour { looks: 100, spinning, ..behaviour(2) }
@@ -144,8 +146,8 @@ mod tests {
         let began = Instant::now();
         let mut glances = Glances::new(began);
         glances.saw(behaviour(2), began);
-        let alone = Competition { has_gangs: false, ..TIGHT };
-        assert!(!glances.is_due(&TIGHT, began) && glances.is_due(&alone, began));
+        let no_gangs = Competition { has_gangs: false, ..TIGHT };
+        assert!(!glances.is_due(&TIGHT, began) && glances.is_due(&no_gangs, began));
         let nobody = Competition { threads: 0.0, has_gangs: false, is_tight: false };
         assert!(!glances.is_due(&nobody, began), "it is the same to it then what it is");
     }

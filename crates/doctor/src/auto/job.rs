@@ -35,7 +35,7 @@ const GLANCE: Duration = Duration::from_millis(500);
 /// When one that could not be measured is tried again.
 const LATER: Duration = Duration::from_secs(10);
 
-/// What is around a job at a moment.
+/// The surroundings of a job at a moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Around {
     /// It wants to run.
@@ -57,8 +57,8 @@ pub struct AutoJob {
     seen_at: Instant,
     /// Nothing is done before.
     not_before: Instant,
-    /// What the daemon was told last of why nothing is decided, and what it is to be told.
-    told: String,
+    /// The reason why nothing is decided: as last sent to the daemon, and as it is to be sent.
+    sent_because: String,
     because: String,
 }
 
@@ -89,7 +89,7 @@ impl AutoJob {
             lived: Duration::ZERO,
             seen_at: now,
             not_before: now + BEGINS,
-            told: String::new(),
+            sent_because: String::new(),
             because: String::new(),
         }
     }
@@ -159,21 +159,21 @@ impl AutoJob {
     }
 
     /// Tells the daemon why nothing is decided, where that is something else than before.
-    pub fn tell(&mut self, client: &mut Client) {
+    pub fn send_because(&mut self, client: &mut Client) {
         let Stage::Open { usual, .. } = &self.stage else { return };
-        if self.because == self.told {
+        if self.because == self.sent_because {
             return;
         }
         let policy = usual.clone();
         let because = self.because.clone();
-        // One that is gone needs not be told; the listing says so.
+        // Nothing is sent of a job that is gone; the listing says so.
         if client.decide(self.id, Decision { policy, decided: false, gain: None, because }).is_ok()
         {
-            self.told.clone_from(&self.because);
+            self.sent_because.clone_from(&self.because);
         }
     }
 
-    /// It could not be measured, or looked at; that is tried again later. What is decided remains.
+    /// The job could not be measured, or looked at: tried again later. The decision remains.
     pub fn put_off(&mut self, because: String) {
         self.not_before = Instant::now() + LATER;
         if let Stage::Decided { .. } = &self.stage {
@@ -201,15 +201,15 @@ impl AutoJob {
             Err(error) => Err(error),
         };
         if let Ok(true) = decided {
-            // What it is like now, whatever comes; it may live elsewhere by what was decided.
+            // The job as it is now, for any outcome; its cgroup may be another one by the decision.
             std::thread::sleep(WARM_UP);
             self.cgroup = client.show_job(self.id)?.details.cgroup.map(PathBuf::from);
             return self.glance(roots);
         }
         // One that has ended needs it not.
         let restored = tried.back_to(usual);
-        // The daemon was told something else meanwhile.
-        self.told.clear();
+        // The daemon has another policy for it meanwhile.
+        self.sent_because.clear();
         decided?;
         restored
     }
@@ -285,7 +285,7 @@ impl AutoJob {
     }
 }
 
-/// What the next pair may cost.
+/// The cost of the next pair, at most.
 fn cost_s(pairs: &[Pair], period: Duration) -> f64 {
     let each_s = (period + WARM_UP).as_secs_f64();
     let watching_s = Ledger::watching(2.0 * each_s);
@@ -293,7 +293,7 @@ fn cost_s(pairs: &[Pair], period: Duration) -> f64 {
         let better = pair.gang.max(pair.linux);
         if better > 0.0 { 1.0 - pair.gang.min(pair.linux) / better } else { 0.0 }
     };
-    // Nothing is known yet: by Linux alone it may do nothing at all.
+    // Nothing is known yet: under plain Linux it may do nothing at all.
     let share = if pairs.len() < 2 { 1.0 } else { pairs.iter().map(lost).fold(0.0, f64::max) };
     each_s * share + watching_s
 }

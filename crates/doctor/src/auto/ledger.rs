@@ -1,44 +1,46 @@
-//! What proving a job has cost it, and what it may.
+//! The cost of proving a job so far, and its limit.
 //!
-//! Approach: a job has to its account two thirds of a share of the time that it has lived, a hundredth unless it is
-//! set. The rest is for what the account does not have (jobs are listed every second), or has too low. What is taken
-//! from it: of each pair of periods the part that was lost in the worse of the two, what it takes to begin to
-//! watch, and a share of all time in which it is watched. A comparison or a glance that it cannot pay is not made until
-//! it can. Only the glance at the end of a comparison, by which it is known later, is taken from it in any case.
+//! Approach: a job has an account with two thirds of a share of its lifetime: a hundredth, unless
+//! it is set. The last third is for costs that the account leaves out (jobs are listed every
+//! second) or has too low. Three things are taken from it: of each pair of periods, the time that
+//! the worse of the two lost; the start of each watch; and a share of all time that is watched. A
+//! comparison or a glance that the job cannot pay waits until it can. Only the glance at the end of
+//! a comparison, by which the job is known later, is taken in any case.
 
-/// What watching costs: twice what was measured (SPECIFICATION.md).
+/// The cost of watching: twice the measured one (SPECIFICATION.md).
 const WATCHING: f64 = 0.03;
 
-/// Of what may be spent, what is. While it was all of it, five minutes of threads that meet every 100 µs, which spend what
-/// they may, cost 1.2 % (`gang lab auto`).
+/// Of what may be spent, what is. While it was all of it, five minutes of threads that meet every
+/// 100 µs, which spend what they may, cost 1.2 % (`gang lab auto`).
 const SPENT: f64 = 2.0 / 3.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ledger {
-    /// What may be spent of the job's time.
+    /// The part of the job's time that may be spent.
     share: f64,
     spent_s: f64,
 }
 
 impl Ledger {
-    /// What it takes to begin to watch, most of it for the kernel, which checks the programs that look.
+    /// The time to begin to watch, most of it in the kernel, which checks the BPF programs.
     pub const BEGINNING_S: f64 = 0.05;
 
     pub fn new(share: f64) -> Ledger {
         Ledger { share, spent_s: 0.0 }
     }
 
-    /// Whether something can be paid that costs at most `cost_s`, by a job that has lived for `lived_s`.
+    /// Whether something can be paid that costs at most `cost_s`, by a job that has lived for
+    /// `lived_s`.
     pub fn affords(&self, lived_s: f64, cost_s: f64) -> bool {
         self.spent_s + cost_s <= SPENT * self.share * lived_s
     }
 
-    /// What it costs to watch once, for so long.
+    /// The cost of watching once, for so long.
     pub fn watching_once(seconds: f64) -> f64 {
         Ledger::BEGINNING_S + Ledger::watching(seconds)
     }
 
-    /// What watching for so long costs.
+    /// The cost of watching for so long.
     pub fn watching(seconds: f64) -> f64 {
         seconds * WATCHING
     }
@@ -73,7 +75,7 @@ mod tests {
         let mut ledger = Ledger::new(0.01);
         let (mut lived_s, mut pairs) = (0.0, 0);
         while lived_s < 1000.0 {
-            // The worst there is: by Linux alone nothing is done at all.
+            // The worst case: under plain Linux nothing is done at all.
             if ledger.affords(lived_s, Ledger::BEGINNING_S + 0.3 + Ledger::watching(0.6)) {
                 ledger.began();
                 ledger.lost(0.3, 1.0, 0.0);
@@ -86,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn glances_of_one_that_changes_all_the_time_cost_no_more_either() {
+    fn glances_of_a_changing_job_cost_no_more() {
         let mut ledger = Ledger::new(0.01);
         let due = (5..1000).step_by(5).map(f64::from);
         let glances = due.filter(|&lived_s| {

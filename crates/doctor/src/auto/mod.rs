@@ -1,14 +1,17 @@
 //! `gang-doctor --auto`: proves the jobs of policy `auto` of a daemon, while they run.
 //!
-//! Problem: whether a program is better off as a gang depends on it and on who competes with it; both change.
-//! Finding out has a price: in half of a comparison the program is scheduled the worse way.
+//! Problem: whether a program is better off as a gang depends on it and on who competes with it;
+//! both change. Finding out has a price: in half of a comparison the program is scheduled the worse
+//! way.
 //!
-//! Approach: one job at a time. Where others compete for its CPUs, it is a gang and Linux's in turn, in pairs of
-//! periods ([`crate::proof`]), until the pairs are clear (`verdict`). Then the daemon is told. Now and then a
-//! glance of half a second looks whether the job behaves as it did (`behaviour`), the more seldom the longer it has
-//! done so (`glances`); where it does not, it is compared again. All of this is paid from an account (`ledger`).
+//! Approach: one job at a time. Where others compete for its CPUs, it is a gang and Linux's in
+//! turn, in pairs of periods ([`crate::proof`]), until the pairs are clear (`verdict`). Then the
+//! daemon gets the decision. Now and then a glance of half a second looks whether the job behaves
+//! as it did (`behaviour`). Glances become rarer the longer it does (`glances`); where it does not,
+//! it is compared again. All of this is paid from an account (`ledger`).
 //!
-//! Properties: a job is never left as it was tried: the daemon takes it back where this program ends.
+//! Properties: a job is never left as it was tried: the daemon takes it back where this program
+//! ends.
 
 mod behaviour;
 mod glances;
@@ -47,8 +50,9 @@ const LISTING: u32 = 100;
 /// How often any of the jobs is glanced at, at most: a tenth of the time.
 const GLANCE_EVERY: Duration = Duration::from_secs(5);
 
-/// Proves jobs until the daemon ends, or closes our standard input. Says first on standard output whether it
-/// can measure here: `ready`, or why not. It may cost each job the share `cost` of its time.
+/// Proves jobs until the daemon ends, or closes our standard input. Says first on standard output
+/// whether it can measure here: `ready`, or why not. It may cost each job the share `cost` of its
+/// time.
 pub fn run(cost: f64) -> Result<()> {
     let roots = Roots::default();
     // Which group does not matter: none of its threads needs to be there.
@@ -73,7 +77,7 @@ pub fn run(cost: f64) -> Result<()> {
 struct Prover {
     roots: Roots,
     client: Client,
-    /// What it may cost a job, as a share of its time.
+    /// The cost that a job may have, as a share of its time.
     cost: f64,
     jobs: BTreeMap<i64, AutoJob>,
     next_glance: Instant,
@@ -111,10 +115,10 @@ impl Prover {
     /// Does what is due, if anything is.
     fn work(&mut self) -> Result<bool> {
         for job in self.jobs.values_mut() {
-            job.tell(&mut self.client);
+            job.send_because(&mut self.client);
         }
         let due = self.jobs.values_mut().filter(|job| job.is_to_be_proved());
-        // Who was begun with is done with first: it changes who competes with the others.
+        // A job that was begun is finished first: it changes who competes with the others.
         if let Some(job) = due.max_by_key(|job| job.pairs()) {
             let proved = job.prove(&self.roots, &mut self.client);
             return survived(job, proved).map(|()| true);
@@ -132,9 +136,9 @@ impl Prover {
     }
 }
 
-/// A job may end, or become somebody else's, while it is looked at: then the next listing has it no more. What
-/// else goes wrong is told of the job, and tried again later. Without its connection this program ends; the
-/// daemon starts it anew.
+/// A job may end, or become another user's, while it is looked at: the next listing leaves it out.
+/// Any other failure is noted on the job, and tried again later. Without its connection this
+/// program ends; the daemon starts it anew.
 fn survived(job: &mut AutoJob, outcome: Result<()>) -> Result<()> {
     let Err(error) = outcome else { return Ok(()) };
     match error.downcast_ref::<ClientError>() {
@@ -145,7 +149,7 @@ fn survived(job: &mut AutoJob, outcome: Result<()>) -> Result<()> {
     Ok(())
 }
 
-/// What a job competes with.
+/// The competition of a job.
 fn around(job: &v1::Job, jobs: &[v1::Job], status: &v1::Status) -> Around {
     let wants = |job: &v1::Job| job.threads.min(job.cpus).max(0);
     let gangs = || jobs.iter().filter(|it| it.id != job.id && is_awake(it) && is_gang(it));

@@ -1,13 +1,14 @@
-//! What pairs of periods say: whether a job is to be a gang.
+//! The verdict of pairs of periods: whether a job is to be a gang.
 //!
-//! Approach: a sequential test. After a few pairs the interval of the gain may lie on one side of the bound
-//! above which gang scheduling helps; then it is decided, and no more is spent on it. After many pairs the
-//! best guess decides. A program may change while it is compared: where the later pairs clearly say something
-//! else than all of them, the earlier ones are forgotten.
+//! Approach: a sequential test. After a few pairs the interval of the gain may lie on one side of
+//! the bound above which gang scheduling helps; then it is decided, and no more is spent on it.
+//! After many pairs the best guess decides. A program may change while it is compared: where the
+//! later pairs clearly say something else than all of them, the earlier ones are forgotten.
 //!
-//! One case the gain does not tell: beside gangs, what Linux schedules has the time between their slots, and
-//! all CPUs at once. A program whose threads wait for each other loses nothing there, until somebody else
-//! comes to share that time. So where there is no difference, such a program stays a gang.
+//! The gain misses one case. Beside gangs, a program that Linux schedules has the time between
+//! their slots, and all CPUs at once. If its threads wait for each other, it loses nothing there
+//! until somebody else comes to share that time. So where there is no difference, such a program
+//! stays a gang.
 
 use gang_protocol::v1::Policy;
 
@@ -22,7 +23,7 @@ pub const PAIRS_MIN: usize = 4;
 /// After so many it is decided anyway.
 pub const PAIRS_MAX: usize = 14;
 
-/// What is known besides the pairs.
+/// The facts that are known besides the pairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Nature {
     /// Its threads wait for each other, often, and are balanced.
@@ -38,7 +39,7 @@ pub struct Verdict {
     pub because: String,
 }
 
-/// What is decided, once it can be.
+/// The decision, once there can be one.
 pub fn verdict(pairs: &[Pair], nature: Nature) -> Option<Verdict> {
     if pairs.len() < PAIRS_MIN {
         return None;
@@ -60,7 +61,7 @@ pub fn verdict(pairs: &[Pair], nature: Nature) -> Option<Verdict> {
              whoever else came would delay them",
         )
     } else if gain.gain < -HELPS {
-        (Policy::none, "it does more by Linux alone")
+        (Policy::none, "it does more under plain Linux")
     } else {
         (Policy::none, "it does not do more as a gang")
     };
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_clear_is_measured_on_and_decided_in_the_end() {
+    fn unclear_job_is_measured_on_then_decided() {
         let unclear = |count| pairs(0.52, 0.5, 0.1, count);
         assert_eq!(decided(&unclear(4), false, false), None);
         assert_eq!(decided(&unclear(PAIRS_MAX), false, false), Some(Policy::none));
@@ -111,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_wait_stay_a_gang_where_it_makes_no_difference() {
+    fn waiting_threads_without_difference_stay_a_gang() {
         let same = pairs(0.49, 0.5, 0.002, 6);
         assert_eq!(decided(&same, true, true), Some(Policy::local));
         assert_eq!(decided(&same, true, false), Some(Policy::none));
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_that_changed_while_it_was_compared_the_later_pairs_count() {
+    fn changed_program_counts_by_its_later_pairs() {
         // It met, for three pairs, and has nothing to meet for since.
         let mut changed = [pairs(0.45, 0.05, 0.005, 3), pairs(0.5, 0.5, 0.005, 11)].concat();
         assert_eq!(decided(&changed, false, false), Some(Policy::local));

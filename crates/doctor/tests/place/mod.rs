@@ -38,9 +38,9 @@ impl Place {
     }
 }
 
-/// What is said of a program that is watched for long enough: on a slow machine less is seen in a
-/// second, so that for one in which not enough is seen there is one of four times the length.
-/// `command` follows after `--`.
+/// The diagnosis of a program that is watched for long enough. A slow machine sees less in a
+/// second: where not enough is seen, it is watched for four times as long. `command` follows after
+/// `--`.
 pub fn seen_enough(
     place: &Place,
     command: &[&str],
@@ -67,9 +67,9 @@ pub fn beside(name: &str) -> Option<PathBuf> {
 }
 
 /// One test of a program at a time: whoever else works changes what the doctor sees.
-pub fn alone_to_watch() -> Option<MutexGuard<'static, ()>> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    can_watch().then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+pub fn sole_watcher() -> Option<MutexGuard<'static, ()>> {
+    static SOLE: Mutex<()> = Mutex::new(());
+    can_watch().then(|| SOLE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// False where this cannot be tried; says why.

@@ -1,8 +1,8 @@
 /*
- * Two threads that meet at a spinning barrier, after a little work each, until they are killed, for ten
- * minutes at most. With "apart", or once SIGUSR1 has come, they work apart and meet no more; with "yield" they
- * give their CPUs away while they wait; with "uneven" one has three times the work, so that the other waits for
- * two thirds of its time, however fast these CPUs are.
+ * Two threads that meet at a spinning barrier, after a little work each, until they are killed, for
+ * ten minutes at most. With "apart", or once SIGUSR1 has come, they work apart and meet no more;
+ * with "yield" they give their CPUs away while they wait; with "uneven" one has three times the
+ * work, so that the other waits for two thirds of its time, however fast these CPUs are.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -20,7 +20,7 @@ static void go_apart(int signal)
 {
 	(void)signal;
 	atomic_store(&apart, 1);
-	/* Whoever waits goes on. */
+	/* Waiting threads go on. */
 	atomic_fetch_add(&generation, 1);
 }
 

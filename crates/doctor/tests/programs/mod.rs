@@ -25,7 +25,8 @@ impl Drop for Program {
     }
 }
 
-/// Threads that meet at a barrier, or work apart where there is an argument; none without a compiler.
+/// Threads that meet at a barrier, or work apart where there is an argument; none without a
+/// compiler.
 pub fn meet(directory: &Path) -> Option<PathBuf> {
     let program = directory.join("meet");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/meet.c");

@@ -1,4 +1,5 @@
-//! What is summed up of a program while it is watched, against what the kernel itself keeps of its threads.
+//! The sums of a program while it is watched, against those that the kernel itself keeps of its
+//! threads.
 
 use std::{
     process::Command,
@@ -17,7 +18,7 @@ use gang_linux::{
 };
 
 use crate::{
-    place::{alone_to_watch, cannot_watch},
+    place::{cannot_watch, sole_watcher},
     programs::Program,
 };
 
@@ -36,12 +37,12 @@ impl Watched {
         Some(Watched(group))
     }
 
-    /// What is seen of its threads in two seconds; none where nothing can be watched here.
+    /// The observation of two seconds; none where nothing can be watched here.
     fn seen(&self) -> Option<Observation> {
         self.seen_in(Duration::from_secs(2))
     }
 
-    /// What is seen in as much time as it takes to see enough.
+    /// The observation of as much time as it takes to see enough.
     fn seen_until(&self, is_enough: impl Fn(&Observation) -> bool) -> Option<Observation> {
         let mut length = Duration::from_millis(500);
         wait_for("enough is seen of its threads", || {
@@ -67,7 +68,8 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // Whoever was killed is gone a moment later. One that panics already is not to do so again.
+        // A killed process is gone a moment later. A test that panics already is not to do so
+        // again.
         if !std::thread::panicking() {
             wait_until("the group of the test is empty and removed", || self.0.remove().is_ok());
         }
@@ -108,13 +110,14 @@ fn is_true(seen: &Observation) {
     assert!((0.9..1.01).contains(&part), "{part} of the time was summed up");
     let ran_ns: u64 = seen.threads.values().map(|used| used.run_ns).sum();
     let ratio = all.ran_ns as f64 / ran_ns as f64;
-    // The kernel's own account leaves out interrupts and what a host takes, and is as old as the last tick.
+    // The kernel's own account leaves out interrupts and what a host takes, and is as old as the
+    // last tick.
     assert!((0.9..1.15).contains(&ratio), "{all:?}, and the kernel has {ran_ns}");
 }
 
 #[test]
-fn needs_root_and_bpf_threads_that_want_cpus_are_summed() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_wanting_threads_are_summed() {
+    let Some(_sole) = sole_watcher() else { return };
     let Some(group) = Watched::new("wants") else { return };
     let spinners: Vec<Program> = (0..=cpus()).map(|_| Program::spinner()).collect();
     spinners.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
@@ -129,7 +132,7 @@ fn needs_root_and_bpf_threads_that_want_cpus_are_summed() {
 
 #[test]
 fn needs_root_and_bpf_threads_that_nap_are_summed() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let Some(group) = Watched::new("naps") else { return };
     let naps: Vec<Program> = (0..=cpus()).map(|_| napper()).collect();
     naps.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
@@ -140,8 +143,8 @@ fn needs_root_and_bpf_threads_that_nap_are_summed() {
 
 #[test]
 #[ignore = "nightly: needs a machine whose CPUs are its own"]
-fn needs_root_and_bpf_threads_that_run_and_wait_for_cpus_are_summed_up_as_the_kernel_does() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_run_and_wait_sums_match_kernel() {
+    let Some(_sole) = sole_watcher() else { return };
     let Some(group) = Watched::new("spins") else { return };
     let spinners: Vec<Program> = (0..=cpus()).map(|_| Program::spinner()).collect();
     spinners.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
@@ -155,8 +158,8 @@ fn needs_root_and_bpf_threads_that_run_and_wait_for_cpus_are_summed_up_as_the_ke
 
 #[test]
 #[ignore = "nightly: needs a machine whose CPUs are its own"]
-fn needs_root_and_bpf_threads_that_sleep_now_and_then_are_summed_up_as_the_kernel_does() {
-    let Some(_alone) = alone_to_watch() else { return };
+fn needs_root_and_bpf_sleep_sums_match_kernel() {
+    let Some(_sole) = sole_watcher() else { return };
     let Some(group) = Watched::new("sleeps") else { return };
     let naps: Vec<Program> = (0..=cpus()).map(|_| napper()).collect();
     naps.iter().for_each(|it| group.0.add(it.0.id()).unwrap());
@@ -166,12 +169,12 @@ fn needs_root_and_bpf_threads_that_sleep_now_and_then_are_summed_up_as_the_kerne
     assert!(slept > 100, "{slept}");
 }
 
-/// A tick on one CPU soon after that on another one would find there, each time, who waits for the thread that was
-/// kept from its work.
+/// A tick on one CPU soon after that on another one would find there, each time, who waits for the
+/// thread that was kept from its work.
 #[test]
 #[ignore = "nightly: needs a machine whose CPUs are its own"]
 fn needs_root_and_bpf_cpus_tick_in_turn() {
-    let Some(_alone) = alone_to_watch() else { return };
+    let Some(_sole) = sole_watcher() else { return };
     let Some(group) = Watched::new("ticks") else { return };
     let program = Program::spinner();
     group.0.add(program.0.id()).unwrap();
@@ -181,7 +184,8 @@ fn needs_root_and_bpf_cpus_tick_in_turn() {
     let mut apart_ns: Vec<u64> = at_ns.windows(2).map(|two| two[1] - two[0]).collect();
     apart_ns.sort_unstable();
     let mean_ns = apart_ns.iter().sum::<u64>() / apart_ns.len() as u64;
-    // Some come late, because a CPU is taken from this machine, or the kernel lets nobody interrupt it.
+    // Some come late, because a CPU is taken from this machine, or the kernel lets nobody interrupt
+    // it.
     let close_ns = apart_ns[apart_ns.len() / 4];
     assert!(close_ns > mean_ns / 4, "a quarter are {close_ns} ns apart or less, of {mean_ns}");
 }

@@ -78,7 +78,7 @@ fn a_process_that_is_added_again_is_in_the_job_once() {
 }
 
 #[test]
-fn threads_come_and_go_and_those_that_stay_keep_what_is_known_of_them() {
+fn staying_threads_keep_what_is_remembered() {
     let (one, two, three) = (Parked::ordinary(), Parked::ordinary(), Parked::ordinary());
     let mut job = Job::start(Attributes::other(0), everywhere());
     assert!(job.has(&[&two, &one]));
@@ -105,7 +105,7 @@ fn a_thread_that_fills_already_was_as_its_job_is() {
 }
 
 #[test]
-fn a_thread_that_is_gone_when_it_is_looked_at_is_left_out() {
+fn thread_gone_before_the_look_is_left_out() {
     let gone = Parked::ordinary();
     let tid = gone.tid;
     drop(gone);

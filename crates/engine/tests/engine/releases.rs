@@ -1,12 +1,11 @@
-//! A release undoes all that a daemon left behind, from files alone.
+//! A release undoes all that a daemon left behind, from files only.
 
 use std::{
     fs,
-    io::{Read, Write},
-    os::unix::{net::UnixStream, process::CommandExt},
+    io::Read,
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 use gang_engine::{
@@ -35,7 +34,7 @@ use crate::{jobs::group, parked::Parked};
 /// For jobs of which nothing but their record is known.
 const NOWHERE: &str = "/nonexistent";
 
-fn record(id: u64, placement: Placement) -> Record {
+pub fn record(id: u64, placement: Placement) -> Record {
     Record {
         id,
         name: format!("job{id}"),
@@ -59,7 +58,7 @@ fn record(id: u64, placement: Placement) -> Record {
     }
 }
 
-fn in_group(group: &Path) -> Placement {
+pub fn in_group(group: &Path) -> Placement {
     Placement::Cgroup {
         group: group.into(),
         origin: group.with_file_name("origin"),
@@ -72,7 +71,7 @@ fn in_group(group: &Path) -> Placement {
 }
 
 /// A job in a directory that stands still.
-fn frozen(path: &Path, threads: &[&Parked]) -> PathBuf {
+pub fn frozen(path: &Path, threads: &[&Parked]) -> PathBuf {
     group(path, "cpu.weight");
     let list: String = threads.iter().map(|thread| format!("{}\n", thread.tid)).collect();
     fs::write(path.join("cgroup.threads"), list).unwrap();
@@ -81,14 +80,14 @@ fn frozen(path: &Path, threads: &[&Parked]) -> PathBuf {
     path.join("cgroup.freeze")
 }
 
-fn store_of(directory: &Path, records: &[Record]) -> Store {
+pub fn store_of(directory: &Path, records: &[Record]) -> Store {
     let store = Store::at(directory.join("jobs"));
     store.create().unwrap();
     records.iter().for_each(|record| store.put(record).unwrap());
     store
 }
 
-fn read(path: &Path) -> String {
+pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
@@ -105,7 +104,7 @@ fn may_leave_idle() -> bool {
 }
 
 #[test]
-fn a_group_is_thawed_and_its_threads_are_ordinary_again() {
+fn release_thaws_group_and_lowers_threads() {
     if !may_leave_idle() {
         return;
     }
@@ -168,7 +167,7 @@ fn a_job_that_fills_by_its_own_wish_goes_on_doing_so() {
 
 /// Raises a thread that waits, where this user may, as a switcher does.
 #[test]
-fn nice_survives_a_slot_on_a_kernel_that_permits_fifo() {
+fn nice_value_survives_a_slot_needs_fifo() {
     let directory = tempfile::tempdir().unwrap();
     let thread = Parked::start(|| {
         let nice = sched::get(0).unwrap().nice;
@@ -192,7 +191,7 @@ fn nice_survives_a_slot_on_a_kernel_that_permits_fifo() {
 
 /// A gang that is narrower than the machine, under a backend that changes no policy.
 #[test]
-fn who_was_kept_to_the_cpus_of_a_slot_may_run_anywhere_and_who_chose_them_stays() {
+fn release_unpins_all_but_user_pinned_threads() {
     if !may_leave_idle() {
         return;
     }
@@ -269,7 +268,7 @@ impl Drop for Sleeper {
 }
 
 #[test]
-fn stopped_processes_go_on_unless_their_number_is_anothers_now() {
+fn release_continues_stopped_but_no_reused_pid() {
     let (one, other) = (Sleeper::start(), Sleeper::start());
     one.stop();
     other.stop();
@@ -286,7 +285,7 @@ fn stopped_processes_go_on_unless_their_number_is_anothers_now() {
 
 /// The first thread of a process is a thread like others.
 #[test]
-fn single_threads_are_ordinary_again_and_what_they_started_unless_their_number_is_anothers_now() {
+fn release_lowers_single_threads_and_inheritors() {
     if !may_leave_idle() {
         return;
     }
@@ -381,7 +380,7 @@ fn with_cpu(path: &Path, weight: (&str, &str), idle: &str) {
 }
 
 #[test]
-fn groups_out_of_their_slot_or_in_it_weigh_what_others_do() {
+fn release_gives_groups_the_usual_weight() {
     let root = tempfile::tempdir().unwrap();
     // A plain file keeps its tail when less is written: 100 after 10000 could be either.
     let (raised, chosen) = (root.path().join("raised"), root.path().join("chosen"));
@@ -396,7 +395,7 @@ fn groups_out_of_their_slot_or_in_it_weigh_what_others_do() {
 }
 
 #[test]
-fn without_a_daemon_no_job_is_in_a_group_that_gives_way() {
+fn release_takes_jobs_out_of_the_idle_group() {
     let root = tempfile::tempdir().unwrap();
     let thread = Parked::ordinary();
     let (parent, job) = (root.path().join("gangd"), root.path().join("gangd/job"));
@@ -459,7 +458,7 @@ fn a_sweep_keeps_the_jobs_that_still_run() {
 }
 
 #[test]
-fn what_a_daemon_was_killed_over_keeps_nobody_sweeping() {
+fn leftovers_of_a_killed_daemon_are_swept() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_of(directory.path(), &[]);
     for name in ["3.new", "4.page", "5.pins"] {
@@ -477,7 +476,7 @@ fn what_a_daemon_was_killed_over_keeps_nobody_sweeping() {
 }
 
 #[test]
-fn a_store_with_jobs_is_not_destroyed_and_one_that_is_gone_has_none() {
+fn store_with_jobs_is_not_destroyed() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_of(directory.path(), &[record(1, in_group(directory.path()))]);
     store.destroy();
@@ -488,67 +487,4 @@ fn a_store_with_jobs_is_not_destroyed_and_one_that_is_gone_has_none() {
     assert!(store.records().0.is_empty() && store.records().1.is_empty());
     let refused = store.put(&record(1, in_group(directory.path()))).unwrap_err();
     assert!(refused.to_string().contains("1.json"), "{refused}");
-}
-
-/// Waits until a file holds something.
-fn wait_for(path: &Path, text: &str) {
-    wait_until(&format!("{text:?} in {}", path.display()), || read(path) == text);
-}
-
-/// A guardian that watches over one job that stands still; runs a function with the daemon's end of
-/// the pipe, the job's freezer and the guardian's thread, and returns when the guardian has.
-fn with_guardian(silence: Duration, daemon: impl FnOnce(UnixStream, &Path, u32)) {
-    let directory = tempfile::tempdir().unwrap();
-    let group = directory.path().join("job");
-    let freeze = frozen(&group, &[]);
-    let store = store_of(directory.path(), &[record(1, in_group(&group))]);
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let watching = std::thread::spawn(move || {
-        sender.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
-        guardian::watch(&Roots::default(), &store, theirs, silence);
-    });
-    daemon(ours, &freeze, receiver.recv().unwrap());
-    watching.join().unwrap();
-    assert_eq!(read(&freeze), "0");
-}
-
-/// How often a thread of this process has waited.
-fn waits(tid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    line.unwrap().trim().parse().unwrap()
-}
-
-const HOUR: Duration = Duration::from_secs(3600);
-
-#[test]
-fn the_end_of_the_daemon_releases_its_jobs() {
-    with_guardian(HOUR, |pipe, _, _| drop(pipe));
-}
-
-#[test]
-fn a_daemon_that_speaks_keeps_its_jobs() {
-    with_guardian(HOUR, |mut pipe, freeze, _| {
-        for _ in 0..100 {
-            pipe.write_all(&[b'.'; 100]).unwrap();
-        }
-        assert_eq!(read(freeze), "1");
-    });
-}
-
-#[test]
-fn silence_releases_once_until_the_daemon_speaks_again() {
-    let silence = Duration::from_millis(10);
-    with_guardian(silence, |mut pipe, freeze, guardian| {
-        wait_for(freeze, "0");
-        pipe.read_exact(&mut [0]).expect("the daemon is told");
-        fs::write(freeze, "1").unwrap();
-        // Each silence is one wait.
-        let before = waits(guardian);
-        wait_until("it is silent ten times", || waits(guardian) >= before + 10);
-        assert_eq!(read(freeze), "1", "the daemon may have woken up: its jobs are its own");
-        pipe.write_all(b".").unwrap();
-        wait_for(freeze, "0");
-    });
 }

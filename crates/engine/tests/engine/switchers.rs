@@ -90,7 +90,7 @@ impl Bench {
 
 proptest! {
     #[test]
-    fn whenever_it_wakes_each_edge_is_carried_out_once_and_in_order(
+    fn any_wake_ups_carry_each_edge_out_once_in_order(
         edges in proptest::collection::btree_set(100u64..200, 0..20),
         wakes in proptest::collection::vec(90u64..205, 0..20),
         sorted in any::<bool>(),
@@ -143,7 +143,7 @@ fn a_clock_that_is_set_back_repeats_nothing() {
 }
 
 #[test]
-fn after_a_step_of_the_clock_the_next_timetable_loses_no_edge() {
+fn clock_step_loses_no_edge_of_the_next_timetable() {
     for (from_ns, edges) in [(20, [20, 30, 40]), (1100, [1100, 1110, 1120])] {
         let mut bench = Bench::default();
         bench.advance(&timetable(1, 100, 200, &[100, 150]), 160);
@@ -174,7 +174,7 @@ fn what_is_immediate_is_done_once_before_any_edge() {
 }
 
 #[test]
-fn without_a_further_timetable_everybody_is_lowered_once() {
+fn missing_timetable_lowers_all_gangs_once() {
     let mut bench = Bench::default();
     let one = timetable(1, 100, 200, &[100]);
     bench.advance(&one, 204);
@@ -187,7 +187,7 @@ fn without_a_further_timetable_everybody_is_lowered_once() {
 }
 
 #[test]
-fn a_call_that_fails_is_counted_and_does_not_stop_the_rest() {
+fn failing_call_is_counted_and_the_rest_goes_on() {
     let mut bench = Bench::default();
     let one = timetable(1, 100, 200, &[100, 110, 120]);
     bench.kernel.refuse(|action| match number(action) {
@@ -279,7 +279,7 @@ const MS: u64 = 1_000_000;
 const HOUR: u64 = 3_600_000 * MS;
 
 #[test]
-fn a_switcher_carries_out_what_was_published_and_then_lowers_everybody() {
+fn switcher_follows_then_lowers_all_at_its_end() {
     let kernel = Arc::new(Recording::default());
     let mut switcher = start(&kernel);
     let from_ns = clock::utc_ns() + MS;
@@ -298,7 +298,7 @@ fn a_switcher_carries_out_what_was_published_and_then_lowers_everybody() {
 }
 
 #[test]
-fn a_timetable_that_comes_early_waits_for_its_beginning() {
+fn early_timetable_waits_for_its_beginning() {
     let (kernel, go) = Slow::new(11_000);
     let mut switcher = start_on(kernel.clone());
     let from_ns = clock::utc_ns();
@@ -316,7 +316,7 @@ fn a_timetable_that_comes_early_waits_for_its_beginning() {
 }
 
 #[test]
-fn a_timetable_that_is_replaced_holds_until_the_next_begins() {
+fn replaced_timetable_holds_until_the_next_begins() {
     let (kernel, go) = Slow::new(11_000);
     let mut switcher = start_on(kernel.clone());
     let now_ns = clock::utc_ns();
@@ -351,7 +351,7 @@ fn a_timetable_for_another_time_is_taken_at_once() {
 }
 
 #[test]
-fn what_is_immediate_goes_on_with_the_timetable_that_replaces_one_not_in_force() {
+fn immediate_actions_go_on_with_the_replacement() {
     let kernel = Arc::new(Recording::default());
     let mut switcher = start(&kernel);
     let now_ns = clock::utc_ns();
@@ -426,20 +426,20 @@ fn out_of_step(others: &[(u64, u64)], ms: u64) -> Option<u64> {
 }
 
 #[test]
-fn a_switcher_is_out_of_step_where_the_next_timetable_has_begun_without_it() {
+fn late_switcher_is_out_of_step() {
     assert_eq!(out_of_step_after(&[(2, 30)]), 1, "an edge of the one before came after it began");
     assert_eq!(out_of_step_after(&[(2, 10)]), 0, "nothing was to be done before it");
 }
 
 #[test]
-fn a_switcher_is_out_of_step_where_a_timetable_passed_it_by() {
+fn switcher_that_missed_a_timetable_is_out_of_step() {
     assert_eq!(out_of_step_after(&[(2, 5), (3, 10)]), 1, "what 2 has before 10 ms is lost");
     assert_eq!(out_of_step_after(&[(2, 10), (3, 5)]), 0, "3 has it, too");
     assert_eq!(out_of_step_after(&[(2, 5), (3, 10), (4, 10)]), 1, "4 has not");
 }
 
 #[test]
-fn a_switcher_is_out_of_step_where_it_followed_a_timetable_for_too_long() {
+fn switcher_that_followed_too_long_is_out_of_step() {
     let kernel = Arc::new(Recording::default());
     for (from_ns, is) in [(5 * MS, 1), (15 * MS, 0)] {
         let mut switcher = start(&kernel);

@@ -13,7 +13,7 @@ use std::{
 
 use gang_harness::{TEST_TIMEOUT, skipped, wait_until};
 
-/// What ends programs that hang, in seconds: before the program of tests is killed
+/// The end of programs that hang, in seconds: before the program of tests is killed
 /// (tests/bounded.sh).
 pub const BOUND: &str = "600";
 

@@ -1,5 +1,5 @@
-//! What the headers declare, and which ways there are to call it wrongly: what a table of calls (`rows.h`) has
-//! to have.
+//! The declarations of the headers, and the ways to call each wrongly: the rows that a table of
+//! calls (`rows.h`) has to have.
 
 use std::{fs, process::Output};
 
@@ -61,7 +61,7 @@ fn declaration(line: &str, comment: &str) -> Function {
 }
 
 impl Parameter {
-    /// What may be wrong with it.
+    /// The ways in which it may be wrong.
     pub fn kinds(&self) -> &'static [&'static str] {
         let is_made = self.of.ends_with("_init");
         match self.kind.as_str() {
@@ -76,7 +76,7 @@ impl Parameter {
             "struct GangResources *[]" | "const char *" => &["null", "garbage", "foreign"],
             "pid_t" => &["garbage", "stale", "foreign"],
             "int64_t" => &["garbage", "ended"],
-            // Nothing can tell a page that was closed from what is there now.
+            // A page that was closed cannot be known from what is there now.
             "const gang_page *" if is_made => &["null", "garbage", "foreign"],
             "const gang_page *" => &["null", "garbage", "foreign", "stale"],
             "gang_barrier *" | "gang_mutex *" if is_made => &["null", "garbage"],
@@ -96,7 +96,7 @@ impl Parameter {
     }
 }
 
-/// What a table has to have, where parameters are wrong in such ways.
+/// The rows that a table has to have, where parameters are wrong in such ways.
 pub fn needed(kinds: impl Fn(&Parameter) -> &'static [&'static str]) -> Vec<String> {
     let functions = functions();
     let parameters = functions.iter().flat_map(|function| &function.parameters);
@@ -107,7 +107,7 @@ pub fn needed(kinds: impl Fn(&Parameter) -> &'static [&'static str]) -> Vec<Stri
     parameters.flat_map(rows).collect()
 }
 
-/// What a program with a table said.
+/// The output of a program with a table.
 pub fn of(output: &Output) -> Vec<Row> {
     let said = String::from_utf8(output.stdout.clone()).unwrap();
     let row = |line: &str| {

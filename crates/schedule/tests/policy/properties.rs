@@ -69,7 +69,7 @@ proptest! {
     /// Slices left out and a clock that goes back change the numbers in the
     /// plans and nothing else.
     #[test]
-    fn decisions_do_not_depend_on_which_slices_are_planned(
+    fn decisions_ignore_which_slices_are_planned(
         schedule in random::steady(),
         slices in proptest::collection::vec(any::<u64>(), 1..40),
     ) {
@@ -77,7 +77,9 @@ proptest! {
         for (even, odd) in slices.into_iter().enumerate() {
             let (a, b) = (one.plan(even as u64), other.plan(odd));
             prop_assert_eq!(check::plan(&other, &b), []);
-            let Plan { generation, row, rest, rest_turn, rest_kept, capped, fillers, paused, .. } = b;
+            let Plan {
+                generation, row, rest, rest_turn, rest_kept, capped, fillers, paused, ..
+            } = b;
             let (slice, start_ns, end_ns) = (a.slice, a.start_ns, a.end_ns);
             prop_assert_eq!(
                 a,
@@ -91,13 +93,17 @@ proptest! {
 
     /// A gang that keeps its slot keeps its CPUs, where all fit at once.
     #[test]
-    fn gangs_stay_where_they_are(topology in random::topology(), widths in proptest::collection::vec(1u32..4, 1..5)) {
+    fn gangs_stay_where_they_are(
+        topology in random::topology(),
+        widths in proptest::collection::vec(1u32..4, 1..5),
+    ) {
         let mut schedule = Schedule::new(Config::default(), topology).unwrap();
         let mut left = schedule.topology().len();
         for (id, cpus) in widths.into_iter().enumerate() {
             if cpus <= left {
                 left -= cpus;
-                schedule.apply(Event::Arrived { job: JobId(id as u64), spec: Spec::new(cpus) }).unwrap();
+                let job = JobId(id as u64);
+                schedule.apply(Event::Arrived { job, spec: Spec::new(cpus) }).unwrap();
             }
         }
         let first = schedule.plan(0);

@@ -89,7 +89,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => job().prop_map(|job| Event::Slept { job }),
         1 => job().prop_map(|job| Event::Suspended { job }),
         1 => job().prop_map(|job| Event::Resumed { job }),
-        3 => prop_oneof![9 => 0u32..20, 1 => Just(u32::MAX)].prop_map(|threads| Event::Load { threads }),
+        3 => prop_oneof![9 => 0u32..20, 1 => Just(u32::MAX)]
+            .prop_map(|threads| Event::Load { threads }),
         1 => topology().prop_map(Event::Topology),
         1 => (class_weights(), class_slices(), 0u32..=20).prop_map(
             |(weights, slices, standby)| Event::Classes {

@@ -41,18 +41,18 @@ fn shares_are(mut schedule: Schedule, slices: u64, expected: &[u64]) {
 }
 
 #[test]
-fn a_gang_and_as_many_other_threads_share_half_and_half() {
+fn gang_and_as_many_threads_share_half() {
     shares_are(machine(2, 2, &[Spec::new(2)]), 100, &[50]);
 }
 
 #[test]
-fn a_gang_beside_twice_as_many_other_threads_gets_a_third() {
+fn gang_beside_twice_the_threads_gets_a_third() {
     shares_are(machine(2, 4, &[Spec::new(2)]), 300, &[100]);
 }
 
 /// L15.
 #[test]
-fn four_threads_of_sixteen_on_eight_cpus_are_every_other_slice() {
+fn four_of_sixteen_threads_get_every_other_slice() {
     shares_are(machine(8, 12, &[Spec::new(4)]), 100, &[50]);
 }
 
@@ -63,7 +63,7 @@ fn gangs_as_wide_as_the_machine_share_by_weight() {
 }
 
 #[test]
-fn a_gang_alone_has_every_slice() {
+fn single_gang_has_every_slice() {
     shares_are(machine(4, 0, &[Spec::new(3)]), 50, &[50]);
 }
 
@@ -74,7 +74,7 @@ fn interactive_is_worth_two_of_batch() {
 }
 
 #[test]
-fn express_comes_before_all_others_unless_it_has_a_weight() {
+fn express_without_weight_comes_first() {
     let express = |schedule: &mut Schedule, express| {
         let weights = ClassWeights { express, ..ClassWeights::default() };
         let slices = schedule.config().class_slices;
@@ -133,7 +133,7 @@ proptest! {
 
     /// At every moment, not only at the end of a frame.
     #[test]
-    fn each_is_within_one_request_of_its_share_where_no_two_fit(mut schedule in no_two_fit()) {
+    fn unpackable_gangs_stay_within_one_request(mut schedule in no_two_fit()) {
         let wanted = schedule.shares();
         let request = f64::from(schedule.config().class_slices.batch);
         let mut had: BTreeMap<JobId, u64> = wanted.keys().map(|&id| (id, 0)).collect();
@@ -143,7 +143,7 @@ proptest! {
             }
             for (id, share) in &wanted {
                 let off = had[id] as f64 - share * slices as f64;
-                prop_assert!(off.abs() <= request + 1e-6, "job {} is off by {} after {}", id, off, slices);
+                prop_assert!(off.abs() <= request + 1e-6, "job {id} is off by {off} after {slices}");
             }
         }
     }
@@ -163,7 +163,7 @@ proptest! {
     /// Long requests of batch gangs make no one wait who asks for little: who
     /// arrives, or slept for long, has the next slice.
     #[test]
-    fn an_interactive_gang_has_the_next_slice_among_batch_gangs(
+    fn interactive_gang_gets_the_next_slice(
         weights in proptest::collection::vec(1u32..=100, 1..8),
         batch in 1u32..=100,
         threads in 0u32..=4,

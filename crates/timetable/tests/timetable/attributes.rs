@@ -30,14 +30,14 @@ fn what_a_thread_chose_itself_stays() {
 }
 
 #[test]
-fn a_batch_thread_is_one_by_itself_or_because_it_fills() {
+fn batch_thread_is_own_choice_or_filling() {
     let normal = Attributes::other(10);
     assert_eq!(before_gangd(Attributes::batch(3), normal, false), Attributes::batch(3));
     assert_eq!(before_gangd(Attributes::batch(3), normal, true), Attributes::other(3));
 }
 
 #[test]
-fn a_child_of_a_thread_in_its_slot_gets_its_nice_value_back() {
+fn child_of_a_raised_thread_regains_nice_value() {
     assert_eq!(before_gangd(Attributes::other(0), BATCH, true), BATCH);
     assert_eq!(before_gangd(Attributes::other(0), BATCH, false), Attributes::other(0));
 }

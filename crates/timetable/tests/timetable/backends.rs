@@ -106,7 +106,7 @@ fn it_does_not_matter_where_the_job_really_was() {
 }
 
 #[test]
-fn threads_that_are_realtime_by_themselves_are_left_alone() {
+fn realtime_threads_are_not_touched() {
     every_way(|way| {
         let exempt = way.job.threads().iter().filter(|thread| thread.is_exempt());
         for thread in exempt {
@@ -143,19 +143,19 @@ fn nice_is_kept_wherever_it_counts_for_nothing() {
 }
 
 #[test]
-fn gangs_that_are_wide_or_alone_are_never_realtime() {
+fn wide_or_uncontended_gangs_are_never_realtime() {
     every_way(|way| {
         let realtime = way.actions.iter().any(|action| match action {
             Action::Attributes { attributes, .. } => attributes.policy.is_realtime(),
             _ => false,
         });
-        let lifted = way.backend == Backend::Rt && way.to == Standing::Raised;
-        assert_eq!(realtime, lifted && way.in_slot == InSlot::Exclusive);
+        let raised = way.backend == Backend::Rt && way.to == Standing::Raised;
+        assert_eq!(realtime, raised && way.in_slot == InSlot::Exclusive);
     });
 }
 
 #[test]
-fn only_who_goes_to_or_comes_from_a_pause_is_stopped_or_woken() {
+fn only_pausing_and_waking_jobs_get_signals() {
     every_way(|way| {
         let (from, to) = (way.is_paused(way.from), way.is_paused(way.to));
         assert_eq!(way.actions.iter().any(pauses), from || to, "{:?}", way.actions);

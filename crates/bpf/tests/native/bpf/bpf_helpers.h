@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the programs use of libbpf's header of this name, for a native compiler: the kernel that they run in is
- * machine.c. Maps are described as they are for the kernel, and the sizes below are read from that.
+ * The part of libbpf's header of this name that the programs use, for a native compiler: the kernel
+ * that they run in is machine.c. Maps are described as they are for the kernel, and the sizes below
+ * are read from that.
  */
 #ifndef GANGD_NATIVE_BPF_HELPERS_H
 #define GANGD_NATIVE_BPF_HELPERS_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the programs use of libbpf's header of this name, for a native compiler. */
+/* The part of libbpf's header of this name that the programs use, for a native compiler. */
 #ifndef GANGD_NATIVE_BPF_TRACING_H
 #define GANGD_NATIVE_BPF_TRACING_H
 

@@ -3,14 +3,18 @@
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
+use crate::all;
 use crate::demo;
-use crate::experiment::{
-    all, arrival, auto, barrier, barriers, batch, calls, clients, coscheduled, deadlines, doctor,
-    fill, holes, idle, lateness, noise, openmp, overhead, priority, release, share, slices,
-    solvers, spec, speedup, stream, sweep, switch, users, views, watching,
+use crate::harness::lab::{Lab, Options};
+use crate::harness::report::Report;
+use crate::promises::{
+    arrival, auto, barrier, barriers, calls, clients, coscheduled, doctor, fill, idle, lateness,
+    openmp, release, share, spec, switch, views, watching,
 };
-use crate::lab::{Lab, Options};
-use crate::report::Report;
+use crate::published::{
+    batch, deadlines, holes, noise, overhead, priority, slices, solvers, speedup, stream, sweep,
+    users,
+};
 use crate::workload::Workload;
 
 /// Measurements of gang scheduling that anyone can repeat

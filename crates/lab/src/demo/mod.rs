@@ -12,12 +12,12 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::daemon::{Daemon, Settings};
-use crate::harness::say;
-use crate::lab::{Lab, Options};
-use crate::openmp::{Copies, Program, gauss, numpy};
-use crate::picture;
-use crate::table::{figure, render};
+use crate::harness::daemon::{Daemon, Settings};
+use crate::harness::lab::{Lab, Options};
+use crate::harness::openmp::{Copies, Program, gauss, numpy};
+use crate::harness::picture;
+use crate::harness::progress::say;
+use crate::harness::table::{figure, render};
 use crate::workload::seconds;
 use timeline::Timeline;
 

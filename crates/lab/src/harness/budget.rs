@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::lab::Lab;
+use crate::harness::lab::Lab;
 
 /// In so much time a first answer is there, but for the last round and what is measured in one piece.
 pub(super) const FIRST_ANSWER: Duration = Duration::from_secs(60);

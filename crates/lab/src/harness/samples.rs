@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::gangs::{APART, COSCHEDULED};
+use crate::harness::gangs::{APART, COSCHEDULED};
 
 /// Figures of one measurement, by name with the unit last.
 pub type Figures = BTreeMap<&'static str, f64>;

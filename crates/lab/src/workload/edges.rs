@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::window::{Place, Window, now_ns};
 use super::{When, on_threads, thread_count};
-use crate::duration;
+use crate::harness::duration;
 
 /// Shorter stretches are the timer tick and the clock itself.
 const GAP_NS: u64 = 50_000;

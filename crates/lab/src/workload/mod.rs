@@ -30,7 +30,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use crate::duration;
+use crate::harness::duration;
 use window::Window;
 
 #[derive(Subcommand, Debug)]

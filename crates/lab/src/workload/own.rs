@@ -20,7 +20,7 @@ use super::steps::{apart, in_steps};
 use super::window::{Window, now_ns};
 use super::work::spend;
 use super::{When, thread_count};
-use crate::duration;
+use crate::harness::duration;
 
 #[derive(Args, Debug, Clone)]
 pub struct Own {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::seconds;
 use super::window::{now_ns, sleep_until_ns};
-use crate::proc;
+use crate::harness::proc;
 
 /// Time between two looks.
 const STEP: Duration = Duration::from_micros(200);

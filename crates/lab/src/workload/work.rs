@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use crate::duration;
+use crate::harness::duration;
 
 const CYCLES_PER_STEP: u64 = 4;
 

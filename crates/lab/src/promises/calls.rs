@@ -1,0 +1,66 @@
+//! How long the calls of libgang take beside 100 jobs, as a program in C sees it: to register, to add the
+//! first process of a job and another one, to read the slot page, and to report progress.
+//!
+//! The jobs sleep, so that what is measured is the calls and not the wait for a CPU. To add a process
+//! moves it between groups of the kernel, which can keep a mover until every CPU has been seen to pass
+//! through the scheduler.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::harness::alternate::{Condition, alternate};
+use crate::harness::child::Running;
+use crate::harness::compiled::compile_with_libgang;
+use crate::harness::daemon::Settings;
+use crate::harness::lab::Lab;
+use crate::harness::report::{Must, Report};
+use crate::harness::samples::Figures;
+use crate::harness::stats::Estimate;
+
+const SOURCE: &str = include_str!("../../../../demo/calls.c");
+const JOBS: u32 = 100;
+const LIMIT: Duration = Duration::from_secs(600);
+const CONDITION: &str = "100 jobs that sleep";
+
+/// The figures of the program, and the bounds that are promised.
+const FIGURES: [(&str, Option<f64>, &str); 9] = [
+    ("register_us_p99", Some(2000.0), "to register a job, p99"),
+    ("register_us_median", None, ""),
+    ("add_first_us_p99", Some(200.0), "to add the first process of a job, p99"),
+    ("add_first_us_median", None, ""),
+    ("add_another_us_p99", Some(200.0), "to add another process, p99"),
+    ("add_another_us_median", None, ""),
+    ("page_read_ns", Some(5.0), "to read the slot page"),
+    ("progress_ns", Some(100.0), "to report progress, one report of many in a row"),
+    ("progress_us_max", None, ""),
+];
+
+pub fn run(lab: &Lab) -> Result<Report> {
+    lab.needs_gangd("plain Linux has no calls of gangd")?;
+    let dir = tempfile::tempdir().context("making a directory for the program")?;
+    let program = compile_with_libgang(&lab.programs, dir.path(), "calls", SOURCE)?;
+    let times = if lab.options.quick { 100 } else { 300 };
+    let measure = || {
+        let daemon = lab.daemon(&lab.settings(Settings::default()))?;
+        let mut command = daemon.program(&program);
+        command.args([JOBS.to_string(), times.to_string()]);
+        let said: BTreeMap<String, Value> =
+            Running::start(&mut command)?.outcome(Instant::now() + LIMIT)?;
+        let figure = |name: &str| said.get(name).and_then(Value::as_f64);
+        let figures = FIGURES.iter().filter_map(|(name, ..)| Some((*name, figure(name)?)));
+        Ok(figures.collect::<Figures>())
+    };
+    let run = alternate(lab, "calls", lab.runs(), &[Condition::new(CONDITION, measure)])?;
+    let about = format!("{times} calls each of a program in C, beside {JOBS} jobs that sleep");
+    let mut report = Report::new(lab, about, run, "add_another_us_p99");
+    for (name, bound, what) in FIGURES {
+        let Some(bound) = bound else { continue };
+        let unit = if name.ends_with("_ns") { "ns" } else { "µs" };
+        let measured: Option<Estimate> = report.mean(CONDITION, name);
+        report.promise(what, Must::Below(bound), unit, measured);
+    }
+    Ok(report)
+}

@@ -1,0 +1,56 @@
+//! E11: what gang scheduling costs programs that have no use for it. Two copies of a tight loop,
+//! one thread on each CPU, under gangd as it comes, under plain Linux, and one after the other.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::harness::alternate::{Condition, alternate};
+use crate::harness::lab::plain_and_default;
+use crate::harness::lab::{Lab, Launch, Under};
+use crate::harness::report::{Must, Report};
+use crate::harness::samples::Figures;
+use crate::harness::stats::loss_percent;
+
+const RATE: &str = "iterations_per_s";
+const COPIES: usize = 2;
+
+pub fn run(lab: &Lab) -> Result<Report> {
+    let mut conditions = vec![Condition::new("batch", || batch(lab))];
+    for (way, under) in plain_and_default(lab) {
+        conditions.push(Condition::new(way, move || together(lab, &under)));
+    }
+    let about = format!("two copies of a tight loop of {} threads (E11)", lab.threads());
+    let run = alternate(lab, "overhead", lab.runs(), &conditions)?;
+    let mut report = Report::new(lab, about, run, RATE);
+    report.ratio("plain Linux", "batch", RATE);
+    if !lab.options.plain {
+        report.ratio("gangd", "batch", RATE);
+        let ratio = report.ratio("gangd", "plain Linux", RATE);
+        let overhead = ratio.map(loss_percent);
+        report.promise("overhead of E11 at the default slice", Must::Below(1.0), "%", overhead);
+    }
+    Ok(report)
+}
+
+fn copy(lab: &Lab) -> Launch {
+    Launch::gang(lab.threads().min(lab.cpus), &format!("loop --threads {}", lab.threads()))
+}
+
+fn together(lab: &Lab, under: &Under) -> Result<Figures> {
+    let daemon = lab.daemon_of(under)?;
+    let length = lab.length(Duration::from_secs(4));
+    let outcomes = lab.run_together(daemon.as_ref(), &vec![copy(lab); COPIES], length)?;
+    Ok(Figures::from([(RATE, outcomes.iter().map(|outcome| outcome.rate()).sum())]))
+}
+
+/// Each copy has the machine for its share of the time.
+fn batch(lab: &Lab) -> Result<Figures> {
+    let length = lab.length(Duration::from_secs(4));
+    let mut rates = 0.0;
+    for _ in 0..COPIES {
+        let outcomes = lab.run_together(None, &[copy(lab)], length / COPIES as u32)?;
+        rates += outcomes[0].rate();
+    }
+    Ok(Figures::from([(RATE, rates / COPIES as f64)]))
+}

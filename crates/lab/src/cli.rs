@@ -8,8 +8,8 @@ use crate::demo;
 use crate::harness::lab::{Lab, Options};
 use crate::harness::report::Report;
 use crate::promises::{
-    arrival, auto, barrier, barriers, calls, clients, coscheduled, doctor, fill, idle, lateness,
-    openmp, release, share, spec, switch, views, watching,
+    arrival, auto, barrier, barriers, calls, clients, coscheduled, doctor, document, fill, idle,
+    lateness, openmp, release, share, spec, switch, views, watching,
 };
 use crate::published::{
     batch, deadlines, holes, noise, overhead, priority, slices, solvers, speedup, stream, sweep,
@@ -160,6 +160,10 @@ impl Cli {
             Command::Watching(it) => report(&it.options, watching::run),
             Command::Auto(it) => report(&it.options, auto::run),
             Command::All(it) => it.experiment.run(&Lab::new(&it.options)?),
+            Command::Spec(it) if it.experiment.markdown => {
+                print!("{}", document::markdown());
+                Ok(())
+            }
             Command::Spec(it) => it.experiment.run(&Lab::new(&it.options)?),
             Command::Demo(it) => it.run(),
             Command::Workload(it) => it.run(),
@@ -178,6 +182,11 @@ impl<E: Args + std::fmt::Debug> With<E> {
         lab.parameters = format!("{:?}", self.experiment);
         run(&self.experiment, &lab)?.deliver(&lab)
     }
+}
+
+#[cfg(test)]
+pub fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(words)
 }
 
 #[cfg(test)]

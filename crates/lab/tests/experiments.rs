@@ -209,7 +209,7 @@ fn openmp_programs_need_gangd() {
     }
     let measures = report["measures"].as_array().unwrap();
     assert_eq!(measures.len(), 1, "{report}");
-    assert_eq!(measures[0]["measure"], "two copies of gauss (libgomp), time over twice one alone");
+    assert_eq!(measures[0]["id"], "openmp-gauss");
     let of_waits = report["ratios"].as_array().unwrap().iter().filter(|ratio| {
         ratio["of"] == "gauss (libgomp), 2 copies, gangd, passive"
             && ratio["over"] == "gauss (libgomp), 2 copies, gangd"
@@ -320,7 +320,7 @@ fn auto_needs_gangd() {
     assert!(output.status.success(), "{errors}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(conditions(&report), ["a gang", "auto"]);
-    assert_eq!(report["measures"][0]["measure"], "what policy auto costs in 1.5s", "{report}");
+    assert_eq!(report["measures"][0]["id"], "auto", "{report}");
     let is_decided = figure(&report, "auto", "was_decided") == 1.0;
     // What a hundredth of so little time pays for is no comparison.
     let is_longer = report["series"][1].get("longer_windows_s").is_some();
@@ -356,7 +356,7 @@ fn the_doctor_is_scored() {
     // One round tells nothing apart from anything.
     let line = "doctor --only phases,small --runs 1 --at-most 2 --seconds 1 --noisy --json -";
     let Some(report) = with_the_doctor(line) else { return };
-    assert_eq!(report["measures"][0]["measure"], "gang doctor is right");
+    assert_eq!(report["measures"][0]["id"], "doctor");
     assert!(report["verdict"].as_array().unwrap().len() > 3);
     assert_eq!((&report["rounds"], &report["more_rounds"]), (&Value::from(1), &Value::from(1)));
     for series in report["series"].as_array().unwrap() {

@@ -286,8 +286,8 @@ fn quiet_enough(noise: Noise) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use crate::harness::budget::FIRST_ANSWER;
     use super::*;
+    use crate::harness::budget::FIRST_ANSWER;
     use crate::harness::lab::Options;
     use std::cell::RefCell;
     use std::path::Path;

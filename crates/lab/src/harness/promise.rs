@@ -5,9 +5,40 @@ use serde::Serialize;
 use crate::harness::stats::Estimate;
 use crate::harness::table::{self, NOT_MEASURED, interval};
 
-/// A promise, and what was measured.
+/// A figure that is promised, and what was last measured of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// Stays with the promise, and is given to no other one.
+    pub id: &'static str,
+    /// What is promised, in a sentence of which the bound says how much.
+    pub sentence: &'static str,
+    pub must: Must,
+    /// Of the bound and of what is measured.
+    pub unit: &'static str,
+    pub last: Last,
+    /// Why it is missed, in a sentence.
+    pub missed: Option<&'static str>,
+    /// What a reader of the figure should know.
+    pub remark: Option<&'static str>,
+    /// What measures it.
+    pub command: &'static str,
+}
+
+/// A measured value with its 95 % interval.
+#[derive(Clone, Copy, Debug)]
+pub struct Last {
+    pub value: f64,
+    pub interval: Option<[f64; 2]>,
+    /// Of how many rounds, or whatever else was counted.
+    pub of: &'static str,
+    pub date: &'static str,
+    pub machine: &'static str,
+}
+
+/// A promise, and what was measured of it now.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measure {
+    pub id: &'static str,
     pub measure: String,
     pub must: Must,
     pub unit: &'static str,
@@ -40,6 +71,18 @@ impl Must {
         }
     }
 
+    /// Whether a value keeps the promise, and whether all of its interval says the same: the value
+    /// decides, the interval is for the reader.
+    pub fn judge(self, value: f64, interval: Option<[f64; 2]>) -> (bool, bool) {
+        let kept = self.holds(value);
+        let told_apart = interval.is_some_and(|interval| {
+            // The value of a tolerance may lie between two ends that do not keep it.
+            interval.iter().all(|&end| self.holds(end) == kept)
+                && (kept || !self.is_within(interval))
+        });
+        (kept, told_apart)
+    }
+
     /// Some of what would keep the promise lies in an interval.
     fn is_within(self, [low, high]: [f64; 2]) -> bool {
         match self {
@@ -52,7 +95,7 @@ impl Must {
         }
     }
 
-    fn show(self) -> String {
+    pub fn show(self) -> String {
         match self {
             Must::AtLeast(bound) => format!("≥ {bound}"),
             Must::AtMost(bound) => format!("≤ {bound}"),
@@ -62,22 +105,28 @@ impl Must {
     }
 }
 
-impl Measure {
-    /// Judged by the value measured; the interval is for the reader.
-    pub fn new(
-        measure: impl Into<String>,
-        must: Must,
-        unit: &'static str,
-        measured: Option<Estimate>,
-    ) -> Self {
-        let met = measured.is_some_and(|estimate| must.holds(estimate.value));
-        let told_apart = measured.and_then(|estimate| estimate.interval).is_some_and(|interval| {
-            // A promise of a value and how far from it: the value may lie between two ends that do not keep it.
-            interval.iter().all(|&end| must.holds(end) == met) && (met || !must.is_within(interval))
-        });
-        Self { measure: measure.into(), must, unit, measured, met, told_apart }
+impl Promise {
+    /// Judges what was measured; `detail` is what the promise leaves open, as of which program.
+    pub fn measured_of(&self, detail: &str, measured: Option<Estimate>) -> Measure {
+        let measure = match detail {
+            "" => self.sentence.to_owned(),
+            detail => format!("{} ({detail})", self.sentence),
+        };
+        let (kept, told_apart) = match &measured {
+            Some(estimate) => self.must.judge(estimate.value, estimate.interval),
+            None => (false, false),
+        };
+        let (id, must, unit) = (self.id, self.must, self.unit);
+        Measure { id, measure, must, unit, measured, met: kept, told_apart }
     }
 
+    /// The bound with its unit.
+    pub fn bound(&self) -> String {
+        format!("{} {}", self.must.show(), self.unit).trim().to_owned()
+    }
+}
+
+impl Measure {
     /// Whether the promise was kept, in a word: where the interval says that other runs may say
     /// otherwise, so does the word, and where nothing was measured.
     fn answer(&self) -> &'static str {
@@ -104,14 +153,27 @@ pub fn measure_rows(measures: &[Measure]) -> (Vec<&'static str>, Vec<Vec<String>
             None => NOT_MEASURED.into(),
         };
         let must = format!("{} {}", measure.must.show(), measure.unit);
-        vec![measure.measure.clone(), must.trim().into(), measured, measure.answer().into()]
+        let promise = format!("{}: {}", measure.id, measure.measure);
+        vec![promise, must.trim().into(), measured, measure.answer().into()]
     };
-    (vec!["measure", "must", "measured [95 %]", "met"], measures.iter().map(row).collect())
+    (vec!["promise", "must", "measured [95 %]", "met"], measures.iter().map(row).collect())
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// A promise that nothing of gangd makes.
+    pub const SPEED: Promise = Promise {
+        id: "speed",
+        sentence: "It is fast.",
+        must: Must::AtLeast(2.0),
+        unit: "",
+        last: Last { value: 3.0, interval: None, of: "", date: "", machine: "" },
+        missed: None,
+        remark: None,
+        command: "",
+    };
 
     #[test]
     fn bounds() {
@@ -126,7 +188,7 @@ mod tests {
     fn an_interval_that_crosses_the_bound_is_told() {
         let answer = |must: Must, value: f64, interval: Option<[f64; 2]>| {
             let estimate = Estimate { value, interval, samples: 3 };
-            Measure::new("speed", must, "", Some(estimate)).answer()
+            Promise { must, ..SPEED }.measured_of("", Some(estimate)).answer()
         };
         assert_eq!(answer(Must::AtLeast(1.0), 1.2, Some([1.1, 1.3])), "yes");
         assert_eq!(answer(Must::AtLeast(1.0), 1.2, Some([0.9, 1.5])), "likely");
@@ -140,10 +202,12 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_not_met() {
-        let measure = Measure::new("speed", Must::AtMost(9.0), "µs", None);
+        let promise = Promise { must: Must::AtMost(9.0), unit: "µs", ..SPEED };
+        let measure = promise.measured_of("of light", None);
         assert!(!measure.met);
         assert_eq!(measure.answer(), "unproven");
         let table = measure_table(&[measure]);
+        assert!(table.contains("speed: It is fast. (of light)"), "{table}");
         assert!(table.contains("≤ 9 µs") && table.contains("not measured"), "{table}");
     }
 }

@@ -17,7 +17,7 @@ use crate::harness::machine::Machine;
 use crate::harness::noise::{Noise, Summary};
 use crate::harness::origin::Origin;
 use crate::harness::picture::{self, Picture};
-pub use crate::harness::promise::{Measure, Must, measure_rows, measure_table};
+pub use crate::harness::promise::{Measure, Promise, measure_rows, measure_table};
 use crate::harness::samples::Series;
 use crate::harness::stats::{self, Estimate};
 use crate::harness::table::figure;
@@ -208,9 +208,7 @@ impl Report {
             );
         }
         let measures = self.measures.iter();
-        all.extend(verdict::promises(
-            measures.map(|m| (m.measure.as_str(), m.measured.is_some(), m.met)),
-        ));
+        all.extend(verdict::promises(measures.map(|m| (m.id, m.measured.is_some(), m.met))));
         all
     }
 
@@ -254,15 +252,14 @@ impl Report {
         all
     }
 
-    pub fn promise(
-        &mut self,
-        measure: impl Into<String>,
-        must: Must,
-        unit: &'static str,
-        measured: Option<Estimate>,
-    ) {
+    pub fn promise(&mut self, promise: &Promise, measured: Option<Estimate>) {
+        self.promise_of(promise, "", measured);
+    }
+
+    /// The same, with what the promise leaves open.
+    pub fn promise_of(&mut self, promise: &Promise, detail: &str, measured: Option<Estimate>) {
         let measured = measured.filter(|_| self.compared);
-        self.measures.push(Measure::new(measure, must, unit, measured));
+        self.measures.push(promise.measured_of(detail, measured));
     }
 
     /// How many rounds there were.
@@ -293,6 +290,7 @@ fn is_zero(number: &usize) -> bool {
 mod tests {
     use super::*;
     use crate::harness::lab::Options;
+    use crate::harness::promise::tests::SPEED;
     use crate::harness::samples::Sample;
 
     pub(super) fn report(lost_percent: f64, noisy: bool) -> Report {
@@ -305,7 +303,7 @@ mod tests {
         let run = Run::made_up("speed", 3, series, noise);
         let mut report = Report::new(&lab, "about speed", run, "per_s");
         let ratio = report.judge("gangd, 1", "plain, 1", "per_s", Better::More);
-        report.promise("speed", Must::AtLeast(2.0), "", ratio);
+        report.promise(&SPEED, ratio);
         report
     }
 

@@ -22,6 +22,14 @@ pub struct Estimate {
     pub samples: usize,
 }
 
+impl Estimate {
+    /// The same in another unit.
+    pub fn scaled(self, by: f64) -> Self {
+        let interval = self.interval.map(|interval| interval.map(|end| end * by));
+        Self { value: self.value * by, interval, ..self }
+    }
+}
+
 /// Mean and standard deviation of samples; none of no samples.
 pub fn mean_sd(samples: &[f64]) -> Option<(f64, f64)> {
     if samples.is_empty() {

@@ -13,8 +13,9 @@ use crate::harness::child::Running;
 use crate::harness::daemon::Settings;
 use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::patience::wait_until;
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
 use crate::harness::samples::Figures;
+use crate::promises::list;
 use crate::workload::LONGEST;
 use crate::workload::arrivals::{ArrivalsOutcome, Wait};
 use crate::workload::window::now_ns;
@@ -49,8 +50,7 @@ fn run(lab: &Lab, arrivals: u64) -> Result<Report> {
     let about = format!("wait of an interactive gang for its first slot, {arrivals} arrivals");
     let mut report = Report::new(lab, about, run, P99);
     let p99 = report.mean(CONDITION, P99);
-    let what = "an interactive gang that arrives beside four that spin: its first slot, p99";
-    report.promise(what, Must::Below(2.0), "slices", p99);
+    report.promise(&list::ARRIVAL, p99);
     Ok(report)
 }
 

@@ -17,9 +17,10 @@ use crate::harness::daemon::{Daemon, Settings};
 use crate::harness::duration;
 use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::patience::{PATIENCE, wait_for};
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
 use crate::harness::samples::Figures;
 use crate::harness::stats::loss_percent;
+use crate::promises::list;
 use crate::workload::own::OwnOutcome;
 
 const RATE: &str = "steps_per_s";
@@ -59,8 +60,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
                 .into(),
         );
     } else {
-        let what = format!("what policy auto costs in {}", duration::show(length(lab)));
-        report.promise(what, Must::AtMost(1.0), "%", cost);
+        report.promise_of(&list::AUTO, &duration::show(length(lab)), cost);
     }
     Ok(report)
 }

@@ -16,26 +16,26 @@ use crate::harness::child::Running;
 use crate::harness::compiled::compile_with_libgang;
 use crate::harness::daemon::Settings;
 use crate::harness::lab::Lab;
-use crate::harness::report::{Must, Report};
+use crate::harness::report::{Promise, Report};
 use crate::harness::samples::Figures;
-use crate::harness::stats::Estimate;
+use crate::promises::list;
 
 const SOURCE: &str = include_str!("../../../../demo/calls.c");
 const JOBS: u32 = 100;
 const LIMIT: Duration = Duration::from_secs(600);
 const CONDITION: &str = "100 jobs that sleep";
 
-/// The figures of the program, and the bounds that are promised.
-const FIGURES: [(&str, Option<f64>, &str); 9] = [
-    ("register_us_p99", Some(2000.0), "to register a job, p99"),
-    ("register_us_median", None, ""),
-    ("add_first_us_p99", Some(200.0), "to add the first process of a job, p99"),
-    ("add_first_us_median", None, ""),
-    ("add_another_us_p99", Some(200.0), "to add another process, p99"),
-    ("add_another_us_median", None, ""),
-    ("page_read_ns", Some(5.0), "to read the slot page"),
-    ("progress_ns", Some(100.0), "to report progress, one report of many in a row"),
-    ("progress_us_max", None, ""),
+/// The figures of the program, what is promised of them, and how many of the promise's unit one is.
+const FIGURES: [(&str, Option<(&Promise, f64)>); 9] = [
+    ("register_us_p99", Some((&list::REGISTER, 1e-3))),
+    ("register_us_median", None),
+    ("add_first_us_p99", Some((&list::ADD_FIRST, 1e-3))),
+    ("add_first_us_median", None),
+    ("add_another_us_p99", Some((&list::ADD_ANOTHER, 1e-3))),
+    ("add_another_us_median", None),
+    ("page_read_ns", Some((&list::PAGE_READ, 1.0))),
+    ("progress_ns", Some((&list::PROGRESS, 1.0))),
+    ("progress_us_max", None),
 ];
 
 pub fn run(lab: &Lab) -> Result<Report> {
@@ -56,11 +56,10 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let run = alternate(lab, "calls", lab.runs(), &[Condition::new(CONDITION, measure)])?;
     let about = format!("{times} calls each of a program in C, beside {JOBS} jobs that sleep");
     let mut report = Report::new(lab, about, run, "add_another_us_p99");
-    for (name, bound, what) in FIGURES {
-        let Some(bound) = bound else { continue };
-        let unit = if name.ends_with("_ns") { "ns" } else { "µs" };
-        let measured: Option<Estimate> = report.mean(CONDITION, name);
-        report.promise(what, Must::Below(bound), unit, measured);
+    for (name, promise) in FIGURES {
+        let Some((promise, scale)) = promise else { continue };
+        let measured = report.mean(CONDITION, name);
+        report.promise(promise, measured.map(|it| it.scaled(scale)));
     }
     Ok(report)
 }

@@ -14,9 +14,10 @@ use crate::harness::child::Running;
 use crate::harness::daemon::{Daemon, Settings};
 use crate::harness::lab::Lab;
 use crate::harness::patience::PATIENCE;
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
 use crate::harness::samples::Figures;
 use crate::harness::table::thousands;
+use crate::promises::list;
 use crate::workload::clients::ClientsOutcome;
 
 const CONDITION: &str = "50 clients, 1,000 jobs at a time";
@@ -55,8 +56,6 @@ fn run(lab: &Lab, ended: usize) -> Result<Report> {
     lab.needs_gangd("plain Linux has no daemon")?;
     let ended_jobs = thousands(ended as f64);
     let resting = format!("1,000 jobs at rest, {ended_jobs} ended");
-    let listing = format!("listing 1,000 jobs, by gang ls, with {ended_jobs} ended");
-    let history = format!("gang history, the last 50 of {ended_jobs} ended jobs, with 1,000 live");
     let long = if lab.options.quick { QUICK_LENGTH } else { LENGTH };
     let conditions = [
         Condition::new(CONDITION, || measure(lab, MANY, lab.length(long))),
@@ -70,33 +69,24 @@ fn run(lab: &Lab, ended: usize) -> Result<Report> {
     let run = alternate(lab, "clients", lab.options.runs.unwrap_or(1), &conditions)?;
     let about = "jobs registered and ended by many clients at once";
     let mut report = Report::new(lab, about, run, "jobs_per_s");
-    for (figure, what, unit) in [
-        ("lost", "jobs lost, of those of 50 clients at once", ""),
-        ("left", "jobs left over", ""),
-        ("descriptors_more", "descriptors of the daemon, more than before", ""),
+    for (figure, promise) in [
+        ("lost", &list::CLIENTS_LOST),
+        ("left", &list::CLIENTS_LEFT),
+        ("descriptors_more", &list::CLIENTS_DESCRIPTORS),
+        ("memory_more_mib", &list::CLIENTS_MEMORY),
     ] {
-        let estimate = report.mean(CONDITION, figure);
-        report.promise(what, Must::AtMost(0.0), unit, estimate);
+        report.promise(promise, report.mean(CONDITION, figure));
     }
-    let memory = report.mean(CONDITION, "memory_more_mib");
-    report.promise(
-        "memory of the daemon, more than after the warm-up",
-        Must::AtMost(8.0),
-        "MiB",
-        memory,
-    );
-    for (figure, what, most, unit) in [
-        ("register_ms_p99", "registering a job, one client with 100 jobs, p99", 2.0, "ms"),
-        ("add_ms_p99", "adding a process, one client with 100 jobs, p99", 0.2, "ms"),
-        ("list_ms", &listing, 100.0, "ms"),
-        ("history_ms", &history, 100.0, "ms"),
-    ] {
-        let is_of_rest = matches!(figure, "list_ms" | "history_ms");
-        let of = if is_of_rest { &resting } else { CALLS };
-        // Of fewer jobs it says nothing.
-        let are_there = !is_of_rest || report.samples(of, LISTED).is_some_and(are_all);
-        let estimate = report.mean(of, figure).filter(|_| are_there);
-        report.promise(what, Must::Below(most), unit, estimate);
+    for (figure, promise) in
+        [("register_ms_p99", &list::REGISTER), ("add_ms_p99", &list::ADD_ANOTHER)]
+    {
+        report.promise_of(promise, CALLS, report.mean(CALLS, figure));
+    }
+    // Of fewer jobs they say nothing.
+    let are_there = report.samples(&resting, LISTED).is_some_and(are_all);
+    for (figure, promise) in [("list_ms", &list::LIST), ("history_ms", &list::HISTORY)] {
+        let estimate = report.mean(&resting, figure).filter(|_| are_there);
+        report.promise_of(promise, &format!("{ended_jobs} ended"), estimate);
     }
     Ok(report)
 }

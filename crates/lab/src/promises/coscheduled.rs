@@ -16,9 +16,10 @@ use crate::harness::alternate::{Condition, alternate};
 use crate::harness::daemon::{Daemon, Settings};
 use crate::harness::lab::{LONG_ENOUGH, Lab, Launch, Span, all_completed};
 use crate::harness::patience::{PATIENCE, wait_for};
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
 use crate::harness::samples::Figures;
 use crate::harness::stats::loss_percent;
+use crate::promises::list;
 use crate::workload::Outcome;
 use crate::workload::barrier::DEFAULT_INTERVAL;
 use crate::workload::window::{now_ns, sleep_until_ns};
@@ -52,21 +53,16 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let about = "what is measured of gangs, and what that costs, slices of 20 ms";
     let mut report = Report::new(lab, about, run, RATE);
     let cost = report.ratio(MEASURED, NOT_MEASURED, RATE).map(loss_percent);
-    report.promise("what measuring costs BARRIER", Must::Below(0.5), "%", cost);
+    report.promise(&list::MEASURING_BARRIER, cost);
     if let Some(refused) = &refused {
         report
             .notes
             .push(format!("What measuring takes of the CPUs is not measured: {refused:#}."));
     }
     let taken = report.difference(MEASURED, NOT_MEASURED, TAKEN);
-    report.promise("the same, of the CPUs, by the kernel's count", Must::Below(0.5), "%", taken);
-    for (condition, beside, least) in
-        [(ALONE, "nothing else running", 99.0), (BESIDE, "a hog for each CPU", 95.0)]
-    {
-        let what = format!("coscheduled, two spinning gangs, {beside}");
-        let share = report.mean(condition, TOGETHER);
-        report.promise(&what, Must::AtLeast(least), "%", share);
-    }
+    report.promise(&list::MEASURING_CPU, taken);
+    report.promise(&list::COSCHEDULED, report.mean(ALONE, TOGETHER));
+    report.promise(&list::COSCHEDULED_HOGS, report.mean(BESIDE, TOGETHER));
     Ok(report)
 }
 

@@ -21,9 +21,10 @@ use crate::harness::child::Running;
 use crate::harness::confusion::Confusion;
 use crate::harness::daemon::{Daemon, Settings};
 use crate::harness::lab::{Lab, Span};
-use crate::harness::report::{Must, Report};
+use crate::harness::report::{Promise, Report};
 use crate::harness::samples::{Figures, Series};
 use crate::harness::stats::{self, Estimate};
+use crate::promises::list;
 use crate::workload::window::sleep_until_ns;
 pub(super) use subjects::COPIES;
 use subjects::{Subject, choose};
@@ -38,8 +39,6 @@ const PREDICTED: &str = "predicted_gain";
 const HELPS: &str = "said_to_help";
 /// A gain that counts as help.
 const GAIN: f64 = 0.05;
-/// What watching may cost, in percent.
-const COST_MAX: f64 = 2.0;
 /// Programs whose rate under plain Linux varies by less than this part of it (sd) are steady: what differs while they
 /// are watched is due to watching. Others plain Linux now and then lets collapse.
 const STEADY: f64 = 0.03;
@@ -277,23 +276,23 @@ fn tell(report: &mut Report, scores: &[Score]) {
     }
     let right = confusion.right() as f64 / scores.len() as f64 * 100.0;
     let right = Estimate { value: right, interval: None, samples: scores.len() };
-    report.promise("gang doctor is right", Must::AtLeast(90.0), "%", Some(right));
-    tell_costs(report, "a program", scores.iter().collect());
+    report.promise_of(&list::DOCTOR, &format!("{} programs", scores.len()), Some(right));
+    let (median, worst) = (&list::WATCHING_MEDIAN, &list::WATCHING_WORST);
+    tell_costs(report, median, worst, scores.iter().collect());
     let steady: Vec<&Score> = scores.iter().filter(|it| it.is_steady).collect();
-    tell_costs(report, "a program that plain Linux treats alike in all rounds", steady);
+    let (median, worst) = (&list::WATCHING_MEDIAN_STEADY, &list::WATCHING_WORST_STEADY);
+    tell_costs(report, median, worst, steady);
 }
 
 /// What watching costs programs at the median, and the one that it costs most; the interval tells what is the doctor's
 /// from what is Linux's.
-fn tell_costs(report: &mut Report, whom: &str, mut scores: Vec<&Score>) {
+fn tell_costs(report: &mut Report, median: &Promise, worst: &Promise, mut scores: Vec<&Score>) {
     scores.retain(|it| it.cost_percent.is_some());
     scores.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
-    let (Some(middle), Some(worst)) = (scores.get(scores.len() / 2), scores.last()) else { return };
-    let median = Estimate { value: middle.cost(), interval: None, samples: scores.len() };
-    let what = format!("what watching costs {whom}, median of {}", scores.len());
-    report.promise(what, Must::AtMost(COST_MAX), "%", Some(median));
-    let what = format!("what watching costs {whom}, the worst: {}", worst.name);
-    report.promise(what, Must::AtMost(COST_MAX), "%", worst.cost_percent);
+    let (Some(middle), Some(last)) = (scores.get(scores.len() / 2), scores.last()) else { return };
+    let cost = Estimate { value: middle.cost(), interval: None, samples: scores.len() };
+    report.promise_of(median, &format!("{} programs", scores.len()), Some(cost));
+    report.promise_of(worst, &last.name, last.cost_percent);
 }
 
 #[cfg(test)]
@@ -416,16 +415,16 @@ mod tests {
             panic!("{:?}", report.measures)
         };
         assert!(median.met && !worst.met, "{worst:?}");
-        assert!(worst.measure.ends_with("the worst: b"), "{worst:?}");
+        assert!(worst.measure.ends_with("(b)"), "{worst:?}");
         assert!(
             (worst.measured.unwrap().value - 12.5).abs() < 1e-9,
             "while it is watched: {worst:?}"
         );
         assert!(
-            steady_median.measure.ends_with("median of 3"),
+            steady_median.measure.ends_with("(3 programs)"),
             "all are steady: {steady_median:?}"
         );
-        assert!(steady_worst.measure.ends_with("the worst: b"), "{steady_worst:?}");
+        assert!(steady_worst.measure.ends_with("(b)"), "{steady_worst:?}");
     }
 
     #[test]
@@ -435,7 +434,7 @@ mod tests {
             1.0,
         );
         let [.., worst, _, steady] = &report.measures[..] else { panic!("{:?}", report.measures) };
-        assert!(worst.measure.ends_with(COLLAPSES) && steady.measure.ends_with("worst: a"));
+        assert!(worst.measure.contains(COLLAPSES) && steady.measure.ends_with("(a)"));
         assert!(steady.met, "{steady:?}");
     }
 }

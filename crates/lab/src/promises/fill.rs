@@ -12,7 +12,8 @@ use crate::harness::alternate::{Condition, alternate};
 use crate::harness::daemon::Settings;
 use crate::harness::finish::{LIMIT, TIME, batch, together};
 use crate::harness::lab::{Lab, Under, words};
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
+use crate::promises::list;
 
 #[derive(Args, Debug, Clone)]
 pub struct Fill {
@@ -56,10 +57,11 @@ impl Fill {
         report.ratio("gang without filling", "batch", TIME);
         report.ratio("plain Linux", "batch", TIME);
         if !lab.options.plain {
-            for over in ["plain Linux", "batch"] {
+            let promises =
+                [("plain Linux", &list::FILL_OVER_LINUX), ("batch", &list::FILL_OVER_BATCH)];
+            for (over, promise) in promises {
                 let ratio = report.ratio("gang", over, TIME);
-                let what = format!("fill, {} copies, time over {over}", self.copies);
-                report.promise(what, Must::AtMost(0.5), "", ratio);
+                report.promise_of(promise, &format!("{} copies", self.copies), ratio);
             }
         }
         Ok(report)

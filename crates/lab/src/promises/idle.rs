@@ -10,8 +10,9 @@ use crate::harness::alternate::{Condition, alternate};
 use crate::harness::daemon::{Daemon, Settings};
 use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::patience::PATIENCE;
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
 use crate::harness::samples::Figures;
+use crate::promises::list;
 use crate::workload::window::now_ns;
 
 const SUM: &str = "cpu_percent";
@@ -48,8 +49,7 @@ impl Idle {
         let mut report = Report::new(lab, about, run, SUM);
         if jobs == JOBS {
             let cpu = report.mean(&name, SUM);
-            let what = "CPU of the daemon, 100 idle jobs of 16 threads and 2 gangs";
-            report.promise(what, Must::Below(1.0), "%", cpu);
+            report.promise(&list::IDLE, cpu);
         }
         Ok(report)
     }

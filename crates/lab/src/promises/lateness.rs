@@ -11,9 +11,10 @@ use anyhow::Result;
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::lab::plain_and_default;
 use crate::harness::lab::{LONG_ENOUGH, Lab, Launch, Span, Under, all_completed, words};
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
 use crate::harness::samples::Figures;
 use crate::harness::stats::loss_percent;
+use crate::promises::list;
 use crate::workload::tick::TickOutcome;
 
 const RATE: &str = "iterations_per_s";
@@ -40,9 +41,8 @@ pub fn run(lab: &Lab) -> Result<Report> {
     }
     if !lab.options.plain {
         let p99 = report.mean(&name("gangd", true), P99);
-        let what = "lateness of a short task beside two spinning gangs, p99";
-        report.promise(what, Must::AtMost(10.0), "ms", p99);
-        report.promise("what the gangs lose for it", Must::AtMost(3.0), "%", lost);
+        report.promise(&list::SHORT_TASK, p99);
+        report.promise(&list::SHORT_TASK_COST, lost);
     }
     Ok(report)
 }

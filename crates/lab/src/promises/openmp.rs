@@ -17,8 +17,9 @@ use crate::harness::alternate::{Condition, alternate};
 use crate::harness::lab::plain_and_default;
 use crate::harness::lab::{Lab, Under};
 use crate::harness::openmp::{Program, Wait, gauss, numpy};
-use crate::harness::report::{Must, Report};
+use crate::harness::report::{Promise, Report};
 use crate::harness::samples::Figures;
+use crate::promises::list;
 use crate::workload::seconds;
 
 const TIME: &str = "s_for_each_copy";
@@ -60,10 +61,18 @@ impl Which {
             Which::Numpy => numpy(dir),
         }
     }
+
+    fn promise(self) -> &'static Promise {
+        match self {
+            Which::Gauss => &list::OPENMP_GAUSS,
+            Which::Numpy => &list::OPENMP_NUMPY,
+        }
+    }
 }
 
 /// A program whose threads wait in one way.
 struct Subject {
+    which: Which,
     program: Program,
     wait: Wait,
 }
@@ -107,7 +116,7 @@ impl Openmp {
         let mut report = Report::new(lab, about, run, TIME);
         if let Some(error) = missing {
             report.notes.push(format!("Without numpy: {error:#}."));
-            report.promise(promised("numpy"), Must::AtMost(1.05), "", None);
+            report.promise(&list::OPENMP_NUMPY, None);
         }
         for subject in &subjects {
             let alone = subject.name("plain Linux", 1);
@@ -116,8 +125,7 @@ impl Openmp {
                 if *way == "gangd" {
                     report.ratio(&subject.name(way, 2), &subject.name(way, 1), TIME);
                     if subject.wait == Wait::Default {
-                        let name = subject.program.name;
-                        report.promise(promised(name), Must::AtMost(1.05), "", ratio);
+                        report.promise(subject.which.promise(), ratio);
                     } else if self.wait.contains(&Wait::Default) {
                         let by_default = subject.name_waiting(Wait::Default, way, 2);
                         report.ratio(&subject.name(way, 2), &by_default, TIME);
@@ -151,15 +159,11 @@ impl Openmp {
                 None => program.waiting(Wait::Default).sized(lab, length)?.times,
             };
             let waiting =
-                |&wait| Subject { program: program.waiting(wait).with_times(times), wait };
+                |&wait| Subject { which, program: program.waiting(wait).with_times(times), wait };
             subjects.extend(wait.iter().map(waiting));
         }
         Ok((subjects, missing))
     }
-}
-
-fn promised(program: &str) -> String {
-    format!("two copies of {program}, time over twice one alone")
 }
 
 fn measure(

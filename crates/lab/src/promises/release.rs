@@ -10,9 +10,10 @@ use crate::harness::alternate::{Condition, alternate};
 use crate::harness::child::Running;
 use crate::harness::daemon::Settings;
 use crate::harness::lab::{Lab, Launch, Span};
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
 use crate::harness::samples::Figures;
 use crate::harness::stats::Estimate;
+use crate::promises::list;
 use crate::workload::release::ReleaseOutcome;
 
 const RELEASED: &str = "released_after_ms";
@@ -49,8 +50,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
             .notes
             .push("Threads were seldom seen to be held before the kill: this says nothing.".into());
     }
-    let what = "released after kill -9 of the daemon, worst";
-    report.promise(what, Must::Below(100.0), "ms", worst);
+    report.promise(&list::RELEASE, worst);
     Ok(report)
 }
 

@@ -8,8 +8,9 @@ use anyhow::Result;
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::daemon::Settings;
 use crate::harness::lab::{Gang, Lab, Launch, Under, words};
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
 use crate::harness::samples::Figures;
+use crate::promises::list;
 
 const SHARE: &str = "share_percent";
 const DEVIATION: &str = "largest_deviation_percent";
@@ -32,11 +33,9 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let mut report = Report::new(lab, about, run, SHARE);
     if !lab.options.plain {
         let share = report.mean("beside hogs, gangd", SHARE);
-        let what = format!("share of a {threads}-thread gang beside {threads} hogs");
-        report.promise(what, Must::Within(50.0, 3.0), "%", share);
+        report.promise_of(&list::SHARE_BESIDE_HOGS, &format!("{threads} threads"), share);
         let deviation = report.mean("weights 1, 1, 2, gangd", DEVIATION);
-        let what = "gangs of weight 1, 1, 2: farthest from its share";
-        report.promise(what, Must::AtMost(2.0), "%", deviation);
+        report.promise(&list::SHARE_BY_WEIGHT, deviation);
     }
     Ok(report)
 }

@@ -21,6 +21,9 @@ pub struct Spec {
     /// Only what these experiments show
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub only: Vec<String>,
+    /// Measure nothing: write SPECIFICATION.md, with what was last measured
+    #[arg(long, conflicts_with = "only")]
+    pub markdown: bool,
 }
 
 #[derive(Serialize)]

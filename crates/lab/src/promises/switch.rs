@@ -18,12 +18,15 @@ use crate::harness::alternate::{Condition, alternate};
 use crate::harness::daemon::Settings;
 use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::patience::PATIENCE;
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
 use crate::harness::samples::Figures;
+use crate::promises::list;
 use crate::workload::window::{now_ns, sleep_until_ns};
 
 const PER_THREAD: &str = "us_per_thread_p50";
 const SKEW: &str = "skew_us_p50";
+/// What is promised is about so many threads.
+const PROMISED: usize = 64;
 /// Fewer switches than these say nothing about their distribution.
 const FEWEST_SWITCHES: u64 = 20;
 
@@ -63,15 +66,15 @@ impl Switch {
         let run = alternate(lab, "switch", lab.runs(), &conditions)?;
         let about = "a switch between two jobs of as many threads";
         let mut report = Report::new(lab, about, run, PER_THREAD);
-        for (doing, do_what) in [(Doing::Sleep, "sleep"), (Doing::Compute, "compute")] {
-            if sizes.contains(&64) {
-                let cost = report.mean(&name(64, doing), PER_THREAD);
-                let what =
-                    format!("cost of a switch, per thread switched, of 64 that {do_what}, median");
-                report.promise(what, Must::AtMost(2.0), "µs", cost);
-                let skew = report.mean(&name(64, doing), SKEW);
-                let what = format!("skew of a switch of 64 threads that {do_what}, median");
-                report.promise(what, Must::AtMost(200.0), "µs", skew);
+        let promises = [
+            (Doing::Sleep, &list::SWITCH_COST_ASLEEP, &list::SWITCH_SKEW_ASLEEP),
+            (Doing::Compute, &list::SWITCH_COST_COMPUTING, &list::SWITCH_SKEW_COMPUTING),
+        ];
+        for (doing, cost, skew) in promises {
+            if sizes.contains(&PROMISED) {
+                let condition = name(PROMISED, doing);
+                report.promise(cost, report.mean(&condition, PER_THREAD));
+                report.promise(skew, report.mean(&condition, SKEW));
             }
         }
         Ok(report)

@@ -13,8 +13,9 @@ use crate::harness::daemon::{Daemon, Settings, number};
 use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::onlookers::{Top, Web};
 use crate::harness::patience::{PATIENCE, wait_for, wait_until};
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
 use crate::harness::samples::Figures;
+use crate::promises::list;
 use crate::workload::window::now_ns;
 
 const BOTH: &str = "cpu_percent";
@@ -40,15 +41,9 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let about = "20 jobs, two of them gangs that spin, and views of ten pictures a second";
     let mut report = Report::new(lab, about, run, LATE);
     let cpu = report.mean(LOOKED_AT, BOTH);
-    report.promise(
-        "CPU of gang top and gang web, 10 updates/s, 20 jobs",
-        Must::Below(2.0),
-        "%",
-        cpu,
-    );
+    report.promise(&list::VIEWS_CPU, cpu);
     let later = report.ratio(LOOKED_AT, ALONE, MEDIAN);
-    let what = "lateness of switches, median, with gang top and gang web over without";
-    report.promise(what, Must::AtMost(1.05), "", later);
+    report.promise(&list::VIEWS_LATENESS, later);
     Ok(report)
 }
 

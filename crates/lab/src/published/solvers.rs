@@ -16,11 +16,12 @@ use clap::Args;
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::lab::{Lab, Launch, Under};
 use crate::harness::picture::{Line, Picture};
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
 use crate::harness::samples::Figures;
 use crate::harness::stats::Estimate;
 use crate::harness::table::figure;
 use crate::harness::verdict::Better;
+use crate::promises::list;
 use crate::workload::matmul::SIZE;
 
 pub const MFLOPS: &str = "mflops_of_cpu_time";
@@ -168,10 +169,8 @@ fn compare(report: &mut Report, solver: Solver, counts: &[usize]) {
     if matches!(solver, Solver::Gauss(_)) {
         let samples = report.rounds;
         let sd = gang.map(|value| Estimate { value, interval: None, samples });
-        let what = "gauss as a gang beside competitors: sd over mean, the worst number of threads";
-        report.promise(what, Must::AtMost(3.0), "%", sd);
-        let what = "the same: mean over that of the machine alone, the worst number of threads";
-        report.promise(what, Must::AtLeast(0.95), "", least);
+        report.promise(&list::GAUSS_SD, sd);
+        report.promise(&list::GAUSS_MEAN, least);
     }
 }
 

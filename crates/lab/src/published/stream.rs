@@ -14,10 +14,11 @@ use crate::harness::alternate::{Condition, alternate};
 use crate::harness::lab::{Gang, Lab, Span, Under, words};
 use crate::harness::machine::allowed_cpus;
 use crate::harness::picture::{Line, Picture};
-use crate::harness::report::{Must, Report};
+use crate::harness::report::Report;
 use crate::harness::samples::Figures;
 use crate::harness::stats;
 use crate::harness::verdict::Better;
+use crate::promises::list;
 use crate::workload::stream::{StreamOutcome, points_for};
 
 const TIME: &str = "time_s";
@@ -93,8 +94,7 @@ impl Stream {
             report.judge(&name(heaviest, GANG), &name(heaviest, PLAIN), TIME, Better::Less);
             report.judge(&name(heaviest, GANG), &name(heaviest, PARTITION), TIME, Better::Less);
             let growth = report.ratio(&name(heaviest, GANG), &name(lightest, GANG), TIME);
-            let what = "stream as gangs: time under the heaviest bursts over the lightest";
-            report.promise(what, Must::AtMost(1.1), "", growth);
+            report.promise(&list::STREAM, growth);
         }
         Ok(report)
     }

@@ -17,14 +17,7 @@ use serde::Serialize;
 use crate::harness::lab::Lab;
 use crate::harness::machine::Machine;
 use crate::harness::report::{Report, write_csv};
-use crate::promises::{
-    arrival, auto, barrier, barriers, calls, clients, coscheduled, doctor, fill, idle, lateness,
-    openmp, release, share, switch, views, watching,
-};
-use crate::published::{
-    batch, deadlines, holes, noise, overhead, priority, slices, solvers, speedup, stream, sweep,
-    users,
-};
+use crate::registry::{EXPERIMENTS, Experiment};
 
 #[derive(Args, Debug, Clone)]
 pub struct All {
@@ -35,44 +28,6 @@ pub struct All {
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub only: Vec<String>,
 }
-
-/// An experiment with fixed parameters, and its name on the command line.
-type Experiment = (&'static str, fn(&Lab) -> Result<Report>);
-
-/// Those of the papers first, in their order.
-const EXPERIMENTS: [Experiment; 31] = [
-    ("gauss", |lab| solvers::Gauss::default().run(lab)),
-    ("matmul", |lab| solvers::Matmul::default().run(lab)),
-    ("speedup", |lab| speedup::Speedup::default().run(lab)),
-    ("interval", |lab| sweep::Sweep::default().run(lab, sweep::Over::Interval)),
-    ("variance", |lab| sweep::Sweep::default().run(lab, sweep::Over::Variance)),
-    ("batch", batch::run),
-    ("priority", priority::run),
-    ("overhead", overhead::run),
-    ("stream", |lab| stream::Stream::default().run(lab)),
-    ("deadlines", deadlines::run),
-    ("holes", |lab| holes::Holes::default().run(lab)),
-    ("noise", noise::run),
-    ("slices", |lab| slices::Slices::default().run(lab)),
-    ("users", |lab| users::Users::default().run(lab)),
-    ("doctor", doctor::run),
-    ("watching", watching::run),
-    ("auto", auto::run),
-    ("barrier", |lab| barrier::Barrier::default().run(lab)),
-    ("fill", |lab| fill::Fill::default().run(lab)),
-    ("share", share::run),
-    ("lateness", lateness::run),
-    ("openmp", |lab| openmp::Openmp::default().run(lab)),
-    ("coscheduled", coscheduled::run),
-    ("switch", |lab| switch::Switch { sizes: Vec::new() }.run(lab)),
-    ("idle", |lab| idle::Idle::default().run(lab)),
-    ("views", views::run),
-    ("release", release::run),
-    ("arrival", |lab| arrival::Arrival::default().run(lab)),
-    ("clients", |lab| clients::Clients::default().run(lab)),
-    ("barriers", |lab| barriers::Barriers { work: barriers::WORK }.run(lab)),
-    ("calls", calls::run),
-];
 
 /// What became of one experiment.
 pub struct Done {
@@ -97,21 +52,20 @@ impl All {
             options.json.is_none() && options.csv.is_none() && options.picture.is_empty(),
             "all experiments write into the directory of --out; one of them alone writes where it is told"
         );
-        let known = |name: &String| EXPERIMENTS.iter().any(|(known, _)| known == name);
-        if let Some(name) = self.only.iter().find(|name| !known(name)) {
-            let names: Vec<&str> = EXPERIMENTS.iter().map(|(name, _)| *name).collect();
+        if let Some(name) = self.only.iter().find(|name| Experiment::named(name).is_none()) {
+            let names: Vec<&str> = EXPERIMENTS.iter().map(|it| it.name).collect();
             anyhow::bail!("there is no experiment {name}; there are {}", names.join(", "));
         }
         fs::create_dir_all(&self.out)
             .with_context(|| format!("making the directory {}", self.out.display()))?;
         let wanted = |name: &str| self.only.is_empty() || self.only.iter().any(|only| only == name);
-        let wanted: Vec<_> = EXPERIMENTS.into_iter().filter(|(name, _)| wanted(name)).collect();
+        let wanted: Vec<_> = EXPERIMENTS.iter().filter(|it| wanted(it.name)).collect();
         let mut machine = Machine::this(lab.cpus);
         let mut done = Vec::new();
-        for (number, (name, run)) in wanted.iter().enumerate() {
+        for (number, experiment) in wanted.iter().enumerate() {
+            let name = experiment.name;
             eprintln!("{name} ({} of {}) …", number + 1, wanted.len());
-            lab.begin_anew();
-            let found = run(lab).map_err(|error| format!("{error:#}"));
+            let found = experiment.run_default(lab).map_err(|error| format!("{error:#}"));
             let picture = match &found {
                 Ok(report) => self.draw(name, report).map_err(|error| format!("{error:#}")),
                 Err(_) => Err(String::new()),
@@ -180,7 +134,7 @@ mod tests {
     #[test]
     fn every_experiment_of_a_paper_has_its_page() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab");
-        for (name, _) in &EXPERIMENTS[..OF_PAPERS] {
+        for name in EXPERIMENTS[..OF_PAPERS].iter().map(|it| it.name) {
             let page = docs.join(name).with_extension("md");
             let text = fs::read_to_string(&page)
                 .unwrap_or_else(|error| panic!("{}: {error}", page.display()));
@@ -198,11 +152,11 @@ mod tests {
     #[test]
     fn the_page_names_every_experiment_with_its_picture() {
         use crate::harness::alternate::Run;
-        use crate::harness::lab::Options;
+        use crate::harness::options::Options;
         use crate::harness::samples::Series;
         let lab = Lab::new(&Options::default()).unwrap();
         let machine = Machine::this(2);
-        let done = EXPERIMENTS.map(|(name, _)| {
+        let done = EXPERIMENTS.map(|Experiment { name, .. }| {
             let samples = std::collections::BTreeMap::from([("per_s", vec![1.0])]);
             let series = vec![Series::new("gangd", samples)];
             let run = Run::made_up(name, 1, series, Vec::new());
@@ -211,7 +165,7 @@ mod tests {
             Done { name, found, picture }
         });
         let page = page::page(&machine, &done);
-        for (name, _) in EXPERIMENTS {
+        for Experiment { name, .. } in EXPERIMENTS {
             for part in [
                 format!("<a href=\"#{name}\">{name}</a>"),
                 format!("<h2 id=\"{name}\">{name}</h2>"),
@@ -221,12 +175,5 @@ mod tests {
             }
         }
         assert!(!page.contains("http"), "the page needs nothing else");
-    }
-
-    #[test]
-    fn names_are_unique() {
-        for (number, (name, _)) in EXPERIMENTS.iter().enumerate() {
-            assert!(EXPERIMENTS[..number].iter().all(|(other, _)| other != name), "{name} twice");
-        }
     }
 }

@@ -6,14 +6,13 @@ mod demo;
 mod harness;
 mod promises;
 mod published;
+mod registry;
 mod workload;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    match cli::Cli::parse().run() {
+    match cli::run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             harness::progress::say("");

@@ -103,7 +103,8 @@ fn table((heading, rows): (Vec<&str>, Vec<Vec<String>>)) -> Markup {
 mod tests {
     use super::*;
     use crate::harness::alternate::Run;
-    use crate::harness::lab::{Lab, Options};
+    use crate::harness::lab::Lab;
+    use crate::harness::options::Options;
     use crate::harness::samples::Series;
     use std::collections::BTreeMap;
 

@@ -13,8 +13,9 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::harness::daemon::{Daemon, Settings};
-use crate::harness::lab::{Lab, Options};
+use crate::harness::lab::Lab;
 use crate::harness::openmp::{Copies, Program, gauss, numpy};
+use crate::harness::options::Options;
 use crate::harness::picture;
 use crate::harness::progress::say;
 use crate::harness::table::{figure, render};

@@ -48,8 +48,6 @@ pub struct Run {
     pub noise: Vec<Noise>,
     /// The first of them, which are of the file of `--resume`.
     pub noise_on_file: usize,
-    /// Options that had no part in it.
-    pub unheeded: Vec<&'static str>,
 }
 
 #[cfg(test)]
@@ -71,7 +69,6 @@ impl Run {
             series,
             noise,
             noise_on_file: 0,
-            unheeded: Vec::new(),
         }
     }
 }
@@ -203,8 +200,6 @@ pub fn alternate_on(
     let more_rounds = done.saturating_sub(rounds.of_all);
     let rounds = done - more_rounds;
     origin.daemons = lab.daemons.take();
-    // What had a part in samples that are on file, nobody knows.
-    let unheeded = if origin.goes_on { Vec::new() } else { lab.unheeded() };
     Ok(Run {
         experiment,
         origin,
@@ -215,7 +210,6 @@ pub fn alternate_on(
         series,
         noise,
         noise_on_file,
-        unheeded,
     })
 }
 
@@ -288,7 +282,7 @@ fn quiet_enough(noise: Noise) -> Result<()> {
 mod tests {
     use super::*;
     use crate::harness::budget::FIRST_ANSWER;
-    use crate::harness::lab::Options;
+    use crate::harness::options::{Options, Takes};
     use std::cell::RefCell;
     use std::path::Path;
     use std::time::{Duration, Instant};
@@ -399,7 +393,8 @@ mod tests {
                 true => Lab::new(&Options { noisy: true, quick, ..Options::default() }).unwrap(),
                 false => lab(Some(&path)),
             };
-            lab.began.set(began);
+            let mut lab = lab;
+            lab.began = began;
             let conditions = [
                 Condition::new("a", || measure(&lab, false)),
                 Condition::new("b", || measure(&lab, true)),
@@ -430,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_had_no_part_are_told() {
+    fn an_option_without_use_is_told() {
         let asked = Options {
             noisy: true,
             seconds: Some(Duration::from_secs(1)),
@@ -438,17 +433,13 @@ mod tests {
             backend: Some("rt".into()),
             ..Options::default()
         };
-        let lab = Lab::new(&asked).unwrap();
+        let lab = Lab::new(&asked).unwrap().for_experiment(&[Takes::Threads]);
         let uses = Condition::new("a", || Ok(Figures::from([("n", lab.threads() as f64)])));
         let run = alternate(&lab, "uses", 1, &[uses]).unwrap();
-        assert_eq!(run.unheeded, ["--seconds", "--backend"]);
         let report = crate::harness::report::Report::new(&lab, "about", run, "n");
-        let told = "--seconds: it has no part in this experiment.";
-        assert!(report.left_out().iter().any(|line| line == told), "{:?}", report.left_out());
-        lab.begin_anew();
-        let uses_none = Condition::new("a", || Ok(Figures::from([("n", 1.0)])));
-        let run = alternate(&lab, "none", 1, &[uses_none]).unwrap();
-        assert_eq!(run.unheeded, ["--seconds", "--threads", "--backend"]);
+        let told = ["--seconds", "--backend"]
+            .map(|it| format!("{it}: it has no part in this experiment."));
+        assert_eq!(report.left_out(), told);
     }
 
     #[test]
@@ -456,7 +447,9 @@ mod tests {
         let run = |options: Options| {
             let lab = Lab::new(&Options { noisy: true, ..options }).unwrap();
             // So long ago that there is no time for a second round.
-            lab.began.set(Instant::now().checked_sub(FIRST_ANSWER).unwrap());
+            let began = Instant::now().checked_sub(FIRST_ANSWER).unwrap();
+            let mut lab = lab;
+            lab.began = began;
             let conditions = [Condition::new("a", || Ok(Figures::from([("n", 1.0)])))];
             let run = alternate(&lab, "count", 3, &conditions).unwrap();
             assert_eq!(run.series[0].samples["n"].len(), run.rounds);

@@ -28,8 +28,7 @@ impl<'a> Budget<'a> {
     /// Whether there is time for what takes so many times as long as a round.
     pub(super) fn has_time_for(&self, rounds: f64) -> bool {
         let taken = self.begun.elapsed().mul_f64(rounds);
-        !self.is_limited()
-            || is_time_for_another(self.measured, taken, self.lab.began.get().elapsed())
+        !self.is_limited() || is_time_for_another(self.measured, taken, self.lab.began.elapsed())
     }
 
     pub(super) fn has_measured(&self) -> bool {

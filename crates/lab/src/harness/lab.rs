@@ -3,86 +3,38 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::process::Command;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
 
 use crate::harness::child::Running;
 use crate::harness::daemon::{Daemon, Settings};
 use crate::harness::duration;
 use crate::harness::journal::Journal;
 use crate::harness::machine::Machine;
+use crate::harness::options::{Options, Takes};
 use crate::harness::programs::Programs;
 use crate::harness::samples::Sample;
+use crate::workload::Outcome;
 use crate::workload::window::now_ns;
-use crate::workload::{Outcome, seconds, thread_count};
 
-/// Options that all experiments share.
-#[derive(Args, Debug, Clone, Default)]
-pub struct Options {
-    /// Rounds; each runs every condition once [default: 5, with --quick up to 3 in a minute, with --paper as
-    /// published]
-    #[arg(long)]
-    pub runs: Option<usize>,
-    /// Length of one measurement; longer where a copy would complete nothing in it [default: 2 to
-    /// 10, by experiment; with --quick half of it]
-    #[arg(long, value_parser = seconds)]
-    pub seconds: Option<Duration>,
-    /// A first answer in about a minute: fewer rounds, conditions and seconds
-    #[arg(long)]
-    pub quick: bool,
-    /// As many rounds and conditions as the paper had
-    #[arg(long, conflicts_with = "quick")]
-    pub paper: bool,
-    /// Compare even where the rest of the machine takes so much that little is proven
-    #[arg(long)]
-    pub noisy: bool,
-    /// Append samples to this file as they are taken, and do not take again what it has
-    #[arg(long, value_name = "FILE")]
-    pub resume: Option<PathBuf>,
-    /// Threads of each gang [default: one for each CPU]
-    #[arg(long, value_parser = thread_count)]
-    pub threads: Option<usize>,
-    /// Only the conditions without gangd
-    #[arg(long)]
-    pub plain: bool,
-    /// Look in every round at how much programs under plain Linux run as a whole, not apart from what is compared:
-    /// as jobs of policy none, beside a daemon that does nothing else
-    #[arg(long, conflicts_with = "plain")]
-    pub watch_plain: bool,
-    /// Write figures and raw samples as JSON; - for the standard output, without the table
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write raw samples as CSV, one line for each
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
-    /// Draw the figures (.svg or .png, or one of each); needs python3-matplotlib
-    #[arg(long, value_name = "FILE", value_parser = gang_picture::path)]
-    pub picture: Vec<PathBuf>,
-    /// The gang program to use
-    #[arg(long, value_name = "PATH")]
-    pub gang: Option<PathBuf>,
-    /// The daemon to use
-    #[arg(long, value_name = "PATH")]
-    pub gangd: Option<PathBuf>,
-    /// Backend of the daemon [default: its own choice]
-    #[arg(long)]
-    pub backend: Option<String>,
-}
-
+#[derive(Clone)]
 pub struct Lab {
     pub programs: Programs,
     pub options: Options,
+    /// What the experiment may look at of them.
+    takes: &'static [Takes],
+    /// What was given, and the experiment has no use for.
+    pub unused: Vec<Takes>,
     /// CPUs this process may use.
     pub cpus: usize,
-    pub journal: Option<Journal>,
+    pub journal: Option<Rc<Journal>>,
     /// What the experiment was asked for by options of its own.
     pub parameters: String,
     /// When the experiment began.
-    pub began: Cell<Instant>,
+    pub began: Instant,
     /// What the daemon measured of the gangs of the condition that runs; the harness adds it to the
     /// condition's figures.
     pub measured: RefCell<Sample>,
@@ -90,16 +42,6 @@ pub struct Lab {
     pub daemons: RefCell<BTreeSet<String>>,
     /// What runs is looked at and not compared.
     pub only_looks: Cell<bool>,
-    heeded: Heeded,
-}
-
-/// Which options had a part in what was measured, of those of which an experiment may have no use.
-#[derive(Default)]
-struct Heeded {
-    seconds: Cell<bool>,
-    threads: Cell<bool>,
-    backend: Cell<bool>,
-    watch_plain: Cell<bool>,
 }
 
 /// How the copies of an experiment share the machine.
@@ -137,13 +79,15 @@ impl Lab {
         let programs = Programs::find(options.gang.clone(), options.gangd.clone())?;
         let cpus = std::thread::available_parallelism().context("counting CPUs")?.get();
         ensure!(options.runs != Some(0), "an experiment has at least one round");
-        let journal = options.resume.as_deref().map(Journal::open).transpose()?;
+        let journal = options.resume.as_deref().map(Journal::open).transpose()?.map(Rc::new);
         let options = options.clone();
-        let (parameters, measured, daemons, only_looks, heeded) = Default::default();
-        let began = Cell::new(Instant::now());
+        let (unused, parameters, measured, daemons, only_looks) = Default::default();
+        let (takes, began) = (Takes::ALL.as_slice(), Instant::now());
         Ok(Self {
             programs,
             options,
+            takes,
+            unused,
             cpus,
             journal,
             parameters,
@@ -151,30 +95,23 @@ impl Lab {
             measured,
             daemons,
             only_looks,
-            heeded,
         })
     }
 
-    /// Another experiment begins, with the same options.
-    pub fn begin_anew(&self) {
-        self.began.set(Instant::now());
-        let Heeded { seconds, threads, backend, watch_plain } = &self.heeded;
-        for heeded in [seconds, threads, backend, watch_plain] {
-            heeded.set(false);
-        }
+    /// For an experiment that begins now and takes these options.
+    pub fn for_experiment(&self, takes: &'static [Takes]) -> Self {
+        let (options, unused) = self.options.of_those(takes);
+        Self { options, takes, unused, began: Instant::now(), ..self.clone() }
     }
 
-    /// Options that were given and had no part in what was measured.
-    pub fn unheeded(&self) -> Vec<&'static str> {
-        let (options, heeded) = (&self.options, &self.heeded);
-        let all = [
-            ("--seconds", options.seconds.is_some(), &heeded.seconds),
-            ("--threads", options.threads.is_some(), &heeded.threads),
-            ("--backend", options.backend.is_some(), &heeded.backend),
-            ("--watch-plain", options.watch_plain, &heeded.watch_plain),
-        ];
-        let unheeded = all.into_iter().filter(|(_, is_given, heeded)| *is_given && !heeded.get());
-        unheeded.map(|(name, ..)| name).collect()
+    /// For an experiment with options of its own.
+    pub fn asked_for(&self, parameters: String) -> Self {
+        Self { parameters, ..self.clone() }
+    }
+
+    /// An experiment looks at an option: one that it does not take was refused or left out before.
+    fn looks_at(&self, option: Takes) {
+        debug_assert!(self.takes.contains(&option), "the experiment does not take {option:?}");
     }
 
     /// Refuses to go without gangd, which has no sense for the reason given.
@@ -242,7 +179,7 @@ impl Lab {
     }
 
     pub fn seconds_asked(&self) -> Option<Duration> {
-        self.heeded.seconds.set(true);
+        self.looks_at(Takes::Seconds);
         self.options.seconds
     }
 
@@ -251,12 +188,12 @@ impl Lab {
     }
 
     pub fn threads_asked(&self) -> Option<usize> {
-        self.heeded.threads.set(true);
+        self.looks_at(Takes::Threads);
         self.options.threads
     }
 
     pub fn watches_plain(&self) -> bool {
-        self.heeded.watch_plain.set(true);
+        self.looks_at(Takes::WatchPlain);
         self.options.watch_plain
     }
 
@@ -289,8 +226,7 @@ impl Lab {
 
     /// Settings of a daemon with the backend that was asked for, or else that of the condition.
     pub fn settings(&self, settings: Settings) -> Settings {
-        // Some are made where no daemon is started.
-        self.heeded.backend.set(!self.options.plain);
+        self.looks_at(Takes::Backend);
         let backend = self.options.backend.clone().or(settings.backend);
         Settings { backend, ..settings }
     }

@@ -18,6 +18,7 @@ pub mod machine;
 pub mod noise;
 pub mod onlookers;
 pub mod openmp;
+pub mod options;
 pub mod origin;
 pub mod patience;
 pub mod picture;

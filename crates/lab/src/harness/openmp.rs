@@ -309,7 +309,7 @@ mod tests {
             Ok(program) => program.with_times(1_000_000),
             Err(error) => return gang_harness::skipped(format!("{error:#}")),
         };
-        let lab = Lab::new(&crate::harness::lab::Options::default()).unwrap();
+        let lab = Lab::new(&crate::harness::options::Options::default()).unwrap();
         let copies = program.start(&lab, None, 1).unwrap();
         let end = Instant::now() + LIMIT;
         let mut files = Vec::new();
@@ -340,7 +340,7 @@ mod tests {
             Ok(program) => program.with_times(2),
             Err(error) => return gang_harness::skipped(format!("{error:#}")),
         };
-        let lab = Lab::new(&crate::harness::lab::Options::default()).unwrap();
+        let lab = Lab::new(&crate::harness::options::Options::default()).unwrap();
         let run = || program.start(&lab, None, 1).and_then(Copies::finish);
         assert!(run().unwrap() > 0.0);
         test("test_p2p_rank.py", "self.assertEqual(MPI.COMM_WORLD.rank, 0)");

@@ -15,6 +15,7 @@ use crate::harness::gangs::COSCHEDULED;
 use crate::harness::lab::Lab;
 use crate::harness::machine::Machine;
 use crate::harness::noise::{Noise, Summary};
+use crate::harness::options::Takes;
 use crate::harness::origin::Origin;
 use crate::harness::picture::{self, Picture};
 pub use crate::harness::promise::{Measure, Promise, measure_rows, measure_table};
@@ -61,9 +62,9 @@ pub struct Report {
     pub verdict: Vec<String>,
     /// What was left out, and why.
     pub notes: Vec<String>,
-    /// Options that had no part in it.
+    /// Options that were given, and have no part in it.
     #[serde(skip)]
-    unheeded: Vec<&'static str>,
+    unused: Vec<Takes>,
     /// The figure that the picture shows.
     #[serde(skip)]
     pub shown: &'static str,
@@ -105,7 +106,7 @@ impl Report {
             confusion: None,
             verdict: Vec::new(),
             notes: Vec::new(),
-            unheeded: run.unheeded,
+            unused: lab.unused.clone(),
             shown,
             picture: None,
         }
@@ -125,8 +126,6 @@ impl Report {
         };
         // Those of the file it has already.
         self.noise_samples.extend(run.noise.into_iter().skip(run.noise_on_file));
-        // What neither had a use for.
-        self.unheeded.retain(|option| run.unheeded.contains(option));
         self.compared &= self.asked || !self.noise.is_some_and(|noise| noise.too_noisy());
         self.machine.load_after = run.machine.load_after;
     }
@@ -216,9 +215,9 @@ impl Report {
     pub fn left_out(&self) -> Vec<String> {
         let mut all = self.notes.clone();
         all.extend(
-            self.unheeded
+            self.unused
                 .iter()
-                .map(|option| format!("{option}: it has no part in this experiment.")),
+                .map(|it| format!("{}: it has no part in this experiment.", it.flag())),
         );
         if self.rounds_left_out > 0 {
             let rounds = self.rounds_left_out;
@@ -289,7 +288,7 @@ fn is_zero(number: &usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::lab::Options;
+    use crate::harness::options::Options;
     use crate::harness::promise::tests::SPEED;
     use crate::harness::samples::Sample;
 
@@ -317,16 +316,14 @@ mod tests {
     #[test]
     fn a_report_of_two_runs_has_what_both_had() {
         let mut report = report(1.0, false);
-        report.unheeded = vec!["--seconds", "--backend"];
         let quiet = |lost_percent| Noise { lost_percent, longest_ms: 0.0, handover_ns: None };
         let noise = vec![quiet(1.0), quiet(2.0)];
         let mut run = Run::made_up("speed", 1, Vec::new(), noise);
         run.noise_on_file = 1;
-        run.unheeded = vec!["--seconds", "--threads"];
         run.origin.daemons.insert("backend rt, slices of 1ms".into());
         report.add(run);
         let lost: Vec<f64> = report.noise_samples.iter().map(|it| it.lost_percent).collect();
-        assert_eq!((lost, report.unheeded.as_slice()), (vec![1.0, 2.0], &["--seconds"][..]));
+        assert_eq!(lost, [1.0, 2.0]);
         assert_eq!(report.origin.daemons.len(), 1);
     }
 

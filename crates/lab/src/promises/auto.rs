@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn rounds_in_which_it_was_not_decided_are_told_and_kept() {
         use crate::harness::alternate::Run;
-        use crate::harness::lab::Options;
+        use crate::harness::options::Options;
         use crate::harness::samples::Series;
         let report = |decided: [f64; 3]| {
             let lab = Lab::new(&Options { noisy: true, ..Options::default() }).unwrap();

@@ -47,19 +47,6 @@ pub struct Barrier {
     pub wait: String,
 }
 
-impl Default for Barrier {
-    fn default() -> Self {
-        Self {
-            copies: 2,
-            slices: Vec::new(),
-            hogs: None,
-            interval: DEFAULT_INTERVAL.into(),
-            variance: "0".into(),
-            wait: "spin".into(),
-        }
-    }
-}
-
 impl Barrier {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
         ensure!((1..=100).contains(&self.copies), "between 1 and 100 copies run at once");

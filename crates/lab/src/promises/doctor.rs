@@ -70,10 +70,6 @@ pub struct Doctor {
     pub at_most: Option<usize>,
 }
 
-pub fn run(lab: &Lab) -> Result<Report> {
-    Doctor::default().run(lab)
-}
-
 impl Doctor {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
         lab.needs_gangd("without gangd there is nothing to be right about")?;
@@ -302,7 +298,7 @@ mod tests {
     use super::*;
     use crate::harness::alternate::Run;
     use crate::harness::confusion::True;
-    use crate::harness::lab::Options;
+    use crate::harness::options::Options;
     use crate::harness::samples::Series;
 
     /// A program: its name, what was said of it, and its rates under plain Linux, watched, and as gangs.

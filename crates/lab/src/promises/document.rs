@@ -141,16 +141,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn each_command_of_the_lab_is_one() {
-        for promise in all() {
-            let Some(line) = promise.command.strip_prefix("gang lab ") else { continue };
-            let words = ["gang-lab"].into_iter().chain(line.split(' '));
-            let parsed = crate::cli::parse(words);
-            assert!(parsed.is_ok(), "{}: {:?}", promise.id, parsed.err());
-        }
-    }
-
     /// Some bounds are judged by other rooms, which cannot use the list.
     #[test]
     fn bounds_that_other_rooms_judge_by_are_the_same() {

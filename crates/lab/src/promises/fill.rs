@@ -25,12 +25,6 @@ pub struct Fill {
     pub rounds: Option<u64>,
 }
 
-impl Default for Fill {
-    fn default() -> Self {
-        Self { copies: 4, rounds: None }
-    }
-}
-
 impl Fill {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
         ensure!((1..=100).contains(&self.copies), "between 1 and 100 copies run");

@@ -29,12 +29,6 @@ pub struct Idle {
     pub jobs: usize,
 }
 
-impl Default for Idle {
-    fn default() -> Self {
-        Self { jobs: JOBS }
-    }
-}
-
 impl Idle {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
         lab.needs_gangd("plain Linux has no daemon")?;

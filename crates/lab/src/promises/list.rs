@@ -776,7 +776,7 @@ pub const DOCTOR: Promise = Promise {
              slices. Two of the bounds by which it judges were set by the same programs \
              ([doctor](docs/lab/doctor.md)).",
     ),
-    command: "gang lab doctor --paper",
+    command: "gang lab doctor",
     ..PLAIN
 };
 
@@ -786,7 +786,7 @@ pub const WATCHING_MEDIAN: Promise = Promise {
     must: AtMost(2.0),
     unit: "%",
     last: last(EPYC, "2026-11-26", "29 programs", 0.677, None),
-    command: "gang lab doctor --paper",
+    command: "gang lab doctor",
     ..PLAIN
 };
 
@@ -797,7 +797,7 @@ pub const WATCHING_MEDIAN_STEADY: Promise = Promise {
     must: AtMost(2.0),
     unit: "%",
     last: last(EPYC, "2026-11-26", "14 programs", 0.677, None),
-    command: "gang lab doctor --paper",
+    command: "gang lab doctor",
     ..PLAIN
 };
 
@@ -815,7 +815,7 @@ pub const WATCHING_WORST: Promise = Promise {
         "A barrier every 10 µs that spins loses most. The four promises below compare \
              programs with themselves.",
     ),
-    command: "gang lab doctor --paper",
+    command: "gang lab doctor",
     ..PLAIN
 };
 
@@ -827,7 +827,7 @@ pub const WATCHING_WORST_STEADY: Promise = Promise {
     last: last(EPYC, "2026-11-26", "14 programs", 2.32, Some([0.01, 4.63])),
     missed: Some("The cause is that of watching-worst."),
     remark: Some("Gauss that blocks loses most."),
-    command: "gang lab doctor --paper",
+    command: "gang lab doctor",
     ..PLAIN
 };
 

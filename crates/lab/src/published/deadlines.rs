@@ -137,7 +137,7 @@ fn measure(
 mod tests {
     use super::*;
     use crate::harness::alternate::Run;
-    use crate::harness::lab::Options;
+    use crate::harness::options::Options;
     use crate::harness::samples::Series;
 
     #[test]

@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_curve_is_from_200_us_to_10_s_where_that_is_asked_for() {
-        use crate::harness::lab::Options;
+        use crate::harness::options::Options;
         let slices = |options: Options| Slices::default().slices(&Lab::new(&options).unwrap());
         let ends = |slices: &[Duration]| (slices[0], slices[slices.len() - 1]);
         let us = Duration::from_micros;

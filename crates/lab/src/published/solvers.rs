@@ -57,21 +57,9 @@ pub struct Matmul {
     pub size: u64,
 }
 
-impl Default for Matmul {
-    fn default() -> Self {
-        Self { size: SIZE }
-    }
-}
-
 impl Matmul {
     pub fn run(&self, lab: &Lab) -> Result<Report> {
         run(lab, Solver::Matmul(self.size))
-    }
-}
-
-impl Default for Gauss {
-    fn default() -> Self {
-        Self { size: EQUATIONS }
     }
 }
 

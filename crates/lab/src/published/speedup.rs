@@ -16,7 +16,7 @@ use crate::harness::table::figure;
 
 const WAYS: [&str; 2] = ["plain Linux", "gangd"];
 
-#[derive(Args, Debug, Clone, Default)]
+#[derive(Args, Debug, Clone)]
 pub struct Speedup {
     #[command(flatten)]
     pub matmul: Matmul,

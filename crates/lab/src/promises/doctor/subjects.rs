@@ -217,7 +217,7 @@ fn rate(outcome: &Value) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::harness::lab::Options;
+    use crate::harness::options::Options;
 
     #[test]
     fn each_kind_of_workload_has_a_rate() {

@@ -1,7 +1,7 @@
 //! Every experiment, and one page with all their figures, complete in itself.
 //!
-//! The page is written anew after each experiment, so that what was measured is there whatever becomes of
-//! the rest. What fails is listed, and does not keep the others from being measured.
+//! The page is written anew after each experiment, so that what was measured is there whatever
+//! becomes of the rest. What fails is listed, and does not keep the others from being measured.
 
 mod page;
 

@@ -1,5 +1,5 @@
-//! Measurements of gangd itself with tiny durations: that they run to their end and report what they promise to
-//! report. No figure is judged here.
+//! Measurements of gangd itself with tiny durations: that they run to their end and report what
+//! they promise to report. No figure is judged here.
 
 mod lab;
 
@@ -257,7 +257,8 @@ fn what_the_kernel_does_not_let_gangd_measure_is_told_as_that_needs_gangd() {
     let dir = tempfile::tempdir().unwrap();
     let gangd = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("gangd");
     let without = dir.path().join("gangd");
-    // Written by another process: one that this one had open for writing could still be open in a child.
+    // Written by another process: one that this one had open for writing could still be open in a
+    // child.
     let script = format!(
         "printf '#!/bin/sh\\nexec setpriv --bounding-set=-bpf,-perfmon,-sys_admin {} \"$@\"\\n' >{1} && \
          chmod +x {1}",
@@ -330,7 +331,8 @@ fn auto_needs_gangd() {
     gangs_are_told(&report, |_| true);
 }
 
-/// What the lab prints of an experiment with the doctor; nothing where it cannot watch, with the reason.
+/// What the lab prints of an experiment with the doctor; nothing where it cannot watch, with the
+/// reason.
 fn with_the_doctor(line: &str) -> Option<Value> {
     let doctor = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("gang-doctor");
     if !gangd_is_there() {

@@ -1,5 +1,5 @@
-//! What is the same for all experiments: tables and files, what is refused, going on where a run was interrupted,
-//! and several experiments in one go.
+//! What is the same for all experiments: tables and files, what is refused, going on where a run
+//! was interrupted, and several experiments in one go.
 
 mod lab;
 

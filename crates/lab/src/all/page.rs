@@ -1,5 +1,5 @@
-//! The page of all experiments: one file, with its pictures and its style inside, so that it can be kept
-//! and sent.
+//! The page of all experiments: one file, with its pictures and its style inside, so that it can be
+//! kept and sent.
 
 use maud::{DOCTYPE, Markup, html};
 

@@ -26,8 +26,8 @@ use timeline::Timeline;
 const BEFORE: Duration = Duration::from_millis(300);
 const RECORDED: Duration = Duration::from_millis(300);
 const COPIES: usize = 2;
-/// How many times as long as alone a program is waited for where it shares the machine: so that the demo
-/// ends within a minute, whatever becomes of the programs under plain Linux.
+/// How many times as long as alone a program is waited for where it shares the machine: so that the
+/// demo ends within a minute, whatever becomes of the programs under plain Linux.
 const LONGEST: u32 = 12;
 const COLUMNS: usize = 72;
 
@@ -45,7 +45,8 @@ pub struct Demo {
     /// Backend of the daemon [default: its own choice]
     #[arg(long)]
     backend: Option<String>,
-    /// About how long each program takes alone; where it shares the machine it is waited for 12 times as long
+    /// About how long each program takes alone; where it shares the machine it is waited for 12
+    /// times as long
     #[arg(long, default_value = "1s", value_parser = seconds)]
     seconds: Duration,
 }

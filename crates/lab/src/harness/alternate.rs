@@ -4,9 +4,9 @@
 //! each condition once, every second round in the reverse order, and figures are compared within
 //! rounds only. Before each round, and after the last, the noise of the machine is sampled.
 //!
-//! How much programs run as a whole a daemon says, which beside plain Linux would be part of what gangs are compared
-//! with. So conditions under plain Linux run once more in the end, beside a daemon that does nothing else, and nothing
-//! else is taken of that round.
+//! How much programs run as a whole a daemon says, which beside plain Linux would be part of what
+//! gangs are compared with. So conditions under plain Linux run once more in the end, beside a
+//! daemon that does nothing else, and nothing else is taken of that round.
 
 use std::collections::BTreeMap;
 
@@ -78,12 +78,13 @@ pub struct Rounds<'a> {
     pub of_all: usize,
     /// Those that want more have so many, not counting a first answer.
     pub at_most: usize,
-    /// Whether a condition, by its place, is to be measured on, after what was measured of all of them.
+    /// Whether a condition, by its place, is to be measured on, after what was measured of all of
+    /// them.
     pub wants_more: &'a dyn Fn(&[Series], usize) -> bool,
 }
 
-/// Runs all conditions `rounds` times, and says on the standard error how far it is. What the file of
-/// `--resume` has of them is not measured again.
+/// Runs all conditions `rounds` times, and says on the standard error how far it is. What the file
+/// of `--resume` has of them is not measured again.
 pub fn alternate(
     lab: &Lab,
     experiment: &'static str,

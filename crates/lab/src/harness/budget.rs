@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::harness::lab::Lab;
 
-/// In so much time a first answer is there, but for the last round and what is measured in one piece.
+/// In so much time a first answer is there, but for the last round and what is measured in one
+/// piece.
 pub(super) const FIRST_ANSWER: Duration = Duration::from_secs(60);
 
 /// What a run has taken of it.
@@ -41,8 +42,8 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// Whether a first answer has time for one more round: where it takes as long as those that were measured in
-/// `taken`. There is one in any case.
+/// Whether a first answer has time for one more round: where it takes as long as those that were
+/// measured in `taken`. There is one in any case.
 fn is_time_for_another(measured: u32, taken: Duration, since_beginning: Duration) -> bool {
     measured == 0 || since_beginning + taken / measured <= FIRST_ANSWER
 }

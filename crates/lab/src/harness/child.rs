@@ -1,5 +1,5 @@
-//! Programs that experiments start: bounded in time, quiet while they run, gone afterwards, also where the lab
-//! itself is killed.
+//! Programs that experiments start: bounded in time, quiet while they run, gone afterwards, also
+//! where the lab itself is killed.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -50,7 +50,8 @@ impl Running {
         self.child.id() as i32
     }
 
-    /// Asks it to end (SIGTERM), so that it can remove what it would leave behind where it is killed.
+    /// Asks it to end (SIGTERM), so that it can remove what it would leave behind where it is
+    /// killed.
     pub fn ask_to_end(&self) {
         // One that has ended, and was not waited for, has its number yet.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);

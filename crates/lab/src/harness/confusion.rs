@@ -18,7 +18,8 @@ pub struct Confusion {
 }
 
 impl Confusion {
-    /// Counts programs by what was said of them, nothing where it could not be told, and whether it helps.
+    /// Counts programs by what was said of them, nothing where it could not be told, and whether it
+    /// helps.
     pub fn of(programs: impl IntoIterator<Item = (Option<bool>, bool)>) -> Confusion {
         let mut confusion = Confusion::default();
         for (said, helps) in programs {

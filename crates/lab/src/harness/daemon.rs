@@ -78,8 +78,8 @@ impl Settings {
     }
 }
 
-/// In memory where there is such a directory, as that of the machine's daemon is: what is on file of jobs is
-/// not to wait for a disk.
+/// In memory where there is such a directory, as that of the machine's daemon is: what is on file
+/// of jobs is not to wait for a disk.
 fn runtime_dir() -> std::io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("gang-lab-");

@@ -11,8 +11,8 @@ use crate::workload::window::sleep_until_ns;
 
 pub const TIME: &str = "time_to_finish_s";
 const CPUS_USED: &str = "cpus_used";
-/// A copy that has not finished by then stops. Under plain Linux that happens, and it counts as if it had; elsewhere
-/// there is nothing to compare then. A third of it with `--quick`.
+/// A copy that has not finished by then stops. Under plain Linux that happens, and it counts as if
+/// it had; elsewhere there is nothing to compare then. A third of it with `--quick`.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// The time that copies take which run one after the other.

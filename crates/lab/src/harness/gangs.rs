@@ -1,7 +1,9 @@
-//! What the daemon measures of the gangs of a condition: which part of their slots they ran as a whole, how far apart
-//! their threads were, what they lost in their slots, and what they had out of them.
+//! What the daemon measures of the gangs of a condition: which part of their slots they ran as a
+//! whole, how far apart their threads were, what they lost in their slots, and what they had out of
+//! them.
 //!
-//! Every experiment with gangs asks here. What was not measured is told as such, with its reason, and is never 0.
+//! Every experiment with gangs asks here. What was not measured is told as such, with its reason,
+//! and is never 0.
 
 use std::time::{Duration, Instant};
 
@@ -18,11 +20,12 @@ pub const COSCHEDULED: &str = "coscheduled_percent";
 /// Why it is not known of gangs that have not begun, or have ended, by the look.
 const NOT_THERE: &str = "no gang was there when they were looked at";
 const NO_SLOT: &str = "no gang had a slot in which it wanted to run";
-/// Why it is not known yet of programs under plain Linux: a daemon would be part of what gangs are compared with.
+/// Why it is not known yet of programs under plain Linux: a daemon would be part of what gangs are
+/// compared with.
 pub const APART: &str = "plain Linux is looked at in a round of its own";
 const SKEW: &str = "gangs_skew_us_p99";
-/// Sums over the threads of all gangs, as parts of their CPU time: waiting in slot, running out of slot, waiting out
-/// of slot.
+/// Sums over the threads of all gangs, as parts of their CPU time: waiting in slot, running out of
+/// slot, waiting out of slot.
 const LOST: &str = "gangs_lost_percent";
 const FILLED: &str = "gangs_filled_percent";
 const WAITING: &str = "gangs_waiting_percent";
@@ -30,8 +33,8 @@ const WAITING: &str = "gangs_waiting_percent";
 pub const NOT_ON_TERMINALS: [&str; 3] = [LOST, FILLED, WAITING];
 /// How long before the end of a window the daemon is asked.
 const LOOK: Duration = Duration::from_millis(100);
-/// When gangs that run until they are done are looked at first; each further look comes after twice the time, so
-/// that looking costs next to nothing, however long they take.
+/// When gangs that run until they are done are looked at first; each further look comes after twice
+/// the time, so that looking costs next to nothing, however long they take.
 const FIRST: Duration = Duration::from_millis(100);
 
 /// What the daemon says of one job.
@@ -55,8 +58,8 @@ fn percent_of_time(jobs: &[Job], of: Sum) -> Option<f64> {
     (time > 0).then(|| sum as f64 / time as f64 * 100.0)
 }
 
-/// The mean over the CPU time of all gangs, and the largest skew: a job that sleeps, and had one slot to begin in,
-/// says little of how gangs ran.
+/// The mean over the CPU time of all gangs, and the largest skew: a job that sleeps, and had one
+/// slot to begin in, says little of how gangs ran.
 fn summed(jobs: &[Job]) -> Sample {
     let measured =
         jobs.iter().filter_map(|job| Some((job.coscheduled?, job.cpu_time_ns.max(1) as f64)));
@@ -84,8 +87,8 @@ fn not_measured(reason: impl Into<String>) -> Sample {
 }
 
 impl Lab {
-    /// Waits until just before the end of the window, when all gangs are there yet, and notes what is measured
-    /// of them.
+    /// Waits until just before the end of the window, when all gangs are there yet, and notes what
+    /// is measured of them.
     pub fn look_at_gangs(&self, daemon: Option<&Daemon>, span: &Span) {
         let before = (span.length / 4).min(LOOK);
         self.look_at_gangs_at(daemon, span.end_ns() - before.as_nanos() as u64);
@@ -101,8 +104,8 @@ impl Lab {
         });
     }
 
-    /// Looks at gangs that run until they are done, again and again, until the first of them has ended or the
-    /// time is over. What was seen last of the most of them counts.
+    /// Looks at gangs that run until they are done, again and again, until the first of them has
+    /// ended or the time is over. What was seen last of the most of them counts.
     pub fn look_at_gangs_until_done(
         &self,
         daemon: Option<&Daemon>,
@@ -127,8 +130,8 @@ impl Lab {
         self.note(seen);
     }
 
-    /// Plain Linux is looked at by a daemon that does nothing else, and not while it is compared unless that is asked
-    /// for.
+    /// Plain Linux is looked at by a daemon that does nothing else, and not while it is compared
+    /// unless that is asked for.
     pub fn note_plain(&self) {
         self.note(not_measured(APART));
     }

@@ -1,5 +1,6 @@
-//! The file of `--resume`: every sample is appended to it as a line of JSON when it was taken, so that a
-//! run that was interrupted goes on where it stopped, and a comparison can be had again without measuring.
+//! The file of `--resume`: every sample is appended to it as a line of JSON when it was taken, so
+//! that a run that was interrupted goes on where it stopped, and a comparison can be had again
+//! without measuring.
 //!
 //! Samples of another machine, or of other settings, are not mixed with new ones: that is an error.
 

@@ -159,8 +159,8 @@ impl Lab {
         Ok(text)
     }
 
-    /// An amount of work that is measured on this machine when an experiment begins; one that goes on has the same as
-    /// before. `what` tells it from others.
+    /// An amount of work that is measured on this machine when an experiment begins; one that goes
+    /// on has the same as before. `what` tells it from others.
     pub fn amount(&self, what: &str, measure: impl FnOnce() -> Result<u64>) -> Result<u64> {
         let Some(journal) = &self.journal else { return measure() };
         if let Some(amount) = journal.amount(what) {
@@ -197,9 +197,9 @@ impl Lab {
         self.options.watch_plain
     }
 
-    /// Numbers of threads that are compared: all from 1 to the number of CPUs; where those are many, or for a first
-    /// answer, powers of two and the number of CPUs, unless the paper's are asked for; with `--threads` that number
-    /// alone.
+    /// Numbers of threads that are compared: all from 1 to the number of CPUs; where those are
+    /// many, or for a first answer, powers of two and the number of CPUs, unless the paper's are
+    /// asked for; with `--threads` that number alone.
     pub fn thread_counts(&self) -> Vec<usize> {
         if let Some(threads) = self.threads_asked() {
             return vec![threads];

@@ -1,13 +1,13 @@
 //! How much of the CPUs the rest of the machine takes while nothing is measured.
 //!
-//! A loop on each CPU does nothing but read the clock. Where two readings lie apart, somebody else had
-//! the CPU: a program, the kernel, or the host of a virtual machine, which no counter of the guest
-//! tells. A machine on which others take more than [`LIMIT_PERCENT`] cannot show differences of a few
-//! percent, so nothing is compared on it unless that is asked for.
+//! A loop on each CPU does nothing but read the clock. Where two readings lie apart, somebody else
+//! had the CPU: a program, the kernel, or the host of a virtual machine, which no counter of the
+//! guest tells. A machine on which others take more than [`LIMIT_PERCENT`] cannot show differences
+//! of a few percent, so nothing is compared on it unless that is asked for.
 //!
-//! Besides, neighbouring CPUs hand a word of memory to each other: how long that takes follows from where the host of a
-//! virtual machine has put them, which was seen to change fourfold from one minute to the next, and with it whatever
-//! meets at barriers.
+//! Besides, neighbouring CPUs hand a word of memory to each other: how long that takes follows from
+//! where the host of a virtual machine has put them, which was seen to change fourfold from one
+//! minute to the next, and with it whatever meets at barriers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -26,12 +26,13 @@ pub const LIMIT_PERCENT: f64 = 5.0;
 const LENGTH: Duration = Duration::from_millis(200);
 /// Shorter gaps are the timer tick and the clock itself.
 const GAP: Duration = Duration::from_micros(100);
-/// For how long CPUs hand a word to each other, how often they look at it before they look at the clock, and how many
-/// turns of a CPU are timed together.
+/// For how long CPUs hand a word to each other, how often they look at it before they look at the
+/// clock, and how many turns of a CPU are timed together.
 const HANDED: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 1 << 10;
 const TURNS: u32 = 1 << 7;
-/// From this ratio of the longest to the shortest handover of a run on it is told that the machine was not one machine.
+/// From this ratio of the longest to the shortest handover of a run on it is told that the machine
+/// was not one machine.
 const UNEVEN: f64 = 1.2;
 /// How often a machine is asked whether it has come to rest, and the time in between.
 const ATTEMPTS: usize = 5;
@@ -160,8 +161,9 @@ pub fn sample() -> Result<Noise> {
 #[repr(align(128))]
 struct Apart(AtomicU32);
 
-/// Counts a word on whenever it is this thread's turn, which is whenever it is even, or odd. Returns the time that each
-/// took, in ns, at the median of some at a time: it may have waited for the other thread to begin, or to go on.
+/// Counts a word on whenever it is this thread's turn, which is whenever it is even, or odd.
+/// Returns the time that each took, in ns, at the median of some at a time: it may have waited for
+/// the other thread to begin, or to go on.
 fn hand_over(word: &AtomicU32, turn: u32) -> Option<f64> {
     let begin = Instant::now();
     let (mut before, mut turns, mut each_ns) = (begin, 0, Vec::new());

@@ -1,5 +1,5 @@
-//! Those who look on: `gang top` in a terminal that nobody sees, `gang web` with one reader. Both end when they
-//! are dropped, and with the lab.
+//! Those who look on: `gang top` in a terminal that nobody sees, `gang web` with one reader. Both
+//! end when they are dropped, and with the lab.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

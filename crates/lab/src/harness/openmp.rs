@@ -1,6 +1,6 @@
-//! Real parallel programs: a Gaussian elimination of our own, numpy on OpenBLAS, scikit-learn and PyTorch
-//! where they are installed, which use OpenMP, ranks of Open MPI, and mpi4py's own tests. All run with the default
-//! settings of their runtime, and say when they were done.
+//! Real parallel programs: a Gaussian elimination of our own, numpy on OpenBLAS, scikit-learn and
+//! PyTorch where they are installed, which use OpenMP, ranks of Open MPI, and mpi4py's own tests.
+//! All run with the default settings of their runtime, and say when they were done.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,8 @@ pub fn pytorch(dir: &Path) -> Result<Program> {
     Ok(Program { name: "PyTorch", command, times: 1 })
 }
 
-/// A program of Open MPI with a rank for each CPU; an error names the packages where they are missing.
+/// A program of Open MPI with a rank for each CPU; an error names the packages where they are
+/// missing.
 pub fn open_mpi(dir: &Path, ranks: usize) -> Result<Program> {
     let compiler = ("mpicc.openmpi", "the packages openmpi-bin and libopenmpi-dev");
     let program = compile_by(compiler, dir, "exchange", EXCHANGE, &[])?;
@@ -102,8 +103,8 @@ pub fn open_mpi(dir: &Path, ranks: usize) -> Result<Program> {
     Ok(Program { name: "Open MPI", command: command.concat(), times: 1 })
 }
 
-/// mpi4py's own tests that exchange messages, of its unpacked `source`, by a rank for each CPU; an error names the
-/// packages where they are missing.
+/// mpi4py's own tests that exchange messages, of its unpacked `source`, by a rank for each CPU; an
+/// error names the packages where they are missing.
 pub fn mpi4py(dir: &Path, ranks: usize, source: &Path) -> Result<Program> {
     let python =
         python_with("mpi4py").context("install the packages python3-mpi4py and openmpi-bin")?;
@@ -230,7 +231,8 @@ impl Copies {
         self.finish_in_time()?.context("a copy did not end in its time and was killed")
     }
 
-    /// The time until each copy was done, in seconds; none of those that were not in time, and were killed.
+    /// The time until each copy was done, in seconds; none of those that were not in time, and were
+    /// killed.
     pub fn finish_each(mut self) -> Result<Vec<Option<f64>>> {
         let deadline = self.deadline;
         let in_time: Vec<bool> =

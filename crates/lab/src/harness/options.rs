@@ -1,5 +1,5 @@
-//! The options that experiments share. Some of them are taken by those alone that have a use for them:
-//! the parser of the others refuses these.
+//! The options that experiments share. Some of them are taken by those alone that have a use for
+//! them: the parser of the others refuses these.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -150,8 +150,8 @@ impl Options {
         })
     }
 
-    /// What an experiment that takes these makes of them, and which of those given it has no use for.
-    /// Without gangd an experiment about gangd says itself why it cannot be.
+    /// What an experiment that takes these makes of them, and which of those given it has no use
+    /// for. Without gangd an experiment about gangd says itself why it cannot be.
     pub fn of_those(&self, takes: &[Takes]) -> (Self, Vec<Takes>) {
         let mut options = self.clone();
         let mut unused = Vec::new();

@@ -1,4 +1,5 @@
-//! When and how figures were measured: without that nobody can have them again, nor know what has changed since.
+//! When and how figures were measured: without that nobody can have them again, nor know what has
+//! changed since.
 
 use std::collections::BTreeSet;
 

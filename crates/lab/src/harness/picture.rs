@@ -55,8 +55,8 @@ impl Line {
         Self { name: name.into(), points, samples: Vec::new() }
     }
 
-    /// Means of a figure with their intervals, one for each condition at its x; conditions that were
-    /// not measured are left out.
+    /// Means of a figure with their intervals, one for each condition at its x; conditions that
+    /// were not measured are left out.
     pub fn of<'a>(
         report: &Report,
         name: impl Into<String>,

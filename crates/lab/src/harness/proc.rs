@@ -5,10 +5,12 @@ use std::path::Path;
 
 use gang_linux::process::read_lossy;
 
-/// The number of `sched_setscheduler(2)` for the policy of the lab's programs, which no daemon has changed.
+/// The number of `sched_setscheduler(2)` for the policy of the lab's programs, which no daemon has
+/// changed.
 const SCHED_OTHER: u32 = 0;
 
-/// State, nice value and policy of one thread, from its `stat` (proc_pid_stat(5), fields 3, 19 and 41).
+/// State, nice value and policy of one thread, from its `stat` (proc_pid_stat(5), fields 3, 19 and
+/// 41).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadStat {
     pub state: char,
@@ -27,10 +29,11 @@ pub fn parse_stat(text: &str) -> Option<ThreadStat> {
     Some(ThreadStat { state, nice, policy })
 }
 
-/// How many threads of the processes given are not as those of a process that no scheduler has: of another
-/// policy than the usual one, of another nice value, kept to other CPUs, or stopped.
+/// How many threads of the processes given are not as those of a process that no scheduler has: of
+/// another policy than the usual one, of another nice value, kept to other CPUs, or stopped.
 ///
-/// What has a group of its own, gangd's, is not seen here: in it, ordinary threads may give way to others.
+/// What has a group of its own, gangd's, is not seen here: in it, ordinary threads may give way to
+/// others.
 pub fn held_threads(root: &Path, pids: &[i32], free: i32) -> usize {
     let read = |path: &Path| {
         let stat = parse_stat(&read_lossy(&path.join("stat")).ok()?)?;

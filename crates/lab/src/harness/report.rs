@@ -1,4 +1,5 @@
-//! What an experiment found: its series, the ratios between them, the promises it checks, a verdict and a picture.
+//! What an experiment found: its series, the ratios between them, the promises it checks, a verdict
+//! and a picture.
 
 mod files;
 mod text;
@@ -39,7 +40,8 @@ pub struct Report {
     pub noise: Option<Summary>,
     /// What that was made of, in order.
     pub noise_samples: Vec<Noise>,
-    /// Whether conditions are compared: not on a machine that was too noisy, unless that was asked for.
+    /// Whether conditions are compared: not on a machine that was too noisy, unless that was asked
+    /// for.
     pub compared: bool,
     #[serde(skip)]
     asked: bool,
@@ -149,7 +151,8 @@ impl Report {
         (samples.len() > 1 && mean > 0.0).then_some(sd / mean * 100.0)
     }
 
-    /// The same of the ratio of two conditions in each round, from which what befell a whole round has gone.
+    /// The same of the ratio of two conditions in each round, from which what befell a whole round
+    /// has gone.
     pub fn sd_percent_by_round(&self, of: &str, over: &str, figure: &str) -> Option<f64> {
         let (samples, bases) = self.of(of)?.paired(self.of(over)?, figure);
         let ratios: Vec<f64> = samples.iter().zip(&bases).map(|(a, b)| a / b).collect();
@@ -169,8 +172,8 @@ impl Report {
         Some(estimate)
     }
 
-    /// By how much one condition's figure is more than another's, in its unit; none where either was not measured, or
-    /// where nothing is compared.
+    /// By how much one condition's figure is more than another's, in its unit; none where either
+    /// was not measured, or where nothing is compared.
     pub fn difference(&self, of: &str, less: &str, figure: &str) -> Option<Estimate> {
         let (samples, others) = self.of(of)?.paired(self.of(less)?, figure);
         stats::difference(&samples, &others).filter(|_| self.compared)

@@ -14,10 +14,12 @@ pub type Figures = BTreeMap<&'static str, f64>;
 #[serde(bound(deserialize = "'de: 'static"))]
 pub struct Sample {
     pub figures: Figures,
-    /// Why it is not known how much its gangs ran as a whole; absent where it is, and where it has no gangs.
+    /// Why it is not known how much its gangs ran as a whole; absent where it is, and where it has
+    /// no gangs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_measured: Option<String>,
-    /// For how long threads waited in their slots, by who had their CPU; where the experiment is about that.
+    /// For how long threads waited in their slots, by who had their CPU; where the experiment is
+    /// about that.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lost_to_ns: BTreeMap<String, i64>,
     /// How long its window was in seconds, where that which was asked for was too short.
@@ -30,7 +32,8 @@ pub struct Sample {
 pub struct Series {
     pub condition: String,
     pub samples: BTreeMap<&'static str, Vec<f64>>,
-    /// The rounds that they are of, counted from 0; written, from 1, where a figure is not there in all of them.
+    /// The rounds that they are of, counted from 0; written, from 1, where a figure is not there in
+    /// all of them.
     #[serde(skip_serializing_if = "are_all", serialize_with = "from_one")]
     rounds: BTreeMap<&'static str, Vec<usize>>,
     /// As of a [`Sample`], where it is known of no round.

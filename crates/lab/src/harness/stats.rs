@@ -49,8 +49,8 @@ pub fn mean(samples: &[f64]) -> Option<Estimate> {
     Some(Estimate { value: mean, interval, samples: samples.len() })
 }
 
-/// A share in percent, of which nothing was seen in so many independent cases: the rule of three (Hanley and
-/// Lippman-Hand, JAMA 249, 1983) has 3 over their number as its bound with 95 %.
+/// A share in percent, of which nothing was seen in so many independent cases: the rule of three
+/// (Hanley and Lippman-Hand, JAMA 249, 1983) has 3 over their number as its bound with 95 %.
 pub fn none_of(cases: f64, samples: usize) -> Option<Estimate> {
     let interval = Some([0.0, (300.0 / cases).min(100.0)]);
     (cases > 0.0).then_some(Estimate { value: 0.0, interval, samples })
@@ -74,8 +74,8 @@ pub fn ratio(of: &[f64], over: &[f64]) -> Option<Estimate> {
     Some(Estimate { value, interval, samples: of.len() })
 }
 
-/// The mean of the differences of two series whose samples belong together in pairs, with its interval; none where a
-/// pair is missing.
+/// The mean of the differences of two series whose samples belong together in pairs, with its
+/// interval; none where a pair is missing.
 pub fn difference(of: &[f64], less: &[f64]) -> Option<Estimate> {
     let differences: Vec<f64> = of.iter().zip(less).map(|(a, b)| a - b).collect();
     mean(&differences).filter(|_| of.len() == less.len())
@@ -91,9 +91,10 @@ pub fn loss_percent(ratio: Estimate) -> Estimate {
     }
 }
 
-/// Whether the ratio of the means of two series, in pairs as for [`ratio`], is another one than this, at 95 %: whether
-/// the mean of what is left of each pair is another one than nothing (Fieller's theorem, J. R. Stat. Soc. B 16, 1954).
-/// It holds where what is divided by varies so much that the interval of the ratio says little.
+/// Whether the ratio of the means of two series, in pairs as for [`ratio`], is another one than
+/// this, at 95 %: whether the mean of what is left of each pair is another one than nothing
+/// (Fieller's theorem, J. R. Stat. Soc. B 16, 1954). It holds where what is divided by varies so
+/// much that the interval of the ratio says little.
 pub fn is_told_apart(of: &[f64], over: &[f64], from: f64) -> bool {
     let left: Vec<f64> = of.iter().zip(over).map(|(a, b)| a - from * b).collect();
     let interval = mean(&left).and_then(|it| it.interval);

@@ -1,7 +1,7 @@
 //! What the figures say, in a sentence that is computed from them.
 //!
-//! A difference is told only where the 95 % interval of the ratio leaves out 1; otherwise the sentence
-//! says that none is shown, whatever the means are.
+//! A difference is told only where the 95 % interval of the ratio leaves out 1; otherwise the
+//! sentence says that none is shown, whatever the means are.
 
 use crate::harness::stats::Estimate;
 use crate::harness::table::figure;

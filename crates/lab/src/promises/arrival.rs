@@ -1,5 +1,5 @@
-//! What a gang of class interactive waits for its first slot, from before it is registered, while four batch
-//! gangs spin on all CPUs.
+//! What a gang of class interactive waits for its first slot, from before it is registered, while
+//! four batch gangs spin on all CPUs.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

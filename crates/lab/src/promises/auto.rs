@@ -1,9 +1,10 @@
-//! What policy `auto` costs a program that runs long: two gangs whose threads meet every 100 µs and spin, as BARRIER's
-//! (E10) do, share the machine for five minutes. Of one it is told what it does, as a gang and of policy auto,
-//! which comes to the same; both from its beginning, and beside the same rival.
+//! What policy `auto` costs a program that runs long: two gangs whose threads meet every 100 µs and
+//! spin, as BARRIER's (E10) do, share the machine for five minutes. Of one it is told what it does,
+//! as a gang and of policy auto, which comes to the same; both from its beginning, and beside the
+//! same rival.
 //!
-//! A step is time that a thread has its CPU ([`own`](crate::workload::own)), not an amount of work: the speed of a
-//! machine differs by more from one five minutes to the next than auto may cost.
+//! A step is time that a thread has its CPU ([`own`](crate::workload::own)), not an amount of work:
+//! the speed of a machine differs by more from one five minutes to the next than auto may cost.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -70,7 +71,8 @@ fn length(lab: &Lab) -> Duration {
     lab.seconds_asked().unwrap_or(long)
 }
 
-/// Rounds in which it was not decided are measured all the same: what auto costs then is its price, too.
+/// Rounds in which it was not decided are measured all the same: what auto costs then is its price,
+/// too.
 fn tell_undecided(report: &mut Report, reasons: &[String]) {
     let decided = report.samples(AUTO, IS_DECIDED).unwrap_or_default();
     let undecided = decided.iter().filter(|&&decided| decided == 0.0).count();

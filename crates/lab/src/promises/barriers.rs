@@ -1,6 +1,6 @@
-//! The barrier of libgang beside those of libgomp and pthread: one copy and two, under plain Linux and
-//! under gangd. It is asked to be as fast as the best that spins where it is alone, and as the best that
-//! blocks where it shares the machine without gangd.
+//! The barrier of libgang beside those of libgomp and pthread: one copy and two, under plain Linux
+//! and under gangd. It is asked to be as fast as the best that spins where it is alone, and as the
+//! best that blocks where it shares the machine without gangd.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! How long the calls of libgang take beside 100 jobs, as a program in C sees it: to register, to add the
-//! first process of a job and another one, to read the slot page, and to report progress.
+//! How long the calls of libgang take beside 100 jobs, as a program in C sees it: to register, to
+//! add the first process of a job and another one, to read the slot page, and to report progress.
 //!
-//! The jobs sleep, so that what is measured is the calls and not the wait for a CPU. To add a process
-//! moves it between groups of the kernel, which can keep a mover until every CPU has been seen to pass
-//! through the scheduler.
+//! The jobs sleep, so that what is measured is the calls and not the wait for a CPU. To add a
+//! process moves it between groups of the kernel, which can keep a mover until every CPU has been
+//! seen to pass through the scheduler.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! The daemon under many clients at once: 1,000 jobs at a time, registered and ended by 50 clients for a
-//! minute; what is lost, what is left over, and whether the daemon grows. And how long who asks waits, with
-//! 1,000 jobs live and 10,000 ended.
+//! The daemon under many clients at once: 1,000 jobs at a time, registered and ended by 50 clients
+//! for a minute; what is lost, what is left over, and whether the daemon grows. And how long who
+//! asks waits, with 1,000 jobs live and 10,000 ended.
 
 use std::fs;
 use std::process::Command;
@@ -25,10 +25,12 @@ const CALLS: &str = "one client, 100 jobs at a time";
 const LENGTH: Duration = Duration::from_secs(60);
 /// For a first answer.
 const QUICK_LENGTH: Duration = Duration::from_secs(20);
-/// Before it, the daemon gets what it keeps, for as long as is measured and this at least: among that the plans
-/// of the last 2,048 slices, 41 s of them at its default. What it has then it may have; more would be growth.
+/// Before it, the daemon gets what it keeps, for as long as is measured and this at least: among
+/// that the plans of the last 2,048 slices, 41 s of them at its default. What it has then it may
+/// have; more would be growth.
 const WARM_UP: Duration = Duration::from_secs(45);
-/// Jobs that have ended, beside those at rest; what is promised is about so many. Fewer with `--quick`.
+/// Jobs that have ended, beside those at rest; what is promised is about so many. Fewer with
+/// `--quick`.
 const ENDED: usize = 10_000;
 /// For which at least as many are waited for as long.
 const ENDING: Duration = Duration::from_secs(240);

@@ -1,9 +1,11 @@
-//! What gangd measures of its gangs: the share of their slots in which they run as a whole, with nothing
-//! else running and beside hogs; and what measuring costs, BARRIER (E10) with and without it in turn.
+//! What gangd measures of its gangs: the share of their slots in which they run as a whole, with
+//! nothing else running and beside hogs; and what measuring costs, BARRIER (E10) with and without
+//! it in turn.
 //!
-//! What it costs is told twice. By what BARRIER completes, which is all of it, and which varies from one start to the
-//! next by more than it costs. And by what is taken of the CPUs, which hardly varies: for how long the kernel's programs
-//! run, by its own count, and what the daemon uses more than without. What the kernel's counting costs is in both.
+//! What it costs is told twice. By what BARRIER completes, which is all of it, and which varies
+//! from one start to the next by more than it costs. And by what is taken of the CPUs, which hardly
+//! varies: for how long the kernel's programs run, by its own count, and what the daemon uses more
+//! than without. What the kernel's counting costs is in both.
 
 use std::path::Path;
 use std::time::Duration;
@@ -66,7 +68,8 @@ pub fn run(lab: &Lab) -> Result<Report> {
     Ok(report)
 }
 
-/// Two copies of BARRIER, with and without measuring. Gaps are the same: where nothing is measured they come more often.
+/// Two copies of BARRIER, with and without measuring. Gaps are the same: where nothing is measured
+/// they come more often.
 fn barrier(lab: &Lab, no_measure: bool, counts: bool) -> Result<Figures> {
     let settings = Settings { no_measure, gap: Some(GAP), ..Settings::slice(SLICE) };
     let daemon = lab.daemon(&lab.settings(settings))?;

@@ -1,12 +1,15 @@
-//! How often `gang doctor` is right: its predictions against measured gains, over programs of every kind.
+//! How often `gang doctor` is right: its predictions against measured gains, over programs of every
+//! kind.
 //!
-//! Two copies of each program share the machine: under plain Linux, the same while the doctor watches one of
-//! them, and as gangs. The doctor is right where it says that gang scheduling helps by more than 5 %, and it
-//! does, or that it does not, and it does not. What watching costs the copy that is watched is the first against the
-//! second, over the part of its time in which it is watched.
+//! Two copies of each program share the machine: under plain Linux, the same while the doctor
+//! watches one of them, and as gangs. The doctor is right where it says that gang scheduling helps
+//! by more than 5 %, and it does, or that it does not, and it does not. What watching costs the
+//! copy that is watched is the first against the second, over the part of its time in which it is
+//! watched.
 //!
-//! A few rounds show that a program gains, and not always by more than 5 % or less: who is near that, or treated
-//! differently by plain Linux from one round to the next, is measured on. By what is true alone, not by what was said.
+//! A few rounds show that a program gains, and not always by more than 5 % or less: who is near
+//! that, or treated differently by plain Linux from one round to the next, is measured on. By what
+//! is true alone, not by what was said.
 
 mod subjects;
 
@@ -39,12 +42,13 @@ const PREDICTED: &str = "predicted_gain";
 const HELPS: &str = "said_to_help";
 /// A gain that counts as help.
 const GAIN: f64 = 0.05;
-/// Programs whose rate under plain Linux varies by less than this part of it (sd) are steady: what differs while they
-/// are watched is due to watching. Others plain Linux now and then lets collapse.
+/// Programs whose rate under plain Linux varies by less than this part of it (sd) are steady: what
+/// differs while they are watched is due to watching. Others plain Linux now and then lets
+/// collapse.
 const STEADY: f64 = 0.03;
 
-/// How long workloads count: as long as the doctor watches unless it is told, and what it takes to begin. Half of it is
-/// what real programs take alone.
+/// How long workloads count: as long as the doctor watches unless it is told, and what it takes to
+/// begin. Half of it is what real programs take alone.
 const LENGTH: Duration = Duration::from_millis(10_500);
 const QUICK_LENGTH: Duration = Duration::from_secs(3);
 /// What the doctor has to begin in, so that it ends before the programs do.
@@ -61,11 +65,12 @@ const MOST_ROUNDS: usize = 6;
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct Doctor {
-    /// Only programs with one of these words in their names [default: all, with --quick some of the lab's own]
+    /// Only programs with one of these words in their names [default: all, with --quick some of the
+    /// lab's own]
     #[arg(long, value_delimiter = ',', value_name = "WORD")]
     pub only: Vec<String>,
-    /// Measure programs of which it cannot be told whether they gain more than 5 % on, up to so many rounds [default: 6,
-    /// or --runs where that is given; none with --quick]
+    /// Measure programs of which it cannot be told whether they gain more than 5 % on, up to so
+    /// many rounds [default: 6, or --runs where that is given; none with --quick]
     #[arg(long, value_name = "ROUNDS")]
     pub at_most: Option<usize>,
 }
@@ -107,7 +112,8 @@ impl Doctor {
     }
 }
 
-/// Whether the program of a condition, by its place, gains more than what counts as help, or does not, for sure.
+/// Whether the program of a condition, by its place, gains more than what counts as help, or does
+/// not, for sure.
 fn is_gain_known(series: &[Series], index: usize) -> bool {
     let of_program = index - index % WAYS.len();
     let [plain, .., gangs] = &series[of_program..of_program + WAYS.len()] else { return true };
@@ -280,8 +286,8 @@ fn tell(report: &mut Report, scores: &[Score]) {
     tell_costs(report, median, worst, steady);
 }
 
-/// What watching costs programs at the median, and the one that it costs most; the interval tells what is the doctor's
-/// from what is Linux's.
+/// What watching costs programs at the median, and the one that it costs most; the interval tells
+/// what is the doctor's from what is Linux's.
 fn tell_costs(report: &mut Report, median: &Promise, worst: &Promise, mut scores: Vec<&Score>) {
     scores.retain(|it| it.cost_percent.is_some());
     scores.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
@@ -301,7 +307,8 @@ mod tests {
     use crate::harness::options::Options;
     use crate::harness::samples::Series;
 
-    /// A program: its name, what was said of it, and its rates under plain Linux, watched, and as gangs.
+    /// A program: its name, what was said of it, and its rates under plain Linux, watched, and as
+    /// gangs.
     type Program = (&'static str, Option<f64>, [f64; 3]);
 
     /// One that plain Linux lets collapse in one of three rounds.

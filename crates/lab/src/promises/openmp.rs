@@ -4,8 +4,8 @@
 //! "Alone" is one copy under plain Linux, as a person has it who does not know of gangd; one copy
 //! alone as a gang stands beside it.
 //!
-//! `--wait default,active,passive` measures what `gang run` decides for all programs: whether it should
-//! say how their threads wait for each other (OMP_WAIT_POLICY).
+//! `--wait default,active,passive` measures what `gang run` decides for all programs: whether it
+//! should say how their threads wait for each other (OMP_WAIT_POLICY).
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,8 +24,8 @@ use crate::workload::seconds;
 
 const TIME: &str = "s_for_each_copy";
 
-/// How long copies under plain Linux are waited for, unless something else is asked for. A third of it with
-/// `--quick`.
+/// How long copies under plain Linux are waited for, unless something else is asked for. A third of
+/// it with `--quick`.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Args, Debug, Clone, Default)]
@@ -39,8 +39,8 @@ pub struct Openmp {
     /// How often each solves its problem [default: as often as takes --seconds alone]
     #[arg(long)]
     pub times: Option<u64>,
-    /// Copies under plain Linux that have not ended by then count as if they had, in favour of plain
-    /// Linux, and as not ended [default: 30s, with --quick 10s]
+    /// Copies under plain Linux that have not ended by then count as if they had, in favour of
+    /// plain Linux, and as not ended [default: 30s, with --quick 10s]
     #[arg(long, value_parser = seconds)]
     pub patience: Option<Duration>,
 }
@@ -136,8 +136,8 @@ impl Openmp {
         Ok(report)
     }
 
-    /// Each program in each way to wait, with as much to do in all of them; and why there is no numpy, where it was not
-    /// asked for by name.
+    /// Each program in each way to wait, with as much to do in all of them; and why there is no
+    /// numpy, where it was not asked for by name.
     fn subjects(&self, lab: &Lab, dir: &Path) -> Result<(Vec<Subject>, Option<anyhow::Error>)> {
         let length = lab.length(Duration::from_secs(2));
         let all = || vec![Which::Gauss, Which::Numpy];

@@ -37,7 +37,8 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let about = "time until all threads are released after kill -9 of the daemon";
     let mut report = Report::new(lab, about, run, RELEASED);
     let held = report.samples(CONDITION, HELD).unwrap_or_default();
-    // In a gap nobody is held; where nobody ever was, the backend is one that holds groups, which are not watched.
+    // In a gap nobody is held; where nobody ever was, the backend is one that holds groups, which
+    // are not watched.
     let is_watched = 2 * held.iter().filter(|&&held| held > 0.0).count() > held.len();
     let worst = report.samples(CONDITION, RELEASED).filter(|_| is_watched);
     let worst = worst.map(|samples| Estimate {

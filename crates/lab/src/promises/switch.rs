@@ -1,10 +1,10 @@
 //! What a switch costs: two jobs of 2 to 1,000 threads each alternate, and the daemon's own record
-//! of its switches says how long its switchers worked to lower the one and raise the other, and how far
-//! apart the first and the last thread were (X8).
+//! of its switches says how long its switchers worked to lower the one and raise the other, and how
+//! far apart the first and the last thread were (X8).
 //!
-//! With threads that sleep nothing competes with the switch for the CPUs, but for the one that keeps its job
-//! from being idle, which would have no slots. With threads that all compute the kernel's queues of them
-//! change as well, and each CPU has to be told.
+//! With threads that sleep nothing competes with the switch for the CPUs, but for the one that
+//! keeps its job from being idle, which would have no slots. With threads that all compute the
+//! kernel's queues of them change as well, and each CPU has to be told.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -93,7 +93,8 @@ fn measure(lab: &Lab, threads: usize, doing: Doing) -> Result<Figures> {
     let length = lab.length(Duration::from_secs(3));
     // Jobs last longer than the measurement, and are killed when it is over.
     let span = Span::soon(length + 2 * PATIENCE);
-    // The first thread of the process, which sleeps, belongs to the number, and one computes in any case.
+    // The first thread of the process, which sleeps, belongs to the number, and one computes in any
+    // case.
     let busy = match doing {
         Doing::Sleep => 1,
         Doing::Compute => threads - 1,
@@ -124,8 +125,8 @@ fn measure(lab: &Lab, threads: usize, doing: Doing) -> Result<Figures> {
     seen
 }
 
-/// Of switches in parts of several switchers each, as many as there are. At a gap the one job is lowered at its
-/// beginning and the other raised at its end, else both happen at once.
+/// Of switches in parts of several switchers each, as many as there are. At a gap the one job is
+/// lowered at its beginning and the other raised at its end, else both happen at once.
 fn figures(parts: &[v1::Switch]) -> Result<Figures> {
     let mut switches: BTreeMap<i64, Vec<&v1::Switch>> = BTreeMap::new();
     for part in parts {

@@ -1,8 +1,8 @@
-//! What it costs to look on: `gang top` in a terminal and `gang web` with a reader, ten pictures a second of 20
-//! jobs each; and whether switches come later for it.
+//! What it costs to look on: `gang top` in a terminal and `gang web` with a reader, ten pictures a
+//! second of 20 jobs each; and whether switches come later for it.
 //!
-//! Two gangs spin on all CPUs, the other jobs sleep: views that took more than what gangs leave would show in
-//! the switches or be late themselves, so both say how many pictures they came to.
+//! Two gangs spin on all CPUs, the other jobs sleep: views that took more than what gangs leave
+//! would show in the switches or be late themselves, so both say how many pictures they came to.
 
 use std::time::{Duration, Instant};
 

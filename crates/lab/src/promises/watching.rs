@@ -1,9 +1,9 @@
-//! What it costs programs to be watched by `gang doctor`: two copies of each share the machine under plain Linux, and
-//! one of them is watched for a third of the time, in between.
+//! What it costs programs to be watched by `gang doctor`: two copies of each share the machine
+//! under plain Linux, and one of them is watched for a third of the time, in between.
 //!
-//! Threads are compared with themselves, because where Linux puts them differs more from one start to the next than
-//! watching costs, and by the time that they have CPUs ([`own`](crate::workload::own)), because the speed of a machine
-//! does, too.
+//! Threads are compared with themselves, because where Linux puts them differs more from one start
+//! to the next than watching costs, and by the time that they have CPUs
+//! ([`own`](crate::workload::own)), because the speed of a machine does, too.
 
 use std::time::{Duration, Instant};
 
@@ -40,8 +40,8 @@ const PROGRAMS: [(&str, &str, &Promise); 4] = [
 /// Of these is a first answer.
 const QUICK: usize = 2;
 
-/// As long as the doctor watches unless it is told, and what it takes to begin: where it watches for less, what it
-/// costs to begin is more of that.
+/// As long as the doctor watches unless it is told, and what it takes to begin: where it watches
+/// for less, what it costs to begin is more of that.
 const LENGTH: Duration = Duration::from_millis(10_500);
 
 /// Not watched, watched, not watched.

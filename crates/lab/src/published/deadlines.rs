@@ -1,10 +1,11 @@
-//! X5: domains of as many threads as CPUs repeat a step of two quanta and count together; a thread that
-//! falls behind the others misses a deadline.
+//! X5: domains of as many threads as CPUs repeat a step of two quanta and count together; a thread
+//! that falls behind the others misses a deadline.
 //!
-//! The paper's step takes 100 ms and its quantum 50 ms. Unless `--paper` is asked for, both are a fifth of that here: as
-//! many counts take less time, and plain Linux, which lets threads drift apart by some of its own slices whatever the
-//! length of a step, has more to miss. The paper's 28,000 deadlines of 8 domains with 14 threads are 250 steps of each
-//! thread, which all rounds of `--paper` have together.
+//! The paper's step takes 100 ms and its quantum 50 ms. Unless `--paper` is asked for, both are a
+//! fifth of that here: as many counts take less time, and plain Linux, which lets threads drift
+//! apart by some of its own slices whatever the length of a step, has more to miss. The paper's
+//! 28,000 deadlines of 8 domains with 14 threads are 250 steps of each thread, which all rounds of
+//! `--paper` have together.
 
 use std::time::Duration;
 
@@ -75,8 +76,8 @@ pub fn run(lab: &Lab) -> Result<Report> {
     Ok(report)
 }
 
-/// The share that was missed: where none was, by how many steps there were in all rounds. What happens to a step
-/// happens to all threads of a domain, so that they are one case.
+/// The share that was missed: where none was, by how many steps there were in all rounds. What
+/// happens to a step happens to all threads of a domain, so that they are one case.
 pub fn missed_of(lab: &Lab, report: &Report, condition: &str) -> Option<Estimate> {
     let missed = report.mean(condition, MISSED)?;
     let steps: f64 = report.samples(condition, STEPS)?.iter().sum();

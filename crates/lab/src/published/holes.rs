@@ -1,10 +1,11 @@
-//! X6 and X7: programs that leave CPUs idle now and then, which made the verdict against strict gangs. One
-//! has CoEVP's profile and uses 9.43 of 14 CPUs on average, one has CoHMM's, 12.37 of 14, and looks its
-//! results up in Redis; 1 to 8 of each run in batch, under plain Linux, as gangs that fill no holes, and as
-//! gangs that do. And beside such gangs a program with deadlines (X5) must keep them.
+//! X6 and X7: programs that leave CPUs idle now and then, which made the verdict against strict
+//! gangs. One has CoEVP's profile and uses 9.43 of 14 CPUs on average, one has CoHMM's, 12.37 of
+//! 14, and looks its results up in Redis; 1 to 8 of each run in batch, under plain Linux, as gangs
+//! that fill no holes, and as gangs that do. And beside such gangs a program with deadlines (X5)
+//! must keep them.
 //!
-//! A profile is a parallel phase with barriers and a serial phase in which all threads but one block, in
-//! such a proportion that the program uses the same part of this machine's CPUs.
+//! A profile is a parallel phase with barriers and a serial phase in which all threads but one
+//! block, in such a proportion that the program uses the same part of this machine's CPUs.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -69,7 +70,8 @@ const PROFILES: [Profile; 2] = [
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct Holes {
-    /// How many of each program there are at once [default: 1,2,4,8, with --quick 1,4, with --paper 1 to 8]
+    /// How many of each program there are at once [default: 1,2,4,8, with --quick 1,4, with --paper
+    /// 1 to 8]
     #[arg(long, value_delimiter = ',')]
     pub instances: Vec<usize>,
 }
@@ -189,8 +191,8 @@ fn name(profile: &Profile, count: usize, way: &str) -> String {
 impl Profile {
     /// How long the serial phase is for each unit of the parallel one, on so many CPUs.
     ///
-    /// In the parallel phase all CPUs are used, in the serial one a single one. Where a single CPU is more
-    /// than the program should use on average, the phases are of the same length.
+    /// In the parallel phase all CPUs are used, in the serial one a single one. Where a single CPU
+    /// is more than the program should use on average, the phases are of the same length.
     fn serial_part(self, cpus: usize) -> f64 {
         let one = 1.0 / cpus as f64;
         let parallel = (self.used - one) / (1.0 - one);

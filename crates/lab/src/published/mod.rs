@@ -1,5 +1,5 @@
-//! The published experiments, one file each: which conditions it compares, and what the paper found.
-//! docs/lab has a page of each.
+//! The published experiments, one file each: which conditions it compares, and what the paper
+//! found. docs/lab has a page of each.
 
 pub mod batch;
 pub mod deadlines;

@@ -1,6 +1,6 @@
-//! X8: how exactly slots begin and end, and how often they are interrupted. The daemon's own record of its
-//! switches says when they were due and when they came; two gangs whose threads look at the clock all the
-//! time say when they ran; and what it measures says who ran instead.
+//! X8: how exactly slots begin and end, and how often they are interrupted. The daemon's own record
+//! of its switches says when they were due and when they came; two gangs whose threads look at the
+//! clock all the time say when they ran; and what it measures says who ran instead.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -77,8 +77,8 @@ fn who_ran_instead(daemon: &Daemon) -> Result<LostTo> {
     summed(jobs.into_iter().map(|job| client.show_job(job.id)))
 }
 
-/// Of the jobs that were looked at; one that ended after it was listed, as on a machine that stood still for a
-/// while, has nothing to tell any more.
+/// Of the jobs that were looked at; one that ended after it was listed, as on a machine that stood
+/// still for a while, has nothing to tell any more.
 fn summed(looks: impl Iterator<Item = Result<ShowJob_Reply, ClientError>>) -> Result<LostTo> {
     let mut lost_to = LostTo::new();
     for look in looks {

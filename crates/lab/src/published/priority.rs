@@ -1,8 +1,9 @@
-//! E16: priorities as an alternative to gangs, in five bars. Two BARRIERs of the same priority; one of a
-//! high one; the same with 4 ms of spin before a thread blocks; both as gangs; and as gangs of which one
-//! has twice the share.
+//! E16: priorities as an alternative to gangs, in five bars. Two BARRIERs of the same priority; one
+//! of a high one; the same with 4 ms of spin before a thread blocks; both as gangs; and as gangs of
+//! which one has twice the share.
 //!
-//! A high priority is ten steps of nice above the other's, which takes no privilege: the other is lowered.
+//! A high priority is ten steps of nice above the other's, which takes no privilege: the other is
+//! lowered.
 
 use std::time::Duration;
 

@@ -1,9 +1,10 @@
-//! What gang scheduling costs by the length of its slices, for each backend and three programs that have no
-//! use for it: one bound by computing, one by the last-level cache, of which it uses half, and one by
-//! memory. Two copies of a program as gangs against the same two in batch, which is as fast as it gets.
+//! What gang scheduling costs by the length of its slices, for each backend and three programs that
+//! have no use for it: one bound by computing, one by the last-level cache, of which it uses half,
+//! and one by memory. Two copies of a program as gangs against the same two in batch, which is as
+//! fast as it gets.
 //!
-//! What a switch costs is more than its system calls: caches are filled anew. So short slices cost, and
-//! from some length on nothing is gained by longer ones, in which others only wait longer.
+//! What a switch costs is more than its system calls: caches are filled anew. So short slices cost,
+//! and from some length on nothing is gained by longer ones, in which others only wait longer.
 
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ const COPIES: u32 = 2;
 const BACKENDS: [&str; 4] = ["rt", "weight", "freeze", "signal"];
 /// A machine that does not tell has a cache like this.
 const CACHE_BYTES: u64 = 16 << 20;
-/// Memory of a program that no cache holds: so many times the last-level cache, within these bounds.
+/// Memory of a program that no cache holds: so many times the last-level cache, within these
+/// bounds.
 const BEYOND: u64 = 4;
 const LARGEST_BYTES: u64 = 512 << 20;
 /// What is little enough for a slice to be chosen.
@@ -35,7 +37,8 @@ const ROUNDS: usize = 5;
 
 #[derive(Args, Debug, Clone, Default)]
 pub struct Slices {
-    /// Slices [default: 200us,1ms,5ms,20ms,100ms,1s, with --quick 1ms,20ms,100ms, with --paper 11 to 10s]
+    /// Slices [default: 200us,1ms,5ms,20ms,100ms,1s, with --quick 1ms,20ms,100ms, with --paper 11
+    /// to 10s]
     #[arg(long, value_delimiter = ',', value_parser = duration::parse)]
     pub slices: Vec<Duration>,
     /// Backends [default: all that can be used here, with --quick the daemon's own choice]
@@ -138,7 +141,8 @@ impl Slices {
         self.slices.clone()
     }
 
-    /// Backends that a daemon starts with here, none for its own choice, and why others are left out.
+    /// Backends that a daemon starts with here, none for its own choice, and why others are left
+    /// out.
     fn backends(&self, lab: &Lab) -> (Vec<Option<String>>, Vec<String>) {
         if lab.options.plain && !self.backends.is_empty() {
             let note = "--backends: they are those of gangd, which --plain leaves out.";
@@ -200,7 +204,8 @@ fn name(program: &Program, backend: Option<&str>, slice: Duration) -> String {
     format!("{}, {} {}", program.name, shown(backend), duration::show(slice))
 }
 
-/// The shortest slice than which no longer one is shown to cost less; none where that is the longest.
+/// The shortest slice than which no longer one is shown to cost less; none where that is the
+/// longest.
 fn long_enough(
     slices: &[Duration],
     costs_less: impl Fn(Duration, Duration) -> bool,

@@ -1,12 +1,13 @@
-//! L35 and L36: a Gaussian elimination and a matrix multiply beside as many single-threaded competitors
-//! as there are CPUs, gang scheduled and not, by the number of threads.
+//! L35 and L36: a Gaussian elimination and a matrix multiply beside as many single-threaded
+//! competitors as there are CPUs, gang scheduled and not, by the number of threads.
 //!
-//! MFLOPS are of CPU time, as in the paper: floating-point operations over the CPU time that each thread
-//! had. So they say nothing of shares, and fall where threads spend their time waiting for others that do
-//! not run. The same program alone on the machine is what there is to reach.
+//! MFLOPS are of CPU time, as in the paper: floating-point operations over the CPU time that each
+//! thread had. So they say nothing of shares, and fall where threads spend their time waiting for
+//! others that do not run. The same program alone on the machine is what there is to reach.
 //!
-//! The elimination is as large as the paper's, which follows from its 70 CPU-seconds at 28.2 MFLOPS. A small one meets so
-//! often that what it does follows from how far apart the host of a virtual machine has put the CPUs.
+//! The elimination is as large as the paper's, which follows from its 70 CPU-seconds at 28.2
+//! MFLOPS. A small one meets so often that what it does follows from how far apart the host of a
+//! virtual machine has put the CPUs.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! L34: the speedup of a compute-bound program on a busy machine, by the number of its threads, with five
-//! other runnable threads for every three CPUs.
+//! L34: the speedup of a compute-bound program on a busy machine, by the number of its threads,
+//! with five other runnable threads for every three CPUs.
 //!
-//! As in the paper it is a speedup by CPU time: how much faster the program is on the CPU time that it was
-//! given, not how much of the machine it was given.
+//! As in the paper it is a speedup by CPU time: how much faster the program is on the CPU time that
+//! it was given, not how much of the machine it was given.
 
 use anyhow::Result;
 use clap::Args;

@@ -1,9 +1,9 @@
-//! E17 and E18: four programs that cluster streams of packets share the machine, each with a thread for
-//! every second CPU, under plain Linux, on a static partition of the CPUs, and as gangs.
+//! E17 and E18: four programs that cluster streams of packets share the machine, each with a thread
+//! for every second CPU, under plain Linux, on a static partition of the CPUs, and as gangs.
 //!
-//! Packets come in bursts of growing length, at a mean rate that keeps the machine busy for three fifths.
-//! What counts is the time until a stream is done: as long as the packets take to come where the programs
-//! keep up, and longer where their barriers wait for threads that do not run.
+//! Packets come in bursts of growing length, at a mean rate that keeps the machine busy for three
+//! fifths. What counts is the time until a stream is done: as long as the packets take to come
+//! where the programs keep up, and longer where their barriers wait for threads that do not run.
 
 use std::time::Duration;
 
@@ -166,8 +166,8 @@ impl Load {
     }
 }
 
-/// The CPUs of one stream: a quarter of them. Where four do not divide their number, neighbours share one, so that
-/// all are used and each stream has as many.
+/// The CPUs of one stream: a quarter of them. Where four do not divide their number, neighbours
+/// share one, so that all are used and each stream has as many.
 fn part(cpus: &[usize], stream: usize) -> Vec<usize> {
     let size = cpus.len().div_ceil(STREAMS);
     let last = STREAMS - 1;

@@ -1,13 +1,13 @@
-//! E13 and E14: where the benefit of gang scheduling ends. Two BARRIERs share the machine; of one the work
-//! between barriers is made longer, or its variance larger, and how much faster it is as a gang than under
-//! plain Linux is taken at each point.
+//! E13 and E14: where the benefit of gang scheduling ends. Two BARRIERs share the machine; of one
+//! the work between barriers is made longer, or its variance larger, and how much faster it is as a
+//! gang than under plain Linux is taken at each point.
 //!
-//! The point from which on there is no benefit worth speaking of is found, not assumed: between the last
-//! measured point at which one is shown and the one after it, points are halved in (geometrically) and measured as
-//! well, and the crossing is interpolated.
+//! The point from which on there is no benefit worth speaking of is found, not assumed: between the
+//! last measured point at which one is shown and the one after it, points are halved in
+//! (geometrically) and measured as well, and the crossing is interpolated.
 //!
-//! The barrier spins for 50 µs and then blocks, as a good one does (E8): with one that only spins, plain
-//! Linux would lose at any interval.
+//! The barrier spins for 50 µs and then blocks, as a good one does (E8): with one that only spins,
+//! plain Linux would lose at any interval.
 
 use std::time::Duration;
 
@@ -172,8 +172,8 @@ fn benefits(report: &mut Report, points: &[Duration]) -> Vec<Benefit> {
     benefits
 }
 
-/// The last point at which a benefit is shown and the one after it; none where it is at all, or at none. A point for
-/// which a first answer had time once tells nothing.
+/// The last point at which a benefit is shown and the one after it; none where it is at all, or at
+/// none. A point for which a first answer had time once tells nothing.
 fn bracket(benefits: &[Benefit]) -> Option<(Benefit, Benefit)> {
     let told: Vec<_> =
         benefits.iter().copied().filter(|benefit| benefit.is_shown.is_some()).collect();

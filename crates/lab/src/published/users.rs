@@ -1,6 +1,6 @@
-//! What users of today's software report: several jobs of a numerical library or of MPI at once, each with a thread
-//! or rank for every CPU, are many times slower than one after the other. Four jobs at once, under plain Linux and as
-//! gangs, with the default settings of their runtimes.
+//! What users of today's software report: several jobs of a numerical library or of MPI at once,
+//! each with a thread or rank for every CPU, are many times slower than one after the other. Four
+//! jobs at once, under plain Linux and as gangs, with the default settings of their runtimes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,8 +29,8 @@ pub struct Users {
     /// How often each job solves its problem [default: as often as takes --seconds alone]
     #[arg(long)]
     pub times: Option<u64>,
-    /// Jobs that have not ended by then are killed, and count as if they had, in favour of who ran them
-    /// [default: 30s, with --quick 10s]
+    /// Jobs that have not ended by then are killed, and count as if they had, in favour of who ran
+    /// them [default: 30s, with --quick 10s]
     #[arg(long, value_parser = seconds)]
     pub patience: Option<Duration>,
     /// Unpacked source of mpi4py of the version that is installed, whose own tests are run too

@@ -1,4 +1,5 @@
-//! Kills a daemon and watches until every thread of the programs given is as it would be without one.
+//! Kills a daemon and watches until every thread of the programs given is as it would be without
+//! one.
 //!
 //! The watcher has to run while gangs hold all CPUs, so it is to be started above them (`chrt -f`);
 //! an ordinary one would act only in the gaps, when no gang is raised anyway.

@@ -38,8 +38,8 @@ pub fn gangd_is_there() -> bool {
     there && root
 }
 
-/// Of the conditions with gangs it is told how much these ran as a whole, or why that is not known; under plain Linux,
-/// too.
+/// Of the conditions with gangs it is told how much these ran as a whole, or why that is not known;
+/// under plain Linux, too.
 pub fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
     let mut told = 0;
     for series in report["series"].as_array().unwrap() {

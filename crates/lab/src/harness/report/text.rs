@@ -41,8 +41,8 @@ impl Report {
         text
     }
 
-    /// Heading and rows of what was measured: a condition each, mean and interval of each figure but for some, and the
-    /// standard deviation of the one that matters.
+    /// Heading and rows of what was measured: a condition each, mean and interval of each figure
+    /// but for some, and the standard deviation of the one that matters.
     pub fn series_rows(&self, leave_out: &[&str]) -> (Vec<&str>, Vec<Vec<String>>) {
         let mut all: BTreeSet<&str> =
             self.series.iter().flat_map(|series| series.samples.keys().copied()).collect();

@@ -1,5 +1,5 @@
-//! The programs that the doctor is asked about: of every kind that the lab has, and real ones where they are
-//! installed.
+//! The programs that the doctor is asked about: of every kind that the lab has, and real ones where
+//! they are installed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -47,8 +47,8 @@ const WORKLOADS: [(&str, &str); 26] = [
 /// A first answer is made of every so many of them.
 const QUICK: usize = 6;
 
-/// Real programs that have not ended by then are killed, and count as if they had. Copies that share the machine
-/// evenly take as long as workloads count.
+/// Real programs that have not ended by then are killed, and count as if they had. Copies that
+/// share the machine evenly take as long as workloads count.
 fn patience(span: &Span) -> Duration {
     span.length * 5 / 2
 }
@@ -68,8 +68,8 @@ pub struct Subjects {
     pub missing: Vec<String>,
 }
 
-/// Chooses those whose name has one of the words of `only` in it; without any, all, or for a first answer some of
-/// the lab's own. Each real program is to run for `alone` by itself.
+/// Chooses those whose name has one of the words of `only` in it; without any, all, or for a first
+/// answer some of the lab's own. Each real program is to run for `alone` by itself.
 pub fn choose(lab: &Lab, dir: &Path, only: &[String], alone: Duration) -> Result<Subjects> {
     let is_meant =
         |name: &str| only.is_empty() || only.iter().any(|word| name.contains(word.as_str()));

@@ -1,7 +1,8 @@
 //! Every experiment, and one page with all their figures, complete in itself.
 //!
 //! The page is written anew after each experiment, so that what was measured is there whatever
-//! becomes of the rest. What fails is listed, and does not keep the others from being measured.
+//! becomes of the rest. An experiment that fails is listed, and does not keep the others from being
+//! measured.
 
 mod page;
 
@@ -29,7 +30,7 @@ pub struct All {
     pub only: Vec<String>,
 }
 
-/// What became of one experiment.
+/// The result of one experiment.
 pub struct Done {
     pub name: &'static str,
     pub found: Result<Report, String>,

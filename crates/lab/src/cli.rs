@@ -19,7 +19,7 @@ const DETAILS: &str = "Each runs its conditions in turn, several rounds, and pri
                        are started for it on sockets of their own; one that is already running is \
                        left alone, but should have no jobs meanwhile.";
 
-/// What is typed that is no experiment.
+/// Commands that are no experiments.
 #[derive(Subcommand, Debug)]
 enum Other {
     /// Two real OpenMP programs, in under a minute, with a picture of which gang ran where

@@ -20,7 +20,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// In a line.
     about: &'static str,
-    /// What else its help says.
+    /// More of its help.
     details: &'static str,
     /// Options that it shares with others, of those that some have no use for.
     pub takes: &'static [Takes],
@@ -64,11 +64,11 @@ const EMPTY: Experiment = Experiment {
     run: |_, _| anyhow::bail!("there is no experiment without a name"),
 };
 
-/// What most of those take that compare gangs with plain Linux.
+/// The options of most experiments that compare gangs with plain Linux.
 const ALL_OF_THEM: &[Takes] = &[Seconds, Threads, Plain, WatchPlain, Backend, Paper];
 /// The same of those whose programs have a thread for each CPU.
 const ON_ALL_CPUS: &[Takes] = &[Seconds, Plain, WatchPlain, Backend, Paper];
-/// What those take that are about gangd alone.
+/// The options of experiments about gangd alone.
 const OF_GANGD: &[Takes] = &[Seconds, Threads, Backend, Paper];
 
 /// Those of the papers first, in their order.

@@ -158,7 +158,7 @@ fn all_makes_one_page() {
     let json: Value = serde_json::from_slice(&json).unwrap();
     let report = &json["reports"][0];
     assert_eq!(report["experiment"], "priority");
-    // Whoever reads it knows when and how it was made.
+    // The report says when and how it was made.
     let began = report["began"].as_str().unwrap();
     assert!(began.len() == "2026-01-02T03:04:05Z".len() && began.starts_with("20"), "{began}");
     let command = report["command"].as_str().unwrap();

@@ -4,7 +4,7 @@
 //! each condition once, every second round in the reverse order, and figures are compared within
 //! rounds only. Before each round, and after the last, the noise of the machine is sampled.
 //!
-//! How much programs run as a whole a daemon says, which beside plain Linux would be part of what
+//! A daemon says how much programs are coscheduled. Beside plain Linux it would be part of what
 //! gangs are compared with. So conditions under plain Linux run once more in the end, beside a
 //! daemon that does nothing else, and nothing else is taken of that round.
 
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::budget::Budget;
 use super::progress;
-use super::samples::{Figures, Sample, Series};
+use super::samples::{Sample, Series};
 use crate::harness::gangs::{APART, COSCHEDULED};
 use crate::harness::lab::Lab;
 use crate::harness::machine::Machine;
@@ -24,16 +24,18 @@ use crate::harness::origin::Origin;
 /// One way to run the workload of an experiment.
 pub struct Condition<'a> {
     pub name: String,
-    measure: Box<dyn Fn() -> Result<Figures> + 'a>,
+    measure: Box<dyn Fn(&Lab) -> Result<Sample> + 'a>,
 }
 
 impl<'a> Condition<'a> {
-    pub fn new(name: impl Into<String>, measure: impl Fn() -> Result<Figures> + 'a) -> Self {
+    /// `measure` returns all that there is to know of one round; the lab that it is given says
+    /// whether the round is compared or only looked at.
+    pub fn new(name: impl Into<String>, measure: impl Fn(&Lab) -> Result<Sample> + 'a) -> Self {
         Self { name: name.into(), measure: Box::new(measure) }
     }
 }
 
-/// What was measured, and on what.
+/// All that was measured, and the machine.
 pub struct Run {
     pub experiment: &'static str,
     pub origin: Origin,
@@ -108,7 +110,6 @@ pub fn alternate_on(
     if let Some(journal) = journal {
         journal.begin(experiment, &lab.describe(&machine)?)?;
     }
-    lab.daemons.take();
     let known = |round: usize, condition: &Condition| {
         journal.and_then(|journal| journal.sample(experiment, &condition.name, round))
     };
@@ -175,6 +176,7 @@ pub fn alternate_on(
                     sample
                 }
             };
+            origin.daemons.extend(sample.daemons.iter().cloned());
             series[index].add(round, sample);
         }
         done = round + 1;
@@ -190,7 +192,8 @@ pub fn alternate_on(
         }
     } else {
         for series in series.iter_mut().filter(|series| series.wants_look()) {
-            series.add_look(done, not_seen("--quick had no time to look at plain Linux"));
+            series
+                .add_look(done, Sample::not_measured("--quick had no time to look at plain Linux"));
         }
     }
     if budget.has_measured() {
@@ -200,7 +203,6 @@ pub fn alternate_on(
     let rounds_left_out = rounds.of_all.saturating_sub(done);
     let more_rounds = done.saturating_sub(rounds.of_all);
     let rounds = done - more_rounds;
-    origin.daemons = lab.daemons.take();
     Ok(Run {
         experiment,
         origin,
@@ -216,11 +218,8 @@ pub fn alternate_on(
 
 /// Measures a condition once.
 fn take(lab: &Lab, experiment: &str, condition: &Condition, round: usize) -> Result<Sample> {
-    lab.measured.take();
-    let figures = (condition.measure)()
+    let sample = (condition.measure)(lab)
         .with_context(|| format!("round {}, {}", round + 1, condition.name))?;
-    let mut sample = lab.measured.take();
-    sample.figures.extend(figures);
     if let Some(journal) = &lab.journal {
         journal.add_sample(experiment, &condition.name, round, &sample)?;
     }
@@ -233,32 +232,24 @@ fn part_apart(series: &[Series]) -> f64 {
     apart as f64 / series.len().max(1) as f64
 }
 
-fn not_seen(reason: impl Into<String>) -> Sample {
-    Sample { not_measured: Some(reason.into()), ..Sample::default() }
-}
-
-/// Runs a condition once more, to see how much its programs run as a whole.
+/// Runs a condition once more, to see how much its programs are coscheduled.
 fn look(lab: &Lab, experiment: &str, condition: &Condition) -> Result<Sample> {
     let name = format!("{}, looked at", condition.name);
     let journal = lab.journal.as_ref();
     if let Some(known) = journal.and_then(|journal| journal.sample(experiment, &name, 0)) {
         return Ok(known);
     }
-    lab.measured.take();
-    lab.only_looks.set(true);
-    let measured = (condition.measure)();
-    lab.only_looks.set(false);
-    let seen = lab.measured.take();
-    if let Err(error) = measured {
-        // What was compared is there all the same.
-        return Ok(not_seen(format!("{error:#}")));
-    }
+    let seen = match (condition.measure)(&lab.looking()) {
+        Ok(sample) => sample.of_gangs(),
+        // The figures that are compared are there all the same.
+        Err(error) => return Ok(Sample::not_measured(format!("{error:#}"))),
+    };
     let is_told = match &seen.not_measured {
         Some(reason) => reason != APART,
         None => seen.figures.contains_key(COSCHEDULED),
     };
     if !is_told {
-        return Ok(not_seen("its programs were not looked at"));
+        return Ok(Sample::not_measured("its programs were not looked at"));
     }
     if let Some(journal) = journal {
         journal.add_sample(experiment, &name, 0, &seen)?;
@@ -298,9 +289,9 @@ mod tests {
         let order = RefCell::new(String::new());
         let condition = |name: &'static str| {
             let order = &order;
-            Condition::new(name, move || {
+            Condition::new(name, move |_| {
                 order.borrow_mut().push_str(name);
-                Ok(Figures::from([("rounds", order.borrow().len() as f64)]))
+                Ok(Sample::default().with([("rounds", order.borrow().len() as f64)]))
             })
         };
         let conditions = [condition("a"), condition("b"), condition("c")];
@@ -319,9 +310,9 @@ mod tests {
         let order = RefCell::new(String::new());
         let condition = |name: &'static str| {
             let order = &order;
-            Condition::new(name, move || {
+            Condition::new(name, move |_| {
                 order.borrow_mut().push_str(name);
-                Ok(Figures::from([("n", 1.0)]))
+                Ok(Sample::default().with([("n", 1.0)]))
             })
         };
         let conditions = [condition("a"), condition("b"), condition("c")];
@@ -347,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_failure_names_its_condition() {
-        let fails = Condition::new("on fire", || anyhow::bail!("smoke"));
+        let fails = Condition::new("on fire", |_| anyhow::bail!("smoke"));
         let error = alternate(&lab(None), "fire", 1, &[fails]).map(|_| ()).unwrap_err();
         assert_eq!(format!("{error:#}"), "round 1, on fire: smoke");
     }
@@ -357,10 +348,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run");
         let measured = RefCell::new(0);
-        let count = || {
+        let count = |_: &Lab| {
             *measured.borrow_mut() += 1;
             anyhow::ensure!(*measured.borrow() != 3, "interrupted");
-            Ok(Figures::from([("n", f64::from(*measured.borrow()))]))
+            Ok(Sample::default().with([("n", f64::from(*measured.borrow()))]))
         };
         let conditions = [Condition::new("a", count), Condition::new("b", count)];
         assert!(alternate(&lab(Some(&path)), "count", 2, &conditions).is_err());
@@ -379,15 +370,12 @@ mod tests {
         let path = dir.path().join("run");
         let looks = RefCell::new(0);
         let measure = |lab: &Lab, fails: bool| {
-            if !lab.only_looks.get() {
-                lab.note_plain();
-                return Ok(Figures::from([("n", 1.0)]));
+            if !lab.only_looks {
+                return Ok(Sample::not_measured(APART).with([("n", 1.0)]));
             }
             *looks.borrow_mut() += 1;
             anyhow::ensure!(!fails, "smoke");
-            let figures = Figures::from([(COSCHEDULED, 40.0)]);
-            lab.measured.replace(Sample { figures, ..Sample::default() });
-            Ok(Figures::from([("n", 7.0)]))
+            Ok(Sample::default().with([(COSCHEDULED, 40.0), ("n", 7.0)]))
         };
         let run = |quick: bool, began: Instant| {
             let lab = match quick {
@@ -397,13 +385,10 @@ mod tests {
             let mut lab = lab;
             lab.began = began;
             let conditions = [
-                Condition::new("a", || measure(&lab, false)),
-                Condition::new("b", || measure(&lab, true)),
-                Condition::new("gangs", || Ok(Figures::from([("n", 2.0)]))),
-                Condition::new("blind", || {
-                    lab.note_plain();
-                    Ok(Figures::from([("n", 3.0)]))
-                }),
+                Condition::new("a", |lab| measure(lab, false)),
+                Condition::new("b", |lab| measure(lab, true)),
+                Condition::new("gangs", |_| Ok(Sample::default().with([("n", 2.0)]))),
+                Condition::new("blind", |_| Ok(Sample::not_measured(APART).with([("n", 3.0)]))),
             ];
             alternate(&lab, "look", 2, &conditions).unwrap().series
         };
@@ -435,7 +420,8 @@ mod tests {
             ..Options::default()
         };
         let lab = Lab::new(&asked).unwrap().for_experiment(&[Takes::Threads]);
-        let uses = Condition::new("a", || Ok(Figures::from([("n", lab.threads() as f64)])));
+        let uses =
+            Condition::new("a", |lab| Ok(Sample::default().with([("n", lab.threads() as f64)])));
         let run = alternate(&lab, "uses", 1, &[uses]).unwrap();
         let report = crate::harness::report::Report::new(&lab, "about", run, "n");
         let told = ["--seconds", "--backend"]
@@ -451,7 +437,7 @@ mod tests {
             let began = Instant::now().checked_sub(FIRST_ANSWER).unwrap();
             let mut lab = lab;
             lab.began = began;
-            let conditions = [Condition::new("a", || Ok(Figures::from([("n", 1.0)])))];
+            let conditions = [Condition::new("a", |_| Ok(Sample::default().with([("n", 1.0)])))];
             let run = alternate(&lab, "count", 3, &conditions).unwrap();
             assert_eq!(run.series[0].samples["n"].len(), run.rounds);
             (run.rounds, run.rounds_left_out)

@@ -64,7 +64,7 @@ impl Running {
             self.written = match self.output.recv_timeout(left) {
                 Ok(output) => Some(output),
                 Err(RecvTimeoutError::Timeout) => None,
-                // Who reads it has ended without a word: waiting for it again would be no waiting.
+                // Its reader has ended without a word: waiting for it again would be no waiting.
                 Err(RecvTimeoutError::Disconnected) => {
                     Some(Err(std::io::Error::other("nobody reads what it writes")))
                 }

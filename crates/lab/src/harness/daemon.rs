@@ -91,7 +91,7 @@ pub struct Daemon {
     gang: PathBuf,
     only_watch: bool,
     /// What it schedules by, as it says.
-    pub schedules_by: Option<String>,
+    schedules_by: Option<String>,
     socket: PathBuf,
     dir: TempDir,
     /// A client that stays, so that the daemon is not idle before its first job has come.
@@ -172,6 +172,11 @@ impl Daemon {
     fn log(&self) -> String {
         let text = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         text.trim().to_owned()
+    }
+
+    /// What it schedules by, where it schedules its jobs.
+    pub fn schedules_by(&self) -> Option<String> {
+        self.schedules_by.clone().filter(|_| !self.only_watch)
     }
 
     pub fn pid(&self) -> i32 {

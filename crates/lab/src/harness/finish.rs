@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::harness::lab::{Gang, Lab, Span, Under};
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::workload::phases::PhasesOutcome;
 use crate::workload::window::sleep_until_ns;
 
@@ -16,7 +16,7 @@ const CPUS_USED: &str = "cpus_used";
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// The time that copies take which run one after the other.
-pub fn batch(lab: &Lab, copies: &[Vec<String>]) -> Result<Figures> {
+pub fn batch(lab: &Lab, copies: &[Vec<String>]) -> Result<Sample> {
     let (mut time_s, mut cpu_s) = (0.0, 0.0);
     for arguments in copies {
         let deadline = Instant::now() + 2 * LIMIT;
@@ -26,11 +26,11 @@ pub fn batch(lab: &Lab, copies: &[Vec<String>]) -> Result<Figures> {
         cpu_s += outcome.cpu_ns as f64 / 1e9;
         ensure!(outcome.finished, "a copy that runs alone did not finish in its time");
     }
-    Ok(Figures::from([(TIME, time_s), (CPUS_USED, cpu_s / time_s)]))
+    Ok(Sample::default().with([(TIME, time_s), (CPUS_USED, cpu_s / time_s)]))
 }
 
 /// The time that copies take which run at once, until the last of them is done.
-pub fn together(lab: &Lab, under: &Under, copies: &[Vec<String>]) -> Result<Figures> {
+pub fn together(lab: &Lab, under: &Under, copies: &[Vec<String>]) -> Result<Sample> {
     let daemon = lab.daemon_of(under)?;
     let span = Span::soon(2 * LIMIT);
     let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
@@ -41,7 +41,7 @@ pub fn together(lab: &Lab, under: &Under, copies: &[Vec<String>]) -> Result<Figu
         running.push(lab.start_workload(daemon.as_ref(), Some(gang), &arguments)?);
     }
     sleep_until_ns(span.start_ns);
-    lab.look_at_gangs_until_done(daemon.as_ref(), &mut running, span.deadline);
+    let seen = lab.by(daemon.as_ref()).look_until_done(&mut running, span.deadline);
     let mut finished_at_ns = 0;
     let mut unfinished = 0;
     for copy in running {
@@ -52,5 +52,5 @@ pub fn together(lab: &Lab, under: &Under, copies: &[Vec<String>]) -> Result<Figu
     let is_compared = unfinished == 0 || matches!(under, Under::Plain);
     ensure!(is_compared, "{unfinished} of {} gangs did not finish in their time", copies.len());
     let time_s = finished_at_ns.saturating_sub(span.start_ns) as f64 / 1e9;
-    Ok(Figures::from([(TIME, time_s), ("unfinished_copies", unfinished as f64)]))
+    Ok(seen.with([(TIME, time_s), ("unfinished_copies", unfinished as f64)]))
 }

@@ -1,9 +1,9 @@
-//! What the daemon measures of the gangs of a condition: which part of their slots they ran as a
-//! whole, how far apart their threads were, what they lost in their slots, and what they had out of
-//! them.
+//! The figures that the daemon measures of the gangs of a condition: which part of their slots they
+//! were coscheduled, how far apart their threads were, how long these waited in their slots, and
+//! how long they ran out of them.
 //!
-//! Every experiment with gangs asks here. What was not measured is told as such, with its reason,
-//! and is never 0.
+//! Every experiment with gangs asks here. A figure that was not measured is reported as such, with
+//! its reason, and is never 0.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use gang_protocol::client::Client;
 
 use crate::harness::child::Running;
 use crate::harness::daemon::Daemon;
-use crate::harness::lab::{Lab, Span};
+use crate::harness::lab::Span;
 use crate::harness::samples::{Figures, Sample};
 use crate::workload::window::sleep_until_ns;
 
@@ -31,13 +31,15 @@ const FILLED: &str = "gangs_filled_percent";
 const WAITING: &str = "gangs_waiting_percent";
 /// A terminal has no room for these; all else has.
 pub const NOT_ON_TERMINALS: [&str; 3] = [LOST, FILLED, WAITING];
+/// All that a look at gangs tells.
+const OF_GANGS: [&str; 5] = [COSCHEDULED, SKEW, LOST, FILLED, WAITING];
 /// How long before the end of a window the daemon is asked.
 const LOOK: Duration = Duration::from_millis(100);
 /// When gangs that run until they are done are looked at first; each further look comes after twice
 /// the time, so that looking costs next to nothing, however long they take.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// What the daemon says of one job.
+/// The figures that the daemon has of one job.
 struct Job {
     coscheduled: Option<f64>,
     cpu_time_ns: i64,
@@ -67,7 +69,7 @@ fn summed(jobs: &[Job]) -> Sample {
         measured.fold((0.0, 0.0), |(sum, time), (share, used)| (sum + share * used, time + used));
     if time == 0.0 {
         let reason = jobs.iter().find_map(|job| job.not_measured.clone());
-        return not_measured(reason.unwrap_or_else(|| match jobs {
+        return Sample::not_measured(reason.unwrap_or_else(|| match jobs {
             [] => NOT_THERE.into(),
             _ => NO_SLOT.into(),
         }));
@@ -82,73 +84,101 @@ fn summed(jobs: &[Job]) -> Sample {
     Sample { figures, ..Sample::default() }
 }
 
-fn not_measured(reason: impl Into<String>) -> Sample {
-    Sample { not_measured: Some(reason.into()), ..Sample::default() }
+/// The scheduler of the programs of a condition, which decides how much can be told of them.
+#[derive(Clone, Copy)]
+pub enum Scheduled<'a> {
+    /// The daemon tells.
+    By(&'a Daemon),
+    /// Linux does, and a daemon is to look at them in a round of its own.
+    SeenApart,
+    /// Linux does, and nobody asks.
+    Unseen,
 }
 
-impl Lab {
-    /// Waits until just before the end of the window, when all gangs are there yet, and notes what
-    /// is measured of them.
-    pub fn look_at_gangs(&self, daemon: Option<&Daemon>, span: &Span) {
-        let before = (span.length / 4).min(LOOK);
-        self.look_at_gangs_at(daemon, span.end_ns() - before.as_nanos() as u64);
+impl<'a> Scheduled<'a> {
+    pub fn daemon(self) -> Option<&'a Daemon> {
+        match self {
+            Scheduled::By(daemon) => Some(daemon),
+            Scheduled::SeenApart | Scheduled::Unseen => None,
+        }
     }
 
-    /// The same at another moment.
-    pub fn look_at_gangs_at(&self, daemon: Option<&Daemon>, at_ns: u64) {
-        let Some(daemon) = daemon else { return };
+    /// Looks just before the end of the window, when all gangs are there yet.
+    pub fn look(self, span: &Span) -> Sample {
+        self.look_by(|daemon| daemon.look(span))
+    }
+
+    /// Looks at gangs that run until they are done.
+    pub fn look_until_done(self, running: &mut [Running], deadline: Instant) -> Sample {
+        self.look_by(|daemon| daemon.look_until_done(running, deadline))
+    }
+
+    fn look_by(self, look: impl FnOnce(&Daemon) -> Sample) -> Sample {
+        match self {
+            Scheduled::By(daemon) => look(daemon),
+            // A daemon would be part of what gangs are compared with.
+            Scheduled::SeenApart => Sample::not_measured(APART),
+            Scheduled::Unseen => Sample::default(),
+        }
+    }
+}
+
+impl Daemon {
+    /// A sample of it, of which it was not asked how its gangs ran.
+    pub fn sample(&self) -> Sample {
+        Sample { daemons: self.schedules_by().into_iter().collect(), ..Sample::default() }
+    }
+
+    /// Waits until just before the end of the window, when all gangs are there yet, and looks at
+    /// them.
+    pub fn look(&self, span: &Span) -> Sample {
+        let before = (span.length / 4).min(LOOK);
+        self.look_at(span.end_ns() - before.as_nanos() as u64)
+    }
+
+    /// Looks at gangs at another moment.
+    pub fn look_at(&self, at_ns: u64) -> Sample {
         sleep_until_ns(at_ns);
-        self.note(match jobs(daemon) {
+        let seen = match jobs(self) {
             Ok(jobs) => summed(&jobs),
-            Err(error) => not_measured(format!("{error:#}")),
-        });
+            Err(error) => Sample::not_measured(format!("{error:#}")),
+        };
+        Sample { daemons: self.sample().daemons, ..seen }
     }
 
     /// Looks at gangs that run until they are done, again and again, until the first of them has
-    /// ended or the time is over. What was seen last of the most of them counts.
-    pub fn look_at_gangs_until_done(
-        &self,
-        daemon: Option<&Daemon>,
-        running: &mut [Running],
-        deadline: Instant,
-    ) {
-        let (Some(daemon), Some(first)) = (daemon, running.first_mut()) else { return };
+    /// ended or the time is over. The last look at the most of them counts.
+    pub fn look_until_done(&self, running: &mut [Running], deadline: Instant) -> Sample {
         let (mut most, mut seen, mut wait) = (0, summed(&[]), FIRST);
+        let Some(first) = running.first_mut() else { return self.sample() };
         while !first.ends_by(deadline.min(Instant::now() + wait)) && Instant::now() < deadline {
-            match jobs(daemon) {
+            match jobs(self) {
                 Ok(jobs) if jobs.len() >= most => {
                     most = jobs.len();
                     seen = summed(&jobs);
                 }
                 // Some have ended.
                 Ok(_) => {}
-                Err(error) if most == 0 => seen = not_measured(format!("{error:#}")),
+                Err(error) if most == 0 => seen = Sample::not_measured(format!("{error:#}")),
                 Err(_) => {}
             }
             wait *= 2;
         }
-        self.note(seen);
+        Sample { daemons: self.sample().daemons, ..seen }
+    }
+}
+
+impl Sample {
+    /// The figures of the look alone, without those that are compared.
+    pub fn of_gangs(self) -> Self {
+        let Sample { mut figures, not_measured, lost_to_ns, .. } = self;
+        figures.retain(|figure, _| OF_GANGS.contains(figure));
+        Sample { figures, not_measured, lost_to_ns, ..Sample::default() }
     }
 
-    /// Plain Linux is looked at by a daemon that does nothing else, and not while it is compared
-    /// unless that is asked for.
-    pub fn note_plain(&self) {
-        self.note(not_measured(APART));
-    }
-
-    /// Whether the last look came before any gang had run, or after all of them had.
+    /// Whether gangs were looked at before any of them had run, or after all of them had.
     pub fn saw_no_gang_run(&self) -> bool {
-        let measured = self.measured.borrow();
-        measured.not_measured.as_deref().is_some_and(|why| why == NOT_THERE || why == NO_SLOT)
-    }
-
-    /// It is not looked at how much the gangs of the condition run as a whole.
-    pub fn note_not_measured(&self, reason: &str) {
-        self.note(not_measured(reason));
-    }
-
-    fn note(&self, seen: Sample) {
-        self.measured.replace(seen);
+        self.not_measured.as_deref().is_some_and(|why| why == NOT_THERE || why == NO_SLOT)
     }
 }
 

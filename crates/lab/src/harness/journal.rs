@@ -183,7 +183,16 @@ mod tests {
         let figures = Figures::from([("mflops", 7.5)]);
         let not_measured = Some("it takes CAP_BPF".into());
         let lost_to_ns = [("kworker/0:1 (other)".into(), 7)].into();
-        let sample = Sample { figures, not_measured, lost_to_ns, longer_window_s: Some(0.8) };
+        let notes = vec!["undecided".into()];
+        let longer_window_s = Some(0.8);
+        let sample = Sample {
+            figures,
+            not_measured,
+            lost_to_ns,
+            longer_window_s,
+            notes,
+            ..Sample::default()
+        };
         first.add_sample("gauss", "1 thread, gang", 0, &sample).unwrap();
         first.add_noise("gauss", noise).unwrap();
         drop(first);

@@ -1,8 +1,6 @@
-//! What every experiment has at hand: the options, the programs, and a way to run several copies
-//! over one window, under plain Linux or under a daemon.
+//! All that every experiment has at hand: the options, the programs, and a way to run several
+//! copies over one window, under plain Linux or under a daemon.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -12,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use crate::harness::child::Running;
 use crate::harness::daemon::{Daemon, Settings};
 use crate::harness::duration;
+use crate::harness::gangs::Scheduled;
 use crate::harness::journal::Journal;
 use crate::harness::machine::Machine;
 use crate::harness::options::{Options, Takes};
@@ -24,24 +23,19 @@ use crate::workload::window::now_ns;
 pub struct Lab {
     pub programs: Programs,
     pub options: Options,
-    /// What the experiment may look at of them.
+    /// Those of them that the experiment takes.
     takes: &'static [Takes],
-    /// What was given, and the experiment has no use for.
+    /// Options that were given, and that the experiment has no use for.
     pub unused: Vec<Takes>,
     /// CPUs this process may use.
     pub cpus: usize,
     pub journal: Option<Rc<Journal>>,
-    /// What the experiment was asked for by options of its own.
+    /// The options of its own that the experiment was given.
     pub parameters: String,
     /// When the experiment began.
     pub began: Instant,
-    /// What the daemon measured of the gangs of the condition that runs; the harness adds it to the
-    /// condition's figures.
-    pub measured: RefCell<Sample>,
-    /// What daemons scheduled by that were started since the harness has asked.
-    pub daemons: RefCell<BTreeSet<String>>,
-    /// What runs is looked at and not compared.
-    pub only_looks: Cell<bool>,
+    /// Programs are looked at, and not compared.
+    pub only_looks: bool,
 }
 
 /// How the copies of an experiment share the machine.
@@ -81,21 +75,9 @@ impl Lab {
         ensure!(options.runs != Some(0), "an experiment has at least one round");
         let journal = options.resume.as_deref().map(Journal::open).transpose()?.map(Rc::new);
         let options = options.clone();
-        let (unused, parameters, measured, daemons, only_looks) = Default::default();
+        let (unused, parameters, only_looks) = Default::default();
         let (takes, began) = (Takes::ALL.as_slice(), Instant::now());
-        Ok(Self {
-            programs,
-            options,
-            takes,
-            unused,
-            cpus,
-            journal,
-            parameters,
-            began,
-            measured,
-            daemons,
-            only_looks,
-        })
+        Ok(Self { programs, options, takes, unused, cpus, journal, parameters, began, only_looks })
     }
 
     /// For an experiment that begins now and takes these options.
@@ -107,6 +89,11 @@ impl Lab {
     /// For an experiment with options of its own.
     pub fn asked_for(&self, parameters: String) -> Self {
         Self { parameters, ..self.clone() }
+    }
+
+    /// For a condition that is looked at and not compared.
+    pub fn looking(&self) -> Self {
+        Self { only_looks: true, ..self.clone() }
     }
 
     /// An experiment looks at an option: one that it does not take was refused or left out before.
@@ -135,7 +122,7 @@ impl Lab {
         self.options.runs.unwrap_or(rounds)
     }
 
-    /// What samples must have in common with others that they are compared with.
+    /// All that samples must have in common to be compared.
     pub fn describe(&self, machine: &Machine) -> Result<String> {
         let options = &self.options;
         let mut text = machine.identity();
@@ -212,7 +199,7 @@ impl Lab {
         powers.chain([self.cpus]).collect()
     }
 
-    /// What [`Lab::thread_counts`] leaves out.
+    /// The numbers that [`Lab::thread_counts`] leaves out.
     pub fn thread_counts_left_out(&self) -> Option<String> {
         let is_all = self.options.threads.is_some() || self.thread_counts().len() == self.cpus;
         let measured = "powers of two and the number of CPUs are measured, all with --paper";
@@ -232,27 +219,27 @@ impl Lab {
     }
 
     pub fn daemon(&self, settings: &Settings) -> Result<Daemon> {
-        let daemon = Daemon::start(&self.programs, settings)?;
-        if !settings.only_watch {
-            self.daemons.borrow_mut().extend(daemon.schedules_by.clone());
-        }
-        Ok(daemon)
+        Daemon::start(&self.programs, settings)
     }
 
     /// A daemon where the condition has one.
     pub fn daemon_of(&self, under: &Under) -> Result<Option<Daemon>> {
         match under {
-            Under::Plain if self.watches_plain() || self.only_looks.get() => {
+            Under::Plain if self.watches_plain() || self.only_looks => {
                 self.daemon(&Settings { only_watch: true, ..Settings::default() }).map(Some)
             }
-            Under::Plain => {
-                // Where only plain Linux is measured nobody compares it with gangs.
-                if !self.options.plain {
-                    self.note_plain();
-                }
-                Ok(None)
-            }
+            Under::Plain => Ok(None),
             Under::Gangd(settings) => self.daemon(settings).map(Some),
+        }
+    }
+
+    /// By whom programs are scheduled of a condition that has this daemon, or none.
+    pub fn by<'a>(&self, daemon: Option<&'a Daemon>) -> Scheduled<'a> {
+        match daemon {
+            Some(daemon) => Scheduled::By(daemon),
+            // Where only plain Linux is measured nobody compares it with gangs.
+            None if self.options.plain => Scheduled::Unseen,
+            None => Scheduled::SeenApart,
         }
     }
 
@@ -292,25 +279,21 @@ impl Lab {
 
     /// Measures over a window of this length. Where that was too short for what is measured to
     /// happen, as it can be on a slow machine, measures once more over a longer one: what was not
-    /// completed has no rate. The last window counts, and the report tells of it. One of
-    /// `long_enough` or more is the last in any case.
+    /// completed has no rate. The last window counts; its length comes with what was seen where it
+    /// was longer than asked for. One of `long_enough` or more is the last in any case.
     pub fn over_window<T>(
         &self,
         length: Duration,
         long_enough: Duration,
         mut measure: impl FnMut(&Span) -> Result<T>,
         is_enough: impl Fn(&T) -> bool,
-    ) -> Result<T> {
+    ) -> Result<(T, Option<f64>)> {
         let (mut lead, mut span) = (LEAD, Span::soon(length));
         loop {
             let seen = measure(&span)?;
             if is_enough(&seen) || span.length >= long_enough {
-                if span.length > length {
-                    let length_s = span.length.as_secs_f64();
-                    let longest_s = &mut self.measured.borrow_mut().longer_window_s;
-                    *longest_s = Some(longest_s.map_or(length_s, |it| it.max(length_s)));
-                }
-                return Ok(seen);
+                let longer_s = (span.length > length).then(|| span.length.as_secs_f64());
+                return Ok((seen, longer_s));
             }
             let longer = span.length * LONGER;
             eprintln!(
@@ -324,39 +307,44 @@ impl Lab {
         }
     }
 
-    /// Runs copies over one window that all of them share, and in which each completes something;
-    /// returns their outcomes in order.
+    /// Runs copies over one window that all of them share, and in which each completes something.
     pub fn run_together(
         &self,
-        daemon: Option<&Daemon>,
+        by: Scheduled,
         copies: &[Launch],
         length: Duration,
-    ) -> Result<Vec<Outcome>> {
-        let measure = |span: &Span| self.run_in(span, daemon, copies);
-        self.over_window(length, LONG_ENOUGH, measure, |outcomes| {
-            all_completed(outcomes) && !self.looks_in_vain()
-        })
+    ) -> Result<Together> {
+        let only_looks = self.only_looks || self.options.watch_plain;
+        let measure = |span: &Span| self.run_in(span, by, copies);
+        let is_enough = |seen: &Together| {
+            all_completed(&seen.outcomes) && !(only_looks && seen.sample.saw_no_gang_run())
+        };
+        let (Together { outcomes, sample }, longer_s) =
+            self.over_window(length, LONG_ENOUGH, measure, is_enough)?;
+        Ok(Together { outcomes, sample: sample.over(longer_s) })
     }
 
-    /// Whether it is only looked at how much programs run as a whole, and none was seen to run.
-    fn looks_in_vain(&self) -> bool {
-        let only_looks = self.only_looks.get() || self.options.watch_plain;
-        only_looks && self.saw_no_gang_run()
+    /// Runs copies under plain Linux one after the other, each over its part of the window.
+    pub fn run_in_turn(&self, copies: &[Launch], length: Duration) -> Result<Together> {
+        let part = length / copies.len() as u32;
+        let (mut outcomes, mut longest_s) = (Vec::new(), None::<f64>);
+        for copy in copies {
+            let alone = self.run_together(Scheduled::Unseen, std::slice::from_ref(copy), part)?;
+            outcomes.extend(alone.outcomes);
+            let longer_s = alone.sample.longer_window_s;
+            longest_s = longest_s.into_iter().chain(longer_s).reduce(f64::max);
+        }
+        Ok(Together { outcomes, sample: Sample::default().over(longest_s) })
     }
 
     /// Like [`Lab::run_together`], over a window that others share as well.
-    pub fn run_in(
-        &self,
-        span: &Span,
-        daemon: Option<&Daemon>,
-        copies: &[Launch],
-    ) -> Result<Vec<Outcome>> {
+    pub fn run_in(&self, span: &Span, by: Scheduled, copies: &[Launch]) -> Result<Together> {
         let mut running = Vec::new();
         for copy in copies {
             let arguments = [copy.arguments.as_slice(), &span.arguments()].concat();
-            running.push(self.start_workload(daemon, copy.gang, &arguments)?);
+            running.push(self.start_workload(by.daemon(), copy.gang, &arguments)?);
         }
-        self.look_at_gangs(daemon, span);
+        let sample = by.look(span);
         let mut outcomes: Vec<Outcome> = Vec::new();
         for copy in running {
             outcomes.push(copy.outcome(span.deadline)?);
@@ -370,8 +358,16 @@ impl Lab {
                 eprintln!("gang lab: a copy of {name} began {late_ms} ms into its measurement");
             }
         }
-        Ok(outcomes)
+        Ok(Together { outcomes, sample })
     }
+}
+
+/// The outcomes of copies over one window.
+pub struct Together {
+    /// In the order in which they were started.
+    pub outcomes: Vec<Outcome>,
+    /// The look at their gangs, without figures of the programs.
+    pub sample: Sample,
 }
 
 /// Plain Linux, and gangd as it comes unless only plain Linux was asked for.
@@ -441,6 +437,8 @@ pub fn words(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
+
     use super::*;
 
     fn lab(options: Options) -> Lab {
@@ -479,9 +477,10 @@ mod tests {
                 tried.borrow_mut().push(span.length);
                 Ok(span.length)
             };
-            let seen = lab.over_window(ms(10), limit, measure, |seen| *seen >= needed).unwrap();
+            let (seen, longer_s) =
+                lab.over_window(ms(10), limit, measure, |seen| *seen >= needed).unwrap();
             assert_eq!(Some(&seen), tried.borrow().last(), "the last one counts");
-            (tried.into_inner(), lab.measured.take().longer_window_s)
+            (tried.into_inner(), longer_s)
         };
         assert_eq!(lengths(ms(1), ms(1000)), (vec![ms(10)], None));
         assert_eq!(lengths(ms(100), ms(1000)), (vec![ms(10), ms(40), ms(160)], Some(0.16)));

@@ -15,7 +15,9 @@ use crate::harness::child::Running;
 use crate::harness::compiled::{compile, compile_by};
 use crate::harness::daemon::Daemon;
 use crate::harness::duration;
+use crate::harness::gangs::Scheduled;
 use crate::harness::lab::{Gang, Lab, words};
+use crate::harness::samples::Sample;
 use crate::workload::window::now_ns;
 
 const GAUSS: &str = include_str!("../../../../demo/gauss.c");
@@ -207,9 +209,9 @@ impl Copies {
         self
     }
 
-    /// Looks at those that are gangs of the daemon, while they run.
-    pub fn look_at_gangs(&mut self, lab: &Lab, daemon: Option<&Daemon>) {
-        lab.look_at_gangs_until_done(daemon, &mut self.running, self.deadline);
+    /// What can be told of their gangs while they run.
+    pub fn look(&mut self, by: Scheduled) -> Sample {
+        by.look_until_done(&mut self.running, self.deadline)
     }
 
     /// Like [`Copies::finish`]; none where one was not done in its time, and was killed.

@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::workload::{seconds, thread_count};
 
-/// What was asked for.
+/// The options that were given.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Options {
     /// Rounds; each runs every condition once [default: 5, with --quick up to 3 in a minute, with
@@ -136,7 +136,7 @@ pub fn augment(command: Command, takes: &[Takes]) -> Command {
 }
 
 impl Options {
-    /// What was typed of those that a command has.
+    /// The options that were typed, of those that a command has.
     pub fn of(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let flag = |of: Takes| matches!(matches.try_get_one(of.name()), Ok(Some(true)));
         Ok(Self {
@@ -150,7 +150,7 @@ impl Options {
         })
     }
 
-    /// What an experiment that takes these makes of them, and which of those given it has no use
+    /// The options for an experiment that takes these, and those given that it has no use
     /// for. Without gangd an experiment about gangd says itself why it cannot be.
     pub fn of_those(&self, takes: &[Takes]) -> (Self, Vec<Takes>) {
         let mut options = self.clone();

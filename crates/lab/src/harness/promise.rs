@@ -10,7 +10,7 @@ use crate::harness::table::{self, NOT_MEASURED, interval};
 pub struct Promise {
     /// Stays with the promise, and is given to no other one.
     pub id: &'static str,
-    /// What is promised, in a sentence of which the bound says how much.
+    /// The promise in a sentence, of which the bound says how much.
     pub sentence: &'static str,
     pub must: Must,
     /// Of the bound and of what is measured.
@@ -18,9 +18,9 @@ pub struct Promise {
     pub last: Last,
     /// Why it is missed, in a sentence.
     pub missed: Option<&'static str>,
-    /// What a reader of the figure should know.
+    /// More that a reader of the figure should know.
     pub remark: Option<&'static str>,
-    /// What measures it.
+    /// The command that measures it.
     pub command: &'static str,
 }
 

@@ -249,7 +249,9 @@ impl Report {
         }
         all.extend(reasons.into_iter().map(|(reason, count)| {
             let of: usize = self.series.iter().map(Series::measured).sum();
-            format!("How much programs ran as a whole, in {count} of {of} measurements: {reason}.")
+            format!(
+                "How much programs were coscheduled, in {count} of {of} measurements: {reason}."
+            )
         }));
         all
     }

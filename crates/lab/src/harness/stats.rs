@@ -171,7 +171,7 @@ mod tests {
         assert!(told(&[10.0, 10.1, 9.9], &[5.0, 5.1, 4.9], 1.05));
         assert!(told(&[10.0, 20.1, 9.9], &[10.0, 20.0, 10.0], 1.05), "less, too");
         assert!(!told(&[11.0, 20.1, 9.9], &[10.0, 20.0, 10.0], 1.05));
-        // Who collapses now and then is slower for sure, by nobody knows how much.
+        // A program that collapses now and then is slower for sure, by an unknown amount.
         let (of, over) = ([100.0, 101.0, 99.0, 100.0], [50.0, 0.5, 51.0, 20.0]);
         assert!(told(&of, &over, 1.05));
         assert!(ratio(&of, &over).unwrap().interval.unwrap()[0] < 1.05);

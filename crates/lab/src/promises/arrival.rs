@@ -14,7 +14,7 @@ use crate::harness::daemon::Settings;
 use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::patience::wait_until;
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::promises::list;
 use crate::workload::LONGEST;
 use crate::workload::arrivals::{ArrivalsOutcome, Wait};
@@ -45,7 +45,7 @@ impl Arrival {
 
 fn run(lab: &Lab, arrivals: u64) -> Result<Report> {
     lab.needs_gangd("plain Linux has no slots")?;
-    let conditions = [Condition::new(CONDITION, || measure(lab, arrivals))];
+    let conditions = [Condition::new(CONDITION, |lab| measure(lab, arrivals))];
     let run = alternate(lab, "arrival", lab.runs(), &conditions)?;
     let about = format!("wait of an interactive gang for its first slot, {arrivals} arrivals");
     let mut report = Report::new(lab, about, run, P99);
@@ -54,7 +54,7 @@ fn run(lab: &Lab, arrivals: u64) -> Result<Report> {
     Ok(report)
 }
 
-fn measure(lab: &Lab, arrivals: u64) -> Result<Figures> {
+fn measure(lab: &Lab, arrivals: u64) -> Result<Sample> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
     let span = Span::soon((BEFORE + EACH * arrivals as u32).min(LONGEST));
     let cpus = lab.threads().min(lab.cpus);
@@ -77,7 +77,7 @@ fn measure(lab: &Lab, arrivals: u64) -> Result<Figures> {
     let all_ran = gangs.iter_mut().all(|gang| !gang.ends_by(Instant::now()));
     ensure!(all_ran, "the batch gangs ended before all others had come");
     // Those that came are gone again.
-    lab.look_at_gangs_at(Some(&daemon), now_ns());
+    let seen = daemon.look_at(now_ns());
     let waited = |of: fn(&Wait) -> u64| {
         let mut slices: Vec<f64> =
             outcome.waited.iter().map(|wait| of(wait) as f64 / outcome.slice_ns as f64).collect();
@@ -86,7 +86,7 @@ fn measure(lab: &Lab, arrivals: u64) -> Result<Figures> {
     };
     let since_arrival = waited(|wait| wait.since_arrival_ns);
     let since_process = waited(|wait| wait.since_process_ns);
-    Ok(Figures::from([
+    Ok(seen.with([
         ("waited_slices_p50", since_arrival(0.5)),
         (P99, since_arrival(0.99)),
         ("waited_slices_max", since_arrival(1.0)),

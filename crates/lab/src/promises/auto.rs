@@ -6,7 +6,6 @@
 //! A step is time that a thread has its CPU ([`own`](crate::workload::own)), not an amount of work:
 //! the speed of a machine differs by more from one five minutes to the next than auto may cost.
 
-use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -19,7 +18,7 @@ use crate::harness::duration;
 use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::patience::{PATIENCE, wait_for};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::stats::loss_percent;
 use crate::promises::list;
 use crate::workload::own::OwnOutcome;
@@ -41,10 +40,9 @@ const AT_ONCE: f64 = 0.5;
 
 pub fn run(lab: &Lab) -> Result<Report> {
     lab.needs_gangd("plain Linux has no policies")?;
-    let reasons = RefCell::<Vec<String>>::default();
     let conditions = [
-        Condition::new(GANG, || measure(lab, None)),
-        Condition::new(AUTO, || measure(lab, Some(&reasons))),
+        Condition::new(GANG, |lab| measure(lab, false)),
+        Condition::new(AUTO, |lab| measure(lab, true)),
     ];
     let run = alternate(lab, "auto", lab.runs(), &conditions)?;
     let about = format!(
@@ -53,7 +51,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     );
     let mut report = Report::new(lab, about, run, RATE);
     let cost = report.ratio(AUTO, GANG, RATE).map(loss_percent);
-    tell_undecided(&mut report, &reasons.borrow());
+    tell_undecided(&mut report);
     if lab.options.quick {
         report.notes.push(
             "With --quick comparisons are paid for at once, not by a hundredth of the program's time, so that what \
@@ -73,11 +71,16 @@ fn length(lab: &Lab) -> Duration {
 
 /// Rounds in which it was not decided are measured all the same: what auto costs then is its price,
 /// too.
-fn tell_undecided(report: &mut Report, reasons: &[String]) {
+fn tell_undecided(report: &mut Report) {
     let decided = report.samples(AUTO, IS_DECIDED).unwrap_or_default();
     let undecided = decided.iter().filter(|&&decided| decided == 0.0).count();
     if undecided > 0 {
         let rounds = decided.len();
+        let reasons: Vec<&str> = report
+            .series
+            .iter()
+            .flat_map(|series| series.notes.iter().map(String::as_str))
+            .collect();
         let because =
             if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
         report.notes.push(format!(
@@ -86,29 +89,21 @@ fn tell_undecided(report: &mut Report, reasons: &[String]) {
     }
 }
 
-/// The rate of one of two copies; of policy auto where reasons are wanted why nothing was decided.
-fn measure(lab: &Lab, auto: Option<&RefCell<Vec<String>>>) -> Result<Figures> {
+/// The rate of one of two copies; of policy auto with the reason why nothing was decided.
+fn measure(lab: &Lab, is_auto: bool) -> Result<Sample> {
     let proof_cost = lab.options.quick.then_some(AT_ONCE);
     let daemon = lab.daemon(&lab.settings(Settings { proof_cost, ..Settings::default() }))?;
-    let run = |span: &Span| run_over(lab, &daemon, span, auto.is_some());
-    let seen = lab.over_window(length(lab), LONG_ENOUGH, run, Option::is_some)?;
-    let (figures, because) = seen.context(
+    let run = |span: &Span| run_over(lab, &daemon, span, is_auto);
+    let (seen, longer_s) = lab.over_window(length(lab), LONG_ENOUGH, run, Option::is_some)?;
+    let sample = seen.context(
         "the program did nothing, or was over before it could be measured: --seconds gives it longer",
     )?;
-    if let Some(reasons) = auto {
-        reasons.borrow_mut().extend(because);
-    }
-    Ok(figures)
+    Ok(sample.over(longer_s))
 }
 
-/// What one of two copies does, and why nothing was decided of it; nothing where the time was too
-/// short for that.
-fn run_over(
-    lab: &Lab,
-    daemon: &Daemon,
-    span: &Span,
-    is_auto: bool,
-) -> Result<Option<(Figures, Option<String>)>> {
+/// What one of two copies does, with a note why nothing was decided of it; nothing where the time
+/// was too short for that.
+fn run_over(lab: &Lab, daemon: &Daemon, span: &Span, is_auto: bool) -> Result<Option<Sample>> {
     let threads = lab.threads();
     let copy = Launch::gang(
         threads.min(lab.cpus),
@@ -120,21 +115,21 @@ fn run_over(
     if is_auto && !becomes_auto(lab, daemon, &mut program)? {
         return Ok(None);
     }
-    lab.look_at_gangs(Some(daemon), span);
-    let (mut figures, mut why) = (Figures::new(), None);
+    let mut sample = daemon.look(span);
     if is_auto {
         let jobs = daemon.jobs()?;
         let is_decided = jobs.iter().any(|job| job["decided"] == "local");
-        figures.insert(IS_DECIDED, f64::from(u8::from(is_decided)));
+        sample.figures.insert(IS_DECIDED, f64::from(u8::from(is_decided)));
         if !is_decided {
-            why = jobs.iter().find_map(|job| job["because"].as_str()).map(String::from);
+            let why = jobs.iter().find_map(|job| job["because"].as_str());
+            sample.notes.extend(why.map(String::from));
         }
     }
     let outcome: OwnOutcome = program.outcome(span.deadline)?;
     rival.finish(span.deadline)?;
     let steps: u64 = outcome.parts.iter().sum();
-    figures.insert(RATE, steps as f64 / span.length.as_secs_f64());
-    Ok((steps > 0).then_some((figures, why)))
+    sample.figures.insert(RATE, steps as f64 / span.length.as_secs_f64());
+    Ok((steps > 0).then_some(sample))
 }
 
 /// Has the job of a program measured, as soon as it is one; false where the program had ended
@@ -189,11 +184,12 @@ mod tests {
                 Series::new(name, figures.iter().map(|(name, it)| (*name, it.to_vec())).collect())
             };
             let rate = (RATE, [100.0; 3]);
-            let series = vec![of(GANG, &[rate]), of(AUTO, &[rate, (IS_DECIDED, decided)])];
+            let mut series = vec![of(GANG, &[rate]), of(AUTO, &[rate, (IS_DECIDED, decided)])];
+            series[1].notes = vec!["it is being measured".into()];
             let noise = Vec::new();
             let run = Run::made_up("auto", 3, series, noise);
             let mut report = Report::new(&lab, "about", run, RATE);
-            tell_undecided(&mut report, &["it is being measured".into()]);
+            tell_undecided(&mut report);
             let ratio = report.ratio(AUTO, GANG, RATE).unwrap();
             assert_eq!((ratio.value, ratio.samples), (1.0, 3), "all rounds count");
             report.notes

@@ -17,9 +17,9 @@ use clap::Args;
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::daemon::Settings;
 use crate::harness::duration;
-use crate::harness::lab::{Lab, Launch, Under};
+use crate::harness::lab::{Lab, Launch, Together, Under};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::promises::list;
 use crate::workload::barrier::DEFAULT_INTERVAL;
 
@@ -62,7 +62,7 @@ impl Barrier {
         for beside in if hogs > 0 { vec![0, hogs] } else { vec![0] } {
             for (way, under) in &ways {
                 for copies in if self.copies > 1 { vec![1, self.copies] } else { vec![1] } {
-                    conditions.push(Condition::new(name(copies, way, beside), move || {
+                    conditions.push(Condition::new(name(copies, way, beside), move |lab| {
                         self.measure(lab, under, copies, beside)
                     }));
                 }
@@ -94,7 +94,7 @@ impl Barrier {
         self.slices.clone()
     }
 
-    fn measure(&self, lab: &Lab, under: &Under, copies: usize, hogs: usize) -> Result<Figures> {
+    fn measure(&self, lab: &Lab, under: &Under, copies: usize, hogs: usize) -> Result<Sample> {
         let barrier = Launch::gang(
             lab.threads().min(lab.cpus),
             &format!(
@@ -110,20 +110,21 @@ impl Barrier {
             all.push(Launch::unregistered(&format!("hog --threads {hogs}")));
         }
         let daemon = lab.daemon_of(under)?;
-        let outcomes =
-            lab.run_together(daemon.as_ref(), &all, lab.length(Duration::from_secs(2)))?;
+        let Together { outcomes, sample } =
+            lab.run_together(lab.by(daemon.as_ref()), &all, lab.length(Duration::from_secs(2)))?;
         let rate: f64 = outcomes[..copies].iter().map(|outcome| outcome.rate()).sum();
         let length_s = outcomes[0].elapsed_ns as f64 / 1e9;
         let cpu_s: f64 = outcomes[..copies].iter().map(|o| o.cpu_ns as f64 / 1e9).sum();
-        let mut figures = Figures::from([
+        let mut sample = sample.with([
             (RATE, rate),
             ("cpus_used", cpu_s / length_s),
             ("iterations_per_cpu_s", if cpu_s > 0.0 { rate * length_s / cpu_s } else { 0.0 }),
         ]);
         if hogs > 0 {
-            figures.insert("cpus_used_by_hogs", outcomes[copies].cpu_ns as f64 / 1e9 / length_s);
+            let used = outcomes[copies].cpu_ns as f64 / 1e9 / length_s;
+            sample.figures.insert("cpus_used_by_hogs", used);
         }
-        Ok(figures)
+        Ok(sample)
     }
 
     fn compare(&self, report: &mut Report, ways: &[(String, Under)], hogs: usize) {

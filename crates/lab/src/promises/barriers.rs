@@ -14,7 +14,7 @@ use crate::harness::compiled::compile_with_libgang;
 use crate::harness::lab::plain_and_default;
 use crate::harness::lab::{Gang, LONG_ENOUGH, Lab, Span, Under};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::promises::list;
 
 const RATE: &str = "barriers_per_s";
@@ -60,7 +60,7 @@ impl Barriers {
             for copies in [1, COPIES] {
                 for (kind, word, policy) in KINDS {
                     let program = &program;
-                    conditions.push(Condition::new(name(copies, way, kind), move || {
+                    conditions.push(Condition::new(name(copies, way, kind), move |lab| {
                         self.measure(lab, under, copies, program, word, policy)
                     }));
                 }
@@ -97,9 +97,9 @@ impl Barriers {
         program: &Path,
         kind: &str,
         policy: Option<&str>,
-    ) -> Result<Figures> {
+    ) -> Result<Sample> {
         let daemon = lab.daemon_of(under)?;
-        let run = |span: &Span| -> Result<(Vec<u64>, Duration)> {
+        let run = |span: &Span| -> Result<(Vec<u64>, Sample, Duration)> {
             let mut command = vec!["env".into(), "-u".into(), "OMP_WAIT_POLICY".into()];
             command.extend(policy.map(|policy| format!("OMP_WAIT_POLICY={policy}")));
             command.extend([
@@ -115,7 +115,7 @@ impl Barriers {
             for _ in 0..copies {
                 running.push(lab.start(daemon.as_ref(), Some(gang), &command)?);
             }
-            lab.look_at_gangs(daemon.as_ref(), span);
+            let seen = lab.by(daemon.as_ref()).look(span);
             let mut barriers = Vec::new();
             for copy in running {
                 let counted: Counted = copy.outcome(span.deadline)?;
@@ -126,12 +126,15 @@ impl Barriers {
                 }
                 barriers.push(counted.iterations);
             }
-            Ok((barriers, span.length))
+            Ok((barriers, seen, span.length))
         };
         let length = lab.length(Duration::from_secs(1));
-        let is_enough = |(barriers, _): &(Vec<u64>, _)| barriers.iter().all(|&met| met > 0);
-        let (barriers, length) = lab.over_window(length, LONG_ENOUGH, run, is_enough)?;
-        Ok(Figures::from([(RATE, barriers.iter().sum::<u64>() as f64 / length.as_secs_f64())]))
+        let is_enough = |(barriers, ..): &(Vec<u64>, _, _)| barriers.iter().all(|&met| met > 0);
+        let ((barriers, seen, length), longer_s) =
+            lab.over_window(length, LONG_ENOUGH, run, is_enough)?;
+        Ok(seen
+            .over(longer_s)
+            .with([(RATE, barriers.iter().sum::<u64>() as f64 / length.as_secs_f64())]))
     }
 }
 

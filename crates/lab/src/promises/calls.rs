@@ -17,7 +17,7 @@ use crate::harness::compiled::compile_with_libgang;
 use crate::harness::daemon::Settings;
 use crate::harness::lab::Lab;
 use crate::harness::report::{Promise, Report};
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::promises::list;
 
 const SOURCE: &str = include_str!("../../../../demo/calls.c");
@@ -43,7 +43,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let dir = tempfile::tempdir().context("making a directory for the program")?;
     let program = compile_with_libgang(&lab.programs, dir.path(), "calls", SOURCE)?;
     let times = if lab.options.quick { 100 } else { 300 };
-    let measure = || {
+    let measure = |lab: &Lab| -> Result<Sample> {
         let daemon = lab.daemon(&lab.settings(Settings::default()))?;
         let mut command = daemon.program(&program);
         command.args([JOBS.to_string(), times.to_string()]);
@@ -51,7 +51,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
             Running::start(&mut command)?.outcome(Instant::now() + LIMIT)?;
         let figure = |name: &str| said.get(name).and_then(Value::as_f64);
         let figures = FIGURES.iter().filter_map(|(name, ..)| Some((*name, figure(name)?)));
-        Ok(figures.collect::<Figures>())
+        Ok(daemon.sample().with_all(figures.collect()))
     };
     let run = alternate(lab, "calls", lab.runs(), &[Condition::new(CONDITION, measure)])?;
     let about = format!("{times} calls each of a program in C, beside {JOBS} jobs that sleep");

@@ -15,7 +15,7 @@ use crate::harness::daemon::{Daemon, Settings};
 use crate::harness::lab::Lab;
 use crate::harness::patience::PATIENCE;
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::table::thousands;
 use crate::promises::list;
 use crate::workload::clients::ClientsOutcome;
@@ -60,12 +60,12 @@ fn run(lab: &Lab, ended: usize) -> Result<Report> {
     let resting = format!("1,000 jobs at rest, {ended_jobs} ended");
     let long = if lab.options.quick { QUICK_LENGTH } else { LENGTH };
     let conditions = [
-        Condition::new(CONDITION, || measure(lab, MANY, lab.length(long))),
-        Condition::new(CALLS, || {
+        Condition::new(CONDITION, |lab| measure(lab, MANY, lab.length(long))),
+        Condition::new(CALLS, |lab| {
             let one = Load { clients: 1, jobs: 100, hold: false };
             measure(lab, one, lab.length(Duration::from_secs(5)))
         }),
-        Condition::new(&resting, || rest(lab, ended)),
+        Condition::new(&resting, |lab| rest(lab, ended)),
     ];
     // One long round says more than several short ones.
     let run = alternate(lab, "clients", lab.options.runs.unwrap_or(1), &conditions)?;
@@ -93,7 +93,7 @@ fn run(lab: &Lab, ended: usize) -> Result<Report> {
     Ok(report)
 }
 
-/// Who asks the daemon.
+/// Clients that ask the daemon.
 #[derive(Clone, Copy)]
 struct Load {
     clients: usize,
@@ -109,7 +109,7 @@ fn are_all(listed: &[f64]) -> bool {
 
 const MANY: Load = Load { clients: 50, jobs: 20, hold: false };
 
-fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Figures> {
+fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Sample> {
     let daemon = lab.daemon(&lab.settings(Settings { keeps: true, ..Settings::default() }))?;
     let warm_up = lab.length(WARM_UP).max(length);
     finish(start(lab, &daemon, load, warm_up)?, warm_up)?;
@@ -127,7 +127,7 @@ fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Figures> {
         let index = (times.len().saturating_sub(1)) as f64 * part;
         times.get(index.round() as usize).map_or(0.0, |&ns| ns as f64 / 1e6)
     };
-    Ok(Figures::from([
+    Ok(daemon.sample().with([
         ("jobs", outcome.registered as f64),
         ("jobs_per_s", outcome.registered as f64 / length.as_secs_f64()),
         (LISTED, shown as f64),
@@ -143,8 +143,8 @@ fn measure(lab: &Lab, load: Load, length: Duration) -> Result<Figures> {
     ]))
 }
 
-/// Who asks while nothing else happens, and what is kept is kept.
-fn rest(lab: &Lab, wanted: usize) -> Result<Figures> {
+/// The times of calls while jobs rest, beside as many that ended.
+fn rest(lab: &Lab, wanted: usize) -> Result<Sample> {
     let daemon = lab.daemon(&lab.settings(Settings { keeps: true, ..Settings::default() }))?;
     let part = lab.length(Duration::from_secs(10));
     let end = Instant::now() + ENDING;
@@ -165,7 +165,7 @@ fn rest(lab: &Lab, wanted: usize) -> Result<Figures> {
     let (history_ms, _) = timed(&|| daemon.history(50))?;
     let (whole_ms, ended) = timed(&|| daemon.history(ENDED))?;
     finish(running, length)?;
-    Ok(Figures::from([
+    Ok(daemon.sample().with([
         ("list_ms", list_ms),
         (LISTED, listed),
         ("history_ms", history_ms),

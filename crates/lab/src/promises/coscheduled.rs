@@ -1,4 +1,4 @@
-//! What gangd measures of its gangs: the share of their slots in which they run as a whole, with
+//! What gangd measures of its gangs: the share of their slots in which they are coscheduled, with
 //! nothing else running and beside hogs; and what measuring costs, BARRIER (E10) with and without
 //! it in turn.
 //!
@@ -16,10 +16,11 @@ use serde_json::Value;
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::daemon::{Daemon, Settings};
-use crate::harness::lab::{LONG_ENOUGH, Lab, Launch, Span, all_completed};
+use crate::harness::gangs::Scheduled;
+use crate::harness::lab::{LONG_ENOUGH, Lab, Launch, Span, Together, all_completed};
 use crate::harness::patience::{PATIENCE, wait_for};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::{Figures, Sample};
 use crate::harness::stats::loss_percent;
 use crate::promises::list;
 use crate::workload::Outcome;
@@ -44,12 +45,12 @@ pub fn run(lab: &Lab) -> Result<Report> {
     lab.needs_gangd("plain Linux measures no gangs")?;
     // Another right than that to load programs, which who has the other may lack.
     let refused = bpf_stats::Counting::start().err().map(anyhow::Error::from);
-    let barrier = |no_measure| barrier(lab, no_measure, refused.is_none());
+    let counts = refused.is_none();
     let conditions = [
-        Condition::new(MEASURED, || barrier(false)),
-        Condition::new(NOT_MEASURED, || barrier(true)),
-        Condition::new(ALONE, || together(lab, 0)),
-        Condition::new(BESIDE, || together(lab, lab.cpus)),
+        Condition::new(MEASURED, |lab| barrier(lab, false, counts)),
+        Condition::new(NOT_MEASURED, |lab| barrier(lab, true, counts)),
+        Condition::new(ALONE, |lab| together(lab, 0)),
+        Condition::new(BESIDE, |lab| together(lab, lab.cpus)),
     ];
     let run = alternate(lab, "coscheduled", lab.runs(), &conditions)?;
     let about = "what is measured of gangs, and what that costs, slices of 20 ms";
@@ -70,7 +71,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
 
 /// Two copies of BARRIER, with and without measuring. Gaps are the same: where nothing is measured
 /// they come more often.
-fn barrier(lab: &Lab, no_measure: bool, counts: bool) -> Result<Figures> {
+fn barrier(lab: &Lab, no_measure: bool, counts: bool) -> Result<Sample> {
     let settings = Settings { no_measure, gap: Some(GAP), ..Settings::slice(SLICE) };
     let daemon = lab.daemon(&lab.settings(settings))?;
     let threads = lab.threads();
@@ -79,21 +80,23 @@ fn barrier(lab: &Lab, no_measure: bool, counts: bool) -> Result<Figures> {
     let copies = vec![Launch::gang(threads.min(lab.cpus), &arguments); COPIES];
     let length = lab.length(Duration::from_secs(4));
     if !counts {
-        let outcomes = lab.run_together(Some(&daemon), &copies, length)?;
-        return Ok(Figures::from([(RATE, rate_of(&outcomes))]));
+        let Together { outcomes, sample } =
+            lab.run_together(Scheduled::By(&daemon), &copies, length)?;
+        return Ok(sample.with([(RATE, rate_of(&outcomes))]));
     }
     let counting = if no_measure { None } else { Some(bpf_stats::Counting::start()?) };
     let run = |span: &Span| {
         std::thread::scope(|scope| {
             let taken = scope.spawn(|| taken(&daemon, span));
-            let outcomes = lab.run_in(span, Some(&daemon), &copies)?;
+            let together = lab.run_in(span, Scheduled::By(&daemon), &copies)?;
             let taken =
                 taken.join().map_err(|_| anyhow!("nobody looked at what the daemon uses"))??;
-            anyhow::Ok((outcomes, taken))
+            anyhow::Ok((together, taken))
         })
     };
-    let (outcomes, taken) =
-        lab.over_window(length, LONG_ENOUGH, run, |(outcomes, _)| all_completed(outcomes))?;
+    let is_enough = |(together, _): &(Together, _)| all_completed(&together.outcomes);
+    let ((Together { outcomes, sample }, taken), longer_s) =
+        lab.over_window(length, LONG_ENOUGH, run, is_enough)?;
     drop(counting);
     match (taken.programs, no_measure) {
         (0, false) => match daemon.status()?["not_measured"].as_str() {
@@ -104,7 +107,7 @@ fn barrier(lab: &Lab, no_measure: bool, counts: bool) -> Result<Figures> {
         _ => {}
     }
     let percent = |ns: u64| ns as f64 / (taken.elapsed_ns as f64 * lab.cpus as f64) * 100.0;
-    Ok(Figures::from([
+    Ok(sample.over(longer_s).with([
         (RATE, rate_of(&outcomes)),
         (PROGRAMS, percent(taken.programs_ns)),
         (TAKEN, percent(taken.programs_ns + taken.daemon_ns)),
@@ -144,7 +147,7 @@ fn taken(daemon: &Daemon, span: &Span) -> Result<Taken> {
 }
 
 /// What the daemon says of two gangs that spin on all CPUs.
-fn together(lab: &Lab, hogs: usize) -> Result<Figures> {
+fn together(lab: &Lab, hogs: usize) -> Result<Sample> {
     let daemon = lab.daemon(&lab.settings(Settings::slice(SLICE)))?;
     let length = lab.length(Duration::from_secs(4));
     // Gangs last longer than they are looked at, and are killed when that is over.
@@ -170,7 +173,7 @@ fn together(lab: &Lab, hogs: usize) -> Result<Figures> {
         let jobs = daemon.jobs()?;
         Ok((jobs.len() == COPIES && jobs.iter().all(is_known)).then_some(jobs))
     })?;
-    figures(&jobs)
+    Ok(daemon.sample().with_all(figures(&jobs)?))
 }
 
 /// The worst of the jobs counts.

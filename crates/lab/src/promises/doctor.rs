@@ -25,7 +25,7 @@ use crate::harness::confusion::Confusion;
 use crate::harness::daemon::{Daemon, Settings};
 use crate::harness::lab::{Lab, Span};
 use crate::harness::report::{Promise, Report};
-use crate::harness::samples::{Figures, Series};
+use crate::harness::samples::{Figures, Sample, Series};
 use crate::harness::stats::{self, Estimate};
 use crate::promises::list;
 use crate::workload::window::sleep_until_ns;
@@ -84,7 +84,7 @@ impl Doctor {
         for subject in &subjects.chosen {
             for (way, name) in WAYS {
                 let name = format!("{}: {name}", subject.name());
-                conditions.push(Condition::new(name, move || measure(lab, subject, way)));
+                conditions.push(Condition::new(name, move |lab| measure(lab, subject, way)));
             }
         }
         let run = alternate_on(lab, "doctor", &self.rounds(lab), &conditions)?;
@@ -135,12 +135,13 @@ fn length(lab: &Lab) -> Duration {
     lab.length(if lab.options.quick { QUICK_LENGTH } else { LENGTH })
 }
 
-fn measure(lab: &Lab, subject: &Subject, way: Way) -> Result<Figures> {
+fn measure(lab: &Lab, subject: &Subject, way: Way) -> Result<Sample> {
     // Under plain Linux programs are jobs only where they are to be looked at.
     let only_watch = way == Way::Plain && lab.watches_plain();
     let daemon = lab.daemon(&lab.settings(Settings { only_watch, ..Settings::default() }))?;
     let run = |span: &Span| run_over(lab, &daemon, subject, way, span);
-    lab.over_window(length(lab), LONG_ENOUGH, run, Option::is_some)?.context(TOO_SHORT)
+    let (sample, longer_s) = lab.over_window(length(lab), LONG_ENOUGH, run, Option::is_some)?;
+    Ok(sample.context(TOO_SHORT)?.over(longer_s))
 }
 
 /// What is seen of a program in that time; nothing where it was too short for that.
@@ -150,30 +151,30 @@ fn run_over(
     subject: &Subject,
     way: Way,
     span: &Span,
-) -> Result<Option<Figures>> {
+) -> Result<Option<Sample>> {
     let is_job = way == Way::Gangs || way == Way::Plain && lab.watches_plain();
     let longer = span.length.as_secs_f64() / length(lab).as_secs_f64();
     let mut copies = subject.start(lab, Some(daemon).filter(|_| is_job), span, longer)?;
-    let mut figures = Figures::new();
-    if way == Way::Watched {
+    let mut sample = if way == Way::Watched {
         sleep_until_ns(span.start_ns);
         match ask(lab, daemon, copies.first().pid(), span) {
-            Ok(said) => figures.extend(said),
-            // Whoever comes when a program is over has nothing to say of it.
+            Ok(Asked { said, gangs }) => gangs.with_all(said),
+            // A doctor that comes when a program is over has nothing to say of it.
             Err(_) if copies.first().ends_by(Instant::now()) => return Ok(None),
             Err(error) => return Err(error),
         }
     } else if is_job {
-        copies.look_at_gangs(lab, Some(daemon), span);
+        copies.look(daemon, span)
     } else {
-        lab.note_not_measured("it is that of the same program, watched");
-    }
+        Sample::not_measured("it is that of the same program, watched")
+    };
     let done = copies.done(span)?;
-    figures.extend([(RATE, done.rate), (OF_FIRST, done.of_first)]);
+    sample.figures.extend([(RATE, done.rate), (OF_FIRST, done.of_first)]);
     if way == Way::Watched {
-        figures.insert(PART_WATCHED, (watched(span).as_secs_f64() / done.first_s).min(1.0));
+        let part = (watched(span).as_secs_f64() / done.first_s).min(1.0);
+        sample.figures.insert(PART_WATCHED, part);
     }
-    Ok((done.rate > 0.0 && done.of_first > 0.0).then_some(figures))
+    Ok((done.rate > 0.0 && done.of_first > 0.0).then_some(sample))
 }
 
 /// For how long the doctor watches.
@@ -181,20 +182,26 @@ pub(super) fn watched(span: &Span) -> Duration {
     span.length.saturating_sub(BEGINS).max(span.length / 2)
 }
 
-/// What the doctor says of a process.
-pub(super) fn ask(lab: &Lab, daemon: &Daemon, pid: i32, span: &Span) -> Result<Figures> {
+/// The doctor's answer, and the figures of the program that the daemon had meanwhile.
+pub(super) struct Asked {
+    said: Figures,
+    pub(super) gangs: Sample,
+}
+
+/// Has the doctor watch a process.
+pub(super) fn ask(lab: &Lab, daemon: &Daemon, pid: i32, span: &Span) -> Result<Asked> {
     let seconds = watched(span).as_secs_f64().to_string();
     let mut command = daemon.program(lab.programs.gang()?);
     command.args(["doctor", "--json", "--seconds", &seconds]).arg(pid.to_string());
     let doctor = Running::start(&mut command)?;
     // The program is a job while the doctor watches it.
-    lab.look_at_gangs_at(Some(daemon), span.start_ns + span.length.as_nanos() as u64 / 2);
+    let gangs = daemon.look_at(span.start_ns + span.length.as_nanos() as u64 / 2);
     let said = doctor.finish(span.deadline)?;
     let said: Value =
         serde_json::from_str(&said).with_context(|| format!("gang doctor wrote {said:?}"))?;
     let gain = said["predicted_gain"]["gain"].as_f64().map(|gain| (PREDICTED, gain));
     let helps = said["helps"].as_bool().map(|helps| (HELPS, f64::from(u8::from(helps))));
-    Ok(gain.into_iter().chain(helps).collect())
+    Ok(Asked { said: gain.into_iter().chain(helps).collect(), gangs })
 }
 
 /// What was said of a program, and what is true.

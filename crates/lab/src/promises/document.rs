@@ -1,6 +1,6 @@
 //! SPECIFICATION.md, written from the list of promises.
 //!
-//! What is not a figure (limits, defaults, exit codes) stands in specification.md beside this file.
+//! Limits, defaults and exit codes stand in specification.md beside this file.
 
 use std::fmt::Write;
 

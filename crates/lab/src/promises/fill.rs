@@ -32,13 +32,13 @@ impl Fill {
             |no_fill| Under::Gangd(lab.settings(Settings { no_fill, ..Settings::default() }));
         let copies = &vec![self.arguments(lab); self.copies];
         let mut conditions = vec![
-            Condition::new("batch", || batch(lab, copies)),
-            Condition::new("plain Linux", || together(lab, &Under::Plain, copies)),
+            Condition::new("batch", |lab| batch(lab, copies)),
+            Condition::new("plain Linux", |lab| together(lab, &Under::Plain, copies)),
         ];
         if !lab.options.plain {
-            let measure = move || together(lab, &gangd(true), copies);
+            let measure = move |lab: &Lab| together(lab, &gangd(true), copies);
             conditions.push(Condition::new("gang without filling", measure));
-            let measure = move || together(lab, &gangd(false), copies);
+            let measure = move |lab: &Lab| together(lab, &gangd(false), copies);
             conditions.push(Condition::new("gang", measure));
         }
         let about = format!(

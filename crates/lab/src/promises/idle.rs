@@ -11,7 +11,7 @@ use crate::harness::daemon::{Daemon, Settings};
 use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::patience::PATIENCE;
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::promises::list;
 use crate::workload::window::now_ns;
 
@@ -35,7 +35,7 @@ impl Idle {
         ensure!((1..=1000).contains(&self.jobs), "between 1 and 1000 jobs idle");
         let jobs = self.jobs;
         let name = format!("{jobs} idle jobs, 2 gangs");
-        let conditions = [Condition::new(name.clone(), || measure(lab, jobs))];
+        let conditions = [Condition::new(name.clone(), |lab| measure(lab, jobs))];
         let run = alternate(lab, "idle", lab.runs(), &conditions)?;
         let about = format!(
             "CPU of the daemon: {jobs} idle jobs of 16 threads, two gangs, slices of 20 ms"
@@ -49,7 +49,7 @@ impl Idle {
     }
 }
 
-fn measure(lab: &Lab, jobs: usize) -> Result<Figures> {
+fn measure(lab: &Lab, jobs: usize) -> Result<Sample> {
     let daemon = lab.daemon(&lab.settings(Settings::slice(SLICE)))?;
     let length = lab.length(Duration::from_secs(5));
     // Jobs last longer than the measurement, and are killed when it is over.
@@ -70,11 +70,11 @@ fn measure(lab: &Lab, jobs: usize) -> Result<Figures> {
     std::thread::sleep(length);
     let (daemon_end_ns, guardian_end_ns) = cpu_ns(&daemon)?;
     let elapsed_ns = before.elapsed().as_nanos() as f64;
-    lab.look_at_gangs_at(Some(&daemon), now_ns());
+    let seen = daemon.look_at(now_ns());
     let percent = |ns: u64| ns as f64 / elapsed_ns * 100.0;
     let daemon_percent = percent(daemon_end_ns.saturating_sub(daemon_ns));
     let guardian_percent = percent(guardian_end_ns.saturating_sub(guardian_ns));
-    Ok(Figures::from([
+    Ok(seen.with([
         (SUM, daemon_percent + guardian_percent),
         ("daemon_percent", daemon_percent),
         ("guardian_percent", guardian_percent),

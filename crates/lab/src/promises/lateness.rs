@@ -10,9 +10,9 @@ use anyhow::Result;
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::lab::plain_and_default;
-use crate::harness::lab::{LONG_ENOUGH, Lab, Launch, Span, Under, all_completed, words};
+use crate::harness::lab::{LONG_ENOUGH, Lab, Launch, Span, Together, Under, all_completed, words};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::stats::loss_percent;
 use crate::promises::list;
 use crate::workload::tick::TickOutcome;
@@ -26,7 +26,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let mut conditions = Vec::new();
     for (way, under) in &ways {
         for tick in [false, true] {
-            conditions.push(Condition::new(name(way, tick), move || measure(lab, under, tick)));
+            conditions.push(Condition::new(name(way, tick), move |lab| measure(lab, under, tick)));
         }
     }
     let about = "lateness of a short task beside two gangs that spin";
@@ -51,7 +51,7 @@ fn name(way: &str, tick: bool) -> String {
     if tick { format!("{way}, short task") } else { format!("{way}, gangs only") }
 }
 
-fn measure(lab: &Lab, under: &Under, tick: bool) -> Result<Figures> {
+fn measure(lab: &Lab, under: &Under, tick: bool) -> Result<Sample> {
     let barrier = format!("barrier --threads {}", lab.threads());
     let copies = vec![Launch::gang(lab.threads().min(lab.cpus), &barrier); 2];
     let daemon = lab.daemon_of(under)?;
@@ -63,16 +63,17 @@ fn measure(lab: &Lab, under: &Under, tick: bool) -> Result<Figures> {
             }
             false => None,
         };
-        let outcomes = lab.run_in(span, daemon.as_ref(), &copies)?;
+        let gangs = lab.run_in(span, lab.by(daemon.as_ref()), &copies)?;
         let late: Option<TickOutcome> = task.map(|task| task.outcome(span.deadline)).transpose()?;
-        Ok((outcomes, late))
+        Ok((gangs, late))
     };
-    let (outcomes, late) =
-        lab.over_window(lab.length(LENGTH), LONG_ENOUGH, run, |(gangs, _)| all_completed(gangs))?;
+    let is_enough = |(gangs, _): &(Together, _)| all_completed(&gangs.outcomes);
+    let ((Together { outcomes, sample }, late), longer_s) =
+        lab.over_window(lab.length(LENGTH), LONG_ENOUGH, run, is_enough)?;
     let rate = outcomes.iter().map(|outcome| outcome.rate()).sum();
-    let mut figures = Figures::from([(RATE, rate)]);
+    let mut sample = sample.over(longer_s).with([(RATE, rate)]);
     if let Some(outcome) = late {
-        figures.extend([
+        sample.figures.extend([
             ("completion_ms_p50", outcome.completion.p50_ms),
             (P99, outcome.completion.p99_ms),
             ("completion_ms_max", outcome.completion.max_ms),
@@ -80,5 +81,5 @@ fn measure(lab: &Lab, under: &Under, tick: bool) -> Result<Figures> {
             ("wake_ms_p99", outcome.wake.p99_ms),
         ]);
     }
-    Ok(figures)
+    Ok(sample)
 }

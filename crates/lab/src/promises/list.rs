@@ -10,7 +10,7 @@ const EPYC: &str = "AMD EPYC";
 /// The processor was not noted.
 const NOT_NOTED: &str = "2 CPUs";
 
-/// What most promises need not say.
+/// The fields that most promises leave out.
 const PLAIN: Promise = Promise {
     id: "",
     sentence: "",
@@ -32,7 +32,7 @@ const fn last(
     Last { value, interval, of, date, machine }
 }
 
-/// What belongs together in the document, in its order.
+/// Promises that stand together in the document, in its order.
 pub struct Group {
     pub name: &'static str,
     pub promises: &'static [&'static Promise],

@@ -1,4 +1,4 @@
-//! What SPECIFICATION.md promises of gangd, and the experiments that measure it, one file each.
+//! The promises of SPECIFICATION.md, and the experiments that measure it, one file each.
 
 pub mod arrival;
 pub mod auto;

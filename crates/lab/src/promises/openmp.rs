@@ -18,7 +18,7 @@ use crate::harness::lab::plain_and_default;
 use crate::harness::lab::{Lab, Under};
 use crate::harness::openmp::{Program, Wait, gauss, numpy};
 use crate::harness::report::{Promise, Report};
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::promises::list;
 use crate::workload::seconds;
 
@@ -105,7 +105,7 @@ impl Openmp {
         for subject in &subjects {
             for (way, under) in &ways {
                 for copies in [1, 2] {
-                    conditions.push(Condition::new(subject.name(way, copies), move || {
+                    conditions.push(Condition::new(subject.name(way, copies), move |lab| {
                         measure(lab, &subject.program, under, copies, patience)
                     }));
                 }
@@ -172,19 +172,19 @@ fn measure(
     under: &Under,
     copies: usize,
     patience: Duration,
-) -> Result<Figures> {
+) -> Result<Sample> {
     let daemon = lab.daemon_of(under)?;
     let mut running = program.start(lab, daemon.as_ref(), copies)?;
     // Plain Linux may keep two copies from each other for minutes.
     if matches!(under, Under::Plain) {
         running = running.within(patience);
     }
-    running.look_at_gangs(lab, daemon.as_ref());
+    let seen = running.look(lab.by(daemon.as_ref()));
     let time_s = match under {
         Under::Plain => running.finish_in_time()?,
         _ => Some(running.finish()?),
     };
     let ended = f64::from(u8::from(time_s.is_some()));
     let time_s = time_s.unwrap_or(patience.as_secs_f64());
-    Ok(Figures::from([(TIME, time_s / copies as f64), ("ended", ended)]))
+    Ok(seen.with([(TIME, time_s / copies as f64), ("ended", ended)]))
 }

@@ -11,7 +11,7 @@ use crate::harness::child::Running;
 use crate::harness::daemon::Settings;
 use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::stats::Estimate;
 use crate::promises::list;
 use crate::workload::release::ReleaseOutcome;
@@ -24,14 +24,8 @@ const WATCHER_PRIORITY: &str = "99";
 
 pub fn run(lab: &Lab) -> Result<Report> {
     lab.needs_gangd("plain Linux has no daemon to kill")?;
-    let mut random = fastrand::Rng::new();
-    // Kills fall anywhere in a slice; one sequence for all rounds.
-    let moments: Vec<u64> = (0..1_000).map(|_| random.u64(0..100_000_000)).collect();
-    let next = std::cell::Cell::new(0);
-    let conditions = [Condition::new(CONDITION, || {
-        let number = next.replace(next.get() + 1);
-        measure(lab, moments[number % moments.len()])
-    })];
+    // Kills fall anywhere in a slice.
+    let conditions = [Condition::new(CONDITION, |lab| measure(lab, fastrand::u64(0..100_000_000)))];
     // A kill takes a second, and its worst case matters: more rounds than elsewhere.
     let run = alternate(lab, "release", lab.runs() * 3, &conditions)?;
     let about = "time until all threads are released after kill -9 of the daemon";
@@ -55,7 +49,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     Ok(report)
 }
 
-fn measure(lab: &Lab, moment_ns: u64) -> Result<Figures> {
+fn measure(lab: &Lab, moment_ns: u64) -> Result<Sample> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
     let span = Span::soon(Duration::from_secs(10));
     let gang =
@@ -73,7 +67,7 @@ fn measure(lab: &Lab, moment_ns: u64) -> Result<Figures> {
     command.args(["--at", &(span.start_ns + moment_ns).to_string()]);
     let outcome: ReleaseOutcome = Running::start(&mut command)?.outcome(span.deadline)?;
     ensure!(outcome.released, "threads were still held {} ns after", outcome.released_after_ns);
-    Ok(Figures::from([
+    Ok(daemon.sample().with([
         (RELEASED, outcome.released_after_ns as f64 / 1e6),
         (HELD, outcome.raised_before as f64),
     ]))

@@ -7,9 +7,9 @@ use anyhow::Result;
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::daemon::Settings;
-use crate::harness::lab::{Gang, Lab, Launch, Under, words};
+use crate::harness::lab::{Gang, Lab, Launch, Together, Under, words};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::promises::list;
 
 const SHARE: &str = "share_percent";
@@ -21,10 +21,10 @@ const LENGTH: Duration = Duration::from_secs(10);
 pub fn run(lab: &Lab) -> Result<Report> {
     let gangd = Under::Gangd(lab.settings(Settings::default()));
     let mut conditions =
-        vec![Condition::new("beside hogs, plain Linux", || beside_hogs(lab, &Under::Plain))];
+        vec![Condition::new("beside hogs, plain Linux", |lab| beside_hogs(lab, &Under::Plain))];
     if !lab.options.plain {
-        conditions.push(Condition::new("beside hogs, gangd", || beside_hogs(lab, &gangd)));
-        conditions.push(Condition::new("weights 1, 1, 2, gangd", || weights(lab, &gangd)));
+        conditions.push(Condition::new("beside hogs, gangd", |lab| beside_hogs(lab, &gangd)));
+        conditions.push(Condition::new("weights 1, 1, 2, gangd", |lab| weights(lab, &gangd)));
     }
     let threads = lab.threads();
     let about =
@@ -40,29 +40,30 @@ pub fn run(lab: &Lab) -> Result<Report> {
     Ok(report)
 }
 
-fn beside_hogs(lab: &Lab, under: &Under) -> Result<Figures> {
+fn beside_hogs(lab: &Lab, under: &Under) -> Result<Sample> {
     let hog = format!("hog --threads {}", lab.threads());
     let copies = [Launch::gang(lab.threads().min(lab.cpus), &hog), Launch::unregistered(&hog)];
     let daemon = lab.daemon_of(under)?;
-    let outcomes = lab.run_together(daemon.as_ref(), &copies, lab.length(LENGTH))?;
+    let Together { outcomes, sample } =
+        lab.run_together(lab.by(daemon.as_ref()), &copies, lab.length(LENGTH))?;
     let shares = percent(&outcomes.iter().map(|outcome| outcome.cpu_ns).collect::<Vec<_>>());
-    Ok(Figures::from([(SHARE, shares[0])]))
+    Ok(sample.with([(SHARE, shares[0])]))
 }
 
-fn weights(lab: &Lab, under: &Under) -> Result<Figures> {
+fn weights(lab: &Lab, under: &Under) -> Result<Sample> {
     let cpus = lab.threads().min(lab.cpus);
     let copies = WEIGHTS.map(|weight| Launch {
         arguments: words(&format!("hog --threads {}", lab.threads())),
         gang: Some(Gang { cpus, weight: Some(weight) }),
     });
     let daemon = lab.daemon_of(under)?;
-    let outcomes = lab.run_together(daemon.as_ref(), &copies, lab.length(LENGTH))?;
+    let Together { outcomes, sample } =
+        lab.run_together(lab.by(daemon.as_ref()), &copies, lab.length(LENGTH))?;
     let had = percent(&outcomes.iter().map(|outcome| outcome.cpu_ns).collect::<Vec<_>>());
     let wanted = percent(&WEIGHTS.map(u64::from));
     let deviations = had.iter().zip(&wanted).map(|(had, wanted)| (had - wanted).abs());
-    let mut figures = Figures::from([(DEVIATION, deviations.fold(0.0, f64::max))]);
-    figures.extend(SHARES.into_iter().zip(had));
-    Ok(figures)
+    let sample = sample.with([(DEVIATION, deviations.fold(0.0, f64::max))]);
+    Ok(sample.with_all(SHARES.into_iter().zip(had).collect()))
 }
 
 /// Each part in percent of the sum.

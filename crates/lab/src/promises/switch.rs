@@ -19,7 +19,7 @@ use crate::harness::daemon::Settings;
 use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::patience::PATIENCE;
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::{Figures, Sample};
 use crate::promises::list;
 use crate::workload::window::{now_ns, sleep_until_ns};
 
@@ -60,7 +60,7 @@ impl Switch {
             .iter()
             .flat_map(|&threads| [(threads, Doing::Sleep), (threads, Doing::Compute)])
             .map(|(threads, doing)| {
-                Condition::new(name(threads, doing), move || measure(lab, threads, doing))
+                Condition::new(name(threads, doing), move |lab| measure(lab, threads, doing))
             })
             .collect();
         let run = alternate(lab, "switch", lab.runs(), &conditions)?;
@@ -88,7 +88,7 @@ fn name(threads: usize, doing: Doing) -> String {
     }
 }
 
-fn measure(lab: &Lab, threads: usize, doing: Doing) -> Result<Figures> {
+fn measure(lab: &Lab, threads: usize, doing: Doing) -> Result<Sample> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
     let length = lab.length(Duration::from_secs(3));
     // Jobs last longer than the measurement, and are killed when it is over.
@@ -121,8 +121,8 @@ fn measure(lab: &Lab, threads: usize, doing: Doing) -> Result<Figures> {
             std::thread::sleep(BETWEEN_LOOKS);
         }
     }();
-    lab.look_at_gangs_at(Some(&daemon), now_ns());
-    seen
+    let sample = daemon.look_at(now_ns());
+    Ok(sample.with_all(seen?))
 }
 
 /// Of switches in parts of several switchers each, as many as there are. At a gap the one job is

@@ -14,7 +14,7 @@ use crate::harness::lab::{Lab, Launch, Span};
 use crate::harness::onlookers::{Top, Web};
 use crate::harness::patience::{PATIENCE, wait_for, wait_until};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::{Figures, Sample};
 use crate::promises::list;
 use crate::workload::window::now_ns;
 
@@ -34,8 +34,8 @@ const ALONE: &str = "nobody looks on";
 pub fn run(lab: &Lab) -> Result<Report> {
     lab.needs_gangd("plain Linux has nothing to look at")?;
     let conditions = [
-        Condition::new(ALONE, || measure(lab, false)),
-        Condition::new(LOOKED_AT, || measure(lab, true)),
+        Condition::new(ALONE, |lab| measure(lab, false)),
+        Condition::new(LOOKED_AT, |lab| measure(lab, true)),
     ];
     let run = alternate(lab, "views", lab.runs(), &conditions)?;
     let about = "20 jobs, two of them gangs that spin, and views of ten pictures a second";
@@ -47,7 +47,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     Ok(report)
 }
 
-fn measure(lab: &Lab, is_looked_at: bool) -> Result<Figures> {
+fn measure(lab: &Lab, is_looked_at: bool) -> Result<Sample> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
     let length = lab.length(Duration::from_secs(10));
     // Jobs last longer than the measurement, and are killed when it is over.
@@ -62,13 +62,13 @@ fn measure(lab: &Lab, is_looked_at: bool) -> Result<Figures> {
         running.push(lab.start_workload(Some(&daemon), copy.gang, &arguments)?);
     }
     daemon.wait_for_jobs(JOBS)?;
-    let mut figures = if is_looked_at {
+    let figures = if is_looked_at {
         look_on(lab, &daemon, length)?
     } else {
         std::thread::sleep(SETTLE + length);
         Figures::new()
     };
-    lab.look_at_gangs_at(Some(&daemon), now_ns());
+    let sample = daemon.look_at(now_ns());
     let status = wait_for("the gangs take turns", || {
         let status = daemon.status()?;
         Ok(number(&status, LATE_P99).is_ok_and(|late_us| late_us > 0.0).then_some(status))
@@ -79,12 +79,11 @@ fn measure(lab: &Lab, is_looked_at: bool) -> Result<Figures> {
         "the daemon has {} jobs instead of {JOBS}",
         read("/jobs")?
     );
-    figures.extend([
+    Ok(sample.with_all(figures).with([
         (LATE, read(LATE_P99)?),
         (MEDIAN, read("/switches/late/p50_us")?),
         ("skew_us_p99", read("/switches/skew/p99_us")?),
-    ]);
-    Ok(figures)
+    ]))
 }
 
 fn look_on(lab: &Lab, daemon: &Daemon, length: Duration) -> Result<Figures> {

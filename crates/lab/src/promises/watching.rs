@@ -15,7 +15,7 @@ use crate::harness::child::Running;
 use crate::harness::daemon::{Daemon, Settings};
 use crate::harness::lab::{Lab, Span, words};
 use crate::harness::report::{Promise, Report};
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::stats::mean_sd;
 use crate::promises::list;
 use crate::workload::own::OwnOutcome;
@@ -50,7 +50,8 @@ const WATCHED: usize = 1;
 
 pub fn run(lab: &Lab) -> Result<Report> {
     lab.needs_gangd("without gangd nobody watches")?;
-    let condition = |&(name, arguments, _)| Condition::new(name, move || measure(lab, arguments));
+    let condition =
+        |&(name, arguments, _)| Condition::new(name, move |lab| measure(lab, arguments));
     let programs = &PROGRAMS[..if lab.options.quick { QUICK } else { PROGRAMS.len() }];
     let conditions: Vec<Condition> = programs.iter().map(condition).collect();
     let run = alternate(lab, "watching", lab.runs(), &conditions)?;
@@ -68,16 +69,17 @@ pub fn run(lab: &Lab) -> Result<Report> {
     Ok(report)
 }
 
-fn measure(lab: &Lab, arguments: &str) -> Result<Figures> {
+fn measure(lab: &Lab, arguments: &str) -> Result<Sample> {
     let daemon = lab.daemon(&lab.settings(Settings::default()))?;
     let length = lab.seconds_asked().unwrap_or(LENGTH);
     let run = |span: &Span| run_over(lab, &daemon, arguments, span);
     let long_enough = doctor::LONG_ENOUGH * PARTS;
-    lab.over_window(length * PARTS, long_enough, run, Option::is_some)?.context(doctor::TOO_SHORT)
+    let (sample, longer_s) = lab.over_window(length * PARTS, long_enough, run, Option::is_some)?;
+    Ok(sample.context(doctor::TOO_SHORT)?.over(longer_s))
 }
 
 /// What watching costs in that time; nothing where it was too short for that.
-fn run_over(lab: &Lab, daemon: &Daemon, arguments: &str, span: &Span) -> Result<Option<Figures>> {
+fn run_over(lab: &Lab, daemon: &Daemon, arguments: &str, span: &Span) -> Result<Option<Sample>> {
     let length = span.length / PARTS;
     let mut words = words(&format!("{arguments} --threads {} --parts {PARTS}", lab.threads()));
     words.extend(span.arguments());
@@ -86,12 +88,12 @@ fn run_over(lab: &Lab, daemon: &Daemon, arguments: &str, span: &Span) -> Result<
     let start_ns = span.start_ns + length.as_nanos() as u64 * WATCHED as u64;
     let watched = Span { start_ns, length, ..*span };
     sleep_until_ns(watched.start_ns);
-    match doctor::ask(lab, daemon, copies[0].pid(), &watched) {
-        Ok(_) => {}
-        // Whoever comes when a program is over has nothing to say of it.
+    let gangs = match doctor::ask(lab, daemon, copies[0].pid(), &watched) {
+        Ok(asked) => asked.gangs,
+        // A doctor that comes when a program is over has nothing to say of it.
         Err(_) if copies[0].ends_by(Instant::now()) => return Ok(None),
         Err(error) => return Err(error),
-    }
+    };
     let outcomes = copies.into_iter().map(|copy| copy.outcome(span.deadline));
     let outcomes: Vec<OwnOutcome> = outcomes.collect::<Result<_>>()?;
     let of_first = &outcomes[0].parts;
@@ -100,8 +102,8 @@ fn run_over(lab: &Lab, daemon: &Daemon, arguments: &str, span: &Span) -> Result<
         .collect();
     let share = doctor::watched(&watched).as_secs_f64() / length.as_secs_f64();
     let cost = |parts: &[u64]| cost_percent(parts).map(|percent| percent / share);
-    let figures = |(first, both)| Figures::from([(COST, first), (OF_BOTH, both)]);
-    Ok(cost(of_first).zip(cost(&of_both)).map(figures))
+    let sample = |(first, both)| gangs.with([(COST, first), (OF_BOTH, both)]);
+    Ok(cost(of_first).zip(cost(&of_both)).map(sample))
 }
 
 /// By how much less was done while it was watched than before and after; none where nothing was

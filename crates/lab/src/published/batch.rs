@@ -8,9 +8,9 @@ use anyhow::Result;
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::daemon::Settings;
 use crate::harness::duration;
-use crate::harness::lab::{Lab, Launch, Under};
+use crate::harness::lab::{Lab, Launch, Together, Under};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::table::figure;
 use crate::harness::verdict::Better;
 use crate::workload::barrier::DEFAULT_INTERVAL;
@@ -30,12 +30,12 @@ pub fn run(lab: &Lab) -> Result<Report> {
         (name, Under::Gangd(lab.settings(Settings { slice, ..Settings::default() })))
     });
     let mut conditions = vec![
-        Condition::new("batch", || one_after_the_other(lab)),
-        Condition::new("plain Linux", || at_once(lab, &Under::Plain)),
+        Condition::new("batch", |lab| one_after_the_other(lab)),
+        Condition::new("plain Linux", |lab| at_once(lab, &Under::Plain)),
     ];
     if !lab.options.plain {
         for (name, under) in &ways {
-            conditions.push(Condition::new(name, move || at_once(lab, under)));
+            conditions.push(Condition::new(name, move |lab| at_once(lab, under)));
         }
     }
     let run = alternate(lab, "batch", lab.rounds(PUBLISHED), &conditions)?;
@@ -69,23 +69,18 @@ fn copy(lab: &Lab) -> Launch {
     Launch::gang(threads.min(lab.cpus), &arguments)
 }
 
-fn one_after_the_other(lab: &Lab) -> Result<Figures> {
-    let length = length(lab);
-    let (mut rates, mut second_s) = (0.0, 0.0);
-    for number in 0..COPIES {
-        let outcomes = lab.run_together(None, &[copy(lab)], length / COPIES as u32)?;
-        rates += outcomes[0].rate();
-        if number == 0 {
-            second_s = outcomes[0].elapsed_ns as f64 / 1e9;
-        }
-    }
-    Ok(Figures::from([(RATE, rates / COPIES as f64), (SECOND, second_s)]))
+fn one_after_the_other(lab: &Lab) -> Result<Sample> {
+    let Together { outcomes, sample } = lab.run_in_turn(&vec![copy(lab); COPIES], length(lab))?;
+    let rates: f64 = outcomes.iter().map(|outcome| outcome.rate()).sum();
+    let second_s = outcomes[0].elapsed_ns as f64 / 1e9;
+    Ok(sample.with([(RATE, rates / COPIES as f64), (SECOND, second_s)]))
 }
 
-fn at_once(lab: &Lab, under: &Under) -> Result<Figures> {
+fn at_once(lab: &Lab, under: &Under) -> Result<Sample> {
     let daemon = lab.daemon_of(under)?;
     let copies = vec![copy(lab); COPIES];
-    let outcomes = lab.run_together(daemon.as_ref(), &copies, length(lab))?;
+    let Together { outcomes, sample } =
+        lab.run_together(lab.by(daemon.as_ref()), &copies, length(lab))?;
     // A copy that did nothing begins no sooner than the end.
     let begins_ns = outcomes.iter().map(|outcome| {
         let end_ns = outcome.started_at_ns + outcome.elapsed_ns;
@@ -93,5 +88,5 @@ fn at_once(lab: &Lab, under: &Under) -> Result<Figures> {
     });
     let second_s = begins_ns.max().unwrap_or(0) as f64 / 1e9;
     let rate = outcomes.iter().map(|outcome| outcome.rate()).sum();
-    Ok(Figures::from([(RATE, rate), (SECOND, second_s)]))
+    Ok(sample.with([(RATE, rate), (SECOND, second_s)]))
 }

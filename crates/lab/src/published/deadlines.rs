@@ -17,7 +17,7 @@ use crate::harness::duration;
 use crate::harness::lab::{Gang, LONG_ENOUGH, Lab, Span, Under, words};
 use crate::harness::picture::{Line, Picture};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::stats::{self, Estimate};
 use crate::harness::table::figure;
 use crate::promises::list;
@@ -39,7 +39,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let mut conditions = Vec::new();
     for &domains in domains {
         for (way, under) in WAYS.iter().zip(&unders).take(ways) {
-            conditions.push(Condition::new(name(domains, way), move || {
+            conditions.push(Condition::new(name(domains, way), move |lab| {
                 measure(lab, under, domains, step, length(lab))
             }));
         }
@@ -107,7 +107,7 @@ fn measure(
     domains: usize,
     step: Duration,
     length: Duration,
-) -> Result<Figures> {
+) -> Result<Sample> {
     let daemon = lab.daemon_of(under)?;
     let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
     let domain =
@@ -118,20 +118,19 @@ fn measure(
         for _ in 0..domains {
             running.push(lab.start_workload(daemon.as_ref(), Some(gang), &arguments)?);
         }
-        lab.look_at_gangs(daemon.as_ref(), span);
+        let seen = lab.by(daemon.as_ref()).look(span);
         let outcomes = running.into_iter().map(|domain| domain.outcome(span.deadline));
-        outcomes.collect::<Result<Vec<DeadlinesOutcome>>>()
+        Ok((outcomes.collect::<Result<Vec<DeadlinesOutcome>>>()?, seen))
     };
     // Of no steps it would be said that none missed its deadline.
     let is_enough =
-        |outcomes: &Vec<DeadlinesOutcome>| outcomes.iter().all(|domain| domain.steps > 0);
-    let outcomes = lab.over_window(length, LONG_ENOUGH, run, is_enough)?;
+        |(outcomes, _): &(Vec<DeadlinesOutcome>, _)| outcomes.iter().all(|domain| domain.steps > 0);
+    let ((outcomes, seen), longer_s) = lab.over_window(length, LONG_ENOUGH, run, is_enough)?;
     let steps: u64 = outcomes.iter().map(|outcome| outcome.steps).sum();
     let missed: u64 = outcomes.iter().map(|outcome| outcome.missed).sum();
-    Ok(Figures::from([
-        (MISSED, missed as f64 / steps.max(1) as f64 * 100.0),
-        (STEPS, steps as f64),
-    ]))
+    Ok(seen
+        .over(longer_s)
+        .with([(MISSED, missed as f64 / steps.max(1) as f64 * 100.0), (STEPS, steps as f64)]))
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use crate::harness::duration;
 use crate::harness::finish::{TIME, batch, together};
 use crate::harness::lab::{Gang, LONG_ENOUGH, Lab, Span, Under, words};
 use crate::harness::report::{Promise, Report};
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::stats::Estimate;
 use crate::harness::verdict::Better;
 use crate::promises::list;
@@ -121,7 +121,7 @@ fn run(lab: &Lab, instances: &[usize]) -> Result<Report> {
         for &count in instances {
             for (number, way) in WAYS[..ways].iter().enumerate() {
                 let under = number.checked_sub(1).map(|under| &unders[under]);
-                conditions.push(Condition::new(name(profile, count, way), move || {
+                conditions.push(Condition::new(name(profile, count, way), move |lab| {
                     let copies = vec![program.clone(); count];
                     match under {
                         None => batch(lab, &copies),
@@ -134,7 +134,7 @@ fn run(lab: &Lab, instances: &[usize]) -> Result<Report> {
     if !lab.options.plain {
         let under = &unders[2];
         for (profile, program) in PROFILES.iter().zip(&programs) {
-            let beside = move || beside(lab, under, program);
+            let beside = move |lab: &Lab| beside(lab, under, program);
             conditions.push(Condition::new(name_beside(profile), beside));
         }
     }
@@ -221,7 +221,7 @@ impl Profile {
 }
 
 /// A program with deadlines beside two with holes, all of them gangs.
-fn beside(lab: &Lab, under: &Under, program: &[String]) -> Result<Figures> {
+fn beside(lab: &Lab, under: &Under, program: &[String]) -> Result<Sample> {
     let daemon = lab.daemon_of(under)?;
     let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
     // They have more to do than there is time, and are killed at the end.
@@ -235,18 +235,19 @@ fn beside(lab: &Lab, under: &Under, program: &[String]) -> Result<Figures> {
     }
     let step = duration::show(STEP_SLICES * DEFAULT_SLICE);
     let domain = words(&format!("deadlines --threads {} --step {step}", lab.threads()));
-    let run = |span: &Span| -> Result<DeadlinesOutcome> {
+    let run = |span: &Span| -> Result<(DeadlinesOutcome, Sample)> {
         let arguments = [domain.as_slice(), &span.arguments()].concat();
         let domain = lab.start_workload(daemon.as_ref(), Some(gang), &arguments)?;
-        lab.look_at_gangs(daemon.as_ref(), span);
-        domain.outcome(span.deadline)
+        let seen = lab.by(daemon.as_ref()).look(span);
+        Ok((domain.outcome(span.deadline)?, seen))
     };
     let length = lab.length(Duration::from_secs(4));
-    let outcome = lab.over_window(length, LONG_ENOUGH, run, |outcome| outcome.steps > 0)?;
+    let ((outcome, seen), longer_s) =
+        lab.over_window(length, LONG_ENOUGH, run, |(outcome, _)| outcome.steps > 0)?;
     let all_ran = others.iter_mut().all(|other| !other.ends_by(Instant::now()));
     ensure!(all_ran, "one of the programs beside those with deadlines has ended before them");
     let missed = outcome.missed as f64 / outcome.steps.max(1) as f64 * 100.0;
-    Ok(Figures::from([(MISSED, missed), (STEPS, outcome.steps as f64)]))
+    Ok(seen.over(longer_s).with([(MISSED, missed), (STEPS, outcome.steps as f64)]))
 }
 
 /// A Redis that keeps nothing, on a socket of its own.

@@ -15,7 +15,7 @@ use crate::harness::daemon::{Daemon, Settings, number};
 use crate::harness::duration;
 use crate::harness::lab::{Gang, LONG_ENOUGH, Lab, Span, words};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::table::figure;
 use crate::workload::edges::EdgesOutcome;
 
@@ -34,7 +34,7 @@ type LostTo = BTreeMap<String, i64>;
 pub fn run(lab: &Lab) -> Result<Report> {
     lab.needs_gangd("plain Linux has no slots")?;
     let slices = SLICES_MS.map(Duration::from_millis);
-    let of = |slice| Condition::new(duration::show(slice), move || measure(lab, slice));
+    let of = |slice| Condition::new(duration::show(slice), move |lab| measure(lab, slice));
     let conditions = slices.map(of);
     let run = alternate(lab, "noise", lab.rounds(PUBLISHED), &conditions)?;
     let about = "when slots begin and end, against when they should, by the length of slices (X8)";
@@ -56,7 +56,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     Ok(report)
 }
 
-/// Who ran instead of gangs in their slots, the worst first.
+/// The threads that ran instead of gangs in their slots, the worst first.
 fn told(slice: &str, lost_to: &LostTo) -> Option<String> {
     let all: i64 = lost_to.values().sum();
     let mut worst: Vec<_> = lost_to.iter().filter(|(_, ns)| **ns > 0).collect();
@@ -70,7 +70,7 @@ fn told(slice: &str, lost_to: &LostTo) -> Option<String> {
     (!named.is_empty()).then(|| format!("In slots of {slice} threads waited most for {who}."))
 }
 
-/// Whom the gangs that are there have waited for; nothing where that is not measured.
+/// The threads that the gangs have waited for; nothing where that is not measured.
 fn who_ran_instead(daemon: &Daemon) -> Result<LostTo> {
     let mut client = Client::connect(daemon.socket())?;
     let jobs = client.list_jobs()?.jobs;
@@ -94,14 +94,16 @@ fn summed(looks: impl Iterator<Item = Result<ShowJob_Reply, ClientError>>) -> Re
     Ok(lost_to)
 }
 
-fn measure(lab: &Lab, slice: Duration) -> Result<Figures> {
+fn measure(lab: &Lab, slice: Duration) -> Result<Sample> {
     let daemon = lab.daemon(&lab.settings(Settings::slice(slice)))?;
     let length = lab.length(Duration::from_secs(4));
     let run = |span: &Span| look(lab, &daemon, slice, span);
-    lab.over_window(length, LONG_ENOUGH, run, |_| !lab.saw_no_gang_run())
+    let (sample, longer_s) =
+        lab.over_window(length, LONG_ENOUGH, run, |sample| !sample.saw_no_gang_run())?;
+    Ok(sample.over(longer_s))
 }
 
-fn look(lab: &Lab, daemon: &Daemon, slice: Duration, span: &Span) -> Result<Figures> {
+fn look(lab: &Lab, daemon: &Daemon, slice: Duration, span: &Span) -> Result<Sample> {
     let gang = Gang { cpus: lab.threads().min(lab.cpus), weight: None };
     let edges =
         words(&format!("edges --threads {} --slice {}", lab.threads(), duration::show(slice)));
@@ -110,8 +112,8 @@ fn look(lab: &Lab, daemon: &Daemon, slice: Duration, span: &Span) -> Result<Figu
     for _ in 0..COPIES {
         running.push(lab.start_workload(Some(daemon), Some(gang), &arguments)?);
     }
-    lab.look_at_gangs(Some(daemon), span);
-    lab.measured.borrow_mut().lost_to_ns = who_ran_instead(daemon)?;
+    let mut seen = daemon.look(span);
+    seen.lost_to_ns = who_ran_instead(daemon)?;
     let status = daemon.status()?;
     let mut outcomes: Vec<EdgesOutcome> = Vec::new();
     for gang in running {
@@ -122,7 +124,7 @@ fn look(lab: &Lab, daemon: &Daemon, slice: Duration, span: &Span) -> Result<Figu
     let interruptions: u64 = outcomes.iter().map(|outcome| outcome.interruptions).sum();
     let interrupted_ns: u64 = outcomes.iter().map(|outcome| outcome.interrupted_ns).sum();
     let in_slots_ns = span.length.as_nanos() as f64 * lab.threads() as f64;
-    Ok(Figures::from([
+    Ok(seen.with([
         (BEGIN, mean(|outcome| outcome.begin_us_p50)),
         ("begin_us_p99", mean(|outcome| outcome.begin_us_p99)),
         ("end_us_p50", mean(|outcome| outcome.end_us_p50)),

@@ -7,9 +7,9 @@ use anyhow::Result;
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::lab::plain_and_default;
-use crate::harness::lab::{Lab, Launch, Under};
+use crate::harness::lab::{Lab, Launch, Together, Under};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::stats::loss_percent;
 use crate::promises::list;
 
@@ -17,9 +17,9 @@ const RATE: &str = "iterations_per_s";
 const COPIES: usize = 2;
 
 pub fn run(lab: &Lab) -> Result<Report> {
-    let mut conditions = vec![Condition::new("batch", || batch(lab))];
+    let mut conditions = vec![Condition::new("batch", |lab| batch(lab))];
     for (way, under) in plain_and_default(lab) {
-        conditions.push(Condition::new(way, move || together(lab, &under)));
+        conditions.push(Condition::new(way, move |lab| together(lab, &under)));
     }
     let about = format!("two copies of a tight loop of {} threads (E11)", lab.threads());
     let run = alternate(lab, "overhead", lab.runs(), &conditions)?;
@@ -38,20 +38,18 @@ fn copy(lab: &Lab) -> Launch {
     Launch::gang(lab.threads().min(lab.cpus), &format!("loop --threads {}", lab.threads()))
 }
 
-fn together(lab: &Lab, under: &Under) -> Result<Figures> {
+fn together(lab: &Lab, under: &Under) -> Result<Sample> {
     let daemon = lab.daemon_of(under)?;
     let length = lab.length(Duration::from_secs(4));
-    let outcomes = lab.run_together(daemon.as_ref(), &vec![copy(lab); COPIES], length)?;
-    Ok(Figures::from([(RATE, outcomes.iter().map(|outcome| outcome.rate()).sum())]))
+    let Together { outcomes, sample } =
+        lab.run_together(lab.by(daemon.as_ref()), &vec![copy(lab); COPIES], length)?;
+    Ok(sample.with([(RATE, outcomes.iter().map(|outcome| outcome.rate()).sum())]))
 }
 
 /// Each copy has the machine for its share of the time.
-fn batch(lab: &Lab) -> Result<Figures> {
+fn batch(lab: &Lab) -> Result<Sample> {
     let length = lab.length(Duration::from_secs(4));
-    let mut rates = 0.0;
-    for _ in 0..COPIES {
-        let outcomes = lab.run_together(None, &[copy(lab)], length / COPIES as u32)?;
-        rates += outcomes[0].rate();
-    }
-    Ok(Figures::from([(RATE, rates / COPIES as f64)]))
+    let Together { outcomes, sample } = lab.run_in_turn(&vec![copy(lab); COPIES], length)?;
+    let rates: f64 = outcomes.iter().map(|outcome| outcome.rate()).sum();
+    Ok(sample.with([(RATE, rates / COPIES as f64)]))
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::lab::{Gang, Lab, Launch, Under, words};
+use crate::harness::lab::{Gang, Lab, Launch, Together, Under, words};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::verdict::Better;
 
 const FIRST: &str = "first_per_s";
@@ -28,7 +28,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
     let gangd = &lab.gangd();
     let plain = &Under::Plain;
     let condition = |name, under, nice, spin, weight| {
-        Condition::new(name, move || measure(lab, under, nice, spin, weight))
+        Condition::new(name, move |lab| measure(lab, under, nice, spin, weight))
     };
     let mut conditions = vec![
         condition(IDENTICAL, plain, 0, "50us", 100),
@@ -50,7 +50,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
 }
 
 /// The second copy is lowered by `nice`; the first has the weight.
-fn measure(lab: &Lab, under: &Under, nice: i32, spin: &str, weight: u32) -> Result<Figures> {
+fn measure(lab: &Lab, under: &Under, nice: i32, spin: &str, weight: u32) -> Result<Sample> {
     let (threads, cpus) = (lab.threads(), lab.threads().min(lab.cpus));
     let barrier = format!("barrier --threads {threads} --interval 40us --wait spin-block:{spin}");
     let copy = |nice: i32, weight: u32| {
@@ -61,8 +61,8 @@ fn measure(lab: &Lab, under: &Under, nice: i32, spin: &str, weight: u32) -> Resu
     };
     let daemon = lab.daemon_of(under)?;
     let copies = [copy(0, weight), copy(nice, 100)];
-    let outcomes =
-        lab.run_together(daemon.as_ref(), &copies, lab.length(Duration::from_secs(2)))?;
+    let Together { outcomes, sample } =
+        lab.run_together(lab.by(daemon.as_ref()), &copies, lab.length(Duration::from_secs(2)))?;
     let (first, second) = (outcomes[0].rate(), outcomes[1].rate());
-    Ok(Figures::from([(FIRST, first), ("second_per_s", second), (SUM, first + second)]))
+    Ok(sample.with([(FIRST, first), ("second_per_s", second), (SUM, first + second)]))
 }

@@ -14,11 +14,11 @@ use clap::Args;
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::daemon::{DEFAULT_SLICE, Settings};
 use crate::harness::duration;
-use crate::harness::lab::{Lab, Launch, Under};
+use crate::harness::lab::{Lab, Launch, Together, Under};
 use crate::harness::machine::Machine;
 use crate::harness::picture::{Line, Picture};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::stats::loss_percent;
 
 const RATE: &str = "iterations_per_s";
@@ -59,7 +59,7 @@ impl Slices {
         let mut conditions = Vec::new();
         for program in programs {
             let base = base(lab);
-            let batch = move || one_after_the_other(lab, program, base);
+            let batch = move |lab: &Lab| one_after_the_other(lab, program, base);
             conditions.push(Condition::new(format!("{}, batch", program.name), batch));
             for backend in &backends {
                 for &slice in &slices {
@@ -68,7 +68,7 @@ impl Slices {
                     let length = whole_frames(base, slice);
                     conditions.push(Condition::new(
                         name(program, backend.as_deref(), slice),
-                        move || at_once(lab, &under, program, length),
+                        move |lab| at_once(lab, &under, program, length),
                     ));
                 }
             }
@@ -244,20 +244,19 @@ fn copy(lab: &Lab, program: &Program) -> Launch {
     Launch::gang(lab.threads().min(lab.cpus), &program.arguments)
 }
 
-fn at_once(lab: &Lab, under: &Under, program: &Program, length: Duration) -> Result<Figures> {
+fn at_once(lab: &Lab, under: &Under, program: &Program, length: Duration) -> Result<Sample> {
     let daemon = lab.daemon_of(under)?;
     let copies = vec![copy(lab, program); COPIES as usize];
-    let outcomes = lab.run_together(daemon.as_ref(), &copies, length)?;
-    Ok(Figures::from([(RATE, outcomes.iter().map(|outcome| outcome.rate()).sum())]))
+    let Together { outcomes, sample } =
+        lab.run_together(lab.by(daemon.as_ref()), &copies, length)?;
+    Ok(sample.with([(RATE, outcomes.iter().map(|outcome| outcome.rate()).sum())]))
 }
 
-fn one_after_the_other(lab: &Lab, program: &Program, length: Duration) -> Result<Figures> {
-    let mut rates = 0.0;
-    for _ in 0..COPIES {
-        let outcomes = lab.run_together(None, &[copy(lab, program)], length / COPIES)?;
-        rates += outcomes[0].rate();
-    }
-    Ok(Figures::from([(RATE, rates / f64::from(COPIES))]))
+fn one_after_the_other(lab: &Lab, program: &Program, length: Duration) -> Result<Sample> {
+    let copies = vec![copy(lab, program); COPIES as usize];
+    let Together { outcomes, sample } = lab.run_in_turn(&copies, length)?;
+    let rates: f64 = outcomes.iter().map(|outcome| outcome.rate()).sum();
+    Ok(sample.with([(RATE, rates / f64::from(COPIES))]))
 }
 
 #[cfg(test)]

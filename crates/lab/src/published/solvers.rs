@@ -15,10 +15,10 @@ use anyhow::Result;
 use clap::Args;
 
 use crate::harness::alternate::{Condition, alternate};
-use crate::harness::lab::{Lab, Launch, Under};
+use crate::harness::lab::{Lab, Launch, Together, Under};
 use crate::harness::picture::{Line, Picture};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::stats::Estimate;
 use crate::harness::table::figure;
 use crate::harness::verdict::Better;
@@ -104,7 +104,9 @@ pub fn run(lab: &Lab, solver: Solver) -> Result<Report> {
     let mut conditions = Vec::new();
     for &threads in &counts {
         let condition = |way, under, hogs| {
-            Condition::new(name(threads, way), move || measure(lab, solver, threads, under, hogs))
+            Condition::new(name(threads, way), move |lab| {
+                measure(lab, solver, threads, under, hogs)
+            })
         };
         conditions.push(condition(ALONE, &Under::Plain, 0));
         conditions.push(condition(PLAIN, &Under::Plain, lab.cpus));
@@ -175,13 +177,14 @@ pub fn measure(
     threads: usize,
     under: &Under,
     hogs: usize,
-) -> Result<Figures> {
+) -> Result<Sample> {
     let mut copies = vec![Launch::gang(threads.min(lab.cpus), &solver.arguments(threads))];
     copies.extend(vec![Launch::unregistered("hog --threads 1"); hogs]);
     let daemon = lab.daemon_of(under)?;
-    let outcomes = lab.run_together(daemon.as_ref(), &copies, lab.length(LENGTH))?;
+    let Together { outcomes, sample } =
+        lab.run_together(lab.by(daemon.as_ref()), &copies, lab.length(LENGTH))?;
     let solved = &outcomes[0];
-    Ok(Figures::from([
+    Ok(sample.with([
         (MFLOPS, solved.rate_by_cpu() / 1e6),
         ("mflops_of_elapsed_time", solved.rate() / 1e6),
         ("cpus_used", solved.cpu_ns as f64 / solved.elapsed_ns as f64),

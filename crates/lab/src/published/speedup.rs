@@ -40,7 +40,7 @@ fn run(lab: &Lab, solver: Solver) -> Result<Report> {
     let mut conditions = Vec::new();
     for &threads in &counts {
         for (way, under) in WAYS.iter().zip(&unders).take(ways) {
-            conditions.push(Condition::new(name(threads, way), move || {
+            conditions.push(Condition::new(name(threads, way), move |lab| {
                 measure(lab, solver, threads, under, others)
             }));
         }

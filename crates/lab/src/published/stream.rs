@@ -15,7 +15,7 @@ use crate::harness::lab::{Gang, Lab, Span, Under, words};
 use crate::harness::machine::allowed_cpus;
 use crate::harness::picture::{Line, Picture};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::stats;
 use crate::harness::verdict::Better;
 use crate::promises::list;
@@ -67,7 +67,7 @@ impl Stream {
         let mut conditions = Vec::new();
         for &burst in &bursts {
             for &(way, under, pinned) in &ways {
-                let measure = move || load.measure(lab, under, burst, pinned);
+                let measure = move |lab: &Lab| load.measure(lab, under, burst, pinned);
                 conditions.push(Condition::new(name(burst, way), measure));
             }
         }
@@ -120,7 +120,7 @@ impl Load {
         Ok(Self { threads, points: points as usize, packets, parts })
     }
 
-    fn measure(&self, lab: &Lab, under: &Under, burst: u64, pinned: bool) -> Result<Figures> {
+    fn measure(&self, lab: &Lab, under: &Under, burst: u64, pinned: bool) -> Result<Sample> {
         let length = lab.length(LENGTH);
         let patience = 4 * length;
         let span = Span::soon(length + patience);
@@ -145,7 +145,7 @@ impl Load {
             running.push(lab.start_workload(daemon.as_ref(), Some(gang), &arguments)?);
         }
         // When the packets have come, and before anybody can have ended.
-        lab.look_at_gangs(daemon.as_ref(), &Span { length, ..span });
+        let seen = lab.by(daemon.as_ref()).look(&Span { length, ..span });
         let mut outcomes: Vec<StreamOutcome> = Vec::new();
         for stream in running {
             outcomes.push(stream.outcome(span.deadline)?);
@@ -155,7 +155,7 @@ impl Load {
         let times = of(|outcome| outcome.elapsed_ns as f64 / 1e9);
         let (time_s, sd_s) = stats::mean_sd(&times).context("no stream ran")?;
         let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
-        Ok(Figures::from([
+        Ok(seen.with([
             (TIME, time_s),
             ("time_s_sd_of_streams", sd_s),
             ("packet_ms_mean", mean(of(|outcome| outcome.latency_ms_mean))),

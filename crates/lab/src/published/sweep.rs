@@ -16,10 +16,10 @@ use clap::Args;
 
 use crate::harness::alternate::{Condition, alternate};
 use crate::harness::duration;
-use crate::harness::lab::{Lab, Launch, Under};
+use crate::harness::lab::{Lab, Launch, Together, Under};
 use crate::harness::picture::{Line, Picture};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::table::figure;
 
 const SWEPT: &str = "swept_per_s";
@@ -104,11 +104,11 @@ impl Sweep {
         let measure_at = |points: &[Duration]| {
             let mut conditions = Vec::new();
             for &at in points {
-                let under_plain = move || measure(lab, &Under::Plain, over, at);
+                let under_plain = move |lab: &Lab| measure(lab, &Under::Plain, over, at);
                 conditions.push(Condition::new(name(at, "plain Linux"), under_plain));
                 if !lab.options.plain {
                     let gangd = &gangd;
-                    let under_gangd = move || measure(lab, gangd, over, at);
+                    let under_gangd = move |lab: &Lab| measure(lab, gangd, over, at);
                     conditions.push(Condition::new(name(at, "gangd"), under_gangd));
                 }
             }
@@ -233,7 +233,7 @@ fn name(at: Duration, way: &str) -> String {
     format!("{}, {way}", duration::show(at))
 }
 
-fn measure(lab: &Lab, under: &Under, over: Over, at: Duration) -> Result<Figures> {
+fn measure(lab: &Lab, under: &Under, over: Over, at: Duration) -> Result<Sample> {
     let barrier = |interval: Duration, variance: Duration| {
         let arguments = format!(
             "barrier --threads {} --interval {} --variance {} --wait spin-block",
@@ -252,8 +252,9 @@ fn measure(lab: &Lab, under: &Under, over: Over, at: Duration) -> Result<Figures
     // What was asked for is kept to; the default is long enough for figures to mean something.
     let length = if lab.seconds_asked().is_some() { length } else { length.max(at * ITERATIONS) };
     let daemon = lab.daemon_of(under)?;
-    let outcomes = lab.run_together(daemon.as_ref(), &copies, length)?;
-    Ok(Figures::from([(SWEPT, outcomes[0].rate()), ("fixed_per_s", outcomes[1].rate())]))
+    let Together { outcomes, sample } =
+        lab.run_together(lab.by(daemon.as_ref()), &copies, length)?;
+    Ok(sample.with([(SWEPT, outcomes[0].rate()), ("fixed_per_s", outcomes[1].rate())]))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::harness::lab::plain_and_default;
 use crate::harness::lab::{Lab, Under};
 use crate::harness::openmp::{Program, mpi4py, numpy, open_mpi, pytorch, scikit_learn};
 use crate::harness::report::Report;
-use crate::harness::samples::Figures;
+use crate::harness::samples::Sample;
 use crate::harness::verdict::Better;
 use crate::workload::seconds;
 
@@ -84,11 +84,11 @@ fn run(lab: &Lab, users: &Users, patience: Duration) -> Result<Report> {
     let ways = plain_and_default(lab);
     let mut conditions = Vec::new();
     for program in &programs {
-        conditions.push(Condition::new(name(program, "alone"), move || {
+        conditions.push(Condition::new(name(program, "alone"), move |lab| {
             measure(lab, program, &Under::Plain, 1, patience)
         }));
         for (way, under) in &ways {
-            conditions.push(Condition::new(name(program, way), move || {
+            conditions.push(Condition::new(name(program, way), move |lab| {
                 measure(lab, program, under, JOBS, patience)
             }));
         }
@@ -118,12 +118,12 @@ fn measure(
     under: &Under,
     jobs: usize,
     patience: Duration,
-) -> Result<Figures> {
+) -> Result<Sample> {
     let daemon = lab.daemon_of(under)?;
     let mut running = program.start(lab, daemon.as_ref(), jobs)?.within(patience);
-    running.look_at_gangs(lab, daemon.as_ref());
+    let seen = running.look(lab.by(daemon.as_ref()));
     let time_s = running.finish_in_time()?;
     let ended = f64::from(u8::from(time_s.is_some()));
     let time_s = time_s.unwrap_or(patience.as_secs_f64());
-    Ok(Figures::from([(TIME, time_s / jobs as f64), ("ended", ended)]))
+    Ok(seen.with([(TIME, time_s / jobs as f64), ("ended", ended)]))
 }

@@ -9,8 +9,10 @@ use serde_json::Value;
 
 use crate::harness::child::Running;
 use crate::harness::daemon::Daemon;
+use crate::harness::gangs::Scheduled;
 use crate::harness::lab::{Gang, Lab, Span, words};
 use crate::harness::openmp::{self, Program, numpy, open_mpi, scikit_learn};
+use crate::harness::samples::Sample;
 
 /// Workloads of the lab, by what they are for.
 const WORKLOADS: [(&str, &str); 26] = [
@@ -162,10 +164,11 @@ impl Copies {
         }
     }
 
-    pub fn look_at_gangs(&mut self, lab: &Lab, daemon: Option<&Daemon>, span: &Span) {
+    /// What the daemon tells of them, which are its jobs.
+    pub fn look(&mut self, daemon: &Daemon, span: &Span) -> Sample {
         match self {
-            Copies::Workload(_) => lab.look_at_gangs(daemon, span),
-            Copies::Real { copies, .. } => copies.look_at_gangs(lab, daemon),
+            Copies::Workload(_) => daemon.look(span),
+            Copies::Real { copies, .. } => copies.look(Scheduled::By(daemon)),
         }
     }
 

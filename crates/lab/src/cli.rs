@@ -19,7 +19,7 @@ const DETAILS: &str = "Each runs its conditions in turn, several rounds, and pri
                        are started for it on sockets of their own; one that is already running is \
                        left alone, but should have no jobs meanwhile.";
 
-/// Commands that are no experiments.
+// Commands that are no experiments. A doc comment would become the help of the whole program.
 #[derive(Subcommand, Debug)]
 enum Other {
     /// Two real OpenMP programs, in under a minute, with a picture of which gang ran where
@@ -119,6 +119,7 @@ mod tests {
     #[test]
     fn workloads_are_hidden_from_help() {
         let help = command().render_help().to_string();
+        assert!(help.starts_with(ABOUT), "{help}");
         assert!(help.contains("barrier") && !help.contains("workload"), "{help}");
     }
 

@@ -24,8 +24,10 @@ use crate::harness::origin::Origin;
 /// One way to run the workload of an experiment.
 pub struct Condition<'a> {
     pub name: String,
-    measure: Box<dyn Fn(&Lab) -> Result<Sample> + 'a>,
+    measure: Box<Measure<'a>>,
 }
+
+type Measure<'a> = dyn Fn(&Lab) -> Result<Sample> + 'a;
 
 impl<'a> Condition<'a> {
     /// `measure` returns all that there is to know of one round; the lab that it is given says

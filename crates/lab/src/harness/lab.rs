@@ -292,7 +292,7 @@ impl Lab {
         loop {
             let seen = measure(&span)?;
             if is_enough(&seen) || span.length >= long_enough {
-                let longer_s = (span.length > length).then(|| span.length.as_secs_f64());
+                let longer_s = (span.length > length).then_some(span.length.as_secs_f64());
                 return Ok((seen, longer_s));
             }
             let longer = span.length * LONGER;

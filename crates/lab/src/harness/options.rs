@@ -94,11 +94,12 @@ impl Takes {
     fn arg(self) -> Arg {
         let arg = Arg::new(self.name()).long(self.name());
         match self {
-            Takes::Seconds => arg.value_parser(seconds).help(
+            Takes::Seconds => arg.value_name("SECONDS").value_parser(seconds).help(
                 "Length of one measurement; longer where a copy would complete nothing in it \
                  [default: 2 to 10, by experiment; with --quick half of it]",
             ),
             Takes::Threads => arg
+                .value_name("THREADS")
                 .value_parser(thread_count)
                 .help("Threads of each gang [default: one for each CPU]"),
             Takes::Plain => {
@@ -109,7 +110,9 @@ impl Takes {
                  apart from what is compared: as jobs of policy none, beside a daemon that does \
                  nothing else",
             ),
-            Takes::Backend => arg.help("Backend of the daemon [default: its own choice]"),
+            Takes::Backend => {
+                arg.value_name("BACKEND").help("Backend of the daemon [default: its own choice]")
+            }
             Takes::Paper => arg
                 .action(ArgAction::SetTrue)
                 .conflicts_with("quick")

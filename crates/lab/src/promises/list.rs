@@ -233,7 +233,6 @@ pub const FILL_OVER_BATCH: Promise = Promise {
              has. With serial phases of 4 ms the ratio is 0.81.",
     ),
     command: "gang lab fill",
-    ..PLAIN
 };
 
 pub const SHARE_BESIDE_HOGS: Promise = Promise {
@@ -270,7 +269,6 @@ pub const SHORT_TASK: Promise = Promise {
     ),
     remark: Some("It is done within 4.9 ms at the median."),
     command: "gang lab lateness",
-    ..PLAIN
 };
 
 pub const SHORT_TASK_COST: Promise = Promise {
@@ -366,7 +364,6 @@ pub const GAUSS_SD: Promise = Promise {
              threads by 80 %.",
     ),
     command: "gang lab gauss --paper",
-    ..PLAIN
 };
 
 pub const GAUSS_MEAN: Promise = Promise {
@@ -689,7 +686,6 @@ pub const ADD_FIRST: Promise = Promise {
              meanwhile.",
     ),
     command: "gang lab calls",
-    ..PLAIN
 };
 
 pub const ADD_ANOTHER: Promise = Promise {
@@ -701,7 +697,6 @@ pub const ADD_ANOTHER: Promise = Promise {
     missed: Some("The grace period is that of add-first."),
     remark: Some("The median is 0.31 ms."),
     command: "gang lab calls",
-    ..PLAIN
 };
 
 pub const PAGE_READ: Promise = Promise {
@@ -816,7 +811,6 @@ pub const WATCHING_WORST: Promise = Promise {
              programs with themselves.",
     ),
     command: "gang lab doctor",
-    ..PLAIN
 };
 
 pub const WATCHING_WORST_STEADY: Promise = Promise {
@@ -828,7 +822,6 @@ pub const WATCHING_WORST_STEADY: Promise = Promise {
     missed: Some("The cause is that of watching-worst."),
     remark: Some("Gauss that blocks loses most."),
     command: "gang lab doctor",
-    ..PLAIN
 };
 
 pub const WATCHING_APART: Promise = Promise {

@@ -30,7 +30,7 @@ pub fn run(lab: &Lab) -> Result<Report> {
         (name, Under::Gangd(lab.settings(Settings { slice, ..Settings::default() })))
     });
     let mut conditions = vec![
-        Condition::new("batch", |lab| one_after_the_other(lab)),
+        Condition::new("batch", one_after_the_other),
         Condition::new("plain Linux", |lab| at_once(lab, &Under::Plain)),
     ];
     if !lab.options.plain {

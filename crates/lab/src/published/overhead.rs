@@ -17,7 +17,7 @@ const RATE: &str = "iterations_per_s";
 const COPIES: usize = 2;
 
 pub fn run(lab: &Lab) -> Result<Report> {
-    let mut conditions = vec![Condition::new("batch", |lab| batch(lab))];
+    let mut conditions = vec![Condition::new("batch", batch)];
     for (way, under) in plain_and_default(lab) {
         conditions.push(Condition::new(way, move |lab| together(lab, &under)));
     }

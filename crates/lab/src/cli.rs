@@ -1,194 +1,125 @@
-//! The command line of the lab.
+//! The command line of the lab: a command for each experiment of the registry, and four more.
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
-use crate::demo;
-use crate::experiment::{
-    all, arrival, auto, barrier, barriers, batch, calls, clients, coscheduled, deadlines, doctor,
-    fill, holes, idle, lateness, noise, openmp, overhead, priority, release, share, slices,
-    solvers, spec, speedup, stream, sweep, switch, users, views, watching,
-};
-use crate::lab::{Lab, Options};
-use crate::report::Report;
+use crate::all::All;
+use crate::demo::Demo;
+use crate::harness::lab::Lab;
+use crate::harness::options::{self, Options, Takes};
+use crate::promises::document;
+use crate::promises::spec::Spec;
+use crate::registry::{EXPERIMENTS, Experiment};
 use crate::workload::Workload;
 
-/// Measurements of gang scheduling that anyone can repeat
-///
-/// Each runs its conditions in turn, several rounds, and prints means with 95 % intervals and the
-/// ratios between conditions, taken round by round. Daemons are started for it on sockets of their
-/// own; one that is already running is left alone, but should have no jobs meanwhile.
-#[derive(Parser, Debug)]
-#[command(name = "gang lab", version)]
-pub struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
+const ABOUT: &str = "Measurements of gang scheduling that anyone can repeat";
+const DETAILS: &str = "Each runs its conditions in turn, several rounds, and prints means with 95 % \
+                       intervals and the ratios between conditions, taken round by round. Daemons \
+                       are started for it on sockets of their own; one that is already running is \
+                       left alone, but should have no jobs meanwhile.";
 
+// Commands that are no experiments. A doc comment would become the help of the whole program.
 #[derive(Subcommand, Debug)]
-enum Command {
-    /// Copies of BARRIER: alone, under plain Linux, under gangd at several slices (E10)
-    Barrier(With<barrier::Barrier>),
-    /// The barrier of libgang beside those of libgomp and pthread
-    Barriers(With<barriers::Barriers>),
-    /// How long calls of libgang take beside 100 jobs
-    Calls(Only),
-    /// Programs with serial phases: batch, plain Linux, gangs without and with filling
-    Fill(With<fill::Fill>),
-    /// What gang scheduling costs two tight loops (E11)
-    Overhead(Only),
-    /// Shares of CPU beside hogs, and by weight
-    Share(Only),
-    /// How late a short ordinary task is beside two gangs
-    Lateness(Only),
-    /// Two OpenMP programs with default settings, alone and two copies at once
-    Openmp(With<openmp::Openmp>),
-    /// Cost and skew of a switch for 2 to 1,000 threads (X8)
-    Switch(With<switch::Switch>),
-    /// CPU of the daemon with 100 idle jobs, and two that run
-    Idle(With<idle::Idle>),
-    /// What it costs to look on: gang top and gang web with 20 jobs, and the switches meanwhile
-    Views(Only),
-    /// What is measured of gangs: how much of their slots they run as a whole, and what that costs
-    Coscheduled(Only),
-    /// Time until all threads are released after kill -9 of the daemon
-    Release(Only),
-    /// What an interactive gang waits for its first slot beside four batch gangs
-    Arrival(With<arrival::Arrival>),
-    /// 50 clients at once, 1,000 jobs at a time; and the times of calls
-    Clients(With<clients::Clients>),
-    /// Gaussian elimination beside competitors, by the number of threads (L35)
-    Gauss(With<solvers::Gauss>),
-    /// Matrix multiply beside competitors, by the number of threads (L36)
-    Matmul(With<solvers::Matmul>),
-    /// Speedup of a compute-bound program on a busy machine (L34)
-    Speedup(With<speedup::Speedup>),
-    /// Where the benefit ends as the work between barriers grows (E13)
-    Interval(With<sweep::Sweep>),
-    /// Where the benefit ends as threads grow uneven (E14)
-    Variance(With<sweep::Sweep>),
-    /// Back to back against time-slicing (E15)
-    Batch(Only),
-    /// Priorities as an alternative to gangs, in five bars (E16)
-    Priority(Only),
-    /// Four programs that cluster streams of bursts (E17, E18)
-    Stream(With<stream::Stream>),
-    /// Missed deadlines, by the number of domains (X5)
-    Deadlines(Only),
-    /// Programs that leave CPUs idle: batch, plain Linux, gangs without and with filling (X6, X7)
-    Holes(With<holes::Holes>),
-    /// When slots begin and end, against when they should (X8)
-    Noise(Only),
-    /// What gangs cost by the length of slices, for each backend and three programs
-    Slices(With<slices::Slices>),
-    /// Four jobs of numerical libraries at once, as their users report it
-    Users(With<users::Users>),
-    /// How often gang doctor is right, over programs of every kind
-    ///
-    /// Three rounds of up to 29 programs take about an hour, and some of them more; a first answer (--quick), of 5 of
-    /// them, a minute.
-    Doctor(With<doctor::Doctor>),
-    /// What it costs programs that gang doctor watches them
-    Watching(Only),
-    /// What policy auto costs a program that runs for five minutes
-    ///
-    /// A round takes ten of them.
-    Auto(Only),
-    /// Every experiment, and one page with all figures
-    All(With<all::All>),
-    /// Everything that SPECIFICATION.md promises, in one table
-    Spec(With<spec::Spec>),
+enum Other {
     /// Two real OpenMP programs, in under a minute, with a picture of which gang ran where
-    Demo(demo::Demo),
+    Demo(Demo),
     /// A program that experiments run
     #[command(subcommand, hide = true)]
     Workload(Workload),
 }
 
-/// An experiment without options of its own.
-#[derive(Args, Debug)]
-struct Only {
-    #[command(flatten)]
-    options: Options,
+/// The whole command line.
+pub fn command() -> Command {
+    let several =
+        |command: Command, about: &'static str| options::augment(command, &Takes::ALL).about(about);
+    let all = several(
+        All::augment_args(Command::new("all")),
+        "Every experiment, and one page with all figures",
+    );
+    let spec = several(
+        Spec::augment_args(Command::new("spec")),
+        "Everything that SPECIFICATION.md promises, in one table",
+    );
+    let command = Command::new("gang lab")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(ABOUT)
+        .long_about(format!("{ABOUT}\n\n{DETAILS}"))
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(EXPERIMENTS.iter().map(Experiment::command))
+        .subcommands([all, spec]);
+    Other::augment_subcommands(command)
 }
 
-/// An experiment with options of its own.
-#[derive(Args, Debug)]
-struct With<E: Args> {
-    #[command(flatten)]
-    experiment: E,
-    #[command(flatten)]
-    options: Options,
-}
-
-impl Cli {
-    pub fn run(self) -> Result<()> {
-        match self.command {
-            Command::Barrier(it) => it.report(|it, lab| it.run(lab)),
-            Command::Barriers(it) => it.report(|it, lab| it.run(lab)),
-            Command::Calls(it) => report(&it.options, calls::run),
-            Command::Fill(it) => it.report(|it, lab| it.run(lab)),
-            Command::Overhead(it) => report(&it.options, overhead::run),
-            Command::Share(it) => report(&it.options, share::run),
-            Command::Lateness(it) => report(&it.options, lateness::run),
-            Command::Openmp(it) => it.report(|it, lab| it.run(lab)),
-            Command::Switch(it) => it.report(|it, lab| it.run(lab)),
-            Command::Coscheduled(it) => report(&it.options, coscheduled::run),
-            Command::Idle(it) => it.report(|it, lab| it.run(lab)),
-            Command::Views(it) => report(&it.options, views::run),
-            Command::Release(it) => report(&it.options, release::run),
-            Command::Arrival(it) => it.report(|it, lab| it.run(lab)),
-            Command::Clients(it) => it.report(|it, lab| it.run(lab)),
-            Command::Gauss(it) => it.report(|it, lab| it.run(lab)),
-            Command::Matmul(it) => it.report(|it, lab| it.run(lab)),
-            Command::Speedup(it) => it.report(|it, lab| it.run(lab)),
-            Command::Interval(it) => it.report(|it, lab| it.run(lab, sweep::Over::Interval)),
-            Command::Variance(it) => it.report(|it, lab| it.run(lab, sweep::Over::Variance)),
-            Command::Batch(it) => report(&it.options, batch::run),
-            Command::Priority(it) => report(&it.options, priority::run),
-            Command::Stream(it) => it.report(|it, lab| it.run(lab)),
-            Command::Deadlines(it) => report(&it.options, deadlines::run),
-            Command::Holes(it) => it.report(|it, lab| it.run(lab)),
-            Command::Noise(it) => report(&it.options, noise::run),
-            Command::Slices(it) => it.report(|it, lab| it.run(lab)),
-            Command::Users(it) => it.report(|it, lab| it.run(lab)),
-            Command::Doctor(it) => it.report(|it, lab| it.run(lab)),
-            Command::Watching(it) => report(&it.options, watching::run),
-            Command::Auto(it) => report(&it.options, auto::run),
-            Command::All(it) => it.experiment.run(&Lab::new(&it.options)?),
-            Command::Spec(it) => it.experiment.run(&Lab::new(&it.options)?),
-            Command::Demo(it) => it.run(),
-            Command::Workload(it) => it.run(),
+/// Reads what was typed; ends the program where that makes no sense.
+pub fn run() -> Result<()> {
+    match command().try_get_matches() {
+        Ok(matches) => run_as(&matches),
+        Err(error) => {
+            let no_use = no_use(&error);
+            if let Some(option) = no_use {
+                eprintln!("gang lab: this experiment has no use for {option}\n");
+            }
+            error.exit()
         }
     }
 }
 
-fn report(options: &Options, experiment: impl FnOnce(&Lab) -> Result<Report>) -> Result<()> {
-    let lab = Lab::new(options)?;
-    experiment(&lab)?.deliver(&lab)
+/// The option that others take, where it was refused.
+fn no_use(error: &clap::Error) -> Option<String> {
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(typed))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    else {
+        return None;
+    };
+    Takes::ALL.map(Takes::flag).into_iter().find(|flag| flag == typed)
 }
 
-impl<E: Args + std::fmt::Debug> With<E> {
-    fn report(&self, run: impl FnOnce(&E, &Lab) -> Result<Report>) -> Result<()> {
-        let mut lab = Lab::new(&self.options)?;
-        lab.parameters = format!("{:?}", self.experiment);
-        run(&self.experiment, &lab)?.deliver(&lab)
+fn run_as(matches: &ArgMatches) -> Result<()> {
+    match matches.subcommand() {
+        Some(("all", matches)) => {
+            All::from_arg_matches(matches)?.run(&Lab::new(&Options::of(matches)?)?)
+        }
+        Some(("spec", matches)) => {
+            let spec = Spec::from_arg_matches(matches)?;
+            if spec.markdown {
+                print!("{}", document::markdown());
+                return Ok(());
+            }
+            spec.run(&Lab::new(&Options::of(matches)?)?)
+        }
+        Some((name, of_it)) => match Experiment::named(name) {
+            Some(experiment) => {
+                let lab = Lab::new(&Options::of(of_it)?)?.for_experiment(experiment.takes);
+                experiment.run(&lab, of_it)?.deliver(&lab)
+            }
+            None => match Other::from_arg_matches(matches)? {
+                Other::Demo(demo) => demo.run(),
+                Other::Workload(workload) => workload.run(),
+            },
+        },
+        None => command().print_help().map_err(Into::into),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<ArgMatches, clap::Error> {
+        command().try_get_matches_from(["gang-lab"].into_iter().chain(line.split(' ')))
+    }
 
     #[test]
     fn definition_holds_together() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
     fn workloads_are_hidden_from_help() {
-        let help = Cli::command().render_help().to_string();
+        let help = command().render_help().to_string();
+        assert!(help.starts_with(ABOUT), "{help}");
         assert!(help.contains("barrier") && !help.contains("workload"), "{help}");
     }
 
@@ -202,8 +133,28 @@ mod tests {
             "barrier --slices 20",
             "share --threads 20000",
         ] {
-            let words = ["gang-lab"].into_iter().chain(line.split(' '));
-            assert!(Cli::try_parse_from(words).is_err(), "{line} was accepted");
+            assert!(parse(line).is_err(), "{line} was accepted");
+        }
+    }
+
+    #[test]
+    fn an_option_without_use_is_refused_and_named() {
+        for (line, option) in [
+            ("fill --seconds 1", "--seconds"),
+            ("switch --plain", "--plain"),
+            ("openmp --threads 2", "--threads"),
+            ("doctor --paper", "--paper"),
+        ] {
+            assert_eq!(no_use(&parse(line).unwrap_err()).as_deref(), Some(option), "{line}");
+        }
+        assert_eq!(no_use(&parse("fill --nonsense").unwrap_err()), None);
+    }
+
+    #[test]
+    fn each_command_of_a_promise_is_one() {
+        for promise in crate::promises::list::GROUPS.iter().flat_map(|group| group.promises) {
+            let Some(line) = promise.command.strip_prefix("gang lab ") else { continue };
+            assert!(parse(line).is_ok(), "{}: {:?}", promise.id, parse(line).err());
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Measurements of gangd itself with tiny durations: that they run to their end and report what they promise to
-//! report. No figure is judged here.
+//! Measurements of gangd itself with tiny durations: that they run to their end and report what
+//! they promise to report. No figure is judged here.
 
 mod lab;
 
@@ -209,7 +209,7 @@ fn openmp_programs_need_gangd() {
     }
     let measures = report["measures"].as_array().unwrap();
     assert_eq!(measures.len(), 1, "{report}");
-    assert_eq!(measures[0]["measure"], "two copies of gauss (libgomp), time over twice one alone");
+    assert_eq!(measures[0]["id"], "openmp-gauss");
     let of_waits = report["ratios"].as_array().unwrap().iter().filter(|ratio| {
         ratio["of"] == "gauss (libgomp), 2 copies, gangd, passive"
             && ratio["over"] == "gauss (libgomp), 2 copies, gangd"
@@ -257,7 +257,8 @@ fn what_the_kernel_does_not_let_gangd_measure_is_told_as_that_needs_gangd() {
     let dir = tempfile::tempdir().unwrap();
     let gangd = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("gangd");
     let without = dir.path().join("gangd");
-    // Written by another process: one that this one had open for writing could still be open in a child.
+    // Written by another process: one that this one had open for writing could still be open in a
+    // child.
     let script = format!(
         "printf '#!/bin/sh\\nexec setpriv --bounding-set=-bpf,-perfmon,-sys_admin {} \"$@\"\\n' >{1} && \
          chmod +x {1}",
@@ -320,7 +321,7 @@ fn auto_needs_gangd() {
     assert!(output.status.success(), "{errors}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(conditions(&report), ["a gang", "auto"]);
-    assert_eq!(report["measures"][0]["measure"], "what policy auto costs in 1.5s", "{report}");
+    assert_eq!(report["measures"][0]["id"], "auto", "{report}");
     let is_decided = figure(&report, "auto", "was_decided") == 1.0;
     // What a hundredth of so little time pays for is no comparison.
     let is_longer = report["series"][1].get("longer_windows_s").is_some();
@@ -330,7 +331,8 @@ fn auto_needs_gangd() {
     gangs_are_told(&report, |_| true);
 }
 
-/// What the lab prints of an experiment with the doctor; nothing where it cannot watch, with the reason.
+/// What the lab prints of an experiment with the doctor; nothing where it cannot watch, with the
+/// reason.
 fn with_the_doctor(line: &str) -> Option<Value> {
     let doctor = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("gang-doctor");
     if !gangd_is_there() {
@@ -356,7 +358,7 @@ fn the_doctor_is_scored() {
     // One round tells nothing apart from anything.
     let line = "doctor --only phases,small --runs 1 --at-most 2 --seconds 1 --noisy --json -";
     let Some(report) = with_the_doctor(line) else { return };
-    assert_eq!(report["measures"][0]["measure"], "gang doctor is right");
+    assert_eq!(report["measures"][0]["id"], "doctor");
     assert!(report["verdict"].as_array().unwrap().len() > 3);
     assert_eq!((&report["rounds"], &report["more_rounds"]), (&Value::from(1), &Value::from(1)));
     for series in report["series"].as_array().unwrap() {

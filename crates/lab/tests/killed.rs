@@ -1,5 +1,5 @@
-//! A lab that is killed leaves nothing running: neither the programs that it started, of whatever kind, nor its
-//! daemons.
+//! A lab that is killed leaves nothing running: neither the programs that it started, of whatever
+//! kind, nor its daemons.
 
 mod lab;
 
@@ -12,7 +12,8 @@ use gang_harness::{skipped, wait_for, wait_until};
 use gang_linux::process::stat;
 use lab::gangd_is_there;
 
-/// A process that runs: its number, and when it started, which tells it from another of that number.
+/// A process that runs: its number, and when it started, which tells it from another of that
+/// number.
 type Process = (u32, u64);
 
 /// All processes below one, by their names.
@@ -59,7 +60,8 @@ impl Lab {
         Lab { child, dir }
     }
 
-    /// Waits until so many programs of these names run below it; where it ends before, what it said.
+    /// Waits until so many programs of these names run below it; where it ends before, what it
+    /// said.
     fn until_there(
         &mut self,
         names: &[(&str, usize)],

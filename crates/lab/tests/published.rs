@@ -1,5 +1,5 @@
-//! The experiments of the papers, and of users, with tiny durations: that they run to their end and report what they
-//! promise to report. No figure is judged here.
+//! The experiments of the papers, and of users, with tiny durations: that they run to their end and
+//! report what they promise to report. No figure is judged here.
 
 mod lab;
 
@@ -47,7 +47,8 @@ fn stream_deadlines_and_holes_under_plain_linux() {
     assert_eq!(conditions(&holes).len(), 4);
 }
 
-/// As published: all numbers of threads, domains and instances, and the steps of the paper; in one round.
+/// As published: all numbers of threads, domains and instances, and the steps of the paper; in one
+/// round.
 #[test]
 fn with_paper_experiments_run_to_their_end() {
     let gauss = report("gauss --plain --paper --runs 1 --seconds 0.1 --size 64");

@@ -1,5 +1,5 @@
-//! What is the same for all experiments: tables and files, what is refused, going on where a run was interrupted,
-//! and several experiments in one go.
+//! What is the same for all experiments: tables and files, what is refused, going on where a run
+//! was interrupted, and several experiments in one go.
 
 mod lab;
 
@@ -48,10 +48,10 @@ fn a_picture_is_drawn_needs_matplotlib() {
 #[test]
 fn what_cannot_be_done_is_said() {
     for (arguments, message) in [
-        ("switch --plain", "no switches of gangs: leave out --plain"),
-        ("calls --plain", "no calls"),
-        ("views --plain", "nothing to look at"),
-        ("coscheduled --plain", "measures no gangs"),
+        ("switch --plain", "no use for --plain"),
+        ("calls --plain", "no use for --plain"),
+        ("views --plain", "no use for --plain"),
+        ("coscheduled --plain", "no use for --plain"),
         ("barrier --runs 0", "at least one round"),
         ("barrier --copies 0", "between 1 and 100"),
         ("idle --jobs 0", "between 1 and 1000"),
@@ -61,10 +61,14 @@ fn what_cannot_be_done_is_said() {
         ("holes --instances 0", "between 1 and 100"),
         ("holes --instances 8 --seconds 8", "not sure to be done within 60s"),
         ("interval --points 11s", "10 s at most"),
-        ("auto --plain", "no policies"),
-        ("doctor --plain", "nothing to be right about"),
-        ("watching --plain", "nobody watches"),
+        ("auto --plain", "no use for --plain"),
+        ("doctor --plain", "no use for --plain"),
+        ("watching --plain", "no use for --plain"),
         ("doctor --noisy --only nothing", "no such program: nothing"),
+        ("fill --seconds 1", "no use for --seconds"),
+        ("openmp --threads 2", "no use for --threads"),
+        ("doctor --paper", "no use for --paper"),
+        ("gauss --plain --backend rt", "cannot be used with"),
         ("gauss --picture figures.pdf", "ends with .svg or .png"),
         ("gauss --resume /nowhere/run", "/nowhere/run"),
         ("all --json figures.json", "--out"),
@@ -114,13 +118,24 @@ fn is_complete_in_itself(page: &str) {
 }
 
 #[test]
-fn an_option_that_has_no_part_is_told() {
-    let report = report("fill --plain --runs 1 --rounds 3 --copies 1 --seconds 1");
+fn an_option_of_all_without_use_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().display();
+    let all = "all --plain --noisy --quick --runs 1 --threads 1 --seconds 0.1 --only fill";
+    let output = lab(&format!("{all} --out {out}"));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let page = std::fs::read_to_string(dir.path().join("index.html")).unwrap();
+    assert!(page.contains("--seconds: it has no part in this experiment."), "{page}");
+    assert!(!page.contains("--threads: it has no part"), "{page}");
+}
+
+#[test]
+fn the_command_is_told_in_text_and_json() {
+    let report = report("fill --plain --runs 1 --rounds 3 --copies 1");
     let command = report["command"].as_str().unwrap();
     assert!(command.starts_with("gang lab fill --plain"), "{command}");
-    let output = lab("fill --plain --noisy --runs 1 --rounds 3 --copies 1 --seconds 1");
+    let output = lab("fill --plain --noisy --runs 1 --rounds 3 --copies 1");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("- --seconds: it has no part in this experiment.\n"), "{text}");
     assert!(text.contains("Z: gang lab fill --plain "), "{text}");
 }
 
@@ -143,7 +158,7 @@ fn all_makes_one_page() {
     let json: Value = serde_json::from_slice(&json).unwrap();
     let report = &json["reports"][0];
     assert_eq!(report["experiment"], "priority");
-    // Whoever reads it knows when and how it was made.
+    // The report says when and how it was made.
     let began = report["began"].as_str().unwrap();
     assert!(began.len() == "2026-01-02T03:04:05Z".len() && began.starts_with("20"), "{began}");
     let command = report["command"].as_str().unwrap();

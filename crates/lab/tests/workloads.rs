@@ -136,7 +136,7 @@ fn solvers_and_scan_count_what_they_do() {
         let outcome = workload_that_counts(&format!("{name} --threads 2"));
         assert!(number(&outcome, "/cpu_ns") > 0, "{outcome}");
     }
-    // Whoever counts by steps says when the first was done.
+    // A workload that counts by steps says when the first was done.
     let outcome = workload_that_counts("gauss --size 32");
     let [first_ns, start_ns] = ["/first_at_ns", "/started_at_ns"].map(|it| number(&outcome, it));
     assert!(

@@ -12,12 +12,13 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::daemon::{Daemon, Settings};
-use crate::harness::say;
-use crate::lab::{Lab, Options};
-use crate::openmp::{Copies, Program, gauss, numpy};
-use crate::picture;
-use crate::table::{figure, render};
+use crate::harness::daemon::{Daemon, Settings};
+use crate::harness::lab::Lab;
+use crate::harness::openmp::{Copies, Program, gauss, numpy};
+use crate::harness::options::Options;
+use crate::harness::picture;
+use crate::harness::progress::say;
+use crate::harness::table::{figure, render};
 use crate::workload::seconds;
 use timeline::Timeline;
 
@@ -25,8 +26,8 @@ use timeline::Timeline;
 const BEFORE: Duration = Duration::from_millis(300);
 const RECORDED: Duration = Duration::from_millis(300);
 const COPIES: usize = 2;
-/// How many times as long as alone a program is waited for where it shares the machine: so that the demo
-/// ends within a minute, whatever becomes of the programs under plain Linux.
+/// How many times as long as alone a program is waited for where it shares the machine: so that the
+/// demo ends within a minute, whatever becomes of the programs under plain Linux.
 const LONGEST: u32 = 12;
 const COLUMNS: usize = 72;
 
@@ -44,7 +45,8 @@ pub struct Demo {
     /// Backend of the daemon [default: its own choice]
     #[arg(long)]
     backend: Option<String>,
-    /// About how long each program takes alone; where it shares the machine it is waited for 12 times as long
+    /// About how long each program takes alone; where it shares the machine it is waited for 12
+    /// times as long
     #[arg(long, default_value = "1s", value_parser = seconds)]
     seconds: Duration,
 }

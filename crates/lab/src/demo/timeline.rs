@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use gang_linux::switches::{Recording, Stay};
 
-/// Whose a stretch of time on a CPU was.
+/// The owner of a stretch of time on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     Copy(usize),
@@ -18,7 +18,8 @@ pub struct Stretch {
     pub whose: Whose,
 }
 
-/// Who had each CPU, relative to the start of the recording; what is left out was idle.
+/// The owners of each CPU in turn, relative to the start of the recording; what is left out was
+/// idle.
 pub struct Timeline {
     pub name: String,
     length_ns: u64,

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::lab::Lab;
+use crate::harness::lab::Lab;
 
-/// In so much time a first answer is there, but for the last round and what is measured in one piece.
+/// In so much time a first answer is there, but for the last round and what is measured in one
+/// piece.
 pub(super) const FIRST_ANSWER: Duration = Duration::from_secs(60);
 
 /// What a run has taken of it.
@@ -28,8 +29,7 @@ impl<'a> Budget<'a> {
     /// Whether there is time for what takes so many times as long as a round.
     pub(super) fn has_time_for(&self, rounds: f64) -> bool {
         let taken = self.begun.elapsed().mul_f64(rounds);
-        !self.is_limited()
-            || is_time_for_another(self.measured, taken, self.lab.began.get().elapsed())
+        !self.is_limited() || is_time_for_another(self.measured, taken, self.lab.began.elapsed())
     }
 
     pub(super) fn has_measured(&self) -> bool {
@@ -42,8 +42,8 @@ impl<'a> Budget<'a> {
     }
 }
 
-/// Whether a first answer has time for one more round: where it takes as long as those that were measured in
-/// `taken`. There is one in any case.
+/// Whether a first answer has time for one more round: where it takes as long as those that were
+/// measured in `taken`. There is one in any case.
 fn is_time_for_another(measured: u32, taken: Duration, since_beginning: Duration) -> bool {
     measured == 0 || since_beginning + taken / measured <= FIRST_ANSWER
 }

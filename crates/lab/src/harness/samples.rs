@@ -1,28 +1,59 @@
-//! What measurements gave: the figures of one, and those of a condition by round.
+//! The results of measurements: the figures of one, and those of a condition by round.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::gangs::{APART, COSCHEDULED};
+use crate::harness::gangs::{APART, COSCHEDULED};
 
 /// Figures of one measurement, by name with the unit last.
 pub type Figures = BTreeMap<&'static str, f64>;
 
-/// What one measurement of a condition gave.
+/// All that one measurement of a condition gave.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(bound(deserialize = "'de: 'static"))]
 pub struct Sample {
     pub figures: Figures,
-    /// Why it is not known how much its gangs ran as a whole; absent where it is, and where it has no gangs.
+    /// Why it is not known how much its gangs were coscheduled; absent where it is, and where it
+    /// has no gangs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_measured: Option<String>,
-    /// For how long threads waited in their slots, by who had their CPU; where the experiment is about that.
+    /// For how long threads waited in their slots, by who had their CPU; where the experiment is
+    /// about that.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lost_to_ns: BTreeMap<String, i64>,
     /// How long its window was in seconds, where that which was asked for was too short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longer_window_s: Option<f64>,
+    /// Sentences for the report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// Backend and slice of the daemons that were started for it; not known of a sample that is on
+    /// file.
+    #[serde(skip)]
+    pub daemons: BTreeSet<String>,
+}
+
+impl Sample {
+    /// One of which it is not known how much its gangs were coscheduled, for this reason.
+    pub fn not_measured(reason: impl Into<String>) -> Self {
+        Self { not_measured: Some(reason.into()), ..Self::default() }
+    }
+
+    /// The same, with these figures as well.
+    pub fn with<const N: usize>(self, figures: [(&'static str, f64); N]) -> Self {
+        self.with_all(Figures::from(figures))
+    }
+
+    pub fn with_all(mut self, figures: Figures) -> Self {
+        self.figures.extend(figures);
+        self
+    }
+
+    /// The same, of a window that had to be so long.
+    pub fn over(self, longer_window_s: Option<f64>) -> Self {
+        Self { longer_window_s, ..self }
+    }
 }
 
 /// The raw samples of one condition, one for each round in which the figure was there.
@@ -30,7 +61,8 @@ pub struct Sample {
 pub struct Series {
     pub condition: String,
     pub samples: BTreeMap<&'static str, Vec<f64>>,
-    /// The rounds that they are of, counted from 0; written, from 1, where a figure is not there in all of them.
+    /// The rounds that they are of, counted from 0; written, from 1, where a figure is not there in
+    /// all of them.
     #[serde(skip_serializing_if = "are_all", serialize_with = "from_one")]
     rounds: BTreeMap<&'static str, Vec<usize>>,
     /// As of a [`Sample`], where it is known of no round.
@@ -39,12 +71,15 @@ pub struct Series {
     /// In how many rounds it is not known, by the reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rounds_not_measured: BTreeMap<String, usize>,
-    /// How much its programs ran as a whole is of one more round, of which nothing else is told.
+    /// How much its programs were coscheduled is of one more round, of which nothing else is told.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub looked_at_apart: bool,
     /// As of a [`Sample`], in all rounds.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub lost_to_ns: BTreeMap<String, i64>,
+    /// As of a [`Sample`], of all rounds.
+    #[serde(skip)]
+    pub notes: Vec<String>,
     /// As of a [`Sample`], of the rounds in which the window was longer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub longer_windows_s: Vec<f64>,
@@ -64,6 +99,7 @@ impl Series {
             rounds_not_measured: BTreeMap::new(),
             looked_at_apart: false,
             lost_to_ns: BTreeMap::new(),
+            notes: Vec::new(),
             longer_windows_s: Vec::new(),
         }
     }
@@ -78,6 +114,7 @@ impl Series {
             *self.lost_to_ns.entry(who).or_default() += ns;
         }
         self.longer_windows_s.extend(sample.longer_window_s);
+        self.notes.extend(sample.notes);
         if let Some(reason) = sample.not_measured {
             *self.rounds_not_measured.entry(reason.clone()).or_default() += 1;
             self.not_measured = Some(reason);
@@ -87,7 +124,7 @@ impl Series {
         }
     }
 
-    /// Whether it is to be looked at apart how much its programs run as a whole.
+    /// Whether it is to be looked at apart how much its programs are coscheduled.
     pub(super) fn wants_look(&self) -> bool {
         self.not_measured.as_deref() == Some(APART)
     }
@@ -96,11 +133,10 @@ impl Series {
     pub(super) fn add_look(&mut self, rounds: usize, seen: Sample) {
         self.rounds_not_measured.clear();
         self.looked_at_apart = seen.figures.contains_key(COSCHEDULED);
-        // Of that round nothing else is told.
-        self.add(rounds, Sample { longer_window_s: None, ..seen });
+        self.add(rounds, seen);
     }
 
-    /// What was measured of a figure, with the round, counted from 0.
+    /// The samples of a figure, each with its round, counted from 0.
     pub fn by_round(&self, figure: &str) -> impl Iterator<Item = (usize, f64)> + '_ {
         let rounds = self.rounds.get(figure).into_iter().flatten().copied();
         rounds.zip(self.samples.get(figure).into_iter().flatten().copied())

@@ -1,7 +1,7 @@
 //! Gangs that arrive while others have all CPUs: how long each waits for its first slot.
 //!
-//! The watcher has to run at the moment at which a gang gets its slot, so it is to be started above all
-//! gangs (`chrt -f`). It learns of the slot from the slot page.
+//! The watcher has to run at the moment at which a gang gets its slot, so it is to be started above
+//! all gangs (`chrt -f`). It learns of the slot from the slot page.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

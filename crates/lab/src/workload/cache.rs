@@ -1,4 +1,5 @@
-//! A client of Redis with the two commands that CoHMM's cache needs (X7), in the protocol's inline form.
+//! A client of Redis with the two commands that CoHMM's cache needs (X7), in the protocol's inline
+//! form.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

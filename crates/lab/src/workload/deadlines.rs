@@ -1,8 +1,10 @@
-//! Deadlines as of X5: the threads of a domain repeat a step, and count together. Between two counts of
-//! its own a thread may see no more counts of others than there are threads, or the deadline is missed.
+//! Deadlines as of X5: the threads of a domain repeat a step, and count together. Between two
+//! counts of its own a thread may see no more counts of others than there are threads, or the
+//! deadline is missed.
 //!
-//! Of two threads that one is two steps behind. Of sixteen, two others need only have changed places with it: where their
-//! steps differ by chance alone, be it by a millionth, some percent are missed, the more the fewer steps there were.
+//! Of two threads that one is two steps behind. Of sixteen, two others need only have changed
+//! places with it: where their steps differ by chance alone, be it by a millionth, some percent are
+//! missed, the more the fewer steps there were.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

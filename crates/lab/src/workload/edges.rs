@@ -1,10 +1,10 @@
-//! Threads that look at the clock all the time and so know when they did not run: what X8 took from the
-//! scheduler's record, seen by those who were scheduled.
+//! Threads that look at the clock all the time and so know when they did not run: what X8 took from
+//! the scheduler's record, seen by those who were scheduled.
 //!
-//! A slice in most of which the thread had no CPU was the slot of others: also where it ran in the gaps, of which
-//! a long slice has several. Where such a slice and one of its own meet, the stretch without CPU that ends, or
-//! begins, nearest to the boundary says how exact the switch was. All others within its own slices are
-//! interruptions of its slot.
+//! A slice in most of which the thread had no CPU was the slot of others: also where it ran in the
+//! gaps, of which a long slice has several. Where such a slice and one of its own meet, the stretch
+//! without CPU that ends, or begins, nearest to the boundary says how exact the switch was. All
+//! others within its own slices are interruptions of its slot.
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::window::{Place, Window, now_ns};
 use super::{When, on_threads, thread_count};
-use crate::duration;
+use crate::harness::duration;
 
 /// Shorter stretches are the timer tick and the clock itself.
 const GAP_NS: u64 = 50_000;

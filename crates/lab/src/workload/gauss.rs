@@ -1,9 +1,9 @@
 //! Gaussian elimination as of L35: tightly synchronised, with a barrier after each pivot.
 //!
-//! Rows belong to threads in turn, so that all have work to the end. Who owns the next pivot row
-//! publishes it, in one of two places that alternate: the other was read by all before the last
-//! barrier, so nobody ever waits for a lock. Systems are solved one after the other, and the floating-point
-//! operations done inside the window are counted.
+//! Rows belong to threads in turn, so that all have work to the end. The owner of the next pivot
+//! row publishes it, in one of two places that alternate: the other was read by all before the last
+//! barrier, so nobody ever waits for a lock. Systems are solved one after the other, and the
+//! floating-point operations done inside the window are counted.
 
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,4 +1,5 @@
-//! Matrix multiply as of L36: each thread computes rows of the product, and all meet when it is done.
+//! Matrix multiply as of L36: each thread computes rows of the product, and all meet when it is
+//! done.
 
 use std::hint::black_box;
 

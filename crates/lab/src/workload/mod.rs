@@ -30,7 +30,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use crate::duration;
+use crate::harness::duration;
 use window::Window;
 
 #[derive(Subcommand, Debug)]
@@ -171,8 +171,9 @@ impl Outcome {
         self.iterations as f64 / (self.elapsed_ns as f64 / 1e9)
     }
 
-    /// Iterations in each second of CPU time that every thread had: the speed that the program would
-    /// have on CPUs of its own if it spent its time there as it did here (L35). 0 without CPU time.
+    /// Iterations in each second of CPU time that every thread had: the speed that the program
+    /// would have on CPUs of its own if it spent its time there as it did here (L35). 0 without CPU
+    /// time.
     pub fn rate_by_cpu(&self) -> f64 {
         if self.cpu_ns == 0 {
             return 0.0;

@@ -1,12 +1,14 @@
 //! Threads that work for as long as they have CPUs, and meet if they are told to.
 //!
-//! Problem: what others take from a program may be a percent of its time, and where the host of a virtual machine has
-//! more guests than one, the same work takes ten percent more or less from one second to the next.
+//! Problem: what others take from a program may be a percent of its time, and where the host of a
+//! virtual machine has more guests than one, the same work takes ten percent more or less from one
+//! second to the next.
 //!
-//! Approach: a step is no amount of work, but of time that its thread has a CPU. It looks at the clock every tenth of a
-//! microsecond or so; where two looks are further apart than that takes, it did not have one. So what others take shows,
-//! what waiting for each other costs does, and the speed of the machine does not. What it does between looks is work, so
-//! that who watches does not take it for one that waits for a moment to come.
+//! Approach: a step is no amount of work, but of time that its thread has a CPU. It looks at the
+//! clock every tenth of a microsecond or so; where two looks are further apart than that takes, it
+//! did not have one. So what others take shows, what waiting for each other costs does, and the
+//! speed of the machine does not. What it does between looks is work, so that who watches does not
+//! take it for one that waits for a moment to come.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +22,7 @@ use super::steps::{apart, in_steps};
 use super::window::{Window, now_ns};
 use super::work::spend;
 use super::{When, thread_count};
-use crate::duration;
+use crate::harness::duration;
 
 #[derive(Args, Debug, Clone)]
 pub struct Own {
@@ -84,8 +86,9 @@ fn look() -> Instant {
     Instant::now()
 }
 
-/// How far apart two looks at the clock are at most for the thread to have had its CPU in between: ten times what one
-/// takes here, and a microsecond at least. On a clock that does not advance from look to look it is not to be told.
+/// How far apart two looks at the clock are at most for the thread to have had its CPU in between:
+/// ten times what one takes here, and a microsecond at least. On a clock that does not advance from
+/// look to look it is not to be told.
 fn looks_apart() -> Duration {
     const LOOKS: usize = 1000;
     let looks: Vec<Instant> = (0..LOOKS).map(|_| look()).collect();

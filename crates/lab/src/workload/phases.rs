@@ -74,7 +74,7 @@ impl Phases {
         let barrier = Rendezvous::new(self.threads);
         let given_up = AtomicBool::new(false);
         let block_at_once = Wait::SpinBlock(Duration::ZERO);
-        // Whoever starts connects, so that what is wrong is told before anybody waits.
+        // Each copy connects when it starts, so that an error shows before anybody waits.
         let cache = self.cache.as_deref().map(Cache::connect).transpose()?;
         let cache = Mutex::new(cache);
         let done = on_threads(self.threads, |number| {

@@ -1,4 +1,5 @@
-//! Kills a daemon and watches until every thread of the programs given is as it would be without one.
+//! Kills a daemon and watches until every thread of the programs given is as it would be without
+//! one.
 //!
 //! The watcher has to run while gangs hold all CPUs, so it is to be started above them (`chrt -f`);
 //! an ordinary one would act only in the gaps, when no gang is raised anyway.
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::seconds;
 use super::window::{now_ns, sleep_until_ns};
-use crate::proc;
+use crate::harness::proc;
 
 /// Time between two looks.
 const STEP: Duration = Duration::from_micros(200);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
 
-use crate::duration;
+use crate::harness::duration;
 
 /// The fixed spin of E9.
 const DEFAULT_SPIN: Duration = Duration::from_micros(50);

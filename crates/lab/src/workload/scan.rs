@@ -1,6 +1,6 @@
-//! Threads that go over memory again and again: bound by a cache where what they go over fits into it,
-//! and by memory where it does not. What a switch costs them is more than the switch: they find the
-//! cache full of what others left.
+//! Threads that go over memory again and again: bound by a cache where what they go over fits into
+//! it, and by memory where it does not. What a switch costs them is more than the switch: they find
+//! the cache full of what others left.
 
 use std::hint::black_box;
 

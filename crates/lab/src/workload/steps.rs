@@ -1,8 +1,8 @@
-//! Threads that work in steps: those that meet at a barrier after each, as BARRIER (E10) and the solvers
-//! of L35 and L36 do, and those that go on by themselves.
+//! Threads that work in steps: those that meet at a barrier after each, as BARRIER (E10) and the
+//! solvers of L35 and L36 do, and those that go on by themselves.
 //!
-//! The last thread of each step looks at the clock before it lets the others go, so that all threads
-//! agree in which step the window began and ended.
+//! The last thread of each step looks at the clock before it lets the others go, so that all
+//! threads agree in which step the window began and ended.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -12,8 +12,8 @@ use super::rendezvous::{Rendezvous, Wait};
 use super::window::{CpuMeter, Place, Window, now_ns};
 use super::{Outcome, ThreadOutcome, on_threads};
 
-/// Runs until the window is over. `start` makes the work of one thread, which is called with the number
-/// of each step; `units` says how much a step counts.
+/// Runs until the window is over. `start` makes the work of one thread, which is called with the
+/// number of each step; `units` says how much a step counts.
 pub fn in_steps<Step: FnMut(u64)>(
     workload: &str,
     threads: usize,

@@ -1,9 +1,10 @@
-//! A program that clusters a stream of points, of the structure of streamcluster (E17, E18): for each
-//! packet, candidates for a new centre are tried one after the other. All threads compute for their part
-//! of the points what the candidate would gain, meet at a barrier every 81 µs, and the last one decides.
+//! A program that clusters a stream of points, of the structure of streamcluster (E17, E18): for
+//! each packet, candidates for a new centre are tried one after the other. All threads compute for
+//! their part of the points what the candidate would gain, meet at a barrier every 81 µs, and the
+//! last one decides.
 //!
-//! Packets come in bursts, at a mean rate that does not depend on them. The first thread waits for the
-//! next packet, the others for the first thread, and all of them block when that takes longer.
+//! Packets come in bursts, at a mean rate that does not depend on them. The first thread waits for
+//! the next packet, the others for the first thread, and all of them block when that takes longer.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -75,8 +76,8 @@ impl Stream {
         let stream = Clustering::new(self.threads, self.points);
         let given_up = AtomicBool::new(false);
         let interval_ns = window.length_ns() / self.packets;
-        // A burst comes when its last packet would have come alone, so that the last one ends the window, whatever
-        // its length.
+        // A burst comes when its last packet would have come alone, so that the last one ends the
+        // window, whatever its length.
         let arrival_ns = |packet: u64| {
             let come = ((packet / self.burst + 1) * self.burst).min(self.packets);
             window.start_ns + come * interval_ns
@@ -220,7 +221,8 @@ fn point(number: u64) -> Point {
     })
 }
 
-/// How many points a thread needs for a candidate to take this long, by the best of several attempts.
+/// How many points a thread needs for a candidate to take this long, by the best of several
+/// attempts.
 pub fn points_for(length: Duration) -> usize {
     const SAMPLE: usize = 2_000;
     let mut part = Part::new(0, SAMPLE);

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::When;
 use super::window::{now_ns, sleep_until_ns, thread_cpu_ns};
 use super::work::spend;
-use crate::duration;
+use crate::harness::duration;
 
 #[derive(Args, Debug, Clone)]
 pub struct Tick {

@@ -1,7 +1,7 @@
 //! Work that takes a known number of cycles and cannot be mistaken for time.
 //!
-//! A thread that waits for a cycle counter to advance counts the time in which it was preempted
-//! as work done. Here a step is one link of a chain of dependent squarings and additions, four cycles
+//! A thread that waits for a cycle counter to advance counts the time in which it was preempted as
+//! work done. Here a step is one link of a chain of dependent squarings and additions, four cycles
 //! on today's x86-64 and Arm cores, so that work left undone stays undone. (Squarings, because a
 //! compiler composes several linear steps into one.)
 
@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use crate::duration;
+use crate::harness::duration;
 
 const CYCLES_PER_STEP: u64 = 4;
 

@@ -38,8 +38,8 @@ pub fn gangd_is_there() -> bool {
     there && root
 }
 
-/// Of the conditions with gangs it is told how much these ran as a whole, or why that is not known; under plain Linux,
-/// too.
+/// Of the conditions with gangs it is told how much these were coscheduled, or why that is not
+/// known; under plain Linux, too.
 pub fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
     let mut told = 0;
     for series in report["series"].as_array().unwrap() {
@@ -55,7 +55,7 @@ pub fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
     assert!(told > 0, "{report}");
 }
 
-/// In each of so many rounds it was measured of a condition how much its programs ran as a whole;
+/// In each of so many rounds it was measured of a condition how much its programs were coscheduled;
 /// false where nothing can be measured here, which is said.
 pub fn is_measured_where_it_can_be(series: &Value, rounds: usize) -> bool {
     let samples = series["samples"]["coscheduled_percent"].as_array();

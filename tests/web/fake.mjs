@@ -30,7 +30,7 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000 }) {
     const ms = Date.now() - began;
     return {
       id, name: `solver-${id}`, owner_uid: id % 3 ? 0 : 65534, class: id % 4 ? "batch" : "interactive",
-      policy: "local", weight: 100, cpus: wide(id), min_cpus: wide(id), state: id % 2 ? "running" : "waiting",
+      policy: "gang", weight: 100, cpus: wide(id), min_cpus: wide(id), state: id % 2 ? "running" : "waiting",
       processes: 1, threads: wide(id), cpu_list: Array.from({ length: wide(id) }, (_, i) => i),
       share_wanted: 1 / rows.length, share_had: 1 / rows.length + Math.sin(ms / 3000 + id) * 0.01,
       registered_at_ns: began * 1e6, slots: Math.round(ms / 10), in_slot_ns: ms * 1e5, cpu_time_ns: ms * 1e5 * wide(id),

@@ -154,8 +154,8 @@ pub fn pair(
 ) -> Result<Option<Seen>> {
     let mut of = |policy| period(subject, watch, policy, length);
     let is_gang_first = number % 2 == 0;
-    let order = [Policy::local, Policy::none];
-    let [first, second] = if is_gang_first { order } else { [Policy::none, Policy::local] };
+    let order = [Policy::gang, Policy::none];
+    let [first, second] = if is_gang_first { order } else { [Policy::none, Policy::gang] };
     let Some(first) = of(first)? else { return Ok(None) };
     let Some(second) = of(second)? else { return Ok(None) };
     let (gang, linux) = if is_gang_first { (first, second) } else { (second, first) };

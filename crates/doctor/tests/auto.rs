@@ -222,14 +222,14 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
         skipped(reason);
         return;
     }
-    place.wait_until_decided("program", &Policy::local);
+    place.wait_until_decided("program", &Policy::gang);
     let job = place.job("program").unwrap();
     assert_eq!(job.policy, Policy::auto);
     assert!(job.gain.is_some_and(|gain| gain.gain.is_finite()));
     let shown = place.said(&["show", "program"]);
-    assert!(shown.contains("policy auto") && shown.contains("decided     local"), "{shown}");
+    assert!(shown.contains("policy auto") && shown.contains("decided     gang"), "{shown}");
     let why = place.said(&["why", "program"]);
-    assert!(why.contains("decided to be local"), "{why}");
+    assert!(why.contains("decided to be gang"), "{why}");
 
     // The same program, with nothing to wait for. Its weight counts as a gang only: it makes clear what is better
     // for it, whatever else the machine does.
@@ -261,7 +261,7 @@ fn needs_root_where_nothing_can_be_measured_it_is_a_gang_and_says_so() {
     let job = place.job("program").unwrap();
     assert_eq!((job.policy, job.decided), (Policy::auto, None));
     let shown = place.said(&["show", "program"]);
-    assert!(shown.contains("decided     nothing, so local"), "{shown}");
+    assert!(shown.contains("decided     nothing, so gang"), "{shown}");
 
     // Whoever may change its policy may decide, too; a person's word counts for more.
     let mut client = place.client();
@@ -276,15 +276,15 @@ fn needs_root_where_nothing_can_be_measured_it_is_a_gang_and_says_so() {
     assert_eq!((decided.policy, decided.decided), (Policy::auto, Some(Policy::none)));
     assert_eq!(decided.gain, Some(Gain { gain: 0.01, interval: Some(vec![-0.01, 0.03]) }));
     let slots = place.job("program").unwrap().slots;
-    client.decide(job.id, decision(Policy::local, false)).unwrap();
+    client.decide(job.id, decision(Policy::gang, false)).unwrap();
     assert_eq!(place.decided("program"), Some(Policy::none), "a trial decides nothing");
     wait_until("slots on trial", || place.job("program").unwrap().slots > slots);
-    client.set_policy(job.id, Policy::local).unwrap();
+    client.set_policy(job.id, Policy::gang).unwrap();
     let job = place.job("program").unwrap();
-    assert_eq!((job.policy, job.decided, job.because), (Policy::local, None, None));
+    assert_eq!((job.policy, job.decided, job.because), (Policy::gang, None, None));
     let refused = client.decide(job.id, decision(Policy::none, true));
     assert!(matches!(refused, Err(ClientError::InvalidValue { .. })), "{refused:?}");
-    assert_eq!(place.job("program").unwrap().policy, Policy::local);
+    assert_eq!(place.job("program").unwrap().policy, Policy::gang);
 }
 
 #[test]

@@ -134,7 +134,7 @@ fn needs_root_and_bpf_a_program_that_ends_before_its_proof_is_diagnosed_all_the_
     wait_until("it is a gang, or the doctor has ended", || {
         has_ended = !matches!(doctor.try_wait(), Ok(None));
         let listed = Client::connect(&place.socket()).and_then(|mut client| client.list_jobs());
-        has_ended || listed.is_ok_and(|it| it.jobs.iter().any(|job| job.policy == Policy::local))
+        has_ended || listed.is_ok_and(|it| it.jobs.iter().any(|job| job.policy == Policy::gang))
     });
     if !has_ended {
         let pid = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();

@@ -100,7 +100,7 @@ fn needs_root_and_bpf_who_is_interrupted_leaves_the_program_as_it_was() {
 fn needs_root_and_bpf_a_gang_is_watched_without_its_slots_and_is_a_gang_again() {
     let Some(_alone) = alone_to_watch() else { return };
     let place = Place::new();
-    let Some((program, id)) = job(&place, "local") else { return };
+    let Some((program, id)) = job(&place, "gang") else { return };
     let id = id.to_string();
     for is_interrupted in [false, true] {
         let seconds = if is_interrupted { "300" } else { "1" };
@@ -113,7 +113,7 @@ fn needs_root_and_bpf_a_gang_is_watched_without_its_slots_and_is_a_gang_again() 
             let _ = kill_process(Pid::from_child(&doctor), Signal::TERM);
         }
         let output = ended(doctor);
-        assert_eq!(policy(&place), Some(Policy::local), "{output:?}");
+        assert_eq!(policy(&place), Some(Policy::gang), "{output:?}");
         if cannot_watch(&stderr(&output)) {
             skipped(stderr(&output));
             return;

@@ -246,7 +246,7 @@ pub(crate) fn record(id: u64, whereabouts: Whereabouts) -> Record {
         name: format!("job{id}"),
         owner_uid: 0,
         class: "batch".into(),
-        policy: "local".into(),
+        policy: "gang".into(),
         weight: 100,
         cpus: 2,
         min_cpus: 1,

@@ -146,7 +146,7 @@ pub struct JobOptions {
         default_value_t = Class::Batch)]
     pub class: Class,
     /// How the gang is placed
-    #[arg(long, value_enum, default_value_t = Policy::Local)]
+    #[arg(long, value_enum, default_value_t = Policy::Gang)]
     pub policy: Policy,
     /// Share of the time relative to other jobs of the class, 1 to 10000
     #[arg(long, env = "GANG_WEIGHT", hide_env_values = true, default_value_t = WEIGHT_DEFAULT,
@@ -245,8 +245,8 @@ pub enum Class {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Policy {
-    /// Placed afresh at each slice
-    Local,
+    /// All threads at once, placed afresh at each slice
+    Gang,
     /// Accounted for, scheduled by Linux alone
     None,
     /// One of the two, by what the program is measured to gain while it runs
@@ -486,7 +486,7 @@ mod tests {
             &["--class", "royal", "x"],
             "[possible values: express, interactive, batch, standby]",
         );
-        refused(&["--policy", "matrix", "x"], "[possible values: local, none, auto]");
+        refused(&["--policy", "matrix", "x"], "[possible values: gang, none, auto]");
         refused(&["-n", "2"], "<CMD>...");
         refused(&["--bogus", "x"], "'--bogus'");
     }

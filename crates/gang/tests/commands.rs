@@ -60,7 +60,7 @@ fn show_takes_an_id_or_a_unique_name() {
         "\
 job 3: lu.C
   owner       root
-  class       interactive, weight 100, policy local
+  class       interactive, weight 100, policy gang
   state       suspended
   cpus        2 (at least 1), on 0-1
   share       49.8 % over the last 10 s, 50.0 % wanted
@@ -276,14 +276,14 @@ fn adopt_takes_single_threads_all_or_none() {
     assert_eq!(
         fake.calls(),
         [
-            register("sleep, 2, 1, batch, local, 100"),
+            register("sleep, 2, 1, batch, gang, 100"),
             adds(&tid),
             adds("17"),
-            register("sleep, 1, 1, batch, local, 7"),
+            register("sleep, 1, 1, batch, gang, 7"),
             adds(&tid),
-            register("server, 1, 1, batch, local, 100"),
+            register("server, 1, 1, batch, gang, 100"),
             adds(&tid),
-            register(&format!("sleep, {0}, {0}, batch, local, 100", most)),
+            register(&format!("sleep, {0}, {0}, batch, gang, 100", most)),
             adds(&tid),
             adds("17"),
             adds(&gone),

@@ -51,7 +51,7 @@ impl Decision {
         because: String,
     ) -> Result<Decision, Denied> {
         if policy == v1::Policy::auto {
-            return Err(Denied::invalid("policy", "auto", "local or none"));
+            return Err(Denied::invalid("policy", "auto", "gang or none"));
         }
         let figures = gain.iter().flat_map(|it| {
             let interval = it.interval.iter().flatten().copied();
@@ -81,7 +81,7 @@ impl Auto {
 
     /// What it is scheduled by while nobody compares.
     pub fn usual(&self) -> Policy {
-        self.decided.unwrap_or(Policy::Local)
+        self.decided.unwrap_or(Policy::Gang)
     }
 }
 
@@ -114,7 +114,7 @@ impl Daemon {
             let is_auto =
                 self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
             if !is_auto?? {
-                self.reschedule(job, Policy::Local)?;
+                self.reschedule(job, Policy::Gang)?;
                 self.change_on_file(move |state| state.set_auto(job, Some(Auto::default())))?;
             }
         }
@@ -185,8 +185,8 @@ mod tests {
         let read = decision(v1::Policy::none, 0.01, &[-0.01, 0.03]).unwrap();
         assert_eq!((read.policy, read.is_final), (Policy::None, true));
         assert!(decision(v1::Policy::auto, 0.0, &[0.0, 0.0]).is_err());
-        assert!(decision(v1::Policy::local, f64::NAN, &[0.0, 0.0]).is_err());
-        assert!(decision(v1::Policy::local, 0.0, &[0.0]).is_err());
+        assert!(decision(v1::Policy::gang, f64::NAN, &[0.0, 0.0]).is_err());
+        assert!(decision(v1::Policy::gang, 0.0, &[0.0]).is_err());
         assert!(Decision::read(v1::Policy::none, true, None, "a\nb".into()).is_err());
         assert!(Decision::read(v1::Policy::none, true, None, "b".repeat(513)).is_err());
     }
@@ -194,9 +194,9 @@ mod tests {
     #[test]
     fn a_comparison_changes_nothing_that_was_decided() {
         let mut auto = Auto::default();
-        assert_eq!(auto.usual(), Policy::Local);
+        assert_eq!(auto.usual(), Policy::Gang);
         auto.take(&decision(v1::Policy::none, 0.0, &[0.0, 0.0]).unwrap());
-        let tried = Decision::read(v1::Policy::local, false, None, "is compared".into()).unwrap();
+        let tried = Decision::read(v1::Policy::gang, false, None, "is compared".into()).unwrap();
         auto.take(&tried);
         assert_eq!((auto.usual(), auto.because.as_str()), (Policy::None, "is compared"));
         assert!(auto.gain.is_some());

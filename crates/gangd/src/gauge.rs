@@ -192,7 +192,7 @@ impl Gauge {
     /// Has it told when a job wants to run that sleeps now and is to have slots. One that wants to already, or is
     /// not measured, the survey sees.
     pub fn await_waking(&self, job: &Job) {
-        if job.activity.awake || job.spec.policy != Policy::Local {
+        if job.activity.awake || job.spec.policy != Policy::Gang {
             return;
         }
         if let (Some(meter), Some(gang)) = (&self.meter, self.gangs.get(&job.id)) {

@@ -51,7 +51,7 @@ impl Daemon {
                     .ask(move |state| state.change(job, |spec, _| spec.policy = policy))??;
                 self.wait_until_released(job);
             }
-            Policy::Local => {
+            Policy::Gang => {
                 let known = to.clone();
                 self.change_on_file(move |state| state.expect_at(job, known))?;
             }

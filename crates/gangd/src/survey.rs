@@ -120,7 +120,7 @@ impl Survey {
                     job.width.saw(runnable.threads, job.spec.cpus.min(machine));
                 }
                 // Those that Linux alone schedules have their time with the rest (L18).
-                if job.spec.policy == Policy::Local {
+                if job.spec.policy == Policy::Gang {
                     of_jobs.threads += runnable.threads;
                     of_jobs.unseen += runnable.unseen;
                 }
@@ -159,7 +159,7 @@ impl Survey {
                 slots: job.slots,
                 in_slot_ns: job.in_slot_ns,
                 threads: home.members.threads().len(),
-                stands_still: !state.backend.can_fill() && job.spec.policy == Policy::Local,
+                stands_still: !state.backend.can_fill() && job.spec.policy == Policy::Gang,
                 is_crowded: is_crowd,
                 slice_ns: state.schedule.config().slice_ns,
             };

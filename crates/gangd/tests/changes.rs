@@ -331,7 +331,7 @@ fn needs_root_a_gang_becomes_an_ordinary_program_and_a_gang_again() {
         // Twice is once.
         client.set_policy(job, v1::Policy::none).unwrap();
 
-        client.set_policy(job, v1::Policy::local).unwrap();
+        client.set_policy(job, v1::Policy::gang).unwrap();
         let slots = place.job(job).unwrap().slots;
         wait_until("it has slots again", || place.job(job).unwrap().slots > slots + 5);
         assert_eq!(place.job(job).unwrap().processes, 3, "{backend}");
@@ -342,7 +342,7 @@ fn needs_root_a_gang_becomes_an_ordinary_program_and_a_gang_again() {
         place.kill_daemon();
         place.start();
         assert_eq!(place.job(job).unwrap().policy, v1::Policy::none, "{backend}");
-        place.client().set_policy(job, v1::Policy::local).unwrap();
+        place.client().set_policy(job, v1::Policy::gang).unwrap();
         place.kill_daemon();
         wait_until("released", || is_released(program.pid()));
     }

@@ -667,7 +667,7 @@ fn needs_root_and_bpf_what_was_measured_is_of_the_policy_that_it_has() {
         place.client().set_policy(job, v1::Policy::none).unwrap();
         wait_until("it has lost a second", || sums()[1] > 1_000_000_000);
         let (none, since_ns): ([i64; 4], _) = (sums(), clock::monotonic_ns());
-        place.client().set_policy(job, v1::Policy::local).unwrap();
+        place.client().set_policy(job, v1::Policy::gang).unwrap();
         let local = sums();
         // Where it took as long to ask as all had lasted, nothing is known.
         if clock::monotonic_ns() - since_ns > 250_000_000 {

@@ -162,7 +162,7 @@ fn memory_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
         let mut impatient = UnixStream::connect(socket).unwrap();
         let call = format!(
             r#"{{"method":"org.gangd.v1.Register","parameters":{{"name":"gone","cpus":1,"min_cpus":1,
-            "class":"batch","policy":"local","weight":100,"mem_bytes":{},"wait":true}}}}"#,
+            "class":"batch","policy":"gang","weight":100,"mem_bytes":{},"wait":true}}}}"#,
             memory.free / 10 * 6
         );
         impatient.write_all(call.as_bytes()).and_then(|()| impatient.write_all(b"\0")).unwrap();

@@ -533,7 +533,7 @@ fn raw_waiting(place: &Place, mem_bytes: i64) -> Option<UnixStream> {
 
 fn waiting_call(mem_bytes: i64) -> String {
     let parameters = format!(
-        r#"{{"name":"great","cpus":1,"min_cpus":1,"class":"batch","policy":"local","weight":100,
+        r#"{{"name":"great","cpus":1,"min_cpus":1,"class":"batch","policy":"gang","weight":100,
         "mem_bytes":{mem_bytes},"wait":true}}"#
     );
     format!("{{\"method\":\"org.gangd.v1.Register\",\"parameters\":{parameters}}}\0")

@@ -260,7 +260,7 @@ unsafe fn registration(spec: *const Spec) -> Result<Registration, Failure> {
         cpus: cpus.into(),
         min_cpus: if spec.min_cpus == 0 { cpus } else { spec.min_cpus }.into(),
         class: class_or_invalid(spec.job_class)?,
-        policy: v1::Policy::local,
+        policy: v1::Policy::gang,
         weight: spec.weight.into(),
         mem_bytes: some(spec.mem_bytes),
         disk_bytes: some(spec.disk_bytes),

@@ -47,7 +47,7 @@ impl Registration {
             cpus,
             min_cpus: cpus,
             class: v1::Class::batch,
-            policy: v1::Policy::local,
+            policy: v1::Policy::gang,
             weight: crate::limits::WEIGHT_DEFAULT,
             mem_bytes: None,
             disk_bytes: None,
@@ -71,7 +71,7 @@ pub struct Change {
 /// How a job of policy auto is scheduled from now on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// Local or none.
+    /// Gang or none.
     pub policy: v1::Policy,
     /// Until it is looked at again; otherwise for a while, to compare.
     pub decided: bool,

@@ -33,7 +33,7 @@ impl From<v1::Class> for Class {
 impl From<Policy> for v1::Policy {
     fn from(policy: Policy) -> Self {
         match policy {
-            Policy::Local => Self::local,
+            Policy::Gang => Self::gang,
             Policy::None => Self::none,
         }
     }
@@ -43,7 +43,7 @@ impl From<v1::Policy> for Policy {
     fn from(policy: v1::Policy) -> Self {
         match policy {
             // What such a job begins with; who decides knows of it.
-            v1::Policy::local | v1::Policy::auto => Self::Local,
+            v1::Policy::gang | v1::Policy::auto => Self::Gang,
             v1::Policy::none => Self::None,
         }
     }

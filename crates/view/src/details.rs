@@ -67,7 +67,7 @@ fn by_cpu(out: &mut String, of_cpus: &[v1::OnCpu], width: Option<usize>) -> std:
 /// What came of a job of policy auto.
 fn decided(out: &mut String, job: &v1::Job) -> std::fmt::Result {
     let Some(because) = &job.because else { return Ok(()) };
-    let policy = job.decided.as_ref().map_or_else(|| "nothing, so local".into(), word);
+    let policy = job.decided.as_ref().map_or_else(|| "nothing, so gang".into(), word);
     let gain = job.gain.as_ref().map_or_else(String::new, |it| format!(", {}", gain(it)));
     writeln!(out, "  decided     {policy}{gain}: {}", escaped(because))
 }

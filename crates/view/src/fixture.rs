@@ -9,7 +9,7 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         name: name.to_owned(),
         owner_uid: 0,
         class: v1::Class::interactive,
-        policy: v1::Policy::local,
+        policy: v1::Policy::gang,
         decided: None,
         gain: None,
         because: None,

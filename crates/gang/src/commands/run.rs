@@ -162,7 +162,7 @@ pub fn tell_unproved(client: &mut Client) -> Result<()> {
 /// The same, of a job of policy auto that cannot be proved.
 fn unproved(status: &v1::Status) -> Option<String> {
     let reason = status.not_proved.as_ref()?;
-    Some(format!("policy auto: what it gains cannot be measured here, so it is local: {reason}"))
+    Some(format!("policy auto: what it gains cannot be measured here, so it is a gang: {reason}"))
 }
 
 fn is_closed(error: &anyhow::Error) -> bool {

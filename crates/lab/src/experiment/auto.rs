@@ -121,7 +121,7 @@ fn run_over(
     let (mut figures, mut why) = (Figures::new(), None);
     if is_auto {
         let jobs = daemon.jobs()?;
-        let is_decided = jobs.iter().any(|job| job["decided"] == "local");
+        let is_decided = jobs.iter().any(|job| job["decided"] == "gang");
         figures.insert(IS_DECIDED, f64::from(u8::from(is_decided)));
         if !is_decided {
             why = jobs.iter().find_map(|job| job["because"].as_str()).map(String::from);

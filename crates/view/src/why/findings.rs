@@ -100,7 +100,7 @@ pub fn decided(job: &Job) -> Option<Finding> {
     let because = escaped(job.because.as_ref()?);
     let gain = job.gain.as_ref().map_or_else(String::new, |it| format!(" ({})", gain(it)));
     let text = match &job.decided {
-        None => format!("Its policy is auto, and it is local, as nothing is decided: {because}."),
+        None => format!("Its policy is auto, and it is a gang, as nothing is decided: {because}."),
         Some(policy) => {
             format!("Its policy is auto, decided to be {}{gain}: {because}.", word(policy))
         }

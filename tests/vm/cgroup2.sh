@@ -62,12 +62,12 @@ for backend in rt weight freeze signal; do
   see_turns "$backend" "${one[0]}"
   check "$backend: the invariants hold" gang check
 
-  check "$backend: gang policy one none" gang policy one none
+  check "$backend: gang set one --policy none" gang set one --policy none
   becomes "$backend: Linux alone schedules it" are_released "${one[@]}"
   before=$(slots one)
   go_on "$backend, one of policy none" other
   check "$backend: it had no slot meanwhile" test "$(slots one)" -le $((before + 1))
-  check "$backend: gang policy one local" gang policy one local
+  check "$backend: gang set one --policy gang" gang set one --policy gang
   go_on "$backend, both gangs again" one other
   see_memory "$backend"
 
@@ -76,7 +76,7 @@ for backend in rt weight freeze signal; do
   start_daemon --backend "$backend" --slice 20ms
   go_on "$backend, with another daemon" one other
   stop_daemon
-  becomes "$backend: gang stop releases all" are_released "${all[@]}"
+  becomes "$backend: gang shutdown releases all" are_released "${all[@]}"
   becomes "$backend: they are where they were" at_home "${all[@]}"
   becomes "$backend: no group is left" no_groups_are_left
   kill -KILL "${all[@]}"

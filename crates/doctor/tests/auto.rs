@@ -242,7 +242,7 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
     // One that changes.
     kill_process(Pid::from_child(&program.0), Signal::USR1).unwrap();
     wait_until("it is looked at again", || place.job("program").unwrap().because != job.because);
-    place.client().resize(job.id, &Change { weight: Some(weight), ..Change::default() }).unwrap();
+    place.client().set(job.id, &Change { weight: Some(weight), ..Change::default() }).unwrap();
     place.wait_until_decided("program", &Policy::none);
     assert_eq!(place.client().check().unwrap().violations, []);
 }

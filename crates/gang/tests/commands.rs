@@ -157,27 +157,73 @@ fn jobs_are_suspended_resumed_and_signalled() {
 }
 
 #[test]
-fn class_and_size_are_changed_while_a_job_runs() {
+fn set_changes_a_job_in_one_request() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
     let place = Place::of(&fake);
-    let lines: [&[&str]; 3] = [
-        &["class", "3", "standby"],
-        &["policy", "3", "none"],
-        &["resize", "3", "-n", "1", "--mem", "2G"],
-    ];
-    for line in lines {
-        assert_eq!(place.output(line).status.code(), Some(0), "{line:?}");
+    let all = "--class standby --policy none -n 1 --min 1 --weight 7 --mem 2G --disk 0";
+    for line in ["set 3 --policy gang".to_owned(), format!("set 3 {all}")] {
+        let line: Vec<&str> = line.split(' ').collect();
+        assert_eq!(place.output(&line).status.code(), Some(0), "{line:?}");
     }
-    let resized = format!("Resize(3, Some(1), None, None, Some({}), None)", 2u64 << 30);
-    assert_eq!(fake.calls(), ["SetClass(3, standby)", "SetPolicy(3, none)", resized.as_str()]);
-    let refused = place.output(&["resize", "3", "--mem", "1T"]);
+    let memory = 2u64 << 30;
+    assert_eq!(
+        fake.calls(),
+        [
+            "SetJob(3, policy gang)".to_owned(),
+            format!(
+                "SetJob(3, class standby, policy none, cpus 1, min_cpus 1, weight 7, \
+                 mem_bytes {memory}, disk_bytes 0)"
+            ),
+        ]
+    );
+    let refused = place.output(&["set", "3", "--mem", "1T"]);
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(
         stderr(&refused),
-        "gang: while resizing job 3: 1.0 TiB of memory are not there: 4.0 GiB are free, 1.0 GiB of \
+        "gang: while changing job 3: 1.0 TiB of memory are not there: 4.0 GiB are free, 1.0 GiB of \
          them are promised to other jobs, and the machine has 16.0 GiB\n"
     );
-    assert_eq!(place.output(&["class", "3", "royal"]).status.code(), Some(2));
+    assert_eq!(place.output(&["set", "3", "--class", "royal"]).status.code(), Some(2));
+}
+
+#[test]
+fn words_that_are_no_commands_lead_to_those_that_are() {
+    let place = Place::of(&Fake::new());
+    for (word, instead) in [
+        ("stop", "gang shutdown"),
+        ("release", "gang recover"),
+        ("class", "gang set JOB --class"),
+        ("policy", "gang set JOB --policy"),
+        ("resize", "gang set JOB --cpus"),
+    ] {
+        let output = place.output(&[word, "3"]);
+        assert_eq!(output.status.code(), Some(2), "{word}");
+        let said = stderr(&output);
+        let begin = format!("gang: there is no command {word}; ");
+        assert!(said.starts_with(&begin) && said.contains(instead), "{said}");
+    }
+    let unknown = stderr(&place.output(&["dance"]));
+    assert!(unknown.contains("unrecognized subcommand 'dance'"), "{unknown}");
+    let local = stderr(&place.output(&["set", "3", "--policy", "local"]));
+    assert!(local.contains("[possible values: gang, none, auto]"), "{local}");
+}
+
+#[test]
+fn a_socket_that_is_named_comes_before_the_environment() {
+    let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
+    let (place, elsewhere) = (Place::of(&fake), Place::new());
+    let socket = place.socket();
+    let socket = socket.to_str().unwrap();
+    for line in [&["--socket", socket, "ls"][..], &["ls", "--socket", socket]] {
+        assert_eq!(elsewhere.output(line).status.code(), Some(0), "{line:?}");
+    }
+    assert_eq!(elsewhere.output(&["ls"]).status.code(), Some(3), "nobody listens there");
+    // What the program asks of its job, it asks that daemon.
+    let line = ["run", "--socket", socket, "--", "sh", "-c", "echo $GANG_SOCKET"];
+    assert_eq!(stdout(&elsewhere.output(&line)), format!("{socket}\n"));
+    let lab = elsewhere.output(&["lab", "--socket", socket, "barrier"]);
+    assert_eq!(lab.status.code(), Some(2));
+    assert_eq!(elsewhere.output(&["--socket", socket, "run"]).status.code(), Some(125));
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! Properties: until something is decided the job is a gang. What is decided never overrules a person: the job
 //! must be `auto` when the decision comes, and no policy changes meanwhile.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
 use gang_protocol::v1;
 use gang_schedule::{JobId, Policy};
@@ -18,7 +18,6 @@ use crate::{
     daemon::{Daemon, Peer},
     denied::Denied,
     job::Job,
-    prover::Prover,
 };
 
 /// The most bytes of a reason; what is longer is refused.
@@ -98,28 +97,15 @@ pub fn describe(job: &Job, described: &mut v1::Job) {
 }
 
 impl Daemon {
-    /// Schedules a job by another policy from now on, whatever is measured.
-    pub fn set_policy(&self, peer: Peer, job: JobId, policy: Policy) -> Result<(), Denied> {
-        self.permit(peer, job, "change the policy of a job")?;
-        let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
-        self.reschedule(job, policy)?;
-        self.change_on_file(move |state| state.set_auto(job, None))
-    }
-
-    /// Has it measured from now on what a job is to be scheduled by.
-    pub fn set_auto(self: &Arc<Self>, peer: Peer, job: JobId) -> Result<(), Denied> {
-        self.permit(peer, job, "change the policy of a job")?;
-        {
-            let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_auto =
-                self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
-            if !is_auto?? {
-                self.reschedule(job, Policy::Gang)?;
-                self.change_on_file(move |state| state.set_auto(job, Some(Auto::default())))?;
-            }
+    /// Schedules a job by a policy from now on, or by what will be measured. Whoever calls it holds `rehoming`.
+    pub fn set_policy(&self, job: JobId, policy: &v1::Policy) -> Result<(), Denied> {
+        let auto = (*policy == v1::Policy::auto).then(Auto::default);
+        let is_auto = self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
+        if is_auto?? && auto.is_some() {
+            return Ok(());
         }
-        Prover::ensure(self);
-        Ok(())
+        self.reschedule(job, policy.clone().into())?;
+        self.change_on_file(move |state| state.set_auto(job, auto))
     }
 
     /// Schedules a job of policy `auto` as was decided.

@@ -199,19 +199,32 @@ impl State {
         Ok(())
     }
 
+    /// What a job would ask for after a change, if it may.
+    pub fn changed(
+        &self,
+        id: JobId,
+        change: impl FnOnce(&mut Spec, &mut Resources),
+    ) -> Result<(Spec, Resources), Denied> {
+        let job = self.job(id)?;
+        let (mut spec, mut resources) = (job.spec.clone(), job.resources);
+        change(&mut spec, &mut resources);
+        if spec != job.spec {
+            spec.validate(self.machine())?;
+        }
+        if spec.cpus > job.spec.cpus {
+            self.permit_cpus(job.owner_uid, spec.cpus, Some(id))?;
+        }
+        Ok((spec, resources))
+    }
+
     /// A job is to ask for something else from now on.
     pub fn change(
         &mut self,
         id: JobId,
         change: impl FnOnce(&mut Spec, &mut Resources),
     ) -> Result<Option<Record>, Denied> {
-        let job = self.job(id)?;
-        let (mut spec, mut resources) = (job.spec.clone(), job.resources);
-        change(&mut spec, &mut resources);
-        if spec.cpus > job.spec.cpus {
-            self.permit_cpus(job.owner_uid, spec.cpus, Some(id))?;
-        }
-        if spec != job.spec {
+        let (spec, resources) = self.changed(id, change)?;
+        if spec != self.job(id)?.spec {
             self.schedule.apply(Event::Changed { job: id, spec: spec.clone() })?;
         }
         let job = self.jobs.get_mut(&id).ok_or(Denied::NoSuchJob(id))?;

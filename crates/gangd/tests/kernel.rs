@@ -71,7 +71,7 @@ fn needs_root_who_had_the_cpus_of_a_slot_may_run_anywhere_again() {
         are("anywhere, after a kill", false);
         place.start();
         are("kept to them by the next daemon", true);
-        place.client().stop().unwrap();
+        place.client().shutdown().unwrap();
         are("anywhere, after a stop", false);
     }
 }
@@ -107,7 +107,7 @@ fn needs_root_a_daemon_that_ends_leaves_no_trace() {
     let job = job_with(&place, &program, machine());
     wait_until("raised", || policies(program.pid()).contains(&Policy::Fifo));
     let group = place.job(job).unwrap().cgroup.unwrap();
-    place.client().stop().unwrap();
+    place.client().shutdown().unwrap();
     wait_until("released", || is_released(program.pid()));
     wait_until("the group is gone", || !Path::new(&group).exists());
     assert_eq!(fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap(), home);
@@ -165,8 +165,8 @@ fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
     client.set_class(job, v1::Class::standby).unwrap();
     let change =
         Change { cpus: Some(2), weight: Some(7), mem_bytes: Some(100 << 20), ..Change::default() };
-    client.resize(job, &change).unwrap();
-    let wrong = client.resize(job, &Change { min_cpus: Some(3), ..Change::default() }).unwrap_err();
+    client.set(job, &change).unwrap();
+    let wrong = client.set(job, &Change { min_cpus: Some(3), ..Change::default() }).unwrap_err();
     assert!(wrong.to_string().contains("min_cpus"), "{wrong}");
     place.kill_daemon();
     place.start();
@@ -279,7 +279,7 @@ fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
     });
     assert_eq!(place.client().history(10, Some(7), None).unwrap().jobs, []);
     // It outlives the daemon; and settings are read again by a signal.
-    place.client().stop().unwrap();
+    place.client().shutdown().unwrap();
     wait_until("the status file is gone", || !status.exists());
     place.start();
     assert_eq!(place.client().history(10, None, None).unwrap().jobs.len(), 1);
@@ -340,7 +340,7 @@ fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
     wait_until("both as everybody", || !gives_way(one.pid()) && !gives_way(other.pid()));
     place.start();
     wait_until("turns again", || idle(&one) != idle(&other));
-    place.client().stop().unwrap();
+    place.client().shutdown().unwrap();
     wait_until("back where it was", || group(&one) != was && !Path::new(&was).exists());
 }
 

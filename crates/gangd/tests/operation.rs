@@ -51,7 +51,7 @@ fn the_number_of_a_job_is_not_given_again_whatever_becomes_of_the_daemon() {
         assert!(job > last, "round {round}: {job} after {last}");
         last = job;
         if round % 2 == 0 {
-            place.client().stop().unwrap();
+            place.client().shutdown().unwrap();
         } else {
             place.kill_daemon();
             place.release();
@@ -288,7 +288,7 @@ fn a_socket_of_the_service_manager_outlives_the_daemon() {
         let client = Client::connect_within(&socket, PATIENCE);
         client.is_ok_and(|mut client| client.status().is_ok())
     });
-    patient_client(&socket).stop().unwrap();
+    patient_client(&socket).shutdown().unwrap();
     assert!(daemon.wait().unwrap().success());
     assert!(socket.exists());
 }

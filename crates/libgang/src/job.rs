@@ -426,8 +426,9 @@ pub unsafe extern "C" fn gang_resize(job: *mut Handle, change: *const CChange) -
             weight: said(change.weight.into()),
             mem_bytes: said(change.mem_bytes),
             disk_bytes: said(change.disk_bytes),
+            ..Change::default()
         };
-        ask(|client| client.resize(job, &change))
+        ask(|client| client.set(job, &change))
     })
 }
 

@@ -209,11 +209,11 @@ fn change(job: i64, wanted: &GangResources) -> Result<(), Failure> {
     let change = Change {
         cpus: said(wanted.cpu_count.into()),
         min_cpus: said(wanted.cpu_min.into()),
-        weight: None,
         mem_bytes: said(bytes(wanted.mega_mem, MEGA)),
         disk_bytes: said(bytes(wanted.giga_disk, GIGA)),
+        ..Change::default()
     };
-    ask(|client| client.resize(job, &change))
+    ask(|client| client.set(job, &change))
 }
 
 fn process(kind: u32, pid: i32) -> Result<i32, Failure> {

@@ -9,6 +9,7 @@ pub mod error;
 pub mod exit;
 pub mod frame;
 pub mod hash;
+pub mod job_ref;
 pub mod limits;
 pub mod name;
 pub mod paths;

@@ -2,14 +2,15 @@
 
 use anyhow::Result;
 use gang_protocol::name::escaped;
+use gang_protocol::paths::Surroundings;
 
 use crate::cli::Listing;
 use crate::connect::connect;
 use crate::exit::{FAILED, Told};
 use crate::show_values::{count, print_json};
 
-pub fn check(args: &Listing) -> Result<()> {
-    let reply = connect()?.check()?;
+pub fn check(args: &Listing, daemon: &Surroundings) -> Result<()> {
+    let reply = connect(daemon)?.check()?;
     if args.json {
         print_json(&reply)?;
     } else if reply.violations.is_empty() {

@@ -1,6 +1,7 @@
 //! `gang ls`: the jobs.
 
 use anyhow::Result;
+use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
 
 use crate::cli::Listing;
@@ -24,8 +25,8 @@ const COLUMNS: [(&str, Align); 10] = [
     ("CPU TIME", Align::Right),
 ];
 
-pub fn ls(args: &Listing) -> Result<()> {
-    let reply = connect()?.list_jobs()?;
+pub fn ls(args: &Listing, daemon: &Surroundings) -> Result<()> {
+    let reply = connect(daemon)?.list_jobs()?;
     if args.json {
         return print_json(&reply);
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use gang_protocol::name::escaped;
+use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
 
 use crate::cli::Listing;
@@ -12,8 +13,8 @@ use crate::connect::connect;
 use crate::show_values::{count, duration, percent, print_json, size, word};
 use crate::table::{Align, render, terminal_width};
 
-pub fn status(args: &Listing) -> Result<()> {
-    let mut client = connect()?;
+pub fn status(args: &Listing, daemon: &Surroundings) -> Result<()> {
+    let mut client = connect(daemon)?;
     let reply = client.status()?;
     if args.json {
         return print_json(&reply);

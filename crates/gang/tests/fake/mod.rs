@@ -265,23 +265,31 @@ impl v1::VarlinkInterface for Fake {
         call.reply()
     }
 
-    fn set_class(
+    fn set_job(
         &self,
-        call: &mut dyn v1::Call_SetClass,
+        call: &mut dyn v1::Call_SetJob,
         job: i64,
-        class: v1::Class,
+        class: Option<v1::Class>,
+        policy: Option<v1::Policy>,
+        cpus: Option<i64>,
+        min_cpus: Option<i64>,
+        weight: Option<i64>,
+        mem_bytes: Option<i64>,
+        disk_bytes: Option<i64>,
     ) -> varlink::Result<()> {
-        self.record(format!("SetClass({job}, {class:?})"));
-        call.reply()
-    }
-
-    fn set_policy(
-        &self,
-        call: &mut dyn v1::Call_SetPolicy,
-        job: i64,
-        policy: v1::Policy,
-    ) -> varlink::Result<()> {
-        self.record(format!("SetPolicy({job}, {policy:?})"));
+        let said = [
+            class.map(|class| format!(", class {class:?}")),
+            policy.map(|policy| format!(", policy {policy:?}")),
+            cpus.map(|cpus| format!(", cpus {cpus}")),
+            min_cpus.map(|min_cpus| format!(", min_cpus {min_cpus}")),
+            weight.map(|weight| format!(", weight {weight}")),
+            mem_bytes.map(|bytes| format!(", mem_bytes {bytes}")),
+            disk_bytes.map(|bytes| format!(", disk_bytes {bytes}")),
+        ];
+        self.record(format!("SetJob({job}{})", said.into_iter().flatten().collect::<String>()));
+        if mem_bytes == Some(1 << 40) {
+            return call.reply_not_enough("memory".into(), 1 << 40, 1 << 32, 1 << 30, 1 << 34);
+        }
         call.reply()
     }
 
@@ -295,25 +303,6 @@ impl v1::VarlinkInterface for Fake {
         _because: String,
     ) -> varlink::Result<()> {
         self.record(format!("Decide({job}, {policy:?})"));
-        call.reply()
-    }
-
-    fn resize(
-        &self,
-        call: &mut dyn v1::Call_Resize,
-        job: i64,
-        cpus: Option<i64>,
-        min_cpus: Option<i64>,
-        weight: Option<i64>,
-        mem_bytes: Option<i64>,
-        disk_bytes: Option<i64>,
-    ) -> varlink::Result<()> {
-        self.record(format!(
-            "Resize({job}, {cpus:?}, {min_cpus:?}, {weight:?}, {mem_bytes:?}, {disk_bytes:?})"
-        ));
-        if mem_bytes == Some(1 << 40) {
-            return call.reply_not_enough("memory".into(), 1 << 40, 1 << 32, 1 << 30, 1 << 34);
-        }
         call.reply()
     }
 
@@ -440,8 +429,8 @@ impl v1::VarlinkInterface for Fake {
         call.reply(6, self.violations.clone())
     }
 
-    fn stop(&self, call: &mut dyn v1::Call_Stop) -> varlink::Result<()> {
-        self.record("Stop()".into());
+    fn shutdown(&self, call: &mut dyn v1::Call_Shutdown) -> varlink::Result<()> {
+        self.record("Shutdown()".into());
         call.reply()
     }
 

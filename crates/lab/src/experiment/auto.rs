@@ -157,7 +157,7 @@ fn become_auto(lab: &Lab, daemon: &Daemon, pid: i32) -> Result<bool> {
         let mut processes = shown["processes"].as_array().into_iter().flatten();
         if processes.any(|process| process["pid"] == pid) {
             let mut policy = daemon.program(gang);
-            Running::start(policy.args(["policy", &id, "auto"]))?
+            Running::start(policy.args(["set", &id, "--policy", "auto"]))?
                 .finish(end)
                 .context("having the program measured")?;
             let status = daemon.status()?;

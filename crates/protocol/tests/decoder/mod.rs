@@ -80,10 +80,9 @@ macro_rules! not_implemented {
 not_implemented! {
     register, Call_Register, String, i64, i64, v1::Class, v1::Policy, i64, Option<i64>, Option<i64>, Option<bool>, Option<bool>;
     remove_process, Call_RemoveProcess, i64, i64;
-    set_class, Call_SetClass, i64, v1::Class;
-    set_policy, Call_SetPolicy, i64, v1::Policy;
+    set_job, Call_SetJob, i64, Option<v1::Class>, Option<v1::Policy>, Option<i64>, Option<i64>, Option<i64>,
+        Option<i64>, Option<i64>;
     decide, Call_Decide, i64, v1::Policy, bool, Option<v1::Gain>, String;
-    resize, Call_Resize, i64, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>;
     add_process, Call_AddProcess, i64, i64;
     add_thread, Call_AddThread, i64, i64;
     remove_thread, Call_RemoveThread, i64, i64;
@@ -102,5 +101,5 @@ not_implemented! {
     kill, Call_Kill, i64, i64;
     check, Call_Check;
     set_progress, Call_SetProgress, i64, f64, f64;
-    stop, Call_Stop;
+    shutdown, Call_Shutdown;
 }

@@ -53,7 +53,7 @@ pub fn standing(job: &Job) -> Option<Finding> {
             Kind::TooFewCpus,
             Bad,
             format!("It needs {} CPUs at least, which is more than are online.", job.min_cpus),
-            format!("gang resize {id} --min N with fewer of them, or bring CPUs online"),
+            format!("gang set {id} --min N with fewer of them, or bring CPUs online"),
         ),
         JobState::starting => finding(
             Kind::Starting,
@@ -122,7 +122,7 @@ pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> O
                 "It asks for {cpus} CPUs and the machine has {machine}: its threads never all run."
             ),
             format!(
-                "start it with {} (OMP_NUM_THREADS), and gang resize {id} -n {}",
+                "start it with {} (OMP_NUM_THREADS), and gang set {id} -n {}",
                 count(status.cpus, "thread"),
                 status.cpus
             ),
@@ -132,7 +132,7 @@ pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> O
         return None;
     }
     let advice = if threads <= status.cpus {
-        format!("gang resize {id} -n {threads}, or start it with {}", count(cpus, "thread"))
+        format!("gang set {id} -n {threads}, or start it with {}", count(cpus, "thread"))
     } else {
         format!("start it with {} (OMP_NUM_THREADS={cpus})", count(cpus, "thread"))
     };
@@ -184,11 +184,11 @@ pub fn share(Evidence { job, status, jobs }: Evidence<'_>, figures: &Figures) ->
     let advice = match (figures.competing_jobs, job.class == Class::batch) {
         (0, _) => "to have more, make jobs of the programs outside, or end them".to_owned(),
         (_, true) => format!(
-            "to have more, give it more weight (gang resize {} --weight); interactive jobs weigh {} %",
+            "to have more, give it more weight (gang set {} --weight); interactive jobs weigh {} %",
             job.id, status.interactive_weight
         ),
         (_, false) => {
-            format!("to have more, give it more weight (gang resize {} --weight)", job.id)
+            format!("to have more, give it more weight (gang set {} --weight)", job.id)
         }
     };
     advised(Kind::Share, Grade::Note, text, advice)
@@ -203,7 +203,7 @@ pub fn standby(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<
         Kind::Standby,
         Grade::Bad,
         "Its class is standby: it runs where nobody else wants the CPUs, and somebody does.".into(),
-        format!("have an administrator put it into batch (gang class {} batch)", job.id),
+        format!("have an administrator put it into batch (gang set {} --class batch)", job.id),
     )
 }
 
@@ -353,7 +353,7 @@ pub fn unused(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<F
             busy * job.cpus as f64,
             count(job.cpus, "CPU")
         ),
-        format!("ask for fewer CPUs, which come more often (gang resize {} -n {fits})", job.id),
+        format!("ask for fewer CPUs, which come more often (gang set {} -n {fits})", job.id),
     )
 }
 
@@ -421,7 +421,7 @@ pub fn memory(Evidence { job, status, .. }: Evidence<'_>) -> Vec<Finding> {
                 size(used),
                 size(promised)
             ),
-            format!("gang resize {} --mem", job.id),
+            format!("gang set {} --mem", job.id),
         )
     };
     let of_machine = || {

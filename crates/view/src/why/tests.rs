@@ -254,8 +254,8 @@ fn the_paragraph_is_plain() {
          its slot for 49.0 % of the last 10 s. So it takes about 2.0 times as long as alone. In its \
          slots it waited for 5.0 % of its CPUs' time (1.0 s in all); in its place ran cc1 (77, other) \
          90 %. All of its runnable threads ran for 99.0 % of the time in its slots. What to change: ask \
-         for fewer CPUs, which come more often (gang resize 3 -n 1); to have more, give it more weight \
-         (gang resize 3 --weight)."
+         for fewer CPUs, which come more often (gang set 3 -n 1); to have more, give it more weight \
+         (gang set 3 --weight)."
     );
     let alone = Job { share_wanted: 1.0, share_had: 0.99, ..healthy() };
     let text = verdict_of(alone, |_| ()).paragraph();

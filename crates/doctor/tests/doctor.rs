@@ -106,7 +106,7 @@ fn needs_root_and_bpf_a_running_program_is_proved_and_left_as_it_was() {
     let pid = program.0.id().to_string();
     let groups = || std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let before = groups();
-    let output = place.doctor(&["--json", "--seconds", "1", "--prove", &pid]);
+    let output = place.doctor(&["--json", "--seconds", "1", "--prove", "--pid", &pid]);
     let after = groups();
     drop(program);
     let Some(diagnosis) = diagnosis(&output) else { return };
@@ -222,7 +222,7 @@ fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
         }
     });
     wait_until("its first report is there", reported);
-    let output = place.doctor(&["--json", "--seconds", "1", "--prove", "--job", &job.to_string()]);
+    let output = place.doctor(&["--json", "--seconds", "1", "--prove", &job.to_string()]);
     drop(stop);
     report.join().unwrap();
     drop(program);
@@ -328,10 +328,10 @@ fn an_address_in_open_mpi_is_that_of_its_barrier_needs_open_mpi() {
 #[test]
 fn what_is_not_there_cannot_be_watched() {
     let place = Place::new();
-    let gone = place.doctor(&["2147483647"]);
+    let gone = place.doctor(&["--pid", "2147483647"]);
     assert_eq!(gone.status.code(), Some(1));
     assert!(stderr(&gone).starts_with("gang doctor: "), "{}", stderr(&gone));
-    let no_daemon = place.doctor(&["--job", "7"]);
+    let no_daemon = place.doctor(&["7"]);
     assert_eq!(no_daemon.status.code(), Some(3), "{}", stderr(&no_daemon));
     assert_eq!(place.doctor(&[]).status.code(), Some(2));
 }

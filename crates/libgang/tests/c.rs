@@ -196,7 +196,7 @@ fn without_its_daemon_each_call_says_what_became_of_it() {
         {\"limit\":\"clients\",\"maximum\":1}}\0";
     for (instead, modern, llnl) in [
         (Instead::Nobody, ("GANG_NO_DAEMON", "2"), ("gsNoDaemon", "2")),
-        (Instead::HangsUp, ("GANG_LOST", "8"), ("gsNoAnswer", "8")),
+        (Instead::HangsUp, ("GANG_NO_ANSWER", "8"), ("gsNoAnswer", "8")),
         (Instead::Says(UNKNOWN), ("GANG_UNSUPPORTED", "10"), ("gsUnsupported", "10")),
         (Instead::Says(FAILED), ("GANG_FAILED", "9"), ("gsFailed", "9")),
         (Instead::Says(FULL), ("GANG_LIMIT", "6"), ("gsLimit", "6")),

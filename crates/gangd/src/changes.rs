@@ -145,7 +145,8 @@ impl Daemon {
         if wanted.resources.is_none() {
             return enter();
         }
-        stock_of_machine(&self.roots.proc, &self.settings().disk)?.can_ever(wanted.resources)?;
+        stock_of_machine(&self.roots.proc, &self.settings().scratch_dir)?
+            .can_ever(wanted.resources)?;
         let needs = wanted.resources.less(held);
         self.queue.pass(needs, waiting, |ahead| {
             self.stock_after(None, ahead)?.admit(needs)?;
@@ -160,7 +161,7 @@ impl Daemon {
 
     /// The same, but for one of the jobs, and with what those are going to get who wait.
     fn stock_after(&self, but: Option<JobId>, ahead: &[Resources]) -> Result<Stock, Denied> {
-        let mut stock = stock_of_machine(&self.roots.proc, &self.settings().disk)?;
+        let mut stock = stock_of_machine(&self.roots.proc, &self.settings().scratch_dir)?;
         let promises = self.conductor.ask(move |state| {
             let others = state.jobs.values().filter(|job| Some(job.id) != but);
             let promised = others.filter(|job| !job.resources.is_none());

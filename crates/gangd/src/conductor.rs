@@ -53,7 +53,7 @@ pub struct Setup {
     /// The controls of the group that all jobs are in, where that gives way.
     pub all: Option<ControlFiles>,
     /// Gangs are left to Linux in their slots while nobody else wants a CPU.
-    pub leave_alone: bool,
+    pub passthrough: bool,
     /// Shows the guardian that the conductor lives.
     pub pulse: Arc<Pulse>,
     pub realtime: bool,
@@ -84,7 +84,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         survey: Survey::new(&setup.state.roots, setup.realtime)?,
         state: setup.state,
         all: setup.all,
-        uncontended: Uncontended::new(setup.leave_alone),
+        uncontended: Uncontended::new(setup.passthrough),
         told_anew: BTreeSet::new(),
         pulse: setup.pulse,
         precedence: setup.precedence,

@@ -374,7 +374,7 @@ impl Daemon {
     /// Does what is due for jobs now and then. Returns whether there were any, and whether there had been any
     /// since the daemon began. Asks once: each question wakes the conductor.
     pub fn tend(&self) -> (bool, bool) {
-        let leave_after = self.settings().leave_after;
+        let forget_after = self.settings().forget_after;
         let asked = self.conductor.ask(move |state| {
             let had_jobs = (!state.jobs.is_empty(), state.had_jobs);
             let (proc_root, machine) = (&state.roots.proc, state.machine());
@@ -386,7 +386,7 @@ impl Daemon {
                     .values()
                     .filter_map(|job| Crowd::of(job, machine))
                     .collect::<Vec<Crowd>>(),
-                state.unused_for(leave_after),
+                state.unused_for(forget_after),
                 had_jobs,
             )
         });
@@ -399,7 +399,7 @@ impl Daemon {
         }
         // Their processes go on without gangd (L20).
         for job in unused {
-            tracing::info!(%job, ?leave_after, "a job that used no CPU leaves; its processes go on");
+            tracing::info!(%job, ?forget_after, "a job that used no CPU is forgotten; its processes go on");
             self.end(job);
         }
         had_jobs

@@ -87,7 +87,7 @@ pub fn run(
     let (conductor, thread) = conductor::start(Setup {
         state,
         all: lodging.cpu.of_all(),
-        leave_alone: settings.leave_alone,
+        passthrough: settings.uncontended_passthrough,
         pulse: pulse.clone(),
         realtime,
         precedence: precedence.clone(),
@@ -208,7 +208,7 @@ const HISTORY: &str = "/var/lib/gangd/history.db";
 /// Without a history the daemon runs all the same: its jobs need slots, whatever the disk does.
 fn open_history(socket: &Path, settings: &Settings, args: &Args) -> Option<History> {
     let path = match &settings.history {
-        Some(path) if path == Path::new("none") => return None,
+        _ if !settings.history_enabled => return None,
         Some(path) => path.clone(),
         None if is_machines(socket, args) => HISTORY.into(),
         None => return None,

@@ -332,7 +332,7 @@ fn serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) {
 fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Result<()> {
     // An accepted socket does not inherit this on Linux; said all the same.
     stream.set_nonblocking(false)?;
-    let patience = daemon.settings().limits.patience;
+    let patience = daemon.settings().limits.message_timeout;
     let precedence = daemon.precedence.clone();
     let (session, _starting) = Session::new(daemon, peer, stream.try_clone()?);
     let service = VarlinkService::new(

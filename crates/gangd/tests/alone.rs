@@ -1,4 +1,4 @@
-//! `leave_alone`: gangs that have the machine for themselves are Linux's, and gangs again as soon as somebody comes.
+//! `uncontended_passthrough`: gangs that have the machine for themselves are Linux's, and gangs again as soon as somebody comes.
 
 mod place;
 

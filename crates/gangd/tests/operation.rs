@@ -128,7 +128,7 @@ fn a_configuration_is_checked_without_a_daemon() {
     let fine = format!("{}: fine\n", path.display());
     assert_eq!(check("slice = '20ms'\n"), (Some(0), fine, String::new()));
     let wrong = format!(
-        "gangd: in {}: line 2: idle_after: 10800s is more than leave_after, 7200s\n",
+        "gangd: in {}: line 2: idle_after: 10800s is more than forget_after, 7200s\n",
         path.display()
     );
     assert_eq!(check("slice = '20ms'\nidle_after = '3h'\n"), (Some(1), String::new(), wrong));

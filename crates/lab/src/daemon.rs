@@ -35,7 +35,7 @@ pub struct Settings {
     /// No other gang may use what the one in its slot leaves idle.
     pub no_fill: bool,
     /// It raises gangs even where nobody else wants a CPU.
-    pub no_leave_alone: bool,
+    pub no_uncontended_passthrough: bool,
     /// It does not measure which gangs run together.
     pub no_measure: bool,
     /// Its jobs are of policy none: measured as gangs are, and scheduled by Linux.
@@ -65,8 +65,8 @@ impl Settings {
         if self.no_fill {
             arguments.push("--no-fill".into());
         }
-        if self.no_leave_alone {
-            arguments.push("--no-leave-alone".into());
+        if self.no_uncontended_passthrough {
+            arguments.push("--no-uncontended-passthrough".into());
         }
         if self.no_measure {
             arguments.push("--no-measure".into());
@@ -287,14 +287,14 @@ mod tests {
             slice: Some(Duration::from_millis(1)),
             gap: Some("none"),
             no_fill: true,
-            no_leave_alone: true,
+            no_uncontended_passthrough: true,
             no_measure: true,
             only_watch: true,
             backend: Some("weight".into()),
             keeps: true,
             proof_cost: Some(0.5),
         };
-        let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --gap none --no-fill --no-leave-alone --no-measure --backend weight";
+        let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --gap none --no-fill --no-uncontended-passthrough --no-measure --backend weight";
         assert_eq!(join(all), flags);
     }
 

@@ -402,7 +402,7 @@ pub fn cap(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<F
             "All gangs together may take {} of the machine, and it has that.",
             percent(status.cap)
         ),
-        "an administrator can raise the cap (gangd --cap)".to_owned(),
+        "an administrator can let gangs take more (gangd --gang-share-max)".to_owned(),
     )
 }
 

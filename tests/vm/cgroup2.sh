@@ -39,7 +39,7 @@ see_memory() {
     read go </run/vm/go; head -c 256M /dev/zero | tail -c 256M >/dev/null' &
   greedy=$!
   becomes "$1: a job with --mem begins" job greedy '.processes > 0'
-  check "$1: gang show says that its memory is enforced" job greedy .mem_enforced
+  check "$1: gang show says that its memory is enforced" job greedy .memory.enforced
   at=$(group "$(processes greedy | head -n 1)")
   check "$1: memory.max is what it asked for" grep -qx $((64 << 20)) "$at/memory.max"
   echo go >/run/vm/go

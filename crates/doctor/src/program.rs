@@ -186,7 +186,7 @@ pub fn is_gang(job: &v1::Job) -> bool {
     match job.policy {
         v1::Policy::gang => true,
         v1::Policy::none => false,
-        v1::Policy::auto => job.decided != Some(v1::Policy::none),
+        v1::Policy::auto => job.decided() != Some(&v1::Policy::none),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use gang_linux::Roots;
-use gang_protocol::v1::Policy;
+use gang_protocol::v1::{Policy, Progress};
 
 use crate::{
     diagnosis::{GAIN_MAX, Gain, HELPS, Measure, Proof},
@@ -76,7 +76,7 @@ impl Subject for Program {
 
     fn report(&mut self) -> Result<Option<Report>> {
         let job = self.client.show_job(self.job)?.details;
-        Ok(job.progress_done.zip(job.progress_at_ns).map(|(done, at_ns)| Report { done, at_ns }))
+        Ok(job.progress.map(|Progress { done, at_ns, .. }| Report { done, at_ns }))
     }
 }
 

@@ -124,7 +124,7 @@ impl Place {
     }
 
     fn decided(&self, name: &str) -> Option<Policy> {
-        self.job(name).unwrap().decided
+        self.job(name).unwrap().decided().cloned()
     }
 
     /// Why jobs of policy auto cannot be measured on this machine. That who measures is slow to
@@ -139,7 +139,7 @@ impl Place {
         let reason = wait_for("it is looked at", || match self.not_proved() {
             Some(reason) => Some(Some(reason)),
             None => {
-                let because = self.job(name).unwrap().because?;
+                let because = self.job(name).unwrap().decision?.because;
                 (because != UNSEEN).then_some(None)
             }
         });
@@ -153,11 +153,11 @@ impl Place {
     fn wait_until_decided(&self, name: &str, policy: &Policy) {
         let (mut told, began) = (Vec::new(), Instant::now());
         loop {
-            let v1::Job { decided, gain, because, .. } = self.job(name).unwrap();
-            if decided.as_ref() == Some(policy) {
+            let job = self.job(name).unwrap();
+            if job.decided() == Some(policy) {
                 return;
             }
-            let news = (decided, gain, because);
+            let news = job.decision;
             if told.last().is_none_or(|(_, last)| *last != news) {
                 told.push((began.elapsed(), news));
             }
@@ -196,11 +196,15 @@ fn needs_root_and_bpf_auto_compares_and_says_what_it_is() {
         return;
     }
     let job = wait_for("it is compared", || {
-        place.job("program").filter(|job| job.gain.is_some() || job.decided.is_some())
+        place.job("program").filter(|job| {
+            let is_told = |it: &v1::Decision| it.gain.is_some() || it.policy.is_some();
+            job.decision.as_ref().is_some_and(is_told)
+        })
     });
     assert_eq!(job.policy, Policy::auto);
-    assert!(job.gain.is_none_or(|gain| gain.gain.is_finite()));
-    assert!(job.because.is_some_and(|because| !because.is_empty()));
+    let v1::Decision { gain, because, .. } = job.decision.unwrap();
+    assert!(gain.is_none_or(|gain| gain.gain.is_finite()));
+    assert!(!because.is_empty());
     let shown = place.said(&["show", "program"]);
     assert!(shown.contains("policy auto") && shown.contains("decided     "), "{shown}");
     assert!(!place.said(&["why", "program"]).is_empty());
@@ -225,7 +229,8 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
     place.wait_until_decided("program", &Policy::gang);
     let job = place.job("program").unwrap();
     assert_eq!(job.policy, Policy::auto);
-    assert!(job.gain.is_some_and(|gain| gain.gain.is_finite()));
+    let decision = job.decision.unwrap();
+    assert!(decision.gain.is_some_and(|gain| gain.gain.is_finite()));
     let shown = place.said(&["show", "program"]);
     assert!(shown.contains("policy auto") && shown.contains("decided     gang"), "{shown}");
     let why = place.said(&["why", "program"]);
@@ -241,7 +246,8 @@ fn needs_root_and_bpf_a_program_is_decided_by_what_it_gains_and_looked_at_again(
 
     // One that changes.
     kill_process(Pid::from_child(&program.0), Signal::USR1).unwrap();
-    wait_until("it is looked at again", || place.job("program").unwrap().because != job.because);
+    let because = || place.job("program").unwrap().decision.unwrap().because;
+    wait_until("it is looked at again", || because() != decision.because);
     place.client().set(job.id, &Change { weight: Some(weight), ..Change::default() }).unwrap();
     place.wait_until_decided("program", &Policy::none);
     assert_eq!(place.client().check().unwrap().violations, []);
@@ -259,7 +265,7 @@ fn needs_root_where_nothing_can_be_measured_it_is_a_gang_and_says_so() {
     let _program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);
     wait_until("its slots", || place.job("program").unwrap().slots > 0);
     let job = place.job("program").unwrap();
-    assert_eq!((job.policy, job.decided), (Policy::auto, None));
+    assert_eq!((&job.policy, job.decided()), (&Policy::auto, None));
     let shown = place.said(&["show", "program"]);
     assert!(shown.contains("decided     nothing, so gang"), "{shown}");
 
@@ -273,15 +279,16 @@ fn needs_root_where_nothing_can_be_measured_it_is_a_gang_and_says_so() {
     };
     client.decide(job.id, decision(Policy::none, true)).unwrap();
     let decided = place.job("program").unwrap();
-    assert_eq!((decided.policy, decided.decided), (Policy::auto, Some(Policy::none)));
-    assert_eq!(decided.gain, Some(Gain { gain: 0.01, interval: Some(vec![-0.01, 0.03]) }));
+    assert_eq!((&decided.policy, decided.decided()), (&Policy::auto, Some(&Policy::none)));
+    let gain = decided.decision.unwrap().gain;
+    assert_eq!(gain, Some(Gain { gain: 0.01, interval: Some(vec![-0.01, 0.03]) }));
     let slots = place.job("program").unwrap().slots;
     client.decide(job.id, decision(Policy::gang, false)).unwrap();
     assert_eq!(place.decided("program"), Some(Policy::none), "a trial decides nothing");
     wait_until("slots on trial", || place.job("program").unwrap().slots > slots);
     client.set_policy(job.id, Policy::gang).unwrap();
     let job = place.job("program").unwrap();
-    assert_eq!((job.policy, job.decided, job.because), (Policy::gang, None, None));
+    assert_eq!((job.policy, job.decision), (Policy::gang, None));
     let refused = client.decide(job.id, decision(Policy::none, true));
     assert!(matches!(refused, Err(ClientError::InvalidValue { .. })), "{refused:?}");
     assert_eq!(place.job("program").unwrap().policy, Policy::gang);
@@ -314,8 +321,9 @@ fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
     }
     let first = wait_for("one proves jobs", || doctors().first().copied());
     kill_process(first, Signal::KILL).unwrap();
-    let told =
-        |text: &str| place.job("program").unwrap().because.is_some_and(|it| it.contains(text));
+    let told = |text: &str| {
+        place.job("program").unwrap().decision.is_some_and(|it| it.because.contains(text))
+    };
     wait_until("it is told", || told("gang-doctor ended"));
     assert_eq!(place.job("program").unwrap().policy, Policy::auto);
     wait_until("another one comes", || doctors().first().is_some_and(|&it| it != first));
@@ -338,6 +346,6 @@ fn needs_root_what_a_daemon_decided_that_was_killed_is_decided_anew() {
     place.client().decide(id, decision).unwrap();
     place.restart();
     let job = place.job("program").unwrap();
-    assert_eq!((job.id, job.policy, job.decided), (id, Policy::auto, None));
+    assert_eq!((job.id, &job.policy, job.decided()), (id, &Policy::auto, None));
     wait_until("it is a gang again", || place.job("program").unwrap().slots > 0);
 }

@@ -211,7 +211,7 @@ fn needs_root_and_bpf_a_program_that_counts_its_progress_is_proved_by_that() {
     });
     let reported = {
         let mut client = Client::connect(&socket).unwrap();
-        move || client.show_job(job).unwrap().details.progress_done.is_some()
+        move || client.show_job(job).unwrap().details.progress.is_some()
     };
     let (stop, stopped) = mpsc::channel::<()>();
     let report = std::thread::spawn(move || {

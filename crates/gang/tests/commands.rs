@@ -27,10 +27,11 @@ ID  NAME           OWNER  CLASS        STATE      CPUS   SHARE  WANTED  TOGETHER
         serde_json::from_str(&stdout(&place.output(&["ls", "--json"]))).unwrap();
     assert_eq!(json["jobs"][0]["id"], 3);
     assert_eq!(json["jobs"][0]["in_slot_ns"], 12_340_000_000_i64);
-    assert_eq!(json["jobs"][0]["coscheduled"], 0.993);
-    assert_eq!(json["jobs"][0]["skew_us_p99"], 120.0);
-    assert_eq!(json["jobs"][0]["lost_ns"], 61_000_000);
-    assert_eq!(json["jobs"][0]["filled_ns"], 4_000_000);
+    let measured = &json["jobs"][0]["measured"];
+    assert_eq!(measured["coscheduled"], 0.993);
+    assert_eq!(measured["skew_ns_p99"], 120_000);
+    assert_eq!(measured["lost_ns"], 61_000_000);
+    assert_eq!(measured["filled_ns"], 4_000_000);
     assert_eq!(json["jobs"][1]["name"], "evil\u{1b}[2J");
 
     assert_eq!(stdout(&Place::of(&Fake::new()).output(&["ls"])), "no jobs\n");
@@ -38,9 +39,10 @@ ID  NAME           OWNER  CLASS        STATE      CPUS   SHARE  WANTED  TOGETHER
 
 #[test]
 fn ls_tells_what_is_not_measured_from_what_had_no_slot() {
-    let no_slot = v1::Job { coscheduled: None, ..job(3, "new") };
+    let mut no_slot = job(3, "new");
+    no_slot.measured.as_mut().unwrap().coscheduled = None;
     let not_measured = Some("it takes CAP_BPF".to_owned());
-    let not_measured = v1::Job { not_measured, ..no_slot.clone() };
+    let not_measured = v1::Job { not_measured, measured: None, ..no_slot.clone() };
     let column = |job: v1::Job| {
         let shown = stdout(&Place::of(&Fake::with_jobs(vec![job])).output(&["ls"]));
         shown.lines().nth(1).unwrap().contains("50.0 %  not measured    24.5 s")
@@ -131,7 +133,7 @@ signal   paused     yes
     let json: serde_json::Value =
         serde_json::from_str(&stdout(&place.output(&["status", "--json"]))).unwrap();
     assert_eq!(json["status"]["slice_ns"], 10_000_000);
-    assert_eq!(json["status"]["switches"]["skew"]["p99_us"], 45.6);
+    assert_eq!(json["status"]["switches"]["skew"]["p99_ns"], 45_600);
     assert!(json["status"]["express_weight"].is_null(), "it comes before all others");
     let mut fake = Fake::new();
     fake.status.express_weight = Some(900);
@@ -349,6 +351,7 @@ fn check_ends_with_1_when_an_invariant_does_not_hold() {
     );
 
     let violation = v1::Violation {
+        id: "one_owner".into(),
         invariant: "one gang per CPU".into(),
         found: "CPU 1 is in jobs 3 and 4".into(),
     };
@@ -358,7 +361,7 @@ fn check_ends_with_1_when_an_invariant_does_not_hold() {
     assert_eq!(broken.status.code(), Some(1));
     assert_eq!(
         stdout(&broken),
-        "6 invariants checked, 1 violation\none gang per CPU: CPU 1 is in jobs 3 and 4\n"
+        "6 invariants checked, 1 violation\none_owner: one gang per CPU: CPU 1 is in jobs 3 and 4\n"
     );
     assert_eq!(place.output(&["check", "--json"]).status.code(), Some(1));
 }
@@ -459,7 +462,7 @@ fn needs_root_trace_asks_for_the_processes_of_a_job_twice_however_long_it_record
 fn why_is_a_paragraph_and_json() {
     let mut noisy = job(3, "lu.C");
     noisy.state = v1::JobState::waiting;
-    noisy.lost_ns = Some(5_000_000_000);
+    noisy.measured.as_mut().unwrap().lost_ns = 5_000_000_000;
     let place = Place::of(&Fake::with_jobs(vec![noisy, job(4, "sp")]));
     let text = stdout(&place.output(&["why", "lu.C"]));
     assert!(text.starts_with("Job 3 (lu.C): In its slots it waited for 20.3 %"), "{text}");

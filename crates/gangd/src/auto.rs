@@ -11,7 +11,7 @@
 
 use std::sync::PoisonError;
 
-use gang_protocol::v1;
+use gang_protocol::{auto1, v1};
 use gang_schedule::{JobId, Policy};
 
 use crate::{
@@ -44,14 +44,12 @@ pub struct Decision {
 impl Decision {
     /// As it came from a client.
     pub fn read(
-        policy: v1::Policy,
+        policy: auto1::Policy,
         is_final: bool,
-        gain: Option<v1::Gain>,
+        gain: Option<auto1::Gain>,
         because: String,
     ) -> Result<Decision, Denied> {
-        if policy == v1::Policy::auto {
-            return Err(Denied::invalid("policy", "auto", "gang or none"));
-        }
+        let gain = gain.map(v1::Gain::from);
         let figures = gain.iter().flat_map(|it| {
             let interval = it.interval.iter().flatten().copied();
             interval.chain([it.gain])
@@ -88,11 +86,14 @@ impl Auto {
 pub fn describe(job: &Job, described: &mut v1::Job) {
     let Some(auto) = &job.auto else { return };
     described.policy = v1::Policy::auto;
-    described.decided = auto.decided.map(Into::into);
-    described.gain.clone_from(&auto.gain);
-    described.because = Some(match auto.because.as_str() {
-        "" => "nobody has looked at it yet".to_owned(),
-        because => because.to_owned(),
+    let because = match auto.because.as_str() {
+        "" => "nobody has looked at it yet",
+        because => because,
+    };
+    described.decision = Some(v1::Decision {
+        policy: auto.decided.map(Into::into),
+        gain: auto.gain.clone(),
+        because: because.to_owned(),
     });
 }
 
@@ -161,28 +162,27 @@ impl Daemon {
 mod tests {
     use super::*;
 
-    fn decision(policy: v1::Policy, gain: f64, interval: &[f64]) -> Result<Decision, Denied> {
-        let gain = v1::Gain { gain, interval: Some(interval.to_vec()) };
+    fn decision(policy: auto1::Policy, gain: f64, interval: &[f64]) -> Result<Decision, Denied> {
+        let gain = auto1::Gain { gain, interval: Some(interval.to_vec()) };
         Decision::read(policy, true, Some(gain), "measured".into())
     }
 
     #[test]
     fn what_is_decided_has_figures() {
-        let read = decision(v1::Policy::none, 0.01, &[-0.01, 0.03]).unwrap();
+        let read = decision(auto1::Policy::none, 0.01, &[-0.01, 0.03]).unwrap();
         assert_eq!((read.policy, read.is_final), (Policy::None, true));
-        assert!(decision(v1::Policy::auto, 0.0, &[0.0, 0.0]).is_err());
-        assert!(decision(v1::Policy::gang, f64::NAN, &[0.0, 0.0]).is_err());
-        assert!(decision(v1::Policy::gang, 0.0, &[0.0]).is_err());
-        assert!(Decision::read(v1::Policy::none, true, None, "a\nb".into()).is_err());
-        assert!(Decision::read(v1::Policy::none, true, None, "b".repeat(513)).is_err());
+        assert!(decision(auto1::Policy::gang, f64::NAN, &[0.0, 0.0]).is_err());
+        assert!(decision(auto1::Policy::gang, 0.0, &[0.0]).is_err());
+        assert!(Decision::read(auto1::Policy::none, true, None, "a\nb".into()).is_err());
+        assert!(Decision::read(auto1::Policy::none, true, None, "b".repeat(513)).is_err());
     }
 
     #[test]
     fn a_comparison_changes_nothing_that_was_decided() {
         let mut auto = Auto::default();
         assert_eq!(auto.usual(), Policy::Gang);
-        auto.take(&decision(v1::Policy::none, 0.0, &[0.0, 0.0]).unwrap());
-        let tried = Decision::read(v1::Policy::gang, false, None, "is compared".into()).unwrap();
+        auto.take(&decision(auto1::Policy::none, 0.0, &[0.0, 0.0]).unwrap());
+        let tried = Decision::read(auto1::Policy::gang, false, None, "is compared".into()).unwrap();
         auto.take(&tried);
         assert_eq!((auto.usual(), auto.because.as_str()), (Policy::None, "is compared"));
         assert!(auto.gain.is_some());

@@ -1,12 +1,15 @@
-//! The calls of the interface, each answered with what the method of the same name came to.
+//! The calls of the interfaces, each answered with what the method of the same name came to.
 
-use gang_protocol::v1::{self, VarlinkCallError};
+use gang_protocol::{
+    auto1,
+    v1::{self, VarlinkCallError},
+};
 
 use crate::{
     auto::Decision,
     check,
     denied::Denied,
-    session::{Changed, Session, Wanted},
+    session::{AutoSession, Changed, Session, Wanted},
 };
 
 fn answer<C: VarlinkCallError + ?Sized, T>(
@@ -135,20 +138,6 @@ impl v1::VarlinkInterface for Session {
         answer(call, Session::set_job(self, job, to), |call, ()| call.reply())
     }
 
-    fn decide(
-        &self,
-        call: &mut dyn v1::Call_Decide,
-        job: i64,
-        policy: v1::Policy,
-        decided: bool,
-        gain: Option<v1::Gain>,
-        because: String,
-    ) -> varlink::Result<()> {
-        let decision = Decision::read(policy, decided, gain, because);
-        let outcome = decision.and_then(|decision| Session::decide(self, job, decision));
-        answer(call, outcome, |call, ()| call.reply())
-    }
-
     fn list_jobs(&self, call: &mut dyn v1::Call_ListJobs) -> varlink::Result<()> {
         answer(call, self.list(), |call, jobs| call.reply(jobs))
     }
@@ -232,5 +221,23 @@ impl v1::VarlinkInterface for Session {
 
     fn shutdown(&self, call: &mut dyn v1::Call_Shutdown) -> varlink::Result<()> {
         answer(call, Session::shutdown(self), |call, ()| call.reply())
+    }
+}
+
+impl auto1::VarlinkInterface for AutoSession {
+    fn decide(
+        &self,
+        call: &mut dyn auto1::Call_Decide,
+        job: i64,
+        policy: auto1::Policy,
+        decided: bool,
+        gain: Option<auto1::Gain>,
+        because: String,
+    ) -> varlink::Result<()> {
+        let decision = Decision::read(policy, decided, gain, because);
+        match decision.and_then(|decision| AutoSession::decide(self, job, decision)) {
+            Ok(()) => call.reply(),
+            Err(denied) => denied.reply_auto(call),
+        }
     }
 }

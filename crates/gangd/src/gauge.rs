@@ -24,7 +24,7 @@ use gang_linux::clock;
 use gang_protocol::v1;
 use gang_schedule::{Config, JobId, Plan, Policy, clock as slices};
 
-use crate::job::Job;
+use crate::{description, job::Job};
 
 /// The jobs that are measured, as the conductor keeps them.
 #[derive(Debug, Default)]
@@ -283,12 +283,16 @@ pub fn describe(measuring: &Measuring, whereabouts: Option<&Whereabouts>, job: &
     match figures(measuring, whereabouts) {
         Err(reason) => job.not_measured = Some(reason),
         Ok(figures) => {
-            job.coscheduled = figures.coscheduled();
-            job.skew_us_p99 = figures.skew_us_p99();
-            job.lost_ns = Some(figures.lost_ns as i64);
-            job.filled_ns = Some(figures.filled_ns as i64);
-            job.waiting_ns = Some(figures.waiting_ns as i64);
-            job.measured_slot_ns = Some(figures.slot_ns as i64);
+            job.measured = Some(v1::Measured {
+                coscheduled: figures.coscheduled(),
+                skew_ns_p99: figures.skew_us_p99().map(description::ns),
+                lost_ns: figures.lost_ns as i64,
+                filled_ns: figures.filled_ns as i64,
+                waiting_ns: figures.waiting_ns as i64,
+                slot_ns: figures.slot_ns as i64,
+                lost_to: None,
+                per_cpu: None,
+            });
         }
     }
 }
@@ -317,7 +321,7 @@ pub fn lost_to(measuring: &Measuring, whereabouts: &Whereabouts) -> Option<Vec<v
     let told = culprits.into_iter().map(|culprit| v1::Culprit {
         name: culprit.name,
         pid: culprit.pid.into(),
-        class: culprit.class.name().into(),
+        sched_policy: culprit.class.name().into(),
         ns: culprit.ns as i64,
     });
     Some(told.collect())

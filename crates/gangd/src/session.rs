@@ -50,6 +50,18 @@ impl Drop for Starting {
     }
 }
 
+/// The same connection, as the program has it that measures jobs of policy auto.
+pub struct AutoSession {
+    pub daemon: Arc<Daemon>,
+    pub peer: Peer,
+}
+
+impl AutoSession {
+    pub fn decide(&self, job: i64, decision: Decision) -> Result<(), Denied> {
+        self.daemon.decide(self.peer, job_id(job)?, decision)
+    }
+}
+
 /// What a client asks of a job, as it came.
 pub struct Wanted {
     pub name: String,
@@ -174,10 +186,6 @@ impl Session {
         self.daemon.remove_thread(self.peer, job_id(job)?, thread_number(tid)?)
     }
 
-    pub fn decide(&self, job: i64, decision: Decision) -> Result<(), Denied> {
-        self.daemon.decide(self.peer, job_id(job)?, decision)
-    }
-
     pub fn set_job(&self, job: i64, to: Changed) -> Result<(), Denied> {
         let optional = |parameter, value: Option<i64>, most| {
             value.map(|value| number(parameter, value, most)).transpose()
@@ -236,7 +244,9 @@ impl Session {
         if !self.peer.may_act_for(details.owner_uid as u32) {
             return Ok((details, None));
         }
-        (details.lost_to, details.per_cpu) = (lost_to, per_cpu);
+        if let Some(measured) = &mut details.measured {
+            (measured.lost_to, measured.per_cpu) = (lost_to, per_cpu);
+        }
         let proc_root = &self.daemon.roots.proc;
         let processes = pids.into_iter().filter_map(|pid| {
             let command = process::command(proc_root, pid).ok()?;

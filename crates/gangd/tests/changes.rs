@@ -126,7 +126,7 @@ fn needs_root_a_job_gets_no_more_memory_than_it_was_promised() {
         Program::shell("read go; head -c 300000000 /dev/zero | tail | wc -c; read end");
     let (mut client, job) = with_memory(&place, &greedy, 64);
     let shown = client.show_job(job).unwrap().details;
-    assert_eq!((shown.mem_enforced, shown.mem_bytes), (true, Some(64 * MIB)));
+    assert_eq!((shown.is_memory_enforced(), shown.promised_memory()), (true, Some(64 * MIB)));
     let group = memory_group(greedy.pid()).unwrap();
     assert_eq!(limit(&group), 64 * MIB);
     greedy.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
@@ -151,12 +151,12 @@ fn needs_root_a_limit_on_memory_is_not_set_below_what_is_used() {
     let before = groups_of(program.pid());
     let (mut client, job) = with_memory(&place, &program, 1000);
     let shown = || place.job(job).unwrap();
-    wait_until("it uses memory", || shown().mem_used_bytes.unwrap() > 60_000_000);
+    wait_until("it uses memory", || shown().used_memory().unwrap() > 60_000_000);
     let group = memory_group(program.pid()).unwrap();
     let to = |mib: i64| Change { mem_bytes: Some(mib * MIB), ..Change::default() };
     let refused = client.set(job, &to(16)).unwrap_err();
     assert!(refused.to_string().contains("memory.limit_in_bytes"), "{refused}");
-    let unchanged = |shown: &v1::Job| (shown.mem_bytes, shown.mem_enforced);
+    let unchanged = |shown: &v1::Job| (shown.promised_memory(), shown.is_memory_enforced());
     assert_eq!(unchanged(&shown()), (Some(1000 * MIB), true));
     assert_eq!(limit(&group), 1000 * MIB);
     client.set(job, &to(500)).unwrap();
@@ -164,7 +164,7 @@ fn needs_root_a_limit_on_memory_is_not_set_below_what_is_used() {
     // Without the schedule's consent nothing changes either.
     let wrong = Change { cpus: Some(1), min_cpus: Some(2), ..to(700) };
     assert!(client.set(job, &wrong).unwrap_err().to_string().contains("min_cpus"));
-    assert_eq!((limit(&group), shown().mem_bytes), (500 * MIB, Some(500 * MIB)));
+    assert_eq!((limit(&group), shown().promised_memory()), (500 * MIB, Some(500 * MIB)));
     let all = place.status().memory.total / MIB + 1;
     assert!(matches!(client.set(job, &to(all)), Err(ClientError::NotEnough { .. })));
     client.set(job, &to(0)).unwrap();
@@ -175,7 +175,7 @@ fn needs_root_a_limit_on_memory_is_not_set_below_what_is_used() {
     place.kill_daemon();
     wait_until("lifted", || limit(&group) > 1 << 50);
     place.start();
-    assert_eq!((limit(&group), place.job(job).unwrap().mem_enforced), (400 * MIB, true));
+    assert_eq!((limit(&group), place.job(job).unwrap().is_memory_enforced()), (400 * MIB, true));
     place.client().remove_process(job, program.pid_i64()).unwrap();
     assert_eq!(groups_of(program.pid()), before);
     wait_until("nothing is left", || !group.exists() && place.jobs_on_file() == 0);
@@ -197,7 +197,7 @@ fn needs_root_a_limit_comes_with_the_first_wish_for_it() {
     let adopted = gang_protocol::client::Adopted::Process(program.pid_i64());
     let job = client.adopt(&registration("adopted", 1), &adopted).unwrap();
     assert_eq!(job.processes, 3);
-    assert_eq!(place.job(job.job).unwrap().mem_bytes, None);
+    assert_eq!(place.job(job.job).unwrap().promised_memory(), None);
     let change = Change { mem_bytes: Some(100 * MIB), ..Change::default() };
     client.set(job.job, &change).unwrap();
     let groups: Vec<_> = pids.iter().map(|&pid| memory_group(pid).unwrap()).collect();
@@ -373,7 +373,8 @@ fn needs_root_a_change_is_made_whole_or_not_at_all() {
     let job = job_with(&place, &program, 1);
     let mut client = place.client();
     let terms = |job: v1::Job| {
-        let v1::Job { class, policy, cpus, min_cpus, weight, mem_bytes, disk_bytes, .. } = job;
+        let mem_bytes = job.promised_memory();
+        let v1::Job { class, policy, cpus, min_cpus, weight, disk_bytes, .. } = job;
         (class, policy, cpus, min_cpus, weight, mem_bytes, disk_bytes)
     };
     let before = terms(place.job(job).unwrap());

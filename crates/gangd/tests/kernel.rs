@@ -160,8 +160,8 @@ fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
     client.add_process(job, program.pid_i64()).unwrap();
     let shown = place.job(job).unwrap();
     let has_memory = Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
-    assert!(shown.mem_enforced || !has_memory, "{shown:?}");
-    assert_eq!(shown.mem_bytes, Some(200 << 20));
+    assert!(shown.is_memory_enforced() || !has_memory, "{shown:?}");
+    assert_eq!(shown.promised_memory(), Some(200 << 20));
     client.set_class(job, v1::Class::standby).unwrap();
     let change =
         Change { cpus: Some(2), weight: Some(7), mem_bytes: Some(100 << 20), ..Change::default() };
@@ -171,10 +171,13 @@ fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
     place.kill_daemon();
     place.start();
     let found = place.job(job).unwrap();
-    let (class, cpus, weight) = (found.class, found.cpus, found.weight);
+    let (class, cpus, weight) = (found.class.clone(), found.cpus, found.weight);
     assert_eq!((class, cpus, weight), (v1::Class::standby, 2, 7));
-    assert_eq!((found.mem_bytes, found.mem_enforced), (Some(100 << 20), shown.mem_enforced));
-    if shown.mem_enforced && has_memory {
+    assert_eq!(
+        (found.promised_memory(), found.is_memory_enforced()),
+        (Some(100 << 20), shown.is_memory_enforced())
+    );
+    if shown.is_memory_enforced() && has_memory {
         let group = fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap();
         let line = group.lines().find(|line| line.contains(":memory:")).unwrap().to_owned();
         let group = format!("/sys/fs/cgroup/memory{}", line.rsplit(':').next().unwrap());

@@ -75,7 +75,7 @@ fn progress_is_told_by_whom_the_job_belongs_to_and_makes_sense() {
     let job = client.register(&registration("job", 1)).unwrap();
     let progress = |place: &Place| {
         let job = place.job(job).unwrap();
-        job.progress_done.zip(job.progress_total)
+        job.progress.map(|it| (it.done, it.total))
     };
     assert_eq!(progress(&place), None);
     client.set_progress(job, 1.5, 4.0).unwrap();
@@ -174,7 +174,7 @@ fn memory_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
         let waiting = threads.spawn(move || {
             let mut client = patient_client(socket);
             let job = client.register(waits).unwrap();
-            (client.show_job(job).unwrap().details.mem_bytes, waits.mem_bytes)
+            (client.show_job(job).unwrap().details.promised_memory(), waits.mem_bytes)
         });
         wait_until("the other one asks", || place.threads("client").len() == 3);
         assert_eq!(client.list_jobs().unwrap().jobs.len(), 1);

@@ -161,7 +161,7 @@ fn needs_root_single_threads_take_turns_while_the_rest_of_their_process_does_not
     let job = place.job(other).unwrap();
     assert_eq!((job.single_threads, job.processes, job.threads), (Some(true), 0, 2));
     assert_eq!(job.cgroup, None);
-    assert!(job.coscheduled.is_none() && job.not_measured.is_some());
+    assert!(job.measured.is_none() && job.not_measured.is_some());
     let shown = place.client().show_job(other).unwrap().processes.unwrap();
     let tids = vec![workers[1].tid_i64(), workers[2].tid_i64()];
     assert_eq!(shown.len(), 1, "{shown:?}");

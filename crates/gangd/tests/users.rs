@@ -140,7 +140,7 @@ fn needs_root_users_have_no_power_over_each_other() {
     succeeds(stranger);
     let after = place.job(owner.job).unwrap();
     let asked = |job: &v1::Job| {
-        (job.class.clone(), job.cpus, job.weight, job.mem_bytes, job.signals, job.processes)
+        (job.class.clone(), job.cpus, job.weight, job.promised_memory(), job.signals, job.processes)
     };
     assert_eq!(asked(&after), asked(&before), "nothing has changed");
     assert_eq!(after.owner_uid, i64::from(ONE));

@@ -308,9 +308,9 @@ mod tests {
 
     #[test]
     fn numbers_by_their_path() {
-        let status = serde_json::json!({ "switches": { "skew": { "p50_us": 1.5 } } });
-        assert_eq!(number(&status, "/switches/skew/p50_us").unwrap(), 1.5);
-        let error = number(&status, "/switches/late/p50_us").unwrap_err().to_string();
-        assert!(error.contains("/switches/late/p50_us"), "{error}");
+        let status = serde_json::json!({ "switches": { "skew": { "p50_ns": 1500 } } });
+        assert_eq!(number(&status, "/switches/skew/p50_ns").unwrap(), 1500.0);
+        let error = number(&status, "/switches/late/p50_ns").unwrap_err().to_string();
+        assert!(error.contains("/switches/late/p50_ns"), "{error}");
     }
 }

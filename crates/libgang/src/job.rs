@@ -486,7 +486,7 @@ pub unsafe extern "C" fn gang_get_use(job: *mut Handle, out: *mut Use) -> u32 {
             cpu_time_ns: details.cpu_time_ns,
             share_wanted: details.share_wanted,
             share_had: details.share_had,
-            mem_used_bytes: details.mem_used_bytes.unwrap_or(-1),
+            mem_used_bytes: details.used_memory().unwrap_or(-1),
         };
         // SAFETY: as the caller says.
         unsafe { write(out, value, size) };

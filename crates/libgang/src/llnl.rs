@@ -279,7 +279,7 @@ pub unsafe extern "C" fn GangJobUse(id: *mut GangJobId, out: *mut GangUse) -> u3
             slots: details.slots,
             processes: details.processes as c_int,
             threads: details.threads as c_int,
-            mega_mem: details.mem_used_bytes.map_or(-1.0, |used| used as f64 / MEGA),
+            mega_mem: details.used_memory().map_or(-1.0, |used| used as f64 / MEGA),
         };
         // SAFETY: not null, and the caller lets us write it.
         unsafe { out.write(value) };

@@ -125,7 +125,7 @@ fn a_job_of_llnls_interface_is_changed_by_its_id_or_stays_as_it_is() {
     ] {
         assert_eq!(said.next().expect("it ended").unwrap(), step);
         let [job] = &client.list_jobs().unwrap().jobs[..] else { panic!("{step}") };
-        let now = (job.class.clone(), job.cpus, job.mem_bytes, job.disk_bytes);
+        let now = (job.class.clone(), job.cpus, job.promised_memory(), job.disk_bytes);
         assert_eq!(now, (class, cpus, Some(mem_bytes), disk_bytes), "{step}");
         child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }

@@ -10,7 +10,7 @@ use crate::error::ClientError;
 use crate::paths::Surroundings;
 use crate::progress;
 use crate::timeout;
-use crate::v1;
+use crate::{auto1, v1};
 use connection::Connection;
 
 /// Longest wait for the daemon, at each of connecting, writing and reading, unless `$GANG_TIMEOUT`
@@ -73,7 +73,7 @@ pub struct Change {
 /// How a job of policy auto is scheduled from now on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// Gang or none.
+    /// Gang or none; auto counts as gang, as such a job begins.
     pub policy: v1::Policy,
     /// Until it is looked at again; otherwise for a while, to compare.
     pub decided: bool,
@@ -251,8 +251,9 @@ impl Client {
     pub fn decide(&mut self, job: i64, decision: Decision) -> Result<(), ClientError> {
         let Decision { policy, decided, gain, because } = decision;
         let doing = format!("deciding how job {job} is scheduled");
-        let args = v1::Decide_Args { job, policy, decided, gain, because };
-        self.connection.call("Decide", args, doing).map(|v1::Decide_Reply {}| ())
+        let (policy, gain) = (policy.into(), gain.map(Into::into));
+        let args = auto1::Decide_Args { job, policy, decided, gain, because };
+        self.connection.call("org.gangd.auto1.Decide", args, doing).map(|auto1::Decide_Reply {}| ())
     }
 
     /// Changes a running job: all that is said, or nothing where any of it is refused.

@@ -22,7 +22,9 @@ pub fn check(args: &Listing, daemon: &Surroundings) -> Result<()> {
             count(failed(reply.violations.len()), "violation")
         );
         for violation in &reply.violations {
-            println!("{}: {}", escaped(&violation.invariant), escaped(&violation.found));
+            let [id, invariant, found] =
+                [&violation.id, &violation.invariant, &violation.found].map(|it| escaped(it));
+            println!("{id}: {invariant}: {found}");
         }
     }
     if reply.violations.is_empty() { Ok(()) } else { Err(Told(FAILED).into()) }

@@ -62,7 +62,7 @@ fn table(jobs: &[v1::Job], width: Option<usize>) -> String {
 
 /// Why it is not measured is in `gang show`.
 fn together(job: &v1::Job) -> String {
-    match (job.coscheduled, &job.not_measured) {
+    match (job.coscheduled(), &job.not_measured) {
         (Some(share), _) => percent(share),
         (None, Some(_)) => "not measured".into(),
         (None, None) => "-".into(),

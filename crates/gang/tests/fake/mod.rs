@@ -293,19 +293,6 @@ impl v1::VarlinkInterface for Fake {
         call.reply()
     }
 
-    fn decide(
-        &self,
-        call: &mut dyn v1::Call_Decide,
-        job: i64,
-        policy: v1::Policy,
-        _decided: bool,
-        _gain: Option<v1::Gain>,
-        _because: String,
-    ) -> varlink::Result<()> {
-        self.record(format!("Decide({job}, {policy:?})"));
-        call.reply()
-    }
-
     fn list_jobs(&self, call: &mut dyn v1::Call_ListJobs) -> varlink::Result<()> {
         if !self.obeys {
             self.record("ListJobs()".into());
@@ -455,33 +442,38 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         slots: 1234,
         in_slot_ns: 12_340_000_000,
         cpu_time_ns: 24_500_000_000,
-        mem_bytes: Some(4 << 30),
-        mem_used_bytes: Some(3 << 29),
-        mem_enforced: true,
-        coscheduled: Some(0.993),
-        lost_ns: Some(61_000_000),
-        filled_ns: Some(4_000_000),
-        waiting_ns: Some(11_900_000_000),
-        measured_slot_ns: Some(12_340_000_000),
-        lost_to: Some(vec![v1::Culprit {
-            name: "cc1\u{1b}".to_owned(),
-            pid: 77,
-            class: "other".to_owned(),
-            ns: 60_000_000,
-        }]),
-        per_cpu: Some(vec![v1::OnCpu {
-            cpu: 3,
-            in_slot_ns: 6_170_000_000,
+        memory: Some(v1::Memory {
+            promised_bytes: 4 << 30,
+            used_bytes: Some(3 << 29),
+            enforced: true,
+        }),
+        measured: Some(v1::Measured {
+            coscheduled: Some(0.993),
+            skew_ns_p99: Some(120_000),
             lost_ns: 61_000_000,
             filled_ns: 4_000_000,
-        }]),
+            waiting_ns: 11_900_000_000,
+            slot_ns: 12_340_000_000,
+            lost_to: Some(vec![v1::Culprit {
+                name: "cc1\u{1b}".to_owned(),
+                pid: 77,
+                sched_policy: "other".to_owned(),
+                ns: 60_000_000,
+            }]),
+            per_cpu: Some(vec![v1::OnCpu {
+                cpu: 3,
+                in_slot_ns: 6_170_000_000,
+                lost_ns: 61_000_000,
+                filled_ns: 4_000_000,
+            }]),
+        }),
         ..fixture::job(id, name)
     }
 }
 
 /// A daemon that cannot use one of its backends, and does not measure.
 fn status() -> v1::Status {
-    let phase = || v1::Phase { p50_us: 12.3, p99_us: 45.6, max_us: 789.0 };
+    let phase = || v1::Phase { p50_ns: 12_300, p99_ns: 45_600, max_ns: 789_000 };
     let backend = |name: &str, guarantee, reason: Option<&str>| v1::Backend {
         name: name.into(),
         guarantee,
@@ -502,8 +494,8 @@ fn status() -> v1::Status {
             lower: phase(),
             raise: phase(),
             skew: phase(),
-            late_plans: Some(3),
-            ran_out: Some(0),
+            late_plans: 3,
+            ran_out: 0,
         },
         measuring: v1::Measuring::no,
         not_measured: Some("it takes root, or CAP_BPF and CAP_PERFMON".into()),

@@ -121,10 +121,10 @@ fn run_over(
     let (mut figures, mut why) = (Figures::new(), None);
     if is_auto {
         let jobs = daemon.jobs()?;
-        let is_decided = jobs.iter().any(|job| job["decided"] == "gang");
+        let is_decided = jobs.iter().any(|job| job["decision"]["policy"] == "gang");
         figures.insert(IS_DECIDED, f64::from(u8::from(is_decided)));
         if !is_decided {
-            why = jobs.iter().find_map(|job| job["because"].as_str()).map(String::from);
+            why = jobs.iter().find_map(|job| job["decision"]["because"].as_str()).map(String::from);
         }
     }
     let outcome: OwnOutcome = program.outcome(span.deadline)?;

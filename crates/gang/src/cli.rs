@@ -31,8 +31,8 @@ pub enum Command {
     Top(Top),
     /// Say in plain words why a job is as fast or as slow as it is, and what to change
     ///
-    /// From the figures of gang show and gang status: its share, whom it waited for in its slots, whether
-    /// its threads run together, whether it uses the CPUs that it has, and its memory.
+    /// From the figures of gang show and gang status: its share, whom it waited for in its slots,
+    /// whether its threads run together, whether it uses the CPUs that it has, and its memory.
     Why(Show),
     Metrics(Metrics),
     History(History),
@@ -48,10 +48,10 @@ pub enum Command {
     Set(Set),
     /// Say whether gang scheduling helps a program (gang doctor --help has the options)
     ///
-    /// Watches a job (gang doctor JOB), a process (gang doctor --pid PID), or a program that it starts
-    /// (gang doctor -- CMD), for some seconds; judges the five conditions under which gang scheduling helps, predicts the gain, and with
-    /// --prove measures it, by scheduling the program as a gang and by Linux alone in turn. --json has
-    /// all figures.
+    /// Watches a job (gang doctor JOB), a process (gang doctor --pid PID), or a program that it
+    /// starts (gang doctor -- CMD), for some seconds; judges the five conditions under which gang
+    /// scheduling helps, predicts the gain, and with --prove measures it, by scheduling the program
+    /// as a gang and by Linux alone in turn. --json has all figures.
     #[command(disable_help_flag = true)]
     Doctor(PassedOn),
     /// Check the invariants of the schedule on the daemon's state and the kernel's
@@ -68,8 +68,8 @@ pub enum Command {
     Web(Web),
     /// Record slots and what really ran, for Perfetto or Chrome (gang trace --help has the options)
     ///
-    /// Writes what was planned and what ran on each CPU, for some seconds, as a trace that Perfetto and
-    /// Chrome open; --picture draws it for a paper or a report.
+    /// Writes what was planned and what ran on each CPU, for some seconds, as a trace that Perfetto
+    /// and Chrome open; --picture draws it for a paper or a report.
     #[command(disable_help_flag = true)]
     Trace(PassedOn),
     /// Repeat the measurements of gangd (gang lab --help lists them)
@@ -101,10 +101,11 @@ pub enum Command {
 /// where they are not set already, OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS and
 /// KMP_BLOCKTIME to what fits the gang.
 ///
-/// The variables GANG_CPUS, GANG_MIN_CPUS, GANG_CLASS, GANG_WEIGHT, GANG_NAME, GANG_MEM, GANG_DISK and GANG_SIGNALS
-/// (1, or 0 for none) stand for the options of these names. With the library libgang-preload.so in LD_PRELOAD and
-/// GANG=1 they make a gang of a program that is not started by gang run, and one of all ranks of an MPI program:
-/// mpirun -x GANG=1 -x LD_PRELOAD=libgang-preload.so.
+/// The variables GANG_CPUS, GANG_MIN_CPUS, GANG_CLASS, GANG_WEIGHT, GANG_NAME, GANG_MEM, GANG_DISK
+/// and GANG_SIGNALS (1, or 0 for none) stand for the options of these names. With the library
+/// libgang-preload.so in LD_PRELOAD and GANG=1 they make a gang of a program that is not started by
+/// gang run, and one of all ranks of an MPI program: mpirun -x GANG=1 -x
+/// LD_PRELOAD=libgang-preload.so.
 ///
 /// Without privilege gangs take turns by SIGSTOP and SIGCONT (gang status: backend signal). Then
 /// gang run stays as the parent of the program, so that the shell does not see it stop with every
@@ -160,8 +161,8 @@ pub struct JobOptions {
     /// Disk it needs for scratch files, such as 10G: refused where there is less
     #[arg(long, value_name = "SIZE", env = "GANG_DISK", hide_env_values = true, value_parser = size)]
     pub disk: Option<i64>,
-    /// Tell processes that handle both signals of each slot, from half a second after they are seen to: SIGUSR1 before
-    /// it ends, SIGUSR2 after one has begun
+    /// Tell processes that handle both signals of each slot, from half a second after they are seen
+    /// to: SIGUSR1 before it ends, SIGUSR2 after one has begun
     #[arg(long, env = "GANG_SIGNALS", hide_env_values = true,
         value_parser = clap::builder::FalseyValueParser::new())]
     pub signals: bool,
@@ -184,7 +185,8 @@ fn size(text: &str) -> Result<i64, String> {
 
 /// Change a job while it runs
 ///
-/// Everything that is said is changed, or nothing where any of it is refused. What is not said stays.
+/// Everything that is said is changed, or nothing where any of it is refused. What is not said
+/// stays.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub struct Set {
@@ -266,11 +268,11 @@ pub struct Show {
 
 /// Watch machine, jobs and frame in the terminal, and act on jobs
 ///
-/// Shows the jobs with their shares and how well they run together, the frame as a matrix of slices and
-/// CPUs in which the row under way moves, and a timeline of each CPU. Keys change the class of a job,
-/// suspend, resume, resize and kill it, as far as you may; ? lists them. It waits for a daemon that goes
-/// and finds it again. NO_COLOR in the environment does without colours, and a locale without UTF-8
-/// without signs beyond ASCII.
+/// Shows the jobs with their shares and how well they run together, the frame as a matrix of slices
+/// and CPUs in which the row under way moves, and a timeline of each CPU. Keys change the class of
+/// a job, suspend, resume, resize and kill it, as far as you may; ? lists them. It waits for a
+/// daemon that goes and finds it again. NO_COLOR in the environment does without colours, and a
+/// locale without UTF-8 without signs beyond ASCII.
 #[derive(Debug, Args)]
 pub struct Top {
     /// Pictures a second, 0.1 to 60; figures change twice a second at most
@@ -292,9 +294,9 @@ fn rate(text: &str) -> Result<f64, String> {
 
 /// Write the metrics of daemon and jobs for Prometheus
 ///
-/// As OpenMetrics text to standard output, or into a file for the textfile collector of node_exporter.
-/// docs/metrics.md explains each. Where no daemon answers, gangd_up is 0, and the command fails all the
-/// same.
+/// As OpenMetrics text to standard output, or into a file for the textfile collector of
+/// node_exporter. docs/metrics.md explains each. Where no daemon answers, gangd_up is 0, and the
+/// command fails all the same.
 #[derive(Debug, Args)]
 pub struct Metrics {
     /// Replace this file as a whole instead; node_exporter reads those that end in .prom
@@ -331,10 +333,10 @@ pub struct Kill {
 
 /// Make a job of what runs already
 ///
-/// Of a process with its descendants, of all processes of a cgroup, or of single threads, while the rest of
-/// their processes is none of it. Where a job is made of a process, what it has started since must still be
-/// its descendant. Single threads are all taken or none, need the backend rt (gang status), and want a CPU
-/// each unless -n says otherwise.
+/// Of a process with its descendants, of all processes of a cgroup, or of single threads, while the
+/// rest of their processes is none of it. Where a job is made of a process, what it has started
+/// since must still be its descendant. Single threads are all taken or none, need the backend rt
+/// (gang status), and want a CPU each unless -n says otherwise.
 #[derive(Debug, Args)]
 pub struct Adopt {
     #[command(flatten)]
@@ -360,13 +362,13 @@ pub struct AdoptWhat {
 
 /// Show the daemon as a page in a browser
 ///
-/// Prints the address of the page, which ends with a secret: whoever has it acts with your rights at the
-/// daemon. It serves this machine alone; from another one, use ssh -L 7878:127.0.0.1:7878 MACHINE gang web,
-/// or a proxy with TLS before --listen unix:PATH. Ends with Ctrl-C or SIGTERM.
+/// Prints the address of the page, which ends with a secret: whoever has it acts with your rights
+/// at the daemon. It serves this machine alone; from another one, use ssh -L 7878:127.0.0.1:7878
+/// MACHINE gang web, or a proxy with TLS before --listen unix:PATH. Ends with Ctrl-C or SIGTERM.
 #[derive(Debug, Args)]
 pub struct Web {
-    /// Where to listen: an address of this machine, whose port 0 is any that is free, or a Unix socket for a proxy
-    /// that has TLS, to which its owner and group may connect
+    /// Where to listen: an address of this machine, whose port 0 is any that is free, or a Unix
+    /// socket for a proxy that has TLS, to which its owner and group may connect
     #[arg(long, value_name = "ADDRESS:PORT|unix:PATH", default_value = "127.0.0.1:7878",
         value_parser = listen)]
     pub listen: Listen,
@@ -391,7 +393,8 @@ pub enum Listen {
     Socket(PathBuf),
 }
 
-/// Reads a socket, or an address with its port; whether it is one of this machine, is found out later.
+/// Reads a socket, or an address with its port; whether it is one of this machine, is found out
+/// later.
 fn listen(text: &str) -> Result<Listen, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         let socket = (!path.is_empty()).then(|| Listen::Socket(path.into()));

@@ -98,7 +98,8 @@ pub fn describe(job: &Job, described: &mut v1::Job) {
 }
 
 impl Daemon {
-    /// Schedules a job by a policy from now on, or by what will be measured. Whoever calls it holds `rehoming`.
+    /// Schedules a job by a policy from now on, or by what will be measured. Whoever calls it holds
+    /// `rehoming`.
     pub fn set_policy(&self, job: JobId, policy: &v1::Policy) -> Result<(), Denied> {
         let auto = (*policy == v1::Policy::auto).then(Auto::default);
         let is_auto = self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));

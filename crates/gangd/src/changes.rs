@@ -67,8 +67,8 @@ struct Before {
 }
 
 impl Change {
-    /// Refuses it where the class may not be raised, or the job could not be what it would become. What the
-    /// job is now is returned.
+    /// Refuses it where the class may not be raised, or the job could not be what it would become.
+    /// What the job is now is returned.
     fn permitted(&self, state: &State, id: JobId, may_raise: bool) -> Result<Before, Denied> {
         let job = state.job(id)?;
         let now = job.spec.class;
@@ -106,8 +106,8 @@ impl Change {
         }
     }
 
-    /// The change that undoes this one, but for the policy: of what it does not touch, another client may have
-    /// made something else meanwhile.
+    /// The change that undoes this one, but for the policy: of what it does not touch, another
+    /// client may have made something else meanwhile.
     fn back(&self, Before { spec, resources, .. }: &Before) -> Change {
         Change {
             class: self.class.map(|_| spec.class),
@@ -193,8 +193,9 @@ impl Daemon {
 
     /// Changes a job while it runs: all that is asked, or nothing of it.
     ///
-    /// The order of the steps: resources, which others wait for; then policy and the rest. A policy of none comes
-    /// before the rest and one of gang after it, because the schedule may refuse in between what a gang asks for.
+    /// The order of the steps: resources, which others wait for; then policy and the rest. A policy
+    /// of none comes before the rest and one of gang after it, because the schedule may refuse in
+    /// between what a gang asks for.
     pub fn set_job(self: &Arc<Self>, peer: Peer, job: JobId, change: Change) -> Result<(), Denied> {
         self.permit(peer, job, "change a job")?;
         let moving = || self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
@@ -269,7 +270,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Promises a job other memory or disk; `mem_before` is the memory that the kernel keeps it to now.
+    /// Promises a job other memory or disk; `mem_before` is the memory that the kernel keeps it to
+    /// now.
     fn grant(&self, job: JobId, change: &Change, mem_before: u64) -> Result<(), Denied> {
         let mem_after = change.mem_bytes.unwrap_or(mem_before);
         if mem_after != mem_before {

@@ -29,7 +29,8 @@ impl Surroundings {
         }
     }
 
-    /// Those of this process, where a socket named on the command line comes before the environment.
+    /// Those of this process, where a socket named on the command line comes before the
+    /// environment.
     pub fn with_socket(socket: Option<&Path>) -> Self {
         let own = Self::of_this_process();
         let gang_socket = socket.map(|path| path.as_os_str().to_owned()).or(own.gang_socket);
@@ -50,8 +51,8 @@ impl Surroundings {
         sockets
     }
 
-    /// The socket of a daemon that this user starts: the one that is named, else [`SYSTEM_SOCKET`] for
-    /// root, else one in the user's runtime directory.
+    /// The socket of a daemon that this user starts: the one that is named, else [`SYSTEM_SOCKET`]
+    /// for root, else one in the user's runtime directory.
     ///
     /// Root has none beside the machine's: two daemons with privilege would schedule the same
     /// CPUs, and `$XDG_RUNTIME_DIR` of root under `sudo -E` is another user's.

@@ -85,10 +85,10 @@ const SIGNALS_RUN: Section = Section::Text(
 
 const PROXY_WEB: Section = Section::Text(
     "NOTES",
-    "gang web does not encrypt. Behind a proxy it listens at a Unix socket (--listen unix:PATH), whose directory has \
-     the proxy's group and the set-group-ID bit, and is told the name that people type (--name). The proxy \
-     passes that name on as Host, does not buffer answers, and waits for them for long. An example for nginx \
-     is in docs/web.md of the sources.",
+    "gang web does not encrypt. Behind a proxy it listens at a Unix socket (--listen unix:PATH), \
+     whose directory has the proxy's group and the set-group-ID bit, and is told the name that \
+     people type (--name). The proxy passes that name on as Host, does not buffer answers, and \
+     waits for them for long. An example for nginx is in docs/web.md of the sources.",
 );
 
 const FILES: Section = Section::Terms(

@@ -177,7 +177,7 @@ fn default_name(command: &OsStr) -> String {
     nearest_name(&base.to_string_lossy(), "job")
 }
 
-/// The whole environment of the program. What it asks of its job, it asks the daemon that has the job.
+/// The whole environment of the program: what it asks of its job, it asks the daemon that has it.
 fn variables(job: i64, cpus: i64, socket: Option<&Path>) -> Vec<(OsString, OsString)> {
     let mut all: Vec<(OsString, OsString)> =
         std::env::vars_os().filter(|(name, _)| name != "GANG_JOB").collect();

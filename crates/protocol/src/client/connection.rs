@@ -74,8 +74,8 @@ impl Connection {
         self.server_uid
     }
 
-    /// Sends a request and waits for its answer. `method` is one of `org.gangd.v1`, or has its interface before it.
-    /// `doing` says in errors what for.
+    /// Sends a request and waits for its answer. `method` is one of `org.gangd.v1`, or has its
+    /// interface before it. `doing` says in errors what for.
     pub(super) fn call<R: DeserializeOwned>(
         &mut self,
         method: &str,

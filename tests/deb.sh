@@ -57,7 +57,7 @@ if [[ ${1-} == on-the-copy ]]; then
   seen() { [[ $(on_copy gang history --json) == *'"echo"'* ]]; }
   for _ in $(seq 1800); do seen && break; sleep 0.1; done
   seen || fail "the job is not in the history"
-  on_copy gang stop || fail "the daemon does not end"
+  on_copy gang shutdown || fail "the daemon does not end"
   wait "$daemon" || fail "the daemon ended badly: $(<"$2/log")"
   trap - EXIT
   echo "ok: it is installed, and its daemon serves"

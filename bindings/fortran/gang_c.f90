@@ -21,7 +21,7 @@ module gang_c
   ! There is not as much memory or disk as was asked for.
   integer(c_int), parameter :: GANG_NOT_ENOUGH = 7
   ! The daemon did not answer in time, or went away in the middle.
-  integer(c_int), parameter :: GANG_LOST = 8
+  integer(c_int), parameter :: GANG_NO_ANSWER = 8
   ! The kernel or the machine refused.
   integer(c_int), parameter :: GANG_FAILED = 9
   ! The daemon does not know the request: it is of another version.

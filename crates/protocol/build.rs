@@ -1,5 +1,7 @@
-//! Generates the types and calls of the interface from its description.
+//! Generates the types and calls of the interfaces from their descriptions.
 
 fn main() {
-    varlink_generator::cargo_build("src/org.gangd.v1.varlink");
+    for description in ["src/org.gangd.v1.varlink", "src/org.gangd.auto1.varlink"] {
+        varlink_generator::cargo_build(description);
+    }
 }

@@ -40,7 +40,7 @@ see_memory() {
     read go </run/vm/go; head -c 256M /dev/zero | tail -c 256M >/dev/null' &
   greedy=$!
   becomes "$1: a job with --mem begins" job greedy '.processes > 0'
-  check "$1: gang show says that its memory is enforced" job greedy .mem_enforced
+  check "$1: gang show says that its memory is enforced" job greedy .memory.enforced
   at=$(group "$(processes greedy | head -n 1)")
   check "$1: memory.max is what it asked for" grep -qx $((64 << 20)) "$at/memory.max"
   echo go >/run/vm/go
@@ -63,12 +63,12 @@ for backend in rt weight freeze signal; do
   see_turns "$backend" "${one[0]}"
   check "$backend: the invariants hold" gang check
 
-  check "$backend: gang policy one none" gang policy one none
+  check "$backend: gang set one --policy none" gang set one --policy none
   becomes "$backend: plain Linux schedules it" are_released "${one[@]}"
   before=$(slots one)
   go_on "$backend, one of policy none" other
   check "$backend: it had no slot meanwhile" test "$(slots one)" -le $((before + 1))
-  check "$backend: gang policy one local" gang policy one local
+  check "$backend: gang set one --policy gang" gang set one --policy gang
   go_on "$backend, both gangs again" one other
   see_memory "$backend"
 
@@ -77,7 +77,7 @@ for backend in rt weight freeze signal; do
   start_daemon --backend "$backend" --slice 20ms
   go_on "$backend, with another daemon" one other
   stop_daemon
-  becomes "$backend: gang stop releases all" are_released "${all[@]}"
+  becomes "$backend: gang shutdown releases all" are_released "${all[@]}"
   becomes "$backend: they are where they were" at_home "${all[@]}"
   becomes "$backend: no group is left" no_groups_are_left
   kill -KILL "${all[@]}"

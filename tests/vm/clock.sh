@@ -33,6 +33,6 @@ for backend in rt weight freeze signal; do
   done
   check "$backend: the invariants hold" gang check
   stop_daemon
-  becomes "$backend: gang stop releases all" are_released "${all[@]}"
+  becomes "$backend: gang shutdown releases all" are_released "${all[@]}"
   kill -KILL "${all[@]}"
 done

@@ -55,7 +55,7 @@ start_daemon() {
   reached gang status || failed "gangd $* answers" "$(log)"
 }
 stop_daemon() {
-  gang stop >/dev/null || kill "$daemon"
+  gang shutdown >/dev/null || kill "$daemon"
   wait "$daemon"
   daemon=
 }

@@ -14,14 +14,14 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000 }) {
     }
     if (slots.length) rows.push(slots);
   }
-  const phase = { p50_us: 12.3, p99_us: 45.6, max_us: 789 };
+  const phase = { p50_ns: 12_300, p99_ns: 45_600, max_ns: 789_000 };
   const supply = { total: 2 ** 38, free: 2 ** 37, promised: 2 ** 30 };
   const gap = { period_ns: 10_000_000, length_ns: 500_000 };
   const began = Date.now();
   const status = () => ({
     version: "0.1.0", pid: 10, guardian_pid: 11, uptime_ns: (Date.now() - began) * 1e6, backend: "rt",
     guarantee: "exclusive", backends: [{ name: "rt", guarantee: "exclusive", usable: true }], slice_ns,
-    gap_ns: gap.length_ns, gap_period_ns: gap.period_ns, fill: true, cap: 1, cpus, jobs, unregistered_threads: 3,
+    gap_ns: gap.length_ns, gap_period_ns: gap.period_ns, fill: true, gang_share_max: 1, cpus, jobs, unregistered_threads: 3,
     switches: { count: 5000, late: phase, lower: phase, raise: phase, skew: phase, late_plans: 3, ran_out: 0 }, interactive_weight: 200,
     batch_weight: 100, class_slices: [{ class: "batch", slice_ns: slice_ns }], memory: supply, disk: supply,
     load_average: cpus, measuring: "yes",
@@ -30,12 +30,15 @@ export function fake(socket, { cpus, jobs, slice_ns = 10_000_000 }) {
     const ms = Date.now() - began;
     return {
       id, name: `solver-${id}`, owner_uid: id % 3 ? 0 : 65534, class: id % 4 ? "batch" : "interactive",
-      policy: "local", weight: 100, cpus: wide(id), min_cpus: wide(id), state: id % 2 ? "running" : "waiting",
+      policy: "gang", weight: 100, cpus: wide(id), min_cpus: wide(id), state: id % 2 ? "running" : "waiting",
       processes: 1, threads: wide(id), cpu_list: Array.from({ length: wide(id) }, (_, i) => i),
       share_wanted: 1 / rows.length, share_had: 1 / rows.length + Math.sin(ms / 3000 + id) * 0.01,
       registered_at_ns: began * 1e6, slots: Math.round(ms / 10), in_slot_ns: ms * 1e5, cpu_time_ns: ms * 1e5 * wide(id),
-      mem_enforced: false, signals: false, coscheduled: 0.97 + 0.03 * Math.sin(ms / 5000 + id), skew_us_p99: 80 + id,
-      lost_ns: ms * 1e3, filled_ns: ms * 2e3, waiting_ns: ms * 9e5,
+      uncontended: false, signals: false,
+      measured: {
+        coscheduled: 0.97 + 0.03 * Math.sin(ms / 5000 + id), skew_ns_p99: 80_000 + id * 1000,
+        lost_ns: ms * 1e3, filled_ns: ms * 2e3, waiting_ns: ms * 9e5, slot_ns: ms * 1e5,
+      },
     };
   };
   const frame = (since) => {

@@ -314,7 +314,7 @@ test("a job is suspended, put into another class, resized and killed", async () 
   await page.getByRole("button", { name: "Resize …" }).click();
   await dialog.getByLabel("Weight").fill("300");
   await dialog.getByRole("button", { name: "Resize" }).click();
-  await page.locator(".figures").filter({ hasText: "300, local" }).waitFor();
+  await page.locator(".figures").filter({ hasText: "300, gang" }).waitFor();
 
   await page.getByRole("button", { name: "Kill …" }).click();
   await dialog.getByLabel("Signal").selectOption("9");

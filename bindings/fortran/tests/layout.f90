@@ -83,7 +83,7 @@ program layout
   call number("NOT_PERMITTED", GANG_NOT_PERMITTED)
   call number("LIMIT", GANG_LIMIT)
   call number("NOT_ENOUGH", GANG_NOT_ENOUGH)
-  call number("LOST", GANG_LOST)
+  call number("NO_ANSWER", GANG_NO_ANSWER)
   call number("FAILED", GANG_FAILED)
   call number("UNSUPPORTED", GANG_UNSUPPORTED)
   call number("EXPRESS", GANG_EXPRESS)

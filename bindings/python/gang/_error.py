@@ -18,7 +18,7 @@ class Result(enum.IntEnum):
     NOT_PERMITTED = 5
     LIMIT = 6
     NOT_ENOUGH = 7
-    LOST = 8
+    NO_ANSWER = 8
     FAILED = 9
     UNSUPPORTED = 10
 
@@ -71,10 +71,10 @@ class NotEnough(Error):
     code = Result.NOT_ENOUGH
 
 
-class Lost(Error):
+class NoAnswer(Error):
     """The daemon did not answer in time, or went away in the middle."""
 
-    code = Result.LOST
+    code = Result.NO_ANSWER
 
 
 class Failed(Error):

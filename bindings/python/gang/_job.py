@@ -13,7 +13,7 @@ import weakref
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Union
 
 from . import _library
-from ._error import Invalid, Lost, NoDaemon, NoSuchJob, NoSuchProcess, NotPermitted, ask
+from ._error import Invalid, NoAnswer, NoDaemon, NoSuchJob, NoSuchProcess, NotPermitted, ask
 from ._library import library
 from ._page import Page
 
@@ -202,7 +202,7 @@ def job(
         yield made
     finally:
         # A process that was taken out before, or whose daemon ended, is released already.
-        with contextlib.suppress(NoSuchJob, NoSuchProcess, NoDaemon, Lost):
+        with contextlib.suppress(NoSuchJob, NoSuchProcess, NoDaemon, NoAnswer):
             made.remove()
 
 

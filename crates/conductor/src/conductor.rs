@@ -83,7 +83,7 @@ pub struct Setup {
     /// The group that all jobs are in can be given more weight.
     pub has_common_group: bool,
     /// Gangs are left to Linux in their slots while nobody else wants a CPU.
-    pub leave_alone: bool,
+    pub passthrough: bool,
     pub gaps: Gaps,
 }
 
@@ -149,7 +149,7 @@ impl Conductor {
             load: Load::default(),
             gaps: setup.gaps,
             generation: 0,
-            uncontended: Uncontended::new(setup.leave_alone),
+            uncontended: Uncontended::new(setup.passthrough),
             published: Published::default(),
             switchers: setup.switchers,
             has_common_group: setup.has_common_group,
@@ -245,20 +245,33 @@ impl Conductor {
         Ok(())
     }
 
+    /// What a job would ask for after a change, if it may.
+    pub fn changed(
+        &self,
+        id: JobId,
+        change: impl FnOnce(&mut Spec, &mut Resources),
+    ) -> Result<(Spec, Resources), Refused> {
+        let job = self.job(id)?;
+        life::permit(job, Moment::Change)?;
+        let (mut spec, mut resources) = (job.spec.clone(), job.resources);
+        change(&mut spec, &mut resources);
+        if spec != job.spec {
+            spec.validate(self.machine())?;
+        }
+        if spec.cpus > job.spec.cpus {
+            self.permit_cpus(job.owner_uid, spec.cpus, Some(id))?;
+        }
+        Ok((spec, resources))
+    }
+
     /// A job is to ask for something else from now on.
     pub fn change(
         &mut self,
         id: JobId,
         change: impl FnOnce(&mut Spec, &mut Resources),
     ) -> life::Filed {
-        let job = self.job(id)?;
-        life::permit(job, Moment::Change)?;
-        let (mut spec, mut resources) = (job.spec.clone(), job.resources);
-        change(&mut spec, &mut resources);
-        if spec.cpus > job.spec.cpus {
-            self.permit_cpus(job.owner_uid, spec.cpus, Some(id))?;
-        }
-        if spec != job.spec {
+        let (spec, resources) = self.changed(id, change)?;
+        if spec != self.job(id)?.spec {
             self.schedule.apply(Event::Changed { job: id, spec: spec.clone() })?;
         }
         let job = self.job_mut(id)?;

@@ -38,7 +38,7 @@ pub struct Facts {
 
 impl Eligibility {
     pub fn of(facts: &Facts) -> Eligibility {
-        let is_gang = facts.policy == Policy::Local;
+        let is_gang = facts.policy == Policy::Gang;
         if facts.is_suspended {
             Eligibility::Suspended
         } else if !facts.has_processes {
@@ -78,7 +78,7 @@ mod tests {
         has_processes: true,
         is_crowded: false,
         is_awake: true,
-        policy: Policy::Local,
+        policy: Policy::Gang,
         min_cpus: 2,
         online: 2,
     };

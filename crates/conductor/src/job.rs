@@ -68,7 +68,7 @@ pub struct Auto {
 impl Auto {
     /// The policy of the job while nobody compares.
     pub fn usual(&self) -> Policy {
-        self.decided.unwrap_or(Policy::Local)
+        self.decided.unwrap_or(Policy::Gang)
     }
 }
 

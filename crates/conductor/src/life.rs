@@ -456,7 +456,7 @@ impl Conductor {
             return Ok(());
         }
         job.activity.awake = awake;
-        let is_gang = job.spec.policy == Policy::Local;
+        let is_gang = job.spec.policy == Policy::Gang;
         self.schedule.apply(match awake {
             true => Event::Woke { job: id },
             false => Event::Slept { job: id },

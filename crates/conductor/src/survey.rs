@@ -68,7 +68,7 @@ impl Conductor {
                 job.width.saw(runnable.threads, job.spec.cpus.min(machine));
             }
             // Those that Linux alone schedules have their time with the rest (L18).
-            if job.spec.policy == Policy::Local {
+            if job.spec.policy == Policy::Gang {
                 of_jobs.threads += runnable.threads;
                 of_jobs.unseen += runnable.unseen;
             }
@@ -115,7 +115,7 @@ impl Conductor {
             slots: job.slots,
             in_slot_ns: job.in_slot_ns,
             threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()),
-            stands_still: !can_fill && job.spec.policy == Policy::Local,
+            stands_still: !can_fill && job.spec.policy == Policy::Gang,
             is_crowded: job.eligibility(machine) == Eligibility::TooManyThreads,
             slice_ns,
         };

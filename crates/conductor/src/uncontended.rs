@@ -45,7 +45,7 @@ const RAISED_NS_MAX: u64 = 16_000_000_000;
 /// What is known of whether gangs are disturbed. Times are CLOCK_MONOTONIC.
 #[derive(Debug)]
 pub struct Uncontended {
-    /// The setting `leave_alone`.
+    /// The setting `uncontended_passthrough`.
     is_on: bool,
     /// Sums of each that is alone, where they were last looked at.
     figures: BTreeMap<JobId, (u64, u64)>,

@@ -1,6 +1,6 @@
 //! The arguments.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Parser;
 
@@ -16,15 +16,18 @@ use crate::program::Meant;
 #[derive(Debug, Parser)]
 #[command(name = "gang doctor", version, max_term_width = 100)]
 pub struct Cli {
+    /// The job to watch: its id, or its name where only one job has it
+    #[arg(value_name = "JOB", required_unless_present_any = ["pid", "command", "auto"],
+        conflicts_with_all = ["pid", "command"])]
+    pub job: Option<String>,
     /// The process to watch, with its descendants
-    #[arg(value_name = "PID", value_parser = clap::value_parser!(i64)
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i64)
             .range(1..=i64::from(i32::MAX)),
-        required_unless_present_any = ["job", "command", "auto"],
-        conflicts_with_all = ["job", "command"])]
+        conflicts_with = "command")]
     pub pid: Option<i64>,
-    /// The job to watch
-    #[arg(long, value_name = "ID", conflicts_with = "command")]
-    pub job: Option<i64>,
+    /// Socket of the daemon to talk to, and the only one that is tried [env: GANG_SOCKET]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     /// For how long to watch, in seconds
     ///
     /// From ten seconds on it is looked at half as often, which costs the program less.
@@ -58,9 +61,9 @@ pub struct Cli {
 
 impl Cli {
     pub fn meant(&self) -> Meant {
-        match (self.pid, self.job) {
+        match (self.pid, &self.job) {
             (Some(pid), _) => Meant::Process(pid),
-            (None, Some(job)) => Meant::Job(job),
+            (None, Some(job)) => Meant::Job(job.clone()),
             (None, None) => Meant::Command(self.command.clone()),
         }
     }
@@ -86,12 +89,13 @@ mod tests {
         let parse = |line: &str| {
             Cli::try_parse_from(std::iter::once("doctor").chain(line.split_whitespace()))
         };
-        assert_eq!(parse("77").unwrap().meant(), Meant::Process(77));
-        assert_eq!(parse("--job 3 --prove").unwrap().meant(), Meant::Job(3));
+        assert_eq!(parse("--pid 77").unwrap().meant(), Meant::Process(77));
+        assert_eq!(parse("3 --prove").unwrap().meant(), Meant::Job("3".into()));
+        assert_eq!(parse("lu.C").unwrap().meant(), Meant::Job("lu.C".into()));
         assert_eq!(Ticks::over(parse("77").unwrap().seconds), Ticks::Few);
         let command = Meant::Command(vec!["ls".into(), "-l".into()]);
         assert_eq!(parse("--seconds 2 -- ls -l").unwrap().meant(), command);
-        for wrong in ["", "0", "77 --job 3", "77 -- ls", "--seconds 0 77", "--seconds x 77"] {
+        for wrong in ["", "--pid 0", "3 --pid 77", "3 -- ls", "--pid 77 -- ls", "--seconds 0 3"] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }

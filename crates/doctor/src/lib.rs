@@ -49,7 +49,7 @@ use sampler::{Sampler, Ticks};
 pub fn examine(cli: &Cli, interruption: &Interruption) -> Result<Diagnosis> {
     let roots = Roots::default();
     let meant = cli.meant();
-    let mut program = Program::find(&meant, cli.json)?;
+    let mut program = Program::find(&meant, cli.socket.as_deref(), cli.json)?;
     if matches!(meant, Meant::Command(_)) {
         interruption.sleep(cli.after)?;
     }

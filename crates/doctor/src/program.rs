@@ -8,7 +8,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use gang_protocol::{client::Client, error::ClientError, name::escaped, v1};
+use gang_protocol::{
+    client::Client, error::ClientError, job_ref::resolve, name::escaped, paths::Surroundings, v1,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a program may take to become a job, and to be none again: more than a slow or busy
@@ -25,13 +27,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub enum Meant {
     /// A process with its descendants.
     Process(i64),
-    Job(i64),
+    /// A job, by its id or its name.
+    Job(String),
     Command(Vec<OsString>),
 }
 
 /// A program that is a job. A program that was no job before is none after, and a job is scheduled
 /// as before.
 pub struct Program {
+    /// A client of the daemon that has the job.
     pub client: Client,
     pub job: i64,
     /// The policy that it has when nobody looks, and the one that it has now, as far as is known.
@@ -53,17 +57,33 @@ enum Origin {
 
 impl Program {
     /// Makes the program a job that plain Linux schedules, unless it is a job already. Where
-    /// `quiet`, the output of a program that is started goes to standard error.
-    pub fn find(meant: &Meant, quiet: bool) -> Result<Program> {
+    /// `quiet`, the output of a program that is started goes to standard error. The daemon is the
+    /// one at `socket` where one is named.
+    pub fn find(meant: &Meant, socket: Option<&Path>, quiet: bool) -> Result<Program> {
+        let daemon = &Surroundings::with_socket(socket);
+        let gang = || {
+            let mut gang = Command::new(gang()?);
+            gang.args(socket.iter().flat_map(|path| ["--socket".as_ref(), path.as_os_str()]));
+            anyhow::Ok(gang)
+        };
         let name = format!("doctor-{}", std::process::id());
         let options = ["--policy", "none", "--min", "1", "--name", &name];
         let mut origin = match meant {
-            Meant::Job(job) => return Program::of_job(Client::find()?, *job, Origin::Job),
+            Meant::Job(job) => {
+                let mut client = Client::find_from(daemon)?;
+                let id = resolve(&mut client, job)?;
+                return Program::of_job(client, id, Origin::Job).map_err(
+                    |error| match is_no_such_job(&error) {
+                        true => error.context("gang doctor --pid PID watches a process"),
+                        false => error,
+                    },
+                );
+            }
             Meant::Process(pid) => {
-                if let Some(job) = job_of(*pid)? {
-                    return Program::of_job(Client::find()?, job, Origin::Job);
+                if let Some(job) = job_of(*pid, daemon)? {
+                    return Program::of_job(Client::find_from(daemon)?, job, Origin::Job);
                 }
-                let output = Command::new(gang()?)
+                let output = gang()?
                     .arg("adopt")
                     .args(options)
                     .arg(pid.to_string())
@@ -75,7 +95,7 @@ impl Program {
                 Origin::Adopted
             }
             Meant::Command(command) => {
-                let mut gang = Command::new(gang()?);
+                let mut gang = gang()?;
                 gang.arg("run").args(options).arg("--").args(command);
                 if quiet {
                     gang.stdout(std::io::stderr());
@@ -84,7 +104,7 @@ impl Program {
                 Origin::Started(child)
             }
         };
-        match wait_for_job(&name, &mut origin) {
+        match wait_for_job(&name, daemon, &mut origin) {
             Ok((client, job)) => Program::of_job(client, job, origin),
             Err(error) => {
                 if let Origin::Started(child) = origin {
@@ -165,14 +185,14 @@ pub fn is_awake(job: &v1::Job) -> bool {
 
 pub fn is_gang(job: &v1::Job) -> bool {
     match job.policy {
-        v1::Policy::local => true,
+        v1::Policy::gang => true,
         v1::Policy::none => false,
-        v1::Policy::auto => job.decided != Some(v1::Policy::none),
+        v1::Policy::auto => job.decided() != Some(&v1::Policy::none),
     }
 }
 
 /// The job of that name, with a client.
-fn wait_for_job(name: &str, origin: &mut Origin) -> Result<(Client, i64)> {
+fn wait_for_job(name: &str, daemon: &Surroundings, origin: &mut Origin) -> Result<(Client, i64)> {
     let end = Instant::now() + JOB_WITHIN;
     loop {
         if let Origin::Started(child) = origin {
@@ -180,7 +200,7 @@ fn wait_for_job(name: &str, origin: &mut Origin) -> Result<(Client, i64)> {
                 bail!("the program ended with {status} before it could be watched");
             }
         }
-        match by_name(name) {
+        match by_name(name, daemon) {
             Ok((client, Some(job))) if job.processes > 0 => return Ok((client, job.id)),
             // It was a job when `gang adopt` ended.
             Ok((_, None)) if matches!(origin, Origin::Adopted) => {
@@ -192,15 +212,15 @@ fn wait_for_job(name: &str, origin: &mut Origin) -> Result<(Client, i64)> {
     }
 }
 
-fn by_name(name: &str) -> Result<(Client, Option<v1::Job>), ClientError> {
-    let mut client = Client::find()?;
+fn by_name(name: &str, daemon: &Surroundings) -> Result<(Client, Option<v1::Job>), ClientError> {
+    let mut client = Client::find_from(daemon)?;
     let jobs = client.list_jobs()?.jobs;
     Ok((client, jobs.into_iter().find(|job| job.name == name)))
 }
 
 /// The job that a process is in, where there is a daemon.
-fn job_of(pid: i64) -> Result<Option<i64>> {
-    let mut client = match Client::find() {
+fn job_of(pid: i64, daemon: &Surroundings) -> Result<Option<i64>> {
+    let mut client = match Client::find_from(daemon) {
         Ok(client) => client,
         Err(error) if error.is_no_daemon() => return Ok(None),
         Err(error) => return Err(error.into()),

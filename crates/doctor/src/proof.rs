@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use gang_linux::Roots;
-use gang_protocol::v1::Policy;
+use gang_protocol::v1::{Policy, Progress};
 
 use crate::{
     diagnosis::{GAIN_MAX, Gain, HELPS, Measure, Proof},
@@ -79,7 +79,7 @@ impl Subject for Program {
 
     fn report(&mut self) -> Result<Option<Report>> {
         let job = self.client.show_job(self.job)?.details;
-        Ok(job.progress_done.zip(job.progress_at_ns).map(|(done, at_ns)| Report { done, at_ns }))
+        Ok(job.progress.map(|Progress { done, at_ns, .. }| Report { done, at_ns }))
     }
 }
 
@@ -158,8 +158,8 @@ pub fn pair(
 ) -> Result<Option<Seen>> {
     let mut of = |policy| period(subject, sampler, policy, length);
     let is_gang_first = number % 2 == 0;
-    let order = [Policy::local, Policy::none];
-    let [first, second] = if is_gang_first { order } else { [Policy::none, Policy::local] };
+    let order = [Policy::gang, Policy::none];
+    let [first, second] = if is_gang_first { order } else { [Policy::none, Policy::gang] };
     let Some(first) = of(first)? else { return Ok(None) };
     let Some(second) = of(second)? else { return Ok(None) };
     let (gang, linux) = if is_gang_first { (first, second) } else { (second, first) };

@@ -124,7 +124,7 @@ impl Place {
     }
 
     fn decided(&self, name: &str) -> Option<Policy> {
-        self.job(name).unwrap().decided
+        self.job(name).unwrap().decided().cloned()
     }
 
     /// Why jobs of policy auto cannot be measured on this machine. That who measures is slow to
@@ -139,7 +139,7 @@ impl Place {
         let reason = wait_for("it is looked at", || match self.not_proved() {
             Some(reason) => Some(Some(reason)),
             None => {
-                let because = self.job(name).unwrap().because?;
+                let because = self.job(name).unwrap().decision?.because;
                 (because != UNSEEN).then_some(None)
             }
         });
@@ -154,11 +154,11 @@ impl Place {
     fn wait_until_decided(&self, name: &str, policy: &Policy) {
         let (mut seen, began) = (Vec::new(), Instant::now());
         loop {
-            let v1::Job { decided, gain, because, .. } = self.job(name).unwrap();
-            if decided.as_ref() == Some(policy) {
+            let job = self.job(name).unwrap();
+            if job.decided() == Some(policy) {
                 return;
             }
-            let news = (decided, gain, because);
+            let news = job.decision;
             if seen.last().is_none_or(|(_, last)| *last != news) {
                 seen.push((began.elapsed(), news));
             }
@@ -197,11 +197,15 @@ fn needs_root_and_bpf_auto_compares_and_says_so() {
         return;
     }
     let job = wait_for("it is compared", || {
-        place.job("program").filter(|job| job.gain.is_some() || job.decided.is_some())
+        place.job("program").filter(|job| {
+            let is_told = |it: &v1::Decision| it.gain.is_some() || it.policy.is_some();
+            job.decision.as_ref().is_some_and(is_told)
+        })
     });
     assert_eq!(job.policy, Policy::auto);
-    assert!(job.gain.is_none_or(|gain| gain.gain.is_finite()));
-    assert!(job.because.is_some_and(|because| !because.is_empty()));
+    let v1::Decision { gain, because, .. } = job.decision.unwrap();
+    assert!(gain.is_none_or(|gain| gain.gain.is_finite()));
+    assert!(!because.is_empty());
     let shown = place.said(&["show", "program"]);
     assert!(shown.contains("policy auto") && shown.contains("decided     "), "{shown}");
     assert!(!place.said(&["why", "program"]).is_empty());
@@ -224,14 +228,15 @@ fn needs_root_and_bpf_auto_decides_by_gain() {
         skipped(reason);
         return;
     }
-    place.wait_until_decided("program", &Policy::local);
+    place.wait_until_decided("program", &Policy::gang);
     let job = place.job("program").unwrap();
     assert_eq!(job.policy, Policy::auto);
-    assert!(job.gain.is_some_and(|gain| gain.gain.is_finite()));
+    let decision = job.decision.unwrap();
+    assert!(decision.gain.is_some_and(|gain| gain.gain.is_finite()));
     let shown = place.said(&["show", "program"]);
-    assert!(shown.contains("policy auto") && shown.contains("decided     local"), "{shown}");
+    assert!(shown.contains("policy auto") && shown.contains("decided     gang"), "{shown}");
     let why = place.said(&["why", "program"]);
-    assert!(why.contains("decided to be local"), "{why}");
+    assert!(why.contains("decided to be gang"), "{why}");
 
     // The same program, with nothing to wait for. Its weight counts as a gang only: it makes clear
     // what is better for it, whatever else the machine does.
@@ -243,8 +248,9 @@ fn needs_root_and_bpf_auto_decides_by_gain() {
 
     // One that changes.
     kill_process(Pid::from_child(&program.0), Signal::USR1).unwrap();
-    wait_until("it is looked at again", || place.job("program").unwrap().because != job.because);
-    place.client().resize(job.id, &Change { weight: Some(weight), ..Change::default() }).unwrap();
+    let because = || place.job("program").unwrap().decision.unwrap().because;
+    wait_until("it is looked at again", || because() != decision.because);
+    place.client().set(job.id, &Change { weight: Some(weight), ..Change::default() }).unwrap();
     place.wait_until_decided("program", &Policy::none);
     assert_eq!(place.client().check().unwrap().violations, []);
 }
@@ -261,9 +267,9 @@ fn needs_root_auto_without_measuring_is_a_gang() {
     let _program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);
     wait_until("its slots", || place.job("program").unwrap().slots > 0);
     let job = place.job("program").unwrap();
-    assert_eq!((job.policy, job.decided), (Policy::auto, None));
+    assert_eq!((&job.policy, job.decided()), (&Policy::auto, None));
     let shown = place.said(&["show", "program"]);
-    assert!(shown.contains("decided     nothing, so local"), "{shown}");
+    assert!(shown.contains("decided     nothing, so gang"), "{shown}");
 
     // A client that may change its policy may decide, too; a person's word counts for more.
     let mut client = place.client();
@@ -275,18 +281,19 @@ fn needs_root_auto_without_measuring_is_a_gang() {
     };
     client.decide(job.id, decision(Policy::none, true)).unwrap();
     let decided = place.job("program").unwrap();
-    assert_eq!((decided.policy, decided.decided), (Policy::auto, Some(Policy::none)));
-    assert_eq!(decided.gain, Some(Gain { gain: 0.01, interval: Some(vec![-0.01, 0.03]) }));
+    assert_eq!((&decided.policy, decided.decided()), (&Policy::auto, Some(&Policy::none)));
+    let gain = decided.decision.unwrap().gain;
+    assert_eq!(gain, Some(Gain { gain: 0.01, interval: Some(vec![-0.01, 0.03]) }));
     let slots = place.job("program").unwrap().slots;
-    client.decide(job.id, decision(Policy::local, false)).unwrap();
+    client.decide(job.id, decision(Policy::gang, false)).unwrap();
     assert_eq!(place.decided("program"), Some(Policy::none), "a trial decides nothing");
     wait_until("slots on trial", || place.job("program").unwrap().slots > slots);
-    client.set_policy(job.id, Policy::local).unwrap();
+    client.set_policy(job.id, Policy::gang).unwrap();
     let job = place.job("program").unwrap();
-    assert_eq!((job.policy, job.decided, job.because), (Policy::local, None, None));
+    assert_eq!((job.policy, job.decision), (Policy::gang, None));
     let refused = client.decide(job.id, decision(Policy::none, true));
     assert!(matches!(refused, Err(ClientError::InvalidValue { .. })), "{refused:?}");
-    assert_eq!(place.job("program").unwrap().policy, Policy::local);
+    assert_eq!(place.job("program").unwrap().policy, Policy::gang);
 }
 
 #[test]
@@ -316,8 +323,9 @@ fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
     }
     let first = wait_for("one proves jobs", || doctors().first().copied());
     kill_process(first, Signal::KILL).unwrap();
-    let is_because =
-        |text: &str| place.job("program").unwrap().because.is_some_and(|it| it.contains(text));
+    let is_because = |text: &str| {
+        place.job("program").unwrap().decision.is_some_and(|it| it.because.contains(text))
+    };
     wait_until("the reason is there", || is_because("gang-doctor ended"));
     assert_eq!(place.job("program").unwrap().policy, Policy::auto);
     wait_until("another one comes", || doctors().first().is_some_and(|&it| it != first));
@@ -340,6 +348,6 @@ fn needs_root_killed_daemon_decides_auto_anew() {
     place.client().decide(id, decision).unwrap();
     place.restart();
     let job = place.job("program").unwrap();
-    assert_eq!((job.id, job.policy, job.decided), (id, Policy::auto, None));
+    assert_eq!((job.id, &job.policy, job.decided()), (id, &Policy::auto, None));
     wait_until("it is a gang again", || place.job("program").unwrap().slots > 0);
 }

@@ -107,7 +107,7 @@ fn needs_root_and_bpf_proof_restores_program() {
     let pid = program.0.id().to_string();
     let groups = || std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let before = groups();
-    let output = place.doctor(&["--json", "--seconds", "1", "--prove", &pid]);
+    let output = place.doctor(&["--json", "--seconds", "1", "--prove", "--pid", &pid]);
     let after = groups();
     drop(program);
     let Some(diagnosis) = diagnosis(&output) else { return };
@@ -135,7 +135,7 @@ fn needs_root_and_bpf_early_end_is_still_diagnosed() {
     wait_until("it is a gang, or the doctor has ended", || {
         has_ended = !matches!(doctor.try_wait(), Ok(None));
         let listed = Client::connect(&place.socket()).and_then(|mut client| client.list_jobs());
-        has_ended || listed.is_ok_and(|it| it.jobs.iter().any(|job| job.policy == Policy::local))
+        has_ended || listed.is_ok_and(|it| it.jobs.iter().any(|job| job.policy == Policy::gang))
     });
     if !has_ended {
         let pid = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
@@ -211,7 +211,7 @@ fn needs_root_and_bpf_reported_progress_is_proof() {
     });
     let reported = {
         let mut client = Client::connect(&socket).unwrap();
-        move || client.show_job(job).unwrap().details.progress_done.is_some()
+        move || client.show_job(job).unwrap().details.progress.is_some()
     };
     let (stop, stopped) = mpsc::channel::<()>();
     let report = std::thread::spawn(move || {
@@ -222,7 +222,7 @@ fn needs_root_and_bpf_reported_progress_is_proof() {
         }
     });
     wait_until("its first report is there", reported);
-    let output = place.doctor(&["--json", "--seconds", "1", "--prove", "--job", &job.to_string()]);
+    let output = place.doctor(&["--json", "--seconds", "1", "--prove", &job.to_string()]);
     drop(stop);
     report.join().unwrap();
     drop(program);
@@ -328,10 +328,10 @@ fn address_in_mpi_is_its_barrier_needs_open_mpi() {
 #[test]
 fn what_is_not_there_cannot_be_watched() {
     let place = Place::new();
-    let gone = place.doctor(&["2147483647"]);
+    let gone = place.doctor(&["--pid", "2147483647"]);
     assert_eq!(gone.status.code(), Some(1));
     assert!(stderr(&gone).starts_with("gang doctor: "), "{}", stderr(&gone));
-    let no_daemon = place.doctor(&["--job", "7"]);
+    let no_daemon = place.doctor(&["7"]);
     assert_eq!(no_daemon.status.code(), Some(3), "{}", stderr(&no_daemon));
     assert_eq!(place.doctor(&[]).status.code(), Some(2));
 }

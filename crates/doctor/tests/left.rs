@@ -77,7 +77,7 @@ fn needs_root_and_bpf_interrupt_restores_program() {
     let before = groups();
     for options in [&["--seconds", "300"][..], &["--seconds", "0.2", "--prove"]] {
         let mut doctor = place.command(options);
-        let mut doctor = doctor.arg(&pid).stderr(Stdio::piped()).spawn().unwrap();
+        let mut doctor = doctor.args(["--pid", &pid]).stderr(Stdio::piped()).spawn().unwrap();
         // It is watched, or compared, from when it is in a group of its own.
         wait_until("it is in a group of its own, or cannot be watched", || {
             groups() != before || doctor.try_wait().unwrap().is_some()
@@ -100,11 +100,11 @@ fn needs_root_and_bpf_interrupt_restores_program() {
 fn needs_root_and_bpf_watched_gang_is_a_gang_again() {
     let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
-    let Some((program, id)) = job(&place, "local") else { return };
+    let Some((program, id)) = job(&place, "gang") else { return };
     let id = id.to_string();
     for is_interrupted in [false, true] {
         let seconds = if is_interrupted { "300" } else { "1" };
-        let mut doctor = place.command(&["--json", "--seconds", seconds, "--job", &id]);
+        let mut doctor = place.command(&["--json", "--seconds", seconds, &id]);
         let mut doctor = doctor.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         wait_until("it is Linux's, or cannot be watched", || {
             policy(&place) == Some(Policy::none) || !matches!(doctor.try_wait(), Ok(None))
@@ -113,7 +113,7 @@ fn needs_root_and_bpf_watched_gang_is_a_gang_again() {
             let _ = kill_process(Pid::from_child(&doctor), Signal::TERM);
         }
         let output = ended(doctor);
-        assert_eq!(policy(&place), Some(Policy::local), "{output:?}");
+        assert_eq!(policy(&place), Some(Policy::gang), "{output:?}");
         if cannot_watch(&stderr(&output)) {
             skipped(stderr(&output));
             return;
@@ -128,7 +128,7 @@ fn needs_root_job_of_policy_auto_is_refused() {
     let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let Some((_program, id)) = job(&place, "auto") else { return };
-    let output = place.doctor(&["--job", &id.to_string()]);
+    let output = place.doctor(&[&id.to_string()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("policy auto"), "{}", stderr(&output));
     assert_eq!(policy(&place), Some(Policy::auto));
@@ -198,7 +198,7 @@ fn needs_root_unwatchable_program_is_left_or_ended() {
     assert!(!is_executed(&script), "it runs on");
     let mut spins = becomes_nobody();
     let spins = Program(spins.args(["bash", "-c", SPIN]).spawn().unwrap());
-    doctor(&[&spins.0.id().to_string()]);
+    doctor(&["--pid", &spins.0.id().to_string()]);
     assert!(lives(&spins.0.id().to_string()), "it was not ours to end");
 }
 
@@ -232,7 +232,10 @@ fn needs_root_program_ending_at_adoption_is_named() {
     wait_until("the other is a job", || jobs(&place).iter().any(|job| job.processes > 0));
     let spins = Program::spinner();
     let mut doctor = Command::new(doctor);
-    doctor.arg(spins.0.id().to_string()).env("GANG_SOCKET", place.socket()).env("GANG", &gang);
+    doctor
+        .args(["--pid", &spins.0.id().to_string()])
+        .env("GANG_SOCKET", place.socket())
+        .env("GANG", &gang);
     let output = doctor.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(stderr(&output).contains("ended before it could be watched"), "{output:?}");

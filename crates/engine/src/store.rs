@@ -125,7 +125,7 @@ pub(crate) fn record(id: u64, placement: gang_timetable::record::Placement) -> R
         name: format!("job{id}"),
         owner_uid: 0,
         class: "batch".into(),
-        policy: "local".into(),
+        policy: "gang".into(),
         weight: 100,
         cpus: 2,
         min_cpus: 1,

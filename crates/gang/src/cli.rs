@@ -15,6 +15,9 @@ use gang_protocol::limits::{CPUS_MAX, WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN};
 #[derive(Debug, Parser)]
 #[command(name = "gang", version, max_term_width = 100, disable_help_subcommand = true)]
 pub struct Cli {
+    /// Socket of the daemon to talk to, and the only one that is tried [env: GANG_SOCKET]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -43,17 +46,13 @@ pub enum Command {
     /// Send a signal to every process of a job
     Kill(Kill),
     Adopt(Adopt),
-    /// Put a job into another class; its owner may lower it, administrators may set any
-    Class(SetClass),
-    /// Schedule a job by another policy from now on
-    Policy(SetPolicy),
-    Resize(Resize),
+    Set(Set),
     /// Say whether gang scheduling helps a program (gang doctor --help has the options)
     ///
-    /// Watches a program that runs (gang doctor PID), or one that it starts (gang doctor -- CMD), for some
-    /// seconds; judges the five conditions under which gang scheduling helps, predicts the gain, and with
-    /// --prove measures it, by scheduling the program as a gang and by Linux alone in turn. --json has
-    /// all figures.
+    /// Watches a job (gang doctor JOB), a process (gang doctor --pid PID), or a program that it
+    /// starts (gang doctor -- CMD), for some seconds; judges the five conditions under which gang
+    /// scheduling helps, predicts the gain, and with --prove measures it, by scheduling the program
+    /// as a gang and by Linux alone in turn. --json has all figures.
     #[command(disable_help_flag = true)]
     Doctor(PassedOn),
     /// Check the invariants of the schedule on the daemon's state and the kernel's
@@ -61,12 +60,12 @@ pub enum Command {
     /// Ends with 1 when an invariant does not hold, and says which and what was found.
     Check(Listing),
     /// End the daemon; the programs run on at normal priority (administrators only)
-    Stop,
-    /// Release what a daemon that died left raised, paused or frozen
+    Shutdown,
+    /// Recover from a daemon that died: release what it left raised, paused or frozen
     ///
     /// Any other command does this first where it finds no daemon; this one does only this, and
     /// says where there was nothing to do.
-    Release,
+    Recover,
     Web(Web),
     /// Record slots and what really ran, for Perfetto or Chrome (gang trace --help has the options)
     ///
@@ -148,7 +147,7 @@ pub struct JobOptions {
         default_value_t = Class::Batch)]
     pub class: Class,
     /// How the gang is placed
-    #[arg(long, value_enum, default_value_t = Policy::Local)]
+    #[arg(long, value_enum, default_value_t = Policy::Gang)]
     pub policy: Policy,
     /// Share of the time relative to other jobs of the class, 1 to 10000
     #[arg(long, env = "GANG_WEIGHT", hide_env_values = true, default_value_t = WEIGHT_DEFAULT,
@@ -185,37 +184,28 @@ fn size(text: &str) -> Result<i64, String> {
     i64::try_from(size.as_u64()).map_err(|_| wrong())
 }
 
-#[derive(Debug, Args)]
-pub struct SetClass {
-    #[command(flatten)]
-    pub job: OneJob,
-    #[arg(value_enum)]
-    pub class: Class,
-}
-
-#[derive(Debug, Args)]
-pub struct SetPolicy {
-    #[command(flatten)]
-    pub job: OneJob,
-    #[arg(value_enum)]
-    pub policy: Policy,
-}
-
-/// Change what a running job asks for
+/// Change a job while it runs
 ///
-/// What is not said stays. A size of 0 asks for nothing.
+/// Everything that is said is changed, or nothing where any of it is refused. What is not said
+/// stays.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
-pub struct Resize {
+pub struct Set {
     #[command(flatten)]
     pub job: OneJob,
     #[command(flatten)]
-    pub to: ResizeTo,
+    pub to: SetTo,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Copy, Args)]
 #[group(required = true, multiple = true)]
-pub struct ResizeTo {
+pub struct SetTo {
+    /// Class of the job; its owner may lower it, administrators may set any
+    #[arg(long, value_enum)]
+    pub class: Option<Class>,
+    /// How the job is scheduled from now on
+    #[arg(long, value_enum)]
+    pub policy: Option<Policy>,
     /// CPUs that the gang gets at once
     #[arg(short = 'n', long, value_parser = clap::value_parser!(i64).range(1..=CPUS_MAX))]
     pub cpus: Option<i64>,
@@ -225,10 +215,10 @@ pub struct ResizeTo {
     /// Share of the time relative to other jobs of the class, 1 to 10000
     #[arg(long, value_parser = clap::value_parser!(i64).range(WEIGHT_MIN..=WEIGHT_MAX))]
     pub weight: Option<i64>,
-    /// Memory it needs
+    /// Memory it needs; 0 asks for none
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub mem: Option<i64>,
-    /// Disk it needs for scratch files
+    /// Disk it needs for scratch files; 0 asks for none
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub disk: Option<i64>,
 }
@@ -247,8 +237,8 @@ pub enum Class {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Policy {
-    /// Placed afresh at each slice
-    Local,
+    /// All threads at once, placed afresh at each slice
+    Gang,
     /// Accounted for, scheduled by Linux alone
     None,
     /// One of the two, by what the program is measured to gain while it runs
@@ -373,18 +363,16 @@ pub struct AdoptWhat {
 
 /// Show the daemon as a page in a browser
 ///
-/// Prints the address of the page, which ends with a secret: whoever has it acts with your rights at the
-/// daemon. It serves this machine alone; from another one, use ssh -L 7878:127.0.0.1:7878 MACHINE gang web,
-/// or a proxy with TLS before --socket. Ends with Ctrl-C or SIGTERM.
+/// Prints the address of the page, which ends with a secret: whoever has it acts with your rights
+/// at the daemon. It serves this machine alone; from another one, use ssh -L 7878:127.0.0.1:7878
+/// MACHINE gang web, or a proxy with TLS before --listen unix:PATH. Ends with Ctrl-C or SIGTERM.
 #[derive(Debug, Args)]
 pub struct Web {
-    /// Address of this machine to listen at; port 0 is any that is free
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7878",
-        conflicts_with = "socket", value_parser = listen)]
-    pub listen: SocketAddr,
-    /// Listen at a Unix socket, for a proxy that has TLS; its owner and group may connect
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
+    /// Where to listen: an address of this machine, whose port 0 is any that is free, or a Unix
+    /// socket for a proxy that has TLS, to which its owner and group may connect
+    #[arg(long, value_name = "ADDRESS:PORT|unix:PATH", default_value = "127.0.0.1:7878",
+        value_parser = listen)]
+    pub listen: Listen,
     /// Only show, and refuse every change
     #[arg(long)]
     pub read_only: bool,
@@ -399,10 +387,23 @@ pub struct Web {
     pub token_file: Option<PathBuf>,
 }
 
-/// Reads an address with its port; whether it is one of this machine, is found out later.
-fn listen(text: &str) -> Result<SocketAddr, String> {
+/// Where a page is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    Port(SocketAddr),
+    Socket(PathBuf),
+}
+
+/// Reads a socket, or an address with its port; whether it is one of this machine, is found out
+/// later.
+fn listen(text: &str) -> Result<Listen, String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        let socket = (!path.is_empty()).then(|| Listen::Socket(path.into()));
+        return socket.ok_or_else(|| "no path after unix:".to_owned());
+    }
     let numeric = text.replacen("localhost:", "127.0.0.1:", 1);
-    numeric.parse().map_err(|_| "not an address with a port, such as 127.0.0.1:7878".to_owned())
+    let accepted = "not an address with a port, such as 127.0.0.1:7878, nor unix: with a path";
+    numeric.parse().map(Listen::Port).map_err(|_| accepted.to_owned())
 }
 
 #[derive(Debug, Args)]
@@ -414,8 +415,6 @@ pub struct PassedOn {
 
 #[derive(Debug, Args)]
 pub struct StartDaemon {
-    #[arg(long)]
-    pub socket: PathBuf,
     #[arg(long)]
     pub backend: Option<String>,
 }
@@ -443,6 +442,7 @@ pub fn documented() -> clap::Command {
         .long_about(all.get_long_about().cloned().unwrap_or_default())
         .subcommand_required(true)
         .disable_help_subcommand(true)
+        .args(all.get_arguments().cloned())
         .subcommands(shown)
 }
 
@@ -488,7 +488,7 @@ mod tests {
             &["--class", "royal", "x"],
             "[possible values: express, interactive, batch, standby]",
         );
-        refused(&["--policy", "matrix", "x"], "[possible values: local, none, auto]");
+        refused(&["--policy", "matrix", "x"], "[possible values: gang, none, auto]");
         refused(&["-n", "2"], "<CMD>...");
         refused(&["--bogus", "x"], "'--bogus'");
     }
@@ -512,11 +512,34 @@ mod tests {
     }
 
     #[test]
-    fn resize_changes_something() {
-        let resize = |line: &[&str]| Cli::try_parse_from([&["gang", "resize"], line].concat());
-        assert!(resize(&["3", "-n", "2", "--mem", "1G"]).is_ok());
-        assert!(resize(&["3"]).is_err());
-        assert!(resize(&["-n", "2"]).is_err());
+    fn set_changes_something() {
+        let set = |line: &[&str]| Cli::try_parse_from([&["gang", "set"], line].concat());
+        assert!(set(&["3", "-n", "2", "--mem", "1G", "--class", "standby"]).is_ok());
+        assert!(set(&["--policy", "none", "lu"]).is_ok());
+        assert!(set(&["3"]).is_err());
+        assert!(set(&["-n", "2"]).is_err());
+    }
+
+    #[test]
+    fn socket_is_an_option_of_every_command() {
+        for line in
+            ["--socket /s ls", "ls --socket /s", "run --socket /s -- x", "doctor --socket=/s 3"]
+        {
+            let cli = Cli::try_parse_from(["gang"].into_iter().chain(line.split(' '))).unwrap();
+            assert_eq!(cli.socket.as_deref(), Some("/s".as_ref()), "{line}");
+        }
+        let program = run(&["x", "--socket", "/s"]).unwrap();
+        assert_eq!(program.command, ["x", "--socket", "/s"], "this one is the program's");
+        assert!(Cli::try_parse_from(["gang", "ls", "--socket", ""]).is_err());
+    }
+
+    #[test]
+    fn a_page_is_served_at_a_port_or_a_socket() {
+        assert_eq!(listen("localhost:0"), Ok(Listen::Port("127.0.0.1:0".parse().unwrap())));
+        assert_eq!(listen("unix:/run/x"), Ok(Listen::Socket("/run/x".into())));
+        for wrong in ["", "7878", "unix:", "/run/x", "host:80"] {
+            assert!(listen(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

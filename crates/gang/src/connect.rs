@@ -12,27 +12,26 @@ use crate::{leftovers, start};
 const STARTS_MAX: usize = 3;
 
 /// Connects to a daemon. Where none listens, first releases what a dead one left behind.
-pub fn connect() -> Result<Client> {
-    let surroundings = Surroundings::of_this_process();
-    Client::find_from(&surroundings).map_err(|error| {
+pub fn connect(daemon: &Surroundings) -> Result<Client> {
+    Client::find_from(daemon).map_err(|error| {
         if error.is_no_daemon() {
-            leftovers::release_and_tell(&surroundings);
+            leftovers::release_and_tell(daemon);
         }
         error.into()
     })
 }
 
 /// As [`connect`], and starts a daemon of the user's where none listens.
-pub fn connect_or_start(backend: Option<&str>) -> Result<Client> {
-    let mut outcome = connect();
+pub fn connect_or_start(daemon: &Surroundings, backend: Option<&str>) -> Result<Client> {
+    let mut outcome = connect(daemon);
     for _ in 0..STARTS_MAX {
         if !outcome.as_ref().is_err_and(is_no_daemon) {
             break;
         }
-        let socket = Surroundings::of_this_process().own_socket();
+        let socket = daemon.own_socket();
         start::start(&socket, backend)
             .with_context(|| format!("cannot start a daemon at {}", socket.display()))?;
-        outcome = Client::find().map_err(Into::into);
+        outcome = Client::find_from(daemon).map_err(Into::into);
     }
     outcome
 }

@@ -1,8 +1,9 @@
 //! How the program ends: exit codes, and errors on standard error.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use gang_protocol::exit;
 pub use gang_protocol::exit::{FAILED, NO_DAEMON};
 use gang_protocol::name::escaped;
@@ -47,15 +48,54 @@ pub fn finish(command: &Command, outcome: anyhow::Result<()>) -> ExitCode {
 }
 
 /// As [`finish`], for a line that could not be parsed; help and version are asked for that way too.
-pub fn misused(error: &clap::Error, subcommand: Option<&OsStr>) -> ExitCode {
-    // Nothing can be told to somebody who closed the other end.
-    let _ = error.print();
-    match (error.use_stderr(), subcommand) {
+pub fn misused(error: &clap::Error, line: impl Iterator<Item = OsString>) -> ExitCode {
+    match instead(error) {
+        Some(text) => eprintln!("gang: {text}"),
+        // Nothing can be told to somebody who closed the other end.
+        None => drop(error.print()),
+    }
+    match (error.use_stderr(), subcommand(line)) {
         (false, _) => ExitCode::SUCCESS,
         (true, Some(name)) if name == "run" => ExitCode::from(RUN_FAILED),
         (true, _) => ExitCode::from(USAGE),
     }
 }
+
+/// The first word of a line that is neither an option of gang nor its value.
+fn subcommand(mut line: impl Iterator<Item = OsString>) -> Option<OsString> {
+    loop {
+        let word = line.next()?;
+        match word.to_str() {
+            Some("--socket") => drop(line.next()),
+            Some(option) if option.starts_with('-') => {}
+            _ => return Some(word),
+        }
+    }
+}
+
+/// What to type instead of a command that there is not, where the word may mean several things.
+fn instead(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let (_, instead) = INSTEAD.iter().find(|(other, _)| other == word)?;
+    Some(format!("there is no command {word}; {instead}"))
+}
+
+/// Words that are not commands, and the commands for what they may mean.
+const INSTEAD: [(&str, &str); 5] = [
+    ("stop", "gang shutdown ends the daemon, gang suspend JOB stops a job, gang kill JOB ends it"),
+    (
+        "release",
+        "gang recover undoes what a daemon that died left; gang resume JOB lets a job run again",
+    ),
+    ("class", "gang set JOB --class CLASS puts a job into another class"),
+    ("policy", "gang set JOB --policy POLICY schedules a job by another policy"),
+    (
+        "resize",
+        "gang set JOB --cpus N changes the size of a job; --min, --weight, --mem and --disk, too",
+    ),
+];
 
 fn code(command: &Command, error: &anyhow::Error) -> u8 {
     if let Some(cannot) = error.downcast_ref::<CannotExecute>() {

@@ -48,7 +48,7 @@ impl From<Class> for v1::Class {
 impl From<Policy> for v1::Policy {
     fn from(policy: Policy) -> Self {
         match policy {
-            Policy::Local => Self::local,
+            Policy::Gang => Self::gang,
             Policy::None => Self::none,
             Policy::Auto => Self::auto,
         }
@@ -69,7 +69,7 @@ mod tests {
             cpus: None,
             min: None,
             class: Class::Batch,
-            policy: Policy::Local,
+            policy: Policy::Gang,
             weight: 100,
             name: None,
             mem: None,

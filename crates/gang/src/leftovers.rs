@@ -42,7 +42,7 @@ pub fn release_and_tell(surroundings: &Surroundings) {
 pub fn tell_of_roots(socket: &Path, uid: u32) {
     if leftovers(socket, uid) == Leftovers::Roots {
         eprintln!(
-            "gang: the daemon at {} died and left jobs that it held; as root, `gang release` \
+            "gang: the daemon at {} died and left jobs that it held; as root, `gang recover` \
              releases them",
             socket.display()
         );

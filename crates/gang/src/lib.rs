@@ -12,7 +12,6 @@ pub mod executable;
 pub mod execute;
 pub mod exit;
 pub mod job_options;
-pub mod job_ref;
 pub mod leftovers;
 pub mod programs;
 pub mod show_values;

@@ -27,10 +27,11 @@ ID  NAME           OWNER  CLASS        STATE      CPUS   SHARE  WANTED  TOGETHER
         serde_json::from_str(&stdout(&place.output(&["ls", "--json"]))).unwrap();
     assert_eq!(json["jobs"][0]["id"], 3);
     assert_eq!(json["jobs"][0]["in_slot_ns"], 12_340_000_000_i64);
-    assert_eq!(json["jobs"][0]["coscheduled"], 0.993);
-    assert_eq!(json["jobs"][0]["skew_us_p99"], 120.0);
-    assert_eq!(json["jobs"][0]["lost_ns"], 61_000_000);
-    assert_eq!(json["jobs"][0]["filled_ns"], 4_000_000);
+    let measured = &json["jobs"][0]["measured"];
+    assert_eq!(measured["coscheduled"], 0.993);
+    assert_eq!(measured["skew_ns_p99"], 120_000);
+    assert_eq!(measured["lost_ns"], 61_000_000);
+    assert_eq!(measured["filled_ns"], 4_000_000);
     assert_eq!(json["jobs"][1]["name"], "evil\u{1b}[2J");
 
     assert_eq!(stdout(&Place::of(&Fake::new()).output(&["ls"])), "no jobs\n");
@@ -38,9 +39,10 @@ ID  NAME           OWNER  CLASS        STATE      CPUS   SHARE  WANTED  TOGETHER
 
 #[test]
 fn ls_tells_what_is_not_measured_from_what_had_no_slot() {
-    let no_slot = v1::Job { coscheduled: None, ..job(3, "new") };
+    let mut no_slot = job(3, "new");
+    no_slot.measured.as_mut().unwrap().coscheduled = None;
     let not_measured = Some("it takes CAP_BPF".to_owned());
-    let not_measured = v1::Job { not_measured, ..no_slot.clone() };
+    let not_measured = v1::Job { not_measured, measured: None, ..no_slot.clone() };
     let column = |job: v1::Job| {
         let shown = stdout(&Place::of(&Fake::with_jobs(vec![job])).output(&["ls"]));
         shown.lines().nth(1).unwrap().contains("50.0 %  not measured    24.5 s")
@@ -60,7 +62,7 @@ fn show_takes_an_id_or_a_unique_name() {
         "\
 job 3: lu.C
   owner       root
-  class       interactive, weight 100, policy local
+  class       interactive, weight 100, policy gang
   state       suspended
   cpus        2 (at least 1), on 0-1
   share       49.8 % over the last 10 s, 50.0 % wanted
@@ -131,7 +133,7 @@ signal   paused     yes
     let json: serde_json::Value =
         serde_json::from_str(&stdout(&place.output(&["status", "--json"]))).unwrap();
     assert_eq!(json["status"]["slice_ns"], 10_000_000);
-    assert_eq!(json["status"]["switches"]["skew"]["p99_us"], 45.6);
+    assert_eq!(json["status"]["switches"]["skew"]["p99_ns"], 45_600);
     assert!(json["status"]["express_weight"].is_null(), "it comes before all others");
     let mut fake = Fake::new();
     fake.status.express_weight = Some(900);
@@ -157,27 +159,73 @@ fn jobs_are_suspended_resumed_and_signalled() {
 }
 
 #[test]
-fn class_and_size_are_changed_while_a_job_runs() {
+fn set_changes_a_job_in_one_request() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
     let place = Place::of(&fake);
-    let lines: [&[&str]; 3] = [
-        &["class", "3", "standby"],
-        &["policy", "3", "none"],
-        &["resize", "3", "-n", "1", "--mem", "2G"],
-    ];
-    for line in lines {
-        assert_eq!(place.output(line).status.code(), Some(0), "{line:?}");
+    let all = "--class standby --policy none -n 1 --min 1 --weight 7 --mem 2G --disk 0";
+    for line in ["set 3 --policy gang".to_owned(), format!("set 3 {all}")] {
+        let line: Vec<&str> = line.split(' ').collect();
+        assert_eq!(place.output(&line).status.code(), Some(0), "{line:?}");
     }
-    let resized = format!("Resize(3, Some(1), None, None, Some({}), None)", 2u64 << 30);
-    assert_eq!(fake.calls(), ["SetClass(3, standby)", "SetPolicy(3, none)", resized.as_str()]);
-    let refused = place.output(&["resize", "3", "--mem", "1T"]);
+    let memory = 2u64 << 30;
+    assert_eq!(
+        fake.calls(),
+        [
+            "SetJob(3, policy gang)".to_owned(),
+            format!(
+                "SetJob(3, class standby, policy none, cpus 1, min_cpus 1, weight 7, \
+                 mem_bytes {memory}, disk_bytes 0)"
+            ),
+        ]
+    );
+    let refused = place.output(&["set", "3", "--mem", "1T"]);
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(
         stderr(&refused),
-        "gang: while resizing job 3: 1.0 TiB of memory are not there: 4.0 GiB are free, 1.0 GiB of \
+        "gang: while changing job 3: 1.0 TiB of memory are not there: 4.0 GiB are free, 1.0 GiB of \
          them are promised to other jobs, and the machine has 16.0 GiB\n"
     );
-    assert_eq!(place.output(&["class", "3", "royal"]).status.code(), Some(2));
+    assert_eq!(place.output(&["set", "3", "--class", "royal"]).status.code(), Some(2));
+}
+
+#[test]
+fn words_that_are_no_commands_lead_to_those_that_are() {
+    let place = Place::of(&Fake::new());
+    for (word, instead) in [
+        ("stop", "gang shutdown"),
+        ("release", "gang recover"),
+        ("class", "gang set JOB --class"),
+        ("policy", "gang set JOB --policy"),
+        ("resize", "gang set JOB --cpus"),
+    ] {
+        let output = place.output(&[word, "3"]);
+        assert_eq!(output.status.code(), Some(2), "{word}");
+        let said = stderr(&output);
+        let begin = format!("gang: there is no command {word}; ");
+        assert!(said.starts_with(&begin) && said.contains(instead), "{said}");
+    }
+    let unknown = stderr(&place.output(&["dance"]));
+    assert!(unknown.contains("unrecognized subcommand 'dance'"), "{unknown}");
+    let local = stderr(&place.output(&["set", "3", "--policy", "local"]));
+    assert!(local.contains("[possible values: gang, none, auto]"), "{local}");
+}
+
+#[test]
+fn a_socket_that_is_named_comes_before_the_environment() {
+    let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
+    let (place, elsewhere) = (Place::of(&fake), Place::new());
+    let socket = place.socket();
+    let socket = socket.to_str().unwrap();
+    for line in [&["--socket", socket, "ls"][..], &["ls", "--socket", socket]] {
+        assert_eq!(elsewhere.output(line).status.code(), Some(0), "{line:?}");
+    }
+    assert_eq!(elsewhere.output(&["ls"]).status.code(), Some(3), "nobody listens there");
+    // What the program asks of its job, it asks that daemon.
+    let line = ["run", "--socket", socket, "--", "sh", "-c", "echo $GANG_SOCKET"];
+    assert_eq!(stdout(&elsewhere.output(&line)), format!("{socket}\n"));
+    let lab = elsewhere.output(&["lab", "--socket", socket, "barrier"]);
+    assert_eq!(lab.status.code(), Some(2));
+    assert_eq!(elsewhere.output(&["--socket", socket, "run"]).status.code(), Some(125));
 }
 
 #[test]
@@ -276,14 +324,14 @@ fn adopt_takes_single_threads_all_or_none() {
     assert_eq!(
         fake.calls(),
         [
-            register("sleep, 2, 1, batch, local, 100"),
+            register("sleep, 2, 1, batch, gang, 100"),
             adds(&tid),
             adds("17"),
-            register("sleep, 1, 1, batch, local, 7"),
+            register("sleep, 1, 1, batch, gang, 7"),
             adds(&tid),
-            register("server, 1, 1, batch, local, 100"),
+            register("server, 1, 1, batch, gang, 100"),
             adds(&tid),
-            register(&format!("sleep, {0}, {0}, batch, local, 100", most)),
+            register(&format!("sleep, {0}, {0}, batch, gang, 100", most)),
             adds(&tid),
             adds("17"),
             adds(&gone),
@@ -303,6 +351,7 @@ fn check_ends_with_1_when_an_invariant_does_not_hold() {
     );
 
     let violation = v1::Violation {
+        id: "one_owner".into(),
         invariant: "one gang per CPU".into(),
         found: "CPU 1 is in jobs 3 and 4".into(),
     };
@@ -312,7 +361,7 @@ fn check_ends_with_1_when_an_invariant_does_not_hold() {
     assert_eq!(broken.status.code(), Some(1));
     assert_eq!(
         stdout(&broken),
-        "6 invariants checked, 1 violation\none gang per CPU: CPU 1 is in jobs 3 and 4\n"
+        "6 invariants checked, 1 violation\none_owner: one gang per CPU: CPU 1 is in jobs 3 and 4\n"
     );
     assert_eq!(place.output(&["check", "--json"]).status.code(), Some(1));
 }
@@ -413,7 +462,7 @@ fn needs_root_trace_asks_for_the_processes_of_a_job_twice_however_long_it_record
 fn why_is_a_paragraph_and_json() {
     let mut noisy = job(3, "lu.C");
     noisy.state = v1::JobState::waiting;
-    noisy.lost_ns = Some(5_000_000_000);
+    noisy.measured.as_mut().unwrap().lost_ns = 5_000_000_000;
     let place = Place::of(&Fake::with_jobs(vec![noisy, job(4, "sp")]));
     let text = stdout(&place.output(&["why", "lu.C"]));
     assert!(text.starts_with("Job 3 (lu.C): In its slots it waited for 20.3 %"), "{text}");

@@ -93,7 +93,7 @@ fn a_daemon_that_ends_at_once_is_started_again_but_not_for_ever() {
 #[test]
 fn other_commands_start_none() {
     let place = Place::new();
-    for command in ["ls", "status", "check", "stop"] {
+    for command in ["ls", "status", "check", "shutdown"] {
         let output = place.gang_beside("touch $(dirname $0)/started", &[command]).output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{command}");
         assert!(stderr(&output).starts_with("gang: no gangd listens at "), "{output:?}");
@@ -127,19 +127,19 @@ fn any_command_releases_what_a_dead_daemon_left() {
 }
 
 #[test]
-fn release_says_what_it_did() {
+fn recover_says_what_it_did() {
     let place = Place::new();
     std::fs::create_dir(place.jobs_dir()).unwrap();
-    let quiet = place.gang_beside("exit 0", &["release"]).output().unwrap();
+    let quiet = place.gang_beside("exit 0", &["recover"]).output().unwrap();
     assert_eq!(quiet.status.code(), Some(0));
-    assert!(stdout(&quiet).starts_with("nothing to release at "), "{quiet:?}");
+    assert!(stdout(&quiet).starts_with("nothing to recover at "), "{quiet:?}");
     let gangd = "echo 'the freezer is stuck' >&2; exit 1";
-    let failed = place.gang_beside(gangd, &["release"]).output().unwrap();
+    let failed = place.gang_beside(gangd, &["recover"]).output().unwrap();
     assert_eq!(failed.status.code(), Some(1));
     assert!(stderr(&failed).contains("the freezer is stuck"), "{failed:?}");
 
     let place = Place::of(&Fake::new());
-    let alive = place.gang_beside("exit 9", &["release"]).output().unwrap();
+    let alive = place.gang_beside("exit 9", &["recover"]).output().unwrap();
     assert_eq!(alive.status.code(), Some(0));
     assert!(stdout(&alive).contains("listens at"), "{alive:?}");
 }

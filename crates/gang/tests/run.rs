@@ -51,7 +51,7 @@ fn the_program_has_the_pid_that_was_added() {
         fake.calls(),
         [
             "GetStatus()".to_owned(),
-            "Register(sh, 2, 1, batch, local, 100)".to_owned(),
+            "Register(sh, 2, 1, batch, gang, 100)".to_owned(),
             format!("AddProcess(42, {pid})"),
         ]
     );
@@ -90,7 +90,7 @@ fn variables_stand_for_options() {
         }
         assert!(gang.output().unwrap().status.success());
         let calls = fake.calls();
-        let register = format!("Register({signals}, 3, 2, standby, local, 7)");
+        let register = format!("Register({signals}, 3, 2, standby, gang, 7)");
         assert!(calls.contains(&register), "{calls:?}");
         let needs = format!("Needs(Some(1073741824), Some(2097152), Some(false), {expected})");
         assert!(calls.contains(&needs), "{calls:?}");

@@ -56,10 +56,8 @@ const COMMANDS: &[Command] = &[
     command(Needs::Nothing, &["suspend", "3"]),
     command(Needs::Nothing, &["resume", "3"]),
     command(Needs::Nothing, &["kill", "3"]),
-    command(Needs::Nothing, &["class", "3", "standby"]),
-    command(Needs::Nothing, &["policy", "3", "none"]),
-    command(Needs::Nothing, &["resize", "3", "-n", "1"]),
-    command(Needs::Nothing, &["stop"]),
+    command(Needs::Nothing, &["set", "3", "--class", "standby", "-n", "1"]),
+    command(Needs::Nothing, &["shutdown"]),
 ];
 
 /// `gang trace` is a program of its own, and of another package.

@@ -194,13 +194,7 @@ fn jobs_are_seen_and_acted_on_and_the_daemon_is_found_again() {
         calls.iter().map(String::as_str).filter(|call| !call.starts_with("ShowJob")).collect();
     assert_eq!(
         acts,
-        [
-            "Suspend(3)",
-            "Resume(3)",
-            "SetClass(3, batch)",
-            "Resize(3, Some(4), None, None, None, None)",
-            "Kill(3, 15)"
-        ]
+        ["Suspend(3)", "Resume(3)", "SetJob(3, class batch)", "SetJob(3, cpus 4)", "Kill(3, 15)"]
     );
     // The daemon goes, and what was known stays; another comes.
     drop(listening);

@@ -48,7 +48,7 @@ pub struct Args {
 
     /// Raise gangs in their slots even while nobody else wants a CPU
     #[arg(long)]
-    pub no_leave_alone: bool,
+    pub no_uncontended_passthrough: bool,
 
     /// Do not measure which gangs run together, and who keeps them from it
     #[arg(long)]
@@ -56,7 +56,7 @@ pub struct Args {
 
     /// What all gangs together may take of the machine, 0.001 to 1 [default: 1]
     #[arg(long, value_name = "FRACTION")]
-    pub cap: Option<f64>,
+    pub gang_share_max: Option<f64>,
 
     /// End when the last job has ended and no client is connected
     #[arg(long)]
@@ -101,8 +101,8 @@ impl Args {
             backend: self.backend,
             fill: self.no_fill.then_some(false),
             measure: self.no_measure.then_some(false),
-            leave_alone: self.no_leave_alone.then_some(false),
-            cap: self.cap,
+            uncontended_passthrough: self.no_uncontended_passthrough.then_some(false),
+            gang_share_max: self.gang_share_max,
         }
     }
 }

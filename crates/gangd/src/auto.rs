@@ -9,16 +9,15 @@
 //! Properties: until something is decided the job is a gang. What is decided never overrules a person: the job
 //! must be `auto` when the decision comes, and no policy changes meanwhile.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
 use gang_conductor::{Auto, Gain, Job};
-use gang_protocol::v1;
+use gang_protocol::{auto1, v1};
 use gang_schedule::{JobId, Policy};
 
 use crate::{
     daemon::{Daemon, Peer},
     denied::Denied,
-    prover::Prover,
 };
 
 /// The most bytes of a reason; what is longer is refused.
@@ -36,14 +35,12 @@ pub struct Decision {
 impl Decision {
     /// As it came from a client.
     pub fn read(
-        policy: v1::Policy,
+        policy: auto1::Policy,
         is_final: bool,
-        gain: Option<v1::Gain>,
+        gain: Option<auto1::Gain>,
         because: String,
     ) -> Result<Decision, Denied> {
-        if policy == v1::Policy::auto {
-            return Err(Denied::invalid("policy", "auto", "local or none"));
-        }
+        let gain = gain.map(v1::Gain::from);
         let figures = gain.iter().flat_map(|it| {
             let interval = it.interval.iter().flatten().copied();
             interval.chain([it.gain])
@@ -77,41 +74,29 @@ fn take(auto: &mut Auto, decision: &Decision) {
 pub fn describe(job: &Job, described: &mut v1::Job) {
     let Some(auto) = &job.auto else { return };
     described.policy = v1::Policy::auto;
-    described.decided = auto.decided.map(Into::into);
-    described.gain = auto
-        .gain
-        .as_ref()
-        .map(|it| v1::Gain { gain: it.gain, interval: it.interval.map(Vec::from) });
-    described.because = Some(match auto.because.as_str() {
-        "" => "nobody has looked at it yet".to_owned(),
-        because => because.to_owned(),
+    let because = match auto.because.as_str() {
+        "" => "nobody has looked at it yet",
+        because => because,
+    };
+    let gain = auto.gain.as_ref();
+    described.decision = Some(v1::Decision {
+        policy: auto.decided.map(Into::into),
+        gain: gain.map(|it| v1::Gain { gain: it.gain, interval: it.interval.map(Vec::from) }),
+        because: because.to_owned(),
     });
 }
 
 impl Daemon {
-    /// Schedules a job by another policy from now on, whatever is measured.
-    pub fn set_policy(&self, peer: Peer, job: JobId, policy: Policy) -> Result<(), Denied> {
-        self.permit(peer, job, "change the policy of a job")?;
-        let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
-        self.reschedule(job, policy)?;
-        self.change_on_file(move |state| Ok(state.core.set_auto(job, None)?))
-    }
-
-    /// Has it measured from now on what a job is to be scheduled by.
-    pub fn set_auto(self: &Arc<Self>, peer: Peer, job: JobId) -> Result<(), Denied> {
-        self.permit(peer, job, "change the policy of a job")?;
-        {
-            let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_auto =
-                self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
-            if !is_auto?? {
-                self.reschedule(job, Policy::Local)?;
-                let undecided = Some(Auto::default());
-                self.change_on_file(move |state| Ok(state.core.set_auto(job, undecided)?))?;
-            }
+    /// Schedules a job by a policy from now on, or by what will be measured. The caller holds
+    /// `rehoming`.
+    pub fn set_policy(&self, job: JobId, policy: &v1::Policy) -> Result<(), Denied> {
+        let auto = (*policy == v1::Policy::auto).then(Auto::default);
+        let is_auto = self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
+        if is_auto?? && auto.is_some() {
+            return Ok(());
         }
-        Prover::ensure(self);
-        Ok(())
+        self.reschedule(job, policy.clone().into())?;
+        self.change_on_file(move |state| Ok(state.core.set_auto(job, auto)?))
     }
 
     /// Schedules a job of policy `auto` as was decided.
@@ -167,28 +152,27 @@ impl Daemon {
 mod tests {
     use super::*;
 
-    fn decision(policy: v1::Policy, gain: f64, interval: &[f64]) -> Result<Decision, Denied> {
-        let gain = v1::Gain { gain, interval: Some(interval.to_vec()) };
+    fn decision(policy: auto1::Policy, gain: f64, interval: &[f64]) -> Result<Decision, Denied> {
+        let gain = auto1::Gain { gain, interval: Some(interval.to_vec()) };
         Decision::read(policy, true, Some(gain), "measured".into())
     }
 
     #[test]
     fn what_is_decided_has_figures() {
-        let read = decision(v1::Policy::none, 0.01, &[-0.01, 0.03]).unwrap();
+        let read = decision(auto1::Policy::none, 0.01, &[-0.01, 0.03]).unwrap();
         assert_eq!((read.policy, read.is_final), (Policy::None, true));
-        assert!(decision(v1::Policy::auto, 0.0, &[0.0, 0.0]).is_err());
-        assert!(decision(v1::Policy::local, f64::NAN, &[0.0, 0.0]).is_err());
-        assert!(decision(v1::Policy::local, 0.0, &[0.0]).is_err());
-        assert!(Decision::read(v1::Policy::none, true, None, "a\nb".into()).is_err());
-        assert!(Decision::read(v1::Policy::none, true, None, "b".repeat(513)).is_err());
+        assert!(decision(auto1::Policy::gang, f64::NAN, &[0.0, 0.0]).is_err());
+        assert!(decision(auto1::Policy::gang, 0.0, &[0.0]).is_err());
+        assert!(Decision::read(auto1::Policy::none, true, None, "a\nb".into()).is_err());
+        assert!(Decision::read(auto1::Policy::none, true, None, "b".repeat(513)).is_err());
     }
 
     #[test]
     fn a_comparison_changes_nothing_that_was_decided() {
         let mut auto = Auto::default();
-        assert_eq!(auto.usual(), Policy::Local);
-        take(&mut auto, &decision(v1::Policy::none, 0.0, &[0.0, 0.0]).unwrap());
-        let tried = Decision::read(v1::Policy::local, false, None, "is compared".into()).unwrap();
+        assert_eq!(auto.usual(), Policy::Gang);
+        take(&mut auto, &decision(auto1::Policy::none, 0.0, &[0.0, 0.0]).unwrap());
+        let tried = Decision::read(auto1::Policy::gang, false, None, "is compared".into()).unwrap();
         take(&mut auto, &tried);
         assert_eq!((auto.usual(), auto.because.as_str()), (Policy::None, "is compared"));
         assert!(auto.gain.is_some());

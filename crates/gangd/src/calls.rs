@@ -1,12 +1,15 @@
-//! The calls of the interface, each answered with what the method of the same name came to.
+//! The calls of the interfaces, each answered with what the method of the same name came to.
 
-use gang_protocol::v1::{self, VarlinkCallError};
+use gang_protocol::{
+    auto1,
+    v1::{self, VarlinkCallError},
+};
 
 use crate::{
     auto::Decision,
     check,
     denied::Denied,
-    session::{Resized, Session, Wanted},
+    session::{AutoSession, Changed, Session, Wanted},
 };
 
 fn answer<C: VarlinkCallError + ?Sized, T>(
@@ -119,50 +122,20 @@ impl v1::VarlinkInterface for Session {
         answer(call, Session::remove_process(self, job, pid), |call, ()| call.reply())
     }
 
-    fn set_class(
+    fn set_job(
         &self,
-        call: &mut dyn v1::Call_SetClass,
+        call: &mut dyn v1::Call_SetJob,
         job: i64,
-        class: v1::Class,
-    ) -> varlink::Result<()> {
-        answer(call, Session::set_class(self, job, class), |call, ()| call.reply())
-    }
-
-    fn set_policy(
-        &self,
-        call: &mut dyn v1::Call_SetPolicy,
-        job: i64,
-        policy: v1::Policy,
-    ) -> varlink::Result<()> {
-        answer(call, Session::set_policy(self, job, policy), |call, ()| call.reply())
-    }
-
-    fn decide(
-        &self,
-        call: &mut dyn v1::Call_Decide,
-        job: i64,
-        policy: v1::Policy,
-        decided: bool,
-        gain: Option<v1::Gain>,
-        because: String,
-    ) -> varlink::Result<()> {
-        let decision = Decision::read(policy, decided, gain, because);
-        let outcome = decision.and_then(|decision| Session::decide(self, job, decision));
-        answer(call, outcome, |call, ()| call.reply())
-    }
-
-    fn resize(
-        &self,
-        call: &mut dyn v1::Call_Resize,
-        job: i64,
+        class: Option<v1::Class>,
+        policy: Option<v1::Policy>,
         cpus: Option<i64>,
         min_cpus: Option<i64>,
         weight: Option<i64>,
         mem_bytes: Option<i64>,
         disk_bytes: Option<i64>,
     ) -> varlink::Result<()> {
-        let to = Resized { cpus, min_cpus, weight, mem_bytes, disk_bytes };
-        answer(call, Session::resize(self, job, to), |call, ()| call.reply())
+        let to = Changed { class, policy, cpus, min_cpus, weight, mem_bytes, disk_bytes };
+        answer(call, Session::set_job(self, job, to), |call, ()| call.reply())
     }
 
     fn list_jobs(&self, call: &mut dyn v1::Call_ListJobs) -> varlink::Result<()> {
@@ -246,7 +219,25 @@ impl v1::VarlinkInterface for Session {
         })
     }
 
-    fn stop(&self, call: &mut dyn v1::Call_Stop) -> varlink::Result<()> {
-        answer(call, Session::stop(self), |call, ()| call.reply())
+    fn shutdown(&self, call: &mut dyn v1::Call_Shutdown) -> varlink::Result<()> {
+        answer(call, Session::shutdown(self), |call, ()| call.reply())
+    }
+}
+
+impl auto1::VarlinkInterface for AutoSession {
+    fn decide(
+        &self,
+        call: &mut dyn auto1::Call_Decide,
+        job: i64,
+        policy: auto1::Policy,
+        decided: bool,
+        gain: Option<auto1::Gain>,
+        because: String,
+    ) -> varlink::Result<()> {
+        let decision = Decision::read(policy, decided, gain, because);
+        match decision.and_then(|decision| AutoSession::decide(self, job, decision)) {
+            Ok(()) => call.reply(),
+            Err(denied) => denied.reply_auto(call),
+        }
     }
 }

@@ -8,7 +8,7 @@
 
 use std::{
     os::fd::BorrowedFd,
-    sync::PoisonError,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -21,6 +21,7 @@ use gang_engine::{
     release, thread,
 };
 use gang_linux::{cgroup::Group, memory, process};
+use gang_protocol::v1;
 use gang_schedule::{Class, JobId, Spec};
 use gang_timetable::{before_gangd, record::Placement};
 
@@ -28,7 +29,8 @@ use crate::{
     admission::stock_of_machine,
     daemon::{Daemon, Peer},
     denied::Denied,
-    state::Leaver,
+    prover::Prover,
+    state::{Leaver, State},
 };
 
 /// The longest that a process is waited for that leaves its job: slices may be long.
@@ -42,6 +44,82 @@ const CLEARED_WITHIN: Duration = Duration::from_secs(5);
 
 /// How often it is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// What is to change of a job that runs; what is absent stays.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    pub class: Option<Class>,
+    pub policy: Option<v1::Policy>,
+    pub cpus: Option<u32>,
+    pub min_cpus: Option<u32>,
+    pub weight: Option<u32>,
+    /// 0 asks for nothing.
+    pub mem_bytes: Option<u64>,
+    pub disk_bytes: Option<u64>,
+}
+
+/// What a change that fails goes back to.
+#[derive(Clone, Debug)]
+struct Before {
+    spec: Spec,
+    policy: v1::Policy,
+    resources: Resources,
+}
+
+impl Change {
+    /// Refuses it where the class may not be raised, or the job could not be what it would become.
+    /// What the job is now is returned.
+    fn permitted(&self, state: &State, id: JobId, may_raise: bool) -> Result<Before, Denied> {
+        let job = state.job(id)?;
+        let now = job.spec.class;
+        if let Some(class) = self.class.filter(|&class| class > now && !may_raise) {
+            let reason = format!("it is in {now} now; only administrators may raise it");
+            return Err(Denied::not_permitted(format!("put job {id} into {class}"), reason));
+        }
+        let stays = self.policy == Some(v1::Policy::auto) && job.auto.is_some();
+        let policy = self.policy.clone().filter(|_| !stays);
+        state.core.changed(id, |spec, _| {
+            self.put_terms(spec);
+            spec.policy = policy.map_or(spec.policy, Into::into);
+        })?;
+        let policy = if job.auto.is_some() { v1::Policy::auto } else { job.spec.policy.into() };
+        Ok(Before { spec: job.spec.clone(), policy, resources: job.resources })
+    }
+
+    fn has_resources(&self) -> bool {
+        self.mem_bytes.is_some() || self.disk_bytes.is_some()
+    }
+
+    /// Everything but the policy, which takes more than a change of the schedule.
+    fn put_terms(&self, spec: &mut Spec) {
+        spec.class = self.class.unwrap_or(spec.class);
+        spec.cpus = self.cpus.unwrap_or(spec.cpus);
+        // A job that asks for fewer CPUs than it needed so far needs fewer.
+        spec.min_cpus = self.min_cpus.unwrap_or(spec.min_cpus.min(spec.cpus));
+        spec.weight = self.weight.unwrap_or(spec.weight);
+    }
+
+    fn resources(&self, now: Resources) -> Resources {
+        Resources {
+            mem_bytes: self.mem_bytes.unwrap_or(now.mem_bytes),
+            disk_bytes: self.disk_bytes.unwrap_or(now.disk_bytes),
+        }
+    }
+
+    /// The change that undoes this one, but for the policy: of what it does not touch, another
+    /// client may have made something else meanwhile.
+    fn back(&self, Before { spec, resources, .. }: &Before) -> Change {
+        Change {
+            class: self.class.map(|_| spec.class),
+            policy: None,
+            cpus: self.cpus.map(|_| spec.cpus),
+            min_cpus: self.cpus.or(self.min_cpus).map(|_| spec.min_cpus),
+            weight: self.weight.map(|_| spec.weight),
+            mem_bytes: self.mem_bytes.map(|_| resources.mem_bytes),
+            disk_bytes: self.disk_bytes.map(|_| resources.disk_bytes),
+        }
+    }
+}
 
 impl Daemon {
     /// Asks for a new job without processes. Where it needs memory or disk that is not there, it is
@@ -67,7 +145,8 @@ impl Daemon {
         if wanted.resources.is_none() {
             return enter();
         }
-        stock_of_machine(&self.roots.proc, &self.settings().disk)?.can_ever(wanted.resources)?;
+        stock_of_machine(&self.roots.proc, &self.settings().scratch_dir)?
+            .can_ever(wanted.resources)?;
         let needs = wanted.resources.less(held);
         self.queue.pass(needs, waiting, |ahead| {
             self.stock_after(None, ahead)?.admit(needs)?;
@@ -82,7 +161,7 @@ impl Daemon {
 
     /// The same, but for one of the jobs, and with what those are going to get who wait.
     fn stock_after(&self, but: Option<JobId>, ahead: &[Resources]) -> Result<Stock, Denied> {
-        let mut stock = stock_of_machine(&self.roots.proc, &self.settings().disk)?;
+        let mut stock = stock_of_machine(&self.roots.proc, &self.settings().scratch_dir)?;
         let promises = self.conductor.ask(move |state| {
             let others = state.core.jobs.values().filter(|job| Some(job.id) != but);
             let promised = others.filter(|job| !job.resources.is_none());
@@ -112,36 +191,71 @@ impl Daemon {
         Resources { mem_bytes, disk_bytes: 0 }
     }
 
-    /// Puts a job into another class: its owner may only lower it (L25).
-    pub fn set_class(&self, peer: Peer, job: JobId, class: Class) -> Result<(), Denied> {
-        self.permit(peer, job, "change the class of a job")?;
-        let may_raise = peer.is_administrator();
+    /// Changes a job while it runs: all that is asked, or nothing of it.
+    ///
+    /// The order of the steps: resources, which others wait for; then policy and the rest. A policy
+    /// of none comes before the rest and one of gang after it, because the schedule may refuse in
+    /// between what a gang asks for.
+    pub fn set_job(self: &Arc<Self>, peer: Peer, job: JobId, change: Change) -> Result<(), Denied> {
+        self.permit(peer, job, "change a job")?;
+        let moving = || self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
+        let _moving = change.policy.is_some().then(moving);
+        let (may_raise, asked) = (peer.is_administrator(), change.clone());
+        let before = self.conductor.ask(move |state| asked.permitted(state, job, may_raise))??;
+        let back = change.back(&before);
+        self.set_resources(job, &change)?;
+        let outcome = match &change.policy {
+            None => self.set_terms(job, &change, may_raise),
+            Some(v1::Policy::none) => self.set_policy(job, &v1::Policy::none).and_then(|()| {
+                let outcome = self.set_terms(job, &change, may_raise);
+                if outcome.is_err() {
+                    self.put_back(job, self.set_policy(job, &before.policy));
+                }
+                outcome
+            }),
+            Some(policy) => self.set_terms(job, &change, may_raise).and_then(|()| {
+                let outcome = self.set_policy(job, policy);
+                if outcome.is_err() {
+                    self.put_back(job, self.set_terms(job, &back, true));
+                }
+                outcome
+            }),
+        };
+        if outcome.is_err() && back.has_resources() {
+            let granted = change.resources(before.resources).mem_bytes;
+            self.put_back(job, self.grant(job, &back, granted));
+        }
+        if change.policy == Some(v1::Policy::auto) && outcome.is_ok() {
+            Prover::ensure(self);
+        }
+        outcome
+    }
+
+    /// A step was undone, or could not be.
+    fn put_back(&self, job: JobId, undone: Result<(), Denied>) {
+        if let Err(denied) = undone {
+            tracing::warn!(%job, ?denied, "a change that failed is not undone whole");
+        }
+    }
+
+    /// Changes everything but policy and resources.
+    fn set_terms(&self, job: JobId, change: &Change, may_raise: bool) -> Result<(), Denied> {
+        let change = change.clone();
         self.change_on_file(move |state| {
-            let now = state.job(job)?.spec.class;
-            if class > now && !may_raise {
-                let reason = format!("it is in {now} now; only administrators may raise it");
-                return Err(Denied::not_permitted(format!("put job {job} into {class}"), reason));
-            }
-            Ok(state.core.change(job, |spec, _| spec.class = class)?)
+            change.permitted(state, job, may_raise)?;
+            Ok(state.core.change(job, |spec, _| change.put_terms(spec))?)
         })
     }
 
-    /// A running job asks for something else. It does not wait for it.
-    pub fn resize(
-        &self,
-        peer: Peer,
-        job: JobId,
-        change: impl Fn(&mut Spec, &mut Resources) + Send + Clone + 'static,
-    ) -> Result<(), Denied> {
-        self.permit(peer, job, "resize a job")?;
+    /// A running job asks for other memory or disk. It does not wait for it.
+    fn set_resources(&self, job: JobId, change: &Change) -> Result<(), Denied> {
+        if !change.has_resources() {
+            return Ok(());
+        }
         self.queue.pass(Resources::default(), None, |ahead| {
-            let probe = change.clone();
-            let (before, after) = self.conductor.ask(move |state| {
-                let job = state.job(job)?;
-                let (mut spec, mut resources) = (job.spec.clone(), job.resources);
-                probe(&mut spec, &mut resources);
-                Ok::<_, Denied>((job.resources, resources))
-            })??;
+            let before =
+                self.conductor.ask(move |state| state.job(job).map(|job| job.resources))??;
+            let after = change.resources(before);
             let more = after.where_more_than(before);
             if !more.is_none() {
                 // What the job uses already is not free, and counts for it.
@@ -150,18 +264,27 @@ impl Daemon {
                 stock.can_ever(more)?;
                 stock.admit(more.less(held))?;
             }
-            if after.mem_bytes != before.mem_bytes {
-                self.confine(job, after.mem_bytes)?;
-            }
-            let change = change.clone();
-            let changed = self.change_on_file(move |state| Ok(state.core.change(job, change)?));
-            if changed.is_err() && after.mem_bytes != before.mem_bytes {
-                self.confine(job, before.mem_bytes)?;
-            }
-            changed
+            self.grant(job, change, before.mem_bytes)
         })?;
         self.queue.look_again();
         Ok(())
+    }
+
+    /// Promises a job other memory or disk; `mem_before` is the memory that the kernel keeps it to
+    /// now.
+    fn grant(&self, job: JobId, change: &Change, mem_before: u64) -> Result<(), Denied> {
+        let mem_after = change.mem_bytes.unwrap_or(mem_before);
+        if mem_after != mem_before {
+            self.confine(job, mem_after)?;
+        }
+        let to = change.clone();
+        let changed = self.change_on_file(move |state| {
+            Ok(state.core.change(job, |_, resources| *resources = to.resources(*resources))?)
+        });
+        if changed.is_err() && mem_after != mem_before {
+            self.confine(job, mem_before)?;
+        }
+        changed
     }
 
     fn placement(&self, job: JobId) -> Result<Option<Placement>, Denied> {

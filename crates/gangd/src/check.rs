@@ -139,7 +139,8 @@ fn of_plans(daemon: &Daemon) -> Result<Found, Denied> {
         if let Some((schedule, last)) = planned {
             let violations = check::plan(&schedule, &last);
             let violations = violations.into_iter().map(|violation| v1::Violation {
-                invariant: violation.invariant.to_owned(),
+                id: violation.invariant.id.into(),
+                invariant: violation.invariant.sentence.into(),
                 found: violation.found,
             });
             return Ok((1, violations.collect()));
@@ -358,6 +359,7 @@ impl Ledger {
     fn violations(self) -> impl Iterator<Item = v1::Violation> {
         let certain = self.wrong.into_iter().filter(|(_, wrong)| wrong.looks >= WRONG_LOOKS);
         certain.map(|(Case { job, subject, standing }, Wrong { what, .. })| v1::Violation {
+            id: "one_standing".into(),
             invariant: "every thread is in exactly one of: raised, filling, paused, released"
                 .into(),
             found: format!("{subject} of job {job} is to be {}, and {what}", look::name(standing)),

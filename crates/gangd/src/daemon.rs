@@ -368,7 +368,7 @@ impl Daemon {
     /// Does what is due for jobs now and then. Returns whether there were any, and whether there had been any
     /// since the daemon began. Asks once: each question wakes the conductor.
     pub fn tend(&self) -> (bool, bool) {
-        let leave_after = self.settings().leave_after;
+        let forget_after = self.settings().forget_after;
         let asked = self.conductor.ask(move |state| {
             let had_jobs = (!state.core.jobs.is_empty(), state.core.had_jobs);
             let (jobs, machine) = (&state.core.jobs, state.core.machine());
@@ -376,7 +376,7 @@ impl Daemon {
                 jobs.values().filter_map(|job| Tree::due(state, job)).collect(),
                 jobs.keys().filter_map(|&job| state.singles_due(job)).collect(),
                 jobs.values().filter_map(|job| Crowd::of(job, machine)).collect::<Vec<Crowd>>(),
-                state.unused_for(leave_after),
+                state.unused_for(forget_after),
                 had_jobs,
             )
         });
@@ -389,7 +389,7 @@ impl Daemon {
         }
         // Their processes go on without gangd (L20).
         for job in unused {
-            tracing::info!(%job, ?leave_after, "a job that used no CPU leaves; its processes go on");
+            tracing::info!(%job, ?forget_after, "a job that used no CPU is forgotten; its processes go on");
             self.end(job);
         }
         had_jobs

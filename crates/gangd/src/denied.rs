@@ -5,7 +5,7 @@ use gang_conductor::{
     admission::{NotEnough, Supply},
 };
 use gang_linux::Error as KernelError;
-use gang_protocol::v1::VarlinkCallError;
+use gang_protocol::{auto1, v1::VarlinkCallError};
 use gang_schedule::{JobId, Refusal};
 
 /// An answer that is not the one asked for.
@@ -63,6 +63,28 @@ impl Denied {
                 call.reply_not_enough(resource.to_owned(), wanted, free, promised, total)
             }
             Denied::Failed { operation, reason } => call.reply_failed(operation, reason),
+        }
+    }
+}
+
+impl Denied {
+    /// The same in the terms of `org.gangd.auto1`, which has fewer: nothing else comes of a decision.
+    pub fn reply_auto<C: auto1::VarlinkCallError + ?Sized>(
+        self,
+        call: &mut C,
+    ) -> varlink::Result<()> {
+        match self {
+            Denied::NoSuchJob(job) => call.reply_no_such_job(job.0 as i64),
+            Denied::NotPermitted { operation, reason } => {
+                call.reply_not_permitted(operation, reason)
+            }
+            Denied::InvalidValue { parameter, value, accepted } => {
+                call.reply_invalid_value(parameter.to_owned(), value, accepted)
+            }
+            Denied::Failed { operation, reason } => call.reply_failed(operation, reason),
+            other => {
+                call.reply_failed("decide how a job is scheduled".into(), format!("{other:?}"))
+            }
         }
     }
 }

@@ -74,9 +74,9 @@ impl Described {
         let address = address.as_ref();
         let pids = address.map_or(Ok(Vec::new()), |at| daemon.lodging.processes(at))?;
         job.processes = pids.len() as i64;
-        if job.mem_bytes.is_some() {
+        if let Some(memory) = &mut job.memory {
             let used = address.map_or(0, |at| daemon.lodging.memory_used(&at.placement));
-            job.mem_used_bytes = Some(used as i64);
+            memory.used_bytes = Some(used as i64);
         }
         let placement = address.map(|at| &at.placement);
         gauge::describe(&daemon.measuring, placement, &mut job);
@@ -98,9 +98,7 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
         owner_uid: job.owner_uid.into(),
         class: job.spec.class.into(),
         policy: job.spec.policy.into(),
-        decided: None,
-        gain: None,
-        because: None,
+        decision: None,
         weight: job.spec.weight.into(),
         cpus: job.spec.cpus.into(),
         min_cpus: job.spec.min_cpus.into(),
@@ -108,7 +106,7 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
         cgroup,
         processes: 0,
         single_threads: job.home.as_ref().map(Home::is_of_threads),
-        alone: Some(job.in_slot == InSlot::Uncontended),
+        uncontended: job.in_slot == InSlot::Uncontended,
         threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()) as i64,
         cpu_list: job.cpus.iter().map(i64::from).collect(),
         share_wanted: share,
@@ -117,23 +115,20 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
         slots: job.slots as i64,
         in_slot_ns: job.in_slot_ns as i64,
         cpu_time_ns: job.activity.cpu_time_ns as i64,
-        mem_bytes: asked(job.resources.mem_bytes),
-        mem_used_bytes: None,
-        mem_enforced: job.mem_is_enforced,
+        memory: asked(job.resources.mem_bytes).map(|promised_bytes| v1::Memory {
+            promised_bytes,
+            used_bytes: None,
+            enforced: job.mem_is_enforced,
+        }),
         disk_bytes: asked(job.resources.disk_bytes),
         signals: job.signals,
-        progress_done: job.progress.map(|it| it.done),
-        progress_total: job.progress.map(|it| it.total),
-        progress_at_ns: job.progress.map(|it| it.at_ns as i64),
+        progress: job.progress.map(|it| v1::Progress {
+            done: it.done,
+            total: it.total,
+            at_ns: it.at_ns as i64,
+        }),
+        measured: None,
         not_measured: None,
-        coscheduled: None,
-        skew_us_p99: None,
-        lost_ns: None,
-        filled_ns: None,
-        waiting_ns: None,
-        measured_slot_ns: None,
-        lost_to: None,
-        per_cpu: None,
     };
     auto::describe(job, &mut described);
     described
@@ -151,9 +146,9 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
     let (count, summary) = daemon.conductor.switches();
     let (late_plans, ran_out) = daemon.conductor.belated();
     let phase = |d: timing::Distribution| v1::Phase {
-        p50_us: d.p50_us,
-        p99_us: d.p99_us,
-        max_us: d.max_us,
+        p50_ns: ns(d.p50_us),
+        p99_ns: ns(d.p99_us),
+        max_ns: ns(d.max_us),
     };
     let backends = daemon.means.findings.iter().map(|finding| v1::Backend {
         name: finding.backend.name().to_owned(),
@@ -180,7 +175,7 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
         gap_ns: config.gap.length_ns as i64,
         gap_period_ns: config.gap.period_ns as i64,
         fill: config.fill && daemon.backend.can_fill(),
-        cap: f64::from(config.cap_permille) / 1000.0,
+        gang_share_max: f64::from(config.cap_permille) / 1000.0,
         cpus: cpus as i64,
         jobs: jobs as i64,
         unregistered_threads: load.into(),
@@ -190,8 +185,8 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
             lower: phase(summary.lower),
             raise: phase(summary.raise),
             skew: phase(summary.skew),
-            late_plans: Some(late_plans as i64),
-            ran_out: Some(ran_out as i64),
+            late_plans: late_plans as i64,
+            ran_out: ran_out as i64,
         },
         measuring,
         not_measured,
@@ -205,6 +200,11 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
         disk: supply(stock.disk),
         load_average: load_average(&daemon.roots)?,
     })
+}
+
+/// Of microseconds as they are measured, in parts of them.
+pub fn ns(us: f64) -> i64 {
+    (us * 1e3).round() as i64
 }
 
 fn supply(supply: Supply) -> v1::Supply {

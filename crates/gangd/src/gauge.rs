@@ -25,6 +25,8 @@ use gang_protocol::v1;
 use gang_schedule::{Config, JobId, Policy, clock as slices};
 use gang_timetable::record::Placement;
 
+use crate::description;
+
 /// The jobs that are measured, as the conductor keeps them.
 #[derive(Debug, Default)]
 pub struct Gauge {
@@ -191,7 +193,7 @@ impl Gauge {
     /// Has it told when a job wants to run that sleeps now and is to have slots. One that wants to already, or is
     /// not measured, the survey sees.
     pub fn await_waking(&self, job: &Job) {
-        if job.activity.awake || job.spec.policy != Policy::Local {
+        if job.activity.awake || job.spec.policy != Policy::Gang {
             return;
         }
         if let (Some(meter), Some(gang)) = (&self.meter, self.gangs.get(&job.id)) {
@@ -284,12 +286,16 @@ pub fn describe(measuring: &Measuring, placement: Option<&Placement>, job: &mut 
     match figures(measuring, placement) {
         Err(reason) => job.not_measured = Some(reason),
         Ok(figures) => {
-            job.coscheduled = figures.coscheduled();
-            job.skew_us_p99 = figures.skew_us_p99();
-            job.lost_ns = Some(figures.lost_ns as i64);
-            job.filled_ns = Some(figures.filled_ns as i64);
-            job.waiting_ns = Some(figures.waiting_ns as i64);
-            job.measured_slot_ns = Some(figures.slot_ns as i64);
+            job.measured = Some(v1::Measured {
+                coscheduled: figures.coscheduled(),
+                skew_ns_p99: figures.skew_us_p99().map(description::ns),
+                lost_ns: figures.lost_ns as i64,
+                filled_ns: figures.filled_ns as i64,
+                waiting_ns: figures.waiting_ns as i64,
+                slot_ns: figures.slot_ns as i64,
+                lost_to: None,
+                per_cpu: None,
+            });
         }
     }
 }
@@ -318,7 +324,7 @@ pub fn lost_to(measuring: &Measuring, placement: &Placement) -> Option<Vec<v1::C
     let told = culprits.into_iter().map(|culprit| v1::Culprit {
         name: culprit.name,
         pid: culprit.pid.into(),
-        class: culprit.class.name().into(),
+        sched_policy: culprit.class.name().into(),
         ns: culprit.ns as i64,
     });
     Some(told.collect())

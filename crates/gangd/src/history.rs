@@ -275,7 +275,7 @@ mod tests {
             name: format!("job {job}"),
             owner_uid,
             class: "batch".into(),
-            policy: "local".into(),
+            policy: "gang".into(),
             weight: 100,
             cpus: 2,
             registered_at_ns: job,

@@ -127,7 +127,7 @@ impl Lodging {
     /// schedule lives beside the others, in no group that is idle as a whole.
     pub fn found(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Placement> {
         let parent = match policy {
-            Policy::Local => self.parent(),
+            Policy::Gang => self.parent(),
             Policy::None => self.plain_parent(),
         };
         let Some(parent) = parent else {
@@ -299,7 +299,7 @@ impl Lodging {
         *cpu_group = self.cpu.of_job(&self.name, job, policy)?.map(|group| group.path().into());
         if self.cpu.is_above() && !*adopted {
             let parent = match policy {
-                Policy::Local => self.parent(),
+                Policy::Gang => self.parent(),
                 Policy::None => self.plain_parent(),
             };
             if let Some(parent) = parent {

@@ -134,7 +134,7 @@ fn keep(daemon: &Arc<Daemon>) {
                     prover.set(Phase::Ready);
                 }
                 Err(reason) => {
-                    tracing::info!(reason, "jobs of policy auto are not proved, and are local");
+                    tracing::info!(reason, "jobs of policy auto are not proved, and are gangs");
                     fail(daemon, reason);
                     next = Instant::now() + RETRY;
                 }

@@ -52,7 +52,7 @@ impl Daemon {
                     .ask(move |state| state.core.change(job, |spec, _| spec.policy = policy))??;
                 self.wait_until_released(job);
             }
-            Policy::Local => {
+            Policy::Gang => {
                 let known = to.clone();
                 self.change_on_file(move |state| Ok(state.core.expect_at(job, known)?))?;
             }

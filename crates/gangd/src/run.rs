@@ -92,7 +92,7 @@ pub fn run(
         backend,
         switchers: switchers.clone(),
         has_common_group: all.is_some(),
-        leave_alone: settings.leave_alone,
+        passthrough: settings.uncontended_passthrough,
         gaps: Gaps::new(kept, asked, settings.adapt_gaps && asked.length_ns > 0),
     };
     let of_conductor = settings.of_conductor(schedule.config().slice_ns);
@@ -221,7 +221,7 @@ const HISTORY: &str = "/var/lib/gangd/history.db";
 /// Without a history the daemon runs all the same: its jobs need slots, whatever the disk does.
 fn open_history(socket: &Path, settings: &Settings, args: &Args) -> Option<History> {
     let path = match &settings.history {
-        Some(path) if path == Path::new("none") => return None,
+        _ if !settings.history_enabled => return None,
         Some(path) => path.clone(),
         None if is_machines(socket, args) => HISTORY.into(),
         None => return None,

@@ -18,6 +18,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use gang_protocol::{
+    auto1,
     frame::{FrameError, parse_request, read_message},
     limits::MESSAGE_MAX,
     v1,
@@ -34,7 +35,7 @@ use crate::{
     daemon::{Daemon, Peer},
     patience::{Arriving, Taken},
     precedence::Rank,
-    session::Session,
+    session::{AutoSession, Session},
     settings::Limits,
 };
 
@@ -332,15 +333,16 @@ fn serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) {
 fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Result<()> {
     // An accepted socket does not inherit this on Linux; said all the same.
     stream.set_nonblocking(false)?;
-    let patience = daemon.settings().limits.patience;
+    let patience = daemon.settings().limits.message_timeout;
     let precedence = daemon.precedence.clone();
+    let auto = AutoSession { daemon: daemon.clone(), peer };
     let (session, _starting) = Session::new(daemon, peer, stream.try_clone()?);
     let service = VarlinkService::new(
         "gangd",
         "gang scheduling daemon",
         env!("CARGO_PKG_VERSION"),
         "org.gangd.v1",
-        vec![Box::new(v1::new(Box::new(session)))],
+        vec![Box::new(v1::new(Box::new(session))), Box::new(auto1::new(Box::new(auto)))],
     );
     let mut rank = Rank::of(&precedence);
     let mut writer = Taken::new(stream.try_clone()?, patience);

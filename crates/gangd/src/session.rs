@@ -14,6 +14,7 @@ use rustix::process::Signal;
 
 use crate::{
     auto::Decision,
+    changes::Change,
     daemon::{Daemon, Peer},
     denied::Denied,
     description::{self, Described},
@@ -48,6 +49,18 @@ impl Drop for Starting {
     }
 }
 
+/// The same connection, as the program has it that measures jobs of policy auto.
+pub struct AutoSession {
+    pub daemon: Arc<Daemon>,
+    pub peer: Peer,
+}
+
+impl AutoSession {
+    pub fn decide(&self, job: i64, decision: Decision) -> Result<(), Denied> {
+        self.daemon.decide(self.peer, job_id(job)?, decision)
+    }
+}
+
 /// What a client asks of a job, as it came.
 pub struct Wanted {
     pub name: String,
@@ -63,7 +76,9 @@ pub struct Wanted {
 }
 
 /// What a client asks of a job that runs, as it came.
-pub struct Resized {
+pub struct Changed {
+    pub class: Option<v1::Class>,
+    pub policy: Option<v1::Policy>,
     pub cpus: Option<i64>,
     pub min_cpus: Option<i64>,
     pub weight: Option<i64>,
@@ -170,39 +185,20 @@ impl Session {
         self.daemon.remove_thread(self.peer, job_id(job)?, thread_number(tid)?)
     }
 
-    pub fn set_class(&self, job: i64, class: v1::Class) -> Result<(), Denied> {
-        self.daemon.set_class(self.peer, job_id(job)?, class.into())
-    }
-
-    pub fn set_policy(&self, job: i64, policy: v1::Policy) -> Result<(), Denied> {
-        let job = job_id(job)?;
-        match policy {
-            v1::Policy::auto => self.daemon.set_auto(self.peer, job),
-            policy => self.daemon.set_policy(self.peer, job, policy.into()),
-        }
-    }
-
-    pub fn decide(&self, job: i64, decision: Decision) -> Result<(), Denied> {
-        self.daemon.decide(self.peer, job_id(job)?, decision)
-    }
-
-    pub fn resize(&self, job: i64, to: Resized) -> Result<(), Denied> {
+    pub fn set_job(&self, job: i64, to: Changed) -> Result<(), Denied> {
         let optional = |parameter, value: Option<i64>, most| {
             value.map(|value| number(parameter, value, most)).transpose()
         };
-        let cpus = optional("cpus", to.cpus, limits::CPUS_MAX)?;
-        let min_cpus = optional("min_cpus", to.min_cpus, limits::CPUS_MAX)?;
-        let weight = optional("weight", to.weight, limits::WEIGHT_MAX)?;
-        let mem_bytes = bytes("mem_bytes", to.mem_bytes)?;
-        let disk_bytes = bytes("disk_bytes", to.disk_bytes)?;
-        self.daemon.resize(self.peer, job_id(job)?, move |spec, resources| {
-            spec.cpus = cpus.unwrap_or(spec.cpus);
-            // Who asks for fewer CPUs than it needed so far needs fewer.
-            spec.min_cpus = min_cpus.unwrap_or(spec.min_cpus.min(spec.cpus));
-            spec.weight = weight.unwrap_or(spec.weight);
-            resources.mem_bytes = mem_bytes.unwrap_or(resources.mem_bytes);
-            resources.disk_bytes = disk_bytes.unwrap_or(resources.disk_bytes);
-        })
+        let change = Change {
+            class: to.class.map(Class::from),
+            policy: to.policy,
+            cpus: optional("cpus", to.cpus, limits::CPUS_MAX)?,
+            min_cpus: optional("min_cpus", to.min_cpus, limits::CPUS_MAX)?,
+            weight: optional("weight", to.weight, limits::WEIGHT_MAX)?,
+            mem_bytes: bytes("mem_bytes", to.mem_bytes)?,
+            disk_bytes: bytes("disk_bytes", to.disk_bytes)?,
+        };
+        self.daemon.set_job(self.peer, job_id(job)?, change)
     }
 
     pub fn add_process(&self, job: i64, pid: i64) -> Result<(), Denied> {
@@ -247,7 +243,9 @@ impl Session {
         if !self.peer.may_act_for(details.owner_uid as u32) {
             return Ok((details, None));
         }
-        (details.lost_to, details.per_cpu) = (lost_to, per_cpu);
+        if let Some(measured) = &mut details.measured {
+            (measured.lost_to, measured.per_cpu) = (lost_to, per_cpu);
+        }
         let proc_root = &self.daemon.roots.proc;
         let processes = pids.into_iter().filter_map(|pid| {
             let command = process::command(proc_root, pid).ok()?;
@@ -348,9 +346,9 @@ impl Session {
         Ok(ended.into_iter().map(description::ended).collect())
     }
 
-    pub fn stop(&self) -> Result<(), Denied> {
+    pub fn shutdown(&self) -> Result<(), Denied> {
         if !self.peer.is_administrator() {
-            return Err(Denied::not_permitted("stop the daemon", "only administrators may"));
+            return Err(Denied::not_permitted("shut the daemon down", "only administrators may"));
         }
         self.daemon.request_stop();
         Ok(())

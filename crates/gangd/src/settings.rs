@@ -37,7 +37,7 @@ pub struct Limits {
     pub cpus_per_user: usize,
     /// A message must arrive whole, and an answer be taken, within this time; 100 ms to 10 min.
     #[serde(deserialize_with = "time")]
-    pub patience: Duration,
+    pub message_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -48,7 +48,7 @@ impl Default for Limits {
             clients: 256,
             clients_per_user: 64,
             cpus_per_user: 1_000_000,
-            patience: Duration::from_secs(10),
+            message_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -68,17 +68,17 @@ pub struct File {
     /// Whether it is measured which gangs run together, and who keeps them from it.
     measure: Option<bool>,
     /// Whether gangs are left to Linux in their slots while nobody else wants a CPU.
-    leave_alone: Option<bool>,
+    uncontended_passthrough: Option<bool>,
     /// What all gangs together may take of the machine, 0.001 to 1.
-    cap: Option<f64>,
+    gang_share_max: Option<f64>,
     /// What it may cost a job of policy auto to be measured, as a share of its time, 0.001 to 0.5.
     proof_cost: Option<f64>,
     /// Where jobs have their scratch files: its free space is what they are promised of.
-    disk: Option<PathBuf>,
+    scratch_dir: Option<PathBuf>,
     /// A job that used no CPU for this long counts as idle, such as "10min".
     idle_after: Option<String>,
-    /// One that used none for this long leaves: its processes run on without gangd.
-    leave_after: Option<String>,
+    /// One that used none for this long is forgotten: its processes run on without gangd.
+    forget_after: Option<String>,
     /// Members of this group of users are administrators, as root is.
     admin_group: Option<String>,
     /// Whether the status file is written, beside the socket.
@@ -93,7 +93,8 @@ pub struct File {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct HistoryFile {
-    /// The database; "none" for none.
+    enabled: Option<bool>,
+    /// The database.
     path: Option<PathBuf>,
     keep_jobs: Option<u64>,
     keep_days: Option<u64>,
@@ -119,12 +120,12 @@ pub struct Settings {
     /// `None`: the best that can be used.
     pub backend: Option<Backend>,
     pub measure: bool,
-    pub leave_alone: bool,
+    pub uncontended_passthrough: bool,
     /// The share of its time that it may cost a job of policy auto to be measured.
     pub proof_cost: f64,
-    pub disk: PathBuf,
+    pub scratch_dir: PathBuf,
     pub idle_after: Duration,
-    pub leave_after: Duration,
+    pub forget_after: Duration,
     /// The number of the group whose members are administrators.
     pub admin_gid: Option<u32>,
     pub working_hours: Option<WorkingHours>,
@@ -132,6 +133,7 @@ pub struct Settings {
     pub outside: Terms,
     /// `None`: where the daemon is the machine's.
     pub status_file: Option<bool>,
+    pub history_enabled: bool,
     /// `None`: the usual place, where the daemon is the machine's.
     pub history: Option<PathBuf>,
     pub retention: Retention,
@@ -145,15 +147,16 @@ impl Default for Settings {
             adapt_gaps: true,
             backend: None,
             measure: true,
-            leave_alone: true,
+            uncontended_passthrough: true,
             proof_cost: 0.01,
-            disk: "/tmp".into(),
+            scratch_dir: "/tmp".into(),
             idle_after: Duration::from_secs(600),
-            leave_after: Duration::from_secs(7200),
+            forget_after: Duration::from_secs(7200),
             admin_gid: None,
             working_hours: None,
             outside: Terms::default(),
             status_file: None,
+            history_enabled: true,
             history: None,
             retention: Retention::default(),
             limits: Limits::default(),
@@ -186,14 +189,22 @@ impl Settings {
             ("slice", old.slice_ns != new_plan.slice_ns),
             ("gap", (old.gap, self.adapt_gaps) != (new_plan.gap, new.adapt_gaps)),
             ("fill", old.fill != new_plan.fill),
-            ("cap", old.cap_permille != new_plan.cap_permille),
+            ("gang_share_max", old.cap_permille != new_plan.cap_permille),
             ("backend", self.backend != new.backend),
             ("measure", self.measure != new.measure),
-            ("leave_alone", self.leave_alone != new.leave_alone),
+            (
+                "uncontended_passthrough",
+                self.uncontended_passthrough != new.uncontended_passthrough,
+            ),
             ("status_file", self.status_file != new.status_file),
-            ("history", (&self.history, &self.retention) != (&new.history, &new.retention)),
+            ("history", self.kept() != new.kept()),
         ];
         differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+
+    /// What is kept of jobs that have ended, and where.
+    fn kept(&self) -> (bool, &Option<PathBuf>, &Retention) {
+        (self.history_enabled, &self.history, &self.retention)
     }
 
     /// What holds once `new` was read: the rest of it takes effect only in another daemon.
@@ -204,8 +215,9 @@ impl Settings {
             adapt_gaps: self.adapt_gaps,
             backend: self.backend,
             measure: self.measure,
-            leave_alone: self.leave_alone,
+            uncontended_passthrough: self.uncontended_passthrough,
             status_file: self.status_file,
+            history_enabled: self.history_enabled,
             history: self.history.clone(),
             retention: self.retention.clone(),
             ..new
@@ -221,8 +233,8 @@ pub struct Overrides {
     pub backend: Option<Backend>,
     pub fill: Option<bool>,
     pub measure: Option<bool>,
-    pub leave_alone: Option<bool>,
-    pub cap: Option<f64>,
+    pub uncontended_passthrough: Option<bool>,
+    pub gang_share_max: Option<f64>,
 }
 
 impl Settings {
@@ -249,25 +261,25 @@ impl Settings {
 
     fn new(file: &File, overrides: &Overrides) -> anyhow::Result<Settings> {
         let mut settings = Settings { limits: file.limits.clone(), ..Settings::default() };
-        if let Some(disk) = &file.disk {
-            ensure!(disk.is_dir(), "disk: {} is not a directory", disk.display());
-            settings.disk.clone_from(disk);
+        if let Some(dir) = &file.scratch_dir {
+            ensure!(dir.is_dir(), "scratch_dir: {} is not a directory", dir.display());
+            settings.scratch_dir.clone_from(dir);
         }
         for (key, text, time) in [
             ("idle_after", &file.idle_after, &mut settings.idle_after),
-            ("leave_after", &file.leave_after, &mut settings.leave_after),
+            ("forget_after", &file.forget_after, &mut settings.forget_after),
         ] {
             if let Some(text) = text {
                 *time = duration(text).map_err(anyhow::Error::msg).context(key)?;
             }
         }
-        let (idle_after, leave_after) = (settings.idle_after, settings.leave_after);
-        if idle_after > leave_after {
+        let (idle_after, forget_after) = (settings.idle_after, settings.forget_after);
+        if idle_after > forget_after {
             // Of the key that is in the file.
-            if file.leave_after.is_none() {
-                bail!("idle_after: {idle_after:?} is more than leave_after, {leave_after:?}");
+            if file.forget_after.is_none() {
+                bail!("idle_after: {idle_after:?} is more than forget_after, {forget_after:?}");
             }
-            bail!("leave_after: {leave_after:?} is less than idle_after, {idle_after:?}");
+            bail!("forget_after: {forget_after:?} is less than idle_after, {idle_after:?}");
         }
         if let Some(name) = &file.admin_group {
             let group = nix::unistd::Group::from_name(name)
@@ -277,8 +289,13 @@ impl Settings {
             settings.admin_gid = Some(group.gid.as_raw());
         }
         settings.measure = overrides.measure.or(file.measure).unwrap_or(true);
-        settings.leave_alone = overrides.leave_alone.or(file.leave_alone).unwrap_or(true);
+        settings.uncontended_passthrough =
+            overrides.uncontended_passthrough.or(file.uncontended_passthrough).unwrap_or(true);
         settings.status_file = file.status_file;
+        settings.history_enabled = file.history.enabled.unwrap_or(true);
+        if file.history.path.as_deref() == Some(Path::new("none")) {
+            bail!("history.path: \"none\" is not a file; enabled = false keeps no history");
+        }
         settings.history.clone_from(&file.history.path);
         let kept = &mut settings.retention;
         kept.jobs = file.history.keep_jobs.unwrap_or(kept.jobs);
@@ -316,9 +333,9 @@ impl Settings {
         }
         config.fill = overrides.fill.unwrap_or(config.fill);
         settings.backend = overrides.backend.or(settings.backend);
-        if let Some(cap) = overrides.cap.or(file.cap) {
-            ensure!((0.001..=1.0).contains(&cap), "cap: {cap} is not 0.001 to 1");
-            config.cap_permille = (cap * 1000.0).round() as u32;
+        if let Some(share) = overrides.gang_share_max.or(file.gang_share_max) {
+            ensure!((0.001..=1.0).contains(&share), "gang_share_max: {share} is not 0.001 to 1");
+            config.cap_permille = (share * 1000.0).round() as u32;
         }
         if let Some(cost) = file.proof_cost {
             ensure!((0.001..=0.5).contains(&cost), "proof_cost: {cost} is not 0.001 to 0.5");
@@ -333,8 +350,14 @@ impl Settings {
             .validate()
             .map_err(|refusal| of_class(&refusal, "weight_outside"))?;
         settings.outside = outside;
-        let Limits { jobs, jobs_per_user, clients, clients_per_user, cpus_per_user, patience } =
-            settings.limits;
+        let Limits {
+            jobs,
+            jobs_per_user,
+            clients,
+            clients_per_user,
+            cpus_per_user,
+            message_timeout,
+        } = settings.limits;
         for (key, value, most) in [
             ("jobs", jobs, 10_000),
             ("jobs_per_user", jobs_per_user, 10_000),
@@ -348,8 +371,8 @@ impl Settings {
         }
         let accepted = Duration::from_millis(100)..=Duration::from_secs(600);
         ensure!(
-            accepted.contains(&patience),
-            "limits.patience: {patience:?} is not 100ms to 10min"
+            accepted.contains(&message_timeout),
+            "limits.message_timeout: {message_timeout:?} is not 100ms to 10min"
         );
         Ok(settings)
     }
@@ -403,9 +426,26 @@ const GAP_PERIOD_NS: u64 = 10_000_000;
 fn parse(text: &str) -> anyhow::Result<File> {
     toml::from_str(text).map_err(|error| {
         let line = error.span().map_or(0, |span| text[..span.start].matches('\n').count() + 1);
-        anyhow::anyhow!("line {line}: {}", error.message())
+        let message = error.message();
+        let (_, now) = RENAMED
+            .iter()
+            .find(|(other, _)| message.starts_with(&format!("unknown field `{other}`")))
+            .unwrap_or(&("", ""));
+        match *now {
+            "" => anyhow::anyhow!("line {line}: {message}"),
+            now => anyhow::anyhow!("line {line}: the key is `{now}`: {message}"),
+        }
     })
 }
+
+/// Words that are no keys, and the keys that have their meaning.
+const RENAMED: [(&str, &str); 5] = [
+    ("cap", "gang_share_max"),
+    ("disk", "scratch_dir"),
+    ("leave_after", "forget_after"),
+    ("leave_alone", "uncontended_passthrough"),
+    ("patience", "message_timeout"),
+];
 
 /// The line of the key that a message begins with; the policy names some keys with their units.
 fn line_of(text: &str, message: &str) -> Option<usize> {

@@ -1,4 +1,4 @@
-//! `leave_alone`: gangs that have the machine for themselves are Linux's, and gangs again as soon as somebody comes.
+//! `uncontended_passthrough`: gangs that have the machine for themselves are Linux's, and gangs again as soon as somebody comes.
 
 mod place;
 
@@ -35,7 +35,7 @@ const LOOKS_AT_OTHERS: u32 = 60;
 fn comes_to_be_left_to_linux(place: &Place, program: &Program, job: i64) -> bool {
     let mut looks_at_others = 0;
     let is_alone = wait_for("left to Linux, or others want CPUs", || {
-        if is_left_to_linux(program) && place.job(job).unwrap().alone == Some(true) {
+        if is_left_to_linux(program) && place.job(job).unwrap().uncontended {
             return Some(true);
         }
         looks_at_others += u32::from(place.status().unregistered_threads > 0);
@@ -85,7 +85,7 @@ fn needs_root_and_bpf_a_gang_that_is_alone_is_left_to_linux_until_somebody_comes
     let gang = Program::spinner();
     job_with(&place, &gang, machine());
     [&program, &gang].into_iter().for_each(is_raised_and_fills);
-    assert_eq!(place.job(job).unwrap().alone, Some(false));
+    assert!(!place.job(job).unwrap().uncontended);
     nothing_is_wrong(&place);
     drop(gang);
     if !comes_to_be_left_to_linux(&place, &program, job) {
@@ -122,7 +122,7 @@ fn needs_root_and_bpf_a_gang_beside_a_load_is_raised() {
     let program = Program::spinner();
     let job = job_with(&place, &program, machine());
     is_raised_and_fills(&program);
-    assert_eq!(place.job(job).unwrap().alone, Some(false));
+    assert!(!place.job(job).unwrap().uncontended);
     assert_eq!(place.client().check().unwrap().violations, []);
 }
 
@@ -144,7 +144,7 @@ fn needs_root_and_bpf_a_gang_that_is_disturbed_is_raised_for_a_while() {
     let step = "i=0; while [ $i -lt 6000 ]; do i=$((i+1)); done";
     let disturbs = Program::shell(&format!("while :; do {step}; sleep 0.04; done"));
     // This test has its turns in gaps then, in which nobody is raised.
-    wait_until("raised", || place.job(job).unwrap().alone == Some(false));
+    wait_until("raised", || !place.job(job).unwrap().uncontended);
     assert_eq!(place.client().check().unwrap().violations, []);
     drop(disturbs);
     comes_to_be_left_to_linux(&place, &program, job);

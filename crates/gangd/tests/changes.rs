@@ -126,7 +126,7 @@ fn needs_root_a_job_gets_no_more_memory_than_it_was_promised() {
         Program::shell("read go; head -c 300000000 /dev/zero | tail | wc -c; read end");
     let (mut client, job) = with_memory(&place, &greedy, 64);
     let shown = client.show_job(job).unwrap().details;
-    assert_eq!((shown.mem_enforced, shown.mem_bytes), (true, Some(64 * MIB)));
+    assert_eq!((shown.is_memory_enforced(), shown.promised_memory()), (true, Some(64 * MIB)));
     let group = memory_group(greedy.pid()).unwrap();
     assert_eq!(limit(&group), 64 * MIB);
     greedy.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
@@ -151,31 +151,31 @@ fn needs_root_a_limit_on_memory_is_not_set_below_what_is_used() {
     let before = groups_of(program.pid());
     let (mut client, job) = with_memory(&place, &program, 1000);
     let shown = || place.job(job).unwrap();
-    wait_until("it uses memory", || shown().mem_used_bytes.unwrap() > 60_000_000);
+    wait_until("it uses memory", || shown().used_memory().unwrap() > 60_000_000);
     let group = memory_group(program.pid()).unwrap();
     let to = |mib: i64| Change { mem_bytes: Some(mib * MIB), ..Change::default() };
-    let refused = client.resize(job, &to(16)).unwrap_err();
+    let refused = client.set(job, &to(16)).unwrap_err();
     assert!(refused.to_string().contains("memory.limit_in_bytes"), "{refused}");
-    let unchanged = |shown: &v1::Job| (shown.mem_bytes, shown.mem_enforced);
+    let unchanged = |shown: &v1::Job| (shown.promised_memory(), shown.is_memory_enforced());
     assert_eq!(unchanged(&shown()), (Some(1000 * MIB), true));
     assert_eq!(limit(&group), 1000 * MIB);
-    client.resize(job, &to(500)).unwrap();
+    client.set(job, &to(500)).unwrap();
     assert_eq!((limit(&group), unchanged(&shown())), (500 * MIB, (Some(500 * MIB), true)));
     // Without the schedule's consent nothing changes either.
     let wrong = Change { cpus: Some(1), min_cpus: Some(2), ..to(700) };
-    assert!(client.resize(job, &wrong).unwrap_err().to_string().contains("min_cpus"));
-    assert_eq!((limit(&group), shown().mem_bytes), (500 * MIB, Some(500 * MIB)));
+    assert!(client.set(job, &wrong).unwrap_err().to_string().contains("min_cpus"));
+    assert_eq!((limit(&group), shown().promised_memory()), (500 * MIB, Some(500 * MIB)));
     let all = place.status().memory.total / MIB + 1;
-    assert!(matches!(client.resize(job, &to(all)), Err(ClientError::NotEnough { .. })));
-    client.resize(job, &to(0)).unwrap();
+    assert!(matches!(client.set(job, &to(all)), Err(ClientError::NotEnough { .. })));
+    client.set(job, &to(0)).unwrap();
     assert!(limit(&group) > 1 << 50);
     assert_eq!(unchanged(&place.job(job).unwrap()), (None, false));
-    client.resize(job, &to(400)).unwrap();
+    client.set(job, &to(400)).unwrap();
     // Programs run on without limits when the daemon dies; the next one sets them again.
     place.kill_daemon();
     wait_until("lifted", || limit(&group) > 1 << 50);
     place.start();
-    assert_eq!((limit(&group), place.job(job).unwrap().mem_enforced), (400 * MIB, true));
+    assert_eq!((limit(&group), place.job(job).unwrap().is_memory_enforced()), (400 * MIB, true));
     place.client().remove_process(job, program.pid_i64()).unwrap();
     assert_eq!(groups_of(program.pid()), before);
     wait_until("nothing is left", || !group.exists() && place.jobs_on_file() == 0);
@@ -197,13 +197,13 @@ fn needs_root_a_limit_comes_with_the_first_wish_for_it() {
     let adopted = gang_protocol::client::Adopted::Process(program.pid_i64());
     let job = client.adopt(&registration("adopted", 1), &adopted).unwrap();
     assert_eq!(job.processes, 3);
-    assert_eq!(place.job(job.job).unwrap().mem_bytes, None);
+    assert_eq!(place.job(job.job).unwrap().promised_memory(), None);
     let change = Change { mem_bytes: Some(100 * MIB), ..Change::default() };
-    client.resize(job.job, &change).unwrap();
+    client.set(job.job, &change).unwrap();
     let groups: Vec<_> = pids.iter().map(|&pid| memory_group(pid).unwrap()).collect();
     assert_eq!(limit(&groups[0]), 100 * MIB);
     assert!(groups.iter().all(|group| *group == groups[0]), "{groups:?}");
-    client.stop().unwrap();
+    client.shutdown().unwrap();
     wait_until("all is as before", || pids.iter().all(|&pid| groups_of(pid) == before));
     wait_until("the group is gone", || !groups[0].exists());
 }
@@ -281,7 +281,7 @@ fn needs_root_everybody_goes_back_to_where_he_came_from() {
     // Another daemon knows it too.
     place.kill_daemon();
     place.start();
-    place.client().stop().unwrap();
+    place.client().shutdown().unwrap();
     wait_until("the other one is home", || is_home(&stays) && is_released(stays.pid()));
     wait_until("and the first", || !is_home(&first) && groups_of(first.pid()) != homes[0]);
     assert_eq!((nice(&stays), nice(&first)), (0, 10));
@@ -331,7 +331,7 @@ fn needs_root_a_gang_becomes_an_ordinary_program_and_a_gang_again() {
         // Twice is once.
         client.set_policy(job, v1::Policy::none).unwrap();
 
-        client.set_policy(job, v1::Policy::local).unwrap();
+        client.set_policy(job, v1::Policy::gang).unwrap();
         let slots = place.job(job).unwrap().slots;
         wait_until("it has slots again", || place.job(job).unwrap().slots > slots + 5);
         assert_eq!(place.job(job).unwrap().processes, 3, "{backend}");
@@ -342,7 +342,7 @@ fn needs_root_a_gang_becomes_an_ordinary_program_and_a_gang_again() {
         place.kill_daemon();
         place.start();
         assert_eq!(place.job(job).unwrap().policy, v1::Policy::none, "{backend}");
-        place.client().set_policy(job, v1::Policy::local).unwrap();
+        place.client().set_policy(job, v1::Policy::gang).unwrap();
         place.kill_daemon();
         wait_until("released", || is_released(program.pid()));
     }
@@ -361,4 +361,57 @@ fn needs_root_a_job_that_linux_schedules_has_its_time_with_the_rest() {
     let job = client.register(&none).unwrap();
     client.add_process(job, plain.pid_i64()).unwrap();
     wait_until("its thread counts with the rest", || place.status().unregistered_threads > 0);
+}
+
+#[test]
+fn needs_root_a_change_is_made_whole_or_not_at_all() {
+    if !has_backend("rt") {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let program = Program::spinner();
+    let job = job_with(&place, &program, 1);
+    let mut client = place.client();
+    let terms = |job: v1::Job| {
+        let mem_bytes = job.promised_memory();
+        let v1::Job { class, policy, cpus, min_cpus, weight, disk_bytes, .. } = job;
+        (class, policy, cpus, min_cpus, weight, mem_bytes, disk_bytes)
+    };
+    let before = terms(place.job(job).unwrap());
+    let machine = place.status().cpus;
+    let all = Change {
+        class: Some(v1::Class::standby),
+        policy: Some(v1::Policy::none),
+        cpus: Some(machine + 1),
+        min_cpus: Some(machine + 1),
+        weight: Some(7),
+        mem_bytes: Some(64 * MIB),
+        disk_bytes: Some(1),
+    };
+    let more = place.status().memory.total + 1;
+    for refused in [
+        // More CPUs than there are, for a gang; fewer than it needs; more memory than there is.
+        Change { policy: None, ..all.clone() },
+        Change { policy: Some(v1::Policy::gang), ..all.clone() },
+        Change { cpus: Some(1), ..all.clone() },
+        Change { mem_bytes: Some(more), ..all.clone() },
+    ] {
+        client.set(job, &refused).unwrap_err();
+        assert_eq!(terms(place.job(job).unwrap()), before, "{refused:?}");
+    }
+    client.set(job, &all).unwrap();
+    let changed = |class, policy, cpus| (class, policy, cpus, cpus, 7, Some(64 * MIB), Some(1));
+    let wide = changed(v1::Class::standby, v1::Policy::none, machine + 1);
+    assert_eq!(terms(place.job(job).unwrap()), wide);
+    // As a gang it must fit again, in the same request.
+    let gang = Change { policy: Some(v1::Policy::gang), ..Change::default() };
+    client.set(job, &gang).unwrap_err();
+    assert_eq!(terms(place.job(job).unwrap()), wide);
+    let (class, cpus) = (Some(v1::Class::batch), Some(1));
+    client.set(job, &Change { class, cpus, ..gang }).unwrap();
+    let narrow = changed(v1::Class::batch, v1::Policy::gang, 1);
+    assert_eq!(terms(place.job(job).unwrap()), narrow);
+    let slots = place.job(job).unwrap().slots;
+    wait_until("it has slots again", || place.job(job).unwrap().slots > slots + 5);
+    assert_eq!(place.client().check().unwrap().violations, []);
 }

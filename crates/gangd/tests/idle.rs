@@ -23,7 +23,7 @@ fn needs_root_an_idle_job_has_no_slots_and_ordinary_threads_until_it_uses_cpu() 
     if !has_backend("rt") {
         return;
     }
-    let settings = "idle_after = '1s'\nleave_after = '1h'\n";
+    let settings = "idle_after = '1s'\nforget_after = '1h'\n";
     let place = Place::configured(settings, &["--backend", "rt"]);
     let mut program = Program::shell(&format!("read go; exec bash -c '{SPIN}'"));
     let job = job_with(&place, &program, machine());
@@ -196,7 +196,7 @@ fn needs_root_what_uses_no_cpu_leaves_and_is_where_it_was() {
     if !has_backend("rt") {
         return;
     }
-    let settings = "idle_after = '1s'\nleave_after = '6s'\n";
+    let settings = "idle_after = '1s'\nforget_after = '6s'\n";
     let place = Place::configured(settings, &["--backend", "rt"]);
     let home = |program: &Program| fs::read_to_string(format!("/proc/{}/cgroup", program.pid()));
     // The first wakes now and then, the second never does.
@@ -222,7 +222,7 @@ fn needs_root_who_waits_for_a_slot_has_not_been_idle() {
     if !is_root() {
         return;
     }
-    let settings = "idle_after = '1s'\nleave_after = '1s'\n";
+    let settings = "idle_after = '1s'\nforget_after = '1s'\n";
     // Who is out of its slot stands still.
     for backend in ["freeze", "signal"] {
         if !has_backend(backend) {

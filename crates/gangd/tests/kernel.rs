@@ -71,7 +71,7 @@ fn needs_root_who_had_the_cpus_of_a_slot_may_run_anywhere_again() {
         are("anywhere, after a kill", false);
         place.start();
         are("kept to them by the next daemon", true);
-        place.client().stop().unwrap();
+        place.client().shutdown().unwrap();
         are("anywhere, after a stop", false);
     }
 }
@@ -107,7 +107,7 @@ fn needs_root_a_daemon_that_ends_leaves_no_trace() {
     let job = job_with(&place, &program, machine());
     wait_until("raised", || policies(program.pid()).contains(&SchedPolicy::Fifo));
     let group = place.job(job).unwrap().cgroup.unwrap();
-    place.client().stop().unwrap();
+    place.client().shutdown().unwrap();
     wait_until("released", || is_released(program.pid()));
     wait_until("the group is gone", || !Path::new(&group).exists());
     assert_eq!(fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap(), home);
@@ -160,21 +160,24 @@ fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
     client.add_process(job, program.pid_i64()).unwrap();
     let shown = place.job(job).unwrap();
     let has_memory = Path::new("/sys/fs/cgroup/memory/memory.limit_in_bytes").exists();
-    assert!(shown.mem_enforced || !has_memory, "{shown:?}");
-    assert_eq!(shown.mem_bytes, Some(200 << 20));
+    assert!(shown.is_memory_enforced() || !has_memory, "{shown:?}");
+    assert_eq!(shown.promised_memory(), Some(200 << 20));
     client.set_class(job, v1::Class::standby).unwrap();
     let change =
         Change { cpus: Some(2), weight: Some(7), mem_bytes: Some(100 << 20), ..Change::default() };
-    client.resize(job, &change).unwrap();
-    let wrong = client.resize(job, &Change { min_cpus: Some(3), ..Change::default() }).unwrap_err();
+    client.set(job, &change).unwrap();
+    let wrong = client.set(job, &Change { min_cpus: Some(3), ..Change::default() }).unwrap_err();
     assert!(wrong.to_string().contains("min_cpus"), "{wrong}");
     place.kill_daemon();
     place.start();
     let found = place.job(job).unwrap();
-    let (class, cpus, weight) = (found.class, found.cpus, found.weight);
+    let (class, cpus, weight) = (found.class.clone(), found.cpus, found.weight);
     assert_eq!((class, cpus, weight), (v1::Class::standby, 2, 7));
-    assert_eq!((found.mem_bytes, found.mem_enforced), (Some(100 << 20), shown.mem_enforced));
-    if shown.mem_enforced && has_memory {
+    assert_eq!(
+        (found.promised_memory(), found.is_memory_enforced()),
+        (Some(100 << 20), shown.is_memory_enforced())
+    );
+    if shown.is_memory_enforced() && has_memory {
         let group = fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap();
         let line = group.lines().find(|line| line.contains(":memory:")).unwrap().to_owned();
         let group = format!("/sys/fs/cgroup/memory{}", line.rsplit(':').next().unwrap());
@@ -279,7 +282,7 @@ fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
     });
     assert_eq!(place.client().history(10, Some(7), None).unwrap().jobs, []);
     // It outlives the daemon; and settings are read again by a signal.
-    place.client().stop().unwrap();
+    place.client().shutdown().unwrap();
     wait_until("the status file is gone", || !status.exists());
     place.start();
     assert_eq!(place.client().history(10, None, None).unwrap().jobs.len(), 1);
@@ -340,7 +343,7 @@ fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
     wait_until("both as everybody", || !gives_way(one.pid()) && !gives_way(other.pid()));
     place.start();
     wait_until("turns again", || idle(&one) != idle(&other));
-    place.client().stop().unwrap();
+    place.client().shutdown().unwrap();
     wait_until("back where it was", || group(&one) != was && !Path::new(&was).exists());
 }
 

@@ -328,7 +328,7 @@ fn needs_root_the_guardian_does_not_wait_for_groups_in_which_nobody_is() {
 fn a_daemon_that_is_told_to_end_does_not_wait_for_its_guardian() {
     let mut place = Place::new(&[]);
     let guardian = place.halt_guardian();
-    place.client().stop().unwrap();
+    place.client().shutdown().unwrap();
     // After the end of the one before.
     place.start();
     let is_there = process::stat(Path::new("/proc"), guardian as u32).is_ok();

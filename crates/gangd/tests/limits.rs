@@ -133,7 +133,7 @@ fn by_a_signal_limits_disk_and_the_time_after_which_a_job_leaves_are_read_again(
     let told = limit(register().unwrap_err());
     assert!(told.contains("limit of 4 jobs is reached"), "{told}");
     // Who is there already stays, and there is no space on /proc.
-    configure("disk = '/proc'\n[limits]\njobs = 1\n");
+    configure("scratch_dir = '/proc'\n[limits]\njobs = 1\n");
     wait_until("another directory", || place.status().disk.total == 0);
     let told = limit(register().unwrap_err());
     assert!(told.contains("limit of 1 jobs is reached"), "{told}");
@@ -142,8 +142,8 @@ fn by_a_signal_limits_disk_and_the_time_after_which_a_job_leaves_are_read_again(
     assert_eq!(there, [watched.job, sleeps, more[0], more[1]]);
     watched.goes_on();
     // A wrong file changes nothing, and the next one is read all the same.
-    configure("disk = '/nosuchdirectory'\n[limits]\njobs = 9\n");
-    configure("idle_after = '1s'\nleave_after = '1s'\n");
+    configure("scratch_dir = '/nosuchdirectory'\n[limits]\njobs = 9\n");
+    configure("idle_after = '1s'\nforget_after = '1s'\n");
     wait_until("the usual directory", || place.status().disk.total > 0);
     wait_until("who sleeps leaves", || place.job(sleeps).is_none());
     assert!(Path::new(&format!("/proc/{}", sleeper.pid())).exists(), "and its process runs on");
@@ -192,7 +192,7 @@ fn the_length_of_a_message() {
 
 #[test]
 fn the_time_that_a_message_takes() {
-    let watched = Watched::new("patience = '1s'\n");
+    let watched = Watched::new("message_timeout = '1s'\n");
     // An old connection may be silent for longer than a message may take.
     let mut client = watched.place.client();
     let (clients, sockets) = watched.holds();
@@ -211,7 +211,7 @@ fn the_time_that_a_message_takes() {
 
 #[test]
 fn the_time_until_an_answer_is_taken() {
-    let watched = Watched::new("patience = '1s'\n");
+    let watched = Watched::new("message_timeout = '1s'\n");
     let (clients, sockets) = watched.holds();
     let never_reads: Vec<UnixStream> = (0..2)
         .map(|_| {

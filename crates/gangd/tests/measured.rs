@@ -131,7 +131,7 @@ fn agrees_in_time(mut compare: impl FnMut() -> Option<Compared>) {
 
 /// What a job had of a CPU, which it must have used.
 fn on_cpu(job: &v1::Job, cpu: u32) -> &v1::OnCpu {
-    let of_cpus = job.per_cpu.as_ref().unwrap();
+    let of_cpus = measured(job).per_cpu.as_ref().unwrap();
     of_cpus.iter().find(|it| it.cpu == i64::from(cpu)).expect("it was there")
 }
 
@@ -161,14 +161,14 @@ fn under_plain_linux(place: &Place) -> Option<Compared> {
     let always = [(0, u64::MAX)];
     let truth = truth_of(&threads, &always);
     let mut compared = Compared::default();
-    compared.near("together", job.coscheduled.unwrap(), truth.coscheduled(), 0.01);
-    let lost_ns = job.lost_ns.unwrap() - before.lost_ns.unwrap();
+    compared.near("together", job.coscheduled().unwrap(), truth.coscheduled(), 0.01);
+    let lost_ns = measured(&job).lost_ns - measured(&before).lost_ns;
     let lost = share(truth.lost_ns as i64);
     // On a busy machine a thread may be told to begin when it is to have begun.
     compared.near("lost", share(lost_ns), lost, 0.01 + lost / 100.0);
-    let culprits = job.lost_to.as_ref().unwrap();
+    let culprits = measured(&job).lost_to.as_ref().unwrap();
     let told: i64 = culprits.iter().map(|culprit| culprit.ns).sum();
-    assert!(told <= job.lost_ns.unwrap(), "{culprits:?}");
+    assert!(told <= measured(&job).lost_ns, "{culprits:?}");
     let known = culprits.iter().find(|culprit| culprit.pid == other.pid_i64());
     let known = known.map(|culprit| culprit.name.as_str());
     // The shell that it was before is not its name any more. Five are told, and on a busy machine others may be worse.
@@ -326,7 +326,7 @@ fn needs_root_and_bpf_who_fills_has_left_its_slot_when_it_was_interrupted() {
 
 /// Each thread was kept to a CPU, so that what the job had there is what the thread had.
 fn on_cpus(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[(u64, u64)]) {
-    let mut elsewhere = job.per_cpu.clone().unwrap();
+    let mut elsewhere = measured(job).per_cpu.clone().unwrap();
     for &cpu in &cpus() {
         let on_cpu = on_cpu(job, cpu);
         let there: Vec<&Ended> = threads.iter().filter(|thread| thread.cpu == cpu).collect();
@@ -350,7 +350,7 @@ fn on_cpus(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[(
     let elsewhere_ns: i64 =
         elsewhere.iter().map(|it| it.in_slot_ns + it.lost_ns + it.filled_ns).sum();
     compared.near("elsewhere", share(elsewhere_ns), 0.0, 0.01);
-    let order: Vec<i64> = job.per_cpu.iter().flatten().map(|it| it.cpu).collect();
+    let order: Vec<i64> = measured(job).per_cpu.iter().flatten().map(|it| it.cpu).collect();
     assert!(order.is_sorted(), "{order:?}");
 }
 
@@ -395,12 +395,12 @@ fn taking_turns(place: &Place) -> Option<Compared> {
         in_slots(&mut compared, &job, threads, &slots);
         // The rival ran in the place of the thread of its CPU.
         let ran_ns = truth_of(&rival_ran, &slots).coscheduled_ns as i64;
-        let culprits = job.lost_to.as_ref().unwrap();
+        let culprits = measured(&job).lost_to.as_ref().unwrap();
         let Some(told) = culprits.iter().find(|it| it.pid == rival.pid()) else {
             compared.differs.push(format!("the rival is not told: {culprits:?}"));
             continue;
         };
-        assert_eq!((told.name.as_str(), told.class.as_str()), ("rival", "fifo"));
+        assert_eq!((told.name.as_str(), told.sched_policy.as_str()), ("rival", "fifo"));
         // While a switcher interrupts it, only what it ran last is put down to it.
         compared.near("lost to the rival", share(told.ns), share(ran_ns), share(ran_ns) / 2.0);
     }
@@ -430,16 +430,21 @@ fn slots(place: &Place, rows: &[v1::Row], job: i64) -> Vec<(u64, u64)> {
     slots
 }
 
+/// What was measured of a job.
+fn measured(job: &v1::Job) -> &v1::Measured {
+    job.measured.as_ref().unwrap()
+}
+
 fn in_slots(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[(u64, u64)]) {
     let truth = truth_of(threads, slots);
-    let of_job = |ns: Option<i64>| share(ns.unwrap());
-    compared.near("together", job.coscheduled.unwrap(), truth.coscheduled(), 0.01);
-    compared.near("lost", of_job(job.lost_ns), share(truth.lost_ns as i64), 0.01);
-    compared.near("filled", of_job(job.filled_ns), share(truth.filled_ns as i64), 0.01);
-    compared.near("waited", of_job(job.waiting_ns), share(truth.waiting_ns as i64), 0.02);
+    let of_job = measured(job);
+    compared.near("together", job.coscheduled().unwrap(), truth.coscheduled(), 0.01);
+    compared.near("lost", share(of_job.lost_ns), share(truth.lost_ns as i64), 0.01);
+    compared.near("filled", share(of_job.filled_ns), share(truth.filled_ns as i64), 0.01);
+    compared.near("waited", share(of_job.waiting_ns), share(truth.waiting_ns as i64), 0.02);
     // Eight buckets for each power of two, of which the end is told. Some skews of a hundred may be others.
     let [least, most] = [0.9, 1.0].map(|share| truth.skew_us(share));
-    let skew_us = job.skew_us_p99.unwrap();
+    let skew_us = job.skew_ns_p99().unwrap() as f64 / 1e3;
     println!("skew: measured {skew_us}, in truth {least} to {most} of {}", truth.skews.len());
     compared.within("skew", skew_us, (least * 0.875, most * 1.25 + 2.0));
     on_cpus(compared, job, threads, slots);
@@ -461,13 +466,13 @@ fn needs_root_and_bpf_a_gang_is_measured_in_its_slots_and_out_of_them() {
     }
     wait_until("the gang is measured", || {
         let job = place.job(one).unwrap();
-        job.coscheduled.is_some() && job.skew_us_p99.is_some() && job.slots > 20
+        job.coscheduled().is_some() && job.skew_ns_p99().is_some() && job.slots > 20
     });
     let job = place.job(one).unwrap();
-    let share = job.coscheduled.unwrap();
+    let share = job.coscheduled().unwrap();
     assert!((0.0..=1.0).contains(&share), "{share}");
-    assert!(job.lost_to.is_none(), "only who asks for one job hears whom it waited for");
-    assert!(place.client().show_job(one).unwrap().details.lost_to.is_some());
+    assert!(measured(&job).lost_to.is_none(), "only who asks for one job hears whom it waited for");
+    assert!(measured(&place.client().show_job(one).unwrap().details).lost_to.is_some());
 }
 
 /// Two programs that spin on one CPU.
@@ -504,7 +509,7 @@ fn needs_root_and_bpf_who_waits_already_is_measured_at_once() {
         let job = unscheduled(&place, "crowd", &programs.each_ref());
         let measured = || {
             let job = details(&place, job);
-            (job.lost_ns.unwrap(), job.measured_slot_ns.unwrap())
+            (measured(&job).lost_ns, measured(&job).slot_ns)
         };
         if !measures(&details(&place, job)) {
             return true;
@@ -659,15 +664,16 @@ fn needs_root_and_bpf_what_was_measured_is_of_the_policy_that_it_has() {
     }
     let sums = || {
         let job = details(&place, job);
-        let of_cpus = job.per_cpu.unwrap().iter().map(|it| it.in_slot_ns + it.lost_ns).sum();
-        let to = job.lost_to.unwrap().iter().map(|culprit| culprit.ns).sum();
-        [job.measured_slot_ns.unwrap(), job.lost_ns.unwrap(), of_cpus, to]
+        let measured = job.measured.unwrap();
+        let of_cpus = measured.per_cpu.unwrap().iter().map(|it| it.in_slot_ns + it.lost_ns).sum();
+        let to = measured.lost_to.unwrap().iter().map(|culprit| culprit.ns).sum();
+        [measured.slot_ns, measured.lost_ns, of_cpus, to]
     };
     wait_until("what is measured begins anew", || {
         place.client().set_policy(job, v1::Policy::none).unwrap();
         wait_until("it has lost a second", || sums()[1] > 1_000_000_000);
         let (none, since_ns): ([i64; 4], _) = (sums(), clock::monotonic_ns());
-        place.client().set_policy(job, v1::Policy::local).unwrap();
+        place.client().set_policy(job, v1::Policy::gang).unwrap();
         let local = sums();
         // Where it took as long to ask as all had lasted, nothing is known.
         if clock::monotonic_ns() - since_ns > 250_000_000 {
@@ -677,7 +683,7 @@ fn needs_root_and_bpf_what_was_measured_is_of_the_policy_that_it_has() {
         assert!(is_less, "{local:?}, then {none:?}");
         true
     });
-    wait_until("it is measured as a gang", || details(&place, job).measured_slot_ns > Some(0));
+    wait_until("it is measured as a gang", || measured(&details(&place, job)).slot_ns > 0);
 }
 
 #[test]
@@ -689,5 +695,5 @@ fn needs_root_what_is_not_measured_has_a_reason_and_no_figure() {
     let program = Program::spinner();
     let job = place.job(job_with(&place, &program, 1)).unwrap();
     assert!(job.not_measured.unwrap().contains("--no-measure"));
-    assert_eq!((job.coscheduled, job.lost_ns, job.filled_ns), (None, None, None));
+    assert_eq!(job.measured, None);
 }

@@ -51,7 +51,7 @@ fn the_number_of_a_job_is_not_given_again_whatever_becomes_of_the_daemon() {
         assert!(job > last, "round {round}: {job} after {last}");
         last = job;
         if round % 2 == 0 {
-            place.client().stop().unwrap();
+            place.client().shutdown().unwrap();
         } else {
             place.kill_daemon();
             place.release();
@@ -128,7 +128,7 @@ fn a_configuration_is_checked_without_a_daemon() {
     let fine = format!("{}: fine\n", path.display());
     assert_eq!(check("slice = '20ms'\n"), (Some(0), fine, String::new()));
     let wrong = format!(
-        "gangd: in {}: line 2: idle_after: 10800s is more than leave_after, 7200s\n",
+        "gangd: in {}: line 2: idle_after: 10800s is more than forget_after, 7200s\n",
         path.display()
     );
     assert_eq!(check("slice = '20ms'\nidle_after = '3h'\n"), (Some(1), String::new(), wrong));
@@ -288,7 +288,7 @@ fn a_socket_of_the_service_manager_outlives_the_daemon() {
         let client = Client::connect_within(&socket, TEST_TIMEOUT);
         client.is_ok_and(|mut client| client.status().is_ok())
     });
-    patient_client(&socket).stop().unwrap();
+    patient_client(&socket).shutdown().unwrap();
     assert!(daemon.wait().unwrap().success());
     assert!(socket.exists());
 }

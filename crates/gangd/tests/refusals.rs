@@ -75,7 +75,7 @@ fn progress_is_told_by_whom_the_job_belongs_to_and_makes_sense() {
     let job = client.register(&registration("job", 1)).unwrap();
     let progress = |place: &Place| {
         let job = place.job(job).unwrap();
-        job.progress_done.zip(job.progress_total)
+        job.progress.map(|it| (it.done, it.total))
     };
     assert_eq!(progress(&place), None);
     client.set_progress(job, 1.5, 4.0).unwrap();
@@ -162,7 +162,7 @@ fn memory_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
         let mut impatient = UnixStream::connect(socket).unwrap();
         let call = format!(
             r#"{{"method":"org.gangd.v1.Register","parameters":{{"name":"gone","cpus":1,"min_cpus":1,
-            "class":"batch","policy":"local","weight":100,"mem_bytes":{},"wait":true}}}}"#,
+            "class":"batch","policy":"gang","weight":100,"mem_bytes":{},"wait":true}}}}"#,
             memory.free / 10 * 6
         );
         impatient.write_all(call.as_bytes()).and_then(|()| impatient.write_all(b"\0")).unwrap();
@@ -174,7 +174,7 @@ fn memory_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
         let waiting = threads.spawn(move || {
             let mut client = patient_client(socket);
             let job = client.register(waits).unwrap();
-            (client.show_job(job).unwrap().details.mem_bytes, waits.mem_bytes)
+            (client.show_job(job).unwrap().details.promised_memory(), waits.mem_bytes)
         });
         wait_until("the other one asks", || place.threads("client").len() == 3);
         assert_eq!(client.list_jobs().unwrap().jobs.len(), 1);
@@ -214,7 +214,7 @@ fn disk_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
     }
     assert_eq!(invalid(client.register(&needs(-1)).unwrap_err()).0, "disk_bytes");
     let more = Change { disk_bytes: Some(disk.total), ..Change::default() };
-    let refused = client.resize(first, &more).unwrap_err();
+    let refused = client.set(first, &more).unwrap_err();
     assert!(matches!(refused, ClientError::NotEnough { .. }), "{refused}");
     assert_eq!(place.status().disk.promised, part(6), "what is refused is not promised");
     // By the command line: what does not fit is not started, what waits is started when it fits.
@@ -235,7 +235,7 @@ fn disk_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
     let line = said.find_map(|line| line.ok().filter(|line| line.contains("waiting for ")));
     assert!(line.is_some_and(|line| line.contains(" of disk")), "it says that it waits");
     assert!(waits.try_wait().unwrap().is_none());
-    client.resize(first, &Change { disk_bytes: Some(0), ..Change::default() }).unwrap();
+    client.set(first, &Change { disk_bytes: Some(0), ..Change::default() }).unwrap();
     let output = waits.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"started\n"[..]));
     wait_until("nothing is promised", || place.status().disk.promised == 0);
@@ -369,11 +369,11 @@ fn other_user(socket: &str) {
     not_permitted(client.kill(job, 9));
     not_permitted(client.suspend(job));
     not_permitted(client.resume(job));
-    not_permitted(client.stop());
+    not_permitted(client.shutdown());
     not_permitted(client.add_process(job, std::process::id().into()));
     not_permitted(client.remove_process(job, pid));
     not_permitted(client.set_class(job, v1::Class::standby));
-    not_permitted(client.resize(job, &Change { weight: Some(1), ..Change::default() }));
+    not_permitted(client.set(job, &Change { weight: Some(1), ..Change::default() }));
     not_permitted(client.set_signals(job, true));
     not_permitted(client.slot_page(job).map(drop));
     let own = client.register(&registration("own", 1)).unwrap();
@@ -388,9 +388,9 @@ fn other_user(socket: &str) {
     let sleeper = Program::sleeper();
     client.add_process(own, sleeper.pid_i64()).expect("one's own process");
     let wide = Change { cpus: Some(5000), min_cpus: Some(1), ..Change::default() };
-    let limited = client.resize(own, &wide).unwrap_err();
+    let limited = client.set(own, &wide).unwrap_err();
     assert!(matches!(limited, ClientError::LimitReached { maximum: 1000, .. }), "{limited}");
-    client.resize(own, &Change { cpus: Some(900), ..wide }).unwrap();
+    client.set(own, &Change { cpus: Some(900), ..wide }).unwrap();
     not_permitted(client.set_class(own, v1::Class::express));
     not_permitted(client.set_class(own, v1::Class::interactive));
     client.set_class(own, v1::Class::standby).expect("one may lower one's own");

@@ -63,7 +63,7 @@ fn needs_root_gangs_have_no_more_slices_than_the_cap() {
     if !has_backend("rt") {
         return;
     }
-    let place = Place::new(&["--backend", "rt", "--cap", "0.3"]);
+    let place = Place::new(&["--backend", "rt", "--gang-share-max", "0.3"]);
     let mut gangs = [gang(), gang()];
     let jobs = gangs.each_mut().map(|gang| job(&place, gang, 100));
     wait_until("both have slots", || jobs.iter().all(|&job| place.job(job).unwrap().slots > 3));
@@ -130,7 +130,7 @@ fn needs_root_all_gangs_together_stay_below_the_cap() {
     if !has_backend("rt") {
         return;
     }
-    let place = Place::new(&["--backend", "rt", "--cap", "0.3"]);
+    let place = Place::new(&["--backend", "rt", "--gang-share-max", "0.3"]);
     let (mut one, mut other) = (gang(), gang());
     // Somebody who uses what gangs leave: they fill what nobody wants, whatever the cap.
     let mut load = gang();

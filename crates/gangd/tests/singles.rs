@@ -161,7 +161,7 @@ fn needs_root_single_threads_take_turns_while_the_rest_of_their_process_does_not
     let job = place.job(other).unwrap();
     assert_eq!((job.single_threads, job.processes, job.threads), (Some(true), 0, 2));
     assert_eq!(job.cgroup, None);
-    assert!(job.coscheduled.is_none() && job.not_measured.is_some());
+    assert!(job.measured.is_none() && job.not_measured.is_some());
     let shown = place.client().show_job(other).unwrap().processes.unwrap();
     let tids = vec![workers[1].tid_i64(), workers[2].tid_i64()];
     assert_eq!(shown.len(), 1, "{shown:?}");
@@ -174,7 +174,7 @@ fn needs_root_single_threads_take_turns_while_the_rest_of_their_process_does_not
     for worker in &workers[1..] {
         assert_eq!(of(worker.tid), before, "Linux alone schedules it");
     }
-    place.client().set_policy(other, v1::Policy::local).unwrap();
+    place.client().set_policy(other, v1::Policy::gang).unwrap();
     is_raised_and_fills(&workers[2]);
 
     place.client().remove_thread(other, workers[2].tid_i64()).unwrap();

@@ -195,7 +195,7 @@ fn needs_root_with_cap_sys_nice_alone_gangs_are_raised() {
     }
     place.start();
     wait_until("raised by the next daemon", || policy(&programs[0]) == SchedPolicy::Fifo);
-    place.client().stop().unwrap();
+    place.client().shutdown().unwrap();
     for program in &programs {
         wait_until("released", || is_released(program.pid()));
     }

@@ -140,14 +140,14 @@ fn needs_root_users_have_no_power_over_each_other() {
     succeeds(stranger);
     let after = place.job(owner.job).unwrap();
     let asked = |job: &v1::Job| {
-        (job.class.clone(), job.cpus, job.weight, job.mem_bytes, job.signals, job.processes)
+        (job.class.clone(), job.cpus, job.weight, job.promised_memory(), job.signals, job.processes)
     };
     assert_eq!(asked(&after), asked(&before), "nothing has changed");
     assert_eq!(after.owner_uid, i64::from(ONE));
     // Root may do it all, for its owner.
     let mut root = place.client();
     root.set_class(owner.job, v1::Class::express).unwrap();
-    root.resize(owner.job, &Change { weight: Some(7), ..Change::default() }).unwrap();
+    root.set(owner.job, &Change { weight: Some(7), ..Change::default() }).unwrap();
     root.remove_process(owner.job, owner.child.id().into()).unwrap();
     wait_until("it was the last", || place.job(owner.job).is_none());
 }
@@ -155,7 +155,7 @@ fn needs_root_users_have_no_power_over_each_other() {
 fn stranger() {
     let (job, pid) = (number("GANG_TEST_JOB"), number("GANG_TEST_PID"));
     let mut client = client();
-    let change = |change: Change| move |client: &mut Client| client.resize(job, &change);
+    let change = |change: Change| move |client: &mut Client| client.set(job, &change);
     not_permitted(client.kill(job, 15));
     not_permitted(client.suspend(job));
     not_permitted(client.set_progress(job, 1.0, 2.0));
@@ -392,7 +392,7 @@ fn administrator() {
     client.set_class(job, v1::Class::standby).unwrap();
     client.set_class(job, v1::Class::interactive).expect("it may raise a class");
     client.set_class(job, v1::Class::express).expect("to where only administrators put a job");
-    client.resize(job, &Change { weight: Some(7), ..Change::default() }).unwrap();
+    client.set(job, &Change { weight: Some(7), ..Change::default() }).unwrap();
     client.set_signals(job, true).unwrap();
     client.suspend(job).unwrap();
     client.resume(job).unwrap();
@@ -520,7 +520,7 @@ fn who_waits_is_served_in_turn_and_forgotten_when_he_goes() {
     assert!(matches!(client.register(&never), Err(ClientError::NotEnough { .. })));
     let job = job_with(&place, &Program::sleeper(), 1);
     let much = Change { mem_bytes: Some(memory.total - 1), ..Change::default() };
-    let refused = client.resize(job, &much);
+    let refused = client.set(job, &much);
     assert!(refused.is_err(), "{refused:?}");
 }
 
@@ -533,7 +533,7 @@ fn raw_waiting(place: &Place, mem_bytes: i64) -> Option<UnixStream> {
 
 fn waiting_call(mem_bytes: i64) -> String {
     let parameters = format!(
-        r#"{{"name":"great","cpus":1,"min_cpus":1,"class":"batch","policy":"local","weight":100,
+        r#"{{"name":"great","cpus":1,"min_cpus":1,"class":"batch","policy":"gang","weight":100,
         "mem_bytes":{mem_bytes},"wait":true}}"#
     );
     format!("{{\"method\":\"org.gangd.v1.Register\",\"parameters\":{parameters}}}\0")

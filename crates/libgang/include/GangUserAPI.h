@@ -13,8 +13,9 @@ extern "C" {
 #endif
 
 /* Of all calls: gsBadArgument. Of all but GangErrMsg, besides: gsNoDaemon, gsNoAnswer, gsFailed,
- * gsUnsupported, and gsLimit for too many connections. Of those with an id, besides: gsNoSuchJob, and
- * gsNotPermitted where the job is another user's. What else one may return stands at the call. */
+ * gsUnsupported, and gsLimit for too many connections. Of those with an id, besides: gsNoSuchJob,
+ * and gsNotPermitted where the job is another user's. What else one may return stands at the
+ * call. */
 typedef enum gsRetVal {
     gsSuccess = 0,        /* it was done */
     gsBadArgument = 1,    /* an argument is null or out of bounds */
@@ -77,8 +78,8 @@ struct GangLoad {
     double giga_disk_free;
 };
 
-/* Registers a job, or changes one that runs where the id is set: its class, and its resources.
- * The list ends with a null pointer. Where it is refused, nothing changes. gsBadMachine, gsBadClass,
+/* Registers a job, or changes one that runs where the id is set: its class, and its resources. The
+ * list ends with a null pointer. Where it is refused, nothing changes. gsBadMachine, gsBadClass,
  * gsLimit, gsNoResources; gsNotPermitted for a class that only administrators may set. */
 gsRetVal GangJobRegister(struct GangJobId *job, GangClass job_class, struct GangResources *list[]);
 

@@ -1,8 +1,8 @@
 /* libgang: parallel programs that know they are gangs.
  *
- * A program registers a job, adds processes or single threads to it, and can then read without a system call
- * whether its slot runs. All functions return a gang_result; GANG_OK is 0. A function that
- * fails leaves what its arguments point to as it was, and gang_error() says why.
+ * A program registers a job, adds processes or single threads to it, and can then read without a
+ * system call whether its slot runs. All functions return a gang_result; GANG_OK is 0. A function
+ * that fails leaves what its arguments point to as it was, and gang_error() says why.
  *
  * Threads: every function may be called by any thread. Calls that ask the daemon take turns.
  * fork: a child may use what its parent registered; it gets a connection of its own.
@@ -24,9 +24,10 @@ extern "C" {
 #endif
 
 /* Of all functions: GANG_INVALID where an argument is wrong. Of those that ask the daemon, besides:
- * GANG_NO_DAEMON, GANG_LOST, GANG_FAILED, GANG_UNSUPPORTED, and GANG_LIMIT for too many connections.
- * Of those with a handle that ask it, besides: GANG_NO_SUCH_JOB, and GANG_NOT_PERMITTED where the job
- * is another user's and more than looked at. What else one may return stands at the function. */
+ * GANG_NO_DAEMON, GANG_NO_ANSWER, GANG_FAILED, GANG_UNSUPPORTED, and GANG_LIMIT for too many
+ * connections. Of those with a handle that ask it, besides: GANG_NO_SUCH_JOB, and
+ * GANG_NOT_PERMITTED where the job is another user's and more than looked at. What else one may
+ * return stands at the function. */
 typedef enum gang_result {
     /* It was done. */
     GANG_OK = 0,
@@ -45,7 +46,7 @@ typedef enum gang_result {
     /* There is not as much memory or disk as was asked for. */
     GANG_NOT_ENOUGH = 7,
     /* The daemon did not answer in time, or went away in the middle. */
-    GANG_LOST = 8,
+    GANG_NO_ANSWER = 8,
     /* The kernel or the machine refused. */
     GANG_FAILED = 9,
     /* The daemon does not know the request: it is of another version. */
@@ -133,7 +134,7 @@ typedef struct gang_page {
     uint32_t magic;
     uint32_t version;
     uint32_t running;  /* 1 while the slot runs */
-    uint32_t on_cpus;  /* planned: threads of the job for which the slot has CPUs, sleeping ones too */
+    uint32_t on_cpus;  /* planned: threads of the job for which the slot has CPUs, also sleeping */
     uint64_t until_ns; /* UTC; the slot lasts until then at least */
     uint64_t slice_ns;
     uint32_t cpus;     /* of the slot */
@@ -159,8 +160,8 @@ static inline uint64_t gang_page_until_ns(const gang_page *page)
     return __atomic_load_n(&page->until_ns, __ATOMIC_RELAXED);
 }
 
-/* As planned when the slot began: the threads that the job had, or the CPUs of the slot where those are
- * fewer. Threads that sleep count; how many run at a moment, nobody writes down. */
+/* As planned when the slot began: the threads that the job had, or the CPUs of the slot where those
+ * are fewer. Threads that sleep count; how many run at a moment, nobody writes down. */
 static inline uint32_t gang_page_on_cpus(const gang_page *page)
 {
     return __atomic_load_n(&page->on_cpus, __ATOMIC_RELAXED);
@@ -179,9 +180,9 @@ gang_result gang_spec_init(gang_spec *spec);
 gang_result gang_change_init(gang_change *change);
 
 /* Registers a job without processes. It ends with its last process, or when this process ends
- * before one was added. The handle is to be closed; a process has 4,096 open at most, and no job is registered
- * for one more. GANG_LIMIT for too many handles, jobs or CPUs, GANG_NOT_ENOUGH, GANG_NOT_PERMITTED for
- * GANG_EXPRESS. */
+ * before one was added. The handle is to be closed; a process has 4,096 open at most, and no job is
+ * registered for one more. GANG_LIMIT for too many handles, jobs or CPUs, GANG_NOT_ENOUGH,
+ * GANG_NOT_PERMITTED for GANG_EXPRESS. */
 gang_result gang_register(const gang_spec *spec, gang_job **job);
 
 /* Makes a job of what runs already: a process with its descendants, without memory or disk. As
@@ -201,21 +202,23 @@ gang_result gang_id(const gang_job *job, int64_t *id);
 /* Takes a process with all its threads and future children into the job; 0 is this one.
  * GANG_NO_SUCH_PROCESS; GANG_NOT_PERMITTED for a process of another user. */
 gang_result gang_add(gang_job *job, pid_t pid);
-/* Takes it out again: it is scheduled as it was before. GANG_NO_SUCH_PROCESS where it is not of the
- * job. */
+/* Takes a process out of the job again: it is scheduled as it was before, and so are its future
+ * children. GANG_NO_SUCH_PROCESS where the process is not of the job. */
 gang_result gang_remove(gang_job *job, pid_t pid);
 
-/* Takes a single thread into the job, by the number that gettid(2) tells; 0 is the one that calls. The rest
- * of its process is none of the job, nor is what the thread starts. A job has either processes or single
- * threads, 256 of these at most (GANG_LIMIT). GANG_NO_SUCH_PROCESS where there is no such thread;
- * GANG_NOT_PERMITTED for one of another user, one that is in a job already or whose process is, and for a
- * job that has processes, is suspended or asks for signals. GANG_FAILED where a thread cannot be switched
- * by itself: by other backends than rt, where gangs do not fill, or where its cgroup may have no real-time
- * threads; gang_error() says which, and what to do. Out of its slots the thread is SCHED_IDLE in its own
- * cgroups. Such a job cannot be suspended or told of its slots by signals: GANG_NOT_PERMITTED. */
+/* Takes a single thread into the job, by the number that gettid(2) tells; 0 is the one that calls.
+ * The rest of its process is none of the job, nor is what the thread starts. A job has either
+ * processes or single threads, 256 of these at most (GANG_LIMIT). GANG_NO_SUCH_PROCESS where there
+ * is no such thread; GANG_NOT_PERMITTED for one of another user, one that is in a job already or
+ * whose process is, and for a job that has processes, is suspended or asks for signals. GANG_FAILED
+ * where a thread cannot be switched by itself: by other backends than rt, where gangs do not fill,
+ * or where its cgroup may have no real-time threads; gang_error() says which, and what to do. Out
+ * of its slots the thread is SCHED_IDLE in its own cgroups. Such a job cannot be suspended or told
+ * of its slots by signals: GANG_NOT_PERMITTED. */
 gang_result gang_add_thread(gang_job *job, pid_t tid);
-/* Takes it out again: it is scheduled as it was before. With its last thread the job ends, as it does
- * within a second where that has ended. GANG_NO_SUCH_PROCESS where it is not of the job by itself. */
+/* Takes a single thread out of the job again: it is scheduled as it was before. With its last
+ * thread the job ends, as it does within a second where that has ended. GANG_NO_SUCH_PROCESS where
+ * the thread is not of the job by itself. */
 gang_result gang_remove_thread(gang_job *job, pid_t tid);
 
 /* The owner of a job may lower its class, administrators may set any: GANG_NOT_PERMITTED. */
@@ -226,29 +229,31 @@ gang_result gang_set_signals(gang_job *job, int on);
 gang_result gang_suspend(gang_job *job);
 gang_result gang_resume(gang_job *job);
 
-/* How far the job is, as the program counts: done of total, in any unit; 0 <= done <= total, 0 < total,
- * both finite. One process of a job is enough. Made for inner loops: a call reads a clock without a
- * system call, and four times a second one goes on to the daemon, and does not wait for its answer
- * (the first one of a job does); of the others it is not known. done == total is told at once. A
- * refusal is told with a later call, and then nothing more for 5 s and ten times as long as it took. */
+/* How far the job is, as the program counts: done of total, in any unit; 0 <= done <= total, 0 <
+ * total, both finite. One process of a job is enough. Made for inner loops: a call reads a clock
+ * without a system call, and four times a second one goes on to the daemon, and does not wait for
+ * its answer (the first one of a job does); of the others it is not known. done == total is told at
+ * once. A refusal is told with a later call, and then nothing more for 5 s and ten times as long as
+ * it took. */
 gang_result gang_job_progress(gang_job *job, double done, double total);
 
 /* Set size before the call: no more than that is filled in. */
 gang_result gang_get_use(gang_job *job, gang_use *use);
 gang_result gang_get_load(gang_load *load);
 
-/* Maps the slot page of a job; it stays mapped after gang_close, and in children. A process has 1,024
- * pages open at most, GANG_LIMIT beyond. */
+/* Maps the slot page of a job; it stays mapped after gang_close, and in children. A process has
+ * 1,024 pages open at most, GANG_LIMIT beyond. */
 gang_result gang_page_open(gang_job *job, const gang_page **page);
 /* GANG_INVALID, and nothing is unmapped, where it is no open page: one that was closed, too. */
 gang_result gang_page_close(const gang_page *page);
 
 /* A barrier and a lock for the threads of a gang. While the slot page says that the slot runs they
  * spin, out of slot they block; without a page, or where it says nothing, they spin for 50 us and
- * block then, and block at once where that was in vain. No spin lasts longer than 1 ms. Both lie where the program puts them, aligned to 8,
- * and stay there. In memory that processes share, children of a fork can use what their parent
- * made. Both order memory as those of pthread do; neither may be used in signal handlers. One that
- * was not initialised, or was destroyed, gives GANG_INVALID. */
+ * block then, and block at once where that was in vain. No spin lasts longer than 1 ms. Both lie
+ * where the program puts them, aligned to 8, and stay there. In memory that processes share,
+ * children of a fork can use what their parent made. Both order memory as those of pthread do;
+ * neither may be used in signal handlers. One that was not initialised, or was destroyed, gives
+ * GANG_INVALID. */
 typedef struct gang_barrier {
     uint64_t opaque[48];
 } gang_barrier;

@@ -260,7 +260,7 @@ unsafe fn registration(spec: *const Spec) -> Result<Registration, Failure> {
         cpus: cpus.into(),
         min_cpus: if spec.min_cpus == 0 { cpus } else { spec.min_cpus }.into(),
         class: class_or_invalid(spec.job_class)?,
-        policy: v1::Policy::local,
+        policy: v1::Policy::gang,
         weight: spec.weight.into(),
         mem_bytes: some(spec.mem_bytes),
         disk_bytes: some(spec.disk_bytes),
@@ -426,8 +426,9 @@ pub unsafe extern "C" fn gang_resize(job: *mut Handle, change: *const CChange) -
             weight: said(change.weight.into()),
             mem_bytes: said(change.mem_bytes),
             disk_bytes: said(change.disk_bytes),
+            ..Change::default()
         };
-        ask(|client| client.resize(job, &change))
+        ask(|client| client.set(job, &change))
     })
 }
 
@@ -485,7 +486,7 @@ pub unsafe extern "C" fn gang_get_use(job: *mut Handle, out: *mut Use) -> u32 {
             cpu_time_ns: details.cpu_time_ns,
             share_wanted: details.share_wanted,
             share_had: details.share_had,
-            mem_used_bytes: details.mem_used_bytes.unwrap_or(-1),
+            mem_used_bytes: details.used_memory().unwrap_or(-1),
         };
         // SAFETY: as the caller says.
         unsafe { write(out, value, size) };

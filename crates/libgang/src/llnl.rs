@@ -210,11 +210,11 @@ fn change(job: i64, wanted: &GangResources) -> Result<(), Failure> {
     let change = Change {
         cpus: said(wanted.cpu_count.into()),
         min_cpus: said(wanted.cpu_min.into()),
-        weight: None,
         mem_bytes: said(bytes(wanted.mega_mem, MEGA)),
         disk_bytes: said(bytes(wanted.giga_disk, GIGA)),
+        ..Change::default()
     };
-    ask(|client| client.resize(job, &change))
+    ask(|client| client.set(job, &change))
 }
 
 fn process(kind: u32, pid: i32) -> Result<i32, Failure> {
@@ -280,7 +280,7 @@ pub unsafe extern "C" fn GangJobUse(id: *mut GangJobId, out: *mut GangUse) -> u3
             slots: details.slots,
             processes: details.processes as c_int,
             threads: details.threads as c_int,
-            mega_mem: details.mem_used_bytes.map_or(-1.0, |used| used as f64 / MEGA),
+            mega_mem: details.used_memory().map_or(-1.0, |used| used as f64 / MEGA),
         };
         // SAFETY: not null, and the caller lets us write it.
         unsafe { out.write(value) };

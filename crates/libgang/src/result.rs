@@ -20,7 +20,7 @@ pub enum Code {
     NotPermitted = 5,
     Limit = 6,
     NotEnough = 7,
-    Lost = 8,
+    NoAnswer = 8,
     Failed = 9,
     Unsupported = 10,
     // Only of LLNL's interface.
@@ -39,7 +39,7 @@ const TEXTS: [(Code, &CStr); 14] = [
     (Code::NotPermitted, c"not permitted"),
     (Code::Limit, c"a limit of gangd is reached"),
     (Code::NotEnough, c"there is not as much memory or disk as was asked for"),
-    (Code::Lost, c"gangd did not answer in time, or went away"),
+    (Code::NoAnswer, c"gangd did not answer in time, or went away"),
     (Code::Failed, c"the kernel or the machine refused"),
     (Code::Unsupported, c"gangd does not know the request: it is of another version"),
     (Code::BadMachine, c"gangd does not look after that computer"),
@@ -80,7 +80,7 @@ impl From<ClientError> for Failure {
             ForeignSocket { .. } | ConnectNotPermitted { .. } | NotPermitted { .. } => {
                 Code::NotPermitted
             }
-            Connect { .. } | TimedOut { .. } | Lost { .. } | Closed { .. } => Code::Lost,
+            Connect { .. } | TimedOut { .. } | Lost { .. } | Closed { .. } => Code::NoAnswer,
             Malformed { .. } | Unsupported { .. } => Code::Unsupported,
             NoSuchJob { .. } => Code::NoSuchJob,
             NoSuchProcess { .. } | NoSuchThread { .. } => Code::NoSuchProcess,

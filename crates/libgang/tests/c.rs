@@ -126,7 +126,7 @@ fn llnl_job_changes_wholly_or_not_at_all() {
     ] {
         assert_eq!(said.next().expect("it ended").unwrap(), step);
         let [job] = &client.list_jobs().unwrap().jobs[..] else { panic!("{step}") };
-        let now = (job.class.clone(), job.cpus, job.mem_bytes, job.disk_bytes);
+        let now = (job.class.clone(), job.cpus, job.promised_memory(), job.disk_bytes);
         assert_eq!(now, (class, cpus, Some(mem_bytes), disk_bytes), "{step}");
         child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
@@ -197,7 +197,7 @@ fn missing_daemon_gives_each_call_its_result() {
         {\"limit\":\"clients\",\"maximum\":1}}\0";
     for (instead, modern, llnl) in [
         (Instead::Nobody, ("GANG_NO_DAEMON", "2"), ("gsNoDaemon", "2")),
-        (Instead::HangsUp, ("GANG_LOST", "8"), ("gsNoAnswer", "8")),
+        (Instead::HangsUp, ("GANG_NO_ANSWER", "8"), ("gsNoAnswer", "8")),
         (Instead::Says(UNKNOWN), ("GANG_UNSUPPORTED", "10"), ("gsUnsupported", "10")),
         (Instead::Says(FAILED), ("GANG_FAILED", "9"), ("gsFailed", "9")),
         (Instead::Says(FULL), ("GANG_LIMIT", "6"), ("gsLimit", "6")),

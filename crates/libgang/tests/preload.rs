@@ -161,7 +161,11 @@ fn the_daemon_is_asked_for_what_the_variables_say() {
         let [job] = &jobs[..] else { panic!("{jobs:?}") };
         assert_eq!((job.name.as_str(), job.cpus, job.min_cpus), ("by variables", 2, 1), "{line:?}");
         assert_eq!((&job.class, job.weight), (&v1::Class::standby, 7), "{line:?}");
-        assert_eq!((job.mem_bytes, job.disk_bytes), (Some(64 << 20), Some(1024)), "{line:?}");
+        assert_eq!(
+            (job.promised_memory(), job.disk_bytes),
+            (Some(64 << 20), Some(1024)),
+            "{line:?}"
+        );
         assert!(job.signals, "{line:?}");
         wait_until("it has ended", || client.list_jobs().unwrap().jobs.is_empty());
     }

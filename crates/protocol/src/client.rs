@@ -10,7 +10,7 @@ use crate::error::ClientError;
 use crate::paths::Surroundings;
 use crate::progress;
 use crate::timeout;
-use crate::v1;
+use crate::{auto1, v1};
 use connection::Connection;
 
 /// Longest wait for the daemon, at each of connecting, writing and reading, unless `$GANG_TIMEOUT`
@@ -47,7 +47,7 @@ impl Registration {
             cpus,
             min_cpus: cpus,
             class: v1::Class::batch,
-            policy: v1::Policy::local,
+            policy: v1::Policy::gang,
             weight: crate::limits::WEIGHT_DEFAULT,
             mem_bytes: None,
             disk_bytes: None,
@@ -57,9 +57,11 @@ impl Registration {
     }
 }
 
-/// What a running job is to ask for from now on; `None` stays as it is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What is to change of a running job; `None` stays as it is.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Change {
+    pub class: Option<v1::Class>,
+    pub policy: Option<v1::Policy>,
     pub cpus: Option<i64>,
     pub min_cpus: Option<i64>,
     pub weight: Option<i64>,
@@ -71,7 +73,7 @@ pub struct Change {
 /// How a job of policy auto is scheduled from now on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// Local or none.
+    /// Gang or none; auto counts as gang, as such a job begins.
     pub policy: v1::Policy,
     /// Until it is looked at again; otherwise for a while, to compare.
     pub decided: bool,
@@ -236,34 +238,34 @@ impl Client {
     /// Puts a job into another class.
     pub fn set_class(&mut self, job: i64, class: v1::Class) -> Result<(), ClientError> {
         let doing = format!("changing the class of job {job}");
-        self.connection
-            .call("SetClass", v1::SetClass_Args { job, class }, doing)
-            .map(|v1::SetClass_Reply {}| ())
+        self.set_job(job, Change { class: Some(class), ..Change::default() }, doing)
     }
 
     /// Schedules a job by another policy from now on.
     pub fn set_policy(&mut self, job: i64, policy: v1::Policy) -> Result<(), ClientError> {
         let doing = format!("changing the policy of job {job}");
-        self.connection
-            .call("SetPolicy", v1::SetPolicy_Args { job, policy }, doing)
-            .map(|v1::SetPolicy_Reply {}| ())
+        self.set_job(job, Change { policy: Some(policy), ..Change::default() }, doing)
     }
 
     /// Schedules a job of policy auto by `policy` from now on.
     pub fn decide(&mut self, job: i64, decision: Decision) -> Result<(), ClientError> {
         let Decision { policy, decided, gain, because } = decision;
         let doing = format!("deciding how job {job} is scheduled");
-        let args = v1::Decide_Args { job, policy, decided, gain, because };
-        self.connection.call("Decide", args, doing).map(|v1::Decide_Reply {}| ())
+        let (policy, gain) = (policy.into(), gain.map(Into::into));
+        let args = auto1::Decide_Args { job, policy, decided, gain, because };
+        self.connection.call("org.gangd.auto1.Decide", args, doing).map(|auto1::Decide_Reply {}| ())
     }
 
-    /// Changes what a running job asks for.
-    pub fn resize(&mut self, job: i64, to: &Change) -> Result<(), ClientError> {
-        let Change { cpus, min_cpus, weight, mem_bytes, disk_bytes } = *to;
-        let args = v1::Resize_Args { job, cpus, min_cpus, weight, mem_bytes, disk_bytes };
-        self.connection
-            .call("Resize", args, format!("resizing job {job}"))
-            .map(|v1::Resize_Reply {}| ())
+    /// Changes a running job: all that is said, or nothing where any of it is refused.
+    pub fn set(&mut self, job: i64, change: &Change) -> Result<(), ClientError> {
+        self.set_job(job, change.clone(), format!("changing job {job}"))
+    }
+
+    fn set_job(&mut self, job: i64, change: Change, doing: String) -> Result<(), ClientError> {
+        let Change { class, policy, cpus, min_cpus, weight, mem_bytes, disk_bytes } = change;
+        let args =
+            v1::SetJob_Args { job, class, policy, cpus, min_cpus, weight, mem_bytes, disk_bytes };
+        self.connection.call("SetJob", args, doing).map(|v1::SetJob_Reply {}| ())
     }
 
     /// All jobs, by id.
@@ -366,10 +368,10 @@ impl Client {
     }
 
     /// Ends the daemon after it has released all jobs.
-    pub fn stop(&mut self) -> Result<(), ClientError> {
+    pub fn shutdown(&mut self) -> Result<(), ClientError> {
         self.connection
-            .call("Stop", v1::Stop_Args {}, "stopping the daemon".to_owned())
-            .map(|v1::Stop_Reply {}| ())
+            .call("Shutdown", v1::Shutdown_Args {}, "shutting the daemon down".to_owned())
+            .map(|v1::Shutdown_Reply {}| ())
     }
 }
 

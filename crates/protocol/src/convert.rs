@@ -6,7 +6,7 @@
 
 use gang_schedule::{Class, Policy};
 
-use crate::v1;
+use crate::{auto1, v1};
 
 impl From<Class> for v1::Class {
     fn from(class: Class) -> Self {
@@ -33,7 +33,7 @@ impl From<v1::Class> for Class {
 impl From<Policy> for v1::Policy {
     fn from(policy: Policy) -> Self {
         match policy {
-            Policy::Local => Self::local,
+            Policy::Gang => Self::gang,
             Policy::None => Self::none,
         }
     }
@@ -43,9 +43,45 @@ impl From<v1::Policy> for Policy {
     fn from(policy: v1::Policy) -> Self {
         match policy {
             // What such a job begins with; who decides knows of it.
-            v1::Policy::local | v1::Policy::auto => Self::Local,
+            v1::Policy::gang | v1::Policy::auto => Self::Gang,
             v1::Policy::none => Self::None,
         }
+    }
+}
+
+impl From<auto1::Policy> for Policy {
+    fn from(policy: auto1::Policy) -> Self {
+        match policy {
+            auto1::Policy::gang => Self::Gang,
+            auto1::Policy::none => Self::None,
+        }
+    }
+}
+
+impl From<Policy> for auto1::Policy {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::Gang => Self::gang,
+            Policy::None => Self::none,
+        }
+    }
+}
+
+impl From<v1::Policy> for auto1::Policy {
+    fn from(policy: v1::Policy) -> Self {
+        Policy::from(policy).into()
+    }
+}
+
+impl From<v1::Gain> for auto1::Gain {
+    fn from(v1::Gain { gain, interval }: v1::Gain) -> Self {
+        Self { gain, interval }
+    }
+}
+
+impl From<auto1::Gain> for v1::Gain {
+    fn from(auto1::Gain { gain, interval }: auto1::Gain) -> Self {
+        Self { gain, interval }
     }
 }
 
@@ -62,6 +98,9 @@ mod tests {
         }
         for policy in Policy::ALL {
             let there = v1::Policy::from(policy);
+            assert_eq!(serde_json::to_value(&there).unwrap(), policy.name());
+            assert_eq!(Policy::from(there), policy);
+            let there = auto1::Policy::from(policy);
             assert_eq!(serde_json::to_value(&there).unwrap(), policy.name());
             assert_eq!(Policy::from(there), policy);
         }

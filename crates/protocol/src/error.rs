@@ -110,7 +110,12 @@ impl ClientError {
     /// The error of an error reply.
     pub(crate) fn from_reply(doing: String, reply: &varlink::Reply) -> Self {
         use v1::ErrorKind::*;
-        match v1::ErrorKind::from(reply) {
+        // Those of auto1 have the same names and parameters.
+        let mut reply = reply.clone();
+        if let Some(name) = reply.error.as_ref().and_then(|name| name.strip_prefix(AUTO1)) {
+            reply.error = Some(format!("org.gangd.v1.{name}").into());
+        }
+        match v1::ErrorKind::from(&reply) {
             NoSuchJob(Some(e)) => Self::NoSuchJob { doing, job: e.job },
             NoSuchProcess(Some(e)) => Self::NoSuchProcess { doing, pid: e.pid },
             NoSuchThread(Some(e)) => Self::NoSuchThread { doing, tid: e.tid },
@@ -147,6 +152,9 @@ impl ClientError {
         }
     }
 }
+
+/// How names of the second interface begin.
+const AUTO1: &str = "org.gangd.auto1.";
 
 /// Bytes as people write them.
 struct Bytes(i64);

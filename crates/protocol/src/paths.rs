@@ -13,7 +13,7 @@ pub const SYSTEM_SOCKET: &str = "/run/gangd/gangd.sock";
 pub struct Surroundings {
     /// Effective user id of the process that asks.
     pub uid: u32,
-    /// `$GANG_SOCKET`; an empty one counts as absent.
+    /// That of the option `--socket`, else `$GANG_SOCKET`; an empty one counts as absent.
     pub gang_socket: Option<OsString>,
     /// `$XDG_RUNTIME_DIR`; one that is not absolute counts as absent, as its specification says.
     pub xdg_runtime_dir: Option<OsString>,
@@ -29,7 +29,15 @@ impl Surroundings {
         }
     }
 
-    /// The sockets to try, in order: only `$GANG_SOCKET` where it is set, else the machine's,
+    /// Those of this process, where a socket named on the command line comes before the
+    /// environment.
+    pub fn with_socket(socket: Option<&Path>) -> Self {
+        let own = Self::of_this_process();
+        let gang_socket = socket.map(|path| path.as_os_str().to_owned()).or(own.gang_socket);
+        Self { gang_socket, ..own }
+    }
+
+    /// The sockets to try, in order: only the one that is named where one is, else the machine's,
     /// then the user's own.
     pub fn candidates(&self) -> Vec<PathBuf> {
         if let Some(named) = self.named() {
@@ -43,8 +51,8 @@ impl Surroundings {
         sockets
     }
 
-    /// The socket of a daemon that this user starts: `$GANG_SOCKET`, else [`SYSTEM_SOCKET`] for
-    /// root, else one in the user's runtime directory.
+    /// The socket of a daemon that this user starts: the one that is named, else [`SYSTEM_SOCKET`]
+    /// for root, else one in the user's runtime directory.
     ///
     /// Root has none beside the machine's: two daemons with privilege would schedule the same
     /// CPUs, and `$XDG_RUNTIME_DIR` of root under `sudo -E` is another user's.

@@ -34,13 +34,19 @@ fn the_corpus_is_decoded() {
 
 #[test]
 fn every_method_has_a_seed() {
-    let description = include_str!("../src/org.gangd.v1.varlink");
-    let methods = description.lines().filter_map(|line| line.strip_prefix("method "));
-    let methods: Vec<&str> = methods.filter_map(|line| line.split('(').next()).collect();
+    let interfaces = [
+        ("org.gangd.v1", include_str!("../src/org.gangd.v1.varlink")),
+        ("org.gangd.auto1", include_str!("../src/org.gangd.auto1.varlink")),
+    ];
+    let methods = interfaces.iter().flat_map(|(interface, description)| {
+        let methods = description.lines().filter_map(|line| line.strip_prefix("method "));
+        methods.filter_map(move |line| Some((interface, line.split('(').next()?)))
+    });
+    let methods: Vec<_> = methods.collect();
     assert!(methods.len() > 20);
     let corpus = corpus();
-    for method in methods {
-        let named = format!("org.gangd.v1.{method}\"").into_bytes();
+    for (interface, method) in methods {
+        let named = format!("{interface}.{method}\"").into_bytes();
         let reaches = |(name, data): &(String, Vec<u8>)| {
             name.starts_with("call-") && data.windows(named.len()).any(|part| part == named)
         };

@@ -15,48 +15,77 @@ use crate::turn::{SLICE, Tier};
 use crate::{CpuSet, JobId, Plan, clock};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What must always hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Invariant {
+    /// Its name, which stays from version to version.
+    pub id: &'static str,
+    pub sentence: &'static str,
+}
+
 /// Something that must never be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The invariant, as one sentence.
-    pub invariant: &'static str,
+    pub invariant: Invariant,
     /// The state that was found instead, with the numbers.
     pub found: String,
 }
 
 impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.invariant, self.found)
+        write!(f, "{}: {}", self.invariant.sentence, self.found)
     }
 }
 
 /// No CPU belongs to two gangs in one slice.
-pub const ONE_OWNER: &str = "in one slice no CPU belongs to two gangs";
+pub const ONE_OWNER: Invariant =
+    Invariant { id: "one_owner", sentence: "in one slice no CPU belongs to two gangs" };
 /// Slots and rest are all CPUs online.
-pub const ALL_CPUS: &str = "every CPU online is in one slot or in the rest, and no other CPU is";
+pub const ALL_CPUS: Invariant = Invariant {
+    id: "all_cpus",
+    sentence: "every CPU online is in one slot or in the rest, and no other CPU is",
+};
 /// All or none.
-pub const ALL_OR_NONE: &str = "a gang has all of its CPUs or none";
+pub const ALL_OR_NONE: Invariant =
+    Invariant { id: "all_or_none", sentence: "a gang has all of its CPUs or none" };
 /// The jobs that may be in a row.
-pub const ONLY_RUNNABLE: &str = "only jobs that can run and are awake are in a row";
+pub const ONLY_RUNNABLE: Invariant = Invariant {
+    id: "only_runnable",
+    sentence: "only jobs that can run and are awake are in a row",
+};
 /// Exactly one place.
-pub const ONE_PLACE: &str = "a job is at one place: row, fillers or paused";
+pub const ONE_PLACE: Invariant =
+    Invariant { id: "one_place", sentence: "a job is at one place: row, fillers or paused" };
 /// The place that is right.
-pub const RIGHT_PLACE: &str =
-    "who is suspended is paused, who waits fills (or is paused), nobody else is either";
+pub const RIGHT_PLACE: Invariant = Invariant {
+    id: "right_place",
+    sentence: "who is suspended is paused, who waits fills (or is paused), nobody else is either",
+};
 /// The cap.
-pub const CAP: &str = "no gang is in the row of a slice that the cap denies to gangs";
+pub const CAP: Invariant = Invariant {
+    id: "cap",
+    sentence: "no gang is in the row of a slice that the cap denies to gangs",
+};
 /// The clock.
-pub const CLOCK: &str = "a slice begins and ends where the clock says";
+pub const CLOCK: Invariant =
+    Invariant { id: "clock", sentence: "a slice begins and ends where the clock says" };
 /// No CPU is wasted.
-pub const MAXIMAL: &str = "a gang waits only if it does not fit on CPUs that stand free";
+pub const MAXIMAL: Invariant = Invariant {
+    id: "maximal",
+    sentence: "a gang waits only if it does not fit on CPUs that stand free",
+};
 /// The rest takes no more than it can use.
-pub const KEPT: &str = "no more CPUs are kept for the rest than it has threads";
+pub const KEPT: Invariant =
+    Invariant { id: "kept", sentence: "no more CPUs are kept for the rest than it has threads" };
 /// No starvation. A frame of a gang is twice the slices in which its share is
 /// one slot; of gangs with equal weights none needs more than one time.
-pub const WAIT: &str = "every gang that can run is in a row of every frame";
+pub const WAIT: Invariant =
+    Invariant { id: "wait", sentence: "every gang that can run is in a row of every frame" };
 /// Fairness.
-pub const SHARE: &str =
-    "a gang has its share of the slices, within the slices that gangs ask for at a time";
+pub const SHARE: Invariant = Invariant {
+    id: "share",
+    sentence: "a gang has its share of the slices, within the slices that gangs ask for at a time",
+};
 
 /// The faults of a plan that this schedule just made, by [`Schedule::plan`] or [`Schedule::amend`],
 /// with no event since.
@@ -82,7 +111,7 @@ pub fn plan(schedule: &Schedule, plan: &Plan) -> Vec<Violation> {
 struct Found(Vec<Violation>);
 
 impl Found {
-    fn unless(&mut self, holds: bool, invariant: &'static str, found: impl FnOnce() -> String) {
+    fn unless(&mut self, holds: bool, invariant: Invariant, found: impl FnOnce() -> String) {
         if !holds {
             self.0.push(Violation { invariant, found: found() });
         }

@@ -56,20 +56,20 @@ impl fmt::Display for Class {
 /// How a job is scheduled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Policy {
-    /// Placed at each slice by the conditions of this machine (L14).
+    /// All its threads at once, placed at each slice by the conditions of this machine (L14).
     #[default]
-    Local,
+    Gang,
     /// Accounted for, never in a row: scheduled by plain Linux.
     None,
 }
 
 impl Policy {
     /// All policies.
-    pub const ALL: [Policy; 2] = [Policy::Local, Policy::None];
+    pub const ALL: [Policy; 2] = [Policy::Gang, Policy::None];
 
     pub const fn name(self) -> &'static str {
         match self {
-            Policy::Local => "local",
+            Policy::Gang => "gang",
             Policy::None => "none",
         }
     }
@@ -105,7 +105,7 @@ impl FromStr for Policy {
 
     fn from_str(word: &str) -> Result<Policy, UnknownName> {
         let unknown =
-            || UnknownName { word: word.to_owned(), what: "policy", known: "local and none" };
+            || UnknownName { word: word.to_owned(), what: "policy", known: "gang and none" };
         Policy::ALL.into_iter().find(|p| p.name() == word).ok_or_else(unknown)
     }
 }
@@ -134,7 +134,7 @@ impl Spec {
     pub fn new(cpus: u32) -> Spec {
         Spec {
             class: Class::Batch,
-            policy: Policy::Local,
+            policy: Policy::Gang,
             weight: Spec::DEFAULT_WEIGHT,
             cpus,
             min_cpus: cpus,
@@ -153,7 +153,7 @@ impl Spec {
         if !(1..=Spec::MAX_WEIGHT).contains(&weight) {
             return Err(Refusal::Weight { weight, max: Spec::MAX_WEIGHT });
         }
-        if policy == Policy::Local && min_cpus > machine {
+        if policy == Policy::Gang && min_cpus > machine {
             return Err(Refusal::TooWide { min_cpus, machine });
         }
         Ok(())

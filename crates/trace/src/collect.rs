@@ -12,7 +12,7 @@ use gang_linux::{
     process,
     switches::{self, Stay},
 };
-use gang_protocol::{client::Client, v1};
+use gang_protocol::{client::Client, paths::Surroundings, v1};
 
 use crate::members::Members;
 
@@ -47,9 +47,9 @@ pub struct Recorded {
     pub names: BTreeMap<i32, String>,
 }
 
-/// Records for some time.
-pub fn record(length: Duration) -> Result<Recorded> {
-    let mut client = Client::find()?;
+/// Records for some time what the daemon plans that is found from there.
+pub fn record(daemon: &Surroundings, length: Duration) -> Result<Recorded> {
+    let mut client = Client::find_from(daemon)?;
     let status = client.status()?.status;
     let cpus = usize::try_from(status.cpus).unwrap_or(1);
     let recording = std::thread::spawn(move || switches::record(cpus, length));

@@ -22,7 +22,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use gang_protocol::{exit, name::escaped};
+use gang_protocol::{exit, name::escaped, paths::Surroundings};
 
 /// Record slots and context switches as a trace for Perfetto or Chrome
 ///
@@ -33,6 +33,9 @@ use gang_protocol::{exit, name::escaped};
 #[derive(Debug, Parser)]
 #[command(name = "gang trace", version, max_term_width = 100)]
 struct Cli {
+    /// Socket of the daemon to talk to, and the only one that is tried [env: GANG_SOCKET]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
     /// For how long to record, in seconds
     #[arg(short, long, default_value = "2", value_parser = seconds)]
     seconds: Duration,
@@ -67,7 +70,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<()> {
-    let recorded = collect::record(cli.seconds)?;
+    let recorded = collect::record(&Surroundings::with_socket(cli.socket.as_deref()), cli.seconds)?;
     let trace = events::of(&recorded);
     let text = serde_json::to_vec(&trace)?;
     std::fs::write(&cli.out, text)

@@ -14,33 +14,30 @@ fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
     if let Some(reason) = &job.not_measured {
         return writeln!(out, "  together    not measured: {}", escaped(reason));
     }
-    let (Some(lost), Some(filled), Some(waiting)) = (job.lost_ns, job.filled_ns, job.waiting_ns)
-    else {
-        return Ok(());
-    };
-    match (job.coscheduled, job.skew_us_p99) {
+    let Some(measured) = &job.measured else { return Ok(()) };
+    match (measured.coscheduled, measured.skew_ns_p99) {
         (None, _) if job.slots > 0 => {
             writeln!(out, "  together    wanted no CPU in its slots yet")?;
         }
         (None, _) => writeln!(out, "  together    had no slot yet")?,
         (Some(share), None) => writeln!(out, "  together    {} of its slots", percent(share))?,
-        (Some(share), Some(skew_us)) => writeln!(
+        (Some(share), Some(skew_ns)) => writeln!(
             out,
             "  together    {} of its slots; 99 % of them begin and end within {}",
             percent(share),
-            duration((skew_us * 1e3) as i64)
+            duration(skew_ns)
         )?,
     }
     writeln!(
         out,
         "  waited      {} in slot, {} out of slot; ran {} out of slot",
-        duration(lost),
-        duration(waiting),
-        duration(filled)
+        duration(measured.lost_ns),
+        duration(measured.waiting_ns),
+        duration(measured.filled_ns)
     )?;
-    for culprit in job.lost_to.iter().flatten() {
+    for culprit in measured.lost_to.iter().flatten() {
         let (name, ns) = (escaped(&culprit.name), duration(culprit.ns));
-        writeln!(out, "  lost to     {name} ({}, {}): {ns}", culprit.pid, culprit.class)?;
+        writeln!(out, "  lost to     {name} ({}, {}): {ns}", culprit.pid, culprit.sched_policy)?;
     }
     Ok(())
 }
@@ -66,9 +63,9 @@ fn by_cpu(out: &mut String, of_cpus: &[v1::OnCpu], width: Option<usize>) -> std:
 
 /// The decision on a job of policy auto.
 fn decided(out: &mut String, job: &v1::Job) -> std::fmt::Result {
-    let Some(because) = &job.because else { return Ok(()) };
-    let policy = job.decided.as_ref().map_or_else(|| "nothing, so local".into(), word);
-    let gain = job.gain.as_ref().map_or_else(String::new, |it| format!(", {}", gain(it)));
+    let Some(v1::Decision { policy, gain: of, because }) = &job.decision else { return Ok(()) };
+    let policy = policy.as_ref().map_or_else(|| "nothing, so gang".into(), word);
+    let gain = of.as_ref().map_or_else(String::new, |it| format!(", {}", gain(it)));
     writeln!(out, "  decided     {policy}{gain}: {}", escaped(because))
 }
 
@@ -99,11 +96,11 @@ fn write(
     )?;
     decided(out, job)?;
     let state = words(&job.state);
-    match (&job.state, job.alone) {
+    match (&job.state, job.uncontended) {
         (v1::JobState::too_many_threads, _) => {
             writeln!(out, "  state       {state}: no slots with {}", crowd(job))?;
         }
-        (v1::JobState::running | v1::JobState::waiting, Some(true)) => {
+        (v1::JobState::running | v1::JobState::waiting, true) => {
             writeln!(
                 out,
                 "  state       {state}, left to Linux as long as nobody else wants a CPU"
@@ -126,20 +123,20 @@ fn write(
     )?;
     writeln!(out, "  slots       {}, {} in slot", job.slots, duration(job.in_slot_ns))?;
     writeln!(out, "  CPU time    {}", duration(job.cpu_time_ns))?;
-    if let Some((share, told_ns)) = progress(job).zip(job.progress_at_ns) {
-        let (done, total) = (job.progress_done.unwrap_or(0.0), job.progress_total.unwrap_or(0.0));
-        let age = duration(now_ns.saturating_sub(told_ns));
+    if let Some((share, v1::Progress { done, total, at_ns })) =
+        progress(job).zip(job.progress.as_ref())
+    {
+        let age = duration(now_ns.saturating_sub(*at_ns));
         writeln!(out, "  progress    {}, {done} of {total}, told {age} ago", percent(share))?;
     }
     let age = now_ns.saturating_sub(job.registered_at_ns);
     writeln!(out, "  registered  {} ago", duration(age))?;
     measured(out, job)?;
-    if let Some(mem) = job.mem_bytes {
-        let kept = if job.mem_enforced { "enforced" } else { "not enforced" };
-        let used = job
-            .mem_used_bytes
-            .map_or_else(|| "use unknown".into(), |used| format!("{} used", size(used)));
-        writeln!(out, "  memory      {} promised, {kept}, {used}", size(mem))?;
+    if let Some(v1::Memory { promised_bytes, used_bytes, enforced }) = &job.memory {
+        let kept = if *enforced { "enforced" } else { "not enforced" };
+        let used =
+            used_bytes.map_or_else(|| "use unknown".into(), |used| format!("{} used", size(used)));
+        writeln!(out, "  memory      {} promised, {kept}, {used}", size(*promised_bytes))?;
     }
     if let Some(disk) = job.disk_bytes {
         writeln!(out, "  disk        {} promised", size(disk))?;
@@ -159,7 +156,8 @@ fn write(
             count(job.threads, "thread")
         )?,
     }
-    by_cpu(&mut *out, job.per_cpu.as_deref().unwrap_or_default(), width)?;
+    let of_cpus = job.measured.as_ref().and_then(|measured| measured.per_cpu.as_deref());
+    by_cpu(&mut *out, of_cpus.unwrap_or_default(), width)?;
     if let Some(processes) = reply.processes.as_ref().filter(|list| !list.is_empty()) {
         // Of single threads their numbers, of the others how many there are.
         let heading = if job.single_threads == Some(true) { "TIDS" } else { "THREADS" };
@@ -205,29 +203,20 @@ mod tests {
 
     #[test]
     fn whoever_is_left_to_linux_is_told() {
-        let of = |alone| {
-            let details = v1::Job { alone, ..fixture::job(1, "lu") };
+        let of = |uncontended| {
+            let details = v1::Job { uncontended, ..fixture::job(1, "lu") };
             text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
         };
         let told = "  state       running, left to Linux as long as nobody else wants a CPU\n";
-        assert!(of(Some(true)).contains(told), "{}", of(Some(true)));
-        assert!(of(Some(false)).contains("  state       running\n"));
-        assert!(of(None).contains("  state       running\n"), "an older daemon");
+        assert!(of(true).contains(told), "{}", of(true));
+        assert!(of(false).contains("  state       running\n"));
     }
 
     #[test]
     fn a_gang_that_wanted_no_cpu_in_its_slots_had_them() {
         let of = |slots| {
-            let measured = Some(0);
-            let details = v1::Job {
-                slots,
-                coscheduled: None,
-                not_measured: None,
-                lost_ns: measured,
-                filled_ns: measured,
-                waiting_ns: measured,
-                ..fixture::job(1, "sleeps")
-            };
+            let mut details = v1::Job { slots, ..fixture::job(1, "sleeps") };
+            details.measured.as_mut().unwrap().coscheduled = None;
             text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
         };
         assert!(of(0).contains("had no slot yet"), "{}", of(0));

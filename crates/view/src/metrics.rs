@@ -134,7 +134,6 @@ fn of_daemon(
 ) -> Vec<(&'static str, &'static str, MetricType, Samples)> {
     use MetricType::{Counter, Gauge};
     let one = |value: f64| vec![(Vec::new(), value)];
-    let told = |count: Option<i64>| count.map_or(Vec::new(), |count| one(count as f64));
     let build = vec![
         ("version", status.version.clone()),
         ("backend", status.backend.clone()),
@@ -148,10 +147,10 @@ fn of_daemon(
         ("skew", &switches.skew),
     ];
     let statistics = |(name, phase): (&'static str, &Phase)| {
-        let figures = [("median", phase.p50_us), ("p99", phase.p99_us), ("max", phase.max_us)];
-        figures.map(|(statistic, us)| {
+        let figures = [("median", phase.p50_ns), ("p99", phase.p99_ns), ("max", phase.max_ns)];
+        figures.map(|(statistic, ns)| {
             let labels = vec![("phase", name.to_owned()), ("statistic", statistic.to_owned())];
-            (labels, us / 1e6)
+            (labels, seconds(ns))
         })
     };
     let class_slices = status
@@ -200,7 +199,12 @@ fn of_daemon(
             class_slices.collect(),
         ),
         ("gangd_class_weight_ratio", "What a class weighs", Gauge, class_weights.collect()),
-        ("gangd_cap_ratio", "What all gangs together may take", Gauge, one(status.cap)),
+        (
+            "gangd_gang_share_max_ratio",
+            "What all gangs together may take of the machine",
+            Gauge,
+            one(status.gang_share_max),
+        ),
         ("gangd_cpus", "CPUs that are scheduled", Gauge, one(status.cpus as f64)),
         ("gangd_jobs", "Jobs", Gauge, one(status.jobs as f64)),
         (
@@ -236,13 +240,13 @@ fn of_daemon(
             "gangd_late_plans",
             "Plans that were handed over after their beginning",
             Counter,
-            told(switches.late_plans),
+            one(switches.late_plans as f64),
         ),
         (
             "gangd_plans_ran_out",
             "Plans that no other followed in time, so that gangs left their slots",
             Counter,
-            told(switches.ran_out),
+            one(switches.ran_out as f64),
         ),
         (
             "gangd_switch_seconds",
@@ -312,12 +316,12 @@ const OF_JOBS: &[OfJob] = &[
     gauge(
         "gangd_job_coscheduled_ratio",
         "Share of the time in its slots in which all runnable threads of a job ran, since it began",
-        |view| view.job.coscheduled,
+        |view| view.job.coscheduled(),
     ),
     gauge(
         "gangd_job_skew_seconds",
         "First to last thread at the edges of slots: what 99 of 100 do not exceed",
-        |view| view.job.skew_us_p99.map(|us| us / 1e6),
+        |view| view.job.skew_ns_p99().map(seconds),
     ),
     counter("gangd_job_slots", "Slots that a job had", |view| Some(view.job.slots as f64)),
     counter("gangd_job_slot_seconds", "Time that a job was in slot", |view| {
@@ -329,23 +333,23 @@ const OF_JOBS: &[OfJob] = &[
     counter(
         "gangd_job_lost_seconds",
         "Time that threads of a job waited for a CPU in slot, summed over its threads",
-        |view| view.job.lost_ns.map(seconds),
+        |view| Some(seconds(view.job.measured.as_ref()?.lost_ns)),
     ),
     counter(
         "gangd_job_waiting_seconds",
         "Time that threads of a job waited for a CPU out of slot, summed over its threads",
-        |view| view.job.waiting_ns.map(seconds),
+        |view| Some(seconds(view.job.measured.as_ref()?.waiting_ns)),
     ),
     counter(
         "gangd_job_filled_seconds",
         "CPU time that a job had out of its slots, in holes",
-        |view| view.job.filled_ns.map(seconds),
+        |view| Some(seconds(view.job.measured.as_ref()?.filled_ns)),
     ),
     gauge("gangd_job_memory_used_bytes", "Memory of a job that was promised some", |view| {
-        view.job.mem_used_bytes.map(|bytes| bytes as f64)
+        view.job.used_memory().map(|bytes| bytes as f64)
     }),
     gauge("gangd_job_memory_promised_bytes", "Memory that a job was promised", |view| {
-        view.job.mem_bytes.map(|bytes| bytes as f64)
+        view.job.promised_memory().map(|bytes| bytes as f64)
     }),
     gauge("gangd_job_disk_promised_bytes", "Disk that a job was promised", |view| {
         view.job.disk_bytes.map(|bytes| bytes as f64)

@@ -32,7 +32,7 @@ pub fn percent(share: f64) -> String {
 
 /// The share of its work that a job has done, where its program says so.
 pub fn progress(job: &v1::Job) -> Option<f64> {
-    let (done, total) = job.progress_done.zip(job.progress_total)?;
+    let v1::Progress { done, total, .. } = job.progress.as_ref()?;
     // A share is between 0 and 1, whatever a daemon sends.
     let share = done / total;
     (0.0..=1.0).contains(&share).then_some(share)
@@ -146,14 +146,13 @@ mod tests {
 
     #[test]
     fn a_share_of_nothing_is_no_progress() {
+        let job = || crate::fixture::job(1, "lu");
         let of = |done, total| {
-            let job = crate::fixture::job(1, "lu");
-            progress(&v1::Job { progress_done: done, progress_total: total, ..job })
+            let told = Some(v1::Progress { done, total, at_ns: 0 });
+            progress(&v1::Job { progress: told, ..job() })
         };
-        assert_eq!(of(Some(1.0), Some(4.0)), Some(0.25));
-        assert_eq!((of(None, None), of(Some(1.0), None)), (None, None));
-        assert_eq!((of(Some(0.0), Some(0.0)), of(Some(3.0), Some(2.0))), (None, None));
-        assert_eq!(of(Some(-1.0), Some(2.0)), None);
+        assert_eq!((of(1.0, 4.0), progress(&job())), (Some(0.25), None));
+        assert_eq!((of(0.0, 0.0), of(3.0, 2.0), of(-1.0, 2.0)), (None, None, None));
     }
 
     #[test]

@@ -72,14 +72,14 @@ pub struct Settings {
 pub enum WebError {
     #[error(
         "gang web does not encrypt, so it listens on this machine alone, not at {address}; for others have a \
-         proxy with TLS before --socket"
+         proxy with TLS before --listen unix:PATH"
     )]
     NotThisMachine { address: SocketAddr },
     #[error("cannot listen at {at}{hint}")]
     Listen { at: String, hint: &'static str, source: io::Error },
-    #[error("something listens at {} already, another gang web perhaps; name another --socket", .path.display())]
+    #[error("something listens at {} already, another gang web perhaps; name another path", .path.display())]
     InUse { path: PathBuf },
-    #[error("there is something at {} that is no socket; name another --socket", .path.display())]
+    #[error("there is something at {} that is no socket; name another path", .path.display())]
     NoSocket { path: PathBuf },
     #[error("cannot {doing}")]
     Start { doing: &'static str, source: io::Error },

@@ -40,7 +40,7 @@ pub struct Figures {
     /// Of its CPU time: what it had out of its slots.
     pub filled: Option<f64>,
     pub coscheduled: Option<f64>,
-    pub skew_us_p99: Option<f64>,
+    pub skew_ns_p99: Option<i64>,
     /// Other jobs that want CPUs, and threads outside all jobs that do.
     pub competing_jobs: usize,
     pub competing_threads: i64,
@@ -140,12 +140,14 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
 
 impl Figures {
     fn of(Evidence { job, status, jobs }: Evidence<'_>) -> Figures {
-        let measured_slot_ns = job.measured_slot_ns.unwrap_or(0);
+        let measured = job.measured.as_ref();
+        let measured_slot_ns = measured.map_or(0, |it| it.slot_ns);
         let slot_ns = (measured_slot_ns * job.cpus) as f64;
         let is_enough = measured_slot_ns >= SLOT_LEAST_NS && job.cpus > 0;
         let of_slots = |ns: i64| is_enough.then(|| (ns as f64 / slot_ns).clamp(0.0, 1.0));
+        let of_cpus = measured.and_then(|it| it.per_cpu.as_ref());
         let ran_ns: Option<i64> =
-            job.per_cpu.as_ref().map(|of_cpus| of_cpus.iter().map(|it| it.in_slot_ns).sum());
+            of_cpus.map(|of_cpus| of_cpus.iter().map(|it| it.in_slot_ns).sum());
         let of_time = |filled_ns: i64| {
             let all_ns = ran_ns? + filled_ns;
             (all_ns >= SLOT_LEAST_NS).then(|| filled_ns as f64 / all_ns as f64)
@@ -158,10 +160,10 @@ impl Figures {
             share_wanted: job.share_wanted,
             share_had: job.share_had,
             busy: ran_ns.and_then(of_slots),
-            lost: job.lost_ns.and_then(of_slots),
-            filled: job.filled_ns.and_then(of_time),
-            coscheduled: job.coscheduled.filter(|_| is_enough),
-            skew_us_p99: job.skew_us_p99.filter(|_| is_enough),
+            lost: measured.and_then(|it| of_slots(it.lost_ns)),
+            filled: measured.and_then(|it| of_time(it.filled_ns)),
+            coscheduled: job.coscheduled().filter(|_| is_enough),
+            skew_ns_p99: job.skew_ns_p99().filter(|_| is_enough),
             competing_jobs: jobs.iter().filter(competes).count(),
             competing_threads: status.unregistered_threads,
         }

@@ -187,7 +187,7 @@ impl World {
             backend: self.backend,
             switchers: switchers.clone(),
             has_common_group: self.in_idle_group,
-            leave_alone: self.seed % 5 != 0,
+            passthrough: self.seed % 5 != 0,
             gaps: Gaps::new(0.05, self.config.gap, self.config.gap.length_ns > 0),
         };
         let limits = Limits { jobs: 40, jobs_per_user: 12, cpus_per_user: 64 };
@@ -506,7 +506,7 @@ impl World {
         match (kind, job) {
             (Kind::Register, _) => {
                 let cpus = u32::from(b % 5) + 1;
-                let policy = if b % 11 == 0 { Policy::None } else { Policy::Local };
+                let policy = if b % 11 == 0 { Policy::None } else { Policy::Gang };
                 let candidate = Candidate {
                     name: "job".into(),
                     owner_uid: USERS[usize::from(a) % USERS.len()],
@@ -923,7 +923,7 @@ impl World {
 
     fn change_policy(&mut self, job: JobId, b: u16) -> Result<(), Died> {
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
-        let policy = if b % 2 == 0 { Policy::None } else { Policy::Local };
+        let policy = if b % 2 == 0 { Policy::None } else { Policy::Gang };
         let of = &daemon.core.jobs[&job];
         let is_moving = |it: &Pending| matches!(it, Pending::Moving { .. });
         if of.spec.policy == policy || daemon.pending.iter().any(is_moving) {
@@ -937,7 +937,7 @@ impl World {
             Policy::None => {
                 let _ = daemon.core.change(job, |spec, _| spec.policy = policy);
             }
-            Policy::Local => {
+            Policy::Gang => {
                 self.hit(job, Moment::Move);
                 self.file(job, |core| core.expect_at(job, to))?;
             }

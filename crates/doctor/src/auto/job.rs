@@ -83,7 +83,7 @@ impl AutoJob {
             around: Around::default(),
             stage: Stage::Open {
                 pairs: Vec::new(),
-                usual: job.decided.clone().unwrap_or(Policy::local),
+                usual: job.decided().cloned().unwrap_or(Policy::gang),
             },
             ledger: Ledger::new(cost),
             lived: Duration::ZERO,

@@ -53,10 +53,10 @@ pub fn verdict(pairs: &[Pair], nature: Nature) -> Option<Verdict> {
     let no_difference = gain.gain.abs() <= HELPS
         || gain.interval.is_some_and(|[low, high]| low <= 0.0 && 0.0 <= high);
     let (policy, because) = if helps {
-        (Policy::local, "it does more as a gang")
+        (Policy::gang, "it does more as a gang")
     } else if no_difference && nature.waits && nature.beside_gangs {
         (
-            Policy::local,
+            Policy::gang,
             "it makes no difference beside gangs, and its threads wait for each other, so that \
              whoever else came would delay them",
         )
@@ -97,10 +97,10 @@ mod tests {
     #[test]
     fn what_is_clear_is_decided_at_once() {
         assert_eq!(decided(&pairs(0.45, 0.1, 0.02, 3), true, false), None);
-        assert_eq!(decided(&pairs(0.45, 0.1, 0.02, 4), true, false), Some(Policy::local));
+        assert_eq!(decided(&pairs(0.45, 0.1, 0.02, 4), true, false), Some(Policy::gang));
         assert_eq!(decided(&pairs(0.50, 0.5, 0.002, 4), false, true), Some(Policy::none));
         assert_eq!(decided(&pairs(0.30, 0.5, 0.02, 4), true, true), Some(Policy::none));
-        assert_eq!(decided(&pairs(0.30, 0.0, 0.0, 4), false, false), Some(Policy::local));
+        assert_eq!(decided(&pairs(0.30, 0.0, 0.0, 4), false, false), Some(Policy::gang));
     }
 
     #[test]
@@ -108,13 +108,13 @@ mod tests {
         let unclear = |count| pairs(0.52, 0.5, 0.1, count);
         assert_eq!(decided(&unclear(4), false, false), None);
         assert_eq!(decided(&unclear(PAIRS_MAX), false, false), Some(Policy::none));
-        assert_eq!(decided(&pairs(0.55, 0.5, 0.1, PAIRS_MAX), false, false), Some(Policy::local));
+        assert_eq!(decided(&pairs(0.55, 0.5, 0.1, PAIRS_MAX), false, false), Some(Policy::gang));
     }
 
     #[test]
     fn waiting_threads_without_difference_stay_a_gang() {
         let same = pairs(0.49, 0.5, 0.002, 6);
-        assert_eq!(decided(&same, true, true), Some(Policy::local));
+        assert_eq!(decided(&same, true, true), Some(Policy::gang));
         assert_eq!(decided(&same, true, false), Some(Policy::none));
         assert_eq!(decided(&same, false, true), Some(Policy::none));
     }
@@ -123,7 +123,7 @@ mod tests {
     fn changed_program_counts_by_its_later_pairs() {
         // It met, for three pairs, and has nothing to meet for since.
         let mut changed = [pairs(0.45, 0.05, 0.005, 3), pairs(0.5, 0.5, 0.005, 11)].concat();
-        assert_eq!(decided(&changed, false, false), Some(Policy::local));
+        assert_eq!(decided(&changed, false, false), Some(Policy::gang));
         changed.drain(..outdated(&changed));
         assert_eq!(decided(&changed, false, false), Some(Policy::none));
         assert_eq!(outdated(&changed), 0);

@@ -10,7 +10,6 @@ use std::{
 
 use gang_engine::{
     bound::ProcessHandle,
-    guardian,
     pins::Pins,
     release::{self, Found},
     roster::Roster,
@@ -40,7 +39,7 @@ pub fn record(id: u64, placement: Placement) -> Record {
         name: format!("job{id}"),
         owner_uid: 0,
         class: "batch".into(),
-        policy: "local".into(),
+        policy: "gang".into(),
         weight: 100,
         cpus: 2,
         min_cpus: 1,

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use gang_protocol::client::Adopted;
 use gang_protocol::name::nearest_name;
+use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
 use rustix::process::Pid;
 
@@ -17,14 +18,14 @@ use crate::show_values::count;
 /// Where the hierarchy of cgroup v2 is mounted: beside v1 controllers, and alone.
 const MOUNTS: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
 
-pub fn adopt(args: &Adopt) -> Result<()> {
+pub fn adopt(args: &Adopt, daemon: &Surroundings) -> Result<()> {
     if !args.what.threads.is_empty() {
-        return adopt_threads(args);
+        return adopt_threads(args, daemon);
     }
     let adopted = meant(&args.what)?;
     let (name, cpus) = defaults(&adopted)?;
     let job = args.job.registration(&name, cpus)?;
-    let mut client = connect_or_start(None)?;
+    let mut client = connect_or_start(daemon, None)?;
     let reply = client.adopt(&job, &adopted)?;
     if job.policy == v1::Policy::auto {
         tell_unproved(&mut client)?;
@@ -34,11 +35,11 @@ pub fn adopt(args: &Adopt) -> Result<()> {
 }
 
 /// All of them or none.
-fn adopt_threads(args: &Adopt) -> Result<()> {
+fn adopt_threads(args: &Adopt, daemon: &Surroundings) -> Result<()> {
     let tids = each_once(&args.what.threads);
     let (name, cpus) = defaults_of_threads(&tids)?;
     let job = args.job.registration(&name, cpus)?;
-    let mut client = connect_or_start(None)?;
+    let mut client = connect_or_start(daemon, None)?;
     let id = client.register(&job)?;
     for (at, &tid) in tids.iter().enumerate() {
         if let Err(error) = client.add_thread(id, tid) {

@@ -2,14 +2,15 @@
 
 use anyhow::Result;
 use gang_protocol::name::escaped;
+use gang_protocol::paths::Surroundings;
 
 use crate::cli::Listing;
 use crate::connect::connect;
 use crate::exit::{FAILED, Told};
 use crate::show_values::{count, print_json};
 
-pub fn check(args: &Listing) -> Result<()> {
-    let reply = connect()?.check()?;
+pub fn check(args: &Listing, daemon: &Surroundings) -> Result<()> {
+    let reply = connect(daemon)?.check()?;
     if args.json {
         print_json(&reply)?;
     } else if reply.violations.is_empty() {
@@ -21,7 +22,9 @@ pub fn check(args: &Listing) -> Result<()> {
             count(failed(reply.violations.len()), "violation")
         );
         for violation in &reply.violations {
-            println!("{}: {}", escaped(&violation.invariant), escaped(&violation.found));
+            let [id, invariant, found] =
+                [&violation.id, &violation.invariant, &violation.found].map(|it| escaped(it));
+            println!("{id}: {invariant}: {found}");
         }
     }
     if reply.violations.is_empty() { Ok(()) } else { Err(Told(FAILED).into()) }

@@ -1,6 +1,7 @@
 //! `gang history`: jobs that have ended.
 
 use anyhow::{Context, Result};
+use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
 use jiff::{Timestamp, Zoned, civil, tz::TimeZone};
 use nix::unistd::User;
@@ -21,9 +22,9 @@ const COLUMNS: [(&str, Align); 8] = [
     ("CPU TIME", Align::Right),
 ];
 
-pub fn history(args: &History) -> Result<()> {
+pub fn history(args: &History, daemon: &Surroundings) -> Result<()> {
     let owner_uid = args.user.as_deref().map(user_id).transpose()?;
-    let reply = connect()?.history(args.number, owner_uid, args.since)?;
+    let reply = connect(daemon)?.history(args.number, owner_uid, args.since)?;
     if args.listing.json {
         return print_json(&reply);
     }

@@ -1,6 +1,7 @@
 //! `gang ls`: the jobs.
 
 use anyhow::Result;
+use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
 
 use crate::cli::Listing;
@@ -24,8 +25,8 @@ const COLUMNS: [(&str, Align); 10] = [
     ("CPU TIME", Align::Right),
 ];
 
-pub fn ls(args: &Listing) -> Result<()> {
-    let reply = connect()?.list_jobs()?;
+pub fn ls(args: &Listing, daemon: &Surroundings) -> Result<()> {
+    let reply = connect(daemon)?.list_jobs()?;
     if args.json {
         return print_json(&reply);
     }
@@ -61,7 +62,7 @@ fn table(jobs: &[v1::Job], width: Option<usize>) -> String {
 
 /// Why it is not measured is in `gang show`.
 fn together(job: &v1::Job) -> String {
-    match (job.coscheduled, &job.not_measured) {
+    match (job.coscheduled(), &job.not_measured) {
         (Some(share), _) => percent(share),
         (None, Some(_)) => "not measured".into(),
         (None, None) => "-".into(),

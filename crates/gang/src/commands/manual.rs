@@ -45,8 +45,8 @@ const ENVIRONMENT: Section = Section::Terms(
     &[
         (
             "GANG_SOCKET",
-            "Socket of the daemon to talk to, and the only one that is tried. A daemon that gang \
-             run starts listens there.",
+            "Socket of the daemon to talk to, and the only one that is tried, unless --socket names \
+             one. A daemon that gang run starts listens there.",
         ),
         (
             "GANG_TIMEOUT",
@@ -60,7 +60,7 @@ const ENVIRONMENT: Section = Section::Terms(
 const ENVIRONMENT_RUN: Section = Section::Terms(
     "ENVIRONMENT",
     &[
-        ("GANG_SOCKET", "Socket of the daemon; see gang(1)."),
+        ("GANG_SOCKET", "Socket of the daemon; see gang(1). Set for CMD where --socket names one."),
         ("GANG_JOB", "Set for CMD to the id of its job."),
         (
             "OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS",
@@ -85,10 +85,10 @@ const SIGNALS_RUN: Section = Section::Text(
 
 const PROXY_WEB: Section = Section::Text(
     "NOTES",
-    "gang web does not encrypt. Behind a proxy it listens at a Unix socket (--socket), whose directory has \
-     the proxy's group and the set-group-ID bit, and is told the name that people type (--name). The proxy \
-     passes that name on as Host, does not buffer answers, and waits for them for long. An example for nginx \
-     is in docs/web.md of the sources.",
+    "gang web does not encrypt. Behind a proxy it listens at a Unix socket (--listen unix:PATH), \
+     whose directory has the proxy's group and the set-group-ID bit, and is told the name that \
+     people type (--name). The proxy passes that name on as Host, does not buffer answers, and \
+     waits for them for long. An example for nginx is in docs/web.md of the sources.",
 );
 
 const FILES: Section = Section::Terms(
@@ -182,21 +182,19 @@ mod tests {
             [
                 "gang-adopt.1",
                 "gang-check.1",
-                "gang-class.1",
                 "gang-doctor.1",
                 "gang-history.1",
                 "gang-kill.1",
                 "gang-lab.1",
                 "gang-ls.1",
                 "gang-metrics.1",
-                "gang-policy.1",
-                "gang-release.1",
-                "gang-resize.1",
+                "gang-recover.1",
                 "gang-resume.1",
                 "gang-run.1",
+                "gang-set.1",
                 "gang-show.1",
+                "gang-shutdown.1",
                 "gang-status.1",
-                "gang-stop.1",
                 "gang-suspend.1",
                 "gang-top.1",
                 "gang-trace.1",

@@ -12,13 +12,12 @@ use gang_view::{live, metrics as text};
 use crate::cli::Metrics;
 use crate::leftovers;
 
-pub fn metrics(args: &Metrics) -> Result<()> {
-    let surroundings = Surroundings::of_this_process();
+pub fn metrics(args: &Metrics, surroundings: &Surroundings) -> Result<()> {
     let (snapshot, outcome) = match live::once(surroundings.clone(), None) {
         Ok(snapshot) => (snapshot, Ok(())),
         Err(error) => {
             if error.is_no_daemon() {
-                leftovers::release_and_tell(&surroundings);
+                leftovers::release_and_tell(surroundings);
             }
             // That there is none is a metric too.
             let mut model = live::Model::new(&live::host());

@@ -2,7 +2,6 @@
 
 mod adopt;
 mod check;
-mod class;
 mod companion;
 mod completions;
 mod exec_gated;
@@ -11,58 +10,62 @@ mod kill;
 mod ls;
 mod manual;
 mod metrics;
-mod policy;
-mod release;
-mod resize;
+mod recover;
 mod resume;
 mod run;
+mod set;
 mod show;
+mod shutdown;
 mod start_daemon;
 mod status;
-mod stop;
 mod suspend;
 mod top;
 mod web;
 mod why;
 
 use anyhow::Result;
+use gang_protocol::paths::Surroundings;
 use gang_protocol::timeout;
 pub use history::point_in_time;
 
-use crate::cli::Command;
+use crate::cli::{Cli, Command};
 use crate::exit::Usage;
 
 /// Does what was asked for.
-pub fn run(command: &Command) -> Result<()> {
+pub fn run(typed: &Cli) -> Result<()> {
     if let Err(error) = timeout::of_user() {
         return Err(Usage(error.to_string()).into());
     }
-    match command {
-        Command::Run(args) => run::run(args),
-        Command::Ls(args) => ls::ls(args),
-        Command::Show(args) => show::show(args),
-        Command::Top(args) => top::top(args),
-        Command::Why(args) => why::why(args),
-        Command::Metrics(args) => metrics::metrics(args),
-        Command::History(args) => history::history(args),
-        Command::Status(args) => status::status(args),
-        Command::Suspend(args) => suspend::suspend(args),
-        Command::Resume(args) => resume::resume(args),
-        Command::Kill(args) => kill::kill(args),
-        Command::Adopt(args) => adopt::adopt(args),
-        Command::Class(args) => class::class(args),
-        Command::Policy(args) => policy::policy(args),
-        Command::Resize(args) => resize::resize(args),
-        Command::Check(args) => check::check(args),
-        Command::Stop => stop::stop(),
-        Command::Release => release::release(),
-        Command::Web(args) => web::web(args),
-        Command::Doctor(args) => companion::become_program("gang-doctor", args),
-        Command::Trace(args) => companion::become_program("gang-trace", args),
-        Command::Lab(args) => companion::become_program("gang-lab", args),
+    let socket = typed.socket.as_deref();
+    let daemon = &Surroundings::with_socket(socket);
+    match &typed.command {
+        Command::Run(args) => run::run(args, socket),
+        Command::Ls(args) => ls::ls(args, daemon),
+        Command::Show(args) => show::show(args, daemon),
+        Command::Top(args) => top::top(args, daemon),
+        Command::Why(args) => why::why(args, daemon),
+        Command::Metrics(args) => metrics::metrics(args, daemon),
+        Command::History(args) => history::history(args, daemon),
+        Command::Status(args) => status::status(args, daemon),
+        Command::Suspend(args) => suspend::suspend(args, daemon),
+        Command::Resume(args) => resume::resume(args, daemon),
+        Command::Kill(args) => kill::kill(args, daemon),
+        Command::Adopt(args) => adopt::adopt(args, daemon),
+        Command::Set(args) => set::set(args, daemon),
+        Command::Check(args) => check::check(args, daemon),
+        Command::Shutdown => shutdown::shutdown(daemon),
+        Command::Recover => recover::recover(daemon),
+        Command::Web(args) => web::web(args, daemon),
+        Command::Doctor(args) => companion::become_program("gang-doctor", args, socket),
+        Command::Trace(args) => companion::become_program("gang-trace", args, socket),
+        Command::Lab(_) if socket.is_some() => {
+            Err(Usage("gang lab starts daemons of its own: --socket is of no use to it".into())
+                .into())
+        }
+        Command::Lab(args) => companion::become_program("gang-lab", args, None),
         Command::Manual { dir } => manual::manual(dir),
         Command::Completions { shell } => completions::completions(*shell),
         Command::ExecGated(args) => exec_gated::exec_gated(args),
-        Command::StartDaemon(args) => start_daemon::start_daemon(args),
+        Command::StartDaemon(args) => start_daemon::start_daemon(args, daemon),
     }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use gang_protocol::client::{Client, Registration};
 use gang_protocol::error::ClientError;
 use gang_protocol::name::{escaped, nearest_name};
+use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
 
 use crate::cli::Run;
@@ -25,7 +26,7 @@ const TRIES_MAX: usize = 3;
 /// The backend by which gangs stop and go on in the sight of whoever started them.
 const SIGNAL: &str = "signal";
 
-pub fn run(args: &Run) -> Result<()> {
+pub fn run(args: &Run, socket: Option<&Path>) -> Result<()> {
     let command = &args.command[0];
     // Before a job is registered, so that a program that is missing leaves none.
     let file = executable::find(command, std::env::var_os("PATH").as_deref())?;
@@ -33,8 +34,10 @@ pub fn run(args: &Run) -> Result<()> {
     let job = args.job.registration(&default_name(command), cpus)?;
     let job = Registration { wait: args.wait, ..job };
 
-    let registered = registered(args, &job)?;
-    let variables = variables(registered.id, job.cpus);
+    let socket = socket.map(std::path::absolute).transpose().context("cannot find --socket")?;
+    let daemon = Surroundings::with_socket(socket.as_deref());
+    let registered = registered(args, &daemon, &job)?;
+    let variables = variables(registered.id, job.cpus, socket.as_deref());
     if registered.takes_turns_by_signals {
         stay(registered, &file, &args.command, variables)
     } else {
@@ -83,10 +86,10 @@ fn stay(
     program.let_go(&socket, id)?.follow()
 }
 
-fn registered(args: &Run, job: &Registration) -> Result<Registered> {
+fn registered(args: &Run, daemon: &Surroundings, job: &Registration) -> Result<Registered> {
     let mut tries = 1;
     loop {
-        let client = connect_or_start(args.backend.as_deref())?;
+        let client = connect_or_start(daemon, args.backend.as_deref())?;
         match register(args, client, job) {
             // The daemon was about to end after its last job when we came.
             Err(error) if tries < TRIES_MAX && is_closed(&error) => tries += 1,
@@ -99,8 +102,8 @@ fn register(args: &Run, mut client: Client, job: &Registration) -> Result<Regist
     let status = client.status()?.status;
     if let Some(wanted) = args.backend.as_ref().filter(|wanted| **wanted != status.backend) {
         bail!(
-            "the daemon at {} uses the backend {}, not {wanted}; leave --backend out, or set \
-             GANG_SOCKET to a socket for another daemon",
+            "the daemon at {} uses the backend {}, not {wanted}; leave --backend out, or \
+             name a socket for another daemon (--socket)",
             client.socket().display(),
             status.backend
         );
@@ -162,7 +165,7 @@ pub fn tell_unproved(client: &mut Client) -> Result<()> {
 /// The same, of a job of policy auto that cannot be proved.
 fn unproved(status: &v1::Status) -> Option<String> {
     let reason = status.not_proved.as_ref()?;
-    Some(format!("policy auto: what it gains cannot be measured here, so it is local: {reason}"))
+    Some(format!("policy auto: what it gains cannot be measured here, so it is a gang: {reason}"))
 }
 
 fn is_closed(error: &anyhow::Error) -> bool {
@@ -174,10 +177,14 @@ fn default_name(command: &OsStr) -> String {
     nearest_name(&base.to_string_lossy(), "job")
 }
 
-/// The whole environment of the program.
-fn variables(job: i64, cpus: i64) -> Vec<(OsString, OsString)> {
+/// The whole environment of the program: what it asks of its job, it asks the daemon that has it.
+fn variables(job: i64, cpus: i64, socket: Option<&Path>) -> Vec<(OsString, OsString)> {
     let mut all: Vec<(OsString, OsString)> =
         std::env::vars_os().filter(|(name, _)| name != "GANG_JOB").collect();
+    if let Some(socket) = socket {
+        all.retain(|(name, _)| name != "GANG_SOCKET");
+        all.push(("GANG_SOCKET".into(), socket.into()));
+    }
     let names: Vec<OsString> = all.iter().map(|(name, _)| name.clone()).collect();
     let added = environment(cpus, &names);
     all.extend(added.into_iter().map(|(name, value)| (name.into(), value.into())));

@@ -3,16 +3,17 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use gang_protocol::job_ref::resolve;
+use gang_protocol::paths::Surroundings;
 use gang_view::details;
 
 use crate::cli::Show;
 use crate::connect::connect;
-use crate::job_ref::resolve;
 use crate::show_values::print_json;
 use crate::table::terminal_width;
 
-pub fn show(args: &Show) -> Result<()> {
-    let mut client = connect()?;
+pub fn show(args: &Show, daemon: &Surroundings) -> Result<()> {
+    let mut client = connect(daemon)?;
     let id = resolve(&mut client, &args.job.job)?;
     let reply = client.show_job(id)?;
     if args.listing.json {

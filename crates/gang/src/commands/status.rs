@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use gang_protocol::name::escaped;
+use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
 
 use crate::cli::Listing;
@@ -12,8 +13,8 @@ use crate::connect::connect;
 use crate::show_values::{count, duration, percent, print_json, size, word};
 use crate::table::{Align, render, terminal_width};
 
-pub fn status(args: &Listing) -> Result<()> {
-    let mut client = connect()?;
+pub fn status(args: &Listing, daemon: &Surroundings) -> Result<()> {
+    let mut client = connect(daemon)?;
     let reply = client.status()?;
     if args.json {
         return print_json(&reply);
@@ -47,7 +48,7 @@ fn text(
         duration(status.slice_ns),
         gap(status),
         if status.fill { "on" } else { "off" },
-        percent(status.cap)
+        percent(status.gang_share_max)
     )?;
     writeln!(
         out,
@@ -85,9 +86,8 @@ fn text(
         writeln!(out, "measured  nothing of which gangs run together: {}", escaped(reason))?;
     }
     writeln!(out, "switches  {}", status.switches.count)?;
-    if let (Some(late), Some(out_of)) = (status.switches.late_plans, status.switches.ran_out) {
-        writeln!(out, "plans     {late} came late, {out_of} ran out")?;
-    }
+    let v1::Switches { late_plans, ran_out, .. } = status.switches;
+    writeln!(out, "plans     {late_plans} came late, {ran_out} ran out")?;
     if status.switches.count > 0 {
         write!(out, "\n{}", phases(&status.switches))?;
     }
@@ -122,8 +122,8 @@ fn phases(switches: &v1::Switches) -> String {
     let columns =
         [("µs", Align::Left), ("p50", Align::Right), ("p99", Align::Right), ("max", Align::Right)];
     let row = |name: &str, phase: &v1::Phase| {
-        let times = [phase.p50_us, phase.p99_us, phase.max_us];
-        let times = times.iter().map(|time| format!("{time:.1}"));
+        let times = [phase.p50_ns, phase.p99_ns, phase.max_ns];
+        let times = times.iter().map(|ns| format!("{:.1}", *ns as f64 / 1e3));
         std::iter::once(name.to_owned()).chain(times).collect()
     };
     let rows = [

@@ -15,20 +15,19 @@ use crate::table::terminal_width;
 /// Columns of a picture that goes into a pipe: enough for all figures.
 const PIPE_WIDTH: usize = 150;
 
-pub fn top(args: &Top) -> Result<()> {
-    let surroundings = Surroundings::of_this_process();
+pub fn top(args: &Top, surroundings: &Surroundings) -> Result<()> {
     let look = Look::of_this_process(args.no_color);
     // As every command does that finds no daemon.
-    let found = Client::find_within(&surroundings, PATIENCE);
+    let found = Client::find_within(surroundings, PATIENCE);
     if found.is_err_and(|error| error.is_no_daemon()) {
-        leftovers::release_and_tell(&surroundings);
+        leftovers::release_and_tell(surroundings);
     }
     if args.once {
         let width = terminal_width().unwrap_or(PIPE_WIDTH);
         let width = u16::try_from(width).unwrap_or(u16::MAX);
-        print!("{}", top::once(surroundings, look, width)?);
+        print!("{}", top::once(surroundings.clone(), look, width)?);
         return Ok(());
     }
     let every = Duration::from_secs_f64(1.0 / args.rate);
-    top::run(&surroundings, look, every).context("cannot show the jobs in this terminal")
+    top::run(surroundings, look, every).context("cannot show the jobs in this terminal")
 }

@@ -6,16 +6,16 @@ use anyhow::Result;
 use gang_protocol::paths::Surroundings;
 use gang_view::web::{Place, Settings, Token, serve};
 
-use crate::cli::Web;
+use crate::cli::{Listen, Web};
 
-pub fn web(args: &Web) -> Result<()> {
+pub fn web(args: &Web, daemon: &Surroundings) -> Result<()> {
     let token = match &args.token_file {
         Some(file) => Token::of_file(file)?,
         None => Token::random()?,
     };
-    let place = match &args.socket {
-        Some(path) => Place::Socket(path.clone()),
-        None => Place::Port(args.listen),
+    let place = match &args.listen {
+        Listen::Socket(path) => Place::Socket(path.clone()),
+        Listen::Port(address) => Place::Port(*address),
     };
     let settings = Settings {
         place,
@@ -23,7 +23,7 @@ pub fn web(args: &Web) -> Result<()> {
         names: args.name.clone(),
         read_only: args.read_only,
         open_metrics: args.metrics,
-        daemon: Surroundings::of_this_process(),
+        daemon: daemon.clone(),
     };
     serve(settings, |address| {
         // A reader that has closed the other end needs no message.

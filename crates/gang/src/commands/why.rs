@@ -1,16 +1,17 @@
 //! `gang why`: why a job is as fast or as slow as it is.
 
 use anyhow::Result;
+use gang_protocol::job_ref::resolve;
+use gang_protocol::paths::Surroundings;
 use gang_view::why::{Evidence, judge};
 
 use crate::cli::Show;
 use crate::connect::connect;
-use crate::job_ref::resolve;
 use crate::show_values::print_json;
 use crate::table::terminal_width;
 
-pub fn why(args: &Show) -> Result<()> {
-    let mut client = connect()?;
+pub fn why(args: &Show, daemon: &Surroundings) -> Result<()> {
+    let mut client = connect(daemon)?;
     let id = resolve(&mut client, &args.job.job)?;
     let job = client.show_job(id)?.details;
     let status = client.status()?.status;

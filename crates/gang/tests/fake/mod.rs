@@ -265,52 +265,28 @@ impl v1::VarlinkInterface for Fake {
         call.reply()
     }
 
-    fn set_class(
+    fn set_job(
         &self,
-        call: &mut dyn v1::Call_SetClass,
+        call: &mut dyn v1::Call_SetJob,
         job: i64,
-        class: v1::Class,
-    ) -> varlink::Result<()> {
-        self.record(format!("SetClass({job}, {class:?})"));
-        call.reply()
-    }
-
-    fn set_policy(
-        &self,
-        call: &mut dyn v1::Call_SetPolicy,
-        job: i64,
-        policy: v1::Policy,
-    ) -> varlink::Result<()> {
-        self.record(format!("SetPolicy({job}, {policy:?})"));
-        call.reply()
-    }
-
-    fn decide(
-        &self,
-        call: &mut dyn v1::Call_Decide,
-        job: i64,
-        policy: v1::Policy,
-        _decided: bool,
-        _gain: Option<v1::Gain>,
-        _because: String,
-    ) -> varlink::Result<()> {
-        self.record(format!("Decide({job}, {policy:?})"));
-        call.reply()
-    }
-
-    fn resize(
-        &self,
-        call: &mut dyn v1::Call_Resize,
-        job: i64,
+        class: Option<v1::Class>,
+        policy: Option<v1::Policy>,
         cpus: Option<i64>,
         min_cpus: Option<i64>,
         weight: Option<i64>,
         mem_bytes: Option<i64>,
         disk_bytes: Option<i64>,
     ) -> varlink::Result<()> {
-        self.record(format!(
-            "Resize({job}, {cpus:?}, {min_cpus:?}, {weight:?}, {mem_bytes:?}, {disk_bytes:?})"
-        ));
+        let said = [
+            class.map(|class| format!(", class {class:?}")),
+            policy.map(|policy| format!(", policy {policy:?}")),
+            cpus.map(|cpus| format!(", cpus {cpus}")),
+            min_cpus.map(|min_cpus| format!(", min_cpus {min_cpus}")),
+            weight.map(|weight| format!(", weight {weight}")),
+            mem_bytes.map(|bytes| format!(", mem_bytes {bytes}")),
+            disk_bytes.map(|bytes| format!(", disk_bytes {bytes}")),
+        ];
+        self.record(format!("SetJob({job}{})", said.into_iter().flatten().collect::<String>()));
         if mem_bytes == Some(1 << 40) {
             return call.reply_not_enough("memory".into(), 1 << 40, 1 << 32, 1 << 30, 1 << 34);
         }
@@ -440,8 +416,8 @@ impl v1::VarlinkInterface for Fake {
         call.reply(6, self.violations.clone())
     }
 
-    fn stop(&self, call: &mut dyn v1::Call_Stop) -> varlink::Result<()> {
-        self.record("Stop()".into());
+    fn shutdown(&self, call: &mut dyn v1::Call_Shutdown) -> varlink::Result<()> {
+        self.record("Shutdown()".into());
         call.reply()
     }
 
@@ -466,33 +442,38 @@ pub fn job(id: i64, name: &str) -> v1::Job {
         slots: 1234,
         in_slot_ns: 12_340_000_000,
         cpu_time_ns: 24_500_000_000,
-        mem_bytes: Some(4 << 30),
-        mem_used_bytes: Some(3 << 29),
-        mem_enforced: true,
-        coscheduled: Some(0.993),
-        lost_ns: Some(61_000_000),
-        filled_ns: Some(4_000_000),
-        waiting_ns: Some(11_900_000_000),
-        measured_slot_ns: Some(12_340_000_000),
-        lost_to: Some(vec![v1::Culprit {
-            name: "cc1\u{1b}".to_owned(),
-            pid: 77,
-            class: "other".to_owned(),
-            ns: 60_000_000,
-        }]),
-        per_cpu: Some(vec![v1::OnCpu {
-            cpu: 3,
-            in_slot_ns: 6_170_000_000,
+        memory: Some(v1::Memory {
+            promised_bytes: 4 << 30,
+            used_bytes: Some(3 << 29),
+            enforced: true,
+        }),
+        measured: Some(v1::Measured {
+            coscheduled: Some(0.993),
+            skew_ns_p99: Some(120_000),
             lost_ns: 61_000_000,
             filled_ns: 4_000_000,
-        }]),
+            waiting_ns: 11_900_000_000,
+            slot_ns: 12_340_000_000,
+            lost_to: Some(vec![v1::Culprit {
+                name: "cc1\u{1b}".to_owned(),
+                pid: 77,
+                sched_policy: "other".to_owned(),
+                ns: 60_000_000,
+            }]),
+            per_cpu: Some(vec![v1::OnCpu {
+                cpu: 3,
+                in_slot_ns: 6_170_000_000,
+                lost_ns: 61_000_000,
+                filled_ns: 4_000_000,
+            }]),
+        }),
         ..fixture::job(id, name)
     }
 }
 
 /// A daemon that cannot use one of its backends, and does not measure.
 fn status() -> v1::Status {
-    let phase = || v1::Phase { p50_us: 12.3, p99_us: 45.6, max_us: 789.0 };
+    let phase = || v1::Phase { p50_ns: 12_300, p99_ns: 45_600, max_ns: 789_000 };
     let backend = |name: &str, guarantee, reason: Option<&str>| v1::Backend {
         name: name.into(),
         guarantee,
@@ -513,8 +494,8 @@ fn status() -> v1::Status {
             lower: phase(),
             raise: phase(),
             skew: phase(),
-            late_plans: Some(3),
-            ran_out: Some(0),
+            late_plans: 3,
+            ran_out: 0,
         },
         measuring: v1::Measuring::no,
         not_measured: Some("it takes root, or CAP_BPF and CAP_PERFMON".into()),

@@ -94,7 +94,7 @@ impl CpuGroups {
     /// The group of version 1 that the processes of a job are put into besides, ready for them. `daemon` is the name of
     /// the groups of this one.
     pub(super) fn of_job(&self, daemon: &str, job: JobId, policy: Policy) -> Result<Option<Group>> {
-        let (Some(root), Policy::Local) = (self.v1_root(), policy) else { return Ok(None) };
+        let (Some(root), Policy::Gang) = (self.v1_root(), policy) else { return Ok(None) };
         match (self.backend, &self.shared) {
             (Backend::Rt, Some(_)) => shared_group::prepare(root).map(Some),
             (Backend::Weight, _) => {

@@ -13,13 +13,13 @@ fn an_empty_file_is_the_default() {
 #[test]
 fn every_key_is_read() {
     let read = settings(
-        "slice = '20ms'\ngap = '1ms/20ms'\nbackend = 'weight'\nfill = false\nmeasure = false\nleave_alone = false\ncap = 0.8\n[limits]\njobs = 7\n",
+        "slice = '20ms'\ngap = '1ms/20ms'\nbackend = 'weight'\nfill = false\nmeasure = false\nuncontended_passthrough = false\ngang_share_max = 0.8\n[limits]\njobs = 7\n",
     )
     .unwrap();
     assert_eq!(read.schedule.slice_ns, 20_000_000);
     assert_eq!(read.schedule.gap, Gap { length_ns: 1_000_000, period_ns: 20_000_000 });
     assert_eq!(read.backend, Some(Backend::Weight));
-    assert!(!read.schedule.fill && !read.measure && !read.leave_alone);
+    assert!(!read.schedule.fill && !read.measure && !read.uncontended_passthrough);
     assert_eq!(read.schedule.cap_permille, 800);
     assert_eq!(read.limits, Limits { jobs: 7, ..Limits::default() });
 }
@@ -59,7 +59,7 @@ fn the_example_has_every_key() {
 #[test]
 fn classes_weigh_something_else_outside_working_hours() {
     let read = settings(
-        "idle_after = '3s'\nleave_after = '1h'\n[classes.interactive]\nweight = 400\n\
+        "idle_after = '3s'\nforget_after = '1h'\n[classes.interactive]\nweight = 400\n\
          weight_outside = 50\n[working_hours]\ndays = ['mon']\nfrom = '08:00'\nto = '18:00'\n\
          time_zone = 'Europe/Berlin'\n",
     )
@@ -69,18 +69,26 @@ fn classes_weigh_something_else_outside_working_hours() {
     let outside = read.outside.weights;
     assert_eq!((outside.interactive, outside.batch), (50, 100));
     assert_eq!(read.idle_after, Duration::from_secs(3));
-    assert_eq!(read.leave_after, Duration::from_secs(3600));
+    assert_eq!(read.forget_after, Duration::from_secs(3600));
     assert!(read.working_hours.is_some());
 }
 
 #[test]
 fn what_needs_a_restart_stays_as_it_is_and_is_told_until_there_is_one() {
     let old = settings("slice = '20ms'\nfill = false\n").unwrap();
-    let file = "slice = '20ms'\nfill = true\ncap = 0.5\nbackend = 'freeze'\nmeasure = false\n\
-        leave_alone = false\nidle_after = '3s'\nstatus_file = true\n[limits]\njobs = 7\n[classes.batch]\n\
+    let file = "slice = '20ms'\nfill = true\ngang_share_max = 0.5\nbackend = 'freeze'\nmeasure = false\n\
+        uncontended_passthrough = false\nidle_after = '3s'\nstatus_file = true\n[limits]\njobs = 7\n[classes.batch]\n\
         weight = 70\n[history]\nkeep_days = 7\n";
     let new = settings(file).unwrap();
-    let needed = ["fill", "cap", "backend", "measure", "leave_alone", "status_file", "history"];
+    let needed = [
+        "fill",
+        "gang_share_max",
+        "backend",
+        "measure",
+        "uncontended_passthrough",
+        "status_file",
+        "history",
+    ];
     assert_eq!(old.what_needs_a_restart(&new), needed);
     let renewed = old.renewed(new.clone());
     assert_eq!(old.what_needs_a_restart(&renewed), [""; 0]);
@@ -92,9 +100,9 @@ fn what_needs_a_restart_stays_as_it_is_and_is_told_until_there_is_one() {
 
 #[test]
 fn the_command_line_wins() {
-    let file = parse("slice = '20ms'\ncap = 0.5").unwrap();
+    let file = parse("slice = '20ms'\ngang_share_max = 0.5").unwrap();
     let slice = Some(Duration::from_millis(5));
-    let overrides = Overrides { slice, cap: Some(0.9), ..Overrides::default() };
+    let overrides = Overrides { slice, gang_share_max: Some(0.9), ..Overrides::default() };
     let read = Settings::new(&file, &overrides).unwrap();
     assert_eq!((read.schedule.slice_ns, read.schedule.cap_permille), (5_000_000, 900));
 }
@@ -106,13 +114,19 @@ fn mistakes_name_their_key_and_line() {
         ("slice = '1ns'", "slice_ns"),
         ("gap = '9ms/10ms'", "gap.length_ns"),
         ("backend = 'magic'", "none of rt, weight"),
-        ("cap = 0", "cap"),
+        ("gang_share_max = 0", "gang_share_max"),
         ("proof_cost = 1", "proof_cost: 1 is not 0.001 to 0.5"),
         ("\n\nslices = 3", "line 3: unknown field"),
         ("[limits]\njobs = 0", "limits.jobs: 0 is not 1 to 10000"),
         ("slice = ", "line 1"),
+        ("cap = 1", "line 1: the key is `gang_share_max`"),
+        ("disk = '/tmp'", "the key is `scratch_dir`"),
+        ("leave_after = '1h'", "the key is `forget_after`"),
+        ("leave_alone = true", "the key is `uncontended_passthrough`"),
+        ("[limits]\npatience = '1s'", "the key is `message_timeout`"),
+        ("[history]\npath = 'none'", "enabled = false keeps no history"),
         ("[history]\nkeep_days = 0", "history.keep_days: 0 is not 1 to 36500"),
-        ("leave_after = '1s'", "leave_after: 1s is less than idle_after"),
+        ("forget_after = '1s'", "forget_after: 1s is less than idle_after"),
         ("admin_group = 'nosuchgroup'", "admin_group: there is no group"),
         ("[classes.batch]\nweight = 0", "classes.batch.weight: 0 is not 1 to 10000"),
         ("[classes.batch]\nweight_outside = 5", "there are no [working_hours]"),
@@ -137,8 +151,8 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
     for (text, expected) in [
         ("\nslice = '10'", "line 2: slice: \"10\" is not a time"),
         ("# gap = 1\n\ngap = '9ms/10ms'", "line 3: gap.length_ns"),
-        ("cap = 0.5\n[classes.batch]\n weight = 0", "line 3: classes.batch.weight: 0"),
-        ("cap = 0.5\n[limits]\njobs_per_user = 7\njobs = 0", "line 4: limits.jobs"),
+        ("gang_share_max = 0.5\n[classes.batch]\n weight = 0", "line 3: classes.batch.weight: 0"),
+        ("gang_share_max = 0.5\n[limits]\njobs_per_user = 7\njobs = 0", "line 4: limits.jobs"),
         ("fill = true\nslices = 3", "line 2: unknown field"),
     ] {
         std::fs::write(&path, text).unwrap();
@@ -170,16 +184,18 @@ fn whichever_key_is_wrong_its_line_is_told() {
         "backend = 'magic'",
         "fill = 3",
         "measure = 'yes'",
-        "cap = 2",
+        "gang_share_max = 2",
         "proof_cost = 0.6",
-        "disk = '/nosuchdirectory'",
+        "scratch_dir = '/nosuchdirectory'",
         "idle_after = '3h'",
         "idle_after = 'soon'",
-        "leave_after = '1s'",
-        "leave_after = 'late'",
+        "forget_after = '1s'",
+        "forget_after = 'late'",
         "admin_group = 'nosuchgroup'",
         "status_file = 'here'",
         "[history]\npath = 7",
+        "[history]\nenabled = 'yes'",
+        "[history]\npath = 'none'",
         "[history]\nkeep_jobs = 0",
         "[history]\nkeep_days = 36501",
         "[limits]\njobs = 10001",
@@ -187,8 +203,8 @@ fn whichever_key_is_wrong_its_line_is_told() {
         "[limits]\nclients = 1001",
         "[limits]\nclients_per_user = -1",
         "[limits]\ncpus_per_user = 1000001",
-        "[limits]\npatience = '1'",
-        "[limits]\npatience = '1ms'",
+        "[limits]\nmessage_timeout = '1'",
+        "[limits]\nmessage_timeout = '1ms'",
         "[limits]\nnosuchlimit = 1",
         "[classes.express]\nweight = 0",
         "[classes.express]\nweight_outside = 50",

@@ -135,7 +135,11 @@ impl Place {
 
     /// One whose daemon another program becomes, with its arguments: `env TZ=UTC`, say.
     pub fn launched(launcher: &[&str], file: &str, flags: &[&str]) -> Place {
-        Place::started(launcher, file, flags.iter().copied().chain(["--no-leave-alone"]))
+        Place::started(
+            launcher,
+            file,
+            flags.iter().copied().chain(["--no-uncontended-passthrough"]),
+        )
     }
 
     fn started<'a>(launcher: &[&str], file: &str, flags: impl Iterator<Item = &'a str>) -> Place {

@@ -35,7 +35,7 @@ pub struct Settings {
     /// No other gang may use what the one in its slot leaves idle.
     pub no_fill: bool,
     /// It raises gangs even where nobody else wants a CPU.
-    pub no_leave_alone: bool,
+    pub no_uncontended_passthrough: bool,
     /// It does not measure which gangs run together.
     pub no_measure: bool,
     /// Its jobs are of policy none: measured as gangs are, and scheduled by Linux.
@@ -65,8 +65,8 @@ impl Settings {
         if self.no_fill {
             arguments.push("--no-fill".into());
         }
-        if self.no_leave_alone {
-            arguments.push("--no-leave-alone".into());
+        if self.no_uncontended_passthrough {
+            arguments.push("--no-uncontended-passthrough".into());
         }
         if self.no_measure {
             arguments.push("--no-measure".into());
@@ -292,14 +292,14 @@ mod tests {
             slice: Some(Duration::from_millis(1)),
             gap: Some("none"),
             no_fill: true,
-            no_leave_alone: true,
+            no_uncontended_passthrough: true,
             no_measure: true,
             only_watch: true,
             backend: Some("weight".into()),
             keeps: true,
             proof_cost: Some(0.5),
         };
-        let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --gap none --no-fill --no-leave-alone --no-measure --backend weight";
+        let flags = "--socket /s --config /c --exit-when-idle --slice 1ms --gap none --no-fill --no-uncontended-passthrough --no-measure --backend weight";
         assert_eq!(join(all), flags);
     }
 
@@ -313,9 +313,9 @@ mod tests {
 
     #[test]
     fn numbers_by_their_path() {
-        let status = serde_json::json!({ "switches": { "skew": { "p50_us": 1.5 } } });
-        assert_eq!(number(&status, "/switches/skew/p50_us").unwrap(), 1.5);
-        let error = number(&status, "/switches/late/p50_us").unwrap_err().to_string();
-        assert!(error.contains("/switches/late/p50_us"), "{error}");
+        let status = serde_json::json!({ "switches": { "skew": { "p50_ns": 1500 } } });
+        assert_eq!(number(&status, "/switches/skew/p50_ns").unwrap(), 1500.0);
+        let error = number(&status, "/switches/late/p50_ns").unwrap_err().to_string();
+        assert!(error.contains("/switches/late/p50_ns"), "{error}");
     }
 }

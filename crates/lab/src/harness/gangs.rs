@@ -184,14 +184,17 @@ impl Sample {
 
 fn jobs(daemon: &Daemon) -> Result<Vec<Job>> {
     let jobs = Client::connect(daemon.socket())?.list_jobs()?.jobs;
-    let job = |job: gang_protocol::v1::Job| Job {
-        coscheduled: job.coscheduled,
-        cpu_time_ns: job.cpu_time_ns,
-        skew_us_p99: job.skew_us_p99,
-        lost_ns: job.lost_ns,
-        filled_ns: job.filled_ns,
-        waiting_ns: job.waiting_ns,
-        not_measured: job.not_measured,
+    let job = |job: gang_protocol::v1::Job| {
+        let measured = job.measured.as_ref();
+        Job {
+            coscheduled: job.coscheduled(),
+            cpu_time_ns: job.cpu_time_ns,
+            skew_us_p99: job.skew_ns_p99().map(|ns| ns as f64 / 1e3),
+            lost_ns: measured.map(|it| it.lost_ns),
+            filled_ns: measured.map(|it| it.filled_ns),
+            waiting_ns: measured.map(|it| it.waiting_ns),
+            not_measured: job.not_measured,
+        }
     };
     Ok(jobs.into_iter().map(job).collect())
 }

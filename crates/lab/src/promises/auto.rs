@@ -118,10 +118,10 @@ fn run_over(lab: &Lab, daemon: &Daemon, span: &Span, is_auto: bool) -> Result<Op
     let mut sample = daemon.look(span);
     if is_auto {
         let jobs = daemon.jobs()?;
-        let is_decided = jobs.iter().any(|job| job["decided"] == "local");
+        let is_decided = jobs.iter().any(|job| job["decision"]["policy"] == "gang");
         sample.figures.insert(IS_DECIDED, f64::from(u8::from(is_decided)));
         if !is_decided {
-            let why = jobs.iter().find_map(|job| job["because"].as_str());
+            let why = jobs.iter().find_map(|job| job["decision"]["because"].as_str());
             sample.notes.extend(why.map(String::from));
         }
     }
@@ -155,7 +155,7 @@ fn become_auto(lab: &Lab, daemon: &Daemon, pid: i32) -> Result<bool> {
         let mut processes = shown["processes"].as_array().into_iter().flatten();
         if processes.any(|process| process["pid"] == pid) {
             let mut policy = daemon.program(gang);
-            Running::start(policy.args(["policy", &id, "auto"]))?
+            Running::start(policy.args(["set", &id, "--policy", "auto"]))?
                 .finish(end)
                 .context("having the program measured")?;
             let status = daemon.status()?;

@@ -2,7 +2,7 @@
 //! several slices, each with nothing else running and with a CPU hog for each CPU beside them.
 //!
 //! "Over one copy alone" compares with one copy as a gang at the same slice, which is raised in the
-//! same way (`gangd --no-leave-alone`), so that what remains is the cost of sharing.
+//! same way (`gangd --no-uncontended-passthrough`), so that what remains is the cost of sharing.
 //!
 //! With hogs beside them, all that is runnable gets a similar amount of CPU (L18), under plain
 //! Linux as under gangd: of two copies and as many hogs as CPUs, the copies have two thirds of the
@@ -54,7 +54,7 @@ impl Barrier {
         let mut ways = vec![("plain Linux".to_owned(), Under::Plain)];
         for slice in self.slices(lab) {
             // Of one copy that is left to Linux, the gaps would be missing.
-            let raised = Settings { no_leave_alone: true, ..Settings::slice(slice) };
+            let raised = Settings { no_uncontended_passthrough: true, ..Settings::slice(slice) };
             let settings = lab.settings(raised);
             ways.push((format!("gangd {}", duration::show(slice)), Under::Gangd(settings)));
         }

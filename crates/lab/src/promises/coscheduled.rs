@@ -166,8 +166,8 @@ fn together(lab: &Lab, hogs: usize) -> Result<Sample> {
     sleep_until_ns(span.start_ns + length.as_nanos() as u64);
     // However busy the machine is, each has a slot at last.
     let is_known = |job: &Value| {
-        let has = |key: &str| job[key].is_f64();
-        has("coscheduled") && has("skew_us_p99") || job["not_measured"].is_string()
+        let has = |key: &str| job["measured"][key].is_number();
+        has("coscheduled") && has("skew_ns_p99") || job["not_measured"].is_string()
     };
     let jobs = wait_for("both gangs have run in their slots", || {
         let jobs = daemon.jobs()?;
@@ -180,14 +180,16 @@ fn together(lab: &Lab, hogs: usize) -> Result<Sample> {
 fn figures(jobs: &[Value]) -> Result<Figures> {
     let number = |job: &Value, key: &str| {
         let reason = job["not_measured"].as_str().unwrap_or("the job had no slot");
-        job[key].as_f64().with_context(|| format!("gangd did not measure {key}: {reason}"))
+        job["measured"][key]
+            .as_f64()
+            .with_context(|| format!("gangd did not measure {key}: {reason}"))
     };
     let all = |key| jobs.iter().map(|job| number(job, key)).collect::<Result<Vec<f64>>>();
-    let (shares, skews) = (all("coscheduled")?, all("skew_us_p99")?);
+    let (shares, skews) = (all("coscheduled")?, all("skew_ns_p99")?);
     ensure!(shares.len() == COPIES, "{} jobs instead of {COPIES}", shares.len());
     Ok(Figures::from([
         (TOGETHER, shares.into_iter().fold(1.0, f64::min) * 100.0),
-        (SKEW, skews.into_iter().fold(0.0, f64::max)),
+        (SKEW, skews.into_iter().fold(0.0, f64::max) / 1e3),
     ]))
 }
 
@@ -198,8 +200,9 @@ mod tests {
 
     #[test]
     fn the_worst_job_counts() {
-        let job = |share, skew| json!({ "coscheduled": share, "skew_us_p99": skew });
-        let figures = figures(&[job(0.99, 60.0), job(0.98, 20.0)]).unwrap();
+        let job =
+            |share, skew| json!({ "measured": { "coscheduled": share, "skew_ns_p99": skew } });
+        let figures = figures(&[job(0.99, 60_000), job(0.98, 20_000)]).unwrap();
         assert_eq!((figures[TOGETHER], figures[SKEW]), (98.0, 60.0));
     }
 

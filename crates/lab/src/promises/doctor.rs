@@ -192,7 +192,7 @@ pub(super) struct Asked {
 pub(super) fn ask(lab: &Lab, daemon: &Daemon, pid: i32, span: &Span) -> Result<Asked> {
     let seconds = watched(span).as_secs_f64().to_string();
     let mut command = daemon.program(lab.programs.gang()?);
-    command.args(["doctor", "--json", "--seconds", &seconds]).arg(pid.to_string());
+    command.args(["doctor", "--json", "--seconds", &seconds, "--pid"]).arg(pid.to_string());
     let doctor = Running::start(&mut command)?;
     // The program is a job while the doctor watches it.
     let gangs = daemon.look_at(span.start_ns + span.length.as_nanos() as u64 / 2);

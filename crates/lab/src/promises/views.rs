@@ -22,7 +22,7 @@ const BOTH: &str = "cpu_percent";
 const LATE: &str = "late_us_p99";
 const MEDIAN: &str = "late_us_p50";
 /// Of the daemon's status.
-const LATE_P99: &str = "/switches/late/p99_us";
+const LATE_P99: &str = "/switches/late/p99_ns";
 const JOBS: usize = 20;
 const GANGS: usize = 2;
 /// Pictures a second.
@@ -71,7 +71,7 @@ fn measure(lab: &Lab, is_looked_at: bool) -> Result<Sample> {
     let sample = daemon.look_at(now_ns());
     let status = wait_for("the gangs take turns", || {
         let status = daemon.status()?;
-        Ok(number(&status, LATE_P99).is_ok_and(|late_us| late_us > 0.0).then_some(status))
+        Ok(number(&status, LATE_P99).is_ok_and(|late_ns| late_ns > 0.0).then_some(status))
     })?;
     let read = |path: &str| number(&status, path);
     ensure!(
@@ -80,9 +80,9 @@ fn measure(lab: &Lab, is_looked_at: bool) -> Result<Sample> {
         read("/jobs")?
     );
     Ok(sample.with_all(figures).with([
-        (LATE, read(LATE_P99)?),
-        (MEDIAN, read("/switches/late/p50_us")?),
-        ("skew_us_p99", read("/switches/skew/p99_us")?),
+        (LATE, read(LATE_P99)? / 1e3),
+        (MEDIAN, read("/switches/late/p50_ns")? / 1e3),
+        ("skew_us_p99", read("/switches/skew/p99_ns")? / 1e3),
     ]))
 }
 

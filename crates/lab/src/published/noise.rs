@@ -86,8 +86,8 @@ fn summed(looks: impl Iterator<Item = Result<ShowJob_Reply, ClientError>>) -> Re
             Err(ClientError::NoSuchJob { .. }) => continue,
             look => look?,
         };
-        for culprit in shown.details.lost_to.unwrap_or_default() {
-            let who = format!("{} ({})", culprit.name, culprit.class);
+        for culprit in shown.details.measured.and_then(|it| it.lost_to).unwrap_or_default() {
+            let who = format!("{} ({})", culprit.name, culprit.sched_policy);
             *lost_to.entry(who).or_default() += culprit.ns;
         }
     }
@@ -131,10 +131,10 @@ fn look(lab: &Lab, daemon: &Daemon, slice: Duration, span: &Span) -> Result<Samp
         ("end_us_p99", mean(|outcome| outcome.end_us_p99)),
         (INTERRUPTIONS, interruptions as f64 / slots.max(1) as f64),
         ("interrupted_percent", interrupted_ns as f64 / in_slots_ns * 100.0),
-        ("switch_late_us_p50", number(&status, "/switches/late/p50_us")?),
-        ("switch_late_us_p99", number(&status, "/switches/late/p99_us")?),
-        ("switch_skew_us_p50", number(&status, "/switches/skew/p50_us")?),
-        ("switch_skew_us_p99", number(&status, "/switches/skew/p99_us")?),
+        ("switch_late_us_p50", number(&status, "/switches/late/p50_ns")? / 1e3),
+        ("switch_late_us_p99", number(&status, "/switches/late/p99_ns")? / 1e3),
+        ("switch_skew_us_p50", number(&status, "/switches/skew/p50_ns")? / 1e3),
+        ("switch_skew_us_p99", number(&status, "/switches/skew/p99_ns")? / 1e3),
     ]))
 }
 

@@ -74,7 +74,8 @@ impl Connection {
         self.server_uid
     }
 
-    /// Sends a request and waits for its answer. `doing` says in errors what for.
+    /// Sends a request and waits for its answer. `method` is one of `org.gangd.v1`, or has its
+    /// interface before it. `doing` says in errors what for.
     pub(super) fn call<R: DeserializeOwned>(
         &mut self,
         method: &str,
@@ -203,7 +204,11 @@ fn is_closed(error: &io::Error) -> bool {
 /// A request as it is sent.
 fn request(method: &str, args: &impl Serialize) -> Result<Vec<u8>, FrameError> {
     let parameters = serde_json::to_value(args).map_err(io::Error::from)?;
-    let request = varlink::Request::create(format!("org.gangd.v1.{method}"), Some(parameters));
+    let method = match method.contains('.') {
+        true => method.to_owned(),
+        false => format!("org.gangd.v1.{method}"),
+    };
+    let request = varlink::Request::create(method, Some(parameters));
     let mut message = serde_json::to_vec(&request).map_err(io::Error::from)?;
     message.push(0);
     Ok(message)

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use gang_protocol::frame::{parse_request, read_message};
 use gang_protocol::limits::MESSAGE_MAX;
 use gang_protocol::name::{check_name, escaped, nearest_name};
-use gang_protocol::v1;
+use gang_protocol::{auto1, v1};
 use varlink::Interface;
 
 /// What became of the messages in some bytes.
@@ -21,6 +21,7 @@ pub struct Decoded {
 /// Decodes all of `data` as a daemon would that reads it in small pieces.
 pub fn decode_all(data: &[u8]) -> Decoded {
     let interface = v1::new(Box::new(Deaf));
+    let auto = auto1::new(Box::new(Deaf));
     let mut decoded = Decoded::default();
     let mut stream = BufReader::with_capacity(1 + data.len() % 61, data);
     while let Ok(Some(message)) = read_message(&mut stream, MESSAGE_MAX) {
@@ -34,7 +35,10 @@ pub fn decode_all(data: &[u8]) -> Decoded {
         let mut reply = Vec::new();
         let mut call = varlink::Call::new(&mut reply, &request);
         // An error here is a parameter that does not fit, which the call has answered already.
-        let _ = interface.call(&mut call);
+        let _ = match request.method.starts_with("org.gangd.auto1.") {
+            true => auto.call(&mut call),
+            false => interface.call(&mut call),
+        };
         if request.oneway != Some(true) {
             let body = reply.strip_suffix(b"\0").expect("one reply, that ends with a zero byte");
             let reply: varlink::Reply = serde_json::from_slice(body).expect("a reply in JSON");
@@ -60,6 +64,20 @@ fn check_names(request: &varlink::Request<'_>) {
 /// Takes every call and does nothing: what is tried is the way to it.
 struct Deaf;
 
+impl auto1::VarlinkInterface for Deaf {
+    fn decide(
+        &self,
+        call: &mut dyn auto1::Call_Decide,
+        _: i64,
+        _: auto1::Policy,
+        _: bool,
+        _: Option<auto1::Gain>,
+        _: String,
+    ) -> varlink::Result<()> {
+        call.reply_method_not_implemented("decide".to_owned())
+    }
+}
+
 macro_rules! not_implemented {
     ($($method:ident, $call:ident $(, $type:ty)*;)*) => {
         impl v1::VarlinkInterface for Deaf {
@@ -80,10 +98,8 @@ macro_rules! not_implemented {
 not_implemented! {
     register, Call_Register, String, i64, i64, v1::Class, v1::Policy, i64, Option<i64>, Option<i64>, Option<bool>, Option<bool>;
     remove_process, Call_RemoveProcess, i64, i64;
-    set_class, Call_SetClass, i64, v1::Class;
-    set_policy, Call_SetPolicy, i64, v1::Policy;
-    decide, Call_Decide, i64, v1::Policy, bool, Option<v1::Gain>, String;
-    resize, Call_Resize, i64, Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<i64>;
+    set_job, Call_SetJob, i64, Option<v1::Class>, Option<v1::Policy>, Option<i64>, Option<i64>, Option<i64>,
+        Option<i64>, Option<i64>;
     add_process, Call_AddProcess, i64, i64;
     add_thread, Call_AddThread, i64, i64;
     remove_thread, Call_RemoveThread, i64, i64;
@@ -102,5 +118,5 @@ not_implemented! {
     kill, Call_Kill, i64, i64;
     check, Call_Check;
     set_progress, Call_SetProgress, i64, f64, f64;
-    stop, Call_Stop;
+    shutdown, Call_Shutdown;
 }

@@ -196,7 +196,7 @@ impl Naive {
             Event::Topology(topology) => {
                 let machine = self.machine();
                 for job in self.jobs.clone() {
-                    let ready = !job.asleep && !job.suspended && job.spec.policy == Policy::Local;
+                    let ready = !job.asleep && !job.suspended && job.spec.policy == Policy::Gang;
                     if ready && job.spec.min_cpus as usize > machine {
                         self.raise_to_floor(job.id);
                     }
@@ -281,7 +281,7 @@ impl Naive {
     fn runnable(&self, job: &Job) -> bool {
         !job.suspended
             && !job.asleep
-            && job.spec.policy == Policy::Local
+            && job.spec.policy == Policy::Gang
             && job.spec.min_cpus as usize <= self.machine()
     }
 
@@ -496,7 +496,7 @@ impl Naive {
         for job in &self.jobs {
             if job.suspended {
                 suspended.push(JobId(job.id));
-            } else if !job.asleep && job.spec.policy == Policy::Local && !self.runnable(job) {
+            } else if !job.asleep && job.spec.policy == Policy::Gang && !self.runnable(job) {
                 waiting.push(JobId(job.id));
             }
         }

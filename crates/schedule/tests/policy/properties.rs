@@ -137,11 +137,11 @@ fn the_checker_finds_what_is_wrong() {
     schedule.apply(Event::Slept { job: JobId(5) }).unwrap();
     let good = schedule.plan(7);
     assert_eq!(check::plan(&schedule, &good), []);
-    let broken = |invariant: &str, change: &dyn Fn(&mut Plan)| {
+    let broken = |invariant: check::Invariant, change: &dyn Fn(&mut Plan)| {
         let mut plan = good.clone();
         change(&mut plan);
         let found = check::plan(&schedule, &plan);
-        assert!(found.iter().any(|v| v.invariant == invariant), "{invariant}: {found:?}");
+        assert!(found.iter().any(|v| v.invariant == invariant), "{invariant:?}: {found:?}");
     };
     broken(check::ONE_OWNER, &|p| p.row[1].cpus = p.row[0].cpus.clone());
     broken(check::ALL_CPUS, &|p| _ = p.rest.insert(0));

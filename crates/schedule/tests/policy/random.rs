@@ -70,7 +70,7 @@ pub fn class() -> impl Strategy<Value = Class> {
 
 /// A job; now and then one that is refused.
 pub fn spec() -> impl Strategy<Value = Spec> {
-    let policy = prop_oneof![9 => Just(Policy::Local), 1 => Just(Policy::None)];
+    let policy = prop_oneof![9 => Just(Policy::Gang), 1 => Just(Policy::None)];
     let weight = prop_oneof![20 => weight(), 1 => Just(0u32), 1 => Just(10_001u32)];
     let cpus = prop_oneof![10 => 1u32..=8, 2 => 0u32..=20];
     (class(), policy, weight, cpus, 0u32..=3).prop_map(|(class, policy, weight, cpus, least)| {

@@ -201,7 +201,9 @@ mod tests {
         let look = |model: &mut Model, ms: i64, cpu_ms: i64, filled_ms: Option<i64>| {
             let mut job = fixture::job(3, "lu");
             job.cpu_time_ns = cpu_ms * MS;
-            job.filled_ns = filled_ms.map(|ms| ms * MS);
+            let measured = job.measured.take();
+            job.measured =
+                filled_ms.map(|ms| v1::Measured { filled_ns: ms * MS, ..measured.unwrap() });
             model.jobs(vec![job], at(start, ms));
             model.snapshot(at(start, ms)).jobs[0].rates
         };

@@ -38,14 +38,15 @@ struct Counters {
 
 impl Counters {
     fn of(job: &v1::Job) -> Counters {
+        let measured = job.measured.as_ref();
         Counters {
             registered_at_ns: job.registered_at_ns,
             slots: job.slots,
             in_slot_ns: job.in_slot_ns,
             cpu_time_ns: job.cpu_time_ns,
-            filled_ns: job.filled_ns,
-            lost_ns: job.lost_ns,
-            waiting_ns: job.waiting_ns,
+            filled_ns: measured.map(|it| it.filled_ns),
+            lost_ns: measured.map(|it| it.lost_ns),
+            waiting_ns: measured.map(|it| it.waiting_ns),
         }
     }
 

@@ -62,9 +62,9 @@ fn node_exporter_gets_counters_by_their_whole_names() {
 fn complete() -> Snapshot {
     let mut snapshot = snapshot(&["lu"]);
     let mut view = snapshot.jobs[0].clone();
-    (view.job.mem_bytes, view.job.mem_used_bytes) = (Some(1), Some(1));
+    view.job.memory = Some(v1::Memory { promised_bytes: 1, used_bytes: Some(1), enforced: false });
     view.job.disk_bytes = Some(1);
-    (view.job.progress_done, view.job.progress_total) = (Some(1.0), Some(4.0));
+    view.job.progress = Some(v1::Progress { done: 1.0, total: 4.0, at_ns: 0 });
     snapshot.jobs = vec![view].into();
     let status = Status { working_hours: Some(true), ..fixture::status() };
     snapshot.status = Some(status.into());

@@ -92,7 +92,7 @@ fn carry_out(surroundings: &Surroundings, act: &Act) -> Result<Outcome, ClientEr
         }
         Act::Resize { job, cpus, min_cpus } => {
             let to = Change { cpus: Some(*cpus), min_cpus: *min_cpus, ..Change::default() };
-            client.resize(*job, &to)?;
+            client.set(*job, &to)?;
             format!("job {job} asks for {cpus} CPUs now")
         }
         Act::Kill { job, signal } => {

@@ -160,15 +160,15 @@ fn machine(snapshot: &Snapshot, status: &v1::Status) -> Vec<String> {
         count(status.cpus, "CPU"),
         format!("load {:.2}", status.load_average),
         format!("gap {} in {}", duration(status.gap_ns), duration(status.gap_period_ns)),
-        format!("cap {}", percent(status.cap)),
+        format!("cap {}", percent(status.gang_share_max)),
         format!("up {}", duration(status.uptime_ns)),
         if status.fill { "filling".to_owned() } else { "no filling".to_owned() },
     ]
 }
 
 fn supply(status: &v1::Status) -> Vec<String> {
-    let late = duration((status.switches.late.p99_us * 1e3) as i64);
-    let skew = duration((status.switches.skew.p99_us * 1e3) as i64);
+    let late = duration(status.switches.late.p99_ns);
+    let skew = duration(status.switches.skew.p99_ns);
     let (memory, disk) = (&status.memory, &status.disk);
     vec![
         format!("switches 99 % late < {late}, skew < {skew}"),
@@ -202,7 +202,7 @@ fn last_line(snapshot: &Snapshot, status: &v1::Status, width: usize) -> String {
 /// The plans that came late, and those that no other followed in time. Neither should happen, and
 /// nothing is shown until one does.
 fn plans(switches: &v1::Switches) -> Option<String> {
-    match (switches.late_plans.unwrap_or(0), switches.ran_out.unwrap_or(0)) {
+    match (switches.late_plans, switches.ran_out) {
         (0, 0) => None,
         (late, 0) => Some(format!("{} late", count(late, "plan"))),
         (0, out) => Some(format!("{} ran out", count(out, "plan"))),

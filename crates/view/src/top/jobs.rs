@@ -58,15 +58,17 @@ const COLUMNS: [Column; 16] = [
     figure("USED", 0, 5, |view| {
         view.rates.cpus_used.map_or_else(none, |cpus| format!("{cpus:.1}"))
     }),
-    figure("COSCH%", 6, 6, |view| hundredths(view.job.coscheduled)),
-    figure("SKEW99", 6, 8, |view| view.job.skew_us_p99.map_or_else(none, short_time)),
+    figure("COSCH%", 6, 6, |view| hundredths(view.job.coscheduled())),
+    figure("SKEW99", 6, 8, |view| {
+        view.job.skew_ns_p99().map_or_else(none, |ns| short_time(ns as f64 / 1e3))
+    }),
     figure("LOST", 0, 5, |view| view.rates.lost.map_or_else(none, |lost| format!("{lost:.2}"))),
     figure("WAITS", 0, 5, |view| {
         view.rates.waiting.map_or_else(none, |waits| format!("{waits:.1}"))
     }),
     figure("FILL%", 5, 6, |view| hundredths(view.rates.filling)),
     figure(DONE, 5, 6, |view| hundredths(progress(&view.job))),
-    figure("MEM", 5, 7, |view| view.job.mem_used_bytes.map_or_else(none, short_size)),
+    figure("MEM", 5, 7, |view| view.job.used_memory().map_or_else(none, short_size)),
     figure("CPU TIME", 0, 11, |view| duration(view.job.cpu_time_ns)),
 ];
 

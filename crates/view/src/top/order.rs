@@ -75,12 +75,13 @@ impl Order {
             Order::Class => rank(&one.class).cmp(&rank(&other.class)),
             Order::Had => largest(Some(one.share_had), Some(other.share_had)),
             Order::Used => largest(a.rates.cpus_used, b.rates.cpus_used),
-            Order::Together => {
-                largest(one.coscheduled.map(|share| -share), other.coscheduled.map(|share| -share))
-            }
-            Order::Skew => largest(one.skew_us_p99, other.skew_us_p99),
+            Order::Together => largest(
+                one.coscheduled().map(|share| -share),
+                other.coscheduled().map(|share| -share),
+            ),
+            Order::Skew => other.skew_ns_p99().cmp(&one.skew_ns_p99()),
             Order::Filling => largest(a.rates.filling, b.rates.filling),
-            Order::Memory => other.mem_used_bytes.cmp(&one.mem_used_bytes),
+            Order::Memory => other.used_memory().cmp(&one.used_memory()),
             Order::Done => largest(progress(one), progress(other)),
         };
         by.then(one.id.cmp(&other.id))
@@ -125,10 +126,10 @@ mod tests {
             owner: if id == 4 { "ann".into() } else { "root".into() },
             rates: Default::default(),
         });
-        jobs[1].job.coscheduled = None;
-        jobs[2].job.coscheduled = Some(0.5);
+        jobs[1].job.measured = None;
+        jobs[2].job.measured.as_mut().unwrap().coscheduled = Some(0.5);
         jobs[2].job.class = v1::Class::standby;
-        (jobs[1].job.progress_done, jobs[1].job.progress_total) = (Some(3.0), Some(4.0));
+        jobs[1].job.progress = Some(v1::Progress { done: 3.0, total: 4.0, at_ns: 0 });
         jobs.into()
     }
 

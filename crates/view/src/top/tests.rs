@@ -54,9 +54,10 @@ fn two_jobs() -> Snapshot {
     let mut hostile = fixture::job(12, "evil\u{1b}[2J\u{202e}");
     hostile.class = v1::Class::batch;
     hostile.cpus = 1;
-    hostile.coscheduled = None;
-    hostile.skew_us_p99 = None;
-    (hostile.mem_bytes, hostile.mem_used_bytes) = (Some(4 << 30), Some(3 << 29));
+    let measured = hostile.measured.as_mut().unwrap();
+    (measured.coscheduled, measured.skew_ns_p99) = (None, None);
+    let (promised_bytes, used_bytes) = (4 << 30, Some(3 << 29));
+    hostile.memory = Some(v1::Memory { promised_bytes, used_bytes, enforced: false });
     model(2, vec![fixture::job(3, "流れ lu.C"), hostile]).snapshot(at(NOW_NS))
 }
 
@@ -115,8 +116,8 @@ fn jobs_frame_and_timeline_fit_80_by_24_and_200_by_60() {
 #[test]
 fn where_a_program_says_how_far_it_is_there_is_a_column() {
     let mut jobs: Vec<v1::Job> = two_jobs().jobs.iter().map(|view| view.job.clone()).collect();
-    (jobs[0].progress_done, jobs[0].progress_total) = (Some(420.0), Some(1000.0));
-    jobs[0].progress_at_ns = Some(NOW_NS - 2000 * MS);
+    let at_ns = NOW_NS - 2000 * MS;
+    jobs[0].progress = Some(v1::Progress { done: 420.0, total: 1000.0, at_ns });
     let snapshot = model(2, jobs).snapshot(at(NOW_NS));
     compare("80x24-done", &seen(&mut State::new(snapshot.clone()), PLAIN, (80, 24)));
     let wide = seen(&mut State::new(snapshot.clone()), PLAIN, (200, 60));
@@ -128,7 +129,7 @@ fn where_a_program_says_how_far_it_is_there_is_a_column() {
 
 #[test]
 fn plans_that_went_wrong_are_told_and_none_that_did_not() {
-    let third_line = |late: Option<i64>, out: Option<i64>, width: u16| {
+    let third_line = |late: i64, out: i64, width: u16| {
         let mut model = model(2, vec![fixture::job(3, "lu")]);
         let mut status = v1::Status { working_hours: Some(true), ..fixture::status() };
         (status.switches.late_plans, status.switches.ran_out) = (late, out);
@@ -137,19 +138,17 @@ fn plans_that_went_wrong_are_told_and_none_that_did_not() {
         text.lines().nth(2).unwrap().to_owned()
     };
     for (late, out, told) in [
-        (Some(1), Some(0), "  1 plan late"),
-        (Some(0), Some(2), "  2 plans ran out"),
-        (Some(31_415), Some(27_182), "  31415 plans late, 27182 ran out"),
+        (1, 0, "  1 plan late"),
+        (0, 2, "  2 plans ran out"),
+        (31_415, 27_182, "  31415 plans late, 27182 ran out"),
     ] {
         for width in [80, 200] {
             let line = third_line(late, out, width);
             assert!(line.contains("interactive ") && line.ends_with(told), "{line:?}");
         }
     }
-    for (late, out) in [(Some(0), Some(0)), (None, None)] {
-        let line = third_line(late, out, 200);
-        assert!(line.ends_with("standby none  in working hours"), "{line:?}");
-    }
+    let line = third_line(0, 0, 200);
+    assert!(line.ends_with("standby none  in working hours"), "{line:?}");
 }
 
 #[test]

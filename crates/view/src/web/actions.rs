@@ -75,13 +75,13 @@ pub async fn act(
         }
         "resize" => {
             let ToSize { cpus, min_cpus, weight, mem_bytes } = read(&body)?;
-            let change = Change { cpus, min_cpus, weight, mem_bytes, disk_bytes: None };
+            let change = Change { cpus, min_cpus, weight, mem_bytes, ..Change::default() };
             if change == Change::default() {
                 return Err(Refusal::bad_request(
                     "a change of size says at least one of its parts",
                 ));
             }
-            rooms.call(move |client| client.resize(job, &change)).await?;
+            rooms.call(move |client| client.set(job, &change)).await?;
         }
         _ => {
             let message = "what can be done is class, suspend, resume, kill and resize";

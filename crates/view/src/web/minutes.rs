@@ -96,8 +96,8 @@ fn look(view: &JobView, at_ns: i64) -> Look {
         at_s: u32::try_from(at_ns / 1_000_000_000).unwrap_or(0),
         share_had: job.share_had as f32,
         share_wanted: job.share_wanted as f32,
-        coscheduled: measured(job.coscheduled),
-        skew_us_p99: measured(job.skew_us_p99),
+        coscheduled: measured(job.coscheduled()),
+        skew_us_p99: measured(job.skew_ns_p99().map(|ns| ns as f64 / 1e3)),
         cpus_used: measured(rates.cpus_used),
         filling: measured(rates.filling),
     }

@@ -143,7 +143,9 @@ async fn details(
     let details = rooms.call(move |client| {
         let shown = client.show_job(job)?;
         let why = shot.and_then(|shot| why(&shown.details, &shot.snapshot));
-        let v1::Job { cgroup, lost_to, .. } = shown.details;
+        let v1::Job { cgroup, measured, .. } = shown.details;
+        let lost_to = measured.and_then(|measured| measured.lost_to);
+        let lost_to = lost_to.map(|all| all.into_iter().map(Into::into).collect());
         Ok(Details { why, processes: shown.processes, cgroup, lost_to })
     });
     Ok(Json(details.await?))

@@ -73,7 +73,7 @@ pub struct Status<'a> {
     cpus: i64,
     unregistered_threads: i64,
     load_average: f64,
-    switches: &'a v1::Switches,
+    switches: Switches,
     measuring: &'a v1::Measuring,
     #[serde(skip_serializing_if = "Option::is_none")]
     not_measured: Option<&'a str>,
@@ -101,11 +101,11 @@ impl<'a> From<&'a v1::Status> for Status<'a> {
             gap_us: micros(status.gap_ns),
             gap_period_us: micros(status.gap_period_ns),
             fill: status.fill,
-            cap: status.cap,
+            cap: status.gang_share_max,
             cpus: status.cpus,
             unregistered_threads: status.unregistered_threads,
             load_average: status.load_average,
-            switches: &status.switches,
+            switches: (&status.switches).into(),
             measuring: &status.measuring,
             not_measured: status.not_measured.as_deref(),
             working_hours: status.working_hours,
@@ -114,6 +114,46 @@ impl<'a> From<&'a v1::Status> for Status<'a> {
             batch_weight: status.batch_weight,
             memory: &status.memory,
             disk: &status.disk,
+        }
+    }
+}
+
+/// Times of one phase of the switches, in microseconds.
+#[derive(Debug, Serialize)]
+struct Phase {
+    p50_us: f64,
+    p99_us: f64,
+    max_us: f64,
+}
+
+impl From<&v1::Phase> for Phase {
+    fn from(phase: &v1::Phase) -> Phase {
+        let [p50_us, p99_us, max_us] = [phase.p50_ns, phase.p99_ns, phase.max_ns].map(micros);
+        Phase { p50_us, p99_us, max_us }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Switches {
+    count: i64,
+    late: Phase,
+    lower: Phase,
+    raise: Phase,
+    skew: Phase,
+    late_plans: i64,
+    ran_out: i64,
+}
+
+impl From<&v1::Switches> for Switches {
+    fn from(switches: &v1::Switches) -> Switches {
+        Switches {
+            count: switches.count,
+            late: (&switches.late).into(),
+            lower: (&switches.lower).into(),
+            raise: (&switches.raise).into(),
+            skew: (&switches.skew).into(),
+            late_plans: switches.late_plans,
+            ran_out: switches.ran_out,
         }
     }
 }
@@ -185,19 +225,20 @@ impl<'a> From<&'a JobView> for Job<'a> {
             threads: job.threads,
             share_wanted: job.share_wanted,
             share_had: job.share_had,
-            coscheduled: job.coscheduled,
-            skew_us_p99: job.skew_us_p99,
+            coscheduled: job.coscheduled(),
+            skew_us_p99: job.skew_ns_p99().map(micros),
             not_measured: job.not_measured.as_deref(),
             cpus_used,
             filling,
             lost,
             waiting,
-            mem_bytes: job.mem_bytes,
-            mem_used_bytes: job.mem_used_bytes,
-            mem_enforced: job.mem_enforced,
+            mem_bytes: job.promised_memory(),
+            mem_used_bytes: job.used_memory(),
+            mem_enforced: job.is_memory_enforced(),
             disk_bytes: job.disk_bytes,
             progress: values::progress(job).and_then(|_| {
-                Some((job.progress_done?, job.progress_total?, job.progress_at_ns? / 1000))
+                let v1::Progress { done, total, at_ns } = job.progress.as_ref()?;
+                Some((*done, *total, at_ns / 1000))
             }),
             registered_us: job.registered_at_ns / 1000,
             slots: job.slots,
@@ -218,7 +259,22 @@ pub struct Details {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lost_to: Option<Vec<v1::Culprit>>,
+    pub lost_to: Option<Vec<Culprit>>,
+}
+
+/// A process that ran in a gang's place: by which kernel's class it was scheduled, and for how long.
+#[derive(Debug, Serialize)]
+pub struct Culprit {
+    name: String,
+    pid: i64,
+    class: String,
+    ns: i64,
+}
+
+impl From<v1::Culprit> for Culprit {
+    fn from(v1::Culprit { name, pid, sched_policy, ns }: v1::Culprit) -> Culprit {
+        Culprit { name, pid, class: sched_policy, ns }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -279,7 +335,7 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_absent() {
         let mut job = fixture::job(3, "<b>\u{202e}");
-        job.coscheduled = None;
+        job.measured = None;
         job.not_measured = Some("no BPF".to_owned());
         let view = JobView { job, owner: "root".into(), rates: Rates::default() };
         let json = serde_json::to_value(Job::from(&view)).unwrap();
@@ -297,15 +353,14 @@ mod tests {
     }
 
     #[test]
-    fn plans_that_went_wrong_are_told_unless_the_daemon_does_not() {
-        let mut status = fixture::status();
-        let told = |status: &v1::Status| {
-            let switches = serde_json::to_value(Status::from(status)).unwrap()["switches"].take();
-            (switches["late_plans"].as_i64(), switches["ran_out"].as_i64())
-        };
-        assert_eq!(told(&status), (Some(3), Some(0)));
-        (status.switches.late_plans, status.switches.ran_out) = (None, None);
-        assert_eq!(told(&status), (None, None));
+    fn times_of_switches_are_told_in_microseconds() {
+        let switches = serde_json::to_value(Status::from(&fixture::status())).unwrap();
+        let switches = &switches["switches"];
+        assert_eq!(
+            (switches["late_plans"].as_i64(), switches["ran_out"].as_i64()),
+            (Some(3), Some(0))
+        );
+        assert_eq!(switches["late"]["p99_us"], 45.0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The reasons, one by one. Each function looks at the evidence by itself.
 
 use gang_protocol::name::escaped;
-use gang_protocol::v1::{Class, Culprit, Guarantee, Job, JobState, Policy, Status};
+use gang_protocol::v1::{Class, Culprit, Decision, Guarantee, Job, JobState, Policy, Status};
 
 use super::{Evidence, Figures, Finding, Grade, Kind};
 use crate::values::{count, duration, gain, percent, size, word};
@@ -53,7 +53,7 @@ pub fn standing(job: &Job) -> Option<Finding> {
             Kind::TooFewCpus,
             Bad,
             format!("It needs {} CPUs at least, which is more than are online.", job.min_cpus),
-            format!("gang resize {id} --min N with fewer of them, or bring CPUs online"),
+            format!("gang set {id} --min N with fewer of them, or bring CPUs online"),
         ),
         JobState::starting => finding(
             Kind::Starting,
@@ -80,7 +80,7 @@ pub fn standing(job: &Job) -> Option<Finding> {
                 ),
             )
         }
-        JobState::not_scheduled if job.decided == Some(Policy::none) => finding(
+        JobState::not_scheduled if job.decided() == Some(&Policy::none) => finding(
             Kind::NotGangScheduled,
             Note,
             "Its policy is auto, which was decided to be none: Linux alone schedules it, and it has no slots."
@@ -97,10 +97,11 @@ pub fn standing(job: &Job) -> Option<Finding> {
 
 /// The decision on a job of policy auto, and its figures.
 pub fn decided(job: &Job) -> Option<Finding> {
-    let because = escaped(job.because.as_ref()?);
-    let gain = job.gain.as_ref().map_or_else(String::new, |it| format!(" ({})", gain(it)));
-    let text = match &job.decided {
-        None => format!("Its policy is auto, and it is local, as nothing is decided: {because}."),
+    let Decision { policy, gain: of, because } = job.decision.as_ref()?;
+    let because = escaped(because);
+    let gain = of.as_ref().map_or_else(String::new, |it| format!(" ({})", gain(it)));
+    let text = match policy {
+        None => format!("Its policy is auto, and it is a gang, as nothing is decided: {because}."),
         Some(policy) => {
             format!("Its policy is auto, decided to be {}{gain}: {because}.", word(policy))
         }
@@ -122,7 +123,7 @@ pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> O
                 "It asks for {cpus} CPUs and the machine has {machine}: its threads never all run."
             ),
             format!(
-                "start it with {} (OMP_NUM_THREADS), and gang resize {id} -n {}",
+                "start it with {} (OMP_NUM_THREADS), and gang set {id} -n {}",
                 count(status.cpus, "thread"),
                 status.cpus
             ),
@@ -132,7 +133,7 @@ pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> O
         return None;
     }
     let advice = if threads <= status.cpus {
-        format!("gang resize {id} -n {threads}, or start it with {}", count(cpus, "thread"))
+        format!("gang set {id} -n {threads}, or start it with {}", count(cpus, "thread"))
     } else {
         format!("start it with {} (OMP_NUM_THREADS={cpus})", count(cpus, "thread"))
     };
@@ -184,11 +185,11 @@ pub fn share(Evidence { job, status, jobs }: Evidence<'_>, figures: &Figures) ->
     let advice = match (figures.competing_jobs, job.class == Class::batch) {
         (0, _) => "to have more, make jobs of the programs outside, or end them".to_owned(),
         (_, true) => format!(
-            "to have more, give it more weight (gang resize {} --weight); interactive jobs weigh {} %",
+            "to have more, give it more weight (gang set {} --weight); interactive jobs weigh {} %",
             job.id, status.interactive_weight
         ),
         (_, false) => {
-            format!("to have more, give it more weight (gang resize {} --weight)", job.id)
+            format!("to have more, give it more weight (gang set {} --weight)", job.id)
         }
     };
     advised(Kind::Share, Grade::Note, text, advice)
@@ -203,7 +204,7 @@ pub fn standby(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<
         Kind::Standby,
         Grade::Bad,
         "Its class is standby: it runs where nobody else wants the CPUs, and somebody does.".into(),
-        format!("have an administrator put it into batch (gang class {} batch)", job.id),
+        format!("have an administrator put it into batch (gang set {} --class batch)", job.id),
     )
 }
 
@@ -230,13 +231,14 @@ pub fn less_than_its_share(
 /// The processes that ran in its place.
 pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
     let lost = figures.lost.filter(|lost| *lost > LOST_MAX)?;
+    let lost_ns = job.measured.as_ref()?.lost_ns;
     let all = culprits(job, status);
     let known_ns: i64 = all.iter().map(|culprit| culprit.ns).sum();
     let of_all = |culprit: &Culprit| {
-        let part = culprit.ns as f64 / known_ns.max(job.lost_ns.unwrap_or(0)).max(1) as f64;
-        let who = match culprit.class.as_str() {
+        let part = culprit.ns as f64 / known_ns.max(lost_ns).max(1) as f64;
+        let who = match culprit.sched_policy.as_str() {
             GANGD => "gangd itself".to_owned(),
-            class => format!("{} ({}, {class})", escaped(&culprit.name), culprit.pid),
+            policy => format!("{} ({}, {policy})", escaped(&culprit.name), culprit.pid),
         };
         format!("{who} {:.0} %", part * 100.0)
     };
@@ -248,7 +250,7 @@ pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Op
     let text = format!(
         "In its slots it waited for {} of its CPUs' time ({} in all){by_whom}.",
         percent(lost),
-        duration(job.lost_ns.unwrap_or(0))
+        duration(lost_ns)
     );
     let grade = if lost > 5.0 * LOST_MAX { Grade::Bad } else { Grade::Note };
     match all.first().and_then(remedy) {
@@ -257,20 +259,20 @@ pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Op
     }
 }
 
-/// The class of gangd's own threads here.
+/// What stands for the scheduling policy of gangd's own threads here.
 const GANGD: &str = "gangd";
 
 /// The processes that ran in the place of the job, the worst first. The threads of the daemon count
 /// as one.
 fn culprits(job: &Job, status: &Status) -> Vec<Culprit> {
-    let all = job.lost_to.as_deref().unwrap_or_default();
+    let all = job.measured.as_ref().and_then(|it| it.lost_to.as_deref()).unwrap_or_default();
     let is_own =
         |culprit: &&Culprit| culprit.pid == status.pid || Some(culprit.pid) == status.guardian_pid;
     let own_ns: i64 = all.iter().filter(is_own).map(|culprit| culprit.ns).sum();
     let mut found: Vec<Culprit> = all.iter().filter(|of| !is_own(of)).cloned().collect();
     if own_ns > 0 {
-        let (name, class) = ("gangd".to_owned(), GANGD.to_owned());
-        found.push(Culprit { name, pid: status.pid, class, ns: own_ns });
+        let (name, sched_policy) = ("gangd".to_owned(), GANGD.to_owned());
+        found.push(Culprit { name, pid: status.pid, sched_policy, ns: own_ns });
     }
     found.sort_by_key(|culprit| -culprit.ns);
     found
@@ -279,7 +281,7 @@ fn culprits(job: &Job, status: &Status) -> Vec<Culprit> {
 /// The remedy for a process that runs in the place of gangs.
 fn remedy(culprit: &Culprit) -> Option<String> {
     let name = escaped(&culprit.name);
-    match culprit.class.as_str() {
+    match culprit.sched_policy.as_str() {
         "fifo" | "rr" | "deadline" => Some(format!(
             "{name} is a real-time program of its own; take its priority away (chrt -o -p 0 {}), or keep \
              it to CPUs that gangs do not have",
@@ -319,8 +321,8 @@ pub fn together(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option
 }
 
 pub fn skew(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
-    let skew_us = figures.skew_us_p99?;
-    if skew_us * 1e3 <= SKEW_MAX * status.slice_ns as f64 {
+    let skew_ns = figures.skew_ns_p99?;
+    if skew_ns as f64 <= SKEW_MAX * status.slice_ns as f64 {
         return None;
     }
     advised(
@@ -328,8 +330,8 @@ pub fn skew(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<
         Grade::Note,
         format!(
             "Its threads begin and end their slots up to {} apart, {} of a slice of {}.",
-            duration((skew_us * 1e3) as i64),
-            percent(skew_us * 1e3 / status.slice_ns.max(1) as f64),
+            duration(skew_ns),
+            percent(skew_ns as f64 / status.slice_ns.max(1) as f64),
             duration(status.slice_ns)
         ),
         "longer slices lose less at their edges (gangd --slice, or slice of its class)".to_owned(),
@@ -354,7 +356,7 @@ pub fn unused(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<F
             busy * job.cpus as f64,
             count(job.cpus, "CPU")
         ),
-        format!("ask for fewer CPUs, which come more often (gang resize {} -n {fits})", job.id),
+        format!("ask for fewer CPUs, which come more often (gang set {} -n {fits})", job.id),
     )
 }
 
@@ -393,7 +395,9 @@ pub fn guarantee(Evidence { status, .. }: Evidence<'_>, _: &Figures) -> Option<F
 }
 
 pub fn cap(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
-    if status.cap >= 1.0 || figures.share_wanted < status.cap - SHARE_TOLERANCE {
+    if status.gang_share_max >= 1.0
+        || figures.share_wanted < status.gang_share_max - SHARE_TOLERANCE
+    {
         return None;
     }
     advised(
@@ -401,16 +405,16 @@ pub fn cap(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<F
         Grade::Note,
         format!(
             "All gangs together may take {} of the machine, and it has that.",
-            percent(status.cap)
+            percent(status.gang_share_max)
         ),
-        "an administrator can raise the cap (gangd --cap)".to_owned(),
+        "an administrator can let gangs take more (gangd --gang-share-max)".to_owned(),
     )
 }
 
 pub fn memory(Evidence { job, status, .. }: Evidence<'_>) -> Vec<Finding> {
     let of_job = || {
-        let (promised, used) = (job.mem_bytes?, job.mem_used_bytes?);
-        if !job.mem_enforced || (used as f64) < MEMORY_FULL * promised as f64 {
+        let (promised, used) = (job.promised_memory()?, job.used_memory()?);
+        if !job.is_memory_enforced() || (used as f64) < MEMORY_FULL * promised as f64 {
             return None;
         }
         advised(
@@ -422,7 +426,7 @@ pub fn memory(Evidence { job, status, .. }: Evidence<'_>) -> Vec<Finding> {
                 size(used),
                 size(promised)
             ),
-            format!("gang resize {} --mem", job.id),
+            format!("gang set {} --mem", job.id),
         )
     };
     let of_machine = || {

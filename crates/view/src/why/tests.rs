@@ -1,6 +1,6 @@
 //! The judgement, case by case.
 
-use gang_protocol::v1::{Class, Culprit, Guarantee, OnCpu, Policy};
+use gang_protocol::v1::{Class, Culprit, Guarantee, Measured, Memory, OnCpu, Policy};
 
 use super::*;
 use crate::fixture;
@@ -8,12 +8,23 @@ use crate::fixture;
 /// A gang that has half of the machine and runs as it should.
 fn healthy() -> Job {
     // Ten seconds in slot on two CPUs, and nothing lost.
-    Job {
-        lost_ns: Some(0),
-        filled_ns: Some(0),
-        per_cpu: ran(19_900_000_000),
-        ..fixture::job(3, "lu")
-    }
+    let mut job = fixture::job(3, "lu");
+    let measured = measured(&mut job);
+    (measured.lost_ns, measured.filled_ns) = (0, 0);
+    measured.per_cpu = ran(19_900_000_000);
+    job
+}
+
+fn measured(job: &mut Job) -> &mut Measured {
+    job.measured.as_mut().unwrap()
+}
+
+/// One that lost time in its slots, to somebody.
+fn loser(lost_ns: i64, lost_to: Vec<Culprit>) -> Job {
+    let mut job = healthy();
+    let measured = measured(&mut job);
+    (measured.lost_ns, measured.lost_to) = (lost_ns, Some(lost_to));
+    job
 }
 
 /// Half of it on each of two CPUs.
@@ -40,8 +51,12 @@ fn each_reason_is_found() {
     use Kind::*;
     let share = (Share, Note);
     let together = (Together, Good);
-    let culprit =
-        |class: &str| Culprit { name: "x".into(), pid: 77, class: class.into(), ns: 1_500_000_000 };
+    let culprit = |class: &str| Culprit {
+        name: "x".into(),
+        pid: 77,
+        sched_policy: class.into(),
+        ns: 1_500_000_000,
+    };
     type Case = (&'static str, fn(&mut Job), fn(&mut Status), &'static [(Kind, Grade)]);
     let cases: &[Case] = &[
         ("healthy", |_| (), |_| (), &[(Share, Note), (Together, Good)]),
@@ -82,7 +97,7 @@ fn each_reason_is_found() {
         ),
         (
             "wider than its CPUs",
-            |job| (job.threads, job.coscheduled) = (4, Some(0.1)),
+            |job| (job.threads, measured(job).coscheduled) = (4, Some(0.1)),
             |_| (),
             &[(TooWide, Bad), (Share, Note)],
         ),
@@ -112,46 +127,51 @@ fn each_reason_is_found() {
         ),
         (
             "noise",
-            |job| job.lost_ns = Some(2_000_000_000),
+            |job| measured(job).lost_ns = 2_000_000_000,
             |_| (),
             &[(Lost, Bad), (Share, Note), (Together, Good)],
         ),
         (
             "a little noise",
-            |job| job.lost_ns = Some(400_000_000),
+            |job| measured(job).lost_ns = 400_000_000,
             |_| (),
             &[(Share, Note), (Lost, Note), (Together, Good)],
         ),
-        ("apart", |job| job.coscheduled = Some(0.7), |_| (), &[(NotTogether, Bad), (Share, Note)]),
+        (
+            "apart",
+            |job| measured(job).coscheduled = Some(0.7),
+            |_| (),
+            &[(NotTogether, Bad), (Share, Note)],
+        ),
         (
             "a little apart",
-            |job| job.coscheduled = Some(0.95),
+            |job| measured(job).coscheduled = Some(0.95),
             |_| (),
             &[(Share, Note), (NotTogether, Note)],
         ),
         (
             "skewed",
-            |job| job.skew_us_p99 = Some(900.0),
+            |job| measured(job).skew_ns_p99 = Some(900_000),
             |_| (),
             &[(Share, Note), (Skew, Note), (Together, Good)],
         ),
         (
             "imbalanced",
-            |job| job.per_cpu = ran(9_000_000_000),
+            |job| measured(job).per_cpu = ran(9_000_000_000),
             |_| (),
             &[(Unused, Bad), (Share, Note), (Together, Good)],
         ),
         (
             "filling",
-            |job| job.filled_ns = Some(4_000_000_000),
+            |job| measured(job).filled_ns = 4_000_000_000,
             |_| (),
             &[(Share, Note), (Filling, Note), (Together, Good)],
         ),
         (
             "out of memory",
             |job| {
-                (job.mem_bytes, job.mem_used_bytes) = (Some(1 << 30), Some(1 << 30));
-                job.mem_enforced = true;
+                let (promised_bytes, used_bytes) = (1 << 30, Some(1 << 30));
+                job.memory = Some(Memory { promised_bytes, used_bytes, enforced: true });
             },
             |_| (),
             &[(MemoryFull, Bad), (Share, Note), (Together, Good)],
@@ -171,16 +191,14 @@ fn each_reason_is_found() {
         (
             "capped",
             |_| (),
-            |status| status.cap = 0.5,
+            |status| status.gang_share_max = 0.5,
             &[(Share, Note), (Capped, Note), (Together, Good)],
         ),
         (
             "not measured",
             |job| {
                 job.not_measured = Some("it is switched off".into());
-                (job.coscheduled, job.skew_us_p99) = (None, None);
-                (job.lost_ns, job.filled_ns, job.waiting_ns) = (None, None, None);
-                (job.measured_slot_ns, job.per_cpu) = (None, None);
+                job.measured = None;
             },
             |_| (),
             &[(Share, Note), (NotMeasured, Note)],
@@ -188,9 +206,10 @@ fn each_reason_is_found() {
         (
             "too new to tell",
             |job| {
-                job.measured_slot_ns = Some(10_000_000);
-                job.per_cpu = ran(1_000_000);
-                job.coscheduled = Some(0.1);
+                let measured = measured(job);
+                measured.slot_ns = 10_000_000;
+                measured.per_cpu = ran(1_000_000);
+                measured.coscheduled = Some(0.1);
             },
             |_| (),
             &[(Share, Note)],
@@ -207,8 +226,7 @@ fn each_reason_is_found() {
         ("kernel", "thread of the kernel"),
         ("idle CPU", "fell asleep"),
     ] {
-        let lost_ns = Some(3_000_000_000);
-        let job = Job { lost_ns, lost_to: Some(vec![culprit(class)]), ..healthy() };
+        let job = loser(3_000_000_000, vec![culprit(class)]);
         let found = verdict_of(job, |_| ()).findings.remove(0);
         assert!(found.text.contains("x (77") && found.text.contains("50 %"), "{}", found.text);
         assert!(found.advice.unwrap().contains(advice));
@@ -218,14 +236,14 @@ fn each_reason_is_found() {
 #[test]
 fn gangd_is_told_as_itself() {
     let culprit =
-        |name: &str, pid, ns| Culprit { name: name.into(), pid, class: "fifo".into(), ns };
+        |name: &str, pid, ns| Culprit { name: name.into(), pid, sched_policy: "fifo".into(), ns };
     // Those of the daemon and its guardian together are the worst.
     let lost_to = vec![
         culprit("x", 77, 900_000_000),
         culprit("switcher", 10, 600_000_000),
         culprit("guardian", 11, 600_000_000),
     ];
-    let job = Job { lost_ns: Some(3_000_000_000), lost_to: Some(lost_to), ..healthy() };
+    let job = loser(3_000_000_000, lost_to);
     let found = verdict_of(job, |_| ()).findings.remove(0);
     assert!(found.text.contains("ran gangd itself 40 %, x (77, fifo) 30 %."), "{}", found.text);
     assert!(found.advice.unwrap().contains("longer slices"));
@@ -233,18 +251,10 @@ fn gangd_is_told_as_itself() {
 
 #[test]
 fn the_paragraph_is_plain() {
-    let job = Job {
-        name: "lu\u{1b}[2J".into(),
-        per_cpu: ran(9_000_000_000),
-        lost_ns: Some(1_000_000_000),
-        lost_to: Some(vec![Culprit {
-            name: "cc1".into(),
-            pid: 77,
-            class: "other".into(),
-            ns: 900_000_000,
-        }]),
-        ..healthy()
-    };
+    let culprit =
+        Culprit { name: "cc1".into(), pid: 77, sched_policy: "other".into(), ns: 900_000_000 };
+    let mut job = Job { name: "lu\u{1b}[2J".into(), ..loser(1_000_000_000, vec![culprit]) };
+    measured(&mut job).per_cpu = ran(9_000_000_000);
     let text = verdict_of(job, |_| ()).paragraph();
     assert_eq!(
         text,
@@ -254,8 +264,8 @@ fn the_paragraph_is_plain() {
          its slot for 49.0 % of the last 10 s. So it takes about 2.0 times as long as alone. In its \
          slots it waited for 5.0 % of its CPUs' time (1.0 s in all); in its place ran cc1 (77, other) \
          90 %. All of its runnable threads ran for 99.0 % of the time in its slots. What to change: ask \
-         for fewer CPUs, which come more often (gang resize 3 -n 1); to have more, give it more weight \
-         (gang resize 3 --weight)."
+         for fewer CPUs, which come more often (gang set 3 -n 1); to have more, give it more weight \
+         (gang set 3 --weight)."
     );
     let alone = Job { share_wanted: 1.0, share_had: 0.99, ..healthy() };
     let text = verdict_of(alone, |_| ()).paragraph();

@@ -1,4 +1,4 @@
-//! `gang release`: undo what a dead daemon left.
+//! `gang recover`: undo what a dead daemon left.
 
 use anyhow::Result;
 use gang_protocol::client::Client;
@@ -6,12 +6,11 @@ use gang_protocol::paths::{SYSTEM_SOCKET, Surroundings};
 
 use crate::leftovers;
 
-pub fn release() -> Result<()> {
-    let surroundings = Surroundings::of_this_process();
+pub fn recover(surroundings: &Surroundings) -> Result<()> {
     for socket in surroundings.candidates() {
         match Client::connect(&socket) {
             Ok(_) => println!(
-                "gangd listens at {} and holds its jobs; `gang stop` ends it",
+                "gangd listens at {} and holds its jobs; `gang shutdown` ends it",
                 socket.display()
             ),
             Err(error) if !error.is_no_daemon() => return Err(error.into()),
@@ -22,7 +21,7 @@ pub fn release() -> Result<()> {
             Err(_) => {
                 let said = leftovers::told(&leftovers::release(&socket)?.stdout);
                 if said.is_empty() {
-                    println!("nothing to release at {}", socket.display());
+                    println!("nothing to recover at {}", socket.display());
                 }
                 print!("{said}");
             }

@@ -116,8 +116,10 @@ pub struct Conductor {
     pub(crate) published: Published,
     pub(crate) switchers: Switchers,
     pub(crate) has_common_group: bool,
-    /// Gangs whose standing is stated anew by the next timetable.
+    /// Gangs whose standing is stated anew, until a timetable that does so is in force.
     pub(crate) restated: BTreeSet<JobId>,
+    /// The same, of those of which nothing is assumed.
+    pub(crate) unknown: BTreeSet<JobId>,
     /// Found with too many threads while there was a plan of them: no slots from the next one on.
     pub(crate) crowded: BTreeSet<JobId>,
     /// Jobs that members came into, which no timetable has.
@@ -154,6 +156,7 @@ impl Conductor {
             switchers: setup.switchers,
             has_common_group: setup.has_common_group,
             restated: BTreeSet::new(),
+            unknown: BTreeSet::new(),
             crowded: BTreeSet::new(),
             has_new_members: BTreeSet::new(),
             lead_ns: crate::planning::LEAD_NS_MIN,

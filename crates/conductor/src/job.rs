@@ -93,7 +93,8 @@ pub struct Home {
     pub joined: Vec<JoinedProcess>,
     /// The first process, with its start time, while it is on its way into the job's groups.
     pub coming: Option<(u32, u64)>,
-    /// Processes that were detached, and have not left yet: timetables may still have them.
+    /// Processes, or single threads, that were detached and have not left yet: timetables may still
+    /// have them, so they are on file, and the job is not over.
     pub leaving: Vec<u32>,
 }
 

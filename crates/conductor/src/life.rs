@@ -13,7 +13,7 @@
 
 use gang_schedule::{Event, JobId, Policy, Spec};
 use gang_timetable::{
-    Action, Attributes, Members, Signal,
+    Action, Attributes, Members, Seen, Signal,
     record::{Confinement, JoinedProcess, Placement, Record, Single},
 };
 
@@ -294,9 +294,21 @@ impl Conductor {
         Ok(job.record())
     }
 
-    /// Members of a job came that the timetables in force do not have, or have otherwise.
-    pub fn members_came(&mut self, id: JobId) -> Result<(), Refused> {
-        self.job(id)?;
+    /// Members of a job came that the timetables in force do not have, or have otherwise; this is
+    /// what those had before of which it is not what the job's first thread had.
+    pub fn members_came(&mut self, id: JobId, before: &[Seen]) -> Result<(), Refused> {
+        let job = self.job_mut(id)?;
+        let mut own_cpus = Vec::new();
+        if let Some(home) = &mut job.home {
+            for seen in before {
+                home.members.remember(seen);
+                // It may have been in a slot by now.
+                if seen.cpus != home.members.everywhere && home.members.pinned.is_some() {
+                    own_cpus.push(Action::Affinity { tid: seen.tid, cpus: seen.cpus.clone() });
+                }
+            }
+        }
+        self.order(own_cpus);
         self.has_new_members.insert(id);
         self.schedule.renew();
         Ok(())
@@ -313,7 +325,7 @@ impl Conductor {
             }
         }
         let record = job.record();
-        self.members_came(id)?;
+        self.members_came(id, &[])?;
         Ok(record)
     }
 
@@ -420,6 +432,7 @@ impl Conductor {
         let home = job.home.as_mut().ok_or(gone)?;
         let mut actions = Vec::new();
         home.members.let_go(&[tid], &mut actions);
+        home.leaving.push(tid);
         let normal = home.normal;
         self.order(actions.iter().cloned());
         // The timetables in force still have it.
@@ -429,14 +442,24 @@ impl Conductor {
     }
 
     /// The single threads that a job has now.
-    pub fn set_threads(&mut self, id: JobId, singles: Vec<Single>) -> Option<Record> {
+    pub fn set_threads(&mut self, id: JobId, singles: &[Single]) -> Option<Record> {
         let job = self.jobs.get_mut(&id)?;
-        if let Some(Placement::Threads { threads }) =
-            job.home.as_mut().map(|home| &mut home.placement)
-        {
-            *threads = singles;
+        if let Some(home) = &mut job.home {
+            if let Placement::Threads { threads } = &mut home.placement {
+                let is_kept = |single: &Single| {
+                    singles.contains(single) || home.leaving.contains(&single.tid)
+                };
+                threads.retain(is_kept);
+            }
         }
         job.record()
+    }
+
+    /// A single thread that was detached is in no timetable any more.
+    pub fn thread_has_left(&mut self, id: JobId, tid: u32) {
+        if let Some(home) = self.jobs.get_mut(&id).and_then(|job| job.home.as_mut()) {
+            home.leaving.retain(|&leaver| leaver != tid);
+        }
     }
 
     /// Lets a job take part in the schedule.
@@ -502,8 +525,7 @@ impl Conductor {
     /// Somebody else has released all jobs, while actions may have been under way: how each stands
     /// is stated anew, also of those that are suspended and would run on.
     pub fn were_released(&mut self) {
-        let suspended = self.jobs.values().filter(|job| job.suspended).map(|job| job.id);
-        self.has_new_members.extend(suspended);
+        self.has_new_members.extend(self.jobs.keys());
         self.published.forget();
         self.schedule.renew();
     }

@@ -94,6 +94,8 @@ pub struct Planning {
     new_threads: NewThreads,
     followed: Followed,
     unknown: BTreeSet<JobId>,
+    /// Members came into them which a read does not find new.
+    has_new_members: BTreeSet<JobId>,
     plans: Vec<Plan>,
 }
 
@@ -218,7 +220,12 @@ impl Conductor {
         let unknown = self.published.unknown(followed.missed);
         if !followed.is_behind {
             self.published.all_follow();
+            // The timetable that stated these is in force.
+            self.unknown.clear();
+            self.restated.clear();
         }
+        self.unknown.extend(unknown);
+        let unknown = self.unknown.clone();
         // A timetable that is not in force everywhere yet is replaced as a whole; a switcher that
         // does not come for it loses it, rather than that the others go through all of it again.
         let last_ns = self.published.from_ns;
@@ -242,9 +249,17 @@ impl Conductor {
             moves_out_of_row(job, fill, machine, is_new).is_some()
         };
         let to_read = self.jobs.values().filter(moves).map(|job| job.id).collect();
-        let plans = Vec::new();
-        let planning =
-            Planning { now, resume_ns, from_ns, until_ns, new_threads, followed, unknown, plans };
+        let planning = Planning {
+            now,
+            resume_ns,
+            from_ns,
+            until_ns,
+            new_threads,
+            followed,
+            unknown,
+            has_new_members: self.has_new_members.clone(),
+            plans: Vec::new(),
+        };
         (planning, to_read)
     }
 
@@ -258,7 +273,8 @@ impl Conductor {
         let plans = self.schedule.plans().iter().filter(|plan| slices.contains(&plan.slice));
         planning.plans = plans.map(|plan| Plan::clone(plan)).collect();
         let in_rows = planning.plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job);
-        in_rows.chain(self.published.gangs().iter().copied()).collect()
+        let published = self.published.gangs().iter().copied();
+        in_rows.chain(published).chain(planning.has_new_members.iter().copied()).collect()
     }
 
     /// The threads of a job were read. One with too many of them gets no slots from the next plans
@@ -273,7 +289,9 @@ impl Conductor {
     }
 
     /// Brings the jobs that no row holds where they belong now: those that came, woke, fell asleep,
-    /// were suspended or resumed.
+    /// were suspended or resumed. The standing of those that take turns is stated by the timetable:
+    /// what is done at once may be done by another switcher than the one that raises a thread, and
+    /// after it.
     pub(crate) fn bring_out_of_rows(&mut self) {
         let (fill, slice_ns) = (self.config().fill, self.config().slice_ns);
         let machine = self.machine();
@@ -282,6 +300,10 @@ impl Conductor {
         for (&id, job) in &mut self.jobs {
             let is_new = has_new_members.contains(&id);
             let Some(to) = moves_out_of_row(job, fill, machine, is_new) else { continue };
+            if job.eligibility(machine).is_gang() {
+                self.restated.insert(id);
+                continue;
+            }
             let Some(home) = &mut job.home else { continue };
             let signals = |signal, out: &mut Vec<Action>| {
                 out.extend(home.listeners.iter().map(|&pid| Action::Signal {
@@ -319,14 +341,14 @@ impl Conductor {
         used: f64,
         lower_ns: impl FnOnce() -> u64,
     ) -> Effects {
-        let Planning { now, from_ns, until_ns, new_threads, followed, unknown, plans, .. } =
-            planning;
-        self.choose_slot_modes(now, &plans, followed.is_behind, measured);
+        let Planning { now, from_ns, until_ns, new_threads, followed, .. } = planning;
+        let Planning { unknown, has_new_members, plans, .. } = planning;
+        self.choose_slot_modes(now, &plans, measured);
+        let published = self.published.gangs().iter().copied();
+        let new_threads_of = published.filter(|&job| new_threads.are_of(job));
+        self.restated.extend(new_threads_of.chain(came.iter().copied()).chain(has_new_members));
         let restated = self.restated.clone();
-        let is_new = |job: JobId| {
-            new_threads.are_of(job)
-                || [came, &restated, &unknown].iter().any(|jobs| jobs.contains(&job))
-        };
+        let is_new = |job: JobId| restated.contains(&job) || unknown.contains(&job);
         self.gaps.adapt(now.monotonic_ns, lower_ns, used);
         let gangs = self.gangs(&plans, &is_new);
         let is_known = !followed.is_behind && unknown.is_empty();
@@ -366,7 +388,7 @@ impl Conductor {
             follows_gap,
             has_common_group: self.has_common_group,
         });
-        let gangs = in_timetable.into_keys().collect();
+        let gangs = in_timetable.into_iter().map(|(job, gang)| (job, gang.out_of_row)).collect();
         self.gaps.tell(from_ns, config.gap);
         self.begin_timetable(gangs, config.clone());
         for job in self.jobs.values_mut() {
@@ -403,13 +425,12 @@ impl Conductor {
             let left_over = !fill && job.standing == Standing::Filling && is_gang;
             // One that has just got too many threads fills, and was left in its slot perhaps.
             let fills = is_gang || eligibility == Eligibility::TooManyThreads;
-            let is_known = self.published.gangs().contains(&job.id) && fills;
             let listens = job.home.as_ref().is_some_and(|home| !home.listeners.is_empty());
             in_rows.contains(&job.id)
                 || (listens && is_gang)
                 || job.standing == Standing::Raised
                 || left_over
-                || (is_known && is_new(job.id))
+                || (fills && is_new(job.id))
         };
         let has_home = |job: &&Job| job.home.is_some();
         self.jobs.values().filter(has_home).filter(is_in).map(|job| job.id).collect()
@@ -440,18 +461,9 @@ impl Conductor {
     /// something else than before is stated in each timetable until one of these is in force: what
     /// is assumed of them is taken from the last one that was made, which has other gaps than the
     /// one that they follow yet.
-    fn choose_slot_modes(
-        &mut self,
-        now: Now,
-        plans: &[Plan],
-        is_behind: bool,
-        measured: &BTreeSet<JobId>,
-    ) {
+    fn choose_slot_modes(&mut self, now: Now, plans: &[Plan], measured: &BTreeSet<JobId>) {
         let alone = self.uncontended_gangs(now, plans, measured);
         self.gaps.leave_out(!alone.is_empty());
-        if !is_behind {
-            self.restated.clear();
-        }
         let mut is_changed = false;
         for job in self.jobs.values_mut() {
             let in_slot = match job.width.wide {

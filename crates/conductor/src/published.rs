@@ -34,6 +34,8 @@ pub(crate) struct Published {
     config: Config,
     /// The gangs in it.
     gangs: BTreeSet<JobId>,
+    /// Those of them that fill while no row has them.
+    fillers: BTreeSet<JobId>,
     /// Those of all timetables that a switcher may still follow.
     recent: BTreeSet<JobId>,
     /// The CPUs to which gangs were restricted before, and when that changes.
@@ -75,9 +77,12 @@ impl Published {
     }
 
     /// What the next timetable is about.
-    fn begin(&mut self, gangs: BTreeSet<JobId>, config: Config) {
-        self.recent.extend(&gangs);
-        (self.gangs, self.config) = (gangs, config);
+    fn begin(&mut self, gangs: BTreeMap<JobId, Standing>, config: Config) {
+        let fillers = gangs.iter().filter(|(_, out_of_row)| **out_of_row == Standing::Filling);
+        self.fillers = fillers.map(|(&job, _)| job).collect();
+        self.gangs = gangs.into_keys().collect();
+        self.recent.extend(&self.gangs);
+        self.config = config;
     }
 }
 
@@ -95,7 +100,9 @@ impl Conductor {
             job.standing = match job.standing {
                 _ if in_row && !in_gap => Standing::Raised,
                 _ if in_row => Standing::Filling,
-                Standing::Raised | Standing::Filling if !published.config.fill => Standing::Paused,
+                Standing::Raised | Standing::Filling if !published.fillers.contains(&id) => {
+                    Standing::Paused
+                }
                 Standing::Raised => Standing::Filling,
                 standing => standing,
             };
@@ -132,7 +139,8 @@ impl Conductor {
         self.published.gangs.extend(gangs);
     }
 
-    pub(crate) fn begin_timetable(&mut self, gangs: BTreeSet<JobId>, config: Config) {
+    /// What the next timetable is about: gangs, each with its standing while no row has it.
+    pub(crate) fn begin_timetable(&mut self, gangs: BTreeMap<JobId, Standing>, config: Config) {
         self.published.begin(gangs, config);
     }
 

@@ -91,6 +91,12 @@ impl Pins {
         self.write(&bytes, USER_PINNED_AT)
     }
 
+    /// These threads have chosen their CPUs, too.
+    pub fn add_user_pinned(&mut self, tids: Vec<u32>) -> io::Result<()> {
+        let all: Vec<u32> = self.user_pinned.iter().copied().chain(tids).collect();
+        self.set_user_pinned(all.into_iter())
+    }
+
     fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(bytes, at))
     }

@@ -218,29 +218,18 @@ impl Roster {
         self.note_processes(members);
     }
 
-    /// Threads that came are told, with what they had before: where it is not what the job's first one
-    /// had, it cannot be told any more once they are switched.
-    pub fn remember_attributes(&self, members: &mut Members, before: &[(u32, Attributes)]) {
-        for &(tid, original) in before {
-            if let Ok(cpus) = thread::affinity(tid) {
-                let were_given = self.pins.were_given(&cpus);
-                let original = Some(original);
-                members.remember_attributes(&Seen {
-                    tid,
-                    now: members.default,
-                    cpus,
-                    were_given,
-                    original,
-                });
-            }
-        }
-    }
-
     /// Threads are going to come, which are not in the job's cgroup yet: moving them may take the
     /// kernel longer than a slice. They are members until it is said that all have come.
     pub fn expect(&mut self, tids: Vec<u32>) {
         if let Kind::Cgroup { expected, .. } = &mut self.kind {
             *expected = tids;
+        }
+    }
+
+    /// Threads are going to come that chose their CPUs: on file until the threads are read again.
+    pub fn expect_user_pinned(&mut self, tids: Vec<u32>) {
+        if let Err(error) = self.pins.add_user_pinned(tids) {
+            tracing::warn!(%error, "a release may take from threads the CPUs that they chose");
         }
     }
 

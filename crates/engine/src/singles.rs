@@ -16,7 +16,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use gang_linux::{clock, process};
 use gang_schedule::CpuSet;
-use gang_timetable::{Attributes, SchedPolicy, THREADS_MAX, is_raised, record::Single};
+use gang_timetable::{Attributes, SchedPolicy, THREADS_MAX, is_raised, record::Single, released};
 
 use crate::{pins::Pins, thread};
 
@@ -128,12 +128,11 @@ pub fn inheritors(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
 /// Gives an inheritor what the member had; true where it had something of gangd's.
 pub fn release_inheritor(tid: u32, of: &Single, everywhere: &CpuSet, pins: Option<&Pins>) -> bool {
     let (normal, mut changed) = (Attributes::from(of.normal), false);
-    // A thread that was started in a slot is an ordinary one by then (SCHED_RESET_ON_FORK).
-    let now = thread::attributes(tid);
-    if let Some(now) =
-        now.ok().filter(|now| now.policy == SchedPolicy::Idle && now.policy != normal.policy)
-    {
-        changed |= thread::set_attributes(tid, &Attributes { nice: now.nice, ..normal }).is_ok();
+    // One that was started in a slot is an ordinary thread by then (SCHED_RESET_ON_FORK), or has
+    // the weight of a wide gang. SCHED_BATCH it has chosen itself.
+    let now = thread::attributes(tid).ok().filter(|now| now.policy != SchedPolicy::Batch);
+    if let Some(had) = now.and_then(|now| released(&now, &normal)) {
+        changed |= thread::set_attributes(tid, &had).is_ok();
     }
     let is_given =
         |cpus: &CpuSet| cpus != everywhere && pins.is_some_and(|pins| pins.has_pinned(tid, cpus));

@@ -378,8 +378,11 @@ impl Daemon {
         {
             std::thread::sleep(LOOK_EVERY);
         }
-        // One switcher has done it, and another may have been late with what it did before.
-        perform(&leaver.actions);
+        // One switcher has done it, and another may have been late with what it did before. The
+        // numbers of a process that has ended may be another's.
+        if process.is_alive() {
+            perform(&leaver.actions);
+        }
     }
 
     /// Waits until nobody follows a timetable that has a process, and gives its threads what they had;

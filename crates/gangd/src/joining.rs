@@ -9,9 +9,9 @@ use std::sync::{Arc, atomic::Ordering};
 use gang_conductor::Home;
 use gang_engine::{bound::ProcessHandle, pins::Pins, release, singles, thread};
 use gang_linux::{cgroup::Group, error::unless_gone, process, sched};
-use gang_schedule::JobId;
+use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{
-    Attributes, Controls, Members, before_gangd, is_raised,
+    Attributes, Controls, Members, Seen, before_gangd, is_raised,
     record::{Placement, Single},
     released,
 };
@@ -21,6 +21,9 @@ use crate::{
     denied::Denied,
     singles::of_process,
 };
+
+/// What the first thread of a job had: its attributes and CPUs.
+type First = (Attributes, CpuSet);
 
 impl Daemon {
     /// Takes a process into a job, as its first one or as a further one.
@@ -47,14 +50,17 @@ impl Daemon {
                 return Err(Denied::not_permitted(operation, reason));
             }
             let home = job.home.as_ref();
-            let home = home.map(|home| (home.placement.clone(), home.normal));
+            let home = home.map(|home| {
+                let first = (home.normal, home.members.everywhere.clone());
+                (home.placement.clone(), first)
+            });
             Ok::<_, Denied>((job.spec.policy, home))
         })??;
         let (policy, home) = home;
         match home {
-            Some((Placement::Tree { .. }, normal)) => self.grow_tree(job, normal, process),
+            Some((Placement::Tree { .. }, first)) => self.grow_tree(job, &first, process),
             Some((Placement::Threads { .. }, _)) => Err(Denied::mixed(job, true)),
-            Some((placement, normal)) => self.follow_in(job, &placement, normal, &process),
+            Some((placement, first)) => self.follow_in(job, &placement, &first, &process),
             None => {
                 let placement = self.lodging.found(job, policy, &process)?;
                 self.settle_in(job, placement, &process)
@@ -68,14 +74,18 @@ impl Daemon {
         &self,
         job: JobId,
         placement: &Placement,
-        normal: Attributes,
+        first: &First,
         process: &ProcessHandle,
     ) -> Result<(), Denied> {
         if let Some(joined) = self.lodging.joined(placement, process.pid)? {
             let members = self.processes(job)?;
             self.change_on_file(move |state| Ok(state.core.expect(job, joined, &members)?))?;
         }
-        let before = self.unlike(normal, process.pid);
+        let before = self.unlike(first, process.pid);
+        let own_cpus = before.iter().filter(|seen| seen.cpus != first.1).map(|seen| seen.tid);
+        let own_cpus: Vec<u32> = own_cpus.collect();
+        // On file before a slot may give them others.
+        self.conductor.ask(move |state| state.expect_user_pinned(job, own_cpus))?;
         self.lodging.move_in(placement, process)?;
         self.remember(job, before)
     }
@@ -83,28 +93,33 @@ impl Daemon {
     fn grow_tree(
         &self,
         job: JobId,
-        normal: Attributes,
+        first: &First,
         process: Arc<ProcessHandle>,
     ) -> Result<(), Denied> {
         let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
-        let before = self.unlike(normal, process.pid);
+        let before = self.unlike(first, process.pid);
         self.change_on_file(move |state| state.follow_in_tree(job, process, started))?;
         self.remember(job, before)
     }
 
-    /// The threads of a process that have something else than the job's first one had.
-    fn unlike(&self, normal: Attributes, pid: u32) -> Vec<(u32, Attributes)> {
+    /// What those threads of a process have which have something else than the job's first one had.
+    fn unlike(&self, first: &First, pid: u32) -> Vec<Seen> {
+        let (normal, everywhere) = first;
         let tids = process::threads(&self.roots.proc, pid).unwrap_or_default();
-        let had = |tid| Some((tid, before_gangd(thread::attributes(tid).ok()?, normal, false)));
-        let all = tids.into_iter().filter_map(had);
-        all.filter(|(_, attributes)| *attributes != normal).collect()
+        let seen = |tid| {
+            let (now, cpus) = (thread::attributes(tid).ok()?, thread::affinity(tid).ok()?);
+            let original = Some(before_gangd(now, *normal, false));
+            Some(Seen { tid, now, cpus, were_given: false, original })
+        };
+        let all = tids.into_iter().filter_map(seen);
+        all.filter(|it| it.original != Some(*normal) || it.cpus != *everywhere).collect()
     }
 
-    fn remember(&self, job: JobId, before: Vec<(u32, Attributes)>) -> Result<(), Denied> {
+    fn remember(&self, job: JobId, before: Vec<Seen>) -> Result<(), Denied> {
         if before.is_empty() {
             return Ok(());
         }
-        self.conductor.ask(move |state| state.remember_attributes(job, &before))?
+        Ok(self.conductor.ask(move |state| state.core.members_came(job, &before))??)
     }
 
     /// The first process of a job moves in, and the schedule learns of it.

@@ -249,6 +249,7 @@ impl Daemon {
         for (inheritor, member) in singles::inheritors(&self.roots.proc, &of_process) {
             singles::release_inheritor(inheritor, &member, &affinity, pins.as_ref());
         }
+        self.conductor.ask(move |state| state.core.thread_has_left(job, tid))?;
         let of_job = move |state: &mut State| state.job(job).map(|_| state.is_over(job));
         match self.conductor.ask(of_job)? {
             Ok(true) => {

@@ -290,17 +290,11 @@ impl State {
         Ok(record)
     }
 
-    /// Threads that came had this before, other than the job's first one.
-    pub fn remember_attributes(
-        &mut self,
-        id: JobId,
-        before: &[(u32, Attributes)],
-    ) -> Result<(), Denied> {
-        let home = self.core.job_mut(id)?.home.as_mut();
-        if let (Some(home), Some(of)) = (home, self.registry.jobs.get(&id)) {
-            of.roster.remember_attributes(&mut home.members, before);
+    /// Threads that chose their CPUs are going to come.
+    pub fn expect_user_pinned(&mut self, id: JobId, tids: Vec<u32>) {
+        if let Some(of) = self.registry.jobs.get_mut(&id).filter(|_| !tids.is_empty()) {
+            of.roster.expect_user_pinned(tids);
         }
-        Ok(self.core.members_came(id)?)
     }
 
     /// A process leaves its job. It stays on file until it [has left](State::has_left).
@@ -370,8 +364,8 @@ impl State {
     pub fn keep_singles(&mut self, id: JobId) -> Option<Record> {
         let all = self.singles(id).iter();
         let there = all.filter(|single| singles::is_there(single, &self.roots.proc)).copied();
-        let there = there.collect();
-        self.core.set_threads(id, there)
+        let there: Vec<Single> = there.collect();
+        self.core.set_threads(id, &there)
     }
 
     pub fn suspend(&mut self, id: JobId, suspended: bool) -> Result<Option<Record>, Denied> {
@@ -403,6 +397,7 @@ impl State {
             roster.pins = std::mem::take(&mut of.roster.pins);
             of.roster = roster;
         }
+        self.read(id);
         Ok(record)
     }
 
@@ -486,7 +481,10 @@ impl State {
 
     /// Jobs without a cgroup, and of single threads, some of which may have ended.
     pub fn is_over(&self, id: JobId) -> bool {
-        self.registry.jobs.get(&id).is_some_and(|of| of.roster.is_over(&self.roots.proc))
+        let home = self.core.job(id).ok().and_then(|job| job.home.as_ref());
+        let is_left = home.is_none_or(|home| home.leaving.is_empty());
+        let of = self.registry.jobs.get(&id).filter(|_| is_left);
+        of.is_some_and(|of| of.roster.is_over(&self.roots.proc))
     }
 
     /// Of a job of single threads, where one of them has ended: whether all have.
@@ -495,7 +493,8 @@ impl State {
         let Placement::Threads { threads } = &home.placement else { return None };
         let is_there = |single: &&Single| singles::is_there(single, &self.roots.proc);
         let left = self.singles(id).iter().filter(is_there).count();
-        (left < threads.len()).then_some((id, left == 0))
+        let leaving = home.leaving.len();
+        (left + leaving < threads.len()).then_some((id, left + leaving == 0))
     }
 
     /// The state of a job in the terms of the interface.

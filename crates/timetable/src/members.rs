@@ -168,14 +168,17 @@ impl Members {
         seen.cpus != self.everywhere && !has_gangds
     }
 
-    /// Remembers the attributes that a thread had before it joined. Where these are not what the
-    /// job's first thread had, they cannot be found out any more once the thread is switched.
-    pub fn remember_attributes(&mut self, seen: &Seen) {
+    /// Remembers what a thread had before it joined. Where that is not what the job's first thread
+    /// had, it cannot be found out any more once the thread is switched.
+    pub fn remember(&mut self, seen: &Seen) {
         let original = seen.original.unwrap_or(seen.now);
+        let user_pinned = seen.cpus != self.everywhere && !seen.were_given;
         match self.find(seen.tid) {
-            Ok(at) => self.threads[at].original = original,
+            Ok(at) => {
+                self.threads[at].original = original;
+                self.threads[at].user_pinned |= user_pinned;
+            }
             Err(at) => {
-                let user_pinned = self.is_user_pinned(seen);
                 self.threads.insert(at, Thread { tid: seen.tid, original, user_pinned, cpu: None });
             }
         }

@@ -23,8 +23,20 @@ pub struct Thread {
     pub lost_nice: bool,
     /// What the first thread of a job had that a member of it started this one in: which of them it
     /// would have had, nobody can tell of one that lost its nice value.
-    pub normal: Option<Attributes>,
+    pub normal: Vec<Attributes>,
+    /// The same of CPUs: those of a slot may be those that its parent chose.
+    pub normal_cpus: Option<CpuSet>,
     pub started: u64,
+}
+
+impl Thread {
+    /// One that this one starts.
+    fn child(&self, pid: u32) -> Thread {
+        let Thread { own, lost_nice, .. } = *self;
+        let (own_cpus, normal_cpus) = (self.own_cpus.clone(), self.normal_cpus.clone());
+        let normal = self.normal.clone();
+        Thread { pid, own, own_cpus, lost_nice, normal, normal_cpus, started: 0 }
+    }
 }
 
 pub struct Process {
@@ -95,7 +107,15 @@ impl Machine {
         self.add_thread(
             pid,
             pid,
-            Thread { pid, own, own_cpus, lost_nice: false, normal: None, started: 0 },
+            Thread {
+                pid,
+                own,
+                own_cpus,
+                lost_nice: false,
+                normal: Vec::new(),
+                normal_cpus: None,
+                started: 0,
+            },
             None,
         );
         pid
@@ -113,19 +133,20 @@ impl Machine {
         self.model.affinity.insert(tid, cpus.unwrap_or_else(|| thread.own_cpus.clone()));
         let lost_nice = thread.lost_nice || reset;
         let normal = parent.and_then(|tid| Some(self.record_of(tid)?.normal.into()));
-        let normal = normal.or(thread.normal);
+        let normal = thread.normal.iter().copied().chain(normal).collect();
+        let of = parent.and_then(|tid| self.record_of(tid));
+        let normal_cpus = of.map(|record| record.affinity.iter().copied().collect());
+        let normal_cpus = normal_cpus.or(thread.normal_cpus.clone());
         self.ticks += 1;
         let started = self.ticks;
-        self.threads.insert(tid, Thread { lost_nice, normal, started, ..thread });
+        self.threads.insert(tid, Thread { lost_nice, normal, normal_cpus, started, ..thread });
     }
 
     /// A thread starts another one in its process.
     pub fn start_thread(&mut self, parent: u32) {
         let tid = self.number();
         let Some(of) = self.threads.get(&parent) else { return };
-        let (pid, own, own_cpus) = (of.pid, of.own, of.own_cpus.clone());
-        let thread =
-            Thread { pid, own, own_cpus, lost_nice: of.lost_nice, normal: of.normal, started: 0 };
+        let (pid, thread) = (of.pid, of.child(of.pid));
         self.add_thread(tid, pid, thread, Some(parent));
     }
 
@@ -133,19 +154,21 @@ impl Machine {
     pub fn fork(&mut self, parent: u32) {
         let pid = self.number();
         let Some(of) = self.threads.get(&parent) else { return };
-        let (own, own_cpus, lost_nice) = (of.own, of.own_cpus.clone(), of.lost_nice);
-        let normal = of.normal;
+        let thread = of.child(pid);
         let Some(process) = self.processes.get(&of.pid) else { return };
         let (uid, group, parent_pid) = (process.uid, process.group, of.pid);
         self.ticks += 1;
         let process = Process { uid, started: self.ticks, group, parent: parent_pid };
         self.processes.insert(pid, process);
-        self.add_thread(
-            pid,
-            pid,
-            Thread { pid, own, own_cpus, lost_nice, normal, started: 0 },
-            Some(parent),
-        );
+        self.add_thread(pid, pid, thread, Some(parent));
+    }
+
+    /// Stopped or frozen, a thread does nothing.
+    pub fn stands_still(&self, tid: u32) -> bool {
+        let pid = self.threads[&tid].pid;
+        let group = self.processes[&pid].group.map(gang_timetable::Group::Job);
+        let is_frozen = group.is_some_and(|group| self.model.group(group).frozen == Some(true));
+        is_frozen || self.model.stopped.contains(&pid)
     }
 
     pub fn end_thread(&mut self, tid: u32) {
@@ -187,6 +210,9 @@ impl Machine {
 
     /// Whether the members of a job have all ended.
     pub fn is_over(&self, job: JobId, home: &Home, roster: &Roster) -> bool {
+        if !home.leaving.is_empty() && !matches!(home.placement, Placement::Cgroup { .. }) {
+            return false;
+        }
         match home.placement {
             Placement::Cgroup { .. } => self.in_group(job).is_empty() && home.coming.is_none(),
             Placement::Tree { .. } => !roster.tree.iter().any(|it| self.processes.contains_key(it)),
@@ -248,6 +274,13 @@ impl Machine {
         came > 0
     }
 
+    /// On file: threads that chose their CPUs are going to come.
+    pub fn expect_user_pinned(&mut self, job: JobId, tids: impl Iterator<Item = u32>) {
+        if self.backend.is_some_and(Backend::can_fill) {
+            self.pins.entry(job).or_default().user_pinned.extend(tids);
+        }
+    }
+
     /// On file: threads of a job are going to be restricted to these CPUs.
     pub fn give(&mut self, job: JobId, cpus: &CpuSet) {
         let given = &mut self.pins.entry(job).or_default().given;
@@ -303,6 +336,9 @@ impl Machine {
 
     /// Performs an action, and says what is wrong with it.
     pub fn perform(&mut self, action: &Action) {
+        if std::env::var_os("STORM_TRACE").is_some() {
+            eprintln!("  does {action:?}");
+        }
         match action {
             Action::Attributes { tid, attributes } => {
                 let Some(thread) = self.threads.get(tid) else { return };
@@ -326,10 +362,12 @@ impl Machine {
             Action::Affinity { tid, cpus } => {
                 let Some(thread) = self.threads.get(tid) else { return };
                 if thread.own_cpus != *cpus {
-                    let job = self.record_of(*tid).map(|record| JobId(record.id));
-                    let is_on_file = job.and_then(|job| self.pins.get(&job)).is_some_and(|pins| {
-                        pins.given.contains(cpus) && !pins.user_pinned.contains(tid)
-                    });
+                    let (pid, tid) = (thread.pid, *tid);
+                    let records = self.records.values();
+                    let records = records.filter(|record| self.is_on_file(record, pid, tid));
+                    let mut pins = records.filter_map(|it| self.pins.get(&JobId(it.id)));
+                    let is_on_file = pins
+                        .any(|pins| pins.given.contains(cpus) && !pins.user_pinned.contains(&tid));
                     if !is_on_file {
                         self.violation(format!(
                             "pins are on file before they are set: thread {tid} gets {cpus}"
@@ -373,6 +411,12 @@ impl Machine {
                 .pins
                 .get(&job)
                 .is_some_and(|pins| pins.given.contains(&cpus) && !pins.user_pinned.contains(&tid));
+            if std::env::var_os("STORM_TRACE").is_some() {
+                eprintln!(
+                    "  release of job {job}: {tid} on {cpus}, pinned {has_pinned}, to {everywhere}, coming {:?}",
+                    record.coming
+                );
+            }
             if has_pinned && cpus != everywhere {
                 self.model.affinity.insert(tid, everywhere.clone());
             }
@@ -413,8 +457,9 @@ impl Machine {
             let tids = self.threads.iter().filter(is_younger).map(|(&tid, _)| tid);
             for tid in tids.collect::<Vec<u32>>() {
                 let now = self.model.attributes[&tid];
-                if now.policy == SchedPolicy::Idle {
-                    self.model.attributes.insert(tid, Attributes { nice: now.nice, ..normal });
+                let is_own = now.policy == SchedPolicy::Batch;
+                if let Some(had) = released(&now, &normal).filter(|_| !is_own) {
+                    self.model.attributes.insert(tid, had);
                 }
                 let cpus = &self.model.affinity[&tid];
                 if cpus != everywhere && pins.has_given(cpus) {
@@ -461,6 +506,12 @@ impl Machine {
         }
     }
 
+    /// Whether a process that leaves a job is there yet.
+    pub fn is_left(&self, job: JobId, pid: u32) -> bool {
+        let record = self.records.get(&job);
+        record.is_some_and(|record| self.is_on_file(record, pid, pid))
+    }
+
     pub fn leave_group(&mut self, pid: u32) {
         self.processes.get_mut(&pid).into_iter().for_each(|process| process.group = None);
     }
@@ -476,7 +527,7 @@ impl Machine {
             let lost_nice = Attributes { nice: 0, ..thread.own };
             let is_own = now == thread.own
                 || (thread.lost_nice && now == lost_nice)
-                || thread.normal == Some(now);
+                || thread.normal.contains(&now);
             if !is_own {
                 wrong.push(format!(
                     "what is released is as its owner had it: thread {tid} has {now:?}, not {:?}",
@@ -484,10 +535,10 @@ impl Machine {
                 ));
             }
             let cpus = &self.model.affinity[tid];
-            if *cpus != thread.own_cpus {
+            if *cpus != thread.own_cpus && thread.normal_cpus.as_ref() != Some(cpus) {
                 wrong.push(format!(
-                    "what is released is as its owner had it: thread {tid} is on {cpus}, not {}",
-                    thread.own_cpus
+                    "what is released is as its owner had it: thread {tid} of {:?} is on {cpus}, not {}",
+                    self.ancestors(thread.pid), thread.own_cpus
                 ));
             }
             if self.model.stopped.contains(&thread.pid) {
@@ -512,10 +563,14 @@ impl Machine {
     }
 
     /// The members that live, of which it is known how they were, as they are to stand.
-    pub fn living(&self, members: &Members) -> Members {
+    pub fn living(&self, job: JobId, members: &Members) -> Members {
         let lives = |thread: &&gang_timetable::Thread| {
-            let own = self.threads.get(&thread.tid);
-            own.is_some_and(|own| own.normal.is_none() || own.own == thread.original)
+            // Another one may have its number by now.
+            let is_of_job = self.record_of(thread.tid).map(|it| it.id) == Some(job.0);
+            let own = self.threads.get(&thread.tid).filter(|_| is_of_job);
+            own.is_some_and(|own| {
+                !own.lost_nice && (own.normal.is_empty() || own.own == thread.original)
+            })
         };
         let threads = members.threads().iter().filter(lives).copied().collect();
         let mut living =

@@ -3,6 +3,8 @@
 //!   storm SEED           one seed again; a seed that fails prints its shortest script
 //!   storm FROM..TO       many seeds, one after the other
 //!   storm SEED FILE      the script in a file, on the machine of a seed
+//!
+//! With STORM_TRACE=1 every plan and action is printed, and nothing is shrunk.
 
 use std::{process::ExitCode, time::Instant};
 
@@ -41,6 +43,9 @@ fn one(seed: u64, events: Vec<gang_storm::script::Event>) -> Result<(), String> 
     if outcome.violations.is_empty() {
         println!("seed {seed}: {} steps, no violation", outcome.steps);
         return Ok(());
+    }
+    if std::env::var_os("STORM_TRACE").is_some() {
+        return Err(format!("seed {seed}: {}", outcome.violations.join("\n")));
     }
     let fails = |events: &[gang_storm::script::Event]| !run(seed, events).violations.is_empty();
     let shortest = shrink(events, fails);

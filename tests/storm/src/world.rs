@@ -20,10 +20,10 @@ use gang_schedule::{
     Config, CpuSet, Gap, JobId, Policy, Schedule, Spec, Topology, clock as slices,
 };
 use gang_timetable::{
-    Action, Attributes, Backend, Controls, InSlot, Members, Runnable, Standing, Switchers,
+    Action, Attributes, Backend, Controls, InSlot, Members, Runnable, Seen, Standing, Switchers,
     Timetable, before_gangd,
     follower::{Follower, Hands, Switch},
-    record::{JoinedProcess, Placement},
+    record::{JoinedProcess, Placement, Record},
 };
 
 use crate::{
@@ -85,6 +85,8 @@ pub struct World {
     config: Config,
     topology: Topology,
     offline: BTreeSet<u32>,
+    /// The number of the next job, which is on file.
+    next_job: u64,
     /// The daemon dies after so many more effects.
     dies_after: Option<u32>,
     pub cells: Cells,
@@ -146,6 +148,7 @@ impl World {
             config,
             topology: Topology::flat(cpus),
             offline: BTreeSet::new(),
+            next_job: 1,
             dies_after: None,
             cells: Cells::new(),
             steps: 0,
@@ -212,6 +215,7 @@ impl World {
             load: 0,
             uses: BTreeMap::new(),
         };
+        daemon.core.number_from(self.next_job);
         self.restore(&mut daemon);
         self.daemon = Some(daemon);
     }
@@ -338,7 +342,8 @@ impl World {
             }
             Kind::StartThread | Kind::Fork | Kind::EndThread => {
                 let mut machine = self.machine.borrow_mut();
-                if let Some(tid) = nth(machine.threads.keys(), a) {
+                let tid = nth(machine.threads.keys(), a);
+                if let Some(tid) = tid.filter(|&tid| !machine.stands_still(tid)) {
                     match kind {
                         Kind::StartThread => machine.start_thread(tid),
                         Kind::Fork => machine.fork(tid),
@@ -353,10 +358,12 @@ impl World {
             }
             Kind::Exit => {
                 let mut machine = self.machine.borrow_mut();
-                // One that ends on its way into a job leaves children that nobody finds again.
+                // One that ends on its way into a job, or of which one thread is a member, leaves
+                // children that nobody finds again.
                 let leaves_strays = |pid: u32| {
                     let is_coming = |(first, _): (u32, u64)| first == pid;
-                    machine.records.values().any(|it| it.coming.is_some_and(is_coming))
+                    let mut records = machine.records.values();
+                    records.any(|it| it.coming.is_some_and(is_coming) || has_single(it, pid))
                         && machine.processes.values().any(|child| child.parent == pid)
                 };
                 let pid = nth(machine.processes.keys(), a).filter(|&pid| !leaves_strays(pid));
@@ -515,7 +522,9 @@ impl World {
                     signals: b % 13 == 0,
                     auto: b % 17 == 0,
                 };
-                let _ = daemon.core.register(now, candidate);
+                if let Ok(JobId(job)) = daemon.core.register(now, candidate) {
+                    self.next_job = self.next_job.max(job + 1);
+                }
             }
             (Kind::Attach, Some(job)) => self.attach(job, b)?,
             (Kind::Arrive, _) => self.go_on(a)?,
@@ -635,6 +644,10 @@ impl World {
 
     fn attach(&mut self, job: JobId, b: u16) -> Result<(), Died> {
         let Some(pid) = self.free_process(job, b) else { return Ok(()) };
+        // What is on file does not tell the children that one had before from those of its way.
+        if self.machine.borrow().processes.values().any(|child| child.parent == pid) {
+            return Ok(());
+        }
         let Some(daemon) = &self.daemon else { return Ok(()) };
         // One that comes while the first one is on its way is a further one.
         if daemon.core.jobs[&job].home.is_some() {
@@ -658,6 +671,11 @@ impl World {
         self.hit(job, Moment::Attach);
         let now = self.now;
         let tids = self.machine.borrow().tids(pid);
+        // Of its threads the first one's is on file; see where a process follows.
+        for tid in &tids {
+            let mut machine = self.machine.borrow_mut();
+            machine.threads.get_mut(tid).into_iter().for_each(|it| it.normal.push(normal));
+        }
         let is_tree = self.backend == Backend::Signal;
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         if daemon.core.attach(now, job, home, (pid, started)).is_ok() {
@@ -745,14 +763,17 @@ impl World {
             Placement::Tree { .. } => true,
             Placement::Cgroup { .. } => false,
         };
-        let before = {
+        let everywhere = home.members.everywhere.clone();
+        let before: Vec<Seen> = {
             let machine = self.machine.borrow();
-            let had = |tid: u32| {
+            let seen = |tid: u32| {
                 let now = *machine.model.attributes.get(&tid)?;
                 let cpus = machine.model.affinity.get(&tid)?.clone();
-                Some((tid, before_gangd(now, normal, false), cpus))
+                let original = Some(before_gangd(now, normal, false));
+                Some(Seen { tid, now, cpus, were_given: false, original })
             };
-            machine.tids(pid).into_iter().filter_map(had).collect::<Vec<_>>()
+            let all = machine.tids(pid).into_iter().filter_map(seen);
+            all.filter(|it| it.original != Some(normal) || it.cpus != everywhere).collect()
         };
         if is_tree {
             self.file(job, |core| core.follow_in_tree(job, (pid, started)))?;
@@ -771,6 +792,9 @@ impl World {
             };
             self.file(job, |core| core.expect(job, joined, &members))?;
             self.effect()?;
+            let own_cpus = before.iter().filter(|it| it.cpus != everywhere).map(|it| it.tid);
+            self.machine.borrow_mut().expect_user_pinned(job, own_cpus);
+            self.effect()?;
             let mut machine = self.machine.borrow_mut();
             machine.processes.get_mut(&pid).into_iter().for_each(|it| it.group = Some(job));
         }
@@ -778,28 +802,13 @@ impl World {
         // Where the daemon dies in the slot of a wide gang, one that follows gets the nice value of
         // the first: that is all that is on file.
         let mut machine = self.machine.borrow_mut();
-        for (tid, ..) in &before {
-            machine.threads.get_mut(tid).into_iter().for_each(|it| it.normal = Some(normal));
+        for Seen { tid, .. } in &before {
+            machine.threads.get_mut(tid).into_iter().for_each(|it| it.normal.push(normal));
         }
         drop(machine);
-        let Some(daemon) = &mut self.daemon else { return Ok(()) };
-        let Some(home) = daemon.core.jobs.get_mut(&job).and_then(|job| job.home.as_mut()) else {
-            return Ok(());
-        };
-        for (tid, original, cpus) in before {
-            if original != normal {
-                let now = home.members.default;
-                let original = Some(original);
-                home.members.remember_attributes(&gang_timetable::Seen {
-                    tid,
-                    now,
-                    cpus,
-                    were_given: false,
-                    original,
-                });
-            }
+        if let Some(daemon) = &mut self.daemon {
+            let _ = daemon.core.members_came(job, &before);
         }
-        let _ = daemon.core.members_came(job);
         Ok(())
     }
 
@@ -869,10 +878,11 @@ impl World {
                 self.end_those_over();
             }
             Pending::Leaving { job, pid, leaver } if is_gone(&leaver) => {
-                for action in &leaver.actions {
-                    self.machine.borrow_mut().perform(action);
-                }
                 let mut machine = self.machine.borrow_mut();
+                // The numbers of one that has ended may be another's.
+                if machine.is_left(job, pid) {
+                    leaver.actions.iter().for_each(|action| machine.perform(action));
+                }
                 // Those that the job did not know yet.
                 for tid in machine.tids(pid) {
                     if leaver.known.contains(&tid) {
@@ -911,7 +921,8 @@ impl World {
                 self.machine.borrow_mut().release_inheritors_of(job);
                 let Some(daemon) = &mut self.daemon else { return Ok(()) };
                 let there = daemon.rosters.get(&job).map(|of| of.singles.clone());
-                self.file(job, |core| Ok(core.set_threads(job, there.unwrap_or_default())))?;
+                leaver.known.iter().for_each(|&tid| daemon.core.thread_has_left(job, tid));
+                self.file(job, |core| Ok(core.set_threads(job, &there.unwrap_or_default())))?;
                 self.end_those_over();
             }
             Pending::Moving { job, policy } => self.move_over(job, policy)?,
@@ -970,7 +981,11 @@ impl World {
         let (normal, affinity, to) = (home.normal, home.affinity.clone(), home.placement.clone());
         let members = self.members(normal, &affinity, &to);
         self.hit(job, Moment::Moved);
-        self.file(job, |core| core.moved(job, policy, to, members))
+        self.file(job, |core| core.moved(job, policy, to, members))?;
+        if let Some(daemon) = &mut self.daemon {
+            daemon.read(&mut self.machine.borrow_mut(), job);
+        }
+        Ok(())
     }
 
     /// Ends the jobs whose members have all ended.
@@ -1256,7 +1271,7 @@ impl World {
             if core.eligibility(job) == Eligibility::TooManyThreads {
                 continue;
             }
-            let members = machine.living(&home.members);
+            let members = machine.living(*id, &home.members);
             let stands = machine.model.check(self.backend, (*id, &members), standing, job.in_slot);
             if let Err(what) = stands {
                 wrong.push(format!(
@@ -1310,6 +1325,14 @@ impl Daemon {
         self.core.count(&Counted { all, of_daemon: 1, of_jobs });
         self.core.saw_short_tasks(Some(now.monotonic_ns / (7 * MS)));
         self.core.take_notes();
+    }
+}
+
+/// Whether a thread of a process is a member of a job by itself.
+fn has_single(record: &Record, pid: u32) -> bool {
+    match &record.placement {
+        Placement::Threads { threads } => threads.iter().any(|single| single.pid == pid),
+        Placement::Cgroup { .. } | Placement::Tree { .. } => false,
     }
 }
 

@@ -235,7 +235,7 @@ impl Stage {
                     let attributes = Attributes::other(4);
                     let new = Bound::to_nothing(Action::Attributes { tid, attributes });
                     self.kernel.perform(&new).unwrap();
-                    known.members.remember_attributes(&Seen {
+                    known.members.remember(&Seen {
                         tid,
                         now: attributes,
                         cpus: known.members.everywhere.clone(),

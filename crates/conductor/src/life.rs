@@ -13,7 +13,7 @@
 
 use gang_schedule::{Event, JobId, Policy, Spec};
 use gang_timetable::{
-    Action, Attributes, Members, Seen, Signal,
+    Action, Attributes, Controls, Members, Seen, Signal,
     record::{Confinement, JoinedProcess, Placement, Record, Single},
 };
 
@@ -222,7 +222,10 @@ impl Conductor {
         if permit(job, Moment::Arrive)? {
             job.home.as_mut().into_iter().for_each(|home| home.coming = None);
         }
-        Ok(job.record())
+        let record = job.record();
+        // What the process has started on its way is a member from now on.
+        self.members_came(id, &[])?;
+        Ok(record)
     }
 
     /// Those that are there become the members of a job that has none. Of one that has, nothing is
@@ -583,13 +586,14 @@ impl Conductor {
         Ok(job.record())
     }
 
-    /// A job lives elsewhere, and is scheduled by another policy; `members` are read there.
+    /// A job lives elsewhere, where it has these controls, and is scheduled by another policy. Its
+    /// members are the same.
     pub fn moved(
         &mut self,
         id: JobId,
         policy: Policy,
         placement: Placement,
-        members: Members,
+        controls: Controls,
     ) -> Filed {
         let job = self.job_mut(id)?;
         if permit(job, Moment::Moved)? {
@@ -597,9 +601,7 @@ impl Conductor {
                 home.placement = placement;
                 // A tree has its members in its processes, wherever they are.
                 if matches!(home.placement, Placement::Cgroup { .. }) {
-                    // The CPUs go with the threads.
-                    let before = std::mem::replace(&mut home.members, members);
-                    home.members.pinned = before.pinned;
+                    home.members.controls = controls;
                 }
             }
         }

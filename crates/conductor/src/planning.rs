@@ -17,7 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_schedule::{Config, CpuSet, JobId, Plan, clock as slices};
 use gang_timetable::{Action, Backend, Gang, InSlot, Signal, Standing, Stretch, compose};
 
-use crate::{Conductor, Effects, Eligibility, Job, Measured, Note, Now, effects::Planned};
+use crate::{
+    Conductor, Effects, Eligibility, Job, Measured, Note, Now, effects::Planned, published::Stands,
+};
 
 /// The least time that planning is given, and the most.
 pub(crate) const LEAD_NS_MIN: u64 = 150_000;
@@ -225,7 +227,6 @@ impl Conductor {
             self.restated.clear();
         }
         self.unknown.extend(unknown);
-        let unknown = self.unknown.clone();
         // A timetable that is not in force everywhere yet is replaced as a whole; a switcher that
         // does not come for it loses it, rather than that the others go through all of it again.
         let last_ns = self.published.from_ns;
@@ -233,6 +234,11 @@ impl Conductor {
         let is_recent = last_ns + period_ns > now.utc_ns;
         let from_ns =
             if followed.is_behind && is_recent { resume_ns.min(last_ns) } else { resume_ns };
+        if from_ns <= last_ns && last_ns <= now.utc_ns {
+            // Some of what it states is done, and some is not.
+            self.unknown.extend(self.published.gangs());
+        }
+        let unknown = self.unknown.clone();
         // What is soon taken back was planned in vain: where changes come one after the other,
         // plans reach less far, and farther again when they have ended.
         let is_taken_back = self.schedule.is_changed() && self.published.until_ns > resume_ns;
@@ -302,6 +308,8 @@ impl Conductor {
             let Some(to) = moves_out_of_row(job, fill, machine, is_new) else { continue };
             if job.eligibility(machine).is_gang() {
                 self.restated.insert(id);
+                // Until that timetable is in force.
+                self.unknown.insert(id);
                 continue;
             }
             let Some(home) = &mut job.home else { continue };
@@ -388,7 +396,9 @@ impl Conductor {
             follows_gap,
             has_common_group: self.has_common_group,
         });
-        let gangs = in_timetable.into_iter().map(|(job, gang)| (job, gang.out_of_row)).collect();
+        let stands =
+            |gang: &Gang<'_>| Stands { before: gang.standing, out_of_row: gang.out_of_row };
+        let gangs = in_timetable.iter().map(|(&job, gang)| (job, stands(gang))).collect();
         self.gaps.tell(from_ns, config.gap);
         self.begin_timetable(gangs, config.clone());
         for job in self.jobs.values_mut() {
@@ -527,13 +537,15 @@ fn moves_out_of_row(
     has_new_members: bool,
 ) -> Option<Standing> {
     let to = job.standing_out_of_row(fill, machine);
-    let is_there = job.standing == to && !(has_new_members && job.suspended);
+    // Members of gangs are brought there by the timetable.
+    let is_gang = job.eligibility(machine).is_gang();
+    let is_there = job.standing == to && (is_gang || !has_new_members);
     if job.home.is_none() || is_there || job.standing == Standing::Raised {
         return None;
     }
     // Between filling and paused a row's gangs go back and forth by the clock.
     let by_clock = |standing| matches!(standing, Standing::Filling | Standing::Paused);
-    let is_by_clock = !fill && job.eligibility(machine).is_gang() && by_clock(job.standing);
+    let is_by_clock = !fill && is_gang && by_clock(job.standing);
     (!is_by_clock).then_some(to)
 }
 

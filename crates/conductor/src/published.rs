@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gang_schedule::{Config, CpuSet, JobId, clock as slices};
 use gang_timetable::{Pin, Standing};
 
-use crate::{Conductor, Eligibility};
+use crate::Conductor;
 
 /// The last timetable, as far as it must be known to replace it.
 #[derive(Debug, Default)]
@@ -36,6 +36,8 @@ pub(crate) struct Published {
     gangs: BTreeSet<JobId>,
     /// Those of them that fill while no row has them.
     fillers: BTreeSet<JobId>,
+    /// How they stood before it.
+    before: BTreeMap<JobId, Standing>,
     /// Those of all timetables that a switcher may still follow.
     recent: BTreeSet<JobId>,
     /// The CPUs to which gangs were restricted before, and when that changes.
@@ -44,6 +46,13 @@ pub(crate) struct Published {
     /// How many edges the switchers have missed, as last seen; absent where gangs may stand
     /// otherwise for another reason.
     missed: Option<u64>,
+}
+
+/// How a gang stands before a timetable, and in it while no row has the gang.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stands {
+    pub before: Standing,
+    pub out_of_row: Standing,
 }
 
 impl Published {
@@ -77,9 +86,10 @@ impl Published {
     }
 
     /// What the next timetable is about.
-    fn begin(&mut self, gangs: BTreeMap<JobId, Standing>, config: Config) {
-        let fillers = gangs.iter().filter(|(_, out_of_row)| **out_of_row == Standing::Filling);
+    fn begin(&mut self, gangs: BTreeMap<JobId, Stands>, config: Config) {
+        let fillers = gangs.iter().filter(|(_, it)| it.out_of_row == Standing::Filling);
         self.fillers = fillers.map(|(&job, _)| job).collect();
+        self.before = gangs.iter().map(|(&job, it)| (job, it.before)).collect();
         self.gangs = gangs.into_keys().collect();
         self.recent.extend(&self.gangs);
         self.config = config;
@@ -96,6 +106,10 @@ impl Conductor {
         let ended = before_ns >= published.until_ns;
         for &id in &published.gangs {
             let Some(job) = self.jobs.get_mut(&id) else { continue };
+            if to_ns <= published.from_ns {
+                job.standing = published.before.get(&id).copied().unwrap_or(job.standing);
+                continue;
+            }
             let in_row = plan.is_some_and(|plan| plan.slot(id).is_some()) && !ended;
             job.standing = match job.standing {
                 _ if in_row && !in_gap => Standing::Raised,
@@ -118,29 +132,21 @@ impl Conductor {
     }
 
     /// Gives gangs a standing from which every other one is stated in full: the actions that bring
-    /// a job somewhere take back a pause only where it was paused.
+    /// a job somewhere take back a pause only where it was paused, and a pause may be what a
+    /// switcher has missed.
     pub(crate) fn assume_nothing_of(&mut self, gangs: &BTreeSet<JobId>) {
-        let (fill, machine) = (self.config().fill, self.machine());
-        let pauses = !fill || !self.backend.can_fill();
         if !gangs.is_empty() {
             self.jobs.values_mut().for_each(|job| job.page_says = None);
         }
         for id in gangs {
             let Some(job) = self.jobs.get_mut(id) else { continue };
-            let may_be_paused = pauses || job.standing == Standing::Paused;
-            // One with too many threads fills, and has no turns that would state it.
-            let stays_out = job.eligibility(machine) == Eligibility::TooManyThreads;
-            job.standing = match may_be_paused && !job.suspended {
-                true => Standing::Paused,
-                false if stays_out => Standing::Raised,
-                false => Standing::Filling,
-            };
+            job.standing = if job.suspended { Standing::Filling } else { Standing::Paused };
         }
         self.published.gangs.extend(gangs);
     }
 
-    /// What the next timetable is about: gangs, each with its standing while no row has it.
-    pub(crate) fn begin_timetable(&mut self, gangs: BTreeMap<JobId, Standing>, config: Config) {
+    /// What the next timetable is about.
+    pub(crate) fn begin_timetable(&mut self, gangs: BTreeMap<JobId, Stands>, config: Config) {
         self.published.begin(gangs, config);
     }
 

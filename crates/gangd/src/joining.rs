@@ -202,6 +202,12 @@ impl Daemon {
                 let leaving = process.clone();
                 let leaver = self.conductor.ask(move |state| state.detach(job, leaving))?;
                 leaver.into_iter().for_each(|leaver| self.see_off(process, &leaver));
+                // Others that have followed it stay.
+                if self.processes(job).is_ok_and(|others| !others.is_empty()) {
+                    self.change_on_file(move |state| state.arrive(job))?;
+                    self.watch.add_job(job, &placement)?;
+                    return Err(denied);
+                }
                 self.end(job);
                 self.clear_away(&record);
                 Err(denied)

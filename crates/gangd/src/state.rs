@@ -391,7 +391,7 @@ impl State {
         (mut roster, members): (Roster, Members),
     ) -> Result<Option<Record>, Denied> {
         let is_group = matches!(placement, Placement::Cgroup { .. });
-        let record = self.core.moved(id, policy, placement, members)?;
+        let record = self.core.moved(id, policy, placement, members.controls)?;
         // A tree has its members in its processes, wherever they are.
         if let Some(of) = self.registry.jobs.get_mut(&id).filter(|_| is_group) {
             roster.pins = std::mem::take(&mut of.roster.pins);

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use gang_schedule::CpuSet;
 
 use crate::{Action, Attributes, before_gangd};
@@ -65,6 +67,8 @@ pub struct Members {
     pub everywhere: CpuSet,
     /// CPUs its threads were last restricted to; absent where they run anywhere.
     pub pinned: Option<CpuSet>,
+    /// Threads that inherited the CPUs of a slot that is over.
+    inherited: BTreeSet<u32>,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
     has_too_many_threads: bool,
 }
@@ -79,6 +83,7 @@ impl Members {
             default,
             everywhere,
             pinned: None,
+            inherited: BTreeSet::new(),
             has_too_many_threads: false,
         }
     }
@@ -155,6 +160,10 @@ impl Members {
                     .or(Some(seen.now).filter(|_| is_own))
                     .unwrap_or_else(|| before_gangd(seen.now, self.default, was_started_here));
                 let user_pinned = self.is_user_pinned(&seen);
+                let is_of_slot = seen.were_given && seen.cpus != self.everywhere;
+                if is_of_slot && Some(&seen.cpus) != self.pinned.as_ref() {
+                    self.inherited.insert(tid);
+                }
                 self.threads.push(Thread { tid, original, user_pinned, cpu: None });
             }
         }
@@ -202,7 +211,8 @@ impl Members {
         for thread in leavers.iter().filter(|thread| !thread.is_exempt()) {
             let tid = thread.tid;
             out.push(Action::Attributes { tid, attributes: thread.original });
-            if self.pinned.is_some() && !thread.user_pinned {
+            let is_restricted = self.pinned.is_some() || self.inherited.remove(&tid);
+            if is_restricted && !thread.user_pinned {
                 out.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
             }
         }
@@ -220,7 +230,14 @@ impl Members {
     pub fn unpin(&mut self, out: &mut Vec<Action>) {
         if self.pinned.take().is_some() {
             out.extend(self.pinning(&self.everywhere));
+        } else {
+            let is_inherited = |action: &Action| match action {
+                Action::Affinity { tid, .. } => self.inherited.contains(tid),
+                _ => false,
+            };
+            out.extend(self.pinning(&self.everywhere).filter(is_inherited));
         }
+        self.inherited.clear();
     }
 }
 

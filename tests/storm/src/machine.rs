@@ -319,7 +319,7 @@ impl Machine {
     }
 
     /// A process, its parent and so on, each with when it started.
-    fn ancestors(&self, mut pid: u32) -> Vec<(u32, u64)> {
+    pub fn ancestors(&self, mut pid: u32) -> Vec<(u32, u64)> {
         let mut line = Vec::new();
         while let Some(process) = self.processes.get(&pid) {
             line.push((pid, process.started));

@@ -34,6 +34,8 @@ use crate::{
 const MS: u64 = 1_000_000;
 /// Who owns processes and jobs: root among them.
 const USERS: [u32; 4] = [0, 1000, 1001, 1002];
+/// For how long a step of the clock may show: plans reach that far, and switchers sleep as long.
+const STEP_SHOWS_NS: u64 = 600 * MS;
 /// A number is given again after that long.
 const REUSED_AFTER_NS: u64 = 1_000 * MS;
 
@@ -87,6 +89,8 @@ pub struct World {
     offline: BTreeSet<u32>,
     /// The number of the next job, which is on file.
     next_job: u64,
+    /// Until then (monotonic) a step of the clock may show.
+    stepped_until_ns: u64,
     /// The daemon dies after so many more effects.
     dies_after: Option<u32>,
     pub cells: Cells,
@@ -149,6 +153,7 @@ impl World {
             topology: Topology::flat(cpus),
             offline: BTreeSet::new(),
             next_job: 1,
+            stepped_until_ns: 0,
             dies_after: None,
             cells: Cells::new(),
             steps: 0,
@@ -320,6 +325,7 @@ impl World {
                     0 => self.now.utc_ns + step_ns,
                     _ => self.now.utc_ns - step_ns,
                 };
+                self.stepped_until_ns = self.now.monotonic_ns + STEP_SHOWS_NS;
                 self.ring();
             }
             Kind::TakeCpu | Kind::BringCpu => self.change_cpus(kind == Kind::TakeCpu, a),
@@ -361,9 +367,13 @@ impl World {
                 // One that ends on its way into a job, or of which one thread is a member, leaves
                 // children that nobody finds again.
                 let leaves_strays = |pid: u32| {
-                    let is_coming = |(first, _): (u32, u64)| first == pid;
+                    let line = machine.ancestors(pid);
                     let mut records = machine.records.values();
-                    records.any(|it| it.coming.is_some_and(is_coming) || has_single(it, pid))
+                    let is_of = |it: &Record| {
+                        it.coming.is_some_and(|first| line.contains(&first))
+                            || line.iter().any(|&(pid, _)| has_single(it, pid))
+                    };
+                    records.any(is_of)
                         && machine.processes.values().any(|child| child.parent == pid)
                 };
                 let pid = nth(machine.processes.keys(), a).filter(|&pid| !leaves_strays(pid));
@@ -858,6 +868,21 @@ impl World {
         match daemon.pending.swap_remove(at) {
             Pending::Arriving { job, pid } => {
                 self.effect()?;
+                // Its handle says whether it is the same process.
+                let home = self.daemon.as_ref().and_then(|it| it.core.jobs.get(&job));
+                let first = home.and_then(|job| job.home.as_ref()?.coming);
+                let now = self.machine.borrow().processes.get(&pid).map(|it| (pid, it.started));
+                if first.is_none() || first != now {
+                    // Others may have followed it.
+                    if self.machine.borrow().in_group(job).is_empty() {
+                        self.end(job);
+                        return Ok(());
+                    }
+                    if let Some(of) = self.daemon.as_mut().and_then(|it| it.rosters.get_mut(&job)) {
+                        of.expected.clear();
+                    }
+                    return self.file(job, |core| core.arrive(job));
+                }
                 let mut machine = self.machine.borrow_mut();
                 if let Some(process) = machine.processes.get_mut(&pid) {
                     process.group = Some(job).filter(|_| self.backend != Backend::Signal);
@@ -897,7 +922,10 @@ impl World {
                     let pins = machine.pins.get(&job).cloned().unwrap_or_default();
                     if let Some(home) = home {
                         let cpus = machine.model.affinity.get(&tid).cloned().unwrap_or_default();
-                        if pins.has_given(&cpus) {
+                        // CPUs that it chose may be those of a slot: then nobody can tell.
+                        let is_own =
+                            machine.threads.get(&tid).map(|it| &it.own_cpus) == Some(&cpus);
+                        if pins.has_given(&cpus) && !is_own {
                             let cpus = home.members.everywhere.clone();
                             machine.perform(&Action::Affinity { tid, cpus });
                         }
@@ -981,7 +1009,7 @@ impl World {
         let (normal, affinity, to) = (home.normal, home.affinity.clone(), home.placement.clone());
         let members = self.members(normal, &affinity, &to);
         self.hit(job, Moment::Moved);
-        self.file(job, |core| core.moved(job, policy, to, members))?;
+        self.file(job, |core| core.moved(job, policy, to, members.controls))?;
         if let Some(daemon) = &mut self.daemon {
             daemon.read(&mut self.machine.borrow_mut(), job);
         }
@@ -1249,7 +1277,8 @@ impl World {
                 && lane.last.from_ns <= now_ns
                 && now_ns < lane.last.until_ns
         });
-        let is_told = daemon.orders.is_empty() && !core.schedule.is_changed();
+        let is_steady = self.now.monotonic_ns > self.stepped_until_ns;
+        let is_told = is_steady && daemon.orders.is_empty() && !core.schedule.is_changed();
         let missed: u64 = daemon.lanes.iter().map(|lane| lane.missed).sum();
         if !is_followed || !is_told || !core.has_seen(missed) {
             return;

@@ -200,6 +200,8 @@ pub struct Leaver {
     pub joined: Option<JoinedProcess>,
     /// Timetables of this generation do not have it any more.
     pub gone_from: u64,
+    /// What is to be on file meanwhile.
+    pub record: Option<Record>,
 }
 
 impl Conductor {
@@ -346,16 +348,25 @@ impl Conductor {
         Ok(job.record())
     }
 
-    /// A process, of which these are threads, leaves its job. It stays on file until it
-    /// [has left](Conductor::has_left).
-    pub fn detach(&mut self, id: JobId, pid: u32, tids: &[u32]) -> Result<Leaver, Refused> {
+    /// A process, which started then and of which these are threads, leaves its job. It stays on
+    /// file until it [has left](Conductor::has_left).
+    pub fn detach(
+        &mut self,
+        id: JobId,
+        process: (u32, u64),
+        tids: &[u32],
+    ) -> Result<Leaver, Refused> {
+        let (pid, _) = process;
         let job = self.job_mut(id)?;
         let gone = Refused::NoSuchProcess(pid);
         permit(job, Moment::Detach).map_err(|_| gone.clone())?;
         let home = job.home.as_mut().ok_or(gone)?;
         let mut actions = Vec::new();
         let known = home.members.let_go(tids, &mut actions);
-        if matches!(home.placement, Placement::Tree { .. }) {
+        if let Placement::Tree { processes } = &mut home.placement {
+            // It is found by itself, also once its parents have ended.
+            processes.retain(|other| *other != process);
+            processes.push(process);
             // The next slot would have continued it.
             actions.push(Action::Signal { job: id, pid, signal: Signal::Continue });
         }
@@ -370,7 +381,8 @@ impl Conductor {
         self.order(listens.then_some(last));
         // The timetables in force still have its threads.
         self.schedule.renew();
-        Ok(Leaver { known, actions, normal, joined, gone_from: self.generation + 1 })
+        let record = self.job(id)?.record();
+        Ok(Leaver { known, actions, normal, joined, gone_from: self.generation + 1, record })
     }
 
     /// A process that was detached is out of the job's groups, or could not be moved out of them.
@@ -441,7 +453,8 @@ impl Conductor {
         // The timetables in force still have it.
         self.schedule.renew();
         let gone_from = self.generation + 1;
-        Ok(Leaver { known: vec![tid], actions, normal, joined: None, gone_from })
+        let record = self.job(id)?.record();
+        Ok(Leaver { known: vec![tid], actions, normal, joined: None, gone_from, record })
     }
 
     /// The single threads that a job has now.

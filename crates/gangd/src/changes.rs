@@ -354,7 +354,12 @@ impl Daemon {
             ));
         }
         let leaving = process.clone();
-        let leaver = self.conductor.ask(move |state| state.detach(job, leaving))??;
+        let leaver = {
+            let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
+            let leaver = self.conductor.ask(move |state| state.detach(job, leaving))??;
+            self.put_on_file(leaver.record.clone())?;
+            leaver
+        };
         self.see_off(&process, &leaver);
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = placement

@@ -54,6 +54,8 @@ pub struct Leaver {
     pub joined: Option<JoinedProcess>,
     /// Timetables of this generation do not have it any more.
     pub gone_from: u64,
+    /// What is to be on file meanwhile.
+    pub record: Option<Record>,
 }
 
 /// Where to find the processes of a job, for those who do not own the state.
@@ -302,7 +304,8 @@ impl State {
         self.read(id);
         // Where they cannot be read, whoever waits for the process gives back what they had.
         let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
-        let leaver = self.core.detach(id, process.pid, &tids)?;
+        let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
+        let leaver = self.core.detach(id, (process.pid, started), &tids)?;
         let home = self.core.job_mut(id)?.home.as_mut();
         if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
             of.roster.leaves(&mut home.members, process.clone());
@@ -316,9 +319,10 @@ impl State {
     }
 
     fn bound(&self, leaver: gang_conductor::life::Leaver) -> Leaver {
-        let gang_conductor::life::Leaver { known, actions, normal, joined, gone_from } = leaver;
+        let gang_conductor::life::Leaver { known, actions, normal, joined, gone_from, record } =
+            leaver;
         let actions = bind(&self.registry, actions);
-        Leaver { known, actions, normal, joined, gone_from }
+        Leaver { known, actions, normal, joined, gone_from, record }
     }
 
     /// A process that was detached is out of the job's groups, or could not be moved out of them.

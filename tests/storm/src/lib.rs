@@ -22,6 +22,11 @@ pub struct Outcome {
     pub steps: u64,
 }
 
+/// Whether jobs have cgroups on the machine that a seed chooses, or are trees of processes.
+pub fn has_cgroups(seed: u64) -> bool {
+    world::backend_of(seed) != gang_timetable::Backend::Signal
+}
+
 /// Runs a script on the machine that a seed chooses.
 pub fn run(seed: u64, events: &[Event]) -> Outcome {
     let mut world = World::new(seed);

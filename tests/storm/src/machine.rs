@@ -381,8 +381,10 @@ impl Machine {
                 }
                 if self.record_of_process(*pid, *pid).is_none() {
                     self.violation(format!(
-                        "on file before it is done: process {pid} is stopped, and no job on file \
-                         has it"
+                        "on file before it is done: process {pid} of {:?} is stopped, and no job on \
+                         file has it: {:?}",
+                        self.ancestors(*pid),
+                        self.records.values().map(|it| &it.placement).collect::<Vec<_>>()
                     ));
                 }
             }
@@ -516,6 +518,13 @@ impl Machine {
         self.processes.get_mut(&pid).into_iter().for_each(|process| process.group = None);
     }
 
+    /// Whether a thread has what its owner gave it, as far as anybody can tell.
+    pub fn is_its_own(&self, tid: u32) -> bool {
+        let (thread, now) = (&self.threads[&tid], self.model.attributes[&tid]);
+        let lost_nice = Attributes { nice: 0, ..thread.own };
+        now == thread.own || (thread.lost_nice && now == lost_nice) || thread.normal.contains(&now)
+    }
+
     /// What threads that no job has keep of gangd; of all threads where `everybody` is released.
     pub fn check_released(&mut self, everybody: bool) {
         let mut wrong = Vec::new();
@@ -523,11 +532,7 @@ impl Machine {
             if !everybody && self.record_of(*tid).is_some() {
                 continue;
             }
-            let now = self.model.attributes[tid];
-            let lost_nice = Attributes { nice: 0, ..thread.own };
-            let is_own = now == thread.own
-                || (thread.lost_nice && now == lost_nice)
-                || thread.normal.contains(&now);
+            let (now, is_own) = (self.model.attributes[tid], self.is_its_own(*tid));
             if !is_own {
                 wrong.push(format!(
                     "what is released is as its owner had it: thread {tid} has {now:?}, not {:?}",

@@ -2,6 +2,8 @@
 //!
 //!   storm SEED           one seed again; a seed that fails prints its shortest script
 //!   storm FROM..TO       many seeds, one after the other
+//!   storm FROM..TO cgroups
+//!                        those of them whose jobs have cgroups
 //!   storm SEED FILE      the script in a file, on the machine of a seed
 //!
 //! With STORM_TRACE=1 every plan and action is printed, and nothing is shrunk.
@@ -9,7 +11,7 @@
 use std::{process::ExitCode, time::Instant};
 
 use gang_storm::{
-    run,
+    has_cgroups, run,
     script::{of_seed, read, shrink, write},
 };
 
@@ -17,7 +19,8 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let result = match words[..] {
-        [seeds] if seeds.contains("..") => range(seeds),
+        [seeds] if seeds.contains("..") => range(seeds, |_| true),
+        [seeds, "cgroups"] if seeds.contains("..") => range(seeds, has_cgroups),
         [seed] => number(seed).and_then(|seed| one(seed, of_seed(seed))),
         [seed, file] => number(seed).and_then(|seed| {
             let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
@@ -53,11 +56,11 @@ fn one(seed: u64, events: Vec<gang_storm::script::Event>) -> Result<(), String> 
     Err(format!("seed {seed}: {}\n\n{}", violations.join("\n"), write(&shortest)))
 }
 
-fn range(seeds: &str) -> Result<(), String> {
+fn range(seeds: &str, is_wanted: impl Fn(u64) -> bool) -> Result<(), String> {
     let (from, to) = seeds.split_once("..").unwrap_or((seeds, ""));
     let (from, to) = (number(from)?, number(to)?);
     let (began, mut steps) = (Instant::now(), 0);
-    for seed in from..to {
+    for seed in (from..to).filter(|&seed| is_wanted(seed)) {
         let events = of_seed(seed);
         let outcome = run(seed, &events);
         steps += outcome.steps;

@@ -123,15 +123,20 @@ impl Hands<Action> for Arms<'_> {
 /// The daemon has died.
 struct Died;
 
+/// The backend that a seed chooses.
+pub fn backend_of(seed: u64) -> Backend {
+    match seed % 10 {
+        0 => Backend::Weight,
+        1 => Backend::Freeze,
+        2 => Backend::Signal,
+        _ => Backend::Rt,
+    }
+}
+
 impl World {
     pub fn new(seed: u64) -> World {
         let cpus = [2, 4, 8][seed as usize % 3];
-        let backend = match seed % 10 {
-            0 => Backend::Weight,
-            1 => Backend::Freeze,
-            2 => Backend::Signal,
-            _ => Backend::Rt,
-        };
+        let backend = backend_of(seed);
         let slice_ns = [5, 10, 20, 50][seed as usize / 3 % 4] * MS;
         let gap = match backend.can_fill() {
             true => Gap { period_ns: slice_ns.max(10 * MS), length_ns: slice_ns.max(10 * MS) / 20 },
@@ -381,6 +386,20 @@ impl World {
                     machine.exit(pid, self.now.monotonic_ns);
                 }
                 drop(machine);
+                // A job without a cgroup has those on file whose parents have ended, as soon as the
+                // daemon looks.
+                if let (Backend::Signal, Some(daemon)) = (self.backend, &mut self.daemon) {
+                    for job in daemon.rosters.keys().copied().collect::<Vec<JobId>>() {
+                        daemon.read(&mut self.machine.borrow_mut(), job);
+                    }
+                }
+                // Whoever moves it into its job hears of it at once.
+                let is_it = |it: &Pending| matches!(it, Pending::Arriving { pid: other, .. } if Some(*other) == pid);
+                let at = self.daemon.as_ref().and_then(|it| it.pending.iter().position(is_it));
+                if let Some(at) = at {
+                    let _ = self.go_on(at as u16);
+                    self.follow_orders();
+                }
                 self.end_those_over();
             }
             Kind::SetNice | Kind::SetAffinity => self.choose(kind, a, b),
@@ -646,7 +665,10 @@ impl World {
             true
         };
         let free = machine.processes.iter().filter(|(pid, of)| {
-            (of.uid == owner || owner == 0) && !is_taken(**pid) && ancestors_are_free(**pid)
+            // One that a single member has started may have what that one had in its slot.
+            let is_its_own = machine.tids(**pid).iter().all(|tid| machine.is_its_own(*tid));
+            let is_free = !is_taken(**pid) && ancestors_are_free(**pid) && is_its_own;
+            (of.uid == owner || owner == 0) && is_free
         });
         let free: Vec<u32> = free.map(|(&pid, _)| pid).collect();
         nth(free.iter(), b)
@@ -841,7 +863,9 @@ impl World {
         }
         daemon.read(&mut machine, job);
         let tids = machine.tids(pid);
-        if let Ok(leaver) = daemon.core.detach(job, pid, &tids) {
+        let started = machine.processes[&pid].started;
+        if let Ok(leaver) = daemon.core.detach(job, (pid, started), &tids) {
+            machine.records.extend(leaver.record.clone().map(|record| (job, record)));
             let roster = daemon.rosters.entry(job).or_default();
             match self.backend {
                 Backend::Signal => {
@@ -874,7 +898,14 @@ impl World {
                 let now = self.machine.borrow().processes.get(&pid).map(|it| (pid, it.started));
                 if first.is_none() || first != now {
                     // Others may have followed it.
-                    if self.machine.borrow().in_group(job).is_empty() {
+                    let roster = self.daemon.as_ref().and_then(|it| it.rosters.get(&job));
+                    let has_others = roster.is_some_and(|roster| {
+                        let machine = self.machine.borrow();
+                        let lives = |pid: &u32| machine.processes.contains_key(pid);
+                        roster.tree.iter().chain(&roster.removed).any(lives)
+                            || !machine.in_group(job).is_empty()
+                    });
+                    if !has_others {
                         self.end(job);
                         return Ok(());
                     }

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use gang_harness::skipped;
 use lab::{
-    conditions, figure, gangd_is_there, gangs_are_told, is_reason_not_to_measure, is_shared, lab,
-    libgang_is_there, report, table_and_report,
+    conditions, fifo_is_permitted, figure, gangd_is_there, gangs_are_told,
+    is_reason_not_to_measure, is_shared, lab, libgang_is_there, report, table_and_report,
 };
 use serde_json::Value;
 
@@ -286,7 +286,7 @@ fn what_the_kernel_does_not_let_gangd_measure_is_told_as_that_needs_gangd() {
 
 #[test]
 fn arrival_needs_gangd() {
-    if !gangd_is_there() {
+    if !gangd_is_there() || !fifo_is_permitted() {
         return;
     }
     let arrival = report("arrival --runs 1 --arrivals 3");

@@ -6,7 +6,7 @@ mod lab;
 use std::process::Command;
 
 use gang_harness::skipped;
-use lab::{conditions, gangd_is_there, lab, report};
+use lab::{conditions, fifo_is_permitted, gangd_is_there, lab, report};
 use serde_json::Value;
 
 #[test]
@@ -85,7 +85,7 @@ fn what_cannot_be_done_is_said() {
 
 #[test]
 fn the_specification_is_one_table_of_share_and_release_needs_gangd() {
-    if !gangd_is_there() {
+    if !gangd_is_there() || !fifo_is_permitted() {
         return;
     }
     let spec = report("spec --only share,release --runs 1 --seconds 0.3");

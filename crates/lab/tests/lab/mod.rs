@@ -38,6 +38,17 @@ pub fn gangd_is_there() -> bool {
     there && root
 }
 
+/// Whether a workload may run above the gangs; says so where it may not. Kernels that group
+/// real-time threads refuse that in a group without real-time budget, to root as well.
+pub fn fifo_is_permitted() -> bool {
+    let tried = Command::new("chrt").args(["-f", "1", "true"]).output();
+    let is_permitted = tried.is_ok_and(|tried| tried.status.success());
+    if !is_permitted {
+        skipped("SCHED_FIFO is refused");
+    }
+    is_permitted
+}
+
 /// Of the conditions with gangs it is told how much these were coscheduled, or why that is not
 /// known; under plain Linux, too.
 pub fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {

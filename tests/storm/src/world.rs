@@ -1320,9 +1320,11 @@ impl World {
         let mut wrong = Vec::new();
         for (id, job) in &core.jobs {
             let Some(home) = &job.home else { continue };
+            // One that has just fallen asleep has its slot to the end.
+            let has_slot = plan.slot(*id).is_some() && !job.suspended;
             let standing = match core.eligibility(job).is_gang() {
-                true if plan.slot(*id).is_some() && in_gap => Standing::Filling,
-                true if plan.slot(*id).is_some() => Standing::Raised,
+                _ if has_slot && in_gap => Standing::Filling,
+                _ if has_slot => Standing::Raised,
                 true => job.standing_out_of_row(config.fill, core.machine()),
                 // One that was in its slot stays filling until the next plans.
                 false => job.standing,

@@ -109,8 +109,8 @@ impl Queue {
         let mut ahead = waiting.ahead_of(number);
         drop(waiting);
         let outcome = loop {
-            let patience = LOOK_EVERY * (ahead.len() as u32 + 1);
-            if !waits_on(client, &bell, patience) {
+            let io_deadline = LOOK_EVERY * (ahead.len() as u32 + 1);
+            if !waits_on(client, &bell, io_deadline) {
                 break Err(failed("the client has gone".into()));
             }
             let waiting = self.waiting();
@@ -134,10 +134,10 @@ impl Queue {
 }
 
 /// Waits until the bell rings, or for so long; false as soon as the client has hung up.
-fn waits_on(client: BorrowedFd<'_>, bell: &OwnedFd, patience: Duration) -> bool {
+fn waits_on(client: BorrowedFd<'_>, bell: &OwnedFd, io_deadline: Duration) -> bool {
     let mut fds =
         [PollFd::from_borrowed_fd(client, PollFlags::RDHUP), PollFd::new(bell, PollFlags::IN)];
-    let _ = poll(&mut fds, Some(&clock::timespec(patience)));
+    let _ = poll(&mut fds, Some(&clock::timespec(io_deadline)));
     let hung_up = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     let is_there = !fds[0].revents().intersects(hung_up);
     let _ = rustix::io::read(bell, &mut [0; 8]);

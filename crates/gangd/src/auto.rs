@@ -88,7 +88,7 @@ pub fn describe(job: &Job, described: &mut v1::Job) {
 
 impl Daemon {
     /// Schedules a job by a policy from now on, or by what will be measured. The caller holds
-    /// `rehoming`.
+    /// `policy_change`.
     pub fn set_policy(&self, job: JobId, policy: &v1::Policy) -> Result<(), Denied> {
         let auto = (*policy == v1::Policy::auto).then(Auto::default);
         let is_auto = self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
@@ -102,7 +102,7 @@ impl Daemon {
     /// Schedules a job of policy `auto` as was decided.
     pub fn decide(&self, peer: Peer, job: JobId, decision: Decision) -> Result<(), Denied> {
         self.permit(peer, job, "decide how a job is scheduled")?;
-        let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
+        let _moving = self.policy_change.lock().unwrap_or_else(PoisonError::into_inner);
         let is_auto = self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
         if !is_auto?? {
             return Err(Denied::invalid("job", job, "a job of policy auto"));
@@ -124,7 +124,7 @@ impl Daemon {
             auto.map(|(job, policy, auto)| (job, policy, auto.usual())).collect::<Vec<_>>()
         });
         for (job, policy, usual) in found.into_iter().flatten() {
-            let _moving = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
+            let _moving = self.policy_change.lock().unwrap_or_else(PoisonError::into_inner);
             // One that has ended, or is not auto any more, needs nothing.
             let told = because.to_owned();
             let kept = self.conductor.ask(move |state| {

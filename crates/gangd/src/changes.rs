@@ -130,7 +130,7 @@ impl Daemon {
         held: Resources,
         waiting: Option<BorrowedFd<'_>>,
     ) -> Result<JobId, Denied> {
-        if !self.endings.has_room_within(CLEARED_WITHIN) {
+        if !self.cleanup.has_room_within(CLEARED_WITHIN) {
             return Err(Denied::Failed {
                 operation: "register a job".into(),
                 reason: "too many jobs that have ended are not cleared away yet; try again".into(),
@@ -198,7 +198,7 @@ impl Daemon {
     /// between what a gang asks for.
     pub fn set_job(self: &Arc<Self>, peer: Peer, job: JobId, change: Change) -> Result<(), Denied> {
         self.permit(peer, job, "change a job")?;
-        let moving = || self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
+        let moving = || self.policy_change.lock().unwrap_or_else(PoisonError::into_inner);
         let _moving = change.policy.is_some().then(moving);
         let (may_raise, asked) = (peer.is_administrator(), change.clone());
         let before = self.conductor.ask(move |state| asked.permitted(state, job, may_raise))??;

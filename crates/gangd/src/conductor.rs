@@ -27,16 +27,16 @@ use gang_schedule::JobId;
 use gang_timetable::{Switchers, priority};
 
 use crate::{
-    errands::{self, Errand, Handle},
+    client_priority::ClientPriority,
+    guardian_keeper::Pulse,
     new_threads::Arrivals,
-    precedence::Precedence,
+    requests::{self, Handle, Request},
     state::{State, log, now},
     survey::Survey,
-    ward::Pulse,
 };
 
 /// Errands that are run in a row, before the conductor looks at its clock again.
-const ERRANDS_AT_A_TIME: usize = 32;
+const REQUESTS_AT_A_TIME: usize = 32;
 
 /// What the conductor needs besides its state.
 pub struct Setup {
@@ -46,7 +46,7 @@ pub struct Setup {
     /// Shows the guardian that the conductor lives.
     pub pulse: Arc<Pulse>,
     pub realtime: bool,
-    pub precedence: Arc<Precedence>,
+    pub client_priority: Arc<ClientPriority>,
 }
 
 /// Starts the conductor and its switchers.
@@ -67,15 +67,15 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         .collect::<std::io::Result<Vec<_>>>()?;
     let timings = switchers.iter().map(|switcher| switcher.timings.clone());
     let timings = groups.cpus().iter().cloned().zip(timings).collect();
-    let (handle, errands) = errands::open(alarm.clone(), timings);
+    let (handle, requests) = requests::open(alarm.clone(), timings);
     let realtime = setup.realtime;
     let conductor = Conductor {
         survey: Survey::new(&setup.state.roots, setup.realtime)?,
         state: setup.state,
         pulse: setup.pulse,
-        precedence: setup.precedence,
+        client_priority: setup.client_priority,
         switchers,
-        errands,
+        requests,
         alarm,
         arrivals,
         failures: 0,
@@ -112,9 +112,9 @@ struct Conductor {
     state: State,
     survey: Survey,
     pulse: Arc<Pulse>,
-    precedence: Arc<Precedence>,
+    client_priority: Arc<ClientPriority>,
     switchers: Vec<Switcher>,
-    errands: Receiver<Errand>,
+    requests: Receiver<Request>,
     alarm: Arc<Alarm>,
     arrivals: Arrivals,
     /// Calls of the switchers that failed, as last logged.
@@ -129,8 +129,8 @@ impl Conductor {
             let seen = self.alarm.seen();
             let now = now();
             self.state.core.begin_step(now);
-            for errand in self.errands.try_iter().take(ERRANDS_AT_A_TIME) {
-                errand(&mut self.state);
+            for request in self.requests.try_iter().take(REQUESTS_AT_A_TIME) {
+                request(&mut self.state);
                 self.state.follow_orders();
             }
             if self.state.stopped {
@@ -209,7 +209,7 @@ impl Conductor {
         let state = &mut self.state;
         let is_measured = |id: &JobId| state.gauge.figures(*id).is_some();
         let measured = planned.into_iter().filter(is_measured).collect();
-        let used = self.precedence.used() + self.survey.used();
+        let used = self.client_priority.used() + self.survey.used();
         let timings = self.switchers.iter().map(|switcher| &switcher.timings);
         let lower_ns = || timings.map(|timings| timings.mean_lower_ns()).max().unwrap_or(0);
         let effects = state.core.publish(planning, &came, &measured, used, lower_ns);

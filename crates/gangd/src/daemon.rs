@@ -24,19 +24,19 @@ use gang_timetable::{
 use crate::{
     admission::Queue,
     check::Checks,
-    crowds::Crowd,
+    cleanup::Cleanup,
+    client_priority::{ClientPriority, Rank},
     denied::Denied,
-    doors::Doors,
-    endings::Endings,
-    errands::Handle,
     gauge::Measuring,
     history::{Ended, History, Query},
     lodging::Lodging,
     numbers::Numbers,
-    precedence::{Precedence, Rank},
+    process_locks::ProcessLocks,
     prover::Prover,
+    requests::Handle,
     settings::Settings,
     state::{Address, State},
+    thread_limit::Crowd,
     watch::Watch,
 };
 
@@ -69,15 +69,15 @@ pub struct Daemon {
     /// holds it.
     pub filing: Mutex<()>,
     /// How far clients are served before the gangs.
-    pub precedence: Arc<Precedence>,
+    pub client_priority: Arc<ClientPriority>,
     /// Held for each process that is brought into a job, or a thread of it.
-    pub doors: Doors,
+    pub process_locks: ProcessLocks,
     /// Held while the policy of a job changes.
-    pub rehoming: Mutex<()>,
+    pub policy_change: Mutex<()>,
     /// Jobs that wait for memory or disk.
     pub queue: Queue,
     /// Jobs that are over, and not cleared away yet.
-    pub endings: Endings,
+    pub cleanup: Cleanup,
     /// Jobs that have ended.
     pub history: Option<History>,
     /// The numbers that jobs get.
@@ -122,7 +122,7 @@ pub struct Parts {
     pub store: Store,
     pub watch: Watch,
     pub conductor: Handle,
-    pub precedence: Arc<Precedence>,
+    pub client_priority: Arc<ClientPriority>,
     pub guardian: Arc<AtomicU32>,
     pub stop: UnixStream,
     pub history: Option<History>,
@@ -151,7 +151,7 @@ impl Tree {
 impl Daemon {
     pub fn new(parts: Parts) -> Daemon {
         let Parts { roots, socket, settings, means, backend, lodging, store, .. } = parts;
-        let Parts { watch, conductor, precedence, guardian, stop, history, .. } = parts;
+        let Parts { watch, conductor, client_priority, guardian, stop, history, .. } = parts;
         let last = history.as_ref().map_or(0, History::last_number);
         Daemon {
             numbers: Numbers::of(&socket, last),
@@ -171,11 +171,11 @@ impl Daemon {
             stop,
             leaving: OnceLock::new(),
             filing: Mutex::default(),
-            precedence,
-            doors: Doors::default(),
-            rehoming: Mutex::default(),
+            client_priority,
+            process_locks: ProcessLocks::default(),
+            policy_change: Mutex::default(),
             queue: Queue::default(),
-            endings: Endings::default(),
+            cleanup: Cleanup::default(),
             history,
             checks: Checks::default(),
         }
@@ -310,7 +310,7 @@ impl Daemon {
     /// nothing is measured.
     fn hear_who_wakes(&self) {
         // They are not to wait for a gap of others.
-        let mut rank = Rank::of(&self.precedence);
+        let mut rank = Rank::of(&self.client_priority);
         self.measuring.hear_who_wakes(|mut groups| {
             groups.truncate(WAKINGS_AT_ONCE);
             let _ = self.conductor.ask(move |state| state.woke(&groups));
@@ -381,11 +381,13 @@ impl Daemon {
             )
         });
         // Without a conductor there are no jobs either.
-        let Ok((trees, singles, crowds, unused, had_jobs)) = asked else { return (false, false) };
+        let Ok((trees, singles, thread_limit, unused, had_jobs)) = asked else {
+            return (false, false);
+        };
         self.tend_trees(trees);
         self.tend_singles(singles);
         if self.backend == Backend::Rt {
-            crowds.iter().for_each(Crowd::lower);
+            thread_limit.iter().for_each(Crowd::lower);
         }
         // Their processes go on without gangd (L20).
         for job in unused {

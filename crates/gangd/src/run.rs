@@ -23,18 +23,18 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::{
     Starter,
     args::Args,
+    client_priority::{ClientPriority, Rank},
     conductor::{self, Setup},
     daemon::{Daemon, Parts},
+    guardian_keeper::{GuardianKeeper, Pulse},
     history::History,
     lodging::Lodging,
-    precedence::{Precedence, Rank},
     prover::Prover,
     server::{self, Clients, Place},
     settings::Settings,
     state::State,
     status_file::{self, StatusFile},
     survey,
-    ward::{Pulse, Ward},
     watch::{Source, Watch},
 };
 
@@ -80,10 +80,10 @@ pub fn run(
     }
     let pulse = Arc::<Pulse>::default();
     let realtime = backend == Backend::Rt;
-    let ward =
-        Ward::start(socket.into(), pulse.clone(), realtime).context("cannot start the guardian")?;
+    let guardian_keeper = GuardianKeeper::start(socket.into(), pulse.clone(), realtime)
+        .context("cannot start the guardian")?;
     let schedule = Schedule::new(effective(&settings, backend), survey::machine(roots)?)?;
-    let precedence = Precedence::new(realtime);
+    let client_priority = ClientPriority::new(realtime);
     let all = lodging.cpu.of_all();
     let switchers = Switchers::new(schedule.topology());
     let asked = schedule.config().gap;
@@ -103,7 +103,7 @@ pub fn run(
         switchers,
         pulse: pulse.clone(),
         realtime,
-        precedence: precedence.clone(),
+        client_priority: client_priority.clone(),
     })
     .context("cannot start the conductor")?;
     let (stop_sender, stop_receiver) = UnixStream::pair().context("cannot make a pipe")?;
@@ -127,8 +127,8 @@ pub fn run(
         store,
         watch,
         conductor,
-        precedence,
-        guardian: ward.pid(),
+        client_priority,
+        guardian: guardian_keeper.pid(),
         stop: stop_sender,
         history,
     }));
@@ -161,21 +161,21 @@ pub fn run(
     let clients = Arc::<Clients>::default();
     let ending = daemon.clone();
     let clearer = std::thread::Builder::new()
-        .name("endings".into())
+        .name("cleanup".into())
         .spawn(move || {
-            std::iter::from_fn(|| ending.endings.next()).for_each(|job| ending.end_if_over(job))
+            std::iter::from_fn(|| ending.cleanup.next()).for_each(|job| ending.end_if_over(job))
         })
         .context("cannot start the thread that clears jobs away")?;
     let waiting =
         Waiting { daemon: &daemon, listener: &listener, stop: &stop_receiver, reload: &reload };
     waiting.wait(&thread, &clients, args, &pulse)?;
     // All that are over are in the history, then; the others are released with the daemon.
-    daemon.endings.close();
+    daemon.cleanup.close();
     let _ = clearer.join();
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     drop(listener);
     drop(status_file);
-    end(&daemon, thread, ward, place);
+    end(&daemon, thread, guardian_keeper, place);
     Ok(())
 }
 
@@ -260,7 +260,7 @@ impl Waiting<'_> {
         let mut tended = None;
         let mut events = Vec::with_capacity(64);
         // Who connects is not to wait for a gap either.
-        let mut rank = Rank::of(&daemon.precedence);
+        let mut rank = Rank::of(&daemon.client_priority);
         loop {
             rank.settle();
             events.clear();
@@ -295,7 +295,7 @@ impl Waiting<'_> {
                     Source::Job(job) => {
                         if daemon.watch.is_over(job) {
                             daemon.watch.remove_job(job);
-                            daemon.endings.add(job);
+                            daemon.cleanup.add(job);
                         }
                     }
                 }
@@ -311,8 +311,8 @@ impl Waiting<'_> {
             if pulse.take_astray() {
                 let daemon = Arc::clone(daemon);
                 // The service manager and those who connect are not to wait for it.
-                let returning = std::thread::Builder::new().name("returning".into());
-                if let Err(error) = returning.spawn(move || daemon.take_back()) {
+                let regroup = std::thread::Builder::new().name("regroup".into());
+                if let Err(error) = regroup.spawn(move || daemon.take_back()) {
                     tracing::error!(%error, "jobs do not give way to the rest of the machine");
                 }
             }
@@ -325,8 +325,8 @@ impl Waiting<'_> {
             if args.exit_when_idle {
                 let busy = clients.count() > 0 || has_jobs;
                 idle_since = if busy { None } else { idle_since.or(Some(Instant::now())) };
-                let patience = if had_jobs { IDLE_FOR } else { FIRST_JOB_WITHIN };
-                if idle_since.is_some_and(|since| since.elapsed() >= patience) {
+                let io_deadline = if had_jobs { IDLE_FOR } else { FIRST_JOB_WITHIN };
+                if idle_since.is_some_and(|since| since.elapsed() >= io_deadline) {
                     return Ok(());
                 }
             }
@@ -335,7 +335,12 @@ impl Waiting<'_> {
 }
 
 /// Releases everything and leaves no trace: programs run on.
-fn end(daemon: &Arc<Daemon>, conductor: JoinHandle<()>, ward: Ward, place: Place) {
+fn end(
+    daemon: &Arc<Daemon>,
+    conductor: JoinHandle<()>,
+    guardian_keeper: GuardianKeeper,
+    place: Place,
+) {
     let _ = daemon.leaving.set(());
     daemon.conductor.stop();
     let _ = conductor.join();
@@ -345,7 +350,7 @@ fn end(daemon: &Arc<Daemon>, conductor: JoinHandle<()>, ward: Ward, place: Place
         daemon.clear_away(record);
     }
     daemon.lodging.close();
-    ward.dismiss();
+    guardian_keeper.dismiss();
     daemon.store.destroy();
     place.leave();
     if let Some(history) = &daemon.history {

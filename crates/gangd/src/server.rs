@@ -32,9 +32,9 @@ use rustix::{
 use varlink::{ConnectionHandler, VarlinkService};
 
 use crate::{
+    client_priority::Rank,
     daemon::{Daemon, Peer},
-    patience::{Arriving, Taken},
-    precedence::Rank,
+    io_deadline::{Arriving, Taken},
     session::{AutoSession, Session},
     settings::Limits,
 };
@@ -333,8 +333,8 @@ fn serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) {
 fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Result<()> {
     // An accepted socket does not inherit this on Linux; said all the same.
     stream.set_nonblocking(false)?;
-    let patience = daemon.settings().limits.message_timeout;
-    let precedence = daemon.precedence.clone();
+    let io_deadline = daemon.settings().limits.message_timeout;
+    let client_priority = daemon.client_priority.clone();
     let auto = AutoSession { daemon: daemon.clone(), peer };
     let (session, _starting) = Session::new(daemon, peer, stream.try_clone()?);
     let service = VarlinkService::new(
@@ -344,14 +344,15 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
         "org.gangd.v1",
         vec![Box::new(v1::new(Box::new(session))), Box::new(auto1::new(Box::new(auto)))],
     );
-    let mut rank = Rank::of(&precedence);
-    let mut writer = Taken::new(stream.try_clone()?, patience);
+    let mut rank = Rank::of(&client_priority);
+    let mut writer = Taken::new(stream.try_clone()?, io_deadline);
     let mut reader = BufReader::new(stream);
     loop {
         if reader.buffer().is_empty() && !wait_for_message(reader.get_ref())? {
             return Ok(());
         }
-        let message = match read_message(&mut Arriving::new(&mut reader, patience), MESSAGE_MAX) {
+        let message = match read_message(&mut Arriving::new(&mut reader, io_deadline), MESSAGE_MAX)
+        {
             Ok(Some(message)) => message,
             Ok(None) => return Ok(()),
             Err(error @ FrameError::TooLong { .. }) => {

@@ -1,7 +1,7 @@
 //! What the daemon knows: what is decided, and what the numbers in it stand for.
 //!
 //! One thread owns it, the conductor's; nothing here waits for anybody. What a client asks is a
-//! function that runs on that thread ([`crate::errands::Handle`]).
+//! function that runs on that thread ([`crate::requests::Handle`]).
 //!
 //! The decisions are those of [`gang_conductor`]. Beside them stand the descriptors of each job: of
 //! the files that its threads are read from, of its processes, of its slot page. They come before

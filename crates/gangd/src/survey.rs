@@ -6,7 +6,7 @@ use gang_schedule::{Cpu, JobId, Topology};
 use gang_timetable::Runnable;
 
 use crate::{
-    scout::{Asked, Scout},
+    cpu_reader::{Asked, CpuReader},
     state::{State, now},
 };
 
@@ -23,7 +23,7 @@ const TOPOLOGY_EVERY_NS: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Survey {
     census: Census,
-    scout: Scout,
+    cpu_reader: CpuReader,
     look_at_ns: u64,
     topology_at_ns: u64,
     online: String,
@@ -33,7 +33,7 @@ impl Survey {
     pub fn new(roots: &Roots, realtime: bool) -> std::io::Result<Survey> {
         Ok(Survey {
             census: Census::open(&roots.proc).map_err(std::io::Error::other)?,
-            scout: Scout::start(roots.proc.clone(), realtime)?,
+            cpu_reader: CpuReader::start(roots.proc.clone(), realtime)?,
             look_at_ns: 0,
             topology_at_ns: 0,
             // Where it cannot be read, the first look that can reads the topology anew.
@@ -48,7 +48,7 @@ impl Survey {
 
     /// The share of the time of one CPU that looking took before the gangs of late, besides that of the conductor.
     pub fn used(&self) -> f64 {
-        self.scout.used()
+        self.cpu_reader.used()
     }
 
     /// Looks at the machine.
@@ -75,8 +75,8 @@ impl Survey {
     fn count_runnable(&mut self, state: &mut State) {
         let Some(all) = self.census.count().map(|count| count.runnable) else { return };
         // This thread is runnable; the switchers sleep.
-        let of_daemon = 1 + u32::from(self.scout.is_runnable(&state.roots.proc));
-        for (id, cpus) in self.scout.take() {
+        let of_daemon = 1 + u32::from(self.cpu_reader.is_runnable(&state.roots.proc));
+        for (id, cpus) in self.cpu_reader.take() {
             let home = state.core.jobs.get_mut(&id).and_then(|job| job.home.as_mut());
             home.into_iter().for_each(|home| home.members.note_cpus(&cpus));
         }
@@ -88,7 +88,7 @@ impl Survey {
                 of_jobs.push((id, runnable));
             }
         }
-        self.scout.ask(to_look_at);
+        self.cpu_reader.ask(to_look_at);
         state.core.count(&Counted { all, of_daemon, of_jobs });
     }
 

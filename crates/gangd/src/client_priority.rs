@@ -6,7 +6,7 @@
 //! Approach: threads that serve clients are real-time ones above the gangs, as long as all of them together
 //! keep to an allowance. Beyond it they are ordinary threads, until it has grown again. What nobody waits for
 //! with a gang, such as what views ask for, is done by ordinary threads at all times. Who looks where threads are
-//! ([`crate::scout`]) has an allowance of its own.
+//! ([`crate::cpu_reader`]) has an allowance of its own.
 //!
 //! Properties: however much clients ask for, gangs lose no more than the allowance. What was used lengthens
 //! the gaps, so that gangs and daemon together leave ordinary threads what the kernel keeps for them.
@@ -32,7 +32,7 @@ const MEMORY_NS: f64 = 1e9;
 
 /// The allowance of all who share it.
 #[derive(Debug)]
-pub struct Precedence {
+pub struct ClientPriority {
     allowance: Option<Mutex<Allowance>>,
     /// What was used of late, when that was asked for last: the bits of an `f64`.
     used: AtomicU64,
@@ -63,11 +63,11 @@ impl Allowance {
     }
 }
 
-impl Precedence {
+impl ClientPriority {
     /// None has precedence where threads are not `realtime`.
-    pub fn new(realtime: bool) -> Arc<Precedence> {
+    pub fn new(realtime: bool) -> Arc<ClientPriority> {
         let allowance = realtime.then(|| Mutex::new(Allowance::new(clock::monotonic_ns())));
-        Arc::new(Precedence { allowance, used: AtomicU64::new(0) })
+        Arc::new(ClientPriority { allowance, used: AtomicU64::new(0) })
     }
 
     fn charge(&self, used_ns: u64) -> bool {
@@ -91,7 +91,7 @@ impl Precedence {
 /// The rank of the calling thread, while this is there.
 #[derive(Debug)]
 pub struct Rank {
-    precedence: Arc<Precedence>,
+    client_priority: Arc<ClientPriority>,
     is_above: bool,
     /// CPU time up to which it was charged.
     charged_ns: u64,
@@ -99,9 +99,10 @@ pub struct Rank {
 
 impl Rank {
     /// Puts the calling thread above the gangs, where that is allowed.
-    pub fn of(precedence: &Arc<Precedence>) -> Rank {
-        let precedence = precedence.clone();
-        let mut rank = Rank { precedence, is_above: false, charged_ns: clock::thread_cpu_ns() };
+    pub fn of(client_priority: &Arc<ClientPriority>) -> Rank {
+        let client_priority = client_priority.clone();
+        let mut rank =
+            Rank { client_priority, is_above: false, charged_ns: clock::thread_cpu_ns() };
         rank.settle();
         rank
     }
@@ -110,7 +111,7 @@ impl Rank {
     pub fn settle(&mut self) {
         let now_ns = clock::thread_cpu_ns();
         let used_ns = now_ns.saturating_sub(std::mem::replace(&mut self.charged_ns, now_ns));
-        let is_due = self.precedence.charge(if self.is_above { used_ns } else { 0 });
+        let is_due = self.client_priority.charge(if self.is_above { used_ns } else { 0 });
         self.set(is_due);
     }
 
@@ -147,13 +148,13 @@ mod tests {
 
     #[test]
     fn what_was_used_is_told_without_waiting() {
-        let precedence = Precedence::new(true);
-        precedence.charge(20 * MS);
-        let used = precedence.used();
+        let client_priority = ClientPriority::new(true);
+        client_priority.charge(20 * MS);
+        let used = client_priority.used();
         assert!(used > 0.0 && used <= 0.02, "{used}");
-        let _held = precedence.allowance.as_ref().unwrap().lock().unwrap();
-        assert_eq!(precedence.used(), used);
-        assert_eq!(Precedence::new(false).used(), 0.0);
+        let _held = client_priority.allowance.as_ref().unwrap().lock().unwrap();
+        assert_eq!(client_priority.used(), used);
+        assert_eq!(ClientPriority::new(false).used(), 0.0);
     }
 
     #[test]

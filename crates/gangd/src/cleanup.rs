@@ -18,7 +18,7 @@ use gang_schedule::JobId;
 pub const ROOM: usize = 128;
 
 #[derive(Debug, Default)]
-pub struct Endings {
+pub struct Cleanup {
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -29,7 +29,7 @@ struct Queue {
     is_closed: bool,
 }
 
-impl Endings {
+impl Cleanup {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -56,9 +56,9 @@ impl Endings {
     }
 
     /// Waits until there is room for another job; false where there is none in time.
-    pub fn has_room_within(&self, patience: Duration) -> bool {
+    pub fn has_room_within(&self, io_deadline: Duration) -> bool {
         let is_full = |queue: &mut Queue| queue.jobs.len() >= ROOM && !queue.is_closed;
-        let waited = self.changed.wait_timeout_while(self.queue(), patience, is_full);
+        let waited = self.changed.wait_timeout_while(self.queue(), io_deadline, is_full);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
@@ -71,22 +71,22 @@ mod tests {
 
     #[test]
     fn who_registers_waits_while_many_are_over() {
-        let endings = Arc::new(Endings::default());
-        (0..ROOM as u64).for_each(|job| endings.add(JobId(job)));
-        assert!(!endings.has_room_within(Duration::from_millis(1)));
-        let waiting = Arc::clone(&endings);
+        let cleanup = Arc::new(Cleanup::default());
+        (0..ROOM as u64).for_each(|job| cleanup.add(JobId(job)));
+        assert!(!cleanup.has_room_within(Duration::from_millis(1)));
+        let waiting = Arc::clone(&cleanup);
         let waiter = std::thread::spawn(move || waiting.has_room_within(Duration::from_secs(60)));
-        assert_eq!(endings.next(), Some(JobId(0)));
+        assert_eq!(cleanup.next(), Some(JobId(0)));
         assert!(waiter.join().unwrap());
     }
 
     #[test]
     fn all_are_cleared_away_before_the_end() {
-        let endings = Arc::new(Endings::default());
-        let worked = Arc::clone(&endings);
+        let cleanup = Arc::new(Cleanup::default());
+        let worked = Arc::clone(&cleanup);
         let worker = std::thread::spawn(move || std::iter::from_fn(|| worked.next()).count());
-        (0..5).for_each(|job| endings.add(JobId(job)));
-        endings.close();
+        (0..5).for_each(|job| cleanup.add(JobId(job)));
+        cleanup.close();
         assert_eq!(worker.join().unwrap(), 5);
     }
 }

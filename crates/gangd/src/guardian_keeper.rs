@@ -74,31 +74,34 @@ const ROUND: Duration = guardian::SILENCE.checked_div(8).unwrap();
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The thread that keeps a guardian.
-pub struct Ward {
+pub struct GuardianKeeper {
     pid: Arc<AtomicU32>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Ward {
+impl GuardianKeeper {
     /// Starts the first guardian and returns when it runs.
-    pub fn start(socket: PathBuf, pulse: Arc<Pulse>, realtime: bool) -> io::Result<Ward> {
+    pub fn start(socket: PathBuf, pulse: Arc<Pulse>, realtime: bool) -> io::Result<GuardianKeeper> {
         let (pid, stop) = (Arc::<AtomicU32>::default(), Arc::<AtomicBool>::default());
         let (first, started) = channel();
         let keeper = Keeper { socket, pulse, pid: Arc::clone(&pid), stop: Arc::clone(&stop) };
-        let thread = std::thread::Builder::new().name("ward".into()).spawn(move || {
-            if let Err(error) = descriptors::unshare_table() {
-                let _ = first.send(Err(io::Error::other(error)));
-                return;
-            }
-            // Without the right to it the guardian learns of the end some milliseconds later.
-            if realtime && sched::become_fifo(priority::GUARDIAN).is_err() {
-                tracing::warn!("the ward runs at ordinary priority: SCHED_FIFO was refused");
-            }
-            keeper.run(&first);
-        })?;
+        let thread =
+            std::thread::Builder::new().name("guardian-keeper".into()).spawn(move || {
+                if let Err(error) = descriptors::unshare_table() {
+                    let _ = first.send(Err(io::Error::other(error)));
+                    return;
+                }
+                // Without the right to it the guardian learns of the end some milliseconds later.
+                if realtime && sched::become_fifo(priority::GUARDIAN).is_err() {
+                    tracing::warn!(
+                        "the guardian_keeper runs at ordinary priority: SCHED_FIFO was refused"
+                    );
+                }
+                keeper.run(&first);
+            })?;
         started.recv().unwrap_or(Err(io::ErrorKind::BrokenPipe.into()))?;
-        Ok(Ward { pid, stop, thread })
+        Ok(GuardianKeeper { pid, stop, thread })
     }
 
     /// Process number of the guardian, 0 where there is none.

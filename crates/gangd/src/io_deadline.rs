@@ -27,8 +27,8 @@ pub struct Arriving<'a> {
 }
 
 impl<'a> Arriving<'a> {
-    pub fn new(reader: &'a mut BufReader<UnixStream>, patience: Duration) -> Arriving<'a> {
-        Arriving { reader, ends: Instant::now() + patience }
+    pub fn new(reader: &'a mut BufReader<UnixStream>, io_deadline: Duration) -> Arriving<'a> {
+        Arriving { reader, ends: Instant::now() + io_deadline }
     }
 }
 
@@ -55,15 +55,15 @@ impl io::BufRead for Arriving<'_> {
 /// A writer that gives up when an answer is not taken, however slowly its bytes are, and knows it.
 pub struct Taken {
     stream: UnixStream,
-    patience: Duration,
+    io_deadline: Duration,
     /// Of the answer that is being written: from its first byte on, since finding it out may take long.
     ends: Option<Instant>,
     broken: Option<io::Error>,
 }
 
 impl Taken {
-    pub fn new(stream: UnixStream, patience: Duration) -> Taken {
-        Taken { stream, patience, ends: None, broken: None }
+    pub fn new(stream: UnixStream, io_deadline: Duration) -> Taken {
+        Taken { stream, io_deadline, ends: None, broken: None }
     }
 
     /// Another answer follows.
@@ -77,8 +77,8 @@ impl Taken {
     }
 
     fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let patience = self.patience;
-        let ends = *self.ends.get_or_insert_with(|| Instant::now() + patience);
+        let io_deadline = self.io_deadline;
+        let ends = *self.ends.get_or_insert_with(|| Instant::now() + io_deadline);
         self.stream.set_write_timeout(Some(left(ends)?))?;
         // A call for more than the kernel takes in one piece waits for each piece as long.
         self.stream.write(&bytes[..bytes.len().min(PIECE)])
@@ -114,8 +114,8 @@ mod tests {
     fn each_byte_of_a_message_has_the_time_that_the_ones_before_have_left() {
         let (mut client, stream) = UnixStream::pair().unwrap();
         let mut reader = BufReader::new(stream);
-        let patience = Duration::from_secs(3600);
-        let mut message = Arriving::new(&mut reader, patience);
+        let io_deadline = Duration::from_secs(3600);
+        let mut message = Arriving::new(&mut reader, io_deadline);
         let mut allowed = Vec::new();
         for _ in 0..3 {
             client.write_all(b"x").unwrap();
@@ -125,7 +125,7 @@ mod tests {
             // The kernel counts these times in ticks.
             std::thread::sleep(Duration::from_millis(30));
         }
-        assert!(allowed[0] <= patience && allowed.windows(2).all(|pair| pair[1] < pair[0]));
+        assert!(allowed[0] <= io_deadline && allowed.windows(2).all(|pair| pair[1] < pair[0]));
         let mut late = Arriving::new(&mut reader, Duration::ZERO);
         client.write_all(b"x").unwrap();
         assert_eq!(late.fill_buf().unwrap_err().kind(), io::ErrorKind::TimedOut);

@@ -8,7 +8,7 @@
 //! is taken at the next look.
 //!
 //! Properties: asking and taking never wait. As long as it waits itself, what was found before holds. It takes no more
-//! of the gangs' time than the allowance that it has ([`crate::precedence`]), however many threads there are.
+//! of the gangs' time than the allowance that it has ([`crate::client_priority`]), however many threads there are.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,7 +22,7 @@ use std::{
 use gang_linux::process;
 use gang_schedule::JobId;
 
-use crate::precedence::{Precedence, Rank};
+use crate::client_priority::{ClientPriority, Rank};
 
 /// Threads of jobs, by number.
 pub type Asked = Vec<(JobId, Vec<u32>)>;
@@ -32,24 +32,24 @@ pub type Found = Vec<(JobId, Vec<(u32, u32)>)>;
 
 /// Whom to ask. It ends with this, once it has answered.
 #[derive(Debug)]
-pub struct Scout {
+pub struct CpuReader {
     asked: Sender<Asked>,
     found: Receiver<Found>,
     is_out: bool,
     tid: u32,
-    precedence: Arc<Precedence>,
+    client_priority: Arc<ClientPriority>,
 }
 
-impl Scout {
+impl CpuReader {
     /// Starts it; `realtime` lifts it above the gangs, whose slots are over before it would be served otherwise. Its
     /// allowance is its own: many threads are not to keep clients waiting.
-    pub fn start(proc_root: PathBuf, realtime: bool) -> std::io::Result<Scout> {
+    pub fn start(proc_root: PathBuf, realtime: bool) -> std::io::Result<CpuReader> {
         let (asked, questions) = channel::<Asked>();
         let (answers, found) = channel();
         let (numbers, number) = channel();
-        let precedence = Precedence::new(realtime);
-        let its_own = precedence.clone();
-        thread::Builder::new().name("scout".into()).spawn(move || {
+        let client_priority = ClientPriority::new(realtime);
+        let its_own = client_priority.clone();
+        thread::Builder::new().name("cpu-reader".into()).spawn(move || {
             let _ = numbers.send(thread_number());
             let mut rank = Rank::of(&its_own);
             for question in questions {
@@ -65,12 +65,12 @@ impl Scout {
             }
         })?;
         let tid = number.recv().map_err(std::io::Error::other)?;
-        Ok(Scout { asked, found, is_out: false, tid, precedence })
+        Ok(CpuReader { asked, found, is_out: false, tid, client_priority })
     }
 
     /// The share of the time of one CPU that it took before the gangs of late.
     pub fn used(&self) -> f64 {
-        self.precedence.used()
+        self.client_priority.used()
     }
 
     /// Whether it wants a CPU: it may wait long for one, beyond its allowance.
@@ -105,19 +105,23 @@ mod tests {
 
     #[test]
     fn it_is_asked_once_it_has_answered() {
-        let mut scout = Scout::start("/proc".into(), false).unwrap();
-        assert!(scout.take().is_empty(), "nobody asked");
+        let mut cpu_reader = CpuReader::start("/proc".into(), false).unwrap();
+        assert!(cpu_reader.take().is_empty(), "nobody asked");
         let me = thread_number();
-        assert!(scout.tid != me && !scout.is_runnable(Path::new("/proc")));
-        scout.ask(vec![(JobId(7), vec![me, u32::MAX])]);
+        assert!(cpu_reader.tid != me && !cpu_reader.is_runnable(Path::new("/proc")));
+        cpu_reader.ask(vec![(JobId(7), vec![me, u32::MAX])]);
         // It has not answered yet, as far as is known here.
-        scout.ask(vec![(JobId(8), vec![me])]);
-        let found = wait_for("it answers", || Some(scout.take()).filter(|found| !found.is_empty()));
+        cpu_reader.ask(vec![(JobId(8), vec![me])]);
+        let found =
+            wait_for("it answers", || Some(cpu_reader.take()).filter(|found| !found.is_empty()));
         let [(JobId(7), cpus)] = &found[..] else { panic!("{found:?}") };
         assert!(
             matches!(cpus[..], [(tid, _)] if tid == me),
             "who is not there is left out: {cpus:?}"
         );
-        assert!(!scout.is_out && scout.take().is_empty(), "the second question was not asked");
+        assert!(
+            !cpu_reader.is_out && cpu_reader.take().is_empty(),
+            "the second question was not asked"
+        );
     }
 }

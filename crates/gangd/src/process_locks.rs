@@ -12,36 +12,36 @@ use std::{
 };
 
 #[derive(Debug, Default)]
-pub struct Doors {
+pub struct ProcessLocks {
     held: Mutex<BTreeSet<u32>>,
     changed: Condvar,
 }
 
 /// The door of a process, until it is dropped.
-pub struct Door<'a> {
-    doors: &'a Doors,
+pub struct ProcessLock<'a> {
+    process_locks: &'a ProcessLocks,
     pid: u32,
 }
 
-impl Doors {
+impl ProcessLocks {
     fn held(&self) -> MutexGuard<'_, BTreeSet<u32>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until nobody else brings that process in.
-    pub fn of(&self, pid: u32) -> Door<'_> {
+    pub fn of(&self, pid: u32) -> ProcessLock<'_> {
         let is_held = |held: &mut BTreeSet<u32>| held.contains(&pid);
         let mut held =
             self.changed.wait_while(self.held(), is_held).unwrap_or_else(PoisonError::into_inner);
         held.insert(pid);
-        Door { doors: self, pid }
+        ProcessLock { process_locks: self, pid }
     }
 }
 
-impl Drop for Door<'_> {
+impl Drop for ProcessLock<'_> {
     fn drop(&mut self) {
-        self.doors.held().remove(&self.pid);
-        self.doors.changed.notify_all();
+        self.process_locks.held().remove(&self.pid);
+        self.process_locks.changed.notify_all();
     }
 }
 
@@ -56,14 +56,14 @@ mod tests {
 
     #[test]
     fn who_brings_the_same_process_waits_and_nobody_else() {
-        let doors = Arc::new(Doors::default());
-        let door = doors.of(7);
-        drop(doors.of(8));
+        let process_locks = Arc::new(ProcessLocks::default());
+        let door = process_locks.of(7);
+        drop(process_locks.of(8));
         let (came, comes) = channel();
         let second = thread::spawn({
-            let doors = doors.clone();
+            let process_locks = process_locks.clone();
             move || {
-                let _door = doors.of(7);
+                let _door = process_locks.of(7);
                 came.send(()).unwrap();
             }
         });
@@ -71,6 +71,6 @@ mod tests {
         drop(door);
         comes.recv().unwrap();
         second.join().unwrap();
-        drop(doors.of(7));
+        drop(process_locks.of(7));
     }
 }

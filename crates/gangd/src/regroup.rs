@@ -12,7 +12,7 @@ use std::sync::PoisonError;
 use gang_engine::bound::ProcessHandle;
 use gang_schedule::JobId;
 
-use crate::{daemon::Daemon, denied::Denied, precedence::Rank, state::Address};
+use crate::{client_priority::Rank, daemon::Daemon, denied::Denied, state::Address};
 
 /// Rounds over the processes of a job.
 const ROUNDS_MAX: usize = 100;
@@ -21,7 +21,7 @@ impl Daemon {
     /// Has all gangs give way again to the rest of the machine, out of their slots.
     pub fn take_back(&self) {
         // While gangs spin on all CPUs, an ordinary thread would move one process in each gap.
-        let mut rank = Rank::of(&self.precedence);
+        let mut rank = Rank::of(&self.client_priority);
         if let Err(error) = self.lodging.cpu.give_way() {
             let source = &error.source;
             tracing::warn!(%error, %source, "gangs do not give way to the rest of the machine");
@@ -42,7 +42,7 @@ impl Daemon {
     /// Returns how many processes were away.
     fn take_job_back(&self, job: JobId, rank: &mut Rank) -> Result<usize, Denied> {
         // Where it lives stays as it is meanwhile.
-        let _rehoming = self.rehoming.lock().unwrap_or_else(PoisonError::into_inner);
+        let _rehoming = self.policy_change.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(address) = self.address(job)? else { return Ok(0) };
         let mut moved = 0;
         for _ in 0..ROUNDS_MAX {

@@ -12,15 +12,15 @@ use gang_schedule::CpuSet;
 use crate::{denied::Denied, state::State};
 
 /// A question or an order of a client.
-pub type Errand = Box<dyn FnOnce(&mut State) + Send>;
+pub type Request = Box<dyn FnOnce(&mut State) + Send>;
 
 /// Errands that may wait at a time; a client that comes when they do is told to come again.
-const ERRANDS_MAX: usize = 1024;
+const REQUESTS_MAX: usize = 1024;
 
 /// How clients reach the conductor.
 #[derive(Clone)]
 pub struct Handle {
-    errands: SyncSender<Errand>,
+    requests: SyncSender<Request>,
     alarm: Arc<Alarm>,
     /// By the CPUs of each switcher.
     timings: Arc<[(CpuSet, Arc<Timings>)]>,
@@ -43,7 +43,7 @@ impl From<Unavailable> for Denied {
             },
             Unavailable::Busy => {
                 let limit = "requests that wait for the scheduler";
-                Denied::LimitReached { limit, maximum: ERRANDS_MAX }
+                Denied::LimitReached { limit, maximum: REQUESTS_MAX }
             }
         }
     }
@@ -57,11 +57,11 @@ impl Handle {
         question: impl FnOnce(&mut State) -> T + Send + 'static,
     ) -> Result<T, Unavailable> {
         let (reply, answer) = sync_channel(1);
-        let errand = Box::new(move |state: &mut State| {
+        let request = Box::new(move |state: &mut State| {
             // Who asked may have gone away meanwhile.
             let _ = reply.try_send(question(state));
         });
-        match self.errands.try_send(errand) {
+        match self.requests.try_send(request) {
             Ok(()) => self.alarm.ring(),
             Err(TrySendError::Full(_)) => return Err(Unavailable::Busy),
             Err(TrySendError::Disconnected(_)) => return Err(Unavailable::Ended),
@@ -108,9 +108,9 @@ impl Handle {
 pub fn open(
     alarm: Arc<Alarm>,
     timings: Arc<[(CpuSet, Arc<Timings>)]>,
-) -> (Handle, Receiver<Errand>) {
-    let (sender, errands) = sync_channel(ERRANDS_MAX);
-    (Handle { errands: sender, alarm, timings }, errands)
+) -> (Handle, Receiver<Request>) {
+    let (sender, requests) = sync_channel(REQUESTS_MAX);
+    (Handle { requests: sender, alarm, timings }, requests)
 }
 
 #[cfg(test)]
@@ -122,20 +122,20 @@ mod tests {
     #[test]
     fn who_comes_when_too_many_wait_is_told_the_limit() {
         // Nobody does the errands.
-        let (handle, errands) = open(Arc::default(), Arc::new([]));
-        for _ in 0..ERRANDS_MAX {
-            handle.errands.try_send(Box::new(|_| ())).unwrap();
+        let (handle, requests) = open(Arc::default(), Arc::new([]));
+        for _ in 0..REQUESTS_MAX {
+            handle.requests.try_send(Box::new(|_| ())).unwrap();
         }
         let refused = handle.ask(|_| ()).unwrap_err();
         let limit = "requests that wait for the scheduler";
         assert_eq!(Denied::from(refused), Denied::LimitReached { limit, maximum: 1024 });
         // One that waits hears of the end.
-        drop(errands.recv().unwrap());
+        drop(requests.recv().unwrap());
         let waiting = thread::spawn({
             let handle = handle.clone();
             move || handle.ask(|_| ())
         });
-        drop(errands);
+        drop(requests);
         assert_eq!(waiting.join().unwrap(), Err(Unavailable::Ended));
         assert_eq!(handle.ask(|_| ()), Err(Unavailable::Ended));
     }

@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 const ROUNDS_MAX: usize = 100;
 
 impl Daemon {
-    /// Schedules a job by another policy from now on. Whoever calls it holds `rehoming`: who moves in must not
+    /// Schedules a job by another policy from now on. Whoever calls it holds `policy_change`: who moves in must not
     /// meet who moves out.
     pub fn reschedule(&self, job: JobId, policy: Policy) -> Result<(), Denied> {
         let from = self.conductor.ask(move |state| {

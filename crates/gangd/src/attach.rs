@@ -30,7 +30,7 @@ impl Daemon {
     pub fn add_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Denied> {
         let owner_uid = self.permit(peer, job, "add a process")?;
         let process = self.claim(peer, owner_uid, pid)?;
-        let _door = self.process_locks.of(pid);
+        let _lock = self.process_locks.of(pid);
         if let Some(other) = self.job_of(pid)? {
             return match other == job {
                 true => Ok(()),

@@ -35,7 +35,7 @@ use crate::{
     survey::Survey,
 };
 
-/// Errands that are run in a row, before the conductor looks at its clock again.
+/// Requests that are run in a row, before the conductor looks at its clock again.
 const REQUESTS_AT_A_TIME: usize = 32;
 
 /// What the conductor needs besides its state.

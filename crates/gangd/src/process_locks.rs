@@ -1,10 +1,10 @@
-//! One at a time of those who bring the same process into jobs, or a thread of it.
+//! One request at a time brings a process, or a thread of it, into a job.
 //!
-//! Problem: a process is in one job at a time, and so is each of its threads. But a process moves in within
-//! milliseconds, and who asks meanwhile would still find it outside.
+//! Problem: a process is in one job at a time, and so is each of its threads. But a process moves in
+//! within milliseconds, and another request would still find it outside meanwhile.
 //!
-//! Approach: who brings a process in, or a thread of it, holds its door until it is in, and looks whether
-//! somebody else has it once the door is his.
+//! Approach: a request holds the lock of the process until the process is in its job, and looks
+//! whether another job has the process once it holds the lock.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ pub struct ProcessLocks {
     changed: Condvar,
 }
 
-/// The door of a process, until it is dropped.
+/// The lock of a process, until it is dropped.
 pub struct ProcessLock<'a> {
     process_locks: &'a ProcessLocks,
     pid: u32,
@@ -57,18 +57,18 @@ mod tests {
     #[test]
     fn who_brings_the_same_process_waits_and_nobody_else() {
         let process_locks = Arc::new(ProcessLocks::default());
-        let door = process_locks.of(7);
+        let lock = process_locks.of(7);
         drop(process_locks.of(8));
         let (came, comes) = channel();
         let second = thread::spawn({
             let process_locks = process_locks.clone();
             move || {
-                let _door = process_locks.of(7);
+                let _lock = process_locks.of(7);
                 came.send(()).unwrap();
             }
         });
         assert!(comes.try_recv().is_err());
-        drop(door);
+        drop(lock);
         comes.recv().unwrap();
         second.join().unwrap();
         drop(process_locks.of(7));

@@ -14,7 +14,7 @@ use crate::{denied::Denied, state::State};
 /// A question or an order of a client.
 pub type Request = Box<dyn FnOnce(&mut State) + Send>;
 
-/// Errands that may wait at a time; a client that comes when they do is told to come again.
+/// Requests that may wait at a time; a client that comes when they do is told to come again.
 const REQUESTS_MAX: usize = 1024;
 
 /// How clients reach the conductor.
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn who_comes_when_too_many_wait_is_told_the_limit() {
-        // Nobody does the errands.
+        // Nobody answers the requests.
         let (handle, requests) = open(Arc::default(), Arc::new([]));
         for _ in 0..REQUESTS_MAX {
             handle.requests.try_send(Box::new(|_| ())).unwrap();

@@ -90,7 +90,7 @@ impl Daemon {
         let owner_uid = self.permit(peer, job, "add a thread")?;
         let operation = || format!("add thread {tid} to job {job}");
         let (process, single) = self.claim_thread(peer, owner_uid, tid)?;
-        let _door = self.process_locks.of(process.pid);
+        let _lock = self.process_locks.of(process.pid);
         match self.owner_of(single)? {
             Some(Owner::OfThread(owner) | Owner::OfProcess(owner)) if owner == job => return Ok(()),
             Some(Owner::OfThread(owner)) => {

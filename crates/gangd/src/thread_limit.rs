@@ -1,12 +1,11 @@
 //! Jobs of more threads than are switched.
 //!
-//! Problem: such a job has no slots. But what it starts while it is lowered may have what its parent had in
-//! the last one, and there are threads that the switchers are never told of. They would run as ordinary
-//! threads beside everybody else, or before them: those of a wide gang have the highest weight.
+//! Problem: such a job has no slots. But a thread that it starts while it is lowered may have what
+//! its parent had in the last slot, and there are threads that no timetable has. They would run
+//! beside ordinary threads, or before them: those of a wide gang have the highest weight.
 //!
-//! Approach: as long as there is a crowd, the main thread looks at all of its threads now and then, and takes
-//! each out of a slot that the job does not have. Whoever does so by mistake, because the job is none any
-//! more, costs it a slot.
+//! Approach: as long as there is such a job, the main thread looks at all of its threads now and
+//! then, and lowers each that is not. If the job has shrunk meanwhile, this costs it one slot.
 
 use gang_conductor::{Eligibility, Job};
 use gang_engine::thread;

@@ -101,7 +101,7 @@ fn the_specification_is_one_table_of_share_and_release_needs_gangd() {
     let daemons = share["daemons"].as_array().unwrap();
     assert!(daemons.len() == 1 && daemons[0].as_str().unwrap().starts_with("backend "), "{share}");
     let error = lab("spec --only nothing");
-    assert!(String::from_utf8_lossy(&error.stderr).contains("nothing of nothing; it has barrier"));
+    assert!(String::from_utf8_lossy(&error.stderr).contains("nothing of nothing; it has gauss"));
 }
 
 /// That a page needs no other file and no network.

@@ -91,6 +91,11 @@ impl Pins {
         self.write(&bytes, USER_PINNED_AT)
     }
 
+    /// Whether a thread has chosen its CPUs itself.
+    pub fn is_user_pinned(&self, tid: u32) -> bool {
+        self.user_pinned.contains(&tid)
+    }
+
     /// These threads have chosen their CPUs, too.
     pub fn add_user_pinned(&mut self, tids: Vec<u32>) -> io::Result<()> {
         let all: Vec<u32> = self.user_pinned.iter().copied().chain(tids).collect();

@@ -244,7 +244,7 @@ impl Roster {
     /// Reads the threads again; those known keep what is remembered of them. True where one came
     /// that was not known. Where they cannot be read, those known before stay.
     pub fn refresh(&mut self, members: &mut Members, proc_root: &Path) -> gang_linux::Result<bool> {
-        let mut beside = 0;
+        let (mut beside, mut own_cpus) = (0, Vec::new());
         match &mut self.kind {
             Kind::Cgroup { threads, leaving, expected, .. } => {
                 threads.numbers(&mut self.bytes, &mut self.numbers)?;
@@ -253,6 +253,8 @@ impl Roster {
                 for process in leaving.iter() {
                     let theirs = unless_gone(process::threads(proc_root, process.pid))?;
                     self.numbers.retain(|tid| !theirs.contains(tid));
+                    // They stay in the job's groups, and on file, until they have left.
+                    own_cpus.extend(theirs.iter().filter(|tid| self.pins.is_user_pinned(**tid)));
                 }
             }
             Kind::Tree { processes, removed } => {
@@ -284,7 +286,8 @@ impl Roster {
         });
         self.came = self.came.saturating_add(came.try_into().unwrap_or(u32::MAX));
         let user_pinned = members.threads().iter().filter(|thread| thread.user_pinned);
-        if let Err(error) = self.pins.set_user_pinned(user_pinned.map(|thread| thread.tid)) {
+        own_cpus.extend(user_pinned.map(|thread| thread.tid));
+        if let Err(error) = self.pins.set_user_pinned(own_cpus.into_iter()) {
             tracing::warn!(%error, "a release may take from threads the CPUs that they chose");
         }
         Ok(came > 0)

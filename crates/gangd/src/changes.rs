@@ -339,6 +339,8 @@ impl Daemon {
     pub fn remove_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Denied> {
         self.permit(peer, job, "remove a process")?;
         let process = ProcessHandle::open(pid).map_err(|_| Denied::NoSuchProcess(pid))?;
+        // It is brought into no job until it has left this one.
+        let _lock = self.process_locks.of(pid);
         if !self.processes(job)?.contains(&pid) {
             return Err(Denied::NoSuchProcess(pid));
         }

@@ -242,6 +242,9 @@ impl Daemon {
     /// Takes a single thread out of a job: when this returns, it is scheduled as it was before.
     pub fn remove_thread(&self, peer: Peer, job: JobId, tid: u32) -> Result<(), Denied> {
         self.permit(peer, job, "remove a thread")?;
+        // It is brought into no job until it has left this one.
+        let pid = process::of_thread(&self.roots.proc, tid);
+        let _lock = self.process_locks.of(pid.map_err(|_| Denied::NoSuchThread(tid))?);
         let gone = self.conductor.ask(move |state| leave(state, job, tid))??;
         let SingleLeaver { process, leaver, of_process, affinity } = gone;
         self.wait_until_gone(&process, &leaver);

@@ -134,7 +134,15 @@ impl Machine {
         let lost_nice = thread.lost_nice || reset;
         let normal = parent.and_then(|tid| Some(self.record_of(tid)?.normal.into()));
         let normal = thread.normal.iter().copied().chain(normal).collect();
-        let of = parent.and_then(|tid| self.record_of(tid));
+        // One that is younger than a single member loses CPUs that are those of a slot.
+        let beside = self.records.values().find(|record| match &record.placement {
+            Placement::Threads { threads } => {
+                let line = self.ancestors(pid);
+                threads.iter().any(|it| line.contains(&(it.pid, it.process_started)))
+            }
+            Placement::Cgroup { .. } | Placement::Tree { .. } => false,
+        });
+        let of = parent.and_then(|tid| self.record_of(tid)).or(beside);
         let normal_cpus = of.map(|record| record.affinity.iter().copied().collect());
         let normal_cpus = normal_cpus.or(thread.normal_cpus.clone());
         self.ticks += 1;
@@ -267,7 +275,10 @@ impl Machine {
             Some(Seen { tid, now, were_given: pins.given.contains(&cpus), cpus, original })
         });
         let chose = home.members.threads().iter().filter(|thread| thread.user_pinned);
-        let chose: Vec<u32> = chose.map(|thread| thread.tid).collect();
+        let mut chose: Vec<u32> = chose.map(|thread| thread.tid).collect();
+        // Those that leave are in the job's groups, and on file, until they have left.
+        let leaving = roster.leaving.iter().flat_map(|&pid| self.tids(pid));
+        chose.extend(leaving.filter(|tid| pins.user_pinned.contains(tid)));
         if self.backend.is_some_and(Backend::can_fill) {
             self.pins.entry(job).or_default().user_pinned = chose;
         }

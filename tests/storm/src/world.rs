@@ -646,6 +646,7 @@ impl World {
                         || roster.expected.contains(&pid)
                 })
                 || machine.records.values().any(|it| it.coming.is_some_and(|it| it.0 == pid))
+                || machine.records.values().any(|it| has_single(it, pid))
                 || daemon.pending.iter().any(|it| match it {
                     Pending::Arriving { pid: other, .. } | Pending::Leaving { pid: other, .. } => {
                         *other == pid

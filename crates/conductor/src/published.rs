@@ -5,13 +5,15 @@
 //! switcher that was late, or lost a timetable, did only part of what was in it.
 //!
 //! Approach. Of the last timetable so much is kept as says how gangs stand at any moment of it.
-//! Where the next one begins, the jobs are [rewound](Published::rewind) to that moment. After a
+//! Where the next one begins, the jobs are rewound (`Conductor::rewind`) to that moment. After a
 //! switcher missed an edge, nothing is assumed of any gang in a timetable that it may have followed
-//! ([`Published::assume_nothing_of`]): the next timetable states how each of them stands.
+//! (`Conductor::assume_nothing_of`): the next timetable states how each of them stands.
 //!
 //! A change shows from the next boundary on ([`crate::forecast`]). A timetable holds from `from_ns`
 //! on, and until then the one before it. One that some switcher has not taken yet is replaced as a
-//! whole: the new one begins where that one began, so that no switcher needs both.
+//! whole: the new one begins where that one began, so that no switcher needs both. What is stated
+//! anew is stated by each timetable until one of them is in force, since one that is superseded may
+//! state nothing. Where some of it was due by then, all of its gangs are stated anew.
 //!
 //! Properties: either a gang stands as is assumed of it, or the next timetable states all of it. So
 //! a switcher that was late or lost a timetable leaves no gang otherwise than the next timetable

@@ -620,7 +620,8 @@ impl Conductor {
         }
         let record = self.change(id, |spec, _| spec.policy = policy)?;
         self.measure(Measure::Follow(id));
-        self.schedule.renew();
+        // What its members have started meanwhile has what they had, and is read now.
+        self.members_came(id, &[])?;
         Ok(record)
     }
 

@@ -808,6 +808,13 @@ impl World {
             let all = machine.tids(pid).into_iter().filter_map(seen);
             all.filter(|it| it.original != Some(normal) || it.cpus != everywhere).collect()
         };
+        // Where the daemon dies in the slot of a wide gang, one that follows gets the nice value of
+        // the first: that is all that is on file.
+        let mut machine = self.machine.borrow_mut();
+        for Seen { tid, .. } in &before {
+            machine.threads.get_mut(tid).into_iter().for_each(|it| it.normal.push(normal));
+        }
+        drop(machine);
         if is_tree {
             self.file(job, |core| core.follow_in_tree(job, (pid, started)))?;
             let Some(daemon) = &mut self.daemon else { return Ok(()) };
@@ -832,13 +839,6 @@ impl World {
             machine.processes.get_mut(&pid).into_iter().for_each(|it| it.group = Some(job));
         }
         self.effect()?;
-        // Where the daemon dies in the slot of a wide gang, one that follows gets the nice value of
-        // the first: that is all that is on file.
-        let mut machine = self.machine.borrow_mut();
-        for Seen { tid, .. } in &before {
-            machine.threads.get_mut(tid).into_iter().for_each(|it| it.normal.push(normal));
-        }
-        drop(machine);
         if let Some(daemon) = &mut self.daemon {
             let _ = daemon.core.members_came(job, &before);
         }

@@ -8,6 +8,10 @@ use gang_timetable::{
 
 use crate::{Activity, Eligibility, Facts, Refused, Width, Window, admission::Resources};
 
+/// Why single threads are refused in a job that is suspended.
+pub(crate) const SUSPENDED: &str =
+    "it is suspended, and a single thread cannot stand still: resume it first";
+
 /// A registered job.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -183,6 +187,16 @@ impl Job {
         }
         let reason = format!("it is of single threads, and {reason}");
         Err(Refused::not_permitted(format!("{operation} job {}", self.id), reason))
+    }
+
+    /// Refuses single threads in a job that does what is done to whole processes.
+    pub fn permit_threads(&self, operation: &str) -> Result<(), Refused> {
+        let reason = match (self.suspended, self.signals) {
+            (true, _) => SUSPENDED,
+            (_, true) => "it asks for signals, which go to whole processes: switch them off first",
+            (false, false) => return Ok(()),
+        };
+        Err(Refused::not_permitted(operation, reason))
     }
 
     /// What must be on file; `None` for a job without processes.

@@ -17,7 +17,10 @@ use gang_timetable::{
     record::{Confinement, JoinedProcess, Placement, Record, Single},
 };
 
-use crate::{Auto, Conductor, Eligibility, Home, Job, Measure, Now, Refused, admission::Resources};
+use crate::{
+    Auto, Conductor, Eligibility, Home, Job, Measure, Now, Refused, admission::Resources,
+    job::SUSPENDED,
+};
 
 /// What is to be on file now, of a job that has processes.
 pub type Filed = Result<Option<Record>, Refused>;
@@ -143,9 +146,7 @@ pub fn cell(state: State, moment: Moment) -> Cell {
         Moment::Follow =>       [Nothing,      Stays,        Stays,         Stays],
         Moment::Detach =>       [Nobody,       Stays,        Stays,         Stays],
         Moment::Left =>         [Nothing,      Stays,        Stays,         Stays],
-        Moment::AddThread =>    [Nothing,      Stays,        Stays,         Cell::Refused(
-            "it is suspended, and a single thread cannot stand still: resume it first",
-        )],
+        Moment::AddThread =>    [Nothing,      Stays,        Stays,         Cell::Refused(SUSPENDED)],
         Moment::DetachThread => [Nobody,       Stays,        Stays,         Stays],
         Moment::Wake =>         [Nothing,      Stays,        Stays,         Stays],
         Moment::Sleep =>        [Stays,        Stays,        Stays,         Stays],
@@ -244,6 +245,9 @@ impl Conductor {
             }
             return Ok(None);
         }
+        if home.is_of_threads() {
+            job.permit_threads(&format!("add single threads to job {id}"))?;
+        }
         job.home = Some(home);
         job.activity.last_used_ns = now.monotonic_ns;
         self.wake(id)?;
@@ -251,7 +255,7 @@ impl Conductor {
         Ok(self.job(id)?.record())
     }
 
-    /// A job that an earlier daemon left.
+    /// A job that an earlier daemon left. One that is refused is not there.
     pub fn restore(&mut self, now: Now, record: &Record, members: Members) -> Result<(), Refused> {
         let job = JobId(record.id);
         let unreadable = |field: &'static str| Refused::Unreadable { job, field };
@@ -266,6 +270,20 @@ impl Conductor {
             return Err(gang_schedule::Refusal::DuplicateJob { job }.into());
         }
         self.enter(job, record.name.clone(), record.owner_uid, spec, record.registered_at_ns)?;
+        let restored = self.settle_restored(now, record, members);
+        if restored.is_err() {
+            self.end(job);
+        }
+        restored
+    }
+
+    fn settle_restored(
+        &mut self,
+        now: Now,
+        record: &Record,
+        members: Members,
+    ) -> Result<(), Refused> {
+        let job = JobId(record.id);
         let home = Home {
             joined: record.joined.clone(),
             ..Home::new(
@@ -404,14 +422,7 @@ impl Conductor {
     /// first one.
     pub fn with_thread(&self, id: JobId, single: Single) -> Filed {
         let job = self.job(id)?;
-        let operation = || format!("add thread {} to job {id}", single.tid);
-        if job.suspended || job.signals {
-            let reason = match job.suspended {
-                true => "it is suspended, and a single thread cannot stand still: resume it first",
-                false => "it asks for signals, which go to whole processes: switch them off first",
-            };
-            return Err(Refused::not_permitted(operation(), reason));
-        }
+        job.permit_threads(&format!("add thread {} to job {id}", single.tid))?;
         let Some(mut record) = job.record() else { return Ok(None) };
         let Placement::Threads { threads } = &mut record.placement else {
             return Err(Refused::mixed(id, false));

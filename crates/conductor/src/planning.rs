@@ -234,8 +234,9 @@ impl Conductor {
         let is_recent = last_ns + period_ns > now.utc_ns;
         let from_ns =
             if followed.is_behind && is_recent { resume_ns.min(last_ns) } else { resume_ns };
-        if from_ns <= last_ns && last_ns <= now.utc_ns {
-            // Some of what it states is done, and some is not.
+        let is_over = from_ns > self.published.until_ns;
+        if (from_ns <= last_ns && last_ns <= now.utc_ns) || is_over {
+            // Some of what it states is done, and some is not: its deadline lowers gangs, too.
             self.unknown.extend(self.published.gangs());
         }
         let unknown = self.unknown.clone();

@@ -73,8 +73,12 @@ impl Inheritors {
             for child in process::children_of_thread(proc_root, single.pid, single.tid) {
                 there.insert(child);
                 if !self.looked_at.contains(&child) {
-                    let all = family(proc_root, child);
-                    new.extend(all.into_iter().map(|tid| (tid, *single)));
+                    // Children that are older may be in other jobs.
+                    let all = family(proc_root, child).into_iter();
+                    let young = all.filter(|&(pid, tid)| {
+                        is_younger(proc_root, pid, tid, single.since)
+                    });
+                    new.extend(young.map(|(_, tid)| (tid, *single)));
                 }
             }
         }
@@ -96,15 +100,16 @@ fn is_younger(proc_root: &Path, pid: u32, tid: u32, than: u64) -> bool {
     process::thread_stat(proc_root, pid, tid).is_ok_and(|stat| stat.start_ticks >= than)
 }
 
-/// The threads of a process that has just been started, and of all that it has started since.
-fn family(proc_root: &Path, first: u32) -> Vec<u32> {
+/// The threads of a process, and of all that it has started, each with its process.
+fn family(proc_root: &Path, first: u32) -> Vec<(u32, u32)> {
     let (mut processes, mut next) = (vec![first], 0);
     while next < processes.len() && processes.len() <= THREADS_MAX {
         processes.extend(process::children(proc_root, processes[next]).unwrap_or_default());
         next += 1;
     }
-    let threads = processes.into_iter().map(|pid| process::threads(proc_root, pid));
-    threads.flat_map(Result::unwrap_or_default).collect()
+    let threads = |&pid: &u32| process::threads(proc_root, pid).unwrap_or_default();
+    let of_process = |pid: &u32| threads(pid).into_iter().map(|tid| (*pid, tid)).collect::<Vec<_>>();
+    processes.iter().flat_map(of_process).collect()
 }
 
 /// All threads that may have inherited from members, looked at or not: for a release that knows the

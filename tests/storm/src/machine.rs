@@ -463,7 +463,9 @@ impl Machine {
             let is_younger = |(tid, of): &(&u32, &Thread)| {
                 let is_member = singles.iter().any(|it| it.tid == **tid);
                 let line = self.ancestors(of.pid);
+                // Those of another job have what that one gives them.
                 !is_member
+                    && self.record_of(**tid).is_none()
                     && of.started > single.since
                     && line.contains(&(single.pid, single.process_started))
             };
@@ -585,7 +587,12 @@ impl Machine {
             let is_of_job = self.record_of(thread.tid).map(|it| it.id) == Some(job.0);
             let own = self.threads.get(&thread.tid).filter(|_| is_of_job);
             own.is_some_and(|own| {
-                !own.lost_nice && (own.normal.is_empty() || own.own == thread.original)
+                // One that came unseen before its group was frozen stands still as it was.
+                let stands_still = self.model.attributes.get(&thread.tid) == Some(&own.own)
+                    && self.model.group(gang_timetable::Group::Job(job)).frozen == Some(true);
+                !own.lost_nice
+                    && !stands_still
+                    && (own.normal.is_empty() || own.own == thread.original)
             })
         };
         let threads = members.threads().iter().filter(lives).copied().collect();

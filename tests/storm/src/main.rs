@@ -15,6 +15,9 @@ use gang_storm::{
     script::{of_seed, read, shrink, write},
 };
 
+/// A range ends with that many seeds that fail.
+const FAILURES_MAX: usize = 20;
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -59,16 +62,20 @@ fn one(seed: u64, events: Vec<gang_storm::script::Event>) -> Result<(), String> 
 fn range(seeds: &str, is_wanted: impl Fn(u64) -> bool) -> Result<(), String> {
     let (from, to) = seeds.split_once("..").unwrap_or((seeds, ""));
     let (from, to) = (number(from)?, number(to)?);
-    let (began, mut steps) = (Instant::now(), 0);
+    let (began, mut seeds, mut steps) = (Instant::now(), 0, 0);
+    let mut failed = Vec::new();
     for seed in (from..to).filter(|&seed| is_wanted(seed)) {
-        let events = of_seed(seed);
-        let outcome = run(seed, &events);
+        let outcome = run(seed, &of_seed(seed));
+        seeds += 1;
         steps += outcome.steps;
-        if !outcome.violations.is_empty() {
-            one(seed, events)?;
+        if let Some(violation) = outcome.violations.first() {
+            println!("seed {seed}: {violation}");
+            failed.push(seed);
+            if failed.len() == FAILURES_MAX {
+                break;
+            }
         }
     }
-    let took = began.elapsed();
-    println!("{} seeds, {steps} steps, no violation, in {took:.0?}", to.saturating_sub(from));
-    Ok(())
+    println!("{seeds} seeds, {steps} steps, {} failed, in {:.0?}", failed.len(), began.elapsed());
+    failed.first().map_or(Ok(()), |&seed| one(seed, of_seed(seed)))
 }

@@ -272,8 +272,8 @@ impl Conductor {
 
     /// Plans. Returns the gangs whose threads are to be read before [`Conductor::publish`].
     pub fn plan(&mut self, planning: &mut Planning) -> BTreeSet<JobId> {
-        self.bring_out_of_rows();
         let Planning { resume_ns, from_ns, until_ns, .. } = *planning;
+        self.bring_out_of_rows(from_ns);
         self.schedule.extend(resume_ns, until_ns);
         let config = self.config();
         let slices = slices::slice_at(config, from_ns)..=slices::slice_at(config, until_ns - 1);
@@ -296,10 +296,13 @@ impl Conductor {
     }
 
     /// Brings the jobs that no row holds where they belong now: those that came, woke, fell asleep,
-    /// were suspended or resumed. The standing of those that take turns is stated by the timetable:
-    /// what is done at once may be done by another switcher than the one that raises a thread, and
-    /// after it.
-    pub(crate) fn bring_out_of_rows(&mut self) {
+    /// were suspended or resumed. The standing of those that take turns, or have a slot that is not
+    /// over, is stated by the timetable: what is done at once may be done by another switcher than
+    /// the one that raises a thread, and after it.
+    pub(crate) fn bring_out_of_rows(&mut self, from_ns: u64) {
+        let plan = self.schedule.plan_of(slices::slice_at(self.config(), from_ns));
+        let in_row: BTreeSet<JobId> =
+            plan.iter().flat_map(|plan| &plan.row).map(|slot| slot.job).collect();
         let (fill, slice_ns) = (self.config().fill, self.config().slice_ns);
         let machine = self.machine();
         let mut actions = Vec::new();
@@ -307,7 +310,7 @@ impl Conductor {
         for (&id, job) in &mut self.jobs {
             let is_new = has_new_members.contains(&id);
             let Some(to) = moves_out_of_row(job, fill, machine, is_new) else { continue };
-            if job.eligibility(machine).is_gang() {
+            if job.eligibility(machine).is_gang() || in_row.contains(&id) {
                 self.restated.insert(id);
                 // Until that timetable is in force.
                 self.unknown.insert(id);

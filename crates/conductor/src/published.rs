@@ -129,6 +129,8 @@ impl Conductor {
             };
             let mut moves = published.pins.iter().rev().filter(|pin| pin.job == *job);
             let last = moves.find(|pin| pin.at_ns <= before_ns);
+            // Where a switcher missed it, `assume_nothing_of` follows.
+            home.members.pins_are_unknown &= last.is_none();
             home.members.pinned = last.map_or_else(|| first.clone(), |pin| Some(pin.cpus.clone()));
         }
     }
@@ -143,6 +145,8 @@ impl Conductor {
         for id in gangs {
             let Some(job) = self.jobs.get_mut(id) else { continue };
             job.standing = if job.suspended { Standing::Filling } else { Standing::Paused };
+            let members = job.home.as_mut().map(|home| &mut home.members);
+            members.into_iter().for_each(|members| members.pins_are_unknown = true);
         }
         self.published.gangs.extend(gangs);
     }

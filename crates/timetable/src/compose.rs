@@ -380,6 +380,9 @@ impl<'a> Parts<'a> {
     /// Whether a gang has to be restricted to its CPUs: not where it has the whole machine and
     /// always had.
     fn moves(&self, job: JobId, members: &Members, cpus: &CpuSet) -> bool {
+        if members.pins_are_unknown && !self.pins.iter().any(|pin| pin.job == job) {
+            return self.stretch.backend.can_fill();
+        }
         let everywhere = cpus == self.stretch.machine;
         let pinned = self.pinned(job, members);
         let is_there = pinned.map_or(everywhere, |pinned| pinned == *cpus);

@@ -67,6 +67,8 @@ pub struct Members {
     pub everywhere: CpuSet,
     /// CPUs its threads were last restricted to; absent where they run anywhere.
     pub pinned: Option<CpuSet>,
+    /// They may be restricted otherwise: a switcher may have carried out what was taken back.
+    pub pins_are_unknown: bool,
     /// Threads that inherited the CPUs of a slot that is over.
     inherited: BTreeSet<u32>,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
@@ -83,6 +85,7 @@ impl Members {
             default,
             everywhere,
             pinned: None,
+            pins_are_unknown: false,
             inherited: BTreeSet::new(),
             has_too_many_threads: false,
         }
@@ -211,7 +214,8 @@ impl Members {
         for thread in leavers.iter().filter(|thread| !thread.is_exempt()) {
             let tid = thread.tid;
             out.push(Action::Attributes { tid, attributes: thread.original });
-            let is_restricted = self.pinned.is_some() || self.inherited.remove(&tid);
+            let may_be_pinned = self.pinned.is_some() || self.pins_are_unknown;
+            let is_restricted = self.inherited.remove(&tid) || may_be_pinned;
             if is_restricted && !thread.user_pinned {
                 out.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
             }
@@ -226,9 +230,10 @@ impl Members {
         threads.map(move |thread| Action::Affinity { tid: thread.tid, cpus: cpus.clone() })
     }
 
-    /// Appends the actions that let the threads run on every CPU again, where they were restricted.
+    /// Appends the actions that let the threads run on every CPU again, where they may be restricted.
     pub fn unpin(&mut self, out: &mut Vec<Action>) {
-        if self.pinned.take().is_some() {
+        let is_unknown = std::mem::take(&mut self.pins_are_unknown);
+        if self.pinned.take().is_some() || is_unknown {
             out.extend(self.pinning(&self.everywhere));
         } else {
             let is_inherited = |action: &Action| match action {

@@ -372,7 +372,7 @@ impl Machine {
             }
             Action::Affinity { tid, cpus } => {
                 let Some(thread) = self.threads.get(tid) else { return };
-                if thread.own_cpus != *cpus {
+                if thread.own_cpus != *cpus && thread.normal_cpus.as_ref() != Some(cpus) {
                     let (pid, tid) = (thread.pid, *tid);
                     let records = self.records.values();
                     let records = records.filter(|record| self.is_on_file(record, pid, tid));
@@ -517,6 +517,10 @@ impl Machine {
             }
             if pins.has_given(&self.model.affinity[&tid]) {
                 self.model.affinity.insert(tid, cpus.clone());
+                // Where it chose them, that choice is lost.
+                self.threads.get_mut(&tid).into_iter().for_each(|it| {
+                    it.own_cpus = cpus.clone();
+                });
             }
         }
     }

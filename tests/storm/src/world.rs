@@ -763,10 +763,18 @@ impl World {
         self.hit(job, Moment::AddThread);
         let Ok(Some(record)) = record else { return Ok(()) };
         self.effect()?;
+        let cpus = self.machine.borrow().model.affinity[&single.tid].clone();
+        let has_own_cpus = !record.affinity.iter().copied().eq(cpus.iter());
         self.machine.borrow_mut().records.insert(job, record);
         let Some(daemon) = &mut self.daemon else { return Ok(()) };
         if daemon.core.add_thread(job, single).is_ok() {
+            let own = has_own_cpus.then_some(single.tid);
+            self.machine.borrow_mut().expect_user_pinned(job, own.into_iter());
             daemon.rosters.entry(job).or_default().singles.push(single);
+            let now = single.normal.into();
+            let seen =
+                Seen { tid: single.tid, now, cpus, were_given: false, original: Some(now) };
+            let _ = daemon.core.members_came(job, &[seen]);
         }
         Ok(())
     }

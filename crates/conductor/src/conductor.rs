@@ -120,6 +120,8 @@ pub struct Conductor {
     pub(crate) restated: BTreeSet<JobId>,
     /// The same, of those of which nothing is assumed.
     pub(crate) unknown: BTreeSet<JobId>,
+    /// The last timetable was made while some switcher had not taken the one before it.
+    pub(crate) is_made_behind: bool,
     /// Found with too many threads while there was a plan of them: no slots from the next one on.
     pub(crate) crowded: BTreeSet<JobId>,
     /// Jobs that members came into, which no timetable has.
@@ -157,6 +159,7 @@ impl Conductor {
             has_common_group: setup.has_common_group,
             restated: BTreeSet::new(),
             unknown: BTreeSet::new(),
+            is_made_behind: false,
             crowded: BTreeSet::new(),
             has_new_members: BTreeSet::new(),
             lead_ns: crate::planning::LEAD_NS_MIN,

@@ -222,10 +222,14 @@ impl Conductor {
         let unknown = self.published.unknown(followed.missed);
         if !followed.is_behind {
             self.published.all_follow();
-            // The timetable that stated these is in force.
-            self.unknown.clear();
+            // The timetable that stated these is in force. Where somebody was behind as it was
+            // made, orders from before it may have come after its first edges.
+            if !self.is_made_behind {
+                self.unknown.clear();
+            }
             self.restated.clear();
         }
+        self.is_made_behind = followed.is_behind;
         self.unknown.extend(unknown);
         // A timetable that is not in force everywhere yet is replaced as a whole; a switcher that
         // does not come for it loses it, rather than that the others go through all of it again.
@@ -273,8 +277,8 @@ impl Conductor {
     /// Plans. Returns the gangs whose threads are to be read before [`Conductor::publish`].
     pub fn plan(&mut self, planning: &mut Planning) -> BTreeSet<JobId> {
         let Planning { resume_ns, from_ns, until_ns, .. } = *planning;
-        self.bring_out_of_rows(from_ns);
         self.schedule.extend(resume_ns, until_ns);
+        self.bring_out_of_rows(from_ns);
         let config = self.config();
         let slices = slices::slice_at(config, from_ns)..=slices::slice_at(config, until_ns - 1);
         let plans = self.schedule.plans().iter().filter(|plan| slices.contains(&plan.slice));

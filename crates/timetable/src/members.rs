@@ -71,6 +71,8 @@ pub struct Members {
     pub pins_are_unknown: bool,
     /// Threads that inherited the CPUs of a slot that is over.
     inherited: BTreeSet<u32>,
+    /// Threads were read before.
+    had_threads: bool,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
     has_too_many_threads: bool,
 }
@@ -87,6 +89,7 @@ impl Members {
             pinned: None,
             pins_are_unknown: false,
             inherited: BTreeSet::new(),
+            had_threads: false,
             has_too_many_threads: false,
         }
     }
@@ -94,6 +97,7 @@ impl Members {
     /// With these threads, in order of number.
     #[must_use]
     pub fn with_threads(mut self, threads: Vec<Thread>) -> Members {
+        self.had_threads |= !threads.is_empty();
         self.threads = threads;
         self
     }
@@ -145,7 +149,9 @@ impl Members {
         if self.threads.iter().map(|thread| thread.tid).eq(tids.iter().copied()) {
             return 0;
         }
-        let (is_own, was_started_here) = (self.keeps_attributes, !self.threads.is_empty());
+        // Also where those that started it have left.
+        let was_started_here = std::mem::replace(&mut self.had_threads, true);
+        let is_own = self.keeps_attributes;
         let mut known = std::mem::take(&mut self.threads).into_iter().peekable();
         let mut came = 0;
         for &tid in tids {

@@ -472,7 +472,10 @@ impl World {
                 })
             })
             && machine.records.values().all(|record| {
-                record.coming.is_none_or(|(coming, _)| coming != pid)
+                // Of what a process on its way has started, exactly the CPUs of a slot are taken
+                // for those of the slot.
+                let line = machine.ancestors(pid);
+                record.coming.is_none_or(|first| !line.contains(&first))
                     && !matches!(
                         record.placement,
                         Placement::Tree { .. } | Placement::Threads { .. }
@@ -1036,18 +1039,25 @@ impl World {
             daemon.lanes.iter().all(|lane| lane.line.current().generation >= generation);
         let Some(of) = daemon.core.jobs.get(&job) else { return Ok(()) };
         let Some(home) = &of.home else { return Ok(()) };
+        let (normal, affinity, to) = (home.normal, home.affinity.clone(), home.placement.clone());
+        let members = self.members(normal, &affinity, &to);
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        let Some(of) = daemon.core.jobs.get(&job) else { return Ok(()) };
         if policy == Policy::None && !(of.standing == Standing::Released && is_in_force) {
             daemon.pending.push(Pending::Moving { job, policy });
             return Ok(());
         }
         if policy == Policy::None {
+            // Numbers of those that have ended may be others'.
+            daemon.read(&mut self.machine.borrow_mut(), job);
+            let Some(home) = daemon.core.jobs.get(&job).and_then(|of| of.home.as_ref()) else {
+                return Ok(());
+            };
             let mut actions = Vec::new();
             let (from, to) = (Standing::Filling, Standing::Released);
             self.backend.actions(job, &home.members, from, to, InSlot::default(), &mut actions);
             actions.iter().for_each(|action| self.machine.borrow_mut().perform(action));
         }
-        let (normal, affinity, to) = (home.normal, home.affinity.clone(), home.placement.clone());
-        let members = self.members(normal, &affinity, &to);
         self.hit(job, Moment::Moved);
         self.file(job, |core| core.moved(job, policy, to, members.controls))?;
         if let Some(daemon) = &mut self.daemon {

@@ -126,6 +126,8 @@ pub struct Conductor {
     pub(crate) crowded: BTreeSet<JobId>,
     /// Jobs that members came into, which no timetable has.
     pub(crate) has_new_members: BTreeSet<JobId>,
+    /// Jobs without a cgroup that were just stopped, with the processes that were.
+    pub(crate) stopped: BTreeMap<JobId, Vec<u32>>,
     pub(crate) lead_ns: u64,
     /// Slices that are planned ahead.
     pub(crate) reach: u64,
@@ -162,6 +164,7 @@ impl Conductor {
             is_made_behind: false,
             crowded: BTreeSet::new(),
             has_new_members: BTreeSet::new(),
+            stopped: BTreeMap::new(),
             lead_ns: crate::planning::LEAD_NS_MIN,
             reach: crate::planning::AHEAD_SLICES,
             look_ns: None,

@@ -15,7 +15,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gang_schedule::{Config, CpuSet, JobId, Plan, clock as slices};
-use gang_timetable::{Action, Backend, Gang, InSlot, Signal, Standing, Stretch, compose};
+use gang_timetable::{
+    Action, Backend, Gang, InSlot, Signal, Standing, Stretch, compose, record::Placement,
+};
 
 use crate::{
     Conductor, Effects, Eligibility, Job, Measured, Note, Now, effects::Planned, published::Stands,
@@ -211,14 +213,15 @@ impl Conductor {
     }
 
     /// Begins to plan from a boundary on. Returns the jobs whose threads are to be read before
-    /// [`Conductor::plan`]: their standing changes, and no row has them.
+    /// [`Conductor::plan`]: their standing changes, and no row has them, or they were stopped just
+    /// now.
     pub fn begin(
         &mut self,
         now: Now,
         resume_ns: u64,
         new_threads: NewThreads,
         followed: Followed,
-    ) -> (Planning, Vec<JobId>) {
+    ) -> (Planning, BTreeSet<JobId>) {
         let unknown = self.published.unknown(followed.missed);
         if !followed.is_behind {
             self.published.all_follow();
@@ -259,7 +262,8 @@ impl Conductor {
             let is_new = self.has_new_members.contains(&job.id);
             moves_out_of_row(job, fill, machine, is_new).is_some()
         };
-        let to_read = self.jobs.values().filter(moves).map(|job| job.id).collect();
+        let moving = self.jobs.values().filter(moves).map(|job| job.id);
+        let to_read = moving.chain(self.stopped.keys().copied()).collect::<BTreeSet<JobId>>();
         let planning = Planning {
             now,
             resume_ns,
@@ -310,6 +314,7 @@ impl Conductor {
         let (fill, slice_ns) = (self.config().fill, self.config().slice_ns);
         let machine = self.machine();
         let mut actions = Vec::new();
+        self.find_unstopped();
         let has_new_members = std::mem::take(&mut self.has_new_members);
         for (&id, job) in &mut self.jobs {
             let is_new = has_new_members.contains(&id);
@@ -330,6 +335,9 @@ impl Conductor {
             };
             if to == Standing::Paused {
                 signals(Signal::SlotEnds, &mut actions);
+                if let Placement::Tree { .. } = home.placement {
+                    self.stopped.insert(id, home.members.processes.clone());
+                }
             }
             let in_slot = InSlot::default();
             self.backend.actions(id, &home.members, job.standing, to, in_slot, &mut actions);
@@ -343,6 +351,24 @@ impl Conductor {
             }
         }
         self.order(actions);
+    }
+
+    /// Of jobs without a cgroup that were stopped: what their processes started before that reached
+    /// them is stopped, too.
+    fn find_unstopped(&mut self) {
+        let (jobs, has_new_members) = (&self.jobs, &mut self.has_new_members);
+        let is_behind = self.is_made_behind;
+        self.stopped.retain(|&id, known| {
+            let Some(job) = jobs.get(&id).filter(|job| job.standing == Standing::Paused) else {
+                return false;
+            };
+            let members = job.home.iter().flat_map(|home| &home.members.processes);
+            let has_new = members.into_iter().any(|pid| !known.contains(pid));
+            if has_new {
+                has_new_members.insert(id);
+            }
+            has_new || is_behind
+        });
     }
 
     /// Makes the timetables of what was planned. `came` are jobs that had threads which were not

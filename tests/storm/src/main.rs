@@ -1,35 +1,45 @@
-//! Runs storms by hand.
+//! Runs storms by hand, on all CPUs.
 //!
-//!   storm SEED           one seed again; a seed that fails prints its shortest script
-//!   storm FROM..TO       many seeds, one after the other
-//!   storm FROM..TO cgroups
-//!                        those of them whose jobs have cgroups
-//!   storm SEED FILE      the script in a file, on the machine of a seed
+//!   storm SEED                  one seed again; a seed that fails prints its shortest script
+//!   storm SEED FILE             the script in a file, on the machine of a seed
+//!   storm FROM..TO [WHICH]      many seeds; ends with the shortest script of the first that fails
+//!   storm FROM.. MINUTES [WHICH]
+//!                               as many seeds as there is time for
 //!
+//! WHICH is `cgroups` or `trees`: only seeds whose jobs have cgroups, or are trees of processes.
 //! With STORM_TRACE=1 every plan and action is printed, and nothing is shrunk.
 
-use std::{process::ExitCode, time::Instant};
+use std::{
+    process::ExitCode,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
 use gang_storm::{
     has_cgroups, run,
-    script::{of_seed, read, shrink, write},
+    script::{Event, of_seed, read, shrink, write},
 };
 
-/// A range ends with that many seeds that fail.
+/// A range ends after that many seeds that fail.
 const FAILURES_MAX: usize = 20;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let result = match words[..] {
-        [seeds] if seeds.contains("..") => range(seeds, |_| true),
-        [seeds, "cgroups"] if seeds.contains("..") => range(seeds, has_cgroups),
-        [seed] => number(seed).and_then(|seed| one(seed, of_seed(seed))),
+        [seeds, ref rest @ ..] if seeds.contains("..") => range(seeds, rest),
+        [seed] => number(seed).and_then(|seed| one(seed, &of_seed(seed))),
         [seed, file] => number(seed).and_then(|seed| {
             let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
-            one(seed, read(&text)?)
+            one(seed, &read(&text)?)
         }),
-        _ => Err("usage: storm SEED | storm FROM..TO | storm SEED FILE".into()),
+        _ => Err("usage: storm SEED [FILE] | storm FROM..TO [cgroups|trees] | \
+                  storm FROM.. MINUTES [cgroups|trees]"
+            .into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -41,11 +51,11 @@ fn main() -> ExitCode {
 }
 
 fn number(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("{text:?} is not a seed, which is a number"))
+    text.parse().map_err(|_| format!("{text:?} is not a number"))
 }
 
-fn one(seed: u64, events: Vec<gang_storm::script::Event>) -> Result<(), String> {
-    let outcome = run(seed, &events);
+fn one(seed: u64, events: &[Event]) -> Result<(), String> {
+    let outcome = run(seed, events);
     if outcome.violations.is_empty() {
         println!("seed {seed}: {} steps, no violation", outcome.steps);
         return Ok(());
@@ -53,29 +63,59 @@ fn one(seed: u64, events: Vec<gang_storm::script::Event>) -> Result<(), String> 
     if std::env::var_os("STORM_TRACE").is_some() {
         return Err(format!("seed {seed}: {}", outcome.violations.join("\n")));
     }
-    let fails = |events: &[gang_storm::script::Event]| !run(seed, events).violations.is_empty();
-    let shortest = shrink(events, fails);
+    let fails = |events: &[Event]| !run(seed, events).violations.is_empty();
+    let shortest = shrink(events.to_vec(), fails);
     let violations = run(seed, &shortest).violations;
     Err(format!("seed {seed}: {}\n\n{}", violations.join("\n"), write(&shortest)))
 }
 
-fn range(seeds: &str, is_wanted: impl Fn(u64) -> bool) -> Result<(), String> {
+/// Many seeds, those of one kind where it is named.
+fn range(seeds: &str, words: &[&str]) -> Result<(), String> {
     let (from, to) = seeds.split_once("..").unwrap_or((seeds, ""));
-    let (from, to) = (number(from)?, number(to)?);
-    let (began, mut seeds, mut steps) = (Instant::now(), 0, 0);
-    let mut failed = Vec::new();
-    for seed in (from..to).filter(|&seed| is_wanted(seed)) {
-        let outcome = run(seed, &of_seed(seed));
-        seeds += 1;
-        steps += outcome.steps;
-        if let Some(violation) = outcome.violations.first() {
-            println!("seed {seed}: {violation}");
-            failed.push(seed);
-            if failed.len() == FAILURES_MAX {
+    let from = number(from)?;
+    let (to, minutes, which) = match (to, words) {
+        ("", [minutes, which @ ..]) => (u64::MAX, number(minutes)?, which),
+        ("", []) => return Err(format!("{seeds} takes a number of minutes")),
+        (to, which) => (number(to)?, u64::MAX / 60, which),
+    };
+    let is_wanted: fn(u64) -> bool = match which {
+        [] => |_| true,
+        ["cgroups"] => has_cgroups,
+        ["trees"] => |seed| !has_cgroups(seed),
+        other => return Err(format!("{:?} is neither cgroups nor trees", other.join(" "))),
+    };
+    let began = Instant::now();
+    let time = Duration::from_secs(minutes * 60);
+    let next = AtomicU64::new(from);
+    let done = Mutex::new((0, 0, Vec::new()));
+    let work = || {
+        while began.elapsed() < time {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= to {
+                break;
+            }
+            if !is_wanted(seed) {
+                continue;
+            }
+            let outcome = run(seed, &of_seed(seed));
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            let (seeds, steps, failed) = &mut *done;
+            (*seeds, *steps) = (*seeds + 1, *steps + outcome.steps);
+            if let Some(violation) = outcome.violations.first() {
+                println!("seed {seed}: {violation}");
+                failed.push(seed);
+            }
+            if failed.len() >= FAILURES_MAX {
                 break;
             }
         }
-    }
+    };
+    thread::scope(|scope| {
+        (0..thread::available_parallelism().map_or(1, usize::from)).for_each(|_| {
+            scope.spawn(work);
+        });
+    });
+    let (seeds, steps, failed) = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{seeds} seeds, {steps} steps, {} failed, in {:.0?}", failed.len(), began.elapsed());
-    failed.first().map_or(Ok(()), |&seed| one(seed, of_seed(seed)))
+    failed.iter().min().map_or(Ok(()), |&seed| one(seed, &of_seed(seed)))
 }

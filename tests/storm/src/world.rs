@@ -266,6 +266,9 @@ impl World {
             }
             machine.pins.remove(&job);
             daemon.rosters.insert(job, roster);
+        }
+        // Once it is known of all whose they are.
+        for job in daemon.rosters.keys().copied().collect::<Vec<JobId>>() {
             daemon.read(&mut machine, job);
             if let Some(record) = daemon.core.jobs.get(&job).and_then(|job| job.record()) {
                 machine.records.insert(job, record);

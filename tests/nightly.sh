@@ -10,7 +10,7 @@
 #   spaces    `make test` in a clone whose path has spaces
 #   user      `make test` without root
 #   stopped   all tests in a guest whose virtual CPUs are stopped at random for 1 to 20 ms
-#   storms    a million seeds of tests/storm, of jobs that have cgroups
+#   storms    a million seeds of tests/storm
 #   vm        tests/vm.sh: other kernels, clocks, suspends, systemd
 #   distros   the two commands of the README in fresh roots of Debian and Ubuntu
 set -euo pipefail
@@ -22,7 +22,7 @@ part() {
     busy) tests/conditions.sh busy 2 && tests/conditions.sh busy 8 ;;
     quota | spaces | user) tests/conditions.sh "$1" ;;
     stopped) tests/vm.sh tests ;;
-    storms) cargo run --quiet --locked --package gang-storm -- 0..1000000 cgroups ;;
+    storms) cargo run --quiet --locked --package gang-storm -- 0..1000000 ;;
     vm) tests/vm.sh ;;
     distros) tests/distros.sh ;;
     *) printf 'tests/nightly.sh: there is no part %s\n' "$1" >&2 && return 2 ;;

@@ -225,15 +225,7 @@ impl Conductor {
         let unknown = self.published.unknown(followed.missed);
         if !followed.is_behind {
             self.published.all_follow();
-            // The timetable that stated these is in force. Where somebody was behind as it was
-            // made, orders from before it may have come after its first edges.
-            if !self.is_made_behind {
-                self.unknown.clear();
-            }
-            self.restated.clear();
         }
-        self.is_made_behind = followed.is_behind;
-        self.unknown.extend(unknown);
         // A timetable that is not in force everywhere yet is replaced as a whole; a switcher that
         // does not come for it loses it, rather than that the others go through all of it again.
         let last_ns = self.published.from_ns;
@@ -241,8 +233,19 @@ impl Conductor {
         let is_recent = last_ns + period_ns > now.utc_ns;
         let from_ns =
             if followed.is_behind && is_recent { resume_ns.min(last_ns) } else { resume_ns };
+        let has_begun = from_ns > last_ns;
+        if !followed.is_behind && has_begun {
+            // What the last timetable stated is done. Where somebody was behind as it was made,
+            // orders from before it may have come after its first edges.
+            self.restated.clear();
+            if !self.is_made_behind {
+                self.unknown.clear();
+            }
+        }
+        self.is_made_behind = followed.is_behind || (self.is_made_behind && !has_begun);
+        self.unknown.extend(unknown);
         let is_over = from_ns > self.published.until_ns;
-        if (from_ns <= last_ns && last_ns <= now.utc_ns) || is_over {
+        if (!has_begun && last_ns <= now.utc_ns) || is_over {
             // Some of what it states is done, and some is not: its deadline lowers gangs, too.
             self.unknown.extend(self.published.gangs());
         }
@@ -259,7 +262,7 @@ impl Conductor {
         self.assume_nothing_of(&unknown);
         let (fill, machine) = (self.config().fill, self.machine());
         let moves = |job: &&Job| {
-            let is_new = self.has_new_members.contains(&job.id);
+            let is_new = self.is_to_be_restated(job.id);
             moves_out_of_row(job, fill, machine, is_new).is_some()
         };
         let moving = self.jobs.values().filter(moves).map(|job| job.id);
@@ -316,8 +319,10 @@ impl Conductor {
         let mut actions = Vec::new();
         self.find_unstopped();
         let has_new_members = std::mem::take(&mut self.has_new_members);
+        // Also of those that a timetable was to state which has not begun.
+        let restated = self.restated.clone();
         for (&id, job) in &mut self.jobs {
-            let is_new = has_new_members.contains(&id);
+            let is_new = has_new_members.contains(&id) || restated.contains(&id);
             let Some(to) = moves_out_of_row(job, fill, machine, is_new) else { continue };
             if job.eligibility(machine).is_gang() || in_row.contains(&id) {
                 self.restated.insert(id);
@@ -351,6 +356,10 @@ impl Conductor {
             }
         }
         self.order(actions);
+    }
+
+    fn is_to_be_restated(&self, job: JobId) -> bool {
+        self.has_new_members.contains(&job) || self.restated.contains(&job)
     }
 
     /// Of jobs without a cgroup that were stopped: what their processes started before that reached

@@ -75,9 +75,8 @@ impl Inheritors {
                 if !self.looked_at.contains(&child) {
                     // Children that are older may be in other jobs.
                     let all = family(proc_root, child).into_iter();
-                    let young = all.filter(|&(pid, tid)| {
-                        is_younger(proc_root, pid, tid, single.since)
-                    });
+                    let young =
+                        all.filter(|&(pid, tid)| is_younger(proc_root, pid, tid, single.since));
                     new.extend(young.map(|(_, tid)| (tid, *single)));
                 }
             }
@@ -108,7 +107,8 @@ fn family(proc_root: &Path, first: u32) -> Vec<(u32, u32)> {
         next += 1;
     }
     let threads = |&pid: &u32| process::threads(proc_root, pid).unwrap_or_default();
-    let of_process = |pid: &u32| threads(pid).into_iter().map(|tid| (*pid, tid)).collect::<Vec<_>>();
+    let of_process =
+        |pid: &u32| threads(pid).into_iter().map(|tid| (*pid, tid)).collect::<Vec<_>>();
     processes.iter().flat_map(of_process).collect()
 }
 

@@ -352,6 +352,11 @@ impl World {
                     let (number, _) = machine.ended.remove(at);
                     let uid = USERS[usize::from(a) % USERS.len()];
                     machine.spawn(uid, i32::from(b % 5), Some(number));
+                    // The daemon holds descriptors: it takes none for another.
+                    for roster in self.daemon.iter_mut().flat_map(|it| it.rosters.values_mut()) {
+                        roster.tree.retain(|&pid| pid != number);
+                        roster.removed.remove(&number);
+                    }
                 }
             }
             Kind::StartThread | Kind::Fork | Kind::EndThread => {
@@ -372,6 +377,13 @@ impl World {
             }
             Kind::Exit => {
                 let mut machine = self.machine.borrow_mut();
+                // A job without a cgroup has those whose parents have ended if the daemon looked
+                // before.
+                let mut came = BTreeSet::new();
+                if let (Backend::Signal, Some(daemon)) = (self.backend, &mut self.daemon) {
+                    let jobs: Vec<JobId> = daemon.rosters.keys().copied().collect();
+                    came.extend(jobs.into_iter().filter(|&job| daemon.read(&mut machine, job)));
+                }
                 // One that ends on its way into a job, or of which one thread is a member, leaves
                 // children that nobody finds again.
                 let leaves_strays = |pid: u32| {
@@ -389,13 +401,6 @@ impl World {
                     machine.exit(pid, self.now.monotonic_ns);
                 }
                 drop(machine);
-                // A job without a cgroup has those on file whose parents have ended, as soon as the
-                // daemon looks.
-                if let (Backend::Signal, Some(daemon)) = (self.backend, &mut self.daemon) {
-                    for job in daemon.rosters.keys().copied().collect::<Vec<JobId>>() {
-                        daemon.read(&mut self.machine.borrow_mut(), job);
-                    }
-                }
                 // Whoever moves it into its job hears of it at once.
                 let is_it = |it: &Pending| matches!(it, Pending::Arriving { pid: other, .. } if Some(*other) == pid);
                 let at = self.daemon.as_ref().and_then(|it| it.pending.iter().position(is_it));
@@ -404,6 +409,9 @@ impl World {
                     self.follow_orders();
                 }
                 self.end_those_over();
+                if !came.is_empty() {
+                    let _ = self.conduct(NewThreads::Of(came));
+                }
             }
             Kind::SetNice | Kind::SetAffinity => self.choose(kind, a, b),
             Kind::Crowd => {
@@ -778,8 +786,7 @@ impl World {
             self.machine.borrow_mut().expect_user_pinned(job, own.into_iter());
             daemon.rosters.entry(job).or_default().singles.push(single);
             let now = single.normal.into();
-            let seen =
-                Seen { tid: single.tid, now, cpus, were_given: false, original: Some(now) };
+            let seen = Seen { tid: single.tid, now, cpus, were_given: false, original: Some(now) };
             let _ = daemon.core.members_came(job, &[seen]);
         }
         Ok(())
@@ -1370,11 +1377,15 @@ impl World {
 
 impl Daemon {
     fn read(&mut self, machine: &mut Machine, job: JobId) -> bool {
+        let others = self.rosters.iter().filter(|(other, _)| **other != job);
+        let others = others.flat_map(|(_, of)| of.tree.iter().copied());
+        // Those that leave are on file of their old job until they have left.
+        let homes = self.core.jobs.values().filter(|other| other.id != job);
+        let homes = homes.filter_map(|other| other.home.as_ref());
+        let others = others.chain(homes.flat_map(|home| home.leaving.iter().copied())).collect();
         let Some(home) = self.core.jobs.get_mut(&job).and_then(|job| job.home.as_mut()) else {
             return false;
         };
-        let others = self.rosters.iter().filter(|(other, _)| **other != job);
-        let others = others.flat_map(|(_, of)| of.tree.iter().copied()).collect();
         let roster = self.rosters.entry(job).or_default();
         roster.others = others;
         let came = machine.read(job, home, roster);

@@ -22,22 +22,21 @@ use gang_timetable::{
 };
 
 use crate::{
-    admission::Queue,
     check::Checks,
-    cleanup::Cleanup,
-    client_priority::{ClientPriority, Rank},
-    denied::Denied,
-    gauge::Measuring,
+    conduct::{
+        client_priority::{ClientPriority, Rank},
+        requests::Handle,
+        state::{Address, State},
+    },
+    error::Denied,
+    groups::{lodging::Lodging, watch::Watch},
     history::{Ended, History, Query},
-    lodging::Lodging,
-    numbers::Numbers,
-    process_locks::ProcessLocks,
-    prover::Prover,
-    requests::Handle,
+    life::{
+        admission::Queue, cleanup::Cleanup, job_ids::Numbers, process_locks::ProcessLocks,
+        prover::Prover, thread_limit::Crowd,
+    },
+    measure::gauge::Measuring,
     settings::Settings,
-    state::{Address, State},
-    thread_limit::Crowd,
-    watch::Watch,
 };
 
 /// Jobs that wake are let take part so many at a time, and this much apart: with each the plans are taken back. The

@@ -1,44 +1,19 @@
 //! The daemon of gangd: wires the rooms together.
 
-mod admission;
 mod args;
-mod attach;
-mod auto;
-mod calls;
-mod changes;
 mod check;
-mod classes;
-mod cleanup;
-mod client_priority;
-mod conductor;
-mod cpu_reader;
+mod conduct;
 mod daemon;
-mod denied;
-mod description;
-mod gauge;
+mod error;
+mod groups;
 mod guardian_keeper;
 mod history;
-mod hours;
-mod io_deadline;
-mod lodging;
+mod life;
 mod manual;
-mod new_threads;
-mod numbers;
-mod policy_change;
-mod process_locks;
-mod prover;
-mod regroup;
-mod requests;
+mod measure;
 mod run;
-mod server;
-mod session;
+mod serve;
 mod settings;
-mod singles;
-mod state;
-mod status_file;
-mod survey;
-mod thread_limit;
-mod watch;
 
 use std::{
     fs::File,
@@ -59,6 +34,8 @@ use rustix::{
 };
 
 use args::Args;
+use groups::lodging;
+use serve::{server, status_file};
 use settings::Settings;
 
 fn main() -> ExitCode {

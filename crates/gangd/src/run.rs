@@ -23,19 +23,25 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::{
     Starter,
     args::Args,
-    client_priority::{ClientPriority, Rank},
-    conductor::{self, Setup},
+    conduct::{
+        client_priority::{ClientPriority, Rank},
+        conductor::{self, Setup},
+        state::State,
+        survey,
+    },
     daemon::{Daemon, Parts},
+    groups::{
+        lodging::Lodging,
+        watch::{Source, Watch},
+    },
     guardian_keeper::{GuardianKeeper, Pulse},
     history::History,
-    lodging::Lodging,
-    prover::Prover,
-    server::{self, Clients, Place},
+    life::prover::Prover,
+    serve::{
+        server::{self, Clients, Place},
+        status_file::{self, StatusFile},
+    },
     settings::Settings,
-    state::State,
-    status_file::{self, StatusFile},
-    survey,
-    watch::{Source, Watch},
 };
 
 /// A daemon that ends when it is idle waits this long for somebody.

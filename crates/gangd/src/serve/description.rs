@@ -17,12 +17,12 @@ use gang_timetable::{
 };
 
 use crate::{
-    auto,
+    conduct::state::{Address, State},
     daemon::Daemon,
-    denied::Denied,
-    gauge,
+    error::Denied,
     history::Ended,
-    state::{Address, State},
+    life::auto,
+    measure::gauge,
 };
 
 /// Single switches that are told at a time, lest a reply be too long.

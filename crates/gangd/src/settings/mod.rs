@@ -1,5 +1,8 @@
 //! The settings of the daemon: defaults, the configuration file, the command line, in that order.
 
+pub mod classes;
+pub mod hours;
+
 use std::{
     path::{Path, PathBuf},
     time::Duration,
@@ -12,11 +15,8 @@ use gang_timetable::Backend;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Deserializer, de};
 
-use crate::{
-    classes,
-    history::Retention,
-    hours::{self, WorkingHours},
-};
+use self::hours::WorkingHours;
+use crate::history::Retention;
 
 /// Where the configuration is, unless the command line names another file.
 pub const FILE: &str = "/etc/gangd/gangd.toml";

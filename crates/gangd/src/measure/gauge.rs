@@ -25,7 +25,7 @@ use gang_protocol::v1;
 use gang_schedule::{Config, JobId, Policy, clock as slices};
 use gang_timetable::record::Placement;
 
-use crate::description;
+use crate::serve::description;
 
 /// The jobs that are measured, as the conductor keeps them.
 #[derive(Debug, Default)]

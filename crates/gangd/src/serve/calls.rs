@@ -6,10 +6,10 @@ use gang_protocol::{
 };
 
 use crate::{
-    auto::Decision,
     check,
-    denied::Denied,
-    session::{AutoSession, Changed, Session, Wanted},
+    error::Denied,
+    life::auto::Decision,
+    serve::session::{AutoSession, Changed, Session, Wanted},
 };
 
 fn answer<C: VarlinkCallError + ?Sized, T>(

@@ -25,9 +25,9 @@ use gang_timetable::{
 };
 
 use crate::{
+    conduct::state::{Descriptors, Leaver, State},
     daemon::{Daemon, Peer},
-    denied::Denied,
-    state::{Descriptors, Leaver, State},
+    error::Denied,
 };
 
 /// Who has a thread already, or all threads of its process.

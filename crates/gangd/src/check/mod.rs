@@ -30,7 +30,11 @@ use gang_protocol::v1;
 use gang_schedule::{Config, CpuSet, JobId, Plan, Schedule, check, clock as slices};
 use gang_timetable::{Backend, InSlot, Standing};
 
-use crate::{daemon::Daemon, denied::Denied, requests::Handle, state::State};
+use crate::{
+    conduct::{requests::Handle, state::State},
+    daemon::Daemon,
+    error::Denied,
+};
 use look::{Subject, Wanted};
 
 /// At how many looks after each other something must be wrong, each in a slice of its own where the clock

@@ -21,7 +21,7 @@ use gang_conductor::admission::{Resources, Stock, Supply};
 use gang_linux::{clock, memory};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::denied::Denied;
+use crate::error::Denied;
 
 /// What the machine has now. Promises are added to it ([`Stock::promise`]).
 pub fn stock_of_machine(proc_root: &Path, disk: &Path) -> Result<Stock, Denied> {

@@ -12,7 +12,11 @@ use std::sync::PoisonError;
 use gang_engine::bound::ProcessHandle;
 use gang_schedule::JobId;
 
-use crate::{client_priority::Rank, daemon::Daemon, denied::Denied, state::Address};
+use crate::{
+    conduct::{client_priority::Rank, state::Address},
+    daemon::Daemon,
+    error::Denied,
+};
 
 /// Rounds over the processes of a job.
 const ROUNDS_MAX: usize = 100;

@@ -18,8 +18,8 @@ use gang_timetable::{
 
 use crate::{
     daemon::{Daemon, Peer},
-    denied::Denied,
-    singles::of_process,
+    error::Denied,
+    life::single_threads::of_process,
 };
 
 /// What the first thread of a job had: its attributes and CPUs.

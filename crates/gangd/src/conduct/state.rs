@@ -1,7 +1,7 @@
 //! What the daemon knows: what is decided, and what the numbers in it stand for.
 //!
 //! One thread owns it, the conductor's; nothing here waits for anybody. What a client asks is a
-//! function that runs on that thread ([`crate::requests::Handle`]).
+//! function that runs on that thread ([`crate::conduct::requests::Handle`]).
 //!
 //! The decisions are those of [`gang_conductor`]. Beside them stand the descriptors of each job: of
 //! the files that its threads are read from, of its processes, of its slot page. They come before
@@ -26,7 +26,10 @@ use gang_timetable::{
 };
 
 use crate::{
-    denied::Denied, gauge::Gauge, history::Ended, hours::WorkingHours, settings::Settings,
+    error::Denied,
+    history::Ended,
+    measure::gauge::Gauge,
+    settings::{Settings, hours::WorkingHours},
 };
 
 /// The moment that it is.

@@ -9,7 +9,7 @@ use gang_engine::timing::{self, Summary, Timings};
 use gang_linux::clock::Alarm;
 use gang_schedule::CpuSet;
 
-use crate::{denied::Denied, state::State};
+use crate::{conduct::state::State, error::Denied};
 
 /// A question or an order of a client.
 pub type Request = Box<dyn FnOnce(&mut State) + Send>;

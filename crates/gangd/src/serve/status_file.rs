@@ -21,9 +21,9 @@ use gang_linux::clock;
 use serde::Serialize;
 
 use crate::{
+    conduct::state::now,
     daemon::Daemon,
-    description::{self, Described},
-    state::now,
+    serve::description::{self, Described},
 };
 
 /// The shortest time from one writing to the next.

@@ -13,15 +13,12 @@ use gang_schedule::{Class, JobId, Spec};
 use rustix::process::Signal;
 
 use crate::{
-    auto::Decision,
-    changes::Change,
+    conduct::state::now,
     daemon::{Daemon, Peer},
-    denied::Denied,
-    description::{self, Described},
+    error::Denied,
     history::Query,
-    prover::Prover,
-    singles,
-    state::now,
+    life::{auto::Decision, changes::Change, prover::Prover, single_threads},
+    serve::description::{self, Described},
 };
 
 /// A connection. Jobs that it registered and that got no process end with it.
@@ -253,7 +250,7 @@ impl Session {
             Some(v1::Process { pid: pid.into(), threads, command, tids: None })
         });
         let mut processes: Vec<v1::Process> = processes.collect();
-        processes.extend(singles::processes(proc_root, &singles));
+        processes.extend(single_threads::processes(proc_root, &singles));
         Ok((details, Some(processes)))
     }
 

@@ -21,7 +21,7 @@ use gang_schedule::JobId;
 use gang_timetable::record::{Confinement, Placement};
 use rustix::fs::Access;
 
-use super::Lodging;
+use super::lodging::Lodging;
 
 /// How the kernel can limit the memory of a job.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@
 //! is taken at the next look.
 //!
 //! Properties: asking and taking never wait. As long as it waits itself, what was found before holds. It takes no more
-//! of the gangs' time than the allowance that it has ([`crate::client_priority`]), however many threads there are.
+//! of the gangs' time than the allowance that it has ([`crate::conduct::client_priority`]), however many threads there are.
 
 use std::{
     path::{Path, PathBuf},
@@ -22,7 +22,7 @@ use std::{
 use gang_linux::process;
 use gang_schedule::JobId;
 
-use crate::client_priority::{ClientPriority, Rank};
+use crate::conduct::client_priority::{ClientPriority, Rank};
 
 /// Threads of jobs, by number.
 pub type Asked = Vec<(JobId, Vec<u32>)>;

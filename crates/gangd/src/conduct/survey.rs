@@ -5,7 +5,7 @@ use gang_linux::{Roots, clock, process::Census, topology};
 use gang_schedule::{Cpu, JobId, Topology};
 use gang_timetable::Runnable;
 
-use crate::{
+use crate::conduct::{
     cpu_reader::{Asked, CpuReader},
     state::{State, now},
 };

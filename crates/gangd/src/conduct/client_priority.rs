@@ -6,7 +6,7 @@
 //! Approach: threads that serve clients are real-time ones above the gangs, as long as all of them together
 //! keep to an allowance. Beyond it they are ordinary threads, until it has grown again. What nobody waits for
 //! with a gang, such as what views ask for, is done by ordinary threads at all times. Who looks where threads are
-//! ([`crate::cpu_reader`]) has an allowance of its own.
+//! ([`crate::conduct::cpu_reader`]) has an allowance of its own.
 //!
 //! Properties: however much clients ask for, gangs lose no more than the allowance. What was used lengthens
 //! the gaps, so that gangs and daemon together leave ordinary threads what the kernel keeps for them.

@@ -4,7 +4,7 @@
 //! out reads its instructions and loads programs into the kernel, which is no work for a daemon.
 //!
 //! Approach: the daemon keeps what was decided, and changes the policy when it is told to. It is told by a
-//! program of its own ([`crate::prover`]), or by whoever may change the policy of the job anyway.
+//! program of its own ([`crate::life::prover`]), or by whoever may change the policy of the job anyway.
 //!
 //! Properties: until something is decided the job is a gang. What is decided never overrules a person: the job
 //! must be `auto` when the decision comes, and no policy changes meanwhile.
@@ -17,7 +17,7 @@ use gang_schedule::{JobId, Policy};
 
 use crate::{
     daemon::{Daemon, Peer},
-    denied::Denied,
+    error::Denied,
 };
 
 /// The most bytes of a reason; what is longer is refused.

@@ -13,7 +13,7 @@ use gang_engine::bound::ProcessHandle;
 use gang_schedule::{JobId, Policy};
 use gang_timetable::{Standing, record::Placement};
 
-use crate::{changes::perform, daemon::Daemon, denied::Denied};
+use crate::{daemon::Daemon, error::Denied, life::changes::perform};
 
 /// The longest that threads are waited for that get back what they had: slices may be long.
 const RELEASED_WITHIN: Duration = Duration::from_secs(5);

@@ -3,15 +3,11 @@
 //! What is done here may take the kernel milliseconds; it is done by the threads that serve clients,
 //! never by those that schedule.
 
-mod cpu;
-mod memory;
-
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use cpu::CpuGroups;
 use gang_engine::{
     bound::{ControlFile, ControlFiles, ProcessHandle},
     probe::Means,
@@ -29,22 +25,22 @@ use gang_timetable::{
     Attributes, Backend, Members,
     record::{JoinedProcess, Placement},
 };
-use memory::MemoryControl;
 
-use crate::state::Address;
+use super::{cpu::CpuGroups, memory::MemoryControl};
+use crate::conduct::state::Address;
 
 /// The cgroups of one daemon.
 #[derive(Clone, Debug)]
 pub struct Lodging {
-    roots: Roots,
+    pub(super) roots: Roots,
     /// The root of the unified hierarchy, where this user may make groups.
-    root: Option<PathBuf>,
+    pub(super) root: Option<PathBuf>,
     /// The group above those of all jobs.
-    name: String,
+    pub(super) name: String,
     pub cpu: CpuGroups,
-    memory: MemoryControl,
+    pub(super) memory: MemoryControl,
     /// The backend changes no attributes of threads.
-    keeps_attributes: bool,
+    pub(super) keeps_attributes: bool,
 }
 
 /// Processes of a job on which handles are open at a time: each is a descriptor, and a job may have more

@@ -26,11 +26,10 @@ use gang_schedule::{Class, JobId, Spec};
 use gang_timetable::{before_gangd, record::Placement};
 
 use crate::{
-    admission::stock_of_machine,
+    conduct::state::{Leaver, State},
     daemon::{Daemon, Peer},
-    denied::Denied,
-    prover::Prover,
-    state::{Leaver, State},
+    error::Denied,
+    life::{admission::stock_of_machine, prover::Prover},
 };
 
 /// The longest that a process is waited for that leaves its job: slices may be long.

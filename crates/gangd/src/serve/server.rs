@@ -32,10 +32,12 @@ use rustix::{
 use varlink::{ConnectionHandler, VarlinkService};
 
 use crate::{
-    client_priority::Rank,
+    conduct::client_priority::Rank,
     daemon::{Daemon, Peer},
-    io_deadline::{Arriving, Taken},
-    session::{AutoSession, Session},
+    serve::{
+        io_deadline::{Arriving, Taken},
+        session::{AutoSession, Session},
+    },
     settings::Limits,
 };
 

@@ -27,12 +27,14 @@ use gang_schedule::JobId;
 use gang_timetable::{Switchers, priority};
 
 use crate::{
-    client_priority::ClientPriority,
+    conduct::{
+        client_priority::ClientPriority,
+        new_threads::Arrivals,
+        requests::{self, Handle, Request},
+        state::{State, log, now},
+        survey::Survey,
+    },
     guardian_keeper::Pulse,
-    new_threads::Arrivals,
-    requests::{self, Handle, Request},
-    state::{State, log, now},
-    survey::Survey,
 };
 
 /// Requests that are run in a row, before the conductor looks at its clock again.

@@ -58,7 +58,7 @@ pub struct Look {
     /// Out of its slots it stands still.
     pub stands_still: bool,
     /// It has too many threads to have slots.
-    pub is_crowded: bool,
+    pub has_too_many_threads: bool,
     pub slice_ns: u64,
 }
 
@@ -86,7 +86,7 @@ impl Activity {
         let in_slot_ns = look.in_slot_ns - self.in_slot_ns;
         let had_slots = !look.stands_still || in_slot_ns >= IDLE_SLOTS * look.slice_ns;
         let is_idle = look.now_ns.saturating_sub(self.last_used_ns) > IDLE_AFTER_NS;
-        if used && !self.awake && !look.is_crowded {
+        if used && !self.awake && !look.has_too_many_threads {
             Change::Wakes
         } else if self.awake && had_slots && is_idle && !has_runnable() {
             Change::FallsAsleep
@@ -134,7 +134,7 @@ mod tests {
             in_slot_ns: 0,
             threads: 2,
             stands_still: false,
-            is_crowded: false,
+            has_too_many_threads: false,
             slice_ns: 20 * MS,
         }
     }
@@ -160,8 +160,8 @@ mod tests {
         assert_eq!(job.look(&look(1_200, 1), || false), Change::None);
         let waits = Look { waited_us: Some(7), ..look(1_300, 1) };
         assert_eq!(job.look(&waits, || false), Change::Wakes);
-        let crowd = Look { is_crowded: true, ..look(1_400, 9) };
-        assert_eq!(job.look(&crowd, || false), Change::None, "it has no slots");
+        let too_many = Look { has_too_many_threads: true, ..look(1_400, 9) };
+        assert_eq!(job.look(&too_many, || false), Change::None, "it has no slots");
     }
 
     #[test]

@@ -121,7 +121,7 @@ pub struct Conductor {
     /// The same, of those of which nothing is assumed.
     pub(crate) unknown: BTreeSet<JobId>,
     /// Found with too many threads while there was a plan of them: no slots from the next one on.
-    pub(crate) crowded: BTreeSet<JobId>,
+    pub(crate) over_thread_limit: BTreeSet<JobId>,
     /// Jobs that members came into, which no timetable has.
     pub(crate) has_new_members: BTreeSet<JobId>,
     pub(crate) lead_ns: u64,
@@ -157,7 +157,7 @@ impl Conductor {
             has_common_group: setup.has_common_group,
             restated: BTreeSet::new(),
             unknown: BTreeSet::new(),
-            crowded: BTreeSet::new(),
+            over_thread_limit: BTreeSet::new(),
             has_new_members: BTreeSet::new(),
             lead_ns: crate::planning::LEAD_NS_MIN,
             reach: crate::planning::AHEAD_SLICES,

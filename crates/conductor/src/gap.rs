@@ -45,8 +45,8 @@ const FEW: u64 = 4;
 /// Looks at more than these, of those that are remembered, from which on there are more gaps.
 const BUSY_LOOKS: u32 = 2;
 
-/// Changes that are remembered, for who looks back.
-const TOLD_KEPT: usize = 128;
+/// Changes that are remembered, for a look back.
+const PUBLISHED_MAX: usize = 128;
 
 /// The gaps, as the machine needs them.
 #[derive(Clone, Debug)]
@@ -59,8 +59,8 @@ pub struct Gaps {
     late_ns: u64,
     next_ns: u64,
     is_left_out: bool,
-    /// What the switchers were told, and from which moment on (UTC).
-    told: VecDeque<(u64, Gap)>,
+    /// The gaps that switchers got, each with the moment from which it holds (UTC).
+    published: VecDeque<(u64, Gap)>,
 }
 
 impl Gaps {
@@ -69,8 +69,8 @@ impl Gaps {
     pub fn new(kept: f64, asked: Gap, adapt: bool) -> Gaps {
         let short_tasks = adapt.then(ShortTasks::default);
         let late_ns = LATE_NS_AT_FIRST;
-        let told = VecDeque::new();
-        Gaps { asked, short_tasks, kept, late_ns, next_ns: 0, is_left_out: false, told }
+        let published = VecDeque::new();
+        Gaps { asked, short_tasks, kept, late_ns, next_ns: 0, is_left_out: false, published }
     }
 
     /// The gaps of the next period.
@@ -96,23 +96,23 @@ impl Gaps {
         self.is_left_out = is_left_out;
     }
 
-    /// Takes note of what the switchers were told, from a moment on (UTC).
-    pub fn tell(&mut self, from_ns: u64, gap: Gap) {
-        while self.told.back().is_some_and(|&(at_ns, _)| at_ns >= from_ns) {
-            self.told.pop_back();
+    /// Takes note of the gap that the switchers get from a moment on (UTC).
+    pub fn publish(&mut self, from_ns: u64, gap: Gap) {
+        while self.published.back().is_some_and(|&(at_ns, _)| at_ns >= from_ns) {
+            self.published.pop_back();
         }
-        if self.told.back().is_none_or(|&(_, last)| last != gap) {
-            self.told.push_back((from_ns, gap));
+        if self.published.back().is_none_or(|&(_, last)| last != gap) {
+            self.published.push_back((from_ns, gap));
         }
-        let over = self.told.len().saturating_sub(TOLD_KEPT);
-        self.told.drain(..over);
+        let over = self.published.len().saturating_sub(PUBLISHED_MAX);
+        self.published.drain(..over);
     }
 
-    /// What they were told of a moment (UTC); of one that is not remembered, what is, from the
-    /// first one on.
-    pub fn told(&self, at_ns: u64) -> Gap {
-        let after = self.told.partition_point(|&(from_ns, _)| from_ns <= at_ns);
-        self.told.get(after.saturating_sub(1)).map_or(Gap::NONE, |&(_, gap)| gap)
+    /// The gap that was published for a moment (UTC). Before the first moment that is remembered, it
+    /// is the first gap that is remembered.
+    pub fn published(&self, at_ns: u64) -> Gap {
+        let after = self.published.partition_point(|&(from_ns, _)| from_ns <= at_ns);
+        self.published.get(after.saturating_sub(1)).map_or(Gap::NONE, |&(_, gap)| gap)
     }
 
     /// Takes note of how many short tasks there have been up to now; `None` where that is not
@@ -224,18 +224,23 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_remembered() {
+    fn published_gaps_are_remembered() {
         let gap = |ms| Gap { period_ns: ms * MS, length_ns: MS };
         let mut gaps = gaps(true);
-        assert_eq!(gaps.told(0), Gap::NONE);
+        assert_eq!(gaps.published(0), Gap::NONE);
         for (from_ns, ms) in [(100, 20), (200, 20), (300, 10), (400, 20), (350, 30)] {
-            gaps.tell(from_ns, gap(ms));
+            gaps.publish(from_ns, gap(ms));
         }
-        let told = [0, 100, 299, 300, 349, 350, 1000].map(|at_ns| gaps.told(at_ns).period_ns / MS);
-        assert_eq!(told, [20, 20, 20, 10, 10, 30, 30], "the last one took another one's place");
-        (0..1000).for_each(|change| gaps.tell(1000 + change, gap(10 + change % 2)));
-        assert_eq!(gaps.told.len(), TOLD_KEPT);
-        assert_eq!((gaps.told(0), gaps.told(5000)), (gap(10), gap(11)));
+        let published =
+            [0, 100, 299, 300, 349, 350, 1000].map(|at_ns| gaps.published(at_ns).period_ns / MS);
+        assert_eq!(
+            published,
+            [20, 20, 20, 10, 10, 30, 30],
+            "the last one took another one's place"
+        );
+        (0..1000).for_each(|change| gaps.publish(1000 + change, gap(10 + change % 2)));
+        assert_eq!(gaps.published.len(), PUBLISHED_MAX);
+        assert_eq!((gaps.published(0), gaps.published(5000)), (gap(10), gap(11)));
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl Job {
         Eligibility::of(&Facts {
             is_suspended: self.suspended,
             has_processes: home.is_some(),
-            is_crowded: home.is_some_and(|home| home.members.has_too_many_threads()),
+            has_too_many_threads: home.is_some_and(|home| home.members.has_too_many_threads()),
             is_awake: self.activity.awake,
             policy: self.spec.policy,
             min_cpus: self.spec.min_cpus,

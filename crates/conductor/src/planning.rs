@@ -110,8 +110,8 @@ impl Conductor {
     }
 
     /// Jobs that were found with too many threads take no turns from now on.
-    pub fn leave_out_crowded(&mut self) {
-        for job in std::mem::take(&mut self.crowded) {
+    pub fn leave_out_over_thread_limit(&mut self) {
+        for job in std::mem::take(&mut self.over_thread_limit) {
             let _ = self.sleep(job);
         }
     }
@@ -288,8 +288,8 @@ impl Conductor {
     pub fn was_read(&mut self, id: JobId) {
         let machine = self.machine();
         let Some(job) = self.jobs.get(&id) else { return };
-        let is_crowd = job.eligibility(machine) == Eligibility::TooManyThreads;
-        if is_crowd && job.activity.awake && self.crowded.insert(id) {
+        let is_over_limit = job.eligibility(machine) == Eligibility::TooManyThreads;
+        if is_over_limit && job.activity.awake && self.over_thread_limit.insert(id) {
             self.notes.push(Note::TooManyThreads(id));
         }
     }
@@ -399,7 +399,7 @@ impl Conductor {
         let stands =
             |gang: &Gang<'_>| Stands { before: gang.standing, out_of_row: gang.out_of_row };
         let gangs = in_timetable.iter().map(|(&job, gang)| (job, stands(gang))).collect();
-        self.gaps.tell(from_ns, config.gap);
+        self.gaps.publish(from_ns, config.gap);
         self.begin_timetable(gangs, config.clone());
         for job in self.jobs.values_mut() {
             job.page_says = job.has_page.then(|| job.validity(machine_len));
@@ -472,13 +472,13 @@ impl Conductor {
     /// is assumed of them is taken from the last one that was made, which has other gaps than the
     /// one that they follow yet.
     fn choose_slot_modes(&mut self, now: Now, plans: &[Plan], measured: &BTreeSet<JobId>) {
-        let alone = self.uncontended_gangs(now, plans, measured);
-        self.gaps.leave_out(!alone.is_empty());
+        let uncontended = self.uncontended_gangs(now, plans, measured);
+        self.gaps.leave_out(!uncontended.is_empty());
         let mut is_changed = false;
         for job in self.jobs.values_mut() {
             let in_slot = match job.width.wide {
                 true => InSlot::Wide,
-                false if alone.contains(&job.id) => InSlot::Uncontended,
+                false if uncontended.contains(&job.id) => InSlot::Uncontended,
                 false => InSlot::Exclusive,
             };
             if std::mem::replace(&mut job.in_slot, in_slot) != in_slot {
@@ -502,20 +502,20 @@ impl Conductor {
         let machine = self.machine();
         let is_possible = self.backend == Backend::Rt && self.config().fill;
         // One with too many threads for slots of its own is no load either.
-        let is_crowd = |job: &Job| job.eligibility(machine) == Eligibility::TooManyThreads;
-        let has_crowd = self.jobs.values().any(is_crowd);
+        let is_over_limit = |job: &Job| job.eligibility(machine) == Eligibility::TooManyThreads;
+        let any_is_over_limit = self.jobs.values().any(is_over_limit);
         let jobs = &self.jobs;
         let can_be = |job: JobId| {
             let is_wide = jobs.get(&job).is_none_or(|job| job.width.wide);
-            !has_crowd && !is_wide && measured.contains(&job)
+            !any_is_over_limit && !is_wide && measured.contains(&job)
         };
         let load = &self.load;
-        self.uncontended.alone(now.monotonic_ns, is_possible, load, plans, can_be)
+        self.uncontended.gangs(now.monotonic_ns, is_possible, load, plans, can_be)
     }
 
     /// Takes note of what was measured of the gangs that are left to Linux: those that are disturbed
     /// are raised again.
-    pub fn measured_alone(&mut self, now: Now, measured: impl Iterator<Item = Measured>) {
+    pub fn measured_uncontended(&mut self, now: Now, measured: impl Iterator<Item = Measured>) {
         if self.uncontended.is_disturbed(now.monotonic_ns, measured) {
             self.notes.push(Note::Disturbed);
             self.schedule.renew();
@@ -523,9 +523,9 @@ impl Conductor {
     }
 
     /// The gangs that are left to Linux in their slots.
-    pub fn left_alone(&self) -> impl Iterator<Item = JobId> {
-        let alone = self.jobs.values().filter(|job| job.in_slot == InSlot::Uncontended);
-        alone.map(|job| job.id)
+    pub fn uncontended_jobs(&self) -> impl Iterator<Item = JobId> {
+        let uncontended = self.jobs.values().filter(|job| job.in_slot == InSlot::Uncontended);
+        uncontended.map(|job| job.id)
     }
 }
 

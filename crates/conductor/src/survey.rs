@@ -52,8 +52,8 @@ impl Conductor {
     pub fn to_count(&self) -> Vec<JobId> {
         let counts = |job: &&crate::Job| {
             // One with too many threads has no slots, and is no load for others all the same.
-            let is_crowd = self.eligibility(job) == Eligibility::TooManyThreads;
-            job.home.is_some() && (job.activity.awake || is_crowd)
+            let is_over_limit = self.eligibility(job) == Eligibility::TooManyThreads;
+            job.home.is_some() && (job.activity.awake || is_over_limit)
         };
         self.jobs.values().filter(counts).map(|job| job.id).collect()
     }
@@ -116,7 +116,7 @@ impl Conductor {
             in_slot_ns: job.in_slot_ns,
             threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()),
             stands_still: !can_fill && job.spec.policy == Policy::Gang,
-            is_crowded: job.eligibility(machine) == Eligibility::TooManyThreads,
+            has_too_many_threads: job.eligibility(machine) == Eligibility::TooManyThreads,
             slice_ns,
         };
         match job.activity.look(&look, || false) {

@@ -72,7 +72,7 @@ impl Uncontended {
     /// The gangs that are left to Linux in their slots of these plans: all that have one, or none.
     /// `is_possible` is whether the daemon schedules in a way that permits it, `can_be` whether one
     /// gang can be left.
-    pub fn alone(
+    pub fn gangs(
         &mut self,
         now_ns: u64,
         is_possible: bool,
@@ -83,9 +83,9 @@ impl Uncontended {
         let is_let_go = self.is_on && is_possible && self.is_let_go(now_ns, load);
         let row =
             same_row(plans).filter(|row| is_let_go && row.iter().all(|slot| can_be(slot.job)));
-        let alone: BTreeSet<JobId> = row.into_iter().flatten().map(|slot| slot.job).collect();
-        self.let_go_ns = self.let_go_ns.or(Some(now_ns)).filter(|_| !alone.is_empty());
-        alone
+        let gangs: BTreeSet<JobId> = row.into_iter().flatten().map(|slot| slot.job).collect();
+        self.let_go_ns = self.let_go_ns.or(Some(now_ns)).filter(|_| !gangs.is_empty());
+        gangs
     }
 
     /// Takes note of who else wants a CPU; true where nobody does, and nobody did a moment ago.

@@ -24,18 +24,18 @@ use gang_timetable::{
 use crate::{
     check::Checks,
     conduct::{
-        client_priority::{ClientPriority, Rank},
+        client_priority::{ClientPriority, ThreadPriority},
         requests::Handle,
         state::{Address, State},
     },
-    error::Denied,
-    groups::{lodging::Lodging, watch::Watch},
+    error::Error,
+    groups::{cgroups::Cgroups, watch::Watch},
     history::{Ended, History, Query},
     life::{
-        admission::Queue, cleanup::Cleanup, job_ids::Numbers, process_locks::ProcessLocks,
-        prover::Prover, thread_limit::Crowd,
+        admission::Queue, cleanup::Cleanup, job_ids::JobIds, process_locks::ProcessLocks,
+        prover::Prover, thread_limit::OverLimit,
     },
-    measure::gauge::Measuring,
+    measure::measuring::Measuring,
     settings::Settings,
 };
 
@@ -50,7 +50,7 @@ pub struct Daemon {
     settings: Mutex<Arc<Settings>>,
     pub means: Means,
     pub backend: Backend,
-    pub lodging: Lodging,
+    pub cgroups: Cgroups,
     pub measuring: Measuring,
     /// Who proves jobs of policy `auto`.
     pub prover: Prover,
@@ -80,7 +80,7 @@ pub struct Daemon {
     /// Jobs that have ended.
     pub history: Option<History>,
     /// The numbers that jobs get.
-    pub numbers: Numbers,
+    pub ids: JobIds,
     pub checks: Checks,
 }
 
@@ -102,11 +102,11 @@ impl Peer {
         self.is_administrator() || self.uid == owner_uid
     }
 
-    fn permit(self, job: JobId, owner_uid: u32, operation: &str) -> Result<(), Denied> {
+    fn permit(self, job: JobId, owner_uid: u32, operation: &str) -> Result<(), Error> {
         if self.may_act_for(owner_uid) {
             return Ok(());
         }
-        Err(Denied::not_permitted(operation, format!("job {job} belongs to user {owner_uid}")))
+        Err(Error::not_permitted(operation, format!("job {job} belongs to user {owner_uid}")))
     }
 }
 
@@ -117,7 +117,7 @@ pub struct Parts {
     pub settings: Settings,
     pub means: Means,
     pub backend: Backend,
-    pub lodging: Lodging,
+    pub cgroups: Cgroups,
     pub store: Store,
     pub watch: Watch,
     pub conductor: Handle,
@@ -149,16 +149,16 @@ impl Tree {
 
 impl Daemon {
     pub fn new(parts: Parts) -> Daemon {
-        let Parts { roots, socket, settings, means, backend, lodging, store, .. } = parts;
+        let Parts { roots, socket, settings, means, backend, cgroups, store, .. } = parts;
         let Parts { watch, conductor, client_priority, guardian, stop, history, .. } = parts;
         let last = history.as_ref().map_or(0, History::last_number);
         Daemon {
-            numbers: Numbers::of(&socket, last),
+            ids: JobIds::of(&socket, last),
             roots,
             settings: Mutex::new(Arc::new(settings)),
             means,
             backend,
-            lodging,
+            cgroups,
             measuring: Measuring::default(),
             prover: Prover::default(),
             socket,
@@ -186,7 +186,7 @@ impl Daemon {
     }
 
     /// Takes new settings, as far as a running daemon can.
-    pub fn reconfigure(&self, new: Settings) -> Result<(), Denied> {
+    pub fn reconfigure(&self, new: Settings) -> Result<(), Error> {
         let old = self.settings();
         let later = old.what_needs_a_restart(&new);
         if !later.is_empty() {
@@ -200,23 +200,23 @@ impl Daemon {
     }
 
     /// Jobs that have ended, the latest first.
-    pub fn ended(&self, query: Query) -> Result<Vec<Ended>, Denied> {
+    pub fn ended(&self, query: Query) -> Result<Vec<Ended>, Error> {
         let Some(history) = &self.history else {
-            return Err(Denied::Failed {
+            return Err(Error::Failed {
                 operation: "read the history of jobs".into(),
                 reason: "this daemon keeps none, or could not open it (its log says so); set \
                          [history] path, or use the machine's"
                     .into(),
             });
         };
-        history.read(query).map_err(|error| Denied::Failed {
+        history.read(query).map_err(|error| Error::Failed {
             operation: "read the history of jobs".into(),
             reason: error.to_string(),
         })
     }
 
     /// The job's owner, where the peer may act on the job.
-    pub fn permit(&self, peer: Peer, job: JobId, operation: &str) -> Result<u32, Denied> {
+    pub fn permit(&self, peer: Peer, job: JobId, operation: &str) -> Result<u32, Error> {
         let owner_uid =
             self.conductor.ask(move |state| state.job(job).map(|job| job.owner_uid))??;
         peer.permit(job, owner_uid, operation).map(|()| owner_uid)
@@ -225,50 +225,50 @@ impl Daemon {
     /// Changes a job, and then what is on file of it: in the same order as others do.
     pub fn change_on_file(
         &self,
-        change: impl FnOnce(&mut State) -> Result<Option<Record>, Denied> + Send + 'static,
-    ) -> Result<(), Denied> {
+        change: impl FnOnce(&mut State) -> Result<Option<Record>, Error> + Send + 'static,
+    ) -> Result<(), Error> {
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
         let record = self.conductor.ask(change)??;
         self.put_on_file(record)
     }
 
-    pub fn put_on_file(&self, record: Option<Record>) -> Result<(), Denied> {
+    pub fn put_on_file(&self, record: Option<Record>) -> Result<(), Error> {
         let Some(record) = record else { return Ok(()) };
         self.store
             .put(&record)
-            .map_err(|e| Denied::Failed { operation: e.to_string(), reason: e.source.to_string() })
+            .map_err(|e| Error::Failed { operation: e.to_string(), reason: e.source.to_string() })
     }
 
     /// The processes of a job.
-    pub fn processes(&self, job: JobId) -> Result<Vec<u32>, Denied> {
+    pub fn processes(&self, job: JobId) -> Result<Vec<u32>, Error> {
         let address = self.address(job)?;
-        Ok(address.map_or(Ok(Vec::new()), |at| self.lodging.processes(&at))?)
+        Ok(address.map_or(Ok(Vec::new()), |at| self.cgroups.processes(&at))?)
     }
 
     /// Where the processes of a job are; absent until its first one came.
-    pub fn address(&self, job: JobId) -> Result<Option<Address>, Denied> {
+    pub fn address(&self, job: JobId) -> Result<Option<Address>, Error> {
         self.conductor.ask(move |state| state.address(job))?
     }
 
     /// Does to each process of a job what must befall nobody else.
-    pub fn each_process(&self, job: JobId, act: impl FnMut(&ProcessHandle)) -> Result<(), Denied> {
+    pub fn each_process(&self, job: JobId, act: impl FnMut(&ProcessHandle)) -> Result<(), Error> {
         let address = self.address(job)?;
-        Ok(address.map_or(Ok(()), |at| self.lodging.each_process(&at, act))?)
+        Ok(address.map_or(Ok(()), |at| self.cgroups.each_process(&at, act))?)
     }
 
     /// Suspends a job, or resumes it.
-    pub fn suspend(&self, job: JobId, suspended: bool) -> Result<(), Denied> {
+    pub fn suspend(&self, job: JobId, suspended: bool) -> Result<(), Error> {
         self.change_on_file(move |state| state.suspend(job, suspended))
     }
 
     /// Whether the processes of a job hear of its slots by signals.
-    pub fn set_signals(&self, peer: Peer, job: JobId, signals: bool) -> Result<(), Denied> {
+    pub fn set_signals(&self, peer: Peer, job: JobId, signals: bool) -> Result<(), Error> {
         self.permit(peer, job, "set the signals of a job")?;
         self.change_on_file(move |state| state.set_signals(job, signals))
     }
 
     /// The slot page of a job, made where nobody has asked for it yet.
-    pub fn slot_page(&self, peer: Peer, job: JobId) -> Result<PathBuf, Denied> {
+    pub fn slot_page(&self, peer: Peer, job: JobId) -> Result<PathBuf, Error> {
         self.permit(peer, job, "read the slot page")?;
         let path = self.store.page(job.0);
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -282,7 +282,7 @@ impl Daemon {
     }
 
     /// A program tells how far its job is. It does so again and again: the conductor is asked once.
-    pub fn set_progress(&self, peer: Peer, id: JobId, progress: Progress) -> Result<(), Denied> {
+    pub fn set_progress(&self, peer: Peer, id: JobId, progress: Progress) -> Result<(), Error> {
         self.conductor.ask(move |state| {
             peer.permit(id, state.job(id)?.owner_uid, "report the progress of a job")?;
             Ok(state.core.report_progress(id, progress)?)
@@ -309,11 +309,11 @@ impl Daemon {
     /// nothing is measured.
     fn hear_who_wakes(&self) {
         // They are not to wait for a gap of others.
-        let mut rank = Rank::of(&self.client_priority);
+        let mut priority = ThreadPriority::of(&self.client_priority);
         self.measuring.hear_who_wakes(|mut groups| {
             groups.truncate(WAKINGS_AT_ONCE);
             let _ = self.conductor.ask(move |state| state.woke(&groups));
-            rank.settle();
+            priority.renew();
             thread::sleep(WAKINGS_APART);
         });
     }
@@ -374,7 +374,9 @@ impl Daemon {
             (
                 jobs.values().filter_map(|job| Tree::due(state, job)).collect(),
                 jobs.keys().filter_map(|&job| state.singles_due(job)).collect(),
-                jobs.values().filter_map(|job| Crowd::of(job, machine)).collect::<Vec<Crowd>>(),
+                jobs.values()
+                    .filter_map(|job| OverLimit::of(job, machine))
+                    .collect::<Vec<OverLimit>>(),
                 state.unused_for(forget_after),
                 had_jobs,
             )
@@ -386,7 +388,7 @@ impl Daemon {
         self.tend_trees(trees);
         self.tend_singles(singles);
         if self.backend == Backend::Rt {
-            thread_limit.iter().for_each(Crowd::lower);
+            thread_limit.iter().for_each(OverLimit::lower);
         }
         // Their processes go on without gangd (L20).
         for job in unused {
@@ -402,13 +404,13 @@ impl Daemon {
         for Tree { job, is_over, processes } in trees {
             if is_over {
                 self.end(job);
-            } else if let Err(denied) = self.put_tree_on_file(job, &processes) {
-                tracing::warn!(%job, ?denied, "a restart may not find all processes of a job");
+            } else if let Err(error) = self.put_tree_on_file(job, &processes) {
+                tracing::warn!(%job, ?error, "a restart may not find all processes of a job");
             }
         }
     }
 
-    fn put_tree_on_file(&self, job: JobId, tree: &[Arc<ProcessHandle>]) -> Result<(), Denied> {
+    fn put_tree_on_file(&self, job: JobId, tree: &[Arc<ProcessHandle>]) -> Result<(), Error> {
         let started = |process: &Arc<ProcessHandle>| {
             let stat = process::stat(&self.roots.proc, process.pid).ok()?;
             process.is_alive().then_some((process.pid, stat.start_ticks))
@@ -433,7 +435,7 @@ impl Daemon {
 
     /// Finds the jobs of an earlier daemon again.
     pub fn restore(&self) {
-        let first = self.numbers.next();
+        let first = self.ids.next();
         // Without a conductor there are no jobs to number.
         let _ = self.conductor.ask(move |state| state.core.number_from(first));
         let (records, errors) = self.store.records();
@@ -459,7 +461,7 @@ impl Daemon {
         normal: Attributes,
         affinity: &[u32],
     ) -> gang_linux::Result<(Roster, Members)> {
-        let (roster, members) = self.lodging.members(placement, normal, affinity)?;
+        let (roster, members) = self.cgroups.members(placement, normal, affinity)?;
         Ok((self.with_pins(job, roster)?, members))
     }
 
@@ -471,31 +473,31 @@ impl Daemon {
         Ok(roster)
     }
 
-    fn restore_job(&self, record: &Record) -> Result<(), Denied> {
+    fn restore_job(&self, record: &Record) -> Result<(), Error> {
         let (job, mut record) = (JobId(record.id), record.clone());
         self.can_go_on(&record.placement)?;
         if let Placement::Cgroup { group, .. } = &record.placement {
             let group = Group::at(group);
             if !group.is_populated()? {
-                return Err(Denied::NoSuchJob(job));
+                return Err(Error::NoSuchJob(job));
             }
             // The guardian may have been asked to dissolve what the processes were in besides.
             let confinement = record.placement.confinement();
-            if confinement.is_some_and(|at| self.lodging.limit(at, 0).is_err()) {
+            if confinement.is_some_and(|at| self.cgroups.limit(at, 0).is_err()) {
                 record.placement.set_confinement(None);
             }
             for process in
                 group.processes()?.into_iter().filter_map(|pid| ProcessHandle::open(pid).ok())
             {
-                self.lodging.move_in(&record.placement, &process)?;
+                self.cgroups.move_in(&record.placement, &process)?;
             }
         }
         let normal = record.normal.into();
         let (roster, members) = self.members(job, &record.placement, normal, &record.affinity)?;
         let kept = record.clone();
         self.conductor.ask(move |state| state.restore(&kept, roster, members))??;
-        if let Err(denied) = self.confine(job, record.mem_bytes) {
-            tracing::warn!(%job, ?denied, "the memory of a job is not limited any more");
+        if let Err(error) = self.confine(job, record.mem_bytes) {
+            tracing::warn!(%job, ?error, "the memory of a job is not limited any more");
         }
         // Programs that mapped it go on with it.
         if self.store.page(record.id).exists() {

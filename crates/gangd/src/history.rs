@@ -83,7 +83,7 @@ const BATCH: usize = 1000;
 const PRUNE_EVERY: usize = 1000;
 
 /// How long a reader waits for the writer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Where jobs are handed over.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ impl History {
     /// Opens the file, or makes it, and starts the writer.
     pub fn open(path: &Path, retention: Retention) -> anyhow::Result<History> {
         let connection = Connection::open(path)?;
-        connection.busy_timeout(PATIENCE)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.execute_batch(SCHEMA)?;
@@ -135,7 +135,7 @@ impl History {
         let read = || {
             let connection =
                 Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-            connection.busy_timeout(PATIENCE)?;
+            connection.busy_timeout(BUSY_TIMEOUT)?;
             connection.query_row("SELECT max(job) FROM ended_jobs", (), |row| {
                 row.get::<_, Option<i64>>(0)
             })
@@ -159,7 +159,7 @@ impl History {
     /// The last jobs that have ended, the latest first.
     pub fn read(&self, query: Query) -> rusqlite::Result<Vec<Ended>> {
         let connection = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(PATIENCE)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         // Each by an index of its own: nobody reads through a million jobs of others.
         let of_owner = if query.owner_uid.is_some() { "owner_uid = ?2" } else { "?2 IS NULL" };
         let mut statement = connection.prepare(&format!(

@@ -34,7 +34,7 @@ use rustix::{
 };
 
 use args::Args;
-use groups::lodging;
+use groups::cgroups;
 use serve::{server, status_file};
 use settings::Settings;
 
@@ -73,7 +73,7 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     }
     if args.release && args.keep_jobs {
         // Whoever has the place sees to its jobs.
-        if let Some(_place) = server::Place::take(&socket)? {
+        if let Some(_place) = server::SocketLock::take(&socket)? {
             let (records, _) = store.records();
             let found = release::all(&roots, &store);
             release::all_from_common_groups(&store, || true);
@@ -111,12 +111,12 @@ fn clear_up(roots: &Roots, store: &Store, socket: &Path, daemon: Option<Pid>) {
         if daemon.is_some() && getppid() == daemon {
             dead_by = Instant::now() + DYING;
         }
-        match server::Place::take(socket) {
+        match server::SocketLock::take(socket) {
             Ok(Some(place)) => {
                 had_place = true;
                 // Nobody keeps it true any more.
                 let _ = std::fs::remove_file(status_file::path(socket));
-                let is_clear = || !lodging::Lodging::clear_up(roots, &run::group_name(socket));
+                let is_clear = || !cgroups::Cgroups::clear_up(roots, &run::group_name(socket));
                 if release::sweep(roots, store) == 0 && is_clear() {
                     place.leave();
                     return;
@@ -140,7 +140,7 @@ fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Res
     // The guardian of a daemon that died has it for moments while it clears up.
     let until = Instant::now() + DYING;
     let place = loop {
-        match server::Place::take(socket)? {
+        match server::SocketLock::take(socket)? {
             Some(place) => break place,
             None if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
             None => anyhow::bail!("a daemon runs at {}; nothing was released", socket.display()),
@@ -153,7 +153,7 @@ fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Res
         store.remove(record.id).with_context(|| format!("cannot clear job {} away", record.id))?;
     }
     release::dissolve_common(&records);
-    lodging::Lodging::clear_up(roots, &run::group_name(socket));
+    cgroups::Cgroups::clear_up(roots, &run::group_name(socket));
     store.destroy();
     let _ = std::fs::remove_file(status_file::path(socket));
     place.leave();

@@ -24,21 +24,21 @@ use crate::{
     Starter,
     args::Args,
     conduct::{
-        client_priority::{ClientPriority, Rank},
+        client_priority::{ClientPriority, ThreadPriority},
         conductor::{self, Setup},
         state::State,
         survey,
     },
     daemon::{Daemon, Parts},
     groups::{
-        lodging::Lodging,
+        cgroups::Cgroups,
         watch::{Source, Watch},
     },
     guardian_keeper::{GuardianKeeper, Pulse},
     history::History,
     life::prover::Prover,
     serve::{
-        server::{self, Clients, Place},
+        server::{self, Clients, SocketLock},
         status_file::{self, StatusFile},
     },
     settings::Settings,
@@ -62,7 +62,7 @@ pub fn run(
     args: &Args,
     starter: &mut Starter,
 ) -> anyhow::Result<()> {
-    let Some(place) = Place::wait_for(socket)? else {
+    let Some(place) = SocketLock::wait_for(socket)? else {
         // Two `gang run` at once: the one that came first serves both.
         if args.exit_when_idle && wait_for_listener(socket) {
             starter.tell("ready");
@@ -76,7 +76,7 @@ pub fn run(
     if let Some(obstacle) = means.obstacle(backend) {
         bail!("backend {}: {obstacle}", backend.name());
     }
-    let lodging = Lodging::open(roots.clone(), &means, backend, &name);
+    let cgroups = Cgroups::open(roots.clone(), &means, backend, &name);
     store.create().map_err(|e| anyhow::anyhow!("{e}: {}", e.source))?;
     if let Err(error) = descriptors::have_all() {
         tracing::info!(%error, source = %error.source, "there is room for fewer jobs");
@@ -90,7 +90,7 @@ pub fn run(
         .context("cannot start the guardian")?;
     let schedule = Schedule::new(effective(&settings, backend), survey::machine(roots)?)?;
     let client_priority = ClientPriority::new(realtime);
-    let all = lodging.cpu.of_all();
+    let all = cgroups.cpu.of_all();
     let switchers = Switchers::new(schedule.topology());
     let asked = schedule.config().gap;
     let kept = sched::kept_for_ordinary(roots);
@@ -129,7 +129,7 @@ pub fn run(
         settings,
         means,
         backend,
-        lodging,
+        cgroups,
         store,
         watch,
         conductor,
@@ -266,9 +266,9 @@ impl Waiting<'_> {
         let mut tended = None;
         let mut events = Vec::with_capacity(64);
         // Who connects is not to wait for a gap either.
-        let mut rank = Rank::of(&daemon.client_priority);
+        let mut priority = ThreadPriority::of(&daemon.client_priority);
         loop {
-            rank.settle();
+            priority.renew();
             events.clear();
             match epoll::wait(
                 daemon.watch.epoll(),
@@ -292,7 +292,7 @@ impl Waiting<'_> {
                         let applied = read.and_then(|settings| {
                             daemon
                                 .reconfigure(settings)
-                                .map_err(|denied| anyhow::anyhow!("{denied:?}"))
+                                .map_err(|error| anyhow::anyhow!("{error:?}"))
                         });
                         if let Err(error) = applied {
                             tracing::error!("the configuration stays as it was: {error:#}");
@@ -345,7 +345,7 @@ fn end(
     daemon: &Arc<Daemon>,
     conductor: JoinHandle<()>,
     guardian_keeper: GuardianKeeper,
-    place: Place,
+    place: SocketLock,
 ) {
     let _ = daemon.leaving.set(());
     daemon.conductor.stop();
@@ -355,7 +355,7 @@ fn end(
     for record in &records {
         daemon.clear_away(record);
     }
-    daemon.lodging.close();
+    daemon.cgroups.close();
     guardian_keeper.dismiss();
     daemon.store.destroy();
     place.leave();

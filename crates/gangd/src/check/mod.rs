@@ -33,7 +33,7 @@ use gang_timetable::{Backend, InSlot, Standing};
 use crate::{
     conduct::{requests::Handle, state::State},
     daemon::Daemon,
-    error::Denied,
+    error::Error,
 };
 use look::{Subject, Wanted};
 
@@ -73,8 +73,8 @@ impl Checks {
     fn since(
         &self,
         asked_ns: u64,
-        check: impl FnOnce() -> Result<Found, Denied>,
-    ) -> Result<Found, Denied> {
+        check: impl FnOnce() -> Result<Found, Error>,
+    ) -> Result<Found, Error> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((begun_ns, found)) = &*last {
             if *begun_ns > asked_ns {
@@ -89,11 +89,11 @@ impl Checks {
 }
 
 /// Checks everything; returns how much there was to check, and what does not hold.
-pub fn all(daemon: &Daemon) -> Result<Found, Denied> {
+pub fn all(daemon: &Daemon) -> Result<Found, Error> {
     daemon.checks.since(clock::monotonic_ns(), || of_everything(daemon))
 }
 
-fn of_everything(daemon: &Daemon) -> Result<Found, Denied> {
+fn of_everything(daemon: &Daemon) -> Result<Found, Error> {
     let (plans, mut violations) = of_plans(daemon)?;
     let slice_ns = daemon.conductor.ask(|state| state.core.schedule.config().slice_ns)?;
     let mut ledger = Ledger::default();
@@ -111,7 +111,7 @@ fn of_everything(daemon: &Daemon) -> Result<Found, Denied> {
 }
 
 /// Looks once at each thing that there is, portion by portion; returns how many there are.
-fn look_at_all(daemon: &Daemon, ledger: &mut Ledger) -> Result<usize, Denied> {
+fn look_at_all(daemon: &Daemon, ledger: &mut Ledger) -> Result<usize, Error> {
     let (backend, mut from, mut subjects) = (daemon.backend, Some(Bookmark::BEGIN), 0);
     while let Some(begin) = from {
         let portion = move |state: &mut State| Picture::portion(backend, state, begin);
@@ -133,7 +133,7 @@ fn look_at_all(daemon: &Daemon, ledger: &mut Ledger) -> Result<usize, Denied> {
 
 /// Checks the last plan. One that was made before something changed need not hold any more: the next
 /// one is there within a slice.
-fn of_plans(daemon: &Daemon) -> Result<Found, Denied> {
+fn of_plans(daemon: &Daemon) -> Result<Found, Error> {
     for _ in 0..LOOKS_AT_PLANS {
         let planned = daemon.conductor.ask(|state| {
             let forecast = &state.core.schedule;
@@ -207,7 +207,7 @@ impl Picture {
         Picture {
             backend,
             config: Config {
-                gap: state.core.gaps.told(clock::utc_ns()),
+                gap: state.core.gaps.published(clock::utc_ns()),
                 ..schedule.config().clone()
             },
             machine: schedule.topology().cpus().iter().map(|cpu| cpu.id).collect(),
@@ -481,9 +481,9 @@ mod tests {
             let found: Vec<usize> = askers.into_iter().map(|asker| asker.join().unwrap()).collect();
             assert_eq!(found, [0; 8], "all had asked before the first one began");
         });
-        let denied = Denied::NoSuchJob(JobId(1));
+        let error = Error::NoSuchJob(JobId(1));
         let later_ns = clock::monotonic_ns();
-        assert_eq!(checks.since(later_ns, || Err(denied.clone())), Err(denied));
+        assert_eq!(checks.since(later_ns, || Err(error.clone())), Err(error));
         assert_eq!(checks.since(later_ns, find).unwrap().0, 1, "nothing is known of then");
         assert_eq!(checks.since(asked_ns, find).unwrap().0, 1);
     }

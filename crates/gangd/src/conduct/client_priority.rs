@@ -88,27 +88,27 @@ impl ClientPriority {
     }
 }
 
-/// The rank of the calling thread, while this is there.
+/// The priority of the calling thread, while this is there.
 #[derive(Debug)]
-pub struct Rank {
+pub struct ThreadPriority {
     client_priority: Arc<ClientPriority>,
     is_above: bool,
     /// CPU time up to which it was charged.
     charged_ns: u64,
 }
 
-impl Rank {
+impl ThreadPriority {
     /// Puts the calling thread above the gangs, where that is allowed.
-    pub fn of(client_priority: &Arc<ClientPriority>) -> Rank {
+    pub fn of(client_priority: &Arc<ClientPriority>) -> ThreadPriority {
         let client_priority = client_priority.clone();
-        let mut rank =
-            Rank { client_priority, is_above: false, charged_ns: clock::thread_cpu_ns() };
-        rank.settle();
-        rank
+        let mut priority =
+            ThreadPriority { client_priority, is_above: false, charged_ns: clock::thread_cpu_ns() };
+        priority.renew();
+        priority
     }
 
     /// Charges the thread for what it used, and lets it have what it is due.
-    pub fn settle(&mut self) {
+    pub fn renew(&mut self) {
         let now_ns = clock::thread_cpu_ns();
         let used_ns = now_ns.saturating_sub(std::mem::replace(&mut self.charged_ns, now_ns));
         let is_due = self.client_priority.charge(if self.is_above { used_ns } else { 0 });
@@ -116,8 +116,8 @@ impl Rank {
     }
 
     /// Makes it an ordinary thread until it is settled again.
-    pub fn give_way(&mut self) {
-        self.settle();
+    pub fn lower(&mut self) {
+        self.renew();
         self.set(false);
     }
 

@@ -29,7 +29,7 @@ use gang_timetable::{Switchers, priority};
 use crate::{
     conduct::{
         client_priority::ClientPriority,
-        new_threads::Arrivals,
+        new_threads::ThreadStarts,
         requests::{self, Handle, Request},
         state::{State, log, now},
         survey::Survey,
@@ -56,9 +56,9 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
     let groups = setup.switchers;
     let kernel = Arc::new(Linux);
     let alarm = Arc::<Alarm>::default();
-    let arrivals = Arrivals::default();
+    let thread_starts = ThreadStarts::default();
     let census = Census::open(&setup.state.roots.proc).map_err(std::io::Error::other)?;
-    let mut lookout = Some(Lookout::new(census, arrivals.sign(), alarm.clone()));
+    let mut lookout = Some(Lookout::new(census, thread_starts.sign(), alarm.clone()));
     let switchers = groups
         .cpus()
         .iter()
@@ -79,7 +79,7 @@ pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
         switchers,
         requests,
         alarm,
-        arrivals,
+        thread_starts,
         failures: 0,
         failures_logged_ns: 0,
     };
@@ -118,7 +118,7 @@ struct Conductor {
     switchers: Vec<Switcher>,
     requests: Receiver<Request>,
     alarm: Arc<Alarm>,
-    arrivals: Arrivals,
+    thread_starts: ThreadStarts,
     /// Calls of the switchers that failed, as last logged.
     failures: u64,
     /// When they were logged (CLOCK_MONOTONIC).
@@ -138,14 +138,14 @@ impl Conductor {
             if self.state.stopped {
                 break;
             }
-            self.state.core.leave_out_crowded();
+            self.state.core.leave_out_over_thread_limit();
             self.pulse.beat();
             if self.pulse.take_released() {
                 self.state.core.were_released();
             }
             self.state.follow_orders();
             let mut sleep_ns = self.do_what_is_due(now);
-            if let Some(due_in_ns) = self.arrivals.due_in_ns(clock::monotonic_ns()) {
+            if let Some(due_in_ns) = self.thread_starts.due_in_ns(clock::monotonic_ns()) {
                 sleep_ns = sleep_ns.min(due_in_ns);
             }
             if sleep_ns > 0 {
@@ -161,7 +161,7 @@ impl Conductor {
         let beat_ns = guardian::SILENCE.as_nanos() as u64 / 10;
         if self.state.core.is_settled(!self.state.orders.is_empty()) {
             // A thread that was started is of no gang.
-            self.arrivals.forget();
+            self.thread_starts.forget();
             return beat_ns;
         }
         let before_ns = clock::thread_cpu_ns();
@@ -186,14 +186,14 @@ impl Conductor {
     /// Looks at the machine.
     fn look(&mut self) {
         self.survey.look(&mut self.state);
-        let State { core, gauge, .. } = &mut self.state;
-        let alone: Vec<JobId> = core.left_alone().collect();
-        let measured = alone.into_iter().filter_map(|job| {
-            let figures = gauge.figures(job)?;
-            let (wanted_ns, coscheduled_ns) = (figures.wanted_ns, figures.coscheduled_ns);
+        let State { core, measured, .. } = &mut self.state;
+        let uncontended: Vec<JobId> = core.uncontended_jobs().collect();
+        let sums = uncontended.into_iter().filter_map(|job| {
+            let sums = measured.sums(job)?;
+            let (wanted_ns, coscheduled_ns) = (sums.wanted_ns, sums.coscheduled_ns);
             Some(Measured { job, wanted_ns, coscheduled_ns })
         });
-        core.measured_alone(now(), measured);
+        core.measured_uncontended(now(), sums);
         self.state.follow_orders();
     }
 
@@ -209,7 +209,7 @@ impl Conductor {
         state.follow_orders();
         let came = planned.iter().copied().filter(|&id| self.read_planned(id)).collect();
         let state = &mut self.state;
-        let is_measured = |id: &JobId| state.gauge.figures(*id).is_some();
+        let is_measured = |id: &JobId| state.measured.sums(*id).is_some();
         let measured = planned.into_iter().filter(is_measured).collect();
         let used = self.client_priority.used() + self.survey.used();
         let timings = self.switchers.iter().map(|switcher| &switcher.timings);
@@ -232,7 +232,7 @@ impl Conductor {
     /// In the order that [`Effects`] gives.
     fn carry_out(&mut self, now: Now, effects: Effects) {
         let Effects { pins, timetables, from_ns, slots, planned, notes } = effects;
-        let State { core, registry, gauge, orders, .. } = &mut self.state;
+        let State { core, registry, measured, orders, .. } = &mut self.state;
         for (job, cpus) in &pins {
             if let Some(of) = registry.jobs.get_mut(job) {
                 of.roster.give(cpus);
@@ -254,7 +254,7 @@ impl Conductor {
         for (job, slots) in slots {
             registry.pages.get(&job).into_iter().for_each(|page| drop(page.write_slots(slots)));
         }
-        gauge.plan(&planned);
+        measured.send_slots(&planned);
         log(notes);
     }
 
@@ -268,7 +268,7 @@ impl Conductor {
     /// The gangs that have threads which are in no timetable: where one was started somewhere, and it is time to
     /// look where, those in their slots are read again.
     fn new_threads(&mut self) -> NewThreads {
-        if !self.arrivals.take(clock::monotonic_ns()) {
+        if !self.thread_starts.take(clock::monotonic_ns()) {
             return NewThreads::None;
         }
         let before_ns = clock::thread_cpu_ns();
@@ -280,7 +280,7 @@ impl Conductor {
 
     /// What this cost is counted since a moment of the thread's CPU time.
     fn looked_for_new_threads(&mut self, before_ns: u64) {
-        self.arrivals.looked(clock::monotonic_ns(), clock::thread_cpu_ns() - before_ns);
+        self.thread_starts.looked(clock::monotonic_ns(), clock::thread_cpu_ns() - before_ns);
     }
 
     fn log_failures(&mut self) {

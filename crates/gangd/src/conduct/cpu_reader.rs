@@ -22,7 +22,7 @@ use std::{
 use gang_linux::process;
 use gang_schedule::JobId;
 
-use crate::conduct::client_priority::{ClientPriority, Rank};
+use crate::conduct::client_priority::{ClientPriority, ThreadPriority};
 
 /// Threads of jobs, by number.
 pub type Asked = Vec<(JobId, Vec<u32>)>;
@@ -51,17 +51,17 @@ impl CpuReader {
         let its_own = client_priority.clone();
         thread::Builder::new().name("cpu-reader".into()).spawn(move || {
             let _ = numbers.send(thread_number());
-            let mut rank = Rank::of(&its_own);
+            let mut priority = ThreadPriority::of(&its_own);
             for question in questions {
                 let cpu = |tid: u32| Some((tid, process::stat(&proc_root, tid).ok()?.cpu));
                 let look = |(job, tids): (JobId, Vec<u32>)| {
-                    rank.settle();
+                    priority.renew();
                     (job, tids.into_iter().filter_map(cpu).collect())
                 };
                 if answers.send(question.into_iter().map(look).collect()).is_err() {
                     break;
                 }
-                rank.settle();
+                priority.renew();
             }
         })?;
         let tid = number.recv().map_err(std::io::Error::other)?;

@@ -21,14 +21,14 @@ const PART: u64 = 10;
 
 /// Threads that came since it was last looked. Times are CLOCK_MONOTONIC.
 #[derive(Debug, Default)]
-pub struct Arrivals {
+pub struct ThreadStarts {
     /// A thread was started somewhere.
     came: Arc<AtomicBool>,
     /// Not before then is it looked whose it is.
     from_ns: u64,
 }
 
-impl Arrivals {
+impl ThreadStarts {
     /// What is set by who sees that a thread was started.
     pub fn sign(&self) -> Arc<AtomicBool> {
         self.came.clone()
@@ -61,18 +61,18 @@ mod tests {
 
     #[test]
     fn looking_takes_a_tenth_of_the_time_at_most() {
-        let mut arrivals = Arrivals::default();
+        let mut thread_starts = ThreadStarts::default();
         let (mut now_ns, mut spent_ns) = (0, 0);
         while now_ns < 1_000_000 {
             // Threads come without end, and looking costs more and more.
-            arrivals.sign().store(true, Ordering::Release);
+            thread_starts.sign().store(true, Ordering::Release);
             let cost_ns = 100 + now_ns / 1_000;
-            if arrivals.take(now_ns) {
+            if thread_starts.take(now_ns) {
                 now_ns += cost_ns;
                 spent_ns += cost_ns;
-                arrivals.looked(now_ns, cost_ns);
+                thread_starts.looked(now_ns, cost_ns);
             }
-            let due_in_ns = arrivals.due_in_ns(now_ns);
+            let due_in_ns = thread_starts.due_in_ns(now_ns);
             now_ns += due_in_ns.unwrap_or(50).max(1);
         }
         assert!(spent_ns * PART <= now_ns + PART * 1_100, "{spent_ns} of {now_ns}");
@@ -81,16 +81,16 @@ mod tests {
 
     #[test]
     fn who_came_is_looked_for_once() {
-        let mut arrivals = Arrivals::default();
-        assert!(!arrivals.take(0) && arrivals.due_in_ns(0).is_none(), "nobody came");
-        arrivals.sign().store(true, Ordering::Release);
-        assert!(arrivals.take(0) && !arrivals.take(0));
-        arrivals.looked(0, 7);
-        arrivals.sign().store(true, Ordering::Release);
-        assert_eq!(arrivals.due_in_ns(30), Some(40));
-        assert!(!arrivals.take(69) && arrivals.take(70), "it is not forgotten meanwhile");
-        arrivals.sign().store(true, Ordering::Release);
-        arrivals.forget();
-        assert!(!arrivals.take(100));
+        let mut thread_starts = ThreadStarts::default();
+        assert!(!thread_starts.take(0) && thread_starts.due_in_ns(0).is_none(), "nobody came");
+        thread_starts.sign().store(true, Ordering::Release);
+        assert!(thread_starts.take(0) && !thread_starts.take(0));
+        thread_starts.looked(0, 7);
+        thread_starts.sign().store(true, Ordering::Release);
+        assert_eq!(thread_starts.due_in_ns(30), Some(40));
+        assert!(!thread_starts.take(69) && thread_starts.take(70), "it is not forgotten meanwhile");
+        thread_starts.sign().store(true, Ordering::Release);
+        thread_starts.forget();
+        assert!(!thread_starts.take(100));
     }
 }

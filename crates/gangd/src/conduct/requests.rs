@@ -9,7 +9,7 @@ use gang_engine::timing::{self, Summary, Timings};
 use gang_linux::clock::Alarm;
 use gang_schedule::CpuSet;
 
-use crate::{conduct::state::State, error::Denied};
+use crate::{conduct::state::State, error::Error};
 
 /// A question or an order of a client.
 pub type Request = Box<dyn FnOnce(&mut State) + Send>;
@@ -34,16 +34,16 @@ pub enum Unavailable {
     Busy,
 }
 
-impl From<Unavailable> for Denied {
+impl From<Unavailable> for Error {
     fn from(why: Unavailable) -> Self {
         match why {
-            Unavailable::Ended => Denied::Failed {
+            Unavailable::Ended => Error::Failed {
                 operation: "ask the scheduler".into(),
                 reason: "it has ended; try again".into(),
             },
             Unavailable::Busy => {
                 let limit = "requests that wait for the scheduler";
-                Denied::LimitReached { limit, maximum: REQUESTS_MAX }
+                Error::LimitReached { limit, maximum: REQUESTS_MAX }
             }
         }
     }
@@ -128,7 +128,7 @@ mod tests {
         }
         let refused = handle.ask(|_| ()).unwrap_err();
         let limit = "requests that wait for the scheduler";
-        assert_eq!(Denied::from(refused), Denied::LimitReached { limit, maximum: 1024 });
+        assert_eq!(Error::from(refused), Error::LimitReached { limit, maximum: 1024 });
         // One that waits hears of the end.
         drop(requests.recv().unwrap());
         let waiting = thread::spawn({

@@ -26,9 +26,9 @@ use gang_timetable::{
 };
 
 use crate::{
-    error::Denied,
+    error::Error,
     history::Ended,
-    measure::gauge::Gauge,
+    measure::gangs::MeasuredGangs,
     settings::{Settings, hours::WorkingHours},
 };
 
@@ -102,7 +102,8 @@ impl Handles for Registry {
 pub struct State {
     pub core: Conductor,
     pub registry: Registry,
-    pub gauge: Gauge,
+    /// What the BPF programs measure.
+    pub measured: MeasuredGangs,
     pub roots: Roots,
     pub hours: Option<WorkingHours>,
     /// Actions for what changed outside the clock; they go with the next timetable.
@@ -116,7 +117,7 @@ impl State {
         State {
             core,
             registry: Registry { all, ..Registry::default() },
-            gauge: Gauge::default(),
+            measured: MeasuredGangs::default(),
             roots,
             hours: None,
             orders: Vec::new(),
@@ -128,7 +129,7 @@ impl State {
         self.core.backend
     }
 
-    pub fn job(&self, job: JobId) -> Result<&Job, Denied> {
+    pub fn job(&self, job: JobId) -> Result<&Job, Error> {
         Ok(self.core.job(job)?)
     }
 
@@ -139,26 +140,26 @@ impl State {
         self.orders.extend(bind(&self.registry, actions));
         for change in self.core.take_measures() {
             match change {
-                Measure::Watch(job) => self.with_gauge(job, Gauge::watch),
-                Measure::Follow(job) => self.with_gauge(job, Gauge::follow),
-                Measure::AwaitWaking(job) => self.with_gauge(job, |gauge, job| {
-                    gauge.await_waking(job);
+                Measure::Watch(job) => self.with_measured(job, MeasuredGangs::watch),
+                Measure::Follow(job) => self.with_measured(job, MeasuredGangs::follow),
+                Measure::AwaitWaking(job) => self.with_measured(job, |gangs, job| {
+                    gangs.await_waking(job);
                 }),
-                Measure::Forget(job) => self.gauge.forget(job),
+                Measure::Forget(job) => self.measured.forget(job),
             }
         }
         log(self.core.take_notes());
     }
 
-    fn with_gauge(&mut self, job: JobId, act: impl FnOnce(&mut Gauge, &Job)) {
+    fn with_measured(&mut self, job: JobId, act: impl FnOnce(&mut MeasuredGangs, &Job)) {
         if let Ok(job) = self.core.job(job) {
-            act(&mut self.gauge, job);
+            act(&mut self.measured, job);
         }
     }
 
     /// Measures the jobs from the next plans on, which come at once.
     pub fn begin_measuring(&mut self, meter: Arc<Meter>) {
-        self.gauge.begin(meter, self.core.jobs.values());
+        self.measured.begin(meter, self.core.jobs.values());
         self.core.schedule.renew();
     }
 
@@ -210,7 +211,7 @@ impl State {
     }
 
     /// Where the processes of a job are; absent until its first one came.
-    pub fn address(&self, id: JobId) -> Result<Option<Address>, Denied> {
+    pub fn address(&self, id: JobId) -> Result<Option<Address>, Error> {
         let home = self.job(id)?.home.as_ref();
         let tree = self.registry.jobs.get(&id).map(|it| it.roster.tree().to_vec());
         Ok(home.map(|home| Address {
@@ -219,7 +220,7 @@ impl State {
         }))
     }
 
-    pub fn register(&mut self, wanted: Candidate) -> Result<JobId, Denied> {
+    pub fn register(&mut self, wanted: Candidate) -> Result<JobId, Error> {
         Ok(self.core.register(now(), wanted)?)
     }
 
@@ -230,7 +231,7 @@ impl State {
         home: Home,
         roster: Roster,
         process: (u32, u64),
-    ) -> Result<(), Denied> {
+    ) -> Result<(), Error> {
         self.core.attach(now(), id, home, process)?;
         let tids = process::threads(&self.roots.proc, process.0).unwrap_or_default();
         self.descriptors(id, roster).roster.expect(tids);
@@ -239,7 +240,7 @@ impl State {
     }
 
     /// The first process of a job is where the job lives.
-    pub fn arrive(&mut self, id: JobId) -> Result<Option<Record>, Denied> {
+    pub fn arrive(&mut self, id: JobId) -> Result<Option<Record>, Error> {
         if let Some(of) = self.registry.jobs.get_mut(&id) {
             of.roster.expect(Vec::new());
         }
@@ -247,12 +248,7 @@ impl State {
     }
 
     /// Threads that are there become the members of a job that has none.
-    pub fn join(
-        &mut self,
-        id: JobId,
-        home: Home,
-        roster: Roster,
-    ) -> Result<Option<Record>, Denied> {
+    pub fn join(&mut self, id: JobId, home: Home, roster: Roster) -> Result<Option<Record>, Error> {
         let record = self.core.join(now(), id, home)?;
         self.descriptors(id, roster);
         self.read(id);
@@ -265,7 +261,7 @@ impl State {
         record: &Record,
         roster: Roster,
         members: Members,
-    ) -> Result<(), Denied> {
+    ) -> Result<(), Error> {
         let id = JobId(record.id);
         self.core.restore(now(), record, members)?;
         self.descriptors(id, roster);
@@ -286,7 +282,7 @@ impl State {
         id: JobId,
         process: Arc<ProcessHandle>,
         started: u64,
-    ) -> Result<Option<Record>, Denied> {
+    ) -> Result<Option<Record>, Error> {
         let record = self.core.follow_in_tree(id, (process.pid, started))?;
         let home = self.core.job_mut(id)?.home.as_mut();
         if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
@@ -303,7 +299,7 @@ impl State {
     }
 
     /// A process leaves its job. It stays on file until it [has left](State::has_left).
-    pub fn detach(&mut self, id: JobId, process: Arc<ProcessHandle>) -> Result<Leaver, Denied> {
+    pub fn detach(&mut self, id: JobId, process: Arc<ProcessHandle>) -> Result<Leaver, Error> {
         self.read(id);
         // Where they cannot be read, whoever waits for the process gives back what they had.
         let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
@@ -329,12 +325,7 @@ impl State {
     }
 
     /// A process that was detached is out of the job's groups, or could not be moved out of them.
-    pub fn has_left(
-        &mut self,
-        id: JobId,
-        pid: u32,
-        is_out: bool,
-    ) -> Result<Option<Record>, Denied> {
+    pub fn has_left(&mut self, id: JobId, pid: u32, is_out: bool) -> Result<Option<Record>, Error> {
         let record = self.core.has_left(id, pid, is_out)?;
         if let Some(of) = self.registry.jobs.get_mut(&id) {
             of.roster.has_left(pid);
@@ -343,7 +334,7 @@ impl State {
     }
 
     /// A further single thread comes; it is on file.
-    pub fn add_single(&mut self, id: JobId, single: Single) -> Result<(), Denied> {
+    pub fn add_single(&mut self, id: JobId, single: Single) -> Result<(), Error> {
         self.core.add_thread(id, single)?;
         if let Some(of) = self.registry.jobs.get_mut(&id) {
             of.roster.add_single(single);
@@ -358,7 +349,7 @@ impl State {
 
     /// A single thread leaves its job. It stays on file until they are
     /// [settled](State::keep_singles).
-    pub fn detach_single(&mut self, id: JobId, tid: u32) -> Result<Leaver, Denied> {
+    pub fn detach_single(&mut self, id: JobId, tid: u32) -> Result<Leaver, Error> {
         self.read(id);
         let leaver = self.core.detach_thread(id, tid)?;
         if let Some(of) = self.registry.jobs.get_mut(&id) {
@@ -375,12 +366,12 @@ impl State {
         self.core.set_threads(id, &there)
     }
 
-    pub fn suspend(&mut self, id: JobId, suspended: bool) -> Result<Option<Record>, Denied> {
+    pub fn suspend(&mut self, id: JobId, suspended: bool) -> Result<Option<Record>, Error> {
         Ok(self.core.suspend(now(), id, suspended)?)
     }
 
     /// Whether the processes of a job hear of its slots by signals.
-    pub fn set_signals(&mut self, id: JobId, signals: bool) -> Result<Option<Record>, Denied> {
+    pub fn set_signals(&mut self, id: JobId, signals: bool) -> Result<Option<Record>, Error> {
         let record = self.core.set_signals(id, signals)?;
         self.follow_orders();
         if let Some(of) = self.registry.jobs.get_mut(&id).filter(|_| !signals) {
@@ -396,7 +387,7 @@ impl State {
         policy: Policy,
         placement: Placement,
         (mut roster, members): (Roster, Members),
-    ) -> Result<Option<Record>, Denied> {
+    ) -> Result<Option<Record>, Error> {
         let is_group = matches!(placement, Placement::Cgroup { .. });
         let record = self.core.moved(id, policy, placement, members.controls)?;
         // A tree has its members in its processes, wherever they are.
@@ -420,7 +411,7 @@ impl State {
     }
 
     /// The page of a job, from now on written at its slots; `page` is a new one.
-    pub fn page(&mut self, id: JobId, page: Arc<SlotPage>) -> Result<(), Denied> {
+    pub fn page(&mut self, id: JobId, page: Arc<SlotPage>) -> Result<(), Error> {
         self.core.open_page(id)?;
         let _ = page.write_slots(self.job(id)?.slots);
         self.registry.pages.insert(id, page);
@@ -458,7 +449,7 @@ impl State {
     /// The kernel saw threads in these groups that want to run, of jobs that slept.
     pub fn woke(&mut self, groups: &[u64]) {
         let jobs: Vec<JobId> =
-            groups.iter().filter_map(|&group| self.gauge.job_of(group)).collect();
+            groups.iter().filter_map(|&group| self.measured.job_of(group)).collect();
         self.core.woke(now(), &jobs);
     }
 

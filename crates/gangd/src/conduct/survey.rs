@@ -62,7 +62,7 @@ impl Survey {
         self.look_at_ns = now.monotonic_ns + LOOK_EVERY_NS;
         self.count_runnable(state);
         let machine = state.core.machine();
-        let short_tasks = state.gauge.short_tasks(machine, state.core.jobs.values());
+        let short_tasks = state.measured.short_tasks(machine, state.core.jobs.values());
         state.core.saw_short_tasks(short_tasks);
         self.look_at_jobs(state, now);
         if now.monotonic_ns >= self.topology_at_ns {
@@ -99,7 +99,7 @@ impl Survey {
             let machine = core.machine();
             let Ok(job) = core.job_mut(id) else { continue };
             let is_awake = job.activity.awake;
-            let is_crowd = job.eligibility(machine) == Eligibility::TooManyThreads;
+            let is_over_limit = job.eligibility(machine) == Eligibility::TooManyThreads;
             let (Some(home), Some(of)) = (&mut job.home, registry.jobs.get_mut(&id)) else {
                 continue;
             };
@@ -108,7 +108,7 @@ impl Survey {
             let Some(cpu_time_ns) = cpu_time_ns else { continue };
             // Of one that is awake it makes no difference.
             let waited_us = if is_awake { None } else { roster.waited_us() };
-            if is_crowd {
+            if is_over_limit {
                 let _ = roster.refresh(&mut home.members, &roots.proc);
             }
             if !core.looked_at(now, JobSeen { id, cpu_time_ns, waited_us }) {
@@ -144,7 +144,7 @@ fn count(state: &mut State, id: JobId) -> Option<(Runnable, Vec<u32>)> {
     let members = &state.core.job(id).ok()?.home.as_ref()?.members;
     let roster = &mut state.registry.jobs.get_mut(&id)?.roster;
     let part = roster.part(members, THREADS_COUNTED);
-    let runnable = match state.gauge.runnable(id) {
+    let runnable = match state.measured.runnable(id) {
         // The kernel's programs know it without a look at each thread.
         Some(threads) => Runnable::exactly(threads),
         None => roster.count_runnable(members, &state.roots.proc, &part),

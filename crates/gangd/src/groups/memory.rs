@@ -21,7 +21,7 @@ use gang_schedule::JobId;
 use gang_timetable::record::{Confinement, Placement};
 use rustix::fs::Access;
 
-use super::lodging::Lodging;
+use super::cgroups::Cgroups;
 
 /// How the kernel can limit the memory of a job.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ fn least_limit(root: &Path, group: &Path) -> Option<u64> {
 /// Rounds in which processes are looked for that were started while others were moved.
 const ROUNDS_MAX: usize = 100;
 
-impl Lodging {
+impl Cgroups {
     /// Where the memory of a job is to be limited, by what it was promised or by what limits its first
     /// process now; nothing is done there yet. A group that was there before the job has limits of its
     /// own, which stay.
@@ -189,7 +189,7 @@ mod tests {
         fs::create_dir(&origin).unwrap();
         fs::create_dir_all(&group).unwrap();
         fs::write(group.join("memory.stat"), "anon 50\nfile 900\nshmem 0\n").unwrap();
-        let lodging = Lodging {
+        let cgroups = Cgroups {
             roots: Default::default(),
             root: Some(root.into()),
             name: "gangd".into(),
@@ -206,7 +206,7 @@ mod tests {
             adopted: false,
             memory: None,
         };
-        let confinement = |bytes| lodging.confinement(JobId(1), &placement, 1, bytes).unwrap();
+        let confinement = |bytes| cgroups.confinement(JobId(1), &placement, 1, bytes).unwrap();
         assert_eq!(confinement(0), None);
         let wished = confinement(100).unwrap();
         fs::write(origin.join("memory.max"), "5000\n").unwrap();
@@ -216,7 +216,7 @@ mod tests {
         let limited = |at: &Confinement, bytes| {
             // A control file has no rest of what was written before.
             fs::write(&file, "").unwrap();
-            let outcome = lodging.limit(at, bytes);
+            let outcome = cgroups.limit(at, bytes);
             (outcome.is_ok(), fs::read_to_string(&file).unwrap())
         };
         assert_eq!(limited(&kept, 0), (true, "5000".into()));
@@ -225,6 +225,6 @@ mod tests {
         assert_eq!(limited(&kept, 20), (false, "".into()));
         assert_eq!(limited(&wished, 9000), (true, "9000".into()));
         assert_eq!(limited(&wished, 0), (true, "max".into()));
-        assert_eq!(lodging.memory_used(&placement), 0, "not counted, and nobody is there");
+        assert_eq!(cgroups.memory_used(&placement), 0, "not counted, and nobody is there");
     }
 }

@@ -3,7 +3,7 @@
 //! Calls of this room may take the kernel milliseconds. The threads that serve clients make them,
 //! never those that schedule.
 
+pub mod cgroups;
 mod cpu;
-pub mod lodging;
 mod memory;
 pub mod watch;

@@ -21,12 +21,12 @@ use gang_conductor::admission::{Resources, Stock, Supply};
 use gang_linux::{clock, memory};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::error::Denied;
+use crate::error::Error;
 
 /// What the machine has now. Promises are added to it ([`Stock::promise`]).
-pub fn stock_of_machine(proc_root: &Path, disk: &Path) -> Result<Stock, Denied> {
+pub fn stock_of_machine(proc_root: &Path, disk: &Path) -> Result<Stock, Error> {
     let memory = memory::of_machine(proc_root)?;
-    let space = rustix::fs::statvfs(disk).map_err(|e| Denied::Failed {
+    let space = rustix::fs::statvfs(disk).map_err(|e| Error::Failed {
         operation: format!("ask for the free space of {}", disk.display()),
         reason: e.to_string(),
     })?;
@@ -85,23 +85,21 @@ impl Queue {
         &self,
         wanted: Resources,
         client: Option<BorrowedFd<'_>>,
-        mut attempt: impl FnMut(&[Resources]) -> Result<T, Denied>,
-    ) -> Result<T, Denied> {
+        mut attempt: impl FnMut(&[Resources]) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut waiting = self.waiting();
         let number = waiting.next;
         waiting.next += 1;
         let client = match (attempt(&waiting.ahead_of(number)), client) {
-            (Err(Denied::NotEnough { .. }), Some(client)) => client,
+            (Err(Error::NotEnough { .. }), Some(client)) => client,
             (outcome, _) => return outcome,
         };
         if waiting.tickets.len() >= WAITING_MAX {
             let limit = "jobs that wait for memory or disk";
-            return Err(Denied::LimitReached { limit, maximum: WAITING_MAX });
+            return Err(Error::LimitReached { limit, maximum: WAITING_MAX });
         }
-        let failed = |reason: String| Denied::Failed {
-            operation: "wait for memory and disk".into(),
-            reason,
-        };
+        let failed =
+            |reason: String| Error::Failed { operation: "wait for memory and disk".into(), reason };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| failed(e.to_string()))?;
         let bell = Arc::new(bell);
@@ -116,7 +114,7 @@ impl Queue {
             let waiting = self.waiting();
             ahead = waiting.ahead_of(number);
             match attempt(&ahead) {
-                Err(Denied::NotEnough { .. }) => {}
+                Err(Error::NotEnough { .. }) => {}
                 outcome => break outcome,
             }
         };
@@ -200,11 +198,11 @@ mod tests {
     #[test]
     fn who_goes_away_waits_no_longer() {
         let queue = Queue::default();
-        let attempt = |_: &[Resources]| stock(0, 0).admit(memory(1)).map_err(Denied::from);
+        let attempt = |_: &[Resources]| stock(0, 0).admit(memory(1)).map_err(Error::from);
         let (client, other_end) = UnixStream::pair().unwrap();
         drop(other_end);
         let outcome = queue.pass(memory(1), Some(client.as_fd()), attempt);
-        assert!(matches!(outcome, Err(Denied::Failed { .. })));
+        assert!(matches!(outcome, Err(Error::Failed { .. })));
         assert!(queue.waiting().tickets.is_empty());
     }
 }

@@ -18,7 +18,7 @@ use gang_timetable::{
 
 use crate::{
     daemon::{Daemon, Peer},
-    error::Denied,
+    error::Error,
     life::single_threads::of_process,
 };
 
@@ -27,14 +27,14 @@ type First = (Attributes, CpuSet);
 
 impl Daemon {
     /// Takes a process into a job, as its first one or as a further one.
-    pub fn add_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Denied> {
+    pub fn add_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Error> {
         let owner_uid = self.permit(peer, job, "add a process")?;
         let process = self.claim(peer, owner_uid, pid)?;
         let _lock = self.process_locks.of(pid);
         if let Some(other) = self.job_of(pid)? {
             return match other == job {
                 true => Ok(()),
-                false => Err(Denied::not_permitted(
+                false => Err(Error::not_permitted(
                     format!("add process {pid} to job {job}"),
                     format!("it is in job {other}; a process is in one job at a time"),
                 )),
@@ -47,37 +47,37 @@ impl Daemon {
                 let reason =
                     format!("its thread {tid} is in job {other} by itself; take that out first");
                 let operation = format!("add process {pid} to job {}", job.id);
-                return Err(Denied::not_permitted(operation, reason));
+                return Err(Error::not_permitted(operation, reason));
             }
             let home = job.home.as_ref();
             let home = home.map(|home| {
                 let first = (home.normal, home.members.everywhere.clone());
                 (home.placement.clone(), first)
             });
-            Ok::<_, Denied>((job.spec.policy, home))
+            Ok::<_, Error>((job.spec.policy, home))
         })??;
         let (policy, home) = home;
         match home {
-            Some((Placement::Tree { .. }, first)) => self.grow_tree(job, &first, process),
-            Some((Placement::Threads { .. }, _)) => Err(Denied::mixed(job, true)),
-            Some((placement, first)) => self.follow_in(job, &placement, &first, &process),
+            Some((Placement::Tree { .. }, first)) => self.attach_to_tree(job, &first, process),
+            Some((Placement::Threads { .. }, _)) => Err(Error::mixed(job, true)),
+            Some((placement, first)) => self.attach_further(job, &placement, &first, &process),
             None => {
-                let placement = self.lodging.found(job, policy, &process)?;
-                self.settle_in(job, placement, &process)
+                let placement = self.cgroups.make_for(job, policy, &process)?;
+                self.attach_first(job, placement, &process)
             }
         }
     }
 
     /// A further process moves in. What it had, and where it was, is noted where the first one had
     /// something else.
-    fn follow_in(
+    fn attach_further(
         &self,
         job: JobId,
         placement: &Placement,
         first: &First,
         process: &ProcessHandle,
-    ) -> Result<(), Denied> {
-        if let Some(joined) = self.lodging.joined(placement, process.pid)? {
+    ) -> Result<(), Error> {
+        if let Some(joined) = self.cgroups.joined(placement, process.pid)? {
             let members = self.processes(job)?;
             self.change_on_file(move |state| Ok(state.core.expect(job, joined, &members)?))?;
         }
@@ -86,16 +86,16 @@ impl Daemon {
         let own_cpus: Vec<u32> = own_cpus.collect();
         // On file before a slot may give them others.
         self.conductor.ask(move |state| state.expect_user_pinned(job, own_cpus))?;
-        self.lodging.move_in(placement, process)?;
+        self.cgroups.move_in(placement, process)?;
         self.remember(job, before)
     }
 
-    fn grow_tree(
+    fn attach_to_tree(
         &self,
         job: JobId,
         first: &First,
         process: Arc<ProcessHandle>,
-    ) -> Result<(), Denied> {
+    ) -> Result<(), Error> {
         let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
         let before = self.unlike(first, process.pid);
         self.change_on_file(move |state| state.follow_in_tree(job, process, started))?;
@@ -115,7 +115,7 @@ impl Daemon {
         all.filter(|it| it.original != Some(*normal) || it.cpus != *everywhere).collect()
     }
 
-    fn remember(&self, job: JobId, before: Vec<Seen>) -> Result<(), Denied> {
+    fn remember(&self, job: JobId, before: Vec<Seen>) -> Result<(), Error> {
         if before.is_empty() {
             return Ok(());
         }
@@ -123,13 +123,13 @@ impl Daemon {
     }
 
     /// The first process of a job moves in, and the schedule learns of it.
-    fn settle_in(
+    fn attach_first(
         &self,
         job: JobId,
         mut placement: Placement,
         process: &Arc<ProcessHandle>,
-    ) -> Result<(), Denied> {
-        let gone = |e: std::io::Error| Denied::Failed {
+    ) -> Result<(), Error> {
+        let gone = |e: std::io::Error| Error::Failed {
             operation: format!("read the scheduling attributes of process {}", process.pid),
             reason: e.to_string(),
         };
@@ -143,7 +143,7 @@ impl Daemon {
         let mem_bytes = self
             .conductor
             .ask(move |state| state.job(job).map(|job| job.resources.mem_bytes))??;
-        let at = self.lodging.confinement(job, &placement, process.pid, mem_bytes)?;
+        let at = self.cgroups.confinement(job, &placement, process.pid, mem_bytes)?;
         placement.set_confinement(at.clone());
         let first = (process.pid, started);
         // On file before anything is done to the process: whoever has to undo it must find it.
@@ -154,7 +154,7 @@ impl Daemon {
         let mut record =
             self.conductor.ask(move |state| state.job(job).map(|job| job.record_at(&home)))??;
         self.put_on_file(Some(record.clone()))?;
-        let is_confined = match at.map(|at| (self.lodging.limit(&at, mem_bytes), at)) {
+        let is_confined = match at.map(|at| (self.cgroups.limit(&at, mem_bytes), at)) {
             None => false,
             Some((Ok(()), _)) => true,
             Some((Err(error), at)) => {
@@ -171,14 +171,14 @@ impl Daemon {
         // It has its first slot while it moves, which may take the kernel longer than that.
         let joined = self
             .members(job, &placement, normal, &affinity)
-            .map_err(Denied::from)
+            .map_err(Error::from)
             .and_then(|(roster, members)| {
                 let home = Home::new(placement.clone(), members, normal, affinity);
                 self.conductor.ask(move |state| state.attach(job, home, roster, first))?
             });
         let settled = joined.and_then(|()| {
-            self.lodging.move_in(&placement, process)?;
-            self.let_strays_go(job, since, &placement);
+            self.cgroups.move_in(&placement, process)?;
+            self.release_strays(job, since, &placement);
             self.change_on_file(move |state| state.arrive(job))?;
             self.watch.add_job(job, &placement)?;
             if is_confined {
@@ -197,20 +197,20 @@ impl Daemon {
                 }
                 Ok(())
             }
-            Err(denied) => {
+            Err(error) => {
                 // It may have had a slot by now.
                 let leaving = process.clone();
                 let leaver = self.conductor.ask(move |state| state.detach(job, leaving))?;
-                leaver.into_iter().for_each(|leaver| self.see_off(process, &leaver));
+                leaver.into_iter().for_each(|leaver| self.release_leaver(process, &leaver));
                 // Others that have followed it stay.
                 if self.processes(job).is_ok_and(|others| !others.is_empty()) {
                     self.change_on_file(move |state| state.arrive(job))?;
                     self.watch.add_job(job, &placement)?;
-                    return Err(denied);
+                    return Err(error);
                 }
                 self.end(job);
                 self.clear_away(&record);
-                Err(denied)
+                Err(error)
             }
         }
     }
@@ -218,7 +218,7 @@ impl Daemon {
     /// What a process has started while it was on its way into a job may have what the process had
     /// in the job, without being in it: it gets back what it would have had. `first` is the
     /// process's first thread, as it was before.
-    fn let_strays_go(&self, job: JobId, first: Option<Single>, placement: &Placement) {
+    fn release_strays(&self, job: JobId, first: Option<Single>, placement: &Placement) {
         let (Some(first), Placement::Cgroup { group, .. }) = (first, placement) else { return };
         let pins = Pins::read(&self.store.pins(job.0)).ok().flatten();
         let everywhere = self.conductor.ask(move |state| {
@@ -239,7 +239,7 @@ impl Daemon {
 
     /// A handle on a process that the peer may put into a job of that owner. The handle is taken
     /// first: what is checked then is the process that the handle names.
-    fn claim(&self, peer: Peer, owner_uid: u32, pid: u32) -> Result<Arc<ProcessHandle>, Denied> {
+    fn claim(&self, peer: Peer, owner_uid: u32, pid: u32) -> Result<Arc<ProcessHandle>, Error> {
         self.claim_as(peer, owner_uid, pid, || format!("take process {pid} into a job"))
     }
 
@@ -250,14 +250,14 @@ impl Daemon {
         owner_uid: u32,
         pid: u32,
         operation: impl Fn() -> String,
-    ) -> Result<Arc<ProcessHandle>, Denied> {
-        let process = ProcessHandle::open(pid).map_err(|_| Denied::NoSuchProcess(pid))?;
+    ) -> Result<Arc<ProcessHandle>, Error> {
+        let process = ProcessHandle::open(pid).map_err(|_| Error::NoSuchProcess(pid))?;
         self.permit_owner(peer, owner_uid, pid, &operation)?;
         let of_daemon = [std::process::id(), self.guardian.load(Ordering::Relaxed), 1, 2];
         let is_kernel = process::stat(&self.roots.proc, pid).is_ok_and(|stat| stat.parent == 2);
         if of_daemon.contains(&pid) || is_kernel {
             let reason = "it belongs to the system, which runs the gangs";
-            return Err(Denied::not_permitted(operation(), reason));
+            return Err(Error::not_permitted(operation(), reason));
         }
         Ok(process)
     }
@@ -269,23 +269,23 @@ impl Daemon {
         owner_uid: u32,
         pid: u32,
         operation: impl Fn() -> String,
-    ) -> Result<(), Denied> {
+    ) -> Result<(), Error> {
         let (real, effective) =
-            process::owner(&self.roots.proc, pid).map_err(|_| Denied::NoSuchProcess(pid))?;
+            process::owner(&self.roots.proc, pid).map_err(|_| Error::NoSuchProcess(pid))?;
         if !peer.is_administrator() && (real != peer.uid || effective != peer.uid) {
             let reason = format!("it belongs to user {effective}, not to user {}", peer.uid);
-            return Err(Denied::not_permitted(operation(), reason));
+            return Err(Error::not_permitted(operation(), reason));
         }
         // Root gives nobody power over another's processes either.
         if real != owner_uid && owner_uid != 0 {
             let reason = format!("it belongs to user {real}, the job to user {owner_uid}");
-            return Err(Denied::not_permitted(operation(), reason));
+            return Err(Error::not_permitted(operation(), reason));
         }
         Ok(())
     }
 
     /// Makes a job of a process and its descendants; returns how many there were.
-    pub fn adopt_tree(&self, peer: Peer, job: JobId, pid: u32) -> Result<usize, Denied> {
+    pub fn adopt_tree(&self, peer: Peer, job: JobId, pid: u32) -> Result<usize, Error> {
         let owner_uid = self.permit(peer, job, "adopt processes")?;
         let mut adopted = Vec::new();
         // Children may be started while their parents are moved; those of moved ones follow.
@@ -299,8 +299,8 @@ impl Daemon {
                 match self.claim(peer, owner_uid, member) {
                     Ok(_) => self.add_process(peer, job, member)?,
                     // A descendant may end meanwhile; the process that was named may not.
-                    Err(Denied::NoSuchProcess(_)) if member != pid => {}
-                    Err(denied) => return Err(denied),
+                    Err(Error::NoSuchProcess(_)) if member != pid => {}
+                    Err(error) => return Err(error),
                 }
             }
             adopted.extend(new);
@@ -309,12 +309,12 @@ impl Daemon {
     }
 
     /// The job that a process is in already.
-    pub fn job_of(&self, pid: u32) -> Result<Option<JobId>, Denied> {
+    pub fn job_of(&self, pid: u32) -> Result<Option<JobId>, Error> {
         // The group of a job that has just come has its name before the conductor knows that it lives there.
-        if let Some(job) = self.lodging.job_of(pid) {
+        if let Some(job) = self.cgroups.job_of(pid) {
             return Ok(Some(job));
         }
-        let group = self.lodging.group_of(pid);
+        let group = self.cgroups.group_of(pid);
         Ok(self.conductor.ask(move |state| {
             let lives_in = group.and_then(|group| state.lives_in(&group));
             lives_in.or_else(|| state.tree_of(pid))
@@ -322,16 +322,16 @@ impl Daemon {
     }
 
     /// Makes a job of all processes of a cgroup; returns how many there were.
-    pub fn adopt_group(&self, peer: Peer, job: JobId, path: &str) -> Result<usize, Denied> {
+    pub fn adopt_group(&self, peer: Peer, job: JobId, path: &str) -> Result<usize, Error> {
         let owner_uid = self.permit(peer, job, "adopt a cgroup")?;
-        let no_such = || Denied::NoSuchCgroup(path.to_owned());
-        let root = self.means.groups.as_ref().ok_or_else(|| Denied::Failed {
+        let no_such = || Error::NoSuchCgroup(path.to_owned());
+        let root = self.means.groups.as_ref().ok_or_else(|| Error::Failed {
             operation: "adopt a cgroup".into(),
             reason: "this daemon cannot use cgroups; gang status says why".into(),
         })?;
         let relative = path.trim_start_matches('/');
         if relative.is_empty() || relative.split('/').any(|part| part == ".." || part == ".") {
-            return Err(Denied::invalid("cgroup", path, "a path below the root of the hierarchy"));
+            return Err(Error::invalid("cgroup", path, "a path below the root of the hierarchy"));
         }
         let group = Group::at(root.join(relative));
         if !group.exists() {
@@ -344,30 +344,30 @@ impl Daemon {
                 "a cgroup without populated ones below it, such as {}",
                 child.path().display()
             );
-            return Err(Denied::invalid("cgroup", path, accepted));
+            return Err(Error::invalid("cgroup", path, accepted));
         }
         let processes = group.processes()?;
         let mut first = None;
         for &pid in &processes {
             match self.claim(peer, owner_uid, pid) {
                 Ok(process) => first = first.or(Some(process)),
-                Err(Denied::NoSuchProcess(_)) => {}
-                Err(denied) => return Err(denied),
+                Err(Error::NoSuchProcess(_)) => {}
+                Err(error) => return Err(error),
             }
             let single = self.conductor.ask(move |state| of_process(state, pid))?;
             if let Some(other) = self.job_of(pid)?.or(single.map(|(other, _)| other)) {
                 let reason = format!("process {pid} in it is in job {other}");
-                return Err(Denied::not_permitted(format!("adopt cgroup {path}"), reason));
+                return Err(Error::not_permitted(format!("adopt cgroup {path}"), reason));
             }
         }
         let first = first.ok_or_else(no_such)?;
         let policy =
             self.conductor.ask(move |state| state.job(job).map(|job| job.spec.policy))??;
-        let placement = self.lodging.found_in(job, policy, &group, first.pid)?;
-        self.settle_in(job, placement.clone(), &first)?;
+        let placement = self.cgroups.adopt(job, policy, &group, first.pid)?;
+        self.attach_first(job, placement.clone(), &first)?;
         for &pid in processes.iter().filter(|&&pid| pid != first.pid) {
             if let Ok(process) = ProcessHandle::open(pid) {
-                self.lodging.move_in(&placement, &process)?;
+                self.cgroups.move_in(&placement, &process)?;
             }
         }
         Ok(processes.len())

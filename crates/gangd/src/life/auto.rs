@@ -17,7 +17,7 @@ use gang_schedule::{JobId, Policy};
 
 use crate::{
     daemon::{Daemon, Peer},
-    error::Denied,
+    error::Error,
 };
 
 /// The most bytes of a reason; what is longer is refused.
@@ -39,7 +39,7 @@ impl Decision {
         is_final: bool,
         gain: Option<auto1::Gain>,
         because: String,
-    ) -> Result<Decision, Denied> {
+    ) -> Result<Decision, Error> {
         let gain = gain.map(v1::Gain::from);
         let figures = gain.iter().flat_map(|it| {
             let interval = it.interval.iter().flatten().copied();
@@ -49,11 +49,11 @@ impl Decision {
         if !figures.clone().all(f64::is_finite) || !gain.as_ref().is_none_or(is_interval) {
             let figures: Vec<f64> = figures.collect();
             let accepted = "a number, and two as its interval";
-            return Err(Denied::invalid("gain", format!("{figures:?}"), accepted));
+            return Err(Error::invalid("gain", format!("{figures:?}"), accepted));
         }
         if because.len() > BECAUSE_MAX || because.contains(char::is_control) {
             let accepted = format!("up to {BECAUSE_MAX} bytes without control characters");
-            return Err(Denied::invalid("because", because, accepted));
+            return Err(Error::invalid("because", because, accepted));
         }
         let gain = gain.map(|it| Gain {
             gain: it.gain,
@@ -89,7 +89,7 @@ pub fn describe(job: &Job, described: &mut v1::Job) {
 impl Daemon {
     /// Schedules a job by a policy from now on, or by what will be measured. The caller holds
     /// `policy_change`.
-    pub fn set_policy(&self, job: JobId, policy: &v1::Policy) -> Result<(), Denied> {
+    pub fn set_policy(&self, job: JobId, policy: &v1::Policy) -> Result<(), Error> {
         let auto = (*policy == v1::Policy::auto).then(Auto::default);
         let is_auto = self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
         if is_auto?? && auto.is_some() {
@@ -100,12 +100,12 @@ impl Daemon {
     }
 
     /// Schedules a job of policy `auto` as was decided.
-    pub fn decide(&self, peer: Peer, job: JobId, decision: Decision) -> Result<(), Denied> {
+    pub fn decide(&self, peer: Peer, job: JobId, decision: Decision) -> Result<(), Error> {
         self.permit(peer, job, "decide how a job is scheduled")?;
         let _moving = self.policy_change.lock().unwrap_or_else(PoisonError::into_inner);
         let is_auto = self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
         if !is_auto?? {
-            return Err(Denied::invalid("job", job, "a job of policy auto"));
+            return Err(Error::invalid("job", job, "a job of policy auto"));
         }
         self.reschedule(job, decision.policy)?;
         self.conductor.ask(move |state| {
@@ -133,8 +133,8 @@ impl Daemon {
                 Some(())
             });
             if matches!(kept, Ok(Some(()))) && policy != usual {
-                if let Err(denied) = self.reschedule(job, usual) {
-                    tracing::warn!(%job, ?denied, "a job stays as it was tried");
+                if let Err(error) = self.reschedule(job, usual) {
+                    tracing::warn!(%job, ?error, "a job stays as it was tried");
                 }
             }
         }
@@ -152,7 +152,7 @@ impl Daemon {
 mod tests {
     use super::*;
 
-    fn decision(policy: auto1::Policy, gain: f64, interval: &[f64]) -> Result<Decision, Denied> {
+    fn decision(policy: auto1::Policy, gain: f64, interval: &[f64]) -> Result<Decision, Error> {
         let gain = auto1::Gain { gain, interval: Some(interval.to_vec()) };
         Decision::read(policy, true, Some(gain), "measured".into())
     }

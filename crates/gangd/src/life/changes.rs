@@ -28,7 +28,7 @@ use gang_timetable::{before_gangd, record::Placement};
 use crate::{
     conduct::state::{Leaver, State},
     daemon::{Daemon, Peer},
-    error::Denied,
+    error::Error,
     life::{admission::stock_of_machine, prover::Prover},
 };
 
@@ -68,12 +68,12 @@ struct Before {
 impl Change {
     /// Refuses it where the class may not be raised, or the job could not be what it would become.
     /// What the job is now is returned.
-    fn permitted(&self, state: &State, id: JobId, may_raise: bool) -> Result<Before, Denied> {
+    fn permitted(&self, state: &State, id: JobId, may_raise: bool) -> Result<Before, Error> {
         let job = state.job(id)?;
         let now = job.spec.class;
         if let Some(class) = self.class.filter(|&class| class > now && !may_raise) {
             let reason = format!("it is in {now} now; only administrators may raise it");
-            return Err(Denied::not_permitted(format!("put job {id} into {class}"), reason));
+            return Err(Error::not_permitted(format!("put job {id} into {class}"), reason));
         }
         let stays = self.policy == Some(v1::Policy::auto) && job.auto.is_some();
         let policy = self.policy.clone().filter(|_| !stays);
@@ -128,9 +128,9 @@ impl Daemon {
         wanted: &Candidate,
         held: Resources,
         waiting: Option<BorrowedFd<'_>>,
-    ) -> Result<JobId, Denied> {
+    ) -> Result<JobId, Error> {
         if !self.cleanup.has_room_within(CLEARED_WITHIN) {
-            return Err(Denied::Failed {
+            return Err(Error::Failed {
                 operation: "register a job".into(),
                 reason: "too many jobs that have ended are not cleared away yet; try again".into(),
             });
@@ -138,7 +138,7 @@ impl Daemon {
         let enter = || {
             let wanted = wanted.clone();
             let job = self.conductor.ask(move |state| state.register(wanted))??;
-            self.numbers.take(job);
+            self.ids.take(job);
             Ok(job)
         };
         if wanted.resources.is_none() {
@@ -154,12 +154,12 @@ impl Daemon {
     }
 
     /// What the machine has of memory and disk, with what was promised to jobs.
-    pub fn stock(&self) -> Result<Stock, Denied> {
+    pub fn stock(&self) -> Result<Stock, Error> {
         self.stock_after(None, &[])
     }
 
     /// The same, but for one of the jobs, and with what those are going to get who wait.
-    fn stock_after(&self, but: Option<JobId>, ahead: &[Resources]) -> Result<Stock, Denied> {
+    fn stock_after(&self, but: Option<JobId>, ahead: &[Resources]) -> Result<Stock, Error> {
         let mut stock = stock_of_machine(&self.roots.proc, &self.settings().scratch_dir)?;
         let promises = self.conductor.ask(move |state| {
             let others = state.core.jobs.values().filter(|job| Some(job.id) != but);
@@ -168,7 +168,7 @@ impl Daemon {
             promised.map(|job| (job.resources, lives(job))).collect::<Vec<_>>()
         })?;
         for (resources, placement) in promises {
-            let mem_bytes = placement.map_or(0, |at| self.lodging.memory_used(&at));
+            let mem_bytes = placement.map_or(0, |at| self.cgroups.memory_used(&at));
             stock.promise(resources, Resources { mem_bytes, disk_bytes: 0 });
         }
         ahead.iter().for_each(|&other| stock.promise(other, Resources::default()));
@@ -195,7 +195,7 @@ impl Daemon {
     /// The order of the steps: resources, which others wait for; then policy and the rest. A policy
     /// of none comes before the rest and one of gang after it, because the schedule may refuse in
     /// between what a gang asks for.
-    pub fn set_job(self: &Arc<Self>, peer: Peer, job: JobId, change: Change) -> Result<(), Denied> {
+    pub fn set_job(self: &Arc<Self>, peer: Peer, job: JobId, change: Change) -> Result<(), Error> {
         self.permit(peer, job, "change a job")?;
         let moving = || self.policy_change.lock().unwrap_or_else(PoisonError::into_inner);
         let _moving = change.policy.is_some().then(moving);
@@ -231,14 +231,14 @@ impl Daemon {
     }
 
     /// A step was undone, or could not be.
-    fn put_back(&self, job: JobId, undone: Result<(), Denied>) {
-        if let Err(denied) = undone {
-            tracing::warn!(%job, ?denied, "a change that failed is not undone whole");
+    fn put_back(&self, job: JobId, undone: Result<(), Error>) {
+        if let Err(error) = undone {
+            tracing::warn!(%job, ?error, "a change that failed is not undone whole");
         }
     }
 
     /// Changes everything but policy and resources.
-    fn set_terms(&self, job: JobId, change: &Change, may_raise: bool) -> Result<(), Denied> {
+    fn set_terms(&self, job: JobId, change: &Change, may_raise: bool) -> Result<(), Error> {
         let change = change.clone();
         self.change_on_file(move |state| {
             change.permitted(state, job, may_raise)?;
@@ -247,7 +247,7 @@ impl Daemon {
     }
 
     /// A running job asks for other memory or disk. It does not wait for it.
-    fn set_resources(&self, job: JobId, change: &Change) -> Result<(), Denied> {
+    fn set_resources(&self, job: JobId, change: &Change) -> Result<(), Error> {
         if !change.has_resources() {
             return Ok(());
         }
@@ -271,7 +271,7 @@ impl Daemon {
 
     /// Promises a job other memory or disk; `mem_before` is the memory that the kernel keeps it to
     /// now.
-    fn grant(&self, job: JobId, change: &Change, mem_before: u64) -> Result<(), Denied> {
+    fn grant(&self, job: JobId, change: &Change, mem_before: u64) -> Result<(), Error> {
         let mem_after = change.mem_bytes.unwrap_or(mem_before);
         if mem_after != mem_before {
             self.confine(job, mem_after)?;
@@ -286,7 +286,7 @@ impl Daemon {
         changed
     }
 
-    fn placement(&self, job: JobId) -> Result<Option<Placement>, Denied> {
+    fn placement(&self, job: JobId) -> Result<Option<Placement>, Error> {
         self.conductor.ask(move |state| {
             let home = state.job(job)?.home.as_ref();
             Ok(home.map(|home| home.placement.clone()))
@@ -294,16 +294,16 @@ impl Daemon {
     }
 
     /// Memory that the processes of a job use.
-    pub fn memory_used(&self, job: JobId) -> Result<u64, Denied> {
-        Ok(self.placement(job)?.map_or(0, |at| self.lodging.memory_used(&at)))
+    pub fn memory_used(&self, job: JobId) -> Result<u64, Error> {
+        Ok(self.placement(job)?.map_or(0, |at| self.cgroups.memory_used(&at)))
     }
 
     /// Lets the kernel keep a job to so much memory, or to none (0 bytes), where it can. Refused where
     /// the job has more than that already, and the kernel cannot make it have less.
-    pub fn confine(&self, job: JobId, mem_bytes: u64) -> Result<(), Denied> {
+    pub fn confine(&self, job: JobId, mem_bytes: u64) -> Result<(), Error> {
         let Some(placement) = self.placement(job)? else { return Ok(()) };
         if let Some(at) = placement.confinement() {
-            self.lodging.limit(at, mem_bytes)?;
+            self.cgroups.limit(at, mem_bytes)?;
             let kept = Some(at.clone());
             return self
                 .change_on_file(move |state| Ok(state.core.confine(job, kept, mem_bytes > 0)?));
@@ -312,12 +312,12 @@ impl Daemon {
             return Ok(());
         }
         let Some(&first) = self.processes(job)?.first() else { return Ok(()) };
-        let at = self.lodging.confinement(job, &placement, first, mem_bytes)?;
+        let at = self.cgroups.confinement(job, &placement, first, mem_bytes)?;
         let Some(at) = at else { return Ok(()) };
         let kept = Some(at.clone());
         self.change_on_file(move |state| Ok(state.core.confine(job, kept, false)?))?;
         let limited =
-            self.lodging.limit(&at, mem_bytes).and_then(|()| self.lodging.gather(&placement, &at));
+            self.cgroups.limit(&at, mem_bytes).and_then(|()| self.cgroups.gather(&placement, &at));
         match limited {
             Ok(()) => {
                 self.change_on_file(move |state| Ok(state.core.confine(job, Some(at), true)?))
@@ -335,13 +335,13 @@ impl Daemon {
     ///
     /// It is let go while it is still in the job's groups, so that what it starts in between is either
     /// of the job or without a trace of it.
-    pub fn remove_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Denied> {
+    pub fn remove_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Error> {
         self.permit(peer, job, "remove a process")?;
-        let process = ProcessHandle::open(pid).map_err(|_| Denied::NoSuchProcess(pid))?;
+        let process = ProcessHandle::open(pid).map_err(|_| Error::NoSuchProcess(pid))?;
         // It is brought into no job until it has left this one.
         let _lock = self.process_locks.of(pid);
         if !self.processes(job)?.contains(&pid) {
-            return Err(Denied::NoSuchProcess(pid));
+            return Err(Error::NoSuchProcess(pid));
         }
         let placement = self.placement(job)?;
         if let Some(Placement::Cgroup { adopted: true, group, .. }) = &placement {
@@ -349,10 +349,7 @@ impl Daemon {
                 "job {job} is the cgroup {}, which others keep; move the process to another one",
                 group.display()
             );
-            return Err(Denied::not_permitted(
-                format!("take process {pid} out of its job"),
-                reason,
-            ));
+            return Err(Error::not_permitted(format!("take process {pid} out of its job"), reason));
         }
         let leaving = process.clone();
         let leaver = {
@@ -361,22 +358,22 @@ impl Daemon {
             self.put_on_file(leaver.record.clone())?;
             leaver
         };
-        self.see_off(&process, &leaver);
+        self.release_leaver(&process, &leaver);
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
         let moved = placement
-            .map_or(Ok(()), |at| self.lodging.move_out(&at, leaver.joined.as_ref(), &process));
+            .map_or(Ok(()), |at| self.cgroups.move_out(&at, leaver.joined.as_ref(), &process));
         let is_out = moved.is_ok();
         match self.conductor.ask(move |state| state.has_left(job, pid, is_out))? {
             Ok(record) => self.put_on_file(record)?,
             // It was the last one.
             Err(_) if is_out => {}
-            Err(denied) => return Err(denied),
+            Err(error) => return Err(error),
         }
         Ok(moved?)
     }
 
     /// Waits until nobody follows a timetable that has who leaves, and gives to the threads what they had.
-    pub fn wait_until_gone(&self, process: &ProcessHandle, leaver: &Leaver) {
+    pub fn wait_for_leaver(&self, process: &ProcessHandle, leaver: &Leaver) {
         let end = Instant::now() + LEAVES_WITHIN;
         while process.is_alive()
             && Instant::now() < end
@@ -393,9 +390,9 @@ impl Daemon {
 
     /// Waits until nobody follows a timetable that has a process, and gives its threads what they had;
     /// those that the job did not know yet are given what they would have had.
-    pub fn see_off(&self, process: &ProcessHandle, leaver: &Leaver) {
+    pub fn release_leaver(&self, process: &ProcessHandle, leaver: &Leaver) {
         let end = Instant::now() + LEAVES_WITHIN;
-        self.wait_until_gone(process, leaver);
+        self.wait_for_leaver(process, leaver);
         let is_as_before = |tid: u32| {
             let Ok(now) = thread::attributes(tid) else { return true };
             let before = before_gangd(now, leaver.normal, true);

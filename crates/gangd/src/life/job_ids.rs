@@ -1,4 +1,4 @@
-//! Numbers of jobs, none of which is given twice.
+//! JobIds of jobs, none of which is given twice.
 //!
 //! Problem: who keeps the number of a job, in a script or on paper, must never act on a later job with it
 //! that is a stranger's; and the history is to have each number once.
@@ -20,7 +20,7 @@ const MAX: u64 = 1 << 53;
 
 /// Which number comes next, on file.
 #[derive(Debug)]
-pub struct Numbers {
+pub struct JobIds {
     path: PathBuf,
     next: Mutex<u64>,
 }
@@ -30,9 +30,9 @@ fn path(socket: &Path) -> PathBuf {
     socket.with_extension("next")
 }
 
-impl Numbers {
+impl JobIds {
     /// Those of the daemon at a socket; `last` is the greatest that the history knows.
-    pub fn of(socket: &Path, last: u64) -> Numbers {
+    pub fn of(socket: &Path, last: u64) -> JobIds {
         let path = path(socket);
         let on_file = match read(&path) {
             Ok(next) => next,
@@ -47,7 +47,7 @@ impl Numbers {
         };
         // One that is out of bounds was made up.
         let of_history = if last < MAX { last + 1 } else { 1 };
-        Numbers { path, next: Mutex::new(on_file.max(of_history)) }
+        JobIds { path, next: Mutex::new(on_file.max(of_history)) }
     }
 
     /// The number of the next job, as far as it is known here.
@@ -89,14 +89,14 @@ mod tests {
     fn a_number_that_was_given_is_not_given_again() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("gangd.sock");
-        let numbers = Numbers::of(&socket, 0);
-        assert_eq!(numbers.next(), 1);
+        let ids = JobIds::of(&socket, 0);
+        assert_eq!(ids.next(), 1);
         // Two clients at once may come here in another order.
-        [2, 1, 3].into_iter().for_each(|job| numbers.take(JobId(job)));
-        assert_eq!(Numbers::of(&socket, 0).next(), 4);
-        assert_eq!(Numbers::of(&socket, 2).next(), 4);
-        assert_eq!(Numbers::of(&socket, 7).next(), 8, "the history knows of later ones");
-        assert_eq!(Numbers::of(&socket, u64::MAX).next(), 4, "a history that was tampered with");
+        [2, 1, 3].into_iter().for_each(|job| ids.take(JobId(job)));
+        assert_eq!(JobIds::of(&socket, 0).next(), 4);
+        assert_eq!(JobIds::of(&socket, 2).next(), 4);
+        assert_eq!(JobIds::of(&socket, 7).next(), 8, "the history knows of later ones");
+        assert_eq!(JobIds::of(&socket, u64::MAX).next(), 4, "a history that was tampered with");
     }
 
     #[test]
@@ -105,9 +105,9 @@ mod tests {
         let socket = directory.path().join("gangd.sock");
         for wrong in ["", "-1", "0", "four", "18446744073709551615", "9007199254740993"] {
             fs::write(path(&socket), wrong).unwrap();
-            assert_eq!(Numbers::of(&socket, 5).next(), 6, "{wrong:?}");
+            assert_eq!(JobIds::of(&socket, 5).next(), 6, "{wrong:?}");
         }
-        Numbers::of(&socket, 5).take(JobId(6));
-        assert_eq!(Numbers::of(&socket, 0).next(), 7);
+        JobIds::of(&socket, 5).take(JobId(6));
+        assert_eq!(JobIds::of(&socket, 0).next(), 7);
     }
 }

@@ -13,7 +13,7 @@ use gang_engine::bound::ProcessHandle;
 use gang_schedule::{JobId, Policy};
 use gang_timetable::{Standing, record::Placement};
 
-use crate::{daemon::Daemon, error::Denied, life::changes::perform};
+use crate::{daemon::Daemon, error::Error, life::changes::perform};
 
 /// The longest that threads are waited for that get back what they had: slices may be long.
 const RELEASED_WITHIN: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ const ROUNDS_MAX: usize = 100;
 impl Daemon {
     /// Schedules a job by another policy from now on. Whoever calls it holds `policy_change`: who moves in must not
     /// meet who moves out.
-    pub fn reschedule(&self, job: JobId, policy: Policy) -> Result<(), Denied> {
+    pub fn reschedule(&self, job: JobId, policy: Policy) -> Result<(), Error> {
         let from = self.conductor.ask(move |state| {
             let machine = state.core.schedule.topology().len();
             let job = state.job(job)?;
@@ -36,7 +36,7 @@ impl Daemon {
             spec.validate(machine)?;
             let home = job.home.as_ref();
             let home = home.map(|home| (home.placement.clone(), home.normal));
-            Ok::<_, Denied>((job.spec.policy != policy).then_some(home))
+            Ok::<_, Error>((job.spec.policy != policy).then_some(home))
         })??;
         let Some(home) = from else { return Ok(()) };
         let Some((from, _)) = home else {
@@ -44,7 +44,7 @@ impl Daemon {
                 Ok(state.core.change(job, |spec, _| spec.policy = policy)?)
             });
         };
-        let to = self.lodging.rehomed(job, policy, &from)?;
+        let to = self.cgroups.placement_by(job, policy, &from)?;
         match policy {
             Policy::None => {
                 // Not on file yet: what is there tells where gangs are.
@@ -60,7 +60,7 @@ impl Daemon {
         // Nobody watches meanwhile: the group that they leave becomes empty, and the job is not over.
         self.watch.remove_job(job);
         let moved =
-            self.move_over(&from, &to).and_then(|()| self.settle_over(job, policy, &from, &to));
+            self.move_over(&from, &to).and_then(|()| self.finish_move(job, policy, &from, &to));
         self.watch.add_job(job, if moved.is_ok() { &to } else { &from })?;
         // It may have ended while nobody watched.
         if self.watch.is_over(job) {
@@ -99,10 +99,10 @@ impl Daemon {
     }
 
     /// Moves all processes of a job.
-    fn move_over(&self, from: &Placement, to: &Placement) -> Result<(), Denied> {
+    fn move_over(&self, from: &Placement, to: &Placement) -> Result<(), Error> {
         let mut moved = Vec::new();
         for _ in 0..ROUNDS_MAX {
-            let all = self.lodging.processes_of(from)?;
+            let all = self.cgroups.processes_of(from)?;
             let new: Vec<u32> = all.into_iter().filter(|pid| !moved.contains(pid)).collect();
             if new.is_empty() {
                 break;
@@ -110,7 +110,7 @@ impl Daemon {
             for &pid in &new {
                 // One that has ended needs no move.
                 if let Ok(process) = ProcessHandle::open(pid) {
-                    self.lodging.move_over(from, to, &process)?;
+                    self.cgroups.move_over(from, to, &process)?;
                 }
             }
             moved.extend(new);
@@ -119,19 +119,19 @@ impl Daemon {
     }
 
     /// All have moved: the job is there now.
-    fn settle_over(
+    fn finish_move(
         &self,
         job: JobId,
         policy: Policy,
         from: &Placement,
         to: &Placement,
-    ) -> Result<(), Denied> {
+    ) -> Result<(), Error> {
         let kept = self.conductor.ask(move |state| {
-            let home = state.job(job)?.home.as_ref().ok_or(Denied::NoSuchJob(job))?;
-            Ok::<_, Denied>((home.normal, home.affinity.clone()))
+            let home = state.job(job)?.home.as_ref().ok_or(Error::NoSuchJob(job))?;
+            Ok::<_, Error>((home.normal, home.affinity.clone()))
         })??;
         let (normal, affinity) = kept;
-        let members = self.lodging.members(to, normal, &affinity)?;
+        let members = self.cgroups.members(to, normal, &affinity)?;
         let at = to.clone();
         self.change_on_file(move |state| state.moved(job, policy, at, members))?;
         self.measuring.start_over(to);

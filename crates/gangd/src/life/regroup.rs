@@ -13,9 +13,9 @@ use gang_engine::bound::ProcessHandle;
 use gang_schedule::JobId;
 
 use crate::{
-    conduct::{client_priority::Rank, state::Address},
+    conduct::{client_priority::ThreadPriority, state::Address},
     daemon::Daemon,
-    error::Denied,
+    error::Error,
 };
 
 /// Rounds over the processes of a job.
@@ -25,26 +25,26 @@ impl Daemon {
     /// Has all gangs give way again to the rest of the machine, out of their slots.
     pub fn take_back(&self) {
         // While gangs spin on all CPUs, an ordinary thread would move one process in each gap.
-        let mut rank = Rank::of(&self.client_priority);
-        if let Err(error) = self.lodging.cpu.give_way() {
+        let mut priority = ThreadPriority::of(&self.client_priority);
+        if let Err(error) = self.cgroups.cpu.give_way() {
             let source = &error.source;
             tracing::warn!(%error, %source, "gangs do not give way to the rest of the machine");
         }
         let jobs = self.conductor.ask(|state| state.core.jobs.keys().copied().collect::<Vec<_>>());
         // Without a conductor there are no jobs either.
         for job in jobs.unwrap_or_default() {
-            match self.take_job_back(job, &mut rank) {
-                Ok(0) | Err(Denied::NoSuchJob(_)) => {}
+            match self.take_job_back(job, &mut priority) {
+                Ok(0) | Err(Error::NoSuchJob(_)) => {}
                 Ok(moved) => {
                     tracing::info!(%job, moved, "processes are back in the group of gangs")
                 }
-                Err(denied) => tracing::warn!(%job, ?denied, "a job may not give way to others"),
+                Err(error) => tracing::warn!(%job, ?error, "a job may not give way to others"),
             }
         }
     }
 
     /// Returns how many processes were away.
-    fn take_job_back(&self, job: JobId, rank: &mut Rank) -> Result<usize, Denied> {
+    fn take_job_back(&self, job: JobId, priority: &mut ThreadPriority) -> Result<usize, Error> {
         // Where it lives stays as it is meanwhile.
         let _rehoming = self.policy_change.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(address) = self.address(job)? else { return Ok(0) };
@@ -52,13 +52,13 @@ impl Daemon {
         for _ in 0..ROUNDS_MAX {
             let before = moved;
             let mut failed = None;
-            self.lodging.each_process(&address, |process| {
+            self.cgroups.each_process(&address, |process| {
                 match self.take_process_back(&address, process) {
                     Ok(was_away) => moved += usize::from(was_away),
                     Err(error) if error.is_gone() => {}
                     Err(error) => failed = Some(error),
                 }
-                rank.settle();
+                priority.renew();
             })?;
             match failed {
                 Some(error) => return Err(error.into()),
@@ -76,6 +76,6 @@ impl Daemon {
         process: &ProcessHandle,
     ) -> gang_linux::Result<bool> {
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.lodging.take_back(&address.placement, process)
+        self.cgroups.take_back(&address.placement, process)
     }
 }

@@ -27,7 +27,7 @@ use gang_timetable::{
 use crate::{
     conduct::state::{Descriptors, Leaver, State},
     daemon::{Daemon, Peer},
-    error::Denied,
+    error::Error,
 };
 
 /// Who has a thread already, or all threads of its process.
@@ -59,8 +59,8 @@ pub fn of_process(state: &State, pid: u32) -> Option<(JobId, u32)> {
 }
 
 /// A single thread leaves its job.
-fn leave(state: &mut State, job: JobId, tid: u32) -> Result<SingleLeaver, Denied> {
-    let gone = || Denied::NoSuchThread(tid);
+fn leave(state: &mut State, job: JobId, tid: u32) -> Result<SingleLeaver, Error> {
+    let gone = || Error::NoSuchThread(tid);
     let singles = state.singles(job).to_vec();
     let home = state.job(job)?.home.as_ref().ok_or_else(gone)?;
     let affinity = home.affinity.iter().copied().collect();
@@ -86,7 +86,7 @@ pub fn processes(proc_root: &Path, singles: &[Single]) -> Vec<v1::Process> {
 
 impl Daemon {
     /// Takes a single thread into a job, as its first one or as a further one.
-    pub fn add_thread(&self, peer: Peer, job: JobId, tid: u32) -> Result<(), Denied> {
+    pub fn add_thread(&self, peer: Peer, job: JobId, tid: u32) -> Result<(), Error> {
         let owner_uid = self.permit(peer, job, "add a thread")?;
         let operation = || format!("add thread {tid} to job {job}");
         let (process, single) = self.claim_thread(peer, owner_uid, tid)?;
@@ -95,24 +95,24 @@ impl Daemon {
             Some(Owner::OfThread(owner) | Owner::OfProcess(owner)) if owner == job => return Ok(()),
             Some(Owner::OfThread(owner)) => {
                 let reason = format!("it is in job {owner}; a thread is in one job at a time");
-                return Err(Denied::not_permitted(operation(), reason));
+                return Err(Error::not_permitted(operation(), reason));
             }
             Some(Owner::OfProcess(owner)) => {
                 let pid = process.pid;
                 let reason = format!(
                     "its process {pid} is in job {owner} with all its threads; take it out first"
                 );
-                return Err(Denied::not_permitted(operation(), reason));
+                return Err(Error::not_permitted(operation(), reason));
             }
             None => {}
         }
         self.can_switch(&single)
-            .map_err(|reason| Denied::Failed { operation: operation(), reason })?;
+            .map_err(|reason| Error::Failed { operation: operation(), reason })?;
         let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
         let record = self.conductor.ask(move |state| state.core.with_thread(job, single))??;
         match record {
-            Some(record) => self.follow_in_alone(job, single, record),
-            None => self.settle_in_alone(job, single),
+            Some(record) => self.attach_further_thread(job, single, record),
+            None => self.attach_first_thread(job, single),
         }
     }
 
@@ -122,27 +122,27 @@ impl Daemon {
         peer: Peer,
         owner_uid: u32,
         tid: u32,
-    ) -> Result<(Arc<ProcessHandle>, Single), Denied> {
-        let gone = || Denied::NoSuchThread(tid);
+    ) -> Result<(Arc<ProcessHandle>, Single), Error> {
+        let gone = || Error::NoSuchThread(tid);
         let proc_root = &self.roots.proc;
         let pid = process::of_thread(proc_root, tid).map_err(|_| gone())?;
         let operation = || format!("take thread {tid} of process {pid} into a job");
         let process =
-            self.claim_as(peer, owner_uid, pid, operation).map_err(|denied| match denied {
-                Denied::NoSuchProcess(_) => gone(),
-                denied => denied,
+            self.claim_as(peer, owner_uid, pid, operation).map_err(|error| match error {
+                Error::NoSuchProcess(_) => gone(),
+                error => error,
             })?;
         // A thread may have become another user by itself.
-        self.permit_owner(peer, owner_uid, tid, operation).map_err(|denied| match denied {
-            Denied::NoSuchProcess(_) => gone(),
-            denied => denied,
+        self.permit_owner(peer, owner_uid, tid, operation).map_err(|error| match error {
+            Error::NoSuchProcess(_) => gone(),
+            error => error,
         })?;
         let single = singles::read(proc_root, pid, tid).map_err(|_| gone())?;
         if process.is_alive() { Ok((process, single)) } else { Err(gone()) }
     }
 
     /// Whose member a thread is.
-    fn owner_of(&self, single: Single) -> Result<Option<Owner>, Denied> {
+    fn owner_of(&self, single: Single) -> Result<Option<Owner>, Error> {
         if let Some(job) = self.job_of(single.pid)? {
             return Ok(Some(Owner::OfProcess(job)));
         }
@@ -176,7 +176,7 @@ impl Daemon {
                 single.pid
             ));
         }
-        let barred = self.lodging.barred_from_realtime(single.tid).map_err(|e| e.to_string())?;
+        let barred = self.cgroups.barred_from_realtime(single.tid).map_err(|e| e.to_string())?;
         if let Some(group) = barred {
             return Err(format!(
                 "its group {} may have no real-time threads (cpu.rt_runtime_us is 0), and a single \
@@ -193,26 +193,30 @@ impl Daemon {
         for (job, is_over) in due {
             if is_over {
                 self.end(job);
-            } else if let Err(denied) =
-                self.change_on_file(move |state| Ok(state.keep_singles(job)))
+            } else if let Err(error) = self.change_on_file(move |state| Ok(state.keep_singles(job)))
             {
-                tracing::warn!(%job, ?denied, "threads that have ended stay on file");
+                tracing::warn!(%job, ?error, "threads that have ended stay on file");
             }
         }
     }
 
     /// Whether this daemon can switch the single threads that an earlier one left, if it has left such.
-    pub fn can_go_on(&self, placement: &Placement) -> Result<(), Denied> {
+    pub fn can_go_on(&self, placement: &Placement) -> Result<(), Error> {
         let Placement::Threads { threads } = placement else { return Ok(()) };
         let mut can = threads.iter().map(|single| self.can_switch(single));
-        can.try_for_each(|can| can).map_err(|reason| Denied::Failed {
+        can.try_for_each(|can| can).map_err(|reason| Error::Failed {
             operation: "take single threads over".into(),
             reason,
         })
     }
 
     /// A further one, on file before anybody raises it.
-    fn follow_in_alone(&self, job: JobId, single: Single, record: Record) -> Result<(), Denied> {
+    fn attach_further_thread(
+        &self,
+        job: JobId,
+        single: Single,
+        record: Record,
+    ) -> Result<(), Error> {
         self.put_on_file(Some(record))?;
         let added = self.conductor.ask(move |state| state.add_single(job, single))?;
         // It has ended meanwhile.
@@ -220,8 +224,8 @@ impl Daemon {
     }
 
     /// The first one of a job, and the schedule learns of it.
-    fn settle_in_alone(&self, job: JobId, single: Single) -> Result<(), Denied> {
-        let affinity = sched::affinity(single.tid).map_err(|_| Denied::NoSuchThread(single.tid))?;
+    fn attach_first_thread(&self, job: JobId, single: Single) -> Result<(), Error> {
+        let affinity = sched::affinity(single.tid).map_err(|_| Error::NoSuchThread(single.tid))?;
         let placement = Placement::Threads { threads: vec![single] };
         let normal = single.normal.into();
         let roster = Roster::of_threads(vec![single]);
@@ -231,7 +235,7 @@ impl Daemon {
         let record =
             self.conductor.ask(move |state| state.job(job).map(|job| job.record_at(&at)))??;
         self.put_on_file(Some(record))?;
-        let joined = self.with_pins(job, roster).map_err(Denied::from);
+        let joined = self.with_pins(job, roster).map_err(Error::from);
         let joined = joined
             .and_then(|roster| self.conductor.ask(move |state| state.join(job, home, roster))?);
         joined.and_then(|record| self.put_on_file(record)).inspect_err(|_| {
@@ -240,14 +244,14 @@ impl Daemon {
     }
 
     /// Takes a single thread out of a job: when this returns, it is scheduled as it was before.
-    pub fn remove_thread(&self, peer: Peer, job: JobId, tid: u32) -> Result<(), Denied> {
+    pub fn remove_thread(&self, peer: Peer, job: JobId, tid: u32) -> Result<(), Error> {
         self.permit(peer, job, "remove a thread")?;
         // It is brought into no job until it has left this one.
         let pid = process::of_thread(&self.roots.proc, tid);
-        let _lock = self.process_locks.of(pid.map_err(|_| Denied::NoSuchThread(tid))?);
+        let _lock = self.process_locks.of(pid.map_err(|_| Error::NoSuchThread(tid))?);
         let gone = self.conductor.ask(move |state| leave(state, job, tid))??;
         let SingleLeaver { process, leaver, of_process, affinity } = gone;
-        self.wait_until_gone(&process, &leaver);
+        self.wait_for_leaver(&process, &leaver);
         let pins = Pins::read(&self.store.pins(job.0)).ok().flatten();
         for (inheritor, member) in singles::inheritors(&self.roots.proc, &of_process) {
             singles::release_inheritor(inheritor, &member, &affinity, pins.as_ref());

@@ -13,18 +13,18 @@ use gang_linux::{cgroup::Group, error::unless_gone};
 use gang_timetable::{Attributes, before_gangd, lowered, record::Placement};
 
 /// What must be known of a job to lower all of it.
-pub struct Crowd {
+pub struct OverLimit {
     group: Group,
     normal: Attributes,
     in_idle_group: bool,
 }
 
-impl Crowd {
+impl OverLimit {
     /// Absent for a job that has slots, and for one without a cgroup, whose processes are not raised.
-    pub fn of(job: &Job, machine: u32) -> Option<Crowd> {
+    pub fn of(job: &Job, machine: u32) -> Option<OverLimit> {
         let home = job.home.as_ref()?;
         let Placement::Cgroup { group, .. } = &home.placement else { return None };
-        (job.eligibility(machine) == Eligibility::TooManyThreads).then(|| Crowd {
+        (job.eligibility(machine) == Eligibility::TooManyThreads).then(|| OverLimit {
             group: Group::at(group),
             normal: home.normal,
             in_idle_group: home.members.controls.in_idle_group,
@@ -79,8 +79,8 @@ mod tests {
             let lines: String = tids.iter().map(|tid| format!("{tid}\n")).collect();
             fs::write(group.path().join("cgroup.threads"), lines).unwrap();
             let group = Group::at(group.path());
-            let crowd = Crowd { group, normal, in_idle_group: true };
-            crowd.lower();
+            let over_limit = OverLimit { group, normal, in_idle_group: true };
+            over_limit.lower();
             for &tid in &tids {
                 let now = thread::attributes(tid).unwrap();
                 assert_eq!((now.policy, now.nice), (SchedPolicy::Batch, normal.nice));

@@ -1,3 +1,8 @@
-//! What is measured of gangs by the BPF programs: what these programs are given, and what they report.
+//! What is measured of gangs by BPF programs: what these programs get, and what they report.
+//!
+//! The conductor sends them groups and slots ([`gangs`]). A thread of its own starts them and looks
+//! at the machine for them ([`measuring`]). Client threads read the sums ([`description`]).
 
-pub mod gauge;
+pub mod description;
+pub mod gangs;
+pub mod measuring;

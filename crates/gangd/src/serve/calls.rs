@@ -7,19 +7,19 @@ use gang_protocol::{
 
 use crate::{
     check,
-    error::Denied,
+    error::Error,
     life::auto::Decision,
     serve::session::{AutoSession, Changed, Session, Wanted},
 };
 
 fn answer<C: VarlinkCallError + ?Sized, T>(
     call: &mut C,
-    outcome: Result<T, Denied>,
+    outcome: Result<T, Error>,
     reply: impl FnOnce(&mut C, T) -> varlink::Result<()>,
 ) -> varlink::Result<()> {
     match outcome {
         Ok(value) => reply(call, value),
-        Err(denied) => denied.reply(call),
+        Err(error) => error.reply(call),
     }
 }
 
@@ -237,7 +237,7 @@ impl auto1::VarlinkInterface for AutoSession {
         let decision = Decision::read(policy, decided, gain, because);
         match decision.and_then(|decision| AutoSession::decide(self, job, decision)) {
             Ok(()) => call.reply(),
-            Err(denied) => denied.reply_auto(call),
+            Err(error) => error.reply_auto(call),
         }
     }
 }

@@ -19,10 +19,10 @@ use gang_timetable::{
 use crate::{
     conduct::state::{Address, State},
     daemon::Daemon,
-    error::Denied,
+    error::Error,
     history::Ended,
     life::auto,
-    measure::gauge,
+    measure::description as measured,
 };
 
 /// Single switches that are told at a time, lest a reply be too long.
@@ -60,26 +60,26 @@ impl Described {
 
     /// Whom the job waited for in its slots.
     pub fn lost_to(&self, daemon: &Daemon) -> Option<Vec<v1::Culprit>> {
-        gauge::lost_to(&daemon.measuring, &self.address.as_ref()?.placement)
+        measured::lost_to(&daemon.measuring, &self.address.as_ref()?.placement)
     }
 
     /// What the job had of each CPU.
     pub fn per_cpu(&self, daemon: &Daemon) -> Option<Vec<v1::OnCpu>> {
-        gauge::per_cpu(&daemon.measuring, &self.address.as_ref()?.placement)
+        measured::per_cpu(&daemon.measuring, &self.address.as_ref()?.placement)
     }
 
     /// All of it, and the processes of the job.
-    pub fn complete(self, daemon: &Daemon) -> Result<(v1::Job, Vec<u32>), Denied> {
+    pub fn complete(self, daemon: &Daemon) -> Result<(v1::Job, Vec<u32>), Error> {
         let Described { mut job, address } = self;
         let address = address.as_ref();
-        let pids = address.map_or(Ok(Vec::new()), |at| daemon.lodging.processes(at))?;
+        let pids = address.map_or(Ok(Vec::new()), |at| daemon.cgroups.processes(at))?;
         job.processes = pids.len() as i64;
         if let Some(memory) = &mut job.memory {
-            let used = address.map_or(0, |at| daemon.lodging.memory_used(&at.placement));
+            let used = address.map_or(0, |at| daemon.cgroups.memory_used(&at.placement));
             memory.used_bytes = Some(used as i64);
         }
         let placement = address.map(|at| &at.placement);
-        gauge::describe(&daemon.measuring, placement, &mut job);
+        measured::describe(&daemon.measuring, placement, &mut job);
         Ok((job, pids))
     }
 }
@@ -135,7 +135,7 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
 }
 
 /// The daemon and its machine.
-pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
+pub fn status(daemon: &Daemon) -> Result<v1::Status, Error> {
     let (jobs, cpus, config, load, are_working) = daemon.conductor.ask(|state| {
         let schedule = &state.core.schedule;
         let cpus = schedule.topology().cpus().len();
@@ -146,9 +146,9 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
     let (count, summary) = daemon.conductor.switches();
     let (late_plans, ran_out) = daemon.conductor.belated();
     let phase = |d: timing::Distribution| v1::Phase {
-        p50_ns: ns(d.p50_us),
-        p99_ns: ns(d.p99_us),
-        max_ns: ns(d.max_us),
+        p50_ns: measured::ns(d.p50_us),
+        p99_ns: measured::ns(d.p99_us),
+        max_ns: measured::ns(d.max_us),
     };
     let backends = daemon.means.findings.iter().map(|finding| v1::Backend {
         name: finding.backend.name().to_owned(),
@@ -202,17 +202,12 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Denied> {
     })
 }
 
-/// Of microseconds as they are measured, in parts of them.
-pub fn ns(us: f64) -> i64 {
-    (us * 1e3).round() as i64
-}
-
 fn supply(supply: Supply) -> v1::Supply {
     let Supply { total, free, promised } = supply;
     v1::Supply { total: total as i64, free: free as i64, promised: promised as i64 }
 }
 
-fn load_average(roots: &Roots) -> Result<f64, Denied> {
+fn load_average(roots: &Roots) -> Result<f64, Error> {
     let path = roots.proc.join("loadavg");
     let error = |source: io::Error| gang_linux::Error::new("read", path.display(), source);
     let text = std::fs::read_to_string(&path).map_err(error)?;
@@ -240,7 +235,7 @@ pub fn frame(state: &State, now_ns: u64, since_ns: Option<u64>) -> Vec<(Arc<Plan
         }
     };
     let with_gap = |plan: Arc<Plan>| {
-        let gap = state.core.gaps.told(plan.start_ns);
+        let gap = state.core.gaps.published(plan.start_ns);
         (plan, gap)
     };
     plans.into_iter().map(with_gap).collect()

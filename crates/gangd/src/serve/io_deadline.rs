@@ -21,24 +21,24 @@ fn left(ends: Instant) -> io::Result<Duration> {
 }
 
 /// A reader that gives up when a message takes too long, however slowly its bytes drop in.
-pub struct Arriving<'a> {
+pub struct DeadlineReader<'a> {
     reader: &'a mut BufReader<UnixStream>,
     ends: Instant,
 }
 
-impl<'a> Arriving<'a> {
-    pub fn new(reader: &'a mut BufReader<UnixStream>, io_deadline: Duration) -> Arriving<'a> {
-        Arriving { reader, ends: Instant::now() + io_deadline }
+impl<'a> DeadlineReader<'a> {
+    pub fn new(reader: &'a mut BufReader<UnixStream>, io_deadline: Duration) -> DeadlineReader<'a> {
+        DeadlineReader { reader, ends: Instant::now() + io_deadline }
     }
 }
 
-impl io::Read for Arriving<'_> {
+impl io::Read for DeadlineReader<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.reader.read(bytes)
     }
 }
 
-impl io::BufRead for Arriving<'_> {
+impl io::BufRead for DeadlineReader<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.reader.buffer().is_empty() {
             // Whoever sends its last byte at the last moment has no more than what is left.
@@ -53,7 +53,7 @@ impl io::BufRead for Arriving<'_> {
 }
 
 /// A writer that gives up when an answer is not taken, however slowly its bytes are, and knows it.
-pub struct Taken {
+pub struct DeadlineWriter {
     stream: UnixStream,
     io_deadline: Duration,
     /// Of the answer that is being written: from its first byte on, since finding it out may take long.
@@ -61,9 +61,9 @@ pub struct Taken {
     broken: Option<io::Error>,
 }
 
-impl Taken {
-    pub fn new(stream: UnixStream, io_deadline: Duration) -> Taken {
-        Taken { stream, io_deadline, ends: None, broken: None }
+impl DeadlineWriter {
+    pub fn new(stream: UnixStream, io_deadline: Duration) -> DeadlineWriter {
+        DeadlineWriter { stream, io_deadline, ends: None, broken: None }
     }
 
     /// Another answer follows.
@@ -85,7 +85,7 @@ impl Taken {
     }
 }
 
-impl Write for Taken {
+impl Write for DeadlineWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.try_write(bytes);
         match &written {
@@ -115,7 +115,7 @@ mod tests {
         let (mut client, stream) = UnixStream::pair().unwrap();
         let mut reader = BufReader::new(stream);
         let io_deadline = Duration::from_secs(3600);
-        let mut message = Arriving::new(&mut reader, io_deadline);
+        let mut message = DeadlineReader::new(&mut reader, io_deadline);
         let mut allowed = Vec::new();
         for _ in 0..3 {
             client.write_all(b"x").unwrap();
@@ -126,7 +126,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(30));
         }
         assert!(allowed[0] <= io_deadline && allowed.windows(2).all(|pair| pair[1] < pair[0]));
-        let mut late = Arriving::new(&mut reader, Duration::ZERO);
+        let mut late = DeadlineReader::new(&mut reader, Duration::ZERO);
         client.write_all(b"x").unwrap();
         assert_eq!(late.fill_buf().unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn who_takes_an_answer_too_slowly_is_given_up() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut writer = Taken::new(ours, Duration::from_millis(200));
+        let mut writer = DeadlineWriter::new(ours, Duration::from_millis(200));
         let (stop, stopped) = std::sync::mpsc::channel();
         let reader = std::thread::spawn(move || {
             // Each time there is room for more, so that no single call takes long.
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn who_takes_it_has_all_of_it_and_the_next_one() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut writer = Taken::new(ours, Duration::from_secs(60));
+        let mut writer = DeadlineWriter::new(ours, Duration::from_secs(60));
         let reader = std::thread::spawn(move || {
             let mut bytes = vec![0; 2 * LONG];
             theirs.read_exact(&mut bytes).unwrap();

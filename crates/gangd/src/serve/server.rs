@@ -32,10 +32,10 @@ use rustix::{
 use varlink::{ConnectionHandler, VarlinkService};
 
 use crate::{
-    conduct::client_priority::Rank,
+    conduct::client_priority::ThreadPriority,
     daemon::{Daemon, Peer},
     serve::{
-        io_deadline::{Arriving, Taken},
+        io_deadline::{DeadlineReader, DeadlineWriter},
         session::{AutoSession, Session},
     },
     settings::Limits,
@@ -55,7 +55,7 @@ const MOMENTS_MAX: u32 = 100;
 
 /// The place of the daemon: nobody else serves this socket while it is held.
 #[derive(Debug)]
-pub struct Place {
+pub struct SocketLock {
     pub socket: PathBuf,
     lock_path: PathBuf,
     _lock: fs::File,
@@ -65,16 +65,16 @@ pub struct Place {
     is_given: bool,
 }
 
-impl Place {
+impl SocketLock {
     /// Takes the place, or waits a moment for it: the guardian of an earlier daemon may be clearing
     /// up. `None` where another daemon has it.
-    pub fn wait_for(socket: &Path) -> anyhow::Result<Option<Place>> {
-        // Taken at once, so that no program that is started here gets it.
+    pub fn wait_for(socket: &Path) -> anyhow::Result<Option<SocketLock>> {
+        // DeadlineWriter at once, so that no program that is started here gets it.
         let mut given = ListenFd::from_env()
             .take_unix_listener(0)
             .context("what the service manager listens on is no Unix socket")?;
         for _ in 0..20 {
-            if let Some(mut place) = Place::take(socket)? {
+            if let Some(mut place) = SocketLock::take(socket)? {
                 place.given = given.take();
                 return Ok(Some(place));
             }
@@ -88,7 +88,7 @@ impl Place {
     }
 
     /// Takes the place; `None` where another daemon has it.
-    pub fn take(socket: &Path) -> anyhow::Result<Option<Place>> {
+    pub fn take(socket: &Path) -> anyhow::Result<Option<SocketLock>> {
         let lock_path = socket.with_extension("lock");
         let (mut moments, mut makes_directory) = (0, false);
         loop {
@@ -116,7 +116,7 @@ impl Place {
                     lock.write_all(made.as_bytes())
                         .with_context(|| format!("cannot write {}", lock_path.display()))?;
                 }
-                return Ok(Some(Place {
+                return Ok(Some(SocketLock {
                     socket: socket.into(),
                     lock_path,
                     _lock: lock,
@@ -346,25 +346,25 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
         "org.gangd.v1",
         vec![Box::new(v1::new(Box::new(session))), Box::new(auto1::new(Box::new(auto)))],
     );
-    let mut rank = Rank::of(&client_priority);
-    let mut writer = Taken::new(stream.try_clone()?, io_deadline);
+    let mut priority = ThreadPriority::of(&client_priority);
+    let mut writer = DeadlineWriter::new(stream.try_clone()?, io_deadline);
     let mut reader = BufReader::new(stream);
     loop {
         if reader.buffer().is_empty() && !wait_for_message(reader.get_ref())? {
             return Ok(());
         }
-        let message = match read_message(&mut Arriving::new(&mut reader, io_deadline), MESSAGE_MAX)
-        {
-            Ok(Some(message)) => message,
-            Ok(None) => return Ok(()),
-            Err(error @ FrameError::TooLong { .. }) => {
-                complain(&mut writer, "message", &error.to_string());
-                return Err(error.into());
-            }
-            Err(error) => return Err(error.into()),
-        };
+        let message =
+            match read_message(&mut DeadlineReader::new(&mut reader, io_deadline), MESSAGE_MAX) {
+                Ok(Some(message)) => message,
+                Ok(None) => return Ok(()),
+                Err(error @ FrameError::TooLong { .. }) => {
+                    complain(&mut writer, "message", &error.to_string());
+                    return Err(error.into());
+                }
+                Err(error) => return Err(error.into()),
+            };
         match parse_request(&message) {
-            Ok(request) if !is_urgent(&request.method) => rank.give_way(),
+            Ok(request) if !is_urgent(&request.method) => priority.lower(),
             Ok(_) => {}
             Err(error) => {
                 complain(&mut writer, "request", &error.to_string());
@@ -378,7 +378,7 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
             tracing::debug!(uid = peer.uid, %error, "a request was refused");
         }
         writer.end().context("the client does not take its answer")?;
-        rank.settle();
+        priority.renew();
     }
 }
 
@@ -413,12 +413,12 @@ mod tests {
     fn one_daemon_has_a_place() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("run/gangd.sock");
-        let mut place = Place::take(&socket).unwrap().unwrap();
-        assert!(Place::take(&socket).unwrap().is_none());
+        let mut place = SocketLock::take(&socket).unwrap().unwrap();
+        assert!(SocketLock::take(&socket).unwrap().is_none());
         drop(place.listen().unwrap());
         place.leave();
         assert!(!socket.exists() && !directory.path().join("run").exists());
-        assert!(Place::take(&socket).unwrap().is_some());
+        assert!(SocketLock::take(&socket).unwrap().is_some());
     }
 
     #[test]
@@ -433,7 +433,7 @@ mod tests {
                     let _ = fs::remove_dir_all(&run);
                 }
             });
-            let taken: Vec<_> = (0..2000).map(|_| Place::take(&socket).map(drop)).collect();
+            let taken: Vec<_> = (0..2000).map(|_| SocketLock::take(&socket).map(drop)).collect();
             is_over.store(true, Ordering::Relaxed);
             let error = taken.into_iter().find_map(Result::err);
             assert!(error.is_none(), "{error:?}");
@@ -445,10 +445,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("gangd.sock");
         let listener = UnixListener::bind(&socket).unwrap();
-        Place::take(&socket).unwrap().unwrap().leave();
+        SocketLock::take(&socket).unwrap().unwrap().leave();
         assert!(socket.exists());
         drop(listener);
-        Place::take(&socket).unwrap().unwrap().leave();
+        SocketLock::take(&socket).unwrap().unwrap().leave();
         assert!(!socket.exists());
     }
 
@@ -457,11 +457,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (run, socket) = (directory.path().join("run"), directory.path().join("run/gangd.sock"));
         fs::create_dir(&run).unwrap();
-        Place::take(&socket).unwrap().unwrap().leave();
+        SocketLock::take(&socket).unwrap().unwrap().leave();
         assert_eq!(fs::read_dir(&run).unwrap().count(), 0, "the directory was there before");
         let others = ["gangd.sock", "gangd.lock"].map(|name| run.join(name));
         others.iter().for_each(|path| fs::write(path, "dear").unwrap());
-        Place::take(&socket).unwrap().unwrap().leave();
+        SocketLock::take(&socket).unwrap().unwrap().leave();
         assert!(others.iter().all(|path| fs::read_to_string(path).unwrap() == "dear"));
     }
 
@@ -469,9 +469,9 @@ mod tests {
     fn what_a_daemon_that_was_killed_made_goes() {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("run/gangd.sock");
-        let mut killed = Place::take(&socket).unwrap().unwrap();
+        let mut killed = SocketLock::take(&socket).unwrap().unwrap();
         drop((killed.listen().unwrap(), killed));
-        Place::take(&socket).unwrap().unwrap().leave();
+        SocketLock::take(&socket).unwrap().unwrap().leave();
         assert!(!directory.path().join("run").exists());
     }
 
@@ -480,7 +480,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("gangd.sock");
         fs::write(&socket, "dear").unwrap();
-        let mut place = Place::take(&socket).unwrap().unwrap();
+        let mut place = SocketLock::take(&socket).unwrap().unwrap();
         assert!(place.listen().unwrap_err().to_string().contains("no socket"));
         assert_eq!(fs::read_to_string(&socket).unwrap(), "dear");
     }

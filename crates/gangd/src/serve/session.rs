@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use crate::{
     conduct::state::now,
     daemon::{Daemon, Peer},
-    error::Denied,
+    error::Error,
     history::Query,
     life::{auto::Decision, changes::Change, prover::Prover, single_threads},
     serve::description::{self, Described},
@@ -53,7 +53,7 @@ pub struct AutoSession {
 }
 
 impl AutoSession {
-    pub fn decide(&self, job: i64, decision: Decision) -> Result<(), Denied> {
+    pub fn decide(&self, job: i64, decision: Decision) -> Result<(), Error> {
         self.daemon.decide(self.peer, job_id(job)?, decision)
     }
 }
@@ -94,13 +94,13 @@ impl Session {
         self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn spec(&self, wanted: &Wanted) -> Result<Spec, Denied> {
+    fn spec(&self, wanted: &Wanted) -> Result<Spec, Error> {
         check_name(&wanted.name)
-            .map_err(|e| Denied::invalid("name", &wanted.name, e.to_string()))?;
+            .map_err(|e| Error::invalid("name", &wanted.name, e.to_string()))?;
         let class = Class::from(wanted.class.clone());
         if class == Class::Express && !self.peer.is_administrator() {
             let reason = "only administrators put a job into express; interactive, batch and standby are open";
-            return Err(Denied::not_permitted("register a job of class express", reason));
+            return Err(Error::not_permitted("register a job of class express", reason));
         }
         Ok(Spec {
             class,
@@ -111,12 +111,12 @@ impl Session {
         })
     }
 
-    pub fn register(&self, wanted: Wanted) -> Result<JobId, Denied> {
+    pub fn register(&self, wanted: Wanted) -> Result<JobId, Error> {
         self.register_with(wanted, Resources::default())
     }
 
     /// A new job of somebody who has some of what it needs already.
-    fn register_with(&self, wanted: Wanted, held: Resources) -> Result<JobId, Denied> {
+    fn register_with(&self, wanted: Wanted, held: Resources) -> Result<JobId, Error> {
         let spec = self.spec(&wanted)?;
         let resources = Resources {
             mem_bytes: bytes("mem_bytes", wanted.mem_bytes)?.unwrap_or(0),
@@ -149,11 +149,11 @@ impl Session {
         wanted: Wanted,
         pid: Option<i64>,
         cgroup: Option<String>,
-    ) -> Result<(JobId, usize), Denied> {
+    ) -> Result<(JobId, usize), Error> {
         let held = match (pid, &cgroup) {
             (Some(pid), None) => self.daemon.held_by_tree(process_number(pid)?),
             (None, Some(cgroup)) => self.daemon.held_by_group(cgroup),
-            _ => return Err(Denied::invalid("pid", "", "exactly one of pid and cgroup")),
+            _ => return Err(Error::invalid("pid", "", "exactly one of pid and cgroup")),
         };
         let job = self.register_with(wanted, held)?;
         let adopted = match (pid, cgroup) {
@@ -167,22 +167,22 @@ impl Session {
         self.daemon.measuring.look_around();
         match adopted {
             Ok(processes) => Ok((job, processes)),
-            Err(denied) => {
+            Err(error) => {
                 self.daemon.end(job);
-                Err(denied)
+                Err(error)
             }
         }
     }
 
-    pub fn remove_process(&self, job: i64, pid: i64) -> Result<(), Denied> {
+    pub fn remove_process(&self, job: i64, pid: i64) -> Result<(), Error> {
         self.daemon.remove_process(self.peer, job_id(job)?, process_number(pid)?)
     }
 
-    pub fn remove_thread(&self, job: i64, tid: i64) -> Result<(), Denied> {
+    pub fn remove_thread(&self, job: i64, tid: i64) -> Result<(), Error> {
         self.daemon.remove_thread(self.peer, job_id(job)?, thread_number(tid)?)
     }
 
-    pub fn set_job(&self, job: i64, to: Changed) -> Result<(), Denied> {
+    pub fn set_job(&self, job: i64, to: Changed) -> Result<(), Error> {
         let optional = |parameter, value: Option<i64>, most| {
             value.map(|value| number(parameter, value, most)).transpose()
         };
@@ -198,7 +198,7 @@ impl Session {
         self.daemon.set_job(self.peer, job_id(job)?, change)
     }
 
-    pub fn add_process(&self, job: i64, pid: i64) -> Result<(), Denied> {
+    pub fn add_process(&self, job: i64, pid: i64) -> Result<(), Error> {
         let job = job_id(job)?;
         let pid = process_number(pid)?;
         self.daemon.add_process(self.peer, job, pid)?;
@@ -210,14 +210,14 @@ impl Session {
         Ok(())
     }
 
-    pub fn add_thread(&self, job: i64, tid: i64) -> Result<(), Denied> {
+    pub fn add_thread(&self, job: i64, tid: i64) -> Result<(), Error> {
         let job = job_id(job)?;
         self.daemon.add_thread(self.peer, job, thread_number(tid)?)?;
         self.started().remove(&job);
         Ok(())
     }
 
-    pub fn list(&self) -> Result<Vec<v1::Job>, Denied> {
+    pub fn list(&self) -> Result<Vec<v1::Job>, Error> {
         let jobs = self.daemon.conductor.ask(|state| {
             let (now, shares) = (now(), state.core.schedule.shares());
             let described =
@@ -228,7 +228,7 @@ impl Session {
         jobs.into_iter().map(complete).collect()
     }
 
-    pub fn show(&self, job: i64) -> Result<(v1::Job, Option<Vec<v1::Process>>), Denied> {
+    pub fn show(&self, job: i64) -> Result<(v1::Job, Option<Vec<v1::Process>>), Error> {
         let id = job_id(job)?;
         let described = self.daemon.conductor.ask(move |state| {
             let shares = state.core.schedule.shares();
@@ -254,16 +254,16 @@ impl Session {
         Ok((details, Some(processes)))
     }
 
-    pub fn kill(&self, job: i64, signal: i64) -> Result<(), Denied> {
+    pub fn kill(&self, job: i64, signal: i64) -> Result<(), Error> {
         let id = job_id(job)?;
         self.daemon.permit(self.peer, id, "send a signal")?;
         self.daemon.conductor.ask(move |state| {
             let reason =
                 "a signal acts on a whole process: remove the threads, or signal their process";
             let job = state.job(id)?;
-            Ok::<(), Denied>(job.permit_on_processes(true, "send a signal to", reason)?)
+            Ok::<(), Error>(job.permit_on_processes(true, "send a signal to", reason)?)
         })??;
-        let accepted = || Denied::invalid("signal", signal, "1 to 64");
+        let accepted = || Error::invalid("signal", signal, "1 to 64");
         let number =
             i32::try_from(signal).ok().filter(|n| (1..=64).contains(n)).ok_or_else(accepted)?;
         let signal = Signal::from_named_raw(number).ok_or_else(accepted)?;
@@ -280,7 +280,7 @@ impl Session {
         refused.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    pub fn suspend(&self, job: i64, suspended: bool) -> Result<(), Denied> {
+    pub fn suspend(&self, job: i64, suspended: bool) -> Result<(), Error> {
         let id = job_id(job)?;
         self.daemon.permit(
             self.peer,
@@ -290,29 +290,29 @@ impl Session {
         self.daemon.suspend(id, suspended)
     }
 
-    pub fn slot_page(&self, job: i64) -> Result<String, Denied> {
+    pub fn slot_page(&self, job: i64) -> Result<String, Error> {
         let path = self.daemon.slot_page(self.peer, job_id(job)?)?;
         Ok(path.display().to_string())
     }
 
-    pub fn set_signals(&self, job: i64, signals: bool) -> Result<(), Denied> {
+    pub fn set_signals(&self, job: i64, signals: bool) -> Result<(), Error> {
         self.daemon.set_signals(self.peer, job_id(job)?, signals)
     }
 
-    pub fn set_progress(&self, job: i64, done: f64, total: f64) -> Result<(), Denied> {
+    pub fn set_progress(&self, job: i64, done: f64, total: f64) -> Result<(), Error> {
         let id = job_id(job)?;
         if !progress::is_accepted(done, total) {
             let value = format!("{done} of {total}");
-            return Err(Denied::invalid("done", value, progress::ACCEPTED));
+            return Err(Error::invalid("done", value, progress::ACCEPTED));
         }
         self.daemon.set_progress(self.peer, id, Progress { done, total, at_ns: clock::utc_ns() })
     }
 
-    pub fn status(&self) -> Result<v1::Status, Denied> {
+    pub fn status(&self) -> Result<v1::Status, Error> {
         description::status(&self.daemon)
     }
 
-    pub fn frame(&self, since_ns: Option<i64>) -> Result<Vec<v1::Row>, Denied> {
+    pub fn frame(&self, since_ns: Option<i64>) -> Result<Vec<v1::Row>, Error> {
         // Of a moment before 1970 nothing is known.
         let since_ns = since_ns.map(|ns| u64::try_from(ns).unwrap_or(0));
         let plans = self
@@ -332,10 +332,10 @@ impl Session {
         limit: Option<i64>,
         owner_uid: Option<i64>,
         since_ns: Option<i64>,
-    ) -> Result<Vec<v1::EndedJob>, Denied> {
+    ) -> Result<Vec<v1::EndedJob>, Error> {
         let limit = number("limit", limit.unwrap_or(1000), 10_000)?;
         let uid = |uid| {
-            u32::try_from(uid).map_err(|_| Denied::invalid("owner_uid", uid, "the id of a user"))
+            u32::try_from(uid).map_err(|_| Error::invalid("owner_uid", uid, "the id of a user"))
         };
         let owner_uid = owner_uid.map(uid).transpose()?;
         let since_ns = since_ns.unwrap_or(0).max(0) as u64;
@@ -343,36 +343,36 @@ impl Session {
         Ok(ended.into_iter().map(description::ended).collect())
     }
 
-    pub fn shutdown(&self) -> Result<(), Denied> {
+    pub fn shutdown(&self) -> Result<(), Error> {
         if !self.peer.is_administrator() {
-            return Err(Denied::not_permitted("shut the daemon down", "only administrators may"));
+            return Err(Error::not_permitted("shut the daemon down", "only administrators may"));
         }
         self.daemon.request_stop();
         Ok(())
     }
 }
 
-fn number(parameter: &'static str, value: i64, most: i64) -> Result<u32, Denied> {
+fn number(parameter: &'static str, value: i64, most: i64) -> Result<u32, Error> {
     let fits = (1..=most).contains(&value).then_some(value as u32);
-    fits.ok_or_else(|| Denied::invalid(parameter, value, format!("1 to {most}")))
+    fits.ok_or_else(|| Error::invalid(parameter, value, format!("1 to {most}")))
 }
 
-fn bytes(parameter: &'static str, value: Option<i64>) -> Result<Option<u64>, Denied> {
+fn bytes(parameter: &'static str, value: Option<i64>) -> Result<Option<u64>, Error> {
     let of =
-        |value| u64::try_from(value).map_err(|_| Denied::invalid(parameter, value, "0 or more"));
+        |value| u64::try_from(value).map_err(|_| Error::invalid(parameter, value, "0 or more"));
     value.map(of).transpose()
 }
 
-fn job_id(job: i64) -> Result<JobId, Denied> {
-    u64::try_from(job).map(JobId).map_err(|_| Denied::invalid("job", job, "the number of a job"))
+fn job_id(job: i64) -> Result<JobId, Error> {
+    u64::try_from(job).map(JobId).map_err(|_| Error::invalid("job", job, "the number of a job"))
 }
 
-fn process_number(pid: i64) -> Result<u32, Denied> {
-    pid_number(pid).ok_or_else(|| Denied::invalid("pid", pid, "the number of a process"))
+fn process_number(pid: i64) -> Result<u32, Error> {
+    pid_number(pid).ok_or_else(|| Error::invalid("pid", pid, "the number of a process"))
 }
 
-fn thread_number(tid: i64) -> Result<u32, Denied> {
-    pid_number(tid).ok_or_else(|| Denied::invalid("tid", tid, "the number of a thread"))
+fn thread_number(tid: i64) -> Result<u32, Error> {
+    pid_number(tid).ok_or_else(|| Error::invalid("tid", tid, "the number of a thread"))
 }
 
 /// As the kernel numbers processes and threads.

@@ -31,7 +31,7 @@ use crate::conduct::state::Address;
 
 /// The cgroups of one daemon.
 #[derive(Clone, Debug)]
-pub struct Lodging {
+pub struct Cgroups {
     pub(super) roots: Roots,
     /// The root of the unified hierarchy, where this user may make groups.
     pub(super) root: Option<PathBuf>,
@@ -83,10 +83,10 @@ fn remove_all_unused(parent: &Group) -> bool {
     used > 0
 }
 
-impl Lodging {
+impl Cgroups {
     /// Makes the groups above the jobs.
-    pub fn open(roots: Roots, means: &Means, backend: Backend, name: &str) -> Lodging {
-        let mut lodging = Lodging {
+    pub fn open(roots: Roots, means: &Means, backend: Backend, name: &str) -> Cgroups {
+        let mut cgroups = Cgroups {
             roots,
             root: means.groups.clone(),
             name: name.to_owned(),
@@ -94,19 +94,19 @@ impl Lodging {
             memory: MemoryControl::of(means),
             keeps_attributes: backend != Backend::Rt,
         };
-        if let Some(parent) = lodging.parent() {
+        if let Some(parent) = cgroups.parent() {
             if let Err(error) = parent.create() {
                 tracing::warn!(%error, "jobs are followed by their process trees");
-                lodging.root = None;
+                cgroups.root = None;
             }
         }
         // What an earlier daemon had no time to remove would give its CPU time to a job of this one.
-        for parent in lodging.parent().iter().chain(&lodging.plain_parent()) {
+        for parent in cgroups.parent().iter().chain(&cgroups.plain_parent()) {
             remove_all_unused(parent);
         }
-        let above = lodging.root.as_deref().map(Group::at).zip(lodging.parent());
-        lodging.cpu = CpuGroups::open(&means.cpu, backend, above);
-        lodging
+        let above = cgroups.root.as_deref().map(Group::at).zip(cgroups.parent());
+        cgroups.cpu = CpuGroups::open(&means.cpu, backend, above);
+        cgroups
     }
 
     /// The group above those of jobs of policy `none`.
@@ -121,7 +121,7 @@ impl Lodging {
 
     /// Takes the first process of a job in, and says where the job lives. One that Linux alone is to
     /// schedule lives beside the others, in no group that is idle as a whole.
-    pub fn found(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Placement> {
+    pub fn make_for(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Placement> {
         let parent = match policy {
             Policy::Gang => self.parent(),
             Policy::None => self.plain_parent(),
@@ -136,7 +136,7 @@ impl Lodging {
     }
 
     /// Where a job lives that is a cgroup already.
-    pub fn found_in(
+    pub fn adopt(
         &self,
         job: JobId,
         policy: Policy,
@@ -289,7 +289,12 @@ impl Lodging {
     }
 
     /// Where a job lives when it is scheduled by another policy.
-    pub fn rehomed(&self, job: JobId, policy: Policy, placement: &Placement) -> Result<Placement> {
+    pub fn placement_by(
+        &self,
+        job: JobId,
+        policy: Policy,
+        placement: &Placement,
+    ) -> Result<Placement> {
         let mut to = placement.clone();
         let Placement::Cgroup { group, cpu_group, adopted, .. } = &mut to else { return Ok(to) };
         *cpu_group = self.cpu.of_job(&self.name, job, policy)?.map(|group| group.path().into());
@@ -473,9 +478,9 @@ mod tests {
         };
         // Of the root it is tried whether it takes SCHED_FIFO from jobs, which no directory that is no hierarchy lets any
         // process into; the group above those of jobs has no groups that need it.
-        let lodging = Lodging::open(Roots::default(), &means, Backend::Rt, "gangd");
+        let cgroups = Cgroups::open(Roots::default(), &means, Backend::Rt, "gangd");
         let written = controls.map(|file| std::fs::read_to_string(file).unwrap());
-        assert!(!lodging.cpu.is_shared());
+        assert!(!cgroups.cpu.is_shared());
         assert!(written[0].starts_with("-cpu") && written[1] == "memory\n", "{written:?}");
     }
 

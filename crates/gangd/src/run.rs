@@ -23,25 +23,30 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::{
     Starter,
     args::Args,
+    check::Checks,
     conduct::{
         client_priority::{ClientPriority, ThreadPriority},
         conductor::{self, Setup},
         state::State,
         survey,
     },
-    daemon::{Daemon, Parts},
+    daemon::{Daemon, Instance},
     groups::{
         cgroups::Cgroups,
         watch::{Source, Watch},
     },
     guardian_keeper::{GuardianKeeper, Pulse},
     history::History,
-    life::prover::Prover,
+    life::{
+        admission::Admission, files::JobFiles, job_ids::JobIds, locks::JobLocks, prover::Prover,
+    },
+    measure::measuring::Measuring,
     serve::{
-        server::{self, Clients, SocketLock},
+        connections::{self, Clients},
+        socket::SocketLock,
         status_file::{self, StatusFile},
     },
-    settings::Settings,
+    settings::{InForce, Settings},
 };
 
 /// A daemon that ends when it is idle waits this long for somebody.
@@ -62,10 +67,10 @@ pub fn run(
     args: &Args,
     starter: &mut Starter,
 ) -> anyhow::Result<()> {
-    let Some(place) = SocketLock::wait_for(socket)? else {
+    let Some(mut lock) = SocketLock::wait_for(socket)? else {
         // Two `gang run` at once: the one that came first serves both.
         if args.exit_when_idle && wait_for_listener(socket) {
-            starter.tell("ready");
+            starter.report("ready");
             return Ok(());
         }
         bail!("a daemon runs at {} already", socket.display());
@@ -123,24 +128,27 @@ pub fn run(
     let history = open_history(socket, &settings, args);
     let watch = Watch::new().context("cannot make an epoll")?;
     let writes_status = settings.status_file.unwrap_or_else(|| is_machines(socket, args));
-    let daemon = Arc::new(Daemon::new(Parts {
+    let last = history.as_ref().map_or(0, History::last_number);
+    let daemon = Arc::new(Daemon {
         roots: roots.clone(),
-        socket: socket.into(),
-        settings,
         means,
         backend,
-        cgroups,
-        store,
-        watch,
+        in_force: InForce::new(settings),
+        instance: Instance::new(socket.into(), guardian_keeper.pid(), stop_sender),
         conductor,
         client_priority,
-        guardian: guardian_keeper.pid(),
-        stop: stop_sender,
+        cgroups,
+        watch,
+        admission: Admission::new(JobIds::of(socket, last)),
+        files: JobFiles::new(store),
+        locks: JobLocks::default(),
+        measuring: Measuring::default(),
+        prover: Prover::default(),
         history,
-    }));
+        checks: Checks::default(),
+    });
     daemon.restore();
-    let mut place = place;
-    let listener = place.listen()?;
+    let listener = lock.listen()?;
     daemon.watch.add(Source::Listener, &listener)?;
     daemon.watch.add(Source::Signal, &stop_receiver)?;
     daemon.watch.add(Source::Reload, &reload)?;
@@ -149,7 +157,7 @@ pub fn run(
         .transpose()
         .context("cannot start the thread of the status file")?;
     tracing::info!(socket = %socket.display(), backend = backend.name(), "gangd is ready");
-    starter.tell("ready");
+    starter.report("ready");
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);
 
     let measured = daemon.clone();
@@ -169,19 +177,20 @@ pub fn run(
     let clearer = std::thread::Builder::new()
         .name("cleanup".into())
         .spawn(move || {
-            std::iter::from_fn(|| ending.cleanup.next()).for_each(|job| ending.end_if_over(job))
+            std::iter::from_fn(|| ending.admission.cleanup.next())
+                .for_each(|job| ending.end_if_over(job))
         })
         .context("cannot start the thread that clears jobs away")?;
     let waiting =
         Waiting { daemon: &daemon, listener: &listener, stop: &stop_receiver, reload: &reload };
     waiting.wait(&thread, &clients, args, &pulse)?;
     // All that are over are in the history, then; the others are released with the daemon.
-    daemon.cleanup.close();
+    daemon.admission.cleanup.close();
     let _ = clearer.join();
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     drop(listener);
     drop(status_file);
-    end(&daemon, thread, guardian_keeper, place);
+    end(&daemon, thread, guardian_keeper, lock);
     Ok(())
 }
 
@@ -281,7 +290,7 @@ impl Waiting<'_> {
             for event in &events {
                 let epoll::Event { data, .. } = *event;
                 match Source::of(data) {
-                    Source::Listener => server::accept(listener, daemon, clients),
+                    Source::Listener => connections::accept(listener, daemon, clients),
                     Source::Signal => {
                         let _ = stop.read(&mut [0; 16]);
                         return Ok(());
@@ -301,7 +310,7 @@ impl Waiting<'_> {
                     Source::Job(job) => {
                         if daemon.watch.is_over(job) {
                             daemon.watch.remove_job(job);
-                            daemon.cleanup.add(job);
+                            daemon.admission.cleanup.add(job);
                         }
                     }
                 }
@@ -345,20 +354,19 @@ fn end(
     daemon: &Arc<Daemon>,
     conductor: JoinHandle<()>,
     guardian_keeper: GuardianKeeper,
-    place: SocketLock,
+    lock: SocketLock,
 ) {
-    let _ = daemon.leaving.set(());
     daemon.conductor.stop();
     let _ = conductor.join();
-    let (records, _) = daemon.store.records();
-    let found = release::all(&daemon.roots, &daemon.store);
+    let (records, _) = daemon.files.store.records();
+    let found = release::all(&daemon.roots, &daemon.files.store);
     for record in &records {
         daemon.clear_away(record);
     }
     daemon.cgroups.close();
     guardian_keeper.dismiss();
-    daemon.store.destroy();
-    place.leave();
+    daemon.files.store.destroy();
+    lock.leave();
     if let Some(history) = &daemon.history {
         history.close();
     }

@@ -10,7 +10,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use gang_bpf::Meter;
-use gang_conductor::{Candidate, Conductor, Eligibility, Home, Job, Measure, Note, Now};
+use gang_conductor::{Candidate, Conductor, Home, Job, Measure, Note, Now};
 use gang_engine::{
     bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
     listeners::Listeners,
@@ -27,6 +27,7 @@ use gang_timetable::{
 
 use crate::{
     error::Error,
+    groups::cgroups::Address,
     history::Ended,
     measure::gangs::MeasuredGangs,
     settings::{Settings, hours::WorkingHours},
@@ -59,14 +60,6 @@ pub struct Leaver {
     pub gone_from: u64,
     /// What is to be on file meanwhile.
     pub record: Option<Record>,
-}
-
-/// Where to find the processes of a job, for those who do not own the state.
-#[derive(Clone, Debug)]
-pub struct Address {
-    pub placement: Placement,
-    /// Of a job without a cgroup: those of its processes that are known.
-    pub tree: Vec<Arc<ProcessHandle>>,
 }
 
 /// The descriptors of all jobs.
@@ -493,22 +486,6 @@ impl State {
         let left = self.singles(id).iter().filter(is_there).count();
         let leaving = home.leaving.len();
         (left + leaving < threads.len()).then_some((id, left + leaving == 0))
-    }
-
-    /// The state of a job in the terms of the interface.
-    pub fn phase(&self, job: &Job, now: Now) -> gang_protocol::v1::JobState {
-        use gang_protocol::v1::JobState;
-        match self.core.eligibility(job) {
-            Eligibility::Suspended => JobState::suspended,
-            Eligibility::Starting => JobState::starting,
-            Eligibility::TooManyThreads => JobState::too_many_threads,
-            Eligibility::Asleep if self.core.is_idle(job, now) => JobState::idle,
-            Eligibility::Asleep => JobState::sleeping,
-            Eligibility::NotScheduled => JobState::not_scheduled,
-            Eligibility::TooFewCpus => JobState::too_few_cpus,
-            Eligibility::TakesTurns if self.core.has_slot(job.id, now) => JobState::running,
-            Eligibility::TakesTurns => JobState::waiting,
-        }
     }
 }
 

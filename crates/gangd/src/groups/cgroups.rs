@@ -27,7 +27,13 @@ use gang_timetable::{
 };
 
 use super::{cpu::CpuGroups, memory::MemoryControl};
-use crate::conduct::state::Address;
+/// Where the processes of a job are, for threads that do not own the state.
+#[derive(Clone, Debug)]
+pub struct Address {
+    pub placement: Placement,
+    /// Of a job without a cgroup: those of its processes that are known.
+    pub tree: Vec<Arc<ProcessHandle>>,
+}
 
 /// The cgroups of one daemon.
 #[derive(Clone, Debug)]

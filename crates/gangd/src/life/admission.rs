@@ -21,6 +21,7 @@ use gang_conductor::admission::{Resources, Stock, Supply};
 use gang_linux::{clock, memory};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use super::{cleanup::Cleanup, job_ids::JobIds};
 use crate::error::Error;
 
 /// What the machine has now. Promises are added to it ([`Stock::promise`]).
@@ -44,7 +45,24 @@ const WAITING_MAX: usize = 256;
 /// looks half as often, and so on, so that many who wait cost little more than a few.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Who is let in next.
+/// What a new job has to pass, and what it gets.
+#[derive(Debug)]
+pub struct Admission {
+    /// Jobs that wait for memory or disk.
+    pub queue: Queue,
+    /// Jobs that are over and not cleared away yet: new ones wait for room.
+    pub cleanup: Cleanup,
+    /// The numbers that jobs get.
+    pub ids: JobIds,
+}
+
+impl Admission {
+    pub fn new(ids: JobIds) -> Admission {
+        Admission { queue: Queue::default(), cleanup: Cleanup::default(), ids }
+    }
+}
+
+/// The jobs that wait, in the order in which they came.
 #[derive(Debug, Default)]
 pub struct Queue {
     waiting: Mutex<Waiting>,

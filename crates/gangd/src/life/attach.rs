@@ -4,7 +4,7 @@
 //! first, and what is checked and moved then is what the handle names. What has to be undone is on file
 //! before it is done.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use gang_conductor::Home;
 use gang_engine::{bound::ProcessHandle, pins::Pins, release, singles, thread};
@@ -16,11 +16,8 @@ use gang_timetable::{
     released,
 };
 
-use crate::{
-    daemon::{Daemon, Peer},
-    error::Error,
-    life::single_threads::of_process,
-};
+use super::{peer::Peer, single_threads::of_process};
+use crate::{daemon::Daemon, error::Error};
 
 /// What the first thread of a job had: its attributes and CPUs.
 type First = (Attributes, CpuSet);
@@ -30,7 +27,7 @@ impl Daemon {
     pub fn add_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Error> {
         let owner_uid = self.permit(peer, job, "add a process")?;
         let process = self.claim(peer, owner_uid, pid)?;
-        let _lock = self.process_locks.of(pid);
+        let _lock = self.locks.process(pid);
         if let Some(other) = self.job_of(pid)? {
             return match other == job {
                 true => Ok(()),
@@ -153,7 +150,7 @@ impl Daemon {
         home.coming = Some(first);
         let mut record =
             self.conductor.ask(move |state| state.job(job).map(|job| job.record_at(&home)))??;
-        self.put_on_file(Some(record.clone()))?;
+        self.files.put(Some(record.clone()))?;
         let is_confined = match at.map(|at| (self.cgroups.limit(&at, mem_bytes), at)) {
             None => false,
             Some((Ok(()), _)) => true,
@@ -163,7 +160,7 @@ impl Daemon {
                 release::unconfine(&at);
                 placement.set_confinement(None);
                 record.placement = placement.clone();
-                self.put_on_file(Some(record.clone()))?;
+                self.files.put(Some(record.clone()))?;
                 false
             }
         };
@@ -220,7 +217,7 @@ impl Daemon {
     /// process's first thread, as it was before.
     fn release_strays(&self, job: JobId, first: Option<Single>, placement: &Placement) {
         let (Some(first), Placement::Cgroup { group, .. }) = (first, placement) else { return };
-        let pins = Pins::read(&self.store.pins(job.0)).ok().flatten();
+        let pins = Pins::read(&self.files.store.pins(job.0)).ok().flatten();
         let everywhere = self.conductor.ask(move |state| {
             let home = state.job(job).ok()?.home.as_ref();
             home.map(|home| home.members.everywhere.clone())
@@ -253,9 +250,10 @@ impl Daemon {
     ) -> Result<Arc<ProcessHandle>, Error> {
         let process = ProcessHandle::open(pid).map_err(|_| Error::NoSuchProcess(pid))?;
         self.permit_owner(peer, owner_uid, pid, &operation)?;
-        let of_daemon = [std::process::id(), self.guardian.load(Ordering::Relaxed), 1, 2];
+        let guardian = self.instance.guardian_pid().unwrap_or(0);
+        let of_system = [std::process::id(), guardian, 1, 2];
         let is_kernel = process::stat(&self.roots.proc, pid).is_ok_and(|stat| stat.parent == 2);
-        if of_daemon.contains(&pid) || is_kernel {
+        if of_system.contains(&pid) || is_kernel {
             let reason = "it belongs to the system, which runs the gangs";
             return Err(Error::not_permitted(operation(), reason));
         }
@@ -306,19 +304,6 @@ impl Daemon {
             adopted.extend(new);
         }
         Ok(adopted.len())
-    }
-
-    /// The job that a process is in already.
-    pub fn job_of(&self, pid: u32) -> Result<Option<JobId>, Error> {
-        // The group of a job that has just come has its name before the conductor knows that it lives there.
-        if let Some(job) = self.cgroups.job_of(pid) {
-            return Ok(Some(job));
-        }
-        let group = self.cgroups.group_of(pid);
-        Ok(self.conductor.ask(move |state| {
-            let lives_in = group.and_then(|group| state.lives_in(&group));
-            lives_in.or_else(|| state.tree_of(pid))
-        })?)
     }
 
     /// Makes a job of all processes of a cgroup; returns how many there were.

@@ -9,16 +9,12 @@
 //! Properties: until something is decided the job is a gang. What is decided never overrules a person: the job
 //! must be `auto` when the decision comes, and no policy changes meanwhile.
 
-use std::sync::PoisonError;
-
 use gang_conductor::{Auto, Gain, Job};
 use gang_protocol::{auto1, v1};
 use gang_schedule::{JobId, Policy};
 
-use crate::{
-    daemon::{Daemon, Peer},
-    error::Error,
-};
+use super::peer::Peer;
+use crate::{daemon::Daemon, error::Error};
 
 /// The most bytes of a reason; what is longer is refused.
 const BECAUSE_MAX: usize = 512;
@@ -102,7 +98,7 @@ impl Daemon {
     /// Schedules a job of policy `auto` as was decided.
     pub fn decide(&self, peer: Peer, job: JobId, decision: Decision) -> Result<(), Error> {
         self.permit(peer, job, "decide how a job is scheduled")?;
-        let _moving = self.policy_change.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.locks.policy();
         let is_auto = self.conductor.ask(move |state| state.job(job).map(|job| job.auto.is_some()));
         if !is_auto?? {
             return Err(Error::invalid("job", job, "a job of policy auto"));
@@ -124,7 +120,7 @@ impl Daemon {
             auto.map(|(job, policy, auto)| (job, policy, auto.usual())).collect::<Vec<_>>()
         });
         for (job, policy, usual) in found.into_iter().flatten() {
-            let _moving = self.policy_change.lock().unwrap_or_else(PoisonError::into_inner);
+            let _changing = self.locks.policy();
             // One that has ended, or is not auto any more, needs nothing.
             let told = because.to_owned();
             let kept = self.conductor.ask(move |state| {

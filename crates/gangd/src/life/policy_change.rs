@@ -13,7 +13,7 @@ use gang_engine::bound::ProcessHandle;
 use gang_schedule::{JobId, Policy};
 use gang_timetable::{Standing, record::Placement};
 
-use crate::{daemon::Daemon, error::Error, life::changes::perform};
+use crate::{daemon::Daemon, error::Error, life::detach::perform};
 
 /// The longest that threads are waited for that get back what they had: slices may be long.
 const RELEASED_WITHIN: Duration = Duration::from_secs(5);

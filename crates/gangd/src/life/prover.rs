@@ -163,7 +163,7 @@ impl Running {
             .arg("--auto")
             .arg("--cost")
             .arg(daemon.settings().proof_cost.to_string())
-            .env("GANG_SOCKET", &daemon.socket)
+            .env("GANG_SOCKET", &daemon.instance.socket)
             .process_group(0)
             .current_dir("/")
             .stdin(Stdio::piped())

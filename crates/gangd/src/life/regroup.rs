@@ -7,15 +7,12 @@
 //! Approach: a thread of its own, once the conductor goes on; gangs have their slots meanwhile. It is done
 //! again until nobody is found, because who is not back yet may start others.
 
-use std::sync::PoisonError;
-
 use gang_engine::bound::ProcessHandle;
 use gang_schedule::JobId;
 
 use crate::{
-    conduct::{client_priority::ThreadPriority, state::Address},
-    daemon::Daemon,
-    error::Error,
+    conduct::client_priority::ThreadPriority, daemon::Daemon, error::Error,
+    groups::cgroups::Address,
 };
 
 /// Rounds over the processes of a job.
@@ -46,7 +43,7 @@ impl Daemon {
     /// Returns how many processes were away.
     fn take_job_back(&self, job: JobId, priority: &mut ThreadPriority) -> Result<usize, Error> {
         // Where it lives stays as it is meanwhile.
-        let _rehoming = self.policy_change.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.locks.policy();
         let Some(address) = self.address(job)? else { return Ok(0) };
         let mut moved = 0;
         for _ in 0..ROUNDS_MAX {
@@ -75,7 +72,7 @@ impl Daemon {
         address: &Address,
         process: &ProcessHandle,
     ) -> gang_linux::Result<bool> {
-        let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _filing = self.files.lock();
         self.cgroups.take_back(&address.placement, process)
     }
 }

@@ -8,11 +8,7 @@
 //! out of their slots they are SCHED_IDLE there. Where a thread by itself cannot be switched, it is refused,
 //! with what to do instead. What is to be undone is on file before it is done.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{Arc, PoisonError},
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use gang_conductor::Home;
 use gang_engine::{bound::ProcessHandle, pins::Pins, roster::Roster, singles};
@@ -24,9 +20,10 @@ use gang_timetable::{
     record::{Placement, Record, Single},
 };
 
+use super::peer::Peer;
 use crate::{
     conduct::state::{Descriptors, Leaver, State},
-    daemon::{Daemon, Peer},
+    daemon::Daemon,
     error::Error,
 };
 
@@ -90,7 +87,7 @@ impl Daemon {
         let owner_uid = self.permit(peer, job, "add a thread")?;
         let operation = || format!("add thread {tid} to job {job}");
         let (process, single) = self.claim_thread(peer, owner_uid, tid)?;
-        let _lock = self.process_locks.of(process.pid);
+        let _lock = self.locks.process(process.pid);
         match self.owner_of(single)? {
             Some(Owner::OfThread(owner) | Owner::OfProcess(owner)) if owner == job => return Ok(()),
             Some(Owner::OfThread(owner)) => {
@@ -108,7 +105,7 @@ impl Daemon {
         }
         self.can_switch(&single)
             .map_err(|reason| Error::Failed { operation: operation(), reason })?;
-        let _filing = self.filing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _filing = self.files.lock();
         let record = self.conductor.ask(move |state| state.core.with_thread(job, single))??;
         match record {
             Some(record) => self.attach_further_thread(job, single, record),
@@ -217,10 +214,10 @@ impl Daemon {
         single: Single,
         record: Record,
     ) -> Result<(), Error> {
-        self.put_on_file(Some(record))?;
+        self.files.put(Some(record))?;
         let added = self.conductor.ask(move |state| state.add_single(job, single))?;
         // It has ended meanwhile.
-        added.inspect_err(|_| drop(self.store.remove(job.0)))
+        added.inspect_err(|_| drop(self.files.store.remove(job.0)))
     }
 
     /// The first one of a job, and the schedule learns of it.
@@ -234,12 +231,12 @@ impl Daemon {
         let at = home.clone();
         let record =
             self.conductor.ask(move |state| state.job(job).map(|job| job.record_at(&at)))??;
-        self.put_on_file(Some(record))?;
+        self.files.put(Some(record))?;
         let joined = self.with_pins(job, roster).map_err(Error::from);
         let joined = joined
             .and_then(|roster| self.conductor.ask(move |state| state.join(job, home, roster))?);
-        joined.and_then(|record| self.put_on_file(record)).inspect_err(|_| {
-            let _ = self.store.remove(job.0);
+        joined.and_then(|record| self.files.put(record)).inspect_err(|_| {
+            let _ = self.files.store.remove(job.0);
         })
     }
 
@@ -248,11 +245,11 @@ impl Daemon {
         self.permit(peer, job, "remove a thread")?;
         // It is brought into no job until it has left this one.
         let pid = process::of_thread(&self.roots.proc, tid);
-        let _lock = self.process_locks.of(pid.map_err(|_| Error::NoSuchThread(tid))?);
+        let _lock = self.locks.process(pid.map_err(|_| Error::NoSuchThread(tid))?);
         let gone = self.conductor.ask(move |state| leave(state, job, tid))??;
         let SingleLeaver { process, leaver, of_process, affinity } = gone;
         self.wait_for_leaver(&process, &leaver);
-        let pins = Pins::read(&self.store.pins(job.0)).ok().flatten();
+        let pins = Pins::read(&self.files.store.pins(job.0)).ok().flatten();
         for (inheritor, member) in singles::inheritors(&self.roots.proc, &of_process) {
             singles::release_inheritor(inheritor, &member, &affinity, pins.as_ref());
         }

@@ -1,12 +1,8 @@
 //! What the daemon knows, in the terms of the interface.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::BTreeMap, io, sync::Arc};
 
-use gang_conductor::{Home, Job, Now, admission::Supply};
+use gang_conductor::{Eligibility, Home, Job, Now, admission::Supply};
 use gang_engine::timing;
 use gang_linux::Roots;
 use gang_protocol::v1;
@@ -17,12 +13,8 @@ use gang_timetable::{
 };
 
 use crate::{
-    conduct::state::{Address, State},
-    daemon::Daemon,
-    error::Error,
-    history::Ended,
-    life::auto,
-    measure::description as measured,
+    conduct::state::State, daemon::Daemon, error::Error, groups::cgroups::Address, history::Ended,
+    life::auto, measure::description as measured,
 };
 
 /// Single switches that are told at a time, lest a reply be too long.
@@ -84,6 +76,21 @@ impl Described {
     }
 }
 
+/// The state of a job.
+fn job_state(state: &State, job: &Job, now: Now) -> v1::JobState {
+    match state.core.eligibility(job) {
+        Eligibility::Suspended => v1::JobState::suspended,
+        Eligibility::Starting => v1::JobState::starting,
+        Eligibility::TooManyThreads => v1::JobState::too_many_threads,
+        Eligibility::Asleep if state.core.is_idle(job, now) => v1::JobState::idle,
+        Eligibility::Asleep => v1::JobState::sleeping,
+        Eligibility::NotScheduled => v1::JobState::not_scheduled,
+        Eligibility::TooFewCpus => v1::JobState::too_few_cpus,
+        Eligibility::TakesTurns if state.core.has_slot(job.id, now) => v1::JobState::running,
+        Eligibility::TakesTurns => v1::JobState::waiting,
+    }
+}
+
 fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
     let cgroup = match job.home.as_ref().map(|home| &home.placement) {
         Some(Placement::Cgroup { group, .. }) => Some(group.display().to_string()),
@@ -102,7 +109,7 @@ fn describe(state: &State, job: &Job, share: f64, now: Now) -> v1::Job {
         weight: job.spec.weight.into(),
         cpus: job.spec.cpus.into(),
         min_cpus: job.spec.min_cpus.into(),
-        state: state.phase(job, now),
+        state: job_state(state, job, now),
         cgroup,
         processes: 0,
         single_threads: job.home.as_ref().map(Home::is_of_threads),
@@ -160,14 +167,13 @@ pub fn status(daemon: &Daemon) -> Result<v1::Status, Error> {
         slice_ns: i64::from(config.class_slices.of(class)) * config.slice_ns as i64,
         class: class.into(),
     };
-    let guardian = daemon.guardian.load(Ordering::Relaxed);
     let stock = daemon.stock()?;
     let (measuring, not_measured) = daemon.measuring.state();
     Ok(v1::Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id().into(),
-        guardian_pid: (guardian != 0).then(|| guardian.into()),
-        uptime_ns: daemon.started.elapsed().as_nanos() as i64,
+        guardian_pid: daemon.instance.guardian_pid().map(Into::into),
+        uptime_ns: daemon.instance.uptime().as_nanos() as i64,
         backend: daemon.backend.name().to_owned(),
         guarantee: guarantee(daemon.backend),
         backends: backends.collect(),

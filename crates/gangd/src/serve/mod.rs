@@ -4,8 +4,9 @@
 //! [`crate::daemon::Daemon`], and writes the answer in the terms of `org.gangd.v1`.
 
 pub mod calls;
+pub mod connections;
 pub mod description;
 pub mod io_deadline;
-pub mod server;
 pub mod session;
+pub mod socket;
 pub mod status_file;

@@ -14,10 +14,10 @@ use rustix::process::Signal;
 
 use crate::{
     conduct::state::now,
-    daemon::{Daemon, Peer},
+    daemon::Daemon,
     error::Error,
     history::Query,
-    life::{auto::Decision, changes::Change, prover::Prover, single_threads},
+    life::{auto::Decision, peer::Peer, prover::Prover, resize::Change, single_threads},
     serve::description::{self, Described},
 };
 
@@ -339,7 +339,16 @@ impl Session {
         };
         let owner_uid = owner_uid.map(uid).transpose()?;
         let since_ns = since_ns.unwrap_or(0).max(0) as u64;
-        let ended = self.daemon.ended(Query { limit, owner_uid, since_ns })?;
+        let operation = || "read the history of jobs".to_owned();
+        let history = self.daemon.history.as_ref().ok_or_else(|| Error::Failed {
+            operation: operation(),
+            reason: "this daemon keeps none, or could not open it (its log says so); set \
+                     [history] path, or use the machine's"
+                .into(),
+        })?;
+        let ended = history.read(Query { limit, owner_uid, since_ns });
+        let ended = ended
+            .map_err(|error| Error::Failed { operation: operation(), reason: error.to_string() })?;
         Ok(ended.into_iter().map(description::ended).collect())
     }
 
@@ -347,7 +356,7 @@ impl Session {
         if !self.peer.is_administrator() {
             return Err(Error::not_permitted("shut the daemon down", "only administrators may"));
         }
-        self.daemon.request_stop();
+        self.daemon.instance.request_stop();
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ pub mod hours;
 
 use std::{
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -222,6 +223,24 @@ impl Settings {
             retention: self.retention.clone(),
             ..new
         }
+    }
+}
+
+/// The settings that a running daemon follows; each reload replaces them.
+#[derive(Debug)]
+pub struct InForce(Mutex<Arc<Settings>>);
+
+impl InForce {
+    pub fn new(settings: Settings) -> InForce {
+        InForce(Mutex::new(Arc::new(settings)))
+    }
+
+    pub fn get(&self) -> Arc<Settings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set(&self, settings: Settings) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 }
 

@@ -1,4 +1,5 @@
-//! What the threads of the daemon share. The rooms have the methods: [`crate::life`] most of them.
+//! The parts that the threads of the daemon share. The rooms have the methods, [`crate::life`] most
+//! of them.
 
 use std::{
     io::Write,
@@ -29,7 +30,7 @@ use crate::{
 /// The daemon, as the threads that serve clients see it.
 pub struct Daemon {
     pub roots: Roots,
-    /// What kernel and user permit.
+    /// The means that kernel and user permit.
     pub means: Means,
     pub backend: Backend,
     pub in_force: InForce,
@@ -39,7 +40,7 @@ pub struct Daemon {
     pub client_priority: Arc<ClientPriority>,
     pub cgroups: Cgroups,
     pub watch: Watch,
-    /// What a new job has to pass.
+    /// The queue, room and number of a new job.
     pub admission: Admission,
     pub files: JobFiles,
     pub locks: JobLocks,

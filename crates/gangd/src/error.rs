@@ -68,7 +68,8 @@ impl Error {
 }
 
 impl Error {
-    /// The same in the terms of `org.gangd.auto1`, which has fewer: nothing else comes of a decision.
+    /// The same in the terms of `org.gangd.auto1`, which has fewer: a decision fails in no other
+    /// way.
     pub fn reply_auto<C: auto1::VarlinkCallError + ?Sized>(
         self,
         call: &mut C,

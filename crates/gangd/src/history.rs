@@ -1,11 +1,12 @@
 //! Jobs that have ended, with what they used: kept in SQLite.
 //!
-//! Problem: what was used yesterday is asked for tomorrow, by people and by accounting; a disk that is
-//! slow, full or broken must not be felt by any gang.
+//! Problem: people and accounting ask tomorrow for what was used yesterday. But no gang may feel a
+//! disk that is slow, full or broken.
 //!
-//! Approach: a thread of its own writes. Whoever ends a job hands it over and goes on; what comes faster
-//! than it can be written, or after the disk failed, is left out, and that is told once. Who reads opens
-//! the file anew, read-only; write-ahead logging keeps readers and the writer out of each other's way.
+//! Approach: a thread of its own writes. The thread that ends a job hands the job over and goes on.
+//! Jobs that come faster than they can be written, or after the disk failed, are left out, and the
+//! log says so once. Readers open the file anew, read-only. Write-ahead logging keeps readers and
+//! the writer out of each other's way.
 
 use std::{
     path::{Path, PathBuf},
@@ -50,7 +51,7 @@ impl Default for Retention {
     }
 }
 
-/// Which jobs are asked for.
+/// A choice of jobs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query {
     pub limit: u32,
@@ -69,14 +70,14 @@ const SCHEMA: &str = "
     CREATE INDEX IF NOT EXISTS by_owner ON ended_jobs (owner_uid, ended_at_ns);
     CREATE INDEX IF NOT EXISTS by_job ON ended_jobs (job);";
 
-/// What is asked for of a job, in the order in which it is read.
+/// The columns of a job, in the order in which they are read.
 const COLUMNS: &str = "job, name, owner_uid, class, policy, weight, cpus, registered_at_ns, \
                        ended_at_ns, cpu_time_ns, in_slot_ns, slots";
 
 /// Jobs that wait to be written.
 const WAITING_MAX: usize = 10_000;
 
-/// What is written in one go at most.
+/// The most jobs that are written in one go.
 const BATCH: usize = 1000;
 
 /// How often what is too old, or too much, is removed: after so many jobs.
@@ -91,7 +92,7 @@ pub struct History {
     path: PathBuf,
     /// Absent once it is closed.
     writer: Mutex<Option<(SyncSender<Ended>, JoinHandle<()>)>>,
-    /// That jobs are left out was told.
+    /// The log says already that jobs are left out.
     was_told: AtomicBool,
 }
 

@@ -95,14 +95,14 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     run::run(&roots, &socket, store, settings, args, starter)
 }
 
-/// For how long a daemon that has died may hold its lock yet. The kernel drops the lock when the last
-/// of its threads, and of the processes that it was about to start, has closed its files.
+/// For how long a daemon that has died may hold its lock yet. The kernel drops the lock when the
+/// daemon's last thread has closed its files, and so have processes that it was about to start.
 const DYING: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// After the daemon's end, lets its jobs give way to nobody, and clears each of them away when it has
-/// ended, unless another daemon comes and takes them over. The daemon that started this holds its
-/// lock until the last of its threads has ended, which takes long where others have the CPUs; then
+/// After the daemon's end, lets its jobs give way to nobody, and clears each of them away when it
+/// has ended. Another daemon that comes takes the jobs over. The daemon that started this holds its
+/// lock until the last of its threads has ended, which takes long where others have the CPUs. Then
 /// that daemon is the parent no more.
 fn clear_up(roots: &Roots, store: &Store, socket: &Path, daemon: Option<Pid>) {
     let _ = sched::set(0, &sched::Attributes::other(0));
@@ -210,7 +210,7 @@ impl Starter {
         Starter(fd.and_then(|fd| inherited::take(fd).ok()).map(File::from))
     }
 
-    /// Writes one line, once. That nobody reads the line any more is no reason to fail.
+    /// Writes one line, once. A starter that reads no more is no reason to fail.
     fn report(&mut self, line: &str) {
         if let Some(mut pipe) = self.0.take() {
             let _ = writeln!(pipe, "{}", line.replace('\n', " "));

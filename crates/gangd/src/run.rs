@@ -52,13 +52,14 @@ use crate::{
 /// A daemon that ends when it is idle waits this long for somebody.
 const IDLE_FOR: Duration = Duration::from_secs(1);
 
-/// The same, as long as it had no job: whoever started it may be slow.
+/// The same, as long as it had no job: the program that started it may be slow.
 const FIRST_JOB_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often the main thread looks around without being asked.
 const ROUND: Duration = Duration::from_millis(250);
 
-/// Runs the daemon until it is told to end, or is idle and was asked to end then.
+/// Runs the daemon until a signal or a client ends it, or until it is idle and was asked to end
+/// then.
 pub fn run(
     roots: &Roots,
     socket: &Path,
@@ -197,7 +198,8 @@ pub fn run(
 /// The schedule's settings as this backend can carry them out.
 fn effective(settings: &Settings, backend: Backend) -> gang_schedule::Config {
     let mut config = settings.schedule.clone();
-    // Gaps are for those whom a raised gang keeps from running; these backends raise none that high.
+    // Gaps are for threads that a raised gang keeps from running; these backends raise none that
+    // high.
     if backend != Backend::Rt {
         config.gap = Gap::NONE;
     }
@@ -205,8 +207,8 @@ fn effective(settings: &Settings, backend: Backend) -> gang_schedule::Config {
     config
 }
 
-/// The name of this daemon's cgroups: that of the machine's daemon is plain, others are told apart
-/// by their sockets.
+/// The name of this daemon's cgroups. The machine's daemon has a plain one; others are
+/// distinguished by their sockets.
 pub fn group_name(socket: &Path) -> String {
     if socket == Path::new(gang_protocol::paths::SYSTEM_SOCKET) {
         return "gangd".into();
@@ -252,7 +254,7 @@ fn open_history(socket: &Path, settings: &Settings, args: &Args) -> Option<Histo
         .ok()
 }
 
-/// What the main thread waits for.
+/// The sources that the main thread waits for.
 struct Waiting<'a> {
     daemon: &'a Arc<Daemon>,
     listener: &'a std::os::unix::net::UnixListener,
@@ -274,7 +276,7 @@ impl Waiting<'_> {
         let mut idle_since: Option<Instant> = None;
         let mut tended = None;
         let mut events = Vec::with_capacity(64);
-        // Who connects is not to wait for a gap either.
+        // A client that connects is not to wait for a gap either.
         let mut priority = ThreadPriority::of(&daemon.client_priority);
         loop {
             priority.renew();
@@ -325,7 +327,7 @@ impl Waiting<'_> {
             }
             if pulse.take_astray() {
                 let daemon = Arc::clone(daemon);
-                // The service manager and those who connect are not to wait for it.
+                // The service manager, and clients that connect, are not to wait for it.
                 let regroup = std::thread::Builder::new().name("regroup".into());
                 if let Err(error) = regroup.spawn(move || daemon.take_back()) {
                     tracing::error!(%error, "jobs do not give way to the rest of the machine");

@@ -1,4 +1,4 @@
-//! What of a job can be looked at, and how it must be.
+//! The things of a job that can be looked at, and how they must be.
 
 use std::{
     fmt, fs,
@@ -16,7 +16,7 @@ use gang_timetable::{Attributes, Backend, InSlot, SchedPolicy, Standing, is_rais
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     pub standing: Standing,
-    /// What it has there, where it is raised.
+    /// The mode of its slot, where it is raised.
     pub in_slot: InSlot,
     pub cpus: Option<&'a CpuSet>,
     pub machine: &'a CpuSet,
@@ -31,7 +31,8 @@ pub enum Subject {
         /// Its policy without gangd.
         normal: SchedPolicy,
     },
-    /// The group whose weight is changed; the files of its weight, and whether it can be frozen, too.
+    /// The group whose weight is changed: the files of the weight, and whether the group can be
+    /// frozen, too.
     Weight { idle: PathBuf, weight: PathBuf, freezes: bool },
     /// The group that stands still, or does not.
     Group(PathBuf),
@@ -83,9 +84,9 @@ impl Subject {
         threads.chain(weight).chain(group).chain(processes)
     }
 
-    /// What is wrong with it. Of what is gone, nothing is.
+    /// The fault of a subject. A subject that is gone has none.
     pub fn look(&self, backend: Backend, proc_root: &Path, wanted: &Wanted<'_>) -> Option<String> {
-        // Where nobody fills, those who would stand still.
+        // Jobs that would fill stand still where the backend cannot fill.
         let is_still = match wanted.standing {
             Standing::Paused => true,
             Standing::Filling => !backend.can_fill(),
@@ -101,7 +102,8 @@ impl Subject {
                 of_weight(wanted.standing, &read(idle)?, &read(weight)?, *freezes)
             }
             Subject::Group(group) => {
-                // Who is frozen stands still once it comes to run: how soon, the machine says.
+                // A frozen thread stands still once it comes to run: how soon, depends on the
+                // machine.
                 let frozen = Group::at(group).read("cgroup.freeze").ok()?.trim() == "1";
                 let text = if frozen { "is frozen" } else { "is not frozen" };
                 // One that is left alone may be frozen by somebody else.

@@ -1,18 +1,19 @@
-//! The invariants, on the state of a daemon that runs and on the kernel's.
+//! The invariants, on the state of a running daemon and on the kernel's.
 //!
-//! Problem: at each edge of the clock it changes how threads are to stand, and neither the state of the
-//! daemon nor that of the kernel can be looked at as a whole at one moment.
+//! Problem: at each edge of the clock the standing of threads changes, and neither the daemon's
+//! state nor the kernel's can be looked at as a whole at one moment.
 //!
-//! Approach: what is planned is copied, in portions. Then each thread, group and process is looked at by itself,
-//! with the clock before and after: where an edge passed, nothing was seen. Plans that were changed meanwhile
-//! count for nothing either, nor does what was seen while a switcher was late: without a right of its own to
-//! run, it waits as long as whoever looks. And a thread may be new: so what is wrong must be so at several
-//! looks, with none in between at which the same was to be so and was.
+//! Approach: the plans are copied, in portions. Then each thread, group and process is looked at by
+//! itself, with the clock before and after: where an edge passed, nothing was seen. Plans that were
+//! changed meanwhile do not count either. Nor does a look while a switcher was late: without
+//! real-time priority, a switcher waits as long as the checker does. And a thread may be new. So a
+//! fault must be there at several looks, with none in between that found the same thing right.
 //!
-//! Any user may ask, and no job is to wait for that: the conductor is kept for one portion at a time, and
-//! however many ask at once, one check is under way.
+//! Any user may ask, and no job is to wait for a check. The conductor is kept for one portion at a
+//! time. However many clients ask at once, one check is under way.
 //!
-//! Where gangs have all CPUs and the checker waits for their gaps, it sees them out of their slots only.
+//! Where gangs have all CPUs and the checker waits for their gaps, it sees them out of their slots
+//! only.
 
 mod look;
 
@@ -37,14 +38,14 @@ use crate::{
 };
 use look::{Subject, Wanted};
 
-/// At how many looks after each other something must be wrong, each in a slice of its own where the clock
-/// says how it is to be.
+/// A fault counts once so many looks in a row have found it. Each look is in another slice where
+/// the clock decides the standing.
 const WRONG_LOOKS: u32 = 3;
 
 /// How far looks are apart, at least and at most: most of a slice.
 const BETWEEN_LOOKS: [Duration; 2] = [Duration::from_millis(15), Duration::from_millis(200)];
 
-/// How often it is looked at least, and at most, while there is something that may be wrong.
+/// The number of looks at least, and at most while there is something that may be wrong.
 const LOOKS: u32 = 3;
 const LOOKS_MAX: u32 = 12;
 
@@ -60,8 +61,8 @@ const PORTION: usize = 256;
 /// How much there was to check, and what does not hold.
 type Found = (usize, Vec<v1::Violation>);
 
-/// The checks of a daemon, one after the other. Who asks while one is under way has what the next one finds,
-/// together with all others who do.
+/// The checks of a daemon, one after the other. All clients that ask while one is under way get
+/// what the next one finds.
 #[derive(Default)]
 pub struct Checks {
     /// When the last one began (CLOCK_MONOTONIC), and what it found.
@@ -69,7 +70,7 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// What a check finds that began after somebody asked for it.
+    /// The findings of a check that began after the client asked.
     fn since(
         &self,
         asked_ns: u64,
@@ -131,8 +132,8 @@ fn look_at_all(daemon: &Daemon, ledger: &mut Ledger) -> Result<usize, Error> {
     Ok(subjects)
 }
 
-/// Checks the last plan. One that was made before something changed need not hold any more: the next
-/// one is there within a slice.
+/// Checks the last plan. A plan that was made before something changed need not hold any more: the
+/// next one is there within a slice.
 fn of_plans(daemon: &Daemon) -> Result<Found, Error> {
     for _ in 0..LOOKS_AT_PLANS {
         let planned = daemon.conductor.ask(|state| {
@@ -157,7 +158,7 @@ fn of_plans(daemon: &Daemon) -> Result<Found, Error> {
 /// How often a plan is asked for; there is none as long as no job was scheduled.
 const LOOKS_AT_PLANS: usize = 4;
 
-/// What is to be, as the conductor knows it at one moment.
+/// The plans and jobs, as the conductor knows them at one moment.
 struct Picture {
     backend: Backend,
     config: Config,
@@ -180,14 +181,14 @@ impl Bookmark {
 /// A job, and what of it can be looked at.
 struct Expected {
     job: JobId,
-    /// It is raised when the clock says so.
+    /// The job is raised when the clock says so.
     takes_turns: bool,
     out_of_row: Standing,
     in_slot: InSlot,
     subjects: Vec<Subject>,
 }
 
-/// What was looked at, and how it was to be.
+/// A subject, and how it was to stand.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Case {
     job: JobId,
@@ -195,11 +196,11 @@ struct Case {
     standing: Standing,
 }
 
-/// What was seen of it, and in which slice; nothing wrong, or what.
+/// The slice of a look, and the fault that was seen, if any.
 type Sight = (u64, Option<String>);
 
 impl Picture {
-    /// What is to be of some jobs, with nothing to look at.
+    /// A picture of some jobs, with nothing to look at.
     fn of(backend: Backend, state: &State, jobs: &[JobId]) -> Picture {
         let schedule = &state.core.schedule;
         let (fill, machine) = (schedule.config().fill, state.core.machine());
@@ -301,8 +302,8 @@ impl Picture {
         Some((Case { job, subject, standing }, (slice, wrong)))
     }
 
-    /// Whether a later picture says the same of a job, a slice and, where the job has a slot in it, the gaps: they come
-    /// more and less often, and become longer and shorter.
+    /// Whether a later picture says the same of a job and a slice. Where the job has a slot in the
+    /// slice, the gaps must be the same, too: they change in number and length.
     fn agrees(&self, later: &Picture, job: JobId, slice: u64) -> bool {
         let of = |picture: &Picture| {
             let of = picture.jobs.iter().find(|of| of.job == job)?;
@@ -335,7 +336,7 @@ struct Wrong {
     what: String,
 }
 
-/// What was seen of each case, look by look.
+/// The faults of each case, look by look.
 #[derive(Default)]
 struct Ledger {
     wrong: BTreeMap<Case, Wrong>,
@@ -381,7 +382,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Two gangs on two CPUs in slices of 10 ms, each with a gap of 1 ms at its end; job 1 has the first.
+    /// Two gangs on two CPUs in slices of 10 ms, each with a gap of 1 ms at its end; job 1 has the
+    /// first slice.
     fn picture() -> Picture {
         let config = Config {
             slice_ns: 10 * MS,
@@ -509,7 +511,7 @@ mod tests {
             ledger.add(case(3, Standing::Filling), 7, raised());
         }
         assert!(ledger.is_in_doubt());
-        // What was certain once stays so.
+        // A fault that was certain once stays so.
         ledger.add(case(1, Standing::Filling), 9, None);
         let found: Vec<String> = ledger.violations().map(|violation| violation.found).collect();
         assert_eq!(found, ["thread 1 of job 5 is to be filling, and has Fifo with nice 0"]);

@@ -1,15 +1,16 @@
-//! Clients are served before the gangs, within bounds; and so is who looks where their threads are.
+//! Threads that serve clients run before the gangs, within an allowance.
 //!
-//! Problem: while gangs have all CPUs, an ordinary thread of the daemon runs in gaps only. Who asks for
-//! three things in a row, as a gang that arrives does, waits for three of them.
+//! Problem: while gangs have all CPUs, an ordinary thread of the daemon runs in gaps only. A client
+//! that asks for three things in a row, as a gang that arrives does, waits for three gaps.
 //!
-//! Approach: threads that serve clients are real-time ones above the gangs, as long as all of them together
-//! keep to an allowance. Beyond it they are ordinary threads, until it has grown again. What nobody waits for
-//! with a gang, such as what views ask for, is done by ordinary threads at all times. Who looks where threads are
-//! ([`crate::conduct::cpu_reader`]) has an allowance of its own.
+//! Approach: threads that serve clients are real-time ones above the gangs, as long as all of them
+//! together keep to an allowance. Beyond the allowance they are ordinary threads, until it has
+//! grown again. Requests for which no gang waits, such as those of views, are always served by
+//! ordinary threads. The reader of CPUs ([`super::cpu_reader`]) has an allowance of its own.
 //!
-//! Properties: however much clients ask for, gangs lose no more than the allowance. What was used lengthens
-//! the gaps, so that gangs and daemon together leave ordinary threads what the kernel keeps for them.
+//! Properties: however much clients ask for, gangs lose no more than the allowance. The part of it
+//! that was used lengthens the gaps. So gangs and daemon together leave ordinary threads what the
+//! kernel keeps for them.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -22,19 +23,20 @@ use gang_linux::{
 };
 use gang_timetable::priority;
 
-/// What all clients together, or who looks, may use of one CPU, as a share of the time; and at once, at most. A gang that
-/// arrives takes 1.5 ms of it on a nested virtual machine, so that six may come in a second.
+/// The share of one CPU that all clients together may use, or the reader of CPUs, and the most at
+/// once. A gang that arrives takes 1.5 ms on a nested virtual machine, so that six may come in a
+/// second.
 const SHARE: f64 = 0.01;
 const AT_ONCE_NS: i64 = 10_000_000;
 
-/// Over how long it is averaged what was used.
+/// The time over which the use is averaged.
 const MEMORY_NS: f64 = 1e9;
 
-/// The allowance of all who share it.
+/// The allowance of all threads that share it.
 #[derive(Debug)]
 pub struct ClientPriority {
     allowance: Option<Mutex<Allowance>>,
-    /// What was used of late, when that was asked for last: the bits of an `f64`.
+    /// The share that was used lately, as last asked for: the bits of an `f64`.
     used: AtomicU64,
 }
 
@@ -42,7 +44,7 @@ pub struct ClientPriority {
 struct Allowance {
     left_ns: i64,
     at_ns: u64,
-    /// Share of the time that was used of late.
+    /// Share of the time that was used lately.
     used: f64,
 }
 
@@ -64,7 +66,7 @@ impl Allowance {
 }
 
 impl ClientPriority {
-    /// None has precedence where threads are not `realtime`.
+    /// No thread is lifted where threads are not `realtime`.
     pub fn new(realtime: bool) -> Arc<ClientPriority> {
         let allowance = realtime.then(|| Mutex::new(Allowance::new(clock::monotonic_ns())));
         Arc::new(ClientPriority { allowance, used: AtomicU64::new(0) })
@@ -77,8 +79,8 @@ impl ClientPriority {
         })
     }
 
-    /// The share of the time of one CPU that was used of late. Waits for nobody: who holds the lock may be an ordinary
-    /// thread that the gangs keep from a CPU.
+    /// The share of one CPU that was used lately. Never waits: the holder of the lock may be an
+    /// ordinary thread that the gangs keep from a CPU.
     pub fn used(&self) -> f64 {
         if let Some(Ok(mut allowance)) = self.allowance.as_ref().map(Mutex::try_lock) {
             allowance.charge(clock::monotonic_ns(), 0);
@@ -107,7 +109,8 @@ impl ThreadPriority {
         priority
     }
 
-    /// Charges the thread for what it used, and lets it have what it is due.
+    /// Charges the thread for the time it used, and lifts it above the gangs where something is
+    /// left.
     pub fn renew(&mut self) {
         let now_ns = clock::thread_cpu_ns();
         let used_ns = now_ns.saturating_sub(std::mem::replace(&mut self.charged_ns, now_ns));
@@ -115,7 +118,7 @@ impl ThreadPriority {
         self.set(is_due);
     }
 
-    /// Makes it an ordinary thread until it is settled again.
+    /// Makes it an ordinary thread until its priority is renewed.
     pub fn lower(&mut self) {
         self.renew();
         self.set(false);
@@ -162,13 +165,14 @@ mod tests {
         let mut allowance = Allowance::new(0);
         let mut used_ns = 0;
         for ms in 0..10_000 {
-            // Asks for ever.
+            // The client asks for ever.
             if allowance.charge(ms * MS, 0) {
                 allowance.charge(ms * MS, MS / 10);
                 used_ns += MS / 10;
             }
         }
-        // What grew in the ten seconds, what was saved before, and a tenth of a millisecond that was begun.
+        // The allowance that grew in ten seconds, the one saved before, and a tenth of a
+        // millisecond that was begun.
         let allowed_ns = (10_000 * MS) as f64 * SHARE + (AT_ONCE_NS as u64 + MS / 10) as f64;
         assert!(used_ns as f64 <= allowed_ns, "{used_ns} of {allowed_ns}");
         assert!((allowance.used - SHARE).abs() < 0.002, "{}", allowance.used);

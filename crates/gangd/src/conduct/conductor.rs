@@ -1,13 +1,15 @@
-//! The thread that plans.
+//! The loop of the thread that plans.
 //!
-//! Problem: timetables must be ready before they begin, and waking this thread costs more than what
-//! it then does.
+//! Problem: timetables must be ready before they begin, and waking this thread costs more than its
+//! work.
 //!
-//! Approach: one thread owns the state. [`gang_conductor`] decides; this thread reads what it asks
-//! for, and carries its [effects](gang_conductor::Effects) out in their order. Clients' questions
-//! are functions that it runs in between; what takes the kernel long was done before they are asked.
+//! Approach: one thread owns the state. [`gang_conductor`] decides; this thread reads what a
+//! decision needs, and carries the [effects](gang_conductor::Effects) out in their order. Clients'
+//! questions are functions that it runs in between. A client makes its slow calls to the kernel
+//! before it asks.
 //!
-//! Properties: after a stop, or a panic, no gang is raised: the switchers see to it as they end.
+//! Properties: after a stop, or a panic, no gang is raised: the switchers lower all gangs as they
+//! end.
 
 use std::{
     collections::BTreeSet,
@@ -40,7 +42,7 @@ use crate::{
 /// Requests that are run in a row, before the conductor looks at its clock again.
 const REQUESTS_AT_A_TIME: usize = 32;
 
-/// What the conductor needs besides its state.
+/// The parts that the conductor needs besides its state.
 pub struct Setup {
     pub state: State,
     /// The CPUs that each switcher looks after.
@@ -102,8 +104,8 @@ fn lift_conductor() {
     }
 }
 
-/// What the conductor may use of one CPU: a fifth, of which it needs a hundredth. More would keep a CPU
-/// from going offline where several daemons run: the kernel keeps to what it has promised.
+/// The conductor's share of one CPU: a fifth, of which it needs a hundredth. A larger reservation
+/// would keep a CPU from going offline where several daemons run: the kernel keeps its promises.
 const RESERVED: Duration = Duration::from_millis(2);
 const RESERVED_PERIOD: Duration = Duration::from_millis(10);
 
@@ -265,8 +267,8 @@ impl Conductor {
         came
     }
 
-    /// The gangs that have threads which are in no timetable: where one was started somewhere, and it is time to
-    /// look where, those in their slots are read again.
+    /// The gangs with threads that no timetable has. Where a thread was started somewhere, and a
+    /// look is due, the gangs in their slots are read again.
     fn new_threads(&mut self) -> NewThreads {
         if !self.thread_starts.take(clock::monotonic_ns()) {
             return NewThreads::None;
@@ -278,7 +280,7 @@ impl Conductor {
         if came.is_empty() { NewThreads::None } else { NewThreads::Of(came) }
     }
 
-    /// What this cost is counted since a moment of the thread's CPU time.
+    /// Charges the look for new threads, with the thread's CPU time since a moment.
     fn looked_for_new_threads(&mut self, before_ns: u64) {
         self.thread_starts.looked(clock::monotonic_ns(), clock::thread_cpu_ns() - before_ns);
     }

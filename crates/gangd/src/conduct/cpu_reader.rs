@@ -1,14 +1,17 @@
-//! The thread that looks on which CPUs the threads of gangs were last: who changes a thread does it from there.
+//! The thread that reads on which CPU each thread of a gang was last: a thread is switched from
+//! there.
 //!
-//! Problem: the kernel tells that in a file (`/proc/PID/stat`) that makes its reader wait while the process becomes
-//! another program (execve(2)). Where that process waits for a CPU, beside hundreds of threads that compute, this takes
-//! seconds, and the conductor must not wait for anybody: without it nobody is switched, and its guardian releases all.
+//! Problem: the kernel has the CPU in a file (`/proc/PID/stat`) that makes its reader wait while
+//! the process becomes another program (execve(2)). Where the process waits for a CPU, beside
+//! hundreds of threads that compute, the reader waits for seconds. The conductor must never wait so
+//! long: without it no thread is switched, and the guardian releases all jobs.
 //!
-//! Approach: another thread reads. It is asked for some threads at a time, once it has answered before; what it has found
-//! is taken at the next look.
+//! Approach: another thread reads. It is asked for some threads at a time, once it has answered the
+//! question before. The next look takes the answer.
 //!
-//! Properties: asking and taking never wait. As long as it waits itself, what was found before holds. It takes no more
-//! of the gangs' time than the allowance that it has ([`crate::conduct::client_priority`]), however many threads there are.
+//! Properties: asking and taking never wait. While the reader waits, its last answer holds. The
+//! reader takes no more of the gangs' time than its allowance ([`super::client_priority`]), however
+//! many threads there are.
 
 use std::{
     path::{Path, PathBuf},
@@ -30,7 +33,7 @@ pub type Asked = Vec<(JobId, Vec<u32>)>;
 /// The threads of them that are there, with the CPU that each was on last.
 pub type Found = Vec<(JobId, Vec<(u32, u32)>)>;
 
-/// Whom to ask. It ends with this, once it has answered.
+/// The way to the reader, which ends with this once it has answered.
 #[derive(Debug)]
 pub struct CpuReader {
     asked: Sender<Asked>,
@@ -41,8 +44,8 @@ pub struct CpuReader {
 }
 
 impl CpuReader {
-    /// Starts it; `realtime` lifts it above the gangs, whose slots are over before it would be served otherwise. Its
-    /// allowance is its own: many threads are not to keep clients waiting.
+    /// Starts the reader; `realtime` lifts it above the gangs, whose slots would be over before it
+    /// runs. Its allowance is its own: reading many threads must not keep clients waiting.
     pub fn start(proc_root: PathBuf, realtime: bool) -> std::io::Result<CpuReader> {
         let (asked, questions) = channel::<Asked>();
         let (answers, found) = channel();
@@ -68,7 +71,7 @@ impl CpuReader {
         Ok(CpuReader { asked, found, is_out: false, tid, client_priority })
     }
 
-    /// The share of the time of one CPU that it took before the gangs of late.
+    /// The share of one CPU that the reader lately took before the gangs.
     pub fn used(&self) -> f64 {
         self.client_priority.used()
     }
@@ -78,7 +81,7 @@ impl CpuReader {
         self.is_out && process::status(proc_root, self.tid).is_ok_and(|it| it.is_runnable())
     }
 
-    /// What it has found since it was asked.
+    /// The CPUs found since the question, if the answer is there.
     pub fn take(&mut self) -> Found {
         let found = self.found.try_recv();
         self.is_out &= found.is_err();
@@ -110,7 +113,7 @@ mod tests {
         let me = thread_number();
         assert!(cpu_reader.tid != me && !cpu_reader.is_runnable(Path::new("/proc")));
         cpu_reader.ask(vec![(JobId(7), vec![me, u32::MAX])]);
-        // It has not answered yet, as far as is known here.
+        // The reader has not answered yet.
         cpu_reader.ask(vec![(JobId(8), vec![me])]);
         let found =
             wait_for("it answers", || Some(cpu_reader.take()).filter(|found| !found.is_empty()));

@@ -1,12 +1,12 @@
-//! When it is looked which gangs have new threads.
+//! When gangs are read again because a thread was started.
 //!
-//! Problem: a thread that a gang starts in its slot gives way to everybody until a timetable knows
+//! Problem: a thread that a gang starts in its slot gives way to everybody until a timetable has
 //! it. A switcher notices that a thread was started ([`gang_engine::switcher::Lookout`]); only
-//! reading every gang again shows whose it is. A gang that starts threads all the time would have
-//! all gangs read, and everything planned anew, in each of its slots. That takes the longer the more
-//! threads there are, and nobody else would be switched in time.
+//! reading every gang again shows which gang started it. A gang that starts threads all the time
+//! would have all gangs read, and everything planned anew, in each of its slots. Reading takes
+//! longer with more threads, and no other gang would be switched in time.
 //!
-//! Approach: what one look costs decides when the next one is made.
+//! Approach: the cost of one look decides when the next one is made.
 //!
 //! Properties: looking takes a tenth of the time at most, whatever gangs do, and each new thread is
 //! looked for in the end.
@@ -24,12 +24,12 @@ const PART: u64 = 10;
 pub struct ThreadStarts {
     /// A thread was started somewhere.
     came: Arc<AtomicBool>,
-    /// Not before then is it looked whose it is.
+    /// No look is made before this moment.
     from_ns: u64,
 }
 
 impl ThreadStarts {
-    /// What is set by who sees that a thread was started.
+    /// The flag that a switcher sets when it sees that a thread was started.
     pub fn sign(&self) -> Arc<AtomicBool> {
         self.came.clone()
     }
@@ -39,7 +39,7 @@ impl ThreadStarts {
         self.came.load(Ordering::Acquire).then(|| self.from_ns.saturating_sub(now_ns))
     }
 
-    /// Whoever they are, they are of no gang.
+    /// Threads that came are of no gang.
     pub fn forget(&self) {
         self.came.store(false, Ordering::Release);
     }
@@ -49,7 +49,7 @@ impl ThreadStarts {
         now_ns >= self.from_ns && self.came.swap(false, Ordering::AcqRel)
     }
 
-    /// It was looked, or planned for who was found, which took so much CPU time.
+    /// A look was made, or new threads were planned for, at so much CPU time.
     pub fn looked(&mut self, now_ns: u64, cost_ns: u64) {
         self.from_ns = now_ns + PART * cost_ns;
     }

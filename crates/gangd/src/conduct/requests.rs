@@ -1,4 +1,4 @@
-//! What clients ask of the thread that plans, and how it gets there.
+//! Questions and orders of clients, and their way to the thread that plans.
 
 use std::sync::{
     Arc,
@@ -14,7 +14,7 @@ use crate::{conduct::state::State, error::Error};
 /// A question or an order of a client.
 pub type Request = Box<dyn FnOnce(&mut State) + Send>;
 
-/// Requests that may wait at a time; a client that comes when they do is told to come again.
+/// Requests that may wait at a time; a further client is asked to come again.
 const REQUESTS_MAX: usize = 1024;
 
 /// How clients reach the conductor.
@@ -50,15 +50,15 @@ impl From<Unavailable> for Error {
 }
 
 impl Handle {
-    /// Runs a function on the conductor's thread and returns what it returns. It must not wait for
-    /// anything, nor take longer than some microseconds.
+    /// Runs a function on the conductor's thread and returns its result. The function must not wait
+    /// for anything, nor take longer than some microseconds.
     pub fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut State) -> T + Send + 'static,
     ) -> Result<T, Unavailable> {
         let (reply, answer) = sync_channel(1);
         let request = Box::new(move |state: &mut State| {
-            // Who asked may have gone away meanwhile.
+            // The client may have gone away meanwhile.
             let _ = reply.try_send(question(state));
         });
         match self.requests.try_send(request) {
@@ -76,8 +76,8 @@ impl Handle {
         (count, timing::summarise(&timings))
     }
 
-    /// How many plans came after their beginning, and how many ran out: of the switcher that saw most, since
-    /// each gets its part of every one.
+    /// How many plans came after their beginning, and how many ran out. Each switcher gets its part
+    /// of every plan, so the switcher that saw most counts.
     pub fn belated(&self) -> (u64, u64) {
         let all = self.timings.iter().map(|(_, timings)| timings.belated());
         all.fold((0, 0), |(late, out), (one, other)| (late.max(one), out.max(other)))
@@ -104,7 +104,7 @@ impl Handle {
     }
 }
 
-/// The way to a conductor that `alarm` wakes; what is asked comes out at its other end.
+/// Opens the way to a conductor that `alarm` wakes; the receiver is its other end.
 pub fn open(
     alarm: Arc<Alarm>,
     timings: Arc<[(CpuSet, Arc<Timings>)]>,

@@ -1,11 +1,11 @@
-//! What the daemon knows: what is decided, and what the numbers in it stand for.
+//! The state of the daemon: the decisions, and the descriptors that their numbers stand for.
 //!
-//! One thread owns it, the conductor's; nothing here waits for anybody. What a client asks is a
-//! function that runs on that thread ([`crate::conduct::requests::Handle`]).
+//! The conductor's thread alone owns the state, and nothing here waits. A client's question is a
+//! function that runs on that thread ([`super::requests::Handle`]).
 //!
 //! The decisions are those of [`gang_conductor`]. Beside them stand the descriptors of each job: of
-//! the files that its threads are read from, of its processes, of its slot page. They come before
-//! the decision that needs them, and go after the actions that name them were bound.
+//! the files that its threads are read from, of its processes, of its slot page. Descriptors come
+//! before the decision that needs them. They go after the actions that name them were bound.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -45,20 +45,20 @@ pub struct Descriptors {
     pub listeners: Listeners,
 }
 
-/// What must be known of a process that leaves its job.
+/// A process, or a single thread, that leaves its job.
 #[derive(Clone, Debug)]
 pub struct Leaver {
     /// Its threads, of those that the job knew, in order of number.
     pub known: Vec<u32>,
     /// Gives back to them what they had.
     pub actions: Vec<Bound>,
-    /// What the others have by default.
+    /// The attributes that its other threads have by default.
     pub normal: Attributes,
     /// Where it came from, if not from where the first one of the job did.
     pub joined: Option<JoinedProcess>,
     /// Timetables of this generation do not have it any more.
     pub gone_from: u64,
-    /// What is to be on file meanwhile.
+    /// The record that is on file meanwhile.
     pub record: Option<Record>,
 }
 
@@ -95,7 +95,7 @@ impl Handles for Registry {
 pub struct State {
     pub core: Conductor,
     pub registry: Registry,
-    /// What the BPF programs measure.
+    /// The gangs that the BPF programs measure.
     pub measured: MeasuredGangs,
     pub roots: Roots,
     pub hours: Option<WorkingHours>,
@@ -126,8 +126,8 @@ impl State {
         Ok(self.core.job(job)?)
     }
 
-    /// Binds what was ordered to what is there now, and measures what is to be measured from now
-    /// on. What goes away is taken out of the registry after this.
+    /// Binds orders to the descriptors that are there now, and begins or ends measuring as decided.
+    /// Descriptors that go away are taken out of the registry after this.
     pub fn follow_orders(&mut self) {
         let actions = self.core.take_orders();
         self.orders.extend(bind(&self.registry, actions));
@@ -258,8 +258,9 @@ impl State {
         let id = JobId(record.id);
         self.core.restore(now(), record, members)?;
         self.descriptors(id, roster);
-        // Before anybody comes who is remembered to have had something else: the first that are read
-        // have what they had without gangd, and those that come later may have been started by them.
+        // The job is read before any member comes that is remembered to have had something else.
+        // The first threads read have what they had without gangd; later ones may have been started
+        // by them.
         self.read(id);
         Ok(())
     }
@@ -291,10 +292,11 @@ impl State {
         }
     }
 
-    /// A process leaves its job. It stays on file until it [has left](State::has_left).
+    /// A process leaves its job. The process stays on file until it [has left](State::has_left).
     pub fn detach(&mut self, id: JobId, process: Arc<ProcessHandle>) -> Result<Leaver, Error> {
         self.read(id);
-        // Where they cannot be read, whoever waits for the process gives back what they had.
+        // Where the threads cannot be read, the thread that waits for the process gives back what
+        // they had.
         let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
         let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
         let leaver = self.core.detach(id, (process.pid, started), &tids)?;
@@ -340,8 +342,8 @@ impl State {
         self.registry.jobs.get(&id).map_or(&[], |of| of.roster.singles())
     }
 
-    /// A single thread leaves its job. It stays on file until they are
-    /// [settled](State::keep_singles).
+    /// A single thread leaves its job. The thread stays on file until [the others are
+    /// filed](State::keep_singles).
     pub fn detach_single(&mut self, id: JobId, tid: u32) -> Result<Leaver, Error> {
         self.read(id);
         let leaver = self.core.detach_thread(id, tid)?;
@@ -351,7 +353,7 @@ impl State {
         Ok(self.bound(leaver))
     }
 
-    /// What is on file of a job of single threads are those that it has.
+    /// Makes the record of a job of single threads name those that the job has.
     pub fn keep_singles(&mut self, id: JobId) -> Option<Record> {
         let all = self.singles(id).iter();
         let there = all.filter(|single| singles::is_there(single, &self.roots.proc)).copied();
@@ -411,7 +413,7 @@ impl State {
         Ok(())
     }
 
-    /// The job is over; what is on file of it is returned, to be cleared away, and what it used.
+    /// The job is over. Returns its record, to be cleared away, and what the job used.
     pub fn end(&mut self, id: JobId) -> Option<(Record, Ended)> {
         let mut job = self.core.end(id)?;
         self.follow_orders();

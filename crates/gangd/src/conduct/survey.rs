@@ -1,4 +1,4 @@
-//! What the conductor looks at before it plans: who wants to run.
+//! The survey: the conductor looks, before it plans, at which jobs want to run.
 
 use gang_conductor::{Counted, Eligibility, JobSeen, Now};
 use gang_linux::{Roots, clock, process::Census, topology};
@@ -13,13 +13,13 @@ use crate::conduct::{
 /// How often the survey looks (CLOCK_MONOTONIC).
 const LOOK_EVERY_NS: u64 = 100_000_000;
 
-/// The most threads whose state is read for one count; of more, a part stands for all.
+/// The most threads that are read for one count; of a larger job, a part stands for all.
 const THREADS_COUNTED: usize = 32;
 
 /// CPUs are counted, and working hours looked at, this often (CLOCK_MONOTONIC).
 const TOPOLOGY_EVERY_NS: u64 = 1_000_000_000;
 
-/// What the survey remembers from period to period.
+/// State of the survey from period to period.
 #[derive(Debug)]
 pub struct Survey {
     census: Census,
@@ -46,7 +46,8 @@ impl Survey {
         self.look_at_ns.saturating_sub(clock::monotonic_ns())
     }
 
-    /// The share of the time of one CPU that looking took before the gangs of late, besides that of the conductor.
+    /// The share of one CPU that the reader of CPUs lately took before the gangs, besides the
+    /// conductor's.
     pub fn used(&self) -> f64 {
         self.cpu_reader.used()
     }
@@ -54,7 +55,7 @@ impl Survey {
     /// Looks at the machine.
     pub fn look(&mut self, state: &mut State) {
         let now = now();
-        // It is looked at the ends of gaps, which may be far apart.
+        // Looks are made at the ends of gaps, which may be far apart.
         let on_time_ns = LOOK_EVERY_NS.max(2 * state.core.config().gap.period_ns);
         if now.monotonic_ns > self.look_at_ns + on_time_ns {
             state.core.load.pauses();
@@ -92,7 +93,7 @@ impl Survey {
         state.core.count(&Counted { all, of_daemon, of_jobs });
     }
 
-    /// Looks at a few jobs, in turn: who fell asleep, who woke?
+    /// Looks at a few jobs, in turn: some have fallen asleep, others have woken.
     fn look_at_jobs(&mut self, state: &mut State, now: Now) {
         for id in state.core.to_look_at() {
             let State { core, registry, roots, .. } = &mut *state;

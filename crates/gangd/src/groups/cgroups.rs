@@ -1,7 +1,4 @@
-//! Where jobs live: their cgroups, and moving processes in and out of them.
-//!
-//! What is done here may take the kernel milliseconds; it is done by the threads that serve clients,
-//! never by those that schedule.
+//! The cgroups of jobs, and moving processes in and out of them.
 
 use std::{
     path::{Path, PathBuf},
@@ -49,12 +46,13 @@ pub struct Cgroups {
     pub(super) keeps_attributes: bool,
 }
 
-/// Processes of a job on which handles are open at a time: each is a descriptor, and a job may have more
-/// processes than the daemon may have descriptors.
+/// Handles on processes of a job that are open at a time. Each is a descriptor, and a job may have
+/// more processes than the daemon may have descriptors.
 const PART: usize = 256;
 
-/// Handles on some processes of a list. A number may be given to another process before it is opened: so the
-/// list is read again then, and who lives after that had the number all the time.
+/// Handles on some processes of a list. A number may be given to another process before the handle
+/// is opened, so the list is read again. A process that lives after that had its number all the
+/// time.
 fn handles_of(
     pids: &[u32],
     list: impl Fn() -> Result<Vec<u32>>,
@@ -73,8 +71,8 @@ fn handles_of(
     Ok(handles)
 }
 
-/// Removes a group in which nobody is; true where somebody is, if only until it has ended. One in which a program made
-/// groups of its own, and left them, stays: they are not the daemon's.
+/// Removes a group without processes; true where it has one, if only until the process has ended. A
+/// group in which a program left groups of its own stays: those are not the daemon's.
 fn remove_unused(group: &Group) -> bool {
     let is_busy =
         group.remove().is_err_and(|error| error.source.kind() == std::io::ErrorKind::ResourceBusy);
@@ -106,7 +104,8 @@ impl Cgroups {
                 cgroups.root = None;
             }
         }
-        // What an earlier daemon had no time to remove would give its CPU time to a job of this one.
+        // A group that an earlier daemon had no time to remove would give its CPU time to a job of
+        // this one.
         for parent in cgroups.parent().iter().chain(&cgroups.plain_parent()) {
             remove_all_unused(parent);
         }
@@ -125,8 +124,8 @@ impl Cgroups {
         self.root.as_ref().map(|root| Group::at(root).child(&self.name))
     }
 
-    /// Takes the first process of a job in, and says where the job lives. One that Linux alone is to
-    /// schedule lives beside the others, in no group that is idle as a whole.
+    /// Makes the groups of a job for its first process, and returns where the job lives. A job that
+    /// Linux alone schedules lives beside the others, in no group that is idle as a whole.
     pub fn make_for(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Placement> {
         let parent = match policy {
             Policy::Gang => self.parent(),
@@ -204,7 +203,8 @@ impl Cgroups {
         Some(self.root.as_ref()?.join(group.trim_start_matches('/')))
     }
 
-    /// The job of this daemon that a process is in already, by the name of its group: not one that adopted a group.
+    /// The job of this daemon that a process is in already, by the name of its group. A job that
+    /// adopted a group has no such name.
     pub fn job_of(&self, pid: u32) -> Option<JobId> {
         let group = self.group_of(pid)?;
         let parents = self.parent().into_iter().chain(self.plain_parent());
@@ -214,7 +214,8 @@ impl Cgroups {
         name.strip_prefix("job-")?.parse().ok().map(JobId)
     }
 
-    /// The group of version 1 that a thread is in, where it may have no real-time threads (RT_GROUP_SCHED).
+    /// The group of version 1 that a thread is in, where the group may have no real-time threads
+    /// (RT_GROUP_SCHED).
     pub fn barred_from_realtime(&self, tid: u32) -> Result<Option<PathBuf>> {
         let (_, Some(group)) = self.origins(tid)? else { return Ok(None) };
         let runtime = if_there(Group::at(&group).read("cpu.rt_runtime_us"))?;
@@ -253,20 +254,22 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Moves a process of a job back into the group that all gangs share; true where it was not there.
+    /// Moves a process of a job back into the group that all gangs share; true where the process
+    /// was outside.
     pub fn take_back(&self, placement: &Placement, process: &ProcessHandle) -> Result<bool> {
         let Placement::Cgroup { group, cpu_group: Some(shared), .. } = placement else {
             return Ok(false);
         };
         let (at, cpu_at) = self.origins(process.pid)?;
-        // Who is in no group of the job any more is none of it.
+        // A process in no group of the job has left the job.
         if at != *group || cpu_at.as_ref() == Some(shared) {
             return Ok(false);
         }
         self.cpu.move_in(shared, process).map(|()| true)
     }
 
-    /// Moves a process back to where it, or the job's first one, came from. One that has ended is out.
+    /// Moves a process back to where it, or the job's first process, came from. A process that has
+    /// ended is out.
     pub fn move_out(
         &self,
         placement: &Placement,
@@ -426,8 +429,9 @@ impl Cgroups {
         Ok((roster, members))
     }
 
-    /// Removes what a daemon of that name left of its groups, where nobody is in them; true where somebody is in one,
-    /// if only until it has ended: a process that was killed, say. For who has the daemon's place.
+    /// Removes the groups that a daemon of this name left, where they have no processes. True where
+    /// one has a process, if only until it has ended: one that was killed, say. The caller holds
+    /// the lock of the daemon's socket.
     pub fn clear_up(roots: &Roots, name: &str) -> bool {
         let Ok(hierarchies) = Hierarchies::detect(roots) else { return false };
         let mut used = false;
@@ -435,8 +439,8 @@ impl Cgroups {
             [name.to_owned(), format!("{name}.none")].map(|name| Group::at(root).child(name))
         });
         for group in of_v2 {
-            // Those of jobs that nobody has on file any more: whoever removes a runtime directory does not
-            // wait for the guardian.
+            // The groups of jobs that are not on file any more: a user who removes a runtime
+            // directory does not wait for the guardian.
             used |= remove_all_unused(&group);
             used |= remove_unused(&group);
         }
@@ -482,8 +486,9 @@ mod tests {
             cpu: CpuControl::V2,
             findings: Vec::new(),
         };
-        // Of the root it is tried whether it takes SCHED_FIFO from jobs, which no directory that is no hierarchy lets any
-        // process into; the group above those of jobs has no groups that need it.
+        // The root is probed: would its controller take SCHED_FIFO from jobs? A directory that is
+        // no hierarchy lets no process in, so the probe fails. The group above those of jobs needs
+        // no controller.
         let cgroups = Cgroups::open(Roots::default(), &means, Backend::Rt, "gangd");
         let written = controls.map(|file| std::fs::read_to_string(file).unwrap());
         assert!(!cgroups.cpu.is_shared());
@@ -503,6 +508,6 @@ mod tests {
         }
         assert_eq!(found, [pids[1]]);
         assert_eq!(handles_of(&pids, || Ok(pids.to_vec())).unwrap().len(), 0, "all have ended");
-        assert!(handles_of(&[0], || Ok(vec![0])).is_err(), "it cannot be told apart");
+        assert!(handles_of(&[0], || Ok(vec![0])).is_err(), "no other process has number 0");
     }
 }

@@ -1,8 +1,9 @@
 //! The cpu controller's groups, by which jobs give way to the rest of the machine.
 //!
-//! With backend rt one group of all jobs is idle as a whole: of version 1 one that their processes are put into
-//! besides, of version 2 the one above those of all jobs. With backend weight each job has one of its own: of version 1
-//! again one besides, of version 2 the one that it lives in.
+//! With backend rt one group of all jobs is idle as a whole. In version 1 processes are put into it
+//! besides their own groups; in version 2 it is the group above those of all jobs. With backend
+//! weight each job has a group that weighs it: in version 1 again one besides, in version 2 the
+//! group that the job lives in.
 
 use std::path::Path;
 
@@ -19,7 +20,8 @@ use gang_timetable::Backend;
 #[derive(Clone, Debug)]
 pub struct CpuGroups {
     control: CpuControl,
-    /// The one of all jobs: idle as a whole, so that a filling thread gives way to everybody outside.
+    /// The group of all jobs: idle as a whole, so that a filling thread gives way to everybody
+    /// outside.
     shared: Option<Group>,
     backend: Backend,
 }
@@ -30,8 +32,8 @@ impl CpuGroups {
         CpuGroups { control: CpuControl::None, shared: None, backend }
     }
 
-    /// Makes what all jobs share. `above` are the root of the unified hierarchy and the group above those of jobs,
-    /// where they have any.
+    /// Makes the group that all jobs share. `above` has the root of the unified hierarchy and the
+    /// group above those of jobs, where there are any.
     pub(super) fn open(
         control: &CpuControl,
         backend: Backend,
@@ -60,17 +62,18 @@ impl CpuGroups {
         self.shared.is_some()
     }
 
-    /// Whether that is the one above those of jobs, so that whose group is elsewhere does not.
+    /// Whether the shared group is the one above those of jobs. A job whose group is elsewhere is
+    /// not in it then.
     pub(super) fn is_above(&self) -> bool {
         self.control == CpuControl::V2 && self.is_shared()
     }
 
-    /// Whether a job is in that group, which has one of version 1 besides or not.
+    /// Whether a job is in the shared group; `has_group` says whether it has one of version 1.
     pub(super) fn is_idle_as_a_whole(&self, has_group: bool) -> bool {
         self.is_shared() && (has_group || self.v1_root().is_none())
     }
 
-    /// What sets the weight of the group of all jobs, where they have one that gives way.
+    /// The files that set the weight of the group of all jobs, where that group gives way.
     pub fn of_all(&self) -> Option<ControlFiles> {
         let group = self.shared.as_ref()?;
         let weight = match self.control {
@@ -91,8 +94,8 @@ impl CpuGroups {
         }
     }
 
-    /// The group of version 1 that the processes of a job are put into besides, ready for them. `daemon` is the name of
-    /// the groups of this one.
+    /// The group of version 1 that the processes of a job are put into besides, made where it is
+    /// not there. `daemon` is the name of this daemon's groups.
     pub(super) fn of_job(&self, daemon: &str, job: JobId, policy: Policy) -> Result<Option<Group>> {
         let (Some(root), Policy::Gang) = (self.v1_root(), policy) else { return Ok(None) };
         match (self.backend, &self.shared) {
@@ -110,14 +113,14 @@ impl CpuGroups {
     pub(super) fn move_in(&self, group: &Path, process: &ProcessHandle) -> Result<()> {
         let moved = Group::at(group).add(process.pid);
         match (&moved, self.v1_root(), &self.shared) {
-            // It found it empty meanwhile.
+            // The other daemon found the group empty meanwhile.
             (Err(_), Some(root), Some(_)) => shared_group::prepare(root)?.add(process.pid),
             _ => moved,
         }
     }
 
-    /// The group that weighs one job alone, and the file of its weight, by the group that the job lives in and the
-    /// one of version 1 besides.
+    /// The group that weighs one job alone, and the file of its weight. `group` is where the job
+    /// lives, `cpu_group` its group of version 1.
     pub(super) fn own_of<'a>(
         &self,
         group: &'a Path,
@@ -130,7 +133,8 @@ impl CpuGroups {
         }
     }
 
-    /// Removes what all jobs share where nobody is in it; a group above others is not the controller's alone.
+    /// Removes the shared group of version 1 where it has no processes. A group above others serves
+    /// more than this controller, and stays.
     pub(super) fn close(&self) {
         if let (Some(root), Some(_)) = (self.v1_root(), &self.shared) {
             shared_group::remove(root);
@@ -165,7 +169,8 @@ fn prepare(
     }
 }
 
-/// Turns the controller off again where it would take SCHED_FIFO from jobs, which then do without it.
+/// Turns the controller off again where it would take SCHED_FIFO from jobs, which then do without
+/// the controller.
 fn keep_fifo(root: &Group, parent: &Group) -> Result<()> {
     let group = parent.child("probe");
     group.create()?;
@@ -186,8 +191,8 @@ mod tests {
 
     #[test]
     fn a_controller_that_would_take_sched_fifo_from_jobs_is_turned_off_again() {
-        // A directory that is no hierarchy: no process can be moved into its groups, as no real-time one can where the
-        // kernel groups them.
+        // The directory is no hierarchy: no process can be moved into its groups, as no real-time
+        // process can be where the kernel groups those.
         let root = tempfile::tempdir().unwrap();
         let root = Group::at(root.path());
         let parent = root.child("gangd");

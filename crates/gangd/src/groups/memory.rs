@@ -1,10 +1,11 @@
-//! The memory of jobs: what they use, and keeping them to what they were promised.
+//! The memory of jobs: what they use, and the limit that keeps them to what they were promised.
 //!
-//! The limit of version 2 is on the job's own group, which is no longer below that of the user: so the
-//! limits that held above its first process are kept, on each job by itself. That of version 1 is on a
-//! group below the one that the first process was in, which all processes of the job are put into. What a
-//! process used before it came into that group is not counted there
-//! (Documentation/admin-guide/cgroup-v1/memory.rst); a program that `gang run` starts has used nothing.
+//! The limit of version 2 is on the job's own group. That group is no longer below the user's, so
+//! each job keeps the limits that held above its first process. The limit of version 1 is on a
+//! group below that of the first process, and all processes of the job are put into it. Memory that
+//! a process used before it came into that group is not counted there
+//! (Documentation/admin-guide/cgroup-v1/memory.rst). A program that `gang run` starts has used
+//! none.
 
 use std::{
     io,
@@ -59,9 +60,9 @@ fn least_limit(root: &Path, group: &Path) -> Option<u64> {
 const ROUNDS_MAX: usize = 100;
 
 impl Cgroups {
-    /// Where the memory of a job is to be limited, by what it was promised or by what limits its first
-    /// process now; nothing is done there yet. A group that was there before the job has limits of its
-    /// own, which stay.
+    /// The place where the memory of a job is to be limited, by its promise or by what limits its
+    /// first process now. Nothing is done there yet. A group that was there before the job has
+    /// limits of its own, which stay.
     pub fn confinement(
         &self,
         job: JobId,
@@ -93,8 +94,8 @@ impl Cgroups {
         Ok(origin.map(|origin| root.join(origin.trim_start_matches('/'))))
     }
 
-    /// Sets the limit, or lifts it (0 bytes). Refused where more is in use, and cannot be taken back:
-    /// nobody is to be killed because somebody asked for less.
+    /// Sets the limit, or lifts it (0 bytes). Refused where more is in use and cannot be taken
+    /// back: no process is to be killed because somebody asked for less.
     pub fn limit(&self, at: &Confinement, mem_bytes: u64) -> Result<()> {
         let group = Group::at(&at.group);
         if at.origin.is_some() {
@@ -113,7 +114,7 @@ impl Cgroups {
             };
             let unknown = || error("read", "memory.stat", io::ErrorKind::InvalidData.into());
             if mem_bytes < memory::of_group(&group).ok_or_else(unknown)? {
-                // What version 1 answers.
+                // Version 1 answers the same.
                 return Err(error("write", "memory.max", rustix::io::Errno::BUSY.into()));
             }
         }

@@ -13,7 +13,7 @@ use rustix::{
     fd::{AsFd, OwnedFd},
 };
 
-/// What the main thread waits for besides jobs. Data of an epoll event; jobs come after.
+/// The sources that the main thread waits for. Data of an epoll event; jobs come after the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     Listener,
@@ -77,7 +77,8 @@ impl Watch {
         Ok(())
     }
 
-    /// True where a job has no process any more. Reading also makes the kernel tell the next change.
+    /// True where a job has no process any more. Reading also makes the kernel report the next
+    /// change.
     pub fn is_over(&self, job: JobId) -> bool {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(events) = jobs.get(&job) else { return false };

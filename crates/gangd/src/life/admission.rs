@@ -1,13 +1,14 @@
 //! Whether there is memory and disk for a job (L26).
 //!
-//! Problem: a gang that pages holds all its CPUs while it waits for a disk. What a job is going to need
-//! is known to its user alone, and before it starts.
+//! Problem: a gang that pages holds all its CPUs while it waits for a disk. Only its user knows
+//! what a job is going to need, and must say so before it starts.
 //!
-//! Approach: a job may say what it needs. It is held against what is free now, less what others were
-//! promised and do not use yet. Who does not fit is refused with the numbers, or waits its turn.
+//! Approach: a job may say what it needs. Its needs are held against what is free now, less what
+//! others were promised and do not use yet. A job that does not fit is refused with the numbers, or
+//! waits its turn.
 //!
-//! Properties: what is left after those who wait and came earlier is all that anybody gets, so a job that
-//! needs much does not wait for ever; a client that goes away waits no longer.
+//! Properties: a job gets only what is left after the jobs that wait and came earlier. So a job
+//! that needs much does not wait for ever. A client that goes away waits no longer.
 
 use std::{
     collections::VecDeque,
@@ -24,7 +25,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use super::{cleanup::Cleanup, job_ids::JobIds};
 use crate::error::Error;
 
-/// What the machine has now. Promises are added to it ([`Stock::promise`]).
+/// The stock of the machine now. Promises are added to it ([`Stock::promise`]).
 pub fn stock_of_machine(proc_root: &Path, disk: &Path) -> Result<Stock, Error> {
     let memory = memory::of_machine(proc_root)?;
     let space = rustix::fs::statvfs(disk).map_err(|e| Error::Failed {
@@ -41,11 +42,11 @@ pub fn stock_of_machine(proc_root: &Path, disk: &Path) -> Result<Stock, Error> {
 /// Jobs that wait at a time.
 const WAITING_MAX: usize = 256;
 
-/// How often the first of those who wait looks again: what is free changes without a word. The second one
-/// looks half as often, and so on, so that many who wait cost little more than a few.
+/// How often the first job that waits looks again: no event reports that more is free. The second
+/// job looks half as often, and so on, so that many cost little more than a few.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a new job has to pass, and what it gets.
+/// The queue and the room that a new job has to pass, and the number that it gets.
 #[derive(Debug)]
 pub struct Admission {
     /// Jobs that wait for memory or disk.
@@ -74,7 +75,7 @@ struct Waiting {
     next: u64,
 }
 
-/// Somebody who waits.
+/// A job that waits.
 #[derive(Debug)]
 struct Ticket {
     number: u64,
@@ -84,7 +85,7 @@ struct Ticket {
 }
 
 impl Waiting {
-    /// What those need who came before, or all where the ticket is none of theirs.
+    /// The needs of the jobs before a ticket, or of all where the ticket is not in the queue.
     fn ahead_of(&self, number: u64) -> Vec<Resources> {
         let before = self.tickets.iter().take_while(|ticket| ticket.number != number);
         before.map(|ticket| ticket.wanted).collect()
@@ -96,9 +97,9 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tries to let a job in that needs something. Where a client waits for it, again and again while
-    /// it is told that there is not enough, until the client hangs up. One attempt is made at a time,
-    /// and told what those need who came before.
+    /// Tries to let a job in that needs something. Where a client waits, tries again and again
+    /// while there is not enough, until the client hangs up. One attempt is made at a time; it gets
+    /// the needs of the jobs that came before.
     pub fn pass<T>(
         &self,
         wanted: Resources,

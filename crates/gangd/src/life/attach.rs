@@ -1,8 +1,8 @@
 //! Processes that come into a job: the first one, further ones, and those that are adopted.
 //!
-//! A process is named by its number, which may be another's by the time it is used. So a handle is taken
-//! first, and what is checked and moved then is what the handle names. What has to be undone is on file
-//! before it is done.
+//! A process is named by its number, which may be another's by the time it is used. So a handle is
+//! taken first. The process that is checked and moved then is the one that the handle names. Every
+//! step that has to be undone is on file before it is done.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use gang_timetable::{
 use super::{peer::Peer, single_threads::of_process};
 use crate::{daemon::Daemon, error::Error};
 
-/// What the first thread of a job had: its attributes and CPUs.
+/// The attributes and CPUs that the first thread of a job had.
 type First = (Attributes, CpuSet);
 
 impl Daemon {
@@ -65,8 +65,8 @@ impl Daemon {
         }
     }
 
-    /// A further process moves in. What it had, and where it was, is noted where the first one had
-    /// something else.
+    /// A further process moves in. Its attributes and groups are noted where the first process had
+    /// others.
     fn attach_further(
         &self,
         job: JobId,
@@ -99,7 +99,7 @@ impl Daemon {
         self.remember(job, before)
     }
 
-    /// What those threads of a process have which have something else than the job's first one had.
+    /// The threads of a process that have other attributes or CPUs than the job's first thread had.
     fn unlike(&self, first: &First, pid: u32) -> Vec<Seen> {
         let (normal, everywhere) = first;
         let tids = process::threads(&self.roots.proc, pid).unwrap_or_default();
@@ -143,7 +143,8 @@ impl Daemon {
         let at = self.cgroups.confinement(job, &placement, process.pid, mem_bytes)?;
         placement.set_confinement(at.clone());
         let first = (process.pid, started);
-        // On file before anything is done to the process: whoever has to undo it must find it.
+        // On file before anything is done to the process: guardian and next daemon must find it, to
+        // undo it.
         let everywhere = affinity.iter().copied().collect();
         let nobody = Members::new(Controls::default(), normal, everywhere);
         let mut home = Home::new(placement.clone(), nobody, normal, affinity.clone());
@@ -165,7 +166,7 @@ impl Daemon {
             }
         };
         let since = singles::read(&self.roots.proc, process.pid, process.pid).ok();
-        // It has its first slot while it moves, which may take the kernel longer than that.
+        // The process has its first slot while it moves: the kernel may take longer than a slot.
         let joined = self
             .members(job, &placement, normal, &affinity)
             .map_err(Error::from)
@@ -188,14 +189,14 @@ impl Daemon {
         });
         match settled {
             Ok(()) => {
-                // It may have ended before anybody watched.
+                // The job may have ended before it was watched.
                 if self.watch.is_over(job) {
                     self.end(job);
                 }
                 Ok(())
             }
             Err(error) => {
-                // It may have had a slot by now.
+                // The process may have had a slot by now.
                 let leaving = process.clone();
                 let leaver = self.conductor.ask(move |state| state.detach(job, leaving))?;
                 leaver.into_iter().for_each(|leaver| self.release_leaver(process, &leaver));
@@ -212,9 +213,9 @@ impl Daemon {
         }
     }
 
-    /// What a process has started while it was on its way into a job may have what the process had
-    /// in the job, without being in it: it gets back what it would have had. `first` is the
-    /// process's first thread, as it was before.
+    /// Releases threads outside the job that a process started on its way in. They may have what
+    /// the process had in the job, and get back what they would have had. `first` is the process's
+    /// first thread, as it was before.
     fn release_strays(&self, job: JobId, first: Option<Single>, placement: &Placement) {
         let (Some(first), Placement::Cgroup { group, .. }) = (first, placement) else { return };
         let pins = Pins::read(&self.files.store.pins(job.0)).ok().flatten();
@@ -235,7 +236,7 @@ impl Daemon {
     }
 
     /// A handle on a process that the peer may put into a job of that owner. The handle is taken
-    /// first: what is checked then is the process that the handle names.
+    /// first: so the process that is checked is the one that the handle names.
     fn claim(&self, peer: Peer, owner_uid: u32, pid: u32) -> Result<Arc<ProcessHandle>, Error> {
         self.claim_as(peer, owner_uid, pid, || format!("take process {pid} into a job"))
     }

@@ -1,13 +1,14 @@
 //! Jobs of policy `auto`: scheduled as a gang or by Linux alone, by what was measured.
 //!
-//! Problem: which of the two is better for a program, only the program shows, while it runs; and who finds
-//! out reads its instructions and loads programs into the kernel, which is no work for a daemon.
+//! Problem: only the program itself shows, while it runs, which of the two is better for it. A
+//! prover reads its instructions and loads programs into the kernel, which is no work for a daemon.
 //!
-//! Approach: the daemon keeps what was decided, and changes the policy when it is told to. It is told by a
-//! program of its own ([`crate::life::prover`]), or by whoever may change the policy of the job anyway.
+//! Approach: the daemon keeps the decisions, and changes policies by them. A program of its own
+//! reports a decision ([`super::prover`]), or any client that may change the policy of the job
+//! anyway.
 //!
-//! Properties: until something is decided the job is a gang. What is decided never overrules a person: the job
-//! must be `auto` when the decision comes, and no policy changes meanwhile.
+//! Properties: until a decision the job is a gang. No decision overrules a person: the job must be
+//! `auto` when the decision comes, and no policy changes meanwhile.
 
 use gang_conductor::{Auto, Gain, Job};
 use gang_protocol::{auto1, v1};
@@ -16,10 +17,10 @@ use gang_schedule::{JobId, Policy};
 use super::peer::Peer;
 use crate::{daemon::Daemon, error::Error};
 
-/// The most bytes of a reason; what is longer is refused.
+/// The most bytes of a reason; a longer one is refused.
 const BECAUSE_MAX: usize = 512;
 
-/// What a job of policy `auto` is to be scheduled by from now on.
+/// The policy by which a job of policy `auto` is scheduled from now on, and why.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     pub policy: Policy,
@@ -122,10 +123,10 @@ impl Daemon {
         for (job, policy, usual) in found.into_iter().flatten() {
             let _changing = self.locks.policy();
             // One that has ended, or is not auto any more, needs nothing.
-            let told = because.to_owned();
+            let reason = because.to_owned();
             let kept = self.conductor.ask(move |state| {
                 let auto = state.core.jobs.get_mut(&job)?.auto.as_mut()?;
-                auto.because = told;
+                auto.because = reason;
                 Some(())
             });
             if matches!(kept, Ok(Some(()))) && policy != usual {

@@ -1,10 +1,11 @@
 //! Jobs that are over, and wait to be cleared away.
 //!
-//! Problem: the kernel takes some milliseconds for the groups of each, and who connects or asks is not to wait
-//! for that. But where jobs come faster than they are cleared away, what is left of them fills the daemon until
-//! it has no descriptors.
+//! Problem: the kernel takes some milliseconds for the groups of each job, and no client is to wait
+//! for that. But where jobs come faster than they are cleared away, their remains fill the daemon
+//! until it has no descriptors.
 //!
-//! Approach: a queue, which one thread works off. Who registers a job waits while the queue is long.
+//! Approach: a queue, which one thread works off. A client that registers a job waits while the
+//! queue is long.
 
 use std::{
     collections::VecDeque,

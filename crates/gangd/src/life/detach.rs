@@ -19,14 +19,14 @@ const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 /// A process has left when for so long no new thread of it had what its parent had in the job.
 const STAYS_FOR: Duration = Duration::from_millis(25);
 
-/// How often the process is looked at meanwhile.
+/// The time between looks at the process.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Daemon {
     /// Takes a process out of a job: when this returns, it is scheduled as it was before.
     ///
-    /// The process is released while it is still in the job's groups. So a process that it starts in
-    /// between is either of the job or without a trace of it.
+    /// The process is released while it is still in the job's groups. So a process that it starts
+    /// in between is either of the job or without a trace of it.
     pub fn remove_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Error> {
         self.permit(peer, job, "remove a process")?;
         let process = ProcessHandle::open(pid).map_err(|_| Error::NoSuchProcess(pid))?;
@@ -74,15 +74,15 @@ impl Daemon {
         {
             std::thread::sleep(LOOK_EVERY);
         }
-        // One switcher has done so already, but another may have been late with an earlier action. The
-        // numbers of a process that has ended may be another's.
+        // One switcher has done so already, but another may have been late with an earlier action.
+        // The numbers of a process that has ended may be another's.
         if process.is_alive() {
             perform(&leaver.actions);
         }
     }
 
-    /// Waits as [`Daemon::wait_for_leaver`] does. Threads that the job did not know yet get what they
-    /// would have had.
+    /// Waits as [`Daemon::wait_for_leaver`] does. Threads that the job did not know yet get what
+    /// they would have had.
     pub fn release_leaver(&self, process: &ProcessHandle, leaver: &Leaver) {
         let end = Instant::now() + LEAVES_WITHIN;
         self.wait_for_leaver(process, leaver);

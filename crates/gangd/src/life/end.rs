@@ -23,8 +23,8 @@ impl Daemon {
         self.admission.queue.look_again();
     }
 
-    /// Ends a job that had no process any more a while ago, and was not watched since, unless another
-    /// process came.
+    /// Ends a job that had no process any more a while ago, and was not watched since, unless
+    /// another process came.
     pub fn end_if_over(&self, job: JobId) {
         let address = self.address(job).ok().flatten();
         let is_watched = address.is_some_and(|at| self.watch.add_job(job, &at.placement).is_ok());

@@ -1,7 +1,7 @@
-//! What is on file of jobs, kept equal to what the conductor has decided.
+//! The files of jobs, kept equal to what the conductor has decided.
 //!
-//! The record of a job is written before anything is done to the job, and removed after it is
-//! undone: the guardian and the next daemon know a job by its files alone.
+//! The record of a job is written before anything is done to the job, and removed after everything
+//! is undone. The guardian and the next daemon know a job by its files alone.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,11 +1,11 @@
-//! JobIds of jobs, none of which is given twice.
+//! The numbers of jobs, none of which is given twice.
 //!
-//! Problem: who keeps the number of a job, in a script or on paper, must never act on a later job with it
-//! that is a stranger's; and the history is to have each number once.
+//! Problem: a user may keep the number of a job in a script or on paper. With that number he must
+//! never act on a later job, which is a stranger's. And the history is to have each number once.
 //!
-//! Approach: the next number is on file beside the socket, before anybody hears of the one before it. The file
-//! stays when the daemon ends. Where it is lost, as by a restart of the machine, the history says which numbers
-//! were given.
+//! Approach: the next number is on file beside the socket before any client hears of the one before
+//! it. The file stays when the daemon ends. Where the file is lost, as by a restart of the machine,
+//! the history says which numbers were given.
 
 use std::{
     fs, io,
@@ -18,7 +18,7 @@ use gang_schedule::JobId;
 /// Beyond what JSON has as an exact number in all languages there are no numbers of jobs.
 const MAX: u64 = 1 << 53;
 
-/// Which number comes next, on file.
+/// The next number, on file.
 #[derive(Debug)]
 pub struct JobIds {
     path: PathBuf,
@@ -31,7 +31,7 @@ fn path(socket: &Path) -> PathBuf {
 }
 
 impl JobIds {
-    /// Those of the daemon at a socket; `last` is the greatest that the history knows.
+    /// The numbers of the daemon at a socket; `last` is the greatest that the history knows.
     pub fn of(socket: &Path, last: u64) -> JobIds {
         let path = path(socket);
         let on_file = match read(&path) {
@@ -50,13 +50,13 @@ impl JobIds {
         JobIds { path, next: Mutex::new(on_file.max(of_history)) }
     }
 
-    /// The number of the next job, as far as it is known here.
+    /// The number of the next job.
     pub fn next(&self) -> u64 {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A number was given; nobody has heard of it yet. A disk that fails is told, and keeps nobody from
-    /// registering jobs.
+    /// A number was given, and no client has heard of it yet. A disk that fails is logged, and
+    /// keeps no client from registering jobs.
     pub fn take(&self, job: JobId) {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         if job.0 < *next {

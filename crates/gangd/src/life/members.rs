@@ -34,8 +34,8 @@ impl Daemon {
 
     /// The job that a process is in already.
     pub fn job_of(&self, pid: u32) -> Result<Option<JobId>, Error> {
-        // The group of a job that has just come has its name before the conductor knows that the job
-        // lives there.
+        // The group of a job that has just come has its name before the conductor knows that the
+        // job lives there.
         if let Some(job) = self.cgroups.job_of(pid) {
             return Ok(Some(job));
         }

@@ -1,4 +1,4 @@
-//! The memory of a job: what it uses, and its limit, with the record on file.
+//! The memory that a job uses, and its limit, with the record on file.
 
 use gang_engine::release;
 use gang_schedule::JobId;
@@ -11,8 +11,8 @@ impl Daemon {
         Ok(self.placement(job)?.map_or(0, |at| self.cgroups.memory_used(&at)))
     }
 
-    /// Has the kernel keep a job to so much memory, where it can; 0 bytes lift the limit. Refused where
-    /// the job has more already, and the kernel cannot take it back.
+    /// Has the kernel keep a job to so much memory, where it can; 0 bytes lift the limit. Refused
+    /// where the job has more already, and the kernel cannot take it back.
     pub fn confine(&self, job: JobId, mem_bytes: u64) -> Result<(), Error> {
         let Some(placement) = self.placement(job)? else { return Ok(()) };
         if let Some(at) = placement.confinement() {

@@ -6,7 +6,7 @@ use rustix::net::UCred;
 
 use crate::{daemon::Daemon, error::Error};
 
-/// A client, by the kernel's word (SO_PEERCRED): no message says who sends it.
+/// A client, by the kernel's word (SO_PEERCRED): no message names its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub uid: u32,

@@ -1,11 +1,12 @@
 //! Jobs whose policy changes while they run.
 //!
-//! Problem: a job that Linux alone schedules lives in other groups than a gang: in those of gangs, which
-//! are idle as a whole, its ordinary threads would give way to everybody.
+//! Problem: a job that Linux alone schedules lives in other groups than a gang. The groups of gangs
+//! are idle as a whole: an ordinary thread in them would give way to everybody.
 //!
-//! Approach: a gang is first taken out of its slots, its threads have back what they had, and then its
-//! processes move; the other way round they move first. Until nobody is left there, the groups of gangs are
-//! the ones on file: whoever has to release the job finds all that needs it.
+//! Approach: a gang is first taken out of its slots, and its threads get back what they had; then
+//! its processes move. The other way round, the processes move first. Until the last process has
+//! left them, the groups of gangs are the ones on file. So guardian and next daemon find all that a
+//! release needs.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 const ROUNDS_MAX: usize = 100;
 
 impl Daemon {
-    /// Schedules a job by another policy from now on. Whoever calls it holds `policy_change`: who moves in must not
-    /// meet who moves out.
+    /// Schedules a job by another policy from now on. The caller holds the lock of policies:
+    /// processes that move in must not meet processes that move out.
     pub fn reschedule(&self, job: JobId, policy: Policy) -> Result<(), Error> {
         let from = self.conductor.ask(move |state| {
             let machine = state.core.schedule.topology().len();
@@ -47,7 +48,7 @@ impl Daemon {
         let to = self.cgroups.placement_by(job, policy, &from)?;
         match policy {
             Policy::None => {
-                // Not on file yet: what is there tells where gangs are.
+                // Not on file yet: the record says where gangs are.
                 self.conductor
                     .ask(move |state| state.core.change(job, |spec, _| spec.policy = policy))??;
                 self.wait_until_released(job);
@@ -57,20 +58,21 @@ impl Daemon {
                 self.change_on_file(move |state| Ok(state.core.expect_at(job, known)?))?;
             }
         }
-        // Nobody watches meanwhile: the group that they leave becomes empty, and the job is not over.
+        // The job is not watched meanwhile: the group that its processes leave becomes empty, and
+        // the job is not over.
         self.watch.remove_job(job);
         let moved =
             self.move_over(&from, &to).and_then(|()| self.finish_move(job, policy, &from, &to));
         self.watch.add_job(job, if moved.is_ok() { &to } else { &from })?;
-        // It may have ended while nobody watched.
+        // The job may have ended while it was not watched.
         if self.watch.is_over(job) {
             self.end(job);
         }
         moved
     }
 
-    /// Waits until nobody follows a timetable that has a job which takes no turns, and gives its threads what
-    /// they had.
+    /// Waits until no switcher follows a timetable that has a job which takes no turns; then gives
+    /// its threads what they had.
     fn wait_until_released(&self, job: JobId) {
         let end = Instant::now() + RELEASED_WITHIN;
         while Instant::now() < end {
@@ -81,11 +83,12 @@ impl Daemon {
             });
             match released {
                 Ok(Some(Some(generation))) if self.conductor.is_in_force(generation) => {
-                    // One switcher has done it, and another may have been late with what it did before.
+                    // One switcher has done so already, but another may have been late with an
+                    // earlier action.
                     return self.release_again(job);
                 }
                 Ok(Some(_)) => {}
-                // It has ended, or everything has.
+                // The job has ended, or the conductor has.
                 Ok(None) | Err(_) => return,
             }
             std::thread::sleep(LOOK_EVERY);

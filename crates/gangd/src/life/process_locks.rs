@@ -1,10 +1,10 @@
 //! One request at a time brings a process, or a thread of it, into a job.
 //!
-//! Problem: a process is in one job at a time, and so is each of its threads. But a process moves in
-//! within milliseconds, and another request would still find it outside meanwhile.
+//! Problem: a process is in one job at a time, and so is each of its threads. But a process moves
+//! in within milliseconds, and another request would still find it outside meanwhile.
 //!
-//! Approach: a request holds the lock of the process until the process is in its job, and looks
-//! whether another job has the process once it holds the lock.
+//! Approach: a request holds the lock of the process until the process is in its job. Once it holds
+//! the lock, it looks whether another job has the process.
 
 use std::{
     collections::BTreeSet,

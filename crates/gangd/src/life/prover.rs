@@ -1,13 +1,15 @@
 //! The program that proves jobs of policy `auto`.
 //!
-//! Problem: a proof takes eyes in the kernel and the instructions of a program. The daemon is small, has its
-//! memory locked, and must not die of what it reads.
+//! Problem: a proof takes eyes in the kernel and the instructions of a program. The daemon is
+//! small, has its memory locked, and must not die of what a proof reads.
 //!
-//! Approach: `gang-doctor --auto` is a client like any other, in a process of its own. The daemon starts it
-//! for the first job of policy `auto` and ends it after the last. It says in one line whether it can measure
-//! here, and why not. The end of its standard input tells it to end, also where the daemon was killed.
+//! Approach: `gang-doctor --auto` is a client like any other, in a process of its own. The daemon
+//! starts it for the first job of policy `auto` and ends it after the last. The program prints one
+//! line: that it can measure here, or why not. It ends at the end of its standard input, also where
+//! the daemon was killed.
 //!
-//! Properties: while it is not there, jobs are scheduled as was decided last, and say why nothing is measured.
+//! Properties: while the program is not there, jobs are scheduled by the last decision, and say why
+//! nothing is measured.
 
 use std::{
     fs::File,
@@ -24,23 +26,23 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::daemon::Daemon;
 
-/// What it says when it can measure; anything else is the reason why not.
+/// The line of a program that can measure; any other line is the reason why not.
 const READY: &str = "ready";
 
 /// How long that may take: the kernel checks what it is to load.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long who asks for it waits to hear of it: twice, and for the clearing of jobs besides, which is less than
-/// a client waits for an answer.
+/// The longest that a client waits to hear whether jobs are proved. Twice this, and the wait for
+/// the clean-up of jobs, are less than a client waits for an answer.
 const KNOWN_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often it is looked at, and at whether there is a job for it.
+/// The time between looks at the program, and at whether there is a job for it.
 const ROUND: Duration = Duration::from_millis(250);
 
 /// The wait before one is started again that ended by itself.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// How long it may take to end when it is told to.
+/// How long the program may take to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// How it stands with the proving of jobs.
@@ -60,7 +62,8 @@ enum Phase {
 }
 
 impl Prover {
-    /// Sees to it that jobs are proved, and returns when it is known whether they can be, or that takes long.
+    /// Sees to it that jobs are proved. Returns when it is known whether they can be, or when that
+    /// takes long.
     pub fn ensure(daemon: &Arc<Daemon>) {
         let prover = &daemon.prover;
         {
@@ -70,7 +73,7 @@ impl Prover {
                 let thread = std::thread::Builder::new().name("prover".into());
                 match thread.spawn(move || keep(&kept)) {
                     Ok(_) => *phase = Phase::Starting,
-                    // Who asks next tries again.
+                    // The next client tries again.
                     Err(error) => tracing::warn!(%error, "no thread for who proves jobs"),
                 }
             }
@@ -111,7 +114,8 @@ fn keep(daemon: &Arc<Daemon>) {
     loop {
         if needed_until < Instant::now() {
             let mut phase = prover.phase();
-            // Whoever asks from now on starts the next one; who asked before has its job by now, or asks again.
+            // A client that asks from now on starts the next one; earlier clients have their jobs
+            // by now, or ask again.
             if !daemon.has_auto() {
                 *phase = Phase::NotNeeded;
                 return;
@@ -149,7 +153,7 @@ fn fail(daemon: &Daemon, reason: String) {
     daemon.prover.set(Phase::Cannot(reason));
 }
 
-/// One that runs. It is told to end when this is dropped.
+/// A program that runs, and ends when this is dropped.
 struct Running {
     child: Child,
 }

@@ -15,8 +15,8 @@ use gang_schedule::JobId;
 use super::admission::stock_of_machine;
 use crate::{daemon::Daemon, error::Error};
 
-/// The longest that a client waits for the clean-up of ended jobs before its own is registered; less
-/// than it waits for an answer.
+/// The longest that a client waits for the clean-up of ended jobs before its own is registered;
+/// less than it waits for an answer.
 const CLEARED_WITHIN: Duration = Duration::from_secs(5);
 
 impl Daemon {
@@ -53,7 +53,7 @@ impl Daemon {
         })
     }
 
-    /// What the machine has of memory and disk, with what was promised to jobs.
+    /// The memory and disk of the machine, with the promises to jobs.
     pub fn stock(&self) -> Result<Stock, Error> {
         self.stock_after(None, &[])
     }
@@ -75,14 +75,14 @@ impl Daemon {
         Ok(stock)
     }
 
-    /// What a process has with its descendants.
+    /// The memory of a process and its descendants.
     pub fn held_by_tree(&self, pid: u32) -> Resources {
         let pids = process::descendants(&self.roots.proc, pid).unwrap_or_default();
         let mem_bytes = memory::of_processes(&self.roots.proc, &pids);
         Resources { mem_bytes, disk_bytes: 0 }
     }
 
-    /// What the processes of a cgroup have.
+    /// The memory of the processes of a cgroup.
     pub fn held_by_group(&self, path: &str) -> Resources {
         let group = self.means.groups.as_ref().map(|root| root.join(path.trim_start_matches('/')));
         let pids = group.and_then(|group| Group::at(group).processes().ok()).unwrap_or_default();

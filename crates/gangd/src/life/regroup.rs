@@ -1,11 +1,12 @@
 //! Jobs that come back to the groups of gangs.
 //!
-//! Problem: while the daemon is stuck its jobs give way to nobody: the guardian takes them out of the group
-//! that is idle as a whole, or has that group weigh what others do. A daemon that goes on has to undo that,
-//! process by process, which takes the kernel milliseconds each.
+//! Problem: while the daemon is stuck, its jobs give way to nobody. The guardian takes them out of
+//! the group that is idle as a whole, or has that group weigh what others do. A daemon that goes on
+//! has to undo that, process by process, which takes the kernel milliseconds each.
 //!
-//! Approach: a thread of its own, once the conductor goes on; gangs have their slots meanwhile. It is done
-//! again until nobody is found, because who is not back yet may start others.
+//! Approach: a thread of its own moves the processes, once the conductor goes on; gangs have their
+//! slots meanwhile. It repeats this until it finds no process outside, because one that is not back
+//! yet may start others.
 
 use gang_engine::bound::ProcessHandle;
 use gang_schedule::JobId;
@@ -66,7 +67,8 @@ impl Daemon {
         Ok(moved)
     }
 
-    /// Who takes a process out of a job meanwhile holds the same lock: nobody is moved who has left.
+    /// A thread that takes a process out of a job meanwhile holds the same lock: no process is
+    /// moved that has left.
     fn take_process_back(
         &self,
         address: &Address,

@@ -1,10 +1,10 @@
-//! What is changed of jobs while they run.
+//! Changes of jobs while they run.
 //!
 //! Problem: the change that a client asks for has several parts, in the schedule, in the kernel and
 //! on file, and any of them may be refused.
 //!
-//! Approach: the parts that may be refused are asked first, so that a refusal leaves everything as it
-//! was. The kernel's part is on file before it is done, and off file after it is undone.
+//! Approach: the parts that may be refused are asked first, so that a refusal leaves everything as
+//! it was. The kernel's part is on file before it is done, and off file after it is undone.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use gang_schedule::{Class, JobId, Spec};
 use super::{peer::Peer, prover::Prover};
 use crate::{conduct::state::State, daemon::Daemon, error::Error};
 
-/// What is to change of a job that runs; absent parts stay.
+/// The parts of a running job that are to change; absent parts stay.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
     pub class: Option<Class>,
@@ -28,7 +28,7 @@ pub struct Change {
     pub disk_bytes: Option<u64>,
 }
 
-/// What a change that fails goes back to.
+/// The state to which a change that fails goes back.
 #[derive(Clone, Debug)]
 struct Before {
     spec: Spec,
@@ -37,8 +37,8 @@ struct Before {
 }
 
 impl Change {
-    /// Returns what the job is now. Refused where the class may not be raised, or the job could not be
-    /// what it would become.
+    /// Returns what the job is now. Refused where the class may not be raised, or the job could not
+    /// be what it would become.
     fn permitted(&self, state: &State, id: JobId, may_raise: bool) -> Result<Before, Error> {
         let job = state.job(id)?;
         let now = job.spec.class;
@@ -76,8 +76,8 @@ impl Change {
         }
     }
 
-    /// The change that undoes this one, but for the policy. It touches what this one touches alone:
-    /// another client may have changed the rest meanwhile.
+    /// The change that undoes this one, but for the policy. It touches the same parts and no
+    /// others, which another client may have changed meanwhile.
     fn back(&self, Before { spec, resources, .. }: &Before) -> Change {
         Change {
             class: self.class.map(|_| spec.class),
@@ -94,9 +94,9 @@ impl Change {
 impl Daemon {
     /// Changes a job while it runs: all that is asked, or nothing of it.
     ///
-    /// The order of the steps: resources, which other jobs wait for; then policy and the rest. Policy
-    /// `none` comes before the rest and policy `gang` after it: in between, the schedule may refuse
-    /// what a gang asks for.
+    /// The order of the steps: resources, which other jobs wait for; then policy and the rest.
+    /// Policy `none` comes before the rest and policy `gang` after it: in between, the schedule may
+    /// refuse what a gang asks for.
     pub fn set_job(self: &Arc<Self>, peer: Peer, job: JobId, change: Change) -> Result<(), Error> {
         self.permit(peer, job, "change a job")?;
         let _changing = change.policy.is_some().then(|| self.locks.policy());

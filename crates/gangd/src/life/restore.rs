@@ -24,7 +24,7 @@ impl Daemon {
                 self.clear_away(&record);
             }
         }
-        // What was decided of a job of policy auto, and why, is not on file.
+        // A decision on a job of policy auto, and its reason, are not on file.
         self.end_trials("");
     }
 

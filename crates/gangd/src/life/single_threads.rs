@@ -1,12 +1,13 @@
 //! Single threads that come into a job, and leave it.
 //!
-//! Problem: a program may have one thread that works with those of others while the rest of it does not. But
-//! whatever stops, freezes or weighs acts on processes or on groups of them, and in version 2 of cgroups a
-//! thread is where its process is.
+//! Problem: a program may have one thread that works with those of others while the rest of it does
+//! not. But all that stops, freezes or weighs acts on processes or on groups of them. In version 2
+//! of cgroups a thread is where its process is.
 //!
-//! Approach: a job has either processes or single threads. Single ones stay in the groups of their process, and
-//! out of their slots they are SCHED_IDLE there. Where a thread by itself cannot be switched, it is refused,
-//! with what to do instead. What is to be undone is on file before it is done.
+//! Approach: a job has either processes or single threads. Single threads stay in the groups of
+//! their process, and out of their slots they are SCHED_IDLE there. Where a thread by itself cannot
+//! be switched, it is refused, with what to do instead. Every step that is to be undone is on file
+//! before it is done.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -27,7 +28,7 @@ use crate::{
     error::Error,
 };
 
-/// Who has a thread already, or all threads of its process.
+/// The job that has a thread already, or all threads of its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     /// The thread by itself.
@@ -35,7 +36,7 @@ enum Owner {
     OfProcess(JobId),
 }
 
-/// What must be known of a single thread that leaves its job.
+/// A single thread that leaves its job.
 pub struct SingleLeaver {
     pub process: Arc<ProcessHandle>,
     pub leaver: Leaver,
@@ -138,7 +139,7 @@ impl Daemon {
         if process.is_alive() { Ok((process, single)) } else { Err(gone()) }
     }
 
-    /// Whose member a thread is.
+    /// The job that has a thread, if any.
     fn owner_of(&self, single: Single) -> Result<Option<Owner>, Error> {
         if let Some(job) = self.job_of(single.pid)? {
             return Ok(Some(Owner::OfProcess(job)));
@@ -185,7 +186,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Ends jobs whose last single thread has ended; puts on file who is left in the others.
+    /// Ends jobs whose last single thread has ended; puts on file the threads that are left in the
+    /// others.
     pub fn tend_singles(&self, due: Vec<(JobId, bool)>) {
         for (job, is_over) in due {
             if is_over {
@@ -197,7 +199,8 @@ impl Daemon {
         }
     }
 
-    /// Whether this daemon can switch the single threads that an earlier one left, if it has left such.
+    /// Whether this daemon can switch the single threads that an earlier one left, if there are
+    /// any.
     pub fn can_go_on(&self, placement: &Placement) -> Result<(), Error> {
         let Placement::Threads { threads } = placement else { return Ok(()) };
         let mut can = threads.iter().map(|single| self.can_switch(single));
@@ -216,7 +219,7 @@ impl Daemon {
     ) -> Result<(), Error> {
         self.files.put(Some(record))?;
         let added = self.conductor.ask(move |state| state.add_single(job, single))?;
-        // It has ended meanwhile.
+        // The thread has ended meanwhile.
         added.inspect_err(|_| drop(self.files.store.remove(job.0)))
     }
 
@@ -243,7 +246,7 @@ impl Daemon {
     /// Takes a single thread out of a job: when this returns, it is scheduled as it was before.
     pub fn remove_thread(&self, peer: Peer, job: JobId, tid: u32) -> Result<(), Error> {
         self.permit(peer, job, "remove a thread")?;
-        // It is brought into no job until it has left this one.
+        // The process is brought into no job until its thread has left this one.
         let pid = process::of_thread(&self.roots.proc, tid);
         let _lock = self.locks.process(pid.map_err(|_| Error::NoSuchThread(tid))?);
         let gone = self.conductor.ask(move |state| leave(state, job, tid))??;
@@ -261,7 +264,7 @@ impl Daemon {
                 Ok(())
             }
             Ok(false) => self.change_on_file(move |state| Ok(state.keep_singles(job))),
-            // It has ended meanwhile.
+            // The job has ended meanwhile.
             Err(_) => Ok(()),
         }
     }

@@ -1,18 +1,19 @@
 //! Jobs of more threads than are switched.
 //!
 //! Problem: such a job has no slots. But a thread that it starts while it is lowered may have what
-//! its parent had in the last slot, and there are threads that no timetable has. They would run
-//! beside ordinary threads, or before them: those of a wide gang have the highest weight.
+//! its parent had in the last slot, and no timetable has all of its threads. These would run beside
+//! ordinary threads, or before them: the threads of a wide gang have the highest weight.
 //!
 //! Approach: as long as there is such a job, the main thread looks at all of its threads now and
-//! then, and lowers each that is not. If the job has shrunk meanwhile, this costs it one slot.
+//! then, and lowers each that is not lowered. If the job has shrunk meanwhile, this costs it one
+//! slot.
 
 use gang_conductor::{Eligibility, Job};
 use gang_engine::thread;
 use gang_linux::{cgroup::Group, error::unless_gone};
 use gang_timetable::{Attributes, before_gangd, lowered, record::Placement};
 
-/// What must be known of a job to lower all of it.
+/// A job that is over the limit, with what lowering it needs.
 pub struct OverLimit {
     group: Group,
     normal: Attributes,
@@ -20,7 +21,7 @@ pub struct OverLimit {
 }
 
 impl OverLimit {
-    /// Absent for a job that has slots, and for one without a cgroup, whose processes are not raised.
+    /// Absent for a job that has slots, and for one without a cgroup: its processes are not raised.
     pub fn of(job: &Job, machine: u32) -> Option<OverLimit> {
         let home = job.home.as_ref()?;
         let Placement::Cgroup { group, .. } = &home.placement else { return None };
@@ -31,8 +32,8 @@ impl OverLimit {
         })
     }
 
-    /// Lowers every thread that does not stand as the job does. Those that are real-time by their own choice
-    /// stay so.
+    /// Lowers every thread that does not stand as the job does. Threads that are real-time by their
+    /// own choice stay so.
     pub fn lower(&self) {
         for tid in unless_gone(self.group.threads()).unwrap_or_default() {
             // One that ended meanwhile needs nothing.

@@ -32,8 +32,8 @@ impl Tree {
 }
 
 impl Daemon {
-    /// Ends trees whose processes have all ended. Of the others, puts on file the processes that they
-    /// have now: after a restart, a process whose parents have ended would not be found again.
+    /// Ends trees whose processes have all ended. Of the others, puts on file the processes that
+    /// they have now: after a restart, a process whose parents have ended would not be found again.
     pub fn tend_trees(&self, trees: Vec<Tree>) {
         for Tree { job, is_over, processes } in trees {
             if is_over {

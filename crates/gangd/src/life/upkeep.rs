@@ -1,4 +1,4 @@
-//! What the main thread does for all jobs now and then.
+//! The work that the main thread does for all jobs now and then.
 
 use gang_timetable::Backend;
 
@@ -6,8 +6,8 @@ use super::{thread_limit::OverLimit, trees::Tree};
 use crate::daemon::Daemon;
 
 impl Daemon {
-    /// Does what is due for jobs. Returns whether there were any, and whether there had been any since
-    /// the daemon began. Asks once: each question wakes the conductor.
+    /// Does what is due for jobs. Returns whether there were any, and whether there had been any
+    /// since the daemon began. Asks once: each question wakes the conductor.
     pub fn tend(&self) -> (bool, bool) {
         let forget_after = self.settings().forget_after;
         let asked = self.conductor.ask(move |state| {

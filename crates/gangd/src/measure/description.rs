@@ -1,4 +1,4 @@
-//! What was measured of a job, in the terms of the interface.
+//! The figures measured of a job, in the terms of the interface.
 
 use gang_bpf::{GangSums, NotMeasured};
 use gang_protocol::v1;
@@ -60,7 +60,7 @@ pub fn lost_to(measuring: &Measuring, placement: &Placement) -> Option<Vec<v1::C
     Some(culprits.collect())
 }
 
-/// What a job had of each CPU that it used; absent where that was not measured.
+/// The times of a job on each CPU that it used; absent where they were not measured.
 pub fn per_cpu(measuring: &Measuring, placement: &Placement) -> Option<Vec<v1::OnCpu>> {
     let Placement::Cgroup { group, .. } = placement else { return None };
     let of_cpus = measuring.meter().ok()?.per_cpu(group_number(group)?).ok()?;

@@ -1,4 +1,5 @@
-//! What the conductor sends to the BPF programs: which groups are gangs, and when their slots are.
+//! The conductor's side: it sends to the BPF programs which groups are gangs, and when their slots
+//! are.
 //!
 //! Problem: the kernel sees which threads run, but not which were to run. A message at each edge
 //! would cost the switchers time, and come late.
@@ -55,7 +56,7 @@ impl MeasuredGangs {
         self.await_waking(job);
     }
 
-    /// What was measured of a job up to now.
+    /// The sums measured of a job up to now.
     pub fn sums(&self, job: JobId) -> Option<GangSums> {
         self.meter.as_ref()?.read(self.gangs.get(&job)?.group).ok()
     }
@@ -81,8 +82,8 @@ impl MeasuredGangs {
         meter.short_tasks().ok()
     }
 
-    /// Asks for a report when a job that sleeps, and is to have slots, wants to run. The survey sees
-    /// jobs that want to run already, and those that are not measured.
+    /// Asks for a report when a job that sleeps, and is to have slots, wants to run. The survey
+    /// sees jobs that want to run already, and those that are not measured.
     pub fn await_waking(&self, job: &Job) {
         if job.activity.awake || job.spec.policy != Policy::Gang {
             return;

@@ -1,4 +1,4 @@
-//! The BPF programs' own side: they are loaded, asked to look around, and report who wakes.
+//! The BPF programs' own side: they are loaded, asked to look around, and report jobs that wake.
 //!
 //! The kernel takes longer to check the programs than the daemon takes to start, and no client is
 //! to wait for that. So the thread `measuring` loads them; until then there is no meter.

@@ -1,4 +1,4 @@
-//! What is measured of gangs by BPF programs: what these programs get, and what they report.
+//! Measuring of gangs by BPF programs: what these programs get, and what they report.
 //!
 //! The conductor sends them groups and slots ([`gangs`]). A thread of its own starts them and looks
 //! at the machine for them ([`measuring`]). Client threads read the sums ([`description`]).

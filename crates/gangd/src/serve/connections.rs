@@ -41,7 +41,7 @@ pub struct Clients {
     are_kept_out: AtomicBool,
 }
 
-/// Which limit keeps another connection out.
+/// The limit that keeps another connection out.
 #[derive(Debug, PartialEq, Eq)]
 struct Full {
     limit: &'static str,
@@ -92,7 +92,7 @@ const WITHOUT_DESCRIPTORS: Duration = Duration::from_millis(50);
 
 /// Takes the connections that wait, each with a thread of its own.
 pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clients>) {
-    // Those beyond wait until the other sources of the main thread had their turn.
+    // Further connections wait until the other sources of the main thread had their turn.
     for _ in 0..64 {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
@@ -197,7 +197,8 @@ fn try_serve(stream: UnixStream, daemon: Arc<Daemon>, peer: Peer) -> anyhow::Res
 }
 
 /// Whether a gang that arrives, or a person who stops one, waits for the answer. Requests of views
-/// come again and again and are not urgent, nor is one that takes longer with more jobs or threads.
+/// come again and again, and are not urgent. Nor is a request that takes longer with more jobs or
+/// threads.
 fn is_urgent(method: &str) -> bool {
     let name = method.rsplit('.').next().unwrap_or_default();
     ["Register", "AddProcess", "GetSlotPage", "Suspend", "Resume", "Kill"].contains(&name)

@@ -1,4 +1,4 @@
-//! What the daemon knows, in the terms of the interface.
+//! Jobs, plans and the daemon itself, in the terms of the interface.
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -17,11 +17,10 @@ use crate::{
     life::auto, measure::description as measured,
 };
 
-/// Single switches that are told at a time, lest a reply be too long.
+/// Single switches in one reply; more would make it too long.
 const SWITCHES_MAX: usize = 32_768;
 
-/// A job in the terms of the interface, but for what takes longer to find out than the conductor has
-/// time for.
+/// A job in the terms of the interface, without the parts for which the conductor has no time.
 pub struct Described {
     job: v1::Job,
     address: Option<Address>,
@@ -37,7 +36,7 @@ impl Described {
         }
     }
 
-    /// What the conductor knows of it.
+    /// The parts that the conductor knows.
     pub fn brief(self) -> v1::Job {
         self.job
     }
@@ -50,12 +49,12 @@ impl Described {
         }
     }
 
-    /// Whom the job waited for in its slots.
+    /// The processes that the job waited for in its slots.
     pub fn lost_to(&self, daemon: &Daemon) -> Option<Vec<v1::Culprit>> {
         measured::lost_to(&daemon.measuring, &self.address.as_ref()?.placement)
     }
 
-    /// What the job had of each CPU.
+    /// The times of the job on each CPU.
     pub fn per_cpu(&self, daemon: &Daemon) -> Option<Vec<v1::OnCpu>> {
         measured::per_cpu(&daemon.measuring, &self.address.as_ref()?.placement)
     }
@@ -229,8 +228,8 @@ fn guarantee(backend: Backend) -> v1::Guarantee {
     }
 }
 
-/// Plans of the slice under way and of those planned after it; and of those before it that ended after
-/// `since_ns`. Each with the gaps in force when it began.
+/// Plans of the slice under way and of those planned after it, and of earlier slices that ended
+/// after `since_ns`. Each has the gaps in force when it began.
 pub fn frame(state: &State, now_ns: u64, since_ns: Option<u64>) -> Vec<(Arc<Plan>, Gap)> {
     let now = slices::slice_at(state.core.schedule.config(), now_ns);
     let plans = match since_ns {

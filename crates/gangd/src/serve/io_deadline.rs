@@ -1,9 +1,9 @@
 //! How long a client may take for its part of a conversation.
 //!
-//! Problem: a timeout of a socket is one of each call. Who sends a byte now and then, or takes one, keeps a
-//! thread of the daemon for as long as there are bytes.
+//! Problem: a timeout of a socket is one of each call. A client that sends a byte now and then, or
+//! takes one, keeps a thread of the daemon for as long as there are bytes.
 //!
-//! Approach: a whole message has an end, and each call has what is left until then.
+//! Approach: a whole message has an end, and each call has the time that is left until then.
 
 use std::{
     io::{self, BufReader, Write},
@@ -11,10 +11,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the kernel takes in one piece, in bytes; of more on a Unix socket it may make several.
+/// Bytes that the kernel takes in one piece; of more on a Unix socket it may make several.
 const PIECE: usize = 16 * 1024;
 
-/// What is left of a time; none is an error.
+/// The rest of a time; none is an error.
 fn left(ends: Instant) -> io::Result<Duration> {
     let left = ends.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
@@ -41,7 +41,7 @@ impl io::Read for DeadlineReader<'_> {
 impl io::BufRead for DeadlineReader<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.reader.buffer().is_empty() {
-            // Whoever sends its last byte at the last moment has no more than what is left.
+            // A client that sends its last byte at the last moment has no more than the rest.
             self.reader.get_ref().set_read_timeout(Some(left(self.ends)?))?;
         }
         self.reader.fill_buf()
@@ -56,7 +56,8 @@ impl io::BufRead for DeadlineReader<'_> {
 pub struct DeadlineWriter {
     stream: UnixStream,
     io_deadline: Duration,
-    /// Of the answer that is being written: from its first byte on, since finding it out may take long.
+    /// The end of the answer that is being written, from its first byte on: before that, the daemon
+    /// may take long to find the answer.
     ends: Option<Instant>,
     broken: Option<io::Error>,
 }

@@ -26,7 +26,7 @@ pub struct Session {
     pub daemon: Arc<Daemon>,
     peer: Peer,
     starting: Arc<Mutex<BTreeSet<JobId>>>,
-    /// The client's end is looked at, and nothing read from it.
+    /// The client's end, of which only hanging up is looked at.
     stream: UnixStream,
 }
 
@@ -58,7 +58,7 @@ impl AutoSession {
     }
 }
 
-/// What a client asks of a job, as it came.
+/// A new job, as the client wrote it.
 pub struct Wanted {
     pub name: String,
     pub cpus: i64,
@@ -72,7 +72,7 @@ pub struct Wanted {
     pub signals: bool,
 }
 
-/// What a client asks of a job that runs, as it came.
+/// A change of a running job, as the client wrote it.
 pub struct Changed {
     pub class: Option<v1::Class>,
     pub policy: Option<v1::Policy>,
@@ -115,7 +115,7 @@ impl Session {
         self.register_with(wanted, Resources::default())
     }
 
-    /// A new job of somebody who has some of what it needs already.
+    /// A new job of a user who has some of what it needs already.
     fn register_with(&self, wanted: Wanted, held: Resources) -> Result<JobId, Error> {
         let spec = self.spec(&wanted)?;
         let resources = Resources {
@@ -131,14 +131,14 @@ impl Session {
             auto: wanted.policy == v1::Policy::auto,
         };
         if candidate.auto {
-            // Whoever asks for it is to know at once whether it can be.
+            // The client is to know at once whether jobs can be proved.
             Prover::ensure(&self.daemon);
         }
         let waiting = wanted.wait.then(|| self.stream.as_fd());
         let job = self.daemon.register(&candidate, held, waiting)?;
         self.started().insert(job);
         if candidate.auto {
-            // It may have waited long for what it needs.
+            // The job may have waited long for what it needs.
             Prover::ensure(&self.daemon);
         }
         Ok(job)
@@ -202,7 +202,8 @@ impl Session {
         let job = job_id(job)?;
         let pid = process_number(pid)?;
         self.daemon.add_process(self.peer, job, pid)?;
-        // Who adds itself waits for the answer; if it has other threads, they count once they are switched.
+        // A client that adds itself waits for the answer. Other threads of it count once they are
+        // switched.
         if pid != self.peer.pid {
             self.daemon.measuring.look_around();
         }

@@ -3,8 +3,8 @@
 //! Problem: a daemon that starts must know whether another one serves the socket, or dies, or was
 //! killed and left files. A service manager may listen on the socket meanwhile.
 //!
-//! Approach: a file beside the socket is locked as long as the daemon, or its guardian, cares for the
-//! socket. The kernel drops the lock of a process that dies.
+//! Approach: a file beside the socket is locked as long as the daemon, or its guardian, cares for
+//! the socket. The kernel drops the lock of a process that dies.
 
 use std::{
     fs,
@@ -21,8 +21,8 @@ use anyhow::{Context, bail};
 use listenfd::ListenFd;
 use rustix::fs::{FlockOperation, flock};
 
-/// What the lock's file says once a daemon has made it. The daemon that leaves the socket removes
-/// what a daemon made, be it one that was killed, and nothing else.
+/// The text of the lock's file where a daemon has made it. The daemon that leaves the socket
+/// removes what a daemon made, be it one that was killed, and nothing else.
 const MADE: &str = "gangd made this file\n";
 const MADE_WITH_DIRECTORY: &str = "gangd made this file and its directory\n";
 
@@ -130,10 +130,10 @@ impl SocketLock {
         Ok(listener)
     }
 
-    /// Leaves no trace of a daemon; what others made stays.
+    /// Leaves no trace of a daemon; files that others made stay.
     pub fn leave(self) {
-        // A socket that listens while nobody has the lock is a service manager's, and stays. One's own
-        // is not asked: the service manager would start the daemon again.
+        // A socket that listens while nobody has the lock is a service manager's, and stays. One's
+        // own is not asked: the service manager would start the daemon again.
         if !self.is_given
             && is_socket(&self.socket) == Some(true)
             && UnixStream::connect(&self.socket).is_err()

@@ -1,9 +1,9 @@
-//! The status file (L32): what everybody may know of the jobs, rewritten all the time.
+//! The status file (L32): jobs and plans for everybody to read, rewritten all the time.
 //!
-//! It is for those who look often, or without asking the daemon: monitors, and shells. It is replaced as
-//! a whole, so that nobody reads half of one; at the start of every slice or ten times a second, whichever
-//! is less often; and not at all while there is no job. It takes a part of a CPU that is fixed: with
-//! many jobs it is written less often.
+//! Monitors and shells look often, and need not ask the daemon. The file is replaced as a whole, so
+//! that no reader gets half of one. It is written at the start of every slice or ten times a
+//! second, whichever is less often. While there is no job, it is not written. Writing takes a fixed
+//! part of a CPU: with many jobs it is done less often.
 
 use std::{
     fs,
@@ -29,7 +29,7 @@ use crate::{
 /// The shortest time from one writing to the next.
 const LEAST_NS: u64 = 100_000_000;
 
-/// While there is no job, how often it is looked whether one came: each look wakes the conductor.
+/// The time between looks for a job while there is none: each look wakes the conductor.
 const QUIET_NS: u64 = 500_000_000;
 
 /// How much longer than a writing took there is none: it takes half a percent of a CPU at most.

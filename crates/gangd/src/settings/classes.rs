@@ -1,4 +1,4 @@
-//! What the classes weigh, and for how long they ask at a time, inside and outside working hours
+//! The weights of classes, and for how long they ask at a time, inside and outside working hours
 //! (L21–L24).
 //!
 //! The file gives lengths as times; the policy counts slices.
@@ -45,7 +45,7 @@ struct Last {
 }
 
 impl File {
-    /// What holds inside and outside the working hours, if there are any.
+    /// The terms inside and outside the working hours, if there are any.
     pub fn read(&self, slice_ns: u64, has_hours: bool) -> anyhow::Result<(Terms, Terms)> {
         let (mut inside, mut outside) = (Terms::default(), Terms::default());
         let File { express, interactive, batch, standby } = self;

@@ -1,7 +1,7 @@
-//! Working hours: when a class weighs what (L22, L23).
+//! Working hours, inside which classes weigh something else (L22, L23).
 //!
-//! Interactive gangs are to answer at once while people are at work, and batch gangs to get through at
-//! other times. The policy has no clock; it is told when hours begin and end.
+//! Interactive gangs are to answer at once while people are at work, and batch gangs to get through
+//! at other times. The policy has no clock; the conductor reports to it when hours begin and end.
 
 use jiff::{
     Timestamp,

@@ -22,7 +22,7 @@ use crate::history::Retention;
 /// Where the configuration is, unless the command line names another file.
 pub const FILE: &str = "/etc/gangd/gangd.toml";
 
-/// What clients may ask of the daemon.
+/// The limits on what clients ask of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -60,19 +60,20 @@ impl Default for Limits {
 pub struct File {
     /// Length of a slice, such as "20ms"; 200us to 60s.
     slice: Option<String>,
-    /// Length and period of the gaps, such as "500us/10ms"; "none" for none, "auto" for what they are unless it is set.
+    /// Length and period of the gaps, such as "500us/10ms"; "none" for none, "auto" for those that
+    /// hold unless this is set.
     gap: Option<String>,
     /// "rt", "weight", "freeze" or "signal"; the best that can be used unless it is set.
     backend: Option<String>,
     /// Whether gangs out of slot run in the holes of those in slot.
     fill: Option<bool>,
-    /// Whether it is measured which gangs run together, and who keeps them from it.
+    /// Whether it is measured which gangs run together, and what keeps them from it.
     measure: Option<bool>,
     /// Whether gangs are left to Linux in their slots while nobody else wants a CPU.
     uncontended_passthrough: Option<bool>,
-    /// What all gangs together may take of the machine, 0.001 to 1.
+    /// The share of the machine that all gangs together may take, 0.001 to 1.
     gang_share_max: Option<f64>,
-    /// What it may cost a job of policy auto to be measured, as a share of its time, 0.001 to 0.5.
+    /// The share of its time that measuring may cost a job of policy auto, 0.001 to 0.5.
     proof_cost: Option<f64>,
     /// Where jobs have their scratch files: its free space is what they are promised of.
     scratch_dir: Option<PathBuf>,
@@ -130,7 +131,7 @@ pub struct Settings {
     /// The number of the group whose members are administrators.
     pub admin_gid: Option<u32>,
     pub working_hours: Option<WorkingHours>,
-    /// What classes weigh and ask for outside of them; inside it is in `schedule`.
+    /// Terms of the classes outside working hours; the terms inside are in `schedule`.
     pub outside: Terms,
     /// `None`: where the daemon is the machine's.
     pub status_file: Option<bool>,
@@ -166,7 +167,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What a conductor is given of them, whose slices are so long.
+    /// The settings of a conductor with slices of that length.
     pub fn of_conductor(&self, slice_ns: u64) -> gang_conductor::Settings {
         let Config { slice_ns: own_ns, class_weights, class_slices, .. } = self.schedule;
         let inside = Terms { weights: class_weights, slices: class_slices };
@@ -183,7 +184,7 @@ impl Settings {
         }
     }
 
-    /// What of `new` differs and takes effect only in another daemon.
+    /// The keys that differ in `new` and take effect only in another daemon.
     pub fn what_needs_a_restart(&self, new: &Settings) -> Vec<&'static str> {
         let (old, new_plan) = (&self.schedule, &new.schedule);
         let differs = [
@@ -203,12 +204,13 @@ impl Settings {
         differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 
-    /// What is kept of jobs that have ended, and where.
+    /// The history of jobs that is kept, and where.
     fn kept(&self) -> (bool, &Option<PathBuf>, &Retention) {
         (self.history_enabled, &self.history, &self.retention)
     }
 
-    /// What holds once `new` was read: the rest of it takes effect only in another daemon.
+    /// The settings in force once `new` was read: the rest of it takes effect only in another
+    /// daemon.
     pub fn renewed(&self, new: Settings) -> Settings {
         let Config { class_weights, class_slices, .. } = new.schedule;
         Settings {
@@ -244,7 +246,7 @@ impl InForce {
     }
 }
 
-/// What the command line says; what it does not say is absent.
+/// The settings that the command line gives; others are absent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     pub slice: Option<Duration>,
@@ -268,7 +270,7 @@ impl Settings {
         };
         let of_file = || format!("in {}", path.display());
         let file = parse(&text).with_context(of_file)?;
-        // What is wrong with the file is said of the file, and of the command line otherwise.
+        // A mistake in the file is reported of the file, any other one of the command line.
         Settings::new(&file, &Overrides::default())
             .map_err(|error| match line_of(&text, &format!("{error:#}")) {
                 Some(line) => error.context(format!("line {line}")),
@@ -397,7 +399,7 @@ impl Settings {
     }
 }
 
-/// What the policy says of a class's weight, with the name that the file has for it.
+/// The policy's error on a class's weight, with the name that the file has for it.
 fn of_class(refusal: &Refusal, key: &str) -> anyhow::Error {
     let Refusal::Config { key: name, value, least, most } = refusal else {
         return anyhow::anyhow!("{refusal}");
@@ -425,15 +427,16 @@ fn working_hours(hours: &Hours) -> anyhow::Result<WorkingHours> {
     Ok(WorkingHours { days, from, to, zone })
 }
 
-/// A twentieth of the time, which [`gang_conductor::gap`] lengthens, at the end of every slice; of short slices, once in 10
-/// ms, which costs less; of long ones, every 20 ms, which is what others then wait at most.
+/// A twentieth of the time, at the end of every slice; [`gang_conductor::gap`] lengthens it. Gaps
+/// of short slices come once in 10 ms, which costs less; those of long ones every 20 ms, which is
+/// the longest that others then wait.
 fn gap_of_slice(slice_ns: u64) -> Gap {
     let period_ns = slice_ns.clamp(GAP_PERIOD_NS, 2 * GAP_PERIOD_NS);
     Gap { period_ns, length_ns: period_ns / 20 }
 }
 
-/// Whether gaps can come twice as often: not more often than they do with any slice, and with as much of them in each
-/// slice.
+/// Whether gaps can come twice as often. They come no more often than with any other slice, and
+/// each slice must have as much gap as before.
 fn can_halve(config: &Config) -> bool {
     let Config { slice_ns, gap, .. } = config;
     gap.period_ns / 2 >= GAP_PERIOD_NS && slice_ns % gap.period_ns == 0
@@ -512,12 +515,13 @@ fn time<'de, D: Deserializer<'de>>(text: D) -> Result<Duration, D::Error> {
 /// Gaps as they are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapSetting {
-    /// By the slice ([`gap_of_slice`]), and by who waits for them.
+    /// By the slice ([`gap_of_slice`]), and by the short tasks that wait for gaps.
     Auto,
     Fixed(Gap),
 }
 
-/// Reads gaps such as `500us/10ms`: the last 500 µs of every 10 ms of the clock; or `none`, or `auto`.
+/// Reads gaps such as `500us/10ms`: the last 500 µs of every 10 ms of the clock; or `none`, or
+/// `auto`.
 pub fn gap(text: &str) -> Result<GapSetting, String> {
     match text {
         "auto" => return Ok(GapSetting::Auto),

@@ -226,7 +226,7 @@ fn whichever_key_is_wrong_its_line_is_told() {
         wrong.push(format!("[working_hours]\n{HOURS}[classes.interactive]\n{outside}"));
     }
     for text in wrong {
-        // What is wrong is last.
+        // The mistake is last.
         let text = format!("# slice = '10ms'\n\n{text}\n");
         std::fs::write(&path, &text).unwrap();
         let error = Settings::read(Some(&path), &Overrides::default()).unwrap_err();

@@ -25,7 +25,7 @@ pub struct Now {
     pub monotonic_ns: u64,
 }
 
-/// What a user may have.
+/// The limits on what a user may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Jobs at a time.
@@ -36,7 +36,7 @@ pub struct Limits {
     pub cpus_per_user: usize,
 }
 
-/// What the classes weigh, and for how long they ask at a time (L21–L24).
+/// The weights of classes, and for how long they ask at a time (L21–L24).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {
     pub weights: ClassWeights,
@@ -63,7 +63,7 @@ impl Terms {
     }
 }
 
-/// What an administrator may change while jobs run.
+/// The settings that an administrator may change while jobs run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     pub limits: Limits,
@@ -177,7 +177,7 @@ impl Conductor {
         std::mem::take(&mut self.orders)
     }
 
-    /// What changed of what is measured since this was asked last, in order.
+    /// Changes of what is measured since the last call, in order.
     pub fn take_measures(&mut self) -> Vec<Measure> {
         std::mem::take(&mut self.measures)
     }
@@ -248,7 +248,7 @@ impl Conductor {
         Ok(())
     }
 
-    /// What a job would ask for after a change, if it may.
+    /// The spec and resources of a job after a change, if it may change so.
     pub fn changed(
         &self,
         id: JobId,

@@ -8,27 +8,27 @@ use gang_schedule::Policy;
 pub enum Eligibility {
     /// A person suspended it (L33).
     Suspended,
-    /// It has no process yet.
+    /// The job has no process yet.
     Starting,
-    /// It has more threads than are switched ([`gang_timetable::THREADS_MAX`]).
+    /// The job has more threads than are switched ([`gang_timetable::THREADS_MAX`]).
     TooManyThreads,
-    /// It wants no CPU (L19).
+    /// The job wants no CPU (L19).
     Asleep,
     /// Its policy is `none`: Linux alone schedules it.
     NotScheduled,
-    /// It needs more CPUs than are online, and waits until they come back.
+    /// The job needs more CPUs than are online, and waits until they come back.
     TooFewCpus,
     TakesTurns,
 }
 
-/// What eligibility depends on.
+/// The facts on which eligibility depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub is_suspended: bool,
     pub has_processes: bool,
-    /// It has more threads than are switched.
+    /// The job has more threads than are switched.
     pub has_too_many_threads: bool,
-    /// It wants to run, or did so a moment ago.
+    /// The job wants to run, or did so a moment ago.
     pub is_awake: bool,
     pub policy: Policy,
     /// CPUs that it needs at least, and those that are online.
@@ -56,7 +56,7 @@ impl Eligibility {
         }
     }
 
-    /// It stands as gangs do, by the clock, be it in rows or not.
+    /// The job stands as gangs do, by the clock, be it in rows or not.
     pub fn is_gang(self) -> bool {
         match self {
             Eligibility::TakesTurns | Eligibility::TooFewCpus => true,
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_gang_may_have_as_many_threads_as_it_likes() {
+    fn thread_limit_is_for_gangs_only() {
         let none = Facts { policy: Policy::None, has_too_many_threads: true, online: 1, ..WELL };
         assert_eq!(Eligibility::of(&none), Eligibility::NotScheduled);
         let asleep = Facts { is_awake: false, ..none };

@@ -1,22 +1,24 @@
 //! How often there are gaps, and how long they must be.
 //!
-//! Problem: a short task waits for the next gap, so there should be many. But each interrupts a
-//! gang that computes, and in it threads that wait for each other are apart: two programs that
+//! Problem: a short task waits for the next gap, so there should be many. But each gap interrupts a
+//! gang that computes, and threads that wait for each other are apart in it. Two programs that
 //! block often take 2 to 3 % longer with a gap every 10 ms than with one every 20 ms. And the
 //! kernel keeps a share of each CPU for ordinary threads, 5 % unless it is set otherwise. Where
-//! gangs leave them less in a second, it stops the gangs, at another moment on every CPU, and the
-//! switchers with them. The deadline server does so not for what was missing, but for up to 50 ms
-//! at once.
+//! gangs leave them less in a second, the kernel stops the gangs, at another moment on every CPU,
+//! and the switchers with them. The deadline server takes up to 50 ms at once then, not only what
+//! was missing.
 //!
 //! Approach: unless gaps were asked for, they come twice as often while short tasks come, and where
-//! it is not known whether they do. The kernel's programs count them: ordinary threads that fall
-//! asleep on a CPU on which a gang's thread wanted to run on, as happens in gaps, once until a
-//! gang's thread is back. Who computes all the time has each gap, too, but more of them would give
-//! it no more time. And gaps leave the kernel its share by themselves, where periods are well below
-//! a second: a gap takes what the kernel keeps, what gangs have of it because they are lowered
-//! late, by as much as was measured, and a margin: that threads are interrupted in a gap, too, is
-//! not measured. Two gangs that spin on two CPUs had a switch late by 50 to 70 ms in four of six
-//! tens of seconds without the margin, and none later than 8 ms in twelve with it.
+//! it is not known whether they do. The BPF programs count short tasks. A short task is an ordinary
+//! thread that falls asleep on a CPU on which a gang's thread wanted to run on, as happens in gaps.
+//! It counts once until a gang's thread is back. A thread that computes all the time has each gap,
+//! too, but more gaps would give it no more time.
+//!
+//! Where periods are well below a second, gaps leave the kernel its share by themselves. A gap is
+//! the kernel's share, the time by which gangs are lowered late, as measured, and a margin: that
+//! threads are interrupted in a gap, too, is not measured. Two gangs that spin on two CPUs had a
+//! switch late by 50 to 70 ms in four of six tens of seconds without the margin, and none later
+//! than 8 ms in twelve with it.
 //!
 //! Properties: at the end of a longer period, a shorter one ends as well. Gaps come more often from
 //! the second busy look among the last ten on, until there is one at most.
@@ -38,8 +40,8 @@ const LATE_NS_AT_FIRST: u64 = 100_000;
 const LOOKS: u32 = 10;
 
 /// Short tasks from one look to the next that are no reason for more gaps. Something wakes 10 or 20
-/// times a second on most machines, and does not mind when it is served; who works at a terminal is
-/// served by dozens of threads.
+/// times a second on most machines, and may be served at any time. A person at a terminal is served
+/// by dozens of threads.
 const FEW: u64 = 4;
 
 /// Looks at more than these, of those that are remembered, from which on there are more gaps.
@@ -54,7 +56,7 @@ pub struct Gaps {
     /// As they come while there are no short tasks.
     asked: Gap,
     short_tasks: Option<ShortTasks>,
-    /// What the kernel keeps of a CPU for ordinary threads, 0 to 1.
+    /// The share of a CPU that the kernel keeps for ordinary threads, 0 to 1.
     kept: f64,
     late_ns: u64,
     next_ns: u64,
@@ -108,8 +110,8 @@ impl Gaps {
         self.published.drain(..over);
     }
 
-    /// The gap that was published for a moment (UTC). Before the first moment that is remembered, it
-    /// is the first gap that is remembered.
+    /// The gap that was published for a moment (UTC). Before the first moment that is remembered,
+    /// it is the first gap that is remembered.
     pub fn published(&self, at_ns: u64) -> Gap {
         let after = self.published.partition_point(|&(from_ns, _)| from_ns <= at_ns);
         self.published.get(after.saturating_sub(1)).map_or(Gap::NONE, |&(_, gap)| gap)
@@ -182,7 +184,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn gaps_leave_the_kernel_what_it_keeps() {
+    fn gaps_leave_the_kernel_its_share() {
         assert_eq!(needed_ns(ASKED, 0.05, 40_000), 650_000);
         assert_eq!(needed_ns(ASKED, 0.01, 40_000), 500_000);
         assert_eq!(needed_ns(ASKED, 0.0, 40_000), 500_000);
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_that_were_asked_for_are_as_they_were_asked_for() {
+    fn gaps_that_were_asked_for_do_not_change() {
         let mut gaps = gaps(false);
         assert_eq!(gaps.gap(), Gap { period_ns: 20 * MS, length_ns: MS });
         assert_eq!(look(&mut gaps, &[10, 20, 30, 40].map(Some)), [false; 4]);

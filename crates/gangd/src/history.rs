@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_last_comes_first() {
+    fn latest_jobs_come_first() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("history.db");
         let history = History::open(&path, Retention::default()).unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_or_too_old_goes() {
+    fn jobs_too_many_or_too_old_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("history.db");
         let history = History::open(&path, Retention { jobs: 10, days: 365 }).unwrap();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_over_is_written_before_it_closes() {
+    fn jobs_handed_over_are_written_before_closing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("history.db");
         let history = History::open(&path, Retention::default()).unwrap();

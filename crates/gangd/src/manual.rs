@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_s_page_says_how_it_is_run() {
+    fn daemon_page_has_its_sections() {
         let page = text(Page::Daemon);
         for word in ["SIGHUP", "GANGD_LOG", "status.json", "EXIT STATUS", "gangd.toml(5)"] {
             assert!(page.contains(word), "{word}");

@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn daemons_at_different_sockets_have_different_groups() {
+    fn groups_differ_by_socket() {
         assert_eq!(group_name(Path::new("/run/gangd/gangd.sock")), "gangd");
         assert_ne!(group_name(Path::new("/tmp/a")), group_name(Path::new("/tmp/b")));
     }

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_does_not_stand_as_its_job_is_found() {
+    fn thread_of_wrong_standing_is_found() {
         use Standing::{Filling, Paused, Raised, Released};
         let (machine, slot) = (CpuSet::from_iter([0, 1]), CpuSet::from_iter([1]));
         let fifo = Attributes::fifo(gang_timetable::priority::GANG);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_does_not_weigh_as_its_standing_is_found() {
+    fn group_of_wrong_weight_is_found() {
         use Standing::{Filling, Paused, Raised, Released};
         for (freezes, idle, weight, is_right) in [
             (true, "0", "100", true),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_stands_still_in_its_slot_or_runs_out_of_it_is_found() {
+    fn group_frozen_at_the_wrong_time_is_found() {
         let directory = tempfile::tempdir().unwrap();
         let machine = CpuSet::from_iter([0]);
         let subject = Subject::Group(directory.path().into());

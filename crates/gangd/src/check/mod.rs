@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_be_raised_the_clock_says_and_nobody_in_a_gap() {
+    fn clock_decides_standing_and_gaps_raise_nobody() {
         use Standing::{Filling, Paused, Raised, Released};
         let picture = picture();
         let at = |at_ns| {
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_was_changed_meanwhile_tells_nothing() {
+    fn plan_changed_meanwhile_counts_for_nothing() {
         let (before, mut after) = (picture(), picture());
         assert!(before.agrees(&after, JobId(1), 7) && before.agrees(&after, JobId(2), 7));
         after.config.gap.length_ns += 1;
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_meanwhile_has_what_the_next_check_finds() {
+    fn clients_during_a_check_share_the_next_one() {
         let checks = Checks::default();
         let begun = AtomicU64::new(0);
         let find = || Ok((begun.fetch_add(1, Ordering::Relaxed) as usize, Vec::new()));
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_again_and_again_is_told_and_what_was_late_is_not() {
+    fn repeated_faults_are_reported_and_late_ones_not() {
         let mut ledger = Ledger::default();
         let case =
             |tid: u32, standing| Case { job: JobId(5), subject: format!("thread {tid}"), standing };

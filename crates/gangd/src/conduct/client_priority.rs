@@ -139,7 +139,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn what_is_used_up_grows_again() {
+    fn used_allowance_grows_again() {
         let mut allowance = Allowance::new(0);
         assert!(allowance.charge(0, 8 * MS));
         assert!(!allowance.charge(0, 8 * MS), "10 ms at once");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_is_told_without_waiting() {
+    fn used_share_is_read_without_waiting() {
         let client_priority = ClientPriority::new(true);
         client_priority.charge(20 * MS);
         let used = client_priority.used();

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_is_looked_for_once() {
+    fn each_arrival_is_looked_for_once() {
         let mut thread_starts = ThreadStarts::default();
         assert!(!thread_starts.take(0) && thread_starts.due_in_ns(0).is_none(), "nobody came");
         thread_starts.sign().store(true, Ordering::Release);

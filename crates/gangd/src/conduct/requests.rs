@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_comes_when_too_many_wait_is_told_the_limit() {
+    fn request_beyond_the_limit_is_refused() {
         // Nobody answers the requests.
         let (handle, requests) = open(Arc::default(), Arc::new([]));
         for _ in 0..REQUESTS_MAX {

@@ -158,7 +158,7 @@ impl State {
 
     /// Reads the threads of a job again; true where one came that was not known.
     pub fn read(&mut self, id: JobId) -> bool {
-        self.tell_trees_apart(id);
+        self.separate_trees(id);
         let Ok(job) = self.core.job_mut(id) else { return false };
         let signals = job.signals;
         let (Some(home), Some(descriptors)) = (&mut job.home, self.registry.jobs.get_mut(&id))
@@ -176,7 +176,7 @@ impl State {
     }
 
     /// A process is in one job, also where its parent is in another one without a cgroup.
-    fn tell_trees_apart(&mut self, id: JobId) {
+    fn separate_trees(&mut self, id: JobId) {
         if !self.registry.jobs.get(&id).is_some_and(|of| of.roster.is_tree()) {
             return;
         }

@@ -474,7 +474,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_the_root_that_has_the_cpu_controller_turned_on() {
+    fn cpu_controller_is_turned_on_at_the_root() {
         let root = tempfile::tempdir().unwrap();
         let parent = root.path().join("gangd");
         std::fs::create_dir(&parent).unwrap();
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_the_number_of_a_process_that_ended_is_no_member() {
+    fn process_with_a_reused_number_is_no_member() {
         let mut sleepers = [(); 3].map(|()| Command::new("sleep").arg("600").spawn().unwrap());
         let pids = sleepers.each_ref().map(std::process::Child::id);
         // The first one ended when the list had been read, and its number went to a stranger.

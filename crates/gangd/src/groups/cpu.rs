@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_controller_that_would_take_sched_fifo_from_jobs_is_turned_off_again() {
+    fn controller_that_takes_sched_fifo_is_turned_off() {
         // The directory is no hierarchy: no process can be moved into its groups, as no real-time
         // process can be where the kernel groups those.
         let root = tempfile::tempdir().unwrap();

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_limit_above_a_process_counts() {
+    fn least_limit_above_a_process_counts() {
         let root = tempfile::tempdir().unwrap();
         let session = root.path().join("user.slice/session");
         fs::create_dir_all(&session).unwrap();
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(least_limit(root.path(), &session), Some(5000));
     }
     #[test]
-    fn a_job_of_version_2_keeps_the_limits_of_where_it_came_from() {
+    fn job_of_version_2_keeps_limits_of_its_origin() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path();
         let (origin, group) = (root.join("user.slice"), root.join("gangd/job-1"));

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_away_waits_no_longer() {
+    fn client_that_hangs_up_waits_no_longer() {
         let queue = Queue::default();
         let attempt = |_: &[Resources]| stock(0, 0).admit(memory(1)).map_err(Error::from);
         let (client, other_end) = UnixStream::pair().unwrap();

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decided_has_figures() {
+    fn decision_without_valid_figures_is_refused() {
         let read = decision(auto1::Policy::none, 0.01, &[-0.01, 0.03]).unwrap();
         assert_eq!((read.policy, read.is_final), (Policy::None, true));
         assert!(decision(auto1::Policy::gang, f64::NAN, &[0.0, 0.0]).is_err());

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_registers_waits_while_many_are_over() {
+    fn registration_waits_while_many_jobs_are_over() {
         let cleanup = Arc::new(Cleanup::default());
         (0..ROOM as u64).for_each(|job| cleanup.add(JobId(job)));
         assert!(!cleanup.has_room_within(Duration::from_millis(1)));

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_brings_the_same_process_waits_and_nobody_else() {
+    fn lock_of_a_process_keeps_only_its_own_waiting() {
         let process_locks = Arc::new(ProcessLocks::default());
         let lock = process_locks.of(7);
         drop(process_locks.of(8));

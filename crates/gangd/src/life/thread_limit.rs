@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn needs_root_whatever_a_thread_has_of_a_slot_it_is_lowered_once() {
+    fn needs_root_threads_over_the_limit_are_lowered() {
         let raised = Attributes::fifo(gang_timetable::priority::GANG);
         let (began, tids) = channel();
         let threads = [(); 3].map(|()| {

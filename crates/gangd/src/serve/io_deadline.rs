@@ -112,7 +112,7 @@ mod tests {
     const LONG: usize = 16 << 20;
 
     #[test]
-    fn each_byte_of_a_message_has_the_time_that_the_ones_before_have_left() {
+    fn bytes_of_a_message_share_one_deadline() {
         let (mut client, stream) = UnixStream::pair().unwrap();
         let mut reader = BufReader::new(stream);
         let io_deadline = Duration::from_secs(3600);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_an_answer_too_slowly_is_given_up() {
+    fn slow_reader_of_an_answer_is_given_up() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut writer = DeadlineWriter::new(ours, Duration::from_millis(200));
         let (stop, stopped) = std::sync::mpsc::channel();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_it_has_all_of_it_and_the_next_one() {
+    fn reader_gets_whole_answers() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut writer = DeadlineWriter::new(ours, Duration::from_secs(60));
         let reader = std::thread::spawn(move || {

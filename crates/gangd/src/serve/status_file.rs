@@ -155,7 +155,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn it_is_written_at_starts_of_slices_ten_times_a_second_at_most() {
+    fn file_is_written_at_starts_of_slices() {
         assert_eq!(until_next(1_000 * MS, 10 * MS, 0), 100 * MS);
         assert_eq!(until_next(1_001 * MS, 10 * MS, 20 * MS), 99 * MS);
         assert_eq!(until_next(960 * MS, 30 * MS, 0), 120 * MS);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_is_done_less_often() {
+    fn file_is_written_less_often_when_writing_is_slow() {
         assert_eq!(until_next(1_000 * MS, 10 * MS, 350 * MS), 400 * MS);
     }
 }

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_day_or_time_is_refused() {
+    fn invalid_days_and_times_are_refused() {
         for wrong in ["", "mo", "noday"] {
             assert!(day(wrong).is_err(), "{wrong}");
         }

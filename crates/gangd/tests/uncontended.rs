@@ -1,4 +1,5 @@
-//! `uncontended_passthrough`: gangs that have the machine for themselves are Linux's, and gangs again as soon as somebody comes.
+//! `uncontended_passthrough`: gangs that have the machine for themselves are left to Linux, and are
+//! gangs again as soon as somebody comes.
 
 mod place;
 
@@ -18,7 +19,7 @@ use place::{
 };
 
 /// Each test here has the machine for itself, as far as the others go.
-static ALONE: Mutex<()> = Mutex::new(());
+static TURNS: Mutex<()> = Mutex::new(());
 
 /// Ordinary, in groups that do not give way.
 fn is_left_to_linux(program: &Program) -> bool {
@@ -28,30 +29,30 @@ fn is_left_to_linux(program: &Program) -> bool {
         && !gives_way(program.pid())
 }
 
-/// The looks that find others who want CPUs, after which a machine is taken for a busy one.
+/// The looks that find other threads that want CPUs, after which a machine is taken for a busy one.
 const LOOKS_AT_OTHERS: u32 = 60;
 
 /// Waits until it is. False on a machine on which others want CPUs, as the daemon counts them.
 fn comes_to_be_left_to_linux(place: &Place, program: &Program, job: i64) -> bool {
     let mut looks_at_others = 0;
-    let is_alone = wait_for("left to Linux, or others want CPUs", || {
+    let is_uncontended = wait_for("left to Linux, or others want CPUs", || {
         if is_left_to_linux(program) && place.job(job).unwrap().uncontended {
             return Some(true);
         }
         looks_at_others += u32::from(place.status().unregistered_threads > 0);
-        // Who asks wants a CPU, too.
+        // The client that asks wants a CPU, too.
         thread::sleep(Duration::from_millis(200));
         (looks_at_others == LOOKS_AT_OTHERS).then_some(false)
     });
-    if !is_alone {
+    if !is_uncontended {
         skipped("others want CPUs all the time");
     }
-    is_alone
+    is_uncontended
 }
 
-/// A daemon as it is by default; it leaves nobody alone where it cannot measure.
+/// A daemon as it is by default; it raises all gangs where it cannot measure.
 fn a_place_that_measures() -> Option<Place> {
-    let place = has_backend("rt").then(|| Place::that_leaves_alone(&["--backend", "rt"]))?;
+    let place = has_backend("rt").then(|| Place::that_passes_through(&["--backend", "rt"]))?;
     wait_until("measured, or not", || place.status().measuring != v1::Measuring::starting);
     if place.status().measuring == v1::Measuring::no {
         skipped(place.status().not_measured.unwrap_or_default());
@@ -68,8 +69,8 @@ fn is_raised_and_fills(program: &Program) {
 }
 
 #[test]
-fn needs_root_and_bpf_a_gang_that_is_alone_is_left_to_linux_until_somebody_comes() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+fn needs_root_and_bpf_uncontended_gang_is_left_to_linux() {
+    let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(mut place) = a_place_that_measures() else { return };
     let program = Program::spinner();
     let job = job_with(&place, &program, machine());
@@ -116,7 +117,7 @@ fn needs_root_and_bpf_a_gang_that_is_alone_is_left_to_linux_until_somebody_comes
 /// The part of it that a busy machine has, too.
 #[test]
 fn needs_root_and_bpf_a_gang_beside_a_load_is_raised() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(place) = a_place_that_measures() else { return };
     let _load: Vec<Program> = (0..machine()).map(|_| Program::spinner()).collect();
     let program = Program::spinner();
@@ -126,12 +127,13 @@ fn needs_root_and_bpf_a_gang_beside_a_load_is_raised() {
     assert_eq!(place.client().check().unwrap().violations, []);
 }
 
-/// Who wants a CPU only for a moment, again and again, is no load; a gang that waits for that is raised all the same.
+/// A thread that wants a CPU only for a moment, again and again, is no load. A gang that waits for
+/// such threads is raised all the same.
 #[test]
-fn needs_root_and_bpf_a_gang_that_is_disturbed_is_raised_for_a_while() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+fn needs_root_and_bpf_disturbed_gang_is_raised_a_while() {
+    let _turn = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(place) = a_place_that_measures() else { return };
-    // As many as there are CPUs, so that Linux has nowhere to put who disturbs them.
+    // As many as there are CPUs, so that Linux has nowhere to put the threads that disturb them.
     let spinners = format!("for i in $(seq $(nproc)); do {SPIN} & done; wait");
     let program = Program::shell(&format!("read go; exec bash -c '{spinners}'"));
     let job = job_with(&place, &program, machine());

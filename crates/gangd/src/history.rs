@@ -93,7 +93,7 @@ pub struct History {
     /// Absent once it is closed.
     writer: Mutex<Option<(SyncSender<Ended>, JoinHandle<()>)>>,
     /// The log says already that jobs are left out.
-    was_told: AtomicBool,
+    is_logged: AtomicBool,
 }
 
 impl History {
@@ -111,7 +111,7 @@ impl History {
         Ok(History {
             path: path.into(),
             writer: Mutex::new(Some((sender, thread))),
-            was_told: AtomicBool::new(false),
+            is_logged: AtomicBool::new(false),
         })
     }
 
@@ -122,8 +122,8 @@ impl History {
         let is_taken = writer.as_ref().is_some_and(|(sender, _)| sender.try_send(ended).is_ok());
         drop(writer);
         if is_taken {
-            self.was_told.store(false, Ordering::Relaxed);
-        } else if !self.was_told.swap(true, Ordering::Relaxed) {
+            self.is_logged.store(false, Ordering::Relaxed);
+        } else if !self.is_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 job,
                 "jobs end faster than their history can be written; some are left out"

@@ -462,8 +462,8 @@ fn needs_root_a_cgroup_is_adopted_and_stays() {
     ];
     for again in again {
         let refused = client.adopt(&registration("again", 1), &again).unwrap_err();
-        let is_told = refused.to_string().contains(&format!("in job {}", reply.job));
-        assert!(is_told, "{refused:?}");
+        let names_job = refused.to_string().contains(&format!("in job {}", reply.job));
+        assert!(names_job, "{refused:?}");
     }
     client.add_process(reply.job, program.pid_i64()).unwrap();
     assert_eq!(place.client().list_jobs().unwrap().jobs.len(), 1);

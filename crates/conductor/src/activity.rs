@@ -1,14 +1,15 @@
-//! Whether a job uses CPU: who falls asleep, and who wakes (L19, L20).
+//! Whether a job uses CPU: when it falls asleep, and when it wakes (L19, L20).
 //!
 //! Problem: a job that wants no CPU is to have no slots, and to have them again as soon as it wants
-//! one. But whoever stands still out of its slots cannot be seen to want anything there, and being
-//! stopped and let go on takes CPU time, too.
+//! one. But a job that stands still out of its slots shows no wish there. And stopping a job and
+//! letting it go on takes CPU time, too.
 //!
-//! Approach: jobs are looked at in turn. One that used no CPU for a while, had slots in which it
-//! could have, and has no runnable thread, falls asleep. One that used some, or waited for some,
-//! wakes.
+//! Approach: jobs are looked at in turn. A job falls asleep if it used no CPU for a while, had
+//! slots in which it could have, and has no runnable thread. A job that used some CPU, or waited
+//! for some, wakes.
 //!
-//! Properties: a job with a runnable thread never falls asleep; what a stop takes wakes nobody.
+//! Properties: a job with a runnable thread never falls asleep; CPU time that a stop takes wakes no
+//! job.
 
 /// A job that used no CPU for this long, and has no runnable thread, falls asleep: it gets no slots
 /// until it uses CPU again.
@@ -21,14 +22,14 @@ const IDLE_SLOTS: u64 = 4;
 /// use of the CPU.
 const STOP_NS: u64 = 100_000;
 
-/// One that fell asleep is let go on for good, which costs once more. That shows in the next look,
-/// and where this comes so soon, in the one after it, too.
+/// A job that fell asleep is let go on for good, which costs CPU time once more. The next look
+/// shows that time, and where the look comes soon, so does the one after it.
 const LET_GO_NS: u64 = 1_000_000_000;
 
 /// Whether a job uses CPU. Times are CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Activity {
-    /// It takes part in the schedule. A job starts asleep, and wakes with its first process.
+    /// The job takes part in the schedule. A job starts asleep, and wakes with its first process.
     pub awake: bool,
     pub cpu_time_ns: u64,
     /// Time in which a thread of it waited for a CPU.
@@ -48,7 +49,7 @@ pub struct Activity {
 pub struct Look {
     pub now_ns: u64,
     pub cpu_time_ns: u64,
-    /// As the kernel tells, of one that sleeps; one that sleeps and wants to run may wait long for
+    /// By the kernel, of a job that sleeps. A thread that sleeps and wants to run may wait long for
     /// its first moment on a CPU.
     pub waited_us: Option<u64>,
     /// Its slots, and its time in them, so far.
@@ -57,8 +58,8 @@ pub struct Look {
     pub threads: usize,
     /// Out of its slots it stands still.
     pub stands_still: bool,
-    /// It has too many threads to have slots.
-    pub is_crowded: bool,
+    /// The job has too many threads to have slots.
+    pub has_too_many_threads: bool,
     pub slice_ns: u64,
 }
 
@@ -86,7 +87,7 @@ impl Activity {
         let in_slot_ns = look.in_slot_ns - self.in_slot_ns;
         let had_slots = !look.stands_still || in_slot_ns >= IDLE_SLOTS * look.slice_ns;
         let is_idle = look.now_ns.saturating_sub(self.last_used_ns) > IDLE_AFTER_NS;
-        if used && !self.awake && !look.is_crowded {
+        if used && !self.awake && !look.has_too_many_threads {
             Change::Wakes
         } else if self.awake && had_slots && is_idle && !has_runnable() {
             Change::FallsAsleep
@@ -106,14 +107,14 @@ impl Activity {
         stops.max(is_let_go.into()) * look.threads as u64 * STOP_NS
     }
 
-    /// It falls asleep; so long a thread of it has waited for a CPU by then.
+    /// The job falls asleep; so long a thread of it has waited for a CPU by then.
     pub fn fell_asleep(&mut self, now_ns: u64, slots: u64, waited_us: u64) {
         self.asleep_since_ns = now_ns;
         self.slots = slots.saturating_sub(1);
         self.waited_us = waited_us;
     }
 
-    /// It is known to want to run, whatever was seen of its CPU time.
+    /// The job is known to want to run, whatever was seen of its CPU time.
     pub fn is_wanted(&mut self, now_ns: u64, in_slot_ns: u64) {
         (self.last_used_ns, self.in_slot_ns) = (now_ns, in_slot_ns);
     }
@@ -134,7 +135,7 @@ mod tests {
             in_slot_ns: 0,
             threads: 2,
             stands_still: false,
-            is_crowded: false,
+            has_too_many_threads: false,
             slice_ns: 20 * MS,
         }
     }
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_uses_no_cpu_for_a_while_falls_asleep_unless_a_thread_is_runnable() {
+    fn job_without_cpu_use_falls_asleep() {
         let mut job = awake();
         assert_eq!(job.look(&look(1_000, 5), || panic!("it used some")), Change::None);
         assert_eq!(job.look(&look(1_250, 5), || panic!("too early")), Change::None);
@@ -153,19 +154,19 @@ mod tests {
     }
 
     #[test]
-    fn who_uses_some_or_waits_for_some_wakes() {
+    fn job_that_uses_or_awaits_a_cpu_wakes() {
         let mut job = Activity::default();
         assert_eq!(job.look(&look(1_000, 0), || false), Change::None);
         assert_eq!(job.look(&look(1_100, 1), || false), Change::Wakes);
         assert_eq!(job.look(&look(1_200, 1), || false), Change::None);
         let waits = Look { waited_us: Some(7), ..look(1_300, 1) };
         assert_eq!(job.look(&waits, || false), Change::Wakes);
-        let crowd = Look { is_crowded: true, ..look(1_400, 9) };
-        assert_eq!(job.look(&crowd, || false), Change::None, "it has no slots");
+        let too_many = Look { has_too_many_threads: true, ..look(1_400, 9) };
+        assert_eq!(job.look(&too_many, || false), Change::None, "it has no slots");
     }
 
     #[test]
-    fn who_stands_still_falls_asleep_in_slots_that_it_leaves_unused() {
+    fn paused_job_falls_asleep_in_unused_slots() {
         let still = |at_ms, in_slot_ms| Look {
             stands_still: true,
             in_slot_ns: in_slot_ms * MS,
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stop_takes_is_no_use_of_the_cpu() {
+    fn cpu_time_of_a_stop_is_no_use() {
         let mut job = awake();
         let still = |at_ms, cpu_time_ns, slots| Look {
             stands_still: true,
@@ -190,7 +191,7 @@ mod tests {
         assert_eq!(job.last_used_ns, 0);
         job.look(&still(1_200, 12 * STOP_NS + 1, 6), || true);
         assert_eq!(job.last_used_ns, 1_200 * MS);
-        // It is let go on for good, and that is seen twice where it comes soon.
+        // The job is let go on for good, and two looks see that where it comes soon.
         job.awake = false;
         job.fell_asleep(1_300 * MS, 6, 0);
         let before = job.cpu_time_ns;

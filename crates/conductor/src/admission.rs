@@ -1,7 +1,7 @@
 //! Whether there is memory and disk for a job (L26).
 //!
-//! What a job says it needs is held against what is free now, less what others were promised and do
-//! not use yet.
+//! The needs that a job declares are held against what is free now, less what others were promised
+//! and do not use yet.
 
 /// The needs of a job; 0 where it did not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_not_given_twice() {
+    fn promised_resources_are_not_given_twice() {
         let mut stock = stock(60, 0);
         assert_eq!(stock.admit(memory(60)), Ok(()));
         stock.promise(memory(50), memory(20));
@@ -114,12 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_nothing_always_fits() {
+    fn job_without_needs_always_fits() {
         assert_eq!(stock(0, 50).admit(Resources::default()), Ok(()));
     }
 
     #[test]
-    fn what_is_held_already_is_not_needed_again() {
+    fn held_resources_are_not_needed_again() {
         let both = Resources { mem_bytes: 10, disk_bytes: 4 };
         assert_eq!(both.less(memory(12)), Resources { mem_bytes: 0, disk_bytes: 4 });
         assert_eq!(both.where_more_than(memory(9)), both);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_fit_is_known() {
+    fn needs_beyond_the_machine_are_refused() {
         assert_eq!(stock(0, 50).can_ever(memory(100)), Ok(()));
         assert!(stock(100, 0).can_ever(memory(101)).is_err());
     }

@@ -25,7 +25,7 @@ pub struct Now {
     pub monotonic_ns: u64,
 }
 
-/// What a user may have.
+/// The limits on what a user may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Jobs at a time.
@@ -36,7 +36,7 @@ pub struct Limits {
     pub cpus_per_user: usize,
 }
 
-/// What the classes weigh, and for how long they ask at a time (L21–L24).
+/// The weights of classes, and for how long they ask at a time (L21–L24).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {
     pub weights: ClassWeights,
@@ -63,7 +63,7 @@ impl Terms {
     }
 }
 
-/// What an administrator may change while jobs run.
+/// The settings that an administrator may change while jobs run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     pub limits: Limits,
@@ -123,7 +123,7 @@ pub struct Conductor {
     /// The last timetable was made while some switcher had not taken the one before it.
     pub(crate) is_made_behind: bool,
     /// Found with too many threads while there was a plan of them: no slots from the next one on.
-    pub(crate) crowded: BTreeSet<JobId>,
+    pub(crate) over_thread_limit: BTreeSet<JobId>,
     /// Jobs that members came into, which no timetable has.
     pub(crate) has_new_members: BTreeSet<JobId>,
     /// Jobs without a cgroup that were just stopped, with the processes that were.
@@ -162,7 +162,7 @@ impl Conductor {
             restated: BTreeSet::new(),
             unknown: BTreeSet::new(),
             is_made_behind: false,
-            crowded: BTreeSet::new(),
+            over_thread_limit: BTreeSet::new(),
             has_new_members: BTreeSet::new(),
             stopped: BTreeMap::new(),
             lead_ns: crate::planning::LEAD_NS_MIN,
@@ -183,7 +183,7 @@ impl Conductor {
         std::mem::take(&mut self.orders)
     }
 
-    /// What changed of what is measured since this was asked last, in order.
+    /// Changes of what is measured since the last call, in order.
     pub fn take_measures(&mut self) -> Vec<Measure> {
         std::mem::take(&mut self.measures)
     }
@@ -254,7 +254,7 @@ impl Conductor {
         Ok(())
     }
 
-    /// What a job would ask for after a change, if it may.
+    /// The spec and resources of a job after a change, if it may change so.
     pub fn changed(
         &self,
         id: JobId,

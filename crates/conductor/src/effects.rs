@@ -1,13 +1,13 @@
-//! What is to be done about what was decided.
+//! The effects of decisions.
 
 use gang_schedule::{Config, CpuSet, Gap, JobId, Plan};
 use gang_timetable::{InSlot, Timetable};
 
-/// What is done once plans were made, in this order.
+/// The effects of plans, carried out in this order.
 ///
-/// 1. `pins` are on file before a switcher may hear of them: a release must tell CPUs that were
+/// 1. `pins` are on file before a switcher gets them: a release must distinguish CPUs that were
 ///    given from CPUs that a program chose.
-/// 2. `timetables` go to the switchers. Whatever a page or a figure says of them later holds then.
+/// 2. `timetables` go to the switchers. So all that a page or a figure says of them later holds.
 /// 3. `slots` go to the pages, which count those that have begun.
 /// 4. `planned` goes to the kernel's programs, which take it for the slots of the time to come.
 /// 5. `notes` go to the log.
@@ -34,20 +34,20 @@ pub struct Planned {
     pub plans: Vec<Plan>,
 }
 
-/// What changes of what is measured.
+/// A change of what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// A job has its first process.
     Watch(JobId),
-    /// It has another policy, and may live elsewhere.
+    /// The job has another policy, and may live elsewhere.
     Follow(JobId),
-    /// It sleeps; the first of its threads that wants to run is to be reported.
+    /// The job sleeps; the first of its threads that wants to run is to be reported.
     AwaitWaking(JobId),
-    /// It is over.
+    /// The job is over.
     Forget(JobId),
 }
 
-/// What an administrator or a developer may want to know.
+/// A message for an administrator or a developer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
     /// Slot mode of a gang changed.

@@ -8,27 +8,27 @@ use gang_schedule::Policy;
 pub enum Eligibility {
     /// A person suspended it (L33).
     Suspended,
-    /// It has no process yet.
+    /// The job has no process yet.
     Starting,
-    /// It has more threads than are switched ([`gang_timetable::THREADS_MAX`]).
+    /// The job has more threads than are switched ([`gang_timetable::THREADS_MAX`]).
     TooManyThreads,
-    /// It wants no CPU (L19).
+    /// The job wants no CPU (L19).
     Asleep,
     /// Its policy is `none`: Linux alone schedules it.
     NotScheduled,
-    /// It needs more CPUs than are online, and waits until they come back.
+    /// The job needs more CPUs than are online, and waits until they come back.
     TooFewCpus,
     TakesTurns,
 }
 
-/// What eligibility depends on.
+/// The facts on which eligibility depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub is_suspended: bool,
     pub has_processes: bool,
-    /// It has more threads than are switched.
-    pub is_crowded: bool,
-    /// It wants to run, or did so a moment ago.
+    /// The job has more threads than are switched.
+    pub has_too_many_threads: bool,
+    /// The job wants to run, or did so a moment ago.
     pub is_awake: bool,
     pub policy: Policy,
     /// CPUs that it needs at least, and those that are online.
@@ -43,7 +43,7 @@ impl Eligibility {
             Eligibility::Suspended
         } else if !facts.has_processes {
             Eligibility::Starting
-        } else if is_gang && facts.is_crowded {
+        } else if is_gang && facts.has_too_many_threads {
             Eligibility::TooManyThreads
         } else if !facts.is_awake {
             Eligibility::Asleep
@@ -56,7 +56,7 @@ impl Eligibility {
         }
     }
 
-    /// It stands as gangs do, by the clock, be it in rows or not.
+    /// The job stands as gangs do, by the clock, be it in rows or not.
     pub fn is_gang(self) -> bool {
         match self {
             Eligibility::TakesTurns | Eligibility::TooFewCpus => true,
@@ -76,7 +76,7 @@ mod tests {
     const WELL: Facts = Facts {
         is_suspended: false,
         has_processes: true,
-        is_crowded: false,
+        has_too_many_threads: false,
         is_awake: true,
         policy: Policy::Gang,
         min_cpus: 2,
@@ -88,14 +88,14 @@ mod tests {
         // Each has all of the reasons below it, too.
         let few = Facts { online: 1, ..WELL };
         let asleep = Facts { is_awake: false, ..few };
-        let crowded = Facts { is_crowded: true, ..asleep };
-        let starting = Facts { has_processes: false, ..crowded };
+        let too_many = Facts { has_too_many_threads: true, ..asleep };
+        let starting = Facts { has_processes: false, ..too_many };
         let suspended = Facts { is_suspended: true, ..starting };
         for (facts, eligibility) in [
             (WELL, Eligibility::TakesTurns),
             (few, Eligibility::TooFewCpus),
             (asleep, Eligibility::Asleep),
-            (crowded, Eligibility::TooManyThreads),
+            (too_many, Eligibility::TooManyThreads),
             (starting, Eligibility::Starting),
             (suspended, Eligibility::Suspended),
         ] {
@@ -104,8 +104,8 @@ mod tests {
     }
 
     #[test]
-    fn who_is_no_gang_may_have_as_many_threads_as_it_likes() {
-        let none = Facts { policy: Policy::None, is_crowded: true, online: 1, ..WELL };
+    fn thread_limit_is_for_gangs_only() {
+        let none = Facts { policy: Policy::None, has_too_many_threads: true, online: 1, ..WELL };
         assert_eq!(Eligibility::of(&none), Eligibility::NotScheduled);
         let asleep = Facts { is_awake: false, ..none };
         assert_eq!(Eligibility::of(&asleep), Eligibility::Asleep);

@@ -1,12 +1,13 @@
 //! Plans that are made ahead, and taken back when something changes.
 //!
-//! Problem: planning slice by slice wakes the conductor at every slice, and most of what that costs
-//! is waking it. But who arrives is not to wait until everything that was planned ahead is over.
+//! Problem: planning slice by slice wakes the conductor at every slice, and waking it costs more
+//! than planning. But a job that arrives is not to wait until everything that was planned ahead is
+//! over.
 //!
-//! Approach: the schedule is kept twice, as it is after all slices that were planned, and as it was
-//! before the first of them. What changes it takes plans back first: the schedule as it was, with
-//! those slices planned again that stand. A plan follows from the state alone, so they come out the
-//! same.
+//! Approach: the schedule is kept twice: as it is after all slices that were planned, and as it was
+//! before the first of them. A change takes plans back first: the schedule as it was, with those
+//! slices planned again that stand. A plan follows from the state alone, so these slices come out
+//! the same.
 //!
 //! Terms. A plan *stands* from the moment at which it is too late for another one in its place.
 //!
@@ -22,8 +23,8 @@ use gang_schedule::{Event, Plan, Refusal, Schedule, clock};
 /// Plans of past slices that are kept for the daemon's own use.
 const PLANS_KEPT: usize = 64;
 
-/// And before those, for who looks on ten times a second at slices of 200 µs: so many, and what
-/// they name of jobs.
+/// Past plans are kept, too, for views that look ten times a second at slices of 200 µs: so many,
+/// and the jobs that they name.
 const PAST_KEPT: usize = 2048 - PLANS_KEPT;
 const PAST_NAMED: usize = 64 * 1024;
 
@@ -33,8 +34,8 @@ pub struct Forecast {
     schedule: Schedule,
     /// Before the last `ahead` of them.
     base: Schedule,
-    /// Of the last slices and the next ones, in order. Shared, so that whoever asks for them takes
-    /// them along, and does with them what takes time by itself.
+    /// Plans of the last slices and the next ones, in order. They are shared, so that a client's
+    /// thread takes them along and spends its own time on them.
     plans: Vec<Arc<Plan>>,
     ahead: usize,
     past: Past,
@@ -72,7 +73,7 @@ impl Forecast {
         &self.plans
     }
 
-    /// Those of slices that end after a moment (UTC), in order; as far back as they are kept.
+    /// Plans of slices that end after a moment (UTC), in order; as far back as they are kept.
     pub fn plans_since(&self, moment_ns: u64) -> Vec<Arc<Plan>> {
         let all = self.past.plans.iter().chain(&self.plans);
         all.filter(|plan| plan.end_ns > moment_ns).cloned().collect()
@@ -127,7 +128,7 @@ impl Forecast {
         self.base = self.schedule.clone();
         let first = clock::slice_at(self.schedule.config(), from_ns);
         let last = clock::slice_at(self.schedule.config(), until_ns - 1);
-        // Those of a time that the clock has come back from.
+        // Plans of a time that the clock has come back from.
         self.plans.retain(|plan| plan.slice <= first);
         self.past.cut(first);
         let over = self.plans.len().saturating_sub(PLANS_KEPT);

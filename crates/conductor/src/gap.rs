@@ -1,22 +1,24 @@
 //! How often there are gaps, and how long they must be.
 //!
-//! Problem: a short task waits for the next gap, so there should be many. But each interrupts a
-//! gang that computes, and in it threads that wait for each other are apart: two programs that
+//! Problem: a short task waits for the next gap, so there should be many. But each gap interrupts a
+//! gang that computes, and threads that wait for each other are apart in it. Two programs that
 //! block often take 2 to 3 % longer with a gap every 10 ms than with one every 20 ms. And the
 //! kernel keeps a share of each CPU for ordinary threads, 5 % unless it is set otherwise. Where
-//! gangs leave them less in a second, it stops the gangs, at another moment on every CPU, and the
-//! switchers with them. The deadline server does so not for what was missing, but for up to 50 ms
-//! at once.
+//! gangs leave them less in a second, the kernel stops the gangs, at another moment on every CPU,
+//! and the switchers with them. The deadline server takes up to 50 ms at once then, not only what
+//! was missing.
 //!
 //! Approach: unless gaps were asked for, they come twice as often while short tasks come, and where
-//! it is not known whether they do. The kernel's programs count them: ordinary threads that fall
-//! asleep on a CPU on which a gang's thread wanted to run on, as happens in gaps, once until a
-//! gang's thread is back. Who computes all the time has each gap, too, but more of them would give
-//! it no more time. And gaps leave the kernel its share by themselves, where periods are well below
-//! a second: a gap takes what the kernel keeps, what gangs have of it because they are lowered
-//! late, by as much as was measured, and a margin: that threads are interrupted in a gap, too, is
-//! not measured. Two gangs that spin on two CPUs had a switch late by 50 to 70 ms in four of six
-//! tens of seconds without the margin, and none later than 8 ms in twelve with it.
+//! it is not known whether they do. The BPF programs count short tasks. A short task is an ordinary
+//! thread that falls asleep on a CPU on which a gang's thread wanted to run on, as happens in gaps.
+//! It counts once until a gang's thread is back. A thread that computes all the time has each gap,
+//! too, but more gaps would give it no more time.
+//!
+//! Where periods are well below a second, gaps leave the kernel its share by themselves. A gap is
+//! the kernel's share, the time by which gangs are lowered late, as measured, and a margin: that
+//! threads are interrupted in a gap, too, is not measured. Two gangs that spin on two CPUs had a
+//! switch late by 50 to 70 ms in four of six tens of seconds without the margin, and none later
+//! than 8 ms in twelve with it.
 //!
 //! Properties: at the end of a longer period, a shorter one ends as well. Gaps come more often from
 //! the second busy look among the last ten on, until there is one at most.
@@ -38,15 +40,15 @@ const LATE_NS_AT_FIRST: u64 = 100_000;
 const LOOKS: u32 = 10;
 
 /// Short tasks from one look to the next that are no reason for more gaps. Something wakes 10 or 20
-/// times a second on most machines, and does not mind when it is served; who works at a terminal is
-/// served by dozens of threads.
+/// times a second on most machines, and may be served at any time. A person at a terminal is served
+/// by dozens of threads.
 const FEW: u64 = 4;
 
 /// Looks at more than these, of those that are remembered, from which on there are more gaps.
 const BUSY_LOOKS: u32 = 2;
 
-/// Changes that are remembered, for who looks back.
-const TOLD_KEPT: usize = 128;
+/// Changes that are remembered, for a look back.
+const PUBLISHED_MAX: usize = 128;
 
 /// The gaps, as the machine needs them.
 #[derive(Clone, Debug)]
@@ -54,13 +56,13 @@ pub struct Gaps {
     /// As they come while there are no short tasks.
     asked: Gap,
     short_tasks: Option<ShortTasks>,
-    /// What the kernel keeps of a CPU for ordinary threads, 0 to 1.
+    /// The share of a CPU that the kernel keeps for ordinary threads, 0 to 1.
     kept: f64,
     late_ns: u64,
     next_ns: u64,
     is_left_out: bool,
-    /// What the switchers were told, and from which moment on (UTC).
-    told: VecDeque<(u64, Gap)>,
+    /// The gaps that switchers got, each with the moment from which it holds (UTC).
+    published: VecDeque<(u64, Gap)>,
 }
 
 impl Gaps {
@@ -69,8 +71,8 @@ impl Gaps {
     pub fn new(kept: f64, asked: Gap, adapt: bool) -> Gaps {
         let short_tasks = adapt.then(ShortTasks::default);
         let late_ns = LATE_NS_AT_FIRST;
-        let told = VecDeque::new();
-        Gaps { asked, short_tasks, kept, late_ns, next_ns: 0, is_left_out: false, told }
+        let published = VecDeque::new();
+        Gaps { asked, short_tasks, kept, late_ns, next_ns: 0, is_left_out: false, published }
     }
 
     /// The gaps of the next period.
@@ -96,23 +98,23 @@ impl Gaps {
         self.is_left_out = is_left_out;
     }
 
-    /// Takes note of what the switchers were told, from a moment on (UTC).
-    pub fn tell(&mut self, from_ns: u64, gap: Gap) {
-        while self.told.back().is_some_and(|&(at_ns, _)| at_ns >= from_ns) {
-            self.told.pop_back();
+    /// Takes note of the gap that the switchers get from a moment on (UTC).
+    pub fn publish(&mut self, from_ns: u64, gap: Gap) {
+        while self.published.back().is_some_and(|&(at_ns, _)| at_ns >= from_ns) {
+            self.published.pop_back();
         }
-        if self.told.back().is_none_or(|&(_, last)| last != gap) {
-            self.told.push_back((from_ns, gap));
+        if self.published.back().is_none_or(|&(_, last)| last != gap) {
+            self.published.push_back((from_ns, gap));
         }
-        let over = self.told.len().saturating_sub(TOLD_KEPT);
-        self.told.drain(..over);
+        let over = self.published.len().saturating_sub(PUBLISHED_MAX);
+        self.published.drain(..over);
     }
 
-    /// What they were told of a moment (UTC); of one that is not remembered, what is, from the
-    /// first one on.
-    pub fn told(&self, at_ns: u64) -> Gap {
-        let after = self.told.partition_point(|&(from_ns, _)| from_ns <= at_ns);
-        self.told.get(after.saturating_sub(1)).map_or(Gap::NONE, |&(_, gap)| gap)
+    /// The gap that was published for a moment (UTC). Before the first moment that is remembered,
+    /// it is the first gap that is remembered.
+    pub fn published(&self, at_ns: u64) -> Gap {
+        let after = self.published.partition_point(|&(from_ns, _)| from_ns <= at_ns);
+        self.published.get(after.saturating_sub(1)).map_or(Gap::NONE, |&(_, gap)| gap)
     }
 
     /// Takes note of how many short tasks there have been up to now; `None` where that is not
@@ -182,7 +184,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn gaps_leave_the_kernel_what_it_keeps() {
+    fn gaps_leave_the_kernel_its_share() {
         assert_eq!(needed_ns(ASKED, 0.05, 40_000), 650_000);
         assert_eq!(needed_ns(ASKED, 0.01, 40_000), 500_000);
         assert_eq!(needed_ns(ASKED, 0.0, 40_000), 500_000);
@@ -224,22 +226,27 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_is_remembered() {
+    fn published_gaps_are_remembered() {
         let gap = |ms| Gap { period_ns: ms * MS, length_ns: MS };
         let mut gaps = gaps(true);
-        assert_eq!(gaps.told(0), Gap::NONE);
+        assert_eq!(gaps.published(0), Gap::NONE);
         for (from_ns, ms) in [(100, 20), (200, 20), (300, 10), (400, 20), (350, 30)] {
-            gaps.tell(from_ns, gap(ms));
+            gaps.publish(from_ns, gap(ms));
         }
-        let told = [0, 100, 299, 300, 349, 350, 1000].map(|at_ns| gaps.told(at_ns).period_ns / MS);
-        assert_eq!(told, [20, 20, 20, 10, 10, 30, 30], "the last one took another one's place");
-        (0..1000).for_each(|change| gaps.tell(1000 + change, gap(10 + change % 2)));
-        assert_eq!(gaps.told.len(), TOLD_KEPT);
-        assert_eq!((gaps.told(0), gaps.told(5000)), (gap(10), gap(11)));
+        let published =
+            [0, 100, 299, 300, 349, 350, 1000].map(|at_ns| gaps.published(at_ns).period_ns / MS);
+        assert_eq!(
+            published,
+            [20, 20, 20, 10, 10, 30, 30],
+            "the last one took another one's place"
+        );
+        (0..1000).for_each(|change| gaps.publish(1000 + change, gap(10 + change % 2)));
+        assert_eq!(gaps.published.len(), PUBLISHED_MAX);
+        assert_eq!((gaps.published(0), gaps.published(5000)), (gap(10), gap(11)));
     }
 
     #[test]
-    fn gaps_that_were_asked_for_are_as_they_were_asked_for() {
+    fn gaps_that_were_asked_for_do_not_change() {
         let mut gaps = gaps(false);
         assert_eq!(gaps.gap(), Gap { period_ns: 20 * MS, length_ns: MS });
         assert_eq!(look(&mut gaps, &[10, 20, 30, 40].map(Some)), [false; 4]);

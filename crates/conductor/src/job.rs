@@ -28,7 +28,7 @@ pub struct Job {
     pub activity: Activity,
     /// Seen with more runnable threads than CPUs, again and again.
     pub width: Width,
-    /// What it has in its slots, by the last timetable.
+    /// The mode of its slots, by the last timetable.
     pub in_slot: InSlot,
     /// CPUs of its last slot.
     pub cpus: CpuSet,
@@ -37,13 +37,13 @@ pub struct Job {
     pub share: Window,
     /// Its programs read of its slots there.
     pub has_page: bool,
-    /// What the page says of the job out of its slots, by the last timetable.
+    /// The page's text while the job is out of its slots, by the last timetable.
     pub page_says: Option<Validity>,
     /// Its processes hear of its slots by signals.
     pub signals: bool,
-    /// Of policy `auto`: what came of it.
+    /// Of policy `auto`: the decision so far.
     pub auto: Option<Auto>,
-    /// What it was promised.
+    /// The memory and disk that it was promised.
     pub resources: Resources,
     /// The kernel lets it have no more memory than that.
     pub mem_is_enforced: bool,
@@ -60,7 +60,7 @@ pub struct Progress {
     pub at_ns: u64,
 }
 
-/// What came of a job of policy `auto` so far.
+/// The decision on a job of policy `auto` so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Auto {
     pub decided: Option<Policy>,
@@ -93,7 +93,7 @@ pub struct Home {
     pub affinity: Vec<u32>,
     /// Processes that hear of slots by signals, as last seen.
     pub listeners: Vec<u32>,
-    /// Those of its processes that came from elsewhere than the first one.
+    /// Its processes that came from elsewhere than the first one.
     pub joined: Vec<JoinedProcess>,
     /// The first process, with its start time, while it is on its way into the job's groups.
     pub coming: Option<(u32, u64)>,
@@ -141,7 +141,7 @@ impl Job {
         Eligibility::of(&Facts {
             is_suspended: self.suspended,
             has_processes: home.is_some(),
-            is_crowded: home.is_some_and(|home| home.members.has_too_many_threads()),
+            has_too_many_threads: home.is_some_and(|home| home.members.has_too_many_threads()),
             is_awake: self.activity.awake,
             policy: self.spec.policy,
             min_cpus: self.spec.min_cpus,
@@ -170,7 +170,7 @@ impl Job {
         }
     }
 
-    /// What the page says of a job in no row.
+    /// The word on the page of a job in no row.
     pub fn word(&self, slice_ns: u64, machine: u32) -> Word {
         Word { slice_ns, validity: self.validity(machine), ..Word::default() }
     }
@@ -199,12 +199,12 @@ impl Job {
         Err(Refused::not_permitted(operation, reason))
     }
 
-    /// What must be on file; `None` for a job without processes.
+    /// The record that must be on file; `None` for a job without processes.
     pub fn record(&self) -> Option<Record> {
         self.home.as_ref().map(|home| self.record_at(home))
     }
 
-    /// What must be on file of a job that is going to be there.
+    /// The record that must be on file of a job that is going to be there.
     pub fn record_at(&self, home: &Home) -> Record {
         Record {
             id: self.id.0,

@@ -1,20 +1,20 @@
-//! What gangd decides beyond the policy, without Linux.
+//! The decisions of gangd beyond the policy, without Linux.
 //!
-//! What was seen and the time are arguments; what is decided is returned. The same code can so be
-//! run by a daemon, by a test from a seed, and by a simulator.
+//! Time and observations are arguments; decisions are returned. So the same code can be run by a
+//! daemon, by a test from a seed, and by a simulator.
 //!
-//! A [`Conductor`] holds the jobs. [`life`] says what may happen to a job; [`planning`], when plans
-//! are made and what becomes of them; [`effects`], what is done about it, and in which order;
-//! [`published`](Conductor), from when a change shows.
+//! A [`Conductor`] holds the jobs. [`life`] has the states of a job, and what may happen in each.
+//! [`planning`] says when plans are made, and makes them. [`effects`] has the effects of decisions,
+//! in their order. [`published`](Conductor) remembers from when a change shows.
 //!
-//! - [`activity`]: who falls asleep, and who wakes.
+//! - [`activity`]: when a job falls asleep, and when it wakes.
 //! - [`admission`]: whether there is memory and disk for a job.
 //! - [`eligibility`]: whether a job takes turns, and if not, why.
 //! - [`forecast`]: plans that are made ahead, and taken back when something changes.
 //! - [`gap`]: how often there are gaps, and how long they are.
 //! - [`load`]: how many threads outside of all gangs want to run.
 //! - [`uncontended`]: whether gangs have the machine for themselves.
-//! - [`usage`]: what a job had and wanted over a while.
+//! - [`usage`]: the time that a job had and wanted over a while.
 
 pub mod activity;
 pub mod admission;

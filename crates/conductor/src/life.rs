@@ -1,15 +1,15 @@
 //! The life of a job: what may happen to it in which state.
 //!
-//! Problem: requests of clients, what surveys see and what a job's own programs do come in any
+//! Problem: requests of clients, findings of surveys and deeds of a job's own programs come in any
 //! order, and a daemon may end between any two of them.
 //!
 //! Approach: one [table](cell) of states and moments, in which every case stands. A transition is a
 //! function of [`Conductor`] without side effects; where it changes what must be on file, it
-//! returns the record. What it has the kernel do are actions, which may be done twice
+//! returns the record. Its effects on the kernel are actions, which may be done twice
 //! ([`Conductor::take_orders`]).
 //!
-//! Properties: what the table refuses changes nothing. The record that a transition returns
-//! is all that is needed to release the job as it is after the transition.
+//! Properties: a moment that the table refuses changes nothing. The record that a transition
+//! returns is all that is needed to release the job as it is after the transition.
 
 use gang_schedule::{Event, JobId, Policy, Spec};
 use gang_timetable::{
@@ -22,7 +22,7 @@ use crate::{
     job::SUSPENDED,
 };
 
-/// What is to be on file now, of a job that has processes.
+/// The record that is to be on file now, of a job that has processes.
 pub type Filed = Result<Option<Record>, Refused>;
 
 /// The most single threads of one job: each is looked at by itself before every stretch that is
@@ -31,7 +31,7 @@ pub const SINGLES_MAX: usize = 256;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// It has no process yet.
+    /// The job has no process yet.
     Registered,
     /// Its first process is on its way into the job's groups.
     Arriving,
@@ -54,12 +54,12 @@ impl State {
     }
 }
 
-/// What may happen to a job.
+/// The moments in the life of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moment {
     /// Its first process is going to move into its groups, and takes part meanwhile.
     Attach,
-    /// That process is there.
+    /// The first process is there.
     Arrive,
     /// Processes or threads that are there become its members, as after a restart.
     Join,
@@ -67,15 +67,15 @@ pub enum Moment {
     Follow,
     /// A process leaves.
     Detach,
-    /// That process is out of the job's groups, or could not be moved.
+    /// The process is out of the job's groups, or could not be moved.
     Left,
     /// A further single thread comes.
     AddThread,
     /// A single thread leaves.
     DetachThread,
-    /// It wants to run.
+    /// The job wants to run.
     Wake,
-    /// It has stopped wanting to.
+    /// The job has stopped wanting to run.
     Sleep,
     Suspend,
     Resume,
@@ -118,7 +118,7 @@ impl Moment {
     ];
 }
 
-/// What a moment does to a job in a state.
+/// The outcome of a moment in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cell {
     To(State),
@@ -126,7 +126,7 @@ pub enum Cell {
     Stays,
     /// There is nothing to change.
     Nothing,
-    /// The job has nobody whom it is about.
+    /// The job does not have the process or thread.
     Nobody,
     Refused(&'static str),
     /// The job is over.
@@ -188,30 +188,30 @@ pub fn permit(job: &Job, moment: Moment) -> Result<bool, Refused> {
     }
 }
 
-/// What must be known of processes or threads that leave their job.
+/// Processes or threads that leave their job.
 #[derive(Clone, Debug)]
 pub struct Leaver {
     /// Its threads, of those that the job knew, in order of number.
     pub known: Vec<u32>,
     /// Gives back to them what they had.
     pub actions: Vec<Action>,
-    /// What the others have by default.
+    /// The attributes that its other threads have by default.
     pub normal: Attributes,
     /// Where it came from, if not from where the first one of the job did.
     pub joined: Option<JoinedProcess>,
     /// Timetables of this generation do not have it any more.
     pub gone_from: u64,
-    /// What is to be on file meanwhile.
+    /// The record that is on file meanwhile.
     pub record: Option<Record>,
 }
 
 impl Conductor {
-    /// The first process of a job, with its start time, is on its way to where the job lives, and
-    /// takes part in the schedule meanwhile.
+    /// The first process of a job, with its start time, is on its way to where the job lives. The
+    /// job takes part in the schedule meanwhile.
     pub fn attach(&mut self, now: Now, id: JobId, home: Home, process: (u32, u64)) -> Filed {
         let job = self.job(id)?;
         permit(job, Moment::Attach)?;
-        self.settle_in(now, id, home)?;
+        self.move_in(now, id, home)?;
         let job = self.job_mut(id)?;
         if let Some(home) = &mut job.home {
             home.coming = Some(process);
@@ -226,18 +226,17 @@ impl Conductor {
             job.home.as_mut().into_iter().for_each(|home| home.coming = None);
         }
         let record = job.record();
-        // What the process has started on its way is a member from now on.
+        // Processes that it has started on its way are members from now on.
         self.members_came(id, &[])?;
         Ok(record)
     }
 
-    /// Those that are there become the members of a job that has none. Of one that has, nothing is
-    /// changed.
+    /// Members that are there join a job that has none. A job that has members stays as it is.
     pub fn join(&mut self, now: Now, id: JobId, home: Home) -> Filed {
-        self.settle_in(now, id, home)
+        self.move_in(now, id, home)
     }
 
-    fn settle_in(&mut self, now: Now, id: JobId, home: Home) -> Filed {
+    fn move_in(&mut self, now: Now, id: JobId, home: Home) -> Filed {
         let job = self.job_mut(id)?;
         if let Some(own) = &job.home {
             if own.is_of_threads() != home.is_of_threads() {
@@ -325,7 +324,7 @@ impl Conductor {
         if let Some(home) = &mut job.home {
             for seen in before {
                 home.members.remember(seen);
-                // It may have been in a slot by now.
+                // The thread may have been in a slot by now.
                 if seen.cpus != home.members.everywhere && home.members.pinned.is_some() {
                     own_cpus.push(Action::Affinity { tid: seen.tid, cpus: seen.cpus.clone() });
                 }
@@ -366,8 +365,8 @@ impl Conductor {
         Ok(job.record())
     }
 
-    /// A process, which started then and of which these are threads, leaves its job. It stays on
-    /// file until it [has left](Conductor::has_left).
+    /// A process, which started then and of which these are threads, leaves its job. The process
+    /// stays on file until it [has left](Conductor::has_left).
     pub fn detach(
         &mut self,
         id: JobId,
@@ -382,7 +381,7 @@ impl Conductor {
         let mut actions = Vec::new();
         let known = home.members.let_go(tids, &mut actions);
         if let Placement::Tree { processes } = &mut home.placement {
-            // It is found by itself, also once its parents have ended.
+            // The process is found by itself, also once its parents have ended.
             processes.retain(|other| *other != process);
             processes.push(process);
             // The next slot would have continued it.
@@ -391,7 +390,7 @@ impl Conductor {
         let normal = home.normal;
         let joined = home.joined.iter().find(|it| it.pid == pid).cloned();
         home.leaving.push(pid);
-        // It hears the last of the job.
+        // The process gets the job's last signal.
         let listens = home.listeners.contains(&pid);
         home.listeners.retain(|&listener| listener != pid);
         self.order(actions.iter().cloned());
@@ -418,8 +417,8 @@ impl Conductor {
         Ok(job.record())
     }
 
-    /// What is to be on file of a job before a single thread comes into it; absent where it is the
-    /// first one.
+    /// The record to be on file before a single thread comes into a job; absent where the thread is
+    /// the first one.
     pub fn with_thread(&self, id: JobId, single: Single) -> Filed {
         let job = self.job(id)?;
         job.permit_threads(&format!("add thread {} to job {id}", single.tid))?;
@@ -450,7 +449,7 @@ impl Conductor {
         Ok(())
     }
 
-    /// A single thread leaves its job. It stays on file until [`Conductor::set_threads`].
+    /// A single thread leaves its job. The thread stays on file until [`Conductor::set_threads`].
     pub fn detach_thread(&mut self, id: JobId, tid: u32) -> Result<Leaver, Refused> {
         let job = self.job_mut(id)?;
         let gone = Refused::NoSuchThread(tid);
@@ -571,7 +570,7 @@ impl Conductor {
         permit(job, Moment::SetSignals)?;
         job.permit_on_processes(
             signals,
-            "tell of slots by signals",
+            "announce slots by signals",
             "signals go to whole processes",
         )?;
         job.signals = signals;
@@ -631,7 +630,7 @@ impl Conductor {
         }
         let record = self.change(id, |spec, _| spec.policy = policy)?;
         self.measure(Measure::Follow(id));
-        // What its members have started meanwhile has what they had, and is read now.
+        // Threads that its members have started meanwhile have what these had, and are read now.
         self.members_came(id, &[])?;
         Ok(record)
     }

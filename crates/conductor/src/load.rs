@@ -1,16 +1,16 @@
-//! How many threads outside all gangs want to run (L18): those of jobs of policy `none` are among
+//! How many threads outside all gangs want to run (L18). Threads of jobs of policy `none` are among
 //! them.
 //!
-//! The kernel says how many threads are runnable on the whole machine; those of the jobs are
+//! The kernel says how many threads are runnable on the whole machine. Those of the jobs are
 //! counted one by one and taken off. A thread that wakes for a moment is no load that needs slices
-//! of its own: it is served in the gaps. So counts are taken at the end of a gap, when short tasks
-//! are done, and the least of the last few is what counts.
+//! of its own: the gaps serve it. So counts are taken at the end of a gap, when short tasks are
+//! done, and the least of the last few is the load.
 //!
-//! Of a job with many threads that is not measured only a part is counted, and new ones may not be
-//! known yet. What may be its own is no reason to take others for load: within the limits of what
-//! is known, the figure stays as it was. But such a job is no reason either to keep the rest from
-//! its turns: where every count of a second finds others, they are a load, of as many threads as
-//! there are CPUs at most.
+//! Of a job with many threads that is not measured, only a part is counted, and new threads may not
+//! be known yet. Threads that may be the job's own are no reason to take others for load: within
+//! the limits of what is known, the figure stays as it was. But such a job is no reason either to
+//! keep the rest from its turns. Where every count of a second finds others, they are a load, of as
+//! many threads as there are CPUs at most.
 
 use std::collections::VecDeque;
 
@@ -63,8 +63,7 @@ impl Load {
         self.threads
     }
 
-    /// As many counts are there as a load takes to be one. Before them it is 0 whoever wants to
-    /// run.
+    /// There are as many counts as make a load. Before that, the load is 0 in any case.
     pub fn is_known(&self) -> bool {
         self.in_a_row >= RECENT
     }
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_wakes_for_a_moment_is_no_load() {
+    fn momentary_wakings_are_no_load() {
         let mut load = Load::default();
         for all in [3, 4, 3, 4, 3] {
             load.saw(all, exactly(2), 1, 2);
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_to_run_besides_is_noticed_at_once() {
+    fn other_runnable_threads_count_at_once() {
         let mut load = Load::default();
         let mut rises = |all, of_jobs| {
             load.saw(all, exactly(of_jobs), 1, 2);
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_of_a_large_job_is_no_load() {
+    fn threads_of_a_sampled_job_are_no_load() {
         let mut load = Load::default();
         let mut after = |all, threads, unseen| {
             (0..3).for_each(|_| load.saw(all, Runnable { threads, unseen }, 1, 2));

@@ -1,16 +1,16 @@
 //! When plans are made, for which time, and what becomes of them.
 //!
-//! Problem: timetables must be ready before they begin, whatever is asked meanwhile and however many
-//! jobs there are; what changes must show in the next slice; and what is planned needs to be known
-//! of the machine only for the gangs that are in it.
+//! Problem: timetables must be ready before they begin, whatever is asked meanwhile and however
+//! many jobs there are. A change must show in the next slice. And the threads of a gang need to be
+//! read only if a plan has the gang.
 //!
 //! Approach: [`Conductor::due`] says what is to be done now, and when to ask again. Plans are made
-//! in three steps, between which the threads of some jobs are read: those of jobs that
-//! [change their standing](Conductor::begin) outside of all rows, and those of
-//! [the gangs in the rows](Conductor::plan). [`Conductor::publish`] makes the [`Effects`].
+//! in three steps, between which the threads of some jobs are read: those of jobs that [change
+//! their standing](Conductor::begin) outside of all rows, and those of [the gangs in the
+//! rows](Conductor::plan). [`Conductor::publish`] makes the [`Effects`].
 //!
-//! Properties: after a publication every switcher has a timetable up to a moment that is not over. A
-//! step of the clock costs one period at most.
+//! Properties: after a publication every switcher has a timetable up to a moment that is not over.
+//! A step of the clock costs one period at most.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,13 +39,13 @@ pub(crate) const AHEAD_SLICES: u64 = 32;
 /// The time before the end of a gap at which the machine is looked at.
 const SURVEY_AHEAD_NS: u64 = 120_000;
 
-/// How long the switchers keep a gang raised whose timetable is not replaced.
+/// How long the switchers keep a gang raised after the end of a timetable that is not replaced.
 const GRACE_NS: u64 = 5_000_000;
 
 /// How often the machine is looked at while no job takes part in the schedule.
 const QUIET_NS: u64 = 50_000_000;
 
-/// Which gangs have threads that are in no timetable.
+/// The gangs that have threads which are in no timetable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewThreads {
     None,
@@ -68,7 +68,7 @@ impl NewThreads {
     }
 }
 
-/// What is to be done now.
+/// The step that is due now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Nothing for so long, unless something happens.
@@ -79,7 +79,7 @@ pub enum Due {
     Plan { look: bool, resume_ns: u64, new_threads: NewThreads },
 }
 
-/// What is known of the switchers.
+/// The state of the switchers, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Followed {
     /// Some switcher has not taken the last timetable yet.
@@ -104,7 +104,7 @@ pub struct Planning {
 }
 
 impl Conductor {
-    /// Begins a step: whatever is asked and planned in it happens at this moment.
+    /// Begins a step: all requests and plans in it happen at this moment.
     pub fn begin_step(&mut self, now: Now) {
         self.account(now);
         let stands_until_ns = self.boundary(now.utc_ns + self.lead_ns);
@@ -112,14 +112,14 @@ impl Conductor {
     }
 
     /// Jobs that were found with too many threads take no turns from now on.
-    pub fn leave_out_crowded(&mut self) {
-        for job in std::mem::take(&mut self.crowded) {
+    pub fn leave_out_over_thread_limit(&mut self) {
+        for job in std::mem::take(&mut self.over_thread_limit) {
             let _ = self.sleep(job);
         }
     }
 
-    /// Nothing is planned, and no job has processes. What the last one left behind is done first:
-    /// its processes may live on.
+    /// Nothing is planned, and no job has processes. The actions that the last job left behind come
+    /// first: its processes may live on.
     pub fn is_settled(&self, has_orders: bool) -> bool {
         self.published.gangs().is_empty()
             && !has_orders
@@ -146,7 +146,7 @@ impl Conductor {
         !self.jobs.values().any(|job| job.eligibility(machine).is_gang())
     }
 
-    /// What is to be done now. A look at the machine is due in `look_in_ns`; `beat_ns` is the
+    /// The step that is due now. A look at the machine is due in `look_in_ns`; `beat_ns` is the
     /// longest sleep.
     pub fn due(&mut self, now: Now, look_in_ns: u64, beat_ns: u64, new_threads: NewThreads) -> Due {
         let now_ns = now.utc_ns;
@@ -172,7 +172,8 @@ impl Conductor {
         if quiet {
             return Due::Sleep(QUIET_NS.min(beat_ns));
         }
-        // Short tasks have been served at the end of a gap: who is runnable then will stay so.
+        // Short tasks have been served at the end of a gap: a thread that is runnable then will
+        // stay so.
         let look_ns = self.look_ns.filter(|&at_ns| at_ns <= until_ns);
         let look_ns = look_ns.unwrap_or_else(|| self.next_look_ns(now_ns, look_in_ns));
         self.look_ns = Some(look_ns).filter(|&at_ns| now_ns < at_ns);
@@ -250,8 +251,8 @@ impl Conductor {
             self.unknown.extend(self.published.gangs());
         }
         let unknown = self.unknown.clone();
-        // What is soon taken back was planned in vain: where changes come one after the other,
-        // plans reach less far, and farther again when they have ended.
+        // Plans that are soon taken back were made in vain. Where changes come one after the other,
+        // plans reach less far, and farther again when changes have ended.
         let is_taken_back = self.schedule.is_changed() && self.published.until_ns > resume_ns;
         self.reach = match is_taken_back {
             true => (self.reach / 2).max(REACH_MIN),
@@ -300,15 +301,15 @@ impl Conductor {
     pub fn was_read(&mut self, id: JobId) {
         let machine = self.machine();
         let Some(job) = self.jobs.get(&id) else { return };
-        let is_crowd = job.eligibility(machine) == Eligibility::TooManyThreads;
-        if is_crowd && job.activity.awake && self.crowded.insert(id) {
+        let is_over_limit = job.eligibility(machine) == Eligibility::TooManyThreads;
+        if is_over_limit && job.activity.awake && self.over_thread_limit.insert(id) {
             self.notes.push(Note::TooManyThreads(id));
         }
     }
 
-    /// Brings the jobs that no row holds where they belong now: those that came, woke, fell asleep,
-    /// were suspended or resumed. The standing of those that take turns, or have a slot that is not
-    /// over, is stated by the timetable: what is done at once may be done by another switcher than
+    /// Brings the jobs that no row holds where they belong now: jobs that came, woke, fell asleep,
+    /// were suspended or resumed. The timetable states the standing of jobs that take turns, or
+    /// have a slot that is not over. An action done at once might be done by another switcher than
     /// the one that raises a thread, and after it.
     pub(crate) fn bring_out_of_rows(&mut self, from_ns: u64) {
         let plan = self.schedule.plan_of(slices::slice_at(self.config(), from_ns));
@@ -380,9 +381,9 @@ impl Conductor {
         });
     }
 
-    /// Makes the timetables of what was planned. `came` are jobs that had threads which were not
-    /// known, `measured` those of which it is measured who disturbs them; `used` is the share of a
-    /// CPU that the daemon's own threads took before the gangs, `lower_ns` how long the switchers
+    /// Makes the timetables of the plans. `came` are jobs with threads that were not known.
+    /// `measured` are jobs of which it is measured what disturbs them. `used` is the share of a CPU
+    /// that the daemon's own threads took before the gangs. `lower_ns` is how long the switchers
     /// take to lower a gang, on average.
     pub fn publish(
         &mut self,
@@ -403,7 +404,7 @@ impl Conductor {
         self.gaps.adapt(now.monotonic_ns, lower_ns, used);
         let gangs = self.gangs(&plans, &is_new);
         let is_known = !followed.is_behind && unknown.is_empty();
-        // What the group of all gangs was given last, it may not have yet, or not have got.
+        // The last action on the group of all gangs may not be done yet, or may be lost.
         let is_followed = is_known && new_threads != NewThreads::Anywhere;
         self.generation += 1;
         let (slice_ns, machine_len) = (self.config().slice_ns, self.machine());
@@ -442,7 +443,7 @@ impl Conductor {
         let stands =
             |gang: &Gang<'_>| Stands { before: gang.standing, out_of_row: gang.out_of_row };
         let gangs = in_timetable.iter().map(|(&job, gang)| (job, stands(gang))).collect();
-        self.gaps.tell(from_ns, config.gap);
+        self.gaps.publish(from_ns, config.gap);
         self.begin_timetable(gangs, config.clone());
         for job in self.jobs.values_mut() {
             job.page_says = job.has_page.then(|| job.validity(machine_len));
@@ -510,18 +511,17 @@ impl Conductor {
         Some((job.id, gang))
     }
 
-    /// What gangs have in their slots of these plans. The standing of those that are to have
-    /// something else than before is stated in each timetable until one of these is in force: what
-    /// is assumed of them is taken from the last one that was made, which has other gaps than the
-    /// one that they follow yet.
+    /// Chooses the slot modes of gangs in these plans. The standing of a gang whose mode changes is
+    /// stated in each timetable until one of these is in force. Its assumed standing is that of the
+    /// last timetable that was made, whose gaps differ from those of the timetable in force.
     fn choose_slot_modes(&mut self, now: Now, plans: &[Plan], measured: &BTreeSet<JobId>) {
-        let alone = self.uncontended_gangs(now, plans, measured);
-        self.gaps.leave_out(!alone.is_empty());
+        let uncontended = self.uncontended_gangs(now, plans, measured);
+        self.gaps.leave_out(!uncontended.is_empty());
         let mut is_changed = false;
         for job in self.jobs.values_mut() {
             let in_slot = match job.width.wide {
                 true => InSlot::Wide,
-                false if alone.contains(&job.id) => InSlot::Uncontended,
+                false if uncontended.contains(&job.id) => InSlot::Uncontended,
                 false => InSlot::Exclusive,
             };
             if std::mem::replace(&mut job.in_slot, in_slot) != in_slot {
@@ -545,20 +545,20 @@ impl Conductor {
         let machine = self.machine();
         let is_possible = self.backend == Backend::Rt && self.config().fill;
         // One with too many threads for slots of its own is no load either.
-        let is_crowd = |job: &Job| job.eligibility(machine) == Eligibility::TooManyThreads;
-        let has_crowd = self.jobs.values().any(is_crowd);
+        let is_over_limit = |job: &Job| job.eligibility(machine) == Eligibility::TooManyThreads;
+        let any_is_over_limit = self.jobs.values().any(is_over_limit);
         let jobs = &self.jobs;
         let can_be = |job: JobId| {
             let is_wide = jobs.get(&job).is_none_or(|job| job.width.wide);
-            !has_crowd && !is_wide && measured.contains(&job)
+            !any_is_over_limit && !is_wide && measured.contains(&job)
         };
         let load = &self.load;
-        self.uncontended.alone(now.monotonic_ns, is_possible, load, plans, can_be)
+        self.uncontended.gangs(now.monotonic_ns, is_possible, load, plans, can_be)
     }
 
-    /// Takes note of what was measured of the gangs that are left to Linux: those that are disturbed
-    /// are raised again.
-    pub fn measured_alone(&mut self, now: Now, measured: impl Iterator<Item = Measured>) {
+    /// Takes note of what was measured of the gangs that are left to Linux. Disturbed gangs are
+    /// raised again.
+    pub fn measured_uncontended(&mut self, now: Now, measured: impl Iterator<Item = Measured>) {
         if self.uncontended.is_disturbed(now.monotonic_ns, measured) {
             self.notes.push(Note::Disturbed);
             self.schedule.renew();
@@ -566,9 +566,9 @@ impl Conductor {
     }
 
     /// The gangs that are left to Linux in their slots.
-    pub fn left_alone(&self) -> impl Iterator<Item = JobId> {
-        let alone = self.jobs.values().filter(|job| job.in_slot == InSlot::Uncontended);
-        alone.map(|job| job.id)
+    pub fn uncontended_jobs(&self) -> impl Iterator<Item = JobId> {
+        let uncontended = self.jobs.values().filter(|job| job.in_slot == InSlot::Uncontended);
+        uncontended.map(|job| job.id)
     }
 }
 

@@ -2,18 +2,19 @@
 //!
 //! Problem: plans are taken back while the switchers follow them. The timetable that replaces them
 //! begins with gangs that stand as the one before left them, and on the CPUs that it gave them. A
-//! switcher that was late, or lost a timetable, did only part of what was in it.
+//! switcher that was late, or lost a timetable, did only part of its actions.
 //!
-//! Approach. Of the last timetable so much is kept as says how gangs stand at any moment of it.
+//! Approach. Of the last timetable, enough is kept to say how gangs stand at any moment of it.
 //! Where the next one begins, the jobs are rewound (`Conductor::rewind`) to that moment. After a
 //! switcher missed an edge, nothing is assumed of any gang in a timetable that it may have followed
 //! (`Conductor::assume_nothing_of`): the next timetable states how each of them stands.
 //!
 //! A change shows from the next boundary on ([`crate::forecast`]). A timetable holds from `from_ns`
-//! on, and until then the one before it. One that some switcher has not taken yet is replaced as a
-//! whole: the new one begins where that one began, so that no switcher needs both. What is stated
-//! anew is stated by each timetable until one of them is in force, since one that is superseded may
-//! state nothing. Where some of it was due by then, all of its gangs are stated anew.
+//! on, and until then the one before it. A timetable that some switcher has not taken yet is
+//! replaced as a whole: the new one begins where that one began, so that no switcher needs both. A
+//! gang that is stated anew is stated by each timetable until one of them is in force, since a
+//! superseded one may state nothing. Where some of these statements were due by then, all of its
+//! gangs are stated anew.
 //!
 //! Properties: either a gang stands as is assumed of it, or the next timetable states all of it. So
 //! a switcher that was late or lost a timetable leaves no gang otherwise than the next timetable
@@ -36,11 +37,11 @@ pub(crate) struct Published {
     config: Config,
     /// The gangs in it.
     gangs: BTreeSet<JobId>,
-    /// Those of them that fill while no row has them.
+    /// The gangs among them that fill while no row has them.
     fillers: BTreeSet<JobId>,
     /// How they stood before it.
     before: BTreeMap<JobId, Standing>,
-    /// Those of all timetables that a switcher may still follow.
+    /// The gangs of all timetables that a switcher may still follow.
     recent: BTreeSet<JobId>,
     /// The CPUs to which gangs were restricted before, and when that changes.
     pinned: BTreeMap<JobId, Option<CpuSet>>,
@@ -66,8 +67,8 @@ impl Published {
         &self.config
     }
 
-    /// The gangs whose standing is unknown, because switchers missed an edge since this was asked
-    /// last. `missed` is how many they have missed in all.
+    /// The gangs whose standing is unknown, because switchers missed an edge since the last call.
+    /// `missed` is how many edges they have missed in all.
     pub fn unknown(&mut self, missed: u64) -> BTreeSet<JobId> {
         let is_same = self.missed.replace(missed) == Some(missed);
         if is_same { BTreeSet::new() } else { self.recent.clone() }
@@ -87,7 +88,7 @@ impl Published {
         self.recent.clone_from(&self.gangs);
     }
 
-    /// What the next timetable is about.
+    /// Begins the next timetable, of these gangs.
     fn begin(&mut self, gangs: BTreeMap<JobId, Stands>, config: Config) {
         let fillers = gangs.iter().filter(|(_, it)| it.out_of_row == Standing::Filling);
         self.fillers = fillers.map(|(&job, _)| job).collect();
@@ -135,9 +136,9 @@ impl Conductor {
         }
     }
 
-    /// Gives gangs a standing from which every other one is stated in full: the actions that bring
-    /// a job somewhere take back a pause only where it was paused, and a pause may be what a
-    /// switcher has missed.
+    /// Gives gangs a standing from which every other one is stated in full. The actions that bring
+    /// a job somewhere take back a pause only where it was paused, and a switcher may have missed a
+    /// pause.
     pub(crate) fn assume_nothing_of(&mut self, gangs: &BTreeSet<JobId>) {
         if !gangs.is_empty() {
             self.jobs.values_mut().for_each(|job| job.page_says = None);
@@ -151,7 +152,7 @@ impl Conductor {
         self.published.gangs.extend(gangs);
     }
 
-    /// What the next timetable is about.
+    /// Begins the next timetable, of these gangs.
     pub(crate) fn begin_timetable(&mut self, gangs: BTreeMap<JobId, Stands>, config: Config) {
         self.published.begin(gangs, config);
     }

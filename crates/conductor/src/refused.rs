@@ -7,7 +7,7 @@ pub enum Refused {
     NoSuchJob(JobId),
     NoSuchProcess(u32),
     NoSuchThread(u32),
-    /// The state of the job, or who asks, forbids it.
+    /// The state of the job, or the rights of the client, forbid it.
     NotPermitted {
         operation: String,
         reason: String,

@@ -1,4 +1,4 @@
-//! What was seen of the machine, and what follows from it.
+//! Observations of the machine, and what follows from them.
 
 use gang_schedule::{Event, JobId, Policy};
 use gang_timetable::Runnable;
@@ -23,7 +23,7 @@ pub struct Counted {
     pub of_jobs: Vec<(JobId, Runnable)>,
 }
 
-/// What was seen of a job.
+/// The observation of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct JobSeen {
     pub id: JobId,
@@ -33,7 +33,7 @@ pub struct JobSeen {
     pub waited_us: Option<u64>,
 }
 
-/// Which jobs are looked at next.
+/// The jobs that are looked at next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     next: JobId,
@@ -52,13 +52,13 @@ impl Conductor {
     pub fn to_count(&self) -> Vec<JobId> {
         let counts = |job: &&crate::Job| {
             // One with too many threads has no slots, and is no load for others all the same.
-            let is_crowd = self.eligibility(job) == Eligibility::TooManyThreads;
-            job.home.is_some() && (job.activity.awake || is_crowd)
+            let is_over_limit = self.eligibility(job) == Eligibility::TooManyThreads;
+            job.home.is_some() && (job.activity.awake || is_over_limit)
         };
         self.jobs.values().filter(counts).map(|job| job.id).collect()
     }
 
-    /// Takes note of who wants to run.
+    /// Takes note of the threads that want to run.
     pub fn count(&mut self, counted: &Counted) {
         let machine = self.machine();
         let mut of_jobs = Runnable::default();
@@ -67,7 +67,7 @@ impl Conductor {
             if job.activity.awake {
                 job.width.saw(runnable.threads, job.spec.cpus.min(machine));
             }
-            // Those that Linux alone schedules have their time with the rest (L18).
+            // Jobs that Linux alone schedules have their time with the rest (L18).
             if job.spec.policy == Policy::Gang {
                 of_jobs.threads += runnable.threads;
                 of_jobs.unseen += runnable.unseen;
@@ -116,7 +116,7 @@ impl Conductor {
             in_slot_ns: job.in_slot_ns,
             threads: job.home.as_ref().map_or(0, |home| home.members.threads().len()),
             stands_still: !can_fill && job.spec.policy == Policy::Gang,
-            is_crowded: job.eligibility(machine) == Eligibility::TooManyThreads,
+            has_too_many_threads: job.eligibility(machine) == Eligibility::TooManyThreads,
             slice_ns,
         };
         match job.activity.look(&look, || false) {

@@ -1,18 +1,19 @@
 //! Whether gangs have the machine for themselves.
 //!
-//! Problem: a gang that nobody competes with has nobody to be raised above, and pays for it. Each
-//! gap interrupts its threads for nobody, and those that block and wake in it gather on few CPUs: 2
-//! to 3 % of a program that blocks often.
+//! Problem: a gang that nobody competes with has nobody to be raised above, and pays for being
+//! raised. Each gap interrupts its threads for nobody. Threads that block and wake in a gap gather
+//! on few CPUs: 2 to 3 % of a program that blocks often.
 //!
-//! Approach: where every row has the same gangs, no other one wants a slot, and nobody else is
-//! known to want a CPU, they are Linux's in their slots, without gaps. Who wants a CPU only for a
-//! moment, again and again, is no load and disturbs them all the same: so it is measured for which
-//! part of the time some thread of theirs waited. Above a bound, and after a load, they are raised
-//! for a second, and for twice as long each time that this happens soon after they were let go:
-//! what comes and goes would have them change all the time.
+//! Approach: where every row has the same gangs, no other gang wants a slot, and no other thread is
+//! known to want a CPU, gangs are left to Linux in their slots, without gaps. A thread that wants a
+//! CPU only for a moment, again and again, is no load, and disturbs gangs all the same. So it is
+//! measured for which part of the time some thread of theirs waited. Above a bound, and after a
+//! load, gangs are raised for a second. They are raised for twice as long each time that this
+//! happens soon after they were let go: so an intermittent load does not have them change all the
+//! time.
 //!
-//! Properties: what is not measured is raised; so is everybody, from the next slice on, when
-//! another gang or a load comes.
+//! Properties: a gang that is not measured is raised. So are all gangs, from the next slice on,
+//! when another gang or a load comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ use gang_schedule::{JobId, Plan, Slot};
 
 use crate::Load;
 
-/// What was measured of a gang up to a moment.
+/// The figures of a gang up to a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
     pub job: JobId,
@@ -31,7 +32,7 @@ pub struct Measured {
 
 /// The part of the time in which not all threads that want to run do so, from which on gangs are
 /// raised. Two processes that each took a CPU for 5 of 100 ms from a program of many barriers cost
-/// it 3.5 % more where it was not raised; with 0.5 of 50 ms, 2 % of the time, it was the other way
+/// it 3.5 % more where it was not raised. With 0.5 of 50 ms, 2 % of the time, it was the other way
 /// round.
 const DISTURBED: f64 = 0.05;
 
@@ -42,12 +43,12 @@ const JUDGED_NS: u64 = 250_000_000;
 const RAISED_NS: u64 = 1_000_000_000;
 const RAISED_NS_MAX: u64 = 16_000_000_000;
 
-/// What is known of whether gangs are disturbed. Times are CLOCK_MONOTONIC.
+/// Whether gangs are disturbed, as far as it is known. Times are CLOCK_MONOTONIC.
 #[derive(Debug)]
 pub struct Uncontended {
     /// The setting `uncontended_passthrough`.
     is_on: bool,
-    /// Sums of each that is alone, where they were last looked at.
+    /// Sums of each uncontended gang at the last look.
     figures: BTreeMap<JobId, (u64, u64)>,
     looked_ns: u64,
     raised_until_ns: u64,
@@ -72,7 +73,7 @@ impl Uncontended {
     /// The gangs that are left to Linux in their slots of these plans: all that have one, or none.
     /// `is_possible` is whether the daemon schedules in a way that permits it, `can_be` whether one
     /// gang can be left.
-    pub fn alone(
+    pub fn gangs(
         &mut self,
         now_ns: u64,
         is_possible: bool,
@@ -83,12 +84,13 @@ impl Uncontended {
         let is_let_go = self.is_on && is_possible && self.is_let_go(now_ns, load);
         let row =
             same_row(plans).filter(|row| is_let_go && row.iter().all(|slot| can_be(slot.job)));
-        let alone: BTreeSet<JobId> = row.into_iter().flatten().map(|slot| slot.job).collect();
-        self.let_go_ns = self.let_go_ns.or(Some(now_ns)).filter(|_| !alone.is_empty());
-        alone
+        let gangs: BTreeSet<JobId> = row.into_iter().flatten().map(|slot| slot.job).collect();
+        self.let_go_ns = self.let_go_ns.or(Some(now_ns)).filter(|_| !gangs.is_empty());
+        gangs
     }
 
-    /// Takes note of who else wants a CPU; true where nobody does, and nobody did a moment ago.
+    /// Takes note of other threads that want a CPU; true where none does, and none did a moment
+    /// ago.
     fn is_let_go(&mut self, now_ns: u64, load: &Load) -> bool {
         if load.threads() > 0 {
             if self.let_go_ns.is_some() {
@@ -100,13 +102,13 @@ impl Uncontended {
         load.is_known() && now_ns >= self.raised_until_ns
     }
 
-    /// Others are alone from now on, or nobody is: what was measured before is of another time.
+    /// Other gangs are uncontended from now on, or none is: earlier figures are of another time.
     pub fn begin_anew(&mut self, now_ns: u64) {
         self.figures.clear();
         self.looked_ns = now_ns;
     }
 
-    /// Takes note of what was measured of those that are alone; true where they are to be raised
+    /// Takes note of what was measured of uncontended gangs; true where they are to be raised
     /// now.
     pub fn is_disturbed(&mut self, now_ns: u64, measured: impl Iterator<Item = Measured>) -> bool {
         if now_ns < self.looked_ns + JUDGED_NS {
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_disturbed_is_raised_for_longer_each_time() {
+    fn disturbed_gangs_are_raised_longer_each_time() {
         let mut uncontended = Uncontended::new(true);
         let mut now_ns = 1_000 * MS;
         let mut wanted_ns = 0;
@@ -228,10 +230,10 @@ mod tests {
         let mut now_ns = 1_000 * MS;
         assert!(!uncontended.is_let_go(now_ns, &Load::default()), "nobody looked yet");
         assert!(!uncontended.is_let_go(now_ns, &busy));
-        assert!(uncontended.is_let_go(now_ns, &quiet), "nobody was alone before the load");
-        let mut comes = |alone_ms, stays_ms, raised_ms| {
+        assert!(uncontended.is_let_go(now_ns, &quiet), "no gang was uncontended before the load");
+        let mut comes = |quiet_ms, stays_ms, raised_ms| {
             uncontended.let_go_ns = Some(now_ns);
-            now_ns += alone_ms * MS;
+            now_ns += quiet_ms * MS;
             assert!(!uncontended.is_let_go(now_ns, &busy));
             uncontended.let_go_ns = None;
             now_ns += stays_ms * MS;
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_looked_at_before_is_no_disturbance() {
+    fn first_look_finds_no_disturbance() {
         let mut uncontended = Uncontended::new(true);
         assert!(!uncontended.is_disturbed(1_000 * MS, figures(900 * MS, 0)));
         assert!(
@@ -268,7 +270,10 @@ mod tests {
         );
         assert!(uncontended.is_disturbed(1_250 * MS, figures(1_150 * MS, 0)));
         uncontended.begin_anew(1_300 * MS);
-        assert!(!uncontended.is_disturbed(1_600 * MS, figures(1_900 * MS, 0)), "others are alone");
+        assert!(
+            !uncontended.is_disturbed(1_600 * MS, figures(1_900 * MS, 0)),
+            "others are uncontended"
+        );
         assert!(uncontended.is_disturbed(1_900 * MS, figures(2_200 * MS, 0)));
     }
 }

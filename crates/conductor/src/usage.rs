@@ -1,4 +1,4 @@
-//! What a job had and wanted over a while.
+//! The time that a job had and wanted over a while.
 
 use std::collections::VecDeque;
 

@@ -34,7 +34,8 @@ pub struct Args {
     pub slice: Option<Duration>,
 
     /// Time in which no gang is raised, at the end of each period of the clock, as LENGTH/PERIOD,
-    /// none, or auto: a twentieth of the time at least, every 10 or 20 ms by who waits for it [default: auto]
+    /// none, or auto: a twentieth of the time at least, every 10 or 20 ms by who waits for it
+    /// [default: auto]
     #[arg(long, value_name = "GAP", value_parser = settings::gap)]
     pub gap: Option<GapSetting>,
 
@@ -93,7 +94,7 @@ fn backend(name: &str) -> Result<Backend, String> {
 }
 
 impl Args {
-    /// What the command line says about settings.
+    /// The settings that the command line gives.
     pub fn overrides(&self) -> Overrides {
         Overrides {
             slice: self.slice,

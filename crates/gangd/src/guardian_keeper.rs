@@ -1,13 +1,13 @@
-//! Keeping a guardian.
+//! The thread that keeps a guardian.
 //!
-//! Problem: either of the two may be killed at any moment, and the guardian must learn of the
+//! Problem: daemon or guardian may be killed at any moment, and the guardian must learn of the
 //! daemon's end while gangs spin on every CPU. The ordinary threads of a killed daemon do not even
-//! get to end then, so that nothing they hold open is closed.
+//! get to end then, so that none of their files is closed.
 //!
-//! Approach: one thread above the gangs, with a table of open files of its own, holds the guardian's
-//! socket. It ends at once when the daemon is killed, and the socket with it. It starts another guardian
-//! in the place of one that ends, passes the conductor's pulse on, and tells the conductor where the guardian
-//! took it for stuck, and released all jobs.
+//! Approach: one thread above the gangs, with a table of open files of its own, holds the
+//! guardian's socket. It ends at once when the daemon is killed, and the socket with it. It starts
+//! another guardian when one ends, and passes the conductor's pulse on. When the guardian took the
+//! conductor for stuck and released all jobs, this thread reports that to the conductor.
 
 use std::{
     io,
@@ -34,14 +34,14 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-/// What conductor and guardian know of each other.
+/// The state that conductor and guardian share.
 #[derive(Debug, Default)]
 pub struct Pulse {
     /// Grows as long as the conductor lives.
     beats: AtomicU64,
     /// The guardian has released all jobs, and the conductor has not heard of it yet.
     released: AtomicBool,
-    /// It has heard of it, and nobody has taken the jobs back into the groups of gangs yet.
+    /// The conductor has heard of it, and the jobs are not back in the groups of gangs yet.
     astray: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl Pulse {
         released
     }
 
-    /// Whether jobs are to be taken back since this was asked last: not before the conductor goes on.
+    /// Whether jobs are to be taken back since the last call: not before the conductor goes on.
     pub fn take_astray(&self) -> bool {
         self.astray.swap(false, Ordering::Relaxed)
     }
@@ -132,7 +132,8 @@ impl Keeper {
                     let _ = first.send(Ok(()));
                     self.watch(&guardian, &pidfd);
                     self.pid.store(0, Ordering::Relaxed);
-                    // By itself it would wait for the daemon to leave its place, to clear up after it.
+                    // By itself it would wait for the daemon to drop the lock of its socket, to
+                    // clear up after it.
                     let _ = child.kill();
                     drop(guardian);
                     let _ = child.wait();
@@ -160,7 +161,7 @@ impl Keeper {
                     return;
                 }
             }
-            if rustix::io::read(guardian, &mut [0; 64]).is_ok_and(|told| told > 0) {
+            if rustix::io::read(guardian, &mut [0; 64]).is_ok_and(|length| length > 0) {
                 self.pulse.released.store(true, Ordering::Relaxed);
             }
             let beats = self.pulse.beats();

@@ -1,11 +1,12 @@
 //! Jobs that have ended, with what they used: kept in SQLite.
 //!
-//! Problem: what was used yesterday is asked for tomorrow, by people and by accounting; a disk that is
-//! slow, full or broken must not be felt by any gang.
+//! Problem: people and accounting ask tomorrow for what was used yesterday. But no gang may feel a
+//! disk that is slow, full or broken.
 //!
-//! Approach: a thread of its own writes. Whoever ends a job hands it over and goes on; what comes faster
-//! than it can be written, or after the disk failed, is left out, and that is told once. Who reads opens
-//! the file anew, read-only; write-ahead logging keeps readers and the writer out of each other's way.
+//! Approach: a thread of its own writes. The thread that ends a job hands the job over and goes on.
+//! Jobs that come faster than they can be written, or after the disk failed, are left out, and the
+//! log says so once. Readers open the file anew, read-only. Write-ahead logging keeps readers and
+//! the writer out of each other's way.
 
 use std::{
     path::{Path, PathBuf},
@@ -50,7 +51,7 @@ impl Default for Retention {
     }
 }
 
-/// Which jobs are asked for.
+/// A choice of jobs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query {
     pub limit: u32,
@@ -69,21 +70,21 @@ const SCHEMA: &str = "
     CREATE INDEX IF NOT EXISTS by_owner ON ended_jobs (owner_uid, ended_at_ns);
     CREATE INDEX IF NOT EXISTS by_job ON ended_jobs (job);";
 
-/// What is asked for of a job, in the order in which it is read.
+/// The columns of a job, in the order in which they are read.
 const COLUMNS: &str = "job, name, owner_uid, class, policy, weight, cpus, registered_at_ns, \
                        ended_at_ns, cpu_time_ns, in_slot_ns, slots";
 
 /// Jobs that wait to be written.
 const WAITING_MAX: usize = 10_000;
 
-/// What is written in one go at most.
+/// The most jobs that are written in one go.
 const BATCH: usize = 1000;
 
 /// How often what is too old, or too much, is removed: after so many jobs.
 const PRUNE_EVERY: usize = 1000;
 
 /// How long a reader waits for the writer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Where jobs are handed over.
 #[derive(Debug)]
@@ -91,15 +92,15 @@ pub struct History {
     path: PathBuf,
     /// Absent once it is closed.
     writer: Mutex<Option<(SyncSender<Ended>, JoinHandle<()>)>>,
-    /// That jobs are left out was told.
-    was_told: AtomicBool,
+    /// The log says already that jobs are left out.
+    is_logged: AtomicBool,
 }
 
 impl History {
     /// Opens the file, or makes it, and starts the writer.
     pub fn open(path: &Path, retention: Retention) -> anyhow::Result<History> {
         let connection = Connection::open(path)?;
-        connection.busy_timeout(PATIENCE)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
         connection.execute_batch(SCHEMA)?;
@@ -110,7 +111,7 @@ impl History {
         Ok(History {
             path: path.into(),
             writer: Mutex::new(Some((sender, thread))),
-            was_told: AtomicBool::new(false),
+            is_logged: AtomicBool::new(false),
         })
     }
 
@@ -121,8 +122,8 @@ impl History {
         let is_taken = writer.as_ref().is_some_and(|(sender, _)| sender.try_send(ended).is_ok());
         drop(writer);
         if is_taken {
-            self.was_told.store(false, Ordering::Relaxed);
-        } else if !self.was_told.swap(true, Ordering::Relaxed) {
+            self.is_logged.store(false, Ordering::Relaxed);
+        } else if !self.is_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 job,
                 "jobs end faster than their history can be written; some are left out"
@@ -135,7 +136,7 @@ impl History {
         let read = || {
             let connection =
                 Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-            connection.busy_timeout(PATIENCE)?;
+            connection.busy_timeout(BUSY_TIMEOUT)?;
             connection.query_row("SELECT max(job) FROM ended_jobs", (), |row| {
                 row.get::<_, Option<i64>>(0)
             })
@@ -159,7 +160,7 @@ impl History {
     /// The last jobs that have ended, the latest first.
     pub fn read(&self, query: Query) -> rusqlite::Result<Vec<Ended>> {
         let connection = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-        connection.busy_timeout(PATIENCE)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
         // Each by an index of its own: nobody reads through a million jobs of others.
         let of_owner = if query.owner_uid.is_some() { "owner_uid = ?2" } else { "?2 IS NULL" };
         let mut statement = connection.prepare(&format!(
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_last_comes_first() {
+    fn latest_jobs_come_first() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("history.db");
         let history = History::open(&path, Retention::default()).unwrap();
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_or_too_old_goes() {
+    fn jobs_too_many_or_too_old_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("history.db");
         let history = History::open(&path, Retention { jobs: 10, days: 365 }).unwrap();
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_handed_over_is_written_before_it_closes() {
+    fn jobs_handed_over_are_written_before_closing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("history.db");
         let history = History::open(&path, Retention::default()).unwrap();

@@ -1,44 +1,19 @@
 //! The daemon of gangd: wires the rooms together.
 
-mod admission;
 mod args;
-mod attach;
-mod auto;
-mod calls;
-mod changes;
 mod check;
-mod classes;
-mod cleanup;
-mod client_priority;
-mod conductor;
-mod cpu_reader;
+mod conduct;
 mod daemon;
-mod denied;
-mod description;
-mod gauge;
+mod error;
+mod groups;
 mod guardian_keeper;
 mod history;
-mod hours;
-mod io_deadline;
-mod lodging;
+mod life;
 mod manual;
-mod new_threads;
-mod numbers;
-mod policy_change;
-mod process_locks;
-mod prover;
-mod regroup;
-mod requests;
+mod measure;
 mod run;
-mod server;
-mod session;
+mod serve;
 mod settings;
-mod singles;
-mod state;
-mod status_file;
-mod survey;
-mod thread_limit;
-mod watch;
 
 use std::{
     fs::File,
@@ -59,6 +34,8 @@ use rustix::{
 };
 
 use args::Args;
+use groups::cgroups::Cgroups;
+use serve::{socket::SocketLock, status_file};
 use settings::Settings;
 
 fn main() -> ExitCode {
@@ -72,7 +49,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            starter.tell(&format!("{error:#}"));
+            starter.report(&format!("{error:#}"));
             eprintln!("gangd: {error:#}");
             ExitCode::FAILURE
         }
@@ -95,12 +72,12 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
         return Ok(());
     }
     if args.release && args.keep_jobs {
-        // Whoever has the place sees to its jobs.
-        if let Some(_place) = server::Place::take(&socket)? {
+        // A daemon that holds the lock cares for its jobs.
+        if let Some(_lock) = SocketLock::take(&socket)? {
             let (records, _) = store.records();
             let found = release::all(&roots, &store);
             release::all_from_common_groups(&store, || true);
-            tell_found(records.len(), found, "all are released, and on file for the next daemon");
+            print_found(records.len(), found, "all are released, and on file for the next daemon");
         }
         return Ok(());
     }
@@ -118,37 +95,38 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     run::run(&roots, &socket, store, settings, args, starter)
 }
 
-/// For how long a daemon that has died may have its place yet: until the last of its threads has ended,
-/// and with it let go of its files, as has what it was about to start.
+/// For how long a daemon that has died may hold its lock yet. The kernel drops the lock when the
+/// daemon's last thread has closed its files, and so have processes that it was about to start.
 const DYING: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// After the daemon's end, lets its jobs give way to nobody, and clears each of them away when it has ended,
-/// unless another daemon comes and takes them over. The one that started this has its place until the last of its
-/// threads has ended, which takes long where others have the CPUs; then it is the parent no more.
+/// After the daemon's end, lets its jobs give way to nobody, and clears each of them away when it
+/// has ended. Another daemon that comes takes the jobs over. The daemon that started this holds its
+/// lock until the last of its threads has ended, which takes long where others have the CPUs. Then
+/// that daemon is the parent no more.
 fn clear_up(roots: &Roots, store: &Store, socket: &Path, daemon: Option<Pid>) {
     let _ = sched::set(0, &sched::Attributes::other(0));
-    let mut had_place = false;
+    let mut had_lock = false;
     let mut dead_by = Instant::now() + DYING;
     loop {
         if daemon.is_some() && getppid() == daemon {
             dead_by = Instant::now() + DYING;
         }
-        match server::Place::take(socket) {
-            Ok(Some(place)) => {
-                had_place = true;
-                // Nobody keeps it true any more.
+        match SocketLock::take(socket) {
+            Ok(Some(lock)) => {
+                had_lock = true;
+                // No daemon keeps the file true any more.
                 let _ = std::fs::remove_file(status_file::path(socket));
-                let is_clear = || !lodging::Lodging::clear_up(roots, &run::group_name(socket));
+                let is_clear = || !Cgroups::clear_up(roots, &run::group_name(socket));
                 if release::sweep(roots, store) == 0 && is_clear() {
-                    place.leave();
+                    lock.leave();
                     return;
                 }
-                drop(place);
+                drop(lock);
                 std::thread::sleep(Duration::from_secs(1));
             }
-            Ok(None) if !had_place && Instant::now() < dead_by => std::thread::sleep(LOOK_EVERY),
-            // Another daemon has it.
+            Ok(None) if !had_lock && Instant::now() < dead_by => std::thread::sleep(LOOK_EVERY),
+            // Another daemon has the lock.
             Ok(None) => return,
             Err(error) => {
                 tracing::warn!(?error, "jobs whose daemon is gone are not cleared away");
@@ -160,11 +138,11 @@ fn clear_up(roots: &Roots, store: &Store, socket: &Path, daemon: Option<Pid>) {
 
 /// Undoes what a daemon that died together with its guardian left behind.
 fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Result<()> {
-    // The guardian of a daemon that died has it for moments while it clears up.
+    // The guardian of a daemon that died holds the lock for moments while it clears up.
     let until = Instant::now() + DYING;
-    let place = loop {
-        match server::Place::take(socket)? {
-            Some(place) => break place,
+    let lock = loop {
+        match SocketLock::take(socket)? {
+            Some(lock) => break lock,
             None if Instant::now() < until => std::thread::sleep(LOOK_EVERY),
             None => anyhow::bail!("a daemon runs at {}; nothing was released", socket.display()),
         }
@@ -176,16 +154,16 @@ fn release_leftovers(roots: &Roots, store: &Store, socket: &Path) -> anyhow::Res
         store.remove(record.id).with_context(|| format!("cannot clear job {} away", record.id))?;
     }
     release::dissolve_common(&records);
-    lodging::Lodging::clear_up(roots, &run::group_name(socket));
+    Cgroups::clear_up(roots, &run::group_name(socket));
     store.destroy();
     let _ = std::fs::remove_file(status_file::path(socket));
-    place.leave();
-    tell_found(records.len(), found, "all are released");
+    lock.leave();
+    print_found(records.len(), found, "all are released");
     Ok(())
 }
 
-/// Says what was found of the jobs on file, if there are any, and what became of them.
-fn tell_found(on_file: usize, found: release::Found, fate: &str) {
+/// Prints what was found of the jobs on file, if there are any, and what became of them.
+fn print_found(on_file: usize, found: release::Found, fate: &str) {
     if on_file > 0 {
         let release::Found { jobs, threads, lowered, paused } = found;
         println!(
@@ -223,24 +201,24 @@ fn is_in_journal() -> bool {
         .is_ok_and(|found| stream == *format!("{}:{}", found.st_dev, found.st_ino))
 }
 
-/// Whoever started the daemon and waits to hear that it listens, or why it does not.
+/// The program that started the daemon, and waits to hear that it listens, or why it does not.
 struct Starter(Option<File>);
 
 impl Starter {
-    /// The one at the other end of an inherited pipe.
+    /// The program at the other end of an inherited pipe.
     fn at(fd: Option<i32>) -> Starter {
         Starter(fd.and_then(|fd| inherited::take(fd).ok()).map(File::from))
     }
 
-    /// Says one line, once; whoever does not listen any more is no reason to fail.
-    fn tell(&mut self, line: &str) {
+    /// Writes one line, once. A starter that reads no more is no reason to fail.
+    fn report(&mut self, line: &str) {
         if let Some(mut pipe) = self.0.take() {
             let _ = writeln!(pipe, "{}", line.replace('\n', " "));
         }
     }
 }
 
-/// What comes from the terminal of whoever ran the first program is not for the daemon.
+/// Drops what the daemon has inherited from the terminal at which the first program was started.
 fn forget_the_caller() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let nice = sched::get(0).map_or(0, |attributes| attributes.nice.min(0));

@@ -1,5 +1,5 @@
-//! The manual pages: gangd(8) from the definition of the command line, gangd.toml(5) from the example
-//! of the configuration, so that neither says anything that does not hold.
+//! The manual pages: gangd(8) from the definition of the command line, gangd.toml(5) from the
+//! example of the configuration. So neither says anything that does not hold.
 
 use std::io::Write;
 
@@ -23,7 +23,8 @@ pub enum Page {
 
 const EXAMPLE: &str = include_str!("../../../etc/gangd.toml");
 
-/// What the definition of the command line does not hold: sections of terms with what they mean.
+/// The parts of the page that the definition of the command line does not hold: sections of terms
+/// with their meaning.
 const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     (
         "SIGNALS",
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_s_page_says_how_it_is_run() {
+    fn daemon_page_has_its_sections() {
         let page = text(Page::Daemon);
         for word in ["SIGHUP", "GANGD_LOG", "status.json", "EXIT STATUS", "gangd.toml(5)"] {
             assert!(page.contains(word), "{word}");

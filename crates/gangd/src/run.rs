@@ -23,31 +23,43 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::{
     Starter,
     args::Args,
-    client_priority::{ClientPriority, Rank},
-    conductor::{self, Setup},
-    daemon::{Daemon, Parts},
+    check::Checks,
+    conduct::{
+        client_priority::{ClientPriority, ThreadPriority},
+        conductor::{self, Setup},
+        state::State,
+        survey,
+    },
+    daemon::{Daemon, Instance},
+    groups::{
+        cgroups::Cgroups,
+        watch::{Source, Watch},
+    },
     guardian_keeper::{GuardianKeeper, Pulse},
     history::History,
-    lodging::Lodging,
-    prover::Prover,
-    server::{self, Clients, Place},
-    settings::Settings,
-    state::State,
-    status_file::{self, StatusFile},
-    survey,
-    watch::{Source, Watch},
+    life::{
+        admission::Admission, files::JobFiles, job_ids::JobIds, locks::JobLocks, prover::Prover,
+    },
+    measure::measuring::Measuring,
+    serve::{
+        connections::{self, Clients},
+        socket::SocketLock,
+        status_file::{self, StatusFile},
+    },
+    settings::{InForce, Settings},
 };
 
 /// A daemon that ends when it is idle waits this long for somebody.
 const IDLE_FOR: Duration = Duration::from_secs(1);
 
-/// The same, as long as it had no job: whoever started it may be slow.
+/// The same, as long as it had no job: the program that started it may be slow.
 const FIRST_JOB_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often the main thread looks around without being asked.
 const ROUND: Duration = Duration::from_millis(250);
 
-/// Runs the daemon until it is told to end, or is idle and was asked to end then.
+/// Runs the daemon until a signal or a client ends it, or until it is idle and was asked to end
+/// then.
 pub fn run(
     roots: &Roots,
     socket: &Path,
@@ -56,10 +68,10 @@ pub fn run(
     args: &Args,
     starter: &mut Starter,
 ) -> anyhow::Result<()> {
-    let Some(place) = Place::wait_for(socket)? else {
+    let Some(mut lock) = SocketLock::wait_for(socket)? else {
         // Two `gang run` at once: the one that came first serves both.
         if args.exit_when_idle && wait_for_listener(socket) {
-            starter.tell("ready");
+            starter.report("ready");
             return Ok(());
         }
         bail!("a daemon runs at {} already", socket.display());
@@ -70,7 +82,7 @@ pub fn run(
     if let Some(obstacle) = means.obstacle(backend) {
         bail!("backend {}: {obstacle}", backend.name());
     }
-    let lodging = Lodging::open(roots.clone(), &means, backend, &name);
+    let cgroups = Cgroups::open(roots.clone(), &means, backend, &name);
     store.create().map_err(|e| anyhow::anyhow!("{e}: {}", e.source))?;
     if let Err(error) = descriptors::have_all() {
         tracing::info!(%error, source = %error.source, "there is room for fewer jobs");
@@ -84,7 +96,7 @@ pub fn run(
         .context("cannot start the guardian")?;
     let schedule = Schedule::new(effective(&settings, backend), survey::machine(roots)?)?;
     let client_priority = ClientPriority::new(realtime);
-    let all = lodging.cpu.of_all();
+    let all = cgroups.cpu.of_all();
     let switchers = Switchers::new(schedule.topology());
     let asked = schedule.config().gap;
     let kept = sched::kept_for_ordinary(roots);
@@ -117,24 +129,27 @@ pub fn run(
     let history = open_history(socket, &settings, args);
     let watch = Watch::new().context("cannot make an epoll")?;
     let writes_status = settings.status_file.unwrap_or_else(|| is_machines(socket, args));
-    let daemon = Arc::new(Daemon::new(Parts {
+    let last = history.as_ref().map_or(0, History::last_number);
+    let daemon = Arc::new(Daemon {
         roots: roots.clone(),
-        socket: socket.into(),
-        settings,
         means,
         backend,
-        lodging,
-        store,
-        watch,
+        in_force: InForce::new(settings),
+        instance: Instance::new(socket.into(), guardian_keeper.pid(), stop_sender),
         conductor,
         client_priority,
-        guardian: guardian_keeper.pid(),
-        stop: stop_sender,
+        cgroups,
+        watch,
+        admission: Admission::new(JobIds::of(socket, last)),
+        files: JobFiles::new(store),
+        locks: JobLocks::default(),
+        measuring: Measuring::default(),
+        prover: Prover::default(),
         history,
-    }));
+        checks: Checks::default(),
+    });
     daemon.restore();
-    let mut place = place;
-    let listener = place.listen()?;
+    let listener = lock.listen()?;
     daemon.watch.add(Source::Listener, &listener)?;
     daemon.watch.add(Source::Signal, &stop_receiver)?;
     daemon.watch.add(Source::Reload, &reload)?;
@@ -143,7 +158,7 @@ pub fn run(
         .transpose()
         .context("cannot start the thread of the status file")?;
     tracing::info!(socket = %socket.display(), backend = backend.name(), "gangd is ready");
-    starter.tell("ready");
+    starter.report("ready");
     let _ = sd_notify::notify(false, &[NotifyState::Ready]);
 
     let measured = daemon.clone();
@@ -163,26 +178,28 @@ pub fn run(
     let clearer = std::thread::Builder::new()
         .name("cleanup".into())
         .spawn(move || {
-            std::iter::from_fn(|| ending.cleanup.next()).for_each(|job| ending.end_if_over(job))
+            std::iter::from_fn(|| ending.admission.cleanup.next())
+                .for_each(|job| ending.end_if_over(job))
         })
         .context("cannot start the thread that clears jobs away")?;
     let waiting =
         Waiting { daemon: &daemon, listener: &listener, stop: &stop_receiver, reload: &reload };
     waiting.wait(&thread, &clients, args, &pulse)?;
     // All that are over are in the history, then; the others are released with the daemon.
-    daemon.cleanup.close();
+    daemon.admission.cleanup.close();
     let _ = clearer.join();
     let _ = sd_notify::notify(false, &[NotifyState::Stopping]);
     drop(listener);
     drop(status_file);
-    end(&daemon, thread, guardian_keeper, place);
+    end(&daemon, thread, guardian_keeper, lock);
     Ok(())
 }
 
 /// The schedule's settings as this backend can carry them out.
 fn effective(settings: &Settings, backend: Backend) -> gang_schedule::Config {
     let mut config = settings.schedule.clone();
-    // Gaps are for those whom a raised gang keeps from running; these backends raise none that high.
+    // Gaps are for threads that a raised gang keeps from running; these backends raise none that
+    // high.
     if backend != Backend::Rt {
         config.gap = Gap::NONE;
     }
@@ -190,8 +207,8 @@ fn effective(settings: &Settings, backend: Backend) -> gang_schedule::Config {
     config
 }
 
-/// The name of this daemon's cgroups: that of the machine's daemon is plain, others are told apart
-/// by their sockets.
+/// The name of this daemon's cgroups. The machine's daemon has a plain one; others are
+/// distinguished by their sockets.
 pub fn group_name(socket: &Path) -> String {
     if socket == Path::new(gang_protocol::paths::SYSTEM_SOCKET) {
         return "gangd".into();
@@ -237,7 +254,7 @@ fn open_history(socket: &Path, settings: &Settings, args: &Args) -> Option<Histo
         .ok()
 }
 
-/// What the main thread waits for.
+/// The sources that the main thread waits for.
 struct Waiting<'a> {
     daemon: &'a Arc<Daemon>,
     listener: &'a std::os::unix::net::UnixListener,
@@ -259,10 +276,10 @@ impl Waiting<'_> {
         let mut idle_since: Option<Instant> = None;
         let mut tended = None;
         let mut events = Vec::with_capacity(64);
-        // Who connects is not to wait for a gap either.
-        let mut rank = Rank::of(&daemon.client_priority);
+        // A client that connects is not to wait for a gap either.
+        let mut priority = ThreadPriority::of(&daemon.client_priority);
         loop {
-            rank.settle();
+            priority.renew();
             events.clear();
             match epoll::wait(
                 daemon.watch.epoll(),
@@ -275,7 +292,7 @@ impl Waiting<'_> {
             for event in &events {
                 let epoll::Event { data, .. } = *event;
                 match Source::of(data) {
-                    Source::Listener => server::accept(listener, daemon, clients),
+                    Source::Listener => connections::accept(listener, daemon, clients),
                     Source::Signal => {
                         let _ = stop.read(&mut [0; 16]);
                         return Ok(());
@@ -286,7 +303,7 @@ impl Waiting<'_> {
                         let applied = read.and_then(|settings| {
                             daemon
                                 .reconfigure(settings)
-                                .map_err(|denied| anyhow::anyhow!("{denied:?}"))
+                                .map_err(|error| anyhow::anyhow!("{error:?}"))
                         });
                         if let Err(error) = applied {
                             tracing::error!("the configuration stays as it was: {error:#}");
@@ -295,7 +312,7 @@ impl Waiting<'_> {
                     Source::Job(job) => {
                         if daemon.watch.is_over(job) {
                             daemon.watch.remove_job(job);
-                            daemon.cleanup.add(job);
+                            daemon.admission.cleanup.add(job);
                         }
                     }
                 }
@@ -310,7 +327,7 @@ impl Waiting<'_> {
             }
             if pulse.take_astray() {
                 let daemon = Arc::clone(daemon);
-                // The service manager and those who connect are not to wait for it.
+                // The service manager, and clients that connect, are not to wait for it.
                 let regroup = std::thread::Builder::new().name("regroup".into());
                 if let Err(error) = regroup.spawn(move || daemon.take_back()) {
                     tracing::error!(%error, "jobs do not give way to the rest of the machine");
@@ -339,20 +356,19 @@ fn end(
     daemon: &Arc<Daemon>,
     conductor: JoinHandle<()>,
     guardian_keeper: GuardianKeeper,
-    place: Place,
+    lock: SocketLock,
 ) {
-    let _ = daemon.leaving.set(());
     daemon.conductor.stop();
     let _ = conductor.join();
-    let (records, _) = daemon.store.records();
-    let found = release::all(&daemon.roots, &daemon.store);
+    let (records, _) = daemon.files.store.records();
+    let found = release::all(&daemon.roots, &daemon.files.store);
     for record in &records {
         daemon.clear_away(record);
     }
-    daemon.lodging.close();
+    daemon.cgroups.close();
     guardian_keeper.dismiss();
-    daemon.store.destroy();
-    place.leave();
+    daemon.files.store.destroy();
+    lock.leave();
     if let Some(history) = &daemon.history {
         history.close();
     }
@@ -364,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn daemons_at_different_sockets_have_different_groups() {
+    fn groups_differ_by_socket() {
         assert_eq!(group_name(Path::new("/run/gangd/gangd.sock")), "gangd");
         assert_ne!(group_name(Path::new("/tmp/a")), group_name(Path::new("/tmp/b")));
     }

@@ -1,4 +1,4 @@
-//! What changes of a job while it runs, on the real kernel: its processes, its memory.
+//! Changes of a job while it runs, on the real kernel: its processes, its memory.
 
 mod place;
 
@@ -34,7 +34,7 @@ fn used(pid: u32) -> u64 {
 }
 
 #[test]
-fn needs_root_a_process_that_leaves_a_stopped_job_runs_on_without_it() {
+fn needs_root_process_leaves_stopped_job_and_runs_on() {
     for backend in ["rt", "freeze", "signal"] {
         if !has_backend(backend) {
             continue;
@@ -64,7 +64,7 @@ fn needs_root_a_process_that_leaves_a_stopped_job_runs_on_without_it() {
 }
 
 #[test]
-fn needs_root_processes_leave_while_the_gang_takes_turns() {
+fn needs_root_processes_leave_a_running_gang() {
     if !has_backend("rt") {
         return;
     }
@@ -116,7 +116,7 @@ fn with_memory(place: &Place, program: &Program, mib: i64) -> (Client, i64) {
 }
 
 #[test]
-fn needs_root_a_job_gets_no_more_memory_than_it_was_promised() {
+fn needs_root_memory_is_limited_to_the_promise() {
     if !can_limit() || !has_backend("freeze") {
         return;
     }
@@ -141,7 +141,7 @@ fn needs_root_a_job_gets_no_more_memory_than_it_was_promised() {
 }
 
 #[test]
-fn needs_root_a_limit_on_memory_is_not_set_below_what_is_used() {
+fn needs_root_memory_limit_below_use_is_refused() {
     if !can_limit() || !has_backend("rt") {
         return;
     }
@@ -182,7 +182,7 @@ fn needs_root_a_limit_on_memory_is_not_set_below_what_is_used() {
 }
 
 #[test]
-fn needs_root_a_limit_comes_with_the_first_wish_for_it() {
+fn needs_root_memory_limit_comes_with_first_wish() {
     if !can_limit() || !has_backend("freeze") {
         return;
     }
@@ -209,7 +209,7 @@ fn needs_root_a_limit_comes_with_the_first_wish_for_it() {
 }
 
 #[test]
-fn needs_root_a_process_of_an_adopted_cgroup_cannot_be_taken_out_of_it() {
+fn needs_root_process_of_adopted_cgroup_stays_in_it() {
     if !has_backend("freeze") {
         return;
     }
@@ -253,7 +253,7 @@ impl Drop for OwnGroup {
 }
 
 #[test]
-fn needs_root_everybody_goes_back_to_where_he_came_from() {
+fn needs_root_processes_go_back_to_their_origins() {
     if !has_backend("rt") {
         return;
     }
@@ -290,7 +290,7 @@ fn needs_root_everybody_goes_back_to_where_he_came_from() {
 }
 
 #[test]
-fn needs_root_a_gang_becomes_an_ordinary_program_and_a_gang_again() {
+fn needs_root_policy_changes_to_none_and_back() {
     for backend in ["rt", "freeze", "signal"] {
         if !has_backend(backend) {
             continue;
@@ -349,7 +349,7 @@ fn needs_root_a_gang_becomes_an_ordinary_program_and_a_gang_again() {
 }
 
 #[test]
-fn needs_root_a_job_that_linux_schedules_has_its_time_with_the_rest() {
+fn needs_root_job_of_policy_none_shares_with_the_rest() {
     if !is_root() {
         return;
     }

@@ -8,7 +8,7 @@ use gang_linux::sched;
 use place::{Place, Program, has_backend, job_with, machine, wait_until};
 
 #[test]
-fn needs_root_the_check_finds_what_does_not_stand_as_it_is_to() {
+fn needs_root_check_finds_wrong_standings() {
     if !has_backend("rt") {
         return;
     }
@@ -42,20 +42,20 @@ fn needs_root_the_check_finds_what_does_not_stand_as_it_is_to() {
 }
 
 #[test]
-fn needs_root_the_check_looks_at_all_threads_however_many_there_are_and_ask() {
+fn needs_root_check_looks_at_all_of_many_threads() {
     if !has_backend("rt") {
         return;
     }
     let place = Place::new(&["--backend", "rt"]);
     let sleepers = "i=0; while [ $i -lt 300 ]; do sleep infinity & i=$((i + 1)); done";
-    let crowd = Program::shell(&format!("read go; {sleepers}; echo all; while :; do :; done"));
+    let many = Program::shell(&format!("read go; {sleepers}; echo all; while :; do :; done"));
     let last = Program::spinner();
-    let (first, second) = (job_with(&place, &crowd, 1), job_with(&place, &last, 1));
-    let mut crowd = crowd;
-    crowd.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let (first, second) = (job_with(&place, &many, 1), job_with(&place, &last, 1));
+    let mut many = many;
+    many.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let threads = |job| place.job(job).unwrap().threads;
     wait_until("all are there", || (threads(first), threads(second)) == (301, 1));
-    // Those that came are read before they are switched.
+    // Threads that came are read before they are switched.
     wait_until("all of both are looked at", || place.client().check().unwrap().checked >= 302);
     std::thread::scope(|scope| {
         let ask = || scope.spawn(|| place.client().check().unwrap());

@@ -10,7 +10,8 @@ use place::{Place, Program, SPIN, has_backend, job_with, machine, wait_until};
 
 const SELDOM_NS: i64 = 20_000_000;
 
-/// Who asks is a short task, too: the looks are further apart than the daemon remembers one.
+/// The client that asks is a short task, too: the looks are further apart than the daemon remembers
+/// one.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(1500);
 
 /// The looks after which a machine is taken for one with short tasks of its own.
@@ -41,7 +42,7 @@ fn interruptions(program: &Program) -> u64 {
 }
 
 #[test]
-fn needs_root_and_bpf_gaps_come_more_often_while_short_tasks_do() {
+fn needs_root_and_bpf_short_tasks_double_the_gaps() {
     if !has_backend("rt") {
         return;
     }
@@ -75,7 +76,7 @@ fn needs_root_and_bpf_gaps_come_more_often_while_short_tasks_do() {
         return;
     }
     assert_eq!(place.client().check().unwrap().violations, []);
-    // Who computes for long has every gap, and more of them would give it no more time.
+    // A thread that computes for long has every gap, and more of them would give it no more time.
     let hog = Program::spinner();
     let before = interruptions(&hog);
     wait_until("it had thirty gaps", || {
@@ -90,7 +91,7 @@ fn needs_root_and_bpf_gaps_come_more_often_while_short_tasks_do() {
 }
 
 #[test]
-fn needs_root_gaps_come_often_where_nobody_sees_who_waits_for_them() {
+fn needs_root_gaps_come_often_without_bpf() {
     if !has_backend("rt") {
         return;
     }

@@ -1,5 +1,5 @@
-//! Working hours that begin and end while a daemon runs (L22, L23): classes weigh something else, their gangs
-//! keep their slots for another time, and the jobs run on.
+//! Working hours that begin and end while a daemon runs (L22, L23): classes weigh something else,
+//! their gangs keep their slots for another time, and the jobs run on.
 //!
 //! The daemon has a time zone of its own, in which it is almost noon when it starts.
 
@@ -14,7 +14,8 @@ use rustix::process::Signal;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Inside the hours gangs take turns of one slice, outside of them of eight, and express does not come first.
+/// Inside the hours gangs take turns of one slice, outside of them of eight, and express does not
+/// come first.
 const CLASSES: &str = "[classes.express]\nweight_outside = 900\n[classes.interactive]\nweight = 300\nweight_outside = 50\nslice_outside = '80ms'\n\
     [classes.batch]\nweight = 100\nweight_outside = 400\nslice_outside = '80ms'\n";
 
@@ -25,13 +26,13 @@ fn weights_of(are_working: bool) -> (i64, i64) {
 /// The time zone, as in TZ, in which it is noon so long from now.
 fn noon_in(lead: Duration) -> String {
     let now_s = (clock::utc_ns() / SECOND_NS) as i64;
-    // What is added to local time to have UTC, from the morning to the evening.
+    // The seconds to add to local time for UTC, from the morning to the evening.
     let west_s = (now_s + lead.as_secs() as i64) % 86_400 - 43_200;
     let (sign, of_day) = (if west_s < 0 { "-" } else { "" }, west_s.abs());
     format!("TZ=NOON{sign}{}:{:02}:{:02}", of_day / 3_600, of_day / 60 % 60, of_day % 60)
 }
 
-/// A daemon in whose hours, from one time of each day to another, something changes at noon.
+/// A daemon whose working hours, from one time of each day to another, begin or end at noon.
 struct Day {
     place: Place,
     programs: [Program; 2],
@@ -40,7 +41,8 @@ struct Day {
 }
 
 impl Day {
-    /// One that has its jobs before noon; where a machine is too slow for that, later than that is noon.
+    /// A daemon that has its jobs before noon; on a machine that is too slow for that, noon is
+    /// later.
     fn before_noon(from: &str, to: &str, are_working: bool) -> Day {
         let hours = format!(
             "[working_hours]\ndays = ['mon', 'tue', 'wed', 'thu', 'fri', 'sat', 'sun']\n\
@@ -125,13 +127,13 @@ impl Day {
 }
 
 #[test]
-fn needs_root_when_working_hours_begin_classes_have_other_terms_and_jobs_run_on() {
+fn needs_root_terms_change_when_working_hours_begin() {
     if !has_backend("rt") {
         return;
     }
     let mut day = Day::before_noon("12:00", "18:00", false);
     day.goes_on(true);
-    // There are no hours any more: what holds then is what holds inside of them.
+    // There are no hours any more: the terms are those inside of them.
     let file = day.place.directory.path().join("gangd.toml");
     fs::write(file, "[classes.batch]\nweight = 70\n").unwrap();
     let daemon = rustix::process::Pid::from_raw(day.place.status().pid as i32).unwrap();
@@ -143,7 +145,7 @@ fn needs_root_when_working_hours_begin_classes_have_other_terms_and_jobs_run_on(
 }
 
 #[test]
-fn needs_root_when_working_hours_end_classes_have_other_terms_and_jobs_run_on() {
+fn needs_root_terms_change_when_working_hours_end() {
     if !has_backend("rt") {
         return;
     }
@@ -152,7 +154,7 @@ fn needs_root_when_working_hours_end_classes_have_other_terms_and_jobs_run_on() 
 }
 
 #[test]
-fn by_a_signal_working_hours_and_the_time_after_which_a_job_is_idle_are_read_again() {
+fn sighup_reads_working_hours_and_idle_after() {
     // It is six in the morning.
     let zone = noon_in(Duration::from_secs(6 * 3_600));
     let idle_after = |time: &str| format!("idle_after = '{time}'\n");

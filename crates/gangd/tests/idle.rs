@@ -19,7 +19,7 @@ use place::{
 };
 
 #[test]
-fn needs_root_an_idle_job_has_no_slots_and_ordinary_threads_until_it_uses_cpu() {
+fn needs_root_idle_job_is_ordinary_until_it_uses_cpu() {
     if !has_backend("rt") {
         return;
     }
@@ -45,7 +45,7 @@ fn needs_root_an_idle_job_has_no_slots_and_ordinary_threads_until_it_uses_cpu() 
 }
 
 #[test]
-fn needs_root_an_idle_job_among_many_has_slots_again_though_hogs_have_all_cpus() {
+fn needs_root_idle_job_wakes_beside_hogs() {
     if !has_backend("rt") {
         return;
     }
@@ -76,7 +76,7 @@ struct Sleeping {
 }
 
 impl Sleeping {
-    /// Says what is skipped where the kernel is to tell who wakes, and does not.
+    /// Prints what is skipped where the kernel should report wakings, and does not.
     fn new(flags: &[&str]) -> Option<Sleeping> {
         let place = Place::new(flags);
         wait_until("measured, or not", || place.status().measuring != v1::Measuring::starting);
@@ -110,9 +110,9 @@ fn sleeps(tid: u32) -> u64 {
     count.unwrap().trim().parse().unwrap()
 }
 
-/// The daemon has a thread that runs only where the kernel tells of somebody who wakes.
+/// The daemon has a thread that runs only when the kernel reports a waking.
 #[test]
-fn needs_root_and_bpf_who_wakes_is_told_of_and_raised() {
+fn needs_root_and_bpf_waking_job_is_reported_and_raised() {
     if !has_backend("rt") {
         return;
     }
@@ -131,7 +131,7 @@ fn needs_root_and_bpf_who_wakes_is_told_of_and_raised() {
 
 /// Without the kernel's word a look sees it, ten times a second.
 #[test]
-fn needs_root_who_wakes_is_seen_and_raised() {
+fn needs_root_waking_job_is_seen_and_raised() {
     if !has_backend("rt") {
         return;
     }
@@ -140,10 +140,11 @@ fn needs_root_who_wakes_is_seen_and_raised() {
     (0..3).for_each(|_| _ = sleeping.wakes());
 }
 
-/// The kernel tells where it is measured which gangs run; else a look ten times a second sees it.
+/// The kernel reports wakings where it is measured which gangs run; else a look ten times a second
+/// sees them.
 #[test]
 #[ignore = "nightly: needs an otherwise idle machine"]
-fn needs_root_and_bpf_who_wakes_is_raised_before_anybody_looks() {
+fn needs_root_and_bpf_waking_job_is_raised_before_a_look() {
     if !has_backend("rt") {
         return;
     }
@@ -153,10 +154,10 @@ fn needs_root_and_bpf_who_wakes_is_raised_before_anybody_looks() {
         times.sort();
         times[times.len() / 2]
     };
-    let Some(told) = Sleeping::new(&["--backend", "rt"]).map(until_raised) else { return };
+    let Some(reported) = Sleeping::new(&["--backend", "rt"]).map(until_raised) else { return };
     let seen = Sleeping::new(&["--backend", "rt", "--no-measure"]).map(until_raised).unwrap();
-    println!("raised {told:?} after they woke, {seen:?} where nobody tells");
-    assert!(told < seen / 2, "{told:?}, {seen:?}");
+    println!("raised {reported:?} after they woke, {seen:?} where nobody reports");
+    assert!(reported < seen / 2, "{reported:?}, {seen:?}");
 }
 
 /// No thread of a process runs, or wants to.
@@ -192,7 +193,7 @@ fn needs_root_a_daemon_without_jobs_sleeps() {
 }
 
 #[test]
-fn needs_root_what_uses_no_cpu_leaves_and_is_where_it_was() {
+fn needs_root_unused_job_is_forgotten_and_restored() {
     if !has_backend("rt") {
         return;
     }
@@ -218,12 +219,12 @@ fn needs_root_what_uses_no_cpu_leaves_and_is_where_it_was() {
 }
 
 #[test]
-fn needs_root_who_waits_for_a_slot_has_not_been_idle() {
+fn needs_root_job_that_awaits_a_slot_is_not_idle() {
     if !is_root() {
         return;
     }
     let settings = "idle_after = '1s'\nforget_after = '1s'\n";
-    // Who is out of its slot stands still.
+    // A thread out of its slot stands still.
     for backend in ["freeze", "signal"] {
         if !has_backend(backend) {
             continue;

@@ -1,4 +1,4 @@
-//! The daemon on the real kernel: what it does to threads, and that it undoes it.
+//! The daemon on the real kernel: it changes threads, and undoes that.
 
 mod place;
 
@@ -19,7 +19,7 @@ use place::{
 };
 
 #[test]
-fn needs_root_a_gang_is_raised_in_its_slot_and_fills_out_of_it() {
+fn needs_root_gang_is_raised_in_slot_and_fills_else() {
     if !has_backend("rt") {
         return;
     }
@@ -39,7 +39,7 @@ fn needs_root_a_gang_is_raised_in_its_slot_and_fills_out_of_it() {
 }
 
 #[test]
-fn needs_root_who_had_the_cpus_of_a_slot_may_run_anywhere_again() {
+fn needs_root_affinity_is_restored_after_a_slot() {
     if !is_root() {
         return;
     }
@@ -77,7 +77,7 @@ fn needs_root_who_had_the_cpus_of_a_slot_may_run_anywhere_again() {
 }
 
 #[test]
-fn needs_root_a_daemon_that_is_started_again_finds_its_jobs() {
+fn needs_root_restarted_daemon_finds_its_jobs() {
     if !has_backend("rt") {
         return;
     }
@@ -118,7 +118,7 @@ fn needs_root_a_daemon_that_ends_leaves_no_trace() {
 }
 
 #[test]
-fn needs_root_a_process_that_leaves_its_job_is_as_it_was() {
+fn needs_root_process_that_leaves_is_as_before() {
     for backend in ["rt", "signal"] {
         if !has_backend(backend) {
             continue;
@@ -147,7 +147,7 @@ fn needs_root_a_process_that_leaves_its_job_is_as_it_was() {
 }
 
 #[test]
-fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
+fn needs_root_changes_of_a_job_outlive_the_daemon() {
     if !has_backend("rt") {
         return;
     }
@@ -189,7 +189,7 @@ fn needs_root_what_a_running_job_asks_for_outlives_the_daemon() {
 }
 
 #[test]
-fn needs_root_gangs_keep_their_slots_for_as_long_as_their_class_says() {
+fn needs_root_class_sets_the_length_of_slots() {
     if !has_backend("rt") {
         return;
     }
@@ -217,7 +217,7 @@ fn needs_root_gangs_keep_their_slots_for_as_long_as_their_class_says() {
 }
 
 #[test]
-fn needs_root_who_looks_on_misses_no_slice_however_short() {
+fn needs_root_frame_reports_every_short_slice() {
     if !has_backend("rt") {
         return;
     }
@@ -225,7 +225,7 @@ fn needs_root_who_looks_on_misses_no_slice_however_short() {
     let (one, other) = (Program::spinner(), Program::spinner());
     let jobs = [&one, &other].map(|program| job_with(&place, program, machine()));
     let mut client = place.client();
-    // What is over at the time of the question, and does not change any more.
+    // Slices that are over at the time of the question, and do not change any more.
     let mut ended_since = |since_ns: i64| -> Vec<v1::Row> {
         let now_ns = clock::utc_ns() as i64;
         let rows = client.frame(Some(since_ns)).unwrap().rows;
@@ -233,8 +233,8 @@ fn needs_root_who_looks_on_misses_no_slice_however_short() {
         rows.into_iter().filter(|row| row.end_ns <= now_ns).collect()
     };
     let since_ns = clock::utc_ns() as i64;
-    // The daemon keeps the slices of two seconds. Where somebody who looks has no CPU for as long, the ones seen before
-    // are gone.
+    // The daemon keeps the slices of two seconds. Where the test has no CPU for as long, slices
+    // seen before are gone.
     let (seen, later, again) = wait_for("slices that are seen twice", || {
         let seen = ended_since(since_ns);
         let last = seen.last()?.slice;
@@ -250,12 +250,12 @@ fn needs_root_who_looks_on_misses_no_slice_however_short() {
     for job in jobs {
         assert!(later.iter().any(|row| row.slots.iter().any(|slot| slot.job == job)));
     }
-    // What nobody can mean is no error.
+    // A moment that nobody can mean is no error.
     assert!(!ended_since(-1).is_empty() && ended_since(i64::MAX).is_empty());
 }
 
 #[test]
-fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
+fn needs_root_history_and_status_file_are_readable() {
     if !has_backend("rt") {
         return;
     }
@@ -281,7 +281,7 @@ fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
         ended.len() == 1 && ended[0].id == job && ended[0].cpu_time_ns > 0 && ended[0].slots > 0
     });
     assert_eq!(place.client().history(10, Some(7), None).unwrap().jobs, []);
-    // It outlives the daemon; and settings are read again by a signal.
+    // The change outlives the daemon; and settings are read again by a signal.
     place.client().shutdown().unwrap();
     wait_until("the status file is gone", || !status.exists());
     place.start();
@@ -309,7 +309,7 @@ fn needs_root_ended_jobs_and_the_status_file_can_be_read() {
 }
 
 #[test]
-fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
+fn needs_root_gangs_take_turns_by_weight() {
     if !has_backend("weight") {
         return;
     }
@@ -348,7 +348,7 @@ fn needs_root_by_weight_gangs_take_turns_and_nothing_stays_behind() {
 }
 
 #[test]
-fn needs_root_what_leaves_its_session_stays_in_its_job() {
+fn needs_root_process_of_new_session_stays_in_job() {
     if !has_backend("freeze") {
         return;
     }
@@ -363,17 +363,18 @@ fn needs_root_what_leaves_its_session_stays_in_its_job() {
     wait_until("the one that left is alone in the job", alone);
     place.client().kill(job, 9).unwrap();
     wait_until("the job has ended", || place.job(job).is_none());
-    // What it had is cleared away after it ended, so that others are served meanwhile.
+    // The job's groups are cleared away after its end, so that other clients are served meanwhile.
     wait_until("nothing of it is on file", || place.jobs_on_file() == 0);
 }
 
 #[test]
-fn needs_root_what_a_gang_starts_in_its_slot_is_switched_and_released_with_it() {
+fn needs_root_children_of_a_slot_are_switched_and_released() {
     if !has_backend("rt") {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
-    // Children that leave their session at once, and whose parents end; threads; and who takes the CPUs.
+    // Children that leave their session at once, and whose parents end; threads; and spinners that
+    // take the CPUs.
     let threads = "import threading, time\n\
         for _ in range(20):\n threading.Thread(target=time.sleep, args=(1000,)).start(); time.sleep(.02)";
     let has_python = Path::new("/usr/bin/python3").exists();
@@ -395,11 +396,11 @@ fn needs_root_what_a_gang_starts_in_its_slot_is_switched_and_released_with_it() 
         let text = fs::read_to_string(format!("{group}/{file}")).unwrap();
         text.lines().map(|line| line.parse().unwrap()).collect()
     };
-    // Forty that sleep, and who started them.
+    // Forty that sleep, and those that started them.
     let wanted = if has_python { 42 } else { 21 };
     wait_until("all have been started", || numbers("cgroup.threads").len() >= wanted);
     let of_gang = |tid: &u32| {
-        // Who started the others ends meanwhile.
+        // The process that started the others ends meanwhile.
         sched::get(*tid).is_ok_and(|now| now.policy != SchedPolicy::Other)
     };
     wait_until("each stands as the gang does", || numbers("cgroup.threads").iter().all(of_gang));
@@ -416,7 +417,7 @@ fn needs_root_what_a_gang_starts_in_its_slot_is_switched_and_released_with_it() 
 }
 
 #[test]
-fn needs_root_suspend_resume_and_kill_reach_every_process() {
+fn needs_root_suspend_and_kill_reach_all_processes() {
     for backend in ["rt", "freeze", "signal"] {
         if !has_backend(backend) {
             continue;
@@ -461,8 +462,8 @@ fn needs_root_a_cgroup_is_adopted_and_stays() {
     ];
     for again in again {
         let refused = client.adopt(&registration("again", 1), &again).unwrap_err();
-        let is_told = refused.to_string().contains(&format!("in job {}", reply.job));
-        assert!(is_told, "{refused:?}");
+        let names_job = refused.to_string().contains(&format!("in job {}", reply.job));
+        assert!(names_job, "{refused:?}");
     }
     client.add_process(reply.job, program.pid_i64()).unwrap();
     assert_eq!(place.client().list_jobs().unwrap().jobs.len(), 1);
@@ -473,7 +474,7 @@ fn needs_root_a_cgroup_is_adopted_and_stays() {
 }
 
 #[test]
-fn needs_root_a_fork_bomb_does_not_disturb_its_neighbour() {
+fn needs_root_fork_bomb_spares_its_neighbour() {
     if !has_backend("rt") {
         return;
     }
@@ -515,7 +516,7 @@ fn needs_root_a_job_of_policy_none_is_left_to_linux() {
 }
 
 #[test]
-fn needs_root_two_that_start_at_once_share_one_daemon() {
+fn needs_root_simultaneous_starts_share_one_daemon() {
     if !has_backend("freeze") {
         return;
     }
@@ -533,7 +534,7 @@ fn needs_root_two_that_start_at_once_share_one_daemon() {
     // As long as it has a client, it does not end.
     let mut client = patient_client(&socket);
     let is_served = client.status().unwrap().status.pid;
-    // It waits long for a first job, and for others only a second.
+    // The daemon waits long for a first job, and for others only a second.
     client.register(&registration("first", 1)).unwrap();
     let ended = || one.try_wait().unwrap().or(other.try_wait().unwrap());
     let ended = wait_for("the other one has ended", ended);

@@ -1,6 +1,6 @@
-//! Daemon and guardian are killed, in each order, half way through a switch, and with each backend: every program
-//! runs on as an ordinary one, and who cleans up says what was found. A daemon that was only stopped goes on where it
-//! was.
+//! Daemon and guardian are killed, in each order, half way through a switch, and with each backend.
+//! Every program runs on as an ordinary one, and the clean-up reports what it found. A daemon that
+//! was only stopped goes on where it was.
 
 mod place;
 
@@ -49,21 +49,21 @@ impl Jobs {
         self.programs.iter().for_each(|program| is_released(program.pid(), when));
     }
 
-    /// What is said of them by who finds them.
-    fn are_told_of(told: &str, fate: &str) {
+    /// Checks what the release printed of them.
+    fn check_report(report: &str, fate: &str) {
         let begin = "a daemon left 2 job(s) behind, 2 of them with 2 thread(s): ";
-        let (paused, end) = told
+        let (paused, end) = report
             .strip_prefix(begin)
             .and_then(|rest| rest.split_once("at the lowest priority, "))
             .and_then(|(_, rest)| rest.split_once(" job(s) stood still; "))
-            .unwrap_or_else(|| panic!("{told}"));
+            .unwrap_or_else(|| panic!("{report}"));
         // The other one may stand still out of its slot.
-        assert!(["1", "2"].contains(&paused), "{told}");
+        assert!(["1", "2"].contains(&paused), "{report}");
         assert_eq!(end.trim_end(), fate);
     }
 }
 
-/// Waits until nothing is left of gangd with a program. What it is that stays is told where it does.
+/// Waits until nothing is left of gangd with a program. Where something stays, the panic names it.
 fn is_released(pid: u32, when: &str) {
     let mut left = None;
     wait_until(when, || {
@@ -77,7 +77,7 @@ fn is_released(pid: u32, when: &str) {
 }
 
 #[test]
-fn needs_root_whoever_is_killed_everybody_is_released() {
+fn needs_root_killed_daemon_or_guardian_releases_all() {
     with_each_backend(&[], |mut place| {
         let jobs = Jobs::new(&place);
         place.kill_daemon();
@@ -93,7 +93,7 @@ fn needs_root_whoever_is_killed_everybody_is_released() {
 }
 
 #[test]
-fn needs_root_the_guardian_waits_for_the_end_of_a_daemon_that_takes_long_to_die() {
+fn needs_root_guardian_waits_for_a_slowly_dying_daemon() {
     if !has_backend("rt") {
         return;
     }
@@ -111,13 +111,13 @@ fn needs_root_the_guardian_waits_for_the_end_of_a_daemon_that_takes_long_to_die(
 }
 
 #[test]
-fn needs_root_the_guardian_waits_for_what_a_daemon_was_about_to_start_as_it_died() {
+fn needs_root_guardian_waits_for_the_daemons_last_child() {
     if !has_backend("rt") {
         return;
     }
     let mut place = Place::new(&["--backend", "rt"]);
     let jobs = Jobs::new(&place);
-    // A program that is being started has all files of who starts it, for a moment.
+    // A program that is being started has all files of its parent, for a moment.
     let lock = place.lock_of_daemon();
     let guardian = place.status().guardian_pid.unwrap() as u32;
     place.kill_daemon();
@@ -142,7 +142,7 @@ fn has_looked(guardian: u32, looks: u64) {
 const STEPS: usize = 40;
 
 /// A gang of one that spins and of many that sleep, and its job: to switch it takes a while.
-fn crowd(place: &Place) -> (Program, i64) {
+fn gang_of_many(place: &Place) -> (Program, i64) {
     const SLEEPERS: i64 = 60;
     let mut program = Program::shell(&format!(
         "read go; i=0; while [ $i -lt {SLEEPERS} ]; do sleep infinity & i=$((i + 1)); done; \
@@ -154,8 +154,8 @@ fn crowd(place: &Place) -> (Program, i64) {
     (program, job)
 }
 
-/// Whether of two gangs that take turns one has left its slot and the other not entered its own, or one of them
-/// did so in part.
+/// Whether one of two gangs that take turns has left its slot and the other not entered its own, or
+/// either did so in part.
 fn is_half_way(backend: &str, gangs: [u32; 2]) -> bool {
     match backend {
         "rt" => gangs.iter().any(|&gang| {
@@ -169,13 +169,13 @@ fn is_half_way(backend: &str, gangs: [u32; 2]) -> bool {
 }
 
 #[test]
-fn needs_root_who_kills_the_daemon_half_way_through_a_switch_leaves_nobody_in_or_out_of_a_slot() {
+fn needs_root_kill_mid_switch_releases_everyone() {
     with_each_backend(&["--slice", "2ms"], |mut place| {
         if machine() < 2 {
             skipped("whoever looks on has no CPU while a gang is raised");
             return;
         }
-        let gangs = [crowd(&place), crowd(&place)];
+        let gangs = [gang_of_many(&place), gang_of_many(&place)];
         let pids = gangs.each_ref().map(|(program, _)| program.pid());
         for round in 0..4 {
             for &(_, job) in &gangs {
@@ -189,13 +189,15 @@ fn needs_root_who_kills_the_daemon_half_way_through_a_switch_leaves_nobody_in_or
             let (mut held, mut tries) = (None, 0);
             wait_busily_until("half way", || {
                 drop(held.take());
-                // Each time at another moment of a slice: as long pauses as four of them would always find the same.
+                // Each time at another moment of a slice: with equal pauses, four tries would
+                // always find the same moment.
                 tries += 1;
                 thread::sleep(Duration::from_micros(tries * 370 % 2_000));
                 let halts = held.insert(Held::thread(tid));
                 // The others do their part meanwhile.
                 thread::sleep(Duration::from_millis(3));
-                // What it does next for a gang is a system call: by chance alone one that is short is hardly ever met.
+                // The next thing that it does for a gang is a system call: chance alone hardly ever
+                // meets a short one.
                 (0..STEPS).any(|_| {
                     let found = is_half_way(&backend, pids);
                     if !found {
@@ -214,7 +216,7 @@ fn needs_root_who_kills_the_daemon_half_way_through_a_switch_leaves_nobody_in_or
 }
 
 #[test]
-fn needs_root_a_daemon_that_was_stuck_has_its_jobs_stand_as_before() {
+fn needs_root_stuck_daemon_restores_standings() {
     with_each_backend(&[], |place| {
         let jobs = Jobs::new(&place);
         let is_exclusive = place.status().backend == Backend::Rt.name();
@@ -237,27 +239,27 @@ fn needs_root_a_daemon_that_was_stuck_has_its_jobs_stand_as_before() {
 }
 
 #[test]
-fn needs_root_where_both_are_killed_at_once_who_cleans_up_says_what_was_found() {
+fn needs_root_release_reports_jobs_after_both_are_killed() {
     with_each_backend(&[], |mut place| {
         let jobs = Jobs::new(&place);
         place.kill_daemon_and_guardian();
         assert!(stands_still(jobs.programs[1].pid()), "nobody is there who could have released it");
-        let told = place.release_and_keep_jobs();
-        Jobs::are_told_of(&told, "all are released, and on file for the next daemon");
+        let report = place.release_and_keep_jobs();
+        Jobs::check_report(&report, "all are released, and on file for the next daemon");
         jobs.are_released("by the stop command of a service manager");
         place.start();
         jobs.are_held(&place);
         place.kill_daemon_and_guardian();
         assert!(stands_still(jobs.programs[1].pid()), "nobody is there who could have released it");
-        let told = place.release();
-        Jobs::are_told_of(&told, "all are released");
+        let report = place.release();
+        Jobs::check_report(&report, "all are released");
         jobs.are_released("by hand");
         assert_eq!(place.jobs_on_file(), 0);
-        assert_eq!(place.release(), "", "there is nothing to be told");
+        assert_eq!(place.release(), "", "there is nothing to be report");
     });
 }
 
-/// A job of one program that sleeps, and the group that it has; says what is skipped where jobs have none.
+/// A job of one program that sleeps, and its group; prints what is skipped where jobs have none.
 fn sleeper(place: &Place) -> Option<(Program, PathBuf)> {
     let program = Program::sleeper();
     let job = job_with(place, &program, 1);
@@ -269,7 +271,7 @@ fn sleeper(place: &Place) -> Option<(Program, PathBuf)> {
 }
 
 #[test]
-fn needs_root_no_group_is_left_of_jobs_whose_files_are_gone() {
+fn needs_root_no_group_is_left_of_jobs_without_files() {
     with_each_backend(&[], |mut place| {
         let Some((program, group)) = sleeper(&place) else { return };
         let parent = group.parent().unwrap();
@@ -279,7 +281,8 @@ fn needs_root_no_group_is_left_of_jobs_whose_files_are_gone() {
         assert!(groups.iter().any(|it| it.starts_with(parent)), "{groups:?}");
         place.kill_daemon();
         drop(program);
-        // As with the runtime directory of a session that has ended. The guardian may have been faster.
+        // As with the runtime directory of a session that has ended. The guardian may have been
+        // faster.
         let _ = fs::remove_dir_all(jobs_dir(&place.socket()));
         wait_until("no group is left", || {
             !parent.exists() && !groups.iter().any(|group| group.exists())
@@ -288,7 +291,7 @@ fn needs_root_no_group_is_left_of_jobs_whose_files_are_gone() {
 }
 
 #[test]
-fn needs_root_a_group_whose_files_are_gone_is_removed_once_its_processes_have_ended() {
+fn needs_root_group_without_files_goes_with_its_processes() {
     if !is_root() {
         return;
     }
@@ -304,7 +307,7 @@ fn needs_root_a_group_whose_files_are_gone_is_removed_once_its_processes_have_en
 }
 
 #[test]
-fn needs_root_the_guardian_does_not_wait_for_groups_in_which_nobody_is() {
+fn needs_root_guardian_does_not_wait_for_empty_groups() {
     if !is_root() {
         return;
     }
@@ -325,7 +328,7 @@ fn needs_root_the_guardian_does_not_wait_for_groups_in_which_nobody_is() {
 }
 
 #[test]
-fn a_daemon_that_is_told_to_end_does_not_wait_for_its_guardian() {
+fn ending_daemon_does_not_wait_for_its_guardian() {
     let mut place = Place::new(&[]);
     let guardian = place.halt_guardian();
     place.client().shutdown().unwrap();

@@ -1,5 +1,5 @@
-//! A switcher that has no CPU for a while, as an ordinary thread on a crowded machine: what it does afterwards
-//! comes after what others have done, and does not last.
+//! A switcher that has no CPU for a while, as an ordinary thread on a busy machine: its late
+//! actions come after those of others, and do not last.
 
 mod place;
 
@@ -20,8 +20,9 @@ const SHORT_SLICES: [&str; 2] = ["--slice", "2ms"];
 /// Longer than plans are made ahead, so that timetables pass a switcher by.
 const LONG: Duration = Duration::from_millis(450);
 
-/// One at a time: a gang whose switcher is held may keep the highest weight meanwhile, and two of them leave next to
-/// nothing to ordinary threads, of which their daemons have some; guardians take those for stuck then.
+/// One at a time: a gang whose switcher is held may keep the highest weight meanwhile. Two such
+/// gangs leave next to nothing to ordinary threads, of which their daemons have some, and guardians
+/// take the daemons for stuck.
 static HOLDS: Mutex<()> = Mutex::new(());
 
 /// Has a thread do nothing while something is done, and for long after it.
@@ -71,8 +72,8 @@ fn is_as_planned(place: &Place, when: &str) {
 }
 
 #[test]
-fn needs_root_who_is_suspended_while_a_switcher_is_late_stands_still_and_goes_on_when_resumed() {
-    let _alone = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
+fn needs_root_suspend_holds_while_a_switcher_is_late() {
+    let _turn = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
     with_each_backend(&SHORT_SLICES, |place| {
         let programs = [Program::spinner(), Program::spinner()];
         let [_, job] = programs.each_ref().map(|program| job_with(&place, program, 2));
@@ -80,7 +81,7 @@ fn needs_root_who_is_suspended_while_a_switcher_is_late_stands_still_and_goes_on
         for tid in place.switchers() {
             goes_on(&programs[1]);
             without(tid, || client.suspend(job).unwrap());
-            // What the switcher does late continues it, until the conductor has it told anew.
+            // The switcher's late action continues it, until the conductor sends a new timetable.
             wait_until("suspended", || stays_still(&programs[1]));
             is_as_planned(&place, "suspended");
             let left = what_is_left(programs[1].pid());
@@ -93,8 +94,8 @@ fn needs_root_who_is_suspended_while_a_switcher_is_late_stands_still_and_goes_on
 }
 
 #[test]
-fn needs_root_a_gang_that_is_alone_after_a_switcher_was_late_runs() {
-    let _alone = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
+fn needs_root_uncontended_gang_runs_after_late_switcher() {
+    let _turn = HOLDS.lock().unwrap_or_else(PoisonError::into_inner);
     with_each_backend(&SHORT_SLICES, |place| {
         let stays = Program::spinner();
         job_with(&place, &stays, 2);
@@ -105,17 +106,17 @@ fn needs_root_a_gang_that_is_alone_after_a_switcher_was_late_runs() {
             goes_on(&rival);
             without(tid, || client.suspend(job).unwrap());
             goes_on(&stays);
-            is_as_planned(&place, "alone");
+            is_as_planned(&place, "uncontended");
             client.resume(job).unwrap();
             goes_on(&rival);
-            // It is waited for until no switcher can undo it.
+            // The daemon waits until no switcher can undo it.
             let (mut another, pid) = (place.client(), rival.pid_i64());
             let remove = move || another.remove_process(job, pid);
             let removed = without(tid, || thread::spawn(remove));
             removed.join().unwrap().unwrap();
             wait_until("released", || what_is_left(rival.pid()).is_none());
             goes_on(&stays);
-            is_as_planned(&place, "alone again");
+            is_as_planned(&place, "uncontended again");
         }
     });
 }

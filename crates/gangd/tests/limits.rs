@@ -1,5 +1,5 @@
-//! What is bounded: who is beyond a limit is told which and how much it is, and a gang that runs
-//! meanwhile has its slots.
+//! Limits: a client beyond a limit gets its name and maximum, and a gang that runs meanwhile has
+//! its slots.
 
 mod place;
 
@@ -25,25 +25,26 @@ use place::{
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Thousands of threads are load for the daemons of all other tests: those with a crowd run by themselves.
-static BESIDE_CROWDS: RwLock<()> = RwLock::new(());
+/// Thousands of threads are load for the daemons of all other tests: tests with so many run by
+/// themselves.
+static BESIDE_MANY_THREADS: RwLock<()> = RwLock::new(());
 
 /// A daemon with a gang that is to notice nothing.
 struct Watched {
     place: Place,
     job: i64,
     _program: Program,
-    _no_crowd: RwLockReadGuard<'static, ()>,
+    _few_threads: RwLockReadGuard<'static, ()>,
 }
 
 impl Watched {
     /// One that anybody can start.
     fn new(limits: &str) -> Watched {
-        let no_crowd = BESIDE_CROWDS.read().unwrap_or_else(PoisonError::into_inner);
+        let few_threads = BESIDE_MANY_THREADS.read().unwrap_or_else(PoisonError::into_inner);
         let place = Place::configured(&format!("[limits]\n{limits}"), &["--backend", "signal"]);
         let program = Program::spinner();
         let job = job_with(&place, &program, 1);
-        let watched = Watched { place, job, _program: program, _no_crowd: no_crowd };
+        let watched = Watched { place, job, _program: program, _few_threads: few_threads };
         watched.goes_on();
         watched
     }
@@ -58,7 +59,7 @@ impl Watched {
         wait_until("more slots", || self.slots(&mut client) > before + 3);
     }
 
-    /// What the daemon has for its clients: a thread for each, and sockets.
+    /// The daemon's threads and sockets for its clients: a thread for each.
     fn is_left_with(&self, clients: usize, sockets: usize) -> bool {
         let (threads, open) = self.holds();
         threads <= clients && open <= sockets
@@ -67,7 +68,7 @@ impl Watched {
     fn holds(&self) -> (usize, usize) {
         let daemon = self.place.status().pid;
         let all = |what: &str| fs::read_dir(format!("/proc/{daemon}/{what}")).unwrap().flatten();
-        // What has gone meanwhile is none.
+        // A thread that has gone meanwhile is none.
         let threads = all("task").filter_map(|of| fs::read_to_string(of.path().join("comm")).ok());
         let files = all("fd").filter_map(|of| fs::read_link(of.path()).ok());
         (
@@ -94,12 +95,12 @@ fn jobs() {
     let register = |client: &mut Client| client.register(&registration("job", 1));
     let (second, third) = (register(&mut client).unwrap(), register(&mut client).unwrap());
     for _ in 0..3 {
-        let told = limit(register(&mut client).unwrap_err());
-        assert!(told.contains("limit of 3 jobs is reached"), "{told}");
+        let refusal = limit(register(&mut client).unwrap_err());
+        assert!(refusal.contains("limit of 3 jobs is reached"), "{refusal}");
     }
     let adopted = gang_protocol::client::Adopted::Process(Program::spinner().pid_i64());
-    let told = limit(client.adopt(&registration("adopted", 1), &adopted).unwrap_err());
-    assert!(told.contains("limit of 3 jobs is reached"), "{told}");
+    let refusal = limit(client.adopt(&registration("adopted", 1), &adopted).unwrap_err());
+    assert!(refusal.contains("limit of 3 jobs is reached"), "{refusal}");
     watched.goes_on();
     let jobs = client.list_jobs().unwrap().jobs;
     let numbers: Vec<i64> = jobs.iter().map(|job| job.id).collect();
@@ -113,7 +114,7 @@ fn jobs() {
 }
 
 #[test]
-fn by_a_signal_limits_disk_and_the_time_after_which_a_job_leaves_are_read_again() {
+fn sighup_reads_limits_disk_and_forget_after() {
     let watched = Watched::new("jobs = 2\n");
     let place = &watched.place;
     let configure = |text: &str| {
@@ -124,19 +125,19 @@ fn by_a_signal_limits_disk_and_the_time_after_which_a_job_leaves_are_read_again(
     let mut register = || client.register(&registration("job", 1));
     let sleeper = Program::sleeper();
     let sleeps = job_with(place, &sleeper, 1);
-    let told = limit(register().unwrap_err());
-    assert!(told.contains("limit of 2 jobs is reached"), "{told}");
+    let refusal = limit(register().unwrap_err());
+    assert!(refusal.contains("limit of 2 jobs is reached"), "{refusal}");
     configure("[limits]\njobs = 4\n");
     let mut more = Vec::new();
     wait_until("there is room", || register().map(|job| more.push(job)).is_ok());
     more.push(register().unwrap());
-    let told = limit(register().unwrap_err());
-    assert!(told.contains("limit of 4 jobs is reached"), "{told}");
-    // Who is there already stays, and there is no space on /proc.
+    let refusal = limit(register().unwrap_err());
+    assert!(refusal.contains("limit of 4 jobs is reached"), "{refusal}");
+    // A job that is there already stays, and there is no space on /proc.
     configure("scratch_dir = '/proc'\n[limits]\njobs = 1\n");
     wait_until("another directory", || place.status().disk.total == 0);
-    let told = limit(register().unwrap_err());
-    assert!(told.contains("limit of 1 jobs is reached"), "{told}");
+    let refusal = limit(register().unwrap_err());
+    assert!(refusal.contains("limit of 1 jobs is reached"), "{refusal}");
     let there: Vec<i64> =
         place.client().list_jobs().unwrap().jobs.iter().map(|job| job.id).collect();
     assert_eq!(there, [watched.job, sleeps, more[0], more[1]]);
@@ -156,7 +157,7 @@ fn connections() {
     let mut one = watched.place.client();
     let mut others = Vec::new();
     let mut refused = None;
-    // Those of the daemon's start may not be gone yet.
+    // Connections of the daemon's start may not be gone yet.
     wait_until("all are taken", || {
         let mut next = watched.place.client();
         match next.status() {
@@ -166,8 +167,8 @@ fn connections() {
         refused.is_some()
     });
     assert!(others.len() <= 4, "{}", others.len());
-    let told = limit(refused.unwrap());
-    assert!(told.contains("limit of 5 clients is reached"), "{told}");
+    let refusal = limit(refused.unwrap());
+    assert!(refusal.contains("limit of 5 clients is reached"), "{refusal}");
     let before = watched.slots(&mut one);
     wait_until("more slots", || watched.slots(&mut one) > before + 3);
     drop(others);
@@ -233,20 +234,20 @@ fn the_time_until_an_answer_is_taken() {
 }
 
 /// Set where this program plays one with very many threads.
-const IS_CROWD: &str = "GANG_TEST_IS_CROWD";
+const HAS_MANY_THREADS: &str = "GANG_TEST_HAS_MANY_THREADS";
 
 /// More threads than a job may have to be switched.
-const CROWD: usize = 4_200;
+const MANY: usize = 4_200;
 
-/// What tells them to begin, and some of them to spin.
+/// The line at which they begin, and some of them spin.
 const GO: &[u8] = b"go\n";
 
 /// So many of these spin.
 const SPINNERS: usize = 300;
 
-/// Has a crowd of threads that wait until it is killed. Some of them spin from the second line to
+/// Has many threads that wait until it is killed. Some of them spin from the second line to
 /// the third.
-fn crowd() {
+fn have_many_threads() {
     let line = || std::io::stdin().read_exact(&mut [0; GO.len()]).unwrap();
     line();
     let (spinning, is_over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -254,7 +255,7 @@ fn crowd() {
         let (spinning, is_over, first) = (spinning.clone(), is_over.clone(), thread::current());
         move || {
             if spins {
-                // Whoever writes wakes all of them, whatever of the CPUs this program has.
+                // A writer wakes all of them, whatever of the CPUs this program has.
                 let stdin = std::io::stdin();
                 let mut line = [PollFd::new(&stdin, PollFlags::IN)];
                 while poll(&mut line, None).is_err() {}
@@ -270,11 +271,11 @@ fn crowd() {
             }
         }
     };
-    let started = (0..CROWD).map_while(|number| {
+    let started = (0..MANY).map_while(|number| {
         let thread = thread::Builder::new().stack_size(16 << 10);
         thread.spawn(waits(number < SPINNERS)).ok()
     });
-    println!("crowd: {}", started.count());
+    println!("threads: {}", started.count());
     // Until all have seen the second line, it is left where it is.
     while spinning.load(Ordering::Acquire) < SPINNERS {
         thread::park();
@@ -308,20 +309,20 @@ fn runnable_outside(pids: &[u32]) -> usize {
 
 #[test]
 fn needs_root_threads_of_a_job() {
-    if std::env::var_os(IS_CROWD).is_some() {
-        return crowd();
+    if std::env::var_os(HAS_MANY_THREADS).is_some() {
+        return have_many_threads();
     }
     if !has_backend("rt") {
         return;
     }
-    let _alone = BESIDE_CROWDS.write().unwrap_or_else(PoisonError::into_inner);
+    let _turn = BESIDE_MANY_THREADS.write().unwrap_or_else(PoisonError::into_inner);
     let mut place = Place::new(&["--backend", "rt"]);
     let neighbour = Program::spinner();
     let beside = job_with(&place, &neighbour, 1);
     let mut program = Program::of(
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "needs_root_threads_of_a_job", "--nocapture"])
-            .env(IS_CROWD, "1")
+            .env(HAS_MANY_THREADS, "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -331,24 +332,24 @@ fn needs_root_threads_of_a_job() {
     let mut go = program.0.stdin.take().unwrap();
     go.write_all(GO).unwrap();
     let output = std::io::BufReader::new(program.0.stdout.take().unwrap());
-    let told = std::io::BufRead::lines(output).map_while(Result::ok);
-    let told = told.filter_map(|line| Some(line.rsplit_once("crowd: ")?.1.to_owned())).next();
-    if told.as_deref() != Some(&CROWD.to_string()) {
-        skipped(format!("this machine does not permit {CROWD} threads: {told:?}"));
+    let line = std::io::BufRead::lines(output).map_while(Result::ok);
+    let line = line.filter_map(|line| Some(line.rsplit_once("threads: ")?.1.to_owned())).next();
+    if line.as_deref() != Some(&MANY.to_string()) {
+        skipped(format!("this machine does not permit {MANY} threads: {line:?}"));
         return;
     }
-    let crowd = job_with(&place, &program, 1);
+    let large = job_with(&place, &program, 1);
     let found = |job: i64| place.job(job).unwrap();
     wait_until("it has no slots", || {
-        let job = found(crowd);
+        let job = found(large);
         job.threads == 4096 && job.state == v1::JobState::too_many_threads
     });
-    let before = (found(crowd).slots, found(beside).slots);
+    let before = (found(large).slots, found(beside).slots);
     wait_until("the other one has", || found(beside).slots > before.1 + 20);
-    assert!(found(crowd).slots <= before.0 + 1, "{}", found(crowd).slots);
+    assert!(found(large).slots <= before.0 + 1, "{}", found(large).slots);
     assert_ne!(found(beside).state, v1::JobState::too_many_threads);
-    // Those of it that want to run have no slots, and are no load either to which the others would have to leave
-    // nearly all of theirs.
+    // Those of its threads that want to run have no slots. Nor are they a load, to which the other
+    // gangs would have to leave nearly all of their time.
     wait_until("all have begun to wait", || runnable(program.pid()) == 0);
     go.write_all(GO).unwrap();
     wait_until("they want to run", || runnable(program.pid()) >= SPINNERS);
@@ -369,12 +370,12 @@ fn needs_root_threads_of_a_job() {
 
 /// Many processes that compute, and one that sleeps, which none of the others is like.
 #[test]
-fn needs_root_and_bpf_many_threads_of_a_job_are_no_load_and_keep_nobody_waiting() {
+fn needs_root_and_bpf_many_threads_are_no_load() {
     const THREADS: usize = 256;
     if !has_backend("rt") || !has_room_for(THREADS) {
         return;
     }
-    let _alone = BESIDE_CROWDS.write().unwrap_or_else(PoisonError::into_inner);
+    let _turn = BESIDE_MANY_THREADS.write().unwrap_or_else(PoisonError::into_inner);
     let place = Place::new(&["--backend", "rt"]);
     let measuring = || place.status().measuring;
     wait_until("it is measured, or not", || measuring() != v1::Measuring::starting);
@@ -382,7 +383,8 @@ fn needs_root_and_bpf_many_threads_of_a_job_are_no_load_and_keep_nobody_waiting(
         skipped("without BPF it is not known how many threads want to run");
         return;
     }
-    // Each becomes another program when it has its CPU, which may take long: the daemon waits for none of them.
+    // Each becomes another program when it has its CPU, which may take long: the daemon waits for
+    // none of them.
     let spins = format!("bash -c '{SPIN}'");
     let (program, job) = many_processes(&place, THREADS, "", &spins);
     let found = || place.job(job).unwrap();
@@ -390,8 +392,8 @@ fn needs_root_and_bpf_many_threads_of_a_job_are_no_load_and_keep_nobody_waiting(
         let before = found().slots;
         wait_until("it has slots", || found().slots > before + 5);
     }
-    // Those that it had while it grew are forgotten in a second. What wants to run for a moment is
-    // not there each time.
+    // Threads of a job that grows are taken for load at first, and forgotten in a second. A thread
+    // that wants to run for a moment is not there each time.
     wait_until("threads are taken for nobody's only where they are nobody's", || {
         let nobodys = runnable_outside(&[program.pid(), place.daemon_pid(), std::process::id()]);
         place.status().unregistered_threads <= nobodys as i64
@@ -410,15 +412,15 @@ fn many_processes(place: &Place, processes: usize, first: &str, each: &str) -> (
     (program, job)
 }
 
-/// The kernel has whoever reads some files of a process wait while that becomes another program, and here each waits for
-/// its CPU most of the time meanwhile.
+/// The kernel has the reader of some files of a process wait while the process becomes another
+/// program. Here each process waits for its CPU most of the time meanwhile.
 #[test]
-fn needs_root_nobody_is_waited_for_where_nothing_is_measured() {
+fn needs_root_slow_reads_hold_up_no_switch_without_bpf() {
     const PROCESSES: usize = 256;
     if !has_backend("rt") || !has_room_for(PROCESSES) {
         return;
     }
-    let _alone = BESIDE_CROWDS.write().unwrap_or_else(PoisonError::into_inner);
+    let _turn = BESIDE_MANY_THREADS.write().unwrap_or_else(PoisonError::into_inner);
     let place = Place::new(&["--backend", "rt", "--no-measure"]);
     let first = "again='exec sh -c \"$0\" \"$0\"'";
     let each = "sh -c \"$again\" \"$again\"";
@@ -455,11 +457,12 @@ fn has_room_for(processes: usize) -> bool {
 
 #[test]
 fn needs_root_processes_of_a_job() {
-    if !is_root() || !has_room_for(CROWD) {
+    if !is_root() || !has_room_for(MANY) {
         return;
     }
-    let _alone = BESIDE_CROWDS.write().unwrap_or_else(PoisonError::into_inner);
-    // These switch a job as a whole: others take so long for thousands of threads that hardly more are started.
+    let _turn = BESIDE_MANY_THREADS.write().unwrap_or_else(PoisonError::into_inner);
+    // This backend switches a job as a whole: others take so long for thousands of threads that
+    // hardly more are started.
     let any = Place::new(&["--backend", "signal"]);
     let Some(backend) = ["weight", "freeze"].into_iter().find(|it| any.obstacle(it).is_none())
     else {
@@ -472,15 +475,15 @@ fn needs_root_processes_of_a_job() {
     let beside = job_with(&place, &neighbour, 1);
     // All wait for a line that never comes, and end with this test.
     let mut bomb = Program::shell(&format!(
-        "read go; exec 3<&0; i=0; while [ $i -lt {CROWD} ]; do (read line <&3) & i=$((i+1)); done; \
+        "read go; exec 3<&0; i=0; while [ $i -lt {MANY} ]; do (read line <&3) & i=$((i+1)); done; \
          echo $i; read line <&3"
     ));
     let job = job_with(&place, &bomb, 1);
     bomb.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     let output = std::io::BufReader::new(bomb.0.stdout.take().unwrap());
-    let told = std::io::BufRead::lines(output).map_while(Result::ok).next();
-    if told.as_deref() != Some(&CROWD.to_string()) {
-        skipped(format!("this machine does not permit {CROWD} processes: {told:?}"));
+    let line = std::io::BufRead::lines(output).map_while(Result::ok).next();
+    if line.as_deref() != Some(&MANY.to_string()) {
+        skipped(format!("this machine does not permit {MANY} processes: {line:?}"));
         return;
     }
     let found = |job: i64| place.job(job).unwrap();
@@ -490,8 +493,8 @@ fn needs_root_processes_of_a_job() {
     });
     let shown = place.client().show_job(job).unwrap();
     let processes = shown.processes.unwrap_or_default();
-    assert_eq!(shown.details.processes, CROWD as i64 + 1);
-    assert_eq!(processes.len(), CROWD + 1, "all of them are told");
+    assert_eq!(shown.details.processes, MANY as i64 + 1);
+    assert_eq!(processes.len(), MANY + 1, "all of them are reported");
     let before = (found(job).slots, found(beside).slots);
     wait_until("the other one has", || found(beside).slots > before.1 + 20);
     let now = found(job);

@@ -1,4 +1,4 @@
-//! What is measured of a job, against programs that know their own truth.
+//! Figures of a job, against programs that know their own truth.
 
 mod place;
 mod truth;
@@ -95,7 +95,7 @@ fn share(ns: i64) -> f64 {
     ns as f64 / THREADS as f64 / LASTS.as_nanos() as f64
 }
 
-/// What was compared, and what of it differs.
+/// The comparisons, and those that differ.
 #[derive(Default)]
 struct Compared {
     differs: Vec<String>,
@@ -114,8 +114,8 @@ impl Compared {
     }
 }
 
-/// A host that takes a CPU away is seen by programs and by nobody else, and plans that come late are not those that
-/// were measured against: then it is tried again.
+/// Only programs see that a host takes a CPU away, and a plan that comes late is not the one that
+/// was measured against. Then a test is tried again.
 const TRIES: usize = 8;
 
 fn agrees_in_time(mut compare: impl FnMut() -> Option<Compared>) {
@@ -129,7 +129,7 @@ fn agrees_in_time(mut compare: impl FnMut() -> Option<Compared>) {
     }
 }
 
-/// What a job had of a CPU, which it must have used.
+/// The times of a job on a CPU, which it must have used.
 fn on_cpu(job: &v1::Job, cpu: u32) -> &v1::OnCpu {
     let of_cpus = measured(job).per_cpu.as_ref().unwrap();
     of_cpus.iter().find(|it| it.cpu == i64::from(cpu)).expect("it was there")
@@ -137,7 +137,7 @@ fn on_cpu(job: &v1::Job, cpu: u32) -> &v1::OnCpu {
 
 #[test]
 #[ignore = "nightly: needs CPUs that nobody takes away, to compare figures"]
-fn needs_root_and_bpf_a_program_that_knows_agrees_with_what_is_measured() {
+fn needs_root_and_bpf_figures_agree_with_a_program() {
     agrees_in_time(|| under_plain_linux(&raising(&[])?));
 }
 
@@ -164,16 +164,17 @@ fn under_plain_linux(place: &Place) -> Option<Compared> {
     compared.near("together", job.coscheduled().unwrap(), truth.coscheduled(), 0.01);
     let lost_ns = measured(&job).lost_ns - measured(&before).lost_ns;
     let lost = share(truth.lost_ns as i64);
-    // On a busy machine a thread may be told to begin when it is to have begun.
+    // On a busy machine a thread may read its beginning when that has passed.
     compared.near("lost", share(lost_ns), lost, 0.01 + lost / 100.0);
     let culprits = measured(&job).lost_to.as_ref().unwrap();
-    let told: i64 = culprits.iter().map(|culprit| culprit.ns).sum();
-    assert!(told <= measured(&job).lost_ns, "{culprits:?}");
+    let lost_ns: i64 = culprits.iter().map(|culprit| culprit.ns).sum();
+    assert!(lost_ns <= measured(&job).lost_ns, "{culprits:?}");
     let known = culprits.iter().find(|culprit| culprit.pid == other.pid_i64());
     let known = known.map(|culprit| culprit.name.as_str());
-    // The shell that it was before is not its name any more. Five are told, and on a busy machine others may be worse.
+    // Its name is not that of the shell that it was before. Five culprits are reported, and on a
+    // busy machine others may be worse.
     if known != Some("bash") && culprits.len() < 5 {
-        compared.differs.push(format!("who was in its way is not told: {culprits:?}"));
+        compared.differs.push(format!("who was in its way is not reported: {culprits:?}"));
     }
     on_cpus(&mut compared, &job, &threads, &always);
     Some(compared)
@@ -189,8 +190,8 @@ fn short_slots(from_ns: u64) -> Vec<SlotTime> {
         .collect()
 }
 
-/// What is measured of a gang over such slots, of which it is told before the first one begins, however long that takes
-/// here. When they have passed, something may happen.
+/// The figures of a gang over such slots. The slots are sent before the first one begins, however
+/// long that takes here. When they have passed, `then` may do something.
 fn over_short_slots(meter: &Meter, group: u64, then: impl FnOnce()) -> GangSums {
     let mut ahead_ns = 20 * MS;
     let (slots, before) = loop {
@@ -209,11 +210,11 @@ fn over_short_slots(meter: &Meter, group: u64, then: impl FnOnce()) -> GangSums 
     meter.read(group).unwrap().since(&before)
 }
 
-/// All that time is slot which was told to be, to the nanosecond.
+/// All of the time is slot that was set, to the nanosecond.
 const SHORT_SLOTS_NS: u64 = SLOTS_MAX as u64 * MS;
 
 #[test]
-fn needs_root_and_bpf_who_sleeps_for_many_slots_has_not_lost_them() {
+fn needs_root_and_bpf_slots_slept_through_are_not_lost() {
     let Some(meter) = own_meter() else { return };
     let place = Place::new(&["--no-measure"]);
     let mut sleeper = Program::shell("echo here; read go; while :; do :; done");
@@ -240,8 +241,9 @@ fn hear(program: &mut Program, text: &str) {
     assert_eq!(heard, text.as_bytes());
 }
 
-/// A program that spins already, with no system call before it is killed. One that another keeps from its CPU while it
-/// is on its way to become a program holds locks, on which whoever looks into /proc waits.
+/// A program that spins already, with no system call before it is killed. While another program
+/// keeps it from its CPU on its way to become a program, it holds locks. Readers of /proc wait for
+/// these.
 fn spinning_on(cpu: u32) -> Program {
     let mut program = Program::shell("echo here; while :; do :; done");
     hear(&mut program, "here\n");
@@ -249,7 +251,8 @@ fn spinning_on(cpu: u32) -> Program {
     program
 }
 
-/// Of a gang in somebody's way each kind of time is measured, and the sums are what they must be on any machine.
+/// Each kind of time is measured of a gang in somebody's way, and the sums are what they must be on
+/// any machine.
 #[test]
 fn needs_root_and_bpf_sums_over_slots_fit_together() {
     let Some(meter) = own_meter() else { return };
@@ -257,7 +260,7 @@ fn needs_root_and_bpf_sums_over_slots_fit_together() {
     let mut cpus = cpus();
     cpus.dedup();
     let programs: Vec<Program> = cpus.iter().map(|&cpu| spinning_on(cpu)).collect();
-    // The rival is the worst of all that the gang waits for, whoever else is on this machine.
+    // The rival is the worst of all that the gang waits for on this machine.
     let rival = spinning_on(cpus[0]);
     sched::set(rival.pid(), &Attributes::other(-15)).unwrap();
     let job = unscheduled(&place, "sums", &programs.iter().collect::<Vec<_>>());
@@ -269,11 +272,12 @@ fn needs_root_and_bpf_sums_over_slots_fit_together() {
             over_short_slots(&meter, group, || ());
         assert_eq!(slot_ns, SHORT_SLOTS_NS);
         assert!(coscheduled_ns <= wanted_ns && wanted_ns <= slot_ns);
-        // At any time at which not all ran together, one of them waited at least, and all of them at most.
+        // At any time at which not all ran at once, one of them waited at least, and all of them at
+        // most.
         let apart_ns = wanted_ns - coscheduled_ns;
         let at_most_ns = programs.len() as u64 * apart_ns;
         assert!((apart_ns..=at_most_ns).contains(&lost_ns), "{lost_ns} ns of {apart_ns} ns");
-        // What is read later may only be more.
+        // Sums that are read later may only be greater.
         let culprits = meter.lost_to(group).unwrap();
         let on_cpus = meter.per_cpu(group).unwrap();
         let all = meter.read(group).unwrap();
@@ -293,10 +297,11 @@ fn needs_root_and_bpf_sums_over_slots_fit_together() {
 /// From here on the skews that are counted are of 1,024 microseconds and more.
 const LONG: usize = 64;
 
-/// Whoever fills is interrupted at the end of its slot and goes on; when it leaves after that is up to others.
+/// A thread that fills is interrupted at the end of its slot and goes on; others decide when it
+/// leaves after that.
 #[test]
 #[ignore = "nightly: needs CPUs that nobody takes away, to compare figures"]
-fn needs_root_and_bpf_who_fills_has_left_its_slot_when_it_was_interrupted() {
+fn needs_root_and_bpf_filler_left_its_slot_when_interrupted() {
     let Some(meter) = own_meter() else { return };
     agrees_in_time(|| {
         let place = Place::new(&["--no-measure"]);
@@ -308,8 +313,8 @@ fn needs_root_and_bpf_who_fills_has_left_its_slot_when_it_was_interrupted() {
         let group = group_of(&place, job)?;
         meter.watch(group).unwrap();
         let slots = truth::filled_slots(program.go());
-        let told = slots.iter().map(|&(start_ns, end_ns)| SlotTime { start_ns, end_ns });
-        meter.set_slots(group, Some(&told.collect::<Vec<_>>())).unwrap();
+        let sent = slots.iter().map(|&(start_ns, end_ns)| SlotTime { start_ns, end_ns });
+        meter.set_slots(group, Some(&sent.collect::<Vec<_>>())).unwrap();
         let truth = truth_of(&program.truth(), &slots);
         let mut compared = Compared::default();
         let skews = meter.read(group).unwrap().skews;
@@ -357,8 +362,8 @@ fn on_cpus(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[(
 /// Two gangs that take turns, and a rival that takes a CPU from both.
 #[test]
 #[ignore = "nightly: needs CPUs that nobody takes away, to compare figures"]
-fn needs_root_and_bpf_gangs_that_know_agree_with_what_is_measured_of_their_slots() {
-    // Whose slots are when is told of the gaps that there are now: they are to be those of all the time.
+fn needs_root_and_bpf_slot_figures_agree_with_gangs() {
+    // Slots are sent by the gaps that there are now: these gaps must hold all the time.
     agrees_in_time(|| taking_turns(&raising(&["--gap", "500us/10ms"])?));
 }
 
@@ -396,13 +401,13 @@ fn taking_turns(place: &Place) -> Option<Compared> {
         // The rival ran in the place of the thread of its CPU.
         let ran_ns = truth_of(&rival_ran, &slots).coscheduled_ns as i64;
         let culprits = measured(&job).lost_to.as_ref().unwrap();
-        let Some(told) = culprits.iter().find(|it| it.pid == rival.pid()) else {
-            compared.differs.push(format!("the rival is not told: {culprits:?}"));
+        let Some(of_rival) = culprits.iter().find(|it| it.pid == rival.pid()) else {
+            compared.differs.push(format!("the rival is not reported: {culprits:?}"));
             continue;
         };
-        assert_eq!((told.name.as_str(), told.sched_policy.as_str()), ("rival", "fifo"));
+        assert_eq!((of_rival.name.as_str(), of_rival.sched_policy.as_str()), ("rival", "fifo"));
         // While a switcher interrupts it, only what it ran last is put down to it.
-        compared.near("lost to the rival", share(told.ns), share(ran_ns), share(ran_ns) / 2.0);
+        compared.near("lost to the rival", share(of_rival.ns), share(ran_ns), share(ran_ns) / 2.0);
     }
     Some(compared)
 }
@@ -430,7 +435,7 @@ fn slots(place: &Place, rows: &[v1::Row], job: i64) -> Vec<(u64, u64)> {
     slots
 }
 
-/// What was measured of a job.
+/// The figures of a job.
 fn measured(job: &v1::Job) -> &v1::Measured {
     job.measured.as_ref().unwrap()
 }
@@ -442,7 +447,8 @@ fn in_slots(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[
     compared.near("lost", share(of_job.lost_ns), share(truth.lost_ns as i64), 0.01);
     compared.near("filled", share(of_job.filled_ns), share(truth.filled_ns as i64), 0.01);
     compared.near("waited", share(of_job.waiting_ns), share(truth.waiting_ns as i64), 0.02);
-    // Eight buckets for each power of two, of which the end is told. Some skews of a hundred may be others.
+    // Eight buckets for each power of two, of which the end is reported. Some skews of a hundred
+    // may be others.
     let [least, most] = [0.9, 1.0].map(|share| truth.skew_us(share));
     let skew_us = job.skew_ns_p99().unwrap() as f64 / 1e3;
     println!("skew: measured {skew_us}, in truth {least} to {most} of {}", truth.skews.len());
@@ -451,7 +457,7 @@ fn in_slots(compared: &mut Compared, job: &v1::Job, threads: &[Ended], slots: &[
 }
 
 #[test]
-fn needs_root_and_bpf_a_gang_is_measured_in_its_slots_and_out_of_them() {
+fn needs_root_and_bpf_gang_is_measured_in_and_out_of_slot() {
     if !is_root() {
         return;
     }
@@ -487,10 +493,10 @@ fn times_left(tid: u32) -> u64 {
     counts.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum()
 }
 
-/// The first program has the CPU for as long as it spins, since both are real-time; Linux has to say nothing of the
-/// one that waits.
+/// The first program has the CPU for as long as it spins, since both are real-time. So Linux
+/// reports no event of the one that waits.
 #[test]
-fn needs_root_and_bpf_who_waits_already_is_measured_at_once() {
+fn needs_root_and_bpf_waiting_threads_count_at_once() {
     if !is_root() {
         return;
     }
@@ -506,7 +512,7 @@ fn needs_root_and_bpf_who_waits_already_is_measured_at_once() {
             }
         }
         let left = times_left(programs[1].pid());
-        let job = unscheduled(&place, "crowd", &programs.each_ref());
+        let job = unscheduled(&place, "many", &programs.each_ref());
         let measured = || {
             let job = details(&place, job);
             (measured(&job).lost_ns, measured(&job).slot_ns)
@@ -526,12 +532,13 @@ fn needs_root_and_bpf_who_waits_already_is_measured_at_once() {
     });
 }
 
-/// The slots of two programs on one CPU, one of which waits all the time: the meter, and their group.
+/// The slots of two programs on one CPU, one of which waits all the time: the meter, and their
+/// group.
 fn slots_to_which_one_never_comes() -> Option<(Meter, u64, Place, [Program; 2])> {
     let meter = own_meter()?;
     let place = Place::new(&["--no-measure"]);
     let programs = on_one_cpu();
-    let job = unscheduled(&place, "crowd", &programs.each_ref());
+    let job = unscheduled(&place, "many", &programs.each_ref());
     let group = group_of(&place, job)?;
     meter.set_slots(group, Some(&[])).unwrap();
     meter.watch(group).unwrap();
@@ -539,8 +546,8 @@ fn slots_to_which_one_never_comes() -> Option<(Meter, u64, Place, [Program; 2])>
     Some((meter, group, place, programs))
 }
 
-/// Tells slots that begin at once; they are as long as those of a program that fills.
-fn tell_filled_slots(meter: &Meter, group: u64) -> Vec<SlotTime> {
+/// Sets slots that begin at once; they are as long as those of a program that fills.
+fn set_filled_slots(meter: &Meter, group: u64) -> Vec<SlotTime> {
     let slots = truth::filled_slots(clock::monotonic_ns());
     let slots = slots.iter().map(|&(start_ns, end_ns)| SlotTime { start_ns, end_ns });
     let slots: Vec<SlotTime> = slots.collect();
@@ -548,20 +555,21 @@ fn tell_filled_slots(meter: &Meter, group: u64) -> Vec<SlotTime> {
     slots
 }
 
-/// The one that has the CPU leaves it after the slot, first and last of those who ran: that is an edge of its own.
+/// The program that has the CPU leaves it after the slot, first and last of those that ran: that is
+/// an edge of its own.
 #[test]
 fn needs_root_and_bpf_one_that_never_came_is_a_skew() {
     let Some((meter, group, _place, _programs)) = slots_to_which_one_never_comes() else { return };
     let mut until_ns = 0;
-    let mut told = 0;
+    let mut sent = 0;
     wait_until("a skew is as long as a slot", || {
         if clock::monotonic_ns() > until_ns {
-            let slots = tell_filled_slots(&meter, group);
+            let slots = set_filled_slots(&meter, group);
             until_ns = slots[slots.len() - 1].end_ns;
-            told += slots.len() as u32;
+            sent += slots.len() as u32;
         }
         let skews = meter.read(group).unwrap().skews;
-        assert!(skews.iter().sum::<u32>() <= 2 * told, "each slot has two edges: {skews:?}");
+        assert!(skews.iter().sum::<u32>() <= 2 * sent, "each slot has two edges: {skews:?}");
         // 1,920 to 2,048 microseconds, in which the length of a slot is.
         assert!(skews[LONG + 8..].iter().all(|&count| count == 0), "longer than a slot: {skews:?}");
         skews[LONG + 7] > 0
@@ -570,9 +578,9 @@ fn needs_root_and_bpf_one_that_never_came_is_a_skew() {
 
 #[test]
 #[ignore = "nightly: needs a machine that is idle, to count how many slots there were"]
-fn needs_root_and_bpf_a_slot_to_which_one_never_came_is_as_long_as_its_skew() {
+fn needs_root_and_bpf_missed_slot_counts_as_skew() {
     let Some((meter, group, _place, _programs)) = slots_to_which_one_never_comes() else { return };
-    let slots = tell_filled_slots(&meter, group);
+    let slots = set_filled_slots(&meter, group);
     thread::sleep(Duration::from_secs(1));
     let figures = meter.read(group).unwrap();
     let length_ns = slots[0].end_ns - slots[0].start_ns;
@@ -585,7 +593,8 @@ fn needs_root_and_bpf_a_slot_to_which_one_never_came_is_as_long_as_its_skew() {
     );
 }
 
-/// A program that sleeps until it is woken, and does so again when it has answered; alone in its group.
+/// A program that sleeps until it is woken, and again when it has answered; no other one is in its
+/// group.
 struct Sleeper {
     program: Program,
     group: u64,
@@ -597,7 +606,7 @@ impl Sleeper {
         let program = Program::shell("while read go; do echo awake; done");
         let job = job_with(place, &program, 1);
         let mut sleeper = Sleeper { program, group: group_of(place, job)? };
-        // It has begun, and has nothing else to wake for.
+        // The program has begun, and has nothing else to wake for.
         sleeper.wake();
         Some(sleeper)
     }
@@ -608,20 +617,23 @@ impl Sleeper {
     }
 }
 
-/// Who is told to have woken before a witness is, which is woken now: what is told has the order in which it happened.
-fn told_before(meter: &Meter, witness: &mut Sleeper, heard: &Receiver<Vec<u64>>) -> Vec<u64> {
+/// The groups that are reported to have woken before a witness is, which is woken now: reports come
+/// in the order in which things happened.
+fn reported_before(meter: &Meter, witness: &mut Sleeper, heard: &Receiver<Vec<u64>>) -> Vec<u64> {
     wait_until("the witness sleeps", || meter.await_waking(witness.group).unwrap());
     witness.wake();
-    let mut told = Vec::new();
-    while !told.contains(&witness.group) {
-        told.extend(heard.recv_timeout(TEST_TIMEOUT).expect("the witness is told to have woken"));
+    let mut reported = Vec::new();
+    while !reported.contains(&witness.group) {
+        reported.extend(
+            heard.recv_timeout(TEST_TIMEOUT).expect("the witness is reported to have woken"),
+        );
     }
-    assert_eq!(told.pop(), Some(witness.group));
-    told
+    assert_eq!(reported.pop(), Some(witness.group));
+    reported
 }
 
 #[test]
-fn needs_root_and_bpf_who_is_awaited_is_told_once_when_it_wakes() {
+fn needs_root_and_bpf_awaited_waking_is_reported_once() {
     let Some(meter) = own_meter().map(Arc::new) else { return };
     let place = Place::new(&["--no-measure"]);
     let Some(mut sleeper) = Sleeper::new(&place) else { return };
@@ -632,18 +644,18 @@ fn needs_root_and_bpf_who_is_awaited_is_told_once_when_it_wakes() {
     let (sender, heard) = mpsc::channel();
     let hearing = meter.clone();
     thread::spawn(move || hearing.hear_who_wakes(|groups| drop(sender.send(groups))));
-    let mut told = || told_before(&meter, &mut witness, &heard);
-    // It wakes, and nobody awaits it; then it is awaited, and does not.
+    let mut reported = || reported_before(&meter, &mut witness, &heard);
+    // The program wakes while nobody awaits that; then its waking is awaited, and it sleeps on.
     sleeper.wake();
-    assert!(told().is_empty());
+    assert!(reported().is_empty());
     wait_until("it sleeps", || meter.await_waking(sleeper.group).unwrap());
-    assert!(told().is_empty());
+    assert!(reported().is_empty());
     for _ in 0..3 {
         sleeper.wake();
     }
-    assert_eq!(told(), [sleeper.group]);
+    assert_eq!(reported(), [sleeper.group]);
     sleeper.wake();
-    assert!(told().is_empty());
+    assert!(reported().is_empty());
     let spinner = Program::spinner();
     let job = job_with(&place, &spinner, 1);
     let group = group_of(&place, job).unwrap();
@@ -652,13 +664,13 @@ fn needs_root_and_bpf_who_is_awaited_is_told_once_when_it_wakes() {
 }
 
 #[test]
-fn needs_root_and_bpf_what_was_measured_is_of_the_policy_that_it_has() {
+fn needs_root_and_bpf_figures_begin_anew_with_policy() {
     if !is_root() {
         return;
     }
     let place = settled(Place::new(&[]));
     let programs = on_one_cpu();
-    let job = unscheduled(&place, "crowd", &programs.each_ref());
+    let job = unscheduled(&place, "many", &programs.each_ref());
     if !measures(&details(&place, job)) {
         return;
     }
@@ -687,7 +699,7 @@ fn needs_root_and_bpf_what_was_measured_is_of_the_policy_that_it_has() {
 }
 
 #[test]
-fn needs_root_what_is_not_measured_has_a_reason_and_no_figure() {
+fn needs_root_unmeasured_job_has_a_reason_and_no_figure() {
     if !is_root() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What whoever runs the daemon counts on: restarts, a service manager's socket, a broken disk.
+//! Operation of the daemon: restarts, a service manager's socket, a broken disk.
 
 mod place;
 
@@ -23,7 +23,7 @@ use place::{
 use rustix::process::Signal;
 
 #[test]
-fn needs_root_the_last_release_leaves_jobs_to_the_next_daemon() {
+fn needs_root_release_keeps_jobs_for_the_next_daemon() {
     if !has_backend("rt") {
         return;
     }
@@ -43,7 +43,7 @@ fn needs_root_the_last_release_leaves_jobs_to_the_next_daemon() {
 }
 
 #[test]
-fn the_number_of_a_job_is_not_given_again_whatever_becomes_of_the_daemon() {
+fn job_numbers_are_never_given_twice() {
     let mut place = Place::new(&[]);
     let mut last = 0;
     for round in 0..4 {
@@ -76,7 +76,7 @@ fn the_number_of_a_job_is_not_given_again_whatever_becomes_of_the_daemon() {
 }
 
 #[test]
-fn the_best_backend_that_can_be_used_is_taken_and_why_no_better_one_is_told() {
+fn best_usable_backend_is_taken_with_the_reason() {
     let place = Place::new(&[]);
     let status = place.status();
     let names: Vec<&str> = status.backends.iter().map(|found| found.name.as_str()).collect();
@@ -93,7 +93,7 @@ fn the_best_backend_that_can_be_used_is_taken_and_why_no_better_one_is_told() {
 }
 
 #[test]
-fn whoever_knows_varlink_alone_is_told_the_interface_and_its_version() {
+fn varlink_reports_interface_and_version() {
     let place = Place::new(&["--backend", "signal"]);
     let ask = |method: &str, parameters: serde_json::Value| {
         let method = format!("org.varlink.service.{method}");
@@ -142,17 +142,18 @@ fn a_configuration_is_checked_without_a_daemon() {
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "it makes nothing");
 }
 
-/// A level, and something that is told at it. The first ones are for whoever has to act, the last for whoever
-/// looks for mistakes in programs.
-const TOLD: [(&str, &str); 4] = [
+/// A level, and a message of it. The first messages are for people who have to act, the last for
+/// developers who look for mistakes in programs.
+const MESSAGES: [(&str, &str); 4] = [
     ("ERROR", "the configuration stays as it was"),
     ("WARN", "needs a restart to take effect"),
     ("INFO", "job ended"),
     ("DEBUG", "a client was disconnected"),
 ];
 
-/// A daemon with that level, if any, tells as many of those, when all of it happens, and nothing of the others.
-fn tells(level: Option<&str>, count: usize) {
+/// A daemon with that level, if any, logs so many of those messages, when all of it happens, and
+/// none of the others.
+fn logs(level: Option<&str>, count: usize) {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
     let set = level.map_or("-uGANGD_LOG".to_owned(), |level| format!("GANGD_LOG={level}"));
@@ -173,28 +174,28 @@ fn tells(level: Option<&str>, count: usize) {
     wait_until("the new weight", || place.status().batch_weight == 70);
     configure("slice = 'long'\n");
     let read = || fs::read_to_string(&log).unwrap();
-    for (level, what) in TOLD.into_iter().take(count) {
-        let tells = |line: &str| line.contains(level) && line.contains(what);
-        wait_until(what, || read().lines().any(tells));
+    for (level, what) in MESSAGES.into_iter().take(count) {
+        let logs = |line: &str| line.contains(level) && line.contains(what);
+        wait_until(what, || read().lines().any(logs));
     }
     let text = read();
-    for (level, _) in TOLD.into_iter().skip(count) {
+    for (level, _) in MESSAGES.into_iter().skip(count) {
         assert!(!text.contains(&format!(" {level} ")), "{text}");
     }
 }
 
 #[test]
-fn the_log_has_what_its_audience_wants_and_no_more() {
+fn log_levels_select_messages() {
     thread::scope(|scope| {
         for (level, count) in [(Some("error"), 1), (Some("warn"), 2), (None, 3), (Some("debug"), 4)]
         {
-            scope.spawn(move || tells(level, count));
+            scope.spawn(move || logs(level, count));
         }
     });
 }
 
 #[test]
-fn a_history_that_cannot_be_kept_keeps_no_daemon_from_its_jobs() {
+fn daemon_runs_without_a_history() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("history.db");
     fs::write(&path, "dear diary, this is no database at all").unwrap();
@@ -206,8 +207,8 @@ fn a_history_that_cannot_be_kept_keeps_no_daemon_from_its_jobs() {
 }
 
 #[test]
-fn who_reads_the_status_file_has_all_of_it_and_who_is_in_its_way_is_not_followed() {
-    // Whoever starts the daemon may keep his own files to himself.
+fn status_file_is_whole_and_follows_no_link() {
+    // The user who starts the daemon may keep his own files to himself.
     let private = ["sh", "-c", r#"umask 077; exec "$0" "$@""#];
     let place = Place::launched(&private, "status_file = true\n", &["--backend", "signal"]);
     let file = place.directory.path().join("status.json");
@@ -271,7 +272,7 @@ fn who_reads_the_status_file_has_all_of_it_and_who_is_in_its_way_is_not_followed
 }
 
 #[test]
-fn a_socket_of_the_service_manager_outlives_the_daemon() {
+fn socket_of_service_manager_outlives_the_daemon() {
     let Ok(activator) = which("systemd-socket-activate") else {
         skipped("systemd-socket-activate is not here");
         return;

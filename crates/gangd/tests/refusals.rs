@@ -1,4 +1,4 @@
-//! What the daemon refuses, and that nobody else notices.
+//! Requests that the daemon refuses, without any other client noticing.
 
 mod place;
 
@@ -30,7 +30,7 @@ fn invalid(error: ClientError) -> (String, String) {
 }
 
 #[test]
-fn what_no_machine_has_is_refused_with_what_would_be_accepted() {
+fn impossible_values_are_refused_with_bounds() {
     let place = place();
     let mut client = place.client();
     let mut refused = |cpus, min_cpus, weight| {
@@ -52,7 +52,7 @@ fn what_no_machine_has_is_refused_with_what_would_be_accepted() {
 }
 
 #[test]
-fn what_does_not_exist_is_named() {
+fn missing_things_are_named() {
     let place = place();
     let mut client = place.client();
     assert!(matches!(client.show_job(7), Err(ClientError::NoSuchJob { job: 7, .. })));
@@ -69,7 +69,7 @@ fn what_does_not_exist_is_named() {
 }
 
 #[test]
-fn progress_is_told_by_whom_the_job_belongs_to_and_makes_sense() {
+fn progress_comes_from_the_owner_and_is_checked() {
     let place = place();
     let mut client = place.client();
     let job = client.register(&registration("job", 1)).unwrap();
@@ -84,7 +84,7 @@ fn progress_is_told_by_whom_the_job_belongs_to_and_makes_sense() {
         let (parameter, value) = invalid(client.set_progress(job, done, total).unwrap_err());
         assert_eq!((parameter.as_str(), value), ("done", format!("{done} of {total}")));
     }
-    // What JSON has for what is no number.
+    // JSON writes null for these.
     for (done, total) in [(f64::NAN, 1.0), (0.0, f64::INFINITY)] {
         let error = client.set_progress(job, done, total).unwrap_err();
         assert!(matches!(error, ClientError::InvalidValue { .. }), "{error}");
@@ -99,7 +99,8 @@ fn progress_is_told_by_whom_the_job_belongs_to_and_makes_sense() {
     assert!(matches!(client.set_progress(job + 1, 0.0, 1.0), Err(ClientError::NoSuchJob { .. })));
     assert_eq!(progress(&place), Some((1.5, 4.0)), "what is refused changes nothing");
 
-    // Without waiting: what is asked for next has its own answer, and a refusal comes with a later report.
+    // Without waiting: the next request has its own answer, and a refusal comes with a later
+    // report.
     for done in 0..=100 {
         client.report_progress(job, f64::from(done), 100.0).unwrap();
     }
@@ -108,7 +109,7 @@ fn progress_is_told_by_whom_the_job_belongs_to_and_makes_sense() {
         client.report_progress(job, 100.0, 100.0).unwrap();
         progress(&place) == Some((100.0, 100.0))
     });
-    wait_until("a refusal is told", || {
+    wait_until("a refusal is reported", || {
         let outcome = client.report_progress(job + 1, 0.0, 1.0);
         assert!(outcome.is_ok() || matches!(outcome, Err(ClientError::NoSuchJob { .. })));
         outcome.is_err()
@@ -117,7 +118,7 @@ fn progress_is_told_by_whom_the_job_belongs_to_and_makes_sense() {
 }
 
 #[test]
-fn needs_root_cgroups_that_cannot_be_adopted_are_told_apart() {
+fn needs_root_cgroups_not_adoptable_have_own_reasons() {
     if !has_backend("freeze") {
         return;
     }
@@ -133,7 +134,7 @@ fn needs_root_cgroups_that_cannot_be_adopted_are_told_apart() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
+fn missing_memory_is_refused_or_waited_for() {
     let place = place();
     let mut client = place.client();
     let memory = client.status().unwrap().status.memory;
@@ -166,7 +167,7 @@ fn memory_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
             memory.free / 10 * 6
         );
         impatient.write_all(call.as_bytes()).and_then(|()| impatient.write_all(b"\0")).unwrap();
-        // What fits is kept for whoever waits.
+        // Memory that fits is kept for the job that waits.
         wait_until("the one waits", || {
             matches!(place.client().register(&needs(2)), Err(ClientError::NotEnough { .. }))
         });
@@ -188,7 +189,7 @@ fn memory_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
 }
 
 #[test]
-fn disk_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
+fn missing_disk_is_refused_or_waited_for() {
     let place = place();
     let mut client = place.client();
     let disk = client.status().unwrap().status.disk;
@@ -217,7 +218,8 @@ fn disk_that_is_not_there_is_refused_with_the_numbers_or_waited_for() {
     let refused = client.set(first, &more).unwrap_err();
     assert!(matches!(refused, ClientError::NotEnough { .. }), "{refused}");
     assert_eq!(place.status().disk.promised, part(6), "what is refused is not promised");
-    // By the command line: what does not fit is not started, what waits is started when it fits.
+    // By the command line: a job that does not fit is not started, and one that waits is started
+    // when it fits.
     let Some(gang) = beside_the_daemon("gang") else { return };
     let wanted = part(6).to_string();
     let run = |words: &[&str]| {
@@ -277,7 +279,7 @@ fn a_job_without_a_process_ends_with_its_connection() {
 }
 
 #[test]
-fn a_job_whose_process_came_by_another_connection_outlives_the_one_that_registered_it() {
+fn job_outlives_the_connection_that_registered_it() {
     let place = place();
     let (mut client, mut other) = (place.client(), place.client());
     let job = client.register(&registration("job", 1)).unwrap();
@@ -290,7 +292,7 @@ fn a_job_whose_process_came_by_another_connection_outlives_the_one_that_register
 }
 
 #[test]
-fn garbage_closes_the_connection_and_nobody_else_notices() {
+fn garbage_closes_only_its_own_connection() {
     let place = place();
     let mut client = place.client();
     let job = client.register(&registration("job", 1)).unwrap();

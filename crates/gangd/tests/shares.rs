@@ -1,6 +1,6 @@
-//! What gangs have of a machine that is full: by the slices that they were planned for, and by the
-//! kernel's count of their CPU time. Nothing here is a length of time: what one had is held against
-//! what another had meanwhile.
+//! The shares of gangs on a full machine: by the slices that were planned for them, and by the
+//! kernel's count of their CPU time. No length of time is judged: one's share is held against what
+//! another had meanwhile.
 //!
 //! A CPU that a host takes away, or a quota, is nobody's share. So CPU time is judged nightly.
 
@@ -96,7 +96,7 @@ fn needs_root_gangs_have_slices_by_their_weights() {
 }
 
 #[test]
-fn needs_root_a_gang_takes_turns_with_what_is_no_job() {
+fn needs_root_gang_takes_turns_with_ordinary_load() {
     if !has_backend("rt") {
         return;
     }
@@ -116,7 +116,7 @@ fn needs_root_a_gang_takes_turns_with_what_is_no_job() {
     wait_until("both have run", || had().iter().all(|&ns| ns > 1e8));
 }
 
-/// What all CPUs of the machine together have spent, idle or not, in nanoseconds.
+/// The time that all CPUs of the machine together have spent, idle or not, in nanoseconds.
 fn machine_time() -> f64 {
     let text = fs::read_to_string("/proc/stat").unwrap();
     // Guests are counted among users already.
@@ -132,7 +132,7 @@ fn needs_root_all_gangs_together_stay_below_the_cap() {
     }
     let place = Place::new(&["--backend", "rt", "--gang-share-max", "0.3"]);
     let (mut one, mut other) = (gang(), gang());
-    // Somebody who uses what gangs leave: they fill what nobody wants, whatever the cap.
+    // A load that uses what gangs leave: gangs fill what nobody wants, whatever the cap.
     let mut load = gang();
     load.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     let jobs = [job(&place, &mut one, 100), job(&place, &mut other, 100)];
@@ -149,7 +149,7 @@ fn needs_root_all_gangs_together_stay_below_the_cap() {
 
 #[test]
 #[ignore = "nightly: needs all of its CPUs all the time"]
-fn needs_root_who_fills_takes_nothing_from_a_gang_in_its_slot() {
+fn needs_root_filler_takes_nothing_from_a_slot() {
     if !has_backend("rt") {
         return;
     }
@@ -179,7 +179,7 @@ fn time_below(program: &Program) -> f64 {
 
 #[test]
 #[ignore = "nightly: needs all of its CPUs all the time"]
-fn needs_root_a_gang_shares_with_what_is_no_job() {
+fn needs_root_gang_shares_with_ordinary_load() {
     if !has_backend("rt") {
         return;
     }
@@ -193,8 +193,8 @@ fn needs_root_a_gang_shares_with_what_is_no_job() {
     let before = [cpu_time(&place, jobs)[0], time_below(&load)];
     let had = || [cpu_time(&place, jobs)[0] - before[0], time_below(&load) - before[1]];
     wait_until("a second for each CPU", || had().iter().sum::<f64>() > 1e9 * machine() as f64);
-    // As many threads as the gang has: half (L18). It would have next to all where nobody else were planned for, and
-    // next to nothing were it a filler all the time.
+    // As many threads as the gang has: half (L18). The load would have nearly all if no other
+    // thread were planned for, and next to nothing if it were a filler all the time.
     let [of_gang, of_load] = had();
     let share = of_gang / (of_gang + of_load);
     assert!((0.25..0.75).contains(&share), "{share} beside as many threads that are no job");

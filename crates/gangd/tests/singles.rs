@@ -1,8 +1,8 @@
-//! Single threads as members of a job, on the real kernel: they take turns, and the rest of their process does
-//! not.
+//! Single threads as members of a job, on the real kernel: they take turns, and the rest of their
+//! process does not.
 //!
-//! The threads are this program's own. What a member starts is looked at by the daemon, and that is every thread
-//! of this process which is younger: so the tests take turns.
+//! The threads are this program's own. The daemon looks at threads that a member starts, which may
+//! be any younger thread of this process. So the tests take turns.
 
 mod place;
 
@@ -27,10 +27,10 @@ use gang_protocol::{client::Client, error::ClientError, v1};
 use gang_timetable::Backend;
 use place::{Place, Program, has_backend, job_with, machine, registration, wait_until};
 
-/// To be had after the daemon: that takes its time to end, and does not mind who comes next.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// To be taken after the daemon: a daemon takes its time to end, and does not mind the next test.
+fn take_turn() -> MutexGuard<'static, ()> {
+    static TURNS: Mutex<()> = Mutex::new(());
+    TURNS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Of single threads nothing is measured.
@@ -42,7 +42,7 @@ fn own_tid() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get() as u32
 }
 
-/// What a worker is told to do, apart from what it does all the time.
+/// Orders to a worker, apart from its work all the time.
 enum Order {
     StartThread(Sender<Worker>),
     StartChild(Sender<Program>),
@@ -83,7 +83,7 @@ impl Worker {
         Worker::start(|orders| drop(orders.recv()))
     }
 
-    fn tells<T>(&self, order: impl FnOnce(Sender<T>) -> Order) -> T {
+    fn carry_out<T>(&self, order: impl FnOnce(Sender<T>) -> Order) -> T {
         let (to, answer) = channel();
         self.orders.as_ref().unwrap().send(order(to)).unwrap();
         answer.recv().unwrap()
@@ -143,12 +143,12 @@ fn no_such_thread(outcome: Result<(), ClientError>) {
 }
 
 #[test]
-fn needs_root_single_threads_take_turns_while_the_rest_of_their_process_does_not() {
+fn needs_root_single_threads_take_turns_by_themselves() {
     if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");
-    let _alone = alone();
+    let _turn = take_turn();
     // On two CPUs a third one that spins would keep this thread from seeing any of them raised.
     let workers = [Worker::spins(), Worker::spins(), Worker::waits()];
     let before = untouched();
@@ -186,7 +186,7 @@ fn needs_root_single_threads_take_turns_while_the_rest_of_their_process_does_not
     place.client().remove_thread(other, workers[1].tid_i64()).unwrap();
     assert_eq!(of(workers[1].tid), before);
     assert!(place.job(other).is_none(), "it ends with its last thread");
-    // Who is nobody's any more may come into another one.
+    // A thread that has left its job may come into another one.
     place.client().add_thread(one, workers[2].tid_i64()).unwrap();
     wait_until("raised", || workers[2].policy() == SchedPolicy::Fifo);
 }
@@ -197,7 +197,7 @@ fn needs_root_a_job_ends_with_its_last_single_thread() {
         return;
     }
     let place = daemon("rt");
-    let _alone = alone();
+    let _turn = take_turn();
     let (one, other) = (Worker::spins(), Worker::spins());
     let job = job_of(&place, &one, 1);
     place.client().add_thread(job, other.tid_i64()).unwrap();
@@ -215,12 +215,12 @@ fn needs_root_a_job_ends_with_its_last_single_thread() {
 }
 
 #[test]
-fn needs_root_threads_that_cannot_come_or_go_are_refused_with_the_reason() {
+fn needs_root_impossible_threads_are_refused() {
     if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");
-    let _alone = alone();
+    let _turn = take_turn();
     let (worker, spinner) = (Worker::spins(), Program::spinner());
     let of_processes = job_with(&place, &spinner, 1);
     let of_threads = job_of(&place, &worker, 1);
@@ -271,12 +271,12 @@ fn needs_root_threads_that_cannot_come_or_go_are_refused_with_the_reason() {
 }
 
 #[test]
-fn needs_root_a_job_has_no_more_single_threads_than_the_limit() {
+fn needs_root_single_threads_are_limited() {
     if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");
-    let _alone = alone();
+    let _turn = take_turn();
     let workers: Vec<Worker> = (0..257).map(|_| Worker::waits()).collect();
     let job = job_of(&place, &workers[0], 1);
     let mut client = place.client();
@@ -294,7 +294,7 @@ fn needs_root_a_job_has_no_more_single_threads_than_the_limit() {
 }
 
 #[test]
-fn backends_that_act_on_processes_refuse_single_threads_and_say_what_to_do() {
+fn process_backends_refuse_single_threads() {
     let worker = Worker::waits();
     let refused = |client: &mut Client| {
         let job = client.register(&registration("single", 1)).unwrap();
@@ -355,12 +355,12 @@ impl Drop for CpuGroup {
 }
 
 #[test]
-fn needs_root_a_thread_whose_group_may_have_no_real_time_threads_is_refused_with_the_group() {
+fn needs_root_thread_in_a_group_without_realtime_is_refused() {
     if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");
-    let _alone = alone();
+    let _turn = take_turn();
     let Some(group) = CpuGroup::new() else { return };
     let (barred, free) = (Worker::waits(), Worker::waits());
     group.set("cpu.rt_runtime_us", "0");
@@ -387,12 +387,12 @@ fn needs_root_a_thread_whose_group_may_have_no_real_time_threads_is_refused_with
 }
 
 #[test]
-fn needs_root_whether_gangs_fill_is_what_holds_and_not_what_was_read_since() {
+fn needs_root_fill_in_force_counts_and_not_as_reread() {
     if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");
-    let _alone = alone();
+    let _turn = take_turn();
     let settings = "fill = false\n[classes.batch]\nweight = 70\n";
     fs::write(place.directory.path().join("gangd.toml"), settings).unwrap();
     place.signal_daemon(rustix::process::Signal::HUP);
@@ -404,12 +404,12 @@ fn needs_root_whether_gangs_fill_is_what_holds_and_not_what_was_read_since() {
 }
 
 #[test]
-fn needs_root_single_threads_run_on_whoever_is_killed_and_the_next_daemon_finds_them() {
+fn needs_root_single_threads_survive_kills() {
     if !has_backend("rt") {
         return;
     }
     let mut place = daemon("rt");
-    let _alone = alone();
+    let _turn = take_turn();
     let (worker, rival) = (Worker::spins(), Worker::spins());
     let before = untouched();
     let job = job_of(&place, &worker, machine());
@@ -432,12 +432,12 @@ fn needs_root_single_threads_run_on_whoever_is_killed_and_the_next_daemon_finds_
 }
 
 #[test]
-fn needs_root_a_daemon_that_cannot_switch_single_threads_lets_them_go() {
+fn needs_root_unswitchable_single_threads_are_released() {
     if !has_backend("rt") {
         return;
     }
     let mut place = Place::configured("backend = 'rt'\n", &["--no-measure"]);
-    let _alone = alone();
+    let _turn = take_turn();
     let (worker, before) = (Worker::spins(), untouched());
     let job = job_of(&place, &worker, 1);
     wait_until("it has slots", || place.job(job).unwrap().slots > 3);
@@ -450,12 +450,12 @@ fn needs_root_a_daemon_that_cannot_switch_single_threads_lets_them_go() {
 }
 
 #[test]
-fn needs_root_what_a_single_thread_starts_has_nothing_of_its_slots() {
+fn needs_root_children_of_single_threads_are_ordinary() {
     if !has_backend("rt") {
         return;
     }
     let place = daemon("rt");
-    let _alone = alone();
+    let _turn = take_turn();
     let (worker, rival) = (Worker::spins(), Worker::spins());
     let before = untouched();
     let job = job_of(&place, &worker, 1);
@@ -467,9 +467,9 @@ fn needs_root_what_a_single_thread_starts_has_nothing_of_its_slots() {
             let standing = if round % 2 == 0 { SchedPolicy::Idle } else { SchedPolicy::Fifo };
             wait_until("it stands so", || worker.policy() == standing);
             if round < 4 {
-                children.push(worker.tells(Order::StartChild));
+                children.push(worker.carry_out(Order::StartChild));
             }
-            worker.tells(Order::StartThread)
+            worker.carry_out(Order::StartThread)
         })
         .collect();
     for thread in &threads {
@@ -479,8 +479,8 @@ fn needs_root_what_a_single_thread_starts_has_nothing_of_its_slots() {
         wait_until("a child is ordinary", || of(child.pid()) == before);
     }
     assert_eq!(place.job(job).unwrap().threads, 1, "none of them is a member");
-    // Those of the last moment, too.
-    let last = [(); 4].map(|()| worker.tells(Order::StartThread));
+    // Threads started at the last moment, too.
+    let last = [(); 4].map(|()| worker.carry_out(Order::StartThread));
     place.client().remove_thread(job, worker.tid_i64()).unwrap();
     last.iter().for_each(|thread| assert_eq!(of(thread.tid), before));
     assert!(place.job(job).is_none(), "it has ended");

@@ -11,7 +11,7 @@ use place::{
 };
 
 #[test]
-fn needs_root_the_slot_page_counts_threads_as_planned() {
+fn needs_root_slot_page_counts_threads_as_planned() {
     if !has_backend("rt") {
         return;
     }
@@ -33,7 +33,7 @@ fn needs_root_the_slot_page_counts_threads_as_planned() {
 }
 
 #[test]
-fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
+fn needs_root_slot_page_follows_slots_and_outlives_daemon() {
     if !has_backend("rt") {
         return;
     }
@@ -55,7 +55,7 @@ fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
             (number(validity), number(running)) == (0, wanted)
         });
     }
-    // In its slot or out of it: what was planned before is still told for a while.
+    // In its slot or out of it: the page still counts by the earlier plans for a while.
     for _ in 0..10 {
         place.client().suspend(job).unwrap();
         wait_until("not scheduled", || (number(validity), number(running)) == (1, 0));
@@ -71,7 +71,7 @@ fn needs_root_the_slot_page_follows_the_slots_and_outlives_the_daemon() {
 }
 
 #[test]
-fn needs_root_a_slot_lasts_until_the_slot_page_says_at_least() {
+fn needs_root_slot_lasts_as_its_page_says() {
     if !has_backend("rt") {
         return;
     }
@@ -90,7 +90,7 @@ fn needs_root_a_slot_lasts_until_the_slot_page_says_at_least() {
     wait_busily_until("fifty slots were seen while they ran", || {
         let (was_running, until_ns) = word();
         let (is_running, _) = word();
-        // What was read was so before this moment.
+        // The page was read before this moment.
         if was_running && clock::utc_ns() < until_ns {
             assert!(is_running, "it was to run until {until_ns}");
             slots.insert(until_ns);
@@ -98,12 +98,12 @@ fn needs_root_a_slot_lasts_until_the_slot_page_says_at_least() {
         slots.len() >= 50
     });
     let slots: Vec<u64> = slots.into_iter().collect();
-    let told_twice = slots.windows(2).any(|pair| pair[1] - pair[0] < 1_000_000);
-    assert!(!told_twice, "each ends at an edge of the clock: {slots:?}");
+    let counted_twice = slots.windows(2).any(|pair| pair[1] - pair[0] < 1_000_000);
+    assert!(!counted_twice, "each ends at an edge of the clock: {slots:?}");
 }
 
 #[test]
-fn needs_root_signals_tell_of_slots_those_who_listen() {
+fn needs_root_signals_announce_slots_to_listeners() {
     if !has_backend("rt") {
         return;
     }
@@ -131,7 +131,7 @@ fn needs_root_signals_tell_of_slots_those_who_listen() {
     place.kill_daemon();
     wait_until("released", || is_released(one.pid()));
     let last = || fs::read_to_string(&log).unwrap().lines().last().map(str::to_owned);
-    wait_until("told to go on", || last().as_deref() == Some("continue"));
+    wait_until("the signal to go on", || last().as_deref() == Some("continue"));
     place.start();
     let before = heard("pause");
     wait_until("still signalled", || heard("pause") > before);
@@ -140,13 +140,13 @@ fn needs_root_signals_tell_of_slots_those_who_listen() {
         let before = place.job(job).unwrap().slots;
         wait_until("slots", || place.job(job).unwrap().slots > before + count);
     };
-    // What was sent before is heard by then.
+    // Signals that were sent before have arrived by then.
     slots_pass(10);
-    wait_until("told to go on", || last().as_deref() == Some("continue"));
+    wait_until("the signal to go on", || last().as_deref() == Some("continue"));
     let words = || heard("pause") + heard("continue");
-    // A shell on a busy machine takes longer to say what was sent to it before. Of twenty slots in
-    // a row it would be told each, were it told of any.
-    wait_until("nobody is told any more", || {
+    // A shell on a busy machine takes longer to print the signals that it got before. Of twenty
+    // slots in a row each would be announced, were any.
+    wait_until("nobody gets a signal any more", || {
         let before = words();
         slots_pass(20);
         words() == before
@@ -154,7 +154,7 @@ fn needs_root_signals_tell_of_slots_those_who_listen() {
 }
 
 #[test]
-fn needs_root_what_a_listener_starts_is_not_ended_by_what_only_its_parent_handles() {
+fn needs_root_signals_spare_children_of_listeners() {
     if !has_backend("rt") {
         return;
     }

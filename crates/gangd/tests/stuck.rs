@@ -1,5 +1,5 @@
-//! A program whose signal handler never returns: it keeps nobody from its slots, nor anybody from taking it out
-//! of its own.
+//! A program whose signal handler never returns: it holds up no other gang, and can be taken out of
+//! its job.
 
 mod place;
 
@@ -41,7 +41,7 @@ int main(void)
 "#;
 
 #[test]
-fn needs_root_a_handler_that_never_returns_keeps_nobody_from_its_slots() {
+fn needs_root_endless_handler_holds_up_no_slot() {
     if !is_root() {
         return;
     }
@@ -69,14 +69,14 @@ fn needs_root_a_handler_that_never_returns_keeps_nobody_from_its_slots() {
         let others = rivals.each_ref().map(|rival| job_with(&place, rival, machine()));
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
-        assert_eq!(line, "inside\n", "{backend}: it has been told, and never comes back");
+        assert_eq!(line, "inside\n", "{backend}: it got the signal, and never comes back");
         let slots = |job: i64| place.job(job).unwrap().slots;
         for job in others.into_iter().chain([job]) {
             let before = slots(job);
             wait_until("ten more slots", || slots(job) > before + 10);
         }
         assert_eq!(place.client().check().unwrap().violations, [], "{backend}");
-        // It leaves, and is taken from a daemon that dies, as others are.
+        // The program leaves, and is taken from a daemon that dies, as others are.
         place.client().remove_process(job, program.pid_i64()).unwrap();
         wait_until("nothing of it is left", || what_is_left(program.pid()).is_none());
         let again = client.register(&listens).unwrap();

@@ -1,7 +1,7 @@
-//! A daemon without privilege: jobs are trees of processes, and take turns by SIGSTOP and SIGCONT. With
-//! CAP_SYS_NICE alone it raises them.
+//! A daemon without privilege: jobs are trees of processes, and take turns by SIGSTOP and SIGCONT.
+//! With CAP_SYS_NICE alone it raises them.
 //!
-//! These tests need root, to become somebody who has none.
+//! These tests need root, to become a user without it.
 
 mod place;
 
@@ -100,8 +100,8 @@ fn is_stopped(pid: u32) -> bool {
 }
 
 #[test]
-fn needs_root_gangs_take_turns_and_go_on_when_the_daemon_is_killed() {
-    if !is_nobody("needs_root_gangs_take_turns_and_go_on_when_the_daemon_is_killed") {
+fn needs_root_unprivileged_gangs_survive_the_daemon() {
+    if !is_nobody("needs_root_unprivileged_gangs_survive_the_daemon") {
         return;
     }
     let mut place = place();
@@ -122,8 +122,8 @@ fn needs_root_gangs_take_turns_and_go_on_when_the_daemon_is_killed() {
 }
 
 #[test]
-fn needs_root_a_process_whose_parents_have_ended_goes_on_too() {
-    if !is_nobody("needs_root_a_process_whose_parents_have_ended_goes_on_too") {
+fn needs_root_orphaned_process_goes_on_too() {
+    if !is_nobody("needs_root_orphaned_process_goes_on_too") {
         return;
     }
     let mut place = place();
@@ -160,8 +160,8 @@ fn needs_root_a_job_that_sleeps_is_woken_by_a_child() {
 }
 
 #[test]
-fn needs_root_with_cap_sys_nice_alone_gangs_are_raised() {
-    const TEST: &str = "needs_root_with_cap_sys_nice_alone_gangs_are_raised";
+fn needs_root_cap_sys_nice_suffices_to_raise() {
+    const TEST: &str = "needs_root_cap_sys_nice_suffices_to_raise";
     if !is_nobody_with(TEST, &["+sys_nice"]) {
         return;
     }

@@ -1,5 +1,5 @@
-//! Two users beside root: what one of them may do to the other, which is nothing; and a third one, who is of
-//! the group of administrators.
+//! Two users beside root, of whom neither may do anything to the other; and a third one, in the
+//! group of administrators.
 //!
 //! The test program starts itself once more as each of them.
 
@@ -29,19 +29,19 @@ const OTHER: u32 = 65_534;
 /// Another one that every machine knows.
 const THIRD: u32 = 2;
 
-/// The part that this program plays, and what it is told.
+/// The part that this program plays; its arguments are other variables.
 const PART: &str = "GANG_TEST_PART";
 
-fn told(name: &str) -> String {
+fn argument(name: &str) -> String {
     std::env::var(name).unwrap()
 }
 
 fn number(name: &str) -> i64 {
-    told(name).parse().unwrap()
+    argument(name).parse().unwrap()
 }
 
 fn client() -> Client {
-    patient_client(told("GANG_TEST_SOCKET").as_ref())
+    patient_client(argument("GANG_TEST_SOCKET").as_ref())
 }
 
 /// This test program as a user, where he can reach it.
@@ -107,7 +107,7 @@ fn plays(part: &str) -> bool {
     std::env::var(PART).is_ok_and(|it| it == part)
 }
 
-/// Plays somebody who minds his own business.
+/// Plays a user who minds his own business.
 fn owner() {
     let mut client = client();
     let mine = Registration { class: v1::Class::interactive, ..registration("mine", 1) };
@@ -196,7 +196,7 @@ fn stranger() {
 const ARGUMENT: &str = "has_nothing_of_arguments_and_variables";
 
 /// Everything that anybody may ask the daemon, as it comes.
-fn all_that_is_told(job: i64) -> String {
+fn all_that_is_shown(job: i64) -> String {
     let calls = [
         ("ListJobs", "{}".to_owned()),
         ("ShowJob", format!("{{\"job\":{job}}}")),
@@ -206,7 +206,7 @@ fn all_that_is_told(job: i64) -> String {
         ("GetHistory", "{}".to_owned()),
         ("Check", "{}".to_owned()),
     ];
-    let mut stream = UnixStream::connect(told("GANG_TEST_SOCKET")).unwrap();
+    let mut stream = UnixStream::connect(argument("GANG_TEST_SOCKET")).unwrap();
     let mut all = Vec::new();
     for (method, parameters) in calls {
         let call =
@@ -217,7 +217,7 @@ fn all_that_is_told(job: i64) -> String {
     String::from_utf8_lossy(&all).into_owned()
 }
 
-/// What can be read of the files below a directory, but for programs and what the test wrote.
+/// The text of all readable files below a directory, but for programs and the test's own.
 fn all_that_lies_in(directory: &Path) -> String {
     let mut all = String::new();
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -234,17 +234,17 @@ fn all_that_lies_in(directory: &Path) -> String {
 }
 
 #[test]
-fn needs_root_a_stranger_has_nothing_of_arguments_and_variables() {
-    const TEST: &str = "needs_root_a_stranger_has_nothing_of_arguments_and_variables";
+fn needs_root_arguments_are_hidden_from_strangers() {
+    const TEST: &str = "needs_root_arguments_are_hidden_from_strangers";
     if plays("owner") {
         return owner();
     }
     if plays("stranger") {
-        let seen = all_that_is_told(number("GANG_TEST_JOB"));
-        assert!(seen.contains("\"mine\""), "it is told of: {seen}");
-        let socket = told("GANG_TEST_SOCKET");
+        let seen = all_that_is_shown(number("GANG_TEST_JOB"));
+        assert!(seen.contains("\"mine\""), "it is shown: {seen}");
+        let socket = argument("GANG_TEST_SOCKET");
         let files = all_that_lies_in(Path::new(&socket).parent().unwrap());
-        assert!(files.contains("\"mine\""), "the status file tells of it: {files}");
+        assert!(files.contains("\"mine\""), "the status file has it: {files}");
         for secret in [ARGUMENT, PART, "GANG_TEST_"] {
             assert!(!seen.contains(secret), "{secret} in {seen}");
             assert!(!files.contains(secret), "{secret} in {files}");
@@ -272,7 +272,7 @@ fn needs_root_a_stranger_has_nothing_of_arguments_and_variables() {
         let text = std::fs::read_to_string(&status).unwrap_or_default();
         text.contains(&format!("\"id\":{},", owner.job))
     });
-    // Who may see them does.
+    // The owner sees them.
     let shown = place.client().show_job(owner.job).unwrap().processes.unwrap();
     assert!(shown.iter().any(|process| process.command.contains(ARGUMENT)), "{shown:?}");
     let mut stranger = as_user(&place, OTHER, TEST, "stranger");
@@ -281,10 +281,10 @@ fn needs_root_a_stranger_has_nothing_of_arguments_and_variables() {
 }
 
 #[test]
-fn needs_root_a_cgroup_with_processes_of_others_is_not_adopted() {
-    const TEST: &str = "needs_root_a_cgroup_with_processes_of_others_is_not_adopted";
+fn needs_root_cgroup_with_foreign_processes_is_refused() {
+    const TEST: &str = "needs_root_cgroup_with_foreign_processes_is_refused";
     if plays("stranger") {
-        let (mut client, adopted) = (client(), Adopted::Cgroup(told("GANG_TEST_GROUP")));
+        let (mut client, adopted) = (client(), Adopted::Cgroup(argument("GANG_TEST_GROUP")));
         not_permitted(client.adopt(&registration("theirs", 1), &adopted).map(drop));
         assert_eq!(client.list_jobs().unwrap().jobs, [], "no job is left over");
         return;
@@ -323,8 +323,8 @@ fn needs_root_a_cgroup_with_processes_of_others_is_not_adopted() {
     wait_until("the test's group can go", || group.remove().is_ok());
 }
 
-/// A machine with one more group, for a daemon alone: who is in it, and what is to become the daemon. `None`
-/// where it cannot be had.
+/// A machine with one more group, for a daemon alone: its member, and the command that becomes the
+/// daemon. `None` where it cannot be had.
 fn with_group(directory: &Path, name: &str, member: u32) -> Option<Vec<String>> {
     let can = Command::new("unshare").args(["-m", "true"]).status();
     let user = nix::unistd::User::from_uid(member.into()).unwrap();
@@ -341,9 +341,8 @@ fn with_group(directory: &Path, name: &str, member: u32) -> Option<Vec<String>> 
 }
 
 #[test]
-fn needs_root_members_of_the_configured_group_are_administrators_and_nobody_else() {
-    const TEST: &str =
-        "needs_root_members_of_the_configured_group_are_administrators_and_nobody_else";
+fn needs_root_admin_group_makes_administrators() {
+    const TEST: &str = "needs_root_admin_group_makes_administrators";
     match std::env::var(PART).as_deref() {
         Ok("owner") => return owner(),
         Ok("stranger") => return stranger(),
@@ -372,7 +371,7 @@ fn needs_root_members_of_the_configured_group_are_administrators_and_nobody_else
     let job = place.job(owner.job).unwrap();
     assert_eq!((job.class, job.weight, job.signals), (v1::Class::express, 7, true));
     assert_eq!(job.owner_uid, i64::from(ONE), "whoever changes it, it is its owner's");
-    // The group in the file is another one from now on, for whoever comes.
+    // The group in the file is another one from now on, for every client that comes.
     let file = place.directory.path().join("gangd.toml");
     std::fs::write(file, "[limits]\ncpus_per_user = 10\n").unwrap();
     let daemon = rustix::process::Pid::from_raw(place.status().pid as i32).unwrap();
@@ -412,8 +411,8 @@ fn former_administrator() {
 }
 
 #[test]
-fn needs_root_a_user_at_his_limits_is_told_them_and_others_have_theirs() {
-    const TEST: &str = "needs_root_a_user_at_his_limits_is_told_them_and_others_have_theirs";
+fn needs_root_limits_of_a_user_spare_other_users() {
+    const TEST: &str = "needs_root_limits_of_a_user_spare_other_users";
     if plays("greedy") {
         return greedy();
     }
@@ -495,7 +494,7 @@ fn needs_root_a_class_given_up_is_not_had_back() {
 }
 
 #[test]
-fn who_waits_is_served_in_turn_and_forgotten_when_he_goes() {
+fn waiting_jobs_are_served_in_turn() {
     let place = Place::new(&["--backend", "signal"]);
     let program = Program::sleeper();
     let memory = place.status().memory;
@@ -506,14 +505,14 @@ fn who_waits_is_served_in_turn_and_forgotten_when_he_goes() {
     let mut client = place.client();
     let first = client.register(&needs(6)).unwrap();
     client.add_process(first, program.pid_i64()).unwrap();
-    // Other programs take and give memory meanwhile, which must not decide who fits.
-    // A great one waits; what is left over is kept for it, so that it does not starve.
+    // Other programs take and give memory meanwhile, which must not decide what fits. A great job
+    // waits; memory that is left over is kept for it, so that it does not starve.
     let mut great = raw_waiting(&place, memory.free / 10 * 6);
     wait_until("the great one has the first claim", || {
         matches!(place.client().register(&needs(2)), Err(ClientError::NotEnough { .. }))
     });
     assert!(client.register(&registration("humble", 1)).is_ok(), "who needs nothing waits not");
-    // It goes, and nobody waits any more.
+    // The great job goes, and no job waits any more.
     drop(great.take());
     wait_until("it is forgotten", || place.client().register(&needs(2)).is_ok());
     let never = Registration { mem_bytes: Some(memory.total + 1), wait: true, ..needs(1) };
@@ -542,13 +541,13 @@ fn waiting_call(mem_bytes: i64) -> String {
 /// Requests of one user that wait, or are refused because too many do.
 const REQUESTS: usize = 270;
 
-/// Plays somebody who waits again and again for what is not there.
+/// Plays a user who waits again and again for memory that is not there.
 fn patient() {
     use std::io::{ErrorKind, Read};
     let mem_bytes = client().status().unwrap().status.memory.total - 1;
     let mut waiting: Vec<UnixStream> = (0..REQUESTS)
         .map(|_| {
-            let mut stream = UnixStream::connect(told("GANG_TEST_SOCKET")).unwrap();
+            let mut stream = UnixStream::connect(argument("GANG_TEST_SOCKET")).unwrap();
             stream.write_all(waiting_call(mem_bytes).as_bytes()).unwrap();
             stream.set_nonblocking(true).unwrap();
             stream
@@ -579,9 +578,8 @@ fn patient() {
 }
 
 #[test]
-fn needs_root_a_user_who_waits_too_often_is_told_the_limit_and_others_are_served() {
-    const TEST: &str =
-        "needs_root_a_user_who_waits_too_often_is_told_the_limit_and_others_are_served";
+fn needs_root_waiting_is_limited_by_user() {
+    const TEST: &str = "needs_root_waiting_is_limited_by_user";
     if plays("patient") {
         return patient();
     }

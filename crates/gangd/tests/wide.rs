@@ -1,5 +1,5 @@
-//! Gangs with more threads than CPUs: the threads that a program has beside those that compute have their part of
-//! its slot (L7).
+//! Gangs with more threads than CPUs: threads beside those that compute have their part of the
+//! program's slot (L7).
 
 mod place;
 
@@ -16,7 +16,7 @@ use gang_linux::{
 };
 use place::{Place, Program, has_backend, job_with, machine, wait_busily_until, wait_until};
 
-/// What a process has used, in ticks of the kernel.
+/// The CPU time of a process, in ticks of the kernel.
 fn used(program: &Program) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap();
     // After the name, which may be anything: user and system time are the 14th and 15th of all.
@@ -52,10 +52,11 @@ fn needs_root_auxiliary_threads_run_in_the_slot_too() {
     let both = [Program::spinner(), Program::spinner()];
     let job = job_with(&place, &both[0], 1);
     place.client().add_process(job, both[1].pid_i64()).unwrap();
-    // Whoever looks on must have a CPU for moments of each slot, however many others want one.
+    // The test must have a CPU for moments of each slot, however many others want one.
     sched::set(0, &Attributes::other(-20)).unwrap();
     for program in &both {
-        // What it had used when it was seen first in the slot of a slice; and slices in which it ran.
+        // The CPU time used when it was first seen in the slot of a slice; and slices in which it
+        // ran.
         let (mut seen, mut ran) = (BTreeMap::new(), BTreeSet::new());
         wait_busily_until("it runs in three slots", || {
             let slice = clock::utc_ns() / slice_ns;
@@ -73,7 +74,7 @@ fn needs_root_auxiliary_threads_run_in_the_slot_too() {
 
 #[test]
 #[ignore = "nightly: needs an otherwise idle machine"]
-fn needs_root_auxiliary_threads_have_their_part_of_a_slot() {
+fn needs_root_auxiliary_threads_share_a_slot() {
     if !has_backend("rt") {
         return;
     }
@@ -84,7 +85,7 @@ fn needs_root_auxiliary_threads_have_their_part_of_a_slot() {
     wait_until("slots", || place.job(job).unwrap().slots > 3);
     place.client().add_process(job, auxiliary.pid_i64()).unwrap();
     let both = || [used(&main), used(&auxiliary)];
-    // What each has of half a second of CPU, whether that was of one, and the slots in it.
+    // The part of each in half a second of CPU, whether that was of one, and the slots in it.
     let half_a_second = || {
         let (began, before, slots) = (Instant::now(), both(), place.job(job).unwrap().slots);
         let since = || [both()[0] - before[0], both()[1] - before[1]];
@@ -95,8 +96,8 @@ fn needs_root_auxiliary_threads_have_their_part_of_a_slot() {
     };
     // About half each; in gaps alone it would be less than a tenth.
     let both_have_a_part = |since: [u64; 2]| since.iter().all(|ticks| *ticks >= 10);
-    // Until it was seen for some time that there are two, the first has it all but the gaps; and before the second
-    // has come, it runs on a CPU of its own.
+    // Until the daemon has seen for some time that there are two, the first has all but the gaps.
+    // Before the second has come, the first runs on a CPU of its own.
     wait_until("it is seen that there are two", || {
         let (since, one_cpu, _) = half_a_second();
         one_cpu && both_have_a_part(since)

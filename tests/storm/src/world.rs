@@ -1206,7 +1206,7 @@ impl World {
             let now = self.now;
             let Some(daemon) = &mut self.daemon else { return Err(Died) };
             daemon.core.begin_step(now);
-            daemon.core.leave_out_crowded();
+            daemon.core.leave_out_over_thread_limit();
             let is_settled = daemon.core.is_settled(!daemon.orders.is_empty());
             if is_settled {
                 daemon.wakes_ns = now.utc_ns + 200 * MS;

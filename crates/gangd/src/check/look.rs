@@ -1,4 +1,4 @@
-//! What of a job can be looked at, and how it must be.
+//! The things of a job that can be looked at, and how they must be.
 
 use std::{
     fmt, fs,
@@ -16,7 +16,7 @@ use gang_timetable::{Attributes, Backend, InSlot, SchedPolicy, Standing, is_rais
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     pub standing: Standing,
-    /// What it has there, where it is raised.
+    /// The mode of its slot, where it is raised.
     pub in_slot: InSlot,
     pub cpus: Option<&'a CpuSet>,
     pub machine: &'a CpuSet,
@@ -31,7 +31,8 @@ pub enum Subject {
         /// Its policy without gangd.
         normal: SchedPolicy,
     },
-    /// The group whose weight is changed; the files of its weight, and whether it can be frozen, too.
+    /// The group whose weight is changed: the files of the weight, and whether the group can be
+    /// frozen, too.
     Weight { idle: PathBuf, weight: PathBuf, freezes: bool },
     /// The group that stands still, or does not.
     Group(PathBuf),
@@ -83,9 +84,9 @@ impl Subject {
         threads.chain(weight).chain(group).chain(processes)
     }
 
-    /// What is wrong with it. Of what is gone, nothing is.
+    /// The fault of a subject. A subject that is gone has none.
     pub fn look(&self, backend: Backend, proc_root: &Path, wanted: &Wanted<'_>) -> Option<String> {
-        // Where nobody fills, those who would stand still.
+        // Jobs that would fill stand still where the backend cannot fill.
         let is_still = match wanted.standing {
             Standing::Paused => true,
             Standing::Filling => !backend.can_fill(),
@@ -101,7 +102,8 @@ impl Subject {
                 of_weight(wanted.standing, &read(idle)?, &read(weight)?, *freezes)
             }
             Subject::Group(group) => {
-                // Who is frozen stands still once it comes to run: how soon, the machine says.
+                // A frozen thread stands still once it comes to run: how soon, depends on the
+                // machine.
                 let frozen = Group::at(group).read("cgroup.freeze").ok()?.trim() == "1";
                 let text = if frozen { "is frozen" } else { "is not frozen" };
                 // One that is left alone may be frozen by somebody else.
@@ -160,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_does_not_stand_as_its_job_is_found() {
+    fn thread_of_wrong_standing_is_found() {
         use Standing::{Filling, Paused, Raised, Released};
         let (machine, slot) = (CpuSet::from_iter([0, 1]), CpuSet::from_iter([1]));
         let fifo = Attributes::fifo(gang_timetable::priority::GANG);
@@ -201,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_does_not_weigh_as_its_standing_is_found() {
+    fn group_of_wrong_weight_is_found() {
         use Standing::{Filling, Paused, Raised, Released};
         for (freezes, idle, weight, is_right) in [
             (true, "0", "100", true),
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_stands_still_in_its_slot_or_runs_out_of_it_is_found() {
+    fn group_frozen_at_the_wrong_time_is_found() {
         let directory = tempfile::tempdir().unwrap();
         let machine = CpuSet::from_iter([0]);
         let subject = Subject::Group(directory.path().into());

@@ -25,7 +25,7 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn the_example_is_what_holds_without_a_file() {
+fn example_equals_the_defaults() {
     let example = include_str!("../../../../etc/gangd.toml");
     let keys = example
         .lines()
@@ -40,7 +40,7 @@ fn the_example_is_what_holds_without_a_file() {
 }
 
 #[test]
-fn the_example_has_every_key() {
+fn example_has_every_key() {
     let example = include_str!("../../../../etc/gangd.toml");
     for table in ["", "[limits]", "[history]", "[classes.batch]", "[working_hours]"] {
         // The error names all keys that would be right.
@@ -57,7 +57,7 @@ fn the_example_has_every_key() {
 }
 
 #[test]
-fn classes_weigh_something_else_outside_working_hours() {
+fn weights_differ_outside_working_hours() {
     let read = settings(
         "idle_after = '3s'\nforget_after = '1h'\n[classes.interactive]\nweight = 400\n\
          weight_outside = 50\n[working_hours]\ndays = ['mon']\nfrom = '08:00'\nto = '18:00'\n\
@@ -74,7 +74,7 @@ fn classes_weigh_something_else_outside_working_hours() {
 }
 
 #[test]
-fn what_needs_a_restart_stays_as_it_is_and_is_told_until_there_is_one() {
+fn keys_that_need_a_restart_stay_and_are_named() {
     let old = settings("slice = '20ms'\nfill = false\n").unwrap();
     let file = "slice = '20ms'\nfill = true\ngang_share_max = 0.5\nbackend = 'freeze'\nmeasure = false\n\
         uncontended_passthrough = false\nidle_after = '3s'\nstatus_file = true\n[limits]\njobs = 7\n[classes.batch]\n\
@@ -145,7 +145,7 @@ fn mistakes_name_their_key_and_line() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told_with_its_line() {
+fn mistakes_in_a_file_name_their_line() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("gangd.toml");
     for (text, expected) in [
@@ -168,7 +168,7 @@ fn what_is_wrong_with_a_file_is_told_with_its_line() {
 }
 
 #[test]
-fn whichever_key_is_wrong_its_line_is_told() {
+fn every_wrong_key_is_named_with_its_line() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("gangd.toml");
     const HOURS: &str = "days = ['mon']\nfrom = '8:00'\nto = '9:00'\n";
@@ -226,7 +226,7 @@ fn whichever_key_is_wrong_its_line_is_told() {
         wrong.push(format!("[working_hours]\n{HOURS}[classes.interactive]\n{outside}"));
     }
     for text in wrong {
-        // What is wrong is last.
+        // The mistake is last.
         let text = format!("# slice = '10ms'\n\n{text}\n");
         std::fs::write(&path, &text).unwrap();
         let error = Settings::read(Some(&path), &Overrides::default()).unwrap_err();

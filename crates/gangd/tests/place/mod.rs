@@ -1,7 +1,7 @@
 //! A daemon of its own for a test, on the real kernel.
 //!
-//! Tests may run side by side: each daemon has its socket and its cgroups. None asserts a time; they
-//! wait, for a bounded time, until something holds.
+//! Tests may run side by side: each daemon has its socket and its cgroups. None asserts a time;
+//! they wait, for a bounded time, until something holds.
 //!
 //! Programs run until the test drops them. A machine may be slow, so no program ends by itself.
 
@@ -52,12 +52,12 @@ pub fn is_root() -> bool {
     root
 }
 
-/// What can be done here, as a daemon finds it.
+/// The backends that can be used here, as a daemon finds them.
 static BACKENDS: LazyLock<Vec<v1::Backend>> =
     LazyLock::new(|| Place::new(&["--backend", "signal"]).status().backends);
 
-/// True where a backend can be used and this is root; says what is skipped where not. A cgroup that a
-/// test was started in may deny SCHED_FIFO to root, too.
+/// True where a backend can be used and this is root; prints what is skipped where not. A cgroup
+/// that a test was started in may deny SCHED_FIFO to root, too.
 pub fn has_backend(name: &str) -> bool {
     if !is_root() {
         return false;
@@ -101,18 +101,18 @@ done
 [ -z "$kept" ] || kill -s KILL -- $kept
 "#;
 
-fn tell_keeper(what: &str, whom: i64) {
+fn write_to_keeper(what: &str, whom: i64) {
     let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = writeln!(keeper, "{what} {whom}");
 }
 
-/// A running daemon. It is killed, with its guardian, when this is dropped, and what it left is
-/// released.
+/// A running daemon. When this is dropped, daemon and guardian are killed, and their jobs released.
 pub struct Place {
     pub directory: tempfile::TempDir,
     daemon: Option<Child>,
     was_started: bool,
-    /// What becomes the daemon: a program with its first arguments; the daemon's own follow.
+    /// The command that becomes the daemon: a program with its first arguments; the daemon's own
+    /// follow.
     launcher: Vec<String>,
     flags: Vec<String>,
 }
@@ -122,18 +122,18 @@ impl Place {
         Place::configured("", flags)
     }
 
-    /// One whose daemon leaves gangs to Linux while nobody else wants a CPU, as it does unless it is told not to.
-    /// What others look at is the same on a quiet machine and on a busy one.
-    pub fn that_leaves_alone(flags: &[&str]) -> Place {
+    /// A daemon that leaves gangs to Linux while nobody else wants a CPU, as it does by default.
+    /// Other tests look at gangs that are raised, on a quiet machine as on a busy one.
+    pub fn that_passes_through(flags: &[&str]) -> Place {
         Place::started(&[], "", flags.iter().copied())
     }
 
-    /// One whose daemon has a configuration file.
+    /// A daemon with a configuration file.
     pub fn configured(file: &str, flags: &[&str]) -> Place {
         Place::launched(&[], file, flags)
     }
 
-    /// One whose daemon another program becomes, with its arguments: `env TZ=UTC`, say.
+    /// A daemon that another program becomes, with its arguments: `env TZ=UTC`, say.
     pub fn launched(launcher: &[&str], file: &str, flags: &[&str]) -> Place {
         Place::started(
             launcher,
@@ -169,12 +169,12 @@ impl Place {
         gangd
     }
 
-    /// Starts the daemon (again) and waits until it answers. One that was told to end has the place
-    /// until it is gone.
+    /// Starts the daemon (again) and waits until it answers. A daemon that is ending holds the
+    /// socket until it is gone.
     pub fn start(&mut self) {
         if let Some(mut before) = self.daemon.take() {
             wait_until("the daemon before has ended", || before.try_wait().unwrap().is_some());
-            tell_keeper("forget", before.id().into());
+            write_to_keeper("forget", before.id().into());
         }
         let is_first = !self.was_started;
         self.was_started = true;
@@ -184,7 +184,7 @@ impl Place {
                 // The guardian of the one before has the place while it clears up. A new daemon
                 // waits for half a second, and a busy machine takes longer.
                 assert!(!is_first && ended.code() == Some(1), "the daemon ended: {ended}");
-                tell_keeper("forget", self.daemon_pid().into());
+                write_to_keeper("forget", self.daemon_pid().into());
                 self.daemon = Some(self.spawn_daemon());
             }
             self.try_client().is_some()
@@ -200,7 +200,7 @@ impl Place {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        tell_keeper("keep", daemon.id().into());
+        write_to_keeper("keep", daemon.id().into());
         daemon
     }
 
@@ -242,7 +242,7 @@ impl Place {
         let mut daemon = self.daemon.take().unwrap();
         daemon.kill().unwrap();
         daemon.wait().unwrap();
-        tell_keeper("forget", daemon.id().into());
+        write_to_keeper("forget", daemon.id().into());
     }
 
     pub fn daemon_pid(&self) -> u32 {
@@ -257,13 +257,14 @@ impl Place {
         threads.filter(|&tid| name(tid).is_ok_and(|name| name.trim_end() == called)).collect()
     }
 
-    /// The threads of the daemon that switch: the first one writes to groups, too, and all others are alike.
+    /// The threads of the daemon that switch. The first one writes to groups, too, and all others
+    /// are alike.
     pub fn switchers(&self) -> Vec<u32> {
         self.threads("switcher").into_iter().take(2).collect()
     }
 
-    /// Has the thread that looks for those who wait already look from another CPU, where there is one. Behind a
-    /// real-time program it would wait itself, until Linux takes it elsewhere at some time.
+    /// Has the thread that looks for waiting threads look from another CPU, where there is one.
+    /// Behind a real-time program it would wait itself, until Linux moves it at some time.
     pub fn look_from_elsewhere(&self, taken: u32) {
         let lookers = self.threads("measuring");
         assert!(!lookers.is_empty() || self.status().measuring != v1::Measuring::yes);
@@ -316,10 +317,11 @@ impl Place {
     /// Kills both as if at the same instant: neither can do anything after the other's end.
     pub fn kill_daemon_and_guardian(&mut self) {
         let guardian = self.guardian();
-        // It does not hear of the daemon's end, and the daemon not of its.
+        // Guardian and daemon do not hear of each other's end.
         kill_process(guardian, Signal::STOP).unwrap();
         self.kill_daemon();
-        // Whoever is stopped when the last of his relatives has gone is hung up by the kernel, and may be gone, too.
+        // The kernel hangs up a stopped process when the last of its relatives has gone. So the
+        // guardian may be gone, too.
         match kill_process(guardian, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => {}
             Err(error) => panic!("{error}"),
@@ -332,15 +334,15 @@ impl Place {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a service manager does after the daemon's end; what it said.
+    /// Releases as a service manager does after the daemon's end; returns what was printed.
     pub fn release_and_keep_jobs(&self) -> String {
         let output = self.gangd().args(["--release", "--keep-jobs"]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// A line of the protocol, as it is; what came back until the connection was closed or
-    /// `replies` messages had come, one of which must happen.
+    /// Sends a line of the protocol, as it is. Returns what came back until the connection was
+    /// closed or `replies` messages had come, one of which must happen.
     pub fn raw(&self, bytes: &[u8], replies: usize) -> String {
         use std::io::{BufRead, BufReader};
         let mut stream = UnixStream::connect(self.socket()).unwrap();
@@ -353,7 +355,8 @@ impl Place {
             match reader.read_until(0, &mut answer) {
                 Ok(1..) => {}
                 Ok(0) => break,
-                // What it had not read when it closed makes the end of the connection a reset.
+                // Bytes that the daemon had not read when it closed make the end of the connection
+                // a reset.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => break,
                 Err(error) => panic!("neither an answer nor an end: {error}"),
             }
@@ -375,7 +378,7 @@ impl Drop for Place {
             }
             let _ = daemon.kill();
             let _ = daemon.wait();
-            tell_keeper("forget", daemon.id().into());
+            write_to_keeper("forget", daemon.id().into());
         }
         let _ = self.gangd().arg("--release").output();
     }
@@ -430,13 +433,13 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if ptrace::detach(self.0, None).is_err() {
-            // It was killed, and its end is ours to hear of.
+            // The process was killed, and this one hears of its end.
             let _ = waitpid(self.0, Some(WaitPidFlag::__WALL));
         }
     }
 }
 
-/// What a script says to spin until it is killed.
+/// A script that spins until it is killed.
 pub const SPIN: &str = "while :; do :; done";
 
 /// A process for a job, with a group of its own. The group is killed when this is dropped, or when
@@ -445,7 +448,7 @@ pub struct Program(pub Child);
 
 impl Program {
     pub fn of(child: Child) -> Program {
-        tell_keeper("keep", -i64::from(child.id()));
+        write_to_keeper("keep", -i64::from(child.id()));
         Program(child)
     }
 
@@ -479,7 +482,7 @@ impl Drop for Program {
         let group = Pid::from_child(&self.0);
         let _ = kill_process_group(group, Signal::KILL);
         // From here on the number may be somebody else's.
-        tell_keeper("forget", -self.pid_i64());
+        write_to_keeper("forget", -self.pid_i64());
         let _ = self.0.wait();
     }
 }
@@ -515,7 +518,8 @@ pub fn is_released(pid: u32) -> bool {
     what_is_left(pid).is_none()
 }
 
-/// Who is not as the test's own threads are, which gangd knows nothing of, and how.
+/// A thread that is not as the test's own threads are, of which gangd knows nothing, and how it
+/// differs.
 pub fn what_is_left(pid: u32) -> Option<String> {
     let root = Path::new("/proc");
     let (normal, anywhere) = (sched::get(0).unwrap(), sched::affinity(0).unwrap());
@@ -529,7 +533,7 @@ pub fn what_is_left(pid: u32) -> Option<String> {
                 .then(|| format!("thread {tid}: {now:?} on {cpus:?}"))
         });
         let of_process = stopped.then(|| format!("process {pid} is stopped"));
-        // What holds it back comes first.
+        // Whatever holds the process back comes first.
         of_process.or_else(|| what_its_groups_do(pid)).or(of_thread)
     })
 }
@@ -543,7 +547,7 @@ pub fn stands_still(pid: u32) -> bool {
         || groups_of(pid).into_iter().any(frozen)
 }
 
-/// What a file of a group says where its processes are frozen, in version 2 and 1.
+/// The line in a group's file where its processes are frozen, in version 2 and 1.
 const FROZEN: [(&str, &str); 2] = [("cgroup.events", "frozen 1"), ("freezer.state", "FROZEN")];
 
 /// A file of a group has this line.
@@ -580,7 +584,7 @@ pub fn groups_of(pid: u32) -> Vec<PathBuf> {
     groups.lines().filter_map(group).collect()
 }
 
-/// A group that the process is in is idle as a whole: whatever runs outside of it comes first.
+/// A group that the process is in is idle as a whole: everything outside comes first.
 pub fn gives_way(pid: u32) -> bool {
     groups_of(pid).into_iter().any(|directory| {
         let mut above = directory.ancestors().take_while(|path| path.starts_with("/sys/fs/cgroup"));

@@ -1,4 +1,5 @@
-//! Programs that know when they ran, and what follows from that by the definitions that `gang-bpf` is tested by.
+//! Programs that know when they ran, and the figures that follow from that by the definitions that
+//! `gang-bpf` is tested by.
 //!
 //! They are this test program once more, in another process.
 
@@ -18,7 +19,7 @@ use definitions::{Span, Spell, Thread};
 use gang_linux::{clock, sched};
 use nix::sys::resource::{UsageWho, getrusage};
 
-/// Set for a process that is such a program: what it is to be.
+/// Set for a process that is such a program: the name of its part.
 const TRUTH: &str = "GANG_TEST_TRUTH";
 
 /// The test that is none, but the program.
@@ -27,10 +28,10 @@ const ITSELF: &str = "the_program_that_knows";
 pub const LASTS: Duration = Duration::from_secs(4);
 pub const THREADS: usize = 2;
 
-/// How long before its beginning a program is told of it.
+/// The time from the line that sets a beginning to the beginning.
 const AHEAD: Duration = Duration::from_millis(300);
 
-/// What each thread says that waits to be started.
+/// The line of each thread that waits to be started.
 const READY: &str = "waits to be started";
 
 /// A pause between two looks at the clock that is longer than this may be a switch.
@@ -44,8 +45,9 @@ const RIVAL_SLEEPS: Duration = Duration::from_millis(6);
 const FILLED_EVERY_NS: u64 = 10_000_000;
 const FILLED_NS: u64 = 2_000_000;
 
-/// From the beginning of each slot, when each of its threads leaves its CPU and how long for: just after the slot, as
-/// one whom a switcher interrupts, and milliseconds later, as one that gives way.
+/// When each of its threads leaves its CPU, from the beginning of each slot, and for how long. The
+/// first leaves just after the slot, as a thread that a switcher interrupts; the second
+/// milliseconds later, as a thread that gives way.
 const FILLER_LEAVES_NS: [[(u64, u64); 2]; THREADS] =
     [[(2_200_000, 100_000), (6_000_000, 2_500_000)], [(2_500_000, 100_000), (8_000_000, 500_000)]];
 
@@ -65,7 +67,7 @@ pub fn cpus() -> Vec<u32> {
     (0..THREADS).map(|thread| all[thread % all.len()]).collect()
 }
 
-/// What the process does that is such a program; nothing in any other.
+/// Plays the part, in a process that is such a program; does nothing in any other.
 pub fn be_what_is_asked_for() {
     match std::env::var(TRUTH).as_deref() {
         Ok("gang") => be_gang(),
@@ -77,8 +79,8 @@ pub fn be_what_is_asked_for() {
 
 /// Its threads run all the time.
 ///
-/// Nobody else of it is runnable meanwhile: each thread reads for itself when it was started, and the last
-/// to end tells the truth.
+/// No other thread of it is runnable meanwhile: each thread reads for itself when it was started,
+/// and the last to end prints the truth.
 fn be_gang() {
     let ended = Arc::<Mutex<Vec<Ended>>>::default();
     let threads = cpus().into_iter().map(|cpu| {
@@ -92,8 +94,8 @@ fn be_gang() {
             let mut ended = ended.lock().unwrap();
             ended.push(this);
             if ended.len() == THREADS {
-                ended.iter().for_each(Ended::tell);
-                println!("truth is told");
+                ended.iter().for_each(Ended::print);
+                println!("truth is printed");
             }
         })
     });
@@ -108,12 +110,12 @@ fn stay(threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Takes its CPU from whoever has it, again and again.
+/// Takes its CPU from any thread that has it, again and again.
 fn be_rival() {
     let rival = thread::Builder::new().name("rival".into()).spawn(|| {
         let cpu = cpus()[0];
         sched::set_affinity(0, [cpu]).unwrap();
-        // Above gangs, and below whoever switches them.
+        // Above gangs, and below their switchers.
         sched::become_fifo(2).unwrap();
         let start_ns = read_start();
         let lasts_ns = LASTS.as_nanos() as u64;
@@ -126,8 +128,8 @@ fn be_rival() {
             since_ns = clock::monotonic_ns();
             thread::sleep(RIVAL_SLEEPS);
         }
-        Ended { cpu, start_ns, off_ns, at_ns: since_ns }.tell();
-        println!("truth is told");
+        Ended { cpu, start_ns, off_ns, at_ns: since_ns }.print();
+        println!("truth is printed");
     });
     stay(vec![rival.unwrap()]);
 }
@@ -150,8 +152,8 @@ fn be_filler() {
     });
     let threads: Vec<_> = threads.collect();
     let ended: Vec<Ended> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    ended.iter().for_each(Ended::tell);
-    println!("truth is told");
+    ended.iter().for_each(Ended::print);
+    println!("truth is printed");
     stay(Vec::new());
 }
 
@@ -161,14 +163,14 @@ fn read_start() -> u64 {
     let mut start = [0; 8];
     assert_eq!(rustix::io::read(std::io::stdin(), &mut start), Ok(start.len()));
     let start_ns = u64::from_ne_bytes(start);
-    // Woken by the clock, and not by whoever reads before, who may have no CPU.
+    // Woken by the clock, and not by the process that reads before, which may have no CPU.
     let ahead_ns = start_ns.saturating_sub(clock::monotonic_ns());
     thread::sleep(Duration::from_nanos(ahead_ns));
     start_ns
 }
 
-/// A thread that does nothing but read the clock. Where it jumps and the kernel has switched the thread, the
-/// thread did not run.
+/// A thread that does nothing but read the clock. Where the clock jumps and the kernel has switched
+/// the thread, the thread did not run.
 struct Reader {
     off_ns: Vec<(u64, u64)>,
     last_ns: u64,
@@ -201,7 +203,7 @@ impl Reader {
         if switched == self.switches {
             return now_ns;
         }
-        // It may have been switched while it asked for that, too.
+        // The thread may have been switched during these calls, too.
         let (cpu_ns, after_ns) = (clock::thread_cpu_ns(), clock::monotonic_ns());
         now_ns = if after_ns - now_ns > PAUSE_NS { after_ns } else { now_ns };
         // Of a CPU that its host took away the kernel knows nothing: to it, the thread ran.
@@ -244,14 +246,14 @@ pub struct Ended {
 }
 
 impl Ended {
-    fn tell(&self) {
+    fn print(&self) {
         let Ended { cpu, start_ns, off_ns, at_ns } = self;
         let off: Vec<String> = off_ns.iter().map(|(from, to)| format!("{from} {to}")).collect();
         println!("truth {cpu} {start_ns} {at_ns} {}", off.join(" "));
     }
 
-    fn read(told: &str) -> Option<Ended> {
-        let numbers: Vec<u64> = told.split(' ').map_while(|word| word.parse().ok()).collect();
+    fn read(text: &str) -> Option<Ended> {
+        let numbers: Vec<u64> = text.split(' ').map_while(|word| word.parse().ok()).collect();
         let (&[cpu, start_ns, at_ns], off) = numbers.split_first_chunk()?;
         let off_ns = off.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
         Some(Ended { cpu: cpu as u32, start_ns, off_ns, at_ns })
@@ -272,7 +274,7 @@ impl Ended {
     }
 }
 
-/// What is true of threads whose slots are these, in order and without overlap.
+/// The figures of threads whose slots are these, in order and without overlap.
 pub fn truth_of(threads: &[Ended], slots: &[(u64, u64)]) -> Truth {
     let threads: Vec<Thread> = threads.iter().map(Ended::thread).collect();
     let span = |&(start_ns, end_ns): &(u64, u64)| Span { start_ns, end_ns, has_edge: true };
@@ -283,10 +285,10 @@ pub fn truth_of(threads: &[Ended], slots: &[(u64, u64)]) -> Truth {
     Truth::of(&threads, &spans, from_ns, until_ns)
 }
 
-/// Such a program, which waits to be started. It is killed when this is dropped.
+/// Such a program, which waits to be started. The program is killed when this is dropped.
 pub struct Knowing {
     child: Child,
-    told: Lines<BufReader<ChildStdout>>,
+    lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Knowing {
@@ -310,11 +312,11 @@ impl Knowing {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut told = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         for _ in 0..threads {
-            assert!(told.any(|line| line.unwrap().ends_with(READY)), "it waits to be started");
+            assert!(lines.any(|line| line.unwrap().ends_with(READY)), "it waits to be started");
         }
-        Knowing { child, told }
+        Knowing { child, lines }
     }
 
     pub fn pid(&self) -> i64 {
@@ -329,12 +331,12 @@ impl Knowing {
         start_ns
     }
 
-    /// Waits for what it tells of its threads, in the order of its CPUs.
+    /// Waits for the program's lines on its threads, in the order of its CPUs.
     pub fn truth(&mut self) -> Vec<Ended> {
-        let lines = self.told.by_ref().map(Result::unwrap);
-        let told = lines.filter_map(|line| Some(line.split_once("truth ")?.1.to_owned()));
-        let mut threads: Vec<Ended> = told.map_while(|told| Ended::read(&told)).collect();
-        assert!(!threads.is_empty(), "the program tells its truth");
+        let lines = self.lines.by_ref().map(Result::unwrap);
+        let ends = lines.filter_map(|line| Some(line.split_once("truth ")?.1.to_owned()));
+        let mut threads: Vec<Ended> = ends.map_while(|text| Ended::read(&text)).collect();
+        assert!(!threads.is_empty(), "the program prints its truth");
         threads.sort_by_key(|thread| thread.cpu);
         threads
     }

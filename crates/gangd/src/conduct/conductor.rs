@@ -1,0 +1,300 @@
+//! The loop of the thread that plans.
+//!
+//! Problem: timetables must be ready before they begin, and waking this thread costs more than its
+//! work.
+//!
+//! Approach: one thread owns the state. [`gang_conductor`] decides; this thread reads what a
+//! decision needs, and carries the [effects](gang_conductor::Effects) out in their order. Clients'
+//! questions are functions that it runs in between. A client makes its slow calls to the kernel
+//! before it asks.
+//!
+//! Properties: after a stop, or a panic, no gang is raised: the switchers lower all gangs as they
+//! end.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, mpsc::Receiver},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use gang_conductor::{Due, Effects, Followed, Measured, NewThreads, Now};
+use gang_engine::{
+    bound::{Bound, Linux},
+    guardian,
+    switcher::{Lookout, Switcher},
+};
+use gang_linux::{clock, clock::Alarm, process::Census, sched};
+use gang_schedule::JobId;
+use gang_timetable::{Switchers, priority};
+
+use crate::{
+    conduct::{
+        client_priority::ClientPriority,
+        new_threads::ThreadStarts,
+        requests::{self, Handle, Request},
+        state::{State, log, now},
+        survey::Survey,
+    },
+    guardian_keeper::Pulse,
+};
+
+/// Requests that are run in a row, before the conductor looks at its clock again.
+const REQUESTS_AT_A_TIME: usize = 32;
+
+/// The parts that the conductor needs besides its state.
+pub struct Setup {
+    pub state: State,
+    /// The CPUs that each switcher looks after.
+    pub switchers: Switchers,
+    /// Shows the guardian that the conductor lives.
+    pub pulse: Arc<Pulse>,
+    pub realtime: bool,
+    pub client_priority: Arc<ClientPriority>,
+}
+
+/// Starts the conductor and its switchers.
+pub fn start(setup: Setup) -> std::io::Result<(Handle, JoinHandle<()>)> {
+    let groups = setup.switchers;
+    let kernel = Arc::new(Linux);
+    let alarm = Arc::<Alarm>::default();
+    let thread_starts = ThreadStarts::default();
+    let census = Census::open(&setup.state.roots.proc).map_err(std::io::Error::other)?;
+    let mut lookout = Some(Lookout::new(census, thread_starts.sign(), alarm.clone()));
+    let switchers = groups
+        .cpus()
+        .iter()
+        .map(|cpus| {
+            let cpus = cpus.iter().collect();
+            Switcher::start(cpus, setup.realtime, kernel.clone(), lookout.take())
+        })
+        .collect::<std::io::Result<Vec<_>>>()?;
+    let timings = switchers.iter().map(|switcher| switcher.timings.clone());
+    let timings = groups.cpus().iter().cloned().zip(timings).collect();
+    let (handle, requests) = requests::open(alarm.clone(), timings);
+    let realtime = setup.realtime;
+    let conductor = Conductor {
+        survey: Survey::new(&setup.state.roots, setup.realtime)?,
+        state: setup.state,
+        pulse: setup.pulse,
+        client_priority: setup.client_priority,
+        switchers,
+        requests,
+        alarm,
+        thread_starts,
+        failures: 0,
+        failures_logged_ns: 0,
+    };
+    let thread = std::thread::Builder::new().name("conductor".into()).spawn(move || {
+        if realtime {
+            lift_conductor();
+        }
+        conductor.run();
+    })?;
+    Ok((handle, thread))
+}
+
+/// Puts the conductor before the gangs: by a reservation, which takes nothing of what the kernel
+/// gives to real-time threads; where it has none to give, as one of those.
+fn lift_conductor() {
+    let reserved = sched::become_deadline(RESERVED, RESERVED_PERIOD)
+        .or_else(|_| sched::become_fifo(priority::CONDUCTOR));
+    if let Err(error) = reserved {
+        tracing::warn!(%error, source = %error.source, "the conductor runs at ordinary priority");
+    }
+}
+
+/// The conductor's share of one CPU: a fifth, of which it needs a hundredth. A larger reservation
+/// would keep a CPU from going offline where several daemons run: the kernel keeps its promises.
+const RESERVED: Duration = Duration::from_millis(2);
+const RESERVED_PERIOD: Duration = Duration::from_millis(10);
+
+/// Failures of calls are logged at most this often.
+const FAILURES_EVERY_NS: u64 = 10_000_000_000;
+
+struct Conductor {
+    state: State,
+    survey: Survey,
+    pulse: Arc<Pulse>,
+    client_priority: Arc<ClientPriority>,
+    switchers: Vec<Switcher>,
+    requests: Receiver<Request>,
+    alarm: Arc<Alarm>,
+    thread_starts: ThreadStarts,
+    /// Calls of the switchers that failed, as last logged.
+    failures: u64,
+    /// When they were logged (CLOCK_MONOTONIC).
+    failures_logged_ns: u64,
+}
+
+impl Conductor {
+    fn run(mut self) {
+        loop {
+            let seen = self.alarm.seen();
+            let now = now();
+            self.state.core.begin_step(now);
+            for request in self.requests.try_iter().take(REQUESTS_AT_A_TIME) {
+                request(&mut self.state);
+                self.state.follow_orders();
+            }
+            if self.state.stopped {
+                break;
+            }
+            self.state.core.leave_out_over_thread_limit();
+            self.pulse.beat();
+            if self.pulse.take_released() {
+                self.state.core.were_released();
+            }
+            self.state.follow_orders();
+            let mut sleep_ns = self.do_what_is_due(now);
+            if let Some(due_in_ns) = self.thread_starts.due_in_ns(clock::monotonic_ns()) {
+                sleep_ns = sleep_ns.min(due_in_ns);
+            }
+            if sleep_ns > 0 {
+                self.alarm.sleep(seen, Some(Duration::from_nanos(sleep_ns)));
+            }
+        }
+        // The switchers end now, and take every gang that is still raised out of its slot.
+    }
+
+    /// Looks and plans where it is time to; says how long to sleep.
+    fn do_what_is_due(&mut self, now: Now) -> u64 {
+        // The guardian is not to think that the conductor is stuck.
+        let beat_ns = guardian::SILENCE.as_nanos() as u64 / 10;
+        if self.state.core.is_settled(!self.state.orders.is_empty()) {
+            // A thread that was started is of no gang.
+            self.thread_starts.forget();
+            return beat_ns;
+        }
+        let before_ns = clock::thread_cpu_ns();
+        let new_threads = self.new_threads();
+        let has_new_threads = !new_threads.is_none();
+        match self.state.core.due(now, self.survey.due_in_ns(), beat_ns, new_threads) {
+            Due::Sleep(sleep_ns) => return sleep_ns,
+            Due::Look => self.look(),
+            Due::Plan { look, resume_ns, new_threads } => {
+                if look {
+                    self.look();
+                }
+                self.plan(now, resume_ns, new_threads);
+                if has_new_threads {
+                    self.looked_for_new_threads(before_ns);
+                }
+            }
+        }
+        0
+    }
+
+    /// Looks at the machine.
+    fn look(&mut self) {
+        self.survey.look(&mut self.state);
+        let State { core, measured, .. } = &mut self.state;
+        let uncontended: Vec<JobId> = core.uncontended_jobs().collect();
+        let sums = uncontended.into_iter().filter_map(|job| {
+            let sums = measured.sums(job)?;
+            let (wanted_ns, coscheduled_ns) = (sums.wanted_ns, sums.coscheduled_ns);
+            Some(Measured { job, wanted_ns, coscheduled_ns })
+        });
+        core.measured_uncontended(now(), sums);
+        self.state.follow_orders();
+    }
+
+    /// Plans from a boundary on, and hands the timetables to the switchers.
+    fn plan(&mut self, now: Now, resume_ns: u64, new_threads: NewThreads) {
+        let followed = self.followed();
+        let state = &mut self.state;
+        let (mut planning, moving) = state.core.begin(now, resume_ns, new_threads, followed);
+        for id in moving {
+            state.read(id);
+        }
+        let planned = state.core.plan(&mut planning);
+        state.follow_orders();
+        let came = planned.iter().copied().filter(|&id| self.read_planned(id)).collect();
+        let state = &mut self.state;
+        let is_measured = |id: &JobId| state.measured.sums(*id).is_some();
+        let measured = planned.into_iter().filter(is_measured).collect();
+        let used = self.client_priority.used() + self.survey.used();
+        let timings = self.switchers.iter().map(|switcher| &switcher.timings);
+        let lower_ns = || timings.map(|timings| timings.mean_lower_ns()).max().unwrap_or(0);
+        let effects = state.core.publish(planning, &came, &measured, used, lower_ns);
+        self.carry_out(now, effects);
+        self.log_failures();
+        let took_ns = clock::utc_ns().saturating_sub(now.utc_ns);
+        self.state.core.planned_within(took_ns);
+    }
+
+    fn followed(&self) -> Followed {
+        let timings = self.switchers.iter().map(|switcher| &switcher.timings);
+        Followed {
+            is_behind: self.switchers.iter().any(Switcher::is_behind),
+            missed: timings.map(|timings| timings.out_of_step()).sum(),
+        }
+    }
+
+    /// In the order that [`Effects`] gives.
+    fn carry_out(&mut self, now: Now, effects: Effects) {
+        let Effects { pins, timetables, from_ns, slots, planned, notes } = effects;
+        let State { core, registry, measured, orders, .. } = &mut self.state;
+        for (job, cpus) in &pins {
+            if let Some(of) = registry.jobs.get_mut(job) {
+                of.roster.give(cpus);
+            }
+        }
+        let orders = std::mem::take(orders);
+        let mut immediate: Vec<_> =
+            orders.into_iter().map(|action| (core.generation, action)).collect();
+        for (switcher, timetable) in self.switchers.iter_mut().zip(timetables) {
+            // Woken in time, they find it by themselves.
+            let sleeps_on = !switcher.wakes_between(clock::utc_ns(), from_ns);
+            let mut timetable = timetable.bind(|action| Bound::new(action, registry));
+            timetable.immediate = std::mem::take(&mut immediate);
+            switcher.publish(timetable);
+            if sleeps_on || now.utc_ns >= from_ns {
+                switcher.ring();
+            }
+        }
+        for (job, slots) in slots {
+            registry.pages.get(&job).into_iter().for_each(|page| drop(page.write_slots(slots)));
+        }
+        measured.send_slots(&planned);
+        log(notes);
+    }
+
+    /// Reads the threads of a gang in the plans; true where one came that was not known.
+    fn read_planned(&mut self, id: JobId) -> bool {
+        let came = self.state.read(id);
+        self.state.core.was_read(id);
+        came
+    }
+
+    /// The gangs with threads that no timetable has. Where a thread was started somewhere, and a
+    /// look is due, the gangs in their slots are read again.
+    fn new_threads(&mut self) -> NewThreads {
+        if !self.thread_starts.take(clock::monotonic_ns()) {
+            return NewThreads::None;
+        }
+        let before_ns = clock::thread_cpu_ns();
+        let gangs: Vec<JobId> = self.state.core.planned_gangs().iter().copied().collect();
+        let came: BTreeSet<JobId> = gangs.into_iter().filter(|&id| self.read_planned(id)).collect();
+        self.looked_for_new_threads(before_ns);
+        if came.is_empty() { NewThreads::None } else { NewThreads::Of(came) }
+    }
+
+    /// Charges the look for new threads, with the thread's CPU time since a moment.
+    fn looked_for_new_threads(&mut self, before_ns: u64) {
+        self.thread_starts.looked(clock::monotonic_ns(), clock::thread_cpu_ns() - before_ns);
+    }
+
+    fn log_failures(&mut self) {
+        let failures = self.switchers.iter().map(|switcher| switcher.timings.failures());
+        let (count, errno) =
+            failures.fold((0, 0), |(sum, last), (count, errno)| (sum + count, errno.max(last)));
+        let now_ns = clock::monotonic_ns();
+        if count > self.failures && now_ns >= self.failures_logged_ns + FAILURES_EVERY_NS {
+            self.failures_logged_ns = now_ns;
+            let error = std::io::Error::from_raw_os_error(errno);
+            tracing::warn!(count = count - self.failures, %error, "calls of a switch failed");
+            self.failures = count;
+        }
+    }
+}

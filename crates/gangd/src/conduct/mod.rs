@@ -1,0 +1,12 @@
+//! The conductor's thread: its loop, the state that it alone owns, and how other threads reach it.
+//!
+//! [`gang_conductor`] decides; this room reads what a decision needs, and carries its effects out.
+//! Nothing in this room waits for a client.
+
+pub mod client_priority;
+pub mod conductor;
+pub mod cpu_reader;
+pub mod new_threads;
+pub mod requests;
+pub mod state;
+pub mod survey;

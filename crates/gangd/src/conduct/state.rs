@@ -1,0 +1,517 @@
+//! The state of the daemon: the decisions, and the descriptors that their numbers stand for.
+//!
+//! The conductor's thread alone owns the state, and nothing here waits. A client's question is a
+//! function that runs on that thread ([`super::requests::Handle`]).
+//!
+//! The decisions are those of [`gang_conductor`]. Beside them stand the descriptors of each job: of
+//! the files that its threads are read from, of its processes, of its slot page. Descriptors come
+//! before the decision that needs them. They go after the actions that name them were bound.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+
+use gang_bpf::Meter;
+use gang_conductor::{Candidate, Conductor, Home, Job, Measure, Note, Now};
+use gang_engine::{
+    bound::{Bound, ControlFile, ControlFiles, Handles, ProcessHandle},
+    listeners::Listeners,
+    page::SlotPage,
+    roster::Roster,
+    singles,
+};
+use gang_linux::{Roots, clock, process};
+use gang_schedule::{JobId, Policy};
+use gang_timetable::{
+    Action, Attributes, Backend, Control, Group, InSlot, Members, Standing,
+    record::{JoinedProcess, Placement, Record, Single},
+};
+
+use crate::{
+    error::Error,
+    groups::cgroups::Address,
+    history::Ended,
+    measure::gangs::MeasuredGangs,
+    settings::{Settings, hours::WorkingHours},
+};
+
+/// The moment that it is.
+pub fn now() -> Now {
+    Now { utc_ns: clock::utc_ns(), monotonic_ns: clock::monotonic_ns() }
+}
+
+/// The descriptors of a job.
+#[derive(Debug)]
+pub struct Descriptors {
+    pub roster: Roster,
+    pub listeners: Listeners,
+}
+
+/// A process, or a single thread, that leaves its job.
+#[derive(Clone, Debug)]
+pub struct Leaver {
+    /// Its threads, of those that the job knew, in order of number.
+    pub known: Vec<u32>,
+    /// Gives back to them what they had.
+    pub actions: Vec<Bound>,
+    /// The attributes that its other threads have by default.
+    pub normal: Attributes,
+    /// Where it came from, if not from where the first one of the job did.
+    pub joined: Option<JoinedProcess>,
+    /// Timetables of this generation do not have it any more.
+    pub gone_from: u64,
+    /// The record that is on file meanwhile.
+    pub record: Option<Record>,
+}
+
+/// The descriptors of all jobs.
+#[derive(Debug, Default)]
+pub struct Registry {
+    pub jobs: BTreeMap<JobId, Descriptors>,
+    /// Where programs read of the slots of their job.
+    pub pages: BTreeMap<JobId, Arc<SlotPage>>,
+    /// The controls of the group that all jobs are in, where that gives way.
+    pub all: Option<ControlFiles>,
+}
+
+impl Handles for Registry {
+    fn control(&self, group: Group, control: Control) -> Option<Arc<ControlFile>> {
+        let files = match group {
+            Group::Job(job) => &self.jobs.get(&job)?.roster.control_files,
+            Group::All => self.all.as_ref()?,
+        };
+        files.of(control).cloned()
+    }
+
+    fn process(&self, job: JobId, pid: u32) -> Option<Arc<ProcessHandle>> {
+        let Descriptors { roster, listeners } = self.jobs.get(&job)?;
+        roster.process(pid).or_else(|| listeners.process(pid)).cloned()
+    }
+
+    fn page(&self, job: JobId) -> Option<Arc<SlotPage>> {
+        self.pages.get(&job).cloned()
+    }
+}
+
+/// Everything that the conductor's thread owns.
+pub struct State {
+    pub core: Conductor,
+    pub registry: Registry,
+    /// The gangs that the BPF programs measure.
+    pub measured: MeasuredGangs,
+    pub roots: Roots,
+    pub hours: Option<WorkingHours>,
+    /// Actions for what changed outside the clock; they go with the next timetable.
+    pub orders: Vec<Bound>,
+    /// The conductor is to end.
+    pub stopped: bool,
+}
+
+impl State {
+    pub fn new(core: Conductor, roots: Roots, all: Option<ControlFiles>) -> State {
+        State {
+            core,
+            registry: Registry { all, ..Registry::default() },
+            measured: MeasuredGangs::default(),
+            roots,
+            hours: None,
+            orders: Vec::new(),
+            stopped: false,
+        }
+    }
+
+    pub fn backend(&self) -> Backend {
+        self.core.backend
+    }
+
+    pub fn job(&self, job: JobId) -> Result<&Job, Error> {
+        Ok(self.core.job(job)?)
+    }
+
+    /// Binds orders to the descriptors that are there now, and begins or ends measuring as decided.
+    /// Descriptors that go away are taken out of the registry after this.
+    pub fn follow_orders(&mut self) {
+        let actions = self.core.take_orders();
+        self.orders.extend(bind(&self.registry, actions));
+        for change in self.core.take_measures() {
+            match change {
+                Measure::Watch(job) => self.with_measured(job, MeasuredGangs::watch),
+                Measure::Follow(job) => self.with_measured(job, MeasuredGangs::follow),
+                Measure::AwaitWaking(job) => self.with_measured(job, |gangs, job| {
+                    gangs.await_waking(job);
+                }),
+                Measure::Forget(job) => self.measured.forget(job),
+            }
+        }
+        log(self.core.take_notes());
+    }
+
+    fn with_measured(&mut self, job: JobId, act: impl FnOnce(&mut MeasuredGangs, &Job)) {
+        if let Ok(job) = self.core.job(job) {
+            act(&mut self.measured, job);
+        }
+    }
+
+    /// Measures the jobs from the next plans on, which come at once.
+    pub fn begin_measuring(&mut self, meter: Arc<Meter>) {
+        self.measured.begin(meter, self.core.jobs.values());
+        self.core.schedule.renew();
+    }
+
+    /// Reads the threads of a job again; true where one came that was not known.
+    pub fn read(&mut self, id: JobId) -> bool {
+        self.separate_trees(id);
+        let Ok(job) = self.core.job_mut(id) else { return false };
+        let signals = job.signals;
+        let (Some(home), Some(descriptors)) = (&mut job.home, self.registry.jobs.get_mut(&id))
+        else {
+            return false;
+        };
+        let Descriptors { roster, listeners } = descriptors;
+        let came = roster.refresh(&mut home.members, &self.roots.proc).unwrap_or(false);
+        if signals {
+            let threads = home.members.threads().iter().map(|thread| thread.tid);
+            listeners.refresh(&self.roots.proc, threads);
+            home.listeners = listeners.pids();
+        }
+        came
+    }
+
+    /// A process is in one job, also where its parent is in another one without a cgroup.
+    fn separate_trees(&mut self, id: JobId) {
+        if !self.registry.jobs.get(&id).is_some_and(|of| of.roster.is_tree()) {
+            return;
+        }
+        let others = self.registry.jobs.iter().filter(|(other, _)| **other != id);
+        let others = others.flat_map(|(_, of)| of.roster.tree().iter().map(|process| process.pid));
+        let others = others.collect();
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.roster.others = others;
+        }
+    }
+
+    /// The job without a cgroup that a process is in.
+    pub fn tree_of(&self, pid: u32) -> Option<JobId> {
+        let has = |of: &Descriptors| of.roster.tree().iter().any(|process| process.pid == pid);
+        self.registry.jobs.iter().find(|(_, of)| has(of)).map(|(&id, _)| id)
+    }
+
+    /// The job that lives in a group.
+    pub fn lives_in(&self, group: &Path) -> Option<JobId> {
+        let is_there = |job: &&Job| {
+            let home = job.home.as_ref().map(|home| &home.placement);
+            matches!(home, Some(Placement::Cgroup { group: own, .. }) if own == group)
+        };
+        self.core.jobs.values().find(is_there).map(|job| job.id)
+    }
+
+    /// Where the processes of a job are; absent until its first one came.
+    pub fn address(&self, id: JobId) -> Result<Option<Address>, Error> {
+        let home = self.job(id)?.home.as_ref();
+        let tree = self.registry.jobs.get(&id).map(|it| it.roster.tree().to_vec());
+        Ok(home.map(|home| Address {
+            placement: home.placement.clone(),
+            tree: tree.unwrap_or_default(),
+        }))
+    }
+
+    pub fn register(&mut self, wanted: Candidate) -> Result<JobId, Error> {
+        Ok(self.core.register(now(), wanted)?)
+    }
+
+    /// The first process of a job, with its start time, is going to move in.
+    pub fn attach(
+        &mut self,
+        id: JobId,
+        home: Home,
+        roster: Roster,
+        process: (u32, u64),
+    ) -> Result<(), Error> {
+        self.core.attach(now(), id, home, process)?;
+        let tids = process::threads(&self.roots.proc, process.0).unwrap_or_default();
+        self.descriptors(id, roster).roster.expect(tids);
+        self.read(id);
+        Ok(())
+    }
+
+    /// The first process of a job is where the job lives.
+    pub fn arrive(&mut self, id: JobId) -> Result<Option<Record>, Error> {
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.roster.expect(Vec::new());
+        }
+        Ok(self.core.arrive(id)?)
+    }
+
+    /// Threads that are there become the members of a job that has none.
+    pub fn join(&mut self, id: JobId, home: Home, roster: Roster) -> Result<Option<Record>, Error> {
+        let record = self.core.join(now(), id, home)?;
+        self.descriptors(id, roster);
+        self.read(id);
+        Ok(record)
+    }
+
+    /// A job that an earlier daemon left.
+    pub fn restore(
+        &mut self,
+        record: &Record,
+        roster: Roster,
+        members: Members,
+    ) -> Result<(), Error> {
+        let id = JobId(record.id);
+        self.core.restore(now(), record, members)?;
+        self.descriptors(id, roster);
+        // The job is read before any member comes that is remembered to have had something else.
+        // The first threads read have what they had without gangd; later ones may have been started
+        // by them.
+        self.read(id);
+        Ok(())
+    }
+
+    fn descriptors(&mut self, id: JobId, roster: Roster) -> &mut Descriptors {
+        let listeners = Listeners::default();
+        self.registry.jobs.entry(id).or_insert(Descriptors { roster, listeners })
+    }
+
+    /// A process comes into a job without a cgroup; it started then.
+    pub fn follow_in_tree(
+        &mut self,
+        id: JobId,
+        process: Arc<ProcessHandle>,
+        started: u64,
+    ) -> Result<Option<Record>, Error> {
+        let record = self.core.follow_in_tree(id, (process.pid, started))?;
+        let home = self.core.job_mut(id)?.home.as_mut();
+        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
+            of.roster.add_process(&mut home.members, process);
+        }
+        Ok(record)
+    }
+
+    /// Threads that chose their CPUs are going to come.
+    pub fn expect_user_pinned(&mut self, id: JobId, tids: Vec<u32>) {
+        if let Some(of) = self.registry.jobs.get_mut(&id).filter(|_| !tids.is_empty()) {
+            of.roster.expect_user_pinned(tids);
+        }
+    }
+
+    /// A process leaves its job. The process stays on file until it [has left](State::has_left).
+    pub fn detach(&mut self, id: JobId, process: Arc<ProcessHandle>) -> Result<Leaver, Error> {
+        self.read(id);
+        // Where the threads cannot be read, the thread that waits for the process gives back what
+        // they had.
+        let tids = process::threads(&self.roots.proc, process.pid).unwrap_or_default();
+        let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
+        let leaver = self.core.detach(id, (process.pid, started), &tids)?;
+        let home = self.core.job_mut(id)?.home.as_mut();
+        if let (Some(home), Some(of)) = (home, self.registry.jobs.get_mut(&id)) {
+            of.roster.leaves(&mut home.members, process.clone());
+        }
+        let leaver = self.bound(leaver);
+        self.follow_orders();
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.listeners.forget(process.pid);
+        }
+        Ok(leaver)
+    }
+
+    fn bound(&self, leaver: gang_conductor::life::Leaver) -> Leaver {
+        let gang_conductor::life::Leaver { known, actions, normal, joined, gone_from, record } =
+            leaver;
+        let actions = bind(&self.registry, actions);
+        Leaver { known, actions, normal, joined, gone_from, record }
+    }
+
+    /// A process that was detached is out of the job's groups, or could not be moved out of them.
+    pub fn has_left(&mut self, id: JobId, pid: u32, is_out: bool) -> Result<Option<Record>, Error> {
+        let record = self.core.has_left(id, pid, is_out)?;
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.roster.has_left(pid);
+        }
+        Ok(record)
+    }
+
+    /// A further single thread comes; it is on file.
+    pub fn add_single(&mut self, id: JobId, single: Single) -> Result<(), Error> {
+        self.core.add_thread(id, single)?;
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.roster.add_single(single);
+        }
+        Ok(())
+    }
+
+    /// The single threads of a job, as they are read.
+    pub fn singles(&self, id: JobId) -> &[Single] {
+        self.registry.jobs.get(&id).map_or(&[], |of| of.roster.singles())
+    }
+
+    /// A single thread leaves its job. The thread stays on file until [the others are
+    /// filed](State::keep_singles).
+    pub fn detach_single(&mut self, id: JobId, tid: u32) -> Result<Leaver, Error> {
+        self.read(id);
+        let leaver = self.core.detach_thread(id, tid)?;
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.roster.remove_single(tid);
+        }
+        Ok(self.bound(leaver))
+    }
+
+    /// Makes the record of a job of single threads name those that the job has.
+    pub fn keep_singles(&mut self, id: JobId) -> Option<Record> {
+        let all = self.singles(id).iter();
+        let there = all.filter(|single| singles::is_there(single, &self.roots.proc)).copied();
+        let there: Vec<Single> = there.collect();
+        self.core.set_threads(id, &there)
+    }
+
+    pub fn suspend(&mut self, id: JobId, suspended: bool) -> Result<Option<Record>, Error> {
+        Ok(self.core.suspend(now(), id, suspended)?)
+    }
+
+    /// Whether the processes of a job hear of its slots by signals.
+    pub fn set_signals(&mut self, id: JobId, signals: bool) -> Result<Option<Record>, Error> {
+        let record = self.core.set_signals(id, signals)?;
+        self.follow_orders();
+        if let Some(of) = self.registry.jobs.get_mut(&id).filter(|_| !signals) {
+            of.listeners = Listeners::default();
+        }
+        Ok(record)
+    }
+
+    /// A job lives elsewhere, and is scheduled by another policy.
+    pub fn moved(
+        &mut self,
+        id: JobId,
+        policy: Policy,
+        placement: Placement,
+        (mut roster, members): (Roster, Members),
+    ) -> Result<Option<Record>, Error> {
+        let is_group = matches!(placement, Placement::Cgroup { .. });
+        let record = self.core.moved(id, policy, placement, members.controls)?;
+        // A tree has its members in its processes, wherever they are.
+        if let Some(of) = self.registry.jobs.get_mut(&id).filter(|_| is_group) {
+            roster.pins = std::mem::take(&mut of.roster.pins);
+            of.roster = roster;
+        }
+        self.read(id);
+        Ok(record)
+    }
+
+    /// Gives back to the threads of a job what they had, once more.
+    pub fn release_again(&self, id: JobId) -> Vec<Bound> {
+        let mut actions = Vec::new();
+        if let Some(home) = self.core.job(id).ok().and_then(|job| job.home.as_ref()) {
+            let (from, to) = (Standing::Filling, Standing::Released);
+            let in_slot = InSlot::default();
+            self.backend().actions(id, &home.members, from, to, in_slot, &mut actions);
+        }
+        bind(&self.registry, actions)
+    }
+
+    /// The page of a job, from now on written at its slots; `page` is a new one.
+    pub fn page(&mut self, id: JobId, page: Arc<SlotPage>) -> Result<(), Error> {
+        self.core.open_page(id)?;
+        let _ = page.write_slots(self.job(id)?.slots);
+        self.registry.pages.insert(id, page);
+        Ok(())
+    }
+
+    /// The job is over. Returns its record, to be cleared away, and what the job used.
+    pub fn end(&mut self, id: JobId) -> Option<(Record, Ended)> {
+        let mut job = self.core.end(id)?;
+        self.follow_orders();
+        let descriptors = self.registry.jobs.remove(&id);
+        self.registry.pages.remove(&id);
+        let record = job.record()?;
+        let last = descriptors
+            .zip(job.home.as_mut())
+            .and_then(|(mut of, home)| of.roster.cpu_time_ns(&mut home.members, &self.roots.proc));
+        let ended = Ended {
+            job: id.0,
+            name: job.name,
+            owner_uid: job.owner_uid,
+            class: record.class.clone(),
+            policy: record.policy.clone(),
+            weight: record.weight,
+            cpus: record.cpus,
+            registered_at_ns: job.registered_at_ns,
+            ended_at_ns: clock::utc_ns(),
+            // The processes of one without a cgroup are not counted any more.
+            cpu_time_ns: last.unwrap_or(0).max(job.activity.cpu_time_ns),
+            in_slot_ns: job.in_slot_ns,
+            slots: job.slots,
+        };
+        Some((record, ended))
+    }
+
+    /// The kernel saw threads in these groups that want to run, of jobs that slept.
+    pub fn woke(&mut self, groups: &[u64]) {
+        let jobs: Vec<JobId> =
+            groups.iter().filter_map(|&group| self.measured.job_of(group)).collect();
+        self.core.woke(now(), &jobs);
+    }
+
+    /// The configuration file was read again.
+    pub fn reconfigure(&mut self, settings: &Settings) {
+        self.hours = settings.working_hours.clone();
+        let are_working = self.are_working();
+        let own_ns = self.core.config().slice_ns;
+        self.core.reconfigure(settings.of_conductor(own_ns), are_working);
+    }
+
+    /// Working hours begin and end.
+    pub fn look_at_hours(&mut self) {
+        let are_working = self.are_working();
+        self.core.work(are_working);
+    }
+
+    fn are_working(&self) -> Option<bool> {
+        let now_ns = clock::utc_ns();
+        self.hours.as_ref().map(|hours| hours.contain(now_ns))
+    }
+
+    /// Jobs that have used no CPU for a time: they leave (L20).
+    pub fn unused_for(&self, time: Duration) -> Vec<JobId> {
+        self.core.unused_for(now(), time.as_nanos() as u64)
+    }
+
+    /// Jobs without a cgroup, and of single threads, some of which may have ended.
+    pub fn is_over(&self, id: JobId) -> bool {
+        let home = self.core.job(id).ok().and_then(|job| job.home.as_ref());
+        let is_left = home.is_none_or(|home| home.leaving.is_empty());
+        let of = self.registry.jobs.get(&id).filter(|_| is_left);
+        of.is_some_and(|of| of.roster.is_over(&self.roots.proc))
+    }
+
+    /// Of a job of single threads, where one of them has ended: whether all have.
+    pub fn singles_due(&self, id: JobId) -> Option<(JobId, bool)> {
+        let home = self.core.job(id).ok()?.home.as_ref()?;
+        let Placement::Threads { threads } = &home.placement else { return None };
+        let is_there = |single: &&Single| singles::is_there(single, &self.roots.proc);
+        let left = self.singles(id).iter().filter(is_there).count();
+        let leaving = home.leaving.len();
+        (left + leaving < threads.len()).then_some((id, left + leaving == 0))
+    }
+}
+
+fn bind(registry: &Registry, actions: Vec<Action>) -> Vec<Bound> {
+    actions.into_iter().filter_map(|action| Bound::new(action, registry)).collect()
+}
+
+/// Writes to the log what was noted.
+pub fn log(notes: Vec<Note>) {
+    for note in notes {
+        match note {
+            Note::InSlot(job, in_slot) => {
+                tracing::debug!(%job, ?in_slot, "slot mode of a gang changed");
+            }
+            Note::TooManyThreads(job) => {
+                tracing::warn!(%job, "more threads than gangd switches: no slots until it has fewer");
+            }
+            Note::Disturbed => {
+                tracing::debug!("gangs that had the machine for themselves are disturbed");
+            }
+            Note::Gaps(gap) => tracing::debug!(?gap, "gaps come more or less often"),
+            Note::WorkingHours(are_working) => {
+                tracing::info!(are_working, "other terms for the classes from now on");
+            }
+        }
+    }
+}

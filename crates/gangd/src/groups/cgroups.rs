@@ -1,0 +1,513 @@
+//! The cgroups of jobs, and moving processes in and out of them.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use gang_engine::{
+    bound::{ControlFile, ControlFiles, ProcessHandle},
+    probe::Means,
+    roster::Roster,
+    shared_group,
+};
+use gang_linux::{
+    Error, Result, Roots,
+    cgroup::{self, Group, Hierarchies},
+    error::{if_there, unless_gone},
+    process,
+};
+use gang_schedule::{JobId, Policy};
+use gang_timetable::{
+    Attributes, Backend, Members,
+    record::{JoinedProcess, Placement},
+};
+
+use super::{cpu::CpuGroups, memory::MemoryControl};
+/// Where the processes of a job are, for threads that do not own the state.
+#[derive(Clone, Debug)]
+pub struct Address {
+    pub placement: Placement,
+    /// Of a job without a cgroup: those of its processes that are known.
+    pub tree: Vec<Arc<ProcessHandle>>,
+}
+
+/// The cgroups of one daemon.
+#[derive(Clone, Debug)]
+pub struct Cgroups {
+    pub(super) roots: Roots,
+    /// The root of the unified hierarchy, where this user may make groups.
+    pub(super) root: Option<PathBuf>,
+    /// The group above those of all jobs.
+    pub(super) name: String,
+    pub cpu: CpuGroups,
+    pub(super) memory: MemoryControl,
+    /// The backend changes no attributes of threads.
+    pub(super) keeps_attributes: bool,
+}
+
+/// Handles on processes of a job that are open at a time. Each is a descriptor, and a job may have
+/// more processes than the daemon may have descriptors.
+const PART: usize = 256;
+
+/// Handles on some processes of a list. A number may be given to another process before the handle
+/// is opened, so the list is read again. A process that lives after that had its number all the
+/// time.
+fn handles_of(
+    pids: &[u32],
+    list: impl Fn() -> Result<Vec<u32>>,
+) -> Result<Vec<Arc<ProcessHandle>>> {
+    let mut handles = Vec::new();
+    for &pid in pids {
+        match ProcessHandle::open(pid) {
+            Ok(process) => handles.push(process),
+            Err(error) if error.is_gone() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut listed = list()?;
+    listed.sort_unstable();
+    handles.retain(|process| listed.binary_search(&process.pid).is_ok() && process.is_alive());
+    Ok(handles)
+}
+
+/// Removes a group without processes; true where it has one, if only until the process has ended. A
+/// group in which a program left groups of its own stays: those are not the daemon's.
+fn remove_unused(group: &Group) -> bool {
+    let is_busy =
+        group.remove().is_err_and(|error| error.source.kind() == std::io::ErrorKind::ResourceBusy);
+    let has_groups = || group.children().is_ok_and(|groups| !groups.is_empty());
+    is_busy && (!has_groups() || group.is_populated().unwrap_or(false))
+}
+
+/// Removes the groups of jobs in which nobody is; true where somebody is in one of them.
+fn remove_all_unused(parent: &Group) -> bool {
+    let used =
+        parent.children().unwrap_or_default().iter().filter(|group| remove_unused(group)).count();
+    used > 0
+}
+
+impl Cgroups {
+    /// Makes the groups above the jobs.
+    pub fn open(roots: Roots, means: &Means, backend: Backend, name: &str) -> Cgroups {
+        let mut cgroups = Cgroups {
+            roots,
+            root: means.groups.clone(),
+            name: name.to_owned(),
+            cpu: CpuGroups::none(backend),
+            memory: MemoryControl::of(means),
+            keeps_attributes: backend != Backend::Rt,
+        };
+        if let Some(parent) = cgroups.parent() {
+            if let Err(error) = parent.create() {
+                tracing::warn!(%error, "jobs are followed by their process trees");
+                cgroups.root = None;
+            }
+        }
+        // A group that an earlier daemon had no time to remove would give its CPU time to a job of
+        // this one.
+        for parent in cgroups.parent().iter().chain(&cgroups.plain_parent()) {
+            remove_all_unused(parent);
+        }
+        let above = cgroups.root.as_deref().map(Group::at).zip(cgroups.parent());
+        cgroups.cpu = CpuGroups::open(&means.cpu, backend, above);
+        cgroups
+    }
+
+    /// The group above those of jobs of policy `none`.
+    fn plain_parent(&self) -> Option<Group> {
+        self.root.as_ref().map(|root| Group::at(root).child(format!("{}.none", self.name)))
+    }
+
+    /// The group above those of all other jobs.
+    fn parent(&self) -> Option<Group> {
+        self.root.as_ref().map(|root| Group::at(root).child(&self.name))
+    }
+
+    /// Makes the groups of a job for its first process, and returns where the job lives. A job that
+    /// Linux alone schedules lives beside the others, in no group that is idle as a whole.
+    pub fn make_for(&self, job: JobId, policy: Policy, first: &ProcessHandle) -> Result<Placement> {
+        let parent = match policy {
+            Policy::Gang => self.parent(),
+            Policy::None => self.plain_parent(),
+        };
+        let Some(parent) = parent else {
+            let started = process::stat(&self.roots.proc, first.pid)?.start_ticks;
+            return Ok(Placement::Tree { processes: vec![(first.pid, started)] });
+        };
+        let group = parent.child(format!("job-{job}"));
+        group.create()?;
+        self.in_group(job, policy, &group, first.pid, false)
+    }
+
+    /// Where a job lives that is a cgroup already.
+    pub fn adopt(
+        &self,
+        job: JobId,
+        policy: Policy,
+        group: &Group,
+        first: u32,
+    ) -> Result<Placement> {
+        self.in_group(job, policy, group, first, true)
+    }
+
+    fn in_group(
+        &self,
+        job: JobId,
+        policy: Policy,
+        group: &Group,
+        first: u32,
+        adopted: bool,
+    ) -> Result<Placement> {
+        let (origin, cpu_origin) = self.origins(first)?;
+        let cpu_group = self.cpu.of_job(&self.name, job, policy)?;
+        Ok(Placement::Cgroup {
+            group: group.path().into(),
+            origin,
+            cpu_group: cpu_group.map(|group| group.path().into()),
+            cpu_origin,
+            cpu_group_is_shared: self.cpu.is_shared(),
+            adopted,
+            memory: None,
+        })
+    }
+
+    /// The groups a process is in, as paths of the mounted file systems.
+    fn origins(&self, pid: u32) -> Result<(PathBuf, Option<PathBuf>)> {
+        let (v2, v1) = cgroup::of_process(&self.roots, pid, "cpu")?;
+        let below = |root: &Path, group: &str| root.join(group.trim_start_matches('/'));
+        let origin = self.root.as_ref().map_or_else(PathBuf::new, |root| below(root, &v2));
+        let cpu_origin = self.cpu.v1_root().zip(v1).map(|(root, group)| below(root, &group));
+        Ok((origin, cpu_origin))
+    }
+
+    /// Where a process comes from, if not from where the first one of the job did.
+    pub fn joined(&self, placement: &Placement, pid: u32) -> Result<Option<JoinedProcess>> {
+        let Placement::Cgroup { origin: of_first, cpu_origin: cpu_of_first, memory, .. } =
+            placement
+        else {
+            return Ok(None);
+        };
+        let (origin, cpu_origin) = self.origins(pid)?;
+        let memory_of_first = memory.as_ref().and_then(|at| at.origin.as_ref());
+        let memory_origin = memory_of_first.map(|_| self.memory_origin(pid)).transpose()?.flatten();
+        let is_the_same = origin == *of_first
+            && cpu_origin == *cpu_of_first
+            && memory_origin.as_ref() == memory_of_first;
+        Ok((!is_the_same).then_some(JoinedProcess { pid, origin, cpu_origin, memory_origin }))
+    }
+
+    /// The group of version 2 that a process is in.
+    pub fn group_of(&self, pid: u32) -> Option<PathBuf> {
+        let (group, _) = cgroup::of_process(&self.roots, pid, "cpu").ok()?;
+        Some(self.root.as_ref()?.join(group.trim_start_matches('/')))
+    }
+
+    /// The job of this daemon that a process is in already, by the name of its group. A job that
+    /// adopted a group has no such name.
+    pub fn job_of(&self, pid: u32) -> Option<JobId> {
+        let group = self.group_of(pid)?;
+        let parents = self.parent().into_iter().chain(self.plain_parent());
+        let name = parents.into_iter().find_map(|parent| {
+            Some(group.strip_prefix(parent.path()).ok()?.to_str()?.to_owned())
+        })?;
+        name.strip_prefix("job-")?.parse().ok().map(JobId)
+    }
+
+    /// The group of version 1 that a thread is in, where the group may have no real-time threads
+    /// (RT_GROUP_SCHED).
+    pub fn barred_from_realtime(&self, tid: u32) -> Result<Option<PathBuf>> {
+        let (_, Some(group)) = self.origins(tid)? else { return Ok(None) };
+        let runtime = if_there(Group::at(&group).read("cpu.rt_runtime_us"))?;
+        Ok(runtime.filter(|runtime| runtime.trim() == "0").map(|_| group))
+    }
+
+    /// Moves a process with its threads in. Its number may have been given to another process
+    /// meanwhile: where it was, nothing of the kind has happened, or it is moved back.
+    pub fn move_in(&self, placement: &Placement, process: &ProcessHandle) -> Result<()> {
+        let Placement::Cgroup { group, cpu_group, adopted, origin, cpu_origin, memory, .. } =
+            placement
+        else {
+            return Ok(());
+        };
+        if !adopted {
+            Group::at(group).add(process.pid)?;
+        }
+        if let Some(cpu_group) = cpu_group {
+            self.cpu.move_in(cpu_group, process)?;
+        }
+        let memory = memory.as_ref().and_then(|at| Some((&at.group, at.origin.as_ref()?)));
+        if let Some((group, _)) = memory {
+            Group::at(group).add(process.pid)?;
+        }
+        if !process.is_alive() {
+            for (group, origin) in [
+                (Some(group), Some(origin)),
+                (cpu_group.as_ref(), cpu_origin.as_ref()),
+                (memory.map(|at| at.0), memory.map(|at| at.1)),
+            ] {
+                if let (Some(_), Some(origin)) = (group, origin) {
+                    let _ = Group::at(origin).add(process.pid);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves a process of a job back into the group that all gangs share; true where the process
+    /// was outside.
+    pub fn take_back(&self, placement: &Placement, process: &ProcessHandle) -> Result<bool> {
+        let Placement::Cgroup { group, cpu_group: Some(shared), .. } = placement else {
+            return Ok(false);
+        };
+        let (at, cpu_at) = self.origins(process.pid)?;
+        // A process in no group of the job has left the job.
+        if at != *group || cpu_at.as_ref() == Some(shared) {
+            return Ok(false);
+        }
+        self.cpu.move_in(shared, process).map(|()| true)
+    }
+
+    /// Moves a process back to where it, or the job's first process, came from. A process that has
+    /// ended is out.
+    pub fn move_out(
+        &self,
+        placement: &Placement,
+        joined: Option<&JoinedProcess>,
+        process: &ProcessHandle,
+    ) -> Result<()> {
+        let Placement::Cgroup { origin, cpu_group, cpu_origin, adopted, memory, .. } = placement
+        else {
+            return Ok(());
+        };
+        let memory_origin = memory.as_ref().and_then(|memory| memory.origin.as_ref());
+        let (origin, cpu_origin, memory_origin) = match joined {
+            None => (origin, cpu_origin, memory_origin),
+            Some(it) => (&it.origin, &it.cpu_origin, it.memory_origin.as_ref().or(memory_origin)),
+        };
+        let cpu_origin = cpu_origin.as_ref().filter(|_| cpu_group.is_some());
+        let origin = Some(origin).filter(|_| !adopted);
+        for origin in [origin, cpu_origin, memory_origin].into_iter().flatten() {
+            let mut above = origin.ancestors().map(Group::at).filter(Group::exists);
+            match above.next().map_or(Ok(()), |group| group.add(process.pid)) {
+                Err(error) if process.is_alive() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a job lives when it is scheduled by another policy.
+    pub fn placement_by(
+        &self,
+        job: JobId,
+        policy: Policy,
+        placement: &Placement,
+    ) -> Result<Placement> {
+        let mut to = placement.clone();
+        let Placement::Cgroup { group, cpu_group, adopted, .. } = &mut to else { return Ok(to) };
+        *cpu_group = self.cpu.of_job(&self.name, job, policy)?.map(|group| group.path().into());
+        if self.cpu.is_above() && !*adopted {
+            let parent = match policy {
+                Policy::Gang => self.parent(),
+                Policy::None => self.plain_parent(),
+            };
+            if let Some(parent) = parent {
+                let own = parent.child(format!("job-{job}"));
+                own.create()?;
+                *group = own.path().into();
+            }
+        }
+        Ok(to)
+    }
+
+    /// Moves a process from where its job lived to where it lives now.
+    pub fn move_over(
+        &self,
+        from: &Placement,
+        to: &Placement,
+        process: &ProcessHandle,
+    ) -> Result<()> {
+        let (
+            Placement::Cgroup { cpu_group: cpu_before, cpu_origin, .. },
+            Placement::Cgroup { cpu_group: cpu_now, .. },
+        ) = (from, to)
+        else {
+            return Ok(());
+        };
+        self.move_in(to, process)?;
+        if let (Some(_), None, Some(origin)) = (cpu_before, cpu_now, cpu_origin) {
+            Group::at(origin).add(process.pid)?;
+        }
+        Ok(())
+    }
+
+    /// The processes in the group of a job.
+    pub fn processes_of(&self, placement: &Placement) -> Result<Vec<u32>> {
+        match placement {
+            Placement::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
+            // They do not live anywhere.
+            Placement::Tree { .. } | Placement::Threads { .. } => Ok(Vec::new()),
+        }
+    }
+
+    /// The processes of a job.
+    pub fn processes(&self, at: &Address) -> Result<Vec<u32>> {
+        match &at.placement {
+            Placement::Cgroup { group, .. } => unless_gone(Group::at(group).processes()),
+            Placement::Tree { .. } => {
+                let alive = at.tree.iter().filter(|process| process.is_alive());
+                Ok(alive.map(|process| process.pid).collect())
+            }
+            Placement::Threads { .. } => Ok(Vec::new()),
+        }
+    }
+
+    /// Does to each process of a job what must befall nobody else.
+    pub fn each_process(&self, at: &Address, mut act: impl FnMut(&ProcessHandle)) -> Result<()> {
+        match &at.placement {
+            Placement::Cgroup { group, .. } => {
+                let list = || unless_gone(Group::at(group).processes());
+                for part in list()?.chunks(PART) {
+                    handles_of(part, list)?.iter().for_each(|process| act(process));
+                }
+            }
+            Placement::Tree { .. } => at.tree.iter().for_each(|process| act(process)),
+            Placement::Threads { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// The members of a job, found by where it lives.
+    pub fn members(
+        &self,
+        placement: &Placement,
+        normal: Attributes,
+        affinity: &[u32],
+    ) -> Result<(Roster, Members)> {
+        let everywhere = affinity.iter().copied().collect();
+        let roster = match placement {
+            Placement::Cgroup { group, cpu_group, .. } => {
+                let own_cpu = self.cpu.own_of(group, cpu_group.as_deref());
+                let open = |path: PathBuf| if_there(ControlFile::open(path));
+                let own = |(group, file): (&Path, &str)| open(group.join(file));
+                let controls = ControlFiles {
+                    freeze: open(group.join("cgroup.freeze"))?,
+                    idle: own_cpu.map_or(Ok(None), |(group, _)| own((group, "cpu.idle")))?,
+                    weight: own_cpu.map_or(Ok(None), own)?,
+                };
+                let in_idle_group = self.cpu.is_idle_as_a_whole(cpu_group.is_some());
+                Roster::of_group(&Group::at(group), controls, in_idle_group)?
+            }
+            Placement::Tree { processes } => {
+                let mut handles = processes.iter().filter_map(|(pid, started)| {
+                    let handle = ProcessHandle::open(*pid).ok()?;
+                    let stat = process::stat(&self.roots.proc, *pid).ok()?;
+                    (stat.start_ticks == *started).then_some(handle)
+                });
+                let first = handles.next().ok_or_else(|| {
+                    let gone = std::io::Error::from_raw_os_error(3);
+                    Error::new("find", "any process of the job", gone)
+                })?;
+                let mut roster = Roster::of_tree(first);
+                let mut members = roster.members(normal, everywhere);
+                members.keeps_attributes = self.keeps_attributes;
+                handles.for_each(|handle| roster.add_process(&mut members, handle));
+                return Ok((roster, members));
+            }
+            Placement::Threads { threads } => {
+                let roster = Roster::of_threads(threads.clone());
+                if roster.is_over(&self.roots.proc) {
+                    let gone = std::io::Error::from_raw_os_error(3);
+                    return Err(Error::new("find", "any thread of the job", gone));
+                }
+                roster
+            }
+        };
+        let mut members = roster.members(normal, everywhere);
+        members.keeps_attributes = self.keeps_attributes;
+        Ok((roster, members))
+    }
+
+    /// Removes the groups that a daemon of this name left, where they have no processes. True where
+    /// one has a process, if only until it has ended: one that was killed, say. The caller holds
+    /// the lock of the daemon's socket.
+    pub fn clear_up(roots: &Roots, name: &str) -> bool {
+        let Ok(hierarchies) = Hierarchies::detect(roots) else { return false };
+        let mut used = false;
+        let of_v2 = hierarchies.v2.iter().flat_map(|root| {
+            [name.to_owned(), format!("{name}.none")].map(|name| Group::at(root).child(name))
+        });
+        for group in of_v2 {
+            // The groups of jobs that are not on file any more: a user who removes a runtime
+            // directory does not wait for the guardian.
+            used |= remove_all_unused(&group);
+            used |= remove_unused(&group);
+        }
+        let Some(root) = hierarchies.v1.get("cpu") else { return used };
+        let of_jobs = format!("{name}-job-");
+        for group in Group::at(root).children().unwrap_or_default() {
+            let name = group.path().file_name().and_then(|name| name.to_str());
+            if name.is_some_and(|name| name.starts_with(&of_jobs)) {
+                used |= remove_unused(&group);
+            }
+        }
+        shared_group::remove(root);
+        used
+    }
+
+    /// Removes the groups above the jobs; those that still have jobs of another daemon stay.
+    pub fn close(&self) {
+        for parent in self.parent().into_iter().chain(self.plain_parent()) {
+            let _ = parent.remove();
+        }
+        self.cpu.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use gang_engine::probe::CpuControl;
+
+    use super::*;
+
+    #[test]
+    fn cpu_controller_is_turned_on_at_the_root() {
+        let root = tempfile::tempdir().unwrap();
+        let parent = root.path().join("gangd");
+        std::fs::create_dir(&parent).unwrap();
+        let controls = [root.path(), &parent].map(|group| group.join("cgroup.subtree_control"));
+        controls.iter().for_each(|file| std::fs::write(file, "memory\n").unwrap());
+        let means = Means {
+            hierarchies: Hierarchies::default(),
+            groups: Some(root.path().into()),
+            cpu: CpuControl::V2,
+            findings: Vec::new(),
+        };
+        // The root is probed: would its controller take SCHED_FIFO from jobs? A directory that is
+        // no hierarchy lets no process in, so the probe fails. The group above those of jobs needs
+        // no controller.
+        let cgroups = Cgroups::open(Roots::default(), &means, Backend::Rt, "gangd");
+        let written = controls.map(|file| std::fs::read_to_string(file).unwrap());
+        assert!(!cgroups.cpu.is_shared());
+        assert!(written[0].starts_with("-cpu") && written[1] == "memory\n", "{written:?}");
+    }
+
+    #[test]
+    fn process_with_a_reused_number_is_no_member() {
+        let mut sleepers = [(); 3].map(|()| Command::new("sleep").arg("600").spawn().unwrap());
+        let pids = sleepers.each_ref().map(std::process::Child::id);
+        // The first one ended when the list had been read, and its number went to a stranger.
+        let found = handles_of(&pids[..2], || Ok(vec![pids[2], pids[1]])).unwrap();
+        let found: Vec<u32> = found.iter().map(|process| process.pid).collect();
+        for sleeper in &mut sleepers {
+            sleeper.kill().unwrap();
+            sleeper.wait().unwrap();
+        }
+        assert_eq!(found, [pids[1]]);
+        assert_eq!(handles_of(&pids, || Ok(pids.to_vec())).unwrap().len(), 0, "all have ended");
+        assert!(handles_of(&[0], || Ok(vec![0])).is_err(), "no other process has number 0");
+    }
+}

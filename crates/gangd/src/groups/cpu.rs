@@ -1,0 +1,214 @@
+//! The cpu controller's groups, by which jobs give way to the rest of the machine.
+//!
+//! With backend rt one group of all jobs is idle as a whole. In version 1 processes are put into it
+//! besides their own groups; in version 2 it is the group above those of all jobs. With backend
+//! weight each job has a group that weighs it: in version 1 again one besides, in version 2 the
+//! group that the job lives in.
+
+use std::path::Path;
+
+use gang_engine::{
+    bound::{ControlFile, ControlFiles, ProcessHandle},
+    probe::{self, CpuControl},
+    shared_group,
+};
+use gang_linux::{Error, Result, cgroup::Group};
+use gang_schedule::{JobId, Policy};
+use gang_timetable::Backend;
+
+/// The groups of one daemon that have the cpu controller.
+#[derive(Clone, Debug)]
+pub struct CpuGroups {
+    control: CpuControl,
+    /// The group of all jobs: idle as a whole, so that a filling thread gives way to everybody
+    /// outside.
+    shared: Option<Group>,
+    backend: Backend,
+}
+
+impl CpuGroups {
+    /// None have it.
+    pub(super) fn none(backend: Backend) -> CpuGroups {
+        CpuGroups { control: CpuControl::None, shared: None, backend }
+    }
+
+    /// Makes the group that all jobs share. `above` has the root of the unified hierarchy and the
+    /// group above those of jobs, where there are any.
+    pub(super) fn open(
+        control: &CpuControl,
+        backend: Backend,
+        above: Option<(Group, Group)>,
+    ) -> CpuGroups {
+        match prepare(control, backend, above) {
+            Ok(shared) => CpuGroups { control: control.clone(), shared, backend },
+            Err(error) => {
+                let source = &error.source;
+                tracing::warn!(%error, %source, "no cpu cgroup for jobs: fillers may delay others");
+                CpuGroups::none(backend)
+            }
+        }
+    }
+
+    /// Where the controller's hierarchy of version 1 is mounted, if that is what there is.
+    pub(super) fn v1_root(&self) -> Option<&Path> {
+        match &self.control {
+            CpuControl::V1(root) => Some(root),
+            _ => None,
+        }
+    }
+
+    /// Whether one group of all jobs gives way.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Whether the shared group is the one above those of jobs. A job whose group is elsewhere is
+    /// not in it then.
+    pub(super) fn is_above(&self) -> bool {
+        self.control == CpuControl::V2 && self.is_shared()
+    }
+
+    /// Whether a job is in the shared group; `has_group` says whether it has one of version 1.
+    pub(super) fn is_idle_as_a_whole(&self, has_group: bool) -> bool {
+        self.is_shared() && (has_group || self.v1_root().is_none())
+    }
+
+    /// The files that set the weight of the group of all jobs, where that group gives way.
+    pub fn of_all(&self) -> Option<ControlFiles> {
+        let group = self.shared.as_ref()?;
+        let weight = match self.control {
+            CpuControl::V1(_) => "cpu.shares",
+            _ => "cpu.weight",
+        };
+        let open = |file| ControlFile::open(group.path().join(file)).ok();
+        let (idle, weight) = (open("cpu.idle")?, open(weight)?);
+        Some(ControlFiles { freeze: None, idle: Some(idle), weight: Some(weight) })
+    }
+
+    /// Has the group of all jobs give way again, whatever was made of it.
+    pub fn give_way(&self) -> Result<()> {
+        match (&self.control, &self.shared) {
+            (CpuControl::V1(root), Some(_)) => shared_group::prepare(root).map(drop),
+            (_, Some(shared)) => shared.write("cpu.idle", "1"),
+            _ => Ok(()),
+        }
+    }
+
+    /// The group of version 1 that the processes of a job are put into besides, made where it is
+    /// not there. `daemon` is the name of this daemon's groups.
+    pub(super) fn of_job(&self, daemon: &str, job: JobId, policy: Policy) -> Result<Option<Group>> {
+        let (Some(root), Policy::Gang) = (self.v1_root(), policy) else { return Ok(None) };
+        match (self.backend, &self.shared) {
+            (Backend::Rt, Some(_)) => shared_group::prepare(root).map(Some),
+            (Backend::Weight, _) => {
+                let group = Group::at(root).child(format!("{daemon}-job-{job}"));
+                group.create()?;
+                Ok(Some(group))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Puts a process into a job's group of version 1, made again where another daemon removed it.
+    pub(super) fn move_in(&self, group: &Path, process: &ProcessHandle) -> Result<()> {
+        let moved = Group::at(group).add(process.pid);
+        match (&moved, self.v1_root(), &self.shared) {
+            // The other daemon found the group empty meanwhile.
+            (Err(_), Some(root), Some(_)) => shared_group::prepare(root)?.add(process.pid),
+            _ => moved,
+        }
+    }
+
+    /// The group that weighs one job alone, and the file of its weight. `group` is where the job
+    /// lives, `cpu_group` its group of version 1.
+    pub(super) fn own_of<'a>(
+        &self,
+        group: &'a Path,
+        cpu_group: Option<&'a Path>,
+    ) -> Option<(&'a Path, &'static str)> {
+        match (self.backend, &self.control) {
+            (Backend::Weight, CpuControl::V1(_)) => Some((cpu_group?, "cpu.shares")),
+            (Backend::Weight, CpuControl::V2) => Some((group, "cpu.weight")),
+            _ => None,
+        }
+    }
+
+    /// Removes the shared group of version 1 where it has no processes. A group above others serves
+    /// more than this controller, and stays.
+    pub(super) fn close(&self) {
+        if let (Some(root), Some(_)) = (self.v1_root(), &self.shared) {
+            shared_group::remove(root);
+        }
+    }
+}
+
+fn prepare(
+    control: &CpuControl,
+    backend: Backend,
+    above: Option<(Group, Group)>,
+) -> Result<Option<Group>> {
+    match (control, backend) {
+        (CpuControl::V1(root), Backend::Rt) => shared_group::prepare(root).map(Some),
+        (CpuControl::V2, Backend::Rt | Backend::Weight) => {
+            let Some((root, parent)) = above else { return Ok(None) };
+            let _lock = shared_group::lock(root.path());
+            if !probe::has_cpu_below(&root)? {
+                root.write("cgroup.subtree_control", "+cpu")?;
+                if backend == Backend::Rt {
+                    keep_fifo(&root, &parent)?;
+                }
+            }
+            if backend == Backend::Weight {
+                parent.write("cgroup.subtree_control", "+cpu")?;
+                return Ok(None);
+            }
+            parent.write("cpu.idle", "1")?;
+            Ok(Some(parent))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Turns the controller off again where it would take SCHED_FIFO from jobs, which then do without
+/// the controller.
+fn keep_fifo(root: &Group, parent: &Group) -> Result<()> {
+    let group = parent.child("probe");
+    group.create()?;
+    let tried = probe::try_fifo(Some(&group));
+    let _ = group.remove();
+    tried.map_err(|error| {
+        if let Err(error) = root.write("cgroup.subtree_control", "-cpu") {
+            let source = &error.source;
+            tracing::error!(%error, %source, "the cpu controller keeps jobs from being raised");
+        }
+        Error::new("use SCHED_FIFO beside the cpu controller in", parent.path().display(), error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controller_that_takes_sched_fifo_is_turned_off() {
+        // The directory is no hierarchy: no process can be moved into its groups, as no real-time
+        // process can be where the kernel groups those.
+        let root = tempfile::tempdir().unwrap();
+        let root = Group::at(root.path());
+        let parent = root.child("gangd");
+        parent.create().unwrap();
+        let control = root.path().join("cgroup.subtree_control");
+        let open = |backend| {
+            std::fs::write(&control, "memory\n").unwrap();
+            let above = Some((root.clone(), parent.clone()));
+            let groups = CpuGroups::open(&CpuControl::V2, backend, above);
+            (groups, std::fs::read_to_string(&control).unwrap())
+        };
+        let (groups, written_last) = open(Backend::Rt);
+        assert_eq!((groups.control, groups.shared), (CpuControl::None, None));
+        assert!(written_last.starts_with("-cpu"), "{written_last:?}");
+        assert!(!parent.path().join("probe").exists());
+        let (_, written_last) = open(Backend::Weight);
+        assert!(written_last.starts_with("+cpu"), "{written_last:?}");
+    }
+}

@@ -1,0 +1,98 @@
+//! Noticing that the last process of a job has ended.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+};
+
+use gang_linux::cgroup::{Group, OpenFile};
+use gang_schedule::JobId;
+use gang_timetable::record::Placement;
+use rustix::{
+    event::epoll::{self, EventData, EventFlags},
+    fd::{AsFd, OwnedFd},
+};
+
+/// The sources that the main thread waits for. Data of an epoll event; jobs come after the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    Listener,
+    Signal,
+    /// The configuration file is to be read again.
+    Reload,
+    Job(JobId),
+}
+
+const JOBS_FROM: u64 = 16;
+
+impl Source {
+    fn data(self) -> EventData {
+        EventData::new_u64(match self {
+            Source::Listener => 0,
+            Source::Signal => 1,
+            Source::Reload => 2,
+            Source::Job(JobId(id)) => JOBS_FROM + id,
+        })
+    }
+
+    pub fn of(data: EventData) -> Source {
+        match data.u64() {
+            0 => Source::Listener,
+            1 => Source::Signal,
+            2 => Source::Reload,
+            id => Source::Job(JobId(id - JOBS_FROM)),
+        }
+    }
+}
+
+/// One place to wait for everything; any thread may add a job.
+pub struct Watch {
+    epoll: OwnedFd,
+    jobs: Mutex<BTreeMap<JobId, OpenFile>>,
+}
+
+impl Watch {
+    pub fn new() -> std::io::Result<Watch> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Watch { epoll, jobs: Mutex::default() })
+    }
+
+    pub fn epoll(&self) -> &OwnedFd {
+        &self.epoll
+    }
+
+    /// Waits for something to become readable.
+    pub fn add(&self, source: Source, fd: impl AsFd) -> std::io::Result<()> {
+        Ok(epoll::add(&self.epoll, fd, source.data(), EventFlags::IN)?)
+    }
+
+    /// Waits for the end of a job that has a cgroup.
+    pub fn add_job(&self, job: JobId, placement: &Placement) -> gang_linux::Result<()> {
+        let Placement::Cgroup { group, .. } = placement else { return Ok(()) };
+        let events = OpenFile::open(&Group::at(group), "cgroup.events")?;
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        epoll::add(&self.epoll, events.as_fd(), Source::Job(job).data(), EventFlags::PRI)
+            .map_err(|e| gang_linux::Error::new("watch", group.display(), e))?;
+        jobs.insert(job, events);
+        Ok(())
+    }
+
+    /// True where a job has no process any more. Reading also makes the kernel report the next
+    /// change.
+    pub fn is_over(&self, job: JobId) -> bool {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(events) = jobs.get(&job) else { return false };
+        match events.keyed("populated", &mut Vec::new()) {
+            Ok(populated) => populated == Some(0),
+            Err(error) => error.is_gone(),
+        }
+    }
+
+    /// Forgets a job.
+    pub fn remove_job(&self, job: JobId) {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(events) = jobs.remove(&job) {
+            let _ = epoll::delete(&self.epoll, events.as_fd());
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Processes that come into a job: the first one, further ones, and those that are adopted.
+//!
+//! A process is named by its number, which may be another's by the time it is used. So a handle is
+//! taken first. The process that is checked and moved then is the one that the handle names. Every
+//! step that has to be undone is on file before it is done.
+
+use std::sync::Arc;
+
+use gang_conductor::Home;
+use gang_engine::{bound::ProcessHandle, pins::Pins, release, singles, thread};
+use gang_linux::{cgroup::Group, error::unless_gone, process, sched};
+use gang_schedule::{CpuSet, JobId};
+use gang_timetable::{
+    Attributes, Controls, Members, Seen, before_gangd, is_raised,
+    record::{Placement, Single},
+    released,
+};
+
+use super::{peer::Peer, single_threads::of_process};
+use crate::{daemon::Daemon, error::Error};
+
+/// The attributes and CPUs that the first thread of a job had.
+type First = (Attributes, CpuSet);
+
+impl Daemon {
+    /// Takes a process into a job, as its first one or as a further one.
+    pub fn add_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Error> {
+        let owner_uid = self.permit(peer, job, "add a process")?;
+        let process = self.claim(peer, owner_uid, pid)?;
+        let _lock = self.locks.process(pid);
+        if let Some(other) = self.job_of(pid)? {
+            return match other == job {
+                true => Ok(()),
+                false => Err(Error::not_permitted(
+                    format!("add process {pid} to job {job}"),
+                    format!("it is in job {other}; a process is in one job at a time"),
+                )),
+            };
+        }
+        let home = self.conductor.ask(move |state| {
+            let single = of_process(state, pid);
+            let job = state.job(job)?;
+            if let Some((other, tid)) = single {
+                let reason =
+                    format!("its thread {tid} is in job {other} by itself; take that out first");
+                let operation = format!("add process {pid} to job {}", job.id);
+                return Err(Error::not_permitted(operation, reason));
+            }
+            let home = job.home.as_ref();
+            let home = home.map(|home| {
+                let first = (home.normal, home.members.everywhere.clone());
+                (home.placement.clone(), first)
+            });
+            Ok::<_, Error>((job.spec.policy, home))
+        })??;
+        let (policy, home) = home;
+        match home {
+            Some((Placement::Tree { .. }, first)) => self.attach_to_tree(job, &first, process),
+            Some((Placement::Threads { .. }, _)) => Err(Error::mixed(job, true)),
+            Some((placement, first)) => self.attach_further(job, &placement, &first, &process),
+            None => {
+                let placement = self.cgroups.make_for(job, policy, &process)?;
+                self.attach_first(job, placement, &process)
+            }
+        }
+    }
+
+    /// A further process moves in. Its attributes and groups are noted where the first process had
+    /// others.
+    fn attach_further(
+        &self,
+        job: JobId,
+        placement: &Placement,
+        first: &First,
+        process: &ProcessHandle,
+    ) -> Result<(), Error> {
+        if let Some(joined) = self.cgroups.joined(placement, process.pid)? {
+            let members = self.processes(job)?;
+            self.change_on_file(move |state| Ok(state.core.expect(job, joined, &members)?))?;
+        }
+        let before = self.unlike(first, process.pid);
+        let own_cpus = before.iter().filter(|seen| seen.cpus != first.1).map(|seen| seen.tid);
+        let own_cpus: Vec<u32> = own_cpus.collect();
+        // On file before a slot may give them others.
+        self.conductor.ask(move |state| state.expect_user_pinned(job, own_cpus))?;
+        self.cgroups.move_in(placement, process)?;
+        self.remember(job, before)
+    }
+
+    fn attach_to_tree(
+        &self,
+        job: JobId,
+        first: &First,
+        process: Arc<ProcessHandle>,
+    ) -> Result<(), Error> {
+        let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
+        let before = self.unlike(first, process.pid);
+        self.change_on_file(move |state| state.follow_in_tree(job, process, started))?;
+        self.remember(job, before)
+    }
+
+    /// The threads of a process that have other attributes or CPUs than the job's first thread had.
+    fn unlike(&self, first: &First, pid: u32) -> Vec<Seen> {
+        let (normal, everywhere) = first;
+        let tids = process::threads(&self.roots.proc, pid).unwrap_or_default();
+        let seen = |tid| {
+            let (now, cpus) = (thread::attributes(tid).ok()?, thread::affinity(tid).ok()?);
+            let original = Some(before_gangd(now, *normal, false));
+            Some(Seen { tid, now, cpus, were_given: false, original })
+        };
+        let all = tids.into_iter().filter_map(seen);
+        all.filter(|it| it.original != Some(*normal) || it.cpus != *everywhere).collect()
+    }
+
+    fn remember(&self, job: JobId, before: Vec<Seen>) -> Result<(), Error> {
+        if before.is_empty() {
+            return Ok(());
+        }
+        Ok(self.conductor.ask(move |state| state.core.members_came(job, &before))??)
+    }
+
+    /// The first process of a job moves in, and the schedule learns of it.
+    fn attach_first(
+        &self,
+        job: JobId,
+        mut placement: Placement,
+        process: &Arc<ProcessHandle>,
+    ) -> Result<(), Error> {
+        let gone = |e: std::io::Error| Error::Failed {
+            operation: format!("read the scheduling attributes of process {}", process.pid),
+            reason: e.to_string(),
+        };
+        let mut normal = thread::attributes(process.pid).map_err(gone)?;
+        // Nobody's own choice: an earlier daemon left it so.
+        if is_raised(&normal) {
+            normal = Attributes::other(normal.nice);
+        }
+        let affinity = sched::affinity(process.pid).map_err(gone)?;
+        let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
+        let mem_bytes = self
+            .conductor
+            .ask(move |state| state.job(job).map(|job| job.resources.mem_bytes))??;
+        let at = self.cgroups.confinement(job, &placement, process.pid, mem_bytes)?;
+        placement.set_confinement(at.clone());
+        let first = (process.pid, started);
+        // On file before anything is done to the process: guardian and next daemon must find it, to
+        // undo it.
+        let everywhere = affinity.iter().copied().collect();
+        let nobody = Members::new(Controls::default(), normal, everywhere);
+        let mut home = Home::new(placement.clone(), nobody, normal, affinity.clone());
+        home.coming = Some(first);
+        let mut record =
+            self.conductor.ask(move |state| state.job(job).map(|job| job.record_at(&home)))??;
+        self.files.put(Some(record.clone()))?;
+        let is_confined = match at.map(|at| (self.cgroups.limit(&at, mem_bytes), at)) {
+            None => false,
+            Some((Ok(()), _)) => true,
+            Some((Err(error), at)) => {
+                let source = &error.source;
+                tracing::warn!(%job, %error, %source, "the memory of a job is not limited");
+                release::unconfine(&at);
+                placement.set_confinement(None);
+                record.placement = placement.clone();
+                self.files.put(Some(record.clone()))?;
+                false
+            }
+        };
+        let since = singles::read(&self.roots.proc, process.pid, process.pid).ok();
+        // The process has its first slot while it moves: the kernel may take longer than a slot.
+        let joined = self
+            .members(job, &placement, normal, &affinity)
+            .map_err(Error::from)
+            .and_then(|(roster, members)| {
+                let home = Home::new(placement.clone(), members, normal, affinity);
+                self.conductor.ask(move |state| state.attach(job, home, roster, first))?
+            });
+        let settled = joined.and_then(|()| {
+            self.cgroups.move_in(&placement, process)?;
+            self.release_strays(job, since, &placement);
+            self.change_on_file(move |state| state.arrive(job))?;
+            self.watch.add_job(job, &placement)?;
+            if is_confined {
+                let at = placement.confinement().cloned();
+                self.change_on_file(move |state| {
+                    Ok(state.core.confine(job, at, mem_bytes > 0)?)
+                })?;
+            }
+            Ok(())
+        });
+        match settled {
+            Ok(()) => {
+                // The job may have ended before it was watched.
+                if self.watch.is_over(job) {
+                    self.end(job);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                // The process may have had a slot by now.
+                let leaving = process.clone();
+                let leaver = self.conductor.ask(move |state| state.detach(job, leaving))?;
+                leaver.into_iter().for_each(|leaver| self.release_leaver(process, &leaver));
+                // Others that have followed it stay.
+                if self.processes(job).is_ok_and(|others| !others.is_empty()) {
+                    self.change_on_file(move |state| state.arrive(job))?;
+                    self.watch.add_job(job, &placement)?;
+                    return Err(error);
+                }
+                self.end(job);
+                self.clear_away(&record);
+                Err(error)
+            }
+        }
+    }
+
+    /// Releases threads outside the job that a process started on its way in. They may have what
+    /// the process had in the job, and get back what they would have had. `first` is the process's
+    /// first thread, as it was before.
+    fn release_strays(&self, job: JobId, first: Option<Single>, placement: &Placement) {
+        let (Some(first), Placement::Cgroup { group, .. }) = (first, placement) else { return };
+        let pins = Pins::read(&self.files.store.pins(job.0)).ok().flatten();
+        let everywhere = self.conductor.ask(move |state| {
+            let home = state.job(job).ok()?.home.as_ref();
+            home.map(|home| home.members.everywhere.clone())
+        });
+        let Ok(Some(everywhere)) = everywhere else { return };
+        let inside = unless_gone(Group::at(group).threads()).unwrap_or_default();
+        let started = singles::inheritors(&self.roots.proc, &[first]);
+        for (tid, first) in started.into_iter().filter(|(tid, _)| !inside.contains(tid)) {
+            singles::release_inheritor(tid, &first, &everywhere, pins.as_ref());
+            // In a group that is idle as a whole, out of its slot.
+            let had = thread::attributes(tid).ok();
+            let had = had.and_then(|now| released(&now, &first.normal.into()));
+            had.into_iter().for_each(|had| drop(thread::set_attributes(tid, &had)));
+        }
+    }
+
+    /// A handle on a process that the peer may put into a job of that owner. The handle is taken
+    /// first: so the process that is checked is the one that the handle names.
+    fn claim(&self, peer: Peer, owner_uid: u32, pid: u32) -> Result<Arc<ProcessHandle>, Error> {
+        self.claim_as(peer, owner_uid, pid, || format!("take process {pid} into a job"))
+    }
+
+    /// The same, for what the operation says.
+    pub fn claim_as(
+        &self,
+        peer: Peer,
+        owner_uid: u32,
+        pid: u32,
+        operation: impl Fn() -> String,
+    ) -> Result<Arc<ProcessHandle>, Error> {
+        let process = ProcessHandle::open(pid).map_err(|_| Error::NoSuchProcess(pid))?;
+        self.permit_owner(peer, owner_uid, pid, &operation)?;
+        let guardian = self.instance.guardian_pid().unwrap_or(0);
+        let of_system = [std::process::id(), guardian, 1, 2];
+        let is_kernel = process::stat(&self.roots.proc, pid).is_ok_and(|stat| stat.parent == 2);
+        if of_system.contains(&pid) || is_kernel {
+            let reason = "it belongs to the system, which runs the gangs";
+            return Err(Error::not_permitted(operation(), reason));
+        }
+        Ok(process)
+    }
+
+    /// Whether the peer may put a process, or a thread by its own number, into a job of that owner.
+    pub fn permit_owner(
+        &self,
+        peer: Peer,
+        owner_uid: u32,
+        pid: u32,
+        operation: impl Fn() -> String,
+    ) -> Result<(), Error> {
+        let (real, effective) =
+            process::owner(&self.roots.proc, pid).map_err(|_| Error::NoSuchProcess(pid))?;
+        if !peer.is_administrator() && (real != peer.uid || effective != peer.uid) {
+            let reason = format!("it belongs to user {effective}, not to user {}", peer.uid);
+            return Err(Error::not_permitted(operation(), reason));
+        }
+        // Root gives nobody power over another's processes either.
+        if real != owner_uid && owner_uid != 0 {
+            let reason = format!("it belongs to user {real}, the job to user {owner_uid}");
+            return Err(Error::not_permitted(operation(), reason));
+        }
+        Ok(())
+    }
+
+    /// Makes a job of a process and its descendants; returns how many there were.
+    pub fn adopt_tree(&self, peer: Peer, job: JobId, pid: u32) -> Result<usize, Error> {
+        let owner_uid = self.permit(peer, job, "adopt processes")?;
+        let mut adopted = Vec::new();
+        // Children may be started while their parents are moved; those of moved ones follow.
+        for _ in 0..100 {
+            let all = process::descendants(&self.roots.proc, pid)?;
+            let new: Vec<u32> = all.into_iter().filter(|pid| !adopted.contains(pid)).collect();
+            if new.is_empty() {
+                break;
+            }
+            for &member in &new {
+                match self.claim(peer, owner_uid, member) {
+                    Ok(_) => self.add_process(peer, job, member)?,
+                    // A descendant may end meanwhile; the process that was named may not.
+                    Err(Error::NoSuchProcess(_)) if member != pid => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            adopted.extend(new);
+        }
+        Ok(adopted.len())
+    }
+
+    /// Makes a job of all processes of a cgroup; returns how many there were.
+    pub fn adopt_group(&self, peer: Peer, job: JobId, path: &str) -> Result<usize, Error> {
+        let owner_uid = self.permit(peer, job, "adopt a cgroup")?;
+        let no_such = || Error::NoSuchCgroup(path.to_owned());
+        let root = self.means.groups.as_ref().ok_or_else(|| Error::Failed {
+            operation: "adopt a cgroup".into(),
+            reason: "this daemon cannot use cgroups; gang status says why".into(),
+        })?;
+        let relative = path.trim_start_matches('/');
+        if relative.is_empty() || relative.split('/').any(|part| part == ".." || part == ".") {
+            return Err(Error::invalid("cgroup", path, "a path below the root of the hierarchy"));
+        }
+        let group = Group::at(root.join(relative));
+        if !group.exists() {
+            return Err(no_such());
+        }
+        let below =
+            group.children()?.into_iter().filter(|child| child.is_populated().unwrap_or(false));
+        if let Some(child) = below.into_iter().next() {
+            let accepted = format!(
+                "a cgroup without populated ones below it, such as {}",
+                child.path().display()
+            );
+            return Err(Error::invalid("cgroup", path, accepted));
+        }
+        let processes = group.processes()?;
+        let mut first = None;
+        for &pid in &processes {
+            match self.claim(peer, owner_uid, pid) {
+                Ok(process) => first = first.or(Some(process)),
+                Err(Error::NoSuchProcess(_)) => {}
+                Err(error) => return Err(error),
+            }
+            let single = self.conductor.ask(move |state| of_process(state, pid))?;
+            if let Some(other) = self.job_of(pid)?.or(single.map(|(other, _)| other)) {
+                let reason = format!("process {pid} in it is in job {other}");
+                return Err(Error::not_permitted(format!("adopt cgroup {path}"), reason));
+            }
+        }
+        let first = first.ok_or_else(no_such)?;
+        let policy =
+            self.conductor.ask(move |state| state.job(job).map(|job| job.spec.policy))??;
+        let placement = self.cgroups.adopt(job, policy, &group, first.pid)?;
+        self.attach_first(job, placement.clone(), &first)?;
+        for &pid in processes.iter().filter(|&&pid| pid != first.pid) {
+            if let Ok(process) = ProcessHandle::open(pid) {
+                self.cgroups.move_in(&placement, &process)?;
+            }
+        }
+        Ok(processes.len())
+    }
+}

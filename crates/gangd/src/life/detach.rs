@@ -1,0 +1,118 @@
+//! Processes that leave a job.
+
+use std::time::{Duration, Instant};
+
+use gang_engine::{
+    bound::{Bound, Kernel, Linux, ProcessHandle},
+    thread,
+};
+use gang_linux::process;
+use gang_schedule::JobId;
+use gang_timetable::{before_gangd, record::Placement};
+
+use super::peer::Peer;
+use crate::{conduct::state::Leaver, daemon::Daemon, error::Error};
+
+/// The longest wait for a process that leaves its job: slices may be long.
+const LEAVES_WITHIN: Duration = Duration::from_secs(5);
+
+/// A process has left when for so long no new thread of it had what its parent had in the job.
+const STAYS_FOR: Duration = Duration::from_millis(25);
+
+/// The time between looks at the process.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+impl Daemon {
+    /// Takes a process out of a job: when this returns, it is scheduled as it was before.
+    ///
+    /// The process is released while it is still in the job's groups. So a process that it starts
+    /// in between is either of the job or without a trace of it.
+    pub fn remove_process(&self, peer: Peer, job: JobId, pid: u32) -> Result<(), Error> {
+        self.permit(peer, job, "remove a process")?;
+        let process = ProcessHandle::open(pid).map_err(|_| Error::NoSuchProcess(pid))?;
+        // The process is brought into no job until it has left this one.
+        let _lock = self.locks.process(pid);
+        if !self.processes(job)?.contains(&pid) {
+            return Err(Error::NoSuchProcess(pid));
+        }
+        let placement = self.placement(job)?;
+        if let Some(Placement::Cgroup { adopted: true, group, .. }) = &placement {
+            let reason = format!(
+                "job {job} is the cgroup {}, which others keep; move the process to another one",
+                group.display()
+            );
+            return Err(Error::not_permitted(format!("take process {pid} out of its job"), reason));
+        }
+        let leaving = process.clone();
+        let leaver = {
+            let _filing = self.files.lock();
+            let leaver = self.conductor.ask(move |state| state.detach(job, leaving))??;
+            self.files.put(leaver.record.clone())?;
+            leaver
+        };
+        self.release_leaver(&process, &leaver);
+        let _filing = self.files.lock();
+        let moved = placement
+            .map_or(Ok(()), |at| self.cgroups.move_out(&at, leaver.joined.as_ref(), &process));
+        let is_out = moved.is_ok();
+        match self.conductor.ask(move |state| state.has_left(job, pid, is_out))? {
+            Ok(record) => self.files.put(record)?,
+            // The process was the last one.
+            Err(_) if is_out => {}
+            Err(error) => return Err(error),
+        }
+        Ok(moved?)
+    }
+
+    /// Waits until no switcher follows a timetable that has the leaver, and gives its threads back
+    /// what they had.
+    pub fn wait_for_leaver(&self, process: &ProcessHandle, leaver: &Leaver) {
+        let end = Instant::now() + LEAVES_WITHIN;
+        while process.is_alive()
+            && Instant::now() < end
+            && !self.conductor.is_in_force(leaver.gone_from)
+        {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        // One switcher has done so already, but another may have been late with an earlier action.
+        // The numbers of a process that has ended may be another's.
+        if process.is_alive() {
+            perform(&leaver.actions);
+        }
+    }
+
+    /// Waits as [`Daemon::wait_for_leaver`] does. Threads that the job did not know yet get what
+    /// they would have had.
+    pub fn release_leaver(&self, process: &ProcessHandle, leaver: &Leaver) {
+        let end = Instant::now() + LEAVES_WITHIN;
+        self.wait_for_leaver(process, leaver);
+        let is_as_before = |tid: u32| {
+            let Ok(now) = thread::attributes(tid) else { return true };
+            let before = before_gangd(now, leaver.normal, true);
+            now == before || thread::set_attributes(tid, &before).is_err()
+        };
+        let mut since: Option<Instant> = None;
+        while process.is_alive() && Instant::now() < end {
+            let threads = process::threads(&self.roots.proc, process.pid);
+            // All of them are looked at, also after one that is not yet as before.
+            let not_yet = threads.map(|threads| {
+                let unknown =
+                    threads.into_iter().filter(|tid| leaver.known.binary_search(tid).is_err());
+                unknown.filter(|&tid| !is_as_before(tid)).count()
+            });
+            if !matches!(not_yet, Ok(0)) {
+                since = None;
+            } else if since.get_or_insert_with(Instant::now).elapsed() >= STAYS_FOR {
+                return;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Makes calls of switchers once more. A thread or process that has ended misses nothing.
+pub fn perform(actions: &[Bound]) {
+    for action in actions {
+        let _ = Linux.perform(action);
+    }
+}

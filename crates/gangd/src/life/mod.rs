@@ -1,0 +1,31 @@
+//! The life of jobs: how they come, change, get and lose members, and end.
+//!
+//! Client threads do this work, by methods of [`crate::daemon::Daemon`]. Each method asks the
+//! conductor for a decision, files the decision, and makes the slow calls to the kernel before or
+//! after it.
+
+pub mod admission;
+pub mod attach;
+pub mod auto;
+pub mod cleanup;
+pub mod detach;
+pub mod end;
+pub mod files;
+pub mod job_ids;
+pub mod locks;
+pub mod members;
+pub mod memory_limit;
+pub mod orders;
+pub mod peer;
+pub mod policy_change;
+pub mod process_locks;
+pub mod prover;
+pub mod register;
+pub mod regroup;
+pub mod resize;
+pub mod restore;
+pub mod single_threads;
+pub mod thread_limit;
+pub mod trees;
+pub mod upkeep;
+pub mod waking;

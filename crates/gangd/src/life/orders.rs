@@ -1,0 +1,46 @@
+//! Orders to a job that one question to the conductor carries out.
+
+use std::path::PathBuf;
+
+use gang_conductor::Progress;
+use gang_engine::page::SlotPage;
+use gang_schedule::JobId;
+
+use super::peer::Peer;
+use crate::{daemon::Daemon, error::Error};
+
+impl Daemon {
+    /// Suspends a job, or resumes it.
+    pub fn suspend(&self, job: JobId, suspended: bool) -> Result<(), Error> {
+        self.change_on_file(move |state| state.suspend(job, suspended))
+    }
+
+    /// Whether signals announce the slots of a job to its processes.
+    pub fn set_signals(&self, peer: Peer, job: JobId, signals: bool) -> Result<(), Error> {
+        self.permit(peer, job, "set the signals of a job")?;
+        self.change_on_file(move |state| state.set_signals(job, signals))
+    }
+
+    /// The slot page of a job, made where no client has asked for it yet.
+    pub fn slot_page(&self, peer: Peer, job: JobId) -> Result<PathBuf, Error> {
+        self.permit(peer, job, "read the slot page")?;
+        let path = self.files.store.page(job.0);
+        let _filing = self.files.lock();
+        let is_there =
+            self.conductor.ask(move |state| state.job(job).map(|job| job.has_page))??;
+        if !is_there {
+            let page = SlotPage::open(&path)?;
+            self.conductor.ask(move |state| state.page(job, page))??;
+        }
+        Ok(path)
+    }
+
+    /// A program reports how far its job is. Reports come again and again, so each asks the
+    /// conductor only once.
+    pub fn set_progress(&self, peer: Peer, id: JobId, progress: Progress) -> Result<(), Error> {
+        self.conductor.ask(move |state| {
+            peer.permit(id, state.job(id)?.owner_uid, "report the progress of a job")?;
+            Ok(state.core.report_progress(id, progress)?)
+        })?
+    }
+}

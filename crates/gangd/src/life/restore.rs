@@ -1,0 +1,67 @@
+//! Jobs that an earlier daemon left on file.
+
+use gang_engine::{bound::ProcessHandle, page::SlotPage, release};
+use gang_linux::cgroup::Group;
+use gang_schedule::JobId;
+use gang_timetable::record::{Placement, Record};
+
+use crate::{daemon::Daemon, error::Error};
+
+impl Daemon {
+    /// Finds the jobs of an earlier daemon again.
+    pub fn restore(&self) {
+        let first = self.admission.ids.next();
+        // Without a conductor there are no jobs to number.
+        let _ = self.conductor.ask(move |state| state.core.number_from(first));
+        let (records, errors) = self.files.store.records();
+        for error in errors {
+            tracing::error!(%error, source = %error.source, "a job is lost");
+        }
+        for record in records {
+            release::job(&self.roots, &self.files.store, &record);
+            if let Err(reason) = self.restore_job(&record) {
+                tracing::info!(job = record.id, ?reason, "a job of an earlier daemon is over");
+                self.clear_away(&record);
+            }
+        }
+        // A decision on a job of policy auto, and its reason, are not on file.
+        self.end_trials("");
+    }
+
+    fn restore_job(&self, record: &Record) -> Result<(), Error> {
+        let (job, mut record) = (JobId(record.id), record.clone());
+        self.can_go_on(&record.placement)?;
+        if let Placement::Cgroup { group, .. } = &record.placement {
+            let group = Group::at(group);
+            if !group.is_populated()? {
+                return Err(Error::NoSuchJob(job));
+            }
+            // The guardian may have been asked to dissolve the group that limits their memory.
+            let confinement = record.placement.confinement();
+            if confinement.is_some_and(|at| self.cgroups.limit(at, 0).is_err()) {
+                record.placement.set_confinement(None);
+            }
+            for process in
+                group.processes()?.into_iter().filter_map(|pid| ProcessHandle::open(pid).ok())
+            {
+                self.cgroups.move_in(&record.placement, &process)?;
+            }
+        }
+        let normal = record.normal.into();
+        let (roster, members) = self.members(job, &record.placement, normal, &record.affinity)?;
+        let kept = record.clone();
+        self.conductor.ask(move |state| state.restore(&kept, roster, members))??;
+        if let Err(error) = self.confine(job, record.mem_bytes) {
+            tracing::warn!(%job, ?error, "the memory of a job is not limited any more");
+        }
+        // Programs that mapped the slot page go on with it.
+        let page = self.files.store.page(record.id);
+        if page.exists() {
+            let page = SlotPage::open(page)?;
+            self.conductor.ask(move |state| state.page(job, page))??;
+        }
+        self.watch.add_job(job, &record.placement)?;
+        tracing::info!(job = record.id, name = record.name, "found a job of an earlier daemon");
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Jobs of more threads than are switched.
+//!
+//! Problem: such a job has no slots. But a thread that it starts while it is lowered may have what
+//! its parent had in the last slot, and no timetable has all of its threads. These would run beside
+//! ordinary threads, or before them: the threads of a wide gang have the highest weight.
+//!
+//! Approach: as long as there is such a job, the main thread looks at all of its threads now and
+//! then, and lowers each that is not lowered. If the job has shrunk meanwhile, this costs it one
+//! slot.
+
+use gang_conductor::{Eligibility, Job};
+use gang_engine::thread;
+use gang_linux::{cgroup::Group, error::unless_gone};
+use gang_timetable::{Attributes, before_gangd, lowered, record::Placement};
+
+/// A job that is over the limit, with what lowering it needs.
+pub struct OverLimit {
+    group: Group,
+    normal: Attributes,
+    in_idle_group: bool,
+}
+
+impl OverLimit {
+    /// Absent for a job that has slots, and for one without a cgroup: its processes are not raised.
+    pub fn of(job: &Job, machine: u32) -> Option<OverLimit> {
+        let home = job.home.as_ref()?;
+        let Placement::Cgroup { group, .. } = &home.placement else { return None };
+        (job.eligibility(machine) == Eligibility::TooManyThreads).then(|| OverLimit {
+            group: Group::at(group),
+            normal: home.normal,
+            in_idle_group: home.members.controls.in_idle_group,
+        })
+    }
+
+    /// Lowers every thread that does not stand as the job does. Threads that are real-time by their
+    /// own choice stay so.
+    pub fn lower(&self) {
+        for tid in unless_gone(self.group.threads()).unwrap_or_default() {
+            // One that ended meanwhile needs nothing.
+            let Ok(now) = thread::attributes(tid) else { continue };
+            let original = before_gangd(now, self.normal, true);
+            let wanted = lowered(&original, self.in_idle_group);
+            if now != wanted && !original.policy.is_realtime() {
+                let _ = thread::set_attributes(tid, &wanted);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::mpsc::channel};
+
+    use gang_harness::skipped;
+    use gang_timetable::SchedPolicy;
+
+    use super::*;
+
+    #[test]
+    fn needs_root_threads_over_the_limit_are_lowered() {
+        let raised = Attributes::fifo(gang_timetable::priority::GANG);
+        let (began, tids) = channel();
+        let threads = [(); 3].map(|()| {
+            let began = began.clone();
+            std::thread::spawn(move || {
+                began.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+                std::thread::park();
+            })
+        });
+        let tids: Vec<u32> = tids.iter().take(3).collect();
+        let normal = thread::attributes(tids[0]).unwrap();
+        // As a gang has it in its slot, as a wide one has it, and what was started in either.
+        let had = [raised, Attributes::other(-20), Attributes::other(0)];
+        let set: Vec<_> =
+            tids.iter().zip(had).map(|(&tid, had)| thread::set_attributes(tid, &had)).collect();
+        if set.iter().any(Result::is_err) {
+            skipped("needs root");
+        } else {
+            let group = tempfile::tempdir().unwrap();
+            let lines: String = tids.iter().map(|tid| format!("{tid}\n")).collect();
+            fs::write(group.path().join("cgroup.threads"), lines).unwrap();
+            let group = Group::at(group.path());
+            let over_limit = OverLimit { group, normal, in_idle_group: true };
+            over_limit.lower();
+            for &tid in &tids {
+                let now = thread::attributes(tid).unwrap();
+                assert_eq!((now.policy, now.nice), (SchedPolicy::Batch, normal.nice));
+            }
+        }
+        for thread in threads {
+            thread.thread().unpark();
+            thread.join().unwrap();
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Jobs without a cgroup: trees of processes, which the main thread looks at now and then.
+
+use std::sync::Arc;
+
+use gang_conductor::Job;
+use gang_engine::bound::ProcessHandle;
+use gang_linux::process;
+use gang_schedule::JobId;
+use gang_timetable::record::Placement;
+
+use crate::{conduct::state::State, daemon::Daemon, error::Error};
+
+/// A job without a cgroup that is over, or has other processes than are on file.
+pub struct Tree {
+    job: JobId,
+    is_over: bool,
+    processes: Vec<Arc<ProcessHandle>>,
+}
+
+impl Tree {
+    /// Absent where there is nothing to do for a job.
+    pub fn due(state: &State, job: &Job) -> Option<Tree> {
+        let home = job.home.as_ref()?;
+        let Placement::Tree { processes: on_file } = &home.placement else { return None };
+        let is_over = state.is_over(job.id);
+        let processes = state.registry.jobs.get(&job.id)?.roster.tree();
+        let pids = processes.iter().map(|process| process.pid);
+        let is_on_file = pids.eq(on_file.iter().map(|(pid, _)| *pid));
+        let is_due = is_over || !is_on_file;
+        is_due.then(|| Tree { job: job.id, is_over, processes: processes.to_vec() })
+    }
+}
+
+impl Daemon {
+    /// Ends trees whose processes have all ended. Of the others, puts on file the processes that
+    /// they have now: after a restart, a process whose parents have ended would not be found again.
+    pub fn tend_trees(&self, trees: Vec<Tree>) {
+        for Tree { job, is_over, processes } in trees {
+            if is_over {
+                self.end(job);
+            } else if let Err(error) = self.put_tree_on_file(job, &processes) {
+                tracing::warn!(%job, ?error, "a restart may not find all processes of a job");
+            }
+        }
+    }
+
+    fn put_tree_on_file(&self, job: JobId, tree: &[Arc<ProcessHandle>]) -> Result<(), Error> {
+        let started = |process: &Arc<ProcessHandle>| {
+            let stat = process::stat(&self.roots.proc, process.pid).ok()?;
+            process.is_alive().then_some((process.pid, stat.start_ticks))
+        };
+        let now: Vec<(u32, u64)> = tree.iter().filter_map(started).collect();
+        self.change_on_file(move |state| Ok(state.core.set_tree(job, now)?))
+    }
+}

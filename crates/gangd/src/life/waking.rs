@@ -1,0 +1,41 @@
+//! The threads that measure: one looks at the machine, one hears which sleeping jobs wake.
+
+use std::{sync::Arc, thread, time::Duration};
+
+use crate::{conduct::client_priority::ThreadPriority, daemon::Daemon};
+
+/// So many jobs that wake take part at a time, and this much apart: with each of these groups the
+/// plans are taken back. The survey sees the others.
+const WAKINGS_AT_ONCE: usize = 32;
+const WAKINGS_APART: Duration = Duration::from_millis(5);
+
+impl Daemon {
+    /// Measures which gangs run together. Returns where that is not possible or not wanted.
+    pub fn measure(self: &Arc<Daemon>) {
+        self.measuring.begin(self.settings().measure, |meter| {
+            // Without a conductor there is nothing to measure.
+            let _ = self.conductor.ask(move |state| state.begin_measuring(meter));
+        });
+        let hearing = Arc::clone(self);
+        let spawned = thread::Builder::new().name("waking".into()).spawn(move || {
+            hearing.hear_who_wakes();
+        });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "jobs that wake are seen later");
+        }
+        self.measuring.look_when_asked();
+    }
+
+    /// Lets jobs that slept take part in the schedule as soon as they want to run. Returns where
+    /// nothing is measured.
+    fn hear_who_wakes(&self) {
+        // Jobs that wake are not to wait for a gap of others.
+        let mut priority = ThreadPriority::of(&self.client_priority);
+        self.measuring.hear_who_wakes(|mut groups| {
+            groups.truncate(WAKINGS_AT_ONCE);
+            let _ = self.conductor.ask(move |state| state.woke(&groups));
+            priority.renew();
+            thread::sleep(WAKINGS_APART);
+        });
+    }
+}

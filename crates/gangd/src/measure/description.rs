@@ -1,0 +1,74 @@
+//! The figures measured of a job, in the terms of the interface.
+
+use gang_bpf::{GangSums, NotMeasured};
+use gang_protocol::v1;
+use gang_timetable::record::Placement;
+
+use super::measuring::{Measuring, group_number};
+
+/// Nanoseconds of microseconds, as these are measured: with fractions.
+pub fn ns(us: f64) -> i64 {
+    (us * 1e3).round() as i64
+}
+
+/// Writes what was measured of a job into its description, or why nothing was.
+pub fn describe(measuring: &Measuring, placement: Option<&Placement>, job: &mut v1::Job) {
+    match sums(measuring, placement) {
+        Err(reason) => job.not_measured = Some(reason),
+        Ok(sums) => {
+            job.measured = Some(v1::Measured {
+                coscheduled: sums.coscheduled(),
+                skew_ns_p99: sums.skew_us_p99().map(ns),
+                lost_ns: sums.lost_ns as i64,
+                filled_ns: sums.filled_ns as i64,
+                waiting_ns: sums.waiting_ns as i64,
+                slot_ns: sums.slot_ns as i64,
+                lost_to: None,
+                per_cpu: None,
+            });
+        }
+    }
+}
+
+fn sums(measuring: &Measuring, placement: Option<&Placement>) -> Result<GangSums, String> {
+    let meter = measuring.meter()?;
+    let group = match placement {
+        None => return Err("it has no process yet".into()),
+        Some(Placement::Tree { .. }) => {
+            return Err("it has no cgroup of its own: the kernel tells gangs apart by those".into());
+        }
+        Some(Placement::Cgroup { group, .. }) => group,
+        Some(Placement::Threads { .. }) => {
+            let reason = "it is of single threads: the kernel tells gangs apart by their cgroups";
+            return Err(reason.into());
+        }
+    };
+    let group = group_number(group).ok_or_else(|| NotMeasured::NotWatched.to_string())?;
+    meter.read(group).map_err(|reason| reason.to_string())
+}
+
+/// The processes that a job waited for in its slots; absent where that was not measured.
+pub fn lost_to(measuring: &Measuring, placement: &Placement) -> Option<Vec<v1::Culprit>> {
+    let Placement::Cgroup { group, .. } = placement else { return None };
+    let culprits = measuring.meter().ok()?.lost_to(group_number(group)?).ok()?;
+    let culprits = culprits.into_iter().map(|culprit| v1::Culprit {
+        name: culprit.name,
+        pid: culprit.pid.into(),
+        sched_policy: culprit.class.name().into(),
+        ns: culprit.ns as i64,
+    });
+    Some(culprits.collect())
+}
+
+/// The times of a job on each CPU that it used; absent where they were not measured.
+pub fn per_cpu(measuring: &Measuring, placement: &Placement) -> Option<Vec<v1::OnCpu>> {
+    let Placement::Cgroup { group, .. } = placement else { return None };
+    let of_cpus = measuring.meter().ok()?.per_cpu(group_number(group)?).ok()?;
+    let of_cpus = of_cpus.into_iter().map(|it| v1::OnCpu {
+        cpu: it.cpu.into(),
+        in_slot_ns: it.in_slot_ns as i64,
+        lost_ns: it.lost_ns as i64,
+        filled_ns: it.filled_ns as i64,
+    });
+    Some(of_cpus.collect())
+}

@@ -1,0 +1,391 @@
+//! One client's connection: its requests, in the terms of the interface.
+
+use std::{
+    collections::BTreeSet,
+    os::{fd::AsFd, unix::net::UnixStream},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use gang_conductor::{Candidate, Progress, admission::Resources};
+use gang_linux::{clock, error::unless_gone, process};
+use gang_protocol::{limits, name::check_name, progress, v1};
+use gang_schedule::{Class, JobId, Spec};
+use rustix::process::Signal;
+
+use crate::{
+    conduct::state::now,
+    daemon::Daemon,
+    error::Error,
+    history::Query,
+    life::{auto::Decision, peer::Peer, prover::Prover, resize::Change, single_threads},
+    serve::description::{self, Described},
+};
+
+/// A connection. Jobs that it registered and that got no process end with it.
+pub struct Session {
+    pub daemon: Arc<Daemon>,
+    peer: Peer,
+    starting: Arc<Mutex<BTreeSet<JobId>>>,
+    /// The client's end, of which only hanging up is looked at.
+    stream: UnixStream,
+}
+
+/// Ends the jobs that were registered and never started.
+pub struct Starting {
+    daemon: Arc<Daemon>,
+    jobs: Arc<Mutex<BTreeSet<JobId>>>,
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        let jobs = std::mem::take(&mut *self.jobs.lock().unwrap_or_else(PoisonError::into_inner));
+        // Another connection may have added a process.
+        for job in jobs {
+            self.daemon.end_unstarted(job);
+        }
+    }
+}
+
+/// The same connection, as the program has it that measures jobs of policy auto.
+pub struct AutoSession {
+    pub daemon: Arc<Daemon>,
+    pub peer: Peer,
+}
+
+impl AutoSession {
+    pub fn decide(&self, job: i64, decision: Decision) -> Result<(), Error> {
+        self.daemon.decide(self.peer, job_id(job)?, decision)
+    }
+}
+
+/// A new job, as the client wrote it.
+pub struct Wanted {
+    pub name: String,
+    pub cpus: i64,
+    pub min_cpus: i64,
+    pub class: v1::Class,
+    pub policy: v1::Policy,
+    pub weight: i64,
+    pub mem_bytes: Option<i64>,
+    pub disk_bytes: Option<i64>,
+    pub wait: bool,
+    pub signals: bool,
+}
+
+/// A change of a running job, as the client wrote it.
+pub struct Changed {
+    pub class: Option<v1::Class>,
+    pub policy: Option<v1::Policy>,
+    pub cpus: Option<i64>,
+    pub min_cpus: Option<i64>,
+    pub weight: Option<i64>,
+    pub mem_bytes: Option<i64>,
+    pub disk_bytes: Option<i64>,
+}
+
+impl Session {
+    pub fn new(daemon: Arc<Daemon>, peer: Peer, stream: UnixStream) -> (Session, Starting) {
+        let jobs: Arc<Mutex<BTreeSet<JobId>>> = Arc::default();
+        let starting = Starting { daemon: daemon.clone(), jobs: jobs.clone() };
+        (Session { daemon, peer, starting: jobs, stream }, starting)
+    }
+
+    fn started(&self) -> std::sync::MutexGuard<'_, BTreeSet<JobId>> {
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spec(&self, wanted: &Wanted) -> Result<Spec, Error> {
+        check_name(&wanted.name)
+            .map_err(|e| Error::invalid("name", &wanted.name, e.to_string()))?;
+        let class = Class::from(wanted.class.clone());
+        if class == Class::Express && !self.peer.is_administrator() {
+            let reason = "only administrators put a job into express; interactive, batch and standby are open";
+            return Err(Error::not_permitted("register a job of class express", reason));
+        }
+        Ok(Spec {
+            class,
+            policy: wanted.policy.clone().into(),
+            weight: number("weight", wanted.weight, limits::WEIGHT_MAX)?,
+            cpus: number("cpus", wanted.cpus, limits::CPUS_MAX)?,
+            min_cpus: number("min_cpus", wanted.min_cpus, limits::CPUS_MAX)?,
+        })
+    }
+
+    pub fn register(&self, wanted: Wanted) -> Result<JobId, Error> {
+        self.register_with(wanted, Resources::default())
+    }
+
+    /// A new job of a user who has some of what it needs already.
+    fn register_with(&self, wanted: Wanted, held: Resources) -> Result<JobId, Error> {
+        let spec = self.spec(&wanted)?;
+        let resources = Resources {
+            mem_bytes: bytes("mem_bytes", wanted.mem_bytes)?.unwrap_or(0),
+            disk_bytes: bytes("disk_bytes", wanted.disk_bytes)?.unwrap_or(0),
+        };
+        let candidate = Candidate {
+            name: wanted.name,
+            owner_uid: self.peer.uid,
+            spec,
+            resources,
+            signals: wanted.signals,
+            auto: wanted.policy == v1::Policy::auto,
+        };
+        if candidate.auto {
+            // The client is to know at once whether jobs can be proved.
+            Prover::ensure(&self.daemon);
+        }
+        let waiting = wanted.wait.then(|| self.stream.as_fd());
+        let job = self.daemon.register(&candidate, held, waiting)?;
+        self.started().insert(job);
+        if candidate.auto {
+            // The job may have waited long for what it needs.
+            Prover::ensure(&self.daemon);
+        }
+        Ok(job)
+    }
+
+    pub fn adopt(
+        &self,
+        wanted: Wanted,
+        pid: Option<i64>,
+        cgroup: Option<String>,
+    ) -> Result<(JobId, usize), Error> {
+        let held = match (pid, &cgroup) {
+            (Some(pid), None) => self.daemon.held_by_tree(process_number(pid)?),
+            (None, Some(cgroup)) => self.daemon.held_by_group(cgroup),
+            _ => return Err(Error::invalid("pid", "", "exactly one of pid and cgroup")),
+        };
+        let job = self.register_with(wanted, held)?;
+        let adopted = match (pid, cgroup) {
+            (Some(pid), _) => {
+                process_number(pid).and_then(|pid| self.daemon.adopt_tree(self.peer, job, pid))
+            }
+            (_, Some(cgroup)) => self.daemon.adopt_group(self.peer, job, &cgroup),
+            (None, None) => Ok(0),
+        };
+        self.started().remove(&job);
+        self.daemon.measuring.look_around();
+        match adopted {
+            Ok(processes) => Ok((job, processes)),
+            Err(error) => {
+                self.daemon.end(job);
+                Err(error)
+            }
+        }
+    }
+
+    pub fn remove_process(&self, job: i64, pid: i64) -> Result<(), Error> {
+        self.daemon.remove_process(self.peer, job_id(job)?, process_number(pid)?)
+    }
+
+    pub fn remove_thread(&self, job: i64, tid: i64) -> Result<(), Error> {
+        self.daemon.remove_thread(self.peer, job_id(job)?, thread_number(tid)?)
+    }
+
+    pub fn set_job(&self, job: i64, to: Changed) -> Result<(), Error> {
+        let optional = |parameter, value: Option<i64>, most| {
+            value.map(|value| number(parameter, value, most)).transpose()
+        };
+        let change = Change {
+            class: to.class.map(Class::from),
+            policy: to.policy,
+            cpus: optional("cpus", to.cpus, limits::CPUS_MAX)?,
+            min_cpus: optional("min_cpus", to.min_cpus, limits::CPUS_MAX)?,
+            weight: optional("weight", to.weight, limits::WEIGHT_MAX)?,
+            mem_bytes: bytes("mem_bytes", to.mem_bytes)?,
+            disk_bytes: bytes("disk_bytes", to.disk_bytes)?,
+        };
+        self.daemon.set_job(self.peer, job_id(job)?, change)
+    }
+
+    pub fn add_process(&self, job: i64, pid: i64) -> Result<(), Error> {
+        let job = job_id(job)?;
+        let pid = process_number(pid)?;
+        self.daemon.add_process(self.peer, job, pid)?;
+        // A client that adds itself waits for the answer. Other threads of it count once they are
+        // switched.
+        if pid != self.peer.pid {
+            self.daemon.measuring.look_around();
+        }
+        self.started().remove(&job);
+        Ok(())
+    }
+
+    pub fn add_thread(&self, job: i64, tid: i64) -> Result<(), Error> {
+        let job = job_id(job)?;
+        self.daemon.add_thread(self.peer, job, thread_number(tid)?)?;
+        self.started().remove(&job);
+        Ok(())
+    }
+
+    pub fn list(&self) -> Result<Vec<v1::Job>, Error> {
+        let jobs = self.daemon.conductor.ask(|state| {
+            let (now, shares) = (now(), state.core.schedule.shares());
+            let described =
+                state.core.jobs.values().map(|job| Described::of(state, job, &shares, now));
+            described.collect::<Vec<_>>()
+        })?;
+        let complete = |job: Described| job.complete(&self.daemon).map(|(job, _)| job);
+        jobs.into_iter().map(complete).collect()
+    }
+
+    pub fn show(&self, job: i64) -> Result<(v1::Job, Option<Vec<v1::Process>>), Error> {
+        let id = job_id(job)?;
+        let described = self.daemon.conductor.ask(move |state| {
+            let shares = state.core.schedule.shares();
+            state.job(id).map(|job| Described::of(state, job, &shares, now()))
+        })??;
+        let (lost_to, per_cpu) = (described.lost_to(&self.daemon), described.per_cpu(&self.daemon));
+        let singles = described.singles().to_vec();
+        let (mut details, pids) = described.complete(&self.daemon)?;
+        if !self.peer.may_act_for(details.owner_uid as u32) {
+            return Ok((details, None));
+        }
+        if let Some(measured) = &mut details.measured {
+            (measured.lost_to, measured.per_cpu) = (lost_to, per_cpu);
+        }
+        let proc_root = &self.daemon.roots.proc;
+        let processes = pids.into_iter().filter_map(|pid| {
+            let command = process::command(proc_root, pid).ok()?;
+            let threads = process::threads(proc_root, pid).ok()?.len() as i64;
+            Some(v1::Process { pid: pid.into(), threads, command, tids: None })
+        });
+        let mut processes: Vec<v1::Process> = processes.collect();
+        processes.extend(single_threads::processes(proc_root, &singles));
+        Ok((details, Some(processes)))
+    }
+
+    pub fn kill(&self, job: i64, signal: i64) -> Result<(), Error> {
+        let id = job_id(job)?;
+        self.daemon.permit(self.peer, id, "send a signal")?;
+        self.daemon.conductor.ask(move |state| {
+            let reason =
+                "a signal acts on a whole process: remove the threads, or signal their process";
+            let job = state.job(id)?;
+            Ok::<(), Error>(job.permit_on_processes(true, "send a signal to", reason)?)
+        })??;
+        let accepted = || Error::invalid("signal", signal, "1 to 64");
+        let number =
+            i32::try_from(signal).ok().filter(|n| (1..=64).contains(n)).ok_or_else(accepted)?;
+        let signal = Signal::from_named_raw(number).ok_or_else(accepted)?;
+        // All of them are sent it, also after one that refuses it: a program of another user, say.
+        let mut refused = None;
+        self.daemon.each_process(id, |process| {
+            let sent = process.signal(signal).map_err(|source| {
+                let to = format!("process {}", process.pid);
+                gang_linux::Error::new("send a signal to", to, source)
+            });
+            // One that ends meanwhile does not need the signal any more.
+            refused = refused.take().or(unless_gone(sent).err());
+        })?;
+        refused.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    pub fn suspend(&self, job: i64, suspended: bool) -> Result<(), Error> {
+        let id = job_id(job)?;
+        self.daemon.permit(
+            self.peer,
+            id,
+            if suspended { "suspend a job" } else { "resume a job" },
+        )?;
+        self.daemon.suspend(id, suspended)
+    }
+
+    pub fn slot_page(&self, job: i64) -> Result<String, Error> {
+        let path = self.daemon.slot_page(self.peer, job_id(job)?)?;
+        Ok(path.display().to_string())
+    }
+
+    pub fn set_signals(&self, job: i64, signals: bool) -> Result<(), Error> {
+        self.daemon.set_signals(self.peer, job_id(job)?, signals)
+    }
+
+    pub fn set_progress(&self, job: i64, done: f64, total: f64) -> Result<(), Error> {
+        let id = job_id(job)?;
+        if !progress::is_accepted(done, total) {
+            let value = format!("{done} of {total}");
+            return Err(Error::invalid("done", value, progress::ACCEPTED));
+        }
+        self.daemon.set_progress(self.peer, id, Progress { done, total, at_ns: clock::utc_ns() })
+    }
+
+    pub fn status(&self) -> Result<v1::Status, Error> {
+        description::status(&self.daemon)
+    }
+
+    pub fn frame(&self, since_ns: Option<i64>) -> Result<Vec<v1::Row>, Error> {
+        // Of a moment before 1970 nothing is known.
+        let since_ns = since_ns.map(|ns| u64::try_from(ns).unwrap_or(0));
+        let plans = self
+            .daemon
+            .conductor
+            .ask(move |state| description::frame(state, clock::utc_ns(), since_ns))?;
+        Ok(description::rows(&plans))
+    }
+
+    pub fn switches(&self, since_ns: i64) -> (Vec<v1::Switcher>, Vec<v1::Switch>) {
+        // Of a moment before 1970 nothing is known.
+        description::switches(&self.daemon, u64::try_from(since_ns).unwrap_or(0))
+    }
+
+    pub fn history(
+        &self,
+        limit: Option<i64>,
+        owner_uid: Option<i64>,
+        since_ns: Option<i64>,
+    ) -> Result<Vec<v1::EndedJob>, Error> {
+        let limit = number("limit", limit.unwrap_or(1000), 10_000)?;
+        let uid = |uid| {
+            u32::try_from(uid).map_err(|_| Error::invalid("owner_uid", uid, "the id of a user"))
+        };
+        let owner_uid = owner_uid.map(uid).transpose()?;
+        let since_ns = since_ns.unwrap_or(0).max(0) as u64;
+        let operation = || "read the history of jobs".to_owned();
+        let history = self.daemon.history.as_ref().ok_or_else(|| Error::Failed {
+            operation: operation(),
+            reason: "this daemon keeps none, or could not open it (its log says so); set \
+                     [history] path, or use the machine's"
+                .into(),
+        })?;
+        let ended = history.read(Query { limit, owner_uid, since_ns });
+        let ended = ended
+            .map_err(|error| Error::Failed { operation: operation(), reason: error.to_string() })?;
+        Ok(ended.into_iter().map(description::ended).collect())
+    }
+
+    pub fn shutdown(&self) -> Result<(), Error> {
+        if !self.peer.is_administrator() {
+            return Err(Error::not_permitted("shut the daemon down", "only administrators may"));
+        }
+        self.daemon.instance.request_stop();
+        Ok(())
+    }
+}
+
+fn number(parameter: &'static str, value: i64, most: i64) -> Result<u32, Error> {
+    let fits = (1..=most).contains(&value).then_some(value as u32);
+    fits.ok_or_else(|| Error::invalid(parameter, value, format!("1 to {most}")))
+}
+
+fn bytes(parameter: &'static str, value: Option<i64>) -> Result<Option<u64>, Error> {
+    let of =
+        |value| u64::try_from(value).map_err(|_| Error::invalid(parameter, value, "0 or more"));
+    value.map(of).transpose()
+}
+
+fn job_id(job: i64) -> Result<JobId, Error> {
+    u64::try_from(job).map(JobId).map_err(|_| Error::invalid("job", job, "the number of a job"))
+}
+
+fn process_number(pid: i64) -> Result<u32, Error> {
+    pid_number(pid).ok_or_else(|| Error::invalid("pid", pid, "the number of a process"))
+}
+
+fn thread_number(tid: i64) -> Result<u32, Error> {
+    pid_number(tid).ok_or_else(|| Error::invalid("tid", tid, "the number of a thread"))
+}
+
+/// As the kernel numbers processes and threads.
+fn pid_number(number: i64) -> Option<u32> {
+    u32::try_from(number).ok().filter(|&number| number > 0 && i32::try_from(number).is_ok())
+}

@@ -19,9 +19,9 @@ use gang_engine::{
     singles,
 };
 use gang_linux::{Roots, clock, process};
-use gang_schedule::{JobId, Policy};
+use gang_schedule::{CpuSet, JobId, Policy};
 use gang_timetable::{
-    Action, Attributes, Backend, Control, Group, InSlot, Members, Standing,
+    Action, Attributes, Backend, Control, Group, InSlot, Members, Seen, Standing,
     record::{JoinedProcess, Placement, Record, Single},
 };
 
@@ -70,6 +70,8 @@ pub struct Registry {
     pub pages: BTreeMap<JobId, Arc<SlotPage>>,
     /// The controls of the group that all jobs are in, where that gives way.
     pub all: Option<ControlFiles>,
+    /// Processes of trees that are on file, and not restored yet.
+    trees_on_file: BTreeMap<JobId, Vec<u32>>,
 }
 
 impl Handles for Registry {
@@ -182,7 +184,13 @@ impl State {
         }
         let others = self.registry.jobs.iter().filter(|(other, _)| **other != id);
         let others = others.flat_map(|(_, of)| of.roster.tree().iter().map(|process| process.pid));
-        let others = others.collect();
+        // Processes that leave are on file of their old job until they have left.
+        let homes = self.core.jobs.values().filter(|job| job.id != id);
+        let homes = homes.filter_map(|job| job.home.as_ref());
+        let leaving = homes.flat_map(|home| home.leaving.iter().copied());
+        let on_file = self.registry.trees_on_file.iter().filter(|(other, _)| **other != id);
+        let on_file = on_file.flat_map(|(_, pids)| pids.iter().copied());
+        let others = others.chain(leaving).chain(on_file).collect();
         if let Some(of) = self.registry.jobs.get_mut(&id) {
             of.roster.others = others;
         }
@@ -265,6 +273,11 @@ impl State {
         Ok(())
     }
 
+    /// The processes of trees on file that are not restored yet; no other tree takes them.
+    pub fn expect_trees(&mut self, trees: BTreeMap<JobId, Vec<u32>>) {
+        self.registry.trees_on_file = trees;
+    }
+
     fn descriptors(&mut self, id: JobId, roster: Roster) -> &mut Descriptors {
         let listeners = Listeners::default();
         self.registry.jobs.entry(id).or_insert(Descriptors { roster, listeners })
@@ -328,13 +341,18 @@ impl State {
         Ok(record)
     }
 
-    /// A further single thread comes; it is on file.
-    pub fn add_single(&mut self, id: JobId, single: Single) -> Result<(), Error> {
+    /// A further single thread comes, which may run on these CPUs; it is on file.
+    pub fn add_single(&mut self, id: JobId, single: Single, cpus: CpuSet) -> Result<(), Error> {
         self.core.add_thread(id, single)?;
+        let home = self.core.job(id).ok().and_then(|job| job.home.as_ref());
+        let chose_cpus = home.is_some_and(|home| home.members.everywhere != cpus);
+        self.expect_user_pinned(id, chose_cpus.then_some(single.tid).into_iter().collect());
         if let Some(of) = self.registry.jobs.get_mut(&id) {
             of.roster.add_single(single);
         }
-        Ok(())
+        let now = single.normal.into();
+        let seen = Seen { tid: single.tid, now, cpus, were_given: false, original: Some(now) };
+        Ok(self.core.members_came(id, &[seen])?)
     }
 
     /// The single threads of a job, as they are read.
@@ -395,7 +413,9 @@ impl State {
     }
 
     /// Gives back to the threads of a job what they had, once more.
-    pub fn release_again(&self, id: JobId) -> Vec<Bound> {
+    pub fn release_again(&mut self, id: JobId) -> Vec<Bound> {
+        // The numbers of threads that have ended may be others'.
+        self.read(id);
         let mut actions = Vec::new();
         if let Some(home) = self.core.job(id).ok().and_then(|job| job.home.as_ref()) {
             let (from, to) = (Standing::Filling, Standing::Released);

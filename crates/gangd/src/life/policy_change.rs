@@ -8,7 +8,10 @@
 //! left them, the groups of gangs are the ones on file. So guardian and next daemon find all that a
 //! release needs.
 
-use std::time::{Duration, Instant};
+use std::{
+    io::ErrorKind,
+    time::{Duration, Instant},
+};
 
 use gang_engine::bound::ProcessHandle;
 use gang_schedule::{JobId, Policy};
@@ -63,11 +66,14 @@ impl Daemon {
         self.watch.remove_job(job);
         let moved =
             self.move_over(&from, &to).and_then(|()| self.finish_move(job, policy, &from, &to));
-        self.watch.add_job(job, if moved.is_ok() { &to } else { &from })?;
-        // The job may have ended while it was not watched.
-        if self.watch.is_over(job) {
+        let watched = self.watch.add_job(job, if moved.is_ok() { &to } else { &from });
+        // The job may have ended while it was not watched, and its groups with it.
+        let has_no_group = |error: &gang_linux::Error| error.source.kind() == ErrorKind::NotFound;
+        if watched.as_ref().is_err_and(has_no_group) || self.watch.is_over(job) {
             self.end(job);
+            return Err(Error::NoSuchJob(job));
         }
+        watched?;
         moved
     }
 

@@ -217,8 +217,10 @@ impl Daemon {
         single: Single,
         record: Record,
     ) -> Result<(), Error> {
+        let gone = |_| Error::NoSuchThread(single.tid);
+        let cpus: CpuSet = sched::affinity(single.tid).map_err(gone)?.into_iter().collect();
         self.files.put(Some(record))?;
-        let added = self.conductor.ask(move |state| state.add_single(job, single))?;
+        let added = self.conductor.ask(move |state| state.add_single(job, single, cpus))?;
         // The thread has ended meanwhile.
         added.inspect_err(|_| drop(self.files.store.remove(job.0)))
     }

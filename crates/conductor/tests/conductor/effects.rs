@@ -1,0 +1,107 @@
+//! What plans come to, and in which order it is carried out.
+
+use std::collections::BTreeSet;
+
+use gang_conductor::{Conductor, Due, Effects, Followed, NewThreads, Note, life::State};
+use gang_schedule::{CpuSet, JobId};
+use gang_timetable::{Action, EdgeActions, SchedPolicy, Timetable};
+
+use crate::one::{JOB, NOW, candidate, cgroup, home, in_state};
+
+fn planned(core: &mut Conductor) -> Effects {
+    core.begin_step(NOW);
+    let Due::Plan { resume_ns, new_threads, .. } = core.due(NOW, 0, 1_000_000, NewThreads::None)
+    else {
+        panic!("nothing was planned yet");
+    };
+    let followed = Followed::default();
+    let (mut planning, _) = core.begin(NOW, resume_ns, new_threads, followed);
+    core.plan(&mut planning);
+    core.publish(planning, &BTreeSet::new(), &BTreeSet::new(), 0.0, || 30_000)
+}
+
+fn actions(timetables: &[Timetable]) -> impl Iterator<Item = &Action> {
+    timetables.iter().flat_map(|timetable| timetable.parts.iter().flatten())
+}
+
+#[test]
+fn cpus_are_given_only_where_their_pins_come_first() {
+    let mut core = in_state(State::Present);
+    let effects = planned(&mut core);
+    let given: BTreeSet<&CpuSet> = actions(&effects.timetables)
+        .filter_map(|action| match action {
+            Action::Affinity { cpus, .. } => Some(cpus),
+            _ => None,
+        })
+        .collect();
+    assert!(!given.is_empty());
+    for cpus in given {
+        assert!(effects.pins.contains(&(JOB, cpus.clone())), "{cpus} is not on file");
+    }
+}
+
+#[test]
+fn each_switcher_has_the_timetable_of_the_plans() {
+    let mut core = in_state(State::Present);
+    let effects = planned(&mut core);
+    assert_eq!(effects.timetables.len(), 4);
+    for timetable in &effects.timetables {
+        assert_eq!(timetable.generation, core.generation);
+        let planned = (effects.planned.from_ns, effects.planned.until_ns);
+        assert_eq!((timetable.from_ns, timetable.until_ns), planned);
+        assert!(timetable.edges.iter().all(|edge| (planned.0..planned.1).contains(&edge.at_ns)));
+        assert!(timetable.immediate.is_empty(), "orders are the carrier's");
+    }
+}
+
+#[test]
+fn deadline_lowers_all_that_an_edge_raises() {
+    let mut core = in_state(State::Present);
+    let effects = planned(&mut core);
+    let fifo = |action: &Action| match action {
+        Action::Attributes { tid, attributes } => {
+            Some((*tid, attributes.policy == SchedPolicy::Fifo))
+        }
+        _ => None,
+    };
+    assert!(actions(&effects.timetables).filter_map(fifo).any(|(_, is_fifo)| is_fifo));
+    for timetable in &effects.timetables {
+        let mut raised = BTreeSet::new();
+        let of_edge = |edge: &EdgeActions| [edge.lower.clone(), edge.raise.clone()].concat();
+        let parts = timetable.edges.iter().flat_map(of_edge).chain(timetable.at_deadline.clone());
+        let changes = parts.flat_map(|part| timetable.parts[part].iter().filter_map(fifo));
+        for (tid, is_fifo) in changes {
+            if is_fifo {
+                raised.insert(tid)
+            } else {
+                raised.remove(&tid)
+            };
+        }
+        assert_eq!(raised, BTreeSet::new());
+        assert!(timetable.deadline_ns > timetable.until_ns);
+    }
+}
+
+#[test]
+fn pages_count_after_timetables_and_notes_come_once() {
+    let mut core = in_state(State::Present);
+    core.open_page(JOB).unwrap();
+    let orders = core.take_orders();
+    assert!(orders.iter().any(|action| matches!(action, Action::Page { job: JOB, .. })));
+    let effects = planned(&mut core);
+    assert_eq!(effects.slots, [(JOB, 0)]);
+    assert_eq!(core.take_notes(), Vec::<Note>::new(), "they are in the effects");
+    assert_eq!(core.take_orders(), Vec::<Action>::new(), "they were taken");
+}
+
+#[test]
+fn same_inputs_have_same_effects() {
+    let effects = || {
+        let mut core = in_state(State::Present);
+        let second = core.register(NOW, candidate(3)).unwrap();
+        assert_eq!(second, JobId(2));
+        core.join(NOW, second, home(cgroup())).unwrap();
+        format!("{:?}", planned(&mut core))
+    };
+    assert_eq!(effects(), effects());
+}

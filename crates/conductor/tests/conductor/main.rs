@@ -1,0 +1,5 @@
+//! The conductor, one step at a time.
+
+mod effects;
+mod one;
+mod transitions;

@@ -1,0 +1,138 @@
+//! Each cell of the table of a job's life, as the conductor acts on it.
+
+use gang_conductor::{
+    Conductor, Refused,
+    life::{Cell, Moment, State, cell},
+};
+use gang_schedule::Policy;
+use gang_timetable::{
+    Controls,
+    record::{JoinedProcess, Placement},
+};
+
+use crate::one::{JOB, NOW, PID, STARTED, candidate, cgroup, conductor, home, in_state, single};
+
+/// What happens at a moment.
+fn happen(core: &mut Conductor, moment: Moment) -> Result<(), Refused> {
+    match moment {
+        Moment::Attach => drop(core.attach(NOW, JOB, home(cgroup()), (PID, STARTED))?),
+        Moment::Arrive => drop(core.arrive(JOB)?),
+        Moment::Join => drop(core.join(NOW, JOB, home(cgroup()))?),
+        Moment::Follow => {
+            let joined = JoinedProcess {
+                pid: 8,
+                origin: "elsewhere".into(),
+                cpu_origin: None,
+                memory_origin: None,
+            };
+            drop(core.expect(JOB, joined, &[PID])?);
+        }
+        Moment::Detach => drop(core.detach(JOB, (PID, STARTED), &[PID])?),
+        Moment::Left => drop(core.has_left(JOB, PID, true)?),
+        Moment::AddThread => core.add_thread(JOB, single(9))?,
+        Moment::DetachThread => drop(core.detach_thread(JOB, PID)?),
+        Moment::Wake => core.wake(JOB)?,
+        Moment::Sleep => core.sleep(JOB)?,
+        Moment::Suspend => drop(core.suspend(NOW, JOB, true)?),
+        Moment::Resume => drop(core.suspend(NOW, JOB, false)?),
+        Moment::SetSignals => drop(core.set_signals(JOB, true)?),
+        Moment::Change => drop(core.change(JOB, |spec, _| spec.weight = 250)?),
+        Moment::Move => drop(core.expect_at(JOB, cgroup())?),
+        Moment::Moved => drop(core.moved(JOB, Policy::Gang, cgroup(), Controls::default())?),
+        Moment::Confine => drop(core.confine(JOB, None, true)?),
+        Moment::OpenPage => core.open_page(JOB)?,
+        Moment::End => drop(core.end(JOB)),
+    }
+    Ok(())
+}
+
+#[test]
+fn each_moment_does_in_each_state_what_the_table_says() {
+    for state in State::ALL {
+        for moment in Moment::ALL {
+            let mut core = in_state(state);
+            let before = format!("{:?}", core.jobs[&JOB]);
+            let result = happen(&mut core, moment);
+            let after = core.jobs.get(&JOB).map(|job| (State::of(job), format!("{job:?}")));
+            let case = format!("{state:?} {moment:?}: {result:?}");
+            match (cell(state, moment), after) {
+                (Cell::To(next), Some((now, _))) => {
+                    assert!(result.is_ok(), "{case}");
+                    assert_eq!(now, next, "{case}");
+                }
+                (Cell::Stays, Some((now, _))) => {
+                    assert!(result.is_ok(), "{case}");
+                    assert_eq!(now, state, "{case}");
+                }
+                (Cell::Nothing, Some((_, after))) => {
+                    assert!(result.is_ok(), "{case}");
+                    assert_eq!(after, before, "{case}");
+                }
+                (Cell::Nobody | Cell::Refused(_), Some((_, after))) => {
+                    assert!(result.is_err(), "{case}");
+                    assert_eq!(after, before, "{case}");
+                }
+                (Cell::Over, None) => assert!(result.is_ok(), "{case}"),
+                (cell, after) => panic!("{case}: {cell:?}, then {after:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_job_that_is_not_there_is_named_at_every_moment() {
+    for moment in Moment::ALL.into_iter().filter(|&moment| moment != Moment::End) {
+        let result = happen(&mut conductor(), moment);
+        assert_eq!(result, Err(Refused::NoSuchJob(JOB)), "{moment:?}");
+    }
+}
+
+#[test]
+fn the_record_says_where_a_job_is_before_anything_is_done() {
+    let mut core = in_state(State::Registered);
+    let filed = core.attach(NOW, JOB, home(cgroup()), (PID, STARTED)).unwrap().unwrap();
+    assert_eq!(filed.coming, Some((PID, STARTED)), "on file before it moves");
+    let filed = core.arrive(JOB).unwrap().unwrap();
+    assert_eq!(filed.coming, None);
+
+    let leaver = core.detach(JOB, (PID, STARTED), &[PID]).unwrap();
+    assert_eq!(leaver.known, [PID]);
+    assert!(leaver.record.is_some(), "on file until it has left");
+    assert_eq!(leaver.gone_from, core.generation + 1, "the timetables in force have it");
+    assert_eq!(core.jobs[&JOB].home.as_ref().unwrap().leaving, [PID]);
+    core.has_left(JOB, PID, true).unwrap();
+    assert!(core.jobs[&JOB].home.as_ref().unwrap().leaving.is_empty());
+}
+
+#[test]
+fn suspended_job_takes_no_single_threads() {
+    let mut core = in_state(State::Registered);
+    core.suspend(NOW, JOB, true).unwrap();
+    let threads = Placement::Threads { threads: vec![single(PID)] };
+    let refused = core.join(NOW, JOB, home(threads)).unwrap_err();
+    assert!(format!("{refused:?}").contains("resume it first"), "{refused:?}");
+    assert!(core.jobs[&JOB].home.is_none());
+}
+
+#[test]
+fn job_is_restored_as_it_was_or_not_at_all() {
+    let mut core = in_state(State::Stopped);
+    core.set_signals(JOB, true).unwrap();
+    let record = core.jobs[&JOB].record().unwrap();
+
+    let mut next = conductor();
+    next.restore(NOW, &record, home(cgroup()).members).unwrap();
+    assert_eq!(next.jobs[&JOB].record().unwrap(), record);
+
+    // What a job of single threads cannot be, an older daemon may have left on file.
+    let threads = Placement::Threads { threads: vec![single(PID)] };
+    let record = gang_timetable::record::Record { placement: threads, ..record };
+    let mut next = conductor();
+    assert!(next.restore(NOW, &record, home(cgroup()).members).is_err());
+    assert!(next.jobs.is_empty(), "nothing of it is there");
+    assert!(next.register(NOW, candidate(1)).is_ok());
+
+    let strange = gang_timetable::record::Record { class: "royal".into(), ..record };
+    let refused = next.restore(NOW, &strange, home(cgroup()).members).unwrap_err();
+    assert_eq!(refused, Refused::Unreadable { job: JOB, field: "class" });
+}

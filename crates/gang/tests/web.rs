@@ -27,9 +27,9 @@ fn a_reader_is_told_at_once_and_then_what_changes() {
     let begin = events.until("begin");
     assert_eq!(begin["jobs"][0]["coscheduled"], 0.993);
     assert_eq!(begin["jobs"][1]["name"], evil);
-    assert_eq!(begin["status"]["slice_us"], 10_000.0);
+    assert_eq!(begin["status"]["slice_ns"], 10_000_000);
     let next = events.until("frame");
-    assert!(next["at_us"].as_i64() > begin["at_us"].as_i64());
+    assert!(next["at_ns"].as_i64() > begin["at_ns"].as_i64());
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn text(
     writeln!(out, "backend   {}, {}", escaped(&status.backend), promise(&status.guarantee))?;
     writeln!(
         out,
-        "slice     {}, {}, filling {}, cap {}",
+        "slice     {}, {}, filling {}, gang share {}",
         duration(status.slice_ns),
         gap(status),
         if status.fill { "on" } else { "off" },

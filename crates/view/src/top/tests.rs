@@ -124,7 +124,12 @@ fn where_a_program_says_how_far_it_is_there_is_a_column() {
     assert!(wide.contains(" DONE%") && wide.contains(" 42.0"), "{wide}");
     let details = snapshot.jobs[0].job.clone();
     let text = details::text(&v1::ShowJob_Reply { details, processes: None }, NOW_NS, None);
-    assert!(text.contains("  progress    42.0 %, 420 of 1000, told 2.0 s ago\n"), "{text}");
+    let lines = [
+        "  done                42.0 %\n",
+        "  work done           420 of 1000\n",
+        "  work reported       2.0 s ago\n",
+    ];
+    assert!(text.contains(&lines.concat()), "{text}");
 }
 
 #[test]

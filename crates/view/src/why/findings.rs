@@ -4,13 +4,13 @@ use gang_protocol::name::escaped;
 use gang_protocol::v1::{Class, Culprit, Decision, Guarantee, Job, JobState, Policy, Status};
 
 use super::{Evidence, Figures, Finding, Grade, Kind};
+use crate::figures::COSCHEDULED_LEAST;
 use crate::values::{count, duration, gain, percent, size, word};
 
 /// Parts of the CPUs of its slots that a gang may lose before it is worth a word.
 const LOST_MAX: f64 = 0.01;
-/// Coscheduled less than this is bad; more than the other is as good as it gets.
-const TOGETHER_LEAST: f64 = 0.90;
-const TOGETHER_GOOD: f64 = 0.97;
+/// More than this is as good as it gets.
+const COSCHEDULED_GOOD: f64 = 0.97;
 /// Of its slots; with less, others could have the CPUs.
 const BUSY_LEAST: f64 = 0.60;
 /// By which shares may differ, over ten seconds.
@@ -259,7 +259,7 @@ pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Op
     }
 }
 
-/// What stands for the scheduling policy of gangd's own threads here.
+/// The word here for the scheduling policy of gangd's own threads.
 const GANGD: &str = "gangd";
 
 /// The processes that ran in the place of the job, the worst first. The threads of the daemon count
@@ -309,10 +309,10 @@ pub fn together(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option
     let share = figures.coscheduled?;
     let text =
         format!("All of its runnable threads ran for {} of the time in its slots.", percent(share));
-    if share >= TOGETHER_GOOD {
+    if share >= COSCHEDULED_GOOD {
         return finding(Kind::Together, Grade::Good, text);
     }
-    let grade = if share < TOGETHER_LEAST { Grade::Bad } else { Grade::Note };
+    let grade = if share < COSCHEDULED_LEAST { Grade::Bad } else { Grade::Note };
     // If it has more threads than CPUs, that is the reason, and another finding says so.
     if job.threads > job.cpus && share < 0.5 {
         return None;

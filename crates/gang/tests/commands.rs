@@ -124,7 +124,7 @@ classes   interactive 200 %, batch 100 %, in working hours
 slots     batch up to 100 ms
 memory    10.0 GiB of 16.0 GiB free, 2.0 GiB of it promised
 disk      50.0 GiB of 100.0 GiB free, 0 B of it promised
-measured  nothing of which gangs run together: it takes root, or CAP_BPF and CAP_PERFMON
+measured  nothing of how gangs are coscheduled: it takes root, or CAP_BPF and CAP_PERFMON
 switches  5000
 plans     3 came late, 0 ran out
 
@@ -232,7 +232,7 @@ fn a_socket_that_is_named_comes_before_the_environment() {
         assert_eq!(elsewhere.output(line).status.code(), Some(0), "{line:?}");
     }
     assert_eq!(elsewhere.output(&["ls"]).status.code(), Some(3), "nobody listens there");
-    // What the program asks of its job, it asks that daemon.
+    // The program asks that daemon about its job.
     let line = ["run", "--socket", socket, "--", "sh", "-c", "echo $GANG_SOCKET"];
     assert_eq!(stdout(&elsewhere.output(&line)), format!("{socket}\n"));
     let lab = elsewhere.output(&["lab", "--socket", socket, "barrier"]);
@@ -379,7 +379,7 @@ fn check_ends_with_1_when_an_invariant_does_not_hold() {
 }
 
 #[test]
-fn exit_codes_tell_refusals_from_misuse() {
+fn exit_codes_of_refusals_and_misuse_differ() {
     let place = Place::of(&Fake { refuses: true, ..Fake::with_jobs(vec![job(3, "lu.C")]) });
     let refused = place.output(&["suspend", "3"]);
     assert_eq!(refused.status.code(), Some(1));

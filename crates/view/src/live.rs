@@ -24,5 +24,5 @@ mod watch;
 pub use model::{Model, Moment};
 pub use past::{Past, SPAN_NS};
 pub use rates::Rates;
-pub use snapshot::{JobView, Link, Snapshot, Trouble, told};
+pub use snapshot::{JobView, Link, Snapshot, Trouble, with_causes};
 pub use watch::{PATIENCE, Pace, Watch, host, once};

@@ -148,8 +148,8 @@ mod tests {
     fn a_share_of_nothing_is_no_progress() {
         let job = || crate::fixture::job(1, "lu");
         let of = |done, total| {
-            let told = Some(v1::Progress { done, total, at_ns: 0 });
-            progress(&v1::Job { progress: told, ..job() })
+            let report = Some(v1::Progress { done, total, at_ns: 0 });
+            progress(&v1::Job { progress: report, ..job() })
         };
         assert_eq!((of(1.0, 4.0), progress(&job())), (Some(0.25), None));
         assert_eq!((of(0.0, 0.0), of(3.0, 2.0), of(-1.0, 2.0)), (None, None, None));

@@ -117,7 +117,7 @@ impl Trouble {
 }
 
 /// An error with all of its causes, in one line.
-pub fn told(error: &dyn Error) -> String {
+pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

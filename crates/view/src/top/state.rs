@@ -123,7 +123,7 @@ impl State {
     }
 
     /// Shows the result of an action.
-    pub fn told(&mut self, outcome: Outcome) {
+    pub fn show_outcome(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Done(text) => self.message = Some(Message { text, is_bad: false }),
             Outcome::Refused(text) => self.message = Some(Message { text, is_bad: true }),
@@ -462,14 +462,14 @@ mod tests {
             let details = fixture::job(id, "x");
             Box::new(v1::ShowJob_Reply { details, processes: None })
         };
-        state.told(Outcome::Shown(reply(4)));
+        state.show_outcome(Outcome::Shown(reply(4)));
         assert!(matches!(&state.mode, Mode::Details { found: None, .. }));
-        state.told(Outcome::Shown(reply(3)));
+        state.show_outcome(Outcome::Shown(reply(3)));
         assert!(matches!(&state.mode, Mode::Details { found: Some(Ok(_)), .. }));
         keys(&mut state, "x");
         assert_eq!(state.mode, Mode::Jobs);
         // It comes too late.
-        state.told(Outcome::NotShown { job: 3, reason: "gone".into() });
+        state.show_outcome(Outcome::NotShown { job: 3, reason: "gone".into() });
         assert_eq!(state.mode, Mode::Jobs);
     }
 

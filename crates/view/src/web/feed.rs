@@ -56,7 +56,7 @@ impl Shot {
         self.snapshot.link.is_up()
     }
 
-    /// An event for who has the shot with this number; for who has none, `None`.
+    /// An event for a reader that has the shot with this number; `None`: it has none.
     pub fn event(&self, had: Option<u64>) -> Bytes {
         if let Link::Down { trouble, reason, .. } = &self.snapshot.link {
             let (at_ns, code) = (self.snapshot.at_ns, values::word(trouble));
@@ -133,7 +133,7 @@ impl Feed {
         Ok(Arc::new(Feed { watch, shots, minutes, readers: AtomicU64::new(0) }))
     }
 
-    /// Somebody who reads until this is dropped.
+    /// A reader until it is dropped.
     pub fn read(self: &Arc<Feed>) -> Reader {
         if self.readers.fetch_add(1, Ordering::AcqRel) == 0 {
             self.watch.set_pace(Some(Pace::every(READ)));
@@ -164,7 +164,7 @@ impl Feed {
     }
 }
 
-/// A reader. He has at most one shot, the last.
+/// A reader. It has at most one shot, the last.
 pub struct Reader {
     feed: Arc<Feed>,
     shots: watch::Receiver<Option<Arc<Shot>>>,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn who_missed_a_shot_is_sent_the_whole() {
+    fn a_reader_that_missed_a_shot_gets_the_whole() {
         let mut model = Model::new("host");
         model.connected(Path::new("/x"));
         model.status(fixture::status());

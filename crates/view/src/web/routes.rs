@@ -113,7 +113,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Result<(), W
 fn routes(rooms: Arc<Rooms>, door: Arc<Door>) -> Router {
     assets::routes()
         .route("/api/live", get(stream::live))
-        .route("/metrics", get(tell_prometheus))
+        .route("/metrics", get(metrics_page))
         .route("/api/history", get(history))
         .route("/api/jobs/{job}", get(details))
         .route("/api/jobs/{job}/past", get(past))
@@ -164,7 +164,7 @@ async fn past(
 }
 
 /// Answers Prometheus. It waits a moment for the first snapshot.
-async fn tell_prometheus(State(rooms): State<Arc<Rooms>>) -> Result<impl IntoResponse, Refusal> {
+async fn metrics_page(State(rooms): State<Arc<Rooms>>) -> Result<impl IntoResponse, Refusal> {
     let shot =
         tokio::time::timeout(or_usual(ANSWER_WITHIN), rooms.feed.latest()).await.ok().flatten();
     let shot = shot.ok_or_else(|| {

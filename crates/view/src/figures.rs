@@ -384,6 +384,12 @@ impl Figure {
         (self.value)(view)
     }
 
+    /// Whether a table of these jobs has the figure.
+    pub fn is_shown(&self, jobs: &[JobView]) -> bool {
+        let is_optional = self.column.as_ref().is_some_and(|column| column.optional);
+        !is_optional || jobs.iter().any(|view| self.value(view).is_some())
+    }
+
     /// A number, and not a word.
     pub fn is_number(&self) -> bool {
         !matches!(self.unit, Text | Class | State)

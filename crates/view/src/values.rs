@@ -97,11 +97,6 @@ fn plural(one: &str) -> &'static str {
     if one.ends_with("ss") { "es" } else { "s" }
 }
 
-/// The name that a value has in the interface file, in words.
-pub fn words(value: &impl serde::Serialize) -> String {
-    word(value).replace('_', " ")
-}
-
 /// The name that a value has in the interface file, for enumerations of it.
 pub fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {

@@ -11,7 +11,6 @@ use crate::connect::connect;
 use crate::show_values::{Owners, print_json};
 use crate::table::{Align, render, terminal_width};
 
-/// The last one only where a program says how far it is.
 const COLUMNS: [&str; 11] = [
     "id",
     "name",
@@ -46,10 +45,8 @@ fn table(jobs: &[v1::Job], width: Option<usize>) -> String {
         rates: Rates::default(),
     };
     let jobs: Vec<JobView> = jobs.iter().map(view).collect();
-    let is_shown = |figure: &&Figure| {
-        figure.name != "progress" || jobs.iter().any(|view| figure.value(view).is_some())
-    };
-    let figures: Vec<&Figure> = COLUMNS.into_iter().map(named).filter(is_shown).collect();
+    let figures = COLUMNS.into_iter().map(named);
+    let figures: Vec<&Figure> = figures.filter(|figure| figure.is_shown(&jobs)).collect();
     let titles: Vec<String> = figures.iter().map(|figure| figure.title.to_uppercase()).collect();
     let align = |figure: &&Figure| match figure.name {
         "name" => Align::Shrink,

@@ -146,9 +146,8 @@ pub fn draw(state: &mut State, look: Look, area: Rect, buffer: &mut Buffer) {
 
 /// The columns after letter, id and name. The name has the width that the others leave.
 fn columns(jobs: &[JobView]) -> Vec<(&'static Figure, &'static Column)> {
-    let is_known = |figure: &Figure| jobs.iter().any(|view| figure.value(view).is_some());
     let all = FIGURES.iter().filter_map(|figure| Some((figure, figure.column.as_ref()?))).skip(2);
-    all.filter(|(figure, column)| !column.optional || is_known(figure)).collect()
+    all.filter(|(figure, _)| figure.is_shown(jobs)).collect()
 }
 
 /// It has no slots at present.

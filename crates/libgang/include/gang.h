@@ -201,10 +201,10 @@ gang_result gang_id(const gang_job *job, int64_t *id);
 
 /* Takes a process with all its threads and future children into the job; 0 is this one.
  * GANG_NO_SUCH_PROCESS; GANG_NOT_PERMITTED for a process of another user. */
-gang_result gang_add(gang_job *job, pid_t pid);
+gang_result gang_add_process(gang_job *job, pid_t pid);
 /* Takes a process out of the job again: it is scheduled as it was before, and so are its future
  * children. GANG_NO_SUCH_PROCESS where the process is not of the job. */
-gang_result gang_remove(gang_job *job, pid_t pid);
+gang_result gang_remove_process(gang_job *job, pid_t pid);
 
 /* Takes a single thread into the job, by its number, gettid(2); 0 is the one that calls.
  * The rest of its process is none of the job, nor is what the thread starts. A job has either

@@ -73,7 +73,7 @@ int main(int argc, char **argv)
     for (; count < jobs; count++) {
         children[count] = sleeper();
         must("register", gang_register(&spec, &job));
-        must("add", gang_add(job, children[count]));
+        must("add", gang_add_process(job, children[count]));
         gang_close(job);
     }
     for (int i = 0; i < times; i++) {
@@ -82,10 +82,10 @@ int main(int argc, char **argv)
         must("register", gang_register(&spec, &job));
         registered[i] = now_ns() - begun;
         begun = now_ns();
-        must("add", gang_add(job, first));
+        must("add", gang_add_process(job, first));
         first_added[i] = now_ns() - begun;
         begun = now_ns();
-        must("add another", gang_add(job, second));
+        must("add another", gang_add_process(job, second));
         added[i] = now_ns() - begun;
         if (i == 0)
             must("open the slot page", gang_page_open(job, &page));
@@ -107,7 +107,7 @@ int main(int argc, char **argv)
     /* The job of the loop: those above have ended. */
     pid_t child = children[count++] = sleeper();
     must("register", gang_register(&spec, &job));
-    must("add", gang_add(job, child));
+    must("add", gang_add_process(job, child));
     const int reports = 2000000;
     uint64_t longest_ns = 0, last = begun = now_ns();
     for (int i = 0; i < reports; i++) {

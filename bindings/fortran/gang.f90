@@ -3,7 +3,7 @@
 !     use gang
 !     type(gang_job) :: job
 !     if (gang_register(job, cpus=4) /= GANG_OK) print *, gang_error()
-!     if (gang_add(job) /= GANG_OK) print *, gang_error()
+!     if (gang_add_process(job) /= GANG_OK) print *, gang_error()
 !
 ! Functions have the names of gang.h, which says more about each, and return its results; GANG_OK is
 ! 0. A function that fails leaves its arguments as they were, and gang_error() says why. An optional
@@ -24,7 +24,7 @@ module gang
   public :: gang_job, gang_page, gang_use, gang_load
   public :: gang_error, gang_result_text
   public :: gang_register, gang_adopt, gang_open, gang_current, gang_close, gang_id
-  public :: gang_add, gang_remove, gang_add_thread, gang_remove_thread
+  public :: gang_add_process, gang_remove_process, gang_add_thread, gang_remove_thread
   public :: gang_set_class, gang_resize, gang_set_signals
   public :: gang_suspend, gang_resume, gang_job_progress, gang_get_use, gang_get_load
   public :: gang_page_open, gang_page_close, gang_page_running, gang_page_is_valid
@@ -137,20 +137,20 @@ contains
   end function gang_id
 
   ! Takes a process with all its threads and future children into the job; without pid, this one.
-  function gang_add(job, pid) result(code)
+  function gang_add_process(job, pid) result(code)
     type(gang_job), intent(in) :: job
     integer(c_int), intent(in), optional :: pid
     integer(c_int) :: code
-    code = c_gang_add(job%handle, or_this(pid))
-  end function gang_add
+    code = c_gang_add_process(job%handle, or_this(pid))
+  end function gang_add_process
 
   ! Takes it out again: it is scheduled as it was before.
-  function gang_remove(job, pid) result(code)
+  function gang_remove_process(job, pid) result(code)
     type(gang_job), intent(in) :: job
     integer(c_int), intent(in), optional :: pid
     integer(c_int) :: code
-    code = c_gang_remove(job%handle, or_this(pid))
-  end function gang_remove
+    code = c_gang_remove_process(job%handle, or_this(pid))
+  end function gang_remove_process
 
   ! Takes a single thread into the job, by its number in the kernel; without tid, the calling one.
   ! A job has either processes or single threads.

@@ -181,19 +181,19 @@ module gang_c
        integer(c_int) :: code
      end function c_gang_id
 
-     function c_gang_add(job, pid) bind(c, name="gang_add") result(code)
+     function c_gang_add_process(job, pid) bind(c, name="gang_add_process") result(code)
        import :: c_int, c_ptr
        type(c_ptr), value :: job
        integer(c_int), value :: pid
        integer(c_int) :: code
-     end function c_gang_add
+     end function c_gang_add_process
 
-     function c_gang_remove(job, pid) bind(c, name="gang_remove") result(code)
+     function c_gang_remove_process(job, pid) bind(c, name="gang_remove_process") result(code)
        import :: c_int, c_ptr
        type(c_ptr), value :: job
        integer(c_int), value :: pid
        integer(c_int) :: code
-     end function c_gang_remove
+     end function c_gang_remove_process
 
      function c_gang_add_thread(job, tid) bind(c, name="gang_add_thread") result(code)
        import :: c_int, c_ptr

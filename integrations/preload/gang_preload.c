@@ -178,7 +178,7 @@ static void join(void)
         result = gang_adopt(&spec, getppid(), &job);
     } else {
         result = gang_register(&spec, &job);
-        if (result == GANG_OK && (result = gang_add(job, 0)) != GANG_OK)
+        if (result == GANG_OK && (result = gang_add_process(job, 0)) != GANG_OK)
             gang_close(job);
     }
     if (result == GANG_OK)

@@ -15,6 +15,16 @@ const PICTURES = process.env.GANG_PICTURES;
 const WEB = fileURLToPath(new URL("../../crates/view/web/", import.meta.url));
 const { build } = createRequire(join(WEB, "package.json"))("esbuild");
 
+/** Of what the server says of figures, the part that charts use. */
+const FIGURES = [
+  ["share_had", "share had", "share"],
+  ["share_wanted", "share wanted", "share"],
+  ["coscheduled", "coscheduled", "share"],
+  ["skew_ns_p99", "skew, p99", "ns"],
+  ["cpus_used", "CPUs used", "mean"],
+  ["filling", "filling", "share"],
+].map(([name, title, unit]) => ({ name, title, unit }));
+
 let chrome, script, style;
 
 before(async () => {
@@ -43,21 +53,21 @@ async function open(options, letters = 16) {
     `<!doctype html><html lang="en"><style>${style}${root}</style><main class="job"></main></html>`,
   );
   await page.evaluate(script);
-  await page.evaluate(() => {
-    globalThis.charts = new globalThis.Charts();
+  await page.evaluate((figures) => {
+    globalThis.charts = new globalThis.Charts(figures);
     document.querySelector(".job").append(globalThis.charts.section);
     /** Minutes up to a moment, with greater and greater skew. */
     globalThis.showPast = async (until_s, span_s, most_us = 80) => {
       const column = (of) => Array.from({ length: 60 }, (_, at) => of(at / 59));
       const at_s = column((share) => Math.round(until_s - span_s * (1 - share)));
       const half = column((share) => 0.4 + share / 5);
-      const skew_us_p99 = column((share) => share * most_us);
+      const skew_ns_p99 = column((share) => share * most_us * 1000);
       const past = {
         at_s,
         share_had: half,
         share_wanted: half,
         coscheduled: half,
-        skew_us_p99,
+        skew_ns_p99,
         cpus_used: half,
         filling: half,
       };
@@ -65,7 +75,7 @@ async function open(options, letters = 16) {
       // It draws when all that runs now has ended.
       await null;
     };
-  });
+  }, FIGURES);
   return page;
 }
 
@@ -195,7 +205,7 @@ test("a legend shows values only where one points", async () => {
             .join(" "),
         ),
       );
-  const names = ["had wanted", "together", "skew", "used", "filling"];
+  const names = ["share had share wanted", "coscheduled", "skew, p99", "CPUs used", "filling"];
   const colons = () =>
     page
       .locator(".u-legend tr:not(:first-child) > *")
@@ -210,10 +220,10 @@ test("a legend shows values only where one points", async () => {
   assert.deepEqual(await legends(), names);
   assert.equal(await colons(), 0);
   const expected = [
-    /^had \d+\.\d % wanted \d+\.\d %$/,
-    /^together \d+\.\d %$/,
-    /^skew \d+\.\d µs$/,
-    /^used \d+\.\d CPUs$/,
+    /^share had \d+\.\d % share wanted \d+\.\d %$/,
+    /^coscheduled \d+\.\d %$/,
+    /^skew, p99 \d+\.\d µs$/,
+    /^CPUs used \d+\.\d$/,
     /^filling \d+\.\d %$/,
   ];
   for (const [at, text] of expected.entries()) {

@@ -152,7 +152,7 @@ test("how far a program is, is shown where it says so", async () => {
   const cell = line.locator("> *").nth(titles.findIndex((title) => title.startsWith("Done")));
   await cell.filter({ hasText: /^25\.0 %$/ }).waitFor();
   await link(page, "solver").click();
-  await page.locator(".figures").filter({ hasText: "25.0 %, 1 of 4" }).waitFor();
+  await page.locator(".figures").filter({ hasText: "1 of 4" }).waitFor();
   await close(page);
 });
 
@@ -167,7 +167,7 @@ test("a job has a page with its past, its processes and the reason for its speed
   await page.locator(".uplot").first().waitFor();
   await section("Processes").getByText("<i>\\u{202e}\\u{1b}]0;x").first().waitFor();
   assert.equal(await page.locator("i").count(), 0);
-  await page.locator("dt", { hasText: "Waiting out of slot" }).waitFor();
+  await page.locator("dt", { hasText: "Waits out of slot" }).waitFor();
   await close(page);
 });
 
@@ -177,7 +177,7 @@ test("times are those of the browser's locale", async () => {
     "de-DE": { moment: /^\d+\.\d+\.\d{4}, \d\d:\d\d:\d\d$/, label: /^\d\d:\d\d(:\d\d)?$/, day: /^\d+\. [A-Z]/ },
     "en-GB": { moment: /^\d\d\/\d\d\/\d{4}, \d\d:\d\d:\d\d$/, label: /^\d\d:\d\d(:\d\d)?$/, day: /^\d+ [A-Z]/ },
   };
-  const job = { id: 1, name: "over", owner: "root", class: "batch", cpus: 1, registered_us: 1e15, ended_us: 2e15, slots: 1, in_slot_s: 1, cpu_time_s: 1 };
+  const job = { id: 1, name: "over", owner: "root", class: "batch", cpus: 1, registered_at_ns: 1e18, ended_at_ns: 2e18, slots: 1, in_slot_ns: 1e9, cpu_time_ns: 1e9 };
   for (const [locale, { moment, label, day }] of Object.entries(written)) {
     const page = await open(address, { locale });
     await page.route("**/api/history", (route) => route.fulfill({ json: [job] }));
@@ -186,7 +186,7 @@ test("times are those of the browser's locale", async () => {
     assert.match(await ended.nth(5).textContent(), moment);
     assert.match(await ended.nth(6).textContent(), moment);
     await link(page, "solver").click();
-    const since = page.locator("dt", { hasText: "Since" }).locator("xpath=following-sibling::dd[1]");
+    const since = page.locator("dt", { hasText: "Registered" }).locator("xpath=following-sibling::dd[1]");
     assert.match(await since.textContent(), moment);
     await page.locator(".uplot").first().waitFor();
     await frames(page);
@@ -314,7 +314,7 @@ test("a job is suspended, put into another class, resized and killed", async () 
   await page.getByRole("button", { name: "Resize …" }).click();
   await dialog.getByLabel("Weight").fill("300");
   await dialog.getByRole("button", { name: "Resize" }).click();
-  await page.locator(".figures").filter({ hasText: "300, gang" }).waitFor();
+  await page.locator(".figures").filter({ hasText: "300 %" }).waitFor();
 
   await page.getByRole("button", { name: "Kill …" }).click();
   await dialog.getByLabel("Signal").selectOption("9");

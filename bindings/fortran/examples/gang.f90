@@ -12,7 +12,7 @@ program example
   logical :: runs, ran
 
   call check("register", gang_register(job, name="example", cpus=1))
-  call check("add this process", gang_add(job))
+  call check("add this process", gang_add_process(job))
   call check("open the slot page", gang_page_open(job, page))
 
   ! Work, until some slots of the job have begun and ended.

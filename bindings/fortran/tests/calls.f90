@@ -14,8 +14,8 @@ program calls
   id = 7
   call expect("id of nothing", GANG_INVALID, gang_id(none, id))
   call hold("a failed call leaves the id", id == 7)
-  call expect("add to nothing", GANG_INVALID, gang_add(none))
-  call expect("remove from nothing", GANG_INVALID, gang_remove(none))
+  call expect("add to nothing", GANG_INVALID, gang_add_process(none))
+  call expect("remove from nothing", GANG_INVALID, gang_remove_process(none))
   call expect("add a thread to nothing", GANG_INVALID, gang_add_thread(none))
   call expect("remove a thread from nothing", GANG_INVALID, gang_remove_thread(none))
   call expect("class of nothing", GANG_INVALID, gang_set_class(none, GANG_BATCH))
@@ -52,8 +52,8 @@ program calls
   call expect("register", GANG_OK, gang_register(job, name="calls", cpus=1, min_cpus=1, &
        job_class=GANG_INTERACTIVE, weight=50, mem_bytes=1048576_int64, disk_bytes=1048576_int64, &
        wait=.true., signals=.false.))
-  call expect("add", GANG_OK, gang_add(job))
-  call expect("add a stranger", GANG_NO_SUCH_PROCESS, gang_add(job, 99999999))
+  call expect("add", GANG_OK, gang_add_process(job))
+  call expect("add a stranger", GANG_NO_SUCH_PROCESS, gang_add_process(job, 99999999))
   call expect("add a thread of a member", GANG_OK, gang_add_thread(job))
   call expect("it is none by itself", GANG_NO_SUCH_PROCESS, gang_remove_thread(job))
   call expect("add a thread that is not there", GANG_NO_SUCH_PROCESS, gang_add_thread(job, 99999999))
@@ -97,7 +97,7 @@ program calls
   call expect("close the page", GANG_OK, gang_page_close(page))
   call hold("a closed page", .not. gang_page_running(page))
 
-  call expect("remove", GANG_OK, gang_remove(job))
+  call expect("remove", GANG_OK, gang_remove_process(job))
   call expect("close the job", GANG_OK, gang_close(job))
   print '(a)', "all calls"
 

@@ -85,13 +85,13 @@ class Job:
     def __reduce__(self) -> Any:
         return (open, (self.id,))
 
-    def add(self, pid: int = 0) -> None:
+    def add_process(self, pid: int = 0) -> None:
         """Takes a process with its threads and future children into the job; 0 is this one."""
-        ask(library.gang_add, self._handle, _number("pid", pid, 32))
+        ask(library.gang_add_process, self._handle, _number("pid", pid, 32))
 
-    def remove(self, pid: int = 0) -> None:
+    def remove_process(self, pid: int = 0) -> None:
         """Takes it out again: it is scheduled as it was before."""
-        ask(library.gang_remove, self._handle, _number("pid", pid, 32))
+        ask(library.gang_remove_process, self._handle, _number("pid", pid, 32))
 
     def add_thread(self, tid: int = 0) -> None:
         """Takes a single thread into the job, by its native id; 0 is the one that calls.
@@ -197,13 +197,13 @@ def job(
         wait=wait,
         signals=signals,
     )
-    made.add()
+    made.add_process()
     try:
         yield made
     finally:
         # A process that was taken out before, or whose daemon ended, is released already.
         with contextlib.suppress(NoSuchJob, NoSuchProcess, NoDaemon, NoAnswer):
-            made.remove()
+            made.remove_process()
 
 
 def register(
@@ -255,7 +255,7 @@ def _outer() -> Optional[Job]:
     """The job of `gang run`, if this process is in it; a process is in one job at a time."""
     try:
         outer = current()
-        outer.add()
+        outer.add_process()
     except (NoSuchJob, NotPermitted):
         return None
     return outer

@@ -134,7 +134,7 @@ class Block(unittest.TestCase):
             child = os.fork()
             if child == 0:
                 try:
-                    job.remove()
+                    job.remove_process()
                     os._exit(0 if "/job-" not in group_of() else 1)
                 finally:
                     os._exit(2)
@@ -227,7 +227,7 @@ class Calls(unittest.TestCase):
         with self.assertRaises(gang.NotPermitted):
             job.suspend()
         with self.assertRaises(gang.NotPermitted):
-            job.add()
+            job.add_process()
         job.remove_thread()
         with self.assertRaises(gang.NoSuchJob):
             job.use()
@@ -235,13 +235,13 @@ class Calls(unittest.TestCase):
     def test_a_child_is_added_suspended_resumed_and_removed(self):
         job = gang.register(cpus=1, name="sleeper")
         with sleeper() as child:
-            job.add(child.pid)
+            job.add_process(child.pid)
             job.set_class(gang.Class.STANDBY)
             job.suspend()
             self.assertEqual(job.use().state, gang.State.SUSPENDED)
             job.resume()
             self.assertNotEqual(job.use().state, gang.State.SUSPENDED)
-            job.remove(child.pid)
+            job.remove_process(child.pid)
             until(lambda: not is_there(job))
 
     def test_what_runs_is_adopted(self):
@@ -304,9 +304,9 @@ class Refusals(unittest.TestCase):
             gang.current()
         with gang.job(cpus=1) as job:
             with self.assertRaises(gang.NoSuchProcess):
-                job.add(99999999)
+                job.add_process(99999999)
             with self.assertRaises(gang.Invalid):
-                job.add(1 << 32)
+                job.add_process(1 << 32)
             with self.assertRaises(gang.NotEnough) as caught:
                 job.resize(mem_bytes=1 << 60)
             self.assertEqual(caught.exception.code, gang.Result.NOT_ENOUGH)
@@ -347,8 +347,8 @@ class Refusals(unittest.TestCase):
         threading.Thread(target=interrupt).start()
         with self.assertRaises(KeyboardInterrupt):
             gang.register(cpus=1, mem_bytes=int(free * 0.9), wait=True)
-        holder.add()
-        holder.remove()
+        holder.add_process()
+        holder.remove_process()
 
 
 def is_there(job):

@@ -207,7 +207,10 @@ fn needs_root_and_bpf_auto_compares_and_says_so() {
     assert!(gain.is_none_or(|gain| gain.gain.is_finite()));
     assert!(!because.is_empty());
     let shown = place.said(&["show", "program"]);
-    assert!(shown.contains("policy auto") && shown.contains("decided     "), "{shown}");
+    assert!(
+        shown.contains("  policy              auto\n") && shown.contains("  decided             "),
+        "{shown}"
+    );
     assert!(!place.said(&["why", "program"]).is_empty());
     assert_eq!(place.client().check().unwrap().violations, []);
 }
@@ -234,7 +237,11 @@ fn needs_root_and_bpf_auto_decides_by_gain() {
     let decision = job.decision.unwrap();
     assert!(decision.gain.is_some_and(|gain| gain.gain.is_finite()));
     let shown = place.said(&["show", "program"]);
-    assert!(shown.contains("policy auto") && shown.contains("decided     gang"), "{shown}");
+    assert!(
+        shown.contains("  policy              auto\n")
+            && shown.contains("  decided             gang"),
+        "{shown}"
+    );
     let why = place.said(&["why", "program"]);
     assert!(why.contains("decided to be gang"), "{why}");
 
@@ -269,7 +276,7 @@ fn needs_root_auto_without_measuring_is_a_gang() {
     let job = place.job("program").unwrap();
     assert_eq!((&job.policy, job.decided()), (&Policy::auto, None));
     let shown = place.said(&["show", "program"]);
-    assert!(shown.contains("decided     nothing, so gang"), "{shown}");
+    assert!(shown.contains("  decided             nothing, so gang"), "{shown}");
 
     // A client that may change its policy may decide, too; a person's word counts for more.
     let mut client = place.client();

@@ -89,7 +89,7 @@ pub enum Command {
     /// Start gangd in the background and wait until it listens (used by gang run)
     #[command(hide = true)]
     StartDaemon(StartDaemon),
-    /// Become a program when told to (used by gang run)
+    /// Become a program when a byte comes (used by gang run)
     #[command(hide = true)]
     ExecGated(ExecGated),
 }
@@ -186,8 +186,7 @@ fn size(text: &str) -> Result<i64, String> {
 
 /// Change a job while it runs
 ///
-/// Everything that is said is changed, or nothing where any of it is refused. What is not said
-/// stays.
+/// Everything that is said is changed, or nothing where any of it is refused. All else stays.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub struct Set {
@@ -376,7 +375,7 @@ pub struct Web {
     /// Only show, and refuse every change
     #[arg(long)]
     pub read_only: bool,
-    /// Tell Prometheus at /metrics without the secret; names of jobs and owners are in it
+    /// Serve Prometheus at /metrics without the secret; names of jobs and owners are in it
     #[arg(long)]
     pub metrics: bool,
     /// A name under which the proxy is reached; other names are refused

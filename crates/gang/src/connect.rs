@@ -15,7 +15,7 @@ const STARTS_MAX: usize = 3;
 pub fn connect(daemon: &Surroundings) -> Result<Client> {
     Client::find_from(daemon).map_err(|error| {
         if error.is_no_daemon() {
-            leftovers::release_and_tell(daemon);
+            leftovers::release_and_report(daemon);
         }
         error.into()
     })

@@ -24,10 +24,10 @@ pub const NOT_FOUND: u8 = 127;
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// An end with a code of its own, told by the command already.
+/// An end with a code of its own, which the command has explained already.
 #[derive(Debug, thiserror::Error)]
 #[error("ended with code {0}")]
-pub struct Told(pub u8);
+pub struct Explained(pub u8);
 
 /// The program to run cannot be.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub struct CannotExecute {
 /// The code for what came of a command, with its error said on standard error.
 pub fn finish(command: &Command, outcome: anyhow::Result<()>) -> ExitCode {
     let Err(error) = outcome else { return ExitCode::SUCCESS };
-    if error.downcast_ref::<Told>().is_none() {
+    if error.downcast_ref::<Explained>().is_none() {
         // Names and reasons in it may come from elsewhere.
         eprintln!("gang: {}", escaped(&format!("{error:#}")));
     }
@@ -51,7 +51,7 @@ pub fn finish(command: &Command, outcome: anyhow::Result<()>) -> ExitCode {
 pub fn misused(error: &clap::Error, line: impl Iterator<Item = OsString>) -> ExitCode {
     match instead(error) {
         Some(text) => eprintln!("gang: {text}"),
-        // Nothing can be told to somebody who closed the other end.
+        // Nothing can be written where the other end is closed.
         None => drop(error.print()),
     }
     match (error.use_stderr(), subcommand(line)) {
@@ -73,7 +73,7 @@ fn subcommand(mut line: impl Iterator<Item = OsString>) -> Option<OsString> {
     }
 }
 
-/// What to type instead of a command that there is not, where the word may mean several things.
+/// The command to type instead of one that there is not, where the word may mean several things.
 fn instead(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
         return None;
@@ -101,7 +101,7 @@ fn code(command: &Command, error: &anyhow::Error) -> u8 {
     if let Some(cannot) = error.downcast_ref::<CannotExecute>() {
         return cannot.code;
     }
-    if let Some(Told(code)) = error.downcast_ref::<Told>() {
+    if let Some(Explained(code)) = error.downcast_ref::<Explained>() {
         return *code;
     }
     if matches!(command, Command::Run(_) | Command::ExecGated(_)) {

@@ -25,21 +25,21 @@ enum Leftovers {
 
 /// Releases leftovers at every socket where a daemon is looked for, and says on standard error
 /// what was found. That it fails does not keep a command from its own work.
-pub fn release_and_tell(surroundings: &Surroundings) {
+pub fn release_and_report(surroundings: &Surroundings) {
     for socket in surroundings.candidates() {
         match leftovers(&socket, surroundings.uid) {
             Leftovers::None => {}
             Leftovers::Ours => match release(&socket) {
-                Ok(output) => eprint!("{}", told(&output.stdout)),
+                Ok(output) => eprint!("{}", harmless(&output.stdout)),
                 Err(error) => eprintln!("gang: {}", escaped(&format!("{error:#}"))),
             },
-            Leftovers::Roots => tell_of_roots(&socket, surroundings.uid),
+            Leftovers::Roots => report_roots(&socket, surroundings.uid),
         }
     }
 }
 
 /// Says on standard error what only root can release at a socket, if there is anything.
-pub fn tell_of_roots(socket: &Path, uid: u32) {
+pub fn report_roots(socket: &Path, uid: u32) {
     if leftovers(socket, uid) == Leftovers::Roots {
         eprintln!(
             "gang: the daemon at {} died and left jobs that it held; as root, `gang recover` \
@@ -65,14 +65,14 @@ pub fn release(socket: &Path) -> Result<Output> {
         gangd.display(),
         socket.display(),
         output.status,
-        told(&output.stdout),
-        told(&output.stderr)
+        harmless(&output.stdout),
+        harmless(&output.stderr)
     );
     Ok(output)
 }
 
 /// The output of a program, harmless to a terminal, line by line.
-pub fn told(output: &[u8]) -> String {
+pub fn harmless(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     text.lines().flat_map(|line| [escaped(line).into_owned(), "\n".to_owned()]).collect()
 }
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn what_gangd_says_keeps_its_lines_and_nothing_else() {
         assert_eq!(
-            told(b"released job 3\nreleased \x1b[2J\n"),
+            harmless(b"released job 3\nreleased \x1b[2J\n"),
             "released job 3\nreleased \\u{1b}[2J\n"
         );
     }

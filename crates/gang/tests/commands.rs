@@ -18,9 +18,9 @@ fn ls_is_a_table_and_json() {
     assert_eq!(
         stdout(&place.output(&["ls"])),
         "\
-ID  NAME           OWNER  CLASS        STATE      CPUS   SHARE  WANTED  TOGETHER  CPU TIME
- 3  lu.C           root   interactive  suspended     2  49.8 %  50.0 %    99.3 %    24.5 s
-12  evil\\u{1b}[2J  root   interactive  suspended     2  49.8 %  50.0 %    99.3 %    24.5 s
+ID  NAME           OWNER  CLASS        STATE      CPUS  SHARE HAD  SHARE WANTED  COSCHEDULED  CPU TIME
+ 3  lu.C           root   interactive  suspended     2     49.8 %        50.0 %       99.3 %    24.5 s
+12  evil\\u{1b}[2J  root   interactive  suspended     2     49.8 %        50.0 %       99.3 %    24.5 s
 "
     );
     let json: serde_json::Value =
@@ -38,7 +38,7 @@ ID  NAME           OWNER  CLASS        STATE      CPUS   SHARE  WANTED  TOGETHER
 }
 
 #[test]
-fn ls_tells_what_is_not_measured_from_what_had_no_slot() {
+fn ls_shows_not_measured_and_no_slot_apart() {
     let mut no_slot = job(3, "new");
     no_slot.measured.as_mut().unwrap().coscheduled = None;
     let not_measured = Some("it takes CAP_BPF".to_owned());
@@ -61,19 +61,31 @@ fn show_takes_an_id_or_a_unique_name() {
         without_age.join("\n"),
         "\
 job 3: lu.C
-  owner       root
-  class       interactive, weight 100, policy gang
-  state       suspended
-  cpus        2 (at least 1), on 0-1
-  share       49.8 % over the last 10 s, 50.0 % wanted
-  slots       1234, 12.3 s in slot
-  CPU time    24.5 s
-  together    99.3 % of its slots; 99 % of them begin and end within 120 µs
-  waited      61 ms in slot, 11.9 s out of slot; ran 4 ms out of slot
-  lost to     cc1\\u{1b} (77, other): 60 ms
-  memory      4.0 GiB promised, enforced, 1.5 GiB used
-  cgroup      /gangd/3
-  holds       2 processes, 4 threads
+  owner               root
+  class               interactive
+  policy              gang
+  state               suspended
+  CPUs                2
+  CPUs at least       1
+  on CPUs             0-1
+  weight              100 %
+  share wanted        50.0 %
+  share had           49.8 %
+  coscheduled         99.3 %
+  skew, p99           120 µs
+  memory used         1.5 GiB
+  memory promised     4.0 GiB
+  memory limit        enforced
+  slots               1234
+  time in slot        12.3 s
+  CPU time            24.5 s
+  waited in slot      61 ms
+  waited out of slot  11.9 s
+  ran out of slot     4 ms
+  processes           2
+  threads             4
+  cgroup              /gangd/3
+  lost to             cc1\\u{1b} (77, other): 60 ms
 
 CPU  IN SLOT   LOST  OUT OF SLOT
   3    6.2 s  61 ms         4 ms
@@ -106,13 +118,13 @@ fn status_says_backend_guarantee_and_why_not_another() {
 gangd 0.1.0, pid 10, guardian 11, up 4 min 5 s
 socket    {}
 backend   rt, exclusive: nothing ordinary runs in the place of a gang
-slice     10 ms, gap 500 µs in every 10 ms, filling on, cap 100.0 %
+slice     10 ms, gap 500 µs in every 10 ms, filling on, gang share 100.0 %
 machine   2 CPUs, 1 job, 0 threads runnable outside all jobs
 classes   interactive 200 %, batch 100 %, in working hours
 slots     batch up to 100 ms
 memory    10.0 GiB of 16.0 GiB free, 2.0 GiB of it promised
 disk      50.0 GiB of 100.0 GiB free, 0 B of it promised
-measured  nothing of which gangs run together: it takes root, or CAP_BPF and CAP_PERFMON
+measured  nothing of how gangs are coscheduled: it takes root, or CAP_BPF and CAP_PERFMON
 switches  5000
 plans     3 came late, 0 ran out
 
@@ -220,7 +232,7 @@ fn a_socket_that_is_named_comes_before_the_environment() {
         assert_eq!(elsewhere.output(line).status.code(), Some(0), "{line:?}");
     }
     assert_eq!(elsewhere.output(&["ls"]).status.code(), Some(3), "nobody listens there");
-    // What the program asks of its job, it asks that daemon.
+    // The program asks that daemon about its job.
     let line = ["run", "--socket", socket, "--", "sh", "-c", "echo $GANG_SOCKET"];
     assert_eq!(stdout(&elsewhere.output(&line)), format!("{socket}\n"));
     let lab = elsewhere.output(&["lab", "--socket", socket, "barrier"]);
@@ -367,7 +379,7 @@ fn check_ends_with_1_when_an_invariant_does_not_hold() {
 }
 
 #[test]
-fn exit_codes_tell_refusals_from_misuse() {
+fn exit_codes_of_refusals_and_misuse_differ() {
     let place = Place::of(&Fake { refuses: true, ..Fake::with_jobs(vec![job(3, "lu.C")]) });
     let refused = place.output(&["suspend", "3"]);
     assert_eq!(refused.status.code(), Some(1));

@@ -72,7 +72,7 @@ fn a_daemon_that_cannot_start_says_why() {
 }
 
 #[test]
-fn a_daemon_that_dies_without_a_word_is_told_of() {
+fn a_daemon_that_dies_without_a_word_is_reported() {
     let place = Place::new();
     let output = place.gang_beside("exit 3", &["run", "--", "true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(125));

@@ -230,7 +230,7 @@ fn failures_of_gang_itself_end_with_125() {
 }
 
 #[test]
-fn who_waits_for_memory_says_so_and_who_does_not_is_told_the_numbers() {
+fn a_wait_for_memory_is_announced_and_a_refusal_has_numbers() {
     let fake = Fake::new();
     let place = Place::of(&fake);
     let waits = place.output(&["run", "--mem", "8G", "--disk", "1k", "--wait", "--", "true"]);

@@ -146,8 +146,10 @@ fn failed(command: &Command, output: &Output, words: &[&str]) {
     let is_print = |c: char| !c.is_control() && c != '\u{202e}';
     assert!(errors.trim_end().chars().all(is_print), "{said}");
     // That there is none is a metric.
-    let told = if command.args == ["metrics"] { "gangd_up 0.0" } else { "" };
-    assert!(stdout(output).contains(told) && (!told.is_empty() || output.stdout.is_empty()));
+    let expected = if command.args == ["metrics"] { "gangd_up 0.0" } else { "" };
+    assert!(
+        stdout(output).contains(expected) && (!expected.is_empty() || output.stdout.is_empty())
+    );
 }
 
 /// Starts all commands for which `is_meant` holds at once: some wait.
@@ -208,7 +210,7 @@ fn add_fields(value: &mut Value) {
 }
 
 #[test]
-fn a_daemon_that_tells_more_than_is_known_is_understood() {
+fn a_daemon_that_sends_more_than_is_known_is_understood() {
     let place = place(|_, mut answer| {
         answer.as_object_mut()?.entry("parameters").or_insert_with(|| json!({}));
         add_fields(&mut answer["parameters"]);

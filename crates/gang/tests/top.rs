@@ -404,7 +404,7 @@ fn without_a_daemon_it_waits_for_one() {
 }
 
 #[test]
-fn a_daemon_of_another_version_or_one_that_hangs_is_told_as_such() {
+fn a_daemon_of_another_version_or_one_that_hangs_is_named() {
     let place = Place { timeout: "2".to_owned(), ..Place::new() };
     // It takes connections and says nothing.
     let silent = std::os::unix::net::UnixListener::bind(place.socket()).unwrap();

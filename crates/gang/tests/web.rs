@@ -14,7 +14,7 @@ use gang_harness::wait_until;
 use reader::{Answer, Events, Web};
 
 #[test]
-fn a_reader_is_told_at_once_and_then_what_changes() {
+fn a_reader_gets_the_state_and_then_changes() {
     let evil = "</script><img src=x onerror=alert(1)>\"'\u{202e}";
     let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C"), job(4, evil)]));
     let web = Web::start(&place, &[]);
@@ -27,9 +27,9 @@ fn a_reader_is_told_at_once_and_then_what_changes() {
     let begin = events.until("begin");
     assert_eq!(begin["jobs"][0]["coscheduled"], 0.993);
     assert_eq!(begin["jobs"][1]["name"], evil);
-    assert_eq!(begin["status"]["slice_us"], 10_000.0);
+    assert_eq!(begin["status"]["slice_ns"], 10_000_000);
     let next = events.until("frame");
-    assert!(next["at_us"].as_i64() > begin["at_us"].as_i64());
+    assert!(next["at_ns"].as_i64() > begin["at_ns"].as_i64());
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn the_page_itself_is_no_secret_and_is_shut_to_others() {
 }
 
 #[test]
-fn without_the_token_nothing_is_told() {
+fn without_the_token_nothing_is_shown() {
     let fake = Fake::with_jobs(vec![job(3, "a secret name")]);
     let place = Place::of(&fake);
     let web = Web::start(&place, &[]);
@@ -214,12 +214,20 @@ fn read_only_changes_nothing() {
 }
 
 #[test]
-fn metrics_are_told_to_prometheus() {
+fn prometheus_gets_metrics() {
     let place = Place::of(&Fake::with_jobs(vec![job(3, "lu\"\n.C")]));
     let web = Web::start(&place, &[]);
-    let told = web.get("/metrics");
-    assert!(told.head.contains("application/openmetrics-text; version=1.0.0"), "{}", told.head);
-    assert!(told.body.contains("gangd_") && told.body.ends_with("# EOF\n"), "{}", told.body);
+    let metrics = web.get("/metrics");
+    assert!(
+        metrics.head.contains("application/openmetrics-text; version=1.0.0"),
+        "{}",
+        metrics.head
+    );
+    assert!(
+        metrics.body.contains("gangd_") && metrics.body.ends_with("# EOF\n"),
+        "{}",
+        metrics.body
+    );
     let ask = |web: &Web| Answer::read(web.send("GET /metrics", &[], "")).status;
     assert_eq!(ask(&web), 401);
     assert_eq!(ask(&Web::start(&place, &["--metrics"])), 200);
@@ -261,8 +269,8 @@ fn five_hundred_browsers_are_served_and_cost_one() {
 }
 
 #[test]
-fn who_does_not_read_keeps_nobody_waiting_and_fills_no_memory() {
-    // Some hundred kilobytes whenever the jobs are told of.
+fn a_reader_that_does_not_read_delays_nobody() {
+    // Some hundred kilobytes whenever the jobs are sent.
     let place = Place::of(&Fake::with_jobs((1..=600).map(|id| job(id, "lu.C")).collect()));
     let web = Web::start(&place, &[]);
     let memory = || -> usize {
@@ -279,21 +287,21 @@ fn who_does_not_read_keeps_nobody_waiting_and_fills_no_memory() {
     (&slow).write_all(request.as_bytes()).unwrap();
     let mut quick = web.follow();
     // A change of a job is sent at once.
-    let mut told = |times: usize| {
+    let mut change = |times: usize| {
         for _ in 0..times {
             assert_eq!(web.post("/api/jobs/3/resume", "{}").status, 204);
             while quick.next().1["jobs"].is_null() {}
         }
     };
-    told(3);
+    change(3);
     let before = memory();
-    told(6);
+    change(6);
     assert!(memory() < before + (64 << 20), "{} after {before}", memory());
     drop(slow);
 }
 
 #[test]
-fn more_connections_than_there_is_place_for_are_told_so() {
+fn connections_beyond_the_bound_are_refused() {
     let place = Place::of(&Fake::new());
     let web = Web::start(&place, &[]);
     // A silent client loses its place after a while: on a slow machine the first have lost theirs
@@ -328,7 +336,7 @@ fn daemon(place: &Place, answer: Option<&'static [u8]>) {
 }
 
 #[test]
-fn a_daemon_of_another_version_is_told_of() {
+fn a_daemon_of_another_version_is_reported() {
     let place = Place::new();
     daemon(&place, Some(b"{\"parameters\":{\"status\":{\"version\":\"9\"}}}\0"));
     let web = Web::start(&place, &[]);

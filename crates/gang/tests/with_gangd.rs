@@ -137,16 +137,16 @@ fn a_daemon_that_run_started_ends_after_its_last_job_and_leaves_nothing() {
     }
 }
 
-/// Set where this program plays one that has two threads more, which wait until it is told to end.
+/// Set where this program plays one with two threads more, which wait until its input ends.
 const HAS_THREADS: &str = "GANG_TEST_HAS_THREADS";
 
 fn has_threads() {
     let tid = || rustix::thread::gettid().as_raw_nonzero().get();
-    let (told, tids) = std::sync::mpsc::channel();
+    let (sender, tids) = std::sync::mpsc::channel();
     for _ in 0..2 {
-        let told = told.clone();
+        let sender = sender.clone();
         std::thread::spawn(move || {
-            told.send(tid()).unwrap();
+            sender.send(tid()).unwrap();
             std::thread::park();
         });
     }
@@ -166,11 +166,11 @@ fn single_threads_are_adopted_by_their_numbers_all_or_none() {
     program.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut program = Program(program.spawn().unwrap());
     let lines = BufReader::new(program.0.stdout.take().unwrap()).lines();
-    let told = lines
+    let numbers = lines
         .map_while(Result::ok)
         .find_map(|line| Some(line.split_once("threads: ")?.1.to_owned()));
-    let told = told.unwrap();
-    let (one, other) = told.split_once(' ').unwrap();
+    let numbers = numbers.unwrap();
+    let (one, other) = numbers.split_once(' ').unwrap();
     // It outlives its threads' job, so that the daemon is there for what comes next.
     let backend = if place.backends().iter().any(|it| it == "rt") { "rt" } else { "signal" };
     let _beside = Program::spinner(&place, backend);
@@ -304,12 +304,12 @@ fn the_next_command_releases_what_daemon_and_guardian_left_and_says_what_it_foun
         let words: Vec<&str> = command.split(' ').collect();
         let found = place.output(&words);
         assert_eq!(found.status.code(), Some(3), "{backend}: {found:?}");
-        let told = stderr(&found);
+        let said = stderr(&found);
         let begin = "a daemon left 2 job(s) behind, 2 of them with ";
-        assert!(told.starts_with(begin), "{backend}: {told} of {running:?}");
+        assert!(said.starts_with(begin), "{backend}: {said} of {running:?}");
         assert!(
-            told.contains(" stood still; all are released\ngang: no gangd listens at "),
-            "{told}"
+            said.contains(" stood still; all are released\ngang: no gangd listens at "),
+            "{said}"
         );
         let again = stderr(&place.output(&words));
         assert!(again.starts_with("gang: no gangd listens at "), "{again}");

@@ -37,7 +37,7 @@ int main(void)
     gang_spec_init(&spec);
     spec.cpus = THREADS;
     spec.min_cpus = 1;
-    if (gang_register(&spec, &job) != GANG_OK || gang_add(job, 0) != GANG_OK
+    if (gang_register(&spec, &job) != GANG_OK || gang_add_process(job, 0) != GANG_OK
         || gang_page_open(job, &page) != GANG_OK) {
         fprintf(stderr, "no gang: %s\n", gang_error());
         return 1;

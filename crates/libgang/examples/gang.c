@@ -23,7 +23,7 @@ int main(void)
     spec.cpus = 1;
     if ((result = gang_register(&spec, &job)) != GANG_OK)
         return failed("register", result);
-    if ((result = gang_add(job, 0)) != GANG_OK)
+    if ((result = gang_add_process(job, 0)) != GANG_OK)
         return failed("add this process", result);
     if ((result = gang_page_open(job, &page)) != GANG_OK)
         return failed("open the slot page", result);

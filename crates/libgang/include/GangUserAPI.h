@@ -14,8 +14,7 @@ extern "C" {
 
 /* Of all calls: gsBadArgument. Of all but GangErrMsg, besides: gsNoDaemon, gsNoAnswer, gsFailed,
  * gsUnsupported, and gsLimit for too many connections. Of those with an id, besides: gsNoSuchJob,
- * and gsNotPermitted where the job is another user's. What else one may return stands at the
- * call. */
+ * and gsNotPermitted where the job is another user's. Further results stand at the call. */
 typedef enum gsRetVal {
     gsSuccess = 0,        /* it was done */
     gsBadArgument = 1,    /* an argument is null or out of bounds */
@@ -41,7 +40,7 @@ typedef enum GangClass {
     CLASS_STANDBY = 4      /* where nothing else wants the CPUs */
 } GangClass;
 
-/* What a number identifies. */
+/* The kind of thing that a number identifies. */
 typedef enum GangIdType {
     PROC_ID = 1 /* a process */
 } GangIdType;
@@ -52,7 +51,7 @@ struct GangJobId {
     unsigned long long job;
 };
 
-/* What a job needs on one computer. */
+/* The needs of a job on one computer. */
 struct GangResources {
     const char *machine; /* null, "" or the name of this computer */
     int cpu_count;       /* wanted */
@@ -90,7 +89,7 @@ gsRetVal GangProcRemove(struct GangJobId *job, GangIdType type, pid_t process);
 
 /* Its owner may lower a class, administrators may set any: gsNotPermitted. gsBadClass. */
 gsRetVal GangJobClass(struct GangJobId *job, GangClass job_class);
-/* What is 0 in the list stays as it is. gsBadMachine, gsLimit, gsNoResources. */
+/* A 0 in the list leaves its value as it is. gsBadMachine, gsLimit, gsNoResources. */
 gsRetVal GangJobResources(struct GangJobId *job, struct GangResources *list[]);
 /* Of any user's job. */
 gsRetVal GangJobUse(struct GangJobId *job, struct GangUse *use);

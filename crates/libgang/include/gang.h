@@ -26,8 +26,8 @@ extern "C" {
 /* Of all functions: GANG_INVALID where an argument is wrong. Of those that ask the daemon, besides:
  * GANG_NO_DAEMON, GANG_NO_ANSWER, GANG_FAILED, GANG_UNSUPPORTED, and GANG_LIMIT for too many
  * connections. Of those with a handle that ask it, besides: GANG_NO_SUCH_JOB, and
- * GANG_NOT_PERMITTED where the job is another user's and more than looked at. What else one may
- * return stands at the function. */
+ * GANG_NOT_PERMITTED where the job is another user's and more than looked at. Further results
+ * stand at the function. */
 typedef enum gang_result {
     /* It was done. */
     GANG_OK = 0,
@@ -76,7 +76,7 @@ typedef enum gang_state {
 /* A job. Belongs to the process that got it; its children may use it. */
 typedef struct gang_job gang_job;
 
-/* What a job asks for. Fill it by gang_spec_init first: later versions may add to its end. */
+/* Specification of a job. Fill it by gang_spec_init first: later versions may add to its end. */
 typedef struct gang_spec {
     size_t size;        /* of this struct, as the program was compiled */
     const char *name;   /* null: the name of the program */
@@ -91,7 +91,7 @@ typedef struct gang_spec {
                            for processes that handle both */
 } gang_spec;
 
-/* What a job is to ask for from now on; what is negative stays as it is. */
+/* Changes of a job; a negative number leaves its value as it is. */
 typedef struct gang_change {
     size_t size;
     int32_t cpus;
@@ -101,7 +101,7 @@ typedef struct gang_change {
     int64_t disk_bytes; /* 0: nothing */
 } gang_change;
 
-/* What a job has used. */
+/* Resources that a job has used. */
 typedef struct gang_use {
     size_t size;
     gang_state state;
@@ -201,20 +201,20 @@ gang_result gang_id(const gang_job *job, int64_t *id);
 
 /* Takes a process with all its threads and future children into the job; 0 is this one.
  * GANG_NO_SUCH_PROCESS; GANG_NOT_PERMITTED for a process of another user. */
-gang_result gang_add(gang_job *job, pid_t pid);
+gang_result gang_add_process(gang_job *job, pid_t pid);
 /* Takes a process out of the job again: it is scheduled as it was before, and so are its future
  * children. GANG_NO_SUCH_PROCESS where the process is not of the job. */
-gang_result gang_remove(gang_job *job, pid_t pid);
+gang_result gang_remove_process(gang_job *job, pid_t pid);
 
-/* Takes a single thread into the job, by the number that gettid(2) tells; 0 is the one that calls.
+/* Takes a single thread into the job, by its number, gettid(2); 0 is the one that calls.
  * The rest of its process is none of the job, nor is what the thread starts. A job has either
  * processes or single threads, 256 of these at most (GANG_LIMIT). GANG_NO_SUCH_PROCESS where there
  * is no such thread; GANG_NOT_PERMITTED for one of another user, one that is in a job already or
  * whose process is, and for a job that has processes, is suspended or asks for signals. GANG_FAILED
  * where a thread cannot be switched by itself: by other backends than rt, where gangs do not fill,
  * or where its cgroup may have no real-time threads; gang_error() says which, and what to do. Out
- * of its slots the thread is SCHED_IDLE in its own cgroups. Such a job cannot be suspended or told
- * of its slots by signals: GANG_NOT_PERMITTED. */
+ * of its slots the thread is SCHED_IDLE in its own cgroups. Such a job cannot be suspended or have
+ * signals around its slots: GANG_NOT_PERMITTED. */
 gang_result gang_add_thread(gang_job *job, pid_t tid);
 /* Takes a single thread out of the job again: it is scheduled as it was before. With its last
  * thread the job ends, as it does within a second where that has ended. GANG_NO_SUCH_PROCESS where
@@ -232,9 +232,9 @@ gang_result gang_resume(gang_job *job);
 /* How far the job is, as the program counts: done of total, in any unit; 0 <= done <= total, 0 <
  * total, both finite. One process of a job is enough. Made for inner loops: a call reads a clock
  * without a system call, and four times a second one goes on to the daemon, and does not wait for
- * its answer (the first one of a job does); of the others it is not known. done == total is told at
- * once. A refusal is told with a later call, and then nothing more for 5 s and ten times as long as
- * it took. */
+ * its answer (the first one of a job does); of the others it is not known. done == total is sent at
+ * once. A later call returns a refusal, and then nothing is sent for 5 s and ten times as long as
+ * the refusal took. */
 gang_result gang_job_progress(gang_job *job, double done, double total);
 
 /* Set size before the call: no more than that is filled in. */

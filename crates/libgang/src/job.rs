@@ -370,12 +370,12 @@ pub fn remove(job: i64, pid: i32) -> Result<(), Failure> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gang_add(job: *mut Handle, pid: i32) -> u32 {
+pub extern "C" fn gang_add_process(job: *mut Handle, pid: i32) -> u32 {
     answer(|| add(handle::job(job)?, pid))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn gang_remove(job: *mut Handle, pid: i32) -> u32 {
+pub extern "C" fn gang_remove_process(job: *mut Handle, pid: i32) -> u32 {
     answer(|| remove(handle::job(job)?, pid))
 }
 

@@ -37,8 +37,8 @@ static void handles(gang_job *job)
     use.size = sizeof use;
     gang_change_init(&change);
     EXPECT(GANG_INVALID, gang_id(job, &id));
-    EXPECT(GANG_INVALID, gang_add(job, 0));
-    EXPECT(GANG_INVALID, gang_remove(job, 0));
+    EXPECT(GANG_INVALID, gang_add_process(job, 0));
+    EXPECT(GANG_INVALID, gang_remove_process(job, 0));
     EXPECT(GANG_INVALID, gang_set_class(job, GANG_BATCH));
     EXPECT(GANG_INVALID, gang_resize(job, &change));
     EXPECT(GANG_INVALID, gang_set_signals(job, 1));
@@ -93,10 +93,10 @@ static void modern(void)
     EXPECT(GANG_OK, gang_register(&spec, &job));
     EXPECT(GANG_OK, gang_id(job, &id));
     EXPECT(GANG_INVALID, gang_id(job, NULL));
-    EXPECT(GANG_NO_SUCH_PROCESS, gang_add(job, 4194303));
-    EXPECT(GANG_INVALID, gang_add(job, -5));
-    EXPECT(GANG_NOT_PERMITTED, gang_add(job, 1));
-    EXPECT(GANG_NO_SUCH_PROCESS, gang_remove(job, getpid()));
+    EXPECT(GANG_NO_SUCH_PROCESS, gang_add_process(job, 4194303));
+    EXPECT(GANG_INVALID, gang_add_process(job, -5));
+    EXPECT(GANG_NOT_PERMITTED, gang_add_process(job, 1));
+    EXPECT(GANG_NO_SUCH_PROCESS, gang_remove_process(job, getpid()));
     EXPECT(GANG_INVALID, gang_set_class(job, (gang_class)0));
     EXPECT(GANG_INVALID, gang_resize(job, NULL));
     EXPECT(GANG_OK, gang_change_init(&change));
@@ -307,7 +307,7 @@ static void progress(void)
     pid_t child = fork();
     if (child == 0) {
         EXPECT(GANG_OK, gang_job_progress(job, 1000000, 1000000));
-        EXPECT(GANG_OK, gang_add(job, 0));
+        EXPECT(GANG_OK, gang_add_process(job, 0));
         _exit(0);
     }
     int status;
@@ -336,7 +336,7 @@ static void across_fork(void)
     EXPECT(GANG_OK, gang_register(&spec, &job));
     pid_t child = fork();
     if (child == 0) {
-        EXPECT(GANG_OK, gang_add(job, 0));
+        EXPECT(GANG_OK, gang_add_process(job, 0));
         EXPECT(GANG_OK, gang_get_use(job, &use));
         _exit(use.processes == 1 ? 0 : 1);
     }

@@ -54,7 +54,7 @@ static gang_job *ended_job(const gang_spec *spec, int64_t *id)
     NEEDED(GANG_OK, gang_id(job, id));
     pid_t child = fork();
     if (child == 0)
-        _exit(gang_add(job, 0));
+        _exit(gang_add_process(job, 0));
     NEEDED(child, waitpid(child, &status, 0));
     NEEDED(0, status);
     while (gang_get_use(job, &use) == GANG_OK)
@@ -133,15 +133,15 @@ static void modern(void)
     ROW(GANG_OK, gang_id, job, ended, ended, &id);
     ROW(GANG_INVALID, gang_id, id, null, job, NULL);
 
-    HANDLE(GANG_NO_SUCH_JOB, gang_add, , 0);
-    ROW(GANG_INVALID, gang_add, pid, garbage, job, -5);
-    ROW(GANG_NO_SUCH_PROCESS, gang_add, pid, stale, job, gone);
-    ROW(GANG_NOT_PERMITTED, gang_add, pid, foreign, job, 1);
+    HANDLE(GANG_NO_SUCH_JOB, gang_add_process, , 0);
+    ROW(GANG_INVALID, gang_add_process, pid, garbage, job, -5);
+    ROW(GANG_NO_SUCH_PROCESS, gang_add_process, pid, stale, job, gone);
+    ROW(GANG_NOT_PERMITTED, gang_add_process, pid, foreign, job, 1);
 
-    HANDLE(GANG_NO_SUCH_JOB, gang_remove, , 0);
-    ROW(GANG_INVALID, gang_remove, pid, garbage, job, -5);
-    ROW(GANG_NO_SUCH_PROCESS, gang_remove, pid, stale, job, gone);
-    ROW(GANG_NO_SUCH_PROCESS, gang_remove, pid, foreign, job, 1);
+    HANDLE(GANG_NO_SUCH_JOB, gang_remove_process, , 0);
+    ROW(GANG_INVALID, gang_remove_process, pid, garbage, job, -5);
+    ROW(GANG_NO_SUCH_PROCESS, gang_remove_process, pid, stale, job, gone);
+    ROW(GANG_NO_SUCH_PROCESS, gang_remove_process, pid, foreign, job, 1);
 
     HANDLE(GANG_NO_SUCH_JOB, gang_add_thread, , 0);
     ROW(GANG_INVALID, gang_add_thread, tid, garbage, job, -5);

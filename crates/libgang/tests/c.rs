@@ -292,8 +292,8 @@ fn the_headers_say_of_every_number_what_it_means() {
             in_enum |= line.starts_with("typedef enum");
             let is_number = in_enum && line.contains(" = ");
             if is_number {
-                let is_told_before = before.ends_with("*/") && !before.contains(" = ");
-                assert!(line.contains("/*") || is_told_before, "{name}: {line}");
+                let is_explained_before = before.ends_with("*/") && !before.contains(" = ");
+                assert!(line.contains("/*") || is_explained_before, "{name}: {line}");
                 seen += 1;
             }
             in_enum &= !line.starts_with('}');

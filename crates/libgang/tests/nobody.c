@@ -64,8 +64,8 @@ int main(int argc, char **argv)
     MODERN(gang_adopt, &spec, getpid(), &out.job);
     MODERN(gang_open, id, &out.job);
     MODERN(gang_current, &out.job);
-    MODERN(gang_add, job, 0);
-    MODERN(gang_remove, job, 0);
+    MODERN(gang_add_process, job, 0);
+    MODERN(gang_remove_process, job, 0);
     MODERN(gang_add_thread, job, 0);
     MODERN(gang_remove_thread, job, 0);
     MODERN(gang_set_class, job, GANG_BATCH);

@@ -88,7 +88,7 @@ static void calls(int rounds, int64_t id)
         gang_spec_init(&spec);
         spec.cpus = 1;
         EXPECT(GANG_OK, gang_register(&spec, &other));
-        EXPECT(GANG_NO_SUCH_PROCESS, gang_remove(other, 4194303));
+        EXPECT(GANG_NO_SUCH_PROCESS, gang_remove_process(other, 4194303));
         EXPECT(1, strlen(gang_error()) > 0);
         EXPECT(GANG_OK, gang_close(other));
         EXPECT(GANG_OK, gang_close(job));

@@ -43,8 +43,8 @@ static void stranger(int64_t id, pid_t pid)
     NEEDED(GANG_OK, gang_open(id, &job));
     gang_change_init(&change);
     change.weight = 1;
-    ROW(GANG_NOT_PERMITTED, gang_add, job, anothers, job, 0);
-    ROW(GANG_NOT_PERMITTED, gang_remove, job, anothers, job, pid);
+    ROW(GANG_NOT_PERMITTED, gang_add_process, job, anothers, job, 0);
+    ROW(GANG_NOT_PERMITTED, gang_remove_process, job, anothers, job, pid);
     ROW(GANG_NOT_PERMITTED, gang_add_thread, job, anothers, job, 0);
     ROW(GANG_NOT_PERMITTED, gang_remove_thread, job, anothers, job, pid);
     ROW(GANG_NOT_PERMITTED, gang_set_class, job, anothers, job, GANG_STANDBY);
@@ -62,8 +62,8 @@ static void stranger(int64_t id, pid_t pid)
     ROW(GANG_NOT_PERMITTED, gang_adopt, pid, anothers, &spec, pid, &handle);
     ROW(GANG_OK, gang_close, job, anothers, job);
     NEEDED(GANG_OK, gang_register(&spec, &job));
-    ROW(GANG_NOT_PERMITTED, gang_add, pid, anothers, job, pid);
-    ROW(GANG_NO_SUCH_PROCESS, gang_remove, pid, anothers, job, pid);
+    ROW(GANG_NOT_PERMITTED, gang_add_process, pid, anothers, job, pid);
+    ROW(GANG_NO_SUCH_PROCESS, gang_remove_process, pid, anothers, job, pid);
     ROW(GANG_NOT_PERMITTED, gang_add_thread, tid, anothers, job, pid);
     ROW(GANG_NO_SUCH_PROCESS, gang_remove_thread, tid, anothers, job, pid);
     NEEDED(GANG_OK, gang_close(job));
@@ -109,7 +109,7 @@ int main(void)
         _exit((int)read(end[0], &byte, 1));
     }
     NEEDED(GANG_OK, gang_register(&spec, &job));
-    NEEDED(GANG_OK, gang_add(job, process));
+    NEEDED(GANG_OK, gang_add_process(job, process));
     NEEDED(GANG_OK, gang_id(job, &id));
     pid_t user = fork();
     if (user == 0) {

@@ -17,7 +17,7 @@ use connection::Connection;
 /// is set.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a new job asks for.
+/// The specification of a new job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registration {
     /// 1 to [`NAME_MAX`](crate::limits::NAME_MAX) bytes without control characters.
@@ -35,7 +35,7 @@ pub struct Registration {
     pub disk_bytes: Option<i64>,
     /// Wait until there is enough of both.
     pub wait: bool,
-    /// Processes that handle SIGUSR1 and SIGUSR2 are told of the slots by them.
+    /// Processes that handle SIGUSR1 and SIGUSR2 get them around slots.
     pub signals: bool,
 }
 
@@ -57,7 +57,7 @@ impl Registration {
     }
 }
 
-/// What is to change of a running job; `None` stays as it is.
+/// Changes of a running job; a field that is `None` stays as it is.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Change {
     pub class: Option<v1::Class>,
@@ -82,7 +82,7 @@ pub struct Decision {
     pub because: String,
 }
 
-/// What an adopted job is made of.
+/// The processes that become a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Adopted {
     /// A process with its descendants.
@@ -198,8 +198,8 @@ impl Client {
             .map(|v1::RemoveThread_Reply {}| ())
     }
 
-    /// Makes a job of what already runs; returns its id and the number of processes found. It does not
-    /// wait for memory or disk.
+    /// Makes a job of what already runs; returns its id and the number of processes found. It does
+    /// not wait for memory or disk.
     pub fn adopt(
         &mut self,
         job: &Registration,
@@ -283,8 +283,8 @@ impl Client {
         self.connection.call("GetStatus", v1::GetStatus_Args {}, "asking for its status".to_owned())
     }
 
-    /// The slice under way and those planned after it; and those before it that ended after `since_ns`
-    /// (UTC), as far back as the daemon keeps them.
+    /// The slice under way and those planned after it; and those before it that ended after
+    /// `since_ns` (UTC), as far back as the daemon keeps them.
     pub fn frame(&mut self, since_ns: Option<i64>) -> Result<v1::GetFrame_Reply, ClientError> {
         self.connection.call(
             "GetFrame",
@@ -293,13 +293,14 @@ impl Client {
         )
     }
 
-    /// The single switches that were asked for after `since_ns` (UTC), as far back as the daemon keeps them.
+    /// The single switches that were asked for after `since_ns` (UTC), as far back as the daemon
+    /// keeps them.
     pub fn switches(&mut self, since_ns: i64) -> Result<v1::GetSwitches_Reply, ClientError> {
         let args = v1::GetSwitches_Args { since_ns };
         self.connection.call("GetSwitches", args, "asking for the switches".to_owned())
     }
 
-    /// Has processes of the job told of its slots by SIGUSR1 and SIGUSR2, or not.
+    /// Has SIGUSR1 and SIGUSR2 sent to processes of the job around its slots, or not.
     pub fn set_signals(&mut self, job: i64, signals: bool) -> Result<(), ClientError> {
         let args = v1::SetSignals_Args { job, signals };
         self.connection
@@ -332,8 +333,8 @@ impl Client {
         self.connection.call("SetProgress", args, reporting(job)).map(|v1::SetProgress_Reply {}| ())
     }
 
-    /// As [`set_progress`](Self::set_progress), and never waits: a refusal is told with a later report of the
-    /// same job, and while the daemon is behind with its answers nothing is sent.
+    /// As [`set_progress`](Self::set_progress), and never waits. A later report of the same job
+    /// returns a refusal. Nothing is sent while the daemon is behind with its answers.
     pub fn report_progress(&mut self, job: i64, done: f64, total: f64) -> Result<(), ClientError> {
         let args = progress_args(job, done, total)?;
         let reported = self.connection.send("SetProgress", args, job, reporting(job));

@@ -42,7 +42,7 @@ impl From<Policy> for v1::Policy {
 impl From<v1::Policy> for Policy {
     fn from(policy: v1::Policy) -> Self {
         match policy {
-            // What such a job begins with; who decides knows of it.
+            // Such a job begins as a gang.
             v1::Policy::gang | v1::Policy::auto => Self::Gang,
             v1::Policy::none => Self::None,
         }

@@ -1,4 +1,4 @@
-//! What can go wrong between a client and its daemon.
+//! Errors between a client and its daemon.
 
 use std::fmt;
 use std::io;
@@ -95,8 +95,8 @@ impl ClientError {
         matches!(self, Self::NoDaemon { .. })
     }
 
-    /// True where nothing more can be asked on the same connection: what was sent may have been heard or not,
-    /// and an answer may come late.
+    /// True where nothing more can be asked on the same connection: the request may have been heard
+    /// or not, and an answer may come late.
     pub fn breaks_the_connection(&self) -> bool {
         matches!(
             self,

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use crate::error::ClientError;
 
-/// What was asked for failed or was refused.
+/// The request failed or was refused.
 pub const FAILED: u8 = 1;
 /// No daemon listens.
 pub const NO_DAEMON: u8 = 3;

@@ -1,4 +1,4 @@
-//! Messages from a stream of bytes, without trust in who sends them.
+//! Messages from a stream of bytes, without trust in the sender.
 //!
 //! A message is JSON that ends with a zero byte. Whatever arrives, reading takes memory for at
 //! most one message of the given size, and ends in a message or in an error, never in a panic.
@@ -65,7 +65,7 @@ pub fn read_message(reader: &mut impl BufRead, max: usize) -> Result<Option<Vec<
 
 /// The request in a message that [`read_message`] returned.
 ///
-/// What it returns has a method of the form `interface.Method`, parameters that are an object or
+/// The request has a method of the form `interface.Method`, parameters that are an object or
 /// absent, and asks for no upgrade. Whether interface, method and parameters exist is for the
 /// interface to say.
 pub fn parse_request(message: &[u8]) -> Result<Request<'static>, RequestError> {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_ends_within_a_message_is_told_from_one_that_ends_between() {
+    fn a_stream_that_ends_within_a_message_is_truncated() {
         assert!(matches!(
             read_message(&mut &b"{\"method"[..], 100),
             Err(FrameError::Truncated { received: 8 })

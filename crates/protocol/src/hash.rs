@@ -1,4 +1,5 @@
-//! A hash that is the same in every program, now and later: names that both sides find are made of it.
+//! A hash that is the same in every program, now and later. Names that both sides find are made of
+//! it.
 
 use std::hash::Hasher;
 

@@ -1,4 +1,4 @@
-//! What is often asked of a job's groups that may be absent.
+//! Fields of a job's groups that may be absent.
 
 use crate::v1::{Job, Policy};
 
@@ -18,7 +18,7 @@ impl Job {
         self.memory.as_ref().is_some_and(|memory| memory.enforced)
     }
 
-    /// What a job of policy auto was decided to be scheduled by.
+    /// The policy that was decided on for a job of policy auto.
     pub fn decided(&self) -> Option<&Policy> {
         self.decision.as_ref()?.policy.as_ref()
     }

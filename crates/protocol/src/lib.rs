@@ -1,8 +1,8 @@
 //! The interfaces of the daemon: their types, a blocking client, and what both sides of the
 //! socket share.
 //!
-//! `org.gangd.v1.varlink` is all that another client needs. `org.gangd.auto1.varlink` is for the program
-//! that measures jobs of policy auto.
+//! `org.gangd.v1.varlink` is all that another client needs. `org.gangd.auto1.varlink` is for the
+//! program that measures jobs of policy auto.
 
 pub mod client;
 mod convert;

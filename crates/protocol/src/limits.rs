@@ -26,3 +26,6 @@ pub const WEIGHT_MAX: i64 = Spec::MAX_WEIGHT as i64;
 
 /// Weight of a job for which none was asked, the policy's.
 pub const WEIGHT_DEFAULT: i64 = Spec::DEFAULT_WEIGHT as i64;
+
+/// A job with more threads than this gets no slots until it has fewer.
+pub const THREADS_MAX: i64 = Spec::MAX_THREADS as i64;

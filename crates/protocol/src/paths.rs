@@ -1,6 +1,6 @@
 //! Where the daemon's socket is, and what lies beside it.
 //!
-//! Pure: who asks and what the environment says are handed in, so a test can be anybody.
+//! Pure: the user and the environment are handed in, so a test can be anybody.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Socket of the machine's daemon.
 pub const SYSTEM_SOCKET: &str = "/run/gangd/gangd.sock";
 
-/// Who asks, and what of the environment decides.
+/// The user who asks, and the variables that decide.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Effective user id of the process that asks.

@@ -1,6 +1,6 @@
 //! How far a job is, as its program counts.
 
-/// What [`is_accepted`] accepts, in words.
+/// The values that [`is_accepted`] accepts, in words.
 pub const ACCEPTED: &str = "done from 0 to total, and a total above 0, both finite";
 
 /// Whether `done` of `total` says how far something is.

@@ -246,7 +246,7 @@ fn answers_to_reports_come_in_pieces_and_late() {
     }
     say(b"{\"parame");
     client.report_progress(3, 5.0, 9.0).unwrap();
-    // The second is refused: whose job it is, is told by their order.
+    // The second is refused. The order of the answers says which job it is about.
     say(b"ters\":{}}\0{\"error\":\"org.gangd.v1.NoSuchJob\",\"parameters\":{\"job\":3}}\0{");
     let refused = client.report_progress(3, 6.0, 9.0).unwrap_err();
     assert!(matches!(refused, ClientError::NoSuchJob { job: 3, .. }), "{refused}");

@@ -129,6 +129,9 @@ impl Spec {
     pub const DEFAULT_WEIGHT: u32 = 100;
     /// The greatest weight.
     pub const MAX_WEIGHT: u32 = 10_000;
+    /// A job with more threads than this gets no slots until it has fewer. The lists would take
+    /// longer to read than a slice, and a fork bomb must not delay its neighbours.
+    pub const MAX_THREADS: usize = 4096;
 
     /// A batch job of default weight that needs all of `cpus`.
     pub fn new(cpus: u32) -> Spec {

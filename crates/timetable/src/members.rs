@@ -1,12 +1,11 @@
 use std::collections::BTreeSet;
 
-use gang_schedule::CpuSet;
+use gang_schedule::{CpuSet, Spec};
 
 use crate::{Action, Attributes, before_gangd};
 
-/// A job with more threads than this gets no slots until it has fewer. The lists would take longer
-/// to read than a slice, and a fork bomb must not delay its neighbours.
-pub const THREADS_MAX: usize = 4096;
+/// A job with more threads than this gets no slots until it has fewer.
+pub const THREADS_MAX: usize = Spec::MAX_THREADS;
 
 /// One thread of a job.
 #[derive(Clone, Copy, Debug)]

@@ -5,42 +5,11 @@ use std::fmt::Write;
 use gang_protocol::name::escaped;
 use gang_protocol::v1;
 
+use crate::figures::{FIGURES, Figure};
+use crate::live::JobView;
 use crate::table::{Align, render};
-use crate::values::{count, cpu_list, duration, gain, owner, percent, progress, size, word, words};
+use crate::values::{duration, gain, word};
 use crate::why::crowd;
-
-/// The figures measured of a job, or why there are none.
-fn measured(out: &mut String, job: &v1::Job) -> std::fmt::Result {
-    if let Some(reason) = &job.not_measured {
-        return writeln!(out, "  together    not measured: {}", escaped(reason));
-    }
-    let Some(measured) = &job.measured else { return Ok(()) };
-    match (measured.coscheduled, measured.skew_ns_p99) {
-        (None, _) if job.slots > 0 => {
-            writeln!(out, "  together    wanted no CPU in its slots yet")?;
-        }
-        (None, _) => writeln!(out, "  together    had no slot yet")?,
-        (Some(share), None) => writeln!(out, "  together    {} of its slots", percent(share))?,
-        (Some(share), Some(skew_ns)) => writeln!(
-            out,
-            "  together    {} of its slots; 99 % of them begin and end within {}",
-            percent(share),
-            duration(skew_ns)
-        )?,
-    }
-    writeln!(
-        out,
-        "  waited      {} in slot, {} out of slot; ran {} out of slot",
-        duration(measured.lost_ns),
-        duration(measured.waiting_ns),
-        duration(measured.filled_ns)
-    )?;
-    for culprit in measured.lost_to.iter().flatten() {
-        let (name, ns) = (escaped(&culprit.name), duration(culprit.ns));
-        writeln!(out, "  lost to     {name} ({}, {}): {ns}", culprit.pid, culprit.sched_policy)?;
-    }
-    Ok(())
-}
 
 /// The share of a job on each CPU.
 fn by_cpu(out: &mut String, of_cpus: &[v1::OnCpu], width: Option<usize>) -> std::fmt::Result {
@@ -62,11 +31,36 @@ fn by_cpu(out: &mut String, of_cpus: &[v1::OnCpu], width: Option<usize>) -> std:
 }
 
 /// The decision on a job of policy auto.
-fn decided(out: &mut String, job: &v1::Job) -> std::fmt::Result {
-    let Some(v1::Decision { policy, gain: of, because }) = &job.decision else { return Ok(()) };
+fn decision(job: &v1::Job) -> Option<String> {
+    let v1::Decision { policy, gain: of, because } = job.decision.as_ref()?;
     let policy = policy.as_ref().map_or_else(|| "nothing, so gang".into(), word);
     let gain = of.as_ref().map_or_else(String::new, |it| format!(", {}", gain(it)));
-    writeln!(out, "  decided     {policy}{gain}: {}", escaped(because))
+    Some(format!("{policy}{gain}: {because}"))
+}
+
+/// A remark that follows the value of a figure.
+fn remark(figure: &Figure, job: &v1::Job) -> String {
+    use v1::JobState::{running, too_many_threads, waiting};
+    match (figure.name, &job.state) {
+        ("state", too_many_threads) => format!(": no slots with {}", crowd(job)),
+        ("state", running | waiting) if job.uncontended => {
+            ", left to Linux as long as nobody else wants a CPU".to_owned()
+        }
+        ("threads", _) if job.single_threads == Some(true) => {
+            ", without their processes".to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
+/// Why a figure has no value; nothing where it does not apply to the job.
+fn absence(figure: &Figure, job: &v1::Job) -> Option<&'static str> {
+    match figure.name {
+        "coscheduled" if job.not_measured.is_some() => None,
+        "coscheduled" if job.slots > 0 => Some("wanted no CPU in its slots yet"),
+        "coscheduled" => Some("had no slot yet"),
+        _ => None,
+    }
 }
 
 /// A job and its processes, at a moment (UTC), as wide as a terminal is. Everything unprintable is
@@ -84,79 +78,32 @@ fn write(
     now_ns: i64,
     width: Option<usize>,
 ) -> std::fmt::Result {
-    let job = &reply.details;
+    let view = JobView::alone(reply.details.clone());
+    let job = &view.job;
     writeln!(out, "job {}: {}", job.id, escaped(&job.name))?;
-    writeln!(out, "  owner       {}", escaped(&owner(job.owner_uid)))?;
-    writeln!(
-        out,
-        "  class       {}, weight {}, policy {}",
-        word(&job.class),
-        job.weight,
-        word(&job.policy)
-    )?;
-    decided(out, job)?;
-    let state = words(&job.state);
-    match (&job.state, job.uncontended) {
-        (v1::JobState::too_many_threads, _) => {
-            writeln!(out, "  state       {state}: no slots with {}", crowd(job))?;
+    let mut line = |title: &str, text: &str| writeln!(out, "  {title:<18}  {}", escaped(text));
+    let shown = FIGURES.iter().filter(|figure| !["id", "name"].contains(&figure.name));
+    for figure in shown {
+        let value = figure.value(&view).map(|value| figure.text(&value, now_ns));
+        if let Some(text) = value.or_else(|| absence(figure, job).map(str::to_owned)) {
+            line(figure.title, &(text + &remark(figure, job)))?;
         }
-        (v1::JobState::running | v1::JobState::waiting, true) => {
-            writeln!(
-                out,
-                "  state       {state}, left to Linux as long as nobody else wants a CPU"
-            )?;
-        }
-        _ => writeln!(out, "  state       {state}")?,
     }
-    writeln!(
-        out,
-        "  cpus        {} (at least {}), on {}",
-        job.cpus,
-        job.min_cpus,
-        cpu_list(&job.cpu_list)
-    )?;
-    writeln!(
-        out,
-        "  share       {} over the last 10 s, {} wanted",
-        percent(job.share_had),
-        percent(job.share_wanted)
-    )?;
-    writeln!(out, "  slots       {}, {} in slot", job.slots, duration(job.in_slot_ns))?;
-    writeln!(out, "  CPU time    {}", duration(job.cpu_time_ns))?;
-    if let Some((share, v1::Progress { done, total, at_ns })) =
-        progress(job).zip(job.progress.as_ref())
-    {
-        let age = duration(now_ns.saturating_sub(*at_ns));
-        writeln!(out, "  progress    {}, {done} of {total}, told {age} ago", percent(share))?;
+    let decided = decision(job);
+    let signals = job.signals.then_some("SIGUSR1 before a slot ends, SIGUSR2 after one has begun");
+    for (title, text) in [
+        ("decided", decided.as_deref()),
+        ("signals", signals),
+        ("not measured", job.not_measured.as_deref()),
+    ] {
+        text.map_or(Ok(()), |text| line(title, text))?;
     }
-    let age = now_ns.saturating_sub(job.registered_at_ns);
-    writeln!(out, "  registered  {} ago", duration(age))?;
-    measured(out, job)?;
-    if let Some(v1::Memory { promised_bytes, used_bytes, enforced }) = &job.memory {
-        let kept = if *enforced { "enforced" } else { "not enforced" };
-        let used =
-            used_bytes.map_or_else(|| "use unknown".into(), |used| format!("{} used", size(used)));
-        writeln!(out, "  memory      {} promised, {kept}, {used}", size(*promised_bytes))?;
+    let measured = job.measured.as_ref();
+    for culprit in measured.and_then(|it| it.lost_to.as_ref()).into_iter().flatten() {
+        let v1::Culprit { name, pid, sched_policy, ns } = culprit;
+        line("lost to", &format!("{name} ({pid}, {sched_policy}): {}", duration(*ns)))?;
     }
-    if let Some(disk) = job.disk_bytes {
-        writeln!(out, "  disk        {} promised", size(disk))?;
-    }
-    if job.signals {
-        writeln!(out, "  signals     SIGUSR1 before a slot ends, SIGUSR2 after one has begun")?;
-    }
-    if let Some(cgroup) = &job.cgroup {
-        writeln!(out, "  cgroup      {}", escaped(cgroup))?;
-    }
-    match job.single_threads {
-        Some(true) => writeln!(out, "  holds       {}", count(job.threads, "single thread"))?,
-        _ => writeln!(
-            out,
-            "  holds       {}, {}",
-            count(job.processes, "process"),
-            count(job.threads, "thread")
-        )?,
-    }
-    let of_cpus = job.measured.as_ref().and_then(|measured| measured.per_cpu.as_deref());
+    let of_cpus = measured.and_then(|measured| measured.per_cpu.as_deref());
     by_cpu(&mut *out, of_cpus.unwrap_or_default(), width)?;
     if let Some(processes) = reply.processes.as_ref().filter(|list| !list.is_empty()) {
         // Of single threads their numbers, of the others how many there are.
@@ -189,27 +136,29 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn whoever_has_too_many_threads_is_told_why_it_has_no_slots() {
+    fn too_many_threads_are_shown_with_their_limit() {
         let of = |threads, single_threads| {
             let state = v1::JobState::too_many_threads;
             let details = v1::Job { threads, state, single_threads, ..fixture::job(1, "bomb") };
             text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
         };
-        let told = "  state       too many threads: no slots with more than 4096 threads\n";
-        assert!(of(4096, Some(false)).contains(told), "{}", of(4096, None));
-        let told = "too many threads: no slots with more than 4096 threads in its processes\n";
-        assert!(of(2, Some(true)).contains(told), "{}", of(2, Some(true)));
+        let state =
+            "  state               too many threads: no slots with more than 4096 threads\n";
+        assert!(of(4096, Some(false)).contains(state), "{}", of(4096, None));
+        let state = "too many threads: no slots with more than 4096 threads in its processes\n";
+        assert!(of(2, Some(true)).contains(state), "{}", of(2, Some(true)));
     }
 
     #[test]
-    fn whoever_is_left_to_linux_is_told() {
+    fn a_job_that_is_left_to_linux_is_shown_so() {
         let of = |uncontended| {
             let details = v1::Job { uncontended, ..fixture::job(1, "lu") };
             text(&v1::ShowJob_Reply { details, processes: None }, 0, None)
         };
-        let told = "  state       running, left to Linux as long as nobody else wants a CPU\n";
-        assert!(of(true).contains(told), "{}", of(true));
-        assert!(of(false).contains("  state       running\n"));
+        let state =
+            "  state               running, left to Linux as long as nobody else wants a CPU\n";
+        assert!(of(true).contains(state), "{}", of(true));
+        assert!(of(false).contains("  state               running\n"));
     }
 
     #[test]
@@ -233,9 +182,9 @@ mod tests {
             let process = v1::Process { pid: 7, threads, command: "serve".into(), tids };
             text(&v1::ShowJob_Reply { details, processes: Some(vec![process]) }, 0, None)
         };
-        assert!(of(8..9).contains("  holds       1 single thread\n"));
+        assert!(of(8..9).contains("  threads             1, without their processes\n"));
         let two = of(8..10);
-        assert!(two.contains("  holds       2 single threads\n"), "{two}");
+        assert!(two.contains("  threads             2, without their processes\n"), "{two}");
         assert!(two.contains("8,9"), "{two}");
         assert!(of(10..22).contains("10,11,12,13,14,15,16,17 and 4 more"));
     }

@@ -5,6 +5,7 @@
 //! unprivileged client, with the rights of its user.
 
 pub mod details;
+pub mod figures;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod live;

@@ -22,7 +22,7 @@ mod snapshot;
 mod watch;
 
 pub use model::{Model, Moment};
-pub use past::Past;
+pub use past::{Past, SPAN_NS};
 pub use rates::Rates;
-pub use snapshot::{JobView, Link, Snapshot, Trouble, told};
+pub use snapshot::{JobView, Link, Snapshot, Trouble, with_causes};
 pub use watch::{PATIENCE, Pace, Watch, host, once};

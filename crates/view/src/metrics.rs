@@ -2,8 +2,8 @@
 //!
 //! Names follow Prometheus' conventions: base units (seconds, bytes, ratios from 0 to 1), counters
 //! end in `_total`. The labels of a job do not change while it lives. Its class and state change,
-//! and have metrics of their own. A figure that was not measured has no sample. docs/metrics.md
-//! explains each, and a test compares.
+//! and have metrics of their own. A figure that was not measured has no sample. The table of
+//! docs/metrics.md is made of these texts; a test compares, and REWRITE=1 renews it.
 
 use std::fmt;
 
@@ -16,8 +16,9 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::figures::{FIGURES, Value};
 use crate::live::{JobView, Snapshot};
-use crate::values::{progress, word};
+use crate::values::word;
 
 /// The media type of [`render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -79,11 +80,14 @@ impl Collector for Metrics {
         for (name, help, kind, samples) in of_daemon(snapshot, status) {
             write(&mut encoder, name, help, kind, samples)?;
         }
-        for metric in OF_JOBS {
-            let sample =
-                |view: &JobView| Some((labels(view, (metric.label)(view)), (metric.value)(view)?));
+        for figure in FIGURES {
+            let Some(metric) = &figure.metric else { continue };
+            let sample = |view| {
+                let value = figure.value(view)?;
+                Some((labels(view, figure.name, &value), figure.sample(&value)))
+            };
             let samples = snapshot.jobs.iter().filter_map(sample).collect();
-            write(&mut encoder, metric.name, metric.help, metric.kind, samples)?;
+            write(&mut encoder, &figure.metric_name(metric), figure.help, metric.kind, samples)?;
         }
         Ok(())
     }
@@ -169,7 +173,7 @@ fn of_daemon(
     vec![
         (
             "gangd_build_info",
-            "Version, backend and guarantee of the daemon",
+            "Version, backend and guarantee of the daemon; always 1",
             Gauge,
             vec![(build, 1.0)],
         ),
@@ -194,11 +198,16 @@ fn of_daemon(
         ),
         (
             "gangd_class_slice_seconds",
-            "How long a gang of a class keeps its slot once it leads",
+            "How long a gang of the class keeps its slot once it leads",
             Gauge,
             class_slices.collect(),
         ),
-        ("gangd_class_weight_ratio", "What a class weighs", Gauge, class_weights.collect()),
+        (
+            "gangd_class_weight_ratio",
+            "What the class weighs now; express only where it has a weight, standby never",
+            Gauge,
+            class_weights.collect(),
+        ),
         (
             "gangd_gang_share_max_ratio",
             "What all gangs together may take of the machine",
@@ -213,7 +222,12 @@ fn of_daemon(
             Gauge,
             one(status.unregistered_threads as f64),
         ),
-        ("gangd_working_time", "Whether these are working hours", Gauge, hours),
+        (
+            "gangd_working_time",
+            "Whether these are working hours; absent where none are configured",
+            Gauge,
+            hours,
+        ),
         ("gangd_memory_bytes", "Memory of the machine", Gauge, one(memory.total as f64)),
         ("gangd_memory_free_bytes", "Memory that is free", Gauge, one(memory.free as f64)),
         (
@@ -238,7 +252,7 @@ fn of_daemon(
         ),
         (
             "gangd_late_plans",
-            "Plans that were handed over after their beginning",
+            "Plans that were handed to the switchers after their beginning",
             Counter,
             one(switches.late_plans as f64),
         ),
@@ -250,119 +264,24 @@ fn of_daemon(
         ),
         (
             "gangd_switch_seconds",
-            "Times of the last 1,024 switches, by phase",
+            "Times of the last 1,024 switches by phase: late, after the time asked for; lower, \
+             taking gangs out of slot; raise, lifting the next; skew, first to last thread",
             Gauge,
             phases.into_iter().flat_map(statistics).collect(),
         ),
     ]
 }
 
-/// A metric of every job.
-struct OfJob {
-    name: &'static str,
-    help: &'static str,
-    kind: MetricType,
-    /// A label beside those that all have.
-    label: fn(&JobView) -> Option<(&'static str, String)>,
-    value: fn(&JobView) -> Option<f64>,
-}
-
-const fn gauge(
-    name: &'static str,
-    help: &'static str,
-    value: fn(&JobView) -> Option<f64>,
-) -> OfJob {
-    OfJob { name, help, kind: MetricType::Gauge, label: |_| None, value }
-}
-
-const fn counter(
-    name: &'static str,
-    help: &'static str,
-    value: fn(&JobView) -> Option<f64>,
-) -> OfJob {
-    OfJob { name, help, kind: MetricType::Counter, label: |_| None, value }
-}
-
-const OF_JOBS: &[OfJob] = &[
-    OfJob {
-        label: |view| Some(("class", word(&view.job.class))),
-        ..gauge("gangd_job_class", "1 for the class that a job is in", |_| Some(1.0))
-    },
-    OfJob {
-        label: |view| Some(("state", word(&view.job.state))),
-        ..gauge("gangd_job_state", "1 for the state that a job is in", |_| Some(1.0))
-    },
-    gauge("gangd_job_start_time_seconds", "When a job was registered, since the epoch", |view| {
-        Some(seconds(view.job.registered_at_ns))
-    }),
-    gauge("gangd_job_cpus", "CPUs that a job asks for", |view| Some(view.job.cpus as f64)),
-    gauge("gangd_job_weight_ratio", "Weight of a job; 1 is the default", |view| {
-        Some(view.job.weight as f64 / 100.0)
-    }),
-    gauge(
-        "gangd_job_progress_ratio",
-        "Share of its work that a job has done, as its program says",
-        |view| progress(&view.job),
-    ),
-    gauge("gangd_job_threads", "Threads of a job", |view| Some(view.job.threads as f64)),
-    gauge(
-        "gangd_job_share_wanted_ratio",
-        "Share of time in slot that its weight gives a job",
-        |view| Some(view.job.share_wanted),
-    ),
-    gauge("gangd_job_share_had_ratio", "Share of time in slot that a job had in 10 s", |view| {
-        Some(view.job.share_had)
-    }),
-    gauge(
-        "gangd_job_coscheduled_ratio",
-        "Share of the time in its slots in which all runnable threads of a job ran, since it began",
-        |view| view.job.coscheduled(),
-    ),
-    gauge(
-        "gangd_job_skew_seconds",
-        "First to last thread at the edges of slots: what 99 of 100 do not exceed",
-        |view| view.job.skew_ns_p99().map(seconds),
-    ),
-    counter("gangd_job_slots", "Slots that a job had", |view| Some(view.job.slots as f64)),
-    counter("gangd_job_slot_seconds", "Time that a job was in slot", |view| {
-        Some(seconds(view.job.in_slot_ns))
-    }),
-    counter("gangd_job_cpu_seconds", "CPU time of a job", |view| {
-        Some(seconds(view.job.cpu_time_ns))
-    }),
-    counter(
-        "gangd_job_lost_seconds",
-        "Time that threads of a job waited for a CPU in slot, summed over its threads",
-        |view| Some(seconds(view.job.measured.as_ref()?.lost_ns)),
-    ),
-    counter(
-        "gangd_job_waiting_seconds",
-        "Time that threads of a job waited for a CPU out of slot, summed over its threads",
-        |view| Some(seconds(view.job.measured.as_ref()?.waiting_ns)),
-    ),
-    counter(
-        "gangd_job_filled_seconds",
-        "CPU time that a job had out of its slots, in holes",
-        |view| Some(seconds(view.job.measured.as_ref()?.filled_ns)),
-    ),
-    gauge("gangd_job_memory_used_bytes", "Memory of a job that was promised some", |view| {
-        view.job.used_memory().map(|bytes| bytes as f64)
-    }),
-    gauge("gangd_job_memory_promised_bytes", "Memory that a job was promised", |view| {
-        view.job.promised_memory().map(|bytes| bytes as f64)
-    }),
-    gauge("gangd_job_disk_promised_bytes", "Disk that a job was promised", |view| {
-        view.job.disk_bytes.map(|bytes| bytes as f64)
-    }),
-];
-
-fn labels(view: &JobView, more: Option<(&'static str, String)>) -> Labels {
+/// A word is a label beside those that all have.
+fn labels(view: &JobView, figure: &'static str, value: &Value<'_>) -> Labels {
     let mut labels = vec![
         ("id", view.job.id.to_string()),
         ("name", view.job.name.clone()),
         ("owner", view.owner.to_string()),
     ];
-    labels.extend(more);
+    if let Value::Text(word) = value {
+        labels.push((figure, word.clone().into_owned()));
+    }
     labels
 }
 

@@ -168,7 +168,7 @@ impl Top {
                         self.asked = Some((Instant::now(), Answer::There));
                     }
                 }
-                self.state.told(outcome);
+                self.state.show_outcome(outcome);
             }
         }
         Ok(End::Not)

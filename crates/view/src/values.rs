@@ -97,11 +97,6 @@ fn plural(one: &str) -> &'static str {
     if one.ends_with("ss") { "es" } else { "s" }
 }
 
-/// The name that a value has in the interface file, in words.
-pub fn words(value: &impl serde::Serialize) -> String {
-    word(value).replace('_', " ")
-}
-
 /// The name that a value has in the interface file, for enumerations of it.
 pub fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
@@ -148,8 +143,8 @@ mod tests {
     fn a_share_of_nothing_is_no_progress() {
         let job = || crate::fixture::job(1, "lu");
         let of = |done, total| {
-            let told = Some(v1::Progress { done, total, at_ns: 0 });
-            progress(&v1::Job { progress: told, ..job() })
+            let report = Some(v1::Progress { done, total, at_ns: 0 });
+            progress(&v1::Job { progress: report, ..job() })
         };
         assert_eq!((of(1.0, 4.0), progress(&job())), (Some(0.25), None));
         assert_eq!((of(0.0, 0.0), of(3.0, 2.0), of(-1.0, 2.0)), (None, None, None));

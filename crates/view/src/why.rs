@@ -72,15 +72,15 @@ pub enum Kind {
     Share,
     LessThanItsShare,
     Lost,
-    NotTogether,
-    Together,
+    NotCoscheduled,
+    Coscheduled,
     Skew,
     Unused,
     Filling,
     MemoryFull,
     MachineMemoryFull,
     WeakGuarantee,
-    Capped,
+    GangShareMax,
     NotMeasured,
 }
 
@@ -121,12 +121,12 @@ pub fn judge(evidence: Evidence<'_>) -> Verdict {
                 findings::standby,
                 findings::less_than_its_share,
                 findings::lost,
-                findings::together,
+                findings::coscheduled,
                 findings::skew,
                 findings::unused,
                 findings::filling,
                 findings::guarantee,
-                findings::cap,
+                findings::gang_share_max,
             ];
             looks.iter().filter_map(|look| look(evidence, &figures)).collect()
         }

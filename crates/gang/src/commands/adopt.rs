@@ -10,7 +10,7 @@ use gang_protocol::v1;
 use rustix::process::Pid;
 
 use crate::cli::{Adopt, AdoptWhat};
-use crate::commands::run::tell_unproved;
+use crate::commands::run::report_unproved;
 use crate::connect::connect_or_start;
 use crate::job_options::allowed_cpus;
 use crate::show_values::count;
@@ -28,7 +28,7 @@ pub fn adopt(args: &Adopt, daemon: &Surroundings) -> Result<()> {
     let mut client = connect_or_start(daemon, None)?;
     let reply = client.adopt(&job, &adopted)?;
     if job.policy == v1::Policy::auto {
-        tell_unproved(&mut client)?;
+        report_unproved(&mut client)?;
     }
     println!("job {}: {}, {}", reply.job, job.name, count(reply.processes, "process"));
     Ok(())
@@ -52,7 +52,7 @@ fn adopt_threads(args: &Adopt, daemon: &Surroundings) -> Result<()> {
         }
     }
     if job.policy == v1::Policy::auto {
-        tell_unproved(&mut client)?;
+        report_unproved(&mut client)?;
     }
     println!("job {id}: {}, {}", job.name, count(tids.len() as i64, "single thread"));
     Ok(())

@@ -6,7 +6,7 @@ use gang_protocol::paths::Surroundings;
 
 use crate::cli::Listing;
 use crate::connect::connect;
-use crate::exit::{FAILED, Told};
+use crate::exit::{Explained, FAILED};
 use crate::show_values::{count, print_json};
 
 pub fn check(args: &Listing, daemon: &Surroundings) -> Result<()> {
@@ -27,7 +27,7 @@ pub fn check(args: &Listing, daemon: &Surroundings) -> Result<()> {
             println!("{id}: {invariant}: {found}");
         }
     }
-    if reply.violations.is_empty() { Ok(()) } else { Err(Told(FAILED).into()) }
+    if reply.violations.is_empty() { Ok(()) } else { Err(Explained(FAILED).into()) }
 }
 
 fn checked(number: i64) -> String {

@@ -9,7 +9,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use crate::cli::ExecGated;
 use crate::executable;
 use crate::execute::execute;
-use crate::exit::{RUN_FAILED, Told};
+use crate::exit::{Explained, RUN_FAILED};
 
 pub fn exec_gated(args: &ExecGated) -> Result<()> {
     // A kill of the parent, which was started as the program, means the program. Children of the
@@ -19,7 +19,7 @@ pub fn exec_gated(args: &ExecGated) -> Result<()> {
     // Without a word the other gang has failed, or has died; it says why, if anybody does.
     let said = File::open(&args.gate).and_then(|mut gate| gate.read_exact(&mut [0]));
     if said.is_err() {
-        return Err(Told(RUN_FAILED).into());
+        return Err(Explained(RUN_FAILED).into());
     }
     let error = execute(&args.file, &args.command, std::env::vars_os());
     Err(executable::cannot(&args.command[0], error).into())

@@ -3,26 +3,26 @@
 use anyhow::Result;
 use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
+use gang_view::figures::{Figure, named};
+use gang_view::live::{JobView, Rates};
 
 use crate::cli::Listing;
 use crate::connect::connect;
-use crate::show_values::{Owners, duration, percent, print_json, progress, word, words};
+use crate::show_values::{Owners, print_json};
 use crate::table::{Align, render, terminal_width};
 
-/// Only where a program says how far it is.
-const DONE: (&str, Align) = ("DONE", Align::Right);
-
-const COLUMNS: [(&str, Align); 10] = [
-    ("ID", Align::Right),
-    ("NAME", Align::Shrink),
-    ("OWNER", Align::Left),
-    ("CLASS", Align::Left),
-    ("STATE", Align::Left),
-    ("CPUS", Align::Right),
-    ("SHARE", Align::Right),
-    ("WANTED", Align::Right),
-    ("TOGETHER", Align::Right),
-    ("CPU TIME", Align::Right),
+const COLUMNS: [&str; 11] = [
+    "id",
+    "name",
+    "owner",
+    "class",
+    "state",
+    "cpus",
+    "share_had",
+    "share_wanted",
+    "coscheduled",
+    "cpu_time_ns",
+    "progress",
 ];
 
 pub fn ls(args: &Listing, daemon: &Surroundings) -> Result<()> {
@@ -39,32 +39,31 @@ fn table(jobs: &[v1::Job], width: Option<usize>) -> String {
         return "no jobs\n".to_owned();
     }
     let mut owners = Owners::default();
-    let is_told = jobs.iter().any(|job| progress(job).is_some());
-    let columns: Vec<_> = COLUMNS.into_iter().chain(is_told.then_some(DONE)).collect();
-    let row = |job: &v1::Job| {
-        let mut row = vec![
-            job.id.to_string(),
-            job.name.clone(),
-            owners.name(job.owner_uid),
-            word(&job.class),
-            words(&job.state),
-            job.cpus.to_string(),
-            percent(job.share_had),
-            percent(job.share_wanted),
-            together(job),
-            duration(job.cpu_time_ns),
-        ];
-        row.extend(is_told.then(|| progress(job).map_or_else(|| "-".into(), percent)));
-        row
+    let view = |job: &v1::Job| JobView {
+        owner: owners.name(job.owner_uid).into(),
+        job: job.clone(),
+        rates: Rates::default(),
     };
+    let jobs: Vec<JobView> = jobs.iter().map(view).collect();
+    let figures = COLUMNS.into_iter().map(named);
+    let figures: Vec<&Figure> = figures.filter(|figure| figure.is_shown(&jobs)).collect();
+    let titles: Vec<String> = figures.iter().map(|figure| figure.title.to_uppercase()).collect();
+    let align = |figure: &&Figure| match figure.name {
+        "name" => Align::Shrink,
+        _ if figure.is_number() => Align::Right,
+        _ => Align::Left,
+    };
+    let columns: Vec<(&str, Align)> =
+        titles.iter().map(String::as_str).zip(figures.iter().map(align)).collect();
+    let row = |view: &JobView| figures.iter().map(|figure| cell(figure, view)).collect();
     render(&columns, &jobs.iter().map(row).collect::<Vec<_>>(), width)
 }
 
 /// Why it is not measured is in `gang show`.
-fn together(job: &v1::Job) -> String {
-    match (job.coscheduled(), &job.not_measured) {
-        (Some(share), _) => percent(share),
-        (None, Some(_)) => "not measured".into(),
-        (None, None) => "-".into(),
+fn cell(figure: &Figure, view: &JobView) -> String {
+    match (figure.value(view), &view.job.not_measured) {
+        (Some(value), _) => figure.text(&value, 0),
+        (None, Some(_)) if figure.measured => "not measured".to_owned(),
+        (None, _) => "-".to_owned(),
     }
 }

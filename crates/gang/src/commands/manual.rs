@@ -86,8 +86,8 @@ const SIGNALS_RUN: Section = Section::Text(
 const PROXY_WEB: Section = Section::Text(
     "NOTES",
     "gang web does not encrypt. Behind a proxy it listens at a Unix socket (--listen unix:PATH), \
-     whose directory has the proxy's group and the set-group-ID bit, and is told the name that \
-     people type (--name). The proxy passes that name on as Host, does not buffer answers, and \
+     whose directory has the proxy's group and the set-group-ID bit, and gets the name that \
+     people type by --name. The proxy passes that name on as Host, does not buffer answers, and \
      waits for them for long. An example for nginx is in docs/web.md of the sources.",
 );
 

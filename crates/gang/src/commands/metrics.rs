@@ -1,4 +1,4 @@
-//! `gang metrics`: what Prometheus is told.
+//! `gang metrics`: figures for Prometheus.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,7 +17,7 @@ pub fn metrics(args: &Metrics, surroundings: &Surroundings) -> Result<()> {
         Ok(snapshot) => (snapshot, Ok(())),
         Err(error) => {
             if error.is_no_daemon() {
-                leftovers::release_and_tell(surroundings);
+                leftovers::release_and_report(surroundings);
             }
             // That there is none is a metric too.
             let mut model = live::Model::new(&live::host());

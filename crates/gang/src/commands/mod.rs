@@ -1,4 +1,4 @@
-//! What each command means. One command a file.
+//! The commands, one a file.
 
 mod adopt;
 mod check;

@@ -14,12 +14,12 @@ pub fn recover(surroundings: &Surroundings) -> Result<()> {
                 socket.display()
             ),
             Err(error) if !error.is_no_daemon() => return Err(error.into()),
-            // What the machine's daemon left is for root to release.
+            // Only root can release the leftovers of the machine's daemon.
             Err(_) if surroundings.uid != 0 && socket.as_os_str() == SYSTEM_SOCKET => {
-                leftovers::tell_of_roots(&socket, surroundings.uid);
+                leftovers::report_roots(&socket, surroundings.uid);
             }
             Err(_) => {
-                let said = leftovers::told(&leftovers::release(&socket)?.stdout);
+                let said = leftovers::harmless(&leftovers::release(&socket)?.stdout);
                 if said.is_empty() {
                     println!("nothing to recover at {}", socket.display());
                 }

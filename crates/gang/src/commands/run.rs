@@ -149,13 +149,13 @@ fn weakness(status: &v1::Status) -> Option<String> {
     let rt = status.backends.iter().find(|backend| backend.name == "rt" && !backend.usable);
     let why = match rt.and_then(|backend| backend.reason.as_ref()) {
         Some(reason) => format!("because rt cannot be used: {reason}"),
-        None => "as the daemon was told to".to_owned(),
+        None => "because the daemon was started so".to_owned(),
     };
     Some(format!("gangs take turns by SIGSTOP and SIGCONT, {why}"))
 }
 
 /// Says so where jobs of policy auto are not proved.
-pub fn tell_unproved(client: &mut Client) -> Result<()> {
+pub fn report_unproved(client: &mut Client) -> Result<()> {
     if let Some(notice) = unproved(&client.status()?.status) {
         eprintln!("gang: {}", escaped(&notice));
     }

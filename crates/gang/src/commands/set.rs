@@ -6,7 +6,7 @@ use gang_protocol::job_ref::resolve;
 use gang_protocol::paths::Surroundings;
 
 use crate::cli::{Policy, Set, SetTo};
-use crate::commands::run::tell_unproved;
+use crate::commands::run::report_unproved;
 use crate::connect::connect;
 
 pub fn set(args: &Set, daemon: &Surroundings) -> Result<()> {
@@ -24,7 +24,7 @@ pub fn set(args: &Set, daemon: &Surroundings) -> Result<()> {
     };
     client.set(id, &change)?;
     if policy == Some(Policy::Auto) {
-        tell_unproved(&mut client)?;
+        report_unproved(&mut client)?;
     }
     Ok(())
 }

@@ -44,7 +44,7 @@ fn text(
     writeln!(out, "backend   {}, {}", escaped(&status.backend), promise(&status.guarantee))?;
     writeln!(
         out,
-        "slice     {}, {}, filling {}, cap {}",
+        "slice     {}, {}, filling {}, gang share {}",
         duration(status.slice_ns),
         gap(status),
         if status.fill { "on" } else { "off" },
@@ -83,7 +83,7 @@ fn text(
         )?;
     }
     if let Some(reason) = &status.not_measured {
-        writeln!(out, "measured  nothing of which gangs run together: {}", escaped(reason))?;
+        writeln!(out, "measured  nothing of how gangs are coscheduled: {}", escaped(reason))?;
     }
     writeln!(out, "switches  {}", status.switches.count)?;
     let v1::Switches { late_plans, ran_out, .. } = status.switches;

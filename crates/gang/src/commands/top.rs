@@ -20,7 +20,7 @@ pub fn top(args: &Top, surroundings: &Surroundings) -> Result<()> {
     // As every command does that finds no daemon.
     let found = Client::find_within(surroundings, PATIENCE);
     if found.is_err_and(|error| error.is_no_daemon()) {
-        leftovers::release_and_tell(surroundings);
+        leftovers::release_and_report(surroundings);
     }
     if args.once {
         let width = terminal_width().unwrap_or(PIPE_WIDTH);

@@ -31,7 +31,7 @@ pub struct Fake {
     pub refuses: bool,
     /// Takes no process into a job.
     pub refuses_processes: bool,
-    /// Jobs stop, go on and end when they are told to; who only looks on is not recorded.
+    /// Jobs stop, go on and end on request. Calls that only look on are not recorded.
     pub obeys: bool,
     /// Where it obeys: jobs by what became of them.
     pub fates: Arc<Mutex<BTreeMap<i64, v1::JobState>>>,

@@ -104,8 +104,9 @@ impl Connection {
         reply
     }
 
-    /// Sends a request about a job, and never waits. Returns the latest answer that has come by now to an earlier one
-    /// about the same job; where that is a refusal, or while too many have no answer, nothing is sent.
+    /// Sends a request about a job, and never waits. Returns the latest answer that has come by now
+    /// to an earlier request about the same job. Nothing is sent after a refusal, or while too many
+    /// requests have no answer.
     pub(super) fn send<R: DeserializeOwned>(
         &mut self,
         method: &str,
@@ -126,7 +127,7 @@ impl Connection {
         Ok(latest)
     }
 
-    /// What a reply says.
+    /// The parameters of a reply, or its error.
     fn understood<R: DeserializeOwned>(
         &self,
         reply: &[u8],
@@ -162,7 +163,7 @@ impl Connection {
         self.unanswered.settle(&mut self.stream)?;
         match send_all(self.stream.get_ref(), &message) {
             Ok(()) => read_message(&mut self.stream, REPLY_MAX),
-            // Who has too many clients says so and closes, without waiting for what is asked.
+            // A daemon with too many clients says so and closes, without waiting for the request.
             Err(error) if is_closed(&error) => match read_message(&mut self.stream, REPLY_MAX) {
                 Ok(Some(reply)) => Ok(Some(reply)),
                 _ => Err(error.into()),
@@ -183,7 +184,8 @@ impl Connection {
     }
 }
 
-/// No program is to die by SIGPIPE because a daemon has gone: libgang is in programs that leave it as it is.
+/// No program is to die by SIGPIPE because a daemon has gone: libgang is in programs that leave
+/// that signal as it is.
 fn send_all(stream: &UnixStream, mut message: &[u8]) -> io::Result<()> {
     while !message.is_empty() {
         match net::send(stream, message, SendFlags::NOSIGNAL) {
@@ -214,22 +216,22 @@ fn request(method: &str, args: &impl Serialize) -> Result<Vec<u8>, FrameError> {
     Ok(message)
 }
 
-/// What a reply is: looked at first, because what its parameters are depends on it.
+/// Whether a reply is an error, on which the type of its parameters depends.
 #[derive(Deserialize)]
 struct Head {
     error: Option<IgnoredAny>,
 }
 
-/// A reply that is no error. Read as what it is: by way of any JSON, a frame would cost several times
-/// as much.
+/// A reply that is no error. It is read by its type: by way of any JSON, a frame would cost several
+/// times as much.
 #[derive(Deserialize)]
 #[serde(bound = "R: DeserializeOwned")]
 struct Body<R> {
     parameters: Option<R>,
 }
 
-/// Whom to believe: the machine's administrator and oneself. Anybody can make a socket at a place
-/// like /tmp, and would be told of every program that is run.
+/// The machine's administrator and oneself are trusted. Anybody can make a socket at a place like
+/// /tmp, and would learn of every program that is run.
 fn is_trusted(server_uid: u32, own_uid: u32) -> bool {
     server_uid == 0 || server_uid == own_uid
 }

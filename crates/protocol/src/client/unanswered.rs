@@ -1,10 +1,12 @@
 //! Requests that were sent, and whose answers nobody waited for.
 //!
-//! Problem: who reports from the middle of a computation must not wait, least of all for a daemon that hangs.
+//! Problem: a program that reports from the middle of a computation must not wait, least of all for
+//! a daemon that hangs.
 //!
-//! Approach: such a request is sent without waiting, and its answer taken when there is something else to do on
-//! the connection. Answers come in the order of the requests, so it is enough to count. As many are under way
-//! as surely fit into the socket; beyond that nothing is sent until answers have come.
+//! Approach: such a request is sent without waiting. Its answer is taken when there is something
+//! else to do on the connection. Answers come in the order of the requests, so counting them is
+//! enough. As many requests are under way as surely fit into the socket. Beyond that nothing is
+//! sent until answers have come.
 
 use std::{
     collections::VecDeque,
@@ -71,7 +73,7 @@ impl Unanswered {
         Ok(answers)
     }
 
-    /// Waits until all answers have come: the next one on the stream is that of another request then.
+    /// Waits until all answers have come. The next one on the stream is that of another request.
     pub fn settle(&mut self, stream: &mut impl BufRead) -> Result<(), FrameError> {
         let mut rest = Cursor::new(std::mem::take(&mut self.part)).chain(stream);
         while self.jobs.pop_front().is_some() {

@@ -9,7 +9,7 @@ use gang_protocol::name::{check_name, escaped, nearest_name};
 use gang_protocol::{auto1, v1};
 use varlink::Interface;
 
-/// What became of the messages in some bytes.
+/// The outcome of decoding some bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Decoded {
     pub messages: usize,

@@ -10,7 +10,7 @@ use gang_protocol::v1;
 
 use super::past::{Past, SPAN_NS};
 use super::rates::Looks;
-use super::snapshot::{JobView, Link, Snapshot, Trouble, told};
+use super::snapshot::{JobView, Link, Snapshot, Trouble, with_causes};
 use crate::values;
 
 /// A clock that slices are counted by, and one that never goes back.
@@ -126,7 +126,7 @@ impl Model {
             Link::Down { since_ns, .. } => *since_ns,
             _ => at.utc_ns,
         };
-        self.link = Link::Down { trouble, reason: told(error), since_ns };
+        self.link = Link::Down { trouble, reason: with_causes(error), since_ns };
     }
 
     pub fn snapshot(&mut self, at: Moment) -> Snapshot {
@@ -163,10 +163,10 @@ mod tests {
     }
 
     #[test]
-    fn each_ended_row_is_told_once_and_in_order() {
+    fn each_ended_row_is_published_once_and_in_order() {
         let start = Instant::now();
         let mut model = Model::new("host");
-        let mut told = Vec::new();
+        let mut published = Vec::new();
         let mut asked_ms = 0;
         // Looks at odd moments; each answer has what was asked for, and what is planned.
         for look_ms in [5, 17, 17, 100, 133, 999] {
@@ -175,12 +175,12 @@ mod tests {
             assert!(since <= asked_ms, "{since} at {look_ms}");
             model.frame(rows(since.max(0)..look_ms + 32), asked);
             let snapshot = model.snapshot(asked);
-            told.extend(snapshot.ended.iter().map(|row| row.slice));
+            published.extend(snapshot.ended.iter().map(|row| row.slice));
             assert_eq!(snapshot.coming[0].slice, look_ms);
             assert_eq!(snapshot.row_at(look_ms * MS).unwrap().slice, look_ms);
             asked_ms = look_ms;
         }
-        assert_eq!(told, (0..999).collect::<Vec<_>>());
+        assert_eq!(published, (0..999).collect::<Vec<_>>());
         assert_eq!(model.past.len(), 999);
     }
 

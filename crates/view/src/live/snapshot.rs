@@ -8,6 +8,7 @@ use gang_protocol::v1;
 use serde::Serialize;
 
 use super::{Past, Rates};
+use crate::values::owner;
 
 /// All that a view shows. Cheap to clone and to keep.
 #[derive(Debug, Clone, Serialize)]
@@ -51,6 +52,13 @@ pub struct JobView {
     /// The name of its user.
     pub owner: Arc<str>,
     pub rates: Rates,
+}
+
+impl JobView {
+    /// A job that was looked at once, so that no rates are known.
+    pub fn alone(job: v1::Job) -> JobView {
+        JobView { owner: owner(job.owner_uid).into(), job, rates: Rates::default() }
+    }
 }
 
 /// How it stands between us and the daemon.
@@ -109,7 +117,7 @@ impl Trouble {
 }
 
 /// An error with all of its causes, in one line.
-pub fn told(error: &dyn Error) -> String {
+pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -82,12 +82,36 @@ fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
+/// The lines of the table in docs/metrics.md.
+fn documented() -> String {
+    let text = render_for_textfile(&complete());
+    let of = |metric: &str| {
+        let (name, mut lines) = (metric.split(' ').next().unwrap(), metric.lines());
+        let help = lines.next().unwrap()[name.len()..].trim().trim_end_matches('.');
+        let kind = lines.next().unwrap().rsplit(' ').next().unwrap();
+        let of_sample = lines.next().unwrap().split(['{', ',']).skip(1);
+        let labels = of_sample.filter_map(|label| label.split_once('=')).map(|(label, _)| label);
+        let is_own = |label: &&str| {
+            !(name.starts_with("gangd_job_") && ["id", "name", "owner"].contains(label))
+        };
+        let labels: Vec<_> = labels.filter(is_own).map(|label| format!("`{label}`")).collect();
+        let labels = labels.join(", ");
+        format!("| `{name}` | {kind} | {labels} | {help} |\n").replace("|  |", "| |")
+    };
+    text.split("# HELP ").skip(1).map(of).collect()
+}
+
 #[test]
 fn each_metric_is_documented() {
-    let page = std::fs::read_to_string(file("docs/metrics.md")).unwrap();
-    let named = |line: &str| Some(line.strip_prefix("| `")?.split('`').next()?.to_owned());
-    let documented: Vec<String> = page.lines().filter_map(named).collect();
-    assert_eq!(names(), documented, "docs/metrics.md has other metrics, or another order");
+    let path = file("docs/metrics.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let found: String = page.split_inclusive('\n').filter(|it| it.starts_with("| `")).collect();
+    let expected = documented();
+    if std::env::var_os("REWRITE").is_some() {
+        std::fs::write(&path, page.replace(&found, &expected)).unwrap();
+    } else {
+        assert_eq!(found, expected, "REWRITE=1 renews docs/metrics.md");
+    }
 }
 
 #[test]

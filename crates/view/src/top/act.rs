@@ -11,7 +11,7 @@ use gang_protocol::error::ClientError;
 use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
 
-use crate::live::told;
+use crate::live::with_causes;
 use crate::values::word;
 
 /// Longest wait for the daemon.
@@ -70,8 +70,10 @@ impl Actor {
 fn outcome(surroundings: &Surroundings, act: &Act) -> Outcome {
     match (carry_out(surroundings, act), act) {
         (Ok(outcome), _) => outcome,
-        (Err(error), Act::Show { job }) => Outcome::NotShown { job: *job, reason: told(&error) },
-        (Err(error), _) => Outcome::Refused(told(&error)),
+        (Err(error), Act::Show { job }) => {
+            Outcome::NotShown { job: *job, reason: with_causes(&error) }
+        }
+        (Err(error), _) => Outcome::Refused(with_causes(&error)),
     }
 }
 

@@ -7,9 +7,9 @@ use ratatui::style::Style;
 use ratatui::text::Span;
 
 use super::look::Look;
-use super::order::{CLASSES, Order};
 use super::state::{Mode, State};
 use super::{frame, jobs, pages};
+use crate::figures::CLASSES;
 use crate::live::{Link, Snapshot, Trouble};
 use crate::table::wrapped;
 use crate::values::{count, duration, percent, size, word};
@@ -160,7 +160,7 @@ fn machine(snapshot: &Snapshot, status: &v1::Status) -> Vec<String> {
         count(status.cpus, "CPU"),
         format!("load {:.2}", status.load_average),
         format!("gap {} in {}", duration(status.gap_ns), duration(status.gap_period_ns)),
-        format!("cap {}", percent(status.gang_share_max)),
+        format!("gang share {}", percent(status.gang_share_max)),
         format!("up {}", duration(status.uptime_ns)),
         if status.fill { "filling".to_owned() } else { "no filling".to_owned() },
     ]
@@ -247,7 +247,7 @@ fn classes(
 
 /// How the table differs from that of all jobs by id.
 fn arrangement(state: &State) -> Option<String> {
-    let sorted = (state.order != Order::Id).then(|| format!("sorted by {}", state.order.name()));
+    let sorted = (state.order.name != "id").then(|| format!("sorted by {}", state.order.title));
     let filter = (!state.filter.is_empty()).then(|| format!("filter {} (Esc: none)", state.filter));
     let parts: Vec<String> = sorted.into_iter().chain(filter).collect();
     (!parts.is_empty()).then(|| format!("{}  o sort  / filter  ? help  q quit", parts.join(", ")))

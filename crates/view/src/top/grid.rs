@@ -12,7 +12,7 @@ use crate::live::Snapshot;
 pub enum Cell {
     /// No row says anything of that time.
     Unknown,
-    /// No gang has it: the rest of the machine, and whoever fills.
+    /// No gang has it: the rest of the machine, and fillers.
     Rest,
     Job(i64),
     /// More than one had a considerable part of it.
@@ -31,7 +31,7 @@ const MOST: f64 = 2.0 / 3.0;
 /// The shares of jobs in a cell, in CPUs and time.
 #[derive(Debug, Clone, Default)]
 struct Sum {
-    /// The one that came first, who is alone in most cells; then nothing is allocated.
+    /// The one that came first. It is alone in most cells; then nothing is allocated.
     first: Option<(i64, i64)>,
     others: Vec<(i64, i64)>,
     covered: i64,

@@ -10,77 +10,17 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use super::draw::put;
 use super::look::Look;
 use super::state::State;
+use crate::figures::{Column, FIGURES, Figure};
 use crate::live::JobView;
-use crate::values::{duration, progress, word};
-
-/// A column: its heading, its width in a narrow terminal and in a wide one, where 0 leaves it out.
-struct Column {
-    title: &'static str,
-    narrow: usize,
-    wide: usize,
-    /// Figures stand at the right.
-    is_figure: bool,
-    value: fn(&JobView) -> String,
-    /// Replaces a value that is too wide.
-    short: fn(&str) -> &str,
-}
 
 /// Terminals from this width on have room for all columns.
 const WIDE: u16 = 132;
 
-const fn text(
-    title: &'static str,
-    narrow: usize,
-    wide: usize,
-    value: fn(&JobView) -> String,
-) -> Column {
-    Column { title, narrow, wide, is_figure: false, value, short: abbreviated }
-}
+/// In a narrow terminal, columns of this rank are left out.
+const WIDE_ONLY: u8 = 3;
 
-const fn figure(
-    title: &'static str,
-    narrow: usize,
-    wide: usize,
-    value: fn(&JobView) -> String,
-) -> Column {
-    Column { title, narrow, wide, is_figure: true, value, short: |value| value }
-}
-
-/// After letter, id and name; the name has what the others leave.
-const COLUMNS: [Column; 16] = [
-    text("OWNER", 7, 12, |view| view.owner.to_string()),
-    text("CLASS", 5, 11, |view| word(&view.job.class)),
-    text("STATE", 5, 9, |view| state(&view.job.state)),
-    figure("CPU", 3, 4, |view| view.job.cpus.to_string()),
-    figure("WEIGHT", 0, 6, |view| view.job.weight.to_string()),
-    figure("WANT%", 5, 6, |view| hundredths(Some(view.job.share_wanted))),
-    figure("HAD%", 5, 6, |view| hundredths(Some(view.job.share_had))),
-    figure("USED", 0, 5, |view| {
-        view.rates.cpus_used.map_or_else(none, |cpus| format!("{cpus:.1}"))
-    }),
-    figure("COSCH%", 6, 6, |view| hundredths(view.job.coscheduled())),
-    figure("SKEW99", 6, 8, |view| {
-        view.job.skew_ns_p99().map_or_else(none, |ns| short_time(ns as f64 / 1e3))
-    }),
-    figure("LOST", 0, 5, |view| view.rates.lost.map_or_else(none, |lost| format!("{lost:.2}"))),
-    figure("WAITS", 0, 5, |view| {
-        view.rates.waiting.map_or_else(none, |waits| format!("{waits:.1}"))
-    }),
-    figure("FILL%", 5, 6, |view| hundredths(view.rates.filling)),
-    figure(DONE, 5, 6, |view| hundredths(progress(&view.job))),
-    figure("MEM", 5, 7, |view| view.job.used_memory().map_or_else(none, short_size)),
-    figure("CPU TIME", 0, 11, |view| duration(view.job.cpu_time_ns)),
-];
-
-/// Only where a program says how far it is.
-const DONE: &str = "DONE%";
-
-/// Narrowest that a name is cut to; columns are left out before, the last first.
+/// Narrowest that a name is cut to; columns are left out before.
 const NAME_MIN: usize = 10;
-
-fn none() -> String {
-    "-".to_owned()
-}
 
 /// Words that are too wide for a narrow terminal.
 fn abbreviated(word: &str) -> &str {
@@ -94,44 +34,6 @@ fn abbreviated(word: &str) -> &str {
         "starting" => "start",
         other => other,
     }
-}
-
-/// In and out of slot alternate faster than anybody can read. A word that fits says why a job has
-/// no slots.
-fn state(state: &v1::JobState) -> String {
-    match state {
-        v1::JobState::running | v1::JobState::waiting | v1::JobState::not_scheduled => {
-            "active".to_owned()
-        }
-        v1::JobState::too_many_threads => "threads".to_owned(),
-        v1::JobState::too_few_cpus => "cpus".to_owned(),
-        other => word(other),
-    }
-}
-
-fn hundredths(share: Option<f64>) -> String {
-    share.map_or_else(none, |share| format!("{:.1}", share * 100.0))
-}
-
-fn short_time(us: f64) -> String {
-    match us {
-        ..1e3 => format!("{us:.0}µs"),
-        1e3..1e5 => format!("{:.1}ms", us / 1e3),
-        1e5..1e6 => format!("{:.0}ms", us / 1e3),
-        _ => format!("{:.1}s", us / 1e6),
-    }
-}
-
-fn short_size(bytes: i64) -> String {
-    let mut size = bytes.max(0) as f64;
-    for unit in ["B", "K", "M", "G", "T"] {
-        if size < 999.5 {
-            let is_small = size < 9.95 && unit != "B";
-            return if is_small { format!("{size:.1}{unit}") } else { format!("{size:.0}{unit}") };
-        }
-        size /= 1024.0;
-    }
-    format!("{size:.0}P")
 }
 
 /// The cells of a line, each cut and padded to its width.
@@ -177,24 +79,28 @@ pub fn draw(state: &mut State, look: Look, area: Rect, buffer: &mut Buffer) {
         return;
     }
     let is_wide = area.width >= WIDE;
-    let mut widths: Vec<usize> =
-        COLUMNS.iter().map(|column| if is_wide { column.wide } else { column.narrow }).collect();
-    if !state.snapshot.jobs.iter().any(|view| progress(&view.job).is_some()) {
-        let done = COLUMNS.iter().position(|column| column.title == DONE);
-        done.into_iter().for_each(|at| widths[at] = 0);
-    }
+    let columns = columns(&state.snapshot.jobs);
+    let width_of = |column: &Column| match (is_wide, column.rank) {
+        (true, _) => column.widths.1,
+        (false, WIDE_ONLY) => 0,
+        (false, _) => column.widths.0,
+    };
+    let mut widths: Vec<usize> = columns.iter().map(|(_, column)| width_of(column)).collect();
     // The letter with a space, the id with one, and one before each column.
     let left = |widths: &[usize]| {
         let used: usize = widths.iter().filter(|width| **width > 0).map(|width| width + 1).sum();
         usize::from(area.width).saturating_sub(2 + 6 + used)
     };
-    while left(&widths) < NAME_MIN && widths.len() > 1 {
-        widths.pop();
+    while left(&widths) < NAME_MIN {
+        let shown = (0..widths.len()).filter(|at| widths[*at] > 0);
+        let Some(last) = shown.max_by_key(|at| columns[*at].1.rank) else { break };
+        widths[last] = 0;
     }
     let name = left(&widths);
 
-    let titles: Vec<_> =
-        COLUMNS.iter().map(|column| (column.title.to_owned(), column.is_figure)).collect();
+    let heading =
+        |(figure, column): &(&Figure, &Column)| (column.heading.to_owned(), figure.is_number());
+    let titles: Vec<_> = columns.iter().map(heading).collect();
     let heading = format!("  {}", line(&widths, name, ["ID", "NAME"], &titles));
     put(buffer, area, 0, vec![Span::styled(heading, look.bold())]);
 
@@ -213,13 +119,14 @@ pub fn draw(state: &mut State, look: Look, area: Rect, buffer: &mut Buffer) {
     }
     for (at, view) in jobs.iter().enumerate().skip(scroll).take(table.height.into()) {
         let letter = state.letters.of(view.job.id);
-        let cell = |(column, width): (&Column, &usize)| {
-            let value = look.text(&(column.value)(view));
+        let cell = |((figure, _), width): (&(&Figure, &Column), &usize)| {
+            let value = figure.value(view).map_or_else(|| "-".into(), |value| figure.cell(&value));
+            let value = look.text(&value);
             let is_wide = value.width() > *width;
-            let value = if is_wide { (column.short)(&value) } else { &value };
-            (marked(value, *width, look), column.is_figure)
+            let value = if is_wide { abbreviated(&value) } else { &value };
+            (marked(value, *width, look), figure.is_number())
         };
-        let cells: Vec<_> = COLUMNS.iter().zip(&widths).map(cell).collect();
+        let cells: Vec<_> = columns.iter().zip(&widths).map(cell).collect();
         let id = view.job.id.to_string();
         let called = marked(&look.text(&view.job.name), name, look);
         let text = line(&widths, name, [&id, &called], &cells);
@@ -235,6 +142,12 @@ pub fn draw(state: &mut State, look: Look, area: Rect, buffer: &mut Buffer) {
         put(buffer, table, (at - scroll) as u16, row);
     }
     state.scroll = scroll;
+}
+
+/// The columns after letter, id and name. The name has the width that the others leave.
+fn columns(jobs: &[JobView]) -> Vec<(&'static Figure, &'static Column)> {
+    let all = FIGURES.iter().filter_map(|figure| Some((figure, figure.column.as_ref()?))).skip(2);
+    all.filter(|(figure, _)| figure.is_shown(jobs)).collect()
 }
 
 /// It has no slots at present.
@@ -257,21 +170,6 @@ fn scrolled(before: usize, chosen: Option<usize>, lines: usize, page: usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn figures_are_short() {
-        assert_eq!(
-            [0.4, 45.0, 999.0, 1234.0, 123_456.0, 2e6].map(short_time),
-            ["0µs", "45µs", "999µs", "1.2ms", "123ms", "2.0s"]
-        );
-        assert_eq!(
-            [0, 1023, 1 << 20, 1536 << 20, 40 << 30].map(short_size),
-            ["0B", "1.0K", "1.0M", "1.5G", "40G"]
-        );
-        for bytes in (0..62).map(|shift| 1i64 << shift) {
-            assert!(short_size(bytes).len() <= 5);
-        }
-    }
 
     #[test]
     fn the_chosen_line_is_seen() {

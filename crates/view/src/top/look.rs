@@ -93,7 +93,7 @@ fn is_utf8(locale: &OsStr) -> bool {
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
-/// Colours that can be told apart beside each other, and from each other's neighbours.
+/// Colours that differ visibly beside each other, and from each other's neighbours.
 const COLOURS: [Color; 10] = [
     Color::Cyan,
     Color::Yellow,

@@ -1,104 +1,18 @@
 //! Which jobs the table has, and in which order.
 
-use std::cmp::Ordering;
-
-use gang_protocol::v1;
-
+use crate::figures::{FIGURES, Figure};
 use crate::live::JobView;
-use crate::values::{progress, word};
+use crate::values::word;
 
-/// The sort key of jobs; the key `o` takes the next one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    Id,
-    Name,
-    Owner,
-    Class,
-    /// The largest first, as all figures.
-    Had,
-    Used,
-    /// The least coscheduled first.
-    Together,
-    Skew,
-    Filling,
-    Memory,
-    /// The furthest first.
-    Done,
+/// The figure of the next column, by which jobs are sorted then.
+pub fn next(order: &Figure) -> &'static Figure {
+    let columns = || FIGURES.iter().filter(|figure| figure.column.is_some());
+    let after = columns().skip_while(|figure| figure.name != order.name).nth(1);
+    after.or_else(|| columns().next()).unwrap_or(&FIGURES[0])
 }
-
-impl Order {
-    const ALL: [Order; 11] = [
-        Order::Id,
-        Order::Name,
-        Order::Owner,
-        Order::Class,
-        Order::Had,
-        Order::Used,
-        Order::Together,
-        Order::Skew,
-        Order::Filling,
-        Order::Memory,
-        Order::Done,
-    ];
-
-    pub fn next(self) -> Order {
-        let at = Order::ALL.iter().position(|order| *order == self).unwrap_or(0);
-        Order::ALL[(at + 1) % Order::ALL.len()]
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Order::Id => "id",
-            Order::Name => "name",
-            Order::Owner => "owner",
-            Order::Class => "class",
-            Order::Had => "share had",
-            Order::Used => "CPUs used",
-            Order::Together => "coscheduled",
-            Order::Skew => "skew",
-            Order::Filling => "filling",
-            Order::Memory => "memory",
-            Order::Done => "done",
-        }
-    }
-
-    fn compare(self, a: &JobView, b: &JobView) -> Ordering {
-        let largest = |a: Option<f64>, b: Option<f64>| {
-            // A figure that was not measured comes last.
-            b.unwrap_or(f64::MIN).total_cmp(&a.unwrap_or(f64::MIN))
-        };
-        let (one, other) = (&a.job, &b.job);
-        let by = match self {
-            Order::Id => Ordering::Equal,
-            Order::Name => one.name.cmp(&other.name),
-            Order::Owner => a.owner.cmp(&b.owner),
-            Order::Class => rank(&one.class).cmp(&rank(&other.class)),
-            Order::Had => largest(Some(one.share_had), Some(other.share_had)),
-            Order::Used => largest(a.rates.cpus_used, b.rates.cpus_used),
-            Order::Together => largest(
-                one.coscheduled().map(|share| -share),
-                other.coscheduled().map(|share| -share),
-            ),
-            Order::Skew => other.skew_ns_p99().cmp(&one.skew_ns_p99()),
-            Order::Filling => largest(a.rates.filling, b.rates.filling),
-            Order::Memory => other.used_memory().cmp(&one.used_memory()),
-            Order::Done => largest(progress(one), progress(other)),
-        };
-        by.then(one.id.cmp(&other.id))
-    }
-}
-
-/// Place of a class in order of priority.
-pub fn rank(class: &v1::Class) -> usize {
-    CLASSES.iter().position(|known| known == class).unwrap_or(CLASSES.len())
-}
-
-/// The classes in order of priority.
-pub const CLASSES: [v1::Class; 4] =
-    [v1::Class::express, v1::Class::interactive, v1::Class::batch, v1::Class::standby];
 
 /// The jobs in which each word of the filter occurs, in name, owner, class, state or as the id.
-pub fn arranged<'a>(jobs: &'a [JobView], filter: &str, order: Order) -> Vec<&'a JobView> {
+pub fn arranged<'a>(jobs: &'a [JobView], filter: &str, order: &Figure) -> Vec<&'a JobView> {
     let words: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
     let passes = |view: &&JobView| {
         words.iter().all(|wanted| {
@@ -111,13 +25,16 @@ pub fn arranged<'a>(jobs: &'a [JobView], filter: &str, order: Order) -> Vec<&'a 
         })
     };
     let mut jobs: Vec<&JobView> = jobs.iter().filter(passes).collect();
-    jobs.sort_by(|a, b| order.compare(a, b));
+    jobs.sort_by(|one, other| order.compare(one, other).then(one.job.id.cmp(&other.job.id)));
     jobs
 }
 
 #[cfg(test)]
 mod tests {
+    use gang_protocol::v1;
+
     use super::*;
+    use crate::figures::named;
     use crate::fixture;
 
     fn jobs() -> Vec<JobView> {
@@ -133,27 +50,29 @@ mod tests {
         jobs.into()
     }
 
-    fn ids(filter: &str, order: Order) -> Vec<i64> {
-        arranged(&jobs(), filter, order).iter().map(|view| view.job.id).collect()
+    fn ids(filter: &str, order: &str) -> Vec<i64> {
+        arranged(&jobs(), filter, named(order)).iter().map(|view| view.job.id).collect()
     }
 
     #[test]
     fn jobs_are_sorted() {
-        assert_eq!(ids("", Order::Id), [3, 4, 5]);
-        assert_eq!(ids("", Order::Name), [5, 3, 4]);
-        assert_eq!(ids("", Order::Owner), [4, 3, 5]);
-        assert_eq!(ids("", Order::Together), [5, 3, 4]);
-        assert_eq!(ids("", Order::Done), [4, 3, 5]);
-        let mut order = Order::Id;
-        Order::ALL.iter().for_each(|_| order = order.next());
-        assert_eq!(order, Order::Id);
+        assert_eq!(ids("", "id"), [3, 4, 5]);
+        assert_eq!(ids("", "name"), [5, 3, 4]);
+        assert_eq!(ids("", "owner"), [4, 3, 5]);
+        assert_eq!(ids("", "coscheduled"), [5, 3, 4]);
+        assert_eq!(ids("", "progress"), [4, 3, 5]);
+        assert_eq!(ids("", "class"), [3, 4, 5]);
+        let columns = FIGURES.iter().filter(|figure| figure.column.is_some()).count();
+        let orders = std::iter::successors(Some(named("id")), |order| Some(next(order)));
+        let orders: Vec<_> = orders.take(columns + 1).map(|order| order.name).collect();
+        assert_eq!((orders[1], orders[columns]), ("name", "id"));
     }
 
     #[test]
     fn jobs_are_filtered_by_all_words() {
-        assert_eq!(ids("root", Order::Id), [3, 5]);
-        assert_eq!(ids("ROOT stand", Order::Id), [5]);
-        assert_eq!(ids("4", Order::Id), [4]);
-        assert_eq!(ids("nothing", Order::Id), [0; 0]);
+        assert_eq!(ids("root", "id"), [3, 5]);
+        assert_eq!(ids("ROOT stand", "id"), [5]);
+        assert_eq!(ids("4", "id"), [4]);
+        assert_eq!(ids("nothing", "id"), [0; 0]);
     }
 }

@@ -10,10 +10,11 @@ use super::draw::put;
 use super::look::Look;
 use super::state::{Mode, State};
 use crate::details;
+use crate::figures::FIGURES;
 use crate::table::wrapped;
 use crate::why::{Evidence, judge};
 
-const HELP: &[(&str, &str)] = &[
+const KEYS: &[(&str, &str)] = &[
     ("arrows, Home, End", "choose a job"),
     ("Enter", "show its details"),
     ("c", "change its class: you may lower it, administrators set any"),
@@ -25,18 +26,9 @@ const HELP: &[(&str, &str)] = &[
     ("+, -", "columns of the timeline stand for fewer or more slices"),
     ("space", "stand still, and go on"),
     ("Ctrl-L, Ctrl-Z, q", "draw anew, stop, quit"),
-    ("", ""),
-    (
-        "WANT%, HAD%",
-        "share of the time in a slot that its weight gives it, and that it had in 10 s",
-    ),
-    ("COSCH%", "of the time in its slots, as far as it wanted to run: all of its threads ran"),
-    ("SKEW99", "from its first thread to its last, at 99 of 100 beginnings and ends of slots"),
-    ("LOST, WAITS", "how many of its threads waited for a CPU, in slot and out of slot"),
-    ("FILL%", "of its CPU time: used out of its slots, in holes that others left"),
-    ("DONE%", "of its work, where its program says so; no column where none does"),
-    ("USED, MEM", "CPUs and memory that it uses (memory where it asked for some)"),
-    ("", ""),
+];
+
+const PICTURES: &[(&str, &str)] = &[
     ("matrix", "who has which CPU, a line a slice; the mark moves with the clock"),
     ("cells", "letter: that job; dot: no gang, the rest of the machine; +: several by turns"),
 ];
@@ -46,9 +38,13 @@ const TERM: usize = 18;
 pub fn draw_help(look: Look, scroll: u16, area: Rect, buffer: &mut Buffer) {
     let width = usize::from(area.width).saturating_sub(TERM);
     let mut lines = Vec::new();
-    for (term, meaning) in HELP {
+    let figures = FIGURES.iter().filter(|figure| figure.is_number() && figure.name != "id");
+    let headings = figures.filter_map(|it| Some((it.column.as_ref()?.heading, it.help)));
+    let gap = || std::iter::once(("", ""));
+    let keys = KEYS.iter().copied().chain(gap());
+    for (term, meaning) in keys.chain(headings).chain(gap()).chain(PICTURES.iter().copied()) {
         for (at, text) in wrapped(meaning, width).into_iter().enumerate() {
-            let term = if at == 0 { *term } else { "" };
+            let term = if at == 0 { term } else { "" };
             let term = Span::styled(format!("{term:<TERM$}"), look.bold());
             lines.push(vec![term, Span::raw(text)]);
         }

@@ -105,10 +105,10 @@ mod tests {
             let (said, is_cooked, code) = at_a_terminal(part);
             let taken = said.find("\x1b[?1049h").expect("it takes the terminal");
             let given_back = said.find("\x1b[?1049l").expect("it gives the terminal back");
-            let told = said.find("on purpose").expect("it says what went wrong");
-            assert!(taken < given_back && given_back < told, "{part}: {said:?}");
+            let reported = said.find("on purpose").expect("it says what went wrong");
+            assert!(taken < given_back && given_back < reported, "{part}: {said:?}");
             assert!(
-                !said[told..].contains("a picture"),
+                !said[reported..].contains("a picture"),
                 "{part} is followed by pictures: {said:?}"
             );
             assert!(is_cooked, "{part}");

@@ -6,7 +6,8 @@ use gang_protocol::v1;
 
 use super::act::{Act, Outcome};
 use super::look::Letters;
-use super::order::{CLASSES, Order, arranged};
+use super::order::{self, arranged};
+use crate::figures::{CLASSES, Figure, named};
 use crate::live::{JobView, Snapshot};
 
 /// Slices that a column of the timeline stands for; the keys + and - take another.
@@ -73,7 +74,8 @@ pub struct State {
     pub snapshot: Snapshot,
     pub letters: Letters,
     pub mode: Mode,
-    pub order: Order,
+    /// Jobs are sorted by it.
+    pub order: &'static Figure,
     pub filter: String,
     /// The job that keys are about. It stays chosen wherever it is sorted to.
     pub chosen: Option<i64>,
@@ -93,7 +95,7 @@ impl State {
             snapshot: snapshot.clone(),
             letters: Letters::default(),
             mode: Mode::Jobs,
-            order: Order::Id,
+            order: named("id"),
             filter: String::new(),
             chosen: None,
             scroll: 0,
@@ -121,7 +123,7 @@ impl State {
     }
 
     /// Shows the result of an action.
-    pub fn told(&mut self, outcome: Outcome) {
+    pub fn show_outcome(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Done(text) => self.message = Some(Message { text, is_bad: false }),
             Outcome::Refused(text) => self.message = Some(Message { text, is_bad: true }),
@@ -196,7 +198,7 @@ impl State {
             KeyCode::PageDown => self.choose(page),
             KeyCode::Home => self.choose(isize::MIN),
             KeyCode::End => self.choose(isize::MAX),
-            KeyCode::Char('o') => self.order = self.order.next(),
+            KeyCode::Char('o') => self.order = order::next(self.order),
             KeyCode::Char('+') => self.zoom = self.zoom.saturating_sub(1),
             KeyCode::Char('-') => self.zoom = (self.zoom + 1).min(ZOOMS.len() - 1),
             KeyCode::Char(' ') => self.is_paused = !self.is_paused,
@@ -460,14 +462,14 @@ mod tests {
             let details = fixture::job(id, "x");
             Box::new(v1::ShowJob_Reply { details, processes: None })
         };
-        state.told(Outcome::Shown(reply(4)));
+        state.show_outcome(Outcome::Shown(reply(4)));
         assert!(matches!(&state.mode, Mode::Details { found: None, .. }));
-        state.told(Outcome::Shown(reply(3)));
+        state.show_outcome(Outcome::Shown(reply(3)));
         assert!(matches!(&state.mode, Mode::Details { found: Some(Ok(_)), .. }));
         keys(&mut state, "x");
         assert_eq!(state.mode, Mode::Jobs);
         // It comes too late.
-        state.told(Outcome::NotShown { job: 3, reason: "gone".into() });
+        state.show_outcome(Outcome::NotShown { job: 3, reason: "gone".into() });
         assert_eq!(state.mode, Mode::Jobs);
     }
 

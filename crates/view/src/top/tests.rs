@@ -124,11 +124,16 @@ fn where_a_program_says_how_far_it_is_there_is_a_column() {
     assert!(wide.contains(" DONE%") && wide.contains(" 42.0"), "{wide}");
     let details = snapshot.jobs[0].job.clone();
     let text = details::text(&v1::ShowJob_Reply { details, processes: None }, NOW_NS, None);
-    assert!(text.contains("  progress    42.0 %, 420 of 1000, told 2.0 s ago\n"), "{text}");
+    let lines = [
+        "  done                42.0 %\n",
+        "  work done           420 of 1000\n",
+        "  work reported       2.0 s ago\n",
+    ];
+    assert!(text.contains(&lines.concat()), "{text}");
 }
 
 #[test]
-fn plans_that_went_wrong_are_told_and_none_that_did_not() {
+fn plans_that_went_wrong_are_shown() {
     let third_line = |late: i64, out: i64, width: u16| {
         let mut model = model(2, vec![fixture::job(3, "lu")]);
         let mut status = v1::Status { working_hours: Some(true), ..fixture::status() };
@@ -137,14 +142,14 @@ fn plans_that_went_wrong_are_told_and_none_that_did_not() {
         let text = seen(&mut State::new(model.snapshot(at(NOW_NS))), PLAIN, (width, 24));
         text.lines().nth(2).unwrap().to_owned()
     };
-    for (late, out, told) in [
+    for (late, out, end) in [
         (1, 0, "  1 plan late"),
         (0, 2, "  2 plans ran out"),
         (31_415, 27_182, "  31415 plans late, 27182 ran out"),
     ] {
         for width in [80, 200] {
             let line = third_line(late, out, width);
-            assert!(line.contains("interactive ") && line.ends_with(told), "{line:?}");
+            assert!(line.contains("interactive ") && line.ends_with(end), "{line:?}");
         }
     }
     let line = third_line(0, 0, 200);
@@ -201,12 +206,12 @@ fn questions_help_and_details_have_their_place() {
     let processes =
         vec![v1::Process { pid: 7, threads: 2, command: "a\u{1b}b".into(), tids: None }];
     let reply = v1::ShowJob_Reply { details, processes: Some(processes) };
-    state.told(Outcome::Shown(Box::new(reply)));
+    state.show_outcome(Outcome::Shown(Box::new(reply)));
     compare("80x24-details", &seen(&mut state, PLAIN, (80, 24)));
 }
 
 #[test]
-fn a_daemon_that_is_gone_is_told_above_what_was_known() {
+fn a_daemon_that_is_gone_is_reported_above_old_figures() {
     let mut model = model(2, vec![fixture::job(3, "lu")]);
     let socket = PathBuf::from("/run/gangd/gangd.sock");
     let waited = std::time::Duration::from_secs(2);

@@ -51,7 +51,7 @@ pub async fn act(
     // A page of another origin cannot send this type without asking the server first.
     let kind = headers.get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
     if kind != Some(b"application/json") {
-        let message = "changes are told in JSON: Content-Type: application/json";
+        let message = "changes are sent as JSON: Content-Type: application/json";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "NotJson", message));
     }
     let body =

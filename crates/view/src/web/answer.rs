@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use gang_protocol::error::ClientError;
 use serde_json::json;
 
-use crate::live::told;
+use crate::live::with_causes;
 
 /// Why a request failed. The code is for programs, the message for people. Neither holds anything
 /// that the client may not know.
@@ -51,7 +51,7 @@ impl From<ClientError> for Refusal {
             NotEnough { .. } => (StatusCode::CONFLICT, "NotEnough"),
             Failed { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "Failed"),
         };
-        Refusal::new(status, code, told(&error))
+        Refusal::new(status, code, with_causes(&error))
     }
 }
 

@@ -18,15 +18,12 @@ use tokio::sync::watch;
 
 use super::minutes::{Minutes, Past};
 use super::wire::{Frame, Gone, Job, Row, Status};
-use crate::live::{Link, Pace, Snapshot, Watch};
+use crate::live::{Link, Pace, SPAN_NS, Snapshot, Watch};
 use crate::values;
 
 /// How often is looked while somebody reads, and while nobody does.
 const READ: Duration = Duration::from_millis(100);
 const UNREAD: Duration = Duration::from_secs(1);
-
-/// How much of the past a new reader is sent.
-const PAST_NS: i64 = 10_000_000_000;
 
 /// A snapshot, and what is sent of it.
 pub struct Shot {
@@ -59,11 +56,11 @@ impl Shot {
         self.snapshot.link.is_up()
     }
 
-    /// An event for who has the shot with this number; for who has none, `None`.
+    /// An event for a reader that has the shot with this number; `None`: it has none.
     pub fn event(&self, had: Option<u64>) -> Bytes {
         if let Link::Down { trouble, reason, .. } = &self.snapshot.link {
-            let (at_us, code) = (self.snapshot.at_ns / 1000, values::word(trouble));
-            return event("gone", &Gone { at_us, code, message: reason });
+            let (at_ns, code) = (self.snapshot.at_ns, values::word(trouble));
+            return event("gone", &Gone { at_ns, code, message: reason });
         }
         if had.is_some_and(|had| had + 1 == self.number) {
             self.next.get_or_init(|| {
@@ -73,7 +70,7 @@ impl Shot {
             })
         } else {
             self.whole.get_or_init(|| {
-                let past = self.snapshot.past.since(self.snapshot.at_ns - PAST_NS);
+                let past = self.snapshot.past.since(self.snapshot.at_ns - SPAN_NS);
                 event("begin", &self.frame(true, true, past))
             })
         }
@@ -91,7 +88,7 @@ impl Shot {
         let ended = rows.len();
         rows.extend(coming.iter().map(Row::from));
         Frame {
-            at_us: at_ns / 1000,
+            at_ns: *at_ns,
             status: status.as_deref().filter(|_| with_status).map(Status::from),
             jobs: with_jobs.then(|| jobs.iter().map(Job::from).collect()),
             rows,
@@ -136,7 +133,7 @@ impl Feed {
         Ok(Arc::new(Feed { watch, shots, minutes, readers: AtomicU64::new(0) }))
     }
 
-    /// Somebody who reads until this is dropped.
+    /// A reader until it is dropped.
     pub fn read(self: &Arc<Feed>) -> Reader {
         if self.readers.fetch_add(1, Ordering::AcqRel) == 0 {
             self.watch.set_pace(Some(Pace::every(READ)));
@@ -167,7 +164,7 @@ impl Feed {
     }
 }
 
-/// A reader. He has at most one shot, the last.
+/// A reader. It has at most one shot, the last.
 pub struct Reader {
     feed: Arc<Feed>,
     shots: watch::Receiver<Option<Arc<Shot>>>,
@@ -226,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn who_missed_a_shot_is_sent_the_whole() {
+    fn a_reader_that_missed_a_shot_gets_the_whole() {
         let mut model = Model::new("host");
         model.connected(Path::new("/x"));
         model.status(fixture::status());
@@ -244,7 +241,7 @@ mod tests {
         let (name, whole) = json(&first.event(None));
         assert_eq!((name.as_str(), slices(&whole)), ("begin", vec![0, 1, 2, 3, 4, 5]));
         assert_eq!(whole["jobs"][1]["name"], "b\n\nevent: evil");
-        assert_eq!(whole["status"]["slice_us"], 10_000.0);
+        assert_eq!(whole["status"]["slice_ns"], 10_000_000);
         let (name, next) = json(&second.event(Some(first.number)));
         assert_eq!((name.as_str(), slices(&next)), ("frame", vec![4, 5, 6, 7, 8]));
         assert_eq!((whole["ended"].as_i64(), next["ended"].as_i64()), (Some(4), Some(3)));
@@ -254,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_is_gone_is_told_with_the_reason() {
+    fn a_daemon_that_is_gone_is_reported_with_the_reason() {
         let mut model = Model::new("host");
         let gone = ClientError::NoDaemon { tried: vec![PathBuf::from("/x")] };
         model.lost(&gone, at(5));

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
+use crate::figures::named;
 use crate::live::JobView;
 
 /// Looks that are kept of a job, and the least time between two: ten minutes. With as many jobs as
@@ -11,28 +12,23 @@ use crate::live::JobView;
 const LOOKS_MAX: usize = 600;
 const BETWEEN_NS: i64 = 990_000_000;
 
+/// The figures that are kept.
+const KEPT: [&str; 6] =
+    ["share_had", "share_wanted", "coscheduled", "skew_ns_p99", "cpus_used", "filling"];
+
 /// The figures of one look, as small as pictures need them; NaN was not measured.
 #[derive(Debug, Clone, Copy)]
 struct Look {
     at_s: u32,
-    share_had: f32,
-    share_wanted: f32,
-    coscheduled: f32,
-    skew_us_p99: f32,
-    cpus_used: f32,
-    filling: f32,
+    values: [f32; KEPT.len()],
 }
 
-/// Columns, a value for each look.
+/// Columns, a value for each look; those of figures by their names.
 #[derive(Debug, Default, Serialize)]
 pub struct Past {
     at_s: Vec<u32>,
-    share_had: Vec<Option<f32>>,
-    share_wanted: Vec<Option<f32>>,
-    coscheduled: Vec<Option<f32>>,
-    skew_us_p99: Vec<Option<f32>>,
-    cpus_used: Vec<Option<f32>>,
-    filling: Vec<Option<f32>>,
+    #[serde(flatten)]
+    figures: BTreeMap<&'static str, Vec<Option<f32>>>,
 }
 
 /// The looks of the jobs that live.
@@ -73,34 +69,21 @@ impl Minutes {
 
     /// Those of one job; nothing where there is no such job.
     pub fn of(&self, job: i64) -> Past {
-        let mut past = Past::default();
-        let Some((_, looks)) = self.jobs.get(&job) else { return past };
-        let known = |value: f32| (!value.is_nan()).then_some(value);
-        for look in looks {
-            past.at_s.push(look.at_s);
-            past.share_had.push(known(look.share_had));
-            past.share_wanted.push(known(look.share_wanted));
-            past.coscheduled.push(known(look.coscheduled));
-            past.skew_us_p99.push(known(look.skew_us_p99));
-            past.cpus_used.push(known(look.cpus_used));
-            past.filling.push(known(look.filling));
+        let looks = || self.jobs.get(&job).into_iter().flat_map(|(_, looks)| looks);
+        let column = |(at, name): (usize, &'static str)| {
+            let known = |look: &Look| Some(look.values[at]).filter(|value| !value.is_nan());
+            (name, looks().map(known).collect())
+        };
+        Past {
+            at_s: looks().map(|look| look.at_s).collect(),
+            figures: KEPT.into_iter().enumerate().map(column).collect(),
         }
-        past
     }
 }
 
 fn look(view: &JobView, at_ns: i64) -> Look {
-    let measured = |value: Option<f64>| value.map_or(f32::NAN, |value| value as f32);
-    let JobView { job, rates, .. } = view;
-    Look {
-        at_s: u32::try_from(at_ns / 1_000_000_000).unwrap_or(0),
-        share_had: job.share_had as f32,
-        share_wanted: job.share_wanted as f32,
-        coscheduled: measured(job.coscheduled()),
-        skew_us_p99: measured(job.skew_ns_p99().map(|ns| ns as f64 / 1e3)),
-        cpus_used: measured(rates.cpus_used),
-        filling: measured(rates.filling),
-    }
+    let value = |name| named(name).value(view).map_or(f32::NAN, |value| value.number() as f32);
+    Look { at_s: u32::try_from(at_ns / 1_000_000_000).unwrap_or(0), values: KEPT.map(value) }
 }
 
 #[cfg(test)]
@@ -126,7 +109,10 @@ mod tests {
         let past = minutes.of(3);
         assert_eq!(past.at_s.len(), LOOKS_MAX);
         assert_eq!((past.at_s[0], past.at_s[LOOKS_MAX - 1]), (400, 999));
-        assert_eq!((past.share_had[0], past.cpus_used[0]), (Some(0.49), None));
+        assert_eq!(
+            (past.figures["share_had"][0], past.figures["cpus_used"][0]),
+            (Some(0.49), None)
+        );
     }
 
     #[test]

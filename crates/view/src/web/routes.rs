@@ -113,7 +113,7 @@ pub async fn serve(settings: Settings, ready: impl FnOnce(&str)) -> Result<(), W
 fn routes(rooms: Arc<Rooms>, door: Arc<Door>) -> Router {
     assets::routes()
         .route("/api/live", get(stream::live))
-        .route("/metrics", get(tell_prometheus))
+        .route("/metrics", get(metrics_page))
         .route("/api/history", get(history))
         .route("/api/jobs/{job}", get(details))
         .route("/api/jobs/{job}/past", get(past))
@@ -143,10 +143,8 @@ async fn details(
     let details = rooms.call(move |client| {
         let shown = client.show_job(job)?;
         let why = shot.and_then(|shot| why(&shown.details, &shot.snapshot));
-        let v1::Job { cgroup, measured, .. } = shown.details;
-        let lost_to = measured.and_then(|measured| measured.lost_to);
-        let lost_to = lost_to.map(|all| all.into_iter().map(Into::into).collect());
-        Ok(Details { why, processes: shown.processes, cgroup, lost_to })
+        let lost_to = shown.details.measured.and_then(|measured| measured.lost_to);
+        Ok(Details { why, processes: shown.processes, lost_to })
     });
     Ok(Json(details.await?))
 }
@@ -166,7 +164,7 @@ async fn past(
 }
 
 /// Answers Prometheus. It waits a moment for the first snapshot.
-async fn tell_prometheus(State(rooms): State<Arc<Rooms>>) -> Result<impl IntoResponse, Refusal> {
+async fn metrics_page(State(rooms): State<Arc<Rooms>>) -> Result<impl IntoResponse, Refusal> {
     let shot =
         tokio::time::timeout(or_usual(ANSWER_WITHIN), rooms.feed.latest()).await.ok().flatten();
     let shot = shot.ok_or_else(|| {
@@ -183,7 +181,7 @@ async fn history(State(rooms): State<Arc<Rooms>>) -> Result<impl IntoResponse, R
         let mut owners = Owners::default();
         let named = |job: v1::EndedJob| {
             let owner = owners.name(job.owner_uid);
-            EndedJob::new(job, owner)
+            EndedJob { job, owner }
         };
         Ok(jobs.into_iter().map(named).collect::<Vec<_>>())
     });

@@ -13,10 +13,11 @@ use futures_util::stream;
 
 use super::feed::{Reader, Shot, event};
 use super::routes::Rooms;
-use super::wire::Hello;
+use super::wire::{Hello, LIMITS};
+use crate::figures::FIGURES;
 use crate::values;
 
-/// Something is sent at least so often, so that whoever is gone is noticed, and so is this server.
+/// Something is sent at least so often, so that each side notices when the other is gone.
 const SILENCE: Duration = Duration::from_secs(5);
 
 struct Following {
@@ -46,14 +47,15 @@ impl Following {
     }
 }
 
-/// Begins with who is asked and by whom, and with how things stand.
+/// The stream begins with the greeting and the state of things.
 pub async fn live(State(rooms): State<Arc<Rooms>>) -> Response {
     let hello = Hello {
         version: env!("CARGO_PKG_VERSION"),
         host: &rooms.host,
         user: &values::owner(rooms.uid.into()),
-        uid: rooms.uid,
         read_only: rooms.read_only,
+        figures: FIGURES,
+        limits: LIMITS,
     };
     let mut following = Following {
         reader: rooms.feed.read(),

@@ -1,16 +1,17 @@
 //! The reasons, one by one. Each function looks at the evidence by itself.
 
+use gang_protocol::limits::THREADS_MAX;
 use gang_protocol::name::escaped;
 use gang_protocol::v1::{Class, Culprit, Decision, Guarantee, Job, JobState, Policy, Status};
 
 use super::{Evidence, Figures, Finding, Grade, Kind};
+use crate::figures::COSCHEDULED_LEAST;
 use crate::values::{count, duration, gain, percent, size, word};
 
 /// Parts of the CPUs of its slots that a gang may lose before it is worth a word.
 const LOST_MAX: f64 = 0.01;
-/// Coscheduled less than this is bad; more than the other is as good as it gets.
-const TOGETHER_LEAST: f64 = 0.90;
-const TOGETHER_GOOD: f64 = 0.97;
+/// More than this is as good as it gets.
+const COSCHEDULED_GOOD: f64 = 0.97;
 /// Of its slots; with less, others could have the CPUs.
 const BUSY_LEAST: f64 = 0.60;
 /// By which shares may differ, over ten seconds.
@@ -21,10 +22,8 @@ const SKEW_MAX: f64 = 0.05;
 const MEMORY_FULL: f64 = 0.95;
 /// Of the machine's memory that is free.
 const MEMORY_LEAST: f64 = 0.03;
-/// The daemon switches jobs of at most so many threads, and counts no more.
-pub const THREADS_MAX: i64 = 4096;
 
-/// Of whom there are too many.
+/// The threads of which a job has too many.
 pub fn crowd(job: &Job) -> String {
     let whose = if job.single_threads == Some(true) { " in its processes" } else { "" };
     format!("more than {THREADS_MAX} threads{whose}")
@@ -112,7 +111,7 @@ pub fn decided(job: &Job) -> Option<Finding> {
 /// More threads than CPUs: then it is never coscheduled as a whole.
 pub fn width(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
     let (id, threads, cpus) = (job.id, job.threads, job.cpus);
-    // Threads that sleep do not count, and only a measurement tells them apart.
+    // Threads that sleep do not count, and only a measurement distinguishes them.
     let is_wide = threads > cpus && figures.coscheduled.is_some_and(|share| share < 0.5);
     if cpus > status.cpus {
         let machine = count(status.cpus, "CPU");
@@ -259,7 +258,7 @@ pub fn lost(Evidence { job, status, .. }: Evidence<'_>, figures: &Figures) -> Op
     }
 }
 
-/// What stands for the scheduling policy of gangd's own threads here.
+/// The word here for the scheduling policy of gangd's own threads.
 const GANGD: &str = "gangd";
 
 /// The processes that ran in the place of the job, the worst first. The threads of the daemon count
@@ -305,19 +304,19 @@ fn remedy(culprit: &Culprit) -> Option<String> {
     }
 }
 
-pub fn together(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+pub fn coscheduled(Evidence { job, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
     let share = figures.coscheduled?;
     let text =
         format!("All of its runnable threads ran for {} of the time in its slots.", percent(share));
-    if share >= TOGETHER_GOOD {
-        return finding(Kind::Together, Grade::Good, text);
+    if share >= COSCHEDULED_GOOD {
+        return finding(Kind::Coscheduled, Grade::Good, text);
     }
-    let grade = if share < TOGETHER_LEAST { Grade::Bad } else { Grade::Note };
+    let grade = if share < COSCHEDULED_LEAST { Grade::Bad } else { Grade::Note };
     // If it has more threads than CPUs, that is the reason, and another finding says so.
     if job.threads > job.cpus && share < 0.5 {
         return None;
     }
-    finding(Kind::NotTogether, grade, text)
+    finding(Kind::NotCoscheduled, grade, text)
 }
 
 pub fn skew(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
@@ -394,14 +393,14 @@ pub fn guarantee(Evidence { status, .. }: Evidence<'_>, _: &Figures) -> Option<F
     }
 }
 
-pub fn cap(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
+pub fn gang_share_max(Evidence { status, .. }: Evidence<'_>, figures: &Figures) -> Option<Finding> {
     if status.gang_share_max >= 1.0
         || figures.share_wanted < status.gang_share_max - SHARE_TOLERANCE
     {
         return None;
     }
     advised(
-        Kind::Capped,
+        Kind::GangShareMax,
         Grade::Note,
         format!(
             "All gangs together may take {} of the machine, and it has that.",
@@ -454,7 +453,7 @@ pub fn not_measured(job: &Job) -> Option<Finding> {
         Kind::NotMeasured,
         Grade::Note,
         format!(
-            "Whether its threads run together, and who keeps them from it, is not measured: {reason}."
+            "Whether its threads are coscheduled, and by whom they are delayed, is not measured: {reason}."
         ),
     )
 }

@@ -50,7 +50,7 @@ fn each_reason_is_found() {
     use Grade::*;
     use Kind::*;
     let share = (Share, Note);
-    let together = (Together, Good);
+    let coscheduled = (Coscheduled, Good);
     let culprit = |class: &str| Culprit {
         name: "x".into(),
         pid: 77,
@@ -59,12 +59,12 @@ fn each_reason_is_found() {
     };
     type Case = (&'static str, fn(&mut Job), fn(&mut Status), &'static [(Kind, Grade)]);
     let cases: &[Case] = &[
-        ("healthy", |_| (), |_| (), &[(Share, Note), (Together, Good)]),
+        ("healthy", |_| (), |_| (), &[(Share, Note), (Coscheduled, Good)]),
         (
             "alone",
             |job| job.share_wanted = 1.0,
             |_| (),
-            &[(LessThanItsShare, Note), (Share, Good), (Together, Good)],
+            &[(LessThanItsShare, Note), (Share, Good), (Coscheduled, Good)],
         ),
         ("starting", |job| job.state = JobState::starting, |_| (), &[(Starting, Note)]),
         ("suspended", |job| job.state = JobState::suspended, |_| (), &[(Suspended, Bad)]),
@@ -93,7 +93,7 @@ fn each_reason_is_found() {
             "as many threads as are switched",
             |job| (job.threads, job.cpus) = (4096, 4096),
             |status| status.cpus = 4096,
-            &[(Unused, Bad), (Share, Note), (Together, Good)],
+            &[(Unused, Bad), (Share, Note), (Coscheduled, Good)],
         ),
         (
             "wider than its CPUs",
@@ -105,67 +105,67 @@ fn each_reason_is_found() {
             "more threads that sleep",
             |job| job.threads = 9,
             |_| (),
-            &[(Share, Note), (Together, Good)],
+            &[(Share, Note), (Coscheduled, Good)],
         ),
         (
             "wider than the machine",
             |job| job.cpus = 4,
             |_| (),
-            &[(TooWide, Bad), (Unused, Bad), (Share, Note), (Together, Good)],
+            &[(TooWide, Bad), (Unused, Bad), (Share, Note), (Coscheduled, Good)],
         ),
         (
             "standby",
             |job| job.class = Class::standby,
             |_| (),
-            &[(Standby, Bad), (Share, Note), (Together, Good)],
+            &[(Standby, Bad), (Share, Note), (Coscheduled, Good)],
         ),
         (
             "had less",
             |job| job.share_had = 0.3,
             |_| (),
-            &[(Share, Note), (LessThanItsShare, Note), (Together, Good)],
+            &[(Share, Note), (LessThanItsShare, Note), (Coscheduled, Good)],
         ),
         (
             "noise",
             |job| measured(job).lost_ns = 2_000_000_000,
             |_| (),
-            &[(Lost, Bad), (Share, Note), (Together, Good)],
+            &[(Lost, Bad), (Share, Note), (Coscheduled, Good)],
         ),
         (
             "a little noise",
             |job| measured(job).lost_ns = 400_000_000,
             |_| (),
-            &[(Share, Note), (Lost, Note), (Together, Good)],
+            &[(Share, Note), (Lost, Note), (Coscheduled, Good)],
         ),
         (
             "apart",
             |job| measured(job).coscheduled = Some(0.7),
             |_| (),
-            &[(NotTogether, Bad), (Share, Note)],
+            &[(NotCoscheduled, Bad), (Share, Note)],
         ),
         (
             "a little apart",
             |job| measured(job).coscheduled = Some(0.95),
             |_| (),
-            &[(Share, Note), (NotTogether, Note)],
+            &[(Share, Note), (NotCoscheduled, Note)],
         ),
         (
             "skewed",
             |job| measured(job).skew_ns_p99 = Some(900_000),
             |_| (),
-            &[(Share, Note), (Skew, Note), (Together, Good)],
+            &[(Share, Note), (Skew, Note), (Coscheduled, Good)],
         ),
         (
             "imbalanced",
             |job| measured(job).per_cpu = ran(9_000_000_000),
             |_| (),
-            &[(Unused, Bad), (Share, Note), (Together, Good)],
+            &[(Unused, Bad), (Share, Note), (Coscheduled, Good)],
         ),
         (
             "filling",
             |job| measured(job).filled_ns = 4_000_000_000,
             |_| (),
-            &[(Share, Note), (Filling, Note), (Together, Good)],
+            &[(Share, Note), (Filling, Note), (Coscheduled, Good)],
         ),
         (
             "out of memory",
@@ -174,25 +174,25 @@ fn each_reason_is_found() {
                 job.memory = Some(Memory { promised_bytes, used_bytes, enforced: true });
             },
             |_| (),
-            &[(MemoryFull, Bad), (Share, Note), (Together, Good)],
+            &[(MemoryFull, Bad), (Share, Note), (Coscheduled, Good)],
         ),
         (
             "machine out of memory",
             |_| (),
             |status| status.memory.free = 1 << 20,
-            &[(MachineMemoryFull, Bad), (Share, Note), (Together, Good)],
+            &[(MachineMemoryFull, Bad), (Share, Note), (Coscheduled, Good)],
         ),
         (
             "weak backend",
             |_| (),
             |status| status.guarantee = Guarantee::paused,
-            &[(Share, Note), (WeakGuarantee, Note), (Together, Good)],
+            &[(Share, Note), (WeakGuarantee, Note), (Coscheduled, Good)],
         ),
         (
             "capped",
             |_| (),
             |status| status.gang_share_max = 0.5,
-            &[(Share, Note), (Capped, Note), (Together, Good)],
+            &[(Share, Note), (GangShareMax, Note), (Coscheduled, Good)],
         ),
         (
             "not measured",
@@ -220,7 +220,7 @@ fn each_reason_is_found() {
         of_job(&mut job);
         assert_eq!(kinds(job, of_status), *expected, "{name}");
     }
-    assert_eq!(kinds(healthy(), |_| ()), [share, together]);
+    assert_eq!(kinds(healthy(), |_| ()), [share, coscheduled]);
     for (class, advice) in [
         ("fifo", "chrt -o -p 0 77"),
         ("kernel", "thread of the kernel"),
@@ -234,7 +234,7 @@ fn each_reason_is_found() {
 }
 
 #[test]
-fn gangd_is_told_as_itself() {
+fn gangd_is_named_as_itself() {
     let culprit =
         |name: &str, pid, ns| Culprit { name: name.into(), pid, sched_policy: "fifo".into(), ns };
     // Those of the daemon and its guardian together are the worst.

@@ -4,8 +4,8 @@ import { confirmed } from "./ask.js";
 import { element } from "./dom.js";
 import { act, Refused, type Action } from "./server.js";
 import { printable } from "./text.js";
-import { tell } from "./told.js";
-import type { Class, Job } from "./wire.js";
+import { notify } from "./notes.js";
+import type { Class, Job, Limits } from "./wire.js";
 
 const SIGNALS = [
   ["TERM", 15, "asks it to end"],
@@ -22,10 +22,10 @@ function named(job: Job): string {
 async function perform(job: Job, action: Action, done: string): Promise<void> {
   try {
     await act(job.id, action);
-    tell(`${printable(job.name)} (job ${job.id}): ${done}.`);
+    notify(`${printable(job.name)} (job ${job.id}): ${done}.`);
   } catch (error) {
     const why = error instanceof Refused ? error.message : "the server does not answer; try again.";
-    tell(`${printable(job.name)} (job ${job.id}): ${printable(why)}`, true);
+    notify(`${printable(job.name)} (job ${job.id}): ${printable(why)}`, true);
   }
 }
 
@@ -49,7 +49,7 @@ export async function kill(job: Job): Promise<void> {
     ...SIGNALS.map(([name, number, about]) => element("option", { value: number }, `${name}: ${about}`)),
   );
   const field = element("label", {}, "Signal ", signal);
-  const about = "Every process of the job gets the signal. What it has not saved may be lost.";
+  const about = "Every process of the job gets the signal. Work that it has not saved may be lost.";
   const question = { title: `Kill ${named(job)}?`, about, yes: "Send the signal", isGrave: true, fields: [field] };
   if (await confirmed(question)) {
     const number = Number(signal.value);
@@ -65,15 +65,15 @@ export async function setClass(job: Job, to: Class): Promise<void> {
   }
 }
 
-export async function resize(job: Job): Promise<void> {
+export async function resize(job: Job, limits: Limits): Promise<void> {
   const number = (label: string, value: number | undefined, attributes: Record<string, string | number>) => {
     const input = element("input", { type: "number", value: value ?? "", ...attributes });
     return { input, field: element("label", {}, label, input) };
   };
-  const cpus = number("CPUs at once ", job.cpus, { min: 1, max: 8192, required: "" });
-  const min = number("At least ", job.min_cpus, { min: 1, max: 8192, required: "" });
-  const weight = number("Weight ", job.weight, { min: 1, max: 10000, required: "" });
-  const gib = job.mem_bytes === undefined ? 0 : job.mem_bytes / 2 ** 30;
+  const cpus = number("CPUs at once ", job.cpus, { min: 1, max: limits.cpus_max, required: "" });
+  const min = number("At least ", job.min_cpus, { min: 1, max: limits.cpus_max, required: "" });
+  const weight = number("Weight ", job.weight, { min: limits.weight_min, max: limits.weight_max, required: "" });
+  const gib = (job.memory_promised_bytes ?? 0) / 2 ** 30;
   const mem = number("Memory in GiB, 0 asks for none ", Number(gib.toFixed(3)), { min: 0, step: "any" });
   const fields = [cpus, min, weight, mem].map(({ field }) => field);
   const about = "What it asks for from now on. Threads that it has already stay.";
@@ -87,6 +87,6 @@ export async function resize(job: Job): Promise<void> {
   changed(min, (value) => (action.min_cpus = value));
   changed(weight, (value) => (action.weight = value));
   changed(mem, (value) => (action.mem_bytes = Math.round(value * 2 ** 30)));
-  if (Object.keys(action).length === 1) return tell("Nothing was changed.");
+  if (Object.keys(action).length === 1) return notify("Nothing was changed.");
   await perform(job, action, "resized");
 }

@@ -7,7 +7,7 @@ export interface Question {
   about: string;
   yes: string;
   isGrave?: boolean;
-  /** What else is to be said, such as which signal. */
+  /** Further questions, such as which signal. */
   fields?: Child[];
 }
 

@@ -5,43 +5,36 @@ import uPlot from "uplot";
 import { STEPS_S, TimeAxis } from "./axis.js";
 import { onSchemeChange, palette } from "./colours.js";
 import { element, fontSize_px, measureIn } from "./dom.js";
-import { moment } from "./text.js";
-import type { Past } from "./wire.js";
-
-interface Curve {
-  label: string;
-  of: keyof Omit<Past, "at_s">;
-  /** Among the colours below. */
-  colour: number;
-  scale?: number;
-}
+import { moment, titleOf } from "./text.js";
+import type { Figure, Past } from "./wire.js";
 
 interface Chart {
-  title: string;
-  /** Stands after the title unless the title names it. */
+  curves: Figure[];
   unit: string;
-  curves: Curve[];
+  /** From the unit of the figures to that of the chart. */
+  scale: number;
   /** The axis reaches at least so far. */
-  most?: number;
+  most: number;
 }
 
-const CHARTS: Chart[] = [
-  {
-    title: "Share of time in a slot",
-    unit: "%",
-    most: 100,
-    curves: [
-      { label: "had", of: "share_had", colour: 0, scale: 100 },
-      { label: "wanted", of: "share_wanted", colour: 1, scale: 100 },
-    ],
-  },
-  { title: "Together in its slots", unit: "%", most: 100, curves: [{ label: "together", of: "coscheduled", colour: 0, scale: 100 }] },
-  { title: "Skew, p99", unit: "µs", curves: [{ label: "skew", of: "skew_us_p99", colour: 2 }] },
-  { title: "CPUs used", unit: "CPUs", curves: [{ label: "used", of: "cpus_used", colour: 0 }] },
-  { title: "Filling, share of its CPU time", unit: "%", most: 100, curves: [{ label: "filling", of: "filling", colour: 1, scale: 100 }] },
-];
+/** The figures of each chart, which have one unit. */
+const CHARTS = [["share_had", "share_wanted"], ["coscheduled"], ["skew_ns_p99"], ["cpus_used"], ["filling"]];
 
-const COLOURS = { light: ["#0b6e62", "#b3541e", "#4a4fb5"], dark: ["#5fd0bf", "#f0a869", "#a5aef5"] };
+function charts(figures: Figure[]): Chart[] {
+  return CHARTS.map((names) => {
+    const curves = figures.filter(({ name }) => names.includes(name));
+    const isShare = curves[0]?.unit === "share";
+    if (isShare) return { curves, unit: " %", scale: 100, most: 100 };
+    return curves[0]?.unit === "ns" ? { curves, unit: " µs", scale: 1e-3, most: 0 } : { curves, unit: "", scale: 1, most: 0 };
+  });
+}
+
+function titleOfChart({ curves, unit }: Chart): string {
+  const titles = curves.map(({ title }) => title).join(" and ");
+  return `${titleOf({ title: titles })}${unit && `,${unit}`}`;
+}
+
+const COLOURS = { light: ["#0b6e62", "#b3541e"], dark: ["#5fd0bf", "#f0a869"] };
 /** Sizes below are in letters of the axes, which are as large as those of legends. */
 const LETTER_REM = 0.8;
 const HEIGHT = 12.5;
@@ -53,16 +46,16 @@ const TICK_PX = 15;
 
 export class Charts {
   readonly section: HTMLElement;
+  private readonly charts: Chart[];
   private readonly places: HTMLElement[];
   private plots: uPlot[] = [];
   private data: Past | undefined;
   private letter_px = 12;
   private readonly sizes: ResizeObserver;
 
-  constructor() {
-    this.places = CHARTS.map((chart) =>
-      element("figure", { class: "chart" }, element("figcaption", {}, chart.title.includes(chart.unit) ? chart.title : `${chart.title}, ${chart.unit}`)),
-    );
+  constructor(figures: Figure[]) {
+    this.charts = charts(figures);
+    this.places = this.charts.map((chart) => element("figure", { class: "chart" }, element("figcaption", {}, titleOfChart(chart))));
     this.section = element(
       "section",
       { "aria-labelledby": "past-title" },
@@ -84,14 +77,13 @@ export class Charts {
   show(data: Past): void {
     this.data = data;
     if (this.plots.length === 0) this.build();
-    this.plots.forEach((plot, at) => plot.setData(this.columns(CHARTS[at]!)));
-    this.places.forEach((place, at) => place.setAttribute("aria-label", this.inWords(CHARTS[at]!)));
+    this.plots.forEach((plot, at) => plot.setData(this.columns(this.charts[at]!)));
+    this.places.forEach((place, at) => place.setAttribute("aria-label", this.inWords(this.charts[at]!)));
   }
 
   private columns(chart: Chart): uPlot.AlignedData {
     const data = this.data!;
-    const column = (curve: Curve) =>
-      data[curve.of].map((value) => (value === null ? null : value * (curve.scale ?? 1)));
+    const column = ({ name }: Figure) => (data[name] ?? []).map((value) => (value === null ? null : value * chart.scale));
     return [data.at_s, ...chart.curves.map(column)];
   }
 
@@ -99,12 +91,12 @@ export class Charts {
     const [, ...columns] = this.columns(chart);
     const parts = chart.curves.map((curve, at) => {
       const measured = [...columns[at]!].filter((value): value is number => typeof value === "number");
-      if (measured.length === 0) return `${curve.label}: not measured`;
+      if (measured.length === 0) return `${curve.title}: not measured`;
       const [low, high] = [Math.min(...measured), Math.max(...measured)];
       const last = measured[measured.length - 1]!;
-      return `${curve.label}: ${last.toFixed(1)} now, between ${low.toFixed(1)} and ${high.toFixed(1)} ${chart.unit}`;
+      return `${curve.title}: ${last.toFixed(1)} now, between ${low.toFixed(1)} and ${high.toFixed(1)}${chart.unit}`;
     });
-    return `${chart.title}. ${parts.join("; ")}.`;
+    return `${titleOfChart(chart)}. ${parts.join("; ")}.`;
   }
 
   private build(): void {
@@ -130,7 +122,7 @@ export class Charts {
       space: 2.5 * letter,
       size: (_, texts) => Math.max(VALUES_WIDTH * letter, TICK_PX + Math.max(0, ...(texts ?? []).map(width))),
     };
-    this.plots = CHARTS.map((chart, at) => {
+    this.plots = this.charts.map((chart, at) => {
       const options: uPlot.Options = {
         width: this.widthOf(at),
         height: this.height(),
@@ -138,13 +130,13 @@ export class Charts {
         padding: [null, (time.widest() - BETWEEN_LABELS * letter) / 2, null, null],
         cursor: { drag: { x: false, y: false } },
         legend: { live: true },
-        scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(chart.most ?? 0, (high ?? 0) * 1.05, 0.1)] } },
+        scales: { y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(chart.most, (high ?? 0) * 1.05, 0.1)] } },
         axes: [times, values],
         series: [
-          { label: "time", value: (_: uPlot, at_s: number | null) => (at_s == null ? "" : moment(at_s * 1e6)) },
-          ...chart.curves.map((curve) => ({
-            label: curve.label,
-            stroke: curves[curve.colour]!,
+          { label: "time", value: (_: uPlot, at_s: number | null) => (at_s == null ? "" : moment(at_s * 1e9)) },
+          ...chart.curves.map((curve, colour) => ({
+            label: curve.title,
+            stroke: curves[colour]!,
             width: 1.75,
             points: { show: false },
             value: (_: uPlot, value: number | null, __: number, at: number | null) => legend(chart, value, at),
@@ -171,8 +163,8 @@ export class Charts {
   }
 }
 
-/** What a legend says beside a name: nothing while no moment is pointed at. */
+/** The value in a legend: nothing while no moment is pointed at. */
 function legend(chart: Chart, value: number | null, at: number | null): string {
   if (at == null) return "";
-  return value === null ? "–" : `${value.toFixed(1)} ${chart.unit}`;
+  return value === null ? "–" : `${value.toFixed(1)}${chart.unit}`;
 }

@@ -25,7 +25,7 @@ export function onSchemeChange(changed: () => void): void {
 const cache = new Map<number, string>();
 onSchemeChange(() => cache.clear());
 
-/** Neighbouring numbers are far apart: each is turned by the golden angle, and steps in lightness. */
+/** Neighbours are far apart: each is turned by the golden angle, and steps in lightness. */
 export function jobColour(job: number): string {
   const known = cache.get(job);
   if (known) return known;
@@ -36,7 +36,7 @@ export function jobColour(job: number): string {
   return colour;
 }
 
-/** What can be read on the colour of a job. */
+/** The colour of letters on that of a job. */
 export function jobInk(job: number): string {
   return lightness(job) > 50 ? "#0b0f14" : "#fff";
 }

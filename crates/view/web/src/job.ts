@@ -5,8 +5,8 @@ import { Charts } from "./charts.js";
 import { element, Figures, say } from "./dom.js";
 import type { Machine } from "./machine.js";
 import { details, past, Refused } from "./server.js";
-import { bytes, count, doneOf, micros, moment, percent, printable, seconds } from "./text.js";
-import { CLASSES, type Class, type Details, type Hello, type Job, type Past } from "./wire.js";
+import { duration, helpOf, printable, titleOf, valueOf } from "./text.js";
+import { CLASSES, type Class, type Details, type Figure, type Hello, type Job, type Past } from "./wire.js";
 
 const ASK_MS = 1000;
 
@@ -15,7 +15,8 @@ export class JobPage {
   private readonly title = element("h2", { id: "job-title", tabindex: -1 });
   private readonly state = element("p", { role: "status" });
   private readonly figures = new Figures();
-  private readonly charts = new Charts();
+  private readonly shown: Figure[];
+  private readonly charts: Charts;
   private readonly why = element("p");
   private readonly processes = element("tbody");
   private readonly hidden = element("p", { class: "quiet" });
@@ -27,11 +28,14 @@ export class JobPage {
   private job: Job | undefined;
   private readonly isReadOnly: boolean;
   private isClosed = false;
-  /** That there is no such job, or no more. */
-  private isTold = false;
+  /** The page says that there is no such job, or no more. */
+  private isOver = false;
 
-  constructor(private readonly machine: Machine, private readonly id: number, hello: Hello | undefined) {
-    this.isReadOnly = hello?.read_only ?? true;
+  constructor(private readonly machine: Machine, private readonly id: number, hello: Hello) {
+    this.isReadOnly = hello.read_only;
+    // The title and the line below it say these.
+    this.shown = hello.figures.filter(({ name }) => !["id", "name", "state"].includes(name));
+    this.charts = new Charts(hello.figures);
     const on = (act: (job: Job) => Promise<void>) => () => this.job && void act(this.job);
     this.pauseButton = element("button", { type: "button", onclick: on((job) => this.pause(job)) }, "Suspend");
     this.classes = element(
@@ -45,10 +49,10 @@ export class JobPage {
       element("legend", {}, "What you can do"),
       this.pauseButton,
       element("span", { class: "pair" }, this.classes, element("button", { type: "button", onclick: on((job) => this.reclass(job)) }, "Change class")),
-      element("button", { type: "button", onclick: on(actions.resize) }, "Resize …"),
+      element("button", { type: "button", onclick: on((job) => actions.resize(job, hello.limits)) }, "Resize …"),
       element("button", { type: "button", class: "grave", onclick: on(actions.kill) }, "Kill …"),
     );
-    const note = hello?.read_only ? element("p", { class: "quiet" }, "This server only shows: it was started with --read-only.") : null;
+    const note = hello.read_only ? element("p", { class: "quiet" }, "This server only shows: it was started with --read-only.") : null;
     const table = (label: string, heads: string[], body: HTMLElement) =>
       element(
         "div",
@@ -66,7 +70,7 @@ export class JobPage {
       this.figures.list,
       element("section", {}, element("h2", {}, "Why it is as fast or as slow as it is"), this.why),
       this.charts.section,
-      element("section", {}, element("h2", {}, "Whom it waited for in its slots"), table("List of those it waited for", ["Process", "PID", "Class", "Time"], this.lost), this.lostNone),
+      element("section", {}, element("h2", {}, "Processes it waited for in its slots"), table("List of processes it waited for", ["Process", "PID", "Scheduled as", "Time"], this.lost), this.lostNone),
       element("section", {}, element("h2", {}, "Processes"), table("List of processes", ["PID", "Threads", "Command"], this.processes), this.hidden),
     );
     void this.keepAsking();
@@ -91,9 +95,9 @@ export class JobPage {
       this.ended();
       return;
     }
-    if (this.isTold) {
+    if (this.isOver) {
       // The daemon was away, and found it again.
-      this.isTold = false;
+      this.isOver = false;
       this.group.disabled = this.isReadOnly;
     }
     if (job.class !== this.job?.class) this.classes.value = job.class;
@@ -102,32 +106,16 @@ export class JobPage {
     say(this.state, `${stateInWords(job)} Class ${job.class}.`);
     say(this.pauseButton, job.state === "suspended" ? "Resume" : "Suspend");
     const { figures } = this;
-    figures.set("Owner", printable(job.owner));
-    figures.set("CPUs", `${job.cpus}${job.min_cpus < job.cpus ? `, at least ${job.min_cpus}` : ""}`, `has, or had last: ${job.cpu_list}`);
-    figures.set("Share had", percent(job.share_had), "Share of time in a slot over the last ten seconds");
-    figures.set("Share wanted", percent(job.share_wanted), "What its weight gives it now");
-    figures.set("Weight", `${job.weight}, ${job.policy}`);
-    figures.set("Together", percent(job.coscheduled), job.not_measured ?? "Share of its slots in which all of its runnable threads were on CPUs");
-    figures.set("Skew p99", micros(job.skew_us_p99));
-    figures.set("CPUs used", count(job.cpus_used, 2));
-    figures.set("Filling", percent(job.filling), "Share of its CPU time out of its slots, in holes that others left");
-    figures.set("Waiting in slot", job.lost === undefined ? "–" : `${count(job.lost, 2)} threads`, "How many of its threads, on average, waited for a CPU in its slots");
-    figures.set("Waiting out of slot", job.waiting === undefined ? "–" : `${count(job.waiting, 2)} threads`, "How many of its threads, on average, waited for a CPU while the slots were others'");
-    figures.set("Memory", job.mem_bytes === undefined ? "asked for none" : `${bytes(job.mem_used_bytes)} of ${bytes(job.mem_bytes)}${job.mem_enforced ? ", enforced" : ""}`);
-    figures.set("Threads", `${job.threads} in ${job.processes} ${job.processes === 1 ? "process" : "processes"}`);
-    if (job.progress) {
-      const [done, total, at_us] = job.progress;
-      figures.set("Done", `${percent(doneOf(job))}, ${done} of ${total}`, `as its program said at ${moment(at_us)}`);
+    for (const figure of this.shown) {
+      const isMissing = job[figure.name] === undefined && figure.measured;
+      figures.set(titleOf(figure), valueOf(figure, job), (isMissing && job.not_measured) || helpOf(figure));
     }
-    figures.set("Slots", `${job.slots}, ${seconds(job.in_slot_s)} in all`);
-    figures.set("CPU time", seconds(job.cpu_time_s));
-    figures.set("Since", moment(job.registered_us));
     if (job.not_measured) figures.set("Not measured", printable(job.not_measured));
   }
 
   private ended(): void {
-    if (this.machine.version === 0 || this.isTold) return;
-    this.isTold = true;
+    if (this.machine.version === 0 || this.isOver) return;
+    this.isOver = true;
     say(this.title, this.job ? `Job ${this.id}: ${printable(this.job.name)}` : `Job ${this.id}`);
     say(this.state, this.job ? "It has ended." : "There is no such job now. Those that have ended are listed on the first page.");
     this.group.disabled = true;
@@ -157,8 +145,8 @@ export class JobPage {
     fill(this.processes, (found.processes ?? []).map((p) => [String(p.pid), String(p.threads), printable(p.command)]));
     say(this.hidden, found.processes ? "" : "Only its owner and administrators see the processes.");
     const lost = found.lost_to ?? [];
-    fill(this.lost, lost.map((c) => [printable(c.name), String(c.pid), c.class, seconds(c.ns / 1e9)]));
-    say(this.lostNone, lost.length ? "" : "For nobody, as far as it was measured.");
+    fill(this.lost, lost.map((c) => [printable(c.name), String(c.pid), c.sched_policy, duration(c.ns)]));
+    say(this.lostNone, lost.length ? "" : "For none, as far as it was measured.");
   }
 }
 

@@ -6,45 +6,11 @@
 import { jobColour } from "./colours.js";
 import { element, say } from "./dom.js";
 import type { Machine } from "./machine.js";
-import { bytes, count, doneOf, micros, percent, plural, printable } from "./text.js";
-import { ACTIVE, CLASSES, type Job } from "./wire.js";
-
-interface Column {
-  title: string;
-  hint: string;
-  /** Numbers stand right, and are sorted from the greatest. */
-  isNumber: boolean;
-  /** Left out where the page is narrow, first those of the greatest number. */
-  rank: 0 | 1 | 2;
-  key: (job: Job) => number | string;
-  text: (job: Job) => string;
-}
-
-/** Below this share of its slots together, a gang is no gang. */
-const TOGETHER_LEAST = 0.9;
-const isApart = (job: Job) => job.coscheduled !== undefined && job.coscheduled < TOGETHER_LEAST;
+import { helpOf, plural, titleOf, valueOf } from "./text.js";
+import { ACTIVE, CLASSES, type Figure, type Job } from "./wire.js";
 
 /** How many of the lines that cannot be seen are renewed at a time. */
 const UNSEEN_AT_A_TIME = 20;
-
-const missing = (value: number | undefined) => value ?? -1;
-
-const COLUMNS: Column[] = [
-  { title: "Job", hint: "Number of the job", isNumber: true, rank: 0, key: (j) => j.id, text: (j) => String(j.id) },
-  { title: "Name", hint: "Name of the job", isNumber: false, rank: 0, key: (j) => j.name, text: (j) => printable(j.name) },
-  { title: "Owner", hint: "Whose it is", isNumber: false, rank: 2, key: (j) => j.owner, text: (j) => printable(j.owner) },
-  { title: "Class", hint: "In order of priority: express, interactive, batch, standby", isNumber: false, rank: 1, key: (j) => CLASSES.indexOf(j.class), text: (j) => j.class },
-  { title: "State", hint: "What it does: a job that runs does so in turn with the others", isNumber: false, rank: 0, key: (j) => j.state, text: (j) => (ACTIVE.includes(j.state) ? "runs" : j.state.replaceAll("_", " ")) },
-  { title: "CPUs", hint: "CPUs that it gets at once", isNumber: true, rank: 1, key: (j) => j.cpus, text: (j) => String(j.cpus) },
-  { title: "Wanted", hint: "Share of time in a slot that its weight gives it", isNumber: true, rank: 1, key: (j) => j.share_wanted, text: (j) => percent(j.share_wanted) },
-  { title: "Had", hint: "Share of time in a slot that it had over the last ten seconds", isNumber: true, rank: 0, key: (j) => j.share_had, text: (j) => percent(j.share_had) },
-  { title: "Together", hint: "Share of its slots in which all of its runnable threads were on CPUs; marked where it is less than 90 %", isNumber: true, rank: 0, key: (j) => missing(j.coscheduled), text: (j) => `${isApart(j) ? "⚠ " : ""}${percent(j.coscheduled)}` },
-  { title: "Skew p99", hint: "First to last thread at the beginnings and ends of slots", isNumber: true, rank: 2, key: (j) => missing(j.skew_us_p99), text: (j) => micros(j.skew_us_p99) },
-  { title: "CPUs used", hint: "CPUs that it used lately", isNumber: true, rank: 2, key: (j) => missing(j.cpus_used), text: (j) => count(j.cpus_used, 2) },
-  { title: "Filling", hint: "Share of its CPU time out of its slots, in holes that others left", isNumber: true, rank: 2, key: (j) => missing(j.filling), text: (j) => percent(j.filling) },
-  { title: "Done", hint: "Share of its work that it has done, where its program says so", isNumber: true, rank: 1, key: (j) => missing(doneOf(j)), text: (j) => percent(doneOf(j)) },
-  { title: "Memory", hint: "Memory that it uses, where it asked for some", isNumber: true, rank: 2, key: (j) => missing(j.mem_used_bytes), text: (j) => bytes(j.mem_used_bytes) },
-];
 
 interface Line {
   row: HTMLTableRowElement;
@@ -52,12 +18,13 @@ interface Line {
   link: HTMLAnchorElement;
 }
 
-/** Which column, and which way: kept while other pages are shown. */
-const order = { column: 0, isDown: false };
+/** By which figure, and which way: kept while other pages are shown. */
+const order = { by: "id", isDown: false };
 let wanted = "";
 
 export class Jobs {
   readonly section: HTMLElement;
+  private readonly columns: Figure[];
   private readonly body = element("tbody");
   private readonly heads: HTMLElement[] = [];
   private readonly none = element("p", { class: "quiet" });
@@ -70,14 +37,15 @@ export class Jobs {
   /** The place in the list of the next line that is not seen and has its turn. */
   private turn = 0;
 
-  constructor(private readonly machine: Machine) {
+  constructor(private readonly machine: Machine, figures: Figure[]) {
+    this.columns = figures.filter((figure) => figure.rank !== undefined);
     const head = element("tr");
-    COLUMNS.forEach((column, at) => {
-      const press = element("button", { type: "button", title: column.hint, onclick: () => this.sortBy(at) }, column.title);
-      const cell = element("th", { scope: "col", class: classOf(column) }, press);
+    for (const figure of this.columns) {
+      const press = element("button", { type: "button", title: helpOf(figure), onclick: () => this.sortBy(figure) }, titleOf(figure));
+      const cell = element("th", { scope: "col", class: classOf(figure) }, press);
       this.heads.push(cell);
       head.append(cell);
-    });
+    }
     const filter = element("input", {
       type: "search",
       id: "filter",
@@ -125,17 +93,17 @@ export class Jobs {
     }
   }
 
-  private sortBy(at: number): void {
-    if (order.column === at) order.isDown = !order.isDown;
-    else [order.column, order.isDown] = [at, COLUMNS[at]!.isNumber && at !== 0];
+  private sortBy({ name, ascending }: Figure): void {
+    order.isDown = order.by === name ? !order.isDown : !ascending;
+    order.by = name;
     this.showOrder();
     this.renew();
   }
 
   private showOrder(): void {
     this.heads.forEach((head, at) => {
-      const sorted = at === order.column ? (order.isDown ? "descending" : "ascending") : "none";
-      head.setAttribute("aria-sort", sorted);
+      const isSorted = this.columns[at]!.name === order.by;
+      head.setAttribute("aria-sort", isSorted ? (order.isDown ? "descending" : "ascending") : "none");
     });
   }
 
@@ -146,12 +114,7 @@ export class Jobs {
       const text = `${job.id} ${job.name} ${job.owner} ${job.class} ${job.state}`.toLowerCase();
       return words.every((word) => text.includes(word));
     });
-    const { key } = COLUMNS[order.column]!;
-    const way = order.isDown ? -1 : 1;
-    matches.sort((a, b) => {
-      const [x, y] = [key(a), key(b)];
-      return way * (x < y ? -1 : x > y ? 1 : 0) || a.id - b.id;
-    });
+    matches.sort((one, other) => compared(one, other) || one.id - other.id);
     this.place(matches);
     say(this.none, all.length === 0 ? "No jobs. A program becomes one by: gang run -- PROGRAM" : "");
     say(this.found, words.length ? `${plural(matches.length, "job")} of ${all.length} fit the filter.` : "");
@@ -185,13 +148,13 @@ export class Jobs {
   private add(id: number): Line {
     const row = element("tr", { "data-job": id });
     const link = element("a", { href: `#/job/${id}` });
-    const cells = COLUMNS.map((column) => {
-      if (column.title === "Name") {
-        row.append(element("th", { scope: "row", class: classOf(column) }, link));
+    const cells = this.columns.map((figure) => {
+      if (figure.name === "name") {
+        row.append(element("th", { scope: "row", class: classOf(figure) }, link));
         return link;
       }
-      const cell = element("td", { class: classOf(column) });
-      if (column.title === "Job") {
+      const cell = element("td", { class: classOf(figure) });
+      if (figure.name === "id") {
         const number = element("span");
         const mark = element("span", { class: "mark" });
         mark.style.background = jobColour(id);
@@ -209,12 +172,21 @@ export class Jobs {
   }
 
   private fill(line: Line, job: Job): void {
-    COLUMNS.forEach((column, at) => say(line.cells[at]!, column.text(job)));
+    this.columns.forEach((figure, at) => say(line.cells[at]!, valueOf(figure, job)));
     const state = ACTIVE.includes(job.state) ? "running" : job.state;
     if (line.row.dataset["state"] !== state) line.row.dataset["state"] = state;
   }
 }
 
-function classOf(column: Column): string {
-  return `${column.isNumber ? "number" : "text"} rank${column.rank}`;
+/** Which of two jobs comes first; the one without a value comes last. */
+function compared(one: Job, other: Job): number {
+  const key = (job: Job) => (order.by === "class" ? CLASSES.indexOf(job.class) : job[order.by]);
+  const [x, y] = [key(one), key(other)];
+  if (x === undefined || y === undefined) return Number(x === undefined) - Number(y === undefined);
+  return (order.isDown ? -1 : 1) * (x < y ? -1 : x > y ? 1 : 0);
+}
+
+/** Numbers stand right. */
+function classOf({ unit, rank }: Figure): string {
+  return `${["text", "class", "state"].includes(unit) ? "text" : "number"} rank${rank}`;
 }

@@ -1,4 +1,5 @@
-// The state of the machine: the last frame, and the rows of the last seconds.
+// The state of the machine: the last frame, and the rows of the last seconds. Its clock counts
+// microseconds, of which a number holds fractions.
 
 import { amount, has, highest, ranges, type Ranges } from "./cpus.js";
 import type { Frame, Job, Status } from "./wire.js";
@@ -23,8 +24,7 @@ export interface Row {
   gap: Gap | undefined;
 }
 
-/** How much of the past is kept, and how many rows at most where slices are short. */
-export const KEPT_US = 10e6;
+/** Most rows that are kept, where slices are short. */
 const ROWS_MAX = 12_000;
 
 export class Machine {
@@ -32,6 +32,8 @@ export class Machine {
   jobs = new Map<number, Job>();
   /** In order, without two of one slice. */
   rows: Row[] = [];
+  /** How much of the past is kept. */
+  kept_us = 0;
   /** Grows with each frame. */
   version = 0;
   /** How many of the rows have ended; the others may still be taken back. */
@@ -44,7 +46,8 @@ export class Machine {
     if (frame.jobs) this.jobs = new Map(frame.jobs.map((job) => [job.id, job]));
     // A message takes time on its way, never a negative one. The fastest message is nearest to the
     // truth.
-    const ahead = frame.at_us - performance.now() * 1000;
+    const at_us = frame.at_ns / 1000;
+    const ahead = at_us - performance.now() * 1000;
     if (begins || Math.abs(ahead - this.ahead_us) > 1e6) this.ahead_us = ahead;
     this.ahead_us = Math.max(this.ahead_us, ahead);
     if (begins) {
@@ -58,9 +61,9 @@ export class Machine {
     while (kept > 0 && this.rows[kept - 1]!.slice >= first) kept--;
     this.rows.length = kept;
     this.ended = kept + frame.ended;
-    for (const [slice, start_us, end_us, rest, slots, gaps] of frame.rows) {
-      const gap = gaps ? { length_us: gaps[0], period_us: gaps[1] } : undefined;
-      const row = { slice, start_us, end_us, restTurn: rest === 1, slots: [] as Slot[], gap };
+    for (const [slice, start_ns, end_ns, rest, slots, gaps] of frame.rows) {
+      const gap = gaps ? { length_us: gaps[0] / 1000, period_us: gaps[1] / 1000 } : undefined;
+      const row = { slice, start_us: start_ns / 1000, end_us: end_ns / 1000, restTurn: rest === 1, slots: [] as Slot[], gap };
       for (const [job, list] of slots) {
         const cpus = ranges(list);
         this.cpusSeen = Math.max(this.cpusSeen, highest(cpus) + 1);
@@ -68,7 +71,7 @@ export class Machine {
       }
       this.rows.push(row);
     }
-    const old = frame.at_us - KEPT_US;
+    const old = at_us - this.kept_us;
     let drop = Math.max(0, this.rows.length - ROWS_MAX);
     while (drop < this.rows.length && this.rows[drop]!.end_us < old) drop++;
     // In large steps: each moves the whole array.
@@ -105,7 +108,7 @@ export class Machine {
     return row && row.start_us <= us ? row : undefined;
   }
 
-  /** Share of the CPUs' time between two moments that each job has in the plan, the greatest first. */
+  /** Share of the CPUs' time between two moments that each job has in the plan, falling. */
   shares(from_us: number, until_us: number): [job: number, share: number][] {
     const had = new Map<number, number>();
     let whole = 0;

@@ -6,7 +6,7 @@ import { Machine } from "./machine.js";
 import { Overview } from "./overview.js";
 import { follow } from "./server.js";
 import { printable } from "./text.js";
-import { tell } from "./told.js";
+import { notify } from "./notes.js";
 import { forget, token } from "./token.js";
 import type { Frame, Hello, State } from "./wire.js";
 
@@ -20,9 +20,10 @@ let states = new Map<number, State>();
 let renewed_ms = -Infinity;
 
 function show(): void {
+  if (!hello) return;
   const job = /^#\/job\/(\d{1,15})$/.exec(location.hash);
   view?.close();
-  view = job ? new JobPage(machine, Number(job[1]), hello) : new Overview(machine);
+  view = job ? new JobPage(machine, Number(job[1]), hello) : new Overview(machine, hello);
   byId("view").replaceChildren(view.section);
   view.renew();
   scrollTo(0, 0);
@@ -39,16 +40,16 @@ function frame(said: Frame, begins: boolean): void {
   banner(undefined);
   machine.take(said, begins);
   if (!view) show();
-  if (said.jobs) tellChanges(begins);
+  if (said.jobs) announceChanges(begins);
   const now = performance.now();
   if (begins || now - renewed_ms >= FIGURES_MS) {
     renewed_ms = now;
-    view!.renew();
+    view?.renew();
   }
 }
 
-/** Jobs that come, go, are suspended or resumed are told of; whose turn it is changes all the time. */
-function tellChanges(begins: boolean): void {
+/** Announces jobs that come, go, are suspended or resumed. Turns change all the time. */
+function announceChanges(begins: boolean): void {
   const now = new Map([...machine.jobs.values()].map((job) => [job.id, job.state]));
   if (!begins) {
     const changes: string[] = [];
@@ -60,8 +61,8 @@ function tellChanges(begins: boolean): void {
       else if (before === "suspended" && state !== "suspended") changes.push(`${name(id)}, is resumed.`);
     }
     for (const id of states.keys()) if (!now.has(id)) changes.push(`Job ${id} has ended.`);
-    if (changes.length > 3) tell(`${changes.length} jobs came, ended or changed.`);
-    else changes.forEach((change) => tell(change));
+    if (changes.length > 3) notify(`${changes.length} jobs came, ended or changed.`);
+    else changes.forEach((change) => notify(change));
   }
   states = now;
 }
@@ -75,6 +76,7 @@ function begin(): void {
     hello(said) {
       const isOther = hello?.read_only !== said.read_only;
       hello = said;
+      machine.kept_us = said.limits.past_ns / 1000;
       say(byId("host"), `on ${printable(said.host)}`);
       say(byId("viewer"), `as ${printable(said.user)}${said.read_only ? ", read only" : ""}`);
       document.title = `gangd on ${printable(said.host)}`;

@@ -22,7 +22,7 @@ export class Matrix extends Picture implements Controls {
   private zoomed = 1;
   private firstColumn = 0;
   private heldAt_us = 0;
-  /** What stands at each place of the round, and how strongly; nothing of it holds where there are none. */
+  /** The row at each place of the round, and its shade; empty: nothing drawn holds. */
   private drawn: (Row | undefined)[] = [];
   private shades: number[] = [];
   private wanted: (Row | undefined)[] = [];
@@ -60,9 +60,9 @@ export class Matrix extends Picture implements Controls {
     return this.held ? this.heldAt_us : this.machine.now_us();
   }
 
-  /** Rows of a round: a number that depends on the slice and the zoom alone, so that rows keep their place. */
+  /** Rows of a round. Slice and zoom alone determine the number, so that rows keep their place. */
   private rows(): number {
-    const slice_us = this.machine.status?.slice_us ?? 10_000;
+    const slice_us = (this.machine.status?.slice_ns ?? 1e7) / 1000;
     const whole = Math.min(ROWS_MAX, Math.max(ROWS_MIN, Math.round(ROUND_US / slice_us)));
     return Math.max(4, Math.round(whole / this.zoomed));
   }

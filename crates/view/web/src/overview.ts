@@ -5,9 +5,9 @@ import { Jobs } from "./jobs.js";
 import type { Machine } from "./machine.js";
 import { Matrix } from "./matrix.js";
 import { history, Refused } from "./server.js";
-import { bytes, micros, moment, percent, plural, printable, seconds } from "./text.js";
+import { bytes, duration, moment, percent, plural, printable } from "./text.js";
 import { Timeline } from "./timeline.js";
-import { ACTIVE, CLASSES, type Job } from "./wire.js";
+import { ACTIVE, CLASSES, type Hello, type Job } from "./wire.js";
 
 const GUARANTEES: Record<string, string> = {
   exclusive: "nothing ordinary runs in the place of a gang",
@@ -22,10 +22,10 @@ export class Overview {
   private readonly timeline: Timeline;
   private readonly jobs: Jobs;
 
-  constructor(private readonly machine: Machine) {
+  constructor(private readonly machine: Machine, hello: Hello) {
     this.matrix = new Matrix(machine);
     this.timeline = new Timeline(machine);
-    this.jobs = new Jobs(machine);
+    this.jobs = new Jobs(machine, hello.figures);
     this.section = element(
       "div",
       { class: "overview" },
@@ -52,24 +52,22 @@ export class Overview {
     figures.set("CPUs", `${status.cpus}, load ${status.load_average.toFixed(2)}`);
     figures.set("Jobs", `${jobs.length}, of them ${active} take turns`);
     figures.set("Backend", `${status.backend}, ${status.guarantee}`, `${GUARANTEES[status.guarantee] ?? ""}${status.obstacle ? `; a stronger one is not used: ${status.obstacle}` : ""}`);
-    figures.set("Slice", `${micros(status.slice_us)}, gap ${micros(status.gap_us)} in ${micros(status.gap_period_us)}`);
-    const express = status.express_weight === undefined ? "" : `express ${status.express_weight} %, `;
-    figures.set("Classes", `${express}interactive ${status.interactive_weight} %, batch ${status.batch_weight} %`, status.working_hours === undefined ? "at all hours" : status.working_hours ? "in working hours" : "outside working hours");
+    figures.set("Slice", `${duration(status.slice_ns)}, gap ${duration(status.gap_ns)} in ${duration(status.gap_period_ns)}`);
+    const express = status.express_weight === null ? "" : `express ${status.express_weight} %, `;
+    figures.set("Classes", `${express}interactive ${status.interactive_weight} %, batch ${status.batch_weight} %`, status.working_hours === null ? "at all hours" : status.working_hours ? "in working hours" : "outside working hours");
     figures.set("Had by classes", byClass(jobs, status.cpus), "What the jobs of each class had of all CPUs over the last ten seconds");
-    figures.set("Others", `${plural(status.unregistered_threads, "thread")} outside all jobs`, `All gangs together may take ${percent(status.cap)}`);
+    figures.set("Others", `${plural(status.unregistered_threads, "thread")} outside all jobs`, `All gangs together may take ${percent(status.gang_share_max)}`);
     figures.set("Memory", `${bytes(status.memory.free)} free`, `of ${bytes(status.memory.total)}; ${bytes(status.memory.promised)} of it promised`);
     const { late, skew, late_plans, ran_out } = status.switches;
-    figures.set("Switches", `late ${micros(late.p99_us)}, skew ${micros(skew.p99_us)}`, `99 of 100 of the last 1,024; ${status.switches.count} in all`);
-    if (typeof late_plans === "number" && typeof ran_out === "number") {
-      figures.set("Plans", `${late_plans} late, ${ran_out} ran out`, "Plans that came after their beginning, and those that no other followed in time, since the daemon began; neither is to happen");
-    }
+    figures.set("Switches", `late ${duration(late.p99_ns)}, skew ${duration(skew.p99_ns)}`, `99 of 100 of the last 1,024; ${status.switches.count} in all`);
+    figures.set("Plans", `${late_plans} late, ${ran_out} ran out`, "Plans that came after their beginning, and those that no other followed in time, since the daemon began; neither is to happen");
     const measuring = { yes: "yes", starting: "begins", no: "no" }[status.measuring] ?? status.measuring;
     figures.set("Measures", measuring, status.not_measured ? printable(status.not_measured) : "How gangs run together, by BPF");
-    figures.set("Daemon", `up ${seconds(status.uptime_s)}`, `version ${status.version}`);
+    figures.set("Daemon", `up ${duration(status.uptime_ns)}`, `version ${status.version}`);
   }
 }
 
-/** What the jobs of each class had of all CPUs, in order of priority. */
+/** The shares of all CPUs that the jobs of each class had, in order of priority. */
 function byClass(jobs: Job[], cpus: number): string {
   const parts = CLASSES.flatMap((name) => {
     const its = jobs.filter((job) => job.class === name);
@@ -107,10 +105,10 @@ function table(jobs: Awaited<ReturnType<typeof history>>): HTMLElement {
       printable(job.owner),
       job.class,
       String(job.cpus),
-      moment(job.registered_us),
-      moment(job.ended_us),
-      seconds(job.in_slot_s),
-      seconds(job.cpu_time_s),
+      moment(job.registered_at_ns),
+      moment(job.ended_at_ns),
+      duration(job.in_slot_ns),
+      duration(job.cpu_time_ns),
     ]),
   );
   return element(

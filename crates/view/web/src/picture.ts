@@ -8,7 +8,7 @@ export interface Controls {
   zoom(factor: number, x: number, y: number): void;
   pan(steps: number): void;
   reset(): void;
-  /** What is at a point, in words. */
+  /** Describes a point. */
   at(x: number, y: number): string;
   /** The whole picture, in words. */
   inWords(): string;
@@ -84,7 +84,7 @@ export abstract class Picture {
   protected abstract draw(): void;
   /** How high it wants to be in its width. */
   protected abstract wantedHeight(): number;
-  /** What was drawn before does not hold any more. */
+  /** Nothing that was drawn before holds any more. */
   protected abstract forget(): void;
 
   /** Ends it: it is not in the page any more. */

@@ -3,7 +3,7 @@
 import { token } from "./token.js";
 import type { Details, EndedJob, Frame, Gone, Hello, Past, Problem } from "./wire.js";
 
-/** What the server or the daemon refused, in their own words. */
+/** A refusal of the server or the daemon, in their own words. */
 export class Refused extends Error {
   constructor(readonly status: number, readonly code: string, message: string) {
     super(message);
@@ -62,7 +62,7 @@ const RETRY_MS = 1000;
 /** The server sends something at least this often, if only a comment. */
 const SILENCE_MS = 15_000;
 
-/** Follows the stream while the page can be seen, and looks for a server that is gone, until it refuses. */
+/** Follows the stream while the page can be seen, and looks for a lost server until it refuses. */
 export async function follow(listener: Listener): Promise<void> {
   for (;;) {
     if (document.hidden) await seen();
@@ -100,11 +100,11 @@ async function stream(listener: Listener, cut: AbortController): Promise<void> {
     if (done) return;
     const events = (rest + value).split("\n\n");
     rest = events.pop()!;
-    for (const event of events) tell(listener, event);
+    for (const event of events) deliver(listener, event);
   }
 }
 
-function tell(listener: Listener, event: string): void {
+function deliver(listener: Listener, event: string): void {
   let name = "";
   let data = "";
   for (const line of event.split("\n")) {

@@ -6,9 +6,9 @@
 
 import { jobColour, palette } from "./colours.js";
 import { fontSize_px } from "./dom.js";
-import { KEPT_US, jobOn, type Gap, type Machine, type Row } from "./machine.js";
+import { jobOn, type Gap, type Machine, type Row } from "./machine.js";
 import { Picture, pictureHeight, type Controls } from "./picture.js";
-import { percent, plural, printable, seconds } from "./text.js";
+import { duration, percent, plural, printable } from "./text.js";
 
 const SPAN_US = 5e6;
 const SPAN_MIN_US = 4_000;
@@ -27,7 +27,7 @@ export class Timeline extends Picture implements Controls {
   private heldAt_us = 0;
   private readonly sheet = document.createElement("canvas");
   private readonly ink: CanvasRenderingContext2D;
-  /** The sheet is drawn up to this moment, and holds one span before it; not at all where undefined. */
+  /** The sheet is drawn up to this moment, and holds one span before it; undefined: not at all. */
   private drawnUntil_us: number | undefined;
   /** From this moment on nothing had arrived yet when it was drawn. */
   private missedFrom_us: number | undefined;
@@ -70,7 +70,7 @@ export class Timeline extends Picture implements Controls {
   zoom(factor: number, x: number): void {
     const from_right = 1 - x / this.width;
     const before = this.span_us;
-    this.span_us = Math.min(KEPT_US, Math.max(SPAN_MIN_US, this.span_us / factor));
+    this.span_us = Math.min(this.machine.kept_us, Math.max(SPAN_MIN_US, this.span_us / factor));
     // The point under the pointer stays; in a picture that moves, the present stays.
     if (this.held) this.moveBack(from_right * (before - this.span_us));
   }
@@ -80,7 +80,7 @@ export class Timeline extends Picture implements Controls {
   }
 
   private moveBack(by_us: number): void {
-    this.back_us = Math.min(Math.max(0, this.back_us + by_us), KEPT_US - this.span_us);
+    this.back_us = Math.min(Math.max(0, this.back_us + by_us), this.machine.kept_us - this.span_us);
     if (this.back_us > 0 && !this.held) this.hold(true);
   }
 
@@ -179,7 +179,7 @@ export class Timeline extends Picture implements Controls {
     });
   }
 
-  /** They are drawn where they can be told from the lines of slices. One may lie in several rows. */
+  /** They are drawn where they look unlike the lines of slices. One may span several rows. */
   private paintGaps(from_us: number, until_us: number, scale: number): void {
     const rows = this.machine.rows;
     this.ink.fillStyle = palette().ground;
@@ -235,13 +235,13 @@ export class Timeline extends Picture implements Controls {
     }
   }
 
-  /** What the axis shows: it counts back from now, or from when the picture was held. */
+  /** The labels of the axis. It counts back from now, or from when the picture was held. */
   private ticks(step: number): { x: number; label: string }[] {
     const ticks = [];
     for (let tick = Math.ceil(this.back_us / 1e6 / step); ; tick++) {
       const share = (tick * step * 1e6 - this.back_us) / this.span_us;
       if (share > 1) break;
-      const label = tick === 0 ? (this.held ? "held" : "now") : `−${seconds(tick * step)}`;
+      const label = tick === 0 ? (this.held ? "held" : "now") : `−${duration(tick * step * 1e9)}`;
       ticks.push({ x: this.width * (1 - share), label });
     }
     return ticks;
@@ -266,7 +266,7 @@ export class Timeline extends Picture implements Controls {
   inWords(): string {
     const right = this.right_us();
     const shares = this.machine.shares(right - this.span_us, right);
-    const over = `In the ${seconds(this.span_us / 1e6)} that are shown, ${plural(this.machine.columns(), "CPU")}:`;
+    const over = `In the ${duration(this.span_us * 1e3)} that are shown, ${plural(this.machine.columns(), "CPU")}:`;
     if (shares.length === 0) return `${over} no gang had a slot.`;
     const parts = shares.slice(0, 12).map(([job, share]) => {
       const name = this.machine.jobs.get(job)?.name;

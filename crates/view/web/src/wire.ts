@@ -1,7 +1,7 @@
 // The messages of the server. The other side is crates/view/src/web/wire.rs.
 //
-// Points in time are microseconds since the Unix epoch, which a number holds exactly; lists of CPUs
-// are texts such as "0-3,8". A figure that was not measured is absent.
+// Names and units are those of the interface file: times are nanoseconds, points in time count from
+// the Unix epoch. Lists of CPUs are texts such as "0-3,8".
 
 export type Class = "express" | "interactive" | "batch" | "standby";
 /** In order of priority. */
@@ -19,19 +19,57 @@ export type State =
 /** Those of jobs that want CPUs and get them. */
 export const ACTIVE: State[] = ["running", "waiting", "not_scheduled"];
 
+export type Unit =
+  | "text"
+  | "class"
+  | "state"
+  | "count"
+  | "mean"
+  | "share"
+  | "percent"
+  | "ns"
+  | "moment"
+  | "bytes";
+
+/** The definition of a figure of a job. */
+export interface Figure {
+  name: string;
+  title: string;
+  unit: Unit;
+  help: string;
+  /** It is a column; those of the greatest rank are left out first where the page is narrow. */
+  rank?: number;
+  /** A table that is sorted by it begins with the least. */
+  ascending: boolean;
+  /** A job's not_measured says why it is absent. */
+  measured: boolean;
+  /** A smaller value is marked. */
+  least: number | null;
+}
+
+export interface Limits {
+  cpus_max: number;
+  weight_min: number;
+  weight_max: number;
+  /** How much of the past the server sends at first. */
+  past_ns: number;
+}
+
 /** Once, at the beginning of a stream. */
 export interface Hello {
   version: string;
   host: string;
   user: string;
-  uid: number;
   read_only: boolean;
+  /** In the order in which they are shown. */
+  figures: Figure[];
+  limits: Limits;
 }
 
 export interface Phase {
-  p50_us: number;
-  p99_us: number;
-  max_us: number;
+  p50_ns: number;
+  p99_ns: number;
+  max_ns: number;
 }
 
 export interface Supply {
@@ -42,86 +80,62 @@ export interface Supply {
 
 export interface Status {
   version: string;
-  uptime_s: number;
+  uptime_ns: number;
   backend: string;
   guarantee: string;
   /** Why a stronger backend is not used. */
-  obstacle?: string;
-  slice_us: number;
-  gap_us: number;
-  gap_period_us: number;
-  fill: boolean;
-  cap: number;
+  obstacle: string | null;
+  slice_ns: number;
+  gap_ns: number;
+  gap_period_ns: number;
+  gang_share_max: number;
   cpus: number;
   unregistered_threads: number;
   load_average: number;
-  /** Older daemons do not tell of plans. */
-  switches: { count: number; late: Phase; lower: Phase; raise: Phase; skew: Phase; late_plans: number | null; ran_out: number | null };
+  switches: { count: number; late: Phase; skew: Phase; late_plans: number; ran_out: number };
   measuring: "yes" | "starting" | "no";
-  not_measured?: string;
-  working_hours?: boolean;
+  not_measured: string | null;
+  working_hours: boolean | null;
   /** Absent: express comes before all others. */
-  express_weight?: number;
+  express_weight: number | null;
   interactive_weight: number;
   batch_weight: number;
   memory: Supply;
-  disk: Supply;
 }
 
+/** The figures of a job by their names; one without a value is absent. */
 export interface Job {
   id: number;
   name: string;
   owner: string;
-  uid: number;
   class: Class;
-  policy: string;
   state: State;
-  weight: number;
   cpus: number;
   min_cpus: number;
-  cpu_list: string;
-  processes: number;
-  threads: number;
-  share_wanted: number;
+  weight: number;
   share_had: number;
-  coscheduled?: number;
-  skew_us_p99?: number;
+  memory_promised_bytes?: number;
   not_measured?: string;
-  /** CPUs that it used over the last seconds, and the share of that out of its slots. */
-  cpus_used?: number;
-  filling?: number;
-  /** How many of its threads waited for a CPU, in slot and out of slot. */
-  lost?: number;
-  waiting?: number;
-  mem_bytes?: number;
-  mem_used_bytes?: number;
-  mem_enforced: boolean;
-  disk_bytes?: number;
-  /** What its program says it has done, of how much, and when it said so. */
-  progress?: [done: number, total: number, at_us: number];
-  registered_us: number;
-  slots: number;
-  in_slot_s: number;
-  cpu_time_s: number;
+  [figure: string]: number | string | undefined;
 }
 
-/** slice, begin and end, whether it is a turn of the rest, who has which CPUs, and the gaps if there are any. */
+/** The last is null where there are no gaps. */
 export type WireRow = [
   slice: number,
-  start_us: number,
-  end_us: number,
+  start_ns: number,
+  end_ns: number,
   rest_turn: 0 | 1,
   slots: [job: number, cpus: string][],
-  gap: [length_us: number, period_us: number] | null,
+  gap: [length_ns: number, period_ns: number] | null,
 ];
 
 /** How things stand; many times a second. */
 export interface Frame {
-  at_us: number;
+  at_ns: number;
   /** Absent where they are as before. */
   status?: Status;
   jobs?: Job[];
-  /** In order: those that have ended since, and then those to come, in place of what was to come before. */
+  /** In order: those that have ended since, then those to come, which replace those before. */
   rows: WireRow[];
   /** How many of the rows have ended. */
   ended: number;
@@ -129,7 +143,7 @@ export interface Frame {
 
 /** There is nothing to see, and why. */
 export interface Gone {
-  at_us: number;
+  at_ns: number;
   code: string;
   message: string;
 }
@@ -143,27 +157,21 @@ export interface Process {
 export interface Culprit {
   name: string;
   pid: number;
-  class: string;
+  sched_policy: string;
   ns: number;
 }
 
 export interface Details {
   /** Why it is as fast or as slow as it is, in plain words. */
-  why?: string;
-  processes?: Process[];
-  cgroup?: string;
-  lost_to?: Culprit[];
+  why: string | null;
+  processes: Process[] | null;
+  lost_to: Culprit[] | null;
 }
 
-/** Columns, one value for each second that was looked at; null where it was not measured. */
+/** Columns, those of figures by their names, with a value for each look; null: not measured. */
 export interface Past {
   at_s: number[];
-  share_had: (number | null)[];
-  share_wanted: (number | null)[];
-  coscheduled: (number | null)[];
-  skew_us_p99: (number | null)[];
-  cpus_used: (number | null)[];
-  filling: (number | null)[];
+  [figure: string]: (number | null)[];
 }
 
 export interface EndedJob {
@@ -172,11 +180,10 @@ export interface EndedJob {
   owner: string;
   class: Class;
   cpus: number;
-  registered_us: number;
-  ended_us: number;
-  slots: number;
-  in_slot_s: number;
-  cpu_time_s: number;
+  registered_at_ns: number;
+  ended_at_ns: number;
+  in_slot_ns: number;
+  cpu_time_ns: number;
 }
 
 export interface Problem {

@@ -6,8 +6,8 @@ const SHOWN_MS = 6000;
 const SHOWN_LONG_MS = 20_000;
 const SHOWN_MAX = 4;
 
-export function tell(text: string, isTrouble = false): void {
-  const place = byId("told");
+export function notify(text: string, isTrouble = false): void {
+  const place = byId("notes");
   const note = element("p", { class: isTrouble ? "note trouble" : "note" }, text);
   const close = element("button", { type: "button", "aria-label": "Close", onclick: () => note.remove() }, "×");
   note.append(close);

@@ -32,7 +32,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* The structures below are repeated in shared.rs, which a test compares. */
+/* Structures that user space reads or writes are repeated in shared.rs, which a test compares. */
 
 #define GANGS_MAX 10240
 #define CULPRITS_MAX 4096

@@ -21,7 +21,7 @@
 //! than 8 ms in twelve with it.
 //!
 //! Properties: at the end of a longer period, a shorter one ends as well. Gaps come more often from
-//! the second busy look among the last ten on, until there is one at most.
+//! the second busy look among the last ten on, until at most one of the last ten is busy.
 
 use std::collections::VecDeque;
 
@@ -53,7 +53,7 @@ const PUBLISHED_MAX: usize = 128;
 /// The gaps, as the machine needs them.
 #[derive(Clone, Debug)]
 pub struct Gaps {
-    /// As they come while there are no short tasks.
+    /// As they come while there are no short tasks: as configured, or the default for the slice.
     asked: Gap,
     short_tasks: Option<ShortTasks>,
     /// The share of a CPU that the kernel keeps for ordinary threads, 0 to 1.
@@ -93,7 +93,7 @@ impl Gaps {
         Gap { length_ns: needed_ns(asked, self.kept, self.late_ns), ..asked }
     }
 
-    /// There are none as long as gangs are not raised.
+    /// There are none while uncontended gangs are left to Linux, which raises nobody.
     pub fn leave_out(&mut self, is_left_out: bool) {
         self.is_left_out = is_left_out;
     }
@@ -165,8 +165,8 @@ impl ShortTasks {
     }
 }
 
-/// At least what was asked for, at most half the period. A quarter more than the mean, since what
-/// is too little costs much and what is too much costs little.
+/// The length of a gap: at least what was asked for, at most half the period. It has 1.25 times
+/// `late_ns`, since a gap that is too short costs much, and one that is too long costs little.
 fn needed_ns(asked: Gap, kept: f64, late_ns: u64) -> u64 {
     if asked.length_ns == 0 || kept == 0.0 {
         return asked.length_ns;

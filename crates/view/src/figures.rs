@@ -42,7 +42,8 @@ pub struct Figure {
 /// The column of a figure in the tables of `gang top` and the page.
 #[derive(Debug, Serialize)]
 pub struct Column {
-    /// The greatest is left out first where there is no room for all columns.
+    /// The greatest is left out first where there is no room for all columns: 3 is for the widest
+    /// terminals alone.
     pub rank: u8,
     /// The heading in `gang top`.
     #[serde(skip)]
@@ -73,7 +74,7 @@ pub enum Unit {
     State,
     /// A whole number.
     Count,
-    /// A number that is a mean.
+    /// A mean or a rate, with decimals.
     Mean,
     /// 0 to 1.
     Share,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A machine for the programs of cosched.bpf.c, without a kernel: its clock, its CPUs, its threads
- * and its maps are moved by commands on standard input. native.rs has them. An answer is a line on
+ * and its maps are moved by commands on standard input. machine.rs has them. An answer is a line on
  * standard output.
  *
  * Nothing happens at once, so that the same commands have the same answers.

@@ -144,7 +144,7 @@ pub fn backend_of(seed: u64) -> Backend {
     match seed % 10 {
         0 => Backend::Weight,
         1 => Backend::Freeze,
-        2 => Backend::Signal,
+        2 | 3 => Backend::Signal,
         _ => Backend::Rt,
     }
 }
@@ -378,7 +378,10 @@ impl World {
             Kind::Reuse => {
                 let mut machine = self.machine.borrow_mut();
                 let now_ns = self.now.monotonic_ns;
-                let is_free = |&(_, at_ns): &(u32, u64)| at_ns + REUSED_AFTER_NS < now_ns;
+                // Without a daemon nobody looks in between, however long that takes.
+                let is_unseen = self.daemon.is_none();
+                let is_free =
+                    |&(_, at_ns): &(u32, u64)| is_unseen || at_ns + REUSED_AFTER_NS < now_ns;
                 if let Some(at) = machine.ended.iter().position(is_free) {
                     let (number, _) = machine.ended.remove(at);
                     let uid = USERS[usize::from(a) % USERS.len()];
@@ -1299,7 +1302,7 @@ impl World {
         if std::env::var_os("STORM_TRACE").is_some() {
             self.trace(&effects);
         }
-        self.check_plans(&effects.planned.plans);
+        self.check_plans(&effects.planned.plans, resume_ns);
         self.effect()?;
         for (job, cpus) in &effects.pins {
             self.machine.borrow_mut().give(*job, cpus);
@@ -1344,7 +1347,8 @@ impl World {
     }
 
     /// In one slice no CPU belongs to two gangs, and a gang has slots only where it takes turns.
-    fn check_plans(&self, plans: &[gang_schedule::Plan]) {
+    /// Plans that begin before `resume_ns` are from before the last events.
+    fn check_plans(&self, plans: &[gang_schedule::Plan], resume_ns: u64) {
         let mut machine = self.machine.borrow_mut();
         let Some(daemon) = &self.daemon else { return };
         for plan in plans {
@@ -1357,7 +1361,8 @@ impl World {
                 owned = owned.union(&slot.cpus);
             }
         }
-        if let Some(plan) = plans.last() {
+        let made = slices::slice_at(daemon.core.schedule.config(), resume_ns);
+        for plan in plans.iter().filter(|plan| plan.slice >= made) {
             let wrong = gang_schedule::check::plan(&daemon.core.schedule, plan);
             machine.violations.extend(wrong.iter().map(ToString::to_string));
         }
@@ -1396,24 +1401,32 @@ impl World {
                 && wakes
                 && lane.stalled_until_ns <= now_ns
                 && lane.last.from_ns <= now_ns
-                && now_ns < lane.last.until_ns
         });
+        let is_over = daemon.lanes.iter().all(|lane| lane.last.deadline_ns <= now_ns);
+        let is_covered = daemon.lanes.iter().all(|lane| now_ns < lane.last.until_ns);
         let is_steady = self.now.monotonic_ns > self.stepped_until_ns;
         let is_told = is_steady && daemon.orders.is_empty() && !core.schedule.is_changed();
         let missed: u64 = daemon.lanes.iter().map(|lane| lane.missed).sum();
-        if !is_followed || !is_told || !core.has_seen(missed) {
+        if !is_followed || !is_told || !core.has_seen(missed) || !(is_covered || is_over) {
             return;
         }
         let slice = slices::slice_at(config, now_ns);
         let in_gap = slices::in_gap(config, now_ns);
-        let Some(plan) = core.schedule.plan_of(slice) else { return };
+        let plan = core.schedule.plan_of(slice).filter(|_| is_covered);
+        if plan.is_none() && !is_over {
+            return;
+        }
+        let slot_of = |job| plan.and_then(|plan| plan.slot(job));
         let online = core.schedule.topology().set();
         let mut wrong = Vec::new();
         for (id, job) in &core.jobs {
             let Some(home) = &job.home else { continue };
             // One that has just fallen asleep has its slot to the end.
-            let has_slot = plan.slot(*id).is_some() && !job.suspended;
+            let has_slot = slot_of(*id).is_some() && !job.suspended;
             let standing = match core.eligibility(job).is_gang() {
+                // The deadline has lowered those that the end of the timetable left raised.
+                _ if is_over && job.standing == Standing::Raised => Standing::Filling,
+                _ if is_over => job.standing,
                 _ if has_slot && in_gap => Standing::Filling,
                 _ if has_slot => Standing::Raised,
                 true => job.standing_out_of_row(config.fill, core.machine()),
@@ -1427,7 +1440,7 @@ impl World {
             let members = machine.living(*id, &home.members);
             let stands = machine.model.check(self.backend, (*id, &members), standing, job.in_slot);
             let cpus = match standing {
-                Standing::Raised => Some(plan.slot(*id).map(|slot| &slot.cpus)),
+                Standing::Raised => Some(slot_of(*id).map(|slot| &slot.cpus)),
                 Standing::Released => Some(None),
                 Standing::Filling | Standing::Paused => None,
             };

@@ -11,6 +11,7 @@
 #   user      `make test` without root
 #   stopped   all tests in a guest whose virtual CPUs are stopped at random for 1 to 20 ms
 #   storms    a million seeds of tests/storm
+#   faults    tests/storm/faults.sh: storms find the faults that are kept beside them
 #   vm        tests/vm.sh: other kernels, clocks, suspends, systemd
 #   distros   the two commands of the README in fresh roots of Debian and Ubuntu
 set -euo pipefail
@@ -23,6 +24,7 @@ part() {
     quota | spaces | user) tests/conditions.sh "$1" ;;
     stopped) tests/vm.sh tests ;;
     storms) cargo run --quiet --locked --package gang-storm -- 0..1000000 ;;
+    faults) tests/storm/faults.sh ;;
     vm) tests/vm.sh ;;
     distros) tests/distros.sh ;;
     *) printf 'tests/nightly.sh: there is no part %s\n' "$1" >&2 && return 2 ;;
@@ -30,7 +32,7 @@ part() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(figures busy quota spaces user stopped storms vm distros)
+((${#parts[@]})) || parts=(figures busy quota spaces user stopped storms faults vm distros)
 outcomes=()
 failures=0
 for part in "${parts[@]}"; do

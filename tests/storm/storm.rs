@@ -8,7 +8,7 @@ use gang_storm::{
     world::Cells,
 };
 
-/// Seeds of `make test`. One in ten is of jobs that are trees of processes, as a daemon without
+/// Seeds of `make test`. One in five is of jobs that are trees of processes, as a daemon without
 /// privilege has them.
 const SEEDS: u64 = 10_600;
 

@@ -246,7 +246,9 @@ impl Conductor {
         self.is_made_behind = followed.is_behind || (self.is_made_behind && !has_begun);
         self.unknown.extend(unknown);
         let is_over = from_ns > self.published.until_ns;
-        if (!has_begun && last_ns <= now.utc_ns) || is_over {
+        // The switchers have gone on with the last timetable since then.
+        let is_late = from_ns <= now.utc_ns;
+        if (!has_begun && last_ns <= now.utc_ns) || is_over || is_late {
             // Some of what it states is done, and some is not: its deadline lowers gangs, too.
             self.unknown.extend(self.published.gangs());
         }

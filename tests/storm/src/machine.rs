@@ -387,10 +387,16 @@ impl Machine {
                 }
             }
             Action::Signal { pid, signal: Signal::Stop, .. } => {
-                if !self.processes.contains_key(pid) {
-                    return;
+                let Some(process) = self.processes.get(pid) else { return };
+                let uid = process.uid;
+                let owner = self.record_of_process(*pid, *pid).map(|of| (of.id, of.owner_uid));
+                if let Some((job, owner)) = owner.filter(|&(_, owner)| owner != 0 && owner != uid) {
+                    self.violation(format!(
+                        "nobody stops another's process: {pid} of user {uid} by job {job} of user \
+                         {owner}"
+                    ));
                 }
-                if self.record_of_process(*pid, *pid).is_none() {
+                if owner.is_none() {
                     self.violation(format!(
                         "on file before it is done: process {pid} of {:?} is stopped, and no job on \
                          file has it: {:?}",
@@ -584,6 +590,39 @@ impl Machine {
         }
     }
 
+    /// No thread is in a slot.
+    pub fn check_lowered(&mut self) {
+        let mut raised = self.model.attributes.iter().filter(|(tid, now)| {
+            let own = self.threads.get(tid).map(|thread| thread.own.policy);
+            is_raised(now) && own != Some(now.policy)
+        });
+        if let Some(tid) = raised.next().map(|(&tid, _)| tid) {
+            self.violation(format!("the deadline lowers every gang: thread {tid} is raised"));
+        }
+    }
+
+    /// The threads of a job run on the CPUs of its slot, or where they ran without it.
+    pub fn check_cpus(
+        &self,
+        members: &Members,
+        slot: Option<&CpuSet>,
+        online: &CpuSet,
+    ) -> Result<(), String> {
+        for thread in members.threads().iter().filter(|it| !it.is_exempt() && !it.user_pinned) {
+            let (of, cpus) = (&self.threads[&thread.tid], &self.model.affinity[&thread.tid]);
+            let is_own = *cpus == of.own_cpus || of.normal_cpus.as_ref() == Some(cpus);
+            let is_right = match slot {
+                Some(slot) => cpus == slot || (is_own && slot == online),
+                None => is_own,
+            };
+            if !is_right {
+                let tid = thread.tid;
+                return Err(format!("thread {tid} is on {cpus}, and its slot is {slot:?}"));
+            }
+        }
+        Ok(())
+    }
+
     /// The members that live, of which it is known how they were, as they are to stand.
     pub fn living(&self, job: JobId, members: &Members) -> Members {
         let lives = |thread: &&gang_timetable::Thread| {
@@ -602,7 +641,9 @@ impl Machine {
         let threads = members.threads().iter().filter(lives).copied().collect();
         let mut living =
             Members::new(members.controls, members.default, members.everywhere.clone());
-        let lives = |pid: &&u32| self.processes.contains_key(*pid);
+        // Here, too, another one may have its number by now.
+        let lives =
+            |pid: &&u32| self.record_of_process(**pid, **pid).map(|it| it.id) == Some(job.0);
         living.processes = members.processes.iter().filter(lives).copied().collect();
         living.with_threads(threads)
     }

@@ -3,6 +3,7 @@
 //!   storm SEED                  one seed again; a seed that fails prints its shortest script
 //!   storm SEED FILE             the script in a file, on the machine of a seed
 //!   storm FROM..TO [WHICH]      many seeds; ends with the shortest script of the first that fails
+//!   storm FROM..TO first        the same, up to the first seed that fails; nothing is shrunk
 //!   storm FROM.. MINUTES [WHICH]
 //!                               as many seeds as there is time for
 //!
@@ -10,6 +11,7 @@
 //! With STORM_TRACE=1 every plan and action is printed, and nothing is shrunk.
 
 use std::{
+    collections::BTreeMap,
     process::ExitCode,
     sync::{
         Mutex, PoisonError,
@@ -31,13 +33,14 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let result = match words[..] {
+        [seeds, "first"] if seeds.contains("..") => first(seeds),
         [seeds, ref rest @ ..] if seeds.contains("..") => range(seeds, rest),
         [seed] => number(seed).and_then(|seed| one(seed, &of_seed(seed))),
         [seed, file] => number(seed).and_then(|seed| {
             let text = std::fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
             one(seed, &read(&text)?)
         }),
-        _ => Err("usage: storm SEED [FILE] | storm FROM..TO [cgroups|trees] | \
+        _ => Err("usage: storm SEED [FILE] | storm FROM..TO [cgroups|trees|first] | \
                   storm FROM.. MINUTES [cgroups|trees]"
             .into()),
     };
@@ -67,6 +70,32 @@ fn one(seed: u64, events: &[Event]) -> Result<(), String> {
     let shortest = shrink(events.to_vec(), fails);
     let violations = run(seed, &shortest).violations;
     Err(format!("seed {seed}: {}\n\n{}", violations.join("\n"), write(&shortest)))
+}
+
+/// The first seed that fails, which is the same however many CPUs there are.
+fn first(seeds: &str) -> Result<(), String> {
+    let (from, to) = seeds.split_once("..").unwrap_or((seeds, ""));
+    let next = AtomicU64::new(number(from)?);
+    let end = AtomicU64::new(number(to)?);
+    let found = Mutex::new(BTreeMap::new());
+    on_all_cpus(|| {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end.load(Ordering::Relaxed) {
+                break;
+            }
+            if let Some(violation) = run(seed, &of_seed(seed)).violations.into_iter().next() {
+                // Seeds before this one are still run.
+                end.fetch_min(seed, Ordering::Relaxed);
+                found.lock().unwrap_or_else(PoisonError::into_inner).insert(seed, violation);
+            }
+        }
+    });
+    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match found.first_key_value() {
+        None => Ok(()),
+        Some((seed, violation)) => Err(format!("seed {seed}: {violation}")),
+    }
 }
 
 /// Many seeds, those of one kind where it is named.
@@ -110,12 +139,16 @@ fn range(seeds: &str, words: &[&str]) -> Result<(), String> {
             }
         }
     };
-    thread::scope(|scope| {
-        (0..thread::available_parallelism().map_or(1, usize::from)).for_each(|_| {
-            scope.spawn(work);
-        });
-    });
+    on_all_cpus(work);
     let (seeds, steps, failed) = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{seeds} seeds, {steps} steps, {} failed, in {:.0?}", failed.len(), began.elapsed());
     failed.iter().min().map_or(Ok(()), |&seed| one(seed, &of_seed(seed)))
+}
+
+fn on_all_cpus(work: impl Fn() + Sync) {
+    thread::scope(|scope| {
+        (0..thread::available_parallelism().map_or(1, usize::from)).for_each(|_| {
+            scope.spawn(&work);
+        });
+    });
 }

@@ -31,6 +31,7 @@ kinds! {
     // Time and the machine.
     Pass "pass" 60,
     Stall "stall" 8,
+    Hang "hang" 2,
     StepClock "step-clock" 2,
     TakeCpu "take-cpu" 2,
     BringCpu "bring-cpu" 3,

@@ -36,6 +36,8 @@ const MS: u64 = 1_000_000;
 const USERS: [u32; 4] = [0, 1000, 1001, 1002];
 /// For how long a step of the clock may show: plans reach that far, and switchers sleep as long.
 const STEP_SHOWS_NS: u64 = 600 * MS;
+/// For so long the shares of gangs are looked at.
+const FRAME_SLICES: u64 = 200;
 /// A number is given again after that long.
 const REUSED_AFTER_NS: u64 = 1_000 * MS;
 
@@ -50,6 +52,20 @@ struct Lane {
     /// It does not run before then (UTC).
     stalled_until_ns: u64,
     missed: u64,
+}
+
+impl Lane {
+    /// A switcher that is awake follows its timetable.
+    fn switch(&mut self, now_ns: u64, machine: &RefCell<Machine>) {
+        let is_awake = self.wakes_ns.is_some_and(|at_ns| at_ns <= now_ns);
+        if !is_awake || self.stalled_until_ns > now_ns {
+            return;
+        }
+        let missed = RefCell::new(0);
+        let arms = Arms { machine, now_ns, missed: &missed };
+        self.wakes_ns = self.line.follow(&self.last, now_ns, &arms);
+        self.missed += missed.into_inner();
+    }
 }
 
 /// What a client's request still has to do.
@@ -128,7 +144,7 @@ pub fn backend_of(seed: u64) -> Backend {
     match seed % 10 {
         0 => Backend::Weight,
         1 => Backend::Freeze,
-        2 => Backend::Signal,
+        2 | 3 => Backend::Signal,
         _ => Backend::Rt,
     }
 }
@@ -178,6 +194,11 @@ impl World {
             if !violations.is_empty() {
                 return violations;
             }
+        }
+        self.check_shares();
+        let violations = std::mem::take(&mut self.machine.borrow_mut().violations);
+        if !violations.is_empty() {
+            return violations;
         }
         // In the end the daemon is gone, and everybody is as before.
         if self.daemon.take().is_some() {
@@ -264,6 +285,11 @@ impl World {
                 machine.clear_away(&record);
                 continue;
             }
+            let restored = daemon.core.jobs.get(&job).and_then(|job| job.record());
+            if restored.as_ref() != Some(&record) {
+                let what = format!("a job is taken over as on file: {record:?}, now {restored:?}");
+                machine.violations.push(what);
+            }
             machine.pins.remove(&job);
             daemon.rosters.insert(job, roster);
         }
@@ -317,7 +343,12 @@ impl World {
             Kind::Pass => {
                 let lengths = [100_000, MS, 3 * MS, 7 * MS, 20 * MS, 60 * MS, 150 * MS, 400 * MS];
                 let length_ns = lengths[usize::from(a) % lengths.len()];
-                self.pass(length_ns + u64::from(b));
+                self.pass(length_ns + u64::from(b), false);
+            }
+            Kind::Hang => {
+                self.pass(u64::from(b % 800) * MS, true);
+                self.check_expired();
+                self.ring();
             }
             Kind::Stall => {
                 let until_ns = self.now.utc_ns + u64::from(b % 800) * MS / 4;
@@ -347,7 +378,10 @@ impl World {
             Kind::Reuse => {
                 let mut machine = self.machine.borrow_mut();
                 let now_ns = self.now.monotonic_ns;
-                let is_free = |&(_, at_ns): &(u32, u64)| at_ns + REUSED_AFTER_NS < now_ns;
+                // Without a daemon nobody looks in between, however long that takes.
+                let is_unseen = self.daemon.is_none();
+                let is_free =
+                    |&(_, at_ns): &(u32, u64)| is_unseen || at_ns + REUSED_AFTER_NS < now_ns;
                 if let Some(at) = machine.ended.iter().position(is_free) {
                     let (number, _) = machine.ended.remove(at);
                     let uid = USERS[usize::from(a) % USERS.len()];
@@ -1152,13 +1186,13 @@ impl World {
         }
     }
 
-    /// Time passes: switchers and the conductor run when they wake.
-    fn pass(&mut self, length_ns: u64) {
+    /// Time passes: switchers run when they wake, and so does the conductor unless it hangs.
+    fn pass(&mut self, length_ns: u64, hangs: bool) {
         let end_ns = self.now.utc_ns + length_ns;
         let mut turns = 0;
         while self.now.utc_ns < end_ns {
             turns += 1;
-            let at_ns = self.next_ns().clamp(self.now.utc_ns, end_ns);
+            let at_ns = self.next_ns(hangs).clamp(self.now.utc_ns, end_ns);
             // A step that comes at once makes some progress, as on every machine.
             let at_ns = if turns > 20_000 { end_ns } else { at_ns };
             let step_ns = at_ns - self.now.utc_ns;
@@ -1166,7 +1200,7 @@ impl World {
             self.now.monotonic_ns += step_ns;
             self.switch();
             let is_due = self.daemon.as_ref().is_some_and(|it| it.wakes_ns <= self.now.utc_ns);
-            if is_due && self.conduct(NewThreads::None).is_err() {
+            if is_due && !hangs && self.conduct(NewThreads::None).is_err() {
                 return;
             }
             if at_ns == end_ns {
@@ -1176,11 +1210,12 @@ impl World {
     }
 
     /// When somebody wakes next.
-    fn next_ns(&self) -> u64 {
+    fn next_ns(&self, hangs: bool) -> u64 {
         let Some(daemon) = &self.daemon else { return u64::MAX };
         let lanes = daemon.lanes.iter();
         let lanes = lanes.filter_map(|lane| Some(lane.wakes_ns?.max(lane.stalled_until_ns)));
-        lanes.chain([daemon.wakes_ns]).min().unwrap_or(u64::MAX)
+        let conductor = Some(daemon.wakes_ns).filter(|_| !hangs);
+        lanes.chain(conductor).min().unwrap_or(u64::MAX)
     }
 
     /// Every switcher that wakes follows its timetable.
@@ -1188,15 +1223,20 @@ impl World {
         let now_ns = self.now.utc_ns;
         let machine = Rc::clone(&self.machine);
         let Some(daemon) = &mut self.daemon else { return };
-        for lane in &mut daemon.lanes {
-            let is_awake = lane.wakes_ns.is_some_and(|at_ns| at_ns <= now_ns);
-            if !is_awake || lane.stalled_until_ns > now_ns {
-                continue;
-            }
-            let missed = RefCell::new(0);
-            let arms = Arms { machine: &machine, now_ns, missed: &missed };
-            lane.wakes_ns = lane.line.follow(&lane.last, now_ns, &arms);
-            lane.missed += missed.into_inner();
+        daemon.lanes.iter_mut().for_each(|lane| lane.switch(now_ns, &machine));
+    }
+
+    /// Where the conductor hangs, the switchers take every gang out of its slot by the deadline.
+    fn check_expired(&mut self) {
+        let now_ns = self.now.utc_ns;
+        let is_steady = self.now.monotonic_ns > self.stepped_until_ns;
+        let has_expired = |lane: &Lane| {
+            lane.last.generation == lane.line.current().generation
+                && lane.last.deadline_ns <= now_ns
+                && lane.stalled_until_ns <= now_ns
+        };
+        if is_steady && self.daemon.as_ref().is_some_and(|it| it.lanes.iter().all(has_expired)) {
+            self.machine.borrow_mut().check_lowered();
         }
     }
 
@@ -1262,7 +1302,7 @@ impl World {
         if std::env::var_os("STORM_TRACE").is_some() {
             self.trace(&effects);
         }
-        self.check_plans(&effects.planned.plans);
+        self.check_plans(&effects.planned.plans, resume_ns);
         self.effect()?;
         for (job, cpus) in &effects.pins {
             self.machine.borrow_mut().give(*job, cpus);
@@ -1279,6 +1319,10 @@ impl World {
             }
             lane.last = Rc::new(timetable);
             lane.wakes_ns = Some(now.utc_ns);
+            // Some switchers come for it before the next effect.
+            if (lane.last.generation + at as u64) % 2 == 0 {
+                lane.switch(now.utc_ns, &machine);
+            }
         }
         if let Some(daemon) = &mut self.daemon {
             daemon.core.planned_within(50_000);
@@ -1303,7 +1347,8 @@ impl World {
     }
 
     /// In one slice no CPU belongs to two gangs, and a gang has slots only where it takes turns.
-    fn check_plans(&self, plans: &[gang_schedule::Plan]) {
+    /// Plans that begin before `resume_ns` are from before the last events.
+    fn check_plans(&self, plans: &[gang_schedule::Plan], resume_ns: u64) {
         let mut machine = self.machine.borrow_mut();
         let Some(daemon) = &self.daemon else { return };
         for plan in plans {
@@ -1316,9 +1361,30 @@ impl World {
                 owned = owned.union(&slot.cpus);
             }
         }
-        if let Some(plan) = plans.last() {
+        let made = slices::slice_at(daemon.core.schedule.config(), resume_ns);
+        for plan in plans.iter().filter(|plan| plan.slice >= made) {
             let wrong = gang_schedule::check::plan(&daemon.core.schedule, plan);
             machine.violations.extend(wrong.iter().map(ToString::to_string));
+        }
+    }
+
+    /// Were nothing to happen any more, every gang would have its slots.
+    fn check_shares(&self) {
+        let Some(daemon) = &self.daemon else { return };
+        // Where slices differ in their gaps, shares are of time and not of slices.
+        if self.config.slice_ns % self.config.gap.period_ns != 0 {
+            return;
+        }
+        let mut schedule = Schedule::clone(&daemon.core.schedule);
+        let last = daemon.core.schedule.plans().last().map_or(0, |plan| plan.slice);
+        let mut frame = gang_schedule::check::Frame::new();
+        for slice in last + 1..last + FRAME_SLICES {
+            let plan = schedule.plan(slice);
+            let wrong = frame.observe(&schedule, &plan);
+            if !wrong.is_empty() {
+                let wrong = wrong.iter().map(ToString::to_string);
+                return self.machine.borrow_mut().violations.extend(wrong);
+            }
         }
     }
 
@@ -1335,23 +1401,32 @@ impl World {
                 && wakes
                 && lane.stalled_until_ns <= now_ns
                 && lane.last.from_ns <= now_ns
-                && now_ns < lane.last.until_ns
         });
+        let is_over = daemon.lanes.iter().all(|lane| lane.last.deadline_ns <= now_ns);
+        let is_covered = daemon.lanes.iter().all(|lane| now_ns < lane.last.until_ns);
         let is_steady = self.now.monotonic_ns > self.stepped_until_ns;
         let is_told = is_steady && daemon.orders.is_empty() && !core.schedule.is_changed();
         let missed: u64 = daemon.lanes.iter().map(|lane| lane.missed).sum();
-        if !is_followed || !is_told || !core.has_seen(missed) {
+        if !is_followed || !is_told || !core.has_seen(missed) || !(is_covered || is_over) {
             return;
         }
         let slice = slices::slice_at(config, now_ns);
         let in_gap = slices::in_gap(config, now_ns);
-        let Some(plan) = core.schedule.plan_of(slice) else { return };
+        let plan = core.schedule.plan_of(slice).filter(|_| is_covered);
+        if plan.is_none() && !is_over {
+            return;
+        }
+        let slot_of = |job| plan.and_then(|plan| plan.slot(job));
+        let online = core.schedule.topology().set();
         let mut wrong = Vec::new();
         for (id, job) in &core.jobs {
             let Some(home) = &job.home else { continue };
             // One that has just fallen asleep has its slot to the end.
-            let has_slot = plan.slot(*id).is_some() && !job.suspended;
+            let has_slot = slot_of(*id).is_some() && !job.suspended;
             let standing = match core.eligibility(job).is_gang() {
+                // The deadline has lowered those that the end of the timetable left raised.
+                _ if is_over && job.standing == Standing::Raised => Standing::Filling,
+                _ if is_over => job.standing,
                 _ if has_slot && in_gap => Standing::Filling,
                 _ if has_slot => Standing::Raised,
                 true => job.standing_out_of_row(config.fill, core.machine()),
@@ -1364,6 +1439,15 @@ impl World {
             }
             let members = machine.living(*id, &home.members);
             let stands = machine.model.check(self.backend, (*id, &members), standing, job.in_slot);
+            let cpus = match standing {
+                Standing::Raised => Some(slot_of(*id).map(|slot| &slot.cpus)),
+                Standing::Released => Some(None),
+                Standing::Filling | Standing::Paused => None,
+            };
+            let cpus = cpus.filter(|slot| slot.is_none() || self.backend.can_fill());
+            let stands = stands.and_then(|()| {
+                cpus.map_or(Ok(()), |slot| machine.check_cpus(&members, slot, online))
+            });
             if let Err(what) = stands {
                 wrong.push(format!(
                     "each job is in its standing: job {id} ({:?}) at slice {slice}: {what}",

@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 18] = [
+const ROOMS: [(&str, &[&str]); 19] = [
     ("gang-bpf", &[]),
     ("gang-schedule", &[]),
     ("gang-timetable", &["gang-schedule"]),
@@ -40,10 +40,11 @@ const ROOMS: [(&str, &[&str]); 18] = [
     ("gang-rooms", &[]),
     ("gang-storm", &["gang-conductor", "gang-schedule", "gang-timetable"]),
     ("gang-harness", &[]),
+    ("gang-daemon", &["gang-harness", "gang-protocol"]),
 ];
 
 /// Packages that every room may use in its tests besides itself.
-const IN_TESTS: &[&str] = &["gang-harness"];
+const IN_TESTS: &[&str] = &["gang-daemon", "gang-harness"];
 
 /// Rooms that decide, by their directories: without Linux, a clock, a file or a random number.
 const PURE: [(&str, &str); 3] = [

@@ -3,20 +3,19 @@
 mod programs;
 
 use std::{
-    os::unix::process::CommandExt,
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    ops::Deref,
+    process::{Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
+use gang_daemon::{Daemon, Options, Program, are_built, is_root};
 use gang_harness::{skipped, wait_for, wait_until};
 use gang_protocol::{
-    client::{Change, Client, Decision},
+    client::{Change, Decision},
     error::ClientError,
     v1::{self, Gain, Policy},
 };
-use programs::Program;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A job of policy auto of which that is said was not looked at.
@@ -25,96 +24,39 @@ const UNSEEN: &str = "nobody has looked at it yet";
 /// The longest that a decision is waited for.
 const DECIDED_WITHIN: Duration = Duration::from_secs(240);
 
-/// A directory with the programs that a test is to find, and a daemon.
-struct Place {
-    directory: tempfile::TempDir,
-    programs: PathBuf,
-    daemon: Child,
-}
+/// A daemon with the programs that a test is to find.
+struct Place(Daemon);
 
-fn start(programs: &Path, directory: &Path) -> Child {
-    Command::new(programs.join("gangd"))
-        .arg("--socket")
-        .arg(directory.join("gangd.sock"))
-        .arg("--config")
-        .arg(directory.join("gangd.toml"))
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap()
+impl Deref for Place {
+    type Target = Daemon;
+
+    fn deref(&self) -> &Daemon {
+        &self.0
+    }
 }
 
 impl Place {
     /// With all programs where they were built, or with copies of those that are named.
     fn new(copied: Option<&[&str]>) -> Option<Place> {
-        let built = Path::new(env!("CARGO_BIN_EXE_gang-doctor")).parent().unwrap();
-        if !rustix::process::geteuid().is_root() {
-            skipped("needs root");
+        if !is_root() || !are_built(&["gang", "gangd"]) {
             return None;
         }
-        if ["gang", "gangd"].iter().any(|name| !built.join(name).is_file()) {
-            skipped("gang and gangd are not built (make test builds them)");
-            return None;
-        }
-        let directory = tempfile::tempdir().unwrap();
-        for name in copied.into_iter().flatten() {
-            // By another process: one that is started meanwhile would keep it open for writing.
-            let copied = Command::new("cp").arg(built.join(name)).arg(directory.path()).status();
-            assert!(copied.unwrap().success());
-        }
+        let place = copied.map_or_else(gang_daemon::Place::new, gang_daemon::Place::with_copies);
         // In two minutes nothing would be compared twice.
-        std::fs::write(directory.path().join("gangd.toml"), "proof_cost = 0.5\n").unwrap();
-        let programs = if copied.is_some() { directory.path().into() } else { built.to_owned() };
-        let daemon = start(&programs, directory.path());
-        let place = Place { directory, programs, daemon };
-        place.wait_for_daemon();
-        Some(place)
-    }
-
-    fn wait_for_daemon(&self) {
-        wait_until("the daemon answers", || Client::connect(&self.socket()).is_ok());
-    }
-
-    /// The daemon is killed, and another one started.
-    fn restart(&mut self) {
-        self.daemon.kill().unwrap();
-        self.daemon.wait().unwrap();
-        wait_until("it is gone", || Client::connect(&self.socket()).is_err());
-        self.daemon = start(&self.programs, self.directory.path());
-        self.wait_for_daemon();
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.directory.path().join("gangd.sock")
-    }
-
-    fn client(&self) -> Client {
-        Client::connect(&self.socket()).unwrap()
-    }
-
-    fn gang(&self, arguments: &[&str]) -> Command {
-        let mut gang = Command::new(self.programs.join("gang"));
-        gang.args(arguments).env("GANG_SOCKET", self.socket());
-        gang
+        let options = Options { configuration: "proof_cost = 0.5\n", ..Options::default() };
+        Some(Place(Daemon::start_in(place, &options)))
     }
 
     fn said(&self, arguments: &[&str]) -> String {
-        let Output { stdout, stderr, .. } = self.gang(arguments).output().unwrap();
+        let Output { stdout, stderr, .. } = self.output(arguments);
         String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned()
     }
 
     /// Starts a program as a job; `options` are those of `gang run`.
     fn run(&self, name: &str, options: &[&str], program: &[&str]) -> Program {
         let mut gang = self.gang(&["run", "--name", name]);
-        let child = gang
-            .args(options)
-            .arg("--")
-            .args(program)
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .unwrap();
-        let program = Program(child);
+        gang.args(options).arg("--").args(program).stdin(Stdio::null()).stderr(Stdio::piped());
+        let program = Program::start(&mut gang);
         wait_until("it is a job", || self.job(name).is_some_and(|job| job.processes > 0));
         program
     }
@@ -166,20 +108,6 @@ impl Place {
             assert!(!is_late, "{name} not within {DECIDED_WITHIN:?} {policy:?}: {seen:#?}");
             thread::sleep(Duration::from_millis(50));
         }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.daemon), Signal::TERM);
-        let end = Instant::now() + Duration::from_secs(30);
-        while Instant::now() < end && matches!(self.daemon.try_wait(), Ok(None)) {
-            thread::sleep(Duration::from_millis(10));
-        }
-        let _ = self.daemon.kill();
-        let _ = self.daemon.wait();
-        let mut release = Command::new(self.programs.join("gangd"));
-        let _ = release.arg("--socket").arg(self.socket()).arg("--release").output();
     }
 }
 
@@ -308,7 +236,7 @@ fn needs_root_and_bpf_who_proves_jobs_may_be_killed() {
     let Some(place) = Place::new(None) else { return };
     let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
     let program = place.run("program", &["--policy", "auto", "--min", "1"], &spin);
-    let daemon = place.daemon.id();
+    let daemon = place.pid();
     let doctors = || -> Vec<Pid> {
         let path = format!("/proc/{daemon}/task");
         let tasks = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -353,7 +281,8 @@ fn needs_root_killed_daemon_decides_auto_anew() {
     };
     let id = place.job("program").unwrap().id;
     place.client().decide(id, decision).unwrap();
-    place.restart();
+    place.0.kill();
+    place.0.start();
     let job = place.job("program").unwrap();
     assert_eq!((job.id, &job.policy, job.decided()), (id, &Policy::auto, None));
     wait_until("it is a gang again", || place.job("program").unwrap().slots > 0);

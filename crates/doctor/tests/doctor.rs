@@ -1,25 +1,24 @@
 //! The program, on the real kernel, with a daemon of its own.
 
-mod place;
 mod programs;
 mod sums;
+mod watching;
 
 use std::{
     io::{BufRead, BufReader, Write},
-    os::unix::process::CommandExt,
     path::Path,
     process::{Command, Stdio},
     sync::mpsc::{self, RecvTimeoutError},
     time::{Duration, Instant},
 };
 
+use gang_daemon::{Place, Program, stderr};
 use gang_doctor::sites::{Site, Sites};
 use gang_harness::{skipped, wait_for, wait_until};
-use gang_protocol::{client::Client, v1::Policy};
-use place::{Place, beside, cannot_watch, diagnosis, seen_enough, sole_watcher, stderr};
-use programs::Program;
+use gang_protocol::v1::Policy;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use watching::{cannot_watch, command, diagnosis, doctor, seen_enough, sole_watcher};
 
 fn holds(diagnosis: &Value, id: &str) -> Value {
     let conditions = diagnosis["conditions"].as_array().unwrap();
@@ -74,7 +73,7 @@ fn needs_root_and_bpf_barrier_differs_from_spinning() {
     let pace = single["figures"]["pace"].as_f64().unwrap();
     assert!(pace < 1.5, "{single:#}");
     assert_eq!(holds(&single, "E1"), false, "{single:#}");
-    let Some(program) = programs::meet(place.0.path()) else { return };
+    let Some(program) = programs::meet(place.directory.path()) else { return };
     // Few ticks do not show how often they meet.
     let are_seen_to_meet = |seen: &Value| {
         let spins = seen["figures"]["spinning"].as_f64() > Some(0.0);
@@ -91,7 +90,7 @@ fn needs_root_and_bpf_barrier_differs_from_spinning() {
 fn needs_root_and_bpf_kernel_waits_are_seen() {
     let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
-    let Some(program) = programs::meet(place.0.path()) else { return };
+    let Some(program) = programs::meet(place.directory.path()) else { return };
     let yields = [program.to_str().unwrap(), "yield"];
     seen_enough(&place, &yields, |seen| {
         let waits_at = seen["figures"]["waits_at"].as_array().unwrap();
@@ -104,10 +103,10 @@ fn needs_root_and_bpf_proof_restores_program() {
     let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let program = Program::spinner();
-    let pid = program.0.id().to_string();
+    let pid = program.pid().to_string();
     let groups = || std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let before = groups();
-    let output = place.doctor(&["--json", "--seconds", "1", "--prove", "--pid", &pid]);
+    let output = doctor(&place, &["--json", "--seconds", "1", "--prove", "--pid", &pid]);
     let after = groups();
     drop(program);
     let Some(diagnosis) = diagnosis(&output) else { return };
@@ -124,9 +123,10 @@ fn needs_root_and_bpf_proof_restores_program() {
 fn needs_root_and_bpf_early_end_is_still_diagnosed() {
     let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
-    let pid = place.0.path().join("pid");
+    let pid = place.path("pid");
     let script = format!("echo $$ >{}; while [ $SECONDS -lt 600 ]; do :; done", pid.display());
-    let mut doctor = place.command(&["--json", "--seconds", "1", "--after", "0.3", "--prove"]);
+    let options = ["--json", "--seconds", "1", "--after", "0.3", "--prove"];
+    let mut doctor = command(&place, &options);
     doctor.args(["--", "bash", "-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut doctor = doctor.spawn().unwrap();
     // It is a gang for the first time when it was watched and its proof begins, which takes six
@@ -134,8 +134,7 @@ fn needs_root_and_bpf_early_end_is_still_diagnosed() {
     let mut has_ended = false;
     wait_until("it is a gang, or the doctor has ended", || {
         has_ended = !matches!(doctor.try_wait(), Ok(None));
-        let listed = Client::connect(&place.socket()).and_then(|mut client| client.list_jobs());
-        has_ended || listed.is_ok_and(|it| it.jobs.iter().any(|job| job.policy == Policy::gang))
+        has_ended || place.jobs().iter().any(|job| job.policy == Policy::gang)
     });
     if !has_ended {
         let pid = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
@@ -160,13 +159,13 @@ fn needs_root_and_bpf_early_end_is_still_diagnosed() {
 fn needs_root_and_bpf_waiting_threads_gain_more() {
     let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
-    let Some(program) = programs::meet(place.0.path()) else { return };
+    let Some(program) = programs::meet(place.directory.path()) else { return };
     let cpus = std::thread::available_parallelism().unwrap().get();
     let _competitors: Vec<Program> = (0..3 * cpus).map(|_| Program::spinner()).collect();
     let gain = |arguments: &[&str]| {
         let options = ["--json", "--seconds", "1", "--after", "0.5", "--prove", "--"];
         let command = [&options[..], &[program.to_str().unwrap()], arguments].concat();
-        let diagnosis = diagnosis(&place.doctor(&command))?;
+        let diagnosis = diagnosis(&doctor(&place, &command))?;
         is_whole(&diagnosis);
         let gain = diagnosis["measured_gain"]["gain"].as_f64().unwrap();
         eprintln!("{arguments:?}: {}", diagnosis["measured_gain"]);
@@ -182,10 +181,10 @@ fn needs_root_and_bpf_waiting_threads_gain_more() {
 fn needs_root_and_bpf_a_program_it_starts_is_proved() {
     let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
-    let Some(program) = programs::meet(place.0.path()) else { return };
+    let Some(program) = programs::meet(place.directory.path()) else { return };
     let _rival = Program::spinner();
     let options = ["--json", "--seconds", "1", "--after", "0.5", "--prove", "--"];
-    let output = place.doctor(&[&options[..], &[program.to_str().unwrap()]].concat());
+    let output = doctor(&place, &[&options[..], &[program.to_str().unwrap()]].concat());
     let Some(diagnosis) = diagnosis(&output) else { return };
     is_whole(&diagnosis);
     assert!(diagnosis["measured_gain"]["gain"].is_number(), "{diagnosis:#}");
@@ -197,32 +196,27 @@ fn needs_root_and_bpf_a_program_it_starts_is_proved() {
 fn needs_root_and_bpf_reported_progress_is_proof() {
     let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
-    let socket = place.socket();
     let spin = ["bash", "-c", "while [ $SECONDS -lt 600 ]; do :; done"];
-    let mut program = Command::new(beside("gang").unwrap());
-    program.args(["run", "--policy", "none", "--min", "1", "--"]).args(spin);
-    program.env("GANG_SOCKET", &socket).process_group(0);
-    let mut program = Program(program.spawn().unwrap());
+    let run = ["run", "--policy", "none", "--min", "1", "--"];
+    let mut program = Program::start(place.gang(&run).args(spin));
     let job = wait_for("it is a job", || {
         assert!(matches!(program.0.try_wait(), Ok(None)), "gang run ended");
-        let listed = Client::connect(&socket).and_then(|mut client| client.list_jobs());
-        let job = listed.ok()?.jobs.into_iter().find(|job| job.processes > 0)?;
-        Some(job.id)
+        place.jobs().into_iter().find(|job| job.processes > 0).map(|job| job.id)
     });
     let reported = {
-        let mut client = Client::connect(&socket).unwrap();
+        let mut client = place.client();
         move || client.show_job(job).unwrap().details.progress.is_some()
     };
     let (stop, stopped) = mpsc::channel::<()>();
+    let mut client = place.client();
     let report = std::thread::spawn(move || {
-        let mut client = Client::connect(&socket).unwrap();
         let began = Instant::now();
         while stopped.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
             client.set_progress(job, began.elapsed().as_secs_f64(), 1e6).unwrap();
         }
     });
     wait_until("its first report is there", reported);
-    let output = place.doctor(&["--json", "--seconds", "1", "--prove", &job.to_string()]);
+    let output = doctor(&place, &["--json", "--seconds", "1", "--prove", &job.to_string()]);
     drop(stop);
     report.join().unwrap();
     drop(program);
@@ -328,10 +322,10 @@ fn address_in_mpi_is_its_barrier_needs_open_mpi() {
 #[test]
 fn what_is_not_there_cannot_be_watched() {
     let place = Place::new();
-    let gone = place.doctor(&["--pid", "2147483647"]);
+    let gone = doctor(&place, &["--pid", "2147483647"]);
     assert_eq!(gone.status.code(), Some(1));
     assert!(stderr(&gone).starts_with("gang doctor: "), "{}", stderr(&gone));
-    let no_daemon = place.doctor(&["7"]);
+    let no_daemon = doctor(&place, &["7"]);
     assert_eq!(no_daemon.status.code(), Some(3), "{}", stderr(&no_daemon));
-    assert_eq!(place.doctor(&[]).status.code(), Some(2));
+    assert_eq!(doctor(&place, &[]).status.code(), Some(2));
 }

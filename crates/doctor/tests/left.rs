@@ -1,51 +1,36 @@
 //! A doctor leaves nothing behind, for any question and any end.
 
-mod place;
 mod programs;
+mod watching;
 
 use std::{
     fs,
-    os::unix::{
-        fs::PermissionsExt,
-        process::{CommandExt, ExitStatusExt},
-    },
-    path::Path,
+    os::unix::{fs::PermissionsExt, process::ExitStatusExt},
     process::{Child, Command, Output, Stdio},
     thread,
     time::Duration,
 };
 
+use gang_daemon::{Place, Program, stderr};
 use gang_harness::{skipped, wait_for, wait_until};
-use gang_protocol::{
-    client::Client,
-    v1::{Job, Policy},
-};
-use place::{Place, beside, cannot_watch, diagnosis, sole_watcher, stderr};
-use programs::Program;
+use gang_protocol::v1::Policy;
 use rustix::process::{Pid, Signal, kill_process};
+use watching::{cannot_watch, command, diagnosis, doctor, sole_watcher};
 
 const SPIN: &str = "while [ $SECONDS -lt 600 ]; do :; done";
 
-fn jobs(place: &Place) -> Vec<Job> {
-    Client::connect(&place.socket())
-        .and_then(|mut client| client.list_jobs())
-        .map_or_else(|_| Vec::new(), |it| it.jobs)
-}
-
 /// A program as a job of that policy; none without a compiler.
 fn job(place: &Place, policy: &str) -> Option<(Program, i64)> {
-    let meet = programs::meet(place.0.path())?;
-    let mut gang = Command::new(beside("gang").unwrap());
-    gang.args(["run", "--policy", policy, "--"]).arg(meet);
-    let child = gang.env("GANG_SOCKET", place.socket()).process_group(0).spawn().unwrap();
-    let program = Program(child);
-    wait_until("it is a job", || jobs(place).iter().any(|job| job.processes > 0));
-    let id = jobs(place)[0].id;
+    let meet = programs::meet(place.directory.path())?;
+    let mut gang = place.gang(&["run", "--policy", policy, "--"]);
+    let program = Program::start(gang.arg(meet));
+    wait_until("it is a job", || place.jobs().iter().any(|job| job.processes > 0));
+    let id = place.jobs()[0].id;
     Some((program, id))
 }
 
 fn policy(place: &Place) -> Option<Policy> {
-    jobs(place).first().map(|job| job.policy.clone())
+    place.jobs().first().map(|job| job.policy.clone())
 }
 
 /// Waits until it ends, for longer than it may take.
@@ -72,11 +57,11 @@ fn needs_root_and_bpf_interrupt_restores_program() {
     let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let program = Program::spinner();
-    let pid = program.0.id().to_string();
+    let pid = program.pid().to_string();
     let groups = || fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let before = groups();
     for options in [&["--seconds", "300"][..], &["--seconds", "0.2", "--prove"]] {
-        let mut doctor = place.command(options);
+        let mut doctor = command(&place, options);
         let mut doctor = doctor.args(["--pid", &pid]).stderr(Stdio::piped()).spawn().unwrap();
         // It is watched, or compared, from when it is in a group of its own.
         wait_until("it is in a group of its own, or cannot be watched", || {
@@ -104,7 +89,7 @@ fn needs_root_and_bpf_watched_gang_is_a_gang_again() {
     let id = id.to_string();
     for is_interrupted in [false, true] {
         let seconds = if is_interrupted { "300" } else { "1" };
-        let mut doctor = place.command(&["--json", "--seconds", seconds, &id]);
+        let mut doctor = command(&place, &["--json", "--seconds", seconds, &id]);
         let mut doctor = doctor.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         wait_until("it is Linux's, or cannot be watched", || {
             policy(&place) == Some(Policy::none) || !matches!(doctor.try_wait(), Ok(None))
@@ -128,7 +113,7 @@ fn needs_root_job_of_policy_auto_is_refused() {
     let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
     let Some((_program, id)) = job(&place, "auto") else { return };
-    let output = place.doctor(&[&id.to_string()]);
+    let output = doctor(&place, &[&id.to_string()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("policy auto"), "{}", stderr(&output));
     assert_eq!(policy(&place), Some(Policy::auto));
@@ -138,7 +123,7 @@ fn needs_root_job_of_policy_auto_is_refused() {
 fn needs_root_and_bpf_started_processes_end_with_it() {
     let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
-    let pids = place.0.path().join("pids");
+    let pids = place.path("pids");
     let script = format!(
         "sleep 1000 & echo $! >>{0}; (trap '' TERM; sleep 1000 & echo $! >>{0}; wait; sleep 1000) \
          & echo $! >>{0}; {SPIN}",
@@ -150,7 +135,7 @@ fn needs_root_and_bpf_started_processes_end_with_it() {
         let _ = fs::remove_file(&pids);
         let length = seconds.to_string();
         seconds *= 4.0;
-        let output = place.doctor(&["--json", "--seconds", &length, "--", "bash", "-c", &script]);
+        let output = doctor(&place, &["--json", "--seconds", &length, "--", "bash", "-c", &script]);
         let written = fs::read_to_string(&pids).unwrap_or_default();
         // A killed process is gone a moment later.
         wait_until("none of its processes lives on", || !written.lines().any(lives));
@@ -160,7 +145,7 @@ fn needs_root_and_bpf_started_processes_end_with_it() {
     if cannot_watch(&stderr(&output)) {
         skipped(stderr(&output));
     }
-    wait_until("its job has ended", || jobs(&place).is_empty());
+    wait_until("its job has ended", || place.jobs().is_empty());
 }
 
 #[test]
@@ -177,13 +162,9 @@ fn needs_root_unwatchable_program_is_left_or_ended() {
         return;
     }
     // Where nobody can reach the programs, and write.
-    let own = place.0.path();
-    fs::set_permissions(own, fs::Permissions::from_mode(0o777)).unwrap();
-    let built = Path::new(env!("CARGO_BIN_EXE_gang-doctor"));
-    // By another process: one that is started meanwhile would keep them open for writing.
-    let mut copy = Command::new("cp");
-    copy.arg(built).args(["gang", "gangd"].map(|name| built.with_file_name(name))).arg(own);
-    assert!(copy.status().unwrap().success());
+    place.open_to_everybody(0o777);
+    place.copy_programs(&["gang-doctor", "gang", "gangd"]);
+    let own = place.directory.path();
     let doctor = |arguments: &[&str]| {
         let mut doctor = becomes_nobody();
         doctor.arg(own.join("gang-doctor")).args(arguments).current_dir("/");
@@ -191,15 +172,15 @@ fn needs_root_unwatchable_program_is_left_or_ended() {
         let output = doctor.stdin(Stdio::null()).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert!(stderr(&output).contains("has no cgroup of its own"), "{output:?}");
-        wait_until("no job is left", || jobs(&place).is_empty());
+        wait_until("no job is left", || place.jobs().is_empty());
     };
     let script = format!("cd {}; {SPIN}", own.display());
     doctor(&["--", "bash", "-c", &script]);
     assert!(!is_executed(&script), "it runs on");
     let mut spins = becomes_nobody();
-    let spins = Program(spins.args(["bash", "-c", SPIN]).spawn().unwrap());
-    doctor(&["--pid", &spins.0.id().to_string()]);
-    assert!(lives(&spins.0.id().to_string()), "it was not ours to end");
+    let spins = Program::start(spins.args(["bash", "-c", SPIN]));
+    doctor(&["--pid", &spins.pid().to_string()]);
+    assert!(lives(&spins.pid().to_string()), "it was not ours to end");
 }
 
 /// A gang that ends the process that it has adopted, and waits for the end of the job.
@@ -217,25 +198,17 @@ done
 fn needs_root_program_ending_at_adoption_is_named() {
     let Some(_sole) = sole_watcher() else { return };
     let place = Place::new();
-    let own = place.0.path();
-    let gang = beside("gang").unwrap();
-    let doctor = own.join("gang-doctor");
-    let mut copy = Command::new("cp");
-    assert!(copy.arg(env!("CARGO_BIN_EXE_gang-doctor")).arg(&doctor).status().unwrap().success());
-    let ending = own.join("gang");
+    place.copy_programs(&["gang-doctor"]);
+    let ending = place.path("gang");
     fs::write(&ending, ADOPTS_AND_ENDS).unwrap();
     fs::set_permissions(&ending, fs::Permissions::from_mode(0o755)).unwrap();
     // The daemon stays, for that one.
-    let mut other = Command::new(&gang);
-    other.args(["run", "--policy", "none", "--", "sleep", "300"]);
-    let _other = Program(other.env("GANG_SOCKET", place.socket()).spawn().unwrap());
-    wait_until("the other is a job", || jobs(&place).iter().any(|job| job.processes > 0));
+    let run = ["run", "--policy", "none", "--", "sleep", "300"];
+    let _other = Program::start(&mut place.gang(&run));
+    wait_until("the other is a job", || place.jobs().iter().any(|job| job.processes > 0));
     let spins = Program::spinner();
-    let mut doctor = Command::new(doctor);
-    doctor
-        .args(["--pid", &spins.0.id().to_string()])
-        .env("GANG_SOCKET", place.socket())
-        .env("GANG", &gang);
+    let mut doctor = place.command(place.path("gang-doctor"));
+    doctor.args(["--pid", &spins.pid().to_string()]).env("GANG", place.programs.join("gang"));
     let output = doctor.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(stderr(&output).contains("ended before it could be watched"), "{output:?}");

@@ -7,14 +7,14 @@ use std::{
     process::{Child, Command},
 };
 
-use fake::{Fake, Place, job, stderr, stdout};
+use fake::{Fake, Place, gang_beside, job, stderr, stdout, write_script};
 use gang_harness::wait_until;
 use gang_protocol::v1;
 
 #[test]
 fn ls_is_a_table_and_json() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C"), job(12, "evil\u{1b}[2J")]);
-    let place = Place::of(&fake);
+    let place = fake.place();
     assert_eq!(
         stdout(&place.output(&["ls"])),
         "\
@@ -34,7 +34,7 @@ ID  NAME           OWNER  CLASS        STATE      CPUS  SHARE HAD  SHARE WANTED 
     assert_eq!(measured["filled_ns"], 4_000_000);
     assert_eq!(json["jobs"][1]["name"], "evil\u{1b}[2J");
 
-    assert_eq!(stdout(&Place::of(&Fake::new()).output(&["ls"])), "no jobs\n");
+    assert_eq!(stdout(&Fake::new().place().output(&["ls"])), "no jobs\n");
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn ls_shows_not_measured_and_no_slot_apart() {
     let not_measured = Some("it takes CAP_BPF".to_owned());
     let not_measured = v1::Job { not_measured, measured: None, ..no_slot.clone() };
     let column = |job: v1::Job| {
-        let shown = stdout(&Place::of(&Fake::with_jobs(vec![job])).output(&["ls"]));
+        let shown = stdout(&Fake::with_jobs(vec![job]).place().output(&["ls"]));
         shown.lines().nth(1).unwrap().contains("50.0 %  not measured    24.5 s")
     };
     assert!(column(not_measured) && !column(no_slot));
@@ -53,7 +53,7 @@ fn ls_shows_not_measured_and_no_slot_apart() {
 #[test]
 fn show_takes_an_id_or_a_unique_name() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C"), job(4, "sp"), job(5, "sp")]);
-    let place = Place::of(&fake);
+    let place = fake.place();
     let shown = stdout(&place.output(&["show", "lu.C"]));
     let without_age: Vec<&str> =
         shown.lines().filter(|line| !line.contains("registered")).collect();
@@ -109,7 +109,7 @@ PID  THREADS  COMMAND
 
 #[test]
 fn status_says_backend_guarantee_and_why_not_another() {
-    let place = Place::of(&Fake::new());
+    let place = Fake::new().place();
     let text = stdout(&place.output(&["status"]));
     assert_eq!(
         text,
@@ -149,7 +149,7 @@ signal   paused     yes
     assert!(json["status"]["express_weight"].is_null(), "it comes before all others");
     let mut fake = Fake::new();
     fake.status.express_weight = Some(900);
-    let text = stdout(&Place::of(&fake).output(&["status"]));
+    let text = stdout(&fake.place().output(&["status"]));
     let line = "\nclasses   express 900 %, interactive 200 %, batch 100 %, in working hours\n";
     assert!(text.contains(line), "{text}");
 }
@@ -157,7 +157,7 @@ signal   paused     yes
 #[test]
 fn jobs_are_suspended_resumed_and_signalled() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
-    let place = Place::of(&fake);
+    let place = fake.place();
     for line in
         [&["suspend", "3"][..], &["resume", "lu.C"], &["kill", "3"], &["kill", "3", "-s", "usr1"]]
     {
@@ -173,7 +173,7 @@ fn jobs_are_suspended_resumed_and_signalled() {
 #[test]
 fn set_changes_a_job_in_one_request() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
-    let place = Place::of(&fake);
+    let place = fake.place();
     let all = "--class standby --policy none -n 1 --min 1 --weight 7 --mem 2G --disk 0";
     for line in ["set 3 --policy gang".to_owned(), format!("set 3 {all}")] {
         let line: Vec<&str> = line.split(' ').collect();
@@ -202,7 +202,7 @@ fn set_changes_a_job_in_one_request() {
 
 #[test]
 fn words_that_are_no_commands_lead_to_those_that_are() {
-    let place = Place::of(&Fake::new());
+    let place = Fake::new().place();
     for (word, instead) in [
         ("stop", "gang shutdown"),
         ("release", "gang recover"),
@@ -225,7 +225,7 @@ fn words_that_are_no_commands_lead_to_those_that_are() {
 #[test]
 fn a_socket_that_is_named_comes_before_the_environment() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
-    let (place, elsewhere) = (Place::of(&fake), Place::new());
+    let (place, elsewhere) = (fake.place(), Place::new());
     let socket = place.socket();
     let socket = socket.to_str().unwrap();
     for line in [&["--socket", socket, "ls"][..], &["ls", "--socket", socket]] {
@@ -243,7 +243,7 @@ fn a_socket_that_is_named_comes_before_the_environment() {
 #[test]
 fn history_is_a_table_and_json() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
-    let place = Place::of(&fake);
+    let place = fake.place();
     let output = place.output(&["history", "-n", "7", "--user", "root", "--since", "2h"]);
     let text = stdout(&output);
     assert!(text.starts_with("ID  NAME  OWNER  CLASS"), "{text}");
@@ -271,7 +271,7 @@ fn sleeper(program: &Path) -> Child {
 #[test]
 fn adopt_takes_a_process_whose_name_is_cut_in_the_midst_of_a_character() {
     let fake = Fake::new();
-    let place = Place::of(&fake);
+    let place = fake.place();
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("программа");
     std::fs::copy("/bin/sleep", &program).unwrap();
@@ -285,7 +285,7 @@ fn adopt_takes_a_process_whose_name_is_cut_in_the_midst_of_a_character() {
 #[test]
 fn adopt_takes_name_and_cpus_from_what_it_adopts() {
     let fake = Fake::new();
-    let place = Place::of(&fake);
+    let place = fake.place();
     let mut sleeper = sleeper(Path::new("/bin/sleep"));
     let pid = sleeper.id().to_string();
     let of_pid = place.output(&["adopt", &pid, "-n", "2", "--mem", "1G", "--signals"]);
@@ -309,7 +309,7 @@ fn adopt_takes_name_and_cpus_from_what_it_adopts() {
 #[test]
 fn adopt_takes_single_threads_all_or_none() {
     let fake = Fake::new();
-    let place = Place::of(&fake);
+    let place = fake.place();
     let mut sleeper = Command::new("sleep").arg("600").spawn().unwrap();
     let tid = sleeper.id().to_string();
     let gone = fake::NO_THREAD.to_string();
@@ -355,7 +355,7 @@ fn adopt_takes_single_threads_all_or_none() {
 
 #[test]
 fn check_ends_with_1_when_an_invariant_does_not_hold() {
-    let place = Place::of(&Fake::new());
+    let place = Fake::new().place();
     let fine = place.output(&["check"]);
     assert_eq!(
         (fine.status.code(), stdout(&fine).as_str()),
@@ -368,7 +368,7 @@ fn check_ends_with_1_when_an_invariant_does_not_hold() {
         found: "CPU 1 is in jobs 3 and 4".into(),
     };
     let fake = Fake { violations: vec![violation], ..Fake::new() };
-    let place = Place::of(&fake);
+    let place = fake.place();
     let broken = place.output(&["check"]);
     assert_eq!(broken.status.code(), Some(1));
     assert_eq!(
@@ -380,7 +380,7 @@ fn check_ends_with_1_when_an_invariant_does_not_hold() {
 
 #[test]
 fn exit_codes_of_refusals_and_misuse_differ() {
-    let place = Place::of(&Fake { refuses: true, ..Fake::with_jobs(vec![job(3, "lu.C")]) });
+    let place = (Fake { refuses: true, ..Fake::with_jobs(vec![job(3, "lu.C")]) }).place();
     let refused = place.output(&["suspend", "3"]);
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(stderr(&refused), "gang: suspending job 3 is not permitted: it is root's\n");
@@ -401,7 +401,7 @@ fn exit_codes_of_refusals_and_misuse_differ() {
 
 #[test]
 fn a_bound_that_is_no_time_is_refused() {
-    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C")]));
+    let place = Fake::with_jobs(vec![job(3, "lu.C")]).place();
     for (args, code) in [(&["ls"][..], 2), (&["run", "true"], 125)] {
         let refused = place.gang(args).env("GANG_TIMEOUT", "soon").output().unwrap();
         assert_eq!(refused.status.code(), Some(code), "{args:?}");
@@ -415,7 +415,7 @@ fn a_bound_that_is_no_time_is_refused() {
 #[test]
 fn a_reader_that_goes_away_ends_a_listing_quietly() {
     let jobs = (1..2000).map(|id| job(id, "lu.C")).collect();
-    let place = Place::of(&Fake::with_jobs(jobs));
+    let place = Fake::with_jobs(jobs).place();
     let line = format!("'{}' ls | head -n 1", env!("CARGO_BIN_EXE_gang"));
     let mut shell = Command::new("sh");
     let output = shell.args(["-c", &line]).env("GANG_SOCKET", place.socket()).output().unwrap();
@@ -426,9 +426,9 @@ fn a_reader_that_goes_away_ends_a_listing_quietly() {
 #[test]
 fn lab_is_the_program_beside_gang() {
     let place = Place::new();
-    let mut gang = place.gang_beside("", &["lab", "barrier", "--json", "-n", "2", "--help"]);
-    let lab = place.dir.path().join("bin/gang-lab");
-    fake::write_script(&lab, "#!/bin/sh\necho \"$*\"; exit 9\n");
+    let mut gang = gang_beside(&place, "", &["lab", "barrier", "--json", "-n", "2", "--help"]);
+    let lab = place.path("bin/gang-lab");
+    write_script(&lab, "#!/bin/sh\necho \"$*\"; exit 9\n");
     let output = gang.output().unwrap();
     assert_eq!(stdout(&output), "barrier --json -n 2 --help\n");
     assert_eq!(output.status.code(), Some(9));
@@ -436,7 +436,7 @@ fn lab_is_the_program_beside_gang() {
 
 #[test]
 fn top_prints_one_picture_into_a_pipe_and_needs_a_terminal_otherwise() {
-    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C"), job(12, "evil\u{1b}[2J")]));
+    let place = Fake::with_jobs(vec![job(3, "lu.C"), job(12, "evil\u{1b}[2J")]).place();
     let once = place.output(&["top", "--once"]);
     let text = stdout(&once);
     assert_eq!(once.status.code(), Some(0), "{}", stderr(&once));
@@ -455,9 +455,9 @@ fn top_prints_one_picture_into_a_pipe_and_needs_a_terminal_otherwise() {
 #[test]
 fn needs_root_trace_asks_for_the_processes_of_a_job_twice_however_long_it_records() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
-    let place = Place::of(&fake);
+    let place = fake.place();
     let mut gang = place.gang(&["trace", "--seconds", "1", "--out", "t.json"]);
-    let output = gang.current_dir(place.dir.path()).output().unwrap();
+    let output = gang.current_dir(place.directory.path()).output().unwrap();
     if stderr(&output).contains("cannot find") || stderr(&output).contains("cannot record") {
         gang_harness::skipped(stderr(&output).trim_end());
         return;
@@ -475,7 +475,7 @@ fn why_is_a_paragraph_and_json() {
     let mut noisy = job(3, "lu.C");
     noisy.state = v1::JobState::waiting;
     noisy.measured.as_mut().unwrap().lost_ns = 5_000_000_000;
-    let place = Place::of(&Fake::with_jobs(vec![noisy, job(4, "sp")]));
+    let place = Fake::with_jobs(vec![noisy, job(4, "sp")]).place();
     let text = stdout(&place.output(&["why", "lu.C"]));
     assert!(text.starts_with("Job 3 (lu.C): In its slots it waited for 20.3 %"), "{text}");
     assert!(text.contains("cc1\\u{1b} (77, other) 1 %"), "{text}");
@@ -492,10 +492,10 @@ fn why_is_a_paragraph_and_json() {
 
 #[test]
 fn metrics_go_to_standard_output_or_replace_a_file() {
-    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C")]));
+    let place = Fake::with_jobs(vec![job(3, "lu.C")]).place();
     let text = stdout(&place.output(&["metrics"]));
     assert!(text.contains("gangd_up 1.0\n") && text.ends_with("# EOF\n"), "{text}");
-    let file = place.dir.path().join("gangd.prom");
+    let file = place.path("gangd.prom");
     let path = file.to_str().unwrap();
     assert_eq!(place.output(&["metrics", "--textfile", path]).status.code(), Some(0));
     let written = std::fs::read_to_string(&file).unwrap();
@@ -508,7 +508,7 @@ fn metrics_go_to_standard_output_or_replace_a_file() {
     assert_eq!(gone.status.code(), Some(3));
     let written = std::fs::read_to_string(&file).unwrap();
     assert!(written.ends_with("gangd_up 0.0\n"), "{written}");
-    assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 2);
+    assert_eq!(std::fs::read_dir(place.directory.path()).unwrap().count(), 2);
     let nowhere = place.output(&["metrics", "--textfile", "/nowhere/gangd.prom"]);
     assert_eq!(nowhere.status.code(), Some(1));
     assert!(stderr(&nowhere).contains("cannot write the metrics to /nowhere/gangd.prom: No such"));

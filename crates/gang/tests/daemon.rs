@@ -4,13 +4,12 @@ mod fake;
 
 use std::path::Path;
 
-use fake::{Fake, Place, stderr, stdout};
+use fake::{Fake, Place, gang_beside, stderr, stdout};
 use gang_harness::{wait_for, wait_until};
 
 /// Listens as soon as the script that plays gangd asks for it, which proves that the script ran.
 fn listen_when_started(fake: &Fake, place: &Place) {
-    let (fake, socket, started) =
-        (fake.clone(), place.socket(), place.dir.path().join("bin/started"));
+    let (fake, socket, started) = (fake.clone(), place.socket(), place.path("bin/started"));
     std::thread::spawn(move || {
         wait_until("gangd is started", || started.exists());
         fake.listen(&socket);
@@ -42,10 +41,10 @@ fn run_starts_a_daemon_that_is_no_child_of_the_program() {
     listen_when_started(&fake, &place);
     let script = "read none < /proc/$$/task/$$/children; echo children:$none";
     let gang = ["run", "--backend", "rt", "--", "sh", "-c", script];
-    let output = place.gang_beside(READY, &gang).output().unwrap();
+    let output = gang_beside(&place, READY, &gang).output().unwrap();
     assert_eq!(stdout(&output), "children:\n", "{}", stderr(&output));
 
-    let bin = place.dir.path().join("bin");
+    let bin = place.path("bin");
     let args = read(&bin.join("args"));
     let socket = place.socket();
     let expected =
@@ -60,7 +59,7 @@ fn run_starts_a_daemon_that_is_no_child_of_the_program() {
 fn a_daemon_that_cannot_start_says_why() {
     let place = Place::new();
     let gangd = "eval \"echo 'the directory /run/x cannot be made: no space' >&$fd\"; exit 1";
-    let output = place.gang_beside(gangd, &["run", "--", "true"]).output().unwrap();
+    let output = gang_beside(&place, gangd, &["run", "--", "true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert_eq!(
         stderr(&output),
@@ -74,7 +73,7 @@ fn a_daemon_that_cannot_start_says_why() {
 #[test]
 fn a_daemon_that_dies_without_a_word_is_reported() {
     let place = Place::new();
-    let output = place.gang_beside("exit 3", &["run", "--", "true"]).output().unwrap();
+    let output = gang_beside(&place, "exit 3", &["run", "--", "true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("ended (exit status: 3) before it was ready"), "{output:?}");
 }
@@ -83,10 +82,10 @@ fn a_daemon_that_dies_without_a_word_is_reported() {
 fn a_daemon_that_ends_at_once_is_started_again_but_not_for_ever() {
     let place = Place::new();
     let gangd = "echo x >> $(dirname $0)/starts; eval \"echo ready >&$fd\"";
-    let output = place.gang_beside(gangd, &["run", "--", "true"]).output().unwrap();
+    let output = gang_beside(&place, gangd, &["run", "--", "true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("no gangd listens at"), "{output:?}");
-    let starts = std::fs::read_to_string(place.dir.path().join("bin/starts")).unwrap();
+    let starts = std::fs::read_to_string(place.path("bin/starts")).unwrap();
     assert_eq!(starts.lines().count(), 3);
 }
 
@@ -94,11 +93,12 @@ fn a_daemon_that_ends_at_once_is_started_again_but_not_for_ever() {
 fn other_commands_start_none() {
     let place = Place::new();
     for command in ["ls", "status", "check", "shutdown"] {
-        let output = place.gang_beside("touch $(dirname $0)/started", &[command]).output().unwrap();
+        let output =
+            gang_beside(&place, "touch $(dirname $0)/started", &[command]).output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{command}");
         assert!(stderr(&output).starts_with("gang: no gangd listens at "), "{output:?}");
     }
-    assert!(!place.dir.path().join("bin/started").exists());
+    assert!(!place.path("bin/started").exists());
 }
 
 /// Plays `gangd --release`.
@@ -113,7 +113,7 @@ fn any_command_releases_what_a_dead_daemon_left() {
     std::fs::create_dir(&jobs).unwrap();
     std::fs::write(jobs.join("3"), "").unwrap();
 
-    let first = place.gang_beside(RELEASES, &["ls"]).output().unwrap();
+    let first = gang_beside(&place, RELEASES, &["ls"]).output().unwrap();
     assert_eq!(first.status.code(), Some(3));
     assert_eq!(stdout(&first), "");
     assert!(
@@ -122,7 +122,7 @@ fn any_command_releases_what_a_dead_daemon_left() {
         ),
         "{first:?}"
     );
-    let second = place.gang_beside(RELEASES, &["ls"]).output().unwrap();
+    let second = gang_beside(&place, RELEASES, &["ls"]).output().unwrap();
     assert!(stderr(&second).starts_with("gang: no gangd listens"), "{second:?}");
 }
 
@@ -130,16 +130,16 @@ fn any_command_releases_what_a_dead_daemon_left() {
 fn recover_says_what_it_did() {
     let place = Place::new();
     std::fs::create_dir(place.jobs_dir()).unwrap();
-    let quiet = place.gang_beside("exit 0", &["recover"]).output().unwrap();
+    let quiet = gang_beside(&place, "exit 0", &["recover"]).output().unwrap();
     assert_eq!(quiet.status.code(), Some(0));
     assert!(stdout(&quiet).starts_with("nothing to recover at "), "{quiet:?}");
     let gangd = "echo 'the freezer is stuck' >&2; exit 1";
-    let failed = place.gang_beside(gangd, &["recover"]).output().unwrap();
+    let failed = gang_beside(&place, gangd, &["recover"]).output().unwrap();
     assert_eq!(failed.status.code(), Some(1));
     assert!(stderr(&failed).contains("the freezer is stuck"), "{failed:?}");
 
-    let place = Place::of(&Fake::new());
-    let alive = place.gang_beside("exit 9", &["recover"]).output().unwrap();
+    let place = Fake::new().place();
+    let alive = gang_beside(&place, "exit 9", &["recover"]).output().unwrap();
     assert_eq!(alive.status.code(), Some(0));
     assert!(stdout(&alive).contains("listens at"), "{alive:?}");
 }

@@ -6,11 +6,11 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use fake::{Fake, Place, stderr, stdout};
+use fake::{Fake, Place, stderr, stdout, write_script};
 
 /// A daemon of each kind: gang becomes the program, or stays as its parent.
 fn places() -> [Place; 2] {
-    [Fake::new(), Fake::of_signals()].map(|fake| Place::of(&fake))
+    [Fake::new(), Fake::of_signals()].map(|fake| fake.place())
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn a_signal_that_ends_the_program_is_seen_by_the_caller() {
 #[test]
 fn the_program_has_the_pid_that_was_added() {
     let fake = Fake::new();
-    let place = Place::of(&fake);
+    let place = fake.place();
     let child = place
         .gang(&["run", "-n", "2", "--min", "1", "--", "sh", "-c", "echo $$"])
         .stdout(Stdio::piped())
@@ -60,7 +60,7 @@ fn the_program_has_the_pid_that_was_added() {
 #[test]
 fn options_reach_the_daemon() {
     let fake = Fake::new();
-    let place = Place::of(&fake);
+    let place = fake.place();
     let line = "run -n 4 --class standby --policy none --weight 7 --name x -- true";
     assert!(place.output(&line.split(' ').collect::<Vec<_>>()).status.success());
     assert_eq!(fake.calls()[1], "Register(x, 4, 4, standby, none, 7)");
@@ -73,7 +73,7 @@ fn options_reach_the_daemon() {
 #[test]
 fn variables_stand_for_options() {
     let fake = Fake::new();
-    let place = Place::of(&fake);
+    let place = fake.place();
     for (signals, expected) in [("1", "Some(true)"), ("0", "Some(false)")] {
         let mut gang = place.gang(&["run", "true"]);
         for (name, value) in [
@@ -171,8 +171,8 @@ fn the_program_inherits_no_connection_and_no_children() {
 #[test]
 fn a_program_that_is_missing_or_cannot_be_executed_leaves_no_job() {
     let fake = Fake::new();
-    let place = Place::of(&fake);
-    let plain = place.dir.path().join("plain");
+    let place = fake.place();
+    let plain = place.path("plain");
     std::fs::write(&plain, "text").unwrap();
     for (command, code, reason) in [
         ("no-such-program-here", 127, "there is no such program"),
@@ -192,8 +192,8 @@ fn a_program_that_is_missing_or_cannot_be_executed_leaves_no_job() {
 #[test]
 fn a_program_whose_interpreter_is_missing_is_not_found_after_all() {
     for place in places() {
-        let script = place.dir.path().join("script");
-        fake::write_script(&script, "#!/no/such/interpreter\n");
+        let script = place.path("script");
+        write_script(&script, "#!/no/such/interpreter\n");
         let output = place.output(&["run", "-q", "--", script.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(127));
         let expected =
@@ -205,7 +205,7 @@ fn a_program_whose_interpreter_is_missing_is_not_found_after_all() {
 #[test]
 fn failures_of_gang_itself_end_with_125() {
     let fake = Fake { refuses: true, ..Fake::new() };
-    let place = Place::of(&fake);
+    let place = fake.place();
     let refused = place.output(&["run", "--class", "express", "--", "true"]);
     assert_eq!(refused.status.code(), Some(125));
     assert_eq!(
@@ -232,7 +232,7 @@ fn failures_of_gang_itself_end_with_125() {
 #[test]
 fn a_wait_for_memory_is_announced_and_a_refusal_has_numbers() {
     let fake = Fake::new();
-    let place = Place::of(&fake);
+    let place = fake.place();
     let waits = place.output(&["run", "--mem", "8G", "--disk", "1k", "--wait", "--", "true"]);
     assert_eq!(waits.status.code(), Some(0));
     assert_eq!(stderr(&waits), "gang: waiting for 8.0 GiB of memory, 3.0 GiB are to be had now\n");
@@ -255,7 +255,7 @@ fn a_wait_for_memory_is_announced_and_a_refusal_has_numbers() {
 
 #[test]
 fn missing_privilege_is_said_in_one_line() {
-    let place = Place::of(&Fake::of_signals());
+    let place = Fake::of_signals().place();
     let output = place.output(&["run", "--", "true"]);
     assert_eq!(
         stderr(&output),

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use fake::{Fake, Place, stderr};
+use fake::{Fake, Place, stderr, stdout};
 use gang_harness::wait_until;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
@@ -64,7 +64,7 @@ fn state(pid: Pid) -> Option<char> {
 #[test]
 fn the_program_is_added_before_it_begins_and_is_no_group_of_its_own() {
     let fake = Fake::of_signals();
-    let place = Place::of(&fake);
+    let place = fake.place();
     let program = Program::start(&place, "");
     let added = format!("AddProcess(42, {})", program.pid.as_raw_nonzero());
     assert_eq!(fake.calls()[2], added);
@@ -75,7 +75,7 @@ fn the_program_is_added_before_it_begins_and_is_no_group_of_its_own() {
 
 #[test]
 fn signals_for_gang_alone_are_for_the_program() {
-    let place = Place::of(&Fake::of_signals());
+    let place = Fake::of_signals().place();
     let mut traps = String::new();
     let signals = [
         ("HUP", Signal::HUP),
@@ -101,7 +101,7 @@ fn signals_for_gang_alone_are_for_the_program() {
 
 #[test]
 fn a_signal_that_the_program_sends_to_its_group_comes_once() {
-    let place = Place::of(&Fake::of_signals());
+    let place = Fake::of_signals().place();
     // A signal of another process comes after those that gang has heard of together with the
     // program. Its number is the largest, so it is passed on last.
     let script = "trap 'echo got' USR1; trap '' TERM; trap 'exit 5' WINCH; \
@@ -111,12 +111,12 @@ fn a_signal_that_the_program_sends_to_its_group_comes_once() {
     outer.arg("--wait").arg(gang.get_program()).args(gang.get_args());
     let output = outer.env("GANG_SOCKET", place.socket()).output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
-    assert_eq!(fake::stdout(&output), "got\n");
+    assert_eq!(stdout(&output), "got\n");
 }
 
 #[test]
 fn stops_of_the_scheduler_are_not_gangs() {
-    let place = Place::of(&Fake::of_signals());
+    let place = Fake::of_signals().place();
     let mut program = Program::start(&place, "trap 'exit 3' TERM");
     let gang = Pid::from_child(&program.gang);
     for _ in 0..50 {
@@ -136,7 +136,7 @@ fn stops_of_the_scheduler_are_not_gangs() {
 fn a_stop_signal_suspends_the_job_and_stops_gang_until_it_is_continued() {
     for to_program in [false, true] {
         let fake = Fake::of_signals();
-        let place = Place::of(&fake);
+        let place = fake.place();
         let program = Program::start(&place, "");
         let gang = Pid::from_child(&program.gang);
         kill_process(if to_program { program.pid } else { gang }, Signal::TSTP).unwrap();
@@ -153,7 +153,7 @@ fn a_stop_signal_suspends_the_job_and_stops_gang_until_it_is_continued() {
 #[test]
 fn without_a_daemon_stop_signals_work_all_the_same() {
     let fake = Fake::of_signals();
-    let place = Place::of(&fake);
+    let place = fake.place();
     let program = Program::start(&place, "");
     std::fs::remove_file(place.socket()).unwrap();
     program.signal_gang(Signal::TSTP);
@@ -166,7 +166,7 @@ fn without_a_daemon_stop_signals_work_all_the_same() {
 
 #[test]
 fn kill_9_of_gang_ends_the_program_but_not_what_it_left_behind() {
-    let place = Place::of(&Fake::of_signals());
+    let place = Fake::of_signals().place();
     // Its number comes out of the session that it has made.
     let leave = "exec setsid sh -c 'echo $$; exec sleep 600 >/dev/null'";
     let mut program = Program::start(&place, &format!("left=$({leave} &); echo $left"));
@@ -183,14 +183,14 @@ fn kill_9_of_gang_ends_the_program_but_not_what_it_left_behind() {
 #[test]
 fn what_the_program_leaves_behind_is_continued_before_its_group_has_nobody() {
     let fake = Fake::of_signals();
-    let place = Place::of(&fake);
+    let place = fake.place();
     assert!(place.output(&["run", "-q", "--", "true"]).status.success());
     assert_eq!(fake.calls().last().unwrap(), "Kill(42, 18)");
 }
 
 #[test]
 fn a_caller_that_ignores_the_end_of_children_learns_of_it() {
-    let place = Place::of(&Fake::of_signals());
+    let place = Fake::of_signals().place();
     let gang = place.gang(&["run", "-q", "--", "sh", "-c", "exit 6"]);
     let mut outer = Command::new("env");
     outer.args(["--ignore-signal=CHLD"]).arg(gang.get_program()).args(gang.get_args());
@@ -200,7 +200,7 @@ fn a_caller_that_ignores_the_end_of_children_learns_of_it() {
 
 #[test]
 fn a_signal_that_the_caller_ignores_can_end_the_program() {
-    let place = Place::of(&Fake::of_signals());
+    let place = Fake::of_signals().place();
     let script = "exec env --default-signal=HUP sh -c 'kill -HUP $$'";
     let gang = place.gang(&["run", "-q", "--", "sh", "-c", script]);
     let mut outer = Command::new("env");
@@ -212,10 +212,10 @@ fn a_signal_that_the_caller_ignores_can_end_the_program() {
 #[test]
 fn a_job_that_refuses_the_program_ends_it_before_it_begins() {
     let fake = Fake { refuses_processes: true, ..Fake::of_signals() };
-    let place = Place::of(&fake);
+    let place = fake.place();
     let output = place.output(&["run", "-q", "--", "sh", "-c", "echo began"]);
     assert_eq!(output.status.code(), Some(125));
-    assert_eq!(fake::stdout(&output), "");
+    assert_eq!(stdout(&output), "");
     assert!(stderr(&output).starts_with("gang: "), "{output:?}");
     assert_eq!(stderr(&output).lines().count(), 1, "{output:?}");
 }

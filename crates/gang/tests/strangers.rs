@@ -75,7 +75,7 @@ type Twist = fn(usize, Value) -> Option<Value>;
 /// A place where `twist` stands between gang and a daemon.
 fn place(twist: Twist) -> Place {
     let place = Place::new();
-    let behind = place.dir.path().join("behind.sock");
+    let behind = place.path("behind.sock");
     Fake::with_jobs(vec![job(3, "lu.C")]).listen(&behind);
     let listener = UnixListener::bind(place.socket()).unwrap();
     std::thread::spawn(move || {
@@ -117,7 +117,7 @@ struct Started<'a> {
 impl<'a> Started<'a> {
     fn at(place: &Place, command: &'a Command) -> Started<'a> {
         let mut gang = place.gang(command.args);
-        gang.current_dir(place.dir.path()).stdin(Stdio::null());
+        gang.current_dir(place.directory.path()).stdin(Stdio::null());
         let child = gang.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         Started { command, child }
     }
@@ -259,7 +259,7 @@ fn hangs(timeout: &str) {
     }
     // The reader of the file must learn of it, too.
     for place in [silent, after_one, full] {
-        let written = std::fs::read_to_string(place.dir.path().join("gangd.prom")).unwrap();
+        let written = std::fs::read_to_string(place.path("gangd.prom")).unwrap();
         assert!(written.ends_with("gangd_up 0.0\n"), "{written}");
     }
 }

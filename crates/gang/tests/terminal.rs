@@ -204,7 +204,7 @@ fn needs_bash_ctrl_z_stops_and_fg_continues_and_ctrl_c_ends_the_program() {
         if !has_bash() {
             return;
         }
-        let place = Place::of(&fake);
+        let place = fake.place();
         let mut terminal = Terminal::open(&place);
         terminal.send(&format!("'{GANG}' run -- sh -c 'echo pid:$$.; exec sleep 600'\n"));
         // First the echo of the command.
@@ -230,7 +230,7 @@ fn needs_bash_the_turns_of_a_program_do_not_disturb_its_shell() {
         return;
     }
     let fake = Fake::of_signals();
-    let place = Place::of(&fake);
+    let place = fake.place();
     let mut terminal = Terminal::open(&place);
     let script = "echo pid:$$.; read word; echo read $word.; read word; exit 7";
     terminal.send(&format!("'{GANG}' run -q -- sh -c '{script}'\n"));
@@ -283,7 +283,7 @@ fn needs_bash_a_program_that_handles_ctrl_z_gets_it_though_out_of_its_slot() {
         return;
     }
     let fake = Fake::of_signals();
-    let place = Place::of(&fake);
+    let place = fake.place();
     let mut terminal = Terminal::open(&place);
     // No child, which Ctrl-Z would stop.
     let script = "trap \"echo got it\" TSTP; echo pid:$$.; while :; do read -t 0.01; done";
@@ -310,7 +310,7 @@ fn needs_bash_a_program_in_the_background_stops_when_it_reads() {
         if !has_bash() {
             return;
         }
-        let place = Place::of(&fake);
+        let place = fake.place();
         let mut terminal = Terminal::open(&place);
         let script = "echo pid:$$.; read word; echo read $word.; exit 9";
         terminal.send(&format!("'{GANG}' run -q -- sh -c '{script}' &\n"));

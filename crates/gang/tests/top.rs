@@ -212,7 +212,7 @@ fn jobs_are_seen_and_acted_on_and_the_daemon_is_found_again() {
 #[test]
 fn a_refusal_is_shown_with_its_reason() {
     let fake = Fake { refuses: true, ..obedient() };
-    let place = Place::of(&fake);
+    let place = fake.place();
     let mut terminal = Terminal::open(&place, &["--no-color"], (80, 24));
     terminal.expect_text("lu.C");
     terminal.send("s");
@@ -223,7 +223,7 @@ fn a_refusal_is_shown_with_its_reason() {
 
 #[test]
 fn colours_are_switched_off_by_option_and_by_environment() {
-    let place = Place::of(&obedient());
+    let place = obedient().place();
     let (option, variable) = (&["--no-color"][..], &[("NO_COLOR", "1")][..]);
     for (args, variables, has_colours) in
         [(&[][..], &[][..], true), (option, &[], false), (&[], variable, false)]
@@ -238,7 +238,7 @@ fn colours_are_switched_off_by_option_and_by_environment() {
 
 #[test]
 fn it_fits_large_terminals_and_follows_their_size() {
-    let place = Place::of(&obedient());
+    let place = obedient().place();
     let mut terminal = Terminal::open(&place, &["-r", "20"], (200, 60));
     terminal.expect("the wide table", |screen| {
         screen.contains("interactive active") && screen.contains("CPU TIME")
@@ -258,7 +258,7 @@ fn it_fits_large_terminals_and_follows_their_size() {
 
 #[test]
 fn whatever_signal_ends_it_the_terminal_is_given_back() {
-    let place = Place::of(&obedient());
+    let place = obedient().place();
     for signal in [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP] {
         let mut terminal = Terminal::open(&place, &[], (80, 24));
         terminal.expect_text("lu.C");
@@ -270,7 +270,7 @@ fn whatever_signal_ends_it_the_terminal_is_given_back() {
 
 #[test]
 fn it_ends_with_its_terminal() {
-    let place = Place::of(&obedient());
+    let place = obedient().place();
     let mut terminal = Terminal::open(&place, &[], (80, 24));
     terminal.expect_text("lu.C");
     let Terminal { master, mut program, .. } = terminal;
@@ -317,7 +317,7 @@ fn ssh(directory: &Path) -> Option<Command> {
 fn needs_root_and_sshd_it_is_the_same_over_ssh_and_ends_with_the_connection() {
     let directory = tempfile::tempdir().unwrap();
     let Some(mut ssh) = ssh(directory.path()) else { return };
-    let place = Place::of(&obedient());
+    let place = obedient().place();
     ssh.arg("exec").arg("env").arg(format!("GANG_SOCKET={}", place.socket().display()));
     ssh.arg("LC_ALL=C.UTF-8").arg(format!("GANG_TIMEOUT={}", place.timeout));
     ssh.arg(place.gang(&[]).get_program()).arg("top");
@@ -346,7 +346,7 @@ fn needs_root_and_sshd_it_is_the_same_over_ssh_and_ends_with_the_connection() {
 fn no_slice_of_a_millisecond_is_missed() {
     let mut fake = obedient();
     fake.status.slice_ns = 1_000_000;
-    let place = Place::of(&fake);
+    let place = fake.place();
     let mut terminal = Terminal::open(&place, &[], (80, 24));
     terminal.expect_text("lu.C");
     // Columns stand for fewer slices with each.
@@ -371,7 +371,7 @@ fn no_slice_of_a_millisecond_is_missed() {
 
 #[test]
 fn it_stops_with_the_terminal_given_back_and_goes_on() {
-    let place = Place::of(&obedient());
+    let place = obedient().place();
     let mut terminal = Terminal::open(&place, &[], (80, 24));
     terminal.expect_text("lu.C");
     let pid = terminal.pid();
@@ -454,7 +454,7 @@ fn what_it_costs() {
         });
         let mut fake = Fake { obeys: true, ..Fake::with_jobs(jobs.collect()) };
         fake.status.slice_ns = slice_ns;
-        let place = Place::of(&fake);
+        let place = fake.place();
         let mut terminal = Terminal::open(&place, &["-r", "10"], size);
         terminal.expect_text("program-1");
         let (pid, begin) = (terminal.pid(), Instant::now());

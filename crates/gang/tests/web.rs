@@ -9,14 +9,14 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use fake::{Fake, Place, job};
+use fake::{Fake, Place, job, stderr};
 use gang_harness::wait_until;
 use reader::{Answer, Events, Web};
 
 #[test]
 fn a_reader_gets_the_state_and_then_changes() {
     let evil = "</script><img src=x onerror=alert(1)>\"'\u{202e}";
-    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C"), job(4, evil)]));
+    let place = Fake::with_jobs(vec![job(3, "lu.C"), job(4, evil)]).place();
     let web = Web::start(&place, &[]);
     let mut events = web.follow();
     let hello = events.until("hello");
@@ -34,7 +34,7 @@ fn a_reader_gets_the_state_and_then_changes() {
 
 #[test]
 fn the_page_itself_is_no_secret_and_is_shut_to_others() {
-    let place = Place::of(&Fake::with_jobs(vec![job(3, "a secret name")]));
+    let place = Fake::with_jobs(vec![job(3, "a secret name")]).place();
     let web = Web::start(&place, &[]);
     for path in ["/", "/page.js", "/page.css", "/icon.svg"] {
         let answer = Answer::read(web.send(&format!("GET {path}"), &[], ""));
@@ -57,7 +57,7 @@ fn the_page_itself_is_no_secret_and_is_shut_to_others() {
 #[test]
 fn without_the_token_nothing_is_shown() {
     let fake = Fake::with_jobs(vec![job(3, "a secret name")]);
-    let place = Place::of(&fake);
+    let place = fake.place();
     let web = Web::start(&place, &[]);
     let wrong = [
         vec![],
@@ -86,7 +86,7 @@ fn without_the_token_nothing_is_shown() {
 #[test]
 fn another_origin_changes_and_reads_nothing() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
-    let place = Place::of(&fake);
+    let place = fake.place();
     let web = Web::start(&place, &[]);
     let port = web.address.port();
     let json = "Content-Type: application/json".to_owned();
@@ -111,7 +111,7 @@ fn another_origin_changes_and_reads_nothing() {
 
 #[test]
 fn a_name_that_was_made_to_lead_here_leads_nowhere() {
-    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C")]));
+    let place = Fake::with_jobs(vec![job(3, "lu.C")]).place();
     let web = Web::start(&place, &["--name", "gang.example.org"]);
     let ask = |host: &str| {
         let mut stream = web.connect();
@@ -136,7 +136,7 @@ fn a_name_that_was_made_to_lead_here_leads_nowhere() {
 fn what_is_done_to_a_job_reaches_the_daemon_and_its_refusal_the_reader() {
     let mut fake = Fake::with_jobs(vec![job(3, "lu.C")]);
     fake.refuses = true;
-    let place = Place::of(&fake);
+    let place = fake.place();
     let web = Web::start(&place, &[]);
     for (path, body) in [
         ("/api/jobs/3/class", r#"{"class":"standby"}"#),
@@ -169,7 +169,7 @@ fn what_is_done_to_a_job_reaches_the_daemon_and_its_refusal_the_reader() {
 #[test]
 fn what_makes_no_sense_is_refused_and_does_nothing() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
-    let place = Place::of(&fake);
+    let place = fake.place();
     let web = Web::start(&place, &[]);
     for (path, body, status) in [
         ("/api/jobs/3/class", r#"{"class":"royal"}"#, 400),
@@ -205,7 +205,7 @@ fn what_makes_no_sense_is_refused_and_does_nothing() {
 #[test]
 fn read_only_changes_nothing() {
     let fake = Fake::with_jobs(vec![job(3, "lu.C")]);
-    let place = Place::of(&fake);
+    let place = fake.place();
     let web = Web::start(&place, &["--read-only"]);
     assert_eq!(web.post("/api/jobs/3/suspend", "{}").refusal().1, "ReadOnly");
     assert_eq!(web.follow().until("hello")["read_only"], true);
@@ -215,7 +215,7 @@ fn read_only_changes_nothing() {
 
 #[test]
 fn prometheus_gets_metrics() {
-    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu\"\n.C")]));
+    let place = Fake::with_jobs(vec![job(3, "lu\"\n.C")]).place();
     let web = Web::start(&place, &[]);
     let metrics = web.get("/metrics");
     assert!(
@@ -237,7 +237,7 @@ fn prometheus_gets_metrics() {
 fn are_served_and_cost_one(browsers: usize) {
     let begun = Instant::now();
     let fake = Fake::with_jobs((1..=20).map(|id| job(id, "lu.C")).collect());
-    let place = Place::of(&fake);
+    let place = fake.place();
     let web = Web::start(&place, &[]);
     let mut readers: Vec<Events> = (0..browsers).map(|_| web.follow()).collect();
     for reader in &mut readers {
@@ -271,7 +271,7 @@ fn five_hundred_browsers_are_served_and_cost_one() {
 #[test]
 fn a_reader_that_does_not_read_delays_nobody() {
     // Some hundred kilobytes whenever the jobs are sent.
-    let place = Place::of(&Fake::with_jobs((1..=600).map(|id| job(id, "lu.C")).collect()));
+    let place = Fake::with_jobs((1..=600).map(|id| job(id, "lu.C")).collect()).place();
     let web = Web::start(&place, &[]);
     let memory = || -> usize {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", web.child.id())).unwrap();
@@ -302,7 +302,7 @@ fn a_reader_that_does_not_read_delays_nobody() {
 
 #[test]
 fn connections_beyond_the_bound_are_refused() {
-    let place = Place::of(&Fake::new());
+    let place = Fake::new().place();
     let web = Web::start(&place, &[]);
     // A silent client loses its place after a while: on a slow machine the first have lost theirs
     // when the last come.
@@ -388,8 +388,8 @@ fn a_daemon_that_comes_and_goes_is_found_again() {
 
 #[test]
 fn it_listens_at_a_socket_that_nobody_else_serves() {
-    let place = Place::of(&Fake::with_jobs(vec![job(3, "lu.C")]));
-    let path = place.dir.path().join("web.sock");
+    let place = Fake::with_jobs(vec![job(3, "lu.C")]).place();
+    let path = place.path("web.sock");
     let start = || {
         let at = format!("unix:{}", path.display());
         let args = ["web", "--listen", &at];
@@ -441,8 +441,8 @@ fn it_listens_on_this_machine_alone() {
 
 #[test]
 fn the_token_can_be_kept_in_a_file() {
-    let place = Place::of(&Fake::new());
-    let file = place.dir.path().join("token");
+    let place = Fake::new().place();
+    let file = place.path("token");
     let options = ["--token-file", file.to_str().unwrap()];
     let first = Web::start(&place, &options).token.clone();
     assert_eq!(Web::start(&place, &options).token, first);
@@ -451,5 +451,5 @@ fn the_token_can_be_kept_in_a_file() {
     assert!(readable.success());
     let refused = place.output(&["web", "--listen", "127.0.0.1:0", "--token-file", options[1]]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(fake::stderr(&refused).contains("chmod 600"), "{}", fake::stderr(&refused));
+    assert!(stderr(&refused).contains("chmod 600"), "{}", stderr(&refused));
 }

@@ -4,44 +4,33 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    os::unix::{
-        fs::PermissionsExt,
-        process::{CommandExt, ExitStatusExt},
-    },
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output, Stdio},
 };
 
-use gang_harness::{TEST_TIMEOUT, skipped, wait_until};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use gang_daemon::{Program, are_built, stderr};
+use gang_harness::{skipped, wait_until};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// A directory with a socket, and this build's gang, which finds the gangd that lies beside it.
-struct Place {
-    dir: tempfile::TempDir,
-}
+/// A directory in which gang starts daemons, and programs write.
+struct Place(gang_daemon::Place);
 
 impl Place {
     /// `None`, and said, where this build has no gangd.
     fn new() -> Option<Place> {
-        let gangd = Path::new(env!("CARGO_BIN_EXE_gang")).with_file_name("gangd");
-        if !gangd.is_file() {
-            skipped("gangd is not beside gang");
-            return None;
-        }
-        Some(Place { dir: tempfile::tempdir().unwrap() })
+        are_built(&["gangd"]).then(|| Place(gang_daemon::Place::new()))
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
+        self.0.path(name)
     }
 
     fn gang(&self, args: &[&str]) -> Command {
-        let mut gang = Command::new(env!("CARGO_BIN_EXE_gang"));
-        gang.args(args).env("GANG_SOCKET", self.path("run/gangd.sock"));
-        gang.env("GANG", env!("CARGO_BIN_EXE_gang")).env("DIR", self.dir.path());
-        gang.env("GANG_TIMEOUT", TEST_TIMEOUT.as_secs().to_string());
-        gang.env_remove("GANG_JOB").stdin(Stdio::null());
+        let mut gang = self.0.gang(args);
+        gang.env("GANG_SOCKET", self.path("run/gangd.sock")).stdin(Stdio::null());
+        gang.env("GANG", self.0.programs.join("gang")).env("DIR", self.0.directory.path());
         gang
     }
 
@@ -77,10 +66,6 @@ impl Place {
         }
         usable
     }
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Numbers of the daemon and of its guardian.
@@ -162,9 +147,8 @@ fn single_threads_are_adopted_by_their_numbers_all_or_none() {
     }
     let Some(place) = Place::new() else { return };
     let mut program = Command::new(std::env::current_exe().unwrap());
-    program.args(["--exact", TEST, "--nocapture"]).env(HAS_THREADS, "1").process_group(0);
-    program.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut program = Program(program.spawn().unwrap());
+    program.args(["--exact", TEST, "--nocapture"]).env(HAS_THREADS, "1");
+    let mut program = Program::start(program.stdin(Stdio::piped()).stdout(Stdio::piped()));
     let lines = BufReader::new(program.0.stdout.take().unwrap()).lines();
     let numbers = lines
         .map_while(Result::ok)
@@ -173,7 +157,7 @@ fn single_threads_are_adopted_by_their_numbers_all_or_none() {
     let (one, other) = numbers.split_once(' ').unwrap();
     // It outlives its threads' job, so that the daemon is there for what comes next.
     let backend = if place.backends().iter().any(|it| it == "rt") { "rt" } else { "signal" };
-    let _beside = Program::spinner(&place, backend);
+    let _beside = spinner(&place, backend);
     wait_until("a daemon is there", || place.output(&["status"]).status.success());
     let names = || {
         let listed = place.json(&["ls", "--json"]);
@@ -205,7 +189,7 @@ fn single_threads_are_adopted_by_their_numbers_all_or_none() {
     assert!(tids.iter().all(|tid| [one, other].contains(&tid.as_str())), "{tids:?}");
     assert_eq!((processes.len(), tids.len()), (1, 2));
     // One of them is in a job: of what comes with it, nobody is taken.
-    let main = program.0.id().to_string();
+    let main = program.pid().to_string();
     let refused = place.output(&["adopt", "--thread", &main, one, "-n", "1", "--name", "more"]);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(stderr(&refused).contains("a thread is in one job at a time"), "{refused:?}");
@@ -230,12 +214,8 @@ fn needs_root_without_privilege_run_starts_a_daemon_all_the_same_and_says_in_a_l
         return;
     }
     // Where nobody can reach the programs, and write.
-    fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let built = Path::new(env!("CARGO_BIN_EXE_gang"));
-    // By another process: one that is started meanwhile would keep them open for writing.
-    let mut copy = Command::new("cp");
-    copy.arg(built).arg(built.with_file_name("gangd")).arg(place.dir.path());
-    assert!(copy.status().unwrap().success());
+    place.0.open_to_everybody(0o777);
+    place.0.copy_programs(&["gang", "gangd"]);
     let (own, by_gang) = (place.path("gang"), place.gang(&[]));
     let mut gang = becomes_nobody();
     gang.arg(&own).args(["run", "--", "sh", "-c", PROGRAM]).stdin(Stdio::null()).current_dir("/");
@@ -256,23 +236,11 @@ fn needs_root_without_privilege_run_starts_a_daemon_all_the_same_and_says_in_a_l
     wait_until("daemon and guardian have ended", || !daemons(&status).into_iter().any(lives));
 }
 
-/// A program of its own group, which ends when this is dropped.
-struct Program(Child);
-
-impl Program {
-    /// Spins for as long as there is this test.
-    fn spinner(place: &Place, backend: &str) -> Program {
-        let spins = format!("while [ -d /proc/{} ]; do :; done", std::process::id());
-        let run = ["run", "-q", "--backend", backend, "-n", "1", "--", "bash", "-c", &spins];
-        Program(place.gang(&run).process_group(0).spawn().unwrap())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
-        let _ = self.0.wait();
-    }
+/// A job that spins for as long as there is this test.
+fn spinner(place: &Place, backend: &str) -> Program {
+    let spins = format!("while [ -d /proc/{} ]; do :; done", std::process::id());
+    let run = ["run", "-q", "--backend", backend, "-n", "1", "--", "bash", "-c", &spins];
+    Program::start(&mut place.gang(&run))
 }
 
 #[test]
@@ -280,7 +248,7 @@ fn the_next_command_releases_what_daemon_and_guardian_left_and_says_what_it_foun
     let Some(place) = Place::new() else { return };
     for (backend, command) in place.backends().into_iter().zip(["ls", "status", "check", "show 1"])
     {
-        let _programs = [Program::spinner(&place, &backend), Program::spinner(&place, &backend)];
+        let _programs = [spinner(&place, &backend), spinner(&place, &backend)];
         let jobs = || {
             let listed = place.output(&["ls", "--json"]);
             let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();

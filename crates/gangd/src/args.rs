@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long)]
     pub no_measure: bool,
 
-    /// What all gangs together may take of the machine, 0.001 to 1 [default: 1]
+    /// Share of the machine that all gangs together may take, 0.001 to 1 [default: 1]
     #[arg(long, value_name = "FRACTION")]
     pub gang_share_max: Option<f64>,
 

@@ -172,7 +172,7 @@ fn needs_root_memory_limit_below_use_is_refused() {
     assert_eq!(unchanged(&place.job(job).unwrap()), (None, false));
     client.set(job, &to(400)).unwrap();
     // Programs run on without limits when the daemon dies; the next one sets them again.
-    place.kill_daemon();
+    place.kill();
     wait_until("lifted", || limit(&group) > 1 << 50);
     place.start();
     assert_eq!((limit(&group), place.job(job).unwrap().is_memory_enforced()), (400 * MIB, true));
@@ -279,7 +279,7 @@ fn needs_root_processes_go_back_to_their_origins() {
     assert!(is_home(&leaves) && !is_home(&stays));
     assert_eq!((what_is_left(leaves.pid()), nice(&leaves)), (None, 0));
     // Another daemon knows it too.
-    place.kill_daemon();
+    place.kill();
     place.start();
     place.client().shutdown().unwrap();
     wait_until("the other one is home", || is_home(&stays) && is_released(stays.pid()));
@@ -339,11 +339,11 @@ fn needs_root_policy_changes_to_none_and_back() {
 
         // The daemon's end releases either kind, and the next daemon knows which it was.
         client.set_policy(job, v1::Policy::none).unwrap();
-        place.kill_daemon();
+        place.kill();
         place.start();
         assert_eq!(place.job(job).unwrap().policy, v1::Policy::none, "{backend}");
         place.client().set_policy(job, v1::Policy::gang).unwrap();
-        place.kill_daemon();
+        place.kill();
         wait_until("released", || is_released(program.pid()));
     }
 }

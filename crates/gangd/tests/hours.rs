@@ -173,7 +173,7 @@ fn sighup_reads_working_hours_and_idle_after() {
     assert_eq!(place.status().working_hours, None);
     let configure = |text: String| {
         fs::write(place.directory.path().join("gangd.toml"), text).unwrap();
-        place.signal_daemon(Signal::HUP);
+        place.signal(Signal::HUP);
     };
     configure(first + CLASSES + &hours("12:00", "18:00"));
     wait_until("these are not the hours", || place.status().working_hours == Some(false));

@@ -187,7 +187,7 @@ fn needs_root_a_daemon_without_jobs_sleeps() {
     }
     let mut in_a_row = 0;
     wait_until("it sleeps", || {
-        in_a_row = if is_asleep(place.daemon_pid()) { in_a_row + 1 } else { 0 };
+        in_a_row = if is_asleep(place.pid()) { in_a_row + 1 } else { 0 };
         in_a_row == LOOKS
     });
 }

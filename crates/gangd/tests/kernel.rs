@@ -67,7 +67,7 @@ fn needs_root_affinity_is_restored_after_a_slot() {
             job_with(&place, program, 1);
         }
         are("kept to the CPUs of their slots", true);
-        place.kill_daemon();
+        place.kill();
         are("anywhere, after a kill", false);
         place.start();
         are("kept to them by the next daemon", true);
@@ -85,7 +85,7 @@ fn needs_root_restarted_daemon_finds_its_jobs() {
     let (running, suspended) = (Program::spinner(), Program::spinner());
     let (first, second) = (job_with(&place, &running, 1), job_with(&place, &suspended, 1));
     place.client().suspend(second).unwrap();
-    place.kill_daemon();
+    place.kill();
     wait_until("released", || is_released(running.pid()));
     place.start();
     let found = place.job(first).unwrap();
@@ -168,7 +168,7 @@ fn needs_root_changes_of_a_job_outlive_the_daemon() {
     client.set(job, &change).unwrap();
     let wrong = client.set(job, &Change { min_cpus: Some(3), ..Change::default() }).unwrap_err();
     assert!(wrong.to_string().contains("min_cpus"), "{wrong}");
-    place.kill_daemon();
+    place.kill();
     place.start();
     let found = place.job(job).unwrap();
     let (class, cpus, weight) = (found.class.clone(), found.cpus, found.weight);
@@ -339,7 +339,7 @@ fn needs_root_gangs_take_turns_by_weight() {
     let check = place.client().check().unwrap();
     assert_eq!(check.violations, []);
     let was = group(&one);
-    place.kill_daemon();
+    place.kill();
     wait_until("both as everybody", || !gives_way(one.pid()) && !gives_way(other.pid()));
     place.start();
     wait_until("turns again", || idle(&one) != idle(&other));
@@ -407,7 +407,7 @@ fn needs_root_children_of_a_slot_are_switched_and_released() {
     assert_eq!(place.client().check().unwrap().violations, []);
     let processes = numbers("cgroup.procs");
     assert!(processes.len() > 20, "{processes:?}");
-    place.kill_daemon();
+    place.kill();
     for pid in processes {
         wait_until("released", || what_is_left(pid).is_none());
     }

@@ -80,12 +80,12 @@ fn is_released(pid: u32, when: &str) {
 fn needs_root_killed_daemon_or_guardian_releases_all() {
     with_each_backend(&[], |mut place| {
         let jobs = Jobs::new(&place);
-        place.kill_daemon();
+        place.kill();
         jobs.are_released("by the guardian");
         place.start();
         jobs.are_held(&place);
         place.kill_guardian();
-        place.kill_daemon();
+        place.kill();
         jobs.are_released("by the next guardian");
         place.start();
         jobs.are_held(&place);
@@ -100,13 +100,13 @@ fn needs_root_guardian_waits_for_a_slowly_dying_daemon() {
     let mut place = Place::new(&["--backend", "rt"]);
     let jobs = Jobs::new(&place);
     // As where others have all CPUs, and its ordinary threads do not get to end.
-    let last = Held::when_it_ends(place.daemon_pid());
-    place.signal_daemon(Signal::KILL);
+    let last = Held::when_it_ends(place.pid());
+    place.signal(Signal::KILL);
     last.is_about_to_end();
     // Longer than the guardian waits for the place of a daemon that is nobody's parent any more.
     thread::sleep(Duration::from_secs(3));
     drop(last);
-    place.kill_daemon();
+    place.kill();
     jobs.are_released("by the guardian of one that took long to die");
 }
 
@@ -120,7 +120,7 @@ fn needs_root_guardian_waits_for_the_daemons_last_child() {
     // A program that is being started has all files of its parent, for a moment.
     let lock = place.lock_of_daemon();
     let guardian = place.status().guardian_pid.unwrap() as u32;
-    place.kill_daemon();
+    place.kill();
     // The guardian gives up after two seconds: the lock is let go of as soon as it has looked.
     has_looked(guardian, 3);
     drop(lock);
@@ -206,9 +206,9 @@ fn needs_root_kill_mid_switch_releases_everyone() {
                     found
                 })
             });
-            place.signal_daemon(Signal::KILL);
+            place.signal(Signal::KILL);
             drop(held);
-            place.kill_daemon();
+            place.kill();
             pids.iter().for_each(|&pid| is_released(pid, "who was killed half way"));
             place.start();
         }
@@ -222,9 +222,9 @@ fn needs_root_stuck_daemon_restores_standings() {
         let is_exclusive = place.status().backend == Backend::Rt.name();
         let give_way = || jobs.programs.each_ref().map(|program| gives_way(program.pid()));
         let gave_way = give_way();
-        place.signal_daemon(Signal::STOP);
+        place.signal(Signal::STOP);
         jobs.are_released("while the daemon is stuck");
-        place.signal_daemon(Signal::CONT);
+        place.signal(Signal::CONT);
         jobs.are_held(&place);
         if is_exclusive {
             wait_until("they give way to the rest of the machine again", || give_way() == gave_way);
@@ -244,18 +244,18 @@ fn needs_root_release_reports_jobs_after_both_are_killed() {
         let jobs = Jobs::new(&place);
         place.kill_daemon_and_guardian();
         assert!(stands_still(jobs.programs[1].pid()), "nobody is there who could have released it");
-        let report = place.release_and_keep_jobs();
+        let report = place.release(&["--keep-jobs"]);
         Jobs::check_report(&report, "all are released, and on file for the next daemon");
         jobs.are_released("by the stop command of a service manager");
         place.start();
         jobs.are_held(&place);
         place.kill_daemon_and_guardian();
         assert!(stands_still(jobs.programs[1].pid()), "nobody is there who could have released it");
-        let report = place.release();
+        let report = place.release(&[]);
         Jobs::check_report(&report, "all are released");
         jobs.are_released("by hand");
         assert_eq!(place.jobs_on_file(), 0);
-        assert_eq!(place.release(), "", "there is nothing to be report");
+        assert_eq!(place.release(&[]), "", "there is nothing to report");
     });
 }
 
@@ -279,7 +279,7 @@ fn needs_root_no_group_is_left_of_jobs_without_files() {
         let mut groups = groups_of(program.pid());
         groups.retain(|group| group.to_str().unwrap().contains(name));
         assert!(groups.iter().any(|it| it.starts_with(parent)), "{groups:?}");
-        place.kill_daemon();
+        place.kill();
         drop(program);
         // As with the runtime directory of a session that has ended. The guardian may have been
         // faster.
@@ -298,7 +298,7 @@ fn needs_root_group_without_files_goes_with_its_processes() {
     let mut place = Place::new(&[]);
     let Some((program, group)) = sleeper(&place) else { return };
     let guardian = place.status().guardian_pid.unwrap() as u32;
-    place.kill_daemon();
+    place.kill();
     let _ = fs::remove_dir_all(jobs_dir(&place.socket()));
     has_looked(guardian, 3);
     assert!(group.exists(), "a process is in it");
@@ -316,7 +316,7 @@ fn needs_root_guardian_does_not_wait_for_empty_groups() {
     let guardian = place.status().guardian_pid.unwrap() as u32;
     let made_by_it = group.join("made-by-the-program");
     fs::create_dir(&made_by_it).unwrap();
-    place.kill_daemon();
+    place.kill();
     let _ = fs::remove_dir_all(jobs_dir(&place.socket()));
     drop(program);
     wait_until("the guardian has ended", || process::stat(Path::new("/proc"), guardian).is_err());

@@ -6,7 +6,7 @@ mod place;
 use std::{
     fs,
     io::{Read, Write},
-    os::unix::{net::UnixStream, process::CommandExt},
+    os::unix::net::UnixStream,
     path::Path,
     process::{Command, Stdio},
     sync::{
@@ -119,7 +119,7 @@ fn sighup_reads_limits_disk_and_forget_after() {
     let place = &watched.place;
     let configure = |text: &str| {
         fs::write(place.directory.path().join("gangd.toml"), text).unwrap();
-        place.signal_daemon(rustix::process::Signal::HUP);
+        place.signal(rustix::process::Signal::HUP);
     };
     let mut client = place.client();
     let mut register = || client.register(&registration("job", 1));
@@ -319,15 +319,12 @@ fn needs_root_threads_of_a_job() {
     let mut place = Place::new(&["--backend", "rt"]);
     let neighbour = Program::spinner();
     let beside = job_with(&place, &neighbour, 1);
-    let mut program = Program::of(
+    let mut program = Program::start(
         Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "needs_root_threads_of_a_job", "--nocapture"])
             .env(HAS_MANY_THREADS, "1")
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .unwrap(),
+            .stdout(Stdio::piped()),
     );
     let mut go = program.0.stdin.take().unwrap();
     go.write_all(GO).unwrap();
@@ -362,7 +359,7 @@ fn needs_root_threads_of_a_job() {
     assert!(load < SPINNERS / 10, "{load} threads are taken for nobody's");
     assert!(runnable(program.pid()) >= SPINNERS, "they have wanted to run until now");
     assert_eq!(place.client().check().unwrap().violations, []);
-    place.kill_daemon();
+    place.kill();
     // As ordinary threads they would spin beside the test's own.
     go.write_all(GO).unwrap();
     wait_until("released", || what_is_left(program.pid()).is_none());
@@ -395,7 +392,7 @@ fn needs_root_and_bpf_many_threads_are_no_load() {
     // Threads of a job that grows are taken for load at first, and forgotten in a second. A thread
     // that wants to run for a moment is not there each time.
     wait_until("threads are taken for nobody's only where they are nobody's", || {
-        let nobodys = runnable_outside(&[program.pid(), place.daemon_pid(), std::process::id()]);
+        let nobodys = runnable_outside(&[program.pid(), place.pid(), std::process::id()]);
         place.status().unregistered_threads <= nobodys as i64
     });
     assert_eq!(place.client().check().unwrap().violations, []);
@@ -500,7 +497,7 @@ fn needs_root_processes_of_a_job() {
     let now = found(job);
     assert!(now.slots <= before.0 + 1, "{before:?} {now:?}");
     assert_eq!(place.client().check().unwrap().violations, []);
-    place.kill_daemon();
+    place.kill();
     // All are in the same groups, and nothing else was done to them.
     let last = processes.iter().map(|process| process.pid).max().unwrap() as u32;
     for pid in [last, neighbour.pid()] {

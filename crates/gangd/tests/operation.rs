@@ -31,14 +31,14 @@ fn needs_root_release_keeps_jobs_for_the_next_daemon() {
     let program = Program::spinner();
     let job = job_with(&place, &program, 1);
     wait_until("raised", || policies(program.pid()).contains(&SchedPolicy::Fifo));
-    place.kill_daemon();
-    place.release_and_keep_jobs();
+    place.kill();
+    place.release(&["--keep-jobs"]);
     wait_until("released", || is_released(program.pid()));
     place.start();
     wait_until("the job is found again", || place.job(job).is_some());
     wait_until("raised again", || policies(program.pid()).contains(&SchedPolicy::Fifo));
     // While a daemon runs there is nothing to release.
-    place.release_and_keep_jobs();
+    place.release(&["--keep-jobs"]);
     assert!(place.job(job).is_some());
 }
 
@@ -53,8 +53,8 @@ fn job_numbers_are_never_given_twice() {
         if round % 2 == 0 {
             place.client().shutdown().unwrap();
         } else {
-            place.kill_daemon();
-            place.release();
+            place.kill();
+            place.release(&[]);
         }
         place.start();
     }
@@ -162,7 +162,7 @@ fn logs(level: Option<&str>, count: usize) {
     let place = Place::launched(&launcher, "", &["--backend", "signal", "--no-measure"]);
     let configure = |text: &str| {
         fs::write(place.directory.path().join("gangd.toml"), text).unwrap();
-        place.signal_daemon(Signal::HUP);
+        place.signal(Signal::HUP);
     };
     let unreadable = place.raw(b"no request\0", 1);
     assert!(unreadable.contains("InvalidValue"), "{unreadable}");

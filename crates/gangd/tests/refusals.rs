@@ -5,11 +5,10 @@ mod place;
 use std::{
     io::{BufRead, BufReader, Write},
     os::unix::net::UnixStream,
-    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use gang_harness::skipped;
+use gang_daemon::{are_built, copy};
 use gang_protocol::{
     client::{Adopted, Change, Registration},
     error::ClientError,
@@ -220,7 +219,10 @@ fn missing_disk_is_refused_or_waited_for() {
     assert_eq!(place.status().disk.promised, part(6), "what is refused is not promised");
     // By the command line: a job that does not fit is not started, and one that waits is started
     // when it fits.
-    let Some(gang) = beside_the_daemon("gang") else { return };
+    if !are_built(&["gang"]) {
+        return;
+    }
+    let gang = place.programs.join("gang");
     let wanted = part(6).to_string();
     let run = |words: &[&str]| {
         let mut command = Command::new(&gang);
@@ -241,16 +243,6 @@ fn missing_disk_is_refused_or_waited_for() {
     let output = waits.wait_with_output().unwrap();
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"started\n"[..]));
     wait_until("nothing is promised", || place.status().disk.promised == 0);
-}
-
-/// A program of another room, where it was built with this one.
-fn beside_the_daemon(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_BIN_EXE_gangd")).with_file_name(name);
-    if !path.exists() {
-        skipped("it takes `cargo build --workspace --bins`");
-        return None;
-    }
-    Some(path)
 }
 
 #[test]
@@ -335,19 +327,16 @@ fn needs_root_one_user_has_no_power_over_another() {
     if !has_backend("freeze") {
         return;
     }
-    use std::os::unix::{fs::PermissionsExt, process::CommandExt};
+    use std::os::unix::process::CommandExt;
     let place = Place::configured("[limits]\ncpus_per_user = 1000\n", &["--backend", "freeze"]);
     let program = Program::sleeper();
     let job = job_with(&place, &program, 1);
     place.client().set_class(job, v1::Class::express).expect("administrators may raise");
     // Where the other user can reach it.
-    let everybody = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(place.directory.path(), everybody).unwrap();
-    let copy = place.directory.path().join("test");
-    // By another process: one that is started meanwhile would keep it open for writing.
-    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
-    assert!(copied.unwrap().success());
-    let output = Command::new(copy)
+    place.open_to_everybody(0o755);
+    let own = place.path("test");
+    copy(&[std::env::current_exe().unwrap()], &own);
+    let output = Command::new(own)
         .args(["--exact", "needs_root_one_user_has_no_power_over_another", "--nocapture"])
         .env(AS_USER, place.socket())
         .env("GANG_TEST_JOB", job.to_string())

@@ -395,7 +395,7 @@ fn needs_root_fill_in_force_counts_and_not_as_reread() {
     let _turn = take_turn();
     let settings = "fill = false\n[classes.batch]\nweight = 70\n";
     fs::write(place.directory.path().join("gangd.toml"), settings).unwrap();
-    place.signal_daemon(rustix::process::Signal::HUP);
+    place.signal(rustix::process::Signal::HUP);
     wait_until("it was read", || place.status().batch_weight == 70);
     assert!(place.status().fill, "that needs a restart");
     let worker = Worker::spins();
@@ -415,7 +415,7 @@ fn needs_root_single_threads_survive_kills() {
     let job = job_of(&place, &worker, machine());
     job_of(&place, &rival, machine());
     is_raised_and_fills(&worker);
-    place.kill_daemon();
+    place.kill();
     for worker in [&worker, &rival] {
         wait_until("the guardian has released it", || of(worker.tid) == before);
     }
@@ -423,7 +423,7 @@ fn needs_root_single_threads_survive_kills() {
     is_raised_and_fills(&worker);
     assert_eq!(place.job(job).unwrap().single_threads, Some(true));
     place.kill_daemon_and_guardian();
-    place.release();
+    place.release(&[]);
     assert_eq!((of(worker.tid), of(rival.tid)), (before.clone(), before.clone()));
     place.start();
     assert!(place.job(job).is_none(), "who releases ends the jobs");
@@ -442,7 +442,7 @@ fn needs_root_unswitchable_single_threads_are_released() {
     let job = job_of(&place, &worker, 1);
     wait_until("it has slots", || place.job(job).unwrap().slots > 3);
     fs::write(place.directory.path().join("gangd.toml"), "backend = 'signal'\n").unwrap();
-    place.kill_daemon();
+    place.kill();
     place.start();
     assert!(place.job(job).is_none(), "it says in its log why");
     assert_eq!(of(worker.tid), before);

@@ -62,7 +62,7 @@ fn needs_root_slot_page_follows_slots_and_outlives_daemon() {
         place.client().resume(job).unwrap();
         wait_until("a slot again", || (number(validity), number(running)) == (0, 1));
     }
-    place.kill_daemon();
+    place.kill();
     wait_until("the daemon is gone", || (number(validity), number(running)) == (2, 0));
     place.start();
     wait_until("another daemon", || (number(validity), number(running)) == (0, 1));
@@ -128,7 +128,7 @@ fn needs_root_signals_announce_slots_to_listeners() {
     place.client().set_signals(job, true).unwrap();
     wait_until("pauses and goes on", || heard("pause") > 2 && heard("continue") > 2);
     assert_eq!(place.job(job).unwrap().processes, 2);
-    place.kill_daemon();
+    place.kill();
     wait_until("released", || is_released(one.pid()));
     let last = || fs::read_to_string(&log).unwrap().lines().last().map(str::to_owned);
     wait_until("the signal to go on", || last().as_deref() == Some("continue"));

@@ -82,7 +82,7 @@ fn needs_root_endless_handler_holds_up_no_slot() {
         let again = client.register(&listens).unwrap();
         client.add_process(again, program.pid_i64()).unwrap();
         wait_until("slots again", || slots(again) > 3);
-        place.kill_daemon();
+        place.kill();
         wait_until("released", || what_is_left(program.pid()).is_none());
         place.start();
     }

@@ -103,7 +103,7 @@ fn needs_root_and_bpf_uncontended_gang_is_left_to_linux() {
     }
     nothing_is_wrong(&place);
 
-    place.kill_daemon();
+    place.kill();
     wait_until("released", || is_released(program.pid()));
     place.start();
     wait_until("slots by the next daemon", || place.job(job).is_some_and(|job| job.slots > 10));

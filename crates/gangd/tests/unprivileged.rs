@@ -5,8 +5,9 @@
 
 mod place;
 
-use std::{os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{path::Path, process::Command};
 
+use gang_daemon::copy;
 use gang_harness::skipped;
 use gang_linux::{
     process,
@@ -51,22 +52,18 @@ fn is_nobody_with(test: &str, capabilities: &[&str]) -> bool {
         }
     }
     // Where nobody can reach the programs.
-    let directory = tempfile::tempdir().unwrap();
-    let everybody = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(directory.path(), everybody).unwrap();
-    let copy = |name: &str, of: &Path| {
-        let copy = directory.path().join(name);
-        // By another process: one that is started meanwhile would keep it open for writing.
-        let copied = Command::new("cp").arg(of).arg(&copy).status();
-        assert!(copied.unwrap().success());
-        copy
-    };
-    let gangd = copy("gangd", env!("CARGO_BIN_EXE_gangd").as_ref());
+    let place = gang_daemon::Place::new();
+    place.open_to_everybody(0o755);
+    place.copy_programs(&["gangd"]);
+    // As cargo has it, below the daemon.
+    let own = place.path("deps");
+    std::fs::create_dir(&own).unwrap();
+    let own = own.join("test");
+    copy(&[std::env::current_exe().unwrap()], &own);
     let output = becomes
-        .arg(copy("test", &std::env::current_exe().unwrap()))
+        .arg(own)
         .args(["--exact", test, "--nocapture"])
         .env(IS_NOBODY, "1")
-        .env("GANG_TEST_GANGD", gangd)
         .env("TMPDIR", "/tmp")
         .current_dir("/")
         .output()
@@ -115,7 +112,7 @@ fn needs_root_unprivileged_gangs_survive_the_daemon() {
     assert_eq!((described.cgroup, described.processes), (None, 1));
     place.client().suspend(jobs[1]).unwrap();
     wait_until("suspended", || is_stopped(programs[1].pid()));
-    place.kill_daemon();
+    place.kill();
     for program in &programs {
         wait_until("it goes on", || !is_stopped(program.pid()));
     }
@@ -140,7 +137,7 @@ fn needs_root_orphaned_process_goes_on_too() {
     wait_until("it stands still", || is_stopped(last));
     let on_file = || place.jobs_text().contains(&format!("{last},"));
     wait_until("it is on file", on_file);
-    place.kill_daemon();
+    place.kill();
     wait_until("it goes on", || !is_stopped(last));
 }
 
@@ -189,7 +186,7 @@ fn needs_root_cap_sys_nice_suffices_to_raise() {
     assert_eq!(place.client().check().unwrap().violations, []);
     assert_eq!(place.job(jobs[0]).unwrap().cgroup, None, "jobs are trees of processes");
     // The guardian may do what the daemon may.
-    place.kill_daemon();
+    place.kill();
     for program in &programs {
         wait_until("released", || is_released(program.pid()));
     }

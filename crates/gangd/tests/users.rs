@@ -303,7 +303,7 @@ fn needs_root_cgroup_with_foreign_processes_is_refused() {
     group.create().unwrap();
     let sleeps = |uid: u32| {
         let mut sleep = Command::new("sleep");
-        Program::of(sleep.arg("infinity").process_group(0).uid(uid).gid(uid).spawn().unwrap())
+        Program::start(sleep.arg("infinity").uid(uid).gid(uid))
     };
     let home = |program: &Program| {
         std::fs::read_to_string(format!("/proc/{}/cgroup", program.pid())).unwrap()
@@ -486,7 +486,7 @@ fn needs_root_a_class_given_up_is_not_had_back() {
     }
     let mut place = Place::new(&["--backend", "freeze"]);
     let owner = User::start(as_user(&place, ONE, TEST, "owner"));
-    place.kill_daemon();
+    place.kill();
     place.start();
     assert_eq!(place.job(owner.job).unwrap().class, v1::Class::standby, "another daemon knows it");
     place.client().set_class(owner.job, v1::Class::express).expect("administrators may raise");

@@ -7,14 +7,15 @@ mod rows;
 use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
-    os::unix::{fs::PermissionsExt, net::UnixListener},
+    os::unix::net::UnixListener,
     path::Path,
     process::{Command, Stdio},
     thread,
 };
 
-use gang_harness::{TEST_TIMEOUT, skipped, wait_until};
-use gang_protocol::{client::Client, v1};
+use gang_daemon::is_root;
+use gang_harness::wait_until;
+use gang_protocol::v1;
 use place::{Place, here};
 
 const SHARED: [&str; 1] = ["-lgang"];
@@ -25,7 +26,7 @@ fn misuse_has_its_documented_results_in_c_and_in_cpp() {
     let source = here().join("tests/abuse.c");
     place.run(place.compile("cc", &source, &SHARED, "abuse-c"));
     // Each counts the jobs that there are.
-    let mut client = Client::connect_within(&place.path("gangd.sock"), TEST_TIMEOUT).unwrap();
+    let mut client = place.client();
     wait_until("its jobs have ended", || client.list_jobs().unwrap().jobs.is_empty());
     let cpp = place.path("abuse.cc");
     fs::copy(&source, &cpp).unwrap();
@@ -34,13 +35,11 @@ fn misuse_has_its_documented_results_in_c_and_in_cpp() {
 
 #[test]
 fn needs_root_foreign_jobs_are_refused_unchanged() {
-    if !rustix::process::geteuid().is_root() {
-        skipped("needs root");
+    if !is_root() {
         return;
     }
     let Some(place) = Place::new() else { return };
-    let everybody = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(place.directory.path(), everybody).unwrap();
+    place.open_to_everybody(0o755);
     let program = place.compile("cc", &here().join("tests/user.c"), &SHARED, "user");
     let seen = rows::of(&place.run(program));
     let needed = rows::needed(|what| if what.is_ours() { &["anothers"] } else { &[] });
@@ -112,9 +111,9 @@ fn llnl_job_changes_wholly_or_not_at_all() {
     let Some(place) = Place::new() else { return };
     let program = place.compile("cc", &here().join("tests/changed.c"), &SHARED, "changed");
     let mut child =
-        place.command(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        place.bounded(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut client = Client::connect_within(&place.path("gangd.sock"), TEST_TIMEOUT).unwrap();
+    let mut client = place.client();
     let (mib, gib) = (1 << 20, 1 << 30);
     use v1::Class::{batch, interactive, standby};
     for (step, class, cpus, mem_bytes, disk_bytes) in [
@@ -205,7 +204,7 @@ fn missing_daemon_gives_each_call_its_result() {
         let Some(mut place) = Place::new() else { return };
         let program = place.compile("cc", &here().join("tests/nobody.c"), &SHARED, "nobody");
         let mut child = place
-            .command(program)
+            .bounded(program)
             .args([modern.0, modern.1, llnl.0, llnl.1])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -216,7 +215,7 @@ fn missing_daemon_gives_each_call_its_result() {
         stdout.read_line(&mut line).unwrap();
         assert_eq!(line, "daemon\n", "{}", modern.0);
         place.end_daemon();
-        instead.listen(&place.path("gangd.sock"));
+        instead.listen(&place.socket());
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
         let mut said = String::new();
         stdout.read_to_string(&mut said).unwrap();

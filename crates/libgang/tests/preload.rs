@@ -10,21 +10,14 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use gang_harness::{TEST_TIMEOUT, skipped, wait_until};
-use gang_protocol::{client::Client, v1};
-use place::{BOUND, Place, built, here, linked};
+use gang_daemon::{are_built, is_root};
+use gang_harness::{skipped, wait_until};
+use gang_protocol::v1;
+use place::{BOUND, Place, here, linked};
 
 fn has(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
     found.is_ok_and(|output| output.status.success())
-}
-
-fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        skipped("it takes root to have cgroups");
-    }
-    root
 }
 
 /// The library, where everybody may read it.
@@ -36,12 +29,11 @@ fn preload(place: &Place) -> PathBuf {
 
 fn run(place: &Place, line: &[&str], variables: &[(&str, &str)]) -> Output {
     // The variables are for the program and nothing else: timeout would be a gang by them, too.
-    let output = Command::new("timeout")
+    let output = place
+        .command("timeout")
         .args([BOUND, "env"])
         .args(variables.iter().map(|(name, value)| format!("{name}={value}")))
         .args(line)
-        .env("GANG_SOCKET", place.path("gangd.sock"))
-        .env("GANG_TIMEOUT", TEST_TIMEOUT.as_secs().to_string())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -128,30 +120,18 @@ const VARIABLES: [(&str, &str); 8] = [
 fn the_daemon_is_asked_for_what_the_variables_say() {
     let Some(place) = Place::new() else { return };
     let library = preload(&place);
-    let Some(gang) = built("gang") else {
-        skipped("it takes `cargo build --workspace --bins`");
+    if !are_built(&["gang"]) {
         return;
-    };
+    }
     let preloaded = || {
-        let mut sleep = Command::new("sleep");
+        let mut sleep = place.command("sleep");
         sleep.env("GANG", "1").env("LD_PRELOAD", &library);
         sleep
     };
-    let started = || {
-        let mut run = Command::new(&gang);
-        run.args(["run", "-q", "--", "sleep"]);
-        run
-    };
+    let started = || place.gang(&["run", "-q", "--", "sleep"]);
     for mut line in [preloaded(), started()] {
-        let mut child = line
-            .arg("600")
-            .env("GANG_TIMEOUT", TEST_TIMEOUT.as_secs().to_string())
-            .envs(VARIABLES)
-            .env("GANG_SOCKET", place.path("gangd.sock"))
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut client = Client::connect_within(&place.path("gangd.sock"), TEST_TIMEOUT).unwrap();
+        let mut child = line.arg("600").envs(VARIABLES).stdin(Stdio::null()).spawn().unwrap();
+        let mut client = place.client();
         let mut jobs = Vec::new();
         wait_until("there is a job with a process", || {
             jobs = client.list_jobs().unwrap().jobs;
@@ -178,10 +158,10 @@ fn needs_root_variable_keeps_job_of_gang_run() {
     }
     let Some(place) = Place::new() else { return };
     let library = preload(&place);
-    let Some(gang) = built("gang") else {
-        skipped("it takes `cargo build --workspace --bins`");
+    if !are_built(&["gang"]) {
         return;
-    };
+    }
+    let gang = place.programs.join("gang");
     let file = place.path("jobs");
     let (gang_is, jobs_to) = (gang.display(), file.display());
     let script = format!("cat /proc/self/cgroup; '{gang_is}' ls --json > '{jobs_to}'");
@@ -345,11 +325,13 @@ fn needs_root_fortran_ranks_are_one_gang() {
 
 #[test]
 fn needs_root_gang_run_makes_ranks_one_gang() {
-    let Some(gang) = built("gang") else { return };
+    if !are_built(&["gang"]) {
+        return;
+    }
     with_each_mpi(|place, mpi, line| {
-        let (gang, program) =
-            (gang.to_str().unwrap(), compile_ranks(place, mpi, &["-DMEETINGS=30"]));
-        let line = [&[gang, "run", "--"], line, &[&program]].concat();
+        let gang = place.programs.join("gang");
+        let program = compile_ranks(place, mpi, &["-DMEETINGS=30"]);
+        let line = [&[gang.to_str().unwrap(), "run", "--"], line, &[&program]].concat();
         assert_one_job(&run(place, &line, &[]), RANKS.parse().unwrap());
     });
 }

@@ -8,8 +8,8 @@ use std::{
     process::{Command, Output},
 };
 
-use gang_harness::{TEST_TIMEOUT, skipped};
-use place::{BOUND, Place, built, here};
+use gang_harness::skipped;
+use place::{Place, here};
 
 fn bindings() -> PathBuf {
     here().join("../../bindings/python")
@@ -32,18 +32,13 @@ fn done(line: &mut Command) -> Output {
 
 /// Runs Python with the package that is in a directory.
 fn run(place: &Place, python: &str, package: &Path, arguments: &[&Path]) -> Output {
-    let mut line = Command::new("timeout");
-    line.arg(BOUND)
-        .arg(python)
-        .args(arguments)
+    let mut line = place.bounded(python);
+    line.args(arguments)
         .current_dir(place.directory.path())
         .env("PYTHONPATH", package)
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("GANG_SOCKET", place.path("gangd.sock"))
-        .env("GANG_TIMEOUT", TEST_TIMEOUT.as_secs().to_string())
-        .env("LD_LIBRARY_PATH", place.directory.path())
-        .env_remove("GANG_JOB");
-    if let Some(gang) = built("gang") {
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    let gang = place.programs.join("gang");
+    if gang.exists() {
         line.env("GANG_PROGRAM", gang);
     }
     done(&mut line)

@@ -1,71 +1,26 @@
 //! The program, with a daemon of its own and two gangs.
 
-use std::{
-    collections::BTreeSet,
-    fs::{self, Permissions},
-    os::unix::{fs::PermissionsExt, process::CommandExt},
-    path::{Path, PathBuf},
-    process::{Child, Command, Output},
-};
+use std::{collections::BTreeSet, fs, os::unix::process::CommandExt, process::Output};
 
+use gang_daemon::{Daemon, Options, Place, Program, are_built, is_root, stderr};
 use gang_harness::{skipped, wait_for, wait_until};
 use serde_json::Value;
 
-struct Gangs(Vec<Child>);
-
-impl Drop for Gangs {
-    fn drop(&mut self) {
-        for gang in &mut self.0 {
-            let _ = gang.kill();
-            let _ = gang.wait();
-        }
-    }
-}
-
-fn beside(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_gang-trace")).with_file_name(name)
-}
-
-fn trace(directory: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_gang-trace"))
-        .args(arguments)
-        .current_dir(directory)
-        .env("GANG_SOCKET", directory.join("gangd.sock"))
-        .output()
-        .unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+fn trace(place: &Place, arguments: &[&str]) -> Output {
+    let mut trace = place.command(env!("CARGO_BIN_EXE_gang-trace"));
+    trace.args(arguments).current_dir(place.directory.path()).output().unwrap()
 }
 
 /// Two gangs for ten minutes at most: one spins, the other one has short processes do it.
-fn gangs(directory: &Path) -> Gangs {
+fn gangs(place: &Place) -> [Program; 2] {
     let start = |name: &str, what: &str| {
-        Command::new(beside("gang"))
-            .args([
-                "run",
-                "--name",
-                name,
-                "--",
-                "bash",
-                "-c",
-                &format!("while [ $SECONDS -lt 600 ]; do {what}; done"),
-            ])
-            .env("GANG_SOCKET", directory.join("gangd.sock"))
-            .spawn()
-            .unwrap()
+        let spins = format!("while [ $SECONDS -lt 600 ]; do {what}; done");
+        Program::start(&mut place.gang(&["run", "--name", name, "--", "bash", "-c", &spins]))
     };
-    let gangs = Gangs(vec![start("one", ":"), start("\"other\"", "(:)")]);
+    let gangs = [start("one", ":"), start("\"other\"", "(:)")];
     wait_until("two gangs take turns", || {
-        let output = Command::new(beside("gang"))
-            .args(["ls", "--json"])
-            .env("GANG_SOCKET", directory.join("gangd.sock"))
-            .output()
-            .unwrap();
-        let jobs: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let run = |job: &Value| job["slots"].as_i64().unwrap_or(0) > 0;
-        jobs["jobs"].as_array().is_some_and(|jobs| jobs.len() == 2 && jobs.iter().all(run))
+        let jobs = place.jobs();
+        jobs.len() == 2 && jobs.iter().all(|job| job.slots > 0)
     });
     gangs
 }
@@ -81,21 +36,19 @@ fn processes(events: &[Value], job: &str) -> usize {
 
 #[test]
 fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
-    let is_built = ["gang", "gangd"].iter().all(|name| beside(name).is_file());
-    if !rustix::process::geteuid().is_root() || !is_built {
-        skipped("needs root, and gang and gangd beside it");
+    if !is_root() || !are_built(&["gang", "gangd"]) {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let _gangs = gangs(directory.path());
+    let place = Place::new();
+    let _gangs = gangs(&place);
     let mut arguments = vec!["--seconds", "0.5", "--out", "t.json"];
     let is_drawn = gang_picture::python_with("matplotlib").is_some();
     if is_drawn {
         arguments.extend(["--picture", "t.svg"]);
     }
-    let path = directory.path().join("t.json");
+    let path = place.path("t.json");
     let trace = wait_for("both have slots, and the other some processes", || {
-        let output = trace(directory.path(), &arguments);
+        let output = trace(&place, &arguments);
         if stderr(&output).contains("cannot record what runs") {
             skipped(stderr(&output));
             return Some(None);
@@ -136,7 +89,7 @@ fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
     }
     assert!(phases.iter().all(|phase| of("switch").any(|event| event["name"] == *phase)));
     if is_drawn {
-        let svg = fs::read_to_string(directory.path().join("t.svg")).unwrap();
+        let svg = fs::read_to_string(place.path("t.svg")).unwrap();
         // Quotes need no escape in what is between tags.
         for drawn in [">one</text>", ">\"other\"</text>", "<g id=\"late\">", "<g id=\"raise\">"] {
             assert!(svg.contains(drawn), "{drawn} is not drawn");
@@ -155,20 +108,19 @@ fn needs_root_a_trace_has_slots_and_who_ran_in_them() {
 
 #[test]
 fn without_a_daemon_there_is_nothing_to_record() {
-    let directory = tempfile::tempdir().unwrap();
-    let output = trace(directory.path(), &[]);
+    let place = Place::new();
+    let output = trace(&place, &[]);
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).starts_with("gang trace: "), "{}", stderr(&output));
-    assert!(!directory.path().join("gang-trace.json").exists());
+    assert!(!place.path("gang-trace.json").exists());
     for wrong in [["--seconds", "0"], ["--picture", "a.gif"]] {
-        assert_eq!(trace(directory.path(), &wrong).status.code(), Some(2), "{wrong:?}");
+        assert_eq!(trace(&place, &wrong).status.code(), Some(2), "{wrong:?}");
     }
 }
 
 #[test]
 fn needs_root_refused_recording_says_what_it_takes() {
-    if !rustix::process::geteuid().is_root() || !beside("gangd").is_file() {
-        skipped("needs root, and gangd beside it");
+    if !is_root() || !are_built(&["gangd"]) {
         return;
     }
     let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
@@ -176,28 +128,20 @@ fn needs_root_refused_recording_says_what_it_takes() {
         skipped("everybody may record here (kernel.perf_event_paranoid)");
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let socket = directory.path().join("gangd.sock");
-    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
-    // Where another user can execute it; by another process, see ETXTBSY in execve(2).
-    let program = directory.path().join("gang-trace");
-    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_gang-trace")).arg(&program).status();
-    assert!(copied.unwrap().success());
-    let mut gangd = Command::new(beside("gangd")).arg("--socket").arg(&socket).spawn().unwrap();
-    wait_until("the daemon listens", || socket.exists());
-    let out = directory.path().join("t.json");
-    let output = Command::new(&program)
+    let daemon = Daemon::start_in(Place::new(), &Options::default());
+    // Where another user can execute it.
+    daemon.open_to_everybody(0o755);
+    daemon.copy_programs(&["gang-trace"]);
+    let out = daemon.path("t.json");
+    let output = daemon
+        .command(daemon.path("gang-trace"))
         .args(["--seconds", "60", "--out"])
         .arg(&out)
         .current_dir("/")
-        .env("GANG_SOCKET", &socket)
         .uid(65534)
         .gid(65534)
-        .output();
-    let pid = rustix::process::Pid::from_child(&gangd);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    gangd.wait().unwrap();
-    let output = output.unwrap();
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = stderr(&output);
     assert!(said.contains("cannot record what runs: recording takes root"), "{said}");

@@ -210,7 +210,7 @@ fn of_daemon(
         ),
         (
             "gangd_gang_share_max_ratio",
-            "What all gangs together may take of the machine",
+            "Share of the machine that all gangs together may take",
             Gauge,
             one(status.gang_share_max),
         ),

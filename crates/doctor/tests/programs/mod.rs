@@ -1,29 +1,11 @@
-//! Programs that the doctor is asked about, and those that compete with them.
+//! The program that the doctor is asked about.
 
 use std::{
     path::{Path, PathBuf},
-    process::{Child, Command},
+    process::Command,
 };
 
 use gang_harness::skipped;
-
-/// A process that is killed when this is dropped.
-pub struct Program(pub Child);
-
-impl Program {
-    /// Spins, for ten minutes at most.
-    pub fn spinner() -> Program {
-        let spin = "while [ $SECONDS -lt 600 ]; do :; done";
-        Program(Command::new("bash").args(["-c", spin]).spawn().unwrap())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// Threads that meet at a barrier, or work apart where there is an argument; none without a
 /// compiler.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use gang_bpf::{Coscheduling, Sum};
+use gang_daemon::Program;
 use gang_doctor::{
     observation::Observation,
     sampler::{Sampler, Ticks},
@@ -17,10 +18,7 @@ use gang_linux::{
     cgroup::{Group, Hierarchies},
 };
 
-use crate::{
-    place::{cannot_watch, sole_watcher},
-    programs::Program,
-};
+use crate::watching::{cannot_watch, sole_watcher};
 
 /// A group of a test, which is gone with it.
 struct Watched(Group);
@@ -80,7 +78,7 @@ impl Drop for Watched {
 fn napper() -> Program {
     let nap = "exec 9<> <(:); while [ $SECONDS -lt 600 ]; do \
                for ((i = 0; i < 300; i++)); do :; done; read -rt 0.002 -u 9; done";
-    Program(Command::new("bash").args(["-c", nap]).spawn().unwrap())
+    Program::start(Command::new("bash").args(["-c", nap]))
 }
 
 fn cpus() -> usize {
@@ -177,7 +175,7 @@ fn needs_root_and_bpf_cpus_tick_in_turn() {
     let Some(_sole) = sole_watcher() else { return };
     let Some(group) = Watched::new("ticks") else { return };
     let program = Program::spinner();
-    group.0.add(program.0.id()).unwrap();
+    group.0.add(program.pid()).unwrap();
     let Some(seen) = group.seen() else { return };
     let mut at_ns: Vec<u64> = seen.looks.iter().map(|look| look.at_ns).collect();
     at_ns.sort_unstable();

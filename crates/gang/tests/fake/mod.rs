@@ -2,7 +2,7 @@
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its own part")]
 
-mod place;
+mod script;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,8 @@ use gang_protocol::v1;
 use gang_view::fixture;
 use varlink::{ConnectionHandler, VarlinkService};
 
-pub use place::{Place, stderr, stdout, write_script};
+pub use gang_daemon::{Place, stderr, stdout};
+pub use script::{gang_beside, write_script};
 
 /// No thread has this number.
 pub const NO_THREAD: i64 = i32::MAX as i64;
@@ -110,6 +111,13 @@ impl Fake {
             })
         };
         (first..now + 32).filter_map(row).collect()
+    }
+
+    /// A place in which this fake listens.
+    pub fn place(&self) -> Place {
+        let place = Place::new();
+        self.listen(&place.socket());
+        place
     }
 
     /// Listens at `socket` until the test program ends.

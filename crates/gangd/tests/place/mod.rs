@@ -1,33 +1,25 @@
-//! A daemon of its own for a test, on the real kernel.
-//!
-//! Tests may run side by side: each daemon has its socket and its cgroups. None asserts a time;
-//! they wait, for a bounded time, until something holds.
-//!
-//! Programs run until the test drops them. A machine may be slow, so no program ends by itself.
+//! A daemon of its own for a test ([`gang_daemon`]), and what tests ask the kernel about its jobs.
 
 #![allow(dead_code, unused_imports, reason = "each test program uses its own part")]
 
 use std::{
-    ffi::OsString,
     fs,
     io::Write,
-    os::{
-        fd::OwnedFd,
-        unix::{net::UnixStream, process::CommandExt},
-    },
+    ops::{Deref, DerefMut},
+    os::{fd::OwnedFd, unix::net::UnixStream},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
-    sync::{LazyLock, Mutex, PoisonError},
+    sync::LazyLock,
     thread,
     time::{Duration, Instant},
 };
 
+use gang_daemon::{Daemon, Options};
+pub use gang_daemon::{Program, SPIN, is_root};
 use gang_harness::{TEST_TIMEOUT, skipped};
 pub use gang_harness::{wait_busily_until, wait_for, wait_until};
 use gang_linux::{Roots, cgroup::Hierarchies, process, sched};
 use gang_protocol::{
     client::{Client, Registration},
-    paths::jobs_dir,
     v1,
 };
 use gang_timetable::Backend;
@@ -37,20 +29,8 @@ use nix::sys::{
 };
 use rustix::{
     io::Errno,
-    process::{
-        Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, kill_process_group, pidfd_getfd,
-        pidfd_open,
-    },
+    process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, kill_process, pidfd_getfd, pidfd_open},
 };
-
-/// True where the kernel's scheduling can be changed; says what is skipped where it cannot.
-pub fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    if !root {
-        skipped("needs root");
-    }
-    root
-}
 
 /// The backends that can be used here, as a daemon finds them.
 static BACKENDS: LazyLock<Vec<v1::Backend>> =
@@ -81,40 +61,21 @@ pub fn with_each_backend(flags: &[&str], test: fn(Place)) {
     }
 }
 
-/// The process that ends what this test program leaves behind, however the test program ends.
-///
-/// The keeper reads what is to end: numbers of processes, and negative ones of groups. The pipe to
-/// the keeper closes with this program.
-static KEEPER: LazyLock<Mutex<ChildStdin>> = LazyLock::new(|| {
-    let mut keeper = Command::new("sh");
-    keeper.args(["-c", KEEPS]).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
-    Mutex::new(keeper.spawn().unwrap().stdin.take().unwrap())
-});
+/// A daemon, with what tests ask it and the kernel.
+pub struct Place(Daemon);
 
-const KEEPS: &str = r#"
-while read -r what whom; do
-    case $what,$kept in
-        keep,*) kept="$kept $whom " ;;
-        forget,*" $whom "*) kept="${kept%%" $whom "*}${kept#*" $whom "}" ;;
-    esac
-done
-[ -z "$kept" ] || kill -s KILL -- $kept
-"#;
+impl Deref for Place {
+    type Target = Daemon;
 
-fn write_to_keeper(what: &str, whom: i64) {
-    let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
-    let _ = writeln!(keeper, "{what} {whom}");
+    fn deref(&self) -> &Daemon {
+        &self.0
+    }
 }
 
-/// A running daemon. When this is dropped, daemon and guardian are killed, and their jobs released.
-pub struct Place {
-    pub directory: tempfile::TempDir,
-    daemon: Option<Child>,
-    was_started: bool,
-    /// The command that becomes the daemon: a program with its first arguments; the daemon's own
-    /// follow.
-    launcher: Vec<String>,
-    flags: Vec<String>,
+impl DerefMut for Place {
+    fn deref_mut(&mut self) -> &mut Daemon {
+        &mut self.0
+    }
 }
 
 impl Place {
@@ -125,92 +86,20 @@ impl Place {
     /// A daemon that leaves gangs to Linux while nobody else wants a CPU, as it does by default.
     /// Other tests look at gangs that are raised, on a quiet machine as on a busy one.
     pub fn that_passes_through(flags: &[&str]) -> Place {
-        Place::started(&[], "", flags.iter().copied())
+        let options = Options { flags, ..Options::default() };
+        Place(Daemon::start_in(gang_daemon::Place::new(), &options))
     }
 
     /// A daemon with a configuration file.
-    pub fn configured(file: &str, flags: &[&str]) -> Place {
-        Place::launched(&[], file, flags)
+    pub fn configured(configuration: &str, flags: &[&str]) -> Place {
+        Place::launched(&[], configuration, flags)
     }
 
     /// A daemon that another program becomes, with its arguments: `env TZ=UTC`, say.
-    pub fn launched(launcher: &[&str], file: &str, flags: &[&str]) -> Place {
-        Place::started(
-            launcher,
-            file,
-            flags.iter().copied().chain(["--no-uncontended-passthrough"]),
-        )
-    }
-
-    fn started<'a>(launcher: &[&str], file: &str, flags: impl Iterator<Item = &'a str>) -> Place {
-        let directory = tempfile::tempdir().unwrap();
-        fs::write(directory.path().join("gangd.toml"), file).unwrap();
-        let launcher = launcher.iter().map(|&word| word.to_owned()).collect();
-        let flags = flags.map(str::to_owned).collect();
-        let mut place = Place { directory, daemon: None, was_started: false, launcher, flags };
-        place.start();
-        place
-    }
-
-    pub fn socket(&self) -> PathBuf {
-        self.directory.path().join("gangd.sock")
-    }
-
-    fn gangd(&self) -> Command {
-        self.gangd_by(&[])
-    }
-
-    fn gangd_by(&self, launcher: &[String]) -> Command {
-        let built = || env!("CARGO_BIN_EXE_gangd").into();
-        let program = std::env::var_os("GANG_TEST_GANGD").unwrap_or_else(built);
-        let mut words = launcher.iter().map(OsString::from).chain([program]);
-        let mut gangd = Command::new(words.next().expect("the daemon at least"));
-        gangd.args(words).arg("--socket").arg(self.socket());
-        gangd
-    }
-
-    /// Starts the daemon (again) and waits until it answers. A daemon that is ending holds the
-    /// socket until it is gone.
-    pub fn start(&mut self) {
-        if let Some(mut before) = self.daemon.take() {
-            wait_until("the daemon before has ended", || before.try_wait().unwrap().is_some());
-            write_to_keeper("forget", before.id().into());
-        }
-        let is_first = !self.was_started;
-        self.was_started = true;
-        self.daemon = Some(self.spawn_daemon());
-        wait_until("the daemon answers", || {
-            if let Some(ended) = self.daemon.as_mut().unwrap().try_wait().unwrap() {
-                // The guardian of the one before has the place while it clears up. A new daemon
-                // waits for half a second, and a busy machine takes longer.
-                assert!(!is_first && ended.code() == Some(1), "the daemon ended: {ended}");
-                write_to_keeper("forget", self.daemon_pid().into());
-                self.daemon = Some(self.spawn_daemon());
-            }
-            self.try_client().is_some()
-        });
-    }
-
-    fn spawn_daemon(&self) -> Child {
-        let daemon = self
-            .gangd_by(&self.launcher)
-            .arg("--config")
-            .arg(self.directory.path().join("gangd.toml"))
-            .args(&self.flags)
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        write_to_keeper("keep", daemon.id().into());
-        daemon
-    }
-
-    /// A client that waits for as long as tests do: a daemon that is busy answers late.
-    pub fn client(&self) -> Client {
-        patient_client(&self.socket())
-    }
-
-    fn try_client(&self) -> Option<Client> {
-        Client::connect_within(&self.socket(), TEST_TIMEOUT).ok()
+    pub fn launched(launcher: &[&str], configuration: &str, flags: &[&str]) -> Place {
+        let flags = &[flags, &["--no-uncontended-passthrough"]].concat();
+        let options = Options { launcher, configuration, flags };
+        Place(Daemon::start_in(gang_daemon::Place::new(), &options))
     }
 
     pub fn status(&self) -> v1::Status {
@@ -228,30 +117,18 @@ impl Place {
     }
 
     pub fn jobs_on_file(&self) -> usize {
-        fs::read_dir(jobs_dir(&self.socket())).map_or(0, Iterator::count)
+        fs::read_dir(self.jobs_dir()).map_or(0, Iterator::count)
     }
 
     /// All that is on file of jobs.
     pub fn jobs_text(&self) -> String {
-        let files = fs::read_dir(jobs_dir(&self.socket())).into_iter().flatten().flatten();
+        let files = fs::read_dir(self.jobs_dir()).into_iter().flatten().flatten();
         files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect()
-    }
-
-    /// Kills the daemon as nothing can refuse, and takes note of it.
-    pub fn kill_daemon(&mut self) {
-        let mut daemon = self.daemon.take().unwrap();
-        daemon.kill().unwrap();
-        daemon.wait().unwrap();
-        write_to_keeper("forget", daemon.id().into());
-    }
-
-    pub fn daemon_pid(&self) -> u32 {
-        self.daemon.as_ref().unwrap().id()
     }
 
     /// The threads of the daemon that have a name.
     pub fn threads(&self, called: &str) -> Vec<u32> {
-        let (root, daemon) = (Path::new("/proc"), self.daemon_pid());
+        let (root, daemon) = (Path::new("/proc"), self.pid());
         let name = |tid| fs::read_to_string(format!("/proc/{daemon}/task/{tid}/comm"));
         let threads = process::threads(root, daemon).unwrap().into_iter();
         threads.filter(|&tid| name(tid).is_ok_and(|name| name.trim_end() == called)).collect()
@@ -277,14 +154,9 @@ impl Place {
         }
     }
 
-    /// Stops the daemon, or has it go on.
-    pub fn signal_daemon(&self, signal: Signal) {
-        kill_process(Pid::from_child(self.daemon.as_ref().unwrap()), signal).unwrap();
-    }
-
     /// The file by which the daemon has its place, as opened by the daemon.
     pub fn lock_of_daemon(&self) -> OwnedFd {
-        let daemon = Pid::from_child(self.daemon.as_ref().unwrap());
+        let daemon = Pid::from_raw(self.pid() as i32).unwrap();
         let lock = self.socket().with_extension("lock");
         let mut files = fs::read_dir(format!("/proc/{daemon}/fd")).unwrap().map(Result::unwrap);
         let is_lock =
@@ -319,26 +191,13 @@ impl Place {
         let guardian = self.guardian();
         // Guardian and daemon do not hear of each other's end.
         kill_process(guardian, Signal::STOP).unwrap();
-        self.kill_daemon();
+        self.kill();
         // The kernel hangs up a stopped process when the last of its relatives has gone. So the
         // guardian may be gone, too.
         match kill_process(guardian, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => {}
             Err(error) => panic!("{error}"),
         }
-    }
-
-    pub fn release(&self) -> String {
-        let output = self.gangd().arg("--release").output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// Releases as a service manager does after the daemon's end; returns what was printed.
-    pub fn release_and_keep_jobs(&self) -> String {
-        let output = self.gangd().args(["--release", "--keep-jobs"]).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
     }
 
     /// Sends a line of the protocol, as it is. Returns what came back until the connection was
@@ -362,25 +221,6 @@ impl Place {
             }
         }
         String::from_utf8_lossy(&answer).into_owned()
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(mut daemon) = self.daemon.take() {
-            let pid = Pid::from_child(&daemon);
-            let _ = kill_process(pid, Signal::TERM);
-            // A test that failed may have left it stopped.
-            let _ = kill_process(pid, Signal::CONT);
-            let end = Instant::now() + TEST_TIMEOUT;
-            while Instant::now() < end && !matches!(daemon.try_wait(), Ok(Some(_))) {
-                thread::sleep(Duration::from_millis(10));
-            }
-            let _ = daemon.kill();
-            let _ = daemon.wait();
-            write_to_keeper("forget", daemon.id().into());
-        }
-        let _ = self.gangd().arg("--release").output();
     }
 }
 
@@ -436,54 +276,6 @@ impl Drop for Held {
             // The process was killed, and this one hears of its end.
             let _ = waitpid(self.0, Some(WaitPidFlag::__WALL));
         }
-    }
-}
-
-/// A script that spins until it is killed.
-pub const SPIN: &str = "while :; do :; done";
-
-/// A process for a job, with a group of its own. The group is killed when this is dropped, or when
-/// the test program ends otherwise.
-pub struct Program(pub Child);
-
-impl Program {
-    pub fn of(child: Child) -> Program {
-        write_to_keeper("keep", -i64::from(child.id()));
-        Program(child)
-    }
-
-    pub fn shell(script: &str) -> Program {
-        let mut shell = Command::new("sh");
-        shell.arg("-c").arg(script).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Program::of(shell.process_group(0).spawn().unwrap())
-    }
-
-    /// Spins until it is killed; one process, so that adding it adds all.
-    pub fn spinner() -> Program {
-        Program::shell(&format!("exec bash -c '{SPIN}'"))
-    }
-
-    /// Sleeps until it is killed; one process.
-    pub fn sleeper() -> Program {
-        Program::shell("exec sleep infinity")
-    }
-
-    pub fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    pub fn pid_i64(&self) -> i64 {
-        self.0.id().into()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let group = Pid::from_child(&self.0);
-        let _ = kill_process_group(group, Signal::KILL);
-        // From here on the number may be somebody else's.
-        write_to_keeper("forget", -self.pid_i64());
-        let _ = self.0.wait();
     }
 }
 

@@ -2,9 +2,9 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
-use std::path::Path;
 use std::process::{Command, Output};
 
+use gang_daemon::{are_built, is_root};
 use gang_harness::skipped;
 use serde_json::Value;
 
@@ -24,18 +24,9 @@ pub fn conditions(report: &Value) -> Vec<&str> {
     series.iter().map(|series| series["condition"].as_str().unwrap()).collect()
 }
 
-/// Whether gang and gangd lie beside the lab and may raise threads; says so where they do not.
+/// Whether the lab finds gang and gangd and may raise threads; says so where not.
 pub fn gangd_is_there() -> bool {
-    let lab = Path::new(env!("CARGO_BIN_EXE_gang-lab"));
-    let there = ["gang", "gangd"].iter().all(|name| lab.with_file_name(name).is_file());
-    let id = Command::new("id").arg("-u").output().unwrap();
-    let root = id.stdout == b"0\n";
-    if !there {
-        skipped("gang and gangd are not beside gang-lab");
-    } else if !root {
-        skipped("needs root");
-    }
-    there && root
+    are_built(&["gang", "gangd"]) && is_root()
 }
 
 /// Whether a workload may run above the gangs; says so where it may not. Kernels that group
@@ -49,10 +40,10 @@ pub fn fifo_is_permitted() -> bool {
     is_permitted
 }
 
-/// Of the conditions with gangs it is told how much these were coscheduled, or why that is not
-/// known; under plain Linux, too.
-pub fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
-    let mut told = 0;
+/// Each condition with gangs reports how much these were coscheduled, or why that is not known;
+/// under plain Linux, too.
+pub fn gangs_are_reported(report: &Value, with_gangs: impl Fn(&str) -> bool) {
+    let mut reported = 0;
     for series in report["series"].as_array().unwrap() {
         if with_gangs(series["condition"].as_str().unwrap()) {
             let percent = series["samples"]["coscheduled_percent"][0].as_f64();
@@ -60,10 +51,10 @@ pub fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
             assert!(percent.is_some() || why_not.is_some_and(|why| !why.is_empty()), "{series}");
             assert!(why_not.is_none_or(|why| !why.contains("a round of its own")), "{series}");
             assert!(percent.is_none_or(|percent| (0.0..=100.0).contains(&percent)), "{series}");
-            told += 1;
+            reported += 1;
         }
     }
-    assert!(told > 0, "{report}");
+    assert!(reported > 0, "{report}");
 }
 
 /// In each of so many rounds it was measured of a condition how much its programs were coscheduled;
@@ -89,14 +80,13 @@ pub fn is_shared(condition: &str) -> bool {
     !condition.ends_with("batch")
 }
 
-/// Whether libgang lies beside the lab, for programs that it compiles; says so where it does not.
+/// Whether the lab finds libgang and a compiler for programs with it; says so where not.
 pub fn libgang_is_there() -> bool {
-    let there = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("libgang.a").is_file();
     let gcc = Command::new("gcc").arg("--version").output().is_ok();
-    if !there || !gcc {
-        skipped("libgang.a is not beside gang-lab, or there is no gcc");
+    if !gcc {
+        skipped("there is no gcc");
     }
-    there && gcc
+    gcc && are_built(&["libgang.a"])
 }
 
 /// A figure of the only round of a condition.

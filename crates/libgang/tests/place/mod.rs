@@ -5,13 +5,13 @@
 use std::{
     ffi::OsStr,
     fs,
-    os::unix::net::UnixStream,
+    ops::Deref,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output},
     sync::OnceLock,
 };
 
-use gang_harness::{TEST_TIMEOUT, skipped, wait_until};
+use gang_daemon::{Daemon, Options, are_built};
 
 /// The end of programs that hang, in seconds: before the program of tests is killed
 /// (tests/bounded.sh).
@@ -19,13 +19,6 @@ pub const BOUND: &str = "600";
 
 pub fn here() -> PathBuf {
     env!("CARGO_MANIFEST_DIR").into()
-}
-
-/// Where cargo puts what it has built.
-pub fn built(name: &str) -> Option<PathBuf> {
-    let directory = std::env::current_exe().unwrap();
-    let path = directory.ancestors().nth(2).unwrap().join(name);
-    path.exists().then_some(path)
 }
 
 /// The directory with the shared libraries of this program of tests, which links them once: that
@@ -45,40 +38,30 @@ pub fn linked(library: &Path) -> &'static Path {
     })
 }
 
-/// A directory with the shared library and a daemon, or nothing where they were not built.
-pub struct Place {
-    pub directory: tempfile::TempDir,
-    daemon: Child,
+/// A daemon beside the library, for programs in C.
+pub struct Place(Daemon);
+
+impl Deref for Place {
+    type Target = Daemon;
+
+    fn deref(&self) -> &Daemon {
+        &self.0
+    }
 }
 
 impl Place {
+    /// Nothing where they were not built.
     pub fn new() -> Option<Place> {
-        let (Some(library), Some(gangd)) = (built("libgang.a"), built("gangd")) else {
-            skipped("it takes `cargo build --workspace --lib --bins`");
+        if !are_built(&["libgang.a", "gangd"]) {
             return None;
-        };
-        let directory = tempfile::tempdir().unwrap();
-        fs::copy(&library, directory.path().join("libgang.a")).unwrap();
-        for name in ["libgang.so", "libgang.so.1"] {
-            fs::copy(linked(&library).join(name), directory.path().join(name)).unwrap();
         }
-        fs::write(directory.path().join("gangd.toml"), "").unwrap();
-        let daemon = Command::new(gangd)
-            .arg("--socket")
-            .arg(directory.path().join("gangd.sock"))
-            .arg("--config")
-            .arg(directory.path().join("gangd.toml"))
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        let place = Place { directory, daemon };
-        let listens = || UnixStream::connect(place.path("gangd.sock")).is_ok();
-        wait_until("the daemon listens", listens);
-        Some(place)
-    }
-
-    pub fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        let place = gang_daemon::Place::new();
+        let library = place.programs.join("libgang.a");
+        fs::copy(&library, place.path("libgang.a")).unwrap();
+        for name in ["libgang.so", "libgang.so.1"] {
+            fs::copy(linked(&library).join(name), place.path(name)).unwrap();
+        }
+        Some(Place(Daemon::start_in(place, &Options::default())))
     }
 
     pub fn compile(&self, compiler: &str, source: &Path, flags: &[&str], name: &str) -> PathBuf {
@@ -100,35 +83,21 @@ impl Place {
         program
     }
 
-    /// It ends as whoever runs it wishes.
     pub fn end_daemon(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.daemon);
-        if matches!(self.daemon.try_wait(), Ok(None)) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-        let _ = self.daemon.wait();
+        self.0.end();
     }
 
-    /// A program that finds the library and the daemon, and waits for it as long as a test.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new("timeout");
-        command.arg(BOUND).arg(program);
-        command.env("GANG_SOCKET", self.path("gangd.sock"));
-        command.env("GANG_TIMEOUT", TEST_TIMEOUT.as_secs().to_string());
-        command.env("LD_LIBRARY_PATH", self.directory.path());
+    /// A program that finds the library and the daemon, and does not hang.
+    pub fn bounded(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.command("timeout");
+        command.arg(BOUND).arg(program).env("LD_LIBRARY_PATH", self.directory.path());
         command
     }
 
     pub fn run(&self, program: impl AsRef<OsStr>) -> Output {
-        let output = self.command(program).output().unwrap();
+        let output = self.bounded(program).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{}: {said}", output.status);
         output
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.end_daemon();
     }
 }

@@ -51,7 +51,7 @@ impl All {
         let options = &lab.options;
         ensure!(
             options.json.is_none() && options.csv.is_none() && options.picture.is_empty(),
-            "all experiments write into the directory of --out; one of them alone writes where it is told"
+            "all experiments write into the directory of --out; one of them alone writes into its file"
         );
         if let Some(name) = self.only.iter().find(|name| Experiment::named(name).is_none()) {
             let names: Vec<&str> = EXPERIMENTS.iter().map(|it| it.name).collect();

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use gang_harness::skipped;
 use lab::{
-    conditions, fifo_is_permitted, figure, gangd_is_there, gangs_are_told,
+    conditions, fifo_is_permitted, figure, gangd_is_there, gangs_are_reported,
     is_reason_not_to_measure, is_shared, lab, libgang_is_there, report, table_and_report,
 };
 use serde_json::Value;
@@ -71,7 +71,7 @@ fn barriers_under_gangd_need_libgang() {
     }
     let report = report("barriers --runs 1 --seconds 0.1");
     assert_eq!(conditions(&report).len(), 20);
-    gangs_are_told(&report, |_| true);
+    gangs_are_reported(&report, |_| true);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn views_are_measured_with_what_they_show_and_need_gangd() {
     assert_eq!(conditions(&report), ["nobody looks on", "gang top and gang web"]);
     assert_eq!(report["measures"].as_array().unwrap().len(), 2);
     let looked_at = &report["series"][1]["samples"];
-    gangs_are_told(&report, |_| true);
+    gangs_are_reported(&report, |_| true);
     for figure in ["cpu_percent", "pictures_per_s", "frames_per_s", "late_us_p99"] {
         assert!(looked_at[figure][0].as_f64().unwrap() > 0.0, "{figure}: {report}");
     }
@@ -135,7 +135,7 @@ fn barrier_under_gangd_needs_gangd() {
     }
     let report = report("barrier --runs 1 --seconds 0.5 --slices 20ms --hogs 0");
     assert!(conditions(&report).contains(&"2 copies, gangd 20ms"));
-    gangs_are_told(&report, |_| true);
+    gangs_are_reported(&report, |_| true);
     let measures = report["measures"].as_array().unwrap();
     assert_eq!(measures.len(), 2, "{measures:?}");
 }
@@ -147,7 +147,7 @@ fn a_switch_needs_gangd() {
     }
     let (table, report) = table_and_report("switch --runs 1 --seconds 0.2 --sizes 3");
     assert_eq!(conditions(&report), ["3 asleep", "3 computing"]);
-    gangs_are_told(&report, |_| true);
+    gangs_are_reported(&report, |_| true);
     for condition in conditions(&report) {
         let of = |name: &str| figure(&report, condition, name);
         for (median, most) in [
@@ -161,7 +161,7 @@ fn a_switch_needs_gangd() {
         assert!(of("us_per_thread_p50") > 0.0, "nothing costs nothing: {report}");
         assert!(table.contains(condition), "{table}");
     }
-    // What is promised is about 64 threads.
+    // The promise is about 64 threads.
     assert_eq!(report["measures"].as_array().unwrap().len(), 0);
 }
 
@@ -173,7 +173,7 @@ fn idle_jobs_need_gangd() {
     let (table, report) = table_and_report("idle --runs 1 --seconds 0.5 --jobs 3");
     let condition = "3 idle jobs, 2 gangs";
     assert_eq!(conditions(&report), [condition]);
-    gangs_are_told(&report, |_| true);
+    gangs_are_reported(&report, |_| true);
     let of = |name: &str| figure(&report, condition, name);
     // Its CPU time is counted in ticks or finer; of two gangs it has some in any case.
     let (sum, daemon, guardian) = (of("cpu_percent"), of("daemon_percent"), of("guardian_percent"));
@@ -181,7 +181,7 @@ fn idle_jobs_need_gangd() {
     assert!((sum - daemon - guardian).abs() < 1e-6, "{report}");
     assert!(sum <= 100.0 * report["machine"]["cpus"].as_f64().unwrap(), "{report}");
     assert!(table.contains(condition) && table.contains("guardian_percent"), "{table}");
-    // What is promised is about 100 jobs.
+    // The promise is about 100 jobs.
     assert_eq!(report["measures"].as_array().unwrap().len(), 0);
 }
 
@@ -224,7 +224,7 @@ fn fill_under_gangd_needs_gangd() {
     }
     let fill = report("fill --runs 1 --rounds 3 --copies 2");
     assert_eq!(conditions(&fill), ["batch", "plain Linux", "gang without filling", "gang"]);
-    gangs_are_told(&fill, is_shared);
+    gangs_are_reported(&fill, is_shared);
     assert_eq!(fill["measures"].as_array().unwrap().len(), 2, "{fill}");
 }
 
@@ -235,7 +235,7 @@ fn overhead_and_lateness_under_gangd_need_gangd() {
     }
     let overhead = report("overhead --runs 1 --seconds 0.4");
     assert_eq!(conditions(&overhead), ["batch", "plain Linux", "gangd"]);
-    gangs_are_told(&overhead, is_shared);
+    gangs_are_reported(&overhead, is_shared);
     assert_eq!(overhead["measures"].as_array().unwrap().len(), 1, "{overhead}");
     let lateness = report("lateness --runs 1 --seconds 0.4");
     let expected = [
@@ -245,12 +245,12 @@ fn overhead_and_lateness_under_gangd_need_gangd() {
         "gangd, short task",
     ];
     assert_eq!(conditions(&lateness), expected);
-    gangs_are_told(&lateness, |_| true);
+    gangs_are_reported(&lateness, |_| true);
     assert_eq!(lateness["measures"].as_array().unwrap().len(), 2, "{lateness}");
 }
 
 #[test]
-fn what_the_kernel_does_not_let_gangd_measure_is_told_as_that_needs_gangd() {
+fn refusal_to_measure_is_named_as_the_kernels_needs_gangd() {
     if !gangd_is_there() {
         return;
     }
@@ -290,7 +290,7 @@ fn arrival_needs_gangd() {
         return;
     }
     let arrival = report("arrival --runs 1 --arrivals 3");
-    gangs_are_told(&arrival, |_| true);
+    gangs_are_reported(&arrival, |_| true);
     let worst = &arrival["series"][0]["samples"]["waited_slices_max"][0];
     assert!(worst.as_f64().unwrap() > 0.0, "{arrival}");
 }
@@ -323,15 +323,15 @@ fn auto_needs_gangd() {
     assert_eq!(conditions(&report), ["a gang", "auto"]);
     assert_eq!(report["measures"][0]["id"], "auto", "{report}");
     let is_decided = figure(&report, "auto", "was_decided") == 1.0;
-    // What a hundredth of so little time pays for is no comparison.
+    // A hundredth of so little time pays for no comparison.
     let is_longer = report["series"][1].get("longer_windows_s").is_some();
     assert!(is_longer || !is_decided, "{report}");
     let is_told = report["notes"].to_string().contains("In 1 of 1 rounds");
     assert_eq!(is_told, !is_decided, "{report}");
-    gangs_are_told(&report, |_| true);
+    gangs_are_reported(&report, |_| true);
 }
 
-/// What the lab prints of an experiment with the doctor; nothing where it cannot watch, with the
+/// The output of an experiment with the doctor; nothing where it cannot watch, with the
 /// reason.
 fn with_the_doctor(line: &str) -> Option<Value> {
     let doctor = Path::new(env!("CARGO_BIN_EXE_gang-lab")).with_file_name("gang-doctor");
@@ -355,7 +355,7 @@ fn with_the_doctor(line: &str) -> Option<Value> {
 
 #[test]
 fn the_doctor_is_scored() {
-    // One round tells nothing apart from anything.
+    // One round tells nothing apart.
     let line = "doctor --only phases,small --runs 1 --at-most 2 --seconds 1 --noisy --json -";
     let Some(report) = with_the_doctor(line) else { return };
     assert_eq!(report["measures"][0]["id"], "doctor");
@@ -379,5 +379,5 @@ fn watching_has_a_cost() {
             assert!(series["samples"][figure][0].is_f64(), "{series}");
         }
     }
-    gangs_are_told(&report, |_| true);
+    gangs_are_reported(&report, |_| true);
 }

@@ -12,8 +12,8 @@ use gang_harness::{skipped, wait_for, wait_until};
 use gang_linux::process::stat;
 use lab::gangd_is_there;
 
-/// A process that runs: its number, and when it started, which tells it from another of that
-/// number.
+/// A process that runs: its number, and when it started, which distinguishes it from another of
+/// that number.
 type Process = (u32, u64);
 
 /// All processes below one, by their names.

@@ -5,7 +5,7 @@ mod lab;
 
 use gang_harness::skipped;
 use lab::{
-    conditions, figure, gangd_is_there, gangs_are_told, is_measured_where_it_can_be, is_shared,
+    conditions, figure, gangd_is_there, gangs_are_reported, is_measured_where_it_can_be, is_shared,
     lab, report,
 };
 use serde_json::Value;
@@ -78,7 +78,7 @@ fn with_paper_experiments_run_to_their_end_under_gangd_need_gangd() {
     assert_eq!(conditions(&gauss).len(), 3);
     let deadlines = report("deadlines --paper --runs 1 --seconds 0.5");
     assert_eq!(conditions(&deadlines).len(), 8);
-    gangs_are_told(&deadlines, |_| true);
+    gangs_are_reported(&deadlines, |_| true);
 }
 
 /// A gang of more threads than CPUs is what a larger machine's gang is to this one.
@@ -106,7 +106,7 @@ fn users_under_gangd_where_it_is_there() {
     let users: Value = serde_json::from_slice(&users.stdout).unwrap();
     assert!(!users["notes"].as_array().unwrap().is_empty(), "{users}");
     if with_gangd {
-        gangs_are_told(&users, |_| true);
+        gangs_are_reported(&users, |_| true);
     }
 }
 
@@ -118,14 +118,14 @@ fn solvers_and_sweeps_under_gangd_need_gangd() {
     let gauss = report("gauss --runs 2 --seconds 0.2 --threads 2 --watch-plain --size 64");
     assert_eq!(conditions(&gauss).len(), 3);
     assert_eq!(gauss["measures"].as_array().unwrap().len(), 2);
-    gangs_are_told(&gauss, |_| true);
+    gangs_are_reported(&gauss, |_| true);
     let plain = &gauss["series"][0];
     is_measured_where_it_can_be(plain, 2);
     assert!(plain.get("looked_at_apart").is_none(), "in every round, as was asked for: {plain}");
     let interval = report("interval --runs 1 --seconds 0.2 --points 40us,4ms --halvings 1");
     let verdicts = interval["verdict"].as_array().unwrap();
     assert!(verdicts.iter().any(|v| v.as_str().unwrap().contains("ETH")), "{interval}");
-    gangs_are_told(&interval, |_| true);
+    gangs_are_reported(&interval, |_| true);
     let plain = &interval["series"][0];
     if is_measured_where_it_can_be(plain, 1) {
         assert_eq!(plain["looked_at_apart"], true, "{plain}");
@@ -139,10 +139,10 @@ fn batch_and_priority_under_gangd_need_gangd() {
     }
     let batch = report("batch --runs 1 --seconds 0.4");
     assert_eq!(conditions(&batch).len(), 4);
-    gangs_are_told(&batch, is_shared);
+    gangs_are_reported(&batch, is_shared);
     let priority = report("priority --runs 1 --seconds 0.2");
     assert_eq!(conditions(&priority).len(), 5);
-    gangs_are_told(&priority, |_| true);
+    gangs_are_reported(&priority, |_| true);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn deadlines_and_holes_under_gangd_need_gangd() {
     }
     let deadlines = report("deadlines --quick --runs 1 --seconds 0.5");
     assert_eq!(deadlines["measures"].as_array().unwrap().len(), 1);
-    gangs_are_told(&deadlines, |_| true);
+    gangs_are_reported(&deadlines, |_| true);
     let holes = report("holes --runs 1 --seconds 0.02 --instances 2");
     assert_eq!(conditions(&holes).len(), 10);
     assert_eq!(
@@ -160,7 +160,7 @@ fn deadlines_and_holes_under_gangd_need_gangd() {
         2
     );
     assert!(figure(&holes, "2 of CoEVP, batch", "cpus_used") > 0.0, "{holes}");
-    gangs_are_told(&holes, is_shared);
+    gangs_are_reported(&holes, is_shared);
 }
 
 #[test]
@@ -170,15 +170,15 @@ fn stream_slices_and_noise_under_gangd_need_gangd() {
     }
     let stream = report("stream --runs 1 --seconds 0.3 --bursts 1,4");
     assert_eq!(conditions(&stream).len(), 6);
-    gangs_are_told(&stream, |_| true);
+    gangs_are_reported(&stream, |_| true);
     let slices = report("slices --quick --runs 1 --seconds 0.1 --slices 10ms");
     assert_eq!(conditions(&slices).len(), 6);
-    gangs_are_told(&slices, is_shared);
+    gangs_are_reported(&slices, is_shared);
     let mut verdict = slices["verdict"].as_array().unwrap().iter().filter_map(Value::as_str);
     assert!(verdict.any(|it| it.starts_with("A single round cannot show")), "{slices}");
     let noise = report("noise --runs 1 --seconds 0.6");
     assert_eq!(conditions(&noise), ["1ms", "10ms", "50ms"]);
-    gangs_are_told(&noise, |_| true);
+    gangs_are_reported(&noise, |_| true);
     // All of them have gangs that spin.
     for series in noise["series"].as_array().unwrap() {
         is_measured_where_it_can_be(series, 1);
@@ -192,7 +192,7 @@ fn matmul_speedup_and_variance_under_gangd_need_gangd() {
     }
     let matmul = report("matmul --runs 1 --seconds 0.2 --threads 2 --size 64");
     assert_eq!(conditions(&matmul).len(), 3);
-    gangs_are_told(&matmul, |_| true);
+    gangs_are_reported(&matmul, |_| true);
     let speedup = report("speedup --runs 1 --seconds 0.2 --threads 1 --size 64");
     assert_eq!(conditions(&speedup), ["1 thread, plain Linux", "1 thread, gangd"]);
     let variance = report("variance --runs 1 --seconds 0.2 --points 1ms --halvings 0");

@@ -1,4 +1,4 @@
-//! What is the same for all experiments: tables and files, what is refused, going on where a run
+//! The common part of all experiments: tables and files, what is refused, going on where a run
 //! was interrupted, and several experiments in one go.
 
 mod lab;
@@ -280,9 +280,9 @@ fn the_demo_is_a_table_and_a_timeline_of_both_ways_needs_gangd() {
         Some(why) => skipped(why),
         None => {
             let picture = std::fs::read_to_string(dir.path().join("timeline.svg")).unwrap();
-            let told = ["plain Linux", "gangd", "copy A", "copy B"];
+            let names = ["plain Linux", "gangd", "copy A", "copy B"];
             assert!(
-                told.iter().all(|what| picture.contains(what)),
+                names.iter().all(|what| picture.contains(what)),
                 "the picture says what is what"
             );
             assert!(dir.path().join("timeline.png").is_file());

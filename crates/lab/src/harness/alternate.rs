@@ -87,8 +87,8 @@ pub struct Rounds<'a> {
     pub wants_more: &'a dyn Fn(&[Series], usize) -> bool,
 }
 
-/// Runs all conditions `rounds` times, and says on the standard error how far it is. What the file
-/// of `--resume` has of them is not measured again.
+/// Runs all conditions `rounds` times, and says on the standard error how far it is. Rounds in the
+/// file of `--resume` are not measured again.
 pub fn alternate(
     lab: &Lab,
     experiment: &'static str,
@@ -426,9 +426,9 @@ mod tests {
             Condition::new("a", |lab| Ok(Sample::default().with([("n", lab.threads() as f64)])));
         let run = alternate(&lab, "uses", 1, &[uses]).unwrap();
         let report = crate::harness::report::Report::new(&lab, "about", run, "n");
-        let told = ["--seconds", "--backend"]
+        let left_out = ["--seconds", "--backend"]
             .map(|it| format!("{it}: it has no part in this experiment."));
-        assert_eq!(report.left_out(), told);
+        assert_eq!(report.left_out(), left_out);
     }
 
     #[test]

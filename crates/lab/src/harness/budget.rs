@@ -8,7 +8,7 @@ use crate::harness::lab::Lab;
 /// piece.
 pub(super) const FIRST_ANSWER: Duration = Duration::from_secs(60);
 
-/// What a run has taken of it.
+/// The part of it that a run has taken.
 pub(super) struct Budget<'a> {
     lab: &'a Lab,
     begun: Instant,

@@ -16,11 +16,11 @@ pub struct Running {
     what: String,
     child: Child,
     output: Receiver<Output>,
-    /// What it wrote, where it was waited for before.
+    /// Its output, where it was waited for before.
     written: Option<Output>,
 }
 
-/// What a program wrote to its output, and of errors.
+/// The text on the standard output of a program, and on its standard error.
 type Output = std::io::Result<(String, String)>;
 
 impl Running {

@@ -1,4 +1,4 @@
-//! What was said of programs against what is true, counted.
+//! Verdicts on programs against the truth, counted.
 
 use serde::Serialize;
 
@@ -14,26 +14,26 @@ pub struct True {
 pub struct Confusion {
     pub said_to_help: True,
     pub said_not_to_help: True,
-    pub could_not_be_told: True,
+    pub undecided: True,
 }
 
 impl Confusion {
-    /// Counts programs by what was said of them, nothing where it could not be told, and whether it
-    /// helps.
+    /// Counts programs by the verdict on them, none where it is undecided, and by whether
+    /// it helps.
     pub fn of(programs: impl IntoIterator<Item = (Option<bool>, bool)>) -> Confusion {
         let mut confusion = Confusion::default();
         for (said, helps) in programs {
             let row = match said {
                 Some(true) => &mut confusion.said_to_help,
                 Some(false) => &mut confusion.said_not_to_help,
-                None => &mut confusion.could_not_be_told,
+                None => &mut confusion.undecided,
             };
             *(if helps { &mut row.helps } else { &mut row.does_not_help }) += 1;
         }
         confusion
     }
 
-    /// How many are right; where it could not be told it was not.
+    /// How many verdicts are right; none is not right.
     pub fn right(&self) -> usize {
         self.said_to_help.helps + self.said_not_to_help.does_not_help
     }
@@ -46,7 +46,7 @@ impl Confusion {
         let rows = vec![
             row("said to help", self.said_to_help),
             row("said not to help", self.said_not_to_help),
-            row("could not be told", self.could_not_be_told),
+            row("undecided", self.undecided),
         ];
         (vec!["programs", "it helps", "it does not"], rows)
     }
@@ -66,11 +66,7 @@ mod tests {
         let (_, rows) = confusion.rows();
         assert_eq!(
             rows,
-            [
-                ["said to help", "2", "1"],
-                ["said not to help", "1", "1"],
-                ["could not be told", "1", "0"]
-            ]
+            [["said to help", "2", "1"], ["said not to help", "1", "1"], ["undecided", "1", "0"]]
         );
         let json = serde_json::to_value(confusion).unwrap();
         assert_eq!(json["said_to_help"]["does_not_help"], 1);

@@ -18,15 +18,15 @@ use crate::harness::origin;
 use crate::harness::patience::{PATIENCE, wait_until};
 use crate::harness::programs::Programs;
 
-/// What hangs is given up; a machine that is slow or busy comes to it within these.
+/// After these a daemon or command hangs. A machine that is slow or busy keeps within them.
 const START_LIMIT: Duration = PATIENCE;
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 const ASK_LIMIT: Duration = PATIENCE;
 
-/// The slices of a daemon that is not told otherwise.
+/// The slices of a daemon without `--slice`.
 pub const DEFAULT_SLICE: Duration = Duration::from_millis(20);
 
-/// How a daemon is started. What is not set is the daemon's default.
+/// How a daemon is started. Where nothing is set, the daemon has its default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     pub slice: Option<Duration>,
@@ -43,7 +43,7 @@ pub struct Settings {
     pub backend: Option<String>,
     /// It keeps a history and a status file, as a machine's own daemon does.
     pub keeps: bool,
-    /// What it may cost a job of policy auto to be measured, as a share of its time.
+    /// The share of its time that measuring may cost a job of policy auto.
     pub proof_cost: Option<f64>,
 }
 
@@ -90,7 +90,7 @@ pub struct Daemon {
     child: Child,
     gang: PathBuf,
     only_watch: bool,
-    /// What it schedules by, as it says.
+    /// Its backend, slice and gap, as it says.
     schedules_by: Option<String>,
     socket: PathBuf,
     dir: TempDir,
@@ -174,7 +174,7 @@ impl Daemon {
         text.trim().to_owned()
     }
 
-    /// What it schedules by, where it schedules its jobs.
+    /// Its backend, slice and gap, where it schedules its jobs.
     pub fn schedules_by(&self) -> Option<String> {
         self.schedules_by.clone().filter(|_| !self.only_watch)
     }
@@ -193,7 +193,7 @@ impl Daemon {
         Ok(value.get("jobs").and_then(Value::as_array).map_or(0, Vec::len))
     }
 
-    /// How many of the jobs that ended it tells of, the latest first.
+    /// How many of the jobs that ended it reports, the latest first.
     pub fn history(&self, most: usize) -> Result<usize> {
         let value: Value = ask(&mut self.gang(&["history", "--json", "-n", &most.to_string()]))?;
         Ok(value.get("jobs").and_then(Value::as_array).map_or(0, Vec::len))
@@ -212,7 +212,7 @@ impl Daemon {
         command
     }
 
-    /// What `gang status --json` says.
+    /// The output of `gang status --json`.
     pub fn status(&self) -> Result<Value> {
         let mut command = self.gang(&["status", "--json"]);
         let value: Value = ask(&mut command)?;
@@ -252,7 +252,7 @@ impl Daemon {
 /// A number of the daemon's status or of a job, by its path.
 pub fn number(status: &Value, path: &str) -> Result<f64> {
     let value = status.pointer(path).and_then(Value::as_f64);
-    value.with_context(|| format!("gangd told no number at {path}"))
+    value.with_context(|| format!("gangd reported no number at {path}"))
 }
 
 /// Asks by a command whose whole output is one JSON value.

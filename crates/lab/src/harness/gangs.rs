@@ -31,7 +31,7 @@ const FILLED: &str = "gangs_filled_percent";
 const WAITING: &str = "gangs_waiting_percent";
 /// A terminal has no room for these; all else has.
 pub const NOT_ON_TERMINALS: [&str; 3] = [LOST, FILLED, WAITING];
-/// All that a look at gangs tells.
+/// All figures of a look at gangs.
 const OF_GANGS: [&str; 5] = [COSCHEDULED, SKEW, LOST, FILLED, WAITING];
 /// How long before the end of a window the daemon is asked.
 const LOOK: Duration = Duration::from_millis(100);
@@ -84,14 +84,14 @@ fn summed(jobs: &[Job]) -> Sample {
     Sample { figures, ..Sample::default() }
 }
 
-/// The scheduler of the programs of a condition, which decides how much can be told of them.
+/// The scheduler of the programs of a condition, which decides how much can be known of them.
 #[derive(Clone, Copy)]
 pub enum Scheduled<'a> {
-    /// The daemon tells.
+    /// The daemon, which reports their figures.
     By(&'a Daemon),
-    /// Linux does, and a daemon is to look at them in a round of its own.
+    /// Linux; and a daemon is to look at them in a round of its own.
     SeenApart,
-    /// Linux does, and nobody asks.
+    /// Linux, and nobody asks.
     Unseen,
 }
 

@@ -49,8 +49,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens a file, or makes it, and reads what it has. What a killed lab left of its last line is
-    /// cut off.
+    /// Opens a file, or makes it, and reads what it has. A last line that a killed lab left
+    /// unfinished is cut off.
     pub fn open(path: &Path) -> Result<Self> {
         let mut file = OpenOptions::new()
             .read(true)

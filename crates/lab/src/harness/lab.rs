@@ -147,7 +147,7 @@ impl Lab {
     }
 
     /// An amount of work that is measured on this machine when an experiment begins; one that goes
-    /// on has the same as before. `what` tells it from others.
+    /// on has the same as before. `what` distinguishes it from others.
     pub fn amount(&self, what: &str, measure: impl FnOnce() -> Result<u64>) -> Result<u64> {
         let Some(journal) = &self.journal else { return measure() };
         if let Some(amount) = journal.amount(what) {
@@ -350,7 +350,7 @@ impl Lab {
             outcomes.push(copy.outcome(span.deadline)?);
         }
         // Time to start was enough, so what a copy could not do in the window counts against
-        // whoever scheduled it; but the reader should know.
+        // its scheduler; but the reader should know.
         for outcome in &outcomes {
             let late_ns = outcome.ready_at_ns.saturating_sub(outcome.started_at_ns);
             if late_ns > span.length.as_nanos() as u64 / 10 {
@@ -379,7 +379,7 @@ pub fn plain_and_default(lab: &Lab) -> Vec<(&'static str, Under)> {
     all
 }
 
-/// Whether there is something to tell of each copy.
+/// Whether each copy completed something.
 pub fn all_completed(outcomes: &[Outcome]) -> bool {
     outcomes.iter().all(|outcome| outcome.iterations > 0)
 }
@@ -390,7 +390,7 @@ impl Launch {
         Self { arguments: words(arguments), gang: Some(Gang { cpus, weight: None }) }
     }
 
-    /// One that the daemon is not told of.
+    /// One that is not registered at the daemon.
     pub fn unregistered(arguments: &str) -> Self {
         Self { arguments: words(arguments), gang: None }
     }

@@ -76,7 +76,7 @@ impl Machine {
         format!("{} CPUs ({}), Linux {}, load {load}", self.cpus, self.cpu_model, self.kernel)
     }
 
-    /// What stays the same from run to run.
+    /// The part that stays the same from run to run.
     pub fn identity(&self) -> String {
         format!("{} CPUs ({}), Linux {}", self.cpus, self.cpu_model, self.kernel)
     }

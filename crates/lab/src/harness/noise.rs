@@ -2,7 +2,7 @@
 //!
 //! A loop on each CPU does nothing but read the clock. Where two readings lie apart, somebody else
 //! had the CPU: a program, the kernel, or the host of a virtual machine, which no counter of the
-//! guest tells. A machine on which others take more than [`LIMIT_PERCENT`] cannot show differences
+//! guest shows. A machine on which others take more than [`LIMIT_PERCENT`] cannot show differences
 //! of a few percent, so nothing is compared on it unless that is asked for.
 //!
 //! Besides, neighbouring CPUs hand a word of memory to each other: how long that takes follows from
@@ -20,7 +20,7 @@ use crate::harness::machine::allowed_cpus;
 use crate::harness::stats;
 use crate::workload::on_threads;
 
-/// What others may take of the CPUs on a machine on which conditions are compared.
+/// The most that others may take of the CPUs where conditions are compared.
 pub const LIMIT_PERCENT: f64 = 5.0;
 /// Long enough to see programs that run now and then, short beside a measurement.
 const LENGTH: Duration = Duration::from_millis(200);
@@ -31,14 +31,14 @@ const GAP: Duration = Duration::from_micros(100);
 const HANDED: Duration = Duration::from_millis(20);
 const LOOKS: u32 = 1 << 10;
 const TURNS: u32 = 1 << 7;
-/// From this ratio of the longest to the shortest handover of a run on it is told that the machine
-/// was not one machine.
+/// From this ratio of the longest to the shortest handover of a run on, the report says that the
+/// machine was not one machine.
 const UNEVEN: f64 = 1.2;
 /// How often a machine is asked whether it has come to rest, and the time in between.
 const ATTEMPTS: usize = 5;
 const REST: Duration = Duration::from_secs(1);
 
-/// What loops on all CPUs saw of the rest of the machine.
+/// The rest of the machine, as loops on all CPUs saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Noise {
     pub lost_percent: f64,
@@ -78,7 +78,7 @@ impl Summary {
         })
     }
 
-    /// That of two runs which one report tells: of what others took, that in which they took more.
+    /// That of two runs in one report: of what others took, that in which they took more.
     pub fn worse(self, other: Self) -> Self {
         let worse = if other.lost_percent_mean > self.lost_percent_mean { other } else { self };
         Self { handover_ns: hull(self.handover_ns, other.handover_ns), ..worse }
@@ -230,8 +230,8 @@ mod tests {
         // Where others have the CPUs the two may hardly meet.
         let [first_ns, second_ns] = gang_harness::wait_for("they meet", || {
             let word = Apart::default();
-            let told = on_threads(2, |number| hand_over(&word.0, number as u32)).unwrap();
-            Some([told[0]?, told[1]?])
+            let found = on_threads(2, |number| hand_over(&word.0, number as u32)).unwrap();
+            Some([found[0]?, found[1]?])
         });
         assert!(first_ns > 0.0 && second_ns > 0.0, "{first_ns}, {second_ns}");
     }

@@ -15,7 +15,7 @@ use gang_linux::clock;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// What a picture of `gang top` ends with: the cursor stays hidden.
+/// The end of a picture of `gang top`: the cursor stays hidden.
 const PICTURE: &[u8] = b"\x1b[?25l";
 const FRAME: &[u8] = b"event: frame";
 
@@ -155,7 +155,7 @@ fn count_in(mut from: impl Read, what: &[u8], count: &AtomicU64, mut seen: impl 
         let found = bytes.windows(what.len()).filter(|window| *window == what).count();
         count.fetch_add(found as u64, Ordering::Relaxed);
         seen(&chunk[..length]);
-        // What may be the beginning of the next, and is too short to be counted again.
+        // The rest may begin the next one, and is too short to be counted again.
         bytes.drain(..bytes.len().saturating_sub(what.len() - 1));
     }
 }

@@ -117,7 +117,7 @@ pub fn mpi4py(dir: &Path, ranks: usize, source: &Path) -> Result<Program> {
     Ok(Program { name: "mpi4py's tests", command, times: 1 })
 }
 
-/// What starts so many ranks. Bound, those of all jobs would have the same CPUs.
+/// The command that starts so many ranks. Bound, those of all jobs would have the same CPUs.
 fn ranks_of_open_mpi(ranks: usize) -> Vec<String> {
     words(&format!("mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none -n {ranks}"))
 }
@@ -209,7 +209,7 @@ impl Copies {
         self
     }
 
-    /// What can be told of their gangs while they run.
+    /// The figures of their gangs while they run.
     pub fn look(&mut self, by: Scheduled) -> Sample {
         by.look_until_done(&mut self.running, self.deadline)
     }

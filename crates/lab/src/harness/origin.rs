@@ -7,17 +7,17 @@ use serde::Serialize;
 
 use crate::harness::duration;
 
-/// More daemons than that are not told one by one in a line.
+/// More daemons than that are not listed one by one in a line.
 const NAMED: usize = 4;
 
-/// Of one report; of several runs that it tells, when the first began.
+/// Of one report; of several runs in it, when the first began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Origin {
     /// When it began, as RFC 3339 has it, in UTC.
     pub began: String,
-    /// What was typed.
+    /// The command as it was typed.
     pub command: String,
-    /// What the daemons that were started for it scheduled by.
+    /// Backend, slice and gap of each daemon that was started for it.
     pub daemons: BTreeSet<String>,
     /// Some samples are of before, from the file of `--resume`, and so are their daemons.
     pub goes_on: bool,
@@ -49,7 +49,7 @@ fn command(arguments: impl Iterator<Item = String>) -> String {
     shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
 }
 
-/// What a daemon schedules by, of its status.
+/// Backend, slice and gap of a daemon, from its status.
 pub fn of_daemon(status: &serde_json::Value) -> Option<String> {
     let backend = status["backend"].as_str()?;
     let slice = std::time::Duration::from_nanos(status["slice_ns"].as_u64()?);

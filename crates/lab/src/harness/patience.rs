@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-/// What has not happened by then is an error. It takes a second or two where nothing else runs.
+/// After this long a wait is an error. It takes a second or two where nothing else runs.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 

@@ -1,4 +1,4 @@
-//! What the lab reads about processes from procfs. The root is an argument, so tests bring theirs.
+//! The lab's reads of processes from procfs. The root is an argument, so tests bring theirs.
 
 use std::fs;
 use std::path::Path;
@@ -32,8 +32,8 @@ pub fn parse_stat(text: &str) -> Option<ThreadStat> {
 /// How many threads of the processes given are not as those of a process that no scheduler has: of
 /// another policy than the usual one, of another nice value, kept to other CPUs, or stopped.
 ///
-/// What has a group of its own, gangd's, is not seen here: in it, ordinary threads may give way to
-/// others.
+/// A process with a group of its own, gangd's, is not seen here: in it, ordinary threads may give
+/// way to others.
 pub fn held_threads(root: &Path, pids: &[i32], free: i32) -> usize {
     let read = |path: &Path| {
         let stat = parse_stat(&read_lossy(&path.join("stat")).ok()?)?;

@@ -30,8 +30,8 @@ impl Programs {
         })
     }
 
-    /// What tells these programs from others, or from the same before they were built anew; nothing
-    /// of those that are missing.
+    /// Distinguishes these programs from others, and from the same before they were built anew;
+    /// leaves out those that are missing.
     pub fn identity(&self) -> Result<String> {
         let mut hasher = DefaultHasher::new();
         // It lies beside this one, wherever both are installed.

@@ -1,5 +1,5 @@
-//! What an experiment found: its series, the ratios between them, the promises it checks, a verdict
-//! and a picture.
+//! The result of an experiment: its series, the ratios between them, the promises it checks, a
+//! verdict and a picture.
 
 mod files;
 mod text;
@@ -33,12 +33,12 @@ pub struct Report {
     version: &'static str,
     #[serde(flatten)]
     pub origin: Origin,
-    /// What was measured, in a sentence.
+    /// The subject of the measurement, in a sentence.
     pub about: String,
     pub machine: Machine,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise: Option<Summary>,
-    /// What that was made of, in order.
+    /// The samples of `noise`, in order.
     pub noise_samples: Vec<Noise>,
     /// Whether conditions are compared: not on a machine that was too noisy, unless that was asked
     /// for.
@@ -59,10 +59,10 @@ pub struct Report {
     /// Where programs were judged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confusion: Option<Confusion>,
-    /// What the figures say, in sentences; [`Report::verdicts`] has all of them.
+    /// The meaning of the figures, in sentences; [`Report::verdicts`] has all of them.
     #[serde(skip)]
     pub verdict: Vec<String>,
-    /// What was left out, and why.
+    /// Each thing that was left out, and why.
     pub notes: Vec<String>,
     /// Options that were given, and have no part in it.
     #[serde(skip)]
@@ -205,7 +205,7 @@ impl Report {
         if self.noise.is_some_and(|noise| noise.is_uneven()) {
             all.push(
                 "Its CPUs were nearer to each other at some times than at others, by which what meets at barriers \
-                 varies whoever schedules."
+                 varies under any scheduler."
                     .into(),
             );
         }
@@ -214,7 +214,7 @@ impl Report {
         all
     }
 
-    /// What was left out, with what is not known of gangs.
+    /// All that was left out, with what is not known of gangs.
     pub fn left_out(&self) -> Vec<String> {
         let mut all = self.notes.clone();
         all.extend(
@@ -274,7 +274,7 @@ impl Report {
         };
         match self.more_rounds {
             0 => rounds,
-            more => format!("{rounds}, and up to {more} more where they did not tell"),
+            more => format!("{rounds}, and up to {more} more where they did not decide"),
         }
     }
 
@@ -361,8 +361,8 @@ mod tests {
             let figures = [("per_s", 1.0)].into();
             report.series[0].add(round, Sample { figures, longer_window_s, ..Sample::default() });
         }
-        let told = "- 2 of 9 measurements are over longer windows than was asked for, of up to 3.2";
-        assert!(report.text().contains(told), "{}", report.text());
+        let note = "- 2 of 9 measurements are over longer windows than was asked for, of up to 3.2";
+        assert!(report.text().contains(note), "{}", report.text());
         let json = serde_json::to_value(report.value()).unwrap();
         assert_eq!(json["series"][0]["longer_windows_s"], serde_json::json!([0.8, 3.2]));
         assert!(json["series"][1].get("longer_windows_s").is_none());

@@ -71,7 +71,7 @@ pub struct Series {
     /// In how many rounds it is not known, by the reason.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub rounds_not_measured: BTreeMap<String, usize>,
-    /// How much its programs were coscheduled is of one more round, of which nothing else is told.
+    /// How much its programs were coscheduled is of one more round, which has no other figures.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub looked_at_apart: bool,
     /// As of a [`Sample`], in all rounds.

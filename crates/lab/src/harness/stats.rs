@@ -81,7 +81,7 @@ pub fn difference(of: &[f64], less: &[f64]) -> Option<Estimate> {
     mean(&differences).filter(|_| of.len() == less.len())
 }
 
-/// What a ratio leaves out, in percent.
+/// The part that a ratio leaves out, in percent.
 pub fn loss_percent(ratio: Estimate) -> Estimate {
     let loss = |ratio: f64| (1.0 - ratio) * 100.0;
     Estimate {

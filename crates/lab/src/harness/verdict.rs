@@ -1,6 +1,6 @@
-//! What the figures say, in a sentence that is computed from them.
+//! The meaning of figures, in a sentence that is computed from them.
 //!
-//! A difference is told only where the 95 % interval of the ratio leaves out 1; otherwise the
+//! A difference is stated only where the 95 % interval of the ratio leaves out 1; otherwise the
 //! sentence says that none is shown, whatever the means are.
 
 use crate::harness::stats::Estimate;

@@ -1,4 +1,4 @@
-//! What a gang of class interactive waits for its first slot, from before it is registered, while
+//! The wait of a gang of class interactive for its first slot, from before it is registered, while
 //! four batch gangs spin on all CPUs.
 
 use std::process::Command;

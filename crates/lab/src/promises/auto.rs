@@ -1,5 +1,5 @@
-//! What policy `auto` costs a program that runs long: two gangs whose threads meet every 100 µs and
-//! spin, as BARRIER's (E10) do, share the machine for five minutes. Of one it is told what it does,
+//! The cost of policy `auto` to a program that runs long: two gangs whose threads meet every 100 µs
+//! and spin, as BARRIER's (E10) do, share the machine for five minutes. The work of one is counted,
 //! as a gang and of policy auto, which comes to the same; both from its beginning, and beside the
 //! same rival.
 //!
@@ -101,7 +101,7 @@ fn measure(lab: &Lab, is_auto: bool) -> Result<Sample> {
     Ok(sample.over(longer_s))
 }
 
-/// What one of two copies does, with a note why nothing was decided of it; nothing where the time
+/// The work of one of two copies, with a note why nothing was decided of it; nothing where the time
 /// was too short for that.
 fn run_over(lab: &Lab, daemon: &Daemon, span: &Span, is_auto: bool) -> Result<Option<Sample>> {
     let threads = lab.threads();

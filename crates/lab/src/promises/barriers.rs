@@ -23,7 +23,7 @@ const COPIES: usize = 2;
 /// About a microsecond.
 pub const WORK: u32 = 3000;
 
-/// What a barrier is called here, the name the program has for it, and OMP_WAIT_POLICY.
+/// The name of a barrier here, its name in the program, and OMP_WAIT_POLICY.
 const KINDS: [(&str, &str, Option<&str>); 5] = [
     (AWARE, "gang", None),
     ("libgang, spins 50 µs", "fixed", None),

@@ -26,8 +26,8 @@ const LENGTH: Duration = Duration::from_secs(60);
 /// For a first answer.
 const QUICK_LENGTH: Duration = Duration::from_secs(20);
 /// Before it, the daemon gets what it keeps, for as long as is measured and this at least: among
-/// that the plans of the last 2,048 slices, 41 s of them at its default. What it has then it may
-/// have; more would be growth.
+/// that the plans of the last 2,048 slices, 41 s of them at its default. More memory than it has
+/// then would be growth.
 const WARM_UP: Duration = Duration::from_secs(45);
 /// Jobs that have ended, beside those at rest; what is promised is about so many. Fewer with
 /// `--quick`.

@@ -1,11 +1,11 @@
-//! What gangd measures of its gangs: the share of their slots in which they are coscheduled, with
-//! nothing else running and beside hogs; and what measuring costs, BARRIER (E10) with and without
-//! it in turn.
+//! The figures that gangd has of its gangs: the share of their slots in which they are coscheduled,
+//! with nothing else running and beside hogs; and what measuring costs, BARRIER (E10) with and
+//! without it in turn.
 //!
-//! What it costs is told twice. By what BARRIER completes, which is all of it, and which varies
+//! The cost is reported twice. By what BARRIER completes, which is all of it, and which varies
 //! from one start to the next by more than it costs. And by what is taken of the CPUs, which hardly
 //! varies: for how long the kernel's programs run, by its own count, and what the daemon uses more
-//! than without. What the kernel's counting costs is in both.
+//! than without. The cost of the kernel's counting is in both.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::workload::barrier::DEFAULT_INTERVAL;
 use crate::workload::window::{now_ns, sleep_until_ns};
 
 const RATE: &str = "iterations_per_s";
-/// What the daemon and its programs in the kernel use, of all CPUs.
+/// The part of all CPUs that the daemon and its programs in the kernel use.
 const TAKEN: &str = "taken_percent";
 const PROGRAMS: &str = "programs_percent";
 const TOGETHER: &str = "together_percent";
@@ -146,7 +146,7 @@ fn taken(daemon: &Daemon, span: &Span) -> Result<Taken> {
     })
 }
 
-/// What the daemon says of two gangs that spin on all CPUs.
+/// The daemon's figures of two gangs that spin on all CPUs.
 fn together(lab: &Lab, hogs: usize) -> Result<Sample> {
     let daemon = lab.daemon(&lab.settings(Settings::slice(SLICE)))?;
     let length = lab.length(Duration::from_secs(4));

@@ -3,7 +3,7 @@
 //!
 //! Two copies of each program share the machine: under plain Linux, the same while the doctor
 //! watches one of them, and as gangs. The doctor is right where it says that gang scheduling helps
-//! by more than 5 %, and it does, or that it does not, and it does not. What watching costs the
+//! by more than 5 %, and it does, or that it does not, and it does not. The cost of watching to the
 //! copy that is watched is the first against the second, over the part of its time in which it is
 //! watched.
 //!
@@ -38,7 +38,7 @@ const OF_FIRST: &str = "first_copy_iterations_per_s";
 /// For how much of its time that copy was watched.
 const PART_WATCHED: &str = "part_watched";
 const PREDICTED: &str = "predicted_gain";
-/// 1 where the doctor says that it helps, 0 where not; absent where it cannot tell.
+/// 1 where the doctor says that it helps, 0 where not; absent where it does not know.
 const HELPS: &str = "said_to_help";
 /// A gain that counts as help.
 const GAIN: f64 = 0.05;
@@ -47,11 +47,11 @@ const GAIN: f64 = 0.05;
 /// collapse.
 const STEADY: f64 = 0.03;
 
-/// How long workloads count: as long as the doctor watches unless it is told, and what it takes to
-/// begin. Half of it is what real programs take alone.
+/// How long workloads count: as long as the doctor watches by default, and what it takes to begin.
+/// Half of it is what real programs take alone.
 const LENGTH: Duration = Duration::from_millis(10_500);
 const QUICK_LENGTH: Duration = Duration::from_secs(3);
-/// What the doctor has to begin in, so that it ends before the programs do.
+/// The time in which the doctor has to begin, so that it ends before the programs do.
 const BEGINS: Duration = Duration::from_millis(500);
 /// Where programs do nothing, or end before the doctor has come, they are given longer, and so long
 /// once at least.
@@ -69,8 +69,8 @@ pub struct Doctor {
     /// lab's own]
     #[arg(long, value_delimiter = ',', value_name = "WORD")]
     pub only: Vec<String>,
-    /// Measure programs of which it cannot be told whether they gain more than 5 % on, up to so
-    /// many rounds [default: 6, or --runs where that is given; none with --quick]
+    /// Measure programs on of which it is open whether they gain more than 5 %, up to so many
+    /// rounds [default: 6, or --runs where that is given; none with --quick]
     #[arg(long, value_name = "ROUNDS")]
     pub at_most: Option<usize>,
 }
@@ -101,7 +101,7 @@ impl Doctor {
         report.notes.extend(subjects.missing);
         let names = subjects.chosen.iter().map(Subject::name);
         let scores: Vec<Score> = names.filter_map(|name| score(&mut report, name)).collect();
-        tell(&mut report, &scores);
+        report_scores(&mut report, &scores);
         Ok(report)
     }
 
@@ -144,7 +144,7 @@ fn measure(lab: &Lab, subject: &Subject, way: Way) -> Result<Sample> {
     Ok(sample.context(TOO_SHORT)?.over(longer_s))
 }
 
-/// What is seen of a program in that time; nothing where it was too short for that.
+/// The figures of a program in that time; none where it was too short for that.
 fn run_over(
     lab: &Lab,
     daemon: &Daemon,
@@ -204,10 +204,10 @@ pub(super) fn ask(lab: &Lab, daemon: &Daemon, pid: i32, span: &Span) -> Result<A
     Ok(Asked { said: gain.into_iter().chain(helps).collect(), gangs })
 }
 
-/// What was said of a program, and what is true.
+/// The verdict on a program, and the truth.
 struct Score {
     name: String,
-    /// Absent where the doctor could not tell in most rounds.
+    /// Absent where the doctor did not know in most rounds.
     said: Option<bool>,
     predicted: Option<f64>,
     gain: Estimate,
@@ -257,7 +257,7 @@ fn score(report: &mut Report, name: &str) -> Option<Score> {
     })
 }
 
-fn tell(report: &mut Report, scores: &[Score]) {
+fn report_scores(report: &mut Report, scores: &[Score]) {
     if scores.is_empty() {
         return;
     }
@@ -272,7 +272,7 @@ fn tell(report: &mut Report, scores: &[Score]) {
         let said = match it.said {
             Some(true) => "helps",
             Some(false) => "does not help",
-            None => "cannot tell",
+            None => "does not know",
         };
         let percent = |gain: f64| format!("{:+.0} %", gain * 100.0);
         let predicted = it.predicted.map_or_else(|| "–".into(), percent);
@@ -287,15 +287,15 @@ fn tell(report: &mut Report, scores: &[Score]) {
     let right = Estimate { value: right, interval: None, samples: scores.len() };
     report.promise_of(&list::DOCTOR, &format!("{} programs", scores.len()), Some(right));
     let (median, worst) = (&list::WATCHING_MEDIAN, &list::WATCHING_WORST);
-    tell_costs(report, median, worst, scores.iter().collect());
+    report_costs(report, median, worst, scores.iter().collect());
     let steady: Vec<&Score> = scores.iter().filter(|it| it.is_steady).collect();
     let (median, worst) = (&list::WATCHING_MEDIAN_STEADY, &list::WATCHING_WORST_STEADY);
-    tell_costs(report, median, worst, steady);
+    report_costs(report, median, worst, steady);
 }
 
-/// What watching costs programs at the median, and the one that it costs most; the interval tells
-/// what is the doctor's from what is Linux's.
-fn tell_costs(report: &mut Report, median: &Promise, worst: &Promise, mut scores: Vec<&Score>) {
+/// The cost of watching at the median, and to the program that it costs most. The interval keeps
+/// apart what is the doctor's and what is Linux's.
+fn report_costs(report: &mut Report, median: &Promise, worst: &Promise, mut scores: Vec<&Score>) {
     scores.retain(|it| it.cost_percent.is_some());
     scores.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
     let (Some(middle), Some(last)) = (scores.get(scores.len() / 2), scores.last()) else { return };
@@ -321,8 +321,8 @@ mod tests {
     /// One that plain Linux lets collapse in one of three rounds.
     const COLLAPSES: &str = "collapses";
 
-    /// What is told of programs.
-    fn told(programs: &[Program], part: f64) -> Report {
+    /// The report on programs.
+    fn report_on(programs: &[Program], part: f64) -> Report {
         let lab = Lab::new(&Options { noisy: true, ..Options::default() }).unwrap();
         let mut series = Vec::new();
         for (name, said, rates) in programs {
@@ -346,14 +346,14 @@ mod tests {
         let mut report = Report::new(&lab, "about", run, RATE);
         let scores: Vec<Score> =
             programs.iter().filter_map(|(name, ..)| score(&mut report, name)).collect();
-        tell(&mut report, &scores);
+        report_scores(&mut report, &scores);
         report
     }
 
     #[test]
     fn what_is_said_is_held_against_what_is_true() {
         let (yes, no) = (Some(1.0), Some(0.0));
-        let report = told(
+        let report = report_on(
             &[
                 ("a", yes, [100.0, 99.0, 106.0]),
                 ("b", yes, [100.0, 99.0, 200.0]),
@@ -370,10 +370,9 @@ mod tests {
         assert_eq!(report.verdict[0], verdict);
         let [helps, does_not, none] =
             [(3, 1), (1, 2), (1, 0)].map(|(helps, does_not_help)| True { helps, does_not_help });
-        let matrix =
-            Confusion { said_to_help: helps, said_not_to_help: does_not, could_not_be_told: none };
+        let matrix = Confusion { said_to_help: helps, said_not_to_help: does_not, undecided: none };
         assert_eq!(report.confusion, Some(matrix));
-        assert!(report.text().contains("could not be told"), "{}", report.text());
+        assert!(report.text().contains("undecided"), "{}", report.text());
         assert_eq!(report.verdict[2], "b: helps, – predicted, +100 % measured.");
         let right = report.measures[0].measured.unwrap();
         assert_eq!((right.value, report.measures[0].met), (5.0 / 8.0 * 100.0, false));
@@ -413,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_program_that_watching_slows_is_named() {
-        let report = told(
+        let report = report_on(
             &[
                 ("a", Some(1.0), [100.0, 99.0, 200.0]),
                 ("b", Some(1.0), [100.0, 90.0, 200.0]),
@@ -439,7 +438,7 @@ mod tests {
 
     #[test]
     fn who_collapses_under_plain_linux_says_nothing_of_watching() {
-        let report = told(
+        let report = report_on(
             &[("a", Some(1.0), [100.0, 99.0, 200.0]), (COLLAPSES, Some(1.0), [100.0, 50.0, 200.0])],
             1.0,
         );

@@ -1,9 +1,10 @@
 //! Copies of a program with serial phases, in which a strict gang leaves CPUs idle (X6, X7): one
 //! after the other, under plain Linux, as gangs that fill no holes, and as gangs that do.
 //!
-//! On two CPUs the copies' work alone cannot be done in less than half the time of batch. What
-//! allows for it is that a CPU left idle at a serial phase has to be woken for the next parallel
-//! one, which costs tens of microseconds and more in a virtual machine; filled, it never sleeps.
+//! On two CPUs the copies' work alone cannot be done in less than half the time of batch. Less
+//! than half comes of wake-ups: a CPU left idle at a serial phase has to be woken for the next
+//! parallel one, which costs tens of microseconds and more in a virtual machine. Filled, it never
+//! sleeps.
 
 use anyhow::{Result, ensure};
 use clap::Args;

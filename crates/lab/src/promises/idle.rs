@@ -1,4 +1,4 @@
-//! What the daemon itself uses while jobs of 16 threads idle and two gangs run.
+//! The CPU time that the daemon itself uses while jobs of 16 threads idle and two gangs run.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::promises::list;
 use crate::workload::window::now_ns;
 
 const SUM: &str = "cpu_percent";
-/// What is promised is about so many.
+/// The promise is about so many.
 const JOBS: usize = 100;
 const SLICE: Duration = Duration::from_millis(20);
 /// Time in which the daemon notices that jobs are idle.

@@ -1,5 +1,5 @@
-//! What a short ordinary task pays while two gangs spin on all CPUs, and what the gangs pay for
-//! it: it wakes every 10 ms and runs 0.2 ms, like a shell or an editor.
+//! The price of a short ordinary task while two gangs spin on all CPUs, to the task and to the
+//! gangs: it wakes every 10 ms and runs 0.2 ms, like a shell or an editor.
 //!
 //! Lateness of completion counts, since a task that is woken in time and then preempted is late
 //! all the same.

@@ -397,7 +397,7 @@ pub const HOLES_OVER_LINUX: Promise = Promise {
     sentence: "Programs with holes take no longer as gangs that fill than under plain Linux, at the \
                worst number (X6, X7).",
     must: AtMost(1.0),
-    // Rounded it is the bound; the samples told it apart.
+    // Rounded it is the bound; the samples tell it apart.
     last: last(EPYC, "2026-11-26", "8 rounds", 1.01, Some([1.0 + f64::EPSILON, 1.02])),
     missed: Some(
         "One program alone has no other to gain from; with two or more, gangs are faster \
@@ -450,7 +450,7 @@ pub const STREAM: Promise = Promise {
     last: last(EPYC, "2026-11-26", "3 rounds", 1.04, Some([1.04, 1.04])),
     remark: Some(
         "Plain Linux, which was to do worse, has 1.05 [1.04, 1.07]. The latency of single \
-             packets grows with the bursts, whoever schedules ([stream](docs/lab/stream.md)).",
+             packets grows with the bursts, under any scheduler ([stream](docs/lab/stream.md)).",
     ),
     command: "gang lab stream --paper --runs 3",
     ..PLAIN

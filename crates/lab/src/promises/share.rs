@@ -1,4 +1,4 @@
-//! Shares of CPU: a gang beside hogs that the daemon was not told of (L18), and three gangs of
+//! Shares of CPU: a gang beside hogs that are not registered (L18), and three gangs of
 //! weight 1, 1, 2. Taken from the CPU time of both sides inside the window.
 
 use std::time::Duration;

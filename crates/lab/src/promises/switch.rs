@@ -1,10 +1,10 @@
-//! What a switch costs: two jobs of 2 to 1,000 threads each alternate, and the daemon's own record
+//! The cost of a switch: two jobs of 2 to 1,000 threads each alternate, and the daemon's own record
 //! of its switches says how long its switchers worked to lower the one and raise the other, and how
 //! far apart the first and the last thread were (X8).
 //!
 //! With threads that sleep nothing competes with the switch for the CPUs, but for the one that
 //! keeps its job from being idle, which would have no slots. With threads that all compute the
-//! kernel's queues of them change as well, and each CPU has to be told.
+//! kernel's queues of them change as well, and each CPU has to be interrupted.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use crate::workload::window::{now_ns, sleep_until_ns};
 
 const PER_THREAD: &str = "us_per_thread_p50";
 const SKEW: &str = "skew_us_p50";
-/// What is promised is about so many threads.
+/// The promise is about so many threads.
 const PROMISED: usize = 64;
 /// Fewer switches than these say nothing about their distribution.
 const FEWEST_SWITCHES: u64 = 20;
@@ -40,7 +40,7 @@ pub struct Switch {
 /// For what is asked in between takes CPU time from the switches.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
-/// What the threads of a job do.
+/// The work of a job's threads.
 #[derive(Clone, Copy)]
 enum Doing {
     Sleep,

@@ -1,4 +1,4 @@
-//! What it costs to look on: `gang top` in a terminal and `gang web` with a reader, ten pictures a
+//! The cost of looking on: `gang top` in a terminal and `gang web` with a reader, ten pictures a
 //! second of 20 jobs each; and whether switches come later for it.
 //!
 //! Two gangs spin on all CPUs, the other jobs sleep: views that took more than what gangs leave

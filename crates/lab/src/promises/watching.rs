@@ -1,4 +1,4 @@
-//! What it costs programs to be watched by `gang doctor`: two copies of each share the machine
+//! The cost to programs of being watched by `gang doctor`: two copies of each share the machine
 //! under plain Linux, and one of them is watched for a third of the time, in between.
 //!
 //! Threads are compared with themselves, because where Linux puts them differs more from one start
@@ -40,7 +40,7 @@ const PROGRAMS: [(&str, &str, &Promise); 4] = [
 /// Of these is a first answer.
 const QUICK: usize = 2;
 
-/// As long as the doctor watches unless it is told, and what it takes to begin: where it watches
+/// As long as the doctor watches by default, and what it takes to begin: where it watches
 /// for less, what it costs to begin is more of that.
 const LENGTH: Duration = Duration::from_millis(10_500);
 
@@ -78,7 +78,7 @@ fn measure(lab: &Lab, arguments: &str) -> Result<Sample> {
     Ok(sample.context(doctor::TOO_SHORT)?.over(longer_s))
 }
 
-/// What watching costs in that time; nothing where it was too short for that.
+/// The cost of watching in that time; none where it was too short for that.
 fn run_over(lab: &Lab, daemon: &Daemon, arguments: &str, span: &Span) -> Result<Option<Sample>> {
     let length = span.length / PARTS;
     let mut words = words(&format!("{arguments} --threads {} --parts {PARTS}", lab.threads()));

@@ -1,5 +1,5 @@
-//! E15: two BARRIERs back to back against both at once as gangs. Batch does a little more, and
-//! whoever is second waits until the first is done.
+//! E15: two BARRIERs back to back against both at once as gangs. Batch does a little more, and the
+//! second one waits until the first is done.
 
 use std::time::Duration;
 

@@ -76,8 +76,8 @@ pub fn run(lab: &Lab) -> Result<Report> {
     Ok(report)
 }
 
-/// The share that was missed: where none was, by how many steps there were in all rounds. What
-/// happens to a step happens to all threads of a domain, so that they are one case.
+/// The share that was missed: where none was, by how many steps there were in all rounds. A
+/// step happens to all threads of a domain alike, so that they are one case.
 pub fn missed_of(lab: &Lab, report: &Report, condition: &str) -> Option<Estimate> {
     let missed = report.mean(condition, MISSED)?;
     let steps: f64 = report.samples(condition, STEPS)?.iter().sum();

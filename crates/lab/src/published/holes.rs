@@ -49,7 +49,7 @@ struct Profile {
     name: &'static str,
     used: f64,
     cache: bool,
-    /// What is promised of deadlines beside two of it.
+    /// The promise of deadlines beside two of it.
     deadlines: &'static Promise,
 }
 

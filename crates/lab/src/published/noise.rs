@@ -50,14 +50,14 @@ pub fn run(lab: &Lab) -> Result<Report> {
             ));
         }
         let series = report.series.iter().find(|series| series.condition == slice);
-        let who = series.and_then(|series| told(&slice, &series.lost_to_ns));
+        let who = series.and_then(|series| worst(&slice, &series.lost_to_ns));
         report.verdict.extend(who);
     }
     Ok(report)
 }
 
 /// The threads that ran instead of gangs in their slots, the worst first.
-fn told(slice: &str, lost_to: &LostTo) -> Option<String> {
+fn worst(slice: &str, lost_to: &LostTo) -> Option<String> {
     let all: i64 = lost_to.values().sum();
     let mut worst: Vec<_> = lost_to.iter().filter(|(_, ns)| **ns > 0).collect();
     worst.sort_by_key(|(_, ns)| std::cmp::Reverse(**ns));
@@ -78,7 +78,7 @@ fn who_ran_instead(daemon: &Daemon) -> Result<LostTo> {
 }
 
 /// Of the jobs that were looked at; one that ended after it was listed, as on a machine that stood
-/// still for a while, has nothing to tell any more.
+/// still for a while, has no figures any more.
 fn summed(looks: impl Iterator<Item = Result<ShowJob_Reply, ClientError>>) -> Result<LostTo> {
     let mut lost_to = LostTo::new();
     for look in looks {
@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn the_worst_are_named_first() {
         let who = |name: &str, ns| (format!("{name} (other)"), ns);
-        assert_eq!(told("10 ms", &BTreeMap::from([who("a", 0)])), None);
+        assert_eq!(worst("10 ms", &BTreeMap::from([who("a", 0)])), None);
         let lost_to = [who("a", 10), who("b", 60), who("c", 25), who("d", 5)].into();
         assert_eq!(
-            told("10 ms", &lost_to).unwrap(),
+            worst("10 ms", &lost_to).unwrap(),
             "In slots of 10 ms threads waited most for b (other) 60 %, c (other) 25 %, a (other) 10 %."
         );
     }

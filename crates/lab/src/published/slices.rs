@@ -1,10 +1,10 @@
-//! What gang scheduling costs by the length of its slices, for each backend and three programs that
-//! have no use for it: one bound by computing, one by the last-level cache, of which it uses half,
-//! and one by memory. Two copies of a program as gangs against the same two in batch, which is as
-//! fast as it gets.
+//! The cost of gang scheduling by the length of its slices, for each backend and three programs
+//! that have no use for it: one bound by computing, one by the last-level cache, of which it uses
+//! half, and one by memory. Two copies of a program as gangs against the same two in batch, which
+//! is as fast as it gets.
 //!
-//! What a switch costs is more than its system calls: caches are filled anew. So short slices cost,
-//! and from some length on nothing is gained by longer ones, in which others only wait longer.
+//! A switch costs more than its system calls: caches are filled anew. So short slices cost, and
+//! from some length on nothing is gained by longer ones, in which others only wait longer.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ use crate::harness::stats::loss_percent;
 const RATE: &str = "iterations_per_s";
 const COPIES: u32 = 2;
 const BACKENDS: [&str; 4] = ["rt", "weight", "freeze", "signal"];
-/// A machine that does not tell has a cache like this.
+/// The cache of a machine that does not say.
 const CACHE_BYTES: u64 = 16 << 20;
 /// Memory of a program that no cache holds: so many times the last-level cache, within these
 /// bounds.
 const BEYOND: u64 = 4;
 const LARGEST_BYTES: u64 = 512 << 20;
-/// What is little enough for a slice to be chosen.
+/// A cost that is little enough for a slice to be chosen.
 const LITTLE_PERCENT: f64 = 1.0;
 /// Rounds with `--paper`, though there is none: one takes ten minutes with all backends.
 const ROUNDS: usize = 5;
@@ -294,7 +294,7 @@ mod tests {
             20..50 => 1.6,
             _ => 0.8,
         };
-        // What differs by less is not shown.
+        // A smaller difference is not shown.
         let costs_less = |longer, slice| cost(longer) + 1.0 < cost(slice);
         assert_eq!(long_enough(&slices, costs_less), Some(ms(20)));
         assert_eq!(long_enough(&slices, |_, _| false), Some(ms(1)));

@@ -170,7 +170,7 @@ fn name(threads: usize, way: &str) -> String {
     format!("{threads} thread{plural}, {way}")
 }
 
-/// One solver beside hogs that the daemon was not told of.
+/// One solver beside hogs that are not registered.
 pub fn measure(
     lab: &Lab,
     solver: Solver,

@@ -2,7 +2,7 @@
 //! for every second CPU, under plain Linux, on a static partition of the CPUs, and as gangs.
 //!
 //! Packets come in bursts of growing length, at a mean rate that keeps the machine busy for three
-//! fifths. What counts is the time until a stream is done: as long as the packets take to come
+//! fifths. The measure is the time until a stream is done: as long as the packets take to come
 //! where the programs keep up, and longer where their barriers wait for threads that do not run.
 
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct Stream {
     pub bursts: Vec<u64>,
 }
 
-/// What all conditions have in common.
+/// The common part of all conditions.
 struct Load {
     threads: usize,
     points: usize,

@@ -31,7 +31,7 @@ const PUBLISHED: usize = 10;
 /// Iterations that a copy alone would do in a window at least.
 const ITERATIONS: u32 = 60;
 
-/// What is varied.
+/// The quantity that is varied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     Interval,
@@ -72,7 +72,7 @@ impl Over {
         }
     }
 
-    /// What the paper found.
+    /// The finding of the paper.
     fn published(self) -> &'static str {
         match self {
             Over::Interval => "ETH: at 15 ms, and 100 ms at most on a loaded system",
@@ -173,12 +173,12 @@ fn benefits(report: &mut Report, points: &[Duration]) -> Vec<Benefit> {
 }
 
 /// The last point at which a benefit is shown and the one after it; none where it is at all, or at
-/// none. A point for which a first answer had time once tells nothing.
+/// none. A point for which a first answer had time once shows nothing.
 fn bracket(benefits: &[Benefit]) -> Option<(Benefit, Benefit)> {
-    let told: Vec<_> =
+    let known: Vec<_> =
         benefits.iter().copied().filter(|benefit| benefit.is_shown.is_some()).collect();
-    let last = told.iter().rposition(|benefit| benefit.is_shown == Some(true))?;
-    Some((told[last], *told.get(last + 1)?))
+    let last = known.iter().rposition(|benefit| benefit.is_shown == Some(true))?;
+    Some((known[last], *known.get(last + 1)?))
 }
 
 /// In the middle of two points, by their ratio; from 0 by their difference.
@@ -249,7 +249,8 @@ fn measure(lab: &Lab, under: &Under, over: Over, at: Duration) -> Result<Sample>
     };
     let copies = [swept, barrier(FIXED, Duration::ZERO)];
     let length = lab.length(Duration::from_secs(2));
-    // What was asked for is kept to; the default is long enough for figures to mean something.
+    // A length that was asked for is kept to. The default is long enough for figures to mean
+    // something.
     let length = if lab.seconds_asked().is_some() { length } else { length.max(at * ITERATIONS) };
     let daemon = lab.daemon_of(under)?;
     let Together { outcomes, sample } =

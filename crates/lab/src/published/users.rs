@@ -1,4 +1,4 @@
-//! What users of today's software report: several jobs of a numerical library or of MPI at once,
+//! The reports of users of today's software: several jobs of a numerical library or of MPI at once,
 //! each with a thread or rank for every CPU, are many times slower than one after the other. Four
 //! jobs at once, under plain Linux and as gangs, with the default settings of their runtimes.
 

@@ -34,7 +34,7 @@ pub struct ClientsOutcome {
     pub registered: u64,
     /// Jobs of which the daemon did not know any more while they had a process.
     pub lost: u64,
-    /// What a registration took, and what adding a process did; the time of each, ordered.
+    /// Time of each registration, and of each process added, ordered.
     pub register_ns: Vec<u64>,
     pub add_ns: Vec<u64>,
 }

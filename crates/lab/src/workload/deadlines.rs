@@ -70,7 +70,7 @@ impl Deadlines {
     }
 }
 
-/// What one thread knows of the count.
+/// One thread's view of the count.
 struct Counter {
     threads: u64,
     last: Option<u64>,

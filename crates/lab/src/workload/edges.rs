@@ -55,7 +55,7 @@ struct Pause {
     to_ns: u64,
 }
 
-/// What one thread saw.
+/// The observations of one thread.
 struct Seen {
     begins_ns: Histogram<u64>,
     ends_ns: Histogram<u64>,
@@ -66,7 +66,10 @@ struct Seen {
 impl Edges {
     pub fn run(&self) -> Result<EdgesOutcome> {
         let slice_ns = self.slice.as_nanos() as u64;
-        ensure!(slice_ns >= 2 * GAP_NS, "slices below 100us are not told from the timer tick");
+        ensure!(
+            slice_ns >= 2 * GAP_NS,
+            "slices below 100us cannot be told apart from the timer tick"
+        );
         let window = self.when.window()?;
         let all = on_threads(self.threads, |_| -> Result<Seen> {
             let mut pauses = Vec::new();

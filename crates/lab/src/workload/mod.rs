@@ -139,7 +139,7 @@ pub fn thread_count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// What a workload did inside its window.
+/// The work of a workload inside its window.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
     pub workload: String,

@@ -1,4 +1,4 @@
-//! Threads that work for as long as they have CPUs, and meet if they are told to.
+//! Threads that work for as long as they have CPUs, and meet if that is asked for.
 //!
 //! Problem: what others take from a program may be a percent of its time, and where the host of a
 //! virtual machine has more guests than one, the same work takes ten percent more or less from one
@@ -7,7 +7,7 @@
 //! Approach: a step is no amount of work, but of time that its thread has a CPU. It looks at the
 //! clock every tenth of a microsecond or so; where two looks are further apart than that takes, it
 //! did not have one. So what others take shows, what waiting for each other costs does, and the
-//! speed of the machine does not. What it does between looks is work, so that who watches does not
+//! speed of the machine does not. Between looks it works, so that a watcher does not
 //! take it for one that waits for a moment to come.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -87,8 +87,8 @@ fn look() -> Instant {
 }
 
 /// How far apart two looks at the clock are at most for the thread to have had its CPU in between:
-/// ten times what one takes here, and a microsecond at least. On a clock that does not advance from
-/// look to look it is not to be told.
+/// ten times what one takes here, and a microsecond at least. A clock that does not advance from
+/// look to look does not show it.
 fn looks_apart() -> Duration {
     const LOOKS: usize = 1000;
     let looks: Vec<Instant> = (0..LOOKS).map(|_| look()).collect();

@@ -112,7 +112,8 @@ impl Phases {
     }
 }
 
-/// What the others wait for must not be left out in silence: without its cache the program ends.
+/// The others wait for it, so it must not be left out in silence: without its cache the program
+/// ends.
 fn look_up(cache: &Mutex<Option<Cache>>, round: u64) {
     let Ok(mut cache) = cache.lock() else { return };
     if let Some(Err(error)) = cache.as_mut().map(|cache| cache.look_up(round % 100)) {

@@ -1,6 +1,6 @@
 //! Threads that go over memory again and again: bound by a cache where what they go over fits into
-//! it, and by memory where it does not. What a switch costs them is more than the switch: they find
-//! the cache full of what others left.
+//! it, and by memory where it does not. A switch costs them more than itself: they find the
+//! cache full of what others left.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use clap::Args;
 use super::steps::apart;
 use super::{Outcome, When, thread_count};
 
-/// What is gone over in one iteration: short against a slice.
+/// The memory of one iteration: short against a slice.
 const CHUNK_BYTES: usize = 64 << 10;
 const WORD_BYTES: usize = size_of::<u64>();
 

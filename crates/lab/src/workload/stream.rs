@@ -141,10 +141,10 @@ impl Stream {
     }
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Clustering {
     barrier: Rendezvous,
-    /// What each thread's points would gain, as the bits of a float.
+    /// The gain of each thread's points, as the bits of a float.
     gains: Vec<AtomicU32>,
     cost_to_open: f32,
     opened: AtomicBool,

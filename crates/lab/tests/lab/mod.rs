@@ -40,10 +40,10 @@ pub fn fifo_is_permitted() -> bool {
     is_permitted
 }
 
-/// Of the conditions with gangs it is told how much these were coscheduled, or why that is not
-/// known; under plain Linux, too.
-pub fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
-    let mut told = 0;
+/// Each condition with gangs reports how much these were coscheduled, or why that is not known;
+/// under plain Linux, too.
+pub fn gangs_are_reported(report: &Value, with_gangs: impl Fn(&str) -> bool) {
+    let mut reported = 0;
     for series in report["series"].as_array().unwrap() {
         if with_gangs(series["condition"].as_str().unwrap()) {
             let percent = series["samples"]["coscheduled_percent"][0].as_f64();
@@ -51,10 +51,10 @@ pub fn gangs_are_told(report: &Value, with_gangs: impl Fn(&str) -> bool) {
             assert!(percent.is_some() || why_not.is_some_and(|why| !why.is_empty()), "{series}");
             assert!(why_not.is_none_or(|why| !why.contains("a round of its own")), "{series}");
             assert!(percent.is_none_or(|percent| (0.0..=100.0).contains(&percent)), "{series}");
-            told += 1;
+            reported += 1;
         }
     }
-    assert!(told > 0, "{report}");
+    assert!(reported > 0, "{report}");
 }
 
 /// In each of so many rounds it was measured of a condition how much its programs were coscheduled;

@@ -33,7 +33,7 @@ struct Written<'a> {
 }
 
 impl Report {
-    /// What goes into a JSON file.
+    /// The value of a JSON file.
     pub fn value(&self) -> impl Serialize + '_ {
         Written { report: self, figures: self.figures(), verdict: self.verdicts() }
     }

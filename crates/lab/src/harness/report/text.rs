@@ -46,7 +46,7 @@ impl Report {
     pub fn series_rows(&self, leave_out: &[&str]) -> (Vec<&str>, Vec<Vec<String>>) {
         let mut all: BTreeSet<&str> =
             self.series.iter().flat_map(|series| series.samples.keys().copied()).collect();
-        // Where nothing of it was measured that is told, too.
+        // Where nothing of it was measured, the table says so.
         all.extend(self.series.iter().find(|it| it.not_measured.is_some()).map(|_| COSCHEDULED));
         all.retain(|figure| !leave_out.contains(figure));
         // The figure that matters comes first.

@@ -137,7 +137,7 @@ impl Subject {
     }
 }
 
-/// What says to a workload when it counts.
+/// The arguments of a workload that say when it counts.
 fn span_arguments(workload: &str, span: &Span) -> Vec<String> {
     let mut arguments = span.arguments();
     if workload == "phases" {
@@ -164,7 +164,7 @@ impl Copies {
         }
     }
 
-    /// What the daemon tells of them, which are its jobs.
+    /// The daemon's figures of them, which are its jobs.
     pub fn look(&mut self, daemon: &Daemon, span: &Span) -> Sample {
         match self {
             Copies::Workload(_) => daemon.look(span),
@@ -172,7 +172,7 @@ impl Copies {
         }
     }
 
-    /// What they did, when they have ended.
+    /// Their work, when they have ended.
     pub fn done(self, span: &Span) -> Result<Done> {
         match self {
             Copies::Workload(running) => {
@@ -198,15 +198,15 @@ impl Copies {
     }
 }
 
-/// What copies did in a second, in units of their own.
+/// The work of copies in a second, in units of their own.
 pub struct Done {
     pub rate: f64,
-    /// What the first of them did, at which the doctor looks, and for how long it ran.
+    /// The work of the first, at which the doctor looks, and for how long it ran.
     pub of_first: f64,
     pub first_s: f64,
 }
 
-/// What a workload counts, by the name that it has there.
+/// The count of a workload, by its names there.
 const COUNTS: [&str; 4] = ["iterations", "packets", "rounds", "steps"];
 
 fn rate(outcome: &Value) -> Result<f64> {

@@ -76,7 +76,7 @@ pub fn skipped(why: impl Display) {
     let why = why.trim().replace('\n', "; ");
     eprintln!("skipped: {why}");
     let Some(path) = env::var_os("GANG_SKIPS").map(PathBuf::from) else { return };
-    // Not created: who is somebody else by now may not create it, and whoever sets GANG_SKIPS has.
+    // Not created: a test that is another user by now may not create it, and `make test` has.
     let line = format!("{room}: {test}: {why}\n");
     let file = OpenOptions::new().append(true).open(&path);
     let written = file.and_then(|mut file| file.write_all(line.as_bytes()));

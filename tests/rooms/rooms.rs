@@ -147,7 +147,7 @@ fn unsafe_code_is_where_it_may_be() {
     for package in packages("Cargo.toml") {
         let manifest = PathBuf::from(package["manifest_path"].as_str().unwrap());
         let room = manifest.parent().unwrap();
-        // The workspace denies unsafe code to whoever takes its lints.
+        // The workspace denies unsafe code to packages that take its lints.
         let text = fs::read_to_string(&manifest).unwrap();
         let takes_lints = text.lines().skip_while(|line| *line != "[lints]").nth(1);
         assert_eq!(takes_lints, Some("workspace = true"), "the lints of {}", manifest.display());

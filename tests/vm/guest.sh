@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# What the checks in the guest have in common; bash sources it. Each check prints a line for each
+# The common part of the checks in the guest; bash sources it. Each check prints a line for each
 # thing that it looked at.
 #
 # A gang here is two loops of the shell, so that the guest needs no compiler. A guest is slow: what

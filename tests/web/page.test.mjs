@@ -32,7 +32,7 @@ after(async () => {
   await place?.end();
 });
 
-/** A page that fails the test if anything is said on its console, or anything is loaded from elsewhere. */
+/** A page that fails the test where its console is used, or anything is loaded from elsewhere. */
 async function open(at = address, options = {}) {
   const page = await newPage(chrome, options);
   await page.addInitScript(recordTexts);

@@ -145,7 +145,7 @@ impl Daemon {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What the daemon has reported so far.
+    /// The daemon's messages so far.
     fn log(&self) -> String {
         let mut bytes = vec![0; self.log.metadata().map_or(0, |file| file.len() as usize)];
         let length = self.log.read_at(&mut bytes, 0).unwrap_or(0);

@@ -54,12 +54,12 @@ pub fn copy(programs: &[impl AsRef<OsStr>], to: &Path) {
     assert!(Command::new("cp").args(programs).arg(to).status().unwrap().success());
 }
 
-/// What a program printed.
+/// The standard output of a program.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What a program reported.
+/// The standard error of a program.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

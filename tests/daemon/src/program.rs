@@ -1,4 +1,4 @@
-//! What a test starts beside a daemon.
+//! Programs that a test starts beside a daemon.
 
 use std::{
     os::unix::process::CommandExt,

@@ -2,10 +2,10 @@
  *
  *     barriers KIND THREADS WORK START_NS LENGTH_NS
  *
- * KIND is gang (libgang's, with the slot page where this is a job), fixed (libgang's without one: it
- * spins for 50 us and blocks then), libgomp (that of OpenMP; OMP_WAIT_POLICY says how it waits) or
- * pthread. WORK is iterations of a loop between two barriers. Threads work from the start; what they
- * complete between two points of CLOCK_REALTIME counts.
+ * KIND is gang (libgang's, with the slot page where this is a job), fixed (libgang's without one:
+ * it spins for 50 us and blocks then), libgomp (that of OpenMP; OMP_WAIT_POLICY says how it waits)
+ * or pthread. WORK is iterations of a loop between two barriers. Threads work from the start; the
+ * meetings between two points of CLOCK_REALTIME count.
  */
 #include <gang.h>
 #include <pthread.h>

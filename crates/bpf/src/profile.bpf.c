@@ -11,7 +11,7 @@
  * and the other is known without ticks, and summed up. Sleeps are summed up by the system call that
  * the thread sleeps in.
  *
- * Properties: ticks come at the same rate whoever runs, nobody included, so that shares of ticks
+ * Properties: ticks come at the same rate whatever runs, nothing included, so that shares of ticks
  * are shares of time. All time is booked once, without a lock. Two CPUs that change something in
  * the same hundred nanoseconds may book as much by the numbers of one of them. A thread that came
  * to a CPU without a report of the kernel counts as waiting until the next tick there. A program is

@@ -1,7 +1,7 @@
 //! An end of the doctor before it has seen enough leaves the program as it was.
 //!
-//! A signal is noted, and whoever watches looks whether there was one. So all is undone on the way
-//! out, as after any failure; the second signal ends the doctor at once.
+//! A signal is noted, and the watching thread looks whether there was one. So all is undone on the
+//! way out, as after any failure; the second signal ends the doctor at once.
 
 use std::{
     path::Path,
@@ -19,7 +19,7 @@ use signal_hook::{
     flag,
 };
 
-/// How soon a signal is heard by whoever sleeps.
+/// How soon a sleeping thread hears a signal.
 const HEARD_WITHIN: Duration = Duration::from_millis(20);
 
 /// That a signal is to end the doctor.

@@ -49,15 +49,14 @@ impl Ticks {
     }
 }
 
-/// How often what the kernel has is read: whoever reads it takes a CPU from some thread, and its
-/// partners wait.
+/// How often the kernel's sums are read: each read takes a CPU from some thread, and its partners
+/// wait.
 const ROUND: Duration = Duration::from_millis(100);
 
 /// How often the threads are looked at, which are many files.
 const ROUNDS_OF_THREADS: u64 = 3;
 
-/// A clock that ticks while its CPU is online, whoever runs there, once somebody has switched it
-/// on.
+/// A clock that ticks while its CPU is online, with any thread on it, once it is switched on.
 fn clock_of(cpu: u32, ticks: Ticks) -> Result<Counter> {
     Builder::new(Software::CPU_CLOCK)
         .one_cpu(cpu as usize)

@@ -6,7 +6,7 @@
 //!
 //! Approach: a file of binary words beside that of the job. A set of CPUs is in it before a
 //! switcher may hear of it, and a thread that had chosen its own when it was first seen. Each is
-//! written by one call, so that whoever reads it after the daemon died finds nothing half done.
+//! written by one call, so that a reader finds nothing half done after the daemon died.
 
 use std::{
     fs::{File, OpenOptions},

@@ -57,8 +57,8 @@ pub struct Part {
     came: u32,
 }
 
-/// Where the threads and processes of one job are read. What is remembered of them are its
-/// [`Members`], which whoever decides about the job keeps.
+/// Where the threads and processes of one job are read. Its [`Members`] are what is
+/// remembered of them; the conductor keeps these.
 #[derive(Debug)]
 pub struct Roster {
     kind: Kind,
@@ -310,8 +310,8 @@ impl Roster {
         }
     }
 
-    /// `most` threads, if there are more, and another part each time: neighbours in a row do the same more often than
-    /// others, and the first one of all more often something else.
+    /// `most` threads, if there are more, and another part each time. Neighbours in a row do the
+    /// same more often than others, and the first one of all more often something else.
     pub fn part(&mut self, members: &Members, most: usize) -> Part {
         let step = members.threads().len().div_ceil(most).max(1);
         self.counts = self.counts.wrapping_add(1);
@@ -320,7 +320,7 @@ impl Roster {
     }
 
     /// Time in which one of its threads or more waited for a CPU, in microseconds; absent where the
-    /// kernel does not tell (Documentation/accounting/psi.rst).
+    /// kernel does not say (Documentation/accounting/psi.rst).
     pub fn waited_us(&mut self) -> Option<u64> {
         match &self.kind {
             Kind::Cgroup { pressure, .. } => {
@@ -330,7 +330,7 @@ impl Roster {
         }
     }
 
-    /// CPU time its processes have used, in nanoseconds; absent where the kernel does not tell. A
+    /// CPU time its processes have used, in nanoseconds; absent where the kernel does not say. A
     /// process that ended is not counted any more where the job is a tree.
     pub fn cpu_time_ns(&mut self, members: &mut Members, proc_root: &Path) -> Option<u64> {
         match &mut self.kind {

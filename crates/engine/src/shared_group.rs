@@ -68,7 +68,7 @@ fn give_realtime(group: &Group, all: &str) -> Result<()> {
     }
 }
 
-/// Held by whoever makes, removes or tries a group of all jobs of a daemon.
+/// Held while a group of all jobs of a daemon is made, removed or tried.
 pub fn lock(root: &Path) -> Result<File> {
     let error = |e| Error::new("lock", root.display(), e);
     let directory = File::open(root).map_err(error)?;

@@ -362,9 +362,10 @@ pub struct AdoptWhat {
 
 /// Show the daemon as a page in a browser
 ///
-/// Prints the address of the page, which ends with a secret: whoever has it acts with your rights
-/// at the daemon. It serves this machine alone; from another one, use ssh -L 7878:127.0.0.1:7878
-/// MACHINE gang web, or a proxy with TLS before --listen unix:PATH. Ends with Ctrl-C or SIGTERM.
+/// Prints the address of the page, which ends with a secret: everybody who has it acts with your
+/// rights at the daemon. It serves this machine alone; from another one, use ssh -L
+/// 7878:127.0.0.1:7878 MACHINE gang web, or a proxy with TLS before --listen unix:PATH. Ends with
+/// Ctrl-C or SIGTERM.
 #[derive(Debug, Args)]
 pub struct Web {
     /// Where to listen: an address of this machine, whose port 0 is any that is free, or a Unix

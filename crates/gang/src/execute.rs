@@ -8,8 +8,8 @@ use std::path::Path;
 use rustix::io::Errno;
 
 /// Executes the program in `file` in the place of this one; returns only where that fails. Not by
-/// `std`, which would empty the mask of blocked signals that the program inherits from whoever
-/// called `gang run`.
+/// `std`, which would empty the mask of blocked signals that the program inherits from the
+/// caller of `gang run`.
 pub fn execute(
     file: &Path,
     command: &[OsString],

@@ -149,7 +149,7 @@ impl Gated {
     }
 }
 
-/// The streams are the program's: whoever reads from or writes to it must see when it closes them.
+/// The streams are the program's: its readers and writers must see when it closes them.
 fn leave_standard_streams() {
     if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
         let _ = rustix::stdio::dup2_stdin(&null);
@@ -384,7 +384,7 @@ impl End {
         let Ok(signal) = Signal::try_from(number) else { return };
         let _ = signal::raise(signal);
         let _ = SigSet::from(signal).thread_unblock();
-        // Ignored by whoever called us, or taken by the Rust runtime (SIGSEGV).
+        // Ignored by our caller, or taken by the Rust runtime (SIGSEGV).
         let _ = signal_hook::low_level::emulate_default_handler(number);
         let _ = self.before.thread_set_mask();
     }

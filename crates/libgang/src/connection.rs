@@ -1,4 +1,4 @@
-//! The connection to the daemon: one for each process, whoever of its threads asks.
+//! The connection to the daemon: one for each process, for all of its threads.
 //!
 //! A child of a fork must not speak on its parent's connection, so it is known by the process's
 //! number. And nobody may be in the middle of a request when a process forks, so a fork waits for

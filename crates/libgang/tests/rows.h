@@ -1,5 +1,5 @@
 /* A table of calls: which parameter of which function is wrong, in which way, and what the result
- * is to be. Each row that holds is printed, so that whoever runs this sees which are missing. */
+ * is to be. Each row that holds is printed, so that the caller sees which are missing. */
 #ifndef ROWS_H
 #define ROWS_H
 

@@ -4,7 +4,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// A request to the kernel that failed: what was being done, and to what.
 ///
-/// The cause is the error's source, and is printed once, by whoever prints the chain.
+/// The cause is the error's source, and is printed once, where the chain is printed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} {subject}")]
 pub struct Error {

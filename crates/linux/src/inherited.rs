@@ -1,4 +1,4 @@
-//! Descriptors that whoever started this process left open for it.
+//! Descriptors that the parent of this process left open for it.
 
 use std::{
     io,

@@ -107,7 +107,7 @@ impl Machine {
         self.say(format_args!("group {task} {group}"));
     }
 
-    /// `next` follows on a CPU whoever had it. Of the kernel's state: 0 wants to run on.
+    /// `next` follows on a CPU, after any thread. Of the kernel's state: 0 wants to run on.
     pub fn switch(&mut self, at: At, next: usize, preempted: bool, state: u32, reported: bool) {
         let (preempted, reported) = (u32::from(preempted), u32::from(reported));
         self.say(format_args!("switch {at} {next} {preempted} {state} {reported}"));

@@ -167,7 +167,7 @@ fn skew_at_start(threads: &[Thread], span: &Span, moments: &[u64]) -> Option<Ske
     first_ns.map(length)
 }
 
-/// Those that run when a slot ends leave once each, whoever of them comes back to fill.
+/// Those that run when a slot ends leave once each, also those that come back to fill.
 fn skew_at_end(threads: &[Thread], end_ns: u64, next_edge_ns: u64) -> Option<Skew> {
     let run = threads.iter().filter_map(|thread| thread.spell(end_ns)).filter(|spell| spell.runs);
     let left: Vec<u64> = run.map(|spell| spell.to_ns).collect();

@@ -1,4 +1,4 @@
-//! A job of policy `auto`, as whoever proves it knows it.
+//! A job of policy `auto`, as its prover knows it.
 
 use std::{
     path::{Path, PathBuf},
@@ -158,7 +158,7 @@ impl AutoJob {
         }
     }
 
-    /// Tells the daemon why nothing is decided, where that is something else than before.
+    /// Reports to the daemon why nothing is decided, where the reason is another than before.
     pub fn send_because(&mut self, client: &mut Client) {
         let Stage::Open { usual, .. } = &self.stage else { return };
         if self.because == self.sent_because {

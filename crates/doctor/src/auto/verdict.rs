@@ -58,7 +58,7 @@ pub fn verdict(pairs: &[Pair], nature: Nature) -> Option<Verdict> {
         (
             Policy::gang,
             "it makes no difference beside gangs, and its threads wait for each other, so that \
-             whoever else came would delay them",
+             any newcomer would delay them",
         )
     } else if gain.gain < -HELPS {
         (Policy::none, "it does more under plain Linux")

@@ -90,8 +90,7 @@ pub fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// Whether this user may have a thread leave SCHED_IDLE, as whoever releases others does; else it
-/// is said.
+/// Whether this user may have a thread leave SCHED_IDLE, as a release does; else it is said.
 fn may_leave_idle() -> bool {
     let thread = Parked::filling();
     let nice = sched::get(thread.tid).unwrap().nice;

@@ -23,7 +23,7 @@ use crate::stand_in::Gated;
 /// How often registering is tried when the daemon ends under our hands.
 const TRIES_MAX: usize = 3;
 
-/// The backend by which gangs stop and go on in the sight of whoever started them.
+/// The backend by which gangs stop and go on in the sight of their parents.
 const SIGNAL: &str = "signal";
 
 pub fn run(args: &Run, socket: Option<&Path>) -> Result<()> {
@@ -66,8 +66,8 @@ fn become_program(
     Err(executable::cannot(&command[0], error).into())
 }
 
-/// Lets a child be the program, and ends as it ends: whoever called this one would see the
-/// program stop with every slice.
+/// Lets a child be the program, and ends as it ends: the caller would see the program stop
+/// with every slice.
 fn stay(
     mut registered: Registered,
     file: &Path,

@@ -30,7 +30,7 @@ pub fn web(args: &Web, daemon: &Surroundings) -> Result<()> {
         let mut out = std::io::stdout().lock();
         let _ = writeln!(out, "{address}").and_then(|()| out.flush());
         eprintln!(
-            "gang web: whoever has this address has your rights at the daemon; Ctrl-C ends it"
+            "gang web: everybody who has this address has your rights at the daemon; Ctrl-C ends it"
         );
     })?;
     Ok(())

@@ -44,7 +44,7 @@ pub fn seen_enough(
     })
 }
 
-/// One test of a program at a time: whoever else works changes what the doctor sees.
+/// One test of a program at a time: another program changes what the doctor sees.
 pub fn sole_watcher() -> Option<MutexGuard<'static, ()>> {
     static SOLE: Mutex<()> = Mutex::new(());
     let can_watch = is_root() && are_built(&["gang", "gangd"]);

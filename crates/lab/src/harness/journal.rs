@@ -163,7 +163,7 @@ mod tests {
     use crate::harness::samples::Figures;
 
     #[test]
-    fn whoever_goes_on_gives_programs_as_much_to_do_as_before() {
+    fn resumed_run_gives_programs_as_much_to_do() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let journal = Journal::open(&path).unwrap();

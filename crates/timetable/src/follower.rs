@@ -9,7 +9,8 @@
 //! those of others, and undo them. It reports that.
 //!
 //! Properties: each edge of a timetable that lies before the next one is carried out once, in
-//! order, late rather than never. A timetable that is not replaced in time leaves every gang out of
+//! order, late rather than never. Once the next one has begun, a late edge raises nobody: another
+//! follower may have lowered those threads, and nobody might lower them again. A timetable that is not replaced in time leaves every gang out of
 //! its slot. A step of the clock loses no edge of a timetable that comes after it. Nothing is
 //! allocated.
 
@@ -52,6 +53,15 @@ pub trait Hands<A> {
     fn out_of_step(&self) {}
 }
 
+/// What is done at an edge of which it is too late to be in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Late {
+    /// The timetable is in force.
+    Raises,
+    /// Another one has begun, and somebody else may have lowered what would be raised.
+    LowersOnly,
+}
+
 /// Where one stands in a timetable.
 #[derive(Clone, Debug, Default)]
 pub struct Cursor {
@@ -75,6 +85,16 @@ impl Cursor {
         now_ns: u64,
         hands: &impl Hands<A>,
     ) -> Option<u64> {
+        self.advance_in(timetable, now_ns, Late::Raises, hands)
+    }
+
+    fn advance_in<A>(
+        &mut self,
+        timetable: &Timetable<A>,
+        now_ns: u64,
+        late: Late,
+        hands: &impl Hands<A>,
+    ) -> Option<u64> {
         if timetable.generation != self.generation {
             let last = std::mem::replace(&mut self.generation, timetable.generation);
             let new = timetable.immediate.iter().filter(|(generation, _)| *generation > last);
@@ -93,7 +113,10 @@ impl Cursor {
             let lowers = perform(timetable, &edge.lower, hands);
             self.has_lowered |= lowers > 0;
             let lowered_ns = hands.now_ns();
-            let raises = perform(timetable, &edge.raise, hands);
+            let raises = match late {
+                Late::Raises => perform(timetable, &edge.raise, hands),
+                Late::LowersOnly => 0,
+            };
             let raised_ns = hands.now_ns();
             perform(timetable, &edge.notify_after, hands);
             if lowers + raises > 0 {
@@ -170,7 +193,8 @@ impl<P> Follower<P> {
             hands.came_late();
         }
         let edges = self.cursor.edges;
-        self.cursor.advance(&self.current, now_ns.min(begins_ns.saturating_sub(1)), hands);
+        let until_ns = now_ns.min(begins_ns.saturating_sub(1));
+        self.cursor.advance_in(&self.current, until_ns, Late::LowersOnly, hands);
         let is_late = self.cursor.edges > edges;
         let went_on = self.cursor.last_edge_ns >= begins_ns
             || (self.cursor.expired && self.current.deadline_ns >= begins_ns);

@@ -193,7 +193,7 @@ fn stranger() {
 }
 
 /// Of the arguments of every process that plays a part in this test.
-const ARGUMENT: &str = "has_nothing_of_arguments_and_variables";
+const ARGUMENT: &str = "arguments_are_hidden_from_strangers";
 
 /// Everything that anybody may ask the daemon, as it comes.
 fn all_that_is_shown(job: i64) -> String {

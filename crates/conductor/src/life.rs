@@ -137,6 +137,7 @@ pub enum Cell {
 pub fn cell(state: State, moment: Moment) -> Cell {
     use Cell::{Nobody, Nothing, Over, Stays, To};
     use State::{Arriving, Present, Registered, Stopped};
+    const REFUSED_THREAD: Cell = Cell::Refused(SUSPENDED);
     #[rustfmt::skip]
     let cells = match moment {
         //                      Registered     Arriving      Present        Stopped
@@ -146,7 +147,7 @@ pub fn cell(state: State, moment: Moment) -> Cell {
         Moment::Follow =>       [Nothing,      Stays,        Stays,         Stays],
         Moment::Detach =>       [Nobody,       Stays,        Stays,         Stays],
         Moment::Left =>         [Nothing,      Stays,        Stays,         Stays],
-        Moment::AddThread =>    [Nothing,      Stays,        Stays,         Cell::Refused(SUSPENDED)],
+        Moment::AddThread =>    [Nothing,      Stays,        Stays,         REFUSED_THREAD],
         Moment::DetachThread => [Nobody,       Stays,        Stays,         Stays],
         Moment::Wake =>         [Nothing,      Stays,        Stays,         Stays],
         Moment::Sleep =>        [Stays,        Stays,        Stays,         Stays],
@@ -269,14 +270,14 @@ impl Conductor {
             return Err(gang_schedule::Refusal::DuplicateJob { job }.into());
         }
         self.enter(job, record.name.clone(), record.owner_uid, spec, record.registered_at_ns)?;
-        let restored = self.settle_restored(now, record, members);
+        let restored = self.restore_members(now, record, members);
         if restored.is_err() {
             self.end(job);
         }
         restored
     }
 
-    fn settle_restored(
+    fn restore_members(
         &mut self,
         now: Now,
         record: &Record,

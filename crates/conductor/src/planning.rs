@@ -236,8 +236,8 @@ impl Conductor {
             if followed.is_behind && is_recent { resume_ns.min(last_ns) } else { resume_ns };
         let has_begun = from_ns > last_ns;
         if !followed.is_behind && has_begun {
-            // What the last timetable stated is done. Where somebody was behind as it was made,
-            // orders from before it may have come after its first edges.
+            // The statements of the last timetable are carried out. Where a switcher was behind as
+            // it was made, orders from before it may have come after its first edges.
             self.restated.clear();
             if !self.is_made_behind {
                 self.unknown.clear();
@@ -321,11 +321,11 @@ impl Conductor {
         let machine = self.machine();
         let mut actions = Vec::new();
         self.find_unstopped();
-        let has_new_members = std::mem::take(&mut self.has_new_members);
-        // Also of those that a timetable was to state which has not begun.
-        let restated = self.restated.clone();
+        // Jobs that were to be stated by a timetable which has not begun are stated by this one.
+        let mut to_state = std::mem::take(&mut self.has_new_members);
+        to_state.extend(&self.restated);
         for (&id, job) in &mut self.jobs {
-            let is_new = has_new_members.contains(&id) || restated.contains(&id);
+            let is_new = to_state.contains(&id);
             let Some(to) = moves_out_of_row(job, fill, machine, is_new) else { continue };
             if job.eligibility(machine).is_gang() || in_row.contains(&id) {
                 self.restated.insert(id);

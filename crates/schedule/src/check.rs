@@ -15,7 +15,7 @@ use crate::turn::{SLICE, Tier};
 use crate::{CpuSet, JobId, Plan, clock};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What must always hold.
+/// The invariants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invariant {
     /// Its name, which stays from version to version.

@@ -118,8 +118,8 @@ pub fn is_raised(attributes: &Attributes) -> bool {
     *attributes == Attributes { nice: attributes.nice, ..Attributes::fifo(priority::GANG) }
 }
 
-/// What a release gives to a thread that has `now`, in a job whose first thread had `normal`; absent
-/// where the thread has nothing of gangd's.
+/// The attributes that a release gives to a thread that has `now`, in a job whose first thread had
+/// `normal`; absent where the thread has nothing of gangd's.
 pub fn released(now: &Attributes, normal: &Attributes) -> Option<Attributes> {
     // A wide gang in its slot is an ordinary thread of the highest weight.
     let wide = *now == WIDE && normal.nice != -20;

@@ -10,9 +10,9 @@
 //!
 //! Properties: each edge of a timetable that lies before the next one is carried out once, in
 //! order, late rather than never. Once the next one has begun, a late edge raises nobody: another
-//! follower may have lowered those threads, and nobody might lower them again. A timetable that is not replaced in time leaves every gang out of
-//! its slot. A step of the clock loses no edge of a timetable that comes after it. Nothing is
-//! allocated.
+//! follower may have lowered those threads, and nobody might lower them again. A timetable that is
+//! not replaced in time leaves every gang out of its slot. A step of the clock loses no edge of a
+//! timetable that comes after it. Nothing is allocated.
 
 use std::ops::Deref;
 
@@ -53,7 +53,7 @@ pub trait Hands<A> {
     fn out_of_step(&self) {}
 }
 
-/// What is done at an edge of which it is too late to be in time.
+/// The part of a late edge that is still carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Late {
     /// The timetable is in force.

@@ -235,7 +235,8 @@ impl Members {
         threads.map(move |thread| Action::Affinity { tid: thread.tid, cpus: cpus.clone() })
     }
 
-    /// Appends the actions that let the threads run on every CPU again, where they may be restricted.
+    /// Appends the actions that let the threads run on every CPU again, where they may be
+    /// restricted.
     pub fn unpin(&mut self, out: &mut Vec<Action>) {
         let is_unknown = std::mem::take(&mut self.pins_are_unknown);
         if self.pinned.take().is_some() || is_unknown {

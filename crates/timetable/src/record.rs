@@ -1,4 +1,4 @@
-//! What is on file of a job: all that is needed to release it, or to take it over.
+//! The record of a job on file: all that is needed to release the job, or to take it over.
 //!
 //! Times are nanoseconds since the Unix epoch, or clock ticks since boot where a process or a
 //! thread is told from another one of the same number.
@@ -115,7 +115,7 @@ pub struct Record {
     /// It is proved which policy it is to have; the one above is that which it has.
     #[serde(default)]
     pub auto: bool,
-    /// What it was promised; 0 for nothing.
+    /// The resources that the job was promised; 0 for nothing.
     #[serde(default)]
     pub mem_bytes: u64,
     #[serde(default)]

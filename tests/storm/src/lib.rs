@@ -18,7 +18,7 @@ pub mod world;
 use script::Event;
 use world::{Cells, World};
 
-/// What came of a script.
+/// The result of a script.
 pub struct Outcome {
     pub violations: Vec<String>,
     pub cells: Cells,

@@ -73,7 +73,7 @@ pub struct Machine {
     ticks: u64,
     pub all: CpuSet,
     pub backend: Option<Backend>,
-    /// What was wrong.
+    /// Invariants that did not hold.
     pub violations: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What happens in a storm, as lines of text.
+//! The events of a storm, as lines of text.
 //!
 //! A line is the name of an event and two numbers. What they choose depends on what is there then,
 //! so that a script stays one when lines are taken out of it.
@@ -46,7 +46,7 @@ kinds! {
     SetNice "set-nice" 3,
     SetAffinity "set-affinity" 3,
     Crowd "crowd" 2,
-    // What the survey sees.
+    // The survey's findings.
     Use "use" 8,
     Idle "idle" 8,
     Widen "widen" 3,

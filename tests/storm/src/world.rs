@@ -32,7 +32,7 @@ use crate::{
 };
 
 const MS: u64 = 1_000_000;
-/// Who owns processes and jobs: root among them.
+/// The owners of processes and jobs: root among them.
 const USERS: [u32; 4] = [0, 1000, 1001, 1002];
 /// For how long a step of the clock may show: plans reach that far, and switchers sleep as long.
 const STEP_SHOWS_NS: u64 = 600 * MS;
@@ -68,7 +68,7 @@ impl Lane {
     }
 }
 
-/// What a client's request still has to do.
+/// The rest of a client's request.
 enum Pending {
     Arriving { job: JobId, pid: u32 },
     Leaving { job: JobId, pid: u32, leaver: Leaver },
@@ -435,7 +435,7 @@ impl World {
                     machine.exit(pid, self.now.monotonic_ns);
                 }
                 drop(machine);
-                // Whoever moves it into its job hears of it at once.
+                // The thread that moves it into its job hears of it at once.
                 let is_it = |it: &Pending| matches!(it, Pending::Arriving { pid: other, .. } if Some(*other) == pid);
                 let at = self.daemon.as_ref().and_then(|it| it.pending.iter().position(is_it));
                 if let Some(at) = at {
@@ -1330,7 +1330,7 @@ impl World {
         Ok(())
     }
 
-    /// What a plan came to, for whoever looks for a mistake.
+    /// Prints a plan, to look for a mistake.
     fn trace(&self, effects: &gang_conductor::Effects) {
         let Some(daemon) = &self.daemon else { return };
         eprintln!("{:?}: plan from {}", self.now, effects.from_ns);

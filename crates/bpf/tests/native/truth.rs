@@ -1,6 +1,6 @@
-//! The truth about a gang, from the definitions (ARCHITECTURE.md, `type Measured`
-//! in org.gangd.v1.varlink): step by step through all moments
-//! at which something changes, without any code of the programs that measure.
+//! The truth about a gang, from the definitions (ARCHITECTURE.md, `type Measured` in
+//! org.gangd.v1.varlink): step by step through all moments at which something changes, without any
+//! code of the programs that measure.
 
 #![allow(dead_code, reason = "each program of tests uses its own part")]
 

@@ -1,4 +1,4 @@
-//! What plans come to, and in which order it is carried out.
+//! The effects of plans, and their order.
 
 use std::collections::BTreeSet;
 

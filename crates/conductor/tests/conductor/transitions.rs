@@ -12,7 +12,7 @@ use gang_timetable::{
 
 use crate::one::{JOB, NOW, PID, STARTED, candidate, cgroup, conductor, home, in_state, single};
 
-/// What happens at a moment.
+/// Has a moment happen.
 fn happen(core: &mut Conductor, moment: Moment) -> Result<(), Refused> {
     match moment {
         Moment::Attach => drop(core.attach(NOW, JOB, home(cgroup()), (PID, STARTED))?),
@@ -124,7 +124,7 @@ fn job_is_restored_as_it_was_or_not_at_all() {
     next.restore(NOW, &record, home(cgroup()).members).unwrap();
     assert_eq!(next.jobs[&JOB].record().unwrap(), record);
 
-    // What a job of single threads cannot be, an older daemon may have left on file.
+    // An older daemon may have left a job of single threads on file that is suspended.
     let threads = Placement::Threads { threads: vec![single(PID)] };
     let record = gang_timetable::record::Record { placement: threads, ..record };
     let mut next = conductor();

@@ -13,7 +13,7 @@
 
 use gang_schedule::{Event, JobId, Policy, Spec};
 use gang_timetable::{
-    Action, Attributes, Controls, Members, Seen, Signal,
+    Action, Attributes, Controls, Members, Seen, Signal, Standing,
     record::{Confinement, JoinedProcess, Placement, Record, Single},
 };
 
@@ -415,7 +415,22 @@ impl Conductor {
                 }
             }
         }
-        Ok(job.record())
+        let record = job.record();
+        self.find_in_trees();
+        Ok(record)
+    }
+
+    /// Processes are of no job any more: a job without a cgroup that has a parent of theirs has
+    /// them from now on. One that stands still is read for that.
+    fn find_in_trees(&mut self) {
+        for (&id, job) in self.jobs.iter().filter(|(_, job)| job.standing == Standing::Paused) {
+            let Some(home) = &job.home else { continue };
+            if let Placement::Tree { .. } = home.placement {
+                let known = home.members.processes.clone();
+                self.stopped.entry(id).or_insert(known);
+                self.schedule.renew();
+            }
+        }
     }
 
     /// The record to be on file before a single thread comes into a job; absent where the thread is
@@ -651,6 +666,7 @@ impl Conductor {
     /// A job is over.
     pub fn end(&mut self, id: JobId) -> Option<Job> {
         let job = self.jobs.remove(&id)?;
+        self.find_in_trees();
         self.measure(Measure::Forget(id));
         let known = self.schedule.apply(Event::Departed { job: id });
         debug_assert!(known.is_ok(), "jobs here and in the schedule are the same");

@@ -131,9 +131,10 @@ impl Conductor {
         self.published.config()
     }
 
-    /// Whether the last timetable was made with all that switchers have missed by now.
+    /// Whether the last timetable was made with all that switchers have missed by now, and its
+    /// orders came before its edges. Else the next one states how each of its gangs stands.
     pub fn has_seen(&self, missed: u64) -> bool {
-        self.published.has_seen(missed)
+        self.published.has_seen(missed) && !self.is_made_behind
     }
 
     /// The gangs in the last timetable.
@@ -353,6 +354,8 @@ impl Conductor {
                 signals(Signal::SlotBegins, &mut actions);
                 home.members.unpin(&mut actions);
             }
+            // The next slot restricts those that came as well.
+            home.members.pins_are_unknown |= is_new && to != Standing::Released;
             job.standing = to;
             if job.has_page {
                 actions.push(Action::Page { job: id, word: job.word(slice_ns, machine) });

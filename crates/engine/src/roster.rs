@@ -37,7 +37,12 @@ enum Kind {
     /// Those that were taken out of the job are not found again.
     Tree { processes: Vec<Arc<ProcessHandle>>, removed: Vec<Arc<ProcessHandle>> },
     /// Single threads; the rest of their processes is none of the job.
-    Threads { singles: Vec<Single>, inheritors: Inheritors },
+    Threads {
+        singles: Vec<Single>,
+        /// Not of the job any more, and on file yet.
+        leaving: Vec<u32>,
+        inheritors: Inheritors,
+    },
 }
 
 impl Kind {
@@ -102,7 +107,7 @@ impl Roster {
 
     /// Single threads.
     pub fn of_threads(singles: Vec<Single>) -> Roster {
-        let kind = Kind::Threads { singles, inheritors: Inheritors::default() };
+        let kind = Kind::Threads { singles, leaving: Vec::new(), inheritors: Inheritors::default() };
         Roster::new(kind, ControlFiles::default(), false)
     }
 
@@ -189,8 +194,9 @@ impl Roster {
 
     /// Takes a single thread out.
     pub fn remove_single(&mut self, tid: u32) {
-        if let Kind::Threads { singles, .. } = &mut self.kind {
+        if let Kind::Threads { singles, leaving, .. } = &mut self.kind {
             singles.retain(|single| single.tid != tid);
+            leaving.push(tid);
         }
     }
 
@@ -234,10 +240,12 @@ impl Roster {
     }
 
     /// A process that was let go is out of the job's cgroup, or is a member again where it stayed
-    /// in.
-    pub fn has_left(&mut self, pid: u32) {
-        if let Kind::Cgroup { leaving, .. } = &mut self.kind {
-            leaving.retain(|process| process.pid != pid);
+    /// in; a single thread is in no timetable any more.
+    pub fn has_left(&mut self, number: u32) {
+        match &mut self.kind {
+            Kind::Cgroup { leaving, .. } => leaving.retain(|process| process.pid != number),
+            Kind::Threads { leaving, .. } => leaving.retain(|tid| *tid != number),
+            Kind::Tree { .. } => {}
         }
     }
 
@@ -264,7 +272,7 @@ impl Roster {
                     self.numbers.extend(unless_gone(process::threads(proc_root, process.pid))?);
                 }
             }
-            Kind::Threads { singles, inheritors } => {
+            Kind::Threads { singles, leaving, inheritors } => {
                 let (came, listed) = inheritors.find(proc_root, singles);
                 for (tid, member) in came {
                     singles::release_inheritor(tid, &member, &members.everywhere, Some(&self.pins));
@@ -272,6 +280,7 @@ impl Roster {
                 singles.retain(|single| singles::is_there(single, proc_root));
                 self.numbers.clear();
                 self.numbers.extend(singles.iter().map(|single| single.tid));
+                own_cpus.extend(leaving.iter().filter(|tid| self.pins.is_user_pinned(**tid)));
                 beside = listed;
             }
         }

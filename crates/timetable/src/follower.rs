@@ -192,10 +192,10 @@ impl<P> Follower<P> {
         if next.is_belated_after(&self.current) {
             hands.came_late();
         }
-        let edges = self.cursor.edges;
+        let before = (self.cursor.edges, self.cursor.expired);
         let until_ns = now_ns.min(begins_ns.saturating_sub(1));
         self.cursor.advance_in(&self.current, until_ns, Late::LowersOnly, hands);
-        let is_late = self.cursor.edges > edges;
+        let is_late = (self.cursor.edges, self.cursor.expired) != before;
         let went_on = self.cursor.last_edge_ns >= begins_ns
             || (self.cursor.expired && self.current.deadline_ns >= begins_ns);
         if is_late || went_on || next.loses_up_to > self.current.generation {

@@ -277,8 +277,11 @@ impl Machine {
         let chose = home.members.threads().iter().filter(|thread| thread.user_pinned);
         let mut chose: Vec<u32> = chose.map(|thread| thread.tid).collect();
         // Those that leave are in the job's groups, and on file, until they have left.
-        let leaving = roster.leaving.iter().flat_map(|&pid| self.tids(pid));
-        chose.extend(leaving.filter(|tid| pins.user_pinned.contains(tid)));
+        let leaving: Vec<u32> = match home.placement {
+            Placement::Threads { .. } => roster.leaving.iter().copied().collect(),
+            _ => roster.leaving.iter().flat_map(|&pid| self.tids(pid)).collect(),
+        };
+        chose.extend(leaving.iter().filter(|tid| pins.user_pinned.contains(tid)));
         if self.backend.is_some_and(Backend::can_fill) {
             self.pins.entry(job).or_default().user_pinned = chose;
         }
@@ -482,9 +485,12 @@ impl Machine {
                 if let Some(had) = released(&now, &normal).filter(|_| !is_own) {
                     self.model.attributes.insert(tid, had);
                 }
-                let cpus = &self.model.affinity[&tid];
-                if cpus != everywhere && pins.has_given(cpus) {
+                let cpus = self.model.affinity[&tid].clone();
+                if cpus != *everywhere && pins.has_given(&cpus) {
                     self.model.affinity.insert(tid, everywhere.clone());
+                    // Where it chose exactly those of a slot, that choice is lost.
+                    let thread = self.threads.get_mut(&tid).filter(|it| it.own_cpus == cpus);
+                    thread.into_iter().for_each(|it| it.own_cpus = everywhere.clone());
                 }
             }
         }

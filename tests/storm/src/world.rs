@@ -346,7 +346,12 @@ impl World {
                 self.pass(length_ns + u64::from(b), false);
             }
             Kind::Hang => {
-                self.pass(u64::from(b % 800) * MS, true);
+                let length_ns = u64::from(b % 800) * MS;
+                // Nobody plans anew after a step meanwhile.
+                if self.now.monotonic_ns <= self.stepped_until_ns {
+                    self.stepped_until_ns += length_ns;
+                }
+                self.pass(length_ns, true);
                 self.check_expired();
                 self.ring();
             }
@@ -360,10 +365,13 @@ impl World {
             }
             Kind::StepClock => {
                 let step_ns = u64::from(b % 2_000) * MS;
-                self.now.utc_ns = match a % 2 {
-                    0 => self.now.utc_ns + step_ns,
-                    _ => self.now.utc_ns - step_ns,
+                let step = |at_ns: u64| {
+                    if a % 2 == 0 { at_ns + step_ns } else { at_ns.saturating_sub(step_ns) }
                 };
+                self.now.utc_ns = step(self.now.utc_ns);
+                // It does not run for as long as without the step.
+                let lanes = self.daemon.iter_mut().flat_map(|it| &mut it.lanes);
+                lanes.for_each(|lane| lane.stalled_until_ns = step(lane.stalled_until_ns));
                 self.stepped_until_ns = self.now.monotonic_ns + STEP_SHOWS_NS;
                 self.ring();
             }
@@ -832,7 +840,9 @@ impl World {
         let singles = daemon.rosters.get(&job).map(|of| of.singles.clone()).unwrap_or_default();
         let tid = nth(singles.iter(), b).map_or(1, |single| single.tid);
         if let Ok(leaver) = daemon.core.detach_thread(job, tid) {
-            daemon.rosters.entry(job).or_default().singles.retain(|it| it.tid != tid);
+            let roster = daemon.rosters.entry(job).or_default();
+            roster.singles.retain(|it| it.tid != tid);
+            roster.leaving.insert(tid);
             daemon.pending.push(Pending::ThreadLeaving { job, leaver });
         }
     }
@@ -1035,9 +1045,13 @@ impl World {
                 // What it has started is no member either.
                 self.machine.borrow_mut().release_inheritors_of(job);
                 let Some(daemon) = &mut self.daemon else { return Ok(()) };
-                let there = daemon.rosters.get(&job).map(|of| of.singles.clone());
-                leaver.known.iter().for_each(|&tid| daemon.core.thread_has_left(job, tid));
-                self.file(job, |core| Ok(core.set_threads(job, &there.unwrap_or_default())))?;
+                let roster = daemon.rosters.entry(job).or_default();
+                let there = roster.singles.clone();
+                for tid in leaver.known {
+                    daemon.core.thread_has_left(job, tid);
+                    roster.leaving.remove(&tid);
+                }
+                self.file(job, |core| Ok(core.set_threads(job, &there)))?;
                 self.end_those_over();
             }
             Pending::Moving { job, policy } => self.move_over(job, policy)?,

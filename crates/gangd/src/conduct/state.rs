@@ -371,6 +371,13 @@ impl State {
         Ok(self.bound(leaver))
     }
 
+    /// What is on file has a single thread no more that was detached.
+    pub fn forget_single(&mut self, id: JobId, tid: u32) {
+        if let Some(of) = self.registry.jobs.get_mut(&id) {
+            of.roster.has_left(tid);
+        }
+    }
+
     /// Makes the record of a job of single threads name those that the job has.
     pub fn keep_singles(&mut self, id: JobId) -> Option<Record> {
         let all = self.singles(id).iter();

@@ -265,7 +265,10 @@ impl Daemon {
                 self.end(job);
                 Ok(())
             }
-            Ok(false) => self.change_on_file(move |state| Ok(state.keep_singles(job))),
+            Ok(false) => {
+                self.change_on_file(move |state| Ok(state.keep_singles(job)))?;
+                Ok(self.conductor.ask(move |state| state.forget_single(job, tid))?)
+            }
             // The job has ended meanwhile.
             Err(_) => Ok(()),
         }

@@ -337,6 +337,11 @@ impl Conductor {
         Ok(())
     }
 
+    /// A read found members of a job that are not brought yet where it stands.
+    pub fn found_members(&mut self, id: JobId) {
+        self.has_new_members.insert(id);
+    }
+
     /// A process comes into a job without a cgroup; it started then.
     pub fn follow_in_tree(&mut self, id: JobId, process: (u32, u64)) -> Filed {
         let job = self.job_mut(id)?;

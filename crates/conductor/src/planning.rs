@@ -98,8 +98,6 @@ pub struct Planning {
     new_threads: NewThreads,
     followed: Followed,
     unknown: BTreeSet<JobId>,
-    /// Members came into them which a read does not find new.
-    has_new_members: BTreeSet<JobId>,
     plans: Vec<Plan>,
 }
 
@@ -118,11 +116,13 @@ impl Conductor {
         }
     }
 
-    /// Nothing is planned, and no job has processes. The actions that the last job left behind come
-    /// first: its processes may live on.
-    pub fn is_settled(&self, has_orders: bool) -> bool {
+    /// Nothing is planned, and no job has processes. Orders that the last job left behind come
+    /// first, also those of a timetable that a switcher has not taken yet: processes of the job may
+    /// live on.
+    pub fn is_settled(&self, has_orders: bool, is_behind: bool) -> bool {
         self.published.gangs().is_empty()
             && !has_orders
+            && !is_behind
             && self.jobs.values().all(|job| job.home.is_none())
     }
 
@@ -279,7 +279,6 @@ impl Conductor {
             new_threads,
             followed,
             unknown,
-            has_new_members: self.has_new_members.clone(),
             plans: Vec::new(),
         };
         (planning, to_read)
@@ -296,7 +295,7 @@ impl Conductor {
         planning.plans = plans.map(|plan| Plan::clone(plan)).collect();
         let in_rows = planning.plans.iter().flat_map(|plan| &plan.row).map(|slot| slot.job);
         let published = self.published.gangs().iter().copied();
-        in_rows.chain(published).chain(planning.has_new_members.iter().copied()).collect()
+        in_rows.chain(published).chain(self.restated.iter().copied()).collect()
     }
 
     /// The threads of a job were read. One with too many of them gets no slots from the next plans
@@ -327,6 +326,9 @@ impl Conductor {
         to_state.extend(&self.restated);
         for (&id, job) in &mut self.jobs {
             let is_new = to_state.contains(&id);
+            if is_new && job.eligibility(machine).is_gang() {
+                self.restated.insert(id);
+            }
             let Some(to) = moves_out_of_row(job, fill, machine, is_new) else { continue };
             if job.eligibility(machine).is_gang() || in_row.contains(&id) {
                 self.restated.insert(id);
@@ -354,8 +356,8 @@ impl Conductor {
                 signals(Signal::SlotBegins, &mut actions);
                 home.members.unpin(&mut actions);
             }
-            // The next slot restricts those that came as well.
-            home.members.pins_are_unknown |= is_new && to != Standing::Released;
+            // The next slot restricts those that came meanwhile as well.
+            home.members.pins_are_unknown |= to != Standing::Released;
             job.standing = to;
             if job.has_page {
                 actions.push(Action::Page { job: id, word: job.word(slice_ns, machine) });
@@ -399,11 +401,11 @@ impl Conductor {
         lower_ns: impl FnOnce() -> u64,
     ) -> Effects {
         let Planning { now, from_ns, until_ns, new_threads, followed, .. } = planning;
-        let Planning { unknown, has_new_members, plans, .. } = planning;
+        let Planning { unknown, plans, .. } = planning;
         self.choose_slot_modes(now, &plans, measured);
         let published = self.published.gangs().iter().copied();
         let new_threads_of = published.filter(|&job| new_threads.are_of(job));
-        self.restated.extend(new_threads_of.chain(came.iter().copied()).chain(has_new_members));
+        self.restated.extend(new_threads_of.chain(came.iter().copied()));
         let restated = self.restated.clone();
         let is_new = |job: JobId| restated.contains(&job) || unknown.contains(&job);
         self.gaps.adapt(now.monotonic_ns, lower_ns, used);

@@ -107,7 +107,8 @@ impl Roster {
 
     /// Single threads.
     pub fn of_threads(singles: Vec<Single>) -> Roster {
-        let kind = Kind::Threads { singles, leaving: Vec::new(), inheritors: Inheritors::default() };
+        let kind =
+            Kind::Threads { singles, leaving: Vec::new(), inheritors: Inheritors::default() };
         Roster::new(kind, ControlFiles::default(), false)
     }
 

@@ -58,7 +58,8 @@ pub trait Hands<A> {
 enum Late {
     /// The timetable is in force.
     Raises,
-    /// Another one has begun, and somebody else may have lowered what would be raised.
+    /// Another one has begun, also one that is superseded: somebody else may have lowered what
+    /// would be raised.
     LowersOnly,
 }
 
@@ -186,7 +187,9 @@ impl<P> Follower<P> {
         }
         let begins_ns = next.from_ns;
         if now_ns < begins_ns {
-            let wake_ns = self.cursor.advance(&self.current, now_ns, hands);
+            let is_over = now_ns >= next.supersedes_from_ns;
+            let late = if is_over { Late::LowersOnly } else { Late::Raises };
+            let wake_ns = self.cursor.advance_in(&self.current, now_ns, late, hands);
             return Some(wake_ns.map_or(begins_ns, |wake_ns| wake_ns.min(begins_ns)));
         }
         if next.is_belated_after(&self.current) {
@@ -224,6 +227,7 @@ impl<A> Timetable<A> {
     {
         let is_whole = self.from_ns <= last.from_ns;
         self.loses_up_to = if is_whole { last.loses_up_to } else { last.generation };
+        self.supersedes_from_ns = last.supersedes_from_ns.min(last.from_ns);
         let mut immediate = last.immediate.clone();
         immediate.append(&mut self.immediate);
         self.immediate = immediate;

@@ -1,5 +1,3 @@
-use std::collections::BTreeSet;
-
 use gang_schedule::{CpuSet, Spec};
 
 use crate::{Action, Attributes, before_gangd};
@@ -66,10 +64,9 @@ pub struct Members {
     pub everywhere: CpuSet,
     /// CPUs its threads were last restricted to; absent where they run anywhere.
     pub pinned: Option<CpuSet>,
-    /// They may be restricted otherwise: a switcher may have carried out what was taken back.
+    /// They may be restricted otherwise: a switcher may have carried out what was taken back, and
+    /// threads inherit the CPUs of a slot that is over.
     pub pins_are_unknown: bool,
-    /// Threads that inherited the CPUs of a slot that is over.
-    inherited: BTreeSet<u32>,
     /// Threads were read before.
     had_threads: bool,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
@@ -87,7 +84,6 @@ impl Members {
             everywhere,
             pinned: None,
             pins_are_unknown: false,
-            inherited: BTreeSet::new(),
             had_threads: false,
             has_too_many_threads: false,
         }
@@ -169,9 +165,7 @@ impl Members {
                     .unwrap_or_else(|| before_gangd(seen.now, self.default, was_started_here));
                 let user_pinned = self.is_user_pinned(&seen);
                 let is_of_slot = seen.were_given && seen.cpus != self.everywhere;
-                if is_of_slot && Some(&seen.cpus) != self.pinned.as_ref() {
-                    self.inherited.insert(tid);
-                }
+                self.pins_are_unknown |= is_of_slot && Some(&seen.cpus) != self.pinned.as_ref();
                 self.threads.push(Thread { tid, original, user_pinned, cpu: None });
             }
         }
@@ -219,9 +213,8 @@ impl Members {
         for thread in leavers.iter().filter(|thread| !thread.is_exempt()) {
             let tid = thread.tid;
             out.push(Action::Attributes { tid, attributes: thread.original });
-            let may_be_pinned = self.pinned.is_some() || self.pins_are_unknown;
-            let is_restricted = self.inherited.remove(&tid) || may_be_pinned;
-            if is_restricted && !thread.user_pinned {
+            let may_be_restricted = self.pinned.is_some() || self.pins_are_unknown;
+            if may_be_restricted && !thread.user_pinned {
                 out.push(Action::Affinity { tid, cpus: self.everywhere.clone() });
             }
         }
@@ -241,14 +234,7 @@ impl Members {
         let is_unknown = std::mem::take(&mut self.pins_are_unknown);
         if self.pinned.take().is_some() || is_unknown {
             out.extend(self.pinning(&self.everywhere));
-        } else {
-            let is_inherited = |action: &Action| match action {
-                Action::Affinity { tid, .. } => self.inherited.contains(tid),
-                _ => false,
-            };
-            out.extend(self.pinning(&self.everywhere).filter(is_inherited));
         }
-        self.inherited.clear();
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Thread {
     /// would have had, nobody can tell of one that lost its nice value.
     pub normal: Vec<Attributes>,
     /// The same of CPUs: those of a slot may be those that its parent chose.
-    pub normal_cpus: Option<CpuSet>,
+    pub normal_cpus: Vec<CpuSet>,
     pub started: u64,
 }
 
@@ -113,7 +113,7 @@ impl Machine {
                 own_cpus,
                 lost_nice: false,
                 normal: Vec::new(),
-                normal_cpus: None,
+                normal_cpus: Vec::new(),
                 started: 0,
             },
             None,
@@ -143,8 +143,8 @@ impl Machine {
             Placement::Cgroup { .. } | Placement::Tree { .. } => false,
         });
         let of = parent.and_then(|tid| self.record_of(tid)).or(beside);
-        let normal_cpus = of.map(|record| record.affinity.iter().copied().collect());
-        let normal_cpus = normal_cpus.or(thread.normal_cpus.clone());
+        let of_job = of.map(|record| record.affinity.iter().copied().collect());
+        let normal_cpus = thread.normal_cpus.iter().cloned().chain(of_job).collect();
         self.ticks += 1;
         let started = self.ticks;
         self.threads.insert(tid, Thread { lost_nice, normal, normal_cpus, started, ..thread });
@@ -375,7 +375,7 @@ impl Machine {
             }
             Action::Affinity { tid, cpus } => {
                 let Some(thread) = self.threads.get(tid) else { return };
-                if thread.own_cpus != *cpus && thread.normal_cpus.as_ref() != Some(cpus) {
+                if thread.own_cpus != *cpus && !thread.normal_cpus.contains(cpus) {
                     let (pid, tid) = (thread.pid, *tid);
                     let records = self.records.values();
                     let records = records.filter(|record| self.is_on_file(record, pid, tid));
@@ -505,7 +505,10 @@ impl Machine {
 
     /// A job that is over leaves nothing but its processes.
     pub fn clear_away(&mut self, record: &Record) {
-        self.release(record);
+        // What a tree has below it may be another job's.
+        if !matches!(record.placement, Placement::Tree { .. }) {
+            self.release(record);
+        }
         let job = JobId(record.id);
         self.in_group(job).into_iter().for_each(|pid| self.leave_group(pid));
         self.records.remove(&job);
@@ -543,6 +546,11 @@ impl Machine {
         record.is_some_and(|record| self.is_on_file(record, pid, pid))
     }
 
+    /// The same of a single thread.
+    pub fn is_single_left(&self, job: JobId, tid: u32) -> bool {
+        self.record_of(tid).is_some_and(|record| record.id == job.0)
+    }
+
     pub fn leave_group(&mut self, pid: u32) {
         self.processes.get_mut(&pid).into_iter().for_each(|process| process.group = None);
     }
@@ -569,7 +577,7 @@ impl Machine {
                 ));
             }
             let cpus = &self.model.affinity[tid];
-            if *cpus != thread.own_cpus && thread.normal_cpus.as_ref() != Some(cpus) {
+            if *cpus != thread.own_cpus && !thread.normal_cpus.contains(cpus) {
                 wrong.push(format!(
                     "what is released is as its owner had it: thread {tid} of {:?} is on {cpus}, not {}",
                     self.ancestors(thread.pid), thread.own_cpus
@@ -616,7 +624,7 @@ impl Machine {
     ) -> Result<(), String> {
         for thread in members.threads().iter().filter(|it| !it.is_exempt() && !it.user_pinned) {
             let (of, cpus) = (&self.threads[&thread.tid], &self.model.affinity[&thread.tid]);
-            let is_own = *cpus == of.own_cpus || of.normal_cpus.as_ref() == Some(cpus);
+            let is_own = *cpus == of.own_cpus || of.normal_cpus.contains(cpus);
             let is_right = match slot {
                 Some(slot) => cpus == slot || (is_own && slot == online),
                 None => is_own,

@@ -105,6 +105,8 @@ pub struct World {
     offline: BTreeSet<u32>,
     /// The number of the next job, which is on file.
     next_job: u64,
+    /// Jobs with too many threads, until they are released or take turns again.
+    crowded: BTreeSet<JobId>,
     /// Until then (monotonic) a step of the clock may show.
     stepped_until_ns: u64,
     /// The daemon dies after so many more effects.
@@ -174,6 +176,7 @@ impl World {
             topology: Topology::flat(cpus),
             offline: BTreeSet::new(),
             next_job: 1,
+            crowded: BTreeSet::new(),
             stepped_until_ns: 0,
             dies_after: None,
             cells: Cells::new(),
@@ -368,10 +371,14 @@ impl World {
                 let step = |at_ns: u64| {
                     if a % 2 == 0 { at_ns + step_ns } else { at_ns.saturating_sub(step_ns) }
                 };
-                self.now.utc_ns = step(self.now.utc_ns);
-                // It does not run for as long as without the step.
-                let lanes = self.daemon.iter_mut().flat_map(|it| &mut it.lanes);
-                lanes.for_each(|lane| lane.stalled_until_ns = step(lane.stalled_until_ns));
+                let before_ns = self.now.utc_ns;
+                self.now.utc_ns = step(before_ns);
+                for lane in self.daemon.iter_mut().flat_map(|it| &mut it.lanes) {
+                    // It does not run for as long as without the step, and who is awake stays so.
+                    lane.stalled_until_ns = step(lane.stalled_until_ns);
+                    let is_awake = lane.wakes_ns.is_some_and(|at_ns| at_ns <= before_ns);
+                    lane.wakes_ns = if is_awake { Some(self.now.utc_ns) } else { lane.wakes_ns };
+                }
                 self.stepped_until_ns = self.now.monotonic_ns + STEP_SHOWS_NS;
                 self.ring();
             }
@@ -862,6 +869,10 @@ impl World {
             Placement::Cgroup { .. } => false,
         };
         let everywhere = home.members.everywhere.clone();
+        // Numbers of threads that have ended may be those of this process.
+        if let Some(daemon) = &mut self.daemon {
+            daemon.read(&mut self.machine.borrow_mut(), job);
+        }
         let before: Vec<Seen> = {
             let machine = self.machine.borrow();
             let seen = |tid: u32| {
@@ -1002,11 +1013,13 @@ impl World {
             Pending::Leaving { job, pid, leaver } if is_gone(&leaver) => {
                 let mut machine = self.machine.borrow_mut();
                 // The numbers of one that has ended may be another's.
-                if machine.is_left(job, pid) {
+                let is_there = machine.is_left(job, pid);
+                if is_there {
                     leaver.actions.iter().for_each(|action| machine.perform(action));
                 }
                 // Those that the job did not know yet.
-                for tid in machine.tids(pid) {
+                let tids = if is_there { machine.tids(pid) } else { Vec::new() };
+                for tid in tids {
                     if leaver.known.contains(&tid) {
                         continue;
                     }
@@ -1039,9 +1052,12 @@ impl World {
                 self.end_those_over();
             }
             Pending::ThreadLeaving { job, leaver } if is_gone(&leaver) => {
-                for action in &leaver.actions {
-                    self.machine.borrow_mut().perform(action);
+                // The number of one that has ended may be another's.
+                let mut machine = self.machine.borrow_mut();
+                if leaver.known.iter().all(|&tid| machine.is_single_left(job, tid)) {
+                    leaver.actions.iter().for_each(|action| machine.perform(action));
                 }
+                drop(machine);
                 // What it has started is no member either.
                 self.machine.borrow_mut().release_inheritors_of(job);
                 let Some(daemon) = &mut self.daemon else { return Ok(()) };
@@ -1261,7 +1277,8 @@ impl World {
             let Some(daemon) = &mut self.daemon else { return Err(Died) };
             daemon.core.begin_step(now);
             daemon.core.leave_out_over_thread_limit();
-            let is_settled = daemon.core.is_settled(!daemon.orders.is_empty());
+            let is_behind = daemon.followed().is_behind;
+            let is_settled = daemon.core.is_settled(!daemon.orders.is_empty(), is_behind);
             if is_settled {
                 daemon.wakes_ns = now.utc_ns + 200 * MS;
                 return Ok(());
@@ -1294,11 +1311,7 @@ impl World {
         let now = self.now;
         let machine = Rc::clone(&self.machine);
         let Some(daemon) = &mut self.daemon else { return Err(Died) };
-        let in_force = |lane: &Lane| lane.last.generation == lane.line.current().generation;
-        let followed = Followed {
-            is_behind: !daemon.lanes.iter().all(in_force),
-            missed: daemon.lanes.iter().map(|lane| lane.missed).sum(),
-        };
+        let followed = daemon.followed();
         let (mut planning, moving) = daemon.core.begin(now, resume_ns, new_threads, followed);
         for job in moving {
             daemon.read(&mut machine.borrow_mut(), job);
@@ -1420,7 +1433,7 @@ impl World {
         let is_covered = daemon.lanes.iter().all(|lane| now_ns < lane.last.until_ns);
         let is_steady = self.now.monotonic_ns > self.stepped_until_ns;
         let is_told = is_steady && daemon.orders.is_empty() && !core.schedule.is_changed();
-        let missed: u64 = daemon.lanes.iter().map(|lane| lane.missed).sum();
+        let missed = daemon.followed().missed;
         if !is_followed || !is_told || !core.has_seen(missed) || !(is_covered || is_over) {
             return;
         }
@@ -1448,7 +1461,12 @@ impl World {
                 false => job.standing,
             };
             // The daemon lowers those besides that no timetable has, now and then.
-            if core.eligibility(job) == Eligibility::TooManyThreads {
+            match core.eligibility(job) {
+                Eligibility::TooManyThreads => drop(self.crowded.insert(*id)),
+                Eligibility::Asleep if job.standing == Standing::Filling => {}
+                _ => drop(self.crowded.remove(id)),
+            }
+            if self.crowded.contains(id) {
                 continue;
             }
             let members = machine.living(*id, &home.members);
@@ -1474,7 +1492,23 @@ impl World {
 }
 
 impl Daemon {
+    fn followed(&self) -> Followed {
+        let in_force = |lane: &Lane| lane.last.generation == lane.line.current().generation;
+        Followed {
+            is_behind: !self.lanes.iter().all(in_force),
+            missed: self.lanes.iter().map(|lane| lane.missed).sum(),
+        }
+    }
+
     fn read(&mut self, machine: &mut Machine, job: JobId) -> bool {
+        let came = self.refresh(machine, job);
+        if came {
+            self.core.found_members(job);
+        }
+        came
+    }
+
+    fn refresh(&mut self, machine: &mut Machine, job: JobId) -> bool {
         let others = self.rosters.iter().filter(|(other, _)| **other != job);
         let others = others.flat_map(|(_, of)| of.tree.iter().copied());
         // Those that leave are on file of their old job until they have left.
@@ -1499,7 +1533,7 @@ impl Daemon {
     }
 
     fn read_planned(&mut self, machine: &mut Machine, job: JobId) -> bool {
-        let came = self.read(machine, job);
+        let came = self.refresh(machine, job);
         self.core.was_read(job);
         came
     }

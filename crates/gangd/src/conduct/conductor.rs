@@ -161,7 +161,8 @@ impl Conductor {
     fn do_what_is_due(&mut self, now: Now) -> u64 {
         // The guardian is not to think that the conductor is stuck.
         let beat_ns = guardian::SILENCE.as_nanos() as u64 / 10;
-        if self.state.core.is_settled(!self.state.orders.is_empty()) {
+        let has_orders = !self.state.orders.is_empty();
+        if self.state.core.is_settled(has_orders, self.followed().is_behind) {
             // A thread that was started is of no gang.
             self.thread_starts.forget();
             return beat_ns;
@@ -262,7 +263,7 @@ impl Conductor {
 
     /// Reads the threads of a gang in the plans; true where one came that was not known.
     fn read_planned(&mut self, id: JobId) -> bool {
-        let came = self.state.read(id);
+        let came = self.state.refresh(id);
         self.state.core.was_read(id);
         came
     }

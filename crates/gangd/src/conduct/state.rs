@@ -158,8 +158,15 @@ impl State {
         self.core.schedule.renew();
     }
 
-    /// Reads the threads of a job again; true where one came that was not known.
-    pub fn read(&mut self, id: JobId) -> bool {
+    /// Reads the threads of a job again.
+    pub fn read(&mut self, id: JobId) {
+        if self.refresh(id) {
+            self.core.found_members(id);
+        }
+    }
+
+    /// Reads the threads of a job in the next timetable; true where one came that was not known.
+    pub fn refresh(&mut self, id: JobId) -> bool {
         self.separate_trees(id);
         let Ok(job) = self.core.job_mut(id) else { return false };
         let signals = job.signals;

@@ -81,8 +81,12 @@ impl Daemon {
         let before = self.unlike(first, process.pid);
         let own_cpus = before.iter().filter(|seen| seen.cpus != first.1).map(|seen| seen.tid);
         let own_cpus: Vec<u32> = own_cpus.collect();
-        // On file before a slot may give them others.
-        self.conductor.ask(move |state| state.expect_user_pinned(job, own_cpus))?;
+        self.conductor.ask(move |state| {
+            // Numbers of threads that have ended may be those of this process.
+            state.read(job);
+            // On file before a slot may give them others.
+            state.expect_user_pinned(job, own_cpus);
+        })?;
         self.cgroups.move_in(placement, process)?;
         self.remember(job, before)
     }
@@ -95,6 +99,7 @@ impl Daemon {
     ) -> Result<(), Error> {
         let started = process::stat(&self.roots.proc, process.pid)?.start_ticks;
         let before = self.unlike(first, process.pid);
+        self.conductor.ask(move |state| state.read(job))?;
         self.change_on_file(move |state| state.follow_in_tree(job, process, started))?;
         self.remember(job, before)
     }
@@ -113,9 +118,6 @@ impl Daemon {
     }
 
     fn remember(&self, job: JobId, before: Vec<Seen>) -> Result<(), Error> {
-        if before.is_empty() {
-            return Ok(());
-        }
         Ok(self.conductor.ask(move |state| state.core.members_came(job, &before))??)
     }
 

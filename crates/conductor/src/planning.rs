@@ -457,6 +457,7 @@ impl Conductor {
         }
         let pins = composition.pins.iter().map(|pin| (pin.job, pin.cpus.clone())).collect();
         self.end_timetable(composition.pins, composition.standings, (from_ns, until_ns));
+        self.note_stopped();
         let slots = self.jobs.values().filter(|job| job.has_page);
         Effects {
             pins,
@@ -465,6 +466,23 @@ impl Conductor {
             slots: slots.map(|job| (job.id, job.slots)).collect(),
             planned: Planned { config, from_ns, until_ns, plans },
             notes: self.take_notes(),
+        }
+    }
+
+    /// Whether the next plans look for what the processes of a job without a cgroup started before
+    /// they were stopped.
+    pub fn is_stopping(&self, id: JobId) -> bool {
+        self.stopped.contains_key(&id)
+    }
+
+    /// What processes of jobs without a cgroup start before the timetable stops them is looked for.
+    fn note_stopped(&mut self) {
+        for id in self.published.gangs() {
+            let job = self.jobs.get(id).filter(|job| job.standing == Standing::Paused);
+            let Some(home) = job.and_then(|job| job.home.as_ref()) else { continue };
+            if let Placement::Tree { .. } = home.placement {
+                self.stopped.insert(*id, home.members.processes.clone());
+            }
         }
     }
 

@@ -223,7 +223,8 @@ impl Found {
 /// than its share only to the extent that it was ahead; by its part of one more
 /// slice under a cap (L8); by one more request where gangs are packed or the
 /// rest is served beside them; and by its part of what others were owed when the
-/// sequence began, beyond a request each: an event can bring in who is far behind.
+/// sequence began, or were ahead, beyond a request each: an event can bring in who
+/// is far behind, and change the weight of who is ahead.
 /// The sequence starts anew after an event or an amendment.
 #[derive(Debug, Clone, Default)]
 pub struct Frame {
@@ -324,13 +325,14 @@ fn longest(schedule: &Schedule, tier: Tier) -> f64 {
     requests.max().unwrap_or(1).into()
 }
 
-/// The debt to the others of its tier, beyond one request each.
+/// The debt to the others of its tier, beyond one request each. Debts sum up to nothing: where one
+/// of the others is ahead, the rest of them is behind by as much.
 fn owed_to_others(schedule: &Schedule, job: JobId) -> f64 {
     let tier = schedule.jobs[&job].tier;
     let request = longest(schedule, tier);
     let (gangs, rest) = ahead_in(schedule, tier);
     let others = gangs.into_iter().filter(|&(other, _)| other != job).map(|(_, ahead)| ahead);
-    others.chain(rest).map(|ahead| (-ahead - request).max(0.0)).sum()
+    others.chain(rest).map(|ahead| (ahead.abs() - request).max(0.0)).sum()
 }
 
 /// By how many slices each job that takes turns is ahead of its tier.

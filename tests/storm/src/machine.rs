@@ -489,8 +489,10 @@ impl Machine {
                 if cpus != *everywhere && pins.has_given(&cpus) {
                     self.model.affinity.insert(tid, everywhere.clone());
                     // Where it chose exactly those of a slot, that choice is lost.
-                    let thread = self.threads.get_mut(&tid).filter(|it| it.own_cpus == cpus);
-                    thread.into_iter().for_each(|it| it.own_cpus = everywhere.clone());
+                    if let Some(thread) = self.threads.get_mut(&tid) {
+                        let is_own = thread.own_cpus == cpus || thread.normal_cpus.contains(&cpus);
+                        thread.normal_cpus.extend(is_own.then(|| everywhere.clone()));
+                    }
                 }
             }
         }

@@ -1469,6 +1469,10 @@ impl World {
             if self.crowded.contains(id) {
                 continue;
             }
+            // A process that was about to stop may start another one.
+            if core.is_stopping(*id) && !core.eligibility(job).is_gang() {
+                continue;
+            }
             let members = machine.living(*id, &home.members);
             let stands = machine.model.check(self.backend, (*id, &members), standing, job.in_slot);
             let cpus = match standing {

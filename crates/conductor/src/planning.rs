@@ -326,9 +326,7 @@ impl Conductor {
         to_state.extend(&self.restated);
         for (&id, job) in &mut self.jobs {
             let is_new = to_state.contains(&id);
-            if is_new && job.eligibility(machine).is_gang() {
-                self.restated.insert(id);
-            }
+            self.restated.extend(is_new.then_some(id));
             let Some(to) = moves_out_of_row(job, fill, machine, is_new) else { continue };
             if job.eligibility(machine).is_gang() || in_row.contains(&id) {
                 self.restated.insert(id);

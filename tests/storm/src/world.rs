@@ -402,9 +402,14 @@ impl World {
                     let uid = USERS[usize::from(a) % USERS.len()];
                     machine.spawn(uid, i32::from(b % 5), Some(number));
                     // The daemon holds descriptors: it takes none for another.
-                    for roster in self.daemon.iter_mut().flat_map(|it| it.rosters.values_mut()) {
-                        roster.tree.retain(|&pid| pid != number);
-                        roster.removed.remove(&number);
+                    if let Some(daemon) = &mut self.daemon {
+                        for roster in daemon.rosters.values_mut() {
+                            roster.tree.retain(|&pid| pid != number);
+                            roster.removed.remove(&number);
+                        }
+                        for home in daemon.core.jobs.values_mut().flat_map(|job| &mut job.home) {
+                            home.members.processes.retain(|&pid| pid != number);
+                        }
                     }
                 }
             }

@@ -1,0 +1,133 @@
+//! The invariants that are checked after each event.
+
+use gang_conductor::Eligibility;
+use gang_schedule::{CpuSet, Plan, Schedule, clock as slices};
+use gang_timetable::Standing;
+
+use super::World;
+
+/// For so long the shares of gangs are looked at.
+const FRAME_SLICES: u64 = 200;
+
+impl World {
+    /// In one slice no CPU belongs to two gangs, and a gang has slots only where it takes turns.
+    /// Plans that begin before `resume_ns` are from before the last events.
+    pub(super) fn check_plans(&self, plans: &[Plan], resume_ns: u64) {
+        let mut machine = self.machine.borrow_mut();
+        let Some(daemon) = &self.daemon else { return };
+        for plan in plans {
+            let mut owned = CpuSet::new();
+            for slot in &plan.row {
+                if !owned.is_disjoint(&slot.cpus) {
+                    let what = format!("in one slice no CPU belongs to two gangs: {}", plan.slice);
+                    machine.violations.push(what);
+                }
+                owned = owned.union(&slot.cpus);
+            }
+        }
+        let made = slices::slice_at(daemon.core.schedule.config(), resume_ns);
+        for plan in plans.iter().filter(|plan| plan.slice >= made) {
+            let wrong = gang_schedule::check::plan(&daemon.core.schedule, plan);
+            machine.violations.extend(wrong.iter().map(ToString::to_string));
+        }
+    }
+
+    /// Were nothing to happen any more, every gang would have its slots.
+    pub(super) fn check_shares(&self) {
+        let Some(daemon) = &self.daemon else { return };
+        // Where slices differ in their gaps, shares are of time and not of slices.
+        if self.config.slice_ns % self.config.gap.period_ns != 0 {
+            return;
+        }
+        let mut schedule = Schedule::clone(&daemon.core.schedule);
+        let last = daemon.core.schedule.plans().last().map_or(0, |plan| plan.slice);
+        let mut frame = gang_schedule::check::Frame::new();
+        for slice in last + 1..last + FRAME_SLICES {
+            let plan = schedule.plan(slice);
+            let wrong = frame.observe(&schedule, &plan);
+            if !wrong.is_empty() {
+                let wrong = wrong.iter().map(ToString::to_string);
+                return self.machine.borrow_mut().violations.extend(wrong);
+            }
+        }
+    }
+
+    /// All that must hold now.
+    pub(super) fn check(&mut self) {
+        let mut machine = self.machine.borrow_mut();
+        machine.check_raised();
+        let now_ns = self.now.utc_ns;
+        let Some(daemon) = &self.daemon else { return };
+        let (core, config) = (&daemon.core, daemon.core.published_config());
+        let is_followed = daemon.lanes.iter().all(|lane| {
+            let wakes = lane.wakes_ns.is_none_or(|at_ns| at_ns > now_ns);
+            lane.last.generation == lane.line.current().generation
+                && wakes
+                && lane.stalled_until_ns <= now_ns
+                && lane.last.from_ns <= now_ns
+        });
+        let is_over = daemon.lanes.iter().all(|lane| lane.last.deadline_ns <= now_ns);
+        let is_covered = daemon.lanes.iter().all(|lane| now_ns < lane.last.until_ns);
+        let is_steady = self.now.monotonic_ns > self.stepped_until_ns;
+        let is_told = is_steady && daemon.orders.is_empty() && !core.schedule.is_changed();
+        let missed = daemon.followed().missed;
+        if !is_followed || !is_told || !core.has_seen(missed) || !(is_covered || is_over) {
+            return;
+        }
+        let slice = slices::slice_at(config, now_ns);
+        let in_gap = slices::in_gap(config, now_ns);
+        let plan = core.schedule.plan_of(slice).filter(|_| is_covered);
+        if plan.is_none() && !is_over {
+            return;
+        }
+        let slot_of = |job| plan.and_then(|plan| plan.slot(job));
+        let online = core.schedule.topology().set();
+        let mut wrong = Vec::new();
+        for (id, job) in &core.jobs {
+            let Some(home) = &job.home else { continue };
+            // One that has just fallen asleep has its slot to the end.
+            let has_slot = slot_of(*id).is_some() && !job.suspended;
+            let standing = match core.eligibility(job).is_gang() {
+                // The deadline has lowered those that the end of the timetable left raised.
+                _ if is_over && job.standing == Standing::Raised => Standing::Filling,
+                _ if is_over => job.standing,
+                _ if has_slot && in_gap => Standing::Filling,
+                _ if has_slot => Standing::Raised,
+                true => job.standing_out_of_row(config.fill, core.machine()),
+                // One that was in its slot stays filling until the next plans.
+                false => job.standing,
+            };
+            // The daemon lowers those besides that no timetable has, now and then.
+            match core.eligibility(job) {
+                Eligibility::TooManyThreads => drop(self.crowded.insert(*id)),
+                Eligibility::Asleep if job.standing == Standing::Filling => {}
+                _ => drop(self.crowded.remove(id)),
+            }
+            if self.crowded.contains(id) {
+                continue;
+            }
+            // A process that was about to stop may start another one.
+            if core.is_stopping(*id) && !core.eligibility(job).is_gang() {
+                continue;
+            }
+            let members = machine.living(*id, &home.members);
+            let stands = machine.model.check(self.backend, (*id, &members), standing, job.in_slot);
+            let cpus = match standing {
+                Standing::Raised => Some(slot_of(*id).map(|slot| &slot.cpus)),
+                Standing::Released => Some(None),
+                Standing::Filling | Standing::Paused => None,
+            };
+            let cpus = cpus.filter(|slot| slot.is_none() || self.backend.can_fill());
+            let stands = stands.and_then(|()| {
+                cpus.map_or(Ok(()), |slot| machine.check_cpus(&members, slot, online))
+            });
+            if let Err(what) = stands {
+                wrong.push(format!(
+                    "each job is in its standing: job {id} ({:?}) at slice {slice}: {what}",
+                    core.eligibility(job)
+                ));
+            }
+        }
+        machine.violations.extend(wrong.into_iter().take(4));
+    }
+}

@@ -1,0 +1,308 @@
+//! A machine with a daemon on it, under a virtual clock.
+//!
+//! The daemon is the real conductor, with real timetables and the rules by which switchers follow
+//! them. What surrounds these in gangd, reading and carrying out, is done here as it is done there,
+//! step by step, so that the daemon may die between any two of them.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+use gang_conductor::{
+    Conductor, Now,
+    life::{Leaver, Moment, State},
+};
+use gang_schedule::{Config, Gap, JobId, Policy, Topology};
+use gang_timetable::{
+    Action, Backend, Timetable,
+    follower::{Follower, Hands, Switch},
+    record::{Placement, Record},
+};
+
+use crate::{
+    machine::{CROWD, Machine, Roster},
+    script::{Event, Kind},
+};
+
+mod check;
+mod daemon;
+mod owners;
+mod requests;
+mod start;
+mod time;
+mod waiting;
+
+const MS: u64 = 1_000_000;
+/// The owners of processes and jobs: root among them.
+const USERS: [u32; 4] = [0, 1000, 1001, 1002];
+
+type Line = Follower<Rc<Timetable<Action>>>;
+
+/// A switcher.
+struct Lane {
+    line: Line,
+    last: Rc<Timetable<Action>>,
+    /// When it wakes (UTC); never where that is absent.
+    wakes_ns: Option<u64>,
+    /// It does not run before then (UTC).
+    stalled_until_ns: u64,
+    missed: u64,
+}
+
+impl Lane {
+    /// A switcher that is awake follows its timetable.
+    fn switch(&mut self, now_ns: u64, machine: &RefCell<Machine>) {
+        let is_awake = self.wakes_ns.is_some_and(|at_ns| at_ns <= now_ns);
+        if !is_awake || self.stalled_until_ns > now_ns {
+            return;
+        }
+        let missed = RefCell::new(0);
+        let arms = Arms { machine, now_ns, missed: &missed };
+        self.wakes_ns = self.line.follow(&self.last, now_ns, &arms);
+        self.missed += missed.into_inner();
+    }
+}
+
+/// The rest of a client's request.
+enum Pending {
+    Arriving { job: JobId, pid: u32 },
+    Leaving { job: JobId, pid: u32, leaver: Leaver },
+    ThreadLeaving { job: JobId, leaver: Leaver },
+    Moving { job: JobId, policy: Policy },
+}
+
+struct Daemon {
+    core: Conductor,
+    rosters: BTreeMap<JobId, Roster>,
+    lanes: Vec<Lane>,
+    orders: Vec<Action>,
+    pending: Vec<Pending>,
+    /// When the conductor wakes (UTC).
+    wakes_ns: u64,
+    look_at_ns: u64,
+    /// Threads of others that want to run.
+    load: u32,
+    uses: BTreeMap<JobId, u64>,
+}
+
+/// Which cells of states × moments were hit.
+pub type Cells = BTreeMap<(State, Moment), u64>;
+
+pub struct World {
+    machine: Rc<RefCell<Machine>>,
+    daemon: Option<Daemon>,
+    /// UTC and monotonic.
+    now: Now,
+    backend: Backend,
+    in_idle_group: bool,
+    config: Config,
+    topology: Topology,
+    offline: BTreeSet<u32>,
+    /// The number of the next job, which is on file.
+    next_job: u64,
+    /// Jobs with too many threads, until they are released or take turns again.
+    crowded: BTreeSet<JobId>,
+    /// Until then (monotonic) a step of the clock may show.
+    stepped_until_ns: u64,
+    /// The daemon dies after so many more effects.
+    dies_after: Option<u32>,
+    pub cells: Cells,
+    pub steps: u64,
+    seed: u64,
+}
+
+struct Arms<'a> {
+    machine: &'a RefCell<Machine>,
+    now_ns: u64,
+    missed: &'a RefCell<u64>,
+}
+
+impl Hands<Action> for Arms<'_> {
+    fn perform(&self, action: &Action) {
+        self.machine.borrow_mut().perform(action);
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    fn switched(&self, _: &Switch) {}
+
+    fn out_of_step(&self) {
+        *self.missed.borrow_mut() += 1;
+    }
+}
+
+/// The daemon has died.
+struct Died;
+
+/// The backend that a seed chooses.
+pub fn backend_of(seed: u64) -> Backend {
+    match seed % 10 {
+        0 => Backend::Weight,
+        1 => Backend::Freeze,
+        2 | 3 => Backend::Signal,
+        _ => Backend::Rt,
+    }
+}
+
+impl World {
+    pub fn new(seed: u64) -> World {
+        let cpus = [2, 4, 8][seed as usize % 3];
+        let backend = backend_of(seed);
+        let slice_ns = [5, 10, 20, 50][seed as usize / 3 % 4] * MS;
+        let gap = match backend.can_fill() {
+            true => Gap { period_ns: slice_ns.max(10 * MS), length_ns: slice_ns.max(10 * MS) / 20 },
+            false => Gap { period_ns: slice_ns, length_ns: 0 },
+        };
+        let fill = backend.can_fill() && seed % 7 != 0;
+        let config = Config { slice_ns, gap, fill, ..Config::default() };
+        let mut machine = Machine::default();
+        machine.backend = Some(backend);
+        machine.all = (0..cpus).collect();
+        let now = Now { utc_ns: 1_700_000_000_000 * MS + seed % 1_000, monotonic_ns: 50_000 * MS };
+        let mut world = World {
+            machine: Rc::new(RefCell::new(machine)),
+            daemon: None,
+            now,
+            backend,
+            in_idle_group: seed % 2 == 0 && backend == Backend::Rt,
+            config,
+            topology: Topology::flat(cpus),
+            offline: BTreeSet::new(),
+            next_job: 1,
+            crowded: BTreeSet::new(),
+            stepped_until_ns: 0,
+            dies_after: None,
+            cells: Cells::new(),
+            steps: 0,
+            seed,
+        };
+        world.start();
+        world
+    }
+
+    /// Runs a script; the first violations that there are.
+    pub fn run(&mut self, events: &[Event]) -> Vec<String> {
+        for event in events {
+            self.steps += 1;
+            self.happen(*event);
+            self.check();
+            let violations = std::mem::take(&mut self.machine.borrow_mut().violations);
+            if !violations.is_empty() {
+                return violations;
+            }
+        }
+        self.check_shares();
+        let violations = std::mem::take(&mut self.machine.borrow_mut().violations);
+        if !violations.is_empty() {
+            return violations;
+        }
+        // In the end the daemon is gone, and everybody is as before.
+        if self.daemon.take().is_some() {
+            self.machine.borrow_mut().release_all();
+        }
+        let mut machine = self.machine.borrow_mut();
+        machine.release_all();
+        machine.check_released(true);
+        std::mem::take(&mut machine.violations)
+    }
+
+    /// Whether the daemon lives on after one more effect.
+    fn effect(&mut self) -> Result<(), Died> {
+        match &mut self.dies_after {
+            None => Ok(()),
+            Some(0) => {
+                self.dies_after = None;
+                self.daemon = None;
+                Err(Died)
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn hit(&mut self, job: JobId, moment: Moment) {
+        let job = self.daemon.as_ref().and_then(|daemon| daemon.core.jobs.get(&job));
+        if let Some(job) = job {
+            *self.cells.entry((State::of(job), moment)).or_default() += 1;
+        }
+    }
+
+    fn happen(&mut self, Event { kind, a, b }: Event) {
+        match kind {
+            Kind::Pass => {
+                let lengths = [100_000, MS, 3 * MS, 7 * MS, 20 * MS, 60 * MS, 150 * MS, 400 * MS];
+                let length_ns = lengths[usize::from(a) % lengths.len()];
+                self.pass(length_ns + u64::from(b), false);
+            }
+            Kind::Hang => self.hang(b),
+            Kind::Stall => self.stall(a, b),
+            Kind::StepClock => self.step_clock(a, b),
+            Kind::TakeCpu | Kind::BringCpu => self.change_cpus(kind == Kind::TakeCpu, a),
+            Kind::Load => {
+                self.daemon.iter_mut().for_each(|daemon| daemon.load = u32::from(a % 4));
+            }
+            Kind::Spawn => {
+                let (uid, nice) = (USERS[usize::from(a) % USERS.len()], i32::from(b % 6) * 3 - 6);
+                self.machine.borrow_mut().spawn(uid, nice, None);
+            }
+            Kind::Reuse => self.reuse(a, b),
+            Kind::StartThread | Kind::Fork | Kind::EndThread => self.work(kind, a, b),
+            Kind::Exit => self.exit(a),
+            Kind::SetNice | Kind::SetAffinity => self.choose(kind, a, b),
+            Kind::Crowd => {
+                if let Some(daemon) = &mut self.daemon {
+                    if let Some(job) = nth(daemon.rosters.keys(), a) {
+                        let beside = if b % 2 == 0 { CROWD } else { 0 };
+                        daemon.rosters.entry(job).or_default().beside = beside;
+                    }
+                }
+            }
+            Kind::Use | Kind::Idle | Kind::Widen => self.see(kind, a),
+            Kind::Kill => match b % 3 {
+                0 => self.daemon = None,
+                _ => self.dies_after = Some(u32::from(a % 40)),
+            },
+            Kind::Guard => {
+                self.machine.borrow_mut().release_all();
+                // A daemon that goes on hears of it.
+                if let Some(daemon) = &mut self.daemon {
+                    daemon.core.were_released();
+                }
+                let everybody = self.daemon.is_none();
+                self.machine.borrow_mut().check_released(everybody);
+                self.ring();
+            }
+            Kind::Restart => {
+                if self.daemon.is_none() {
+                    self.dies_after = None;
+                    self.machine.borrow_mut().release_all();
+                    self.machine.borrow_mut().check_released(true);
+                    self.start();
+                }
+            }
+            _ => {
+                let _ = self.request(kind, a, b);
+            }
+        }
+    }
+}
+
+/// Whether a thread of a process is a member of a job by itself.
+fn has_single(record: &Record, pid: u32) -> bool {
+    match &record.placement {
+        Placement::Threads { threads } => threads.iter().any(|single| single.pid == pid),
+        Placement::Cgroup { .. } | Placement::Tree { .. } => false,
+    }
+}
+
+/// The one of some that a number chooses.
+fn nth<'a, T: Copy + 'a>(of: impl Iterator<Item = &'a T>, number: u16) -> Option<T> {
+    let all: Vec<T> = of.copied().collect();
+    (!all.is_empty()).then(|| all[usize::from(number) % all.len()])
+}

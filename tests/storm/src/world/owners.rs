@@ -1,0 +1,202 @@
+//! What owners of processes do, and what the survey sees.
+
+use std::collections::BTreeSet;
+
+use gang_conductor::{
+    Counted, JobSeen, NewThreads,
+    life::{Moment, State},
+};
+use gang_schedule::{CpuSet, JobId, Topology};
+use gang_timetable::{
+    Attributes, Backend, Runnable,
+    record::{Placement, Record},
+};
+
+use super::{MS, Pending, USERS, World, has_single, nth};
+use crate::script::Kind;
+
+/// A number is given again after that long.
+const REUSED_AFTER_NS: u64 = 1_000 * MS;
+
+impl World {
+    /// A process starts that has the number of one that has ended.
+    pub(super) fn reuse(&mut self, a: u16, b: u16) {
+        let mut machine = self.machine.borrow_mut();
+        let now_ns = self.now.monotonic_ns;
+        // Without a daemon nobody looks in between, however long that takes.
+        let is_unseen = self.daemon.is_none();
+        let is_free = |&(_, at_ns): &(u32, u64)| is_unseen || at_ns + REUSED_AFTER_NS < now_ns;
+        if let Some(at) = machine.ended.iter().position(is_free) {
+            let (number, _) = machine.ended.remove(at);
+            let uid = USERS[usize::from(a) % USERS.len()];
+            machine.spawn(uid, i32::from(b % 5), Some(number));
+            // The daemon holds descriptors: it takes none for another.
+            if let Some(daemon) = &mut self.daemon {
+                for roster in daemon.rosters.values_mut() {
+                    roster.tree.retain(|&pid| pid != number);
+                    roster.removed.remove(&number);
+                }
+                for home in daemon.core.jobs.values_mut().flat_map(|job| &mut job.home) {
+                    home.members.processes.retain(|&pid| pid != number);
+                }
+            }
+        }
+    }
+
+    /// A program starts a thread or a process, or ends a thread.
+    pub(super) fn work(&mut self, kind: Kind, a: u16, b: u16) {
+        let mut machine = self.machine.borrow_mut();
+        let tid = nth(machine.threads.keys(), a);
+        if let Some(tid) = tid.filter(|&tid| !machine.stands_still(tid)) {
+            match kind {
+                Kind::StartThread => machine.start_thread(tid),
+                Kind::Fork => machine.fork(tid),
+                _ => machine.end_thread(tid),
+            }
+        }
+        drop(machine);
+        // A switcher notices that there are new ones.
+        if b % 3 > 0 && kind != Kind::EndThread {
+            self.look_for_new_threads();
+        }
+    }
+
+    /// A process ends.
+    pub(super) fn exit(&mut self, a: u16) {
+        let mut machine = self.machine.borrow_mut();
+        // A job without a cgroup has those whose parents have ended if the daemon looked
+        // before.
+        let mut came = BTreeSet::new();
+        if let (Backend::Signal, Some(daemon)) = (self.backend, &mut self.daemon) {
+            let jobs: Vec<JobId> = daemon.rosters.keys().copied().collect();
+            came.extend(jobs.into_iter().filter(|&job| daemon.read(&mut machine, job)));
+        }
+        // One that ends on its way into a job, or of which one thread is a member, leaves
+        // children that nobody finds again.
+        let leaves_strays = |pid: u32| {
+            let line = machine.ancestors(pid);
+            let mut records = machine.records.values();
+            let is_of = |it: &Record| {
+                it.coming.is_some_and(|first| line.contains(&first))
+                    || line.iter().any(|&(pid, _)| has_single(it, pid))
+            };
+            records.any(is_of) && machine.processes.values().any(|child| child.parent == pid)
+        };
+        let pid = nth(machine.processes.keys(), a).filter(|&pid| !leaves_strays(pid));
+        if let Some(pid) = pid {
+            machine.exit(pid, self.now.monotonic_ns);
+        }
+        drop(machine);
+        // The thread that moves it into its job hears of it at once.
+        let is_it = |it: &Pending| match it {
+            Pending::Arriving { pid: other, .. } => Some(*other) == pid,
+            _ => false,
+        };
+        let at = self.daemon.as_ref().and_then(|it| it.pending.iter().position(is_it));
+        if let Some(at) = at {
+            let _ = self.go_on(at as u16);
+            self.follow_orders();
+        }
+        self.end_those_over();
+        if !came.is_empty() {
+            let _ = self.conduct(NewThreads::Of(came));
+        }
+    }
+
+    pub(super) fn change_cpus(&mut self, take: bool, a: u16) {
+        let all = self.topology.cpus().len() as u32;
+        let cpu = u32::from(a) % all;
+        match take {
+            true if self.offline.len() as u32 + 1 < all => drop(self.offline.insert(cpu)),
+            true => return,
+            false => drop(self.offline.remove(&cpu)),
+        }
+        let online = self.topology.cpus().iter().filter(|cpu| !self.offline.contains(&cpu.id));
+        if let (Some(daemon), Ok(topology)) =
+            (&mut self.daemon, Topology::new(online.copied().collect()))
+        {
+            let _ = daemon.core.change_topology(topology);
+        }
+        self.ring();
+    }
+
+    /// An owner changes what no job has.
+    pub(super) fn choose(&mut self, kind: Kind, a: u16, b: u16) {
+        let mut machine = self.machine.borrow_mut();
+        let Some(tid) = nth(machine.threads.keys(), a) else { return };
+        let pid = machine.threads[&tid].pid;
+        let is_free = machine.processes[&pid].group.is_none()
+            && self.daemon.as_ref().is_none_or(|daemon| {
+                daemon.rosters.values().all(|roster| {
+                    !roster.expected.contains(&tid)
+                        && !roster.tree.contains(&pid)
+                        && !roster.removed.contains(&pid)
+                        && roster.singles.iter().all(|single| single.pid != pid)
+                })
+            })
+            && machine.records.values().all(|record| {
+                // Of what a process on its way has started, exactly the CPUs of a slot are taken
+                // for those of the slot.
+                let line = machine.ancestors(pid);
+                record.coming.is_none_or(|first| !line.contains(&first))
+                    && !matches!(
+                        record.placement,
+                        Placement::Tree { .. } | Placement::Threads { .. }
+                    )
+            });
+        if !is_free {
+            return;
+        }
+        let all = machine.all.clone();
+        if kind == Kind::SetNice {
+            let own = Attributes::other(i32::from(b % 6) * 3 - 6);
+            let thread = machine.threads.get_mut(&tid);
+            thread.into_iter().for_each(|it| (it.own, it.lost_nice) = (own, false));
+            machine.model.attributes.insert(tid, own);
+        } else {
+            let mut cpus: CpuSet = all.iter().filter(|cpu| (b >> cpu) & 1 == 1).collect();
+            if cpus.is_empty() {
+                cpus = all;
+            }
+            machine.threads.get_mut(&tid).into_iter().for_each(|it| it.own_cpus = cpus.clone());
+            machine.model.affinity.insert(tid, cpus);
+        }
+    }
+
+    /// The survey sees a job.
+    pub(super) fn see(&mut self, kind: Kind, a: u16) {
+        let now = self.now;
+        let Some(daemon) = &mut self.daemon else { return };
+        let Some(job) = nth(daemon.core.jobs.keys(), a) else { return };
+        let of = daemon.uses.entry(job).or_default();
+        match kind {
+            Kind::Use => *of += 5 * MS,
+            Kind::Widen => {
+                let cpus = daemon.core.jobs[&job].spec.cpus;
+                let of_jobs = vec![(job, Runnable::exactly(cpus + 1))];
+                for _ in 0..3 {
+                    let of_jobs = of_jobs.clone();
+                    daemon.core.count(&Counted { all: cpus + 2, of_daemon: 1, of_jobs });
+                }
+                return self.ring();
+            }
+            _ => {}
+        }
+        let seen = JobSeen { id: job, cpu_time_ns: *of, waited_us: None };
+        let state = State::of(&daemon.core.jobs[&job]);
+        let was_awake = daemon.core.jobs[&job].activity.awake;
+        let has_home = daemon.core.jobs[&job].home.is_some();
+        if has_home && daemon.core.looked_at(now, seen) {
+            let _ = daemon.core.fall_asleep(now, job, 0);
+            *self.cells.entry((state, Moment::Sleep)).or_default() += 1;
+        } else if !was_awake && daemon.core.jobs[&job].activity.awake {
+            *self.cells.entry((state, Moment::Wake)).or_default() += 1;
+        } else if kind == Kind::Idle {
+            // Nothing says when the kernel reports a job that wakes.
+            let _ = if was_awake { daemon.core.sleep(job) } else { daemon.core.wake(job) };
+            let moment = if was_awake { Moment::Sleep } else { Moment::Wake };
+            *self.cells.entry((state, moment)).or_default() += 1;
+        }
+        self.ring();
+    }
+}

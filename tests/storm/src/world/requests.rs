@@ -1,0 +1,355 @@
+//! Requests of clients, up to where they wait.
+
+use gang_conductor::{
+    Candidate, Conductor, Home,
+    admission::Resources,
+    life::{Filed, Moment},
+};
+use gang_schedule::{JobId, Policy, Spec};
+use gang_timetable::{
+    Backend, Seen, before_gangd,
+    record::{JoinedProcess, Placement},
+};
+
+use super::{Died, Pending, USERS, World, has_single, nth};
+use crate::{machine::Roster, script::Kind};
+
+impl World {
+    /// A request of a client, or its next step.
+    pub(super) fn request(&mut self, kind: Kind, a: u16, b: u16) -> Result<(), Died> {
+        let now = self.now;
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        let job = nth(daemon.core.jobs.keys(), a);
+        match (kind, job) {
+            (Kind::Register, _) => {
+                let cpus = u32::from(b % 5) + 1;
+                let policy = if b % 11 == 0 { Policy::None } else { Policy::Gang };
+                let candidate = Candidate {
+                    name: "job".into(),
+                    owner_uid: USERS[usize::from(a) % USERS.len()],
+                    spec: Spec { policy, min_cpus: cpus.min(2), ..Spec::new(cpus) },
+                    resources: Resources::default(),
+                    signals: b % 13 == 0,
+                    auto: b % 17 == 0,
+                };
+                if let Ok(JobId(job)) = daemon.core.register(now, candidate) {
+                    self.next_job = self.next_job.max(job + 1);
+                }
+            }
+            (Kind::Attach, Some(job)) => self.attach(job, b)?,
+            (Kind::Arrive, _) => self.go_on(a)?,
+            (Kind::Join, Some(job)) => self.join(job, b)?,
+            (Kind::Follow, Some(job)) => self.follow(job, b)?,
+            (Kind::AddThread, Some(job)) => self.add_thread(job, b)?,
+            (Kind::Detach, Some(job)) => self.detach(job, b),
+            (Kind::DetachThread, Some(job)) => self.detach_thread(job, b),
+            (Kind::Suspend | Kind::Resume, Some(job)) => {
+                let suspended = kind == Kind::Suspend;
+                self.hit(job, if suspended { Moment::Suspend } else { Moment::Resume });
+                self.file(job, |core| core.suspend(now, job, suspended))?;
+            }
+            (Kind::Signals, Some(job)) => {
+                self.hit(job, Moment::SetSignals);
+                self.file(job, |core| core.set_signals(job, b % 2 == 0))?;
+            }
+            (Kind::Change, Some(job)) => {
+                self.hit(job, Moment::Change);
+                self.file(job, |core| {
+                    core.change(job, |spec, _| {
+                        spec.cpus = u32::from(b % 6) + 1;
+                        spec.min_cpus = spec.min_cpus.min(spec.cpus);
+                        spec.weight = u32::from(b % 400) + 1;
+                    })
+                })?;
+            }
+            (Kind::Confine, Some(job)) => {
+                self.hit(job, Moment::Confine);
+                self.file(job, |core| core.confine(job, None, b % 2 == 0))?;
+            }
+            (Kind::Page, Some(job)) => {
+                self.hit(job, Moment::OpenPage);
+                let core = &mut self.daemon.as_mut().ok_or(Died)?.core;
+                let _ = core.open_page(job);
+            }
+            (Kind::Policy, Some(job)) => self.change_policy(job, b)?,
+            (Kind::End, Some(job)) => self.end_unused(job),
+            _ => {}
+        }
+        self.follow_orders();
+        self.ring();
+        Ok(())
+    }
+
+    /// A change of the conductor's that is on file afterwards.
+    pub(super) fn file(
+        &mut self,
+        job: JobId,
+        change: impl FnOnce(&mut Conductor) -> Filed,
+    ) -> Result<(), Died> {
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        let Ok(record) = change(&mut daemon.core) else { return Ok(()) };
+        self.follow_orders();
+        self.effect()?;
+        if let Some(record) = record {
+            self.machine.borrow_mut().records.insert(job, record);
+        }
+        Ok(())
+    }
+
+    pub(super) fn placement(&self, pid: u32) -> Placement {
+        match self.backend {
+            Backend::Signal => {
+                let started = self.machine.borrow().processes[&pid].started;
+                Placement::Tree { processes: vec![(pid, started)] }
+            }
+            _ => Placement::Cgroup {
+                group: "group".into(),
+                origin: "origin".into(),
+                cpu_group: None,
+                cpu_origin: None,
+                cpu_group_is_shared: false,
+                adopted: false,
+                memory: None,
+            },
+        }
+    }
+
+    /// A process that no job has, of the owner of a job.
+    pub(super) fn free_process(&self, job: JobId, b: u16) -> Option<u32> {
+        let daemon = self.daemon.as_ref()?;
+        let owner = daemon.core.jobs.get(&job)?.owner_uid;
+        let machine = self.machine.borrow();
+        let is_taken = |pid: u32| {
+            machine.processes[&pid].group.is_some()
+                || daemon.rosters.values().any(|roster| {
+                    roster.tree.contains(&pid)
+                        || roster.singles.iter().any(|it| it.pid == pid)
+                        || roster.expected.contains(&pid)
+                })
+                || machine.records.values().any(|it| it.coming.is_some_and(|it| it.0 == pid))
+                || machine.records.values().any(|it| has_single(it, pid))
+                || daemon.pending.iter().any(|it| match it {
+                    Pending::Arriving { pid: other, .. } | Pending::Leaving { pid: other, .. } => {
+                        *other == pid
+                    }
+                    Pending::ThreadLeaving { .. } | Pending::Moving { .. } => false,
+                })
+        };
+        // A job without a cgroup has the children of its processes as well.
+        let ancestors_are_free = |pid: u32| {
+            let mut next = machine.processes.get(&pid).map(|of| of.parent);
+            while let Some(at) = next.filter(|at| machine.processes.contains_key(at)) {
+                if is_taken(at) {
+                    return false;
+                }
+                next = machine.processes.get(&at).map(|of| of.parent);
+            }
+            true
+        };
+        let free = machine.processes.iter().filter(|(pid, of)| {
+            // One that a single member has started may have what that one had in its slot.
+            let is_its_own = machine.tids(**pid).iter().all(|tid| machine.is_its_own(*tid));
+            let is_free = !is_taken(**pid) && ancestors_are_free(**pid) && is_its_own;
+            (of.uid == owner || owner == 0) && is_free
+        });
+        let free: Vec<u32> = free.map(|(&pid, _)| pid).collect();
+        nth(free.iter(), b)
+    }
+
+    pub(super) fn attach(&mut self, job: JobId, b: u16) -> Result<(), Died> {
+        let Some(pid) = self.free_process(job, b) else { return Ok(()) };
+        // What is on file does not tell the children that one had before from those of its way.
+        if self.machine.borrow().processes.values().any(|child| child.parent == pid) {
+            return Ok(());
+        }
+        let Some(daemon) = &self.daemon else { return Ok(()) };
+        // One that comes while the first one is on its way is a further one.
+        if daemon.core.jobs[&job].home.is_some() {
+            return self.follow(job, b);
+        }
+        let placement = self.placement(pid);
+        let (normal, affinity, started) = {
+            let machine = self.machine.borrow();
+            let normal = machine.model.attributes[&pid];
+            let affinity: Vec<u32> = machine.model.affinity[&pid].iter().collect();
+            (normal, affinity, machine.processes[&pid].started)
+        };
+        let members = self.members(normal, &affinity, &placement);
+        let mut home = Home::new(placement, members, normal, affinity);
+        home.coming = Some((pid, started));
+        let record = self.daemon.as_ref().map(|it| it.core.jobs[&job].record_at(&home));
+        self.effect()?;
+        self.machine.borrow_mut().records.extend(record.map(|record| (job, record)));
+        self.effect()?;
+        self.machine.borrow_mut().pins.remove(&job);
+        self.hit(job, Moment::Attach);
+        let now = self.now;
+        let tids = self.machine.borrow().tids(pid);
+        // Of its threads the first one's is on file; see where a process follows.
+        for tid in &tids {
+            let mut machine = self.machine.borrow_mut();
+            machine.threads.get_mut(tid).into_iter().for_each(|it| it.normal.push(normal));
+        }
+        let is_tree = self.backend == Backend::Signal;
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        if daemon.core.attach(now, job, home, (pid, started)).is_ok() {
+            let tree = if is_tree { vec![pid] } else { Vec::new() };
+            let expected = if is_tree { Vec::new() } else { tids };
+            daemon.rosters.insert(job, Roster { expected, tree, ..Roster::default() });
+            daemon.read(&mut self.machine.borrow_mut(), job);
+            daemon.pending.push(Pending::Arriving { job, pid });
+        }
+        Ok(())
+    }
+
+    /// Threads or processes that are there become the members of a job.
+    pub(super) fn join(&mut self, job: JobId, b: u16) -> Result<(), Died> {
+        let Some(pid) = self.free_process(job, b) else { return Ok(()) };
+        let single = self.machine.borrow_mut().single(pid);
+        let Some(single) = single.filter(|_| self.backend == Backend::Rt && self.config.fill)
+        else {
+            return Ok(());
+        };
+        let affinity: Vec<u32> = self.machine.borrow().model.affinity[&pid].iter().collect();
+        let placement = Placement::Threads { threads: vec![single] };
+        let normal = single.normal.into();
+        let members = self.members(normal, &affinity, &placement);
+        let home = Home::new(placement, members, normal, affinity);
+        let Some(daemon) = &self.daemon else { return Ok(()) };
+        let is_first = daemon.core.jobs[&job].home.is_none();
+        if is_first {
+            let record = daemon.core.jobs[&job].record_at(&home);
+            self.effect()?;
+            self.machine.borrow_mut().records.insert(job, record);
+            self.effect()?;
+            self.machine.borrow_mut().pins.remove(&job);
+        }
+        self.hit(job, Moment::Join);
+        let now = self.now;
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        let joined = daemon.core.join(now, job, home);
+        if joined.is_ok() && is_first {
+            let singles = vec![single];
+            daemon.rosters.insert(job, Roster { singles, ..Roster::default() });
+            daemon.read(&mut self.machine.borrow_mut(), job);
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_thread(&mut self, job: JobId, b: u16) -> Result<(), Died> {
+        let Some(pid) = self.free_process(job, b) else { return Ok(()) };
+        let single = self.machine.borrow_mut().single(pid);
+        let (Some(single), Some(daemon)) = (single, &self.daemon) else { return Ok(()) };
+        let record = daemon.core.with_thread(job, single);
+        self.hit(job, Moment::AddThread);
+        let Ok(Some(record)) = record else { return Ok(()) };
+        self.effect()?;
+        let cpus = self.machine.borrow().model.affinity[&single.tid].clone();
+        let has_own_cpus = !record.affinity.iter().copied().eq(cpus.iter());
+        self.machine.borrow_mut().records.insert(job, record);
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        if daemon.core.add_thread(job, single).is_ok() {
+            let own = has_own_cpus.then_some(single.tid);
+            self.machine.borrow_mut().expect_user_pinned(job, own.into_iter());
+            daemon.rosters.entry(job).or_default().singles.push(single);
+            let now = single.normal.into();
+            let seen = Seen { tid: single.tid, now, cpus, were_given: false, original: Some(now) };
+            let _ = daemon.core.members_came(job, &[seen]);
+        }
+        Ok(())
+    }
+
+    /// A further process comes.
+    pub(super) fn follow(&mut self, job: JobId, b: u16) -> Result<(), Died> {
+        self.hit(job, Moment::Follow);
+        let Some(pid) = self.free_process(job, b) else { return Ok(()) };
+        let Some(home) = self.daemon.as_ref().and_then(|it| it.core.jobs[&job].home.as_ref())
+        else {
+            return Ok(());
+        };
+        let (normal, started) = (home.normal, self.machine.borrow().processes[&pid].started);
+        let is_tree = match home.placement {
+            Placement::Threads { .. } => return Ok(()),
+            Placement::Tree { .. } => true,
+            Placement::Cgroup { .. } => false,
+        };
+        let everywhere = home.members.everywhere.clone();
+        // Numbers of threads that have ended may be those of this process.
+        if let Some(daemon) = &mut self.daemon {
+            daemon.read(&mut self.machine.borrow_mut(), job);
+        }
+        let before: Vec<Seen> = {
+            let machine = self.machine.borrow();
+            let seen = |tid: u32| {
+                let now = *machine.model.attributes.get(&tid)?;
+                let cpus = machine.model.affinity.get(&tid)?.clone();
+                let original = Some(before_gangd(now, normal, false));
+                Some(Seen { tid, now, cpus, were_given: false, original })
+            };
+            let all = machine.tids(pid).into_iter().filter_map(seen);
+            all.filter(|it| it.original != Some(normal) || it.cpus != everywhere).collect()
+        };
+        // Where the daemon dies in the slot of a wide gang, one that follows gets the nice value of
+        // the first: that is all that is on file.
+        let mut machine = self.machine.borrow_mut();
+        for Seen { tid, .. } in &before {
+            machine.threads.get_mut(tid).into_iter().for_each(|it| it.normal.push(normal));
+        }
+        drop(machine);
+        if is_tree {
+            self.file(job, |core| core.follow_in_tree(job, (pid, started)))?;
+            let Some(daemon) = &mut self.daemon else { return Ok(()) };
+            let roster = daemon.rosters.entry(job).or_default();
+            roster.removed.remove(&pid);
+            roster.tree.retain(|&other| other != pid);
+            roster.tree.push(pid);
+        } else {
+            let members = self.machine.borrow().in_group(job);
+            let joined = JoinedProcess {
+                pid,
+                origin: "other".into(),
+                cpu_origin: None,
+                memory_origin: None,
+            };
+            self.file(job, |core| core.expect(job, joined, &members))?;
+            self.effect()?;
+            let own_cpus = before.iter().filter(|it| it.cpus != everywhere).map(|it| it.tid);
+            self.machine.borrow_mut().expect_user_pinned(job, own_cpus);
+            self.effect()?;
+            let mut machine = self.machine.borrow_mut();
+            machine.processes.get_mut(&pid).into_iter().for_each(|it| it.group = Some(job));
+        }
+        self.effect()?;
+        if let Some(daemon) = &mut self.daemon {
+            let _ = daemon.core.members_came(job, &before);
+        }
+        Ok(())
+    }
+
+    pub(super) fn change_policy(&mut self, job: JobId, b: u16) -> Result<(), Died> {
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
+        let policy = if b % 2 == 0 { Policy::None } else { Policy::Gang };
+        let of = &daemon.core.jobs[&job];
+        let is_moving = |it: &Pending| matches!(it, Pending::Moving { .. });
+        if of.spec.policy == policy || daemon.pending.iter().any(is_moving) {
+            return Ok(());
+        }
+        let Some(home) = &of.home else {
+            return self.file(job, |core| core.change(job, |spec, _| spec.policy = policy));
+        };
+        let to = home.placement.clone();
+        match policy {
+            Policy::None => {
+                let _ = daemon.core.change(job, |spec, _| spec.policy = policy);
+            }
+            Policy::Gang => {
+                self.hit(job, Moment::Move);
+                self.file(job, |core| core.expect_at(job, to))?;
+            }
+        }
+        if let Some(daemon) = &mut self.daemon {
+            daemon.pending.push(Pending::Moving { job, policy });
+        }
+        Ok(())
+    }
+}

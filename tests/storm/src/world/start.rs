@@ -1,0 +1,120 @@
+//! The start of a daemon, which takes over what is on file.
+
+use std::{collections::BTreeMap, rc::Rc};
+
+use gang_conductor::{Conductor, Gaps, Home, Limits, Settings, Setup, Terms};
+use gang_schedule::{JobId, Schedule, Topology};
+use gang_timetable::{
+    Action, Attributes, Backend, Controls, Members, Switchers, Timetable, follower::Follower,
+    record::Placement,
+};
+
+use super::{Daemon, Lane, MS, World};
+use crate::machine::Roster;
+
+impl World {
+    /// Starts a daemon, which takes over the jobs on file.
+    pub(super) fn start(&mut self) {
+        let online: Vec<_> = self.topology.cpus().to_vec();
+        let online = online.into_iter().filter(|cpu| !self.offline.contains(&cpu.id)).collect();
+        let Ok(topology) = Topology::new(online) else { return };
+        let Ok(schedule) = Schedule::new(self.config.clone(), topology) else { return };
+        let switchers = Switchers::new(schedule.topology());
+        let setup = Setup {
+            backend: self.backend,
+            switchers: switchers.clone(),
+            has_common_group: self.in_idle_group,
+            passthrough: self.seed % 5 != 0,
+            gaps: Gaps::new(0.05, self.config.gap, self.config.gap.length_ns > 0),
+        };
+        let limits = Limits { jobs: 40, jobs_per_user: 12, cpus_per_user: 64 };
+        let settings =
+            Settings { limits, idle_after_ns: 1_000 * MS, inside: Terms::default(), outside: None };
+        let first = Rc::<Timetable<Action>>::default();
+        let lane = || Lane {
+            line: Follower::new(first.clone()),
+            last: first.clone(),
+            wakes_ns: None,
+            stalled_until_ns: 0,
+            missed: 0,
+        };
+        let mut daemon = Daemon {
+            core: Conductor::new(setup, settings, schedule),
+            rosters: BTreeMap::new(),
+            lanes: (0..switchers.len()).map(|_| lane()).collect(),
+            orders: Vec::new(),
+            pending: Vec::new(),
+            wakes_ns: self.now.utc_ns,
+            look_at_ns: 0,
+            load: 0,
+            uses: BTreeMap::new(),
+        };
+        daemon.core.number_from(self.next_job);
+        self.restore(&mut daemon);
+        self.daemon = Some(daemon);
+    }
+
+    pub(super) fn restore(&mut self, daemon: &mut Daemon) {
+        let mut machine = self.machine.borrow_mut();
+        let records: Vec<_> = machine.records.values().cloned().collect();
+        for mut record in records {
+            let job = JobId(record.id);
+            machine.release(&record);
+            let mut roster = Roster::default();
+            match &record.placement {
+                // The group of a job whose first process did not get there is empty.
+                Placement::Cgroup { .. } => {}
+                Placement::Tree { processes } => roster.tree.extend(
+                    processes
+                        .iter()
+                        .filter(|(pid, started)| {
+                            machine.processes.get(pid).is_some_and(|of| of.started == *started)
+                        })
+                        .map(|(pid, _)| *pid),
+                ),
+                Placement::Threads { threads } => roster.singles.clone_from(threads),
+            }
+            record.coming = None;
+            let members = self.members(record.normal.into(), &record.affinity, &record.placement);
+            let home = Home::new(
+                record.placement.clone(),
+                members.clone(),
+                record.normal.into(),
+                record.affinity.clone(),
+            );
+            if machine.is_over(job, &home, &roster)
+                || daemon.core.restore(self.now, &record, members).is_err()
+            {
+                machine.clear_away(&record);
+                continue;
+            }
+            let restored = daemon.core.jobs.get(&job).and_then(|job| job.record());
+            if restored.as_ref() != Some(&record) {
+                let what = format!("a job is taken over as on file: {record:?}, now {restored:?}");
+                machine.violations.push(what);
+            }
+            machine.pins.remove(&job);
+            daemon.rosters.insert(job, roster);
+        }
+        // Once it is known of all whose they are.
+        for job in daemon.rosters.keys().copied().collect::<Vec<JobId>>() {
+            daemon.read(&mut machine, job);
+            if let Some(record) = daemon.core.jobs.get(&job).and_then(|job| job.record()) {
+                machine.records.insert(job, record);
+            }
+        }
+    }
+
+    pub(super) fn members(&self, normal: Attributes, affinity: &[u32], at: &Placement) -> Members {
+        let is_group = matches!(at, Placement::Cgroup { .. });
+        let controls = Controls {
+            freezer: is_group,
+            idle: is_group && self.backend == Backend::Weight,
+            weight: is_group && self.backend == Backend::Weight,
+            in_idle_group: is_group && self.in_idle_group,
+        };
+        let mut members = Members::new(controls, normal, affinity.iter().copied().collect());
+        members.keeps_attributes = self.backend != Backend::Rt;
+        members
+    }
+}

@@ -126,8 +126,9 @@ pub struct Conductor {
     pub(crate) over_thread_limit: BTreeSet<JobId>,
     /// Jobs that members came into, which no timetable has.
     pub(crate) has_new_members: BTreeSet<JobId>,
-    /// Jobs without a cgroup that were just stopped, with the processes that were.
-    pub(crate) stopped: BTreeMap<JobId, Vec<u32>>,
+    /// Jobs without a cgroup that were just stopped: they are read before the next plans, for what
+    /// their processes started before that reached them.
+    pub(crate) stopped: BTreeSet<JobId>,
     pub(crate) lead_ns: u64,
     /// Slices that are planned ahead.
     pub(crate) reach: u64,
@@ -164,7 +165,7 @@ impl Conductor {
             is_made_behind: false,
             over_thread_limit: BTreeSet::new(),
             has_new_members: BTreeSet::new(),
-            stopped: BTreeMap::new(),
+            stopped: BTreeSet::new(),
             lead_ns: crate::planning::LEAD_NS_MIN,
             reach: crate::planning::AHEAD_SLICES,
             look_ns: None,

@@ -431,8 +431,7 @@ impl Conductor {
         for (&id, job) in self.jobs.iter().filter(|(_, job)| job.standing == Standing::Paused) {
             let Some(home) = &job.home else { continue };
             if let Placement::Tree { .. } = home.placement {
-                let known = home.members.processes.clone();
-                self.stopped.entry(id).or_insert(known);
+                self.stopped.insert(id);
                 self.schedule.renew();
             }
         }

@@ -270,7 +270,7 @@ impl Conductor {
             moves_out_of_row(job, fill, machine, is_new).is_some()
         };
         let moving = self.jobs.values().filter(moves).map(|job| job.id);
-        let to_read = moving.chain(self.stopped.keys().copied()).collect::<BTreeSet<JobId>>();
+        let to_read = moving.chain(self.stopped.iter().copied()).collect::<BTreeSet<JobId>>();
         let planning = Planning {
             now,
             resume_ns,
@@ -320,7 +320,10 @@ impl Conductor {
         let (fill, slice_ns) = (self.config().fill, self.config().slice_ns);
         let machine = self.machine();
         let mut actions = Vec::new();
-        self.find_unstopped();
+        let (jobs, is_behind) = (&self.jobs, self.is_made_behind);
+        let is_paused =
+            |id: &JobId| jobs.get(id).is_some_and(|job| job.standing == Standing::Paused);
+        self.stopped.retain(|id| is_behind && is_paused(id));
         // Jobs that were to be stated by a timetable which has not begun are stated by this one.
         let mut to_state = std::mem::take(&mut self.has_new_members);
         to_state.extend(&self.restated);
@@ -345,7 +348,7 @@ impl Conductor {
             if to == Standing::Paused {
                 signals(Signal::SlotEnds, &mut actions);
                 if let Placement::Tree { .. } = home.placement {
-                    self.stopped.insert(id, home.members.processes.clone());
+                    self.stopped.insert(id);
                 }
             }
             let in_slot = InSlot::default();
@@ -366,24 +369,6 @@ impl Conductor {
 
     fn is_to_be_restated(&self, job: JobId) -> bool {
         self.has_new_members.contains(&job) || self.restated.contains(&job)
-    }
-
-    /// Of jobs without a cgroup that were stopped: what their processes started before that reached
-    /// them is stopped, too.
-    fn find_unstopped(&mut self) {
-        let (jobs, has_new_members) = (&self.jobs, &mut self.has_new_members);
-        let is_behind = self.is_made_behind;
-        self.stopped.retain(|&id, known| {
-            let Some(job) = jobs.get(&id).filter(|job| job.standing == Standing::Paused) else {
-                return false;
-            };
-            let members = job.home.iter().flat_map(|home| &home.members.processes);
-            let has_new = members.into_iter().any(|pid| !known.contains(pid));
-            if has_new {
-                has_new_members.insert(id);
-            }
-            has_new || is_behind
-        });
     }
 
     /// Makes the timetables of the plans. `came` are jobs with threads that were not known.
@@ -408,6 +393,8 @@ impl Conductor {
         let is_new = |job: JobId| restated.contains(&job) || unknown.contains(&job);
         self.gaps.adapt(now.monotonic_ns, lower_ns, used);
         let gangs = self.gangs(&plans, &is_new);
+        // Those that no timetable has are brought where they belong with the next one.
+        self.has_new_members.extend(came.difference(&gangs));
         let is_known = !followed.is_behind && unknown.is_empty();
         // The last action on the group of all gangs may not be done yet, or may be lost.
         let is_followed = is_known && new_threads != NewThreads::Anywhere;
@@ -470,7 +457,7 @@ impl Conductor {
     /// Whether the next plans look for what the processes of a job without a cgroup started before
     /// they were stopped.
     pub fn is_stopping(&self, id: JobId) -> bool {
-        self.stopped.contains_key(&id)
+        self.stopped.contains(&id)
     }
 
     /// What processes of jobs without a cgroup start before the timetable stops them is looked for.
@@ -479,7 +466,7 @@ impl Conductor {
             let job = self.jobs.get(id).filter(|job| job.standing == Standing::Paused);
             let Some(home) = job.and_then(|job| job.home.as_ref()) else { continue };
             if let Placement::Tree { .. } = home.placement {
-                self.stopped.insert(*id, home.members.processes.clone());
+                self.stopped.insert(*id);
             }
         }
     }

@@ -664,6 +664,26 @@ impl Machine {
         living.with_threads(threads)
     }
 
+    /// A process below those of a job without a cgroup that runs, also one that nobody has read.
+    pub fn find_running(
+        &self,
+        job: JobId,
+        home: &Home,
+        roster: &Roster,
+        is_elsewhere: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        if !matches!(home.placement, Placement::Tree { .. }) {
+            return None;
+        }
+        let is_out = |pid: &u32| home.leaving.contains(pid) || roster.removed.contains(pid);
+        let is_of_job = |&pid: &u32| {
+            self.record_of_process(pid, pid).map(|record| record.id) == Some(job.0)
+                && !self.ancestors(pid).iter().any(|(pid, _)| is_out(pid) || is_elsewhere(*pid))
+        };
+        let mut running = self.processes.keys().filter(|pid| !self.model.stopped.contains(pid));
+        running.find(|pid| is_of_job(pid)).copied()
+    }
+
     /// A thread that is a member by itself, as it is now.
     pub fn single(&mut self, tid: u32) -> Option<Single> {
         let pid = self.threads.get(&tid)?.pid;

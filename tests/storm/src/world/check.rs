@@ -121,6 +121,23 @@ impl World {
             let stands = stands.and_then(|()| {
                 cpus.map_or(Ok(()), |slot| machine.check_cpus(&members, slot, online))
             });
+            let roster = daemon.rosters.get(id);
+            // What a gang has just started is read with the next plans.
+            let is_still = standing == Standing::Paused && !core.eligibility(job).is_gang();
+            let runs = roster.filter(|_| is_still);
+            let is_elsewhere = |pid| {
+                let others = daemon.rosters.iter().filter(|(other, _)| *other != id);
+                let jobs = core.jobs.values().filter(|job| job.id != *id);
+                let leaving = jobs.flat_map(|job| &job.home).flat_map(|home| &home.leaving);
+                let mut all = others.flat_map(|(_, of)| &of.tree).chain(leaving);
+                all.any(|&other| other == pid)
+            };
+            let runs =
+                runs.and_then(|roster| machine.find_running(*id, home, roster, is_elsewhere));
+            let stands = match runs {
+                Some(pid) => Err(format!("its processes stand still, and {pid} does not")),
+                None => stands,
+            };
             if let Err(what) = stands {
                 wrong.push(format!(
                     "each job is in its standing: job {id} ({:?}) at slice {slice}: {what}",

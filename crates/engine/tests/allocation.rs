@@ -74,7 +74,7 @@ fn a_switch_on_this_kernel_allocates_nothing() {
         until_ns: 200,
         ready_ns: 0,
         loses_up_to: 0,
-        supersedes_from_ns: u64::MAX,
+        superseded: Vec::new(),
         immediate: actions().into_iter().map(|action| (1, action)).collect(),
         parts: vec![actions(); 5],
         edges: (100..110)

@@ -222,7 +222,7 @@ pub fn compose(stretch: &Stretch<'_>) -> Composition {
             until_ns: stretch.until_ns,
             ready_ns: 0,
             loses_up_to: 0,
-            supersedes_from_ns: u64::MAX,
+            superseded: Vec::new(),
             immediate: Vec::new(),
             edges: edges.values().filter(has_work).cloned().collect(),
             deadline_ns: stretch.deadline_ns,

@@ -187,7 +187,8 @@ impl<P> Follower<P> {
         }
         let begins_ns = next.from_ns;
         if now_ns < begins_ns {
-            let is_over = now_ns >= next.supersedes_from_ns;
+            let mut newer = next.superseded.iter().filter(|(of, _)| *of > self.current.generation);
+            let is_over = newer.any(|(_, from_ns)| now_ns >= *from_ns);
             let late = if is_over { Late::LowersOnly } else { Late::Raises };
             let wake_ns = self.cursor.advance_in(&self.current, now_ns, late, hands);
             return Some(wake_ns.map_or(begins_ns, |wake_ns| wake_ns.min(begins_ns)));
@@ -195,10 +196,11 @@ impl<P> Follower<P> {
         if next.is_belated_after(&self.current) {
             hands.came_late();
         }
-        let before = (self.cursor.edges, self.cursor.expired);
+        let (edges, had_expired) = (self.cursor.edges, self.cursor.expired);
         let until_ns = now_ns.min(begins_ns.saturating_sub(1));
         self.cursor.advance_in(&self.current, until_ns, Late::LowersOnly, hands);
-        let is_late = (self.cursor.edges, self.cursor.expired) != before;
+        let has_ended = self.cursor.expired && !had_expired && self.current.lowers_at_deadline();
+        let is_late = self.cursor.edges > edges || has_ended;
         let went_on = self.cursor.last_edge_ns >= begins_ns
             || (self.cursor.expired && self.current.deadline_ns >= begins_ns);
         if is_late || went_on || next.loses_up_to > self.current.generation {
@@ -217,7 +219,14 @@ impl<P> Follower<P> {
     }
 }
 
+/// The most that a timetable remembers of those that it supersedes: the first ones begin first.
+const SUPERSEDED_MAX: usize = 8;
+
 impl<A> Timetable<A> {
+    fn lowers_at_deadline(&self) -> bool {
+        self.at_deadline.iter().any(|&part| !self.parts[part].is_empty())
+    }
+
     /// Takes the place of `last`, which is not in force yet: what was to be done at once with that
     /// one is done with this one. This one should begin where that one would have: else its edges
     /// may be lost.
@@ -227,7 +236,8 @@ impl<A> Timetable<A> {
     {
         let is_whole = self.from_ns <= last.from_ns;
         self.loses_up_to = if is_whole { last.loses_up_to } else { last.generation };
-        self.supersedes_from_ns = last.supersedes_from_ns.min(last.from_ns);
+        self.superseded = last.superseded.iter().copied().take(SUPERSEDED_MAX - 1).collect();
+        self.superseded.push((last.generation, last.from_ns));
         let mut immediate = last.immediate.clone();
         immediate.append(&mut self.immediate);
         self.immediate = immediate;

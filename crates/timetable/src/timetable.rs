@@ -35,9 +35,9 @@ pub struct Timetable<A = Action> {
     /// Of timetables up to this generation, those that were never in force have edges that this one
     /// does not have: 0 where none is lost.
     pub loses_up_to: u64,
-    /// When the first of the timetables begins that this one supersedes, UTC. Who has none of them
-    /// raises nobody from then on.
-    pub supersedes_from_ns: u64,
+    /// Timetables that this one supersedes, the first of them: their generations, and when they
+    /// begin (UTC). Who has none that has begun raises nobody any more.
+    pub superseded: Vec<(u64, u64)>,
     /// To be done as soon as it is in force, for what changed outside the clock; with the
     /// generation that brought it, since what a timetable had that never was in force goes on with
     /// the next one.
@@ -58,7 +58,7 @@ impl<A> Default for Timetable<A> {
             until_ns: 0,
             ready_ns: 0,
             loses_up_to: 0,
-            supersedes_from_ns: u64::MAX,
+            superseded: Vec::new(),
             immediate: Vec::new(),
             parts: Vec::new(),
             edges: Vec::new(),
@@ -82,7 +82,7 @@ impl<A> Timetable<A> {
             until_ns: self.until_ns,
             ready_ns: self.ready_ns,
             loses_up_to: self.loses_up_to,
-            supersedes_from_ns: self.supersedes_from_ns,
+            superseded: self.superseded,
             immediate,
             parts,
             edges: self.edges,

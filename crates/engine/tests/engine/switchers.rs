@@ -54,7 +54,7 @@ fn timetable(generation: u64, from_ns: u64, until_ns: u64, edges: &[u64]) -> Tim
         until_ns,
         ready_ns: 0,
         loses_up_to: 0,
-        supersedes_from_ns: u64::MAX,
+        superseded: Vec::new(),
         immediate: Vec::new(),
         edges: edges.iter().enumerate().map(edge).collect(),
         deadline_ns: until_ns + 5,

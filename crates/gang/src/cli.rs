@@ -98,9 +98,11 @@ pub enum Command {
 ///
 /// Registers a job, puts itself into it and executes the program in its own place, as nice and
 /// taskset do: signals, terminal and exit code are the program's own. Starts a daemon where none
-/// listens, which ends after its last job. Sets GANG_JOB for the program to the job's id; and,
-/// where they are not set already, OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS and
-/// KMP_BLOCKTIME to what fits the gang.
+/// listens, which ends after its last job. Called within a job, it executes the program in that
+/// job, whatever the options are. Sets GANG_JOB for the program to the job's id; and, where it is
+/// not set already, KMP_BLOCKTIME to what fits a gang. Where the gang has fewer CPUs than its caller
+/// may use, it sets OMP_NUM_THREADS, RAYON_NUM_THREADS and GOMAXPROCS to their number, unless they
+/// are set already.
 ///
 /// The variables GANG_CPUS, GANG_MIN_CPUS, GANG_CLASS, GANG_WEIGHT, GANG_NAME, GANG_MEM, GANG_DISK
 /// and GANG_SIGNALS (1, or 0 for none) stand for the options of these names. With the library
@@ -123,7 +125,10 @@ pub struct Run {
     /// Wait until there is as much memory and disk as --mem and --disk ask for
     #[arg(long)]
     pub wait: bool,
-    /// Do not say when the guarantee is weak because privilege is missing
+    /// Set OMP_NUM_THREADS and its kin also where the gang has all CPUs that it may use
+    #[arg(long)]
+    pub env: bool,
+    /// Do not say when the guarantee is weak because privilege is missing, or which job it runs in
     #[arg(short, long)]
     pub quiet: bool,
     /// The program and its arguments

@@ -1,6 +1,6 @@
 //! The way of every command to a daemon.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use gang_protocol::client::Client;
 use gang_protocol::error::ClientError;
 use gang_protocol::paths::Surroundings;
@@ -21,21 +21,22 @@ pub fn connect(daemon: &Surroundings) -> Result<Client> {
     })
 }
 
-/// As [`connect`], and starts a daemon of the user's where none listens.
+/// Connects to a daemon, and starts one of the user's where none listens. That one takes over the
+/// jobs that a dead one left; where none can be started, they are released.
 pub fn connect_or_start(daemon: &Surroundings, backend: Option<&str>) -> Result<Client> {
-    let mut outcome = connect(daemon);
+    let mut outcome = Client::find_from(daemon);
     for _ in 0..STARTS_MAX {
-        if !outcome.as_ref().is_err_and(is_no_daemon) {
+        if !outcome.as_ref().is_err_and(ClientError::is_no_daemon) {
             break;
         }
         let socket = daemon.own_socket();
-        start::start(&socket, backend)
-            .with_context(|| format!("cannot start a daemon at {}", socket.display()))?;
-        outcome = Client::find_from(daemon).map_err(Into::into);
+        if let Err(error) = start::start(&socket, backend) {
+            leftovers::release_and_report(daemon);
+            let doing = format!("cannot start a daemon at {}", socket.display());
+            return Err(error.context(doing));
+        }
+        leftovers::release_others(daemon, &socket);
+        outcome = Client::find_from(daemon);
     }
-    outcome
-}
-
-fn is_no_daemon(error: &anyhow::Error) -> bool {
-    error.downcast_ref().is_some_and(ClientError::is_no_daemon)
+    outcome.map_err(Into::into)
 }

@@ -3,7 +3,9 @@
 //!
 //! A variable that the user has set stays.
 //!
-//! Set:
+//! Set where the gang has fewer CPUs than its program may use, or the user asks for it. Else the
+//! program finds the number of CPUs by itself; and a program that divides CPUs among processes of
+//! its own, such as `mpirun`, joblib or torchrun, would be told to divide none:
 //!
 //! - `OMP_NUM_THREADS` (OpenMP 5.2, 21.1.2). OpenBLAS, MKL, BLIS and NumExpr take it too where
 //!   their own variable (`OPENBLAS_NUM_THREADS` and so on) is absent, so theirs are not set: they
@@ -11,6 +13,9 @@
 //! - `RAYON_NUM_THREADS` (rayon, `ThreadPoolBuilder::num_threads`) and `GOMAXPROCS` (Go, package
 //!   runtime). Both default to the CPUs that the process may use and know nothing of OpenMP's
 //!   variable. They follow a user's `OMP_NUM_THREADS` in nothing.
+//!
+//! Set in any case:
+//!
 //! - `KMP_BLOCKTIME` (libomp of LLVM and Intel), to 1 ms. Its default of 200 ms of spinning spans
 //!   many slices, in which nobody can fill the CPUs of a gang that computes serially; 1 ms is many
 //!   times what waking a thread costs. Not set where the user says by `OMP_WAIT_POLICY` or
@@ -32,13 +37,14 @@ use std::ffi::OsString;
 /// Milliseconds for which a thread of libomp spins before it blocks.
 const KMP_BLOCKTIME_MS: u32 = 1;
 
-/// The variables to add for a gang of `cpus` CPUs; `existing` are the names already set.
-pub fn environment(cpus: i64, existing: &[OsString]) -> Vec<(String, String)> {
+/// The variables to add; `threads` is how many threads the program is to be told to start, if it is.
+/// `existing` are the names already set.
+pub fn environment(threads: Option<i64>, existing: &[OsString]) -> Vec<(String, String)> {
     let is_set = |name: &str| existing.iter().any(|set| set == name);
     let mut added = Vec::new();
     for name in ["OMP_NUM_THREADS", "RAYON_NUM_THREADS", "GOMAXPROCS"] {
-        if !is_set(name) {
-            added.push((name.to_owned(), cpus.to_string()));
+        if let Some(threads) = threads.filter(|_| !is_set(name)) {
+            added.push((name.to_owned(), threads.to_string()));
         }
     }
     if !["KMP_BLOCKTIME", "KMP_LIBRARY", "OMP_WAIT_POLICY"].into_iter().any(is_set) {
@@ -51,9 +57,12 @@ pub fn environment(cpus: i64, existing: &[OsString]) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
-    fn added(cpus: i64, existing: &[&str]) -> Vec<String> {
+    fn added(threads: impl Into<Option<i64>>, existing: &[&str]) -> Vec<String> {
         let existing: Vec<OsString> = existing.iter().map(OsString::from).collect();
-        environment(cpus, &existing).into_iter().map(|(name, value)| name + "=" + &value).collect()
+        environment(threads.into(), &existing)
+            .into_iter()
+            .map(|(name, value)| name + "=" + &value)
+            .collect()
     }
 
     #[test]
@@ -62,6 +71,11 @@ mod tests {
             added(6, &["PATH", "HOME"]),
             ["OMP_NUM_THREADS=6", "RAYON_NUM_THREADS=6", "GOMAXPROCS=6", "KMP_BLOCKTIME=1"]
         );
+    }
+
+    #[test]
+    fn who_has_all_cpus_finds_their_number_itself() {
+        assert_eq!(added(None, &["PATH"]), ["KMP_BLOCKTIME=1"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! kernel still has the last word when the command is executed.
 
 use std::ffi::OsStr;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +15,9 @@ use crate::exit::{CannotExecute, NOT_EXECUTABLE, NOT_FOUND};
 
 /// Where commands are looked for when `$PATH` is not set, as glibc has it.
 const PATH_UNSET: &str = "/bin:/usr/bin";
+
+/// The most that the kernel reads of a script's first line (`BINPRM_BUF_SIZE`).
+const SCRIPT_LINE_MAX: u64 = 256;
 
 /// The file of a command: itself where it contains a slash, else the first executable one in the
 /// directories of `path`.
@@ -53,6 +57,34 @@ pub fn cannot(command: &OsStr, errno: Errno) -> CannotExecute {
     CannotExecute {
         code,
         message: format!("cannot execute {}: {reason}", command.to_string_lossy()),
+    }
+}
+
+/// The error for a command whose file is there, and which the kernel refused to execute.
+pub fn refused(command: &OsStr, file: &Path, errno: Errno) -> CannotExecute {
+    let is_there = errno == Errno::NOENT && problem(file).is_none();
+    match is_there.then(|| missing_part(file)) {
+        None => cannot(command, errno),
+        Some(part) => CannotExecute {
+            code: NOT_FOUND,
+            message: format!("cannot execute {}: {part}", command.to_string_lossy()),
+        },
+    }
+}
+
+/// The part that a file needs to be executed, and that is missing.
+fn missing_part(file: &Path) -> String {
+    let mut start = Vec::new();
+    let read = std::fs::File::open(file)
+        .and_then(|file| file.take(SCRIPT_LINE_MAX).read_to_end(&mut start));
+    let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    match (read, line.strip_prefix(b"#!")) {
+        (Ok(_), Some(words)) => {
+            let text = String::from_utf8_lossy(words);
+            let interpreter = text.split_whitespace().next().unwrap_or_default();
+            format!("its interpreter {interpreter} is missing")
+        }
+        _ => "the loader of programs of its kind is missing".to_owned(),
     }
 }
 

@@ -4,7 +4,7 @@
 //! daemon that listens mean that nobody released those jobs.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result};
@@ -26,7 +26,17 @@ enum Leftovers {
 /// Releases leftovers at every socket where a daemon is looked for, and says on standard error
 /// what was found. That it fails does not keep a command from its own work.
 pub fn release_and_report(surroundings: &Surroundings) {
-    for socket in surroundings.candidates() {
+    release_at(surroundings, surroundings.candidates());
+}
+
+/// The same, at the sockets besides that of a daemon that has taken over what was left there.
+pub fn release_others(surroundings: &Surroundings, socket: &Path) {
+    let others = surroundings.candidates().into_iter().filter(|other| other != socket);
+    release_at(surroundings, others.collect());
+}
+
+fn release_at(surroundings: &Surroundings, sockets: Vec<PathBuf>) {
+    for socket in sockets {
         match leftovers(&socket, surroundings.uid) {
             Leftovers::None => {}
             Leftovers::Ours => match release(&socket) {

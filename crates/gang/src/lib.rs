@@ -18,4 +18,5 @@ pub mod show_values;
 pub mod signals;
 pub mod stand_in;
 pub mod start;
+pub mod streams;
 pub mod table;

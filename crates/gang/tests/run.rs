@@ -190,15 +190,17 @@ fn a_program_that_is_missing_or_cannot_be_executed_leaves_no_job() {
 }
 
 #[test]
-fn a_program_whose_interpreter_is_missing_is_not_found_after_all() {
+fn a_missing_interpreter_is_named() {
     for place in places() {
         let script = place.path("script");
         write_script(&script, "#!/no/such/interpreter\n");
         let output = place.output(&["run", "-q", "--", script.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(127));
-        let expected =
-            format!("gang: cannot execute {}: there is no such program\n", script.display());
-        assert_eq!(stderr(&output), expected);
+        let expected = format!(
+            "cannot execute {}: its interpreter /no/such/interpreter is missing\n",
+            script.display()
+        );
+        assert_eq!(stderr(&output), "gang: ".to_owned() + &expected);
     }
 }
 

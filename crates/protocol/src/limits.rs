@@ -29,3 +29,7 @@ pub const WEIGHT_DEFAULT: i64 = Spec::DEFAULT_WEIGHT as i64;
 
 /// A job with more threads than this gets no slots until it has fewer.
 pub const THREADS_MAX: i64 = Spec::MAX_THREADS as i64;
+
+/// The limits of connections, as an error of the daemon names them: of all, and of one user.
+pub const CLIENTS: &str = "clients";
+pub const CLIENTS_OF_USER: &str = "clients of a user";

@@ -22,5 +22,5 @@ pub fn exec_gated(args: &ExecGated) -> Result<()> {
         return Err(Explained(RUN_FAILED).into());
     }
     let error = execute(&args.file, &args.command, std::env::vars_os());
-    Err(executable::cannot(&args.command[0], error).into())
+    Err(executable::refused(&args.command[0], &args.file, error).into())
 }

@@ -3,10 +3,12 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use gang_protocol::client::{Client, Registration};
 use gang_protocol::error::ClientError;
+use gang_protocol::limits;
 use gang_protocol::name::{escaped, nearest_name};
 use gang_protocol::paths::Surroundings;
 use gang_protocol::v1;
@@ -23,6 +25,10 @@ use crate::stand_in::Gated;
 /// How often registering is tried when the daemon ends under our hands.
 const TRIES_MAX: usize = 3;
 
+/// For how long a start waits for its turn to connect.
+const CROWDED_FOR_MAX: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
 /// The backend by which gangs stop and go on in the sight of their parents.
 const SIGNAL: &str = "signal";
 
@@ -36,13 +42,36 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<()> {
 
     let socket = socket.map(std::path::absolute).transpose().context("cannot find --socket")?;
     let daemon = Surroundings::with_socket(socket.as_deref());
+    if let Some(job) = own_job(&daemon) {
+        return run_within(job, args, &file);
+    }
     let registered = registered(args, &daemon, &job)?;
-    let variables = variables(registered.id, job.cpus, socket.as_deref());
+    let threads = Some(job.cpus).filter(|&of_gang| args.env || of_gang < cpus);
+    let variables = variables(registered.id, threads, socket.as_deref());
     if registered.takes_turns_by_signals {
         stay(registered, &file, &args.command, variables)
     } else {
         become_program(registered, &file, &args.command, variables)
     }
+}
+
+/// The job that this process is in already: `$GANG_JOB`, where the daemon says so, too.
+fn own_job(daemon: &Surroundings) -> Option<i64> {
+    let job = std::env::var("GANG_JOB").ok()?.parse().ok()?;
+    let mut client = Client::find_from(daemon).ok()?;
+    let own = i64::from(std::process::id());
+    let has_own = |of: &v1::Process| of.pid == own;
+    client.show_job(job).ok()?.processes?.iter().any(has_own).then_some(job)
+}
+
+/// Becomes a program of the job that this process is in: a gang within a gang could not be
+/// scheduled otherwise than the outer one.
+fn run_within(job: i64, args: &Run, file: &Path) -> Result<()> {
+    if !args.quiet {
+        eprintln!("gang: the program runs in job {job}, in which gang run was called");
+    }
+    let error = execute(file, &args.command, std::env::vars_os());
+    Err(executable::refused(&args.command[0], file, error).into())
 }
 
 /// A job without a process. It ends when the connection closes before a process was added.
@@ -63,7 +92,7 @@ fn become_program(
     let error = execute(file, command, variables.into_iter());
     // The job ends with this process, its only one.
     drop(registered);
-    Err(executable::cannot(&command[0], error).into())
+    Err(executable::refused(&command[0], file, error).into())
 }
 
 /// Lets a child be the program, and ends as it ends: the caller would see the program stop
@@ -87,15 +116,24 @@ fn stay(
 }
 
 fn registered(args: &Run, daemon: &Surroundings, job: &Registration) -> Result<Registered> {
-    let mut tries = 1;
+    let (mut tries, began) = (1, Instant::now());
     loop {
         let client = connect_or_start(daemon, args.backend.as_deref())?;
         match register(args, client, job) {
             // The daemon was about to end after its last job when we came.
             Err(error) if tries < TRIES_MAX && is_closed(&error) => tries += 1,
+            // Others start programs, too, and each holds its connection for some milliseconds.
+            Err(error) if is_crowded(&error) && began.elapsed() < CROWDED_FOR_MAX => {
+                std::thread::sleep(pause());
+            }
             outcome => return outcome,
         }
     }
+}
+
+/// A pause before the next try. Those who were refused together do not come back together.
+fn pause() -> Duration {
+    LONGEST_PAUSE * (std::process::id() % 8 + 1) / 8
 }
 
 fn register(args: &Run, mut client: Client, job: &Registration) -> Result<Registered> {
@@ -172,13 +210,22 @@ fn is_closed(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(ClientError::Closed { .. }))
 }
 
+/// Whether the daemon has too many connections, of a user or of all.
+fn is_crowded(error: &anyhow::Error) -> bool {
+    let limit = match error.downcast_ref() {
+        Some(ClientError::LimitReached { limit, .. }) => limit,
+        _ => return false,
+    };
+    [limits::CLIENTS, limits::CLIENTS_OF_USER].contains(&limit.as_str())
+}
+
 fn default_name(command: &OsStr) -> String {
     let base = Path::new(command).file_name().unwrap_or(command);
     nearest_name(&base.to_string_lossy(), "job")
 }
 
 /// The whole environment of the program: what it asks of its job, it asks the daemon that has it.
-fn variables(job: i64, cpus: i64, socket: Option<&Path>) -> Vec<(OsString, OsString)> {
+fn variables(job: i64, threads: Option<i64>, socket: Option<&Path>) -> Vec<(OsString, OsString)> {
     let mut all: Vec<(OsString, OsString)> =
         std::env::vars_os().filter(|(name, _)| name != "GANG_JOB").collect();
     if let Some(socket) = socket {
@@ -186,7 +233,7 @@ fn variables(job: i64, cpus: i64, socket: Option<&Path>) -> Vec<(OsString, OsStr
         all.push(("GANG_SOCKET".into(), socket.into()));
     }
     let names: Vec<OsString> = all.iter().map(|(name, _)| name.clone()).collect();
-    let added = environment(cpus, &names);
+    let added = environment(threads, &names);
     all.extend(added.into_iter().map(|(name, value)| (name.into(), value.into())));
     all.push(("GANG_JOB".into(), job.to_string().into()));
     all

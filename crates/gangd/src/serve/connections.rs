@@ -15,7 +15,7 @@ use anyhow::Context;
 use gang_protocol::{
     auto1,
     frame::{FrameError, parse_request, read_message},
-    limits::MESSAGE_MAX,
+    limits::{CLIENTS, CLIENTS_OF_USER, MESSAGE_MAX},
     v1,
 };
 use rustix::net::sockopt::socket_peercred;
@@ -62,10 +62,10 @@ impl Clients {
         let mut by_user = self.by_user.lock().unwrap_or_else(PoisonError::into_inner);
         let of_user = by_user.get(&uid).copied().unwrap_or(0);
         if self.count() >= limits.clients {
-            return Err(Full { limit: "clients", maximum: limits.clients });
+            return Err(Full { limit: CLIENTS, maximum: limits.clients });
         }
         if uid != 0 && of_user >= limits.clients_per_user {
-            return Err(Full { limit: "clients of a user", maximum: limits.clients_per_user });
+            return Err(Full { limit: CLIENTS_OF_USER, maximum: limits.clients_per_user });
         }
         by_user.insert(uid, of_user + 1);
         self.all.fetch_add(1, Ordering::AcqRel);

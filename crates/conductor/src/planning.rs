@@ -529,9 +529,13 @@ impl Conductor {
         self.gaps.leave_out(!uncontended.is_empty());
         let mut is_changed = false;
         for job in self.jobs.values_mut() {
+            // The kernel would end programs for their time as real-time ones.
+            let is_limited = self.backend == Backend::Rt
+                && job.home.as_ref().is_some_and(|home| home.members.is_rt_limited());
             let in_slot = match job.width.wide {
                 true => InSlot::Wide,
                 false if uncontended.contains(&job.id) => InSlot::Uncontended,
+                false if is_limited => InSlot::Wide,
                 false => InSlot::Exclusive,
             };
             if std::mem::replace(&mut job.in_slot, in_slot) != in_slot {

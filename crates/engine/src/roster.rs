@@ -10,7 +10,7 @@ use gang_linux::{
     cgroup::{Group, OpenFile},
     clock,
     error::{if_there, unless_gone},
-    process,
+    process, sched,
 };
 use gang_schedule::CpuSet;
 use gang_timetable::{Attributes, Controls, Members, Runnable, Seen, THREADS_MAX, record::Single};
@@ -81,7 +81,12 @@ pub struct Roster {
     counts: usize,
     bytes: Vec<u8>,
     numbers: Vec<u32>,
+    /// The first of the threads whose limits are looked at with the next read.
+    next_looked_at: usize,
 }
+
+/// Threads whose limits are looked at again, with each read.
+const LOOKED_AT_AGAIN: usize = 16;
 
 impl Roster {
     /// That of a cgroup; `in_idle_group` where it, or one above, is idle as a whole.
@@ -124,6 +129,7 @@ impl Roster {
             counts: 0,
             bytes: Vec::new(),
             numbers: Vec::new(),
+            next_looked_at: 0,
         }
     }
 
@@ -288,12 +294,15 @@ impl Roster {
         self.note_processes(members);
         self.listed = members.admit(&mut self.numbers, beside);
         let (singles, pins) = (self.kind.singles(), &self.pins);
+        let mut new = Vec::new();
         let came = members.update(&self.numbers, |tid| {
+            new.push(tid);
             let (now, cpus) = (thread::attributes(tid).ok()?, thread::affinity(tid).ok()?);
             let single = singles.iter().find(|single| single.tid == tid);
             let original = single.map(|single| single.normal.into());
             Some(Seen { tid, now, were_given: pins.were_given(&cpus), cpus, original })
         });
+        self.note_rt_limits(members, &new);
         self.came = self.came.saturating_add(came.try_into().unwrap_or(u32::MAX));
         let user_pinned = members.threads().iter().filter(|thread| thread.user_pinned);
         own_cpus.extend(user_pinned.map(|thread| thread.tid));
@@ -301,6 +310,17 @@ impl Roster {
             tracing::warn!(%error, "a release may take from threads the CPUs that they chose");
         }
         Ok(came > 0)
+    }
+
+    /// A program may limit its time as a real-time one at any moment. Threads that are new are
+    /// looked at, and some of the others in turn.
+    fn note_rt_limits(&mut self, members: &mut Members, new: &[u32]) {
+        let turn = self.numbers.iter().cycle().skip(self.next_looked_at).take(LOOKED_AT_AGAIN);
+        for &tid in new.iter().chain(turn.take(self.numbers.len())) {
+            members.note_rt_limit(tid, sched::has_rt_time_limit(tid));
+        }
+        let length = self.numbers.len().max(1);
+        self.next_looked_at = (self.next_looked_at + LOOKED_AT_AGAIN) % length;
     }
 
     /// Its threads are going to be restricted to these CPUs; to be said before it is done.

@@ -94,6 +94,13 @@ pub enum Command {
     ExecGated(ExecGated),
 }
 
+impl Command {
+    /// Whether this process becomes another program, or stands for it.
+    pub fn executes(&self) -> bool {
+        matches!(self, Command::Run(_) | Command::ExecGated(_))
+    }
+}
+
 /// Run a program as a gang
 ///
 /// Registers a job, puts itself into it and executes the program in its own place, as nice and

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::io::Errno;
 
-use crate::streams;
+use crate::inherited;
 
 /// Executes the program in `file` in the place of this one; returns only where that fails. Not by
 /// `std`, which would empty the mask of blocked signals that the program inherits from the
@@ -26,7 +26,7 @@ pub fn execute(
         };
         let (file, command) = (text(file.as_os_str())?, texts(command)?);
         let variables = assignments(variables)?;
-        streams::close_again();
+        inherited::close_streams();
         nix::unistd::execvpe(&file, &command, &variables)
             .map_err(|errno| Errno::from_raw_os_error(errno as i32))
     };

@@ -104,7 +104,7 @@ fn code(command: &Command, error: &anyhow::Error) -> u8 {
     if let Some(Explained(code)) = error.downcast_ref::<Explained>() {
         return *code;
     }
-    if matches!(command, Command::Run(_) | Command::ExecGated(_)) {
+    if command.executes() {
         return RUN_FAILED;
     }
     if error.downcast_ref::<Usage>().is_some() {

@@ -1,12 +1,16 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use gang_cli::{cli, commands, exit};
+use gang_cli::{cli, commands, exit, inherited};
 
 fn main() -> ExitCode {
-    // Rust ignores SIGPIPE, and a program executed by `gang run` would inherit that.
-    sigpipe::reset();
-    match cli::Cli::try_parse() {
+    let typed = cli::Cli::try_parse();
+    // Rust ignores SIGPIPE. A program executed by `gang run` is to inherit what the caller had.
+    let executes = typed.as_ref().is_ok_and(|typed| typed.command.executes());
+    if !(executes && inherited::ignored_sigpipe()) {
+        sigpipe::reset();
+    }
+    match typed {
         Ok(typed) => exit::finish(&typed.command, commands::run(&typed)),
         Err(error) => exit::misused(&error, std::env::args_os().skip(1)),
     }

@@ -50,7 +50,7 @@ use rustix::process::{DumpableBehavior, WaitOptions, WaitStatus, set_dumpable_be
 
 use crate::execute::{assignments, texts};
 use crate::exit::RUN_FAILED;
-use crate::streams;
+use crate::inherited;
 
 /// Longest wait for a daemon to suspend or resume the job, at each of connecting and answering.
 const DAEMON_WITHIN: Duration = Duration::from_secs(1);
@@ -94,7 +94,7 @@ impl Gated {
         let args: Vec<OsString> =
             options.map(OsStr::to_owned).chain(command.iter().cloned()).collect();
         let mut files = PosixSpawnFileActions::init()?;
-        streams::closed().try_for_each(|stream| files.add_close(stream))?;
+        inherited::closed_streams().try_for_each(|stream| files.add_close(stream))?;
         let child = posix_spawn(
             OsStr::new("/proc/self/exe"),
             &files,

@@ -124,7 +124,7 @@ fn a_stream_that_the_program_closes_is_closed() {
 fn the_environment_fits_the_gang_and_gives_way_to_the_users() {
     for place in places() {
         let script = "echo $OMP_NUM_THREADS $RAYON_NUM_THREADS $GANG_JOB; env | grep -c ^GANG_JOB=";
-        let mut gang = place.gang(&["run", "-n", "3", "--", "sh", "-c", script]);
+        let mut gang = place.gang(&["run", "-n", "3", "--env", "--", "sh", "-c", script]);
         gang.env("RAYON_NUM_THREADS", "9").env("GANG_JOB", "of an outer gang run");
         assert_eq!(stdout(&gang.output().unwrap()), "3 9 42\n1\n");
     }
@@ -151,6 +151,28 @@ fn signals_are_blocked_and_ignored_as_before() {
         assert_ne!(mask("SigIgn") & 1, 0, "SIGHUP stays ignored");
         assert_ne!(mask("SigIgn") & (1 << (17 - 1)), 0, "SIGCHLD stays ignored");
         assert_eq!(mask("SigIgn") & (1 << (13 - 1)), 0, "SIGPIPE is not ignored");
+    }
+}
+
+#[test]
+fn sigpipe_is_ignored_where_the_caller_ignores_it() {
+    for place in places() {
+        let gang = place.gang(&["run", "-q", "--", "grep", "^SigIgn", "/proc/self/status"]);
+        let mut outer = Command::new("env");
+        outer.arg("--ignore-signal=PIPE").arg(gang.get_program()).args(gang.get_args());
+        let output = outer.env("GANG_SOCKET", place.socket()).output().unwrap();
+        assert_eq!(stdout(&output).trim_end(), "SigIgn:\t0000000000001000");
+    }
+}
+
+#[test]
+fn variables_are_set_where_a_gang_has_fewer_cpus_than_its_caller() {
+    let cpus = std::thread::available_parallelism().unwrap().to_string();
+    for (options, expected) in [(&["-n", &cpus][..], ""), (&["-n", &cpus, "--env"], &cpus)] {
+        let place = Fake::new().place();
+        let line = [&["run"], options, &["--", "sh", "-c", "echo $OMP_NUM_THREADS"]].concat();
+        let output = place.gang(&line).env_remove("OMP_NUM_THREADS").output().unwrap();
+        assert_eq!(stdout(&output), format!("{expected}\n"), "{line:?}");
     }
 }
 

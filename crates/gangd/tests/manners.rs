@@ -84,3 +84,24 @@ fn needs_root_daemon_that_gang_run_starts_takes_over_the_jobs_of_a_dead_one() {
     drop(programs);
     wait_until("the daemon has ended", || place.jobs().is_empty());
 }
+
+#[test]
+fn needs_root_limit_of_real_time_kills_no_gang() {
+    if !are_built(&["gang"]) || !has_backend("rt") {
+        return;
+    }
+    let place = Place::new(&["--backend", "rt"]);
+    let other = Program::spinner();
+    job_with(&place, &other, 2);
+    let works = "bash -c 'while ((SECONDS < 3)); do :; done; echo ended'";
+    let limit = "prlimit --rttime=200000:200000";
+    for line in [
+        format!("{limit} \"$gang\" run -q -n 2 -- {works}"),
+        format!("\"$gang\" run -q -n 2 -- {limit} {works}"),
+        // A child inherits it.
+        format!("\"$gang\" run -q -n 2 -- {limit} sh -c \"{}; exit\"", works.replace('$', "\\$")),
+    ] {
+        let output = shell(&place, &line);
+        assert_eq!(stdout(&output), "ended\n", "{line}: {:?} {}", output.status, stderr(&output));
+    }
+}

@@ -117,6 +117,18 @@ fn set_attr(tid: u32, attr: &SchedAttr) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Whether the kernel ends the process of a thread for the CPU time that it uses as a real-time
+/// thread without sleeping (`RLIMIT_RTTIME`). False where that cannot be asked.
+pub fn has_rt_time_limit(tid: u32) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: nothing is set; the kernel writes one rlimit into `limit`, which is one.
+    #[allow(unsafe_code)]
+    let result = unsafe {
+        libc::prlimit(tid as libc::pid_t, libc::RLIMIT_RTTIME, std::ptr::null(), &raw mut limit)
+    };
+    result == 0 && limit.rlim_cur != libc::RLIM_INFINITY
+}
+
 /// The attributes of a thread (0 is the caller).
 pub fn get(tid: u32) -> io::Result<Attributes> {
     let mut attr = SchedAttr::default();

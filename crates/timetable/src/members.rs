@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use gang_schedule::{CpuSet, Spec};
 
 use crate::{Action, Attributes, before_gangd};
@@ -67,6 +69,8 @@ pub struct Members {
     /// They may be restricted otherwise: a switcher may have carried out what was taken back, and
     /// threads inherit the CPUs of a slot that is over.
     pub pins_are_unknown: bool,
+    /// Threads that the kernel would end for their time as real-time threads (`RLIMIT_RTTIME`).
+    rt_limited: BTreeSet<u32>,
     /// Threads were read before.
     had_threads: bool,
     /// It had more than [`THREADS_MAX`] threads when they were last read.
@@ -84,6 +88,7 @@ impl Members {
             everywhere,
             pinned: None,
             pins_are_unknown: false,
+            rt_limited: BTreeSet::new(),
             had_threads: false,
             has_too_many_threads: false,
         }
@@ -103,6 +108,20 @@ impl Members {
 
     pub fn has_too_many_threads(&self) -> bool {
         self.has_too_many_threads
+    }
+
+    /// Whether some thread may not be made a real-time one.
+    pub fn is_rt_limited(&self) -> bool {
+        self.threads.iter().any(|thread| self.rt_limited.contains(&thread.tid))
+    }
+
+    /// Notes whether the kernel would end a thread for its time as a real-time thread.
+    pub fn note_rt_limit(&mut self, tid: u32, is_limited: bool) {
+        if is_limited {
+            self.rt_limited.insert(tid);
+        } else {
+            self.rt_limited.remove(&tid);
+        }
     }
 
     fn find(&self, tid: u32) -> Result<usize, usize> {
@@ -147,6 +166,7 @@ impl Members {
         // Also where those that started it have left.
         let was_started_here = std::mem::replace(&mut self.had_threads, true);
         let is_own = self.keeps_attributes;
+        self.rt_limited.retain(|tid| tids.binary_search(tid).is_ok());
         let mut known = std::mem::take(&mut self.threads).into_iter().peekable();
         let mut came = 0;
         for &tid in tids {

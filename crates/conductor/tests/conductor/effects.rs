@@ -105,3 +105,23 @@ fn same_inputs_have_same_effects() {
     };
     assert_eq!(effects(), effects());
 }
+
+#[test]
+fn threads_that_the_kernel_would_end_are_raised_without_real_time() {
+    let mut core = in_state(State::Present);
+    let members = |core: &mut Conductor, is_limited| {
+        let home = core.jobs.get_mut(&JOB).unwrap().home.as_mut().unwrap();
+        home.members.note_rt_limit(crate::one::PID, is_limited);
+    };
+    members(&mut core, true);
+    let effects = planned(&mut core);
+    let policies: BTreeSet<String> = actions(&effects.timetables)
+        .filter_map(|action| match action {
+            Action::Attributes { attributes, .. } => Some(attributes),
+            _ => None,
+        })
+        .map(|attributes| format!("{:?} {}", attributes.policy, attributes.nice))
+        .collect();
+    assert!(policies.contains("Other -20"), "{policies:?}");
+    assert!(!policies.iter().any(|policy| policy.starts_with("Fifo")), "{policies:?}");
+}

@@ -64,9 +64,10 @@ const ENVIRONMENT_RUN: Section = Section::Terms(
         ("GANG_JOB", "Set for CMD to the id of its job."),
         (
             "OMP_NUM_THREADS, RAYON_NUM_THREADS, GOMAXPROCS",
-            "Set for CMD to CPUS, each unless it is set. OpenBLAS, MKL, BLIS and NumExpr follow \
-             the first. A program that starts several processes with threads of their own, such \
-             as mpirun, needs OMP_NUM_THREADS set to what one of them shall have.",
+            "Set for CMD to CPUS, each unless it is set, where CPUS is less than gang run may use, \
+             or with --env. OpenBLAS, MKL, BLIS and NumExpr follow the first. A program that starts \
+             several processes with threads of their own, such as mpirun, then needs \
+             OMP_NUM_THREADS set to what one of them shall have.",
         ),
         (
             "KMP_BLOCKTIME",
@@ -78,9 +79,10 @@ const ENVIRONMENT_RUN: Section = Section::Terms(
 
 const SIGNALS_RUN: Section = Section::Text(
     "NOTES",
-    "CMD replaces gang, so it has the process id, the terminal, the ignored and blocked signals \
-     that gang was started with. One exception: SIGPIPE has its default action in CMD even where \
-     it was ignored.",
+    "CMD replaces gang, so it has the process id, the terminal, the streams, open or closed, and \
+     the ignored and blocked signals that gang was started with. A program with a limit of \
+     real-time CPU time (RLIMIT_RTTIME) is never made a real-time one: its gang is preferred in its \
+     slots, as one with more threads than CPUs is.",
 );
 
 const PROXY_WEB: Section = Section::Text(

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use gang_protocol::limits::{CPUS_MAX, WEIGHT_DEFAULT, WEIGHT_MAX, WEIGHT_MIN};
+use gang_protocol::limits::{CPUS_MAX, WEIGHT_MAX, WEIGHT_MIN};
 
 /// Run parallel programs as gangs
 ///
@@ -154,17 +154,17 @@ pub struct JobOptions {
     #[arg(long, value_name = "N", env = "GANG_MIN_CPUS", hide_env_values = true,
         value_parser = clap::value_parser!(i64).range(1..=CPUS_MAX))]
     pub min: Option<i64>,
-    /// Class of the job
-    #[arg(long, value_enum, env = "GANG_CLASS", hide_env_values = true,
-        default_value_t = Class::Batch)]
-    pub class: Class,
+    /// Class of the job [default: batch; standby for a caller of SCHED_IDLE]
+    #[arg(long, value_enum, env = "GANG_CLASS", hide_env_values = true)]
+    pub class: Option<Class>,
     /// How the gang is placed
     #[arg(long, value_enum, default_value_t = Policy::Gang)]
     pub policy: Policy,
-    /// Share of the time relative to other jobs of the class, 1 to 10000
-    #[arg(long, env = "GANG_WEIGHT", hide_env_values = true, default_value_t = WEIGHT_DEFAULT,
+    /// Share of the time relative to other jobs of the class, 1 to 10000 [default: 100; less for a
+    /// caller of a nice value above 0, as the kernel has it: 11 for 10, 1 for 19]
+    #[arg(long, env = "GANG_WEIGHT", hide_env_values = true,
         value_parser = clap::value_parser!(i64).range(WEIGHT_MIN..=WEIGHT_MAX))]
-    pub weight: i64,
+    pub weight: Option<i64>,
     /// Name of the job, at most 64 bytes [default: that of the program]
     #[arg(long, env = "GANG_NAME", hide_env_values = true)]
     pub name: Option<String>,

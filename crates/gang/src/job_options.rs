@@ -1,5 +1,6 @@
 //! The meaning of the options of a job.
 
+use gang_protocol::caller::Caller;
 use gang_protocol::client::Registration;
 use gang_protocol::name::check_name;
 use gang_protocol::v1;
@@ -8,8 +9,14 @@ use crate::cli::{Class, JobOptions, Policy};
 use crate::exit::Usage;
 
 impl JobOptions {
-    /// The job that was asked for; `name` and `cpus` are what it gets where nothing was said.
-    pub fn registration(&self, name: &str, cpus: i64) -> Result<Registration, Usage> {
+    /// The job that was asked for; `name` and `cpus` are what it gets where nothing was said, and so
+    /// are the weight and class of its `caller`.
+    pub fn registration(
+        &self,
+        name: &str,
+        cpus: i64,
+        caller: Caller,
+    ) -> Result<Registration, Usage> {
         let cpus = self.cpus.unwrap_or(cpus);
         let min_cpus = self.min.unwrap_or(cpus);
         if min_cpus > cpus {
@@ -23,9 +30,9 @@ impl JobOptions {
             name: name.to_owned(),
             cpus,
             min_cpus,
-            class: self.class.into(),
+            class: self.class.map_or_else(|| caller.class(), Into::into),
             policy: self.policy.into(),
-            weight: self.weight,
+            weight: self.weight.unwrap_or_else(|| caller.weight()),
             mem_bytes: self.mem,
             disk_bytes: self.disk,
             wait: false,
@@ -68,9 +75,9 @@ mod tests {
         JobOptions {
             cpus: None,
             min: None,
-            class: Class::Batch,
+            class: None,
             policy: Policy::Gang,
-            weight: 100,
+            weight: None,
             name: None,
             mem: None,
             disk: None,
@@ -80,21 +87,31 @@ mod tests {
 
     #[test]
     fn all_cpus_are_needed_unless_a_minimum_is_given() {
-        let job = options().registration("lu", 8).unwrap();
+        let job = options().registration("lu", 8, Caller::default()).unwrap();
         assert_eq!((job.cpus, job.min_cpus, job.name.as_str()), (8, 8, "lu"));
         let job = JobOptions { cpus: Some(4), min: Some(2), ..options() };
-        let job = job.registration("lu", 8).unwrap();
+        let job = job.registration("lu", 8, Caller::default()).unwrap();
         assert_eq!((job.cpus, job.min_cpus), (4, 2));
     }
 
     #[test]
     fn a_minimum_above_the_wish_and_bad_names_are_refused() {
         let job = JobOptions { cpus: Some(2), min: Some(3), ..options() };
-        let message = job.registration("lu", 8).unwrap_err().to_string();
+        let message = job.registration("lu", 8, Caller::default()).unwrap_err().to_string();
         assert!(message.contains("--min 3 is more than the 2 CPUs"), "{message}");
         let job = JobOptions { name: Some("a\u{1b}b".into()), ..options() };
-        let message = job.registration("lu", 8).unwrap_err().to_string();
+        let message = job.registration("lu", 8, Caller::default()).unwrap_err().to_string();
         assert!(message.contains("control characters"), "{message}");
+    }
+
+    #[test]
+    fn the_caller_says_by_its_nice_value_what_no_option_says() {
+        let caller = Caller { nice: 10, is_idle: true };
+        let job = options().registration("lu", 8, caller).unwrap();
+        assert_eq!((job.weight, job.class), (11, v1::Class::standby));
+        let job = JobOptions { weight: Some(100), class: Some(Class::Batch), ..options() };
+        let job = job.registration("lu", 8, caller).unwrap();
+        assert_eq!((job.weight, job.class), (100, v1::Class::batch));
     }
 
     #[test]

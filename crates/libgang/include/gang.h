@@ -57,7 +57,7 @@ typedef enum gang_result {
 typedef enum gang_class {
     GANG_EXPRESS = 1,     /* mission critical; only administrators put a job there */
     GANG_INTERACTIVE = 2, /* somebody waits for it */
-    GANG_BATCH = 3,       /* the default */
+    GANG_BATCH = 3,       /* the default, unless the process has SCHED_IDLE */
     GANG_STANDBY = 4      /* where nothing else wants the CPUs */
 } gang_class;
 
@@ -83,7 +83,8 @@ typedef struct gang_spec {
     int32_t cpus;       /* wanted at once; 0: as many as the process may use */
     int32_t min_cpus;   /* below which it does not run; 0: cpus */
     gang_class job_class;
-    int32_t weight;     /* 1 to 10,000, relative to other jobs of its class */
+    int32_t weight;     /* 1 to 10,000, relative to other jobs of its class; by default 100, less
+                           where the process has a nice value above 0 */
     int64_t mem_bytes;  /* 0: not said */
     int64_t disk_bytes; /* 0: not said */
     int32_t wait;       /* not 0: wait until there is as much memory and disk */

@@ -6,6 +6,7 @@ use std::{
 };
 
 use gang_protocol::{
+    caller::Caller,
     client::{Adopted, Change, Registration},
     name::nearest_name,
     v1,
@@ -82,12 +83,15 @@ const _: () = assert!(size_of::<Use>() == 72 && size_of::<Load>() == 64);
 
 const NO_NAME: *const c_char = std::ptr::null();
 
+const BATCH: u32 = 3;
+const STANDBY: u32 = 4;
+
 pub fn class(number: u32) -> Option<v1::Class> {
     Some(match number {
         1 => v1::Class::express,
         2 => v1::Class::interactive,
-        3 => v1::Class::batch,
-        4 => v1::Class::standby,
+        BATCH => v1::Class::batch,
+        STANDBY => v1::Class::standby,
         _ => return None,
     })
 }
@@ -167,13 +171,14 @@ fn check_size(size: usize, what: &str) -> Result<(), Failure> {
 }
 
 fn default_spec() -> Spec {
+    let caller = Caller::of_this_process();
     Spec {
         size: size_of::<Spec>(),
         name: NO_NAME,
         cpus: 0,
         min_cpus: 0,
-        job_class: 3,
-        weight: 100,
+        job_class: if caller.is_idle { STANDBY } else { BATCH },
+        weight: caller.weight() as i32,
         mem_bytes: 0,
         disk_bytes: 0,
         wait: 0,

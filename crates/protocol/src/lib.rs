@@ -4,6 +4,7 @@
 //! `org.gangd.v1.varlink` is all that another client needs. `org.gangd.auto1.varlink` is for the
 //! program that measures jobs of policy auto.
 
+pub mod caller;
 pub mod client;
 mod convert;
 pub mod error;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use gang_harness::TEST_TIMEOUT;
-use gang_protocol::{client::Client, paths::jobs_dir, v1};
+use gang_protocol::{client::Client, limits::WEIGHT_DEFAULT, paths::jobs_dir, v1};
 use tempfile::TempDir;
 
 use crate::{built, copy};
@@ -86,6 +86,8 @@ impl Place {
         for name in FOREIGN {
             command.env_remove(name);
         }
+        // The nice value that tests are run with would be the weight of their jobs.
+        command.env("GANG_WEIGHT", WEIGHT_DEFAULT.to_string());
         command
     }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use gang_protocol::caller::Caller;
 use gang_protocol::client::Adopted;
 use gang_protocol::name::nearest_name;
 use gang_protocol::paths::Surroundings;
@@ -24,7 +25,7 @@ pub fn adopt(args: &Adopt, daemon: &Surroundings) -> Result<()> {
     }
     let adopted = meant(&args.what)?;
     let (name, cpus) = defaults(&adopted)?;
-    let job = args.job.registration(&name, cpus)?;
+    let job = args.job.registration(&name, cpus, Caller::default())?;
     let mut client = connect_or_start(daemon, None)?;
     let reply = client.adopt(&job, &adopted)?;
     if job.policy == v1::Policy::auto {
@@ -38,7 +39,7 @@ pub fn adopt(args: &Adopt, daemon: &Surroundings) -> Result<()> {
 fn adopt_threads(args: &Adopt, daemon: &Surroundings) -> Result<()> {
     let tids = each_once(&args.what.threads);
     let (name, cpus) = defaults_of_threads(&tids)?;
-    let job = args.job.registration(&name, cpus)?;
+    let job = args.job.registration(&name, cpus, Caller::default())?;
     let mut client = connect_or_start(daemon, None)?;
     let id = client.register(&job)?;
     for (at, &tid) in tids.iter().enumerate() {

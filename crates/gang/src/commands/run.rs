@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use gang_protocol::caller::Caller;
 use gang_protocol::client::{Client, Registration};
 use gang_protocol::error::ClientError;
 use gang_protocol::limits;
@@ -37,7 +38,7 @@ pub fn run(args: &Run, socket: Option<&Path>) -> Result<()> {
     // Before a job is registered, so that a program that is missing leaves none.
     let file = executable::find(command, std::env::var_os("PATH").as_deref())?;
     let cpus = allowed_cpus(None).context("cannot ask which CPUs this process may use")?;
-    let job = args.job.registration(&default_name(command), cpus)?;
+    let job = args.job.registration(&default_name(command), cpus, Caller::of_this_process())?;
     let job = Registration { wait: args.wait, ..job };
 
     let socket = socket.map(std::path::absolute).transpose().context("cannot find --socket")?;

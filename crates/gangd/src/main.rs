@@ -18,6 +18,7 @@ mod settings;
 use std::{
     fs::File,
     io::Write,
+    num::NonZeroU32,
     path::{Path, PathBuf},
     process::ExitCode,
     time::{Duration, Instant},
@@ -26,12 +27,12 @@ use std::{
 use anyhow::Context;
 use clap::Parser;
 use gang_engine::{guardian, release, store::Store};
-use gang_linux::{Roots, inherited, sched};
-use gang_protocol::paths::{Surroundings, jobs_dir};
-use rustix::{
-    net::sockopt::socket_peercred,
-    process::{Pid, getppid},
+use gang_linux::{Roots, inherited, process, sched};
+use gang_protocol::{
+    paths::{Surroundings, jobs_dir},
+    peer,
 };
+use rustix::process::getppid;
 
 use args::Args;
 use groups::cgroups::Cgroups;
@@ -65,8 +66,14 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
         None => Surroundings::of_this_process().own_socket(),
     };
     let store = Store::at(jobs_dir(&socket));
+    anyhow::ensure!(
+        process::are_numbered_as_here(&roots.proc),
+        "{} is of another PID namespace; mount that of this one (mount -t proc proc /proc)",
+        roots.proc.display()
+    );
     if args.guardian {
-        let daemon = socket_peercred(std::io::stdin()).ok().map(|daemon| daemon.pid);
+        let daemon = peer::credentials(&std::io::stdin()).ok().and_then(|daemon| daemon.pid);
+        let daemon = daemon.map(NonZeroU32::get);
         guardian::run(&roots, &store, std::io::stdin());
         clear_up(&roots, &store, &socket, daemon);
         return Ok(());
@@ -104,12 +111,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// has ended. Another daemon that comes takes the jobs over. The daemon that started this holds its
 /// lock until the last of its threads has ended, which takes long where others have the CPUs. Then
 /// that daemon is the parent no more.
-fn clear_up(roots: &Roots, store: &Store, socket: &Path, daemon: Option<Pid>) {
+fn clear_up(roots: &Roots, store: &Store, socket: &Path, daemon: Option<u32>) {
     let _ = sched::set(0, &sched::Attributes::other(0));
     let mut had_lock = false;
     let mut dead_by = Instant::now() + DYING;
     loop {
-        if daemon.is_some() && getppid() == daemon {
+        let parent = getppid().map(|pid| pid.as_raw_nonzero().get() as u32);
+        if daemon.is_some() && parent == daemon {
             dead_by = Instant::now() + DYING;
         }
         match SocketLock::take(socket) {

@@ -77,9 +77,10 @@ impl From<ClientError> for Failure {
         use ClientError::*;
         let code = match &error {
             NoDaemon { .. } => Code::NoDaemon,
-            ForeignSocket { .. } | ConnectNotPermitted { .. } | NotPermitted { .. } => {
-                Code::NotPermitted
-            }
+            ForeignSocket { .. }
+            | ConnectNotPermitted { .. }
+            | OtherNamespace { .. }
+            | NotPermitted { .. } => Code::NotPermitted,
             Connect { .. } | TimedOut { .. } | Lost { .. } | Closed { .. } => Code::NoAnswer,
             Malformed { .. } | Unsupported { .. } => Code::Unsupported,
             NoSuchJob { .. } => Code::NoSuchJob,

@@ -18,6 +18,8 @@ pub struct Stat {
     /// `R`, `S`, `D`, `T`, … as in `proc(5)`.
     pub state: u8,
     pub parent: u32,
+    /// A thread of the kernel, which is of no program.
+    pub is_kernel_thread: bool,
     /// User and system time, in clock ticks of 10 ms.
     pub cpu_ticks: u64,
     /// When the thread started, in clock ticks since boot: with the number, its identity.
@@ -36,12 +38,55 @@ pub fn parse_stat(line: &[u8]) -> Option<Stat> {
     let state = *fields.next()?.as_bytes().first()?;
     let parent = fields.next()?.parse().ok()?;
     // Fields are numbered from 1 in proc(5); the parent is field 4.
-    let utime: u64 = fields.nth(14 - 4 - 1)?.parse().ok()?;
+    let flags: u32 = fields.nth(9 - 4 - 1)?.parse().ok()?;
+    let utime: u64 = fields.nth(14 - 9 - 1)?.parse().ok()?;
     let stime: u64 = fields.next()?.parse().ok()?;
     let start_ticks = fields.nth(22 - 15 - 1)?.parse().ok()?;
     let cpu = fields.nth(39 - 22 - 1)?.parse().ok()?;
     let policy = fields.nth(41 - 39 - 1)?.parse().ok()?;
-    Some(Stat { state, parent, cpu_ticks: utime + stime, start_ticks, cpu, policy })
+    let is_kernel_thread = flags & PF_KTHREAD != 0;
+    Some(Stat {
+        state,
+        parent,
+        is_kernel_thread,
+        cpu_ticks: utime + stime,
+        start_ticks,
+        cpu,
+        policy,
+    })
+}
+
+/// The flag of a thread that belongs to the kernel (include/linux/sched.h).
+const PF_KTHREAD: u32 = 0x0020_0000;
+
+/// Name of the first PID namespace in `/proc/PID/ns/pid`. Its number is fixed (PROC_PID_INIT_INO in
+/// include/linux/proc_ns.h).
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// Whether this process is in the machine's first PID namespace, whose process 1 is init. In
+/// others process 1 is an ordinary program. True where the kernel does not say it.
+pub fn is_in_first_pid_namespace(proc_root: &Path) -> bool {
+    let namespace = fs::read_link(proc_root.join("self/ns/pid"));
+    namespace.map_or(true, |name| name.as_os_str() == FIRST_PID_NAMESPACE)
+}
+
+/// Whether the processes that `proc_root` lists have the numbers by which this process knows them.
+/// A mount of another PID namespace lists the same numbers for other processes.
+pub fn are_numbered_as_here(proc_root: &Path) -> bool {
+    match fs::read_link(proc_root.join("self")) {
+        Ok(own) => own.as_os_str() == std::process::id().to_string().as_str(),
+        // Either the mount does not have this process, or there is no mount.
+        Err(_) => !proc_root.join("stat").exists(),
+    }
+}
+
+/// Whether a process is in a PID namespace below that of `proc_root`, and so knows processes by
+/// other numbers.
+pub fn is_in_inner_pid_namespace(proc_root: &Path, pid: u32) -> Result<bool> {
+    let text = StatusText::read(proc_root, pid)?;
+    // The numbers of the process, one for each namespace. Linux 4.1 and later list them.
+    let numbers = text.field("NSpid:").unwrap_or_default();
+    Ok(numbers.split_ascii_whitespace().count() > 1)
 }
 
 /// The state of a thread or process. The time that it used is that of its process. Waits while it
@@ -317,8 +362,60 @@ mod tests {
         let stat = parse_stat(line).unwrap();
         assert_eq!(
             stat,
-            Stat { state: b'S', parent: 7, cpu_ticks: 16, start_ticks: 995, cpu: 1, policy: 5 }
+            Stat {
+                state: b'S',
+                parent: 7,
+                is_kernel_thread: false,
+                cpu_ticks: 16,
+                start_ticks: 995,
+                cpu: 1,
+                policy: 5
+            }
         );
+    }
+
+    #[test]
+    fn a_flag_marks_threads_of_the_kernel() {
+        let of = |flags: &str| {
+            let line = format!(
+                "2 (kthreadd) S 0 0 0 0 -1 {flags} 0 0 0 0 0 5 0 0 20 0 1 0 4 0 0 \
+                 184 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"
+            );
+            parse_stat(line.as_bytes()).unwrap().is_kernel_thread
+        };
+        assert!(of("2129984"), "of kthreadd");
+        assert!(!of("4194560"), "of a program");
+    }
+
+    #[test]
+    fn namespaces_are_told_apart() {
+        use std::os::unix::fs::symlink;
+        let root = tempfile::tempdir().unwrap();
+        let of = |name: &str| {
+            let link = root.path().join("self/ns/pid");
+            let _ = fs::remove_file(&link);
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            symlink(name, link).unwrap();
+            is_in_first_pid_namespace(root.path())
+        };
+        assert!(is_in_first_pid_namespace(root.path()), "it is not said");
+        assert!(of("pid:[4026531836]"));
+        assert!(!of("pid:[4026532200]"));
+        fs::create_dir(root.path().join("7")).unwrap();
+        let is_inner = |text: &str| {
+            fs::write(root.path().join("7/status"), text).unwrap();
+            is_in_inner_pid_namespace(root.path(), 7).unwrap()
+        };
+        assert!(!is_inner("Name:\ta\nNSpid:\t7\n"));
+        assert!(is_inner("Name:\ta\nNSpid:\t7\t1\n"));
+        assert!(!is_inner("Name:\ta\n"), "an old kernel");
+        let other = tempfile::tempdir().unwrap();
+        assert!(are_numbered_as_here(other.path()), "nothing is mounted");
+        fs::write(other.path().join("stat"), "").unwrap();
+        assert!(!are_numbered_as_here(other.path()), "this process is not in it");
+        symlink("1", other.path().join("self")).unwrap();
+        assert!(!are_numbered_as_here(other.path()));
+        assert!(are_numbered_as_here(Path::new("/proc")));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::frame::FrameError;
+use crate::peer::UNSEEN;
 use crate::v1;
 
 /// Why a request of [`Client`](crate::client::Client) came to nothing.
@@ -26,6 +27,9 @@ pub enum ClientError {
     #[error("you may not connect to gangd at {}; ask for access to that socket, or set \
         GANG_SOCKET to one of your own", .socket.display())]
     ConnectNotPermitted { socket: PathBuf, source: io::Error },
+
+    #[error("cannot use gangd at {}: {UNSEEN}", .socket.display())]
+    OtherNamespace { socket: PathBuf },
 
     #[error("cannot connect to gangd at {}", .socket.display())]
     Connect { socket: PathBuf, source: io::Error },

@@ -16,6 +16,7 @@ pub mod job_ref;
 pub mod limits;
 pub mod name;
 pub mod paths;
+pub mod peer;
 pub mod progress;
 pub mod timeout;
 

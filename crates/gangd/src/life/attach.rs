@@ -254,9 +254,12 @@ impl Daemon {
         let process = ProcessHandle::open(pid).map_err(|_| Error::NoSuchProcess(pid))?;
         self.permit_owner(peer, owner_uid, pid, &operation)?;
         let guardian = self.instance.guardian_pid().unwrap_or(0);
-        let of_system = [std::process::id(), guardian, 1, 2];
-        let is_kernel = process::stat(&self.roots.proc, pid).is_ok_and(|stat| stat.parent == 2);
-        if of_system.contains(&pid) || is_kernel {
+        let proc_root = &self.roots.proc;
+        let is_own = [std::process::id(), guardian].contains(&pid);
+        // In a container process 1 is a program, and `gang run` may be that one.
+        let is_init = || pid == 1 && process::is_in_first_pid_namespace(proc_root);
+        let is_kernel = || process::stat(proc_root, pid).is_ok_and(|stat| stat.is_kernel_thread);
+        if is_own || is_init() || is_kernel() {
             let reason = "it belongs to the system, which runs the gangs";
             return Err(Error::not_permitted(operation(), reason));
         }

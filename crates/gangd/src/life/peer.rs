@@ -1,8 +1,11 @@
 //! The client that asks, and what it may do to jobs.
 
+use std::num::NonZeroU32;
+
+use gang_linux::{Roots, process};
+use gang_protocol::peer::{Credentials, UNSEEN};
 use gang_schedule::JobId;
 use nix::unistd::{User, getgrouplist};
-use rustix::net::UCred;
 
 use crate::{daemon::Daemon, error::Error};
 
@@ -10,18 +13,24 @@ use crate::{daemon::Daemon, error::Error};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     pub uid: u32,
-    pub pid: u32,
+    /// Number of the process; absent for one that the daemon's PID namespace does not have.
+    pub pid: Option<u32>,
+    /// The client's numbers of processes are the daemon's.
+    shares_numbers: bool,
     /// The user is in the group of administrators.
     is_in_admin_group: bool,
 }
 
 impl Peer {
     /// May take long: the machine's database of users may be on another machine.
-    pub fn of(credentials: &UCred, admin_gid: Option<u32>) -> Peer {
-        let uid = credentials.uid.as_raw();
+    pub fn of(credentials: &Credentials, admin_gid: Option<u32>, roots: &Roots) -> Peer {
+        let uid = credentials.uid;
+        let pid = credentials.pid.map(NonZeroU32::get);
+        let is_inner = |pid| process::is_in_inner_pid_namespace(&roots.proc, pid).unwrap_or(false);
         Peer {
             uid,
-            pid: credentials.pid.as_raw_nonzero().get() as u32,
+            pid,
+            shares_numbers: pid.is_some_and(|pid| !is_inner(pid)),
             is_in_admin_group: admin_gid.is_some_and(|group| is_member(uid, group)),
         }
     }
@@ -32,6 +41,12 @@ impl Peer {
 
     pub fn may_act_for(self, owner_uid: u32) -> bool {
         self.is_administrator() || self.uid == owner_uid
+    }
+
+    /// Refuses numbers of processes and threads from a client of another PID namespace. The number
+    /// by which such a client names itself is a stranger's here.
+    pub fn permit_numbers(self, operation: &str) -> Result<(), Error> {
+        if self.shares_numbers { Ok(()) } else { Err(Error::not_permitted(operation, UNSEEN)) }
     }
 
     pub fn permit(self, job: JobId, owner_uid: u32, operation: &str) -> Result<(), Error> {

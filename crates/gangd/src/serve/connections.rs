@@ -16,9 +16,8 @@ use gang_protocol::{
     auto1,
     frame::{FrameError, parse_request, read_message},
     limits::{CLIENTS, CLIENTS_OF_USER, MESSAGE_MAX},
-    v1,
+    peer, v1,
 };
-use rustix::net::sockopt::socket_peercred;
 use varlink::{ConnectionHandler, VarlinkService};
 
 use super::{
@@ -108,10 +107,10 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
                 break;
             }
         };
-        let Ok(credentials) = socket_peercred(&stream) else { continue };
+        let Ok(credentials) = peer::credentials(&stream) else { continue };
         let settings = daemon.settings();
         let limits = &settings.limits;
-        let seat = match clients.seat(credentials.uid.as_raw(), limits) {
+        let seat = match clients.seat(credentials.uid, limits) {
             Ok(seat) => seat,
             Err(full) => {
                 refuse(stream, &full);
@@ -121,7 +120,7 @@ pub fn accept(listener: &UnixListener, daemon: &Arc<Daemon>, clients: &Arc<Clien
         let daemon = Arc::clone(daemon);
         let spawned = std::thread::Builder::new().name("client".into()).spawn(move || {
             let _seat = seat;
-            let peer = Peer::of(&credentials, settings.admin_gid);
+            let peer = Peer::of(&credentials, settings.admin_gid, &daemon.roots);
             serve(stream, daemon, peer);
         });
         if let Err(error) = spawned {

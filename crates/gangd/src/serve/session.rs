@@ -150,6 +150,9 @@ impl Session {
         pid: Option<i64>,
         cgroup: Option<String>,
     ) -> Result<(JobId, usize), Error> {
+        if pid.is_some() {
+            self.peer.permit_numbers("adopt processes")?;
+        }
         let held = match (pid, &cgroup) {
             (Some(pid), None) => self.daemon.held_by_tree(process_number(pid)?),
             (None, Some(cgroup)) => self.daemon.held_by_group(cgroup),
@@ -175,10 +178,12 @@ impl Session {
     }
 
     pub fn remove_process(&self, job: i64, pid: i64) -> Result<(), Error> {
+        self.peer.permit_numbers("remove a process")?;
         self.daemon.remove_process(self.peer, job_id(job)?, process_number(pid)?)
     }
 
     pub fn remove_thread(&self, job: i64, tid: i64) -> Result<(), Error> {
+        self.peer.permit_numbers("remove a thread")?;
         self.daemon.remove_thread(self.peer, job_id(job)?, thread_number(tid)?)
     }
 
@@ -201,10 +206,11 @@ impl Session {
     pub fn add_process(&self, job: i64, pid: i64) -> Result<(), Error> {
         let job = job_id(job)?;
         let pid = process_number(pid)?;
+        self.peer.permit_numbers("add a process")?;
         self.daemon.add_process(self.peer, job, pid)?;
         // A client that adds itself waits for the answer. Other threads of it count once they are
         // switched.
-        if pid != self.peer.pid {
+        if Some(pid) != self.peer.pid {
             self.daemon.measuring.look_around();
         }
         self.started().remove(&job);
@@ -213,6 +219,7 @@ impl Session {
 
     pub fn add_thread(&self, job: i64, tid: i64) -> Result<(), Error> {
         let job = job_id(job)?;
+        self.peer.permit_numbers("add a thread")?;
         self.daemon.add_thread(self.peer, job, thread_number(tid)?)?;
         self.started().remove(&job);
         Ok(())

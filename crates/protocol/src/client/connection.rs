@@ -15,6 +15,7 @@ use super::unanswered::Unanswered;
 use crate::error::ClientError;
 use crate::frame::{FrameError, read_message};
 use crate::limits::REPLY_MAX;
+use crate::peer;
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -43,18 +44,20 @@ impl Connection {
             },
             _ => ClientError::Connect { socket: socket.to_owned(), source: errno.into() },
         })?;
-        let server = sockopt::socket_peercred(&stream).map_err(|errno| ClientError::Connect {
-            socket: socket.to_owned(),
-            source: errno.into(),
-        })?;
+        let server = peer::credentials(&stream)
+            .map_err(|source| ClientError::Connect { socket: socket.to_owned(), source })?;
         let own_uid = rustix::process::geteuid().as_raw();
-        let server_uid = server.uid.as_raw();
+        let server_uid = server.uid;
         if !is_trusted(server_uid, own_uid) {
             return Err(ClientError::ForeignSocket {
                 socket: socket.to_owned(),
                 uid: server_uid,
                 own_uid,
             });
+        }
+        if server.pid.is_none() {
+            // Numbers of processes in requests and answers would be those of others.
+            return Err(ClientError::OtherNamespace { socket: socket.to_owned() });
         }
         Ok(Connection {
             stream: BufReader::new(stream),

@@ -108,9 +108,10 @@ impl Trouble {
             NoDaemon { .. } => Trouble::Absent,
             TimedOut { .. } => Trouble::Silent,
             Malformed { .. } | Unsupported { .. } => Trouble::OtherVersion,
-            ConnectNotPermitted { .. } | ForeignSocket { .. } | NotPermitted { .. } => {
-                Trouble::Forbidden
-            }
+            ConnectNotPermitted { .. }
+            | ForeignSocket { .. }
+            | OtherNamespace { .. }
+            | NotPermitted { .. } => Trouble::Forbidden,
             _ => Trouble::Broken,
         }
     }

@@ -38,6 +38,7 @@ impl From<ClientError> for Refusal {
             NoDaemon { .. } => (StatusCode::SERVICE_UNAVAILABLE, "NoDaemon"),
             ForeignSocket { .. } => (StatusCode::BAD_GATEWAY, "ForeignSocket"),
             ConnectNotPermitted { .. } => (StatusCode::FORBIDDEN, "ConnectNotPermitted"),
+            OtherNamespace { .. } => (StatusCode::FORBIDDEN, "OtherNamespace"),
             Connect { .. } | Lost { .. } | Closed { .. } => (StatusCode::BAD_GATEWAY, "Lost"),
             TimedOut { .. } => (StatusCode::GATEWAY_TIMEOUT, "TimedOut"),
             Malformed { .. } | Unsupported { .. } => (StatusCode::BAD_GATEWAY, "OtherVersion"),

@@ -1,0 +1,46 @@
+//! The process at the other end of a socket, by the kernel's word (SO_PEERCRED, unix(7)).
+//!
+//! Not by `rustix`, whose type has no room for an absent process: the kernel answers 0 for a
+//! process that the asking one's PID namespace does not have.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::AsFd;
+
+use nix::sys::socket::{getsockopt, sockopt};
+
+/// What either side says where the other one's processes have no numbers in its own PID namespace.
+pub const UNSEEN: &str = "gangd does not see the processes of this PID namespace; give the \
+                          container a daemon of its own (GANG_SOCKET)";
+
+/// What the kernel noted when the connection was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Credentials {
+    /// Number of the process, absent for one outside of this process's PID namespace.
+    pub pid: Option<NonZeroU32>,
+    /// Effective user id, as this process's user namespace has it.
+    pub uid: u32,
+}
+
+/// The process that connected, or that listened.
+pub fn credentials(socket: &impl AsFd) -> io::Result<Credentials> {
+    let found = getsockopt(socket, sockopt::PeerCredentials)?;
+    let pid = u32::try_from(found.pid()).ok().and_then(NonZeroU32::new);
+    Ok(Credentials { pid, uid: found.uid() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_pair_of_sockets_is_of_this_process() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let found = credentials(&one).unwrap();
+        assert_eq!(found.pid.map(NonZeroU32::get), Some(std::process::id()));
+        assert_eq!(found.uid, rustix::process::geteuid().as_raw());
+        assert!(credentials(&std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+}

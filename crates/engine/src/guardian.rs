@@ -7,10 +7,15 @@
 //! the socket once its jobs were released. Only it knows which of them are to stand still, and
 //! moves them back into that group. The guardian stands above every gang, so that it runs even
 //! while gangs spin on all CPUs.
+//!
+//! The guardian of a daemon that a program started has a cgroup of its own, at the top of version 2.
+//! A manager that kills the daemon's group (cgroup.kill, memory.oom.group) does not kill the
+//! guardian with it. One group is enough: of version 1 such a daemon is in no group below a root.
+//! The guardian makes and removes the group itself, so that no other process has to know when.
 
 use std::{io::Read, os::fd::AsFd, time::Duration};
 
-use gang_linux::{Roots, clock, memory, sched};
+use gang_linux::{Result, Roots, cgroup::Group, clock, memory, sched};
 use gang_timetable::priority;
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -29,11 +34,40 @@ fn has_news(daemon: &impl AsFd) -> bool {
 }
 
 /// Waits above all gangs for the end of the daemon, then releases its jobs and returns.
-pub fn run(roots: &Roots, store: &Store, daemon: impl Read + AsFd) {
+///
+/// The guardian is in the group `apart` meanwhile, where one is given.
+pub fn run(roots: &Roots, store: &Store, daemon: impl Read + AsFd, apart: Option<&Group>) {
     // Without the right to either it still works, only later.
     let _ = sched::become_fifo(priority::GUARDIAN);
     let _ = memory::lock_all();
+    // After SCHED_FIFO: a group may not have real-time threads (RT_GROUP_SCHED). The kernel refuses
+    // to move one there, and a guardian of high priority matters more than one apart.
+    if let Some(group) = apart {
+        if let Err(error) = enter(group) {
+            tracing::info!(%error, source = %error.source, "the guardian shares its daemon's group");
+        }
+    }
     watch(roots, store, daemon, SILENCE);
+    apart.into_iter().for_each(leave);
+}
+
+/// How often a group is made anew. The guardian before, whose daemon had the same name, may remove
+/// the group as its last act.
+const ENTRIES: usize = 3;
+
+/// Makes the group and moves this process into it.
+fn enter(group: &Group) -> Result<()> {
+    let once = || group.create().and_then(|()| group.add(std::process::id()));
+    (1..ENTRIES).find_map(|_| once().ok()).map_or_else(once, Ok)
+}
+
+/// Moves this process to the group above, and removes the group, where it is not another guardian's
+/// by now.
+fn leave(group: &Group) {
+    if let Some(above) = group.path().parent() {
+        let _ = Group::at(above).add(std::process::id());
+    }
+    let _ = group.remove();
 }
 
 /// Waits for the end of the daemon, which is stuck after some time of silence; then releases its

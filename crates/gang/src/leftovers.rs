@@ -5,7 +5,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result};
 use gang_protocol::name::escaped;
@@ -61,18 +61,17 @@ pub fn report_roots(socket: &Path, uid: u32) {
 
 /// Runs `gangd --release` for a socket; an error where it fails. Its output is for people.
 pub fn release(socket: &Path) -> Result<Output> {
-    let gangd = programs::gangd()?;
-    let output = Command::new(&gangd)
+    let mut gangd = programs::gangd_at(socket)?;
+    let program = Path::new(gangd.get_program()).to_owned();
+    let output = gangd
         .arg("--release")
-        .arg("--socket")
-        .arg(socket)
         .stdin(Stdio::null())
         .output()
-        .with_context(|| format!("cannot run {}", gangd.display()))?;
+        .with_context(|| format!("cannot run {}", program.display()))?;
     anyhow::ensure!(
         output.status.success(),
         "{} could not release what a dead daemon left at {} ({}): {}{}",
-        gangd.display(),
+        program.display(),
         socket.display(),
         output.status,
         harmless(&output.stdout),

@@ -75,14 +75,13 @@ fn try_start_daemon(socket: &Path, backend: Option<&str>) -> Result<()> {
         Ok(_) | Err(Errno::PERM) => {}
         Err(errno) => return Err(errno).context("cannot leave the session"),
     }
-    let gangd = programs::gangd()?;
+    let mut gangd = programs::gangd_at(socket)?;
+    let program = Path::new(gangd.get_program()).to_owned();
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).context("cannot make a pipe")?;
     // gangd inherits this one. This process has one thread, so no other child can.
     fcntl_setfd(&writer, FdFlags::empty()).context("cannot pass on a pipe")?;
-    let mut daemon = Command::new(&gangd)
+    let mut daemon = gangd
         .arg("--exit-when-idle")
-        .arg("--socket")
-        .arg(socket)
         .args(backend.iter().flat_map(|backend| ["--backend", backend]))
         .arg("--ready-fd")
         .arg(writer.as_raw_fd().to_string())
@@ -91,7 +90,7 @@ fn try_start_daemon(socket: &Path, backend: Option<&str>) -> Result<()> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .with_context(|| format!("cannot run {}", gangd.display()))?;
+        .with_context(|| format!("cannot run {}", program.display()))?;
     drop(writer);
     let within = timeout::or_usual(READY_WITHIN);
     match wait_for_line(reader, Instant::now() + within)? {
@@ -99,11 +98,11 @@ fn try_start_daemon(socket: &Path, backend: Option<&str>) -> Result<()> {
         Some(reason) if !reason.is_empty() => bail!("{reason}"),
         Some(_) => {
             let status = daemon.wait().context("cannot wait for gangd")?;
-            bail!("{} ended ({status}) before it was ready, without a reason", gangd.display())
+            bail!("{} ended ({status}) before it was ready, without a reason", program.display())
         }
         None => {
             end(daemon);
-            bail!("{} was not ready within {} s", gangd.display(), within.as_secs_f64())
+            bail!("{} was not ready within {} s", program.display(), within.as_secs_f64())
         }
     }
 }

@@ -48,11 +48,40 @@ fn run_starts_a_daemon_that_is_no_child_of_the_program() {
     let args = read(&bin.join("args"));
     let socket = place.socket();
     let expected =
-        format!("--exit-when-idle --socket {} --backend rt --ready-fd ", socket.display());
+        format!("--socket {} --exit-when-idle --backend rt --ready-fd ", socket.display());
     assert!(args.starts_with(&expected), "{args}");
     let ours = std::fs::read_to_string("/proc/self/stat").unwrap();
     let session = ours.rsplit(')').next().unwrap().split_whitespace().nth(3).unwrap();
     assert_ne!(read(&bin.join("session")), session, "it has a session of its own");
+}
+
+#[test]
+fn gangd_has_nothing_of_the_callers_environment_but_what_it_needs() {
+    let place = Place::new();
+    std::fs::create_dir(place.jobs_dir()).unwrap();
+    std::fs::write(place.jobs_dir().join("3"), "").unwrap();
+    let gangd = "tr '\\0' '\\n' < /proc/$$/environ > \"$(dirname \"$0\")/environment$release\"; \
+        if [ \"$release\" ]; then rm \"${socket%.*}\".jobs/*; exit 0; fi; exit 1";
+    let mut run = gang_beside(&place, gangd, &["run", "--", "true"]);
+    let path = std::env::var("PATH").unwrap();
+    for (name, value) in [
+        ("LD_BIND_NOW", "1"),
+        ("TZ", "Asia/Tokyo"),
+        ("SECRET", "x"),
+        ("NOTIFY_SOCKET", "@x"),
+        ("GANGD_LOG", "debug"),
+        ("PATH", &path),
+    ] {
+        run.env(name, value);
+    }
+    run.output().unwrap();
+    // What a dead daemon left is released first.
+    for file in ["environment1", "environment"] {
+        let found = std::fs::read_to_string(place.path("bin").join(file)).unwrap();
+        let mut found: Vec<&str> = found.lines().collect();
+        found.sort_unstable();
+        assert_eq!(found, ["GANGD_LOG=debug".to_owned(), format!("PATH={path}")], "{file}");
+    }
 }
 
 #[test]

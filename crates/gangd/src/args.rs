@@ -84,6 +84,10 @@ pub struct Args {
     #[arg(long, hide = true)]
     pub guardian: bool,
 
+    /// With --guardian: the cgroup to live in, made and removed by the guardian
+    #[arg(long, value_name = "PATH", hide = true)]
+    pub guardian_group: Option<PathBuf>,
+
     /// Descriptor of a pipe on which to say `ready`, or why not
     #[arg(long, value_name = "N", hide = true)]
     pub ready_fd: Option<i32>,

@@ -10,6 +10,7 @@
 //! conductor for stuck and released all jobs, this thread reports that to the conductor.
 
 use std::{
+    ffi::OsStr,
     io,
     os::{
         fd::OwnedFd,
@@ -27,7 +28,7 @@ use std::{
 };
 
 use gang_engine::guardian;
-use gang_linux::{clock, descriptors, sched};
+use gang_linux::{cgroup::Group, clock, descriptors, sched};
 use gang_timetable::priority;
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -82,10 +83,18 @@ pub struct GuardianKeeper {
 
 impl GuardianKeeper {
     /// Starts the first guardian and returns when it runs.
-    pub fn start(socket: PathBuf, pulse: Arc<Pulse>, realtime: bool) -> io::Result<GuardianKeeper> {
+    ///
+    /// Guardians live in the cgroup `apart`, where one is given.
+    pub fn start(
+        socket: PathBuf,
+        pulse: Arc<Pulse>,
+        realtime: bool,
+        apart: Option<Group>,
+    ) -> io::Result<GuardianKeeper> {
         let (pid, stop) = (Arc::<AtomicU32>::default(), Arc::<AtomicBool>::default());
         let (first, started) = channel();
-        let keeper = Keeper { socket, pulse, pid: Arc::clone(&pid), stop: Arc::clone(&stop) };
+        let keeper =
+            Keeper { socket, pulse, pid: Arc::clone(&pid), stop: Arc::clone(&stop), apart };
         let thread =
             std::thread::Builder::new().name("guardian-keeper".into()).spawn(move || {
                 if let Err(error) = descriptors::unshare_table() {
@@ -121,12 +130,21 @@ struct Keeper {
     pulse: Arc<Pulse>,
     pid: Arc<AtomicU32>,
     stop: Arc<AtomicBool>,
+    apart: Option<Group>,
 }
 
 impl Keeper {
     fn run(&self, first: &Sender<io::Result<()>>) {
+        self.keep(first);
+        // A guardian that is killed cannot remove its own group.
+        if let Some(group) = &self.apart {
+            let _ = group.remove();
+        }
+    }
+
+    fn keep(&self, first: &Sender<io::Result<()>>) {
         while !self.stop.load(Ordering::Acquire) {
-            match spawn(&self.socket) {
+            match spawn(&self.socket, self.apart.as_ref()) {
                 Ok((mut child, guardian, pidfd)) => {
                     self.pid.store(child.id(), Ordering::Relaxed);
                     let _ = first.send(Ok(()));
@@ -174,12 +192,17 @@ impl Keeper {
 }
 
 /// Starts a guardian; returns it, the socket to it, and a descriptor that is readable when it ends.
-fn spawn(socket: &Path) -> io::Result<(Child, UnixStream, OwnedFd)> {
+fn spawn(socket: &Path, apart: Option<&Group>) -> io::Result<(Child, UnixStream, OwnedFd)> {
     let (ours, theirs) = UnixStream::pair()?;
     let child = Command::new("/proc/self/exe")
         .arg("--guardian")
         .arg("--socket")
         .arg(socket)
+        .args(
+            apart
+                .iter()
+                .flat_map(|group| [OsStr::new("--guardian-group"), group.path().as_os_str()]),
+        )
         // Ctrl-C at the daemon's terminal is not for the guardian.
         .process_group(0)
         .current_dir("/")

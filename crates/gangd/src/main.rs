@@ -1,6 +1,7 @@
 //! The daemon of gangd: wires the rooms together.
 
 mod args;
+mod caller;
 mod check;
 mod conduct;
 mod daemon;
@@ -27,7 +28,7 @@ use std::{
 use anyhow::Context;
 use clap::Parser;
 use gang_engine::{guardian, release, store::Store};
-use gang_linux::{Roots, inherited, process, sched};
+use gang_linux::{Roots, cgroup::Group, inherited, process, sched};
 use gang_protocol::{
     paths::{Surroundings, jobs_dir},
     peer,
@@ -41,6 +42,7 @@ use settings::Settings;
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    caller::close_descriptors(&args);
     let mut starter = Starter::at(args.ready_fd);
     log();
     let result = match args.manual {
@@ -74,7 +76,8 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
     if args.guardian {
         let daemon = peer::credentials(&std::io::stdin()).ok().and_then(|daemon| daemon.pid);
         let daemon = daemon.map(NonZeroU32::get);
-        guardian::run(&roots, &store, std::io::stdin());
+        let apart = args.guardian_group.as_ref().map(Group::at);
+        guardian::run(&roots, &store, std::io::stdin(), apart.as_ref());
         clear_up(&roots, &store, &socket, daemon);
         return Ok(());
     }
@@ -89,6 +92,7 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
         return Ok(());
     }
     if args.release {
+        caller::forget(&roots);
         return release_leftovers(&roots, &store, &socket);
     }
     let settings = Settings::read(args.config.as_deref(), &args.overrides())?;
@@ -98,7 +102,12 @@ fn dispatch(args: &Args, starter: &mut Starter) -> anyhow::Result<()> {
         println!("{}: {found}", path.display());
         return Ok(());
     }
-    forget_the_caller();
+    if caller::is_program(args) {
+        caller::forget(&roots);
+        caller::leave_groups(&roots);
+    } else {
+        caller::forget_terminal();
+    }
     run::run(&roots, &socket, store, settings, args, starter)
 }
 
@@ -224,12 +233,4 @@ impl Starter {
             let _ = writeln!(pipe, "{}", line.replace('\n', " "));
         }
     }
-}
-
-/// Drops what the daemon has inherited from the terminal at which the first program was started.
-fn forget_the_caller() {
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let nice = sched::get(0).map_or(0, |attributes| attributes.nice.min(0));
-    let _ = sched::set(0, &sched::Attributes::other(nice));
-    let _ = sched::set_affinity(0, 0..1024);
 }

@@ -25,7 +25,7 @@ const EXAMPLE: &str = include_str!("../../../etc/gangd.toml");
 
 /// The parts of the page that the definition of the command line does not hold: sections of terms
 /// with their meaning.
-const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
+const SECTIONS: [(&str, &[(&str, &str)]); 5] = [
     (
         "SIGNALS",
         &[
@@ -50,6 +50,32 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
                  find mistakes in programs that talk to the daemon. The log goes to the journal \
                  where standard error does, with fields that begin with GANGD_, and to standard \
                  error otherwise.",
+            ),
+        ],
+    ),
+    (
+        "SURROUNDINGS",
+        &[
+            (
+                "Started by a service manager",
+                "Limits, environment, signals, cgroup and all other settings are the manager's, and \
+                 stay. Only umask, scheduling policy and CPUs are the daemon's own, and limits on \
+                 open files are raised to the hard one. The guardian stays in the daemon's cgroup.",
+            ),
+            (
+                "Started by gang run",
+                "Nothing of the first caller is kept but the right to start it (see gang-run(1)). \
+                 Limits are those of a service of root, or the hard limits of another user. Root's \
+                 daemon is in the root of each hierarchy of cgroups, and the guardian in a group of \
+                 its own beside those of the jobs, whose name ends in .guardian. A line of the log \
+                 says what could not be left. gang recover, and each command that finds jobs of a \
+                 dead daemon, release those jobs in the same way, but stay in their cgroups.",
+            ),
+            (
+                "PID namespaces",
+                "A client of another PID namespace may look at jobs, and suspend and end its own. It \
+                 can name no process or thread: its numbers are those of others here. The daemon \
+                 does not start where /proc is of another PID namespace than its own.",
             ),
         ],
     ),

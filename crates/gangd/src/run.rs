@@ -23,6 +23,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::{
     Starter,
     args::Args,
+    caller,
     check::Checks,
     conduct::{
         client_priority::{ClientPriority, ThreadPriority},
@@ -92,7 +93,9 @@ pub fn run(
     }
     let pulse = Arc::<Pulse>::default();
     let realtime = backend == Backend::Rt;
-    let guardian_keeper = GuardianKeeper::start(socket.into(), pulse.clone(), realtime)
+    // Under a service manager the guardian stays where the manager looks for it.
+    let apart = cgroups.of_guardian(&means).filter(|_| caller::is_program(args));
+    let guardian_keeper = GuardianKeeper::start(socket.into(), pulse.clone(), realtime, apart)
         .context("cannot start the guardian")?;
     let schedule = Schedule::new(effective(&settings, backend), survey::machine(roots)?)?;
     let client_priority = ClientPriority::new(realtime);

@@ -42,21 +42,34 @@ impl Hierarchies {
     }
 }
 
-/// Reads `mountinfo` as `proc(5)` describes it: `… root mountpoint … - type source options`.
+/// A line of `mountinfo`.
+struct Mount<'a> {
+    /// The directory of the file system that is mounted.
+    root: &'a str,
+    point: &'a str,
+    kind: &'a str,
+    options: &'a str,
+}
+
+/// Reads a line as `proc(5)` describes it: `… root mountpoint … - type source options`.
+fn parse_mount(line: &str) -> Option<Mount<'_>> {
+    let (mount, filesystem) = line.split_once(" - ")?;
+    let mut mount = mount.split(' ').skip(3);
+    let (root, point) = (mount.next()?, mount.next()?);
+    let mut filesystem = filesystem.split(' ');
+    let (kind, options) = (filesystem.next()?, filesystem.nth(1).unwrap_or_default());
+    Some(Mount { root, point, kind, options })
+}
+
 fn parse_mounts(mountinfo: &str) -> Hierarchies {
     let mut found = Hierarchies::default();
-    for line in mountinfo.lines() {
-        let Some((mount, filesystem)) = line.split_once(" - ") else { continue };
-        let mut mount = mount.split(' ').skip(3);
-        let (Some(root), Some(point)) = (mount.next(), mount.next()) else { continue };
-        let mut filesystem = filesystem.split(' ');
-        let (kind, options) = (filesystem.next(), filesystem.nth(1).unwrap_or_default());
+    for Mount { root, point, kind, options } in mountinfo.lines().filter_map(parse_mount) {
         if root != "/" {
             continue;
         }
         match kind {
-            Some("cgroup2") if found.v2.is_none() => found.v2 = Some(unescape(point)),
-            Some("cgroup") => {
+            "cgroup2" if found.v2.is_none() => found.v2 = Some(unescape(point)),
+            "cgroup" => {
                 for controller in options.split(',').filter(|o| V1_CONTROLLERS.contains(o)) {
                     found.v1.entry(controller.to_owned()).or_insert_with(|| unescape(point));
                 }
@@ -99,6 +112,52 @@ pub fn of_process(
         }
     }
     Ok((v2, v1))
+}
+
+/// Moves this process to the root of each hierarchy, of both versions, where no group limits,
+/// freezes or kills it. Returns the groups in which it stays, each with the reason.
+pub fn leave_all(roots: &Roots) -> Vec<Error> {
+    let read = |name: &str| {
+        let path = roots.proc.join("self").join(name);
+        fs::read_to_string(&path).map_err(|e| Error::new("read", path.display(), e))
+    };
+    let (groups, mounts) = match (read("cgroup"), read("mountinfo")) {
+        (Ok(groups), Ok(mounts)) => (groups, mounts),
+        (Err(error), _) | (_, Err(error)) => return vec![error],
+    };
+    let mut stays = Vec::new();
+    for (controllers, group) in groups.lines().filter_map(membership).filter(|it| it.1 != "/") {
+        let moved = match root_of(&mounts, controllers) {
+            // 0 stands for the process that writes.
+            Some(root) => Group::at(root).add(0),
+            None => Err(Error::new("find", "its mount", io::ErrorKind::NotFound)),
+        };
+        if let Err(error) = moved {
+            let of = if controllers.is_empty() { "version 2" } else { controllers };
+            stays.push(Error::new("leave", format!("cgroup {group} of {of}"), error.source));
+        }
+    }
+    stays
+}
+
+/// The controllers of a line of `/proc/PID/cgroup`, none for version 2, and the group.
+fn membership(line: &str) -> Option<(&str, &str)> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    fields.next().zip(fields.next())
+}
+
+/// Where the root of the hierarchy with these controllers is mounted; none of them for version 2.
+fn root_of(mountinfo: &str, controllers: &str) -> Option<PathBuf> {
+    mountinfo.lines().filter_map(parse_mount).find_map(|mount| {
+        let is_wanted = match (mount.kind, controllers) {
+            ("cgroup2", "") => true,
+            ("cgroup", of) if !of.is_empty() => {
+                of.split(',').all(|it| mount.options.split(',').any(|option| option == it))
+            }
+            _ => false,
+        };
+        (is_wanted && mount.root == "/").then(|| unescape(mount.point))
+    })
 }
 
 /// One control group.
@@ -320,6 +379,37 @@ mod tests {
         assert_eq!(found.v2.as_deref(), Some(Path::new("/sys/fs/cgroup/a b")));
         assert_eq!(found.v1["cpu"], Path::new("/sys/fs/cgroup/cpu"));
         assert_eq!(found.v1.keys().collect::<Vec<_>>(), ["cpu", "cpuacct"]);
+    }
+
+    #[test]
+    fn each_hierarchy_has_its_root() {
+        let root = |controllers| root_of(HYBRID, controllers);
+        assert_eq!(root("cpu,cpuacct").as_deref(), Some(Path::new("/sys/fs/cgroup/cpu")));
+        assert_eq!(root("name=systemd").as_deref(), Some(Path::new("/sys/fs/cgroup/systemd")));
+        assert_eq!(root("").as_deref(), Some(Path::new("/sys/fs/cgroup/a b")));
+        assert_eq!(root("memory"), None);
+        let below = "34 30 0:29 /docker/x /elsewhere rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(root_of(below, ""), None, "only a part of it is mounted");
+    }
+
+    #[test]
+    fn a_process_leaves_what_it_can_and_says_what_it_cannot() {
+        let root = tempfile::tempdir().unwrap();
+        let roots = Roots { proc: root.path().join("proc"), sys: root.path().join("sys") };
+        assert_eq!(leave_all(&roots).len(), 1, "nothing can be read");
+        fs::create_dir_all(roots.proc.join("self")).unwrap();
+        let write = |file: &str, text: &str| fs::write(root.path().join(file), text).unwrap();
+        fs::create_dir(root.path().join("cpu")).unwrap();
+        write("cpu/cgroup.procs", "");
+        let mount = format!("1 0 0:1 / {}/cpu rw - cgroup none rw,cpu\n", root.path().display());
+        write("proc/self/mountinfo", &mount);
+        write("proc/self/cgroup", "3:cpu:/a\n2:memory:/b:c\n1:name=systemd:/\n0::/d\n");
+        let stays: Vec<_> = leave_all(&roots).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            stays,
+            ["cannot leave cgroup /b:c of memory", "cannot leave cgroup /d of version 2"]
+        );
+        assert_eq!(fs::read_to_string(root.path().join("cpu/cgroup.procs")).unwrap(), "0");
     }
 
     #[test]

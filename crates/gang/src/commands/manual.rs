@@ -85,6 +85,36 @@ const SIGNALS_RUN: Section = Section::Text(
      slots, as one with more threads than CPUs is.",
 );
 
+const DAEMON_RUN: Section = Section::Terms(
+    "DAEMON",
+    &[
+        (
+            "What it keeps",
+            "Where no daemon listens, gang run starts one. It serves everybody until the last job \
+             has ended, so it is as a service manager would start it, and keeps nothing of its first \
+             caller but the right to start it: no descriptors, limits, blocked or ignored signals, \
+             priorities or CPUs, and of the environment PATH and GANGD_LOG. As root it leaves the \
+             caller's cgroups, and its guardian has one of its own.",
+        ),
+        (
+            "What nobody can give back",
+            "The kernel keeps no_new_privs (prctl(2)), seccomp filters, Landlock rules, \
+             capabilities that were dropped, namespaces and the root directory for the daemon, too. \
+             A daemon that is not root's also keeps its caller's hard limits, nice above 0, and \
+             cgroups. A tracer such as strace -f traces it. Where any of this matters, have a \
+             service manager start the daemon first.",
+        ),
+        (
+            "Containers",
+            "In a container, gang run starts a daemon of the container's own. It takes a /proc of \
+             the same PID namespace. Processes have other numbers in another PID namespace, so a \
+             client in a container is refused by a daemon outside of it; set GANG_SOCKET to a socket \
+             of the container's own. A client outside may list the jobs of a daemon in a container, \
+             and can neither add nor adopt processes.",
+        ),
+    ],
+);
+
 const PROXY_WEB: Section = Section::Text(
     "NOTES",
     "gang web does not encrypt. Behind a proxy it listens at a Unix socket (--listen unix:PATH), \
@@ -125,7 +155,7 @@ fn write_page(dir: &Path, command: &Command, is_top: bool) -> Result<()> {
 
 fn page(command: &Command, name: &str, is_top: bool) -> Result<Vec<u8>> {
     let sections: &[Section] = match name {
-        "gang-run" => &[EXIT_STATUS_RUN, ENVIRONMENT_RUN, SIGNALS_RUN],
+        "gang-run" => &[EXIT_STATUS_RUN, ENVIRONMENT_RUN, DAEMON_RUN, SIGNALS_RUN],
         "gang-web" => &[EXIT_STATUS, PROXY_WEB],
         "gang" => &[EXIT_STATUS, ENVIRONMENT, FILES],
         _ => &[EXIT_STATUS],
@@ -211,7 +241,8 @@ mod tests {
             assert!(!page.contains("start-daemon") && !page.contains("manual DIR"), "{name}");
         }
         let run = fs::read_to_string(dir.path().join("gang-run.1")).unwrap();
-        for word in ["125", "126", "127", "OMP_NUM_THREADS", "GANG_JOB"] {
+        let words = ["125", "126", "127", "OMP_NUM_THREADS", "GANG_JOB", "no_new_privs"];
+        for word in words {
             assert!(run.contains(word), "{word}");
         }
     }

@@ -7,7 +7,7 @@ use std::{
 
 use gang_engine::{
     bound::{ControlFile, ControlFiles, ProcessHandle},
-    probe::Means,
+    probe::{CpuControl, Means, has_cpu_below},
     roster::Roster,
     shared_group,
 };
@@ -87,6 +87,10 @@ fn remove_all_unused(parent: &Group) -> bool {
     used > 0
 }
 
+fn guardian_group(root: &Path, name: &str) -> Group {
+    Group::at(root).child(format!("{name}.guardian"))
+}
+
 impl Cgroups {
     /// Makes the groups above the jobs.
     pub fn open(roots: Roots, means: &Means, backend: Backend, name: &str) -> Cgroups {
@@ -117,6 +121,18 @@ impl Cgroups {
     /// The group above those of jobs of policy `none`.
     fn plain_parent(&self) -> Option<Group> {
         self.root.as_ref().map(|root| Group::at(root).child(format!("{}.none", self.name)))
+    }
+
+    /// The group of a guardian that lives apart from its daemon, where there may be one.
+    ///
+    /// Nobody could turn the cpu controller on beside a real-time thread in a group, where the
+    /// kernel groups real-time threads. Where the controller is on, such a kernel does not let the
+    /// guardian in, and no harm is done.
+    pub fn of_guardian(&self, means: &Means) -> Option<Group> {
+        let root = self.root.as_ref()?;
+        let may_be_turned_on =
+            means.cpu == CpuControl::V2 && !has_cpu_below(&Group::at(root)).unwrap_or(false);
+        (!may_be_turned_on).then(|| guardian_group(root, &self.name))
     }
 
     /// The group above those of all other jobs.
@@ -444,6 +460,10 @@ impl Cgroups {
             used |= remove_all_unused(&group);
             used |= remove_unused(&group);
         }
+        // A guardian removes its own, unless it is killed.
+        if let Some(root) = &hierarchies.v2 {
+            let _ = guardian_group(root, name).remove();
+        }
         let Some(root) = hierarchies.v1.get("cpu") else { return used };
         let of_jobs = format!("{name}-job-");
         for group in Group::at(root).children().unwrap_or_default() {
@@ -469,8 +489,6 @@ impl Cgroups {
 mod tests {
     use std::process::Command;
 
-    use gang_engine::probe::CpuControl;
-
     use super::*;
 
     #[test]
@@ -493,6 +511,31 @@ mod tests {
         let written = controls.map(|file| std::fs::read_to_string(file).unwrap());
         assert!(!cgroups.cpu.is_shared());
         assert!(written[0].starts_with("-cpu") && written[1] == "memory\n", "{written:?}");
+    }
+
+    #[test]
+    fn guardian_is_apart_where_it_is_in_nobodys_way() {
+        let root = tempfile::tempdir().unwrap();
+        let of = |cpu: CpuControl, below: &str| {
+            std::fs::write(root.path().join("cgroup.subtree_control"), below).unwrap();
+            let groups = Some(root.path().into());
+            let hierarchies = Hierarchies::default();
+            let means = Means { hierarchies, groups, cpu, findings: Vec::new() };
+            let cgroups = Cgroups {
+                roots: Roots::default(),
+                root: means.groups.clone(),
+                name: "gangd-1".into(),
+                cpu: CpuGroups::none(Backend::Signal),
+                memory: MemoryControl::of(&means),
+                keeps_attributes: true,
+            };
+            cgroups.of_guardian(&means).map(|group| group.path().to_owned())
+        };
+        let apart = Some(root.path().join("gangd-1.guardian"));
+        assert_eq!(of(CpuControl::None, ""), apart);
+        assert_eq!(of(CpuControl::V1("/cpu".into()), ""), apart);
+        assert_eq!(of(CpuControl::V2, "cpu memory\n"), apart);
+        assert_eq!(of(CpuControl::V2, "memory\n"), None, "somebody may turn it on");
     }
 
     #[test]

@@ -30,8 +30,12 @@ diff -r "$out" crates/view/web/dist >/dev/null || {
 }
 echo "ok: the page is that of its sources"
 
+# Ubuntu's package has a program of that name which only says where the browser is to be had.
 for name in chromium chromium-browser google-chrome; do
-  if GANG_CHROMIUM=$(command -v "$name"); then break; fi
+  if "$name" --version >/dev/null 2>&1; then
+    GANG_CHROMIUM=$(command -v "$name")
+    break
+  fi
 done
 [[ ${GANG_CHROMIUM-} ]] || skipped "no Chromium is here; the page was not opened"
 fetch tests/web || skipped "npm could not fetch what drives the browser"

@@ -224,6 +224,10 @@ impl Conductor {
         new_threads: NewThreads,
         followed: Followed,
     ) -> (Planning, BTreeSet<JobId>) {
+        if let NewThreads::Of(jobs) = &new_threads {
+            // Also those that take no turns any more, which no timetable would state.
+            self.has_new_members.extend(jobs);
+        }
         let unknown = self.published.unknown(followed.missed);
         if !followed.is_behind {
             self.published.all_follow();

@@ -464,7 +464,7 @@ impl Conductor {
         self.stopped.contains(&id)
     }
 
-    /// What processes of jobs without a cgroup start before the timetable stops them is looked for.
+    /// Jobs without a cgroup are looked at again, for what their processes start before they stop.
     fn note_stopped(&mut self) {
         for id in self.published.gangs() {
             let job = self.jobs.get(id).filter(|job| job.standing == Standing::Paused);

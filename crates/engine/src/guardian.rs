@@ -8,7 +8,8 @@
 //! moves them back into that group. The guardian stands above every gang, so that it runs even
 //! while gangs spin on all CPUs.
 //!
-//! The guardian of a daemon that a program started has a cgroup of its own, at the top of version 2.
+//! The guardian of a daemon that a program started has a cgroup of its own, at the root of version
+//! 2.
 //! A manager that kills the daemon's group (cgroup.kill, memory.oom.group) does not kill the
 //! guardian with it. One group is enough: of version 1 such a daemon is in no group below a root.
 //! The guardian makes and removes the group itself, so that no other process has to know when.

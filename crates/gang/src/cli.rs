@@ -107,7 +107,7 @@ impl Command {
 /// taskset do: signals, terminal and exit code are the program's own. Starts a daemon where none
 /// listens, which ends after its last job. Called within a job, it executes the program in that
 /// job, whatever the options are. Sets GANG_JOB for the program to the job's id; and, where it is
-/// not set already, KMP_BLOCKTIME to what fits a gang. Where the gang has fewer CPUs than its caller
+/// not set already, KMP_BLOCKTIME to what fits a gang. Where the gang has fewer CPUs than gang run
 /// may use, it sets OMP_NUM_THREADS, RAYON_NUM_THREADS and GOMAXPROCS to their number, unless they
 /// are set already.
 ///

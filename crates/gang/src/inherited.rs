@@ -1,4 +1,4 @@
-//! What the caller had, and Rust changes before `main`.
+//! Streams and signals as the caller had them, which Rust changes before `main`.
 //!
 //! Problem: Rust opens `/dev/null` in the place of each standard stream that is closed, and ignores
 //! SIGPIPE. A program that `gang run` becomes would find these streams open, and its output would be

@@ -75,7 +75,7 @@ fn gangd_has_nothing_of_the_callers_environment_but_what_it_needs() {
         run.env(name, value);
     }
     run.output().unwrap();
-    // What a dead daemon left is released first.
+    // Jobs that a dead daemon left are released first.
     for file in ["environment1", "environment"] {
         let found = std::fs::read_to_string(place.path("bin").join(file)).unwrap();
         let mut found: Vec<&str> = found.lines().collect();

@@ -1,4 +1,4 @@
-//! What the daemon drops of the program that started it.
+//! Surroundings of the program that started the daemon, which the daemon drops.
 //!
 //! Problem: `gang run` starts a daemon where none listens. That daemon is everybody's and outlives
 //! its first caller, whose locks, limits and groups are nobody else's.

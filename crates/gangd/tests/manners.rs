@@ -45,7 +45,7 @@ fn needs_root_streams_that_the_caller_has_closed_stay_closed() {
             ("\"$gang\" run -q -- sh -c 'test ! -e /proc/$$/fd/0' <&-", 0),
             ("\"$gang\" run -q -- sh -c 'test ! -e /proc/$$/fd/1 && test -e /proc/$$/fd/0' >&-", 0),
             ("\"$gang\" run -q -- sh -c 'test ! -e /proc/$$/fd/2' 2>&-", 0),
-            // What cannot be written is an error, as without gang run.
+            // Output that cannot be written is an error, as without gang run.
             ("\"$gang\" run -q -- sh -c 'echo lost' >&-", 1),
         ] {
             let output = shell(&place, line);

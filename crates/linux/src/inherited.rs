@@ -1,4 +1,4 @@
-//! What this process was left by its parent: descriptors, and all that outlives fork(2) and
+//! Things that this process was left by its parent: descriptors, and all that outlives fork(2) and
 //! execve(2).
 //!
 //! Problem: a daemon that a program starts is everybody's, and serves on when that program has

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 
 use nix::sys::socket::{getsockopt, sockopt};
 
-/// What either side says where the other one's processes have no numbers in its own PID namespace.
+/// The sentence of either side where the other one has no numbers in its PID namespace.
 pub const UNSEEN: &str = "gangd does not see the processes of this PID namespace; give the \
                           container a daemon of its own (GANG_SOCKET)";
 

@@ -378,7 +378,7 @@ impl State {
         Ok(self.bound(leaver))
     }
 
-    /// What is on file has a single thread no more that was detached.
+    /// A single thread that was detached is not on file any more.
     pub fn forget_single(&mut self, id: JobId, tid: u32) {
         if let Some(of) = self.registry.jobs.get_mut(&id) {
             of.roster.has_left(tid);

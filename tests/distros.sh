@@ -73,7 +73,8 @@ try() {
     printf 'its Rust, %s, is too old: this machine'"'"'s stands in for that of rustup\n' "${version:-none}"
     mkdir -p "$root/root/.cargo/bin" "$root/opt/rust"
     mount --bind -o ro "$(rustc --print sysroot)" "$root/opt/rust"
-    ln -sf /opt/rust/bin/* "$root/root/.cargo/bin/"
+    local tool
+    for tool in "$root"/opt/rust/bin/*; do ln -sf "/opt/rust/bin/${tool##*/}" "$root/root/.cargo/bin/"; done
   fi
   git clone --quiet --no-hardlinks . "$root/root/gangd"
   inside "$root" make -C /root/gangd demo || { printf 'FAILED: make demo\n'; return 1; }

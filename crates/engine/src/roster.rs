@@ -40,7 +40,7 @@ enum Kind {
     Threads {
         singles: Vec<Single>,
         /// Not of the job any more, and on file yet.
-        leaving: Vec<u32>,
+        leaving: Vec<Single>,
         inheritors: Inheritors,
     },
 }
@@ -202,8 +202,7 @@ impl Roster {
     /// Takes a single thread out.
     pub fn remove_single(&mut self, tid: u32) {
         if let Kind::Threads { singles, leaving, .. } = &mut self.kind {
-            singles.retain(|single| single.tid != tid);
-            leaving.push(tid);
+            leaving.extend(singles.extract_if(.., |single| single.tid == tid));
         }
     }
 
@@ -251,7 +250,7 @@ impl Roster {
     pub fn has_left(&mut self, number: u32) {
         match &mut self.kind {
             Kind::Cgroup { leaving, .. } => leaving.retain(|process| process.pid != number),
-            Kind::Threads { leaving, .. } => leaving.retain(|tid| *tid != number),
+            Kind::Threads { leaving, .. } => leaving.retain(|single| single.tid != number),
             Kind::Tree { .. } => {}
         }
     }
@@ -280,14 +279,16 @@ impl Roster {
                 }
             }
             Kind::Threads { singles, leaving, inheritors } => {
-                let (came, listed) = inheritors.find(proc_root, singles);
+                let members_on_file = [&singles[..], &leaving[..]].concat();
+                let (came, listed) = inheritors.find(proc_root, &members_on_file);
                 for (tid, member) in came {
                     singles::release_inheritor(tid, &member, &members.everywhere, Some(&self.pins));
                 }
                 singles.retain(|single| singles::is_there(single, proc_root));
                 self.numbers.clear();
                 self.numbers.extend(singles.iter().map(|single| single.tid));
-                own_cpus.extend(leaving.iter().filter(|tid| self.pins.is_user_pinned(**tid)));
+                let leaving = leaving.iter().map(|single| single.tid);
+                own_cpus.extend(leaving.filter(|&tid| self.pins.is_user_pinned(tid)));
                 beside = listed;
             }
         }

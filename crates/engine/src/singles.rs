@@ -6,7 +6,7 @@
 //!
 //! Approach: a thread is known by its number, its process and its start. Threads that are younger
 //! than the membership, in the process or started by the member, are looked at once. One that has
-//! what a member has is an *inheritor*, and gets what the member had before.
+//! what a member has is an *inheritor*, and gets what the nearest member above it had before.
 //!
 //! Properties: a thread that has ended is no member, also where another thread has its number.
 //! Older threads are never touched. A younger one that chose SCHED_IDLE, or exactly the CPUs of a
@@ -73,11 +73,7 @@ impl Inheritors {
             for child in process::children_of_thread(proc_root, single.pid, single.tid) {
                 there.insert(child);
                 if !self.looked_at.contains(&child) {
-                    // Children that are older may be in other jobs.
-                    let all = family(proc_root, child).into_iter();
-                    let young =
-                        all.filter(|&(pid, tid)| is_younger(proc_root, pid, tid, single.since));
-                    new.extend(young.map(|(_, tid)| (tid, *single)));
+                    new.extend(family(proc_root, child, *single, members));
                 }
             }
         }
@@ -99,35 +95,34 @@ fn is_younger(proc_root: &Path, pid: u32, tid: u32, than: u64) -> bool {
     process::thread_stat(proc_root, pid, tid).is_ok_and(|stat| stat.start_ticks >= than)
 }
 
-/// The threads of a process, and of all that it has started, each with its process.
-fn family(proc_root: &Path, first: u32) -> Vec<(u32, u32)> {
-    let (mut processes, mut next) = (vec![first], 0);
+/// The threads of a process that `of` has started, and of all that this has started, each with the
+/// nearest member above it. Threads that are older than that may be in other jobs, and are left out.
+fn family(proc_root: &Path, first: u32, of: Single, members: &[Single]) -> Vec<(u32, Single)> {
+    let of_itself = |pid: u32| {
+        let mut singles = members_by_process(members);
+        singles.find(|it| it.pid == pid && process_is_there(it, proc_root)).copied()
+    };
+    let (mut processes, mut next) = (vec![(first, of_itself(first).unwrap_or(of))], 0);
     while next < processes.len() && processes.len() <= THREADS_MAX {
-        processes.extend(process::children(proc_root, processes[next]).unwrap_or_default());
+        let (pid, of) = processes[next];
+        let children = process::children(proc_root, pid).unwrap_or_default().into_iter();
+        processes.extend(children.map(|child| (child, of_itself(child).unwrap_or(of))));
         next += 1;
     }
-    let threads = |&pid: &u32| process::threads(proc_root, pid).unwrap_or_default();
-    let of_process =
-        |pid: &u32| threads(pid).into_iter().map(|tid| (*pid, tid)).collect::<Vec<_>>();
-    processes.iter().flat_map(of_process).collect()
+    let inheritors = |&(pid, of): &(u32, Single)| {
+        let tids = process::threads(proc_root, pid).unwrap_or_default().into_iter();
+        let tids = tids.filter(|tid| !members.iter().any(|member| member.tid == *tid));
+        let young = tids.filter(|&tid| is_younger(proc_root, pid, tid, of.since));
+        young.map(|tid| (tid, of)).collect::<Vec<_>>()
+    };
+    processes.iter().flat_map(inheritors).collect()
 }
 
 /// All threads that may have inherited from members, looked at or not: for a release that knows the
 /// members from a file only.
 pub fn inheritors(proc_root: &Path, members: &[Single]) -> Vec<(u32, Single)> {
-    let mut found = Vec::new();
-    for single in members_by_process(members).filter(|it| process_is_there(it, proc_root)) {
-        let family = process::descendants(proc_root, single.pid).unwrap_or_default();
-        for pid in family {
-            let tids = process::threads(proc_root, pid).unwrap_or_default();
-            let inheritors = tids.into_iter().filter(|&tid| {
-                let is_member = members.iter().any(|member| member.tid == tid);
-                !is_member && is_younger(proc_root, pid, tid, single.since)
-            });
-            found.extend(inheritors.map(|tid| (tid, *single)));
-        }
-    }
-    found
+    let there = members_by_process(members).filter(|it| process_is_there(it, proc_root));
+    there.flat_map(|single| family(proc_root, single.pid, *single, members)).collect()
 }
 
 /// Gives an inheritor what the member had; true where it had something of gangd's.

@@ -256,7 +256,14 @@ impl Machine {
             }
             Placement::Threads { .. } => {
                 let everywhere = home.members.everywhere.clone();
-                self.release_inheritors(job, &roster.singles, &everywhere);
+                // Those that leave are on file until they have left.
+                let mut singles = roster.singles.clone();
+                if let Some(Placement::Threads { threads }) =
+                    self.records.get(&job).map(|record| &record.placement)
+                {
+                    singles.extend(threads.iter().filter(|it| roster.leaving.contains(&it.tid)));
+                }
+                self.release_inheritors(job, &singles, &everywhere);
                 roster.singles.retain(|single| self.is_there(single));
                 roster.singles.iter().map(|single| single.tid).collect()
             }
@@ -472,11 +479,13 @@ impl Machine {
             let is_younger = |(tid, of): &(&u32, &Thread)| {
                 let is_member = singles.iter().any(|it| it.tid == **tid);
                 let line = self.ancestors(of.pid);
+                let is_of = |it: &Single, at: &(u32, u64)| (it.pid, it.process_started) == *at;
+                let nearest = line.iter().find(|at| singles.iter().any(|it| is_of(it, at)));
                 // Those of another job have what that one gives them.
                 !is_member
                     && self.record_of(**tid).is_none()
                     && of.started > single.since
-                    && line.contains(&(single.pid, single.process_started))
+                    && nearest.is_some_and(|at| is_of(single, at))
             };
             let tids = self.threads.iter().filter(is_younger).map(|(&tid, _)| tid);
             for tid in tids.collect::<Vec<u32>>() {

@@ -40,8 +40,10 @@ enum Owner {
 pub struct SingleLeaver {
     pub process: Arc<ProcessHandle>,
     pub leaver: Leaver,
-    /// The members of its process, itself among them.
-    pub of_process: Vec<Single>,
+    /// Itself.
+    pub single: Single,
+    /// The members of its job, itself among them.
+    pub members: Vec<Single>,
     /// The CPUs that the first thread of the job might run on.
     pub affinity: CpuSet,
 }
@@ -59,14 +61,13 @@ pub fn of_process(state: &State, pid: u32) -> Option<(JobId, u32)> {
 /// A single thread leaves its job.
 fn leave(state: &mut State, job: JobId, tid: u32) -> Result<SingleLeaver, Error> {
     let gone = || Error::NoSuchThread(tid);
-    let singles = state.singles(job).to_vec();
+    let members = state.singles(job).to_vec();
     let home = state.job(job)?.home.as_ref().ok_or_else(gone)?;
     let affinity = home.affinity.iter().copied().collect();
-    let pid = singles.iter().find(|single| single.tid == tid).ok_or_else(gone)?.pid;
-    let process = ProcessHandle::open(pid).map_err(|_| gone())?;
-    let of_process = singles.into_iter().filter(|single| single.pid == pid).collect();
+    let single = *members.iter().find(|single| single.tid == tid).ok_or_else(gone)?;
+    let process = ProcessHandle::open(single.pid).map_err(|_| gone())?;
     let leaver = state.detach_single(job, tid)?;
-    Ok(SingleLeaver { process, leaver, of_process, affinity })
+    Ok(SingleLeaver { process, leaver, single, members, affinity })
 }
 
 /// The processes of single threads, in the terms of the interface.
@@ -252,10 +253,11 @@ impl Daemon {
         let pid = process::of_thread(&self.roots.proc, tid);
         let _lock = self.locks.process(pid.map_err(|_| Error::NoSuchThread(tid))?);
         let gone = self.conductor.ask(move |state| leave(state, job, tid))??;
-        let SingleLeaver { process, leaver, of_process, affinity } = gone;
+        let SingleLeaver { process, leaver, single, members, affinity } = gone;
         self.wait_for_leaver(&process, &leaver);
         let pins = Pins::read(&self.files.store.pins(job.0)).ok().flatten();
-        for (inheritor, member) in singles::inheritors(&self.roots.proc, &of_process) {
+        let inheritors = singles::inheritors(&self.roots.proc, &members).into_iter();
+        for (inheritor, member) in inheritors.filter(|(_, of)| of.pid == single.pid) {
             singles::release_inheritor(inheritor, &member, &affinity, pins.as_ref());
         }
         self.conductor.ask(move |state| state.core.thread_has_left(job, tid))?;

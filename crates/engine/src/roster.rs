@@ -202,7 +202,8 @@ impl Roster {
     /// Takes a single thread out.
     pub fn remove_single(&mut self, tid: u32) {
         if let Kind::Threads { singles, leaving, .. } = &mut self.kind {
-            leaving.extend(singles.extract_if(.., |single| single.tid == tid));
+            leaving.extend(singles.iter().filter(|single| single.tid == tid));
+            singles.retain(|single| single.tid != tid);
         }
     }
 

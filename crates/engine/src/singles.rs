@@ -96,7 +96,8 @@ fn is_younger(proc_root: &Path, pid: u32, tid: u32, than: u64) -> bool {
 }
 
 /// The threads of a process that `of` has started, and of all that this has started, each with the
-/// nearest member above it. Threads that are older than that may be in other jobs, and are left out.
+/// nearest member above it. Threads that are older than that one's membership are left out: they may
+/// be in other jobs.
 fn family(proc_root: &Path, first: u32, of: Single, members: &[Single]) -> Vec<(u32, Single)> {
     let of_itself = |pid: u32| {
         let mut singles = members_by_process(members);
@@ -210,5 +211,26 @@ mod tests {
         // then.
         assert!(found(&[Single { process_started: 11, ..members[0] }]).0.is_empty());
         assert_eq!(found(&[single(7, 8, 21)]).0, [11, 12]);
+    }
+
+    #[test]
+    fn inheritors_are_of_the_nearest_member_above_them() {
+        let root = proc_of(&[(7, 7, 10), (20, 20, 10), (20, 21, 70), (30, 30, 80), (40, 40, 90)]);
+        // 7 has started 20 and 40, and 20 has started 30.
+        let all = [(7, 7, "20 40 "), (20, 20, "30 "), (20, 21, ""), (30, 30, ""), (40, 40, "")];
+        for (pid, tid, children) in all {
+            let file = root.path().join(format!("{pid}/task/{tid}/children"));
+            fs::write(file, children).unwrap();
+        }
+        let members = [single(7, 7, 10), single(20, 20, 10)];
+        let pairs = |found: Vec<(u32, Single)>| {
+            BTreeSet::from_iter(found.into_iter().map(|(tid, of)| (tid, of.tid)))
+        };
+        let expected = BTreeSet::from([(21, 20), (30, 20), (40, 7)]);
+        assert_eq!(pairs(inheritors(root.path(), &members)), expected);
+        assert_eq!(pairs(Inheritors::default().find(root.path(), &members).0), expected);
+        // Where the nearer one is no member, they are of the other.
+        let expected = BTreeSet::from([(21, 7), (30, 7), (40, 7)]);
+        assert_eq!(pairs(inheritors(root.path(), &members[..1])), expected);
     }
 }

@@ -1,8 +1,9 @@
 /*
  * Two threads that meet at a spinning barrier, after a little work each, until they are killed, for
  * ten minutes at most. With "apart", or once SIGUSR1 has come, they work apart and meet no more;
- * with "yield" they give their CPUs away while they wait; with "uneven" one has three times the
- * work, so that the other waits for two thirds of its time, however fast these CPUs are.
+ * with "yield" they give their CPUs away while they wait; with "often" they have so little work
+ * that they wait at each meeting, however alike these CPUs are; with "uneven" one has three times
+ * the work, so that the other waits for two thirds of its time, however fast they are.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -14,7 +15,8 @@
 static atomic_uint arrived, generation;
 static atomic_int apart;
 static int yields;
-static _Thread_local int work = 4000;
+static int little = 4000;
+static _Thread_local int times = 1;
 
 static void go_apart(int signal)
 {
@@ -29,7 +31,7 @@ static void *meet(void *start)
 	volatile unsigned long sum = 0;
 
 	while (time(0) - *(time_t *)start < 600) {
-		for (int i = 0; i < work; i++)
+		for (int i = 0; i < little * times; i++)
 			sum += i;
 		unsigned now = atomic_load(&generation);
 		if (atomic_load(&apart))
@@ -55,7 +57,9 @@ int main(int arguments, char **argument)
 	if (arguments > 1 && !strcmp(argument[1], "apart"))
 		go_apart(0);
 	if (arguments > 1 && !strcmp(argument[1], "uneven"))
-		work *= 3;
+		times = 3;
+	if (arguments > 1 && !strcmp(argument[1], "often"))
+		little = 100;
 	yields = arguments > 1 && !strcmp(argument[1], "yield");
 	pthread_create(&other, 0, meet, &start);
 	meet(&start);

@@ -51,6 +51,18 @@ fn field(pid: i64, name: &str) -> String {
     line.unwrap_or_else(|| panic!("{name} in {status}")).trim().to_owned()
 }
 
+/// The guardian's group of version 2, below its root, once the guardian is in it: it moves there
+/// itself, while the first job may run. `None` where that hierarchy is not mounted.
+fn guardians_group(guardian: i64) -> Option<String> {
+    of(guardian, "cgroup").lines().find(|line| line.starts_with("0::"))?;
+    let is_apart = || {
+        let groups = of(guardian, "cgroup");
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        group.ends_with(".guardian").then(|| group.to_owned())
+    };
+    Some(wait_for("the guardian is in a group of its own", is_apart))
+}
+
 /// The signals that a process ignores, but for those of the C library: posix_spawn(3) leaves these
 /// ignored.
 fn ignored(pid: i64) -> Vec<u32> {
@@ -241,6 +253,7 @@ fn needs_root_kill_of_the_first_callers_group_spares_daemon_and_guardian() {
     };
     let of_daemon: Vec<String> = paths(daemon);
     assert!(of_daemon.iter().all(|path| path == "/"), "{}", of(daemon, "cgroup"));
+    guardians_group(guardian).expect("a hierarchy of version 2");
     let of_guardian: Vec<String> = paths(guardian);
     let apart = of_guardian.iter().filter(|path| *path != "/").collect::<Vec<_>>();
     assert!(matches!(apart[..], [path] if path.ends_with(".guardian")), "{apart:?}");
@@ -275,12 +288,11 @@ fn needs_root_guardian_that_outlives_its_daemon_removes_its_group() {
     let Some(place) = place().filter(|_| is_root()) else { return };
     let job = first_job(&place, "exec");
     let [daemon, guardian] = daemons(&place);
-    let group = of(guardian, "cgroup");
-    let Some(group) = group.lines().find_map(|line| line.strip_prefix("0::/")) else {
+    let Some(group) = guardians_group(guardian) else {
         return skipped("no cgroup hierarchy of version 2");
     };
     let roots =
-        ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(|root| Path::new(root).join(group));
+        ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(|root| Path::new(root).join(&group));
     let group = roots.into_iter().find(|group| group.exists()).unwrap();
     let daemon = rustix::process::Pid::from_raw(daemon as i32).unwrap();
     rustix::process::kill_process(daemon, rustix::process::Signal::KILL).unwrap();

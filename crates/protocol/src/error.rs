@@ -89,7 +89,7 @@ pub enum ClientError {
     )]
     NotEnough { doing: String, resource: String, wanted: i64, free: i64, promised: i64, total: i64 },
 
-    #[error("{operation} failed: {reason}")]
+    #[error("cannot {operation}: {reason}")]
     Failed { doing: String, operation: String, reason: String },
 }
 

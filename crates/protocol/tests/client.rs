@@ -81,6 +81,12 @@ fn errors_of_the_interface_become_errors_that_say_what_to_do() {
     );
     let error = server.client().suspend(7).unwrap_err();
     assert_eq!(error.to_string(), "adopting pid 1 is not permitted: it belongs to root");
+
+    let server = Server::replying(
+        r#"{"error":"org.gangd.v1.Failed","parameters":{"operation":"write /run/2.json","reason":"No space left on device (os error 28)"}}"#,
+    );
+    let error = server.client().suspend(7).unwrap_err();
+    assert_eq!(error.to_string(), "cannot write /run/2.json: No space left on device (os error 28)");
 }
 
 #[test]

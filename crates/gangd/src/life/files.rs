@@ -32,9 +32,10 @@ impl JobFiles {
     /// Writes a record, if there is one. The caller holds the lock.
     pub fn put(&self, record: Option<Record>) -> Result<(), Error> {
         let Some(record) = record else { return Ok(()) };
-        self.store
-            .put(&record)
-            .map_err(|e| Error::Failed { operation: e.to_string(), reason: e.source.to_string() })
+        self.store.put(&record).map_err(|e| Error::Failed {
+            operation: format!("{} {}", e.operation, e.path.display()),
+            reason: e.source.to_string(),
+        })
     }
 }
 

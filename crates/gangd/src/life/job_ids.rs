@@ -66,6 +66,7 @@ impl JobIds {
         let new = self.path.with_extension("next.new");
         let written = fs::write(&new, format!("{next}\n"));
         if let Err(error) = written.and_then(|()| fs::rename(&new, &self.path)) {
+            let _ = fs::remove_file(&new);
             let path = self.path.display();
             tracing::warn!(%path, %error, "a daemon after this one may give numbers of jobs again");
         }
@@ -97,6 +98,18 @@ mod tests {
         assert_eq!(JobIds::of(&socket, 2).next(), 4);
         assert_eq!(JobIds::of(&socket, 7).next(), 8, "the history knows of later ones");
         assert_eq!(JobIds::of(&socket, u64::MAX).next(), 4, "a history that was tampered with");
+    }
+
+    #[test]
+    fn a_number_that_cannot_be_written_leaves_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("gangd.sock");
+        let ids = JobIds::of(&socket, 0);
+        // Nothing can be renamed to a directory with something in it.
+        fs::create_dir_all(path(&socket).join("taken")).unwrap();
+        ids.take(JobId(1));
+        assert_eq!(ids.next(), 2);
+        assert!(!path(&socket).with_extension("next.new").exists());
     }
 
     #[test]

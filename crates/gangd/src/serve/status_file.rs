@@ -143,8 +143,9 @@ fn write(path: &Path, daemon: &Daemon, was_empty: &mut bool) -> io::Result<(u64,
     // The directory may be one in which others write: nothing that is there already is followed.
     let create = || fs::File::options().write(true).create_new(true).open(&new);
     let mut file = create().or_else(|_| fs::remove_file(&new).and_then(|()| create()))?;
-    file.write_all(&text)?;
-    fs::rename(&new, path)?;
+    let written = file.write_all(&text).and_then(|()| fs::rename(&new, path));
+    // A full disk is to be no fuller by what is of no use.
+    written.inspect_err(|_| drop(fs::remove_file(&new)))?;
     Ok((status.slice_ns, asking_ns))
 }
 

@@ -184,7 +184,7 @@ static void join(void)
     if (result == GANG_OK)
         gang_close(job);
     else
-        complain(gang_result_text(result), gang_error());
+        complain("this program is no gang", gang_error());
 }
 
 static int is_launcher(void)

@@ -215,8 +215,8 @@ fn bad_variable_gives_one_line_program_runs_on() {
         ("GANG_CPUS", "abc", "gang: GANG_CPUS: abc is not 1 to 8192; the program runs on without"),
         ("GANG_CLASS", "royal", "gang: GANG_CLASS: not one of express"),
         ("GANG_MEM", "much", "gang: GANG_MEM: not a size"),
-        ("GANG_MIN_CPUS", "8000", "gang: an argument is null, out of bounds"),
-        ("GANG_SOCKET", "/nowhere/g.sock", "gang: no gangd listens: no gangd listens at /nowhere"),
+        ("GANG_MIN_CPUS", "8000", "gang: this program is no gang: while registering"),
+        ("GANG_SOCKET", "/nowhere/g.sock", "is no gang: no gangd listens at /nowhere/g.sock; "),
     ] {
         let on = [("LD_PRELOAD", library), ("GANG", "1"), ("GANG_CPUS", "8000"), (name, value)];
         let output = run(&place, &["echo", "done"], &on);

@@ -270,6 +270,19 @@ fn a_daemon_that_hangs_keeps_no_command_waiting_for_ever() {
 }
 
 #[test]
+fn a_wait_for_a_daemon_that_hangs_is_announced() {
+    let silent = Place { timeout: "1".to_owned(), ..place(|_, _| None) };
+    let output = silent.output(&["run", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    let said = stderr(&output);
+    let socket = silent.socket().display().to_string();
+    let first = format!("gang: gangd at {socket} does not answer yet; waiting for 0.7 s more");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.len() == 2 && lines[0] == first, "{said}");
+    assert!(lines[1].contains("did not answer within 1 s while asking for its status"), "{said}");
+}
+
+#[test]
 #[ignore = "nightly: needs 10 s, to wait for as long as usual"]
 fn the_usual_bounds_end_the_wait_of_commands() {
     hangs("");

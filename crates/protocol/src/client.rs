@@ -139,6 +139,13 @@ impl Client {
         Connection::open(socket, timeout::or_usual(timeout)).map(|connection| Client { connection })
     }
 
+    /// Has something done when the daemon has been silent for a while: as a request waits for its
+    /// answer, once for each, before the bound ends the wait. It gets the socket and the time that
+    /// is left.
+    pub fn notice_silence(&mut self, notice: fn(&Path, Duration)) {
+        self.connection.notice_silence(notice);
+    }
+
     /// The socket this client is connected to.
     pub fn socket(&self) -> &Path {
         self.connection.socket()

@@ -119,7 +119,10 @@ fn stay(
 fn registered(args: &Run, daemon: &Surroundings, job: &Registration) -> Result<Registered> {
     let (mut tries, began) = (1, Instant::now());
     loop {
-        let client = connect_or_start(daemon, args.backend.as_deref())?;
+        let mut client = connect_or_start(daemon, args.backend.as_deref())?;
+        if !args.quiet {
+            client.notice_silence(say_silence);
+        }
         match register(args, client, job) {
             // The daemon was about to end after its last job when we came.
             Err(error) if tries < TRIES_MAX && is_closed(&error) => tries += 1,
@@ -130,6 +133,12 @@ fn registered(args: &Run, daemon: &Surroundings, job: &Registration) -> Result<R
             outcome => return outcome,
         }
     }
+}
+
+/// Says why nothing happens: a daemon that is stopped takes connections, and answers none.
+fn say_silence(socket: &Path, left: Duration) {
+    let (socket, left) = (socket.display(), left.as_secs_f64());
+    eprintln!("gang: gangd at {socket} does not answer yet; waiting for {left} s more");
 }
 
 /// A pause before the next try. Those who were refused together do not come back together.

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -25,6 +26,7 @@ pub(super) struct Connection {
     /// Longest wait at each of connecting, writing and reading.
     timeout: Duration,
     unanswered: Unanswered,
+    notice: Option<fn(&Path, Duration)>,
 }
 
 impl Connection {
@@ -65,7 +67,12 @@ impl Connection {
             server_uid,
             timeout,
             unanswered: Unanswered::default(),
+            notice: None,
         })
+    }
+
+    pub(super) fn notice_silence(&mut self, notice: fn(&Path, Duration)) {
+        self.notice = Some(notice);
     }
 
     pub(super) fn socket(&self) -> &Path {
@@ -102,7 +109,10 @@ impl Connection {
     ) -> Result<R, ClientError> {
         let stream = self.stream.get_ref();
         stream.set_read_timeout(None).map_err(|e| self.broken(doing.clone(), e.into()))?;
+        // A long wait is no silence here.
+        let notice = self.notice.take();
         let reply = self.call(method, args, doing);
+        self.notice = notice;
         let _ = self.stream.get_ref().set_read_timeout(Some(self.timeout));
         reply
     }
@@ -165,7 +175,7 @@ impl Connection {
         let message = request(method, args)?;
         self.unanswered.settle(&mut self.stream)?;
         match send_all(self.stream.get_ref(), &message) {
-            Ok(()) => read_message(&mut self.stream, REPLY_MAX),
+            Ok(()) => self.answer(),
             // A daemon with too many clients says so and closes, without waiting for the request.
             Err(error) if is_closed(&error) => match read_message(&mut self.stream, REPLY_MAX) {
                 Ok(Some(reply)) => Ok(Some(reply)),
@@ -173,6 +183,28 @@ impl Connection {
             },
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// The answer to a request; where it is long in coming, that is noticed.
+    fn answer(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
+        let after = self.timeout * 3 / 10;
+        let Some(notice) = self.notice.filter(|_| !self.begins_within(after)) else {
+            return read_message(&mut self.stream, REPLY_MAX);
+        };
+        let left = self.timeout - after;
+        notice(&self.socket, left);
+        self.stream.get_ref().set_read_timeout(Some(left))?;
+        let answer = read_message(&mut self.stream, REPLY_MAX);
+        self.stream.get_ref().set_read_timeout(Some(self.timeout))?;
+        answer
+    }
+
+    /// Whether an answer begins to arrive within a time; a wait that fails counts as one.
+    fn begins_within(&self, time: Duration) -> bool {
+        let stream = self.stream.get_ref();
+        let time = Timespec::try_from(time).ok();
+        !self.stream.buffer().is_empty()
+            || poll(&mut [PollFd::new(stream, PollFlags::IN)], time.as_ref()) != Ok(0)
     }
 
     fn broken(&self, doing: String, error: FrameError) -> ClientError {

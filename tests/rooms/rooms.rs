@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Each room, and the rooms that it may use.
-const ROOMS: [(&str, &[&str]); 19] = [
+const ROOMS: [(&str, &[&str]); 20] = [
     ("gang-bpf", &[]),
     ("gang-schedule", &[]),
     ("gang-timetable", &["gang-schedule"]),
@@ -39,6 +39,7 @@ const ROOMS: [(&str, &[&str]); 19] = [
     ("libgang", &["gang-protocol"]),
     ("gang-rooms", &[]),
     ("gang-storm", &["gang-conductor", "gang-schedule", "gang-timetable"]),
+    ("gang-surroundings", &[]),
     ("gang-harness", &[]),
     ("gang-daemon", &["gang-harness", "gang-protocol"]),
 ];

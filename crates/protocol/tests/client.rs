@@ -86,7 +86,10 @@ fn errors_of_the_interface_become_errors_that_say_what_to_do() {
         r#"{"error":"org.gangd.v1.Failed","parameters":{"operation":"write /run/2.json","reason":"No space left on device (os error 28)"}}"#,
     );
     let error = server.client().suspend(7).unwrap_err();
-    assert_eq!(error.to_string(), "cannot write /run/2.json: No space left on device (os error 28)");
+    assert_eq!(
+        error.to_string(),
+        "cannot write /run/2.json: No space left on device (os error 28)"
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@
 #   spaces    `make test` in a clone whose path has spaces
 #   user      `make test` without root
 #   stopped   all tests in a guest whose virtual CPUs are stopped at random for 1 to 20 ms
+#   surroundings  all cases of tests/surroundings with all backends
 #   storms    a million seeds of tests/storm
 #   faults    tests/storm/faults.sh: storms find the faults that are kept beside them
 #   vm        tests/vm.sh: other kernels, clocks, suspends, systemd
@@ -23,6 +24,7 @@ part() {
     busy) tests/conditions.sh busy 2 && tests/conditions.sh busy 8 ;;
     quota | spaces | user) tests/conditions.sh "$1" ;;
     stopped) tests/vm.sh tests ;;
+    surroundings) GANG_SURROUNDINGS=all tests/all.sh gang-surroundings ;;
     storms) cargo run --quiet --locked --package gang-storm -- 0..1000000 ;;
     faults) tests/storm/faults.sh ;;
     vm) tests/vm.sh ;;
@@ -32,7 +34,7 @@ part() {
 }
 
 parts=("$@")
-((${#parts[@]})) || parts=(figures busy quota spaces user stopped storms faults vm distros)
+((${#parts[@]})) || parts=(figures busy quota spaces user stopped surroundings storms faults vm distros)
 outcomes=()
 failures=0
 for part in "${parts[@]}"; do

@@ -3,7 +3,7 @@
 # code that is its first argument.
 #
 # Absent on purpose, because gangd changes it (README.md, gang-run(1)): the policy and cgroup of the
-# process, and the variables GANG_* and KMP_BLOCKTIME. Lines that begin with "own" are left out with
+# process, the nice value of a child until gangd has seen it (the kernel's `sched_fork` begins anew), and the variables GANG_* and KMP_BLOCKTIME. Lines that begin with "own" are left out with
 # the backend `signal`, where gang stays as the parent of the program.
 printf 'arguments: %s:' "$#"
 printf ' <%s>' "$@"
@@ -37,9 +37,6 @@ if [ -r /proc/$$/status ]; then
   echo "out of memory: $(cat /proc/$$/oom_score_adj)"
   [ ! -r /proc/$$/personality ] || echo "personality: $(cat /proc/$$/personality)"
   read -r pid name state parent group session tty foreground rest </proc/$$/stat
-  # The nice value is 11 fields behind.
-  set -- "${1-0}" $rest
-  echo "nice: ${12}"
   [ "$tty" = 0 ] || echo "own terminal, in front: $([ "$group" = "$foreground" ] && echo yes)"
   echo "own group: $([ "$group" = $$ ] && echo yes), own session: $([ "$session" = $$ ] && echo yes)"
   echo "own parent: $(cat "/proc/$parent/comm" 2>/dev/null)"

@@ -11,8 +11,8 @@
 //! leave neither jobs nor cgroups. Each backend has a daemon of its own for each case. A gang that
 //! spins takes turns with the program ([`case`]).
 //!
-//! Each case has the backend `rt` and one of the others; with `GANG_SURROUNDINGS=all` it has all
-//! backends (`make test-nightly PARTS=surroundings`). Where `rt` is not permitted, the first backend
+//! Each case has the backend `rt`, every other case also another one. With `GANG_SURROUNDINGS=all`
+//! each has all backends (`make test-nightly PARTS=surroundings`). Where `rt` is not permitted, the first backend
 //! that is takes its place.
 
 mod case;

@@ -95,8 +95,11 @@ impl Gated {
             options.map(OsStr::to_owned).chain(command.iter().cloned()).collect();
         let mut files = PosixSpawnFileActions::init()?;
         inherited::closed_streams().try_for_each(|stream| files.add_close(stream))?;
+        // By its name where it has one: under valgrind the link itself leads to valgrind.
+        let own = std::env::current_exe().ok().filter(|own| own.is_file());
+        let own = own.unwrap_or_else(|| "/proc/self/exe".into());
         let child = posix_spawn(
-            OsStr::new("/proc/self/exe"),
+            own.as_os_str(),
             &files,
             &PosixSpawnAttr::init()?,
             &texts(&args)?,

@@ -3,7 +3,8 @@
 # code that is its first argument.
 #
 # Absent on purpose, because gangd changes it (README.md, gang-run(1)): the policy and cgroup of the
-# process, the nice value of a child until gangd has seen it (the kernel's `sched_fork` begins anew), and the variables GANG_* and KMP_BLOCKTIME. Lines that begin with "own" are left out with
+# process, the variables GANG_* and KMP_BLOCKTIME, and the nice value of a child until gangd has seen
+# the child (the kernel's `sched_fork` begins anew). Lines that begin with "own" are left out with
 # the backend `signal`, where gang stays as the parent of the program.
 printf 'arguments: %s:' "$#"
 printf ' <%s>' "$@"
@@ -38,7 +39,8 @@ if [ -r /proc/$$/status ]; then
   [ ! -r /proc/$$/personality ] || echo "personality: $(cat /proc/$$/personality)"
   read -r pid name state parent group session tty foreground rest </proc/$$/stat
   [ "$tty" = 0 ] || echo "own terminal, in front: $([ "$group" = "$foreground" ] && echo yes)"
-  echo "own group: $([ "$group" = $$ ] && echo yes), own session: $([ "$session" = $$ ] && echo yes)"
+  echo "own group: $([ "$group" = $$ ] && echo yes)"
+  echo "own session: $([ "$session" = $$ ] && echo yes)"
   echo "own parent: $(cat "/proc/$parent/comm" 2>/dev/null)"
 fi
 [ -t 0 ] || echo "input: $(cat 2>&1 | wc -c)"

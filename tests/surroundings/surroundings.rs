@@ -12,8 +12,8 @@
 //! spins takes turns with the program ([`case`]).
 //!
 //! Each case has the backend `rt`, every other case also another one. With `GANG_SURROUNDINGS=all`
-//! each has all backends (`make test-nightly PARTS=surroundings`). Where `rt` is not permitted, the first backend
-//! that is takes its place.
+//! each has all backends (`make test-nightly PARTS=surroundings`). Where `rt` is
+//! not permitted, the first backend that is takes its place.
 
 mod case;
 mod table;

@@ -148,10 +148,10 @@ surroundings! {
         kill -KILL $!
         wait $!
         echo $?"#;
-    /// Gang becomes the program, by execve(2). With the backend `signal` gang stays as the program's
-    /// parent: `wait_consider_task` tells a parent of every stop of its child, so the shell would
-    /// take each turn for a stop by hand. `do_exit` gives the mark of a core only to the process that
-    /// has dumped it, which is the program.
+    /// Gang becomes the program, by execve(2). With the backend `signal` gang stays as the
+    /// program's parent: `wait_consider_task` tells a parent of every stop of its child, so the
+    /// shell would take each turn for a stop by hand. `do_exit` gives the mark of a core only to
+    /// the process that has dumped it, which is the program.
     is_the_process_that_was_started [] r#"
         $RUN sh -c 'echo $$ >pid; : >ready; exec sleep 1000' &
         until [ -e ready ]; do sleep 0.01; done
@@ -383,8 +383,8 @@ END
     // Containers.
 
     /// The numbers of processes in a PID namespace mean nothing outside of it: of a client there
-    /// `cred_to_ucred` tells the daemon number 0, by `pid_vnr`. A daemon inside the namespace serves it
-    /// (crates/gang/tests/containers.rs).
+    /// `cred_to_ucred` tells the daemon number 0, by `pid_vnr`. A daemon inside the namespace
+    /// serves it (crates/gang/tests/containers.rs).
     pid_namespace_of_its_own ["root", "unshare -pf --mount-proc true"] r#"
         unshare -pf --mount-proc $RUN true
         echo $?"# unlike [] "125";
@@ -409,7 +409,8 @@ END
         mkdir root
         unshare -m sh -c 'mount --rbind / root; chroot root $RUN $LOOK 7; $RUN chroot root $LOOK 8'"#;
     /// With the backend `signal` gang stays as the parent of a second gang, which it finds at
-    /// /proc/self/exe: `do_open_execat` takes a path, or a descriptor that safe code cannot pass on.
+    /// /proc/self/exe: `do_open_execat` takes a path, or a descriptor that safe code cannot pass
+    /// on.
     chroot_without_proc ["root", "chroot", "unshare -m true"] r#"
         mkdir root
         unshare -m sh -c 'mount --bind / root; chroot root $RUN $LOOK 7; $RUN chroot root $LOOK 8'"# unlike ["signal"] "gang: cannot start a second gang: ENOENT: No such file or directory";
@@ -494,8 +495,9 @@ END
         chrt -b 0 $RUN $LOOK 7
         chrt -i 0 $RUN $LOOK 8
         $RUN chrt -i 0 $LOOK 9"#;
-    /// Where the kernel groups real-time threads, `sched_rt_can_attach` keeps them out of the groups by
-    /// which the backend `weight` weighs, and `__sched_setscheduler` refuses the policy in them.
+    /// Where the kernel groups real-time threads, `sched_rt_can_attach` keeps them out of the
+    /// groups by which the backend `weight` weighs, and `__sched_setscheduler` refuses the policy
+    /// in them.
     real_time ["root", "chrt -r 2 true"] r#"
         chrt -r 2 $RUN sh -c 'chrt -p $$ | sed s/[0-9]*.s/N/'
         $RUN chrt -r 2 sh -c 'chrt -p $$ | sed s/[0-9]*.s/N/'"# unlike ["weight"] "chrt: failed to set pid 0's policy: Operation not permitted";

@@ -200,7 +200,8 @@ surroundings! {
             daemon=$!
             until [ "$(cat /run/atd.pid 2>/dev/null)" = $daemon ]; do sleep 0.01; done
         fi
-        echo "cd $WORK; $RUN $LOOK 7 >said 2>&1; echo \$? >code; mv code ended" | at -M now 2>/dev/null
+        echo "cd $WORK; $RUN $LOOK 7 >said 2>&1; echo \$? >code; mv code ended" |
+            at -M now 2>/dev/null
         until [ -e ended ]; do sleep 0.05; done
         cat said ended
         [ ! "${daemon-}" ] || { kill $daemon; wait $daemon; }"#;
@@ -316,7 +317,8 @@ END
         cc -w -g -fsanitize=address program.c -o program
         $RUN ./program 2>said
         echo $?
-        grep -oE 'ERROR: .* on|READ of size .|is located .*region|#[0-9]+ 0x[0-9a-f]* in main' said |
+        grep -oE \
+            'ERROR: .* on|READ of size .|is located .*region|#[0-9]+ 0x[0-9a-f]* in main' said |
             sed 's/0x[0-9a-f]*//g; s/\[.*//'"#;
     leak_sanitizer ["echo 'int main(){}' | cc -fsanitize=leak -x c - -o /dev/null"] r#"
         cat >program.c <<'END'
@@ -377,7 +379,8 @@ END
         $RUN ./own
         setpriv --reuid 65533 --clear-groups $RUN ./own"#;
     fakeroot ["root", "fakeroot", "setpriv"] r#"
-        setpriv --reuid 65534 --clear-groups fakeroot $RUN sh -c 'id -u; : >made; chown 7 made; stat -c %u made'
+        setpriv --reuid 65534 --clear-groups fakeroot $RUN sh -c '
+            id -u; : >made; chown 7 made; stat -c %u made'
         $RUN fakeroot sh -c ': >other; chown 7 other; stat -c %u other'"#;
 
     // Containers.
@@ -401,19 +404,22 @@ END
         bwrap --dev-bind / / $RUN $LOOK 7
         $RUN bwrap --ro-bind / / --dev /dev --proc /proc --unshare-all $LOOK 8"#;
     podman ["root", "podman run --rm --rootfs / true"] r#"
-        $RUN podman run --rm --network none --volume $WORK:$WORK --rootfs / sh -c 'echo within; exit 7'
+        $RUN podman run --rm --network none --rootfs / sh -c 'echo within; exit 7'
         echo $?
         podman run --rm --network none --pid host --rootfs / $RUN sh -c 'echo within; exit 8'
         echo $?"#;
     chroot ["root", "chroot", "unshare -m true"] r#"
         mkdir root
-        unshare -m sh -c 'mount --rbind / root; chroot root $RUN $LOOK 7; $RUN chroot root $LOOK 8'"#;
+        unshare -m sh -c '
+            mount --rbind / root; chroot root $RUN $LOOK 7; $RUN chroot root $LOOK 8'"#;
     /// With the backend `signal` gang stays as the parent of a second gang, which it finds at
     /// /proc/self/exe: `do_open_execat` takes a path, or a descriptor that safe code cannot pass
     /// on.
     chroot_without_proc ["root", "chroot", "unshare -m true"] r#"
         mkdir root
-        unshare -m sh -c 'mount --bind / root; chroot root $RUN $LOOK 7; $RUN chroot root $LOOK 8'"# unlike ["signal"] "gang: cannot start a second gang: ENOENT: No such file or directory";
+        unshare -m sh -c '
+            mount --bind / root; chroot root $RUN $LOOK 7; $RUN chroot root $LOOK 8'"#
+        unlike ["signal"] "gang: cannot start a second gang: ENOENT: No such file or directory";
 
     // Limits, and what is missing.
 
@@ -480,9 +486,9 @@ END
 
     // Attributes.
 
-    nice ["nice", "ps"] r#"
-        nice -n 5 $RUN sh -c 'ps -o ni= -p $$'
-        $RUN nice -n 6 sh -c 'ps -o ni= -p $$'"#;
+    nice ["nice"] r#"
+        nice -n 5 $RUN sh -c 'set -- $(cat /proc/$$/stat); echo ${19}'
+        $RUN nice -n 6 sh -c 'set -- $(cat /proc/$$/stat); echo ${19}'"#;
     io_class ["ionice"] r#"
         ionice -c 3 $RUN ionice
         $RUN ionice -c 2 -n 6 ionice"#;
@@ -500,7 +506,8 @@ END
     /// in them.
     real_time ["root", "chrt -r 2 true"] r#"
         chrt -r 2 $RUN sh -c 'chrt -p $$ | sed s/[0-9]*.s/N/'
-        $RUN chrt -r 2 sh -c 'chrt -p $$ | sed s/[0-9]*.s/N/'"# unlike ["weight"] "chrt: failed to set pid 0's policy: Operation not permitted";
+        $RUN chrt -r 2 sh -c 'chrt -p $$ | sed s/[0-9]*.s/N/'"#
+        unlike ["weight"] "chrt: failed to set pid 0's policy: Operation not permitted";
     personality ["setarch"] r#"
         setarch -R $RUN $LOOK 7
         $RUN setarch -R $LOOK 8"#;

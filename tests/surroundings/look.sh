@@ -4,8 +4,8 @@
 #
 # Absent on purpose, because gangd changes it (README.md, gang-run(1)): the policy and cgroup of the
 # process, the variables GANG_* and KMP_BLOCKTIME, and the nice value of a child until gangd has
-# seen the child (the kernel's `sched_fork` begins anew). Lines that begin with "own" are left out with
-# the backend `signal`, where gang stays as the parent of the program.
+# seen the child (the kernel's `sched_fork` begins anew). Lines that begin with "own" are left out
+# with the backend `signal`, where gang stays as the parent of the program.
 printf 'arguments: %s:' "$#"
 printf ' <%s>' "$@"
 echo

@@ -22,7 +22,7 @@ pub struct Case {
     /// Text for bash. `$RUN` is `gang run` or nothing, `$LOOK` the program look.sh. The working
     /// directory, `$WORK`, is empty.
     pub script: &'static str,
-    /// Where the kernel forbids that it is the same.
+    /// Where it is not the same.
     pub unlike: Option<Unlike>,
 }
 

@@ -5,8 +5,8 @@
 
 use crate::case::{BACKENDS, Case, Unlike, check};
 
-/// Each case with what it needs and its script; `unlike` where the kernel forbids that it is the
-/// same.
+/// Each case with what it needs and its script; `unlike` where it is not the same, with what forbids
+/// that.
 macro_rules! surroundings {
     ($($(#[$doc:meta])* $name:ident [$($need:literal),*] $script:literal
         $(unlike [$($backend:literal),*] $line:literal)?;)*) => {
@@ -412,9 +412,9 @@ END
         mkdir root
         unshare -m sh -c '
             mount --rbind / root; chroot root $RUN $LOOK 7; $RUN chroot root $LOOK 8'"#;
-    /// With the backend `signal` gang stays as the parent of a second gang, which it finds at
-    /// /proc/self/exe: `do_open_execat` takes a path, or a descriptor that safe code cannot pass
-    /// on.
+    /// With the backend `signal` gang stays as the parent of a second gang, which it finds by its
+    /// path or at /proc/self/exe. Neither is in a root without `/proc` and without gang: this is a
+    /// limit of gang, not of the kernel.
     chroot_without_proc ["root", "chroot", "unshare -m true"] r#"
         mkdir root
         unshare -m sh -c '

@@ -15,6 +15,8 @@ impl World {
         let Some(daemon) = &mut self.daemon else { return };
         let singles = daemon.rosters.get(&job).map(|of| of.singles.clone()).unwrap_or_default();
         let tid = nth(singles.iter(), b).map_or(1, |single| single.tid);
+        // The number of one that has ended may be another's.
+        daemon.read(&mut self.machine.borrow_mut(), job);
         if let Ok(leaver) = daemon.core.detach_thread(job, tid) {
             let roster = daemon.rosters.entry(job).or_default();
             roster.singles.retain(|it| it.tid != tid);

@@ -129,6 +129,10 @@ pub struct Conductor {
     /// Jobs without a cgroup that were just stopped: they are read before the next plans, for what
     /// their processes started before that reached them.
     pub(crate) stopped: BTreeSet<JobId>,
+    /// When the last step began.
+    pub(crate) step_began: Now,
+    /// The clock was set back after the last timetable was made.
+    pub(crate) was_set_back: bool,
     pub(crate) lead_ns: u64,
     /// Slices that are planned ahead.
     pub(crate) reach: u64,
@@ -166,6 +170,8 @@ impl Conductor {
             over_thread_limit: BTreeSet::new(),
             has_new_members: BTreeSet::new(),
             stopped: BTreeSet::new(),
+            step_began: Now::default(),
+            was_set_back: false,
             lead_ns: crate::planning::LEAD_NS_MIN,
             reach: crate::planning::AHEAD_SLICES,
             look_ns: None,

@@ -568,9 +568,13 @@ impl Conductor {
         Ok(record)
     }
 
-    /// Somebody else has released all jobs, while actions may have been under way: how each stands
-    /// is stated anew, also of those that are suspended and would run on.
+    /// Somebody else has released all jobs, while actions may have been under way.
     pub fn were_released(&mut self) {
+        self.state_anew();
+    }
+
+    /// States anew how each job stands, also those that are suspended and would run on.
+    pub(crate) fn state_anew(&mut self) {
         self.has_new_members.extend(self.jobs.keys());
         self.published.forget();
         self.schedule.renew();

@@ -9,6 +9,10 @@
 //! their standing](Conductor::begin) outside of all rows, and those of [the gangs in the
 //! rows](Conductor::plan). [`Conductor::publish`] makes the [`Effects`].
 //!
+//! A clock that was set back is a case of its own. A switcher that was late with a timetable is in
+//! time again, and reports nothing; others have begun with the next one. So plans are made at once,
+//! and state how every job stands.
+//!
 //! Properties: after a publication every switcher has a timetable up to a moment that is not over.
 //! A step of the clock costs one period at most.
 
@@ -41,6 +45,9 @@ const SURVEY_AHEAD_NS: u64 = 120_000;
 
 /// How long the switchers keep a gang raised after the end of a timetable that is not replaced.
 const GRACE_NS: u64 = 5_000_000;
+
+/// The least step back of the clock that counts as one: two clocks are read one after the other.
+const SET_BACK_NS_MIN: u64 = 100_000;
 
 /// How often the machine is looked at while no job takes part in the schedule.
 const QUIET_NS: u64 = 50_000_000;
@@ -104,6 +111,12 @@ pub struct Planning {
 impl Conductor {
     /// Begins a step: all requests and plans in it happen at this moment.
     pub fn begin_step(&mut self, now: Now) {
+        let before = std::mem::replace(&mut self.step_began, now);
+        let since_ns = now.monotonic_ns.saturating_sub(before.monotonic_ns);
+        if now.utc_ns + SET_BACK_NS_MIN <= before.utc_ns + since_ns {
+            self.was_set_back = true;
+            self.state_anew();
+        }
         self.account(now);
         let stands_until_ns = self.boundary(now.utc_ns + self.lead_ns);
         self.schedule.stand_until(stands_until_ns);
@@ -155,9 +168,9 @@ impl Conductor {
         if quiet && look_in_ns == 0 && new_threads.is_none() {
             return Due::Look;
         }
-        // The end was not reached, or the clock was set back, or far ahead.
+        // The end was not reached, or the clock was set.
         let until_ns = self.published.until_ns;
-        if !(now_ns..=now_ns + 2 * self.ahead_of(AHEAD_SLICES)).contains(&until_ns) {
+        if std::mem::take(&mut self.was_set_back) || until_ns < now_ns {
             let period_ns = self.config().gap.period_ns;
             let resume_ns = now_ns - now_ns % period_ns;
             return Due::Plan { look: false, resume_ns, new_threads: NewThreads::Anywhere };

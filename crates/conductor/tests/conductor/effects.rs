@@ -2,22 +2,26 @@
 
 use std::collections::BTreeSet;
 
-use gang_conductor::{Conductor, Due, Effects, Followed, NewThreads, Note, life::State};
+use gang_conductor::{Conductor, Due, Effects, Followed, NewThreads, Note, Now, life::State};
 use gang_schedule::{CpuSet, JobId};
 use gang_timetable::{Action, EdgeActions, SchedPolicy, Timetable};
 
-use crate::one::{JOB, NOW, candidate, cgroup, home, in_state};
+use crate::one::{JOB, NOW, PID, candidate, cgroup, home, in_state};
 
 fn planned(core: &mut Conductor) -> Effects {
-    core.begin_step(NOW);
-    let Due::Plan { resume_ns, new_threads, .. } = core.due(NOW, 0, 1_000_000, NewThreads::None)
+    planned_at(core, NOW).expect("nothing was planned yet")
+}
+
+fn planned_at(core: &mut Conductor, now: Now) -> Option<Effects> {
+    core.begin_step(now);
+    let Due::Plan { resume_ns, new_threads, .. } = core.due(now, 1, 1_000_000, NewThreads::None)
     else {
-        panic!("nothing was planned yet");
+        return None;
     };
     let followed = Followed::default();
-    let (mut planning, _) = core.begin(NOW, resume_ns, new_threads, followed);
+    let (mut planning, _) = core.begin(now, resume_ns, new_threads, followed);
     core.plan(&mut planning);
-    core.publish(planning, &BTreeSet::new(), &BTreeSet::new(), 0.0, || 30_000)
+    Some(core.publish(planning, &BTreeSet::new(), &BTreeSet::new(), 0.0, || 30_000))
 }
 
 fn actions(timetables: &[Timetable]) -> impl Iterator<Item = &Action> {
@@ -111,7 +115,7 @@ fn threads_that_the_kernel_would_end_are_raised_without_real_time() {
     let mut core = in_state(State::Present);
     let members = |core: &mut Conductor, is_limited| {
         let home = core.jobs.get_mut(&JOB).unwrap().home.as_mut().unwrap();
-        home.members.note_rt_limit(crate::one::PID, is_limited);
+        home.members.note_rt_limit(PID, is_limited);
     };
     members(&mut core, true);
     let effects = planned(&mut core);
@@ -124,4 +128,24 @@ fn threads_that_the_kernel_would_end_are_raised_without_real_time() {
         .collect();
     assert!(policies.contains("Other -20"), "{policies:?}");
     assert!(!policies.iter().any(|policy| policy.starts_with("Fifo")), "{policies:?}");
+}
+
+#[test]
+fn clock_set_back_states_a_sleeping_job_anew() {
+    let mut core = in_state(State::Present);
+    core.sleep(JOB).unwrap();
+    planned(&mut core);
+    core.take_orders();
+    let after = |step_ns: i64, passed_ns| Now {
+        utc_ns: NOW.utc_ns.saturating_add_signed(step_ns) + passed_ns,
+        monotonic_ns: NOW.monotonic_ns + passed_ns,
+    };
+    for now in [after(0, 1_000_000), after(-50_000, 2_000_000), after(20_000_000, 3_000_000)] {
+        assert!(planned_at(&mut core, now).is_none(), "not set back: {now:?}");
+    }
+    let effects = planned_at(&mut core, after(19_000_000, 4_000_000)).unwrap();
+    assert!(effects.from_ns <= after(19_000_000, 4_000_000).utc_ns, "at once");
+    let original = home(cgroup()).members.threads()[0].original;
+    let back = Action::Attributes { tid: PID, attributes: original };
+    assert!(core.take_orders().contains(&back), "an older timetable may have lowered it");
 }

@@ -6,10 +6,12 @@ use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
+    sync::Barrier,
+    thread,
 };
 
 use gang_harness::skipped;
-use gang_linux::process;
+use gang_linux::{process, sched};
 use gang_protocol::{
     client::{Change, Client, Registration},
     error::ClientError,
@@ -17,8 +19,9 @@ use gang_protocol::{
 };
 use place::{
     Place, Program, has_backend, is_released, is_root, job_with, registration, wait_until,
-    what_is_left,
+    what_is_left, with_each_backend,
 };
+use rustix::process::{Pid, setpriority_process};
 
 const MIB: i64 = 1 << 20;
 
@@ -84,6 +87,46 @@ fn needs_root_processes_leave_a_running_gang() {
         assert_eq!(what_is_left(busy.pid()), None, "no timetable has it, nor what it starts");
     }
     wait_until("one is left", || place.job(job).unwrap().processes == 1);
+}
+
+/// Two clients add a process each to a job that has none, at the same time, as parent and child do
+/// after a fork. Either of them may be the first one.
+fn add_two_first_processes(place: Place) {
+    const ROUNDS: usize = 12;
+    let programs = [5, 9].map(|nice| {
+        let program = Program::shell("read end");
+        setpriority_process(Pid::from_raw(program.pid() as i32), nice).unwrap();
+        program
+    });
+    let seen = |program: &Program| (sched::get(program.pid()).unwrap(), groups_of(program.pid()));
+    let before: Vec<_> = programs.iter().map(seen).collect();
+    let mut client = place.client();
+    for round in 0..ROUNDS {
+        let job = client.register(&registration("two", 2)).unwrap();
+        let start = Barrier::new(programs.len());
+        thread::scope(|scope| {
+            for program in &programs {
+                let (mut client, start) = (place.client(), &start);
+                scope.spawn(move || {
+                    start.wait();
+                    client.add_process(job, program.pid_i64()).unwrap();
+                });
+            }
+        });
+        assert_eq!(place.job(job).unwrap().processes, 2, "round {round}");
+        assert_eq!(client.check().unwrap().violations, [], "round {round}");
+        for (program, before) in programs.iter().zip(&before) {
+            client.remove_process(job, program.pid_i64()).unwrap();
+            assert_eq!(seen(program), *before, "round {round}: each has back what it had");
+        }
+        wait_until("the job has ended", || place.job(job).is_none());
+    }
+    assert_eq!(place.jobs_on_file(), 0);
+}
+
+#[test]
+fn needs_root_two_first_processes_are_both_members() {
+    with_each_backend(&[], add_two_first_processes);
 }
 
 /// The group of version 1 that limits the memory of a process, where there is one.
@@ -259,7 +302,7 @@ fn needs_root_processes_go_back_to_their_origins() {
     }
     let mut place = Place::new(&["--backend", "rt"]);
     let first = Program::shell("exec nice -n 10 sleep infinity");
-    let nice = |program: &Program| gang_linux::sched::get(program.pid()).unwrap().nice;
+    let nice = |program: &Program| sched::get(program.pid()).unwrap().nice;
     wait_until("it is nice", || nice(&first) == 10);
     let job = job_with(&place, &first, 2);
     let group = OwnGroup::beside(&place.job(job).unwrap().cgroup.unwrap(), "home");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gang_conductor::Home;
 use gang_engine::{bound::ProcessHandle, pins::Pins, release, singles, thread};
 use gang_linux::{cgroup::Group, error::unless_gone, process, sched};
-use gang_schedule::{CpuSet, JobId};
+use gang_schedule::{CpuSet, JobId, Policy};
 use gang_timetable::{
     Attributes, Controls, Members, Seen, before_gangd, is_raised,
     record::{Placement, Single},
@@ -37,7 +37,29 @@ impl Daemon {
                 )),
             };
         }
-        let home = self.conductor.ask(move |state| {
+        let found = self.home_for(job, pid)?;
+        // Of two processes that find a job empty, the second one is a further one.
+        let empty = found.1.is_none().then(|| self.locks.empty_job(job));
+        let (policy, home) = if empty.is_some() { self.home_for(job, pid)? } else { found };
+        match home {
+            Some((Placement::Tree { .. }, first)) => self.attach_to_tree(job, &first, process),
+            Some((Placement::Threads { .. }, _)) => Err(Error::mixed(job, true)),
+            Some((placement, first)) => self.attach_further(job, &placement, &first, &process),
+            None => {
+                let placement = self.cgroups.make_for(job, policy, &process)?;
+                self.attach_first(job, placement, &process)
+            }
+        }
+    }
+
+    /// The policy of a job, and where the job lives if it has processes: for a process that no job
+    /// has a thread of.
+    fn home_for(
+        &self,
+        job: JobId,
+        pid: u32,
+    ) -> Result<(Policy, Option<(Placement, First)>), Error> {
+        self.conductor.ask(move |state| {
             let single = of_process(state, pid);
             let job = state.job(job)?;
             if let Some((other, tid)) = single {
@@ -52,17 +74,7 @@ impl Daemon {
                 (home.placement.clone(), first)
             });
             Ok::<_, Error>((job.spec.policy, home))
-        })??;
-        let (policy, home) = home;
-        match home {
-            Some((Placement::Tree { .. }, first)) => self.attach_to_tree(job, &first, process),
-            Some((Placement::Threads { .. }, _)) => Err(Error::mixed(job, true)),
-            Some((placement, first)) => self.attach_further(job, &placement, &first, &process),
-            None => {
-                let placement = self.cgroups.make_for(job, policy, &process)?;
-                self.attach_first(job, placement, &process)
-            }
-        }
+        })?
     }
 
     /// A further process moves in. Its attributes and groups are noted where the first process had
@@ -121,7 +133,8 @@ impl Daemon {
         Ok(self.conductor.ask(move |state| state.core.members_came(job, &before))??)
     }
 
-    /// The first process of a job moves in, and the schedule learns of it.
+    /// The first process of a job moves in, and the schedule learns of it. The caller holds the
+    /// lock of the empty job.
     fn attach_first(
         &self,
         job: JobId,
@@ -354,6 +367,7 @@ impl Daemon {
         let first = first.ok_or_else(no_such)?;
         let policy =
             self.conductor.ask(move |state| state.job(job).map(|job| job.spec.policy))??;
+        let _empty = self.locks.empty_job(job);
         let placement = self.cgroups.adopt(job, policy, &group, first.pid)?;
         self.attach_first(job, placement.clone(), &first)?;
         for &pid in processes.iter().filter(|&&pid| pid != first.pid) {

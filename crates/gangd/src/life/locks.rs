@@ -3,24 +3,33 @@
 //! Problem: the conductor does each step at once, but the kernel's part of a step takes
 //! milliseconds, and another request may come meanwhile.
 //!
-//! Approach: three locks, taken in this order: the queue of jobs that wait for memory or disk
-//! ([`super::admission`]); one of the two here, never both; the lock of the files
-//! ([`super::files::JobFiles::lock`]).
+//! Approach: locks, taken in this order: the queue of jobs that wait for memory or disk
+//! ([`super::admission`]); that of a process and then that of the job which it comes into, or that
+//! of policies, never both kinds; the lock of the files ([`super::files::JobFiles::lock`]).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::process_locks::{ProcessLock, ProcessLocks};
+use gang_schedule::JobId;
+
+use super::keyed_locks::{KeyedLock, KeyedLocks};
 
 #[derive(Debug, Default)]
 pub struct JobLocks {
-    processes: ProcessLocks,
+    processes: KeyedLocks<u32>,
+    empty_jobs: KeyedLocks<JobId>,
     policy: Mutex<()>,
 }
 
 impl JobLocks {
-    /// Held for a process that is brought into a job or taken out, or a thread of it.
-    pub fn process(&self, pid: u32) -> ProcessLock<'_> {
+    /// Held for a process that is brought into a job or taken out, or a thread of it: a process is
+    /// in one job at a time, and so is each of its threads.
+    pub fn process(&self, pid: u32) -> KeyedLock<'_, u32> {
         self.processes.of(pid)
+    }
+
+    /// Held while the first process or thread of a job comes in: another one is a further one then.
+    pub fn empty_job(&self, job: JobId) -> KeyedLock<'_, JobId> {
+        self.empty_jobs.of(job)
     }
 
     /// Held while the policy of a job changes, or processes return to where the policy has them.

@@ -107,6 +107,8 @@ impl Daemon {
         }
         self.can_switch(&single)
             .map_err(|reason| Error::Failed { operation: operation(), reason })?;
+        // No process comes as the first one meanwhile.
+        let _empty = self.locks.empty_job(job);
         let _filing = self.files.lock();
         let record = self.conductor.ask(move |state| state.core.with_thread(job, single))??;
         match record {

@@ -120,7 +120,8 @@ install:
 	  crates/libgang/gang.pc.in > "$(PCDIR)/gang.pc"
 	if test -e "$(BUILT)/fortran/gang.mod"; then \
 	  install -d "$(FORTRANDIR)" && \
-	  install -m 644 "$(BUILT)/fortran/gang.mod" "$(BUILT)/fortran/gang_c.mod" "$(FORTRANDIR)" && \
+	  install -m 644 "$(BUILT)/fortran/gang.mod" "$(BUILT)/fortran/gang_c.mod" \
+	    "$(BUILT)/fortran/ganguserapi.mod" "$(FORTRANDIR)" && \
 	  install -m 644 "$(BUILT)/fortran/libgang_fortran.a" "$(DESTDIR)$(LIBDIR)" && \
 	  sed -e 's|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|' \
 	    bindings/fortran/gang-fortran.pc.in > "$(PCDIR)/gang-fortran.pc"; fi
@@ -162,7 +163,8 @@ uninstall:
 	  rm -f "$(DESTDIR)$(SYSCONFDIR)/gangd/gangd.toml" || true
 	rmdir "$(DESTDIR)$(SYSCONFDIR)/gangd" 2>/dev/null || true
 	rm -f "$(INCLUDEDIR)/gang.h" "$(INCLUDEDIR)/GangUserAPI.h" "$(PCDIR)/gang.pc"
-	rm -f "$(FORTRANDIR)/gang.mod" "$(FORTRANDIR)/gang_c.mod" "$(PCDIR)/gang-fortran.pc"
+	rm -f "$(FORTRANDIR)/gang.mod" "$(FORTRANDIR)/gang_c.mod" "$(FORTRANDIR)/ganguserapi.mod" \
+	  "$(PCDIR)/gang-fortran.pc"
 	rm -f "$(DESTDIR)$(LIBDIR)/libgang_fortran.a"
 	rmdir "$(FORTRANDIR)" "$(DESTDIR)$(LIBDIR)/gang" 2>/dev/null || true
 	rm -f "$(BASHDIR)/gang" "$(ZSHDIR)/_gang" "$(FISHDIR)/gang.fish"

@@ -72,7 +72,7 @@ commands=$("$stage/gang" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z][a-z-]*\)
 [[ $commands == *run* && $commands == *doctor* ]] || fail "gang --help names no commands: $commands"
 for command in $commands; do promised+=("usr/share/man/man1/gang-$command.1"); done
 if [[ -e $stage/fortran/gang.mod ]]; then
-  promised+=("${libdir#/}"/{gang/fortran/{gang,gang_c}.mod,libgang_fortran.a,pkgconfig/gang-fortran.pc})
+  promised+=("${libdir#/}"/{gang/fortran/{gang,gang_c,ganguserapi}.mod,libgang_fortran.a,pkgconfig/gang-fortran.pc})
 else
   skipped "gfortran is not here: the Fortran module was not installed"
 fi

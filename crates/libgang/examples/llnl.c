@@ -19,7 +19,7 @@ static void check(const char *what, gsRetVal rc)
 int main(void)
 {
     struct GangJobId job;
-    struct GangResources here = {NULL, 2, 1, 16, 0};
+    struct GangResources here = {"", 2, 1, 16, 0};
     struct GangResources *list[] = {&here, NULL};
     struct GangUse use;
     struct GangLoad load;

@@ -1,12 +1,27 @@
 /* The interface of LLNL's gang scheduler (Jette, 1998), for programs written for it.
  *
- * On one machine: the list of resources names this computer, or nobody (null, "", "localhost").
+ * On one machine: the list of resources names this computer, or nobody ("", "localhost").
  * All functions may be called by any thread, and after fork. New programs use gang.h.
+ *
+ * Valid as C89 and C++98. Programs that say nothing of a standard rely on this header for the
+ * declarations of bzero, fprintf, getpid, gethostname, strcpy, MAXHOSTNAMELEN and their like.
  */
 #ifndef GANG_USER_API_H
 #define GANG_USER_API_H
 
+/* Strict C89 declares neither bzero nor gethostname. */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
+#endif
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/param.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -47,23 +62,24 @@ typedef enum GangIdType {
 
 /* Zeroed: a job to be. Set: one that runs, on whichever computers. */
 struct GangJobId {
-    unsigned long long computer;
-    unsigned long long job;
+    uint64_t computer;
+    uint64_t job;
 };
 
-/* The needs of a job on one computer. */
+/* The needs of a job on one computer. The name is a copy, so that programs use strcpy and
+ * gethostname; it is longer than MAXHOSTNAMELEN, and ends with a zero byte. */
 struct GangResources {
-    const char *machine; /* null, "" or the name of this computer */
-    int cpu_count;       /* wanted */
-    int cpu_min;         /* least acceptable; 0: cpu_count */
-    int mega_mem;        /* MB, 0: not said */
-    int giga_disk;       /* GB, 0: not said */
+    char machine[256]; /* the name of this computer, or "" */
+    int cpu_count;     /* wanted; 0: the CPUs that the process may use */
+    int cpu_min;       /* least acceptable; 0: cpu_count */
+    int mega_mem;      /* MB, 0: not said */
+    int giga_disk;     /* GB, 0: not said */
 };
 
 struct GangUse {
     double cpu_seconds;
     double slot_seconds;
-    long long slots;
+    int64_t slots;
     int processes;
     int threads;
     double mega_mem; /* used; negative where it is not known */
@@ -77,31 +93,33 @@ struct GangLoad {
     double giga_disk_free;
 };
 
+/* Classes, types of ids and results are passed as int: C++ makes no enum of a program's int. */
+
 /* Registers a job, or changes one that runs where the id is set: its class, and its resources. The
  * list ends with a null pointer. Where it is refused, nothing changes. gsBadMachine, gsBadClass,
  * gsLimit, gsNoResources; gsNotPermitted for a class that only administrators may set. */
-gsRetVal GangJobRegister(struct GangJobId *job, GangClass job_class, struct GangResources *list[]);
+gsRetVal GangJobRegister(struct GangJobId *job, int job_class, struct GangResources *list[]);
 
 /* Adds a process with its future children; takes it out again. gsNoSuchProcess, gsBadIdType;
  * gsNotPermitted for a process of another user. */
-gsRetVal GangProcAdd(struct GangJobId *job, GangIdType type, pid_t process);
-gsRetVal GangProcRemove(struct GangJobId *job, GangIdType type, pid_t process);
+gsRetVal GangProcAdd(struct GangJobId *job, int type, pid_t process);
+gsRetVal GangProcRemove(struct GangJobId *job, int type, pid_t process);
 
 /* Its owner may lower a class, administrators may set any: gsNotPermitted. gsBadClass. */
-gsRetVal GangJobClass(struct GangJobId *job, GangClass job_class);
+gsRetVal GangJobClass(struct GangJobId *job, int job_class);
 /* A 0 in the list leaves its value as it is. gsBadMachine, gsLimit, gsNoResources. */
 gsRetVal GangJobResources(struct GangJobId *job, struct GangResources *list[]);
 /* Of any user's job. */
 gsRetVal GangJobUse(struct GangJobId *job, struct GangUse *use);
-/* gsBadMachine. */
+/* A null machine is this one. gsBadMachine. */
 gsRetVal GangMachineLoad(const char *machine, struct GangLoad *load);
 
 /* Whether processes that handle SIGUSR1 and SIGUSR2 get them around the slots of the job. */
 gsRetVal GangSignalsDisable(struct GangJobId *job);
 gsRetVal GangSignalsEnable(struct GangJobId *job);
 
-/* Text for a result; never null, not to be freed. */
-const char *GangErrMsg(gsRetVal rc);
+/* Text for a result; never null, neither to be freed nor to be changed. */
+char *GangErrMsg(int rc);
 
 #ifdef __cplusplus
 }

@@ -27,10 +27,13 @@ pub struct GangJobId {
     job: u64,
 }
 
+/// The room for the name of a computer in `GangResources`.
+const MACHINE_LENGTH: usize = 256;
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct GangResources {
-    machine: *const c_char,
+    machine: [u8; MACHINE_LENGTH],
     cpu_count: c_int,
     cpu_min: c_int,
     mega_mem: c_int,
@@ -62,14 +65,8 @@ const GIGA: f64 = 1024.0 * MEGA;
 /// A list has one entry for each computer, and there are not that many.
 const LIST_MAX: usize = 1024;
 
-/// # Safety
-/// `machine` is null, or ends with a zero byte.
-unsafe fn is_here(machine: *const c_char) -> bool {
-    if machine.is_null() {
-        return true;
-    }
-    // SAFETY: as the caller says.
-    let name = unsafe { CStr::from_ptr(machine) }.to_bytes();
+/// Whether this computer has that name.
+fn is_here(name: &[u8]) -> bool {
     let system = rustix::system::uname();
     let own = system.nodename().to_bytes();
     let short = own.split(|&byte| byte == b'.').next().unwrap_or(own);
@@ -91,8 +88,9 @@ unsafe fn resources(list: *const *const GangResources) -> Result<GangResources, 
         }
         // SAFETY: as the caller says.
         let entry = unsafe { entry.read() };
-        // SAFETY: the same.
-        if !unsafe { is_here(entry.machine) } {
+        // A name that fills all of its room is none of a computer.
+        let name = CStr::from_bytes_until_nul(&entry.machine).ok();
+        if !name.is_some_and(|name| is_here(name.to_bytes())) {
             return Err(Failure::new(Code::BadMachine, "gangd looks after this computer alone"));
         }
         if found.replace(entry).is_some() {
@@ -293,8 +291,8 @@ pub unsafe extern "C" fn GangJobUse(id: *mut GangJobId, out: *mut GangUse) -> u3
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn GangMachineLoad(machine: *const c_char, out: *mut GangLoad) -> u32 {
     answer(|| {
-        // SAFETY: as the caller says.
-        if !unsafe { is_here(machine) } {
+        // SAFETY: null, or a text with its zero byte, as the caller says.
+        if !machine.is_null() && !is_here(unsafe { CStr::from_ptr(machine) }.to_bytes()) {
             return Err(Failure::new(Code::BadMachine, "gangd looks after this computer alone"));
         }
         if out.is_null() {
@@ -335,8 +333,8 @@ fn set_signals(job: i64, on: bool) -> Result<(), Failure> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn GangErrMsg(result: u32) -> *const c_char {
-    text(result).as_ptr()
+pub extern "C" fn GangErrMsg(result: u32) -> *mut c_char {
+    text(result).as_ptr().cast_mut()
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ _Static_assert(sizeof(gang_load) == 64, "gang_load");
 _Static_assert(sizeof(gang_page) == 48 && offsetof(gang_page, validity) == 36, "gang_page");
 _Static_assert(sizeof(gang_barrier) == 384 && sizeof(gang_mutex) == 32, "barrier and lock");
 _Static_assert(sizeof(struct GangUse) == 40 && sizeof(struct GangLoad) == 32, "LLNL");
+_Static_assert(sizeof(struct GangJobId) == 16 && sizeof(struct GangResources) == 272, "LLNL");
 #endif
 
 static gang_job *garbage(uintptr_t number)
@@ -246,7 +247,7 @@ static void llnl(void)
     memset(&here, 0, sizeof here);
     here.cpu_count = 1;
     elsewhere = here;
-    elsewhere.machine = "elsewhere.example.org";
+    strcpy(elsewhere.machine, "elsewhere.example.org");
     struct GangResources *list[] = {&here, NULL}, *empty[] = {NULL};
     struct GangResources *far[] = {&elsewhere, NULL}, *twice[] = {&here, &here, NULL};
     struct GangUse use;
@@ -257,7 +258,7 @@ static void llnl(void)
     EXPECT(gsBadArgument, GangJobRegister(&job, CLASS_BATCH, empty));
     EXPECT(gsBadArgument, GangJobRegister(&job, CLASS_BATCH, twice));
     EXPECT(gsBadMachine, GangJobRegister(&job, CLASS_BATCH, far));
-    EXPECT(gsBadClass, GangJobRegister(&job, (GangClass)0, list));
+    EXPECT(gsBadClass, GangJobRegister(&job, 0, list));
     EXPECT(gsNoSuchJob, GangJobRegister(&foreign, CLASS_BATCH, list));
     here.cpu_min = -1;
     EXPECT(gsBadArgument, GangJobRegister(&job, CLASS_BATCH, list));
@@ -270,11 +271,11 @@ static void llnl(void)
     stale = job, stale.job += 1000;
     EXPECT(gsNoSuchJob, GangProcAdd(&stale, PROC_ID, getpid()));
     EXPECT(gsBadArgument, GangProcAdd(NULL, PROC_ID, getpid()));
-    EXPECT(gsBadIdType, GangProcAdd(&job, (GangIdType)2, getpid()));
+    EXPECT(gsBadIdType, GangProcAdd(&job, 2, getpid()));
     EXPECT(gsBadArgument, GangProcAdd(&job, PROC_ID, 0));
     EXPECT(gsNotPermitted, GangProcAdd(&job, PROC_ID, 1));
     EXPECT(gsNoSuchProcess, GangProcRemove(&job, PROC_ID, getpid()));
-    EXPECT(gsBadClass, GangJobClass(&job, (GangClass)5));
+    EXPECT(gsBadClass, GangJobClass(&job, 5));
     EXPECT(gsNoSuchJob, GangJobClass(&stale, CLASS_BATCH));
     EXPECT(gsBadArgument, GangJobResources(&job, NULL));
     EXPECT(gsBadArgument, GangJobUse(&job, NULL));
@@ -284,7 +285,7 @@ static void llnl(void)
     EXPECT(gsSuccess, GangMachineLoad(NULL, &load));
     EXPECT(gsNoSuchJob, GangSignalsEnable(&foreign));
     EXPECT(gsBadArgument, GangSignalsDisable(NULL));
-    EXPECT(0, GangErrMsg((gsRetVal)99) == NULL);
+    EXPECT(0, GangErrMsg(99) == NULL);
 }
 
 /*

@@ -241,7 +241,7 @@ static void llnl(void)
     memset(&here, 0, sizeof here);
     here.cpu_count = 1;
     elsewhere = wrong = here;
-    elsewhere.machine = "elsewhere.example.org";
+    strcpy(elsewhere.machine, "elsewhere.example.org");
     wrong.cpu_count = -1;
     struct GangResources *list[] = {&here, NULL}, *far[] = {&elsewhere, NULL};
     struct GangResources *bad[] = {&wrong, NULL};
@@ -260,24 +260,24 @@ static void llnl(void)
         usleep(10000);
 
     ID(GangJobRegister, , CLASS_BATCH, list);
-    ROW(gsBadClass, GangJobRegister, job_class, garbage, &job, (GangClass)9, list);
+    ROW(gsBadClass, GangJobRegister, job_class, garbage, &job, 9, list);
     ROW(gsBadArgument, GangJobRegister, list, null, &job, CLASS_BATCH, NULL);
     ROW(gsBadArgument, GangJobRegister, list, garbage, &job, CLASS_BATCH, bad);
     ROW(gsBadMachine, GangJobRegister, list, foreign, &job, CLASS_BATCH, far);
 
     ID(GangProcAdd, , PROC_ID, getpid());
-    ROW(gsBadIdType, GangProcAdd, type, garbage, &job, (GangIdType)2, getpid());
+    ROW(gsBadIdType, GangProcAdd, type, garbage, &job, 2, getpid());
     ROW(gsBadArgument, GangProcAdd, process, garbage, &job, PROC_ID, -5);
     ROW(gsNoSuchProcess, GangProcAdd, process, stale, &job, PROC_ID, gone);
     ROW(gsNotPermitted, GangProcAdd, process, foreign, &job, PROC_ID, 1);
     ID(GangProcRemove, , PROC_ID, getpid());
-    ROW(gsBadIdType, GangProcRemove, type, garbage, &job, (GangIdType)2, getpid());
+    ROW(gsBadIdType, GangProcRemove, type, garbage, &job, 2, getpid());
     ROW(gsBadArgument, GangProcRemove, process, garbage, &job, PROC_ID, -5);
     ROW(gsNoSuchProcess, GangProcRemove, process, stale, &job, PROC_ID, gone);
     ROW(gsNoSuchProcess, GangProcRemove, process, foreign, &job, PROC_ID, 1);
 
     ID(GangJobClass, , CLASS_BATCH);
-    ROW(gsBadClass, GangJobClass, job_class, garbage, &job, (GangClass)0);
+    ROW(gsBadClass, GangJobClass, job_class, garbage, &job, 0);
     ID(GangJobResources, , list);
     ROW(gsBadArgument, GangJobResources, list, null, &job, NULL);
     ROW(gsBadArgument, GangJobResources, list, garbage, &job, bad);
@@ -291,7 +291,7 @@ static void llnl(void)
     ROW(gsBadArgument, GangMachineLoad, load, null, NULL, NULL);
     ID(GangSignalsDisable, );
     ID(GangSignalsEnable, );
-    TEXT(GangErrMsg, rc, garbage, (gsRetVal)99);
+    TEXT(GangErrMsg, rc, garbage, 99);
 }
 
 int main(void)

@@ -8,7 +8,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     os::unix::net::UnixListener,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
 };
@@ -96,6 +96,82 @@ fn llnl_program_runs_as_c_and_cpp() {
         let output = place.run(place.compile(compiler, source, flags, name));
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(said.contains("3 processes") && said.contains("load "), "{said}");
+    }
+}
+
+/// Standards of C and C++.
+const STANDARDS: [(&str, &str); 14] = [
+    ("cc", "c89"),
+    ("cc", "gnu89"),
+    ("cc", "iso9899:199409"),
+    ("cc", "c99"),
+    ("cc", "gnu99"),
+    ("cc", "c11"),
+    ("cc", "c17"),
+    ("cc", "gnu17"),
+    ("c++", "c++98"),
+    ("c++", "gnu++98"),
+    ("c++", "c++11"),
+    ("c++", "c++14"),
+    ("c++", "c++17"),
+    ("c++", "c++20"),
+];
+
+/// Compiles sources of the tests to the letter of a standard.
+fn compile_by(
+    place: &Place,
+    (compiler, standard): (&str, &str),
+    names: &[&str],
+    flags: &[&str],
+) -> PathBuf {
+    let extension = if compiler == "c++" { "cc" } else { "c" };
+    let copy = |name: &&str| {
+        let source = place.path(&format!("{name}.{extension}"));
+        fs::copy(here().join(format!("tests/{name}.c")), &source).unwrap();
+        source.to_str().unwrap().to_owned()
+    };
+    let sources: Vec<String> = names.iter().map(copy).collect();
+    let standard_flag = format!("-std={standard}");
+    let mut all = vec![standard_flag.as_str(), "-pedantic"];
+    all.extend(sources[1..].iter().map(String::as_str).chain(flags.iter().copied()).chain(SHARED));
+    let name = format!("{}-{standard}", names[0]);
+    place.compile(compiler, Path::new(&sources[0]), &all, &name)
+}
+
+#[test]
+fn program_of_llnl_paper_runs_as_it_stands() {
+    let Some(place) = Place::new() else { return };
+    let paper = fs::read_to_string(here().join("tests/paper.c")).unwrap();
+    assert_eq!(paper.matches("#include").count(), 1, "one header brings all that it uses");
+    let supplied = here().join("tests/supplied.h");
+    let supplied = ["-include", supplied.to_str().unwrap()];
+    for by in STANDARDS {
+        // A function without a type is one of int, in C until 1999.
+        let of_main = match by.1 {
+            "c89" | "gnu89" | "iso9899:199409" => &["-Wno-implicit-int", "-Wno-return-type"][..],
+            _ => &["-DTYPE_OF_MAIN=int"],
+        };
+        let flags = [&supplied[..], of_main].concat();
+        let program = compile_by(&place, by, &["paper", "parallel"], &flags);
+        place.is_the_job_of_the_paper(&program);
+    }
+}
+
+#[test]
+fn llnl_interface_takes_styles_of_its_time() {
+    let Some(place) = Place::new() else { return };
+    for by in STANDARDS {
+        let output = place.run(compile_by(&place, by, &["styles"], &[]));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n", "{by:?}");
+    }
+}
+
+#[test]
+fn llnl_ids_serve_parents_and_children_at_once() {
+    let Some(place) = Place::new() else { return };
+    for by in [("cc", "gnu89"), ("c++", "c++98")] {
+        let output = place.run(compile_by(&place, by, &["forked"], &[]));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "8 rounds\n", "{by:?}");
     }
 }
 

@@ -23,7 +23,7 @@ static void step(const char *what, gsRetVal wanted, gsRetVal got)
 int main(void)
 {
     struct GangJobId job;
-    struct GangResources here = {NULL, 2, 1, 16, 0};
+    struct GangResources here = {"", 2, 1, 16, 0};
     struct GangResources *list[] = {&here, NULL};
     memset(&job, 0, sizeof job);
     if (GangJobRegister(&job, CLASS_INTERACTIVE, list) != gsSuccess)

@@ -33,8 +33,8 @@ fn done(line: &mut Command) -> Output {
     output
 }
 
-/// The output of a program in Fortran.
-fn run(place: &Place, source: &Path, flags: &[&str]) -> String {
+/// A program in Fortran 2008, unless the flags name another standard.
+fn compiled(place: &Place, sources: &[PathBuf], flags: &[&str]) -> PathBuf {
     let program = place.path("program");
     let directory = place.directory.path();
     done(
@@ -43,13 +43,37 @@ fn run(place: &Place, source: &Path, flags: &[&str]) -> String {
             .args(flags)
             .arg("-I")
             .arg(directory)
-            .arg(source)
+            .args(sources)
             .arg("-L")
             .arg(directory)
             .args(["-lgang_fortran", "-lgang", "-o"])
             .arg(&program),
     );
+    program
+}
+
+/// The output of a program in Fortran.
+fn run(place: &Place, source: &Path, flags: &[&str]) -> String {
+    let program = compiled(place, &[source.into()], flags);
     String::from_utf8(place.run(&program).stdout).unwrap()
+}
+
+#[test]
+fn program_of_llnl_paper_runs_in_fortran() {
+    let Some(place) = place() else { return };
+    let sources = ["paper.f", "parallel.f"].map(|name| bindings().join("tests").join(name));
+    // No standard of Fortran has getpid, and later ones call its own style obsolescent.
+    for standard in ["-std=gnu", "-std=legacy"] {
+        place.is_the_job_of_the_paper(&compiled(&place, &sources, &[standard, "-Wno-pedantic"]));
+    }
+}
+
+#[test]
+fn llnl_calls_from_fortran_have_documented_results() {
+    let Some(place) = place() else { return };
+    for flags in [["-std=gnu", "-O0", "-fcheck=all"], ["-std=gnu", "-O2", "-flto"]] {
+        assert_eq!(run(&place, &bindings().join("tests/llnl.f90"), &flags), "all calls\n");
+    }
 }
 
 #[test]

@@ -44,7 +44,7 @@ static pid_t worker(int pipe_end)
 int main(void)
 {
     struct GangJobId job;
-    struct GangResources here = {NULL, 0, 1, 0, 0};
+    struct GangResources here = {"", 0, 1, 0, 0};
     struct GangResources *list[] = {&here, NULL};
     struct sigaction action;
     gang_spec spec;

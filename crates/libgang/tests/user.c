@@ -79,7 +79,7 @@ static void stranger_of_old(int64_t id, pid_t pid)
     here.cpu_count = 1;
     NEEDED(gsSuccess, GangJobRegister(&own, CLASS_BATCH, list));
     job = own;
-    job.job = (unsigned long long)id;
+    job.job = (uint64_t)id;
     ROW(gsNotPermitted, GangJobRegister, job, anothers, &job, CLASS_STANDBY, list);
     ROW(gsNotPermitted, GangProcAdd, job, anothers, &job, PROC_ID, getpid());
     ROW(gsNotPermitted, GangProcRemove, job, anothers, &job, PROC_ID, pid);

@@ -5,13 +5,16 @@
 use std::{
     ffi::OsStr,
     fs,
+    io::{BufRead, BufReader},
     ops::Deref,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     sync::OnceLock,
 };
 
 use gang_daemon::{Daemon, Options, are_built};
+use gang_harness::wait_until;
+use gang_protocol::v1;
 
 /// The end of programs that hang, in seconds: before the program of tests is killed
 /// (tests/bounded.sh).
@@ -92,6 +95,22 @@ impl Place {
         let mut command = self.command("timeout");
         command.arg(BOUND).arg(program).env("LD_LIBRARY_PATH", self.directory.path());
         command
+    }
+
+    /// The program of LLNL's paper, in whichever language: while its parallel part runs, it is one
+    /// job of the class interactive, of two CPUs at best and one at least.
+    pub fn is_the_job_of_the_paper(&self, program: &Path) {
+        let mut child =
+            self.bounded(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(said.next().expect("it ended").unwrap().trim(), "parallel");
+        let mut client = self.client();
+        let [job] = &client.list_jobs().unwrap().jobs[..] else { panic!("no single job") };
+        let found = (job.class.clone(), job.cpus, job.min_cpus, job.processes);
+        assert_eq!(found, (v1::Class::interactive, 2, 1, 1), "{}", program.display());
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success(), "{}", program.display());
+        wait_until("its job has ended", || client.list_jobs().unwrap().jobs.is_empty());
     }
 
     pub fn run(&self, program: impl AsRef<OsStr>) -> Output {

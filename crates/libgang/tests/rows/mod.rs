@@ -81,10 +81,10 @@ impl Parameter {
             "const gang_page *" => &["null", "garbage", "foreign", "stale"],
             "gang_barrier *" | "gang_mutex *" if is_made => &["null", "garbage"],
             "gang_barrier *" | "gang_mutex *" => &["null", "garbage", "stale"],
-            "gang_result" | "gsRetVal" | "gang_class" | "GangClass" | "GangIdType" | "uint32_t"
-            | "double" => &["garbage"],
-            // On or off.
-            "int" => &[],
+            "gang_result" | "gang_class" | "uint32_t" | "double" => &["garbage"],
+            // On or off; any other number is one of an enum.
+            "int" if self.name == "on" => &[],
+            "int" => &["garbage"],
             other => panic!("{}: what may be wrong with a {other}?", self.of),
         }
     }
